@@ -18,7 +18,7 @@ import numpy as np
 import webpte
 from tests.fuzz.changes import changed_bytes, changed_json
 from tests.support.harness.writer import simple_pte
-from webpte.bundles.targets import TARGETS
+from webpte.bundles.methods import TARGETS
 from webpte.container import DType, VkInt, VkTensor
 from webpte.runtime import Bundle
 from webpte.runtime.manifest import SUFFIXES

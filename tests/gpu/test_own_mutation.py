@@ -24,7 +24,7 @@ def raise_(cx: Context, x: Tensor, *, out: Tensor) -> None:
     cx.dispatch("raise_.wgsl", writes=(x, out), threads=x.numel, type=x.wgsl)
 
 
-@op("toy.raise_all_.default", dtypes=FLOATS, mutates=("tensors",))
+@op("toy.raise_all_.default", dtypes=FLOATS, traits=OpTraits(mutates=("tensors",)))
 def raise_all_(cx: Context, tensors: list[Tensor], *, out: Tensor) -> None:
     out.dims = tensors[0].dims
     for x in tensors:

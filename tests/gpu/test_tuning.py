@@ -35,7 +35,7 @@ class Rounds(Uniforms):
 @op("toy.double.default", dtypes=FLOATS)
 def double(cx: Context, x: Tensor, *, out: Tensor) -> None:
     out.dims = x.dims
-    rounds = cx.variant("double", (x.numel,), cpu=VARIANTS, gpu=VARIANTS).form
+    rounds = cx.variant("double", (x.numel,), cpu=VARIANTS, gpu=VARIANTS).config
     cx.dispatch("double.wgsl", reads=(x,), writes=(out,), params=Rounds(rounds=rounds), threads=x.numel)
 """
 WGSL = """{$ include "kernel.wgsl" $}

@@ -60,7 +60,7 @@ def test_a_catalog_is_bundled_with_its_answers(tmp_path):
 def test_a_program_that_no_page_can_run_is_left_out_and_named(tmp_path, capsys):
     folder = write_catalog(tmp_path / "ops", ("aten.add.Tensor", "aten.frobnicate.default"))
     assert main(["bundle", str(folder), "--check", "-o", str(tmp_path / "site")]) == 0
-    assert "not included: frobnicate/rows: " in capsys.readouterr().out
+    assert "left out: frobnicate/rows: " in capsys.readouterr().out
     manifest = manifest_of(tmp_path / "site")
     assert [check["op"] for check in manifest["check"]] == ["add"]
     assert [refused["op"] for refused in manifest["refused"]] == ["frobnicate"]
@@ -77,9 +77,9 @@ def test_without_a_catalog_there_are_a_few_of_ours(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nowhere", "--check"], "is no catalog of ops"),
-        (["--check", "--labels", "x"], "not allowed with --labels"),
-        ([], "expected a .pte program"),
+        (["nowhere", "--check"], "is not a catalog of ops"),
+        (["--check", "--labels", "x"], "none of --labels"),
+        ([], "name the .pte program"),
     ],
 )
 def test_what_cannot_be_meant(tmp_path, monkeypatch, capsys, arguments, said):
@@ -99,7 +99,7 @@ def golden(shape=(5, 7), dtype="float32", index=0):
         ({"pte": 3}, "file_name", [3]),
         (golden(shape=(5, 8)), "invalid_array", ["add.golden.bin", "float32 [5, 8]"]),
         (golden(dtype="text"), "invalid_array", ["add.golden.bin", "text [5, 7]"]),
-        (golden(index=1), "missing_outputs", ["outputs [1]"]),
+        (golden(index=1), "missing_outputs", ["got [1]"]),
     ],
 )
 def test_a_catalog_that_makes_no_sense_is_refused(tmp_path, change, code, expected):

@@ -44,7 +44,7 @@ def test_it_tells_what_it_wrote_and_how_to_look_at_it(program, capsys):
 
 def test_something_else_is_not_overwritten(program, capsys):
     assert main(["bundle", str(program), "-o", str(program.parent)]) == 1
-    assert "holds something else than a bundle" in capsys.readouterr().err
+    assert "or a bundle to replace" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("moment", ["add", "_write", "finish"])

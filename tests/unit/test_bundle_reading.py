@@ -14,7 +14,7 @@ import webpte
 from tests.fuzz.documents import changed, ways_by_field
 from tests.support.harness.errors import raises
 from tests.support.harness.writer import simple_pte
-from webpte.bundles.targets import TARGETS
+from webpte.bundles.methods import TARGETS
 from webpte.container import DType, VkInt, VkTensor
 from webpte.llm.engine.runner import STEP_COST_TOKENS, split
 from webpte.runtime import Bundle, load_program

@@ -16,7 +16,7 @@ from webpte.graph import Constant
 
 @pytest.fixture
 def small_shards(monkeypatch):
-    monkeypatch.setattr(shards_module, "MOST", 64)
+    monkeypatch.setattr(shards_module, "MAX_SHARD_BYTES", 64)
 
 
 def constant(array: np.ndarray, dtype: DType) -> Constant:

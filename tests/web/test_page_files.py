@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from webpte.bundles.web import page_files
+from webpte.bundles.site import page_files
 
 KINDS = ("language", "encoder", "image", "program", "check")
 MOST = 9_900  # bytes of a page, gzipped file by file

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from webpte.bundles.web import page_files, player_files
+from webpte.bundles.site import page_files, player_files
 
 from .conftest import WEB
 

@@ -78,7 +78,7 @@ def site(tmp_path_factory):
     values = [VkTensor(F32, WEIGHTS.shape), VkTensor(F32, WEIGHTS.shape, constant_id=0), VkTensor(F32, WEIGHTS.shape)]
     simple_pte(folder / "scaled.pte", values, [("aten.mul.Tensor", (0, 1, 2))], [0], [2], [WEIGHTS])
     with pytest.MonkeyPatch.context() as patch, webpte.load(folder / "scaled.pte") as loaded:
-        patch.setattr(shards, "MOST", 2048)
+        patch.setattr(shards, "MAX_SHARD_BYTES", 2048)
         webpte.bundle(loaded, folder / "site")
     assert len(list((folder / "site" / "files").glob("*.bin"))) == 8
     return folder / "site"

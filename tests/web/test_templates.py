@@ -12,7 +12,7 @@ from tests.in_page.template_corpus import FAMILIES, IDIOMS, TEMPLATES, conversat
 from tests.in_page.templates import differences
 from tests.support.harness.errors import raises
 from tests.support.harness.node import ask_node
-from webpte.bundles.templates import ABSENT_METHODS, FILTERS, TESTS, check_template
+from webpte.bundles.page_support import ABSENT_METHODS, FILTERS, TESTS, check_template
 
 USER = [{"role": "user", "content": "hi"}]
 

@@ -13,7 +13,7 @@ from tests.in_page.tokens import differences
 from tests.support.harness.errors import raises
 from tests.support.harness.node import ask_node
 from tests.support.models.tokenizers import byte_level
-from webpte.bundles.tokenizers import check_tokenizer
+from webpte.bundles.page_support import check_tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -1,21 +1,124 @@
-"""A bundle of kind `check`: many small programs with the answers they must give, for a GPU that nobody here has."""
+"""A bundle of kind 'check': many small programs with their expected outputs, to test a GPU through a page."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..errors import DeviceError, UnsupportedError
+from ..errors import DeviceError, FormatError, InputError, UnsupportedError
+from ..graph import Graph
+from ..plan import Planner, make_planner
 from ..progress import OnProgress, Progress, ignore
-from .catalog import CatalogCheck, catalog_checks, own_checks
-from .methods import MethodWriter
-from .planned import for_any_data, with_schedules
+from ..runtime import Program, load_program
+from ..runtime.kernels import CpuKernels
+from ..tools.selftest import SELF_TEST_CASES
+from ..wgsl import Caps
+from .methods import MethodWriter, for_any_data, with_schedules
 from .site import Site
+
+Array = np.ndarray[Any, Any]
+MANIFEST = "manifest.json"
+# How the files of a catalog hold each dtype.
+STORED = {"float32": "<f4", "float16": "<f2", "int32": "<i4", "int64": "<i8", "int8": "i1", "uint8": "u1", "bool": "i1"}
+
+
+@dataclass(frozen=True)
+class CatalogCheck:
+    """A program, what it is given, and what its first outputs must be."""
+
+    op: str
+    name: str
+    graph: Graph
+    plan_for: Callable[[Caps], Planner]
+    fingerprint: str
+    inputs: Sequence[Array]
+    outputs: Sequence[Array]
+    atol: float
+    rtol: float
+
+
+def own_checks() -> Iterator[CatalogCheck]:
+    """What `webpte doctor` tries, with NumPy's answers."""
+    for name, make in SELF_TEST_CASES.items():
+        trial = make()
+
+        def plan_for(caps: Caps, graph: Graph = trial.graph) -> Planner:
+            return make_planner(graph, caps, CpuKernels())
+
+        wanted = trial.expected.astype(trial.graph.tensor(trial.graph.outputs[0]).host_dtype.held)
+        yield CatalogCheck(name, "probe", trial.graph, plan_for, "", trial.inputs, [wanted], trial.tolerance, 0.0)
+
+
+def catalog_checks(folder: Path, keep: Callable[[Program], Program]) -> Iterator[CatalogCheck]:
+    """Those of a folder; `keep` holds on to programs, whose constants are read later."""
+    for path, entries in _programs(folder).items():
+        program = keep(load_program(path))
+        first = entries[0]
+        goldens = sorted((entry["golden"] for entry in entries), key=lambda golden: int(golden["output_index"]))
+        if [golden["output_index"] for golden in goldens] != list(range(len(goldens))):
+            raise FormatError(
+                f"{path}: expected outputs 0 to n, got {[g['output_index'] for g in goldens]}", code="missing_outputs"
+            )
+
+        def plan_for(caps: Caps, program: Program = program) -> Planner:
+            return program.planner("forward", caps)
+
+        yield CatalogCheck(
+            str(first["op"]),
+            str(first["case"]),
+            program.graph("forward"),
+            plan_for,
+            program.fingerprint("forward"),
+            [_array(folder, entry) for entry in first["inputs"]],
+            [_array(folder, golden) for golden in goldens],
+            float(first["atol"]),
+            float(first["rtol"]),
+        )
+
+
+def _programs(folder: Path) -> dict[Path, list[dict[str, Any]]]:
+    """What the catalog's manifest says of each program: an entry for each output that is compared."""
+    path = folder / MANIFEST
+    found: dict[Path, list[dict[str, Any]]] = {}
+    try:
+        entries = json.loads(path.read_text("utf-8"))
+        for entry in entries:
+            found.setdefault(_inside(folder, entry["pte"]), []).append(entry)
+    except OSError as error:
+        raise InputError(
+            f"{folder} is not a catalog of ops: cannot read {path}: {error.strerror}", code="unreadable"
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise FormatError(
+            f"{path} is not the manifest of a catalog: {type(error).__name__}: {error}", code="invalid_manifest"
+        ) from error
+    if not found:
+        raise FormatError(f"{path}: expected at least one program, got none", code="invalid_manifest")
+    return found
+
+
+def _inside(folder: Path, name: Any) -> Path:
+    if not isinstance(name, str) or os.path.basename(name) != name:
+        raise FormatError(f"{ascii(name)[:100]} is not the name of a file in the catalog", code="file_name")
+    return folder / name
+
+
+def _array(folder: Path, entry: dict[str, Any]) -> Array:
+    path = _inside(folder, entry["path"])
+    try:
+        return np.fromfile(path, STORED[entry["dtype"]]).reshape(entry["shape"]).astype(entry["dtype"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FormatError(
+            f"{path}: expected {entry.get('dtype')} {entry.get('shape')}: {error}", code="invalid_array"
+        ) from error
+
 
 PathLike = str | os.PathLike[str]
 ALIGNMENT = 8  # of an array in a file: the widest element

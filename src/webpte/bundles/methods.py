@@ -1,19 +1,136 @@
-"""A method in a bundle: a plan for each kind of device that a page may find, all over the same weights."""
+"""A method in a bundle: its plan for each kind of device that a page may find, all over the same weights."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from ..errors import InputError, ShapeError, UnsupportedError
 from ..graph import DType, Graph, SymBool, SymFloat, TensorSpec
 from ..plan import Planner
 from ..plan.plan_writer import plan_document
+from ..plan.segments import Segment
 from ..progress import OnProgress, Progress, ignore
+from ..runtime import Program
+from ..runtime.arguments import zeros_like_input
+from ..runtime.converter import ArgumentConverter
+from ..runtime.program import Rewrite
 from ..wgsl import Caps, render
 from .shards import Shards, ShardSources
 from .site import Site, without_comments
-from .targets import HALVES, TARGETS
+
+# A browser grants more than the standard's limits only to those who ask, and not everywhere: plans ask for no more.
+# Subgroups have 32 invocations or more on the GPUs of nearly everyone, and 4 in software that does them at all.
+TARGETS = (
+    Caps(features=frozenset({"subgroup"}), subgroup=32, adapter="a GPU with subgroups"),
+    Caps(adapter="any GPU"),
+    Caps(kind="cpu", features=frozenset({"subgroup"}), subgroup=4, adapter="a software device with subgroups"),
+    Caps(kind="cpu", adapter="any software device"),
+)
+HALVES = frozenset({"shader-f16"})
+
+
+Call = Sequence[Any]  # arguments of a method
+Shapes = Sequence[Sequence[int]]  # the dims of each of its inputs; () for a number
+
+
+def planned(program: Program, name: str, caps: Caps, calls: Iterable[Call], rewrite: Rewrite | None = None) -> Planner:
+    """A planner that has made the schedules of the calls."""
+    return with_schedules(program.planner(name, caps, rewrite), calls)
+
+
+def planned_at(program: Program, name: str, caps: Caps, shapes: Sequence[Shapes]) -> Planner:
+    """The same for all calls of these shapes, whatever data they are given."""
+    return for_any_data(with_schedules(program.planner(name, caps), [zeros(program.graph(name), s) for s in shapes]))
+
+
+def with_schedules(planner: Planner, calls: Iterable[Call]) -> Planner:
+    segment = only_segment(planner)
+    converter = ArgumentConverter(planner.plan)
+    made = list(calls)
+    planner.make_room(len(made))
+    for call in made:
+        live = converter.bind_inputs(call)
+        live.arrays.update({v: _constant(planner, v) for v in segment.looks})
+        planner.prepare(segment, live)
+    return planner
+
+
+def for_any_data(planner: Planner) -> Planner:
+    """The planner, unless what it made serves only calls with certain numbers in them."""
+    terms = {str(term) for _, schedule in planner.known() for term, _ in schedule.decisions}
+    if terms:
+        graph = planner.plan.graph
+        inputs = ", ".join(f"input {number} is %{value}" for number, value in enumerate(graph.inputs))
+        raise UnsupportedError(
+            f"{graph.name}: the kernels to run depend on input data: {', '.join(sorted(terms))}, where {inputs}",
+            sorted(terms),
+            code="data_dependent",
+            hint="A bundle has one schedule for each shape. Pass sizes as input shapes, not as numbers.",
+        )
+    return planner
+
+
+def extents(program: Program, name: str) -> list[Shapes]:
+    """The largest inputs, and the smallest if the program can take those."""
+    plan = program.plan(name, Caps())
+    largest, *smaller = [[bound.get(i, ()) for i in plan.graph.inputs] for bound in plan.extents()]
+    found: list[Shapes] = [largest]
+    for shapes in smaller:
+        with contextlib.suppress(ShapeError):
+            planned_at(program, name, Caps(), [shapes])
+            found.append(shapes)
+    return found
+
+
+def zeros(graph: Graph, shapes: Shapes) -> Call:
+    """Arguments of these shapes, of which nothing but the shapes is looked at."""
+    if len(shapes) != len(graph.inputs):
+        raise InputError(
+            f"{graph.name}: expected {len(graph.inputs)} shapes, one for each input, got {len(shapes)}",
+            code="input_count",
+        )
+    return [zeros_like_input(graph.values[i], tuple(dims)) for i, dims in zip(graph.inputs, shapes, strict=True)]
+
+
+def only_segment(planner: Planner) -> Segment:
+    """The submit that is the whole method."""
+    plan = planner.plan
+    if plan.cpu_calls:
+        listed = ", ".join(f"{name} x{count}" for name, count in sorted(plan.cpu_calls.items()))
+        raise UnsupportedError(
+            f"{plan.graph.name} calls CPU kernels, which a page does not have: {listed}",
+            sorted(plan.cpu_calls),
+            code="cpu_kernels",
+            hint="Export the program so that the partitioner delegates them. `webpte check` reports why it did not.",
+        )
+    stages = [stage for block in plan.flow.blocks for stage in block.stages]
+    if len(plan.flow.blocks) != 1 or len(stages) != 1 or not isinstance(stages[0], Segment):
+        raise UnsupportedError(
+            f"{plan.graph.name} needs {len(plan.flow.segments)} submits, because control flow depends on data; "
+            "a bundle supports 1",
+            code="control_flow",
+            hint="Export the program without branches on data, or each branch as a method.",
+        )
+    return stages[0]
+
+
+def _constant(planner: Planner, value_id: int) -> np.ndarray[Any, Any]:
+    """What a lowering looks at in a tensor that it does not compute."""
+    graph = planner.plan.graph
+    spec = graph.values[value_id]
+    if not isinstance(spec, TensorSpec) or spec.constant is None or value_id in planner.plan.flow.state:
+        raise UnsupportedError(
+            f"{graph.name}: the kernels to run depend on the data of value {value_id}; a bundle has one schedule "
+            "for each shape",
+            code="data_dependent",
+        )
+    return spec.constant.array(spec.dims)
+
 
 PlanFor = Callable[[Caps], Planner]
 

@@ -10,7 +10,7 @@ from ..device.weights import device_pieces, storage_dtype
 from ..graph import Constant
 from ..plan import BufferFill
 
-MOST = 16 << 20  # bytes of a shard: a page verifies one as a whole, and holds no more than two
+MAX_SHARD_BYTES = 16 << 20  # bytes of a shard: a page verifies one as a whole, and holds no more than two
 ALIGNMENT = 16  # of what begins in a shard
 
 
@@ -45,9 +45,9 @@ class Shards:
 
     def _append(self, data: memoryview, spans: list[list[int]]) -> None:
         while data:
-            if len(self._open) == MOST:
+            if len(self._open) == MAX_SHARD_BYTES:
                 self.close()
-            taken = data[: MOST - len(self._open)]
+            taken = data[: MAX_SHARD_BYTES - len(self._open)]
             here = [len(self._shards), len(self._open), len(taken)]
             if spans and spans[-1][0] == here[0] and spans[-1][1] + spans[-1][2] == here[1]:
                 spans[-1][2] += here[2]

@@ -1,4 +1,4 @@
-"""The folder of a bundle: files by the hash of what they hold, and a manifest that names them all."""
+"""The folder of a bundle: files named by the hash of their contents, the manifest, the player and the page."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
+from ..errors import Error, InputError
 from ..runtime.manifest import FORMAT, MANIFEST, VERSION, file_path
 from ..version import __version__
-from .web import page_files, player_files
 
 
 class Site:
@@ -24,7 +23,9 @@ class Site:
         self.path = Path(path)
         self.files: dict[str, dict[str, Any]] = {}
         if self.path.exists() and not (self.path.is_dir() and _is_bundle_or_empty(self.path)):
-            raise InputError(f"{self.path} holds something else than a bundle; name another folder")
+            raise InputError(
+                f"path: expected a new or empty folder, or a bundle to replace, got {self.path}", code="not_a_bundle"
+            )
         self._part = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
         self._folder("files")
 
@@ -33,7 +34,7 @@ class Site:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"{self.path}: a bundle cannot be written there: {error.strerror}") from error
+            raise InputError(f"{self.path}: cannot write the bundle: {error.strerror}", code="unwritable") from error
         return folder
 
     def add(self, data: bytes, kind: str) -> str:
@@ -76,7 +77,7 @@ class Site:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
         except OSError as error:
-            raise InputError(f"{self.path}: a bundle cannot be written there: {error.strerror}") from error
+            raise InputError(f"{self.path}: cannot write the bundle: {error.strerror}", code="unwritable") from error
 
 
 def compact(document: Any) -> str:
@@ -91,3 +92,31 @@ def without_comments(text: str) -> str:
     """WGSL as a page loads it: no comments and no indentation. There are no strings in WGSL, and no block comments."""
     lines = (re.sub(r"//.*", "", line).strip() for line in text.splitlines())
     return "".join(f"{line}\n" for line in lines if line)
+
+
+def web_folder() -> Path:
+    """The npm package: beside `src` in a checkout, inside the package once it is installed."""
+    package = Path(__file__).parents[1]
+    for folder in (package / "web", package.parents[1] / "web"):
+        if (folder / "player").is_dir():
+            return folder
+    raise Error(
+        f"the web player is missing beside {package}",
+        code="missing_player",
+        hint="Install webpte again, from a wheel or a checkout.",
+    )
+
+
+def player_files() -> Iterator[tuple[str, bytes]]:
+    """Its files by their names in a bundle: what `npm run player` makes of its modules, and the licence."""
+    web = web_folder()
+    for path in sorted((web / "player").glob("*.js")):
+        yield f"player/src/{path.name}", path.read_bytes()
+    yield "player/LICENSE", (web / "LICENSE").read_bytes()
+
+
+def page_files(kind: str) -> Iterator[tuple[str, bytes]]:
+    """The page of a kind of bundle, and what all pages share: as it is, for people who change it."""
+    pages = web_folder() / "pages"
+    for path in (*sorted(pages.glob("shared*")), *sorted((pages / kind).glob("*"))):
+        yield path.name, path.read_bytes()

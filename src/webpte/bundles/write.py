@@ -22,11 +22,17 @@ from ..runtime.checks import (
     check_str,
     described,
 )
-from .encoder import encoder_part, encoder_shapes, find_encoder
-from .image import ImageOptions, image_part, is_image
-from .language import add_language, slot_counts
-from .methods import MethodWriter
-from .planned import Shapes, extents, planned_at
+from .methods import MethodWriter, Shapes, extents, planned_at
+from .program_kinds import (
+    ImageOptions,
+    add_language,
+    encoder_part,
+    encoder_shapes,
+    find_encoder,
+    image_part,
+    is_image,
+    slot_counts,
+)
 from .site import Site
 
 PathLike = str | os.PathLike[str]
@@ -57,10 +63,18 @@ def bundle(
     """
     progress = cancellable(progress, cancel)
     if not isinstance(program, Program):
-        raise InputError(f"program is a webpte.Program, as webpte.load gives it, not {described(program)}")
+        raise InputError(
+            argument="program",
+            expected="a webpte.Program, as returned by webpte.load",
+            got=described(program),
+            code="wrong_type",
+        )
     if check_int(sequences, "sequences", 1) > MAX_SEQUENCES_LIMIT:
         raise InputError(
-            f"sequences is how many conversations are computed at once, 1 to {MAX_SEQUENCES_LIMIT}, not {sequences}"
+            argument="sequences",
+            expected=f"1 to {MAX_SEQUENCES_LIMIT} conversations",
+            got=sequences,
+            code="invalid_number",
         )
     folder, texts = check_path(path, "path"), check_optional_path(tokenizer, "tokenizer")
     named, source = None if name is None else check_str(name, "name", "my model"), Path(program.file.path)
@@ -87,9 +101,14 @@ def _shapes(shapes: object) -> dict[str, list[Shapes]]:
         return {}
     if not isinstance(shapes, Mapping):
         example = '{"forward": [[(1, 8)]]}'
-        raise InputError(f"shapes are calls by method, such as {example}, or None, not {described(shapes)}")
+        raise InputError(
+            argument="shapes",
+            expected=f"a mapping of method names to calls, such as {example}, or None",
+            got=described(shapes),
+            code="wrong_type",
+        )
     return {
-        check_str(name, "shapes", "forward"): list(check_shapes(calls, f"shapes[{name!r}]"))
+        text(name, "shapes", "forward"): list(check_shapes(calls, f"shapes[{name!r}]"))
         for name, calls in shapes.items()
     }
 
@@ -105,7 +124,7 @@ def _language(
 ) -> tuple[str, dict[str, Any]]:
     if named := [*(["shapes"] if shapes else []), *options.given]:
         raise InputError(
-            f"{program.file.path} is a language model, for which {', '.join(named)} mean nothing", code="not_applicable"
+            f"{program.file.path} is a language model; {', '.join(named)} do not apply to it", code="not_applicable"
         )
     methods = MethodWriter(site, progress, len(slot_counts(sequences)))
     fingerprint = program.fingerprint("forward")
@@ -127,7 +146,10 @@ def _other(
     names = [name for name in program.method_names if program.graph(name).steps]
     if unknown := sorted(set(shapes) - set(names)):
         raise InputError(
-            f"shapes are given of {', '.join(unknown)}; the program has {', '.join(names)}", code="unknown_method"
+            argument="shapes",
+            expected=f"methods of the program ({', '.join(names)})",
+            got=", ".join(unknown),
+            code="unknown_method",
         )
     encoder = find_encoder(program) if tokenizer is not None else None
 
@@ -147,7 +169,7 @@ def _other(
         return "image", {**parts, "image": image_part(site, program, options, shapes["forward"])}
     if options.given:
         raise InputError(
-            f"{', '.join(options.given)} are for programs that take a picture, f32 (1, 3, height, width)",
+            f"{', '.join(options.given)}: the program does not take an image of f32 (1, 3, height, width)",
             code="not_applicable",
         )
     return "program", parts

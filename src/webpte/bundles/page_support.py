@@ -1,9 +1,11 @@
-"""Chat templates for a page: refused where its renderer (web/src/language/jinja) could differ from Jinja."""
+"""Chat templates and tokenizers that a page supports. Those that its own code could treat differently are refused."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from jinja2 import TemplateError, nodes
 
@@ -113,14 +115,14 @@ def check_template(template: str) -> None:
         tree = TemplateEnvironment().parse(template)
     except TemplateError as error:
         raise FormatError(f"the chat template is not a Jinja template: {error}", code="template_failed") from error
-    for construct in _unsupported(tree):
+    for construct in _unsupported_nodes(tree):
         raise UnsupportedError(
             f"chat template: {construct} is not supported in a page. Write the template without it.",
             code="template_construct",
         )
 
 
-def _unsupported(tree: nodes.Template) -> Iterator[str]:
+def _unsupported_nodes(tree: nodes.Template) -> Iterator[str]:
     for node in tree.find_all(nodes.Node):
         if type(node) in _TAGS:
             yield f"the tag {_TAGS[type(node)]}"
@@ -186,3 +188,66 @@ def _of_format(node: nodes.Expr | None) -> Iterator[str]:
     text = node.value if isinstance(node, nodes.Const) and isinstance(node.value, str) else ""
     if found := _PERCENT.search(text.replace("%%", "")):
         yield f"the format {found[0]}"
+
+
+COMPONENTS = {
+    "normalizer": "BertNormalizer Lowercase NFC NFD NFKC NFKD Prepend Replace Sequence Strip StripAccents",
+    "pre_tokenizer": "BertPreTokenizer ByteLevel CharDelimiterSplit Digits Metaspace Punctuation Sequence Split "
+    "Whitespace WhitespaceSplit",
+    "model": "BPE Unigram WordLevel WordPiece",
+    "post_processor": "BertProcessing ByteLevel RobertaProcessing Sequence TemplateProcessing",
+    "decoder": "BPEDecoder ByteFallback ByteLevel Fuse Metaspace Replace Sequence Strip WordPiece",
+}
+_SEQUENCES = ("normalizers", "pretokenizers", "processors", "decoders")
+_CLASS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)  # of characters; escapes outside stay as they are
+# What the page does not translate of Oniguruma's expressions: escapes, groups, possessive quantifiers.
+_ESCAPE = re.compile(r"\\(?:([pP]\{|x\{|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|[nrtfvswdSWD]|[^a-zA-Z0-9])|.)", re.DOTALL)
+_OUTSIDE = re.compile(r"\(\?(?!:|=|!|<=|<!|i:)|(?:[*+?]|\{\d+(?:,\d*)?\})\+")
+
+
+def check_tokenizer(data: bytes) -> None:
+    """Raise an UnsupportedError that names the part of a `tokenizer.json` which a page lacks, if there is one."""
+    try:
+        described = json.loads(data)
+        missing = next(_unsupported_parts(described), None)
+    except (ValueError, AttributeError, TypeError) as error:
+        raise FormatError(f"the tokenizer is not a valid tokenizer.json: {error}", code="not_a_tokenizer") from error
+    if missing is not None:
+        raise UnsupportedError(
+            f"tokenizer.json: {missing} is not supported in a page. Run the model with webpte itself, or take a "
+            "tokenizer without it.",
+            code="tokenizer_part",
+        )
+
+
+def _unsupported_parts(described: dict[str, Any]) -> Iterator[str]:
+    for place, kinds in COMPONENTS.items():
+        for part in _flat(described.get(place)):
+            kind = part.get("type")
+            if kind not in kinds.split() and not (place == "model" and kind is None):
+                yield f"the {place} {kind}"
+            pattern = part.get("pattern")
+            if isinstance(pattern, dict) and "Regex" in pattern:
+                yield from _of_expression(pattern["Regex"])
+    if described["model"].get("dropout"):
+        yield "the model's dropout"
+
+
+def _flat(part: Any) -> Iterator[dict[str, Any]]:
+    """A part and the parts of a sequence."""
+    if part is not None:
+        yield part
+        for key in _SEQUENCES:
+            for inside in part.get(key) or ():
+                yield from _flat(inside)
+
+
+def _of_expression(pattern: str) -> Iterator[str]:
+    missing = [found[0] for found in _ESCAPE.finditer(pattern) if found[1] is None]
+    for found in _CLASS.finditer(pattern):
+        inside = _ESCAPE.sub("", found[0])[1:]
+        missing += [part for part in ("[", "&&") if part in inside]
+    outside = _CLASS.sub("a", pattern)
+    missing += [found[0] for found in _OUTSIDE.finditer(outside)]
+    for part in missing:
+        yield f"{part} in the expression {pattern}"

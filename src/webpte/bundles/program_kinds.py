@@ -1,0 +1,253 @@
+"""Language models, encoders and vision programs in a bundle: the calls of a page, and their entry in the manifest."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import InputError
+from ..fusion.batching import TOKENS, with_sampled_slots
+from ..fusion.llm_rewrites import (
+    FEATURE_ADJUSTMENTS,
+    FEATURE_TOP_LOGPROBS,
+    MAX_LOGIT_ADJUSTMENTS,
+    SAMPLING_WORDS,
+    mask_words,
+    padded_words,
+)
+from ..graph import DType, Graph, TensorSpec
+from ..llm.metadata import beside, context, read_program_metadata
+from ..runtime import Program
+from ..wgsl import Caps
+from .methods import Call, MethodWriter, Shapes, planned
+from .page_support import check_template, check_tokenizer
+from .site import Site
+
+PROMPT_ROWS = (8, 16, 32, 64, 128)
+MAX_EDITED_TOKENS = 1024  # tokens of a sequence that have penalties or biases in a page
+
+
+def decode_rows(sequences: int) -> list[int]:
+    """Numbers of sequences that are computed side by side: 1, 2, 4, ... and all of them."""
+    return sorted({*(1 << n for n in range(sequences.bit_length())), sequences})
+
+
+def slot_counts(sequences: int) -> list[int]:
+    """Sequences that there are caches for: one, until somebody asks for more."""
+    return sorted({1, sequences})
+
+
+def prompt_rows(most: int) -> list[int]:
+    return [rows for rows in PROMPT_ROWS if rows <= most] or [most]
+
+
+def choice_words(rows: int, vocabulary: int) -> int:
+    """Words of `choices` where rows have masks or edits: always as many, so that there is one schedule."""
+    edits = min(MAX_EDITED_TOKENS, MAX_LOGIT_ADJUSTMENTS, vocabulary)
+    return rows * len(SAMPLING_WORDS) + padded_words(rows * (4 * edits + mask_words(vocabulary)))
+
+
+def calls(sequences: int, most_rows: int, vocabulary: int) -> Iterator[Call]:
+    """All that a page calls: pieces of prompts, and passes that choose a token for each row, with or without what makes
+    choices cost more."""
+    for rows in prompt_rows(most_rows):
+        yield _call(rows, singles=0, picked=1, words=len(SAMPLING_WORDS), features=0)
+    for rows in decode_rows(sequences):
+        plain, full = rows * len(SAMPLING_WORDS), choice_words(rows, vocabulary)
+        for words, features in (
+            (plain, 0),
+            (full, FEATURE_ADJUSTMENTS),
+            (full, FEATURE_ADJUSTMENTS | FEATURE_TOP_LOGPROBS),
+        ):
+            yield _call(rows, rows, rows, words, features)
+
+
+def _call(rows: int, singles: int, picked: int, words: int, features: int) -> Call:
+    tokens, places = np.zeros((1, rows), np.int64), np.zeros((rows, 2), np.int32)
+    return tokens, places, singles, np.zeros(picked, np.int32), 0, np.zeros(words, np.int32), 0, features
+
+
+def add_language(
+    site: Site, methods: MethodWriter, program: Program, tokenizer: Path, sequences: int, fingerprint: str
+) -> dict[str, Any]:
+    """Plan and write it; what the manifest says of it."""
+    metadata = read_program_metadata(program, Path(program.file.path), tokenizer)
+    if metadata.template is not None:
+        check_template(metadata.template)
+    most_rows, vocabulary = _sizes(program)
+    for slots in slot_counts(sequences):
+        rewrite = functools.partial(with_sampled_slots, slots=slots)
+        planner = methods.add(
+            "forward",
+            fingerprint,
+            lambda caps, slots=slots, rewrite=rewrite: planned(  # type: ignore[misc]
+                program, "forward", caps, calls(slots, most_rows, vocabulary), rewrite
+            ),
+            slots,
+        )
+    return {
+        **tokenizer_files(site, metadata.tokenizer, metadata.tokenizer_config),
+        "template": metadata.template,
+        "eos": list(metadata.eos_ids),
+        "bos": metadata.bos_id,
+        "context": context(program, planner.plan),
+        "vocabulary": vocabulary,
+        "sequences": sequences,
+        "prompt_rows": prompt_rows(most_rows),
+        "decode_rows": decode_rows(sequences),
+        "choice_words": {str(rows): choice_words(rows, vocabulary) for rows in decode_rows(sequences)},
+    }
+
+
+def _sizes(program: Program) -> tuple[int, int]:
+    """The most rows of a pass, and the tokens that there are."""
+    graph = program.graph("forward")
+    return graph.tensor(graph.inputs[TOKENS]).dims[1], graph.tensor(graph.outputs[0]).dims[-1]
+
+
+def tokenizer_files(site: Site, tokenizer: Path, config: Path | None) -> dict[str, Any]:
+    """What the manifest calls the files that text is read by."""
+    data = tokenizer.read_bytes()
+    check_tokenizer(data)
+    return {
+        "tokenizer": site.add(data, "json"),
+        "tokenizer_config": None if config is None else site.add(config.read_bytes(), "json"),
+    }
+
+
+MIN_LENGTH_TOKENS = 16  # tokens
+INTEGERS = (DType.INT32, DType.INT64)
+
+
+class Encoder(NamedTuple):
+    """What a program of this kind has."""
+
+    inputs: int  # tokens, their mask, and maybe types
+    max_tokens: int
+    pooled: bool  # a vector for the text, not for each token
+
+
+def find_encoder(program: Program) -> Encoder | None:
+    """What `forward` is, if it takes tokens (1, n) and as many of a mask, and gives vectors."""
+    if "forward" not in program.method_names:
+        return None
+    graph = program.graph("forward")
+    specs = [graph.values[i] for i in graph.inputs]
+    rows = [spec for spec in specs if isinstance(spec, TensorSpec) and len(spec.dims) == 2]
+    if len(rows) != len(specs) or len(rows) not in (2, 3) or len({spec.dims for spec in rows}) != 1:
+        return None
+    dims = _vector_dims(graph)
+    if rows[0].host_dtype not in INTEGERS or dims is None:
+        return None
+    return Encoder(len(rows), rows[0].dims[1], len(dims) == 2)
+
+
+def _vector_dims(graph: Graph) -> tuple[int, ...] | None:
+    first = graph.values[graph.outputs[0]] if graph.outputs else None
+    if not isinstance(first, TensorSpec) or first.host_dtype not in (DType.FLOAT32, DType.FLOAT16):
+        return None
+    return first.dims if len(first.dims) in (2, 3) else None
+
+
+def encoder_shapes(program: Program, encoder: Encoder) -> list[Shapes]:
+    """Lengths 16, 32, 64 and so on, and the longest; that one alone if the program takes no others."""
+    lengths = [encoder.max_tokens]
+    if program.plan("forward", Caps()).dynamic_dims[program.graph("forward").inputs[0]][1]:
+        lengths += [
+            MIN_LENGTH_TOKENS << n
+            for n in range(encoder.max_tokens.bit_length())
+            if MIN_LENGTH_TOKENS << n < encoder.max_tokens
+        ]
+    return [[(1, length)] * encoder.inputs for length in sorted(lengths)]
+
+
+def encoder_part(
+    site: Site, program: Program, encoder: Encoder, tokenizer: Path, shapes: list[Shapes]
+) -> dict[str, Any]:
+    """What the manifest says of it. Inputs are in the order that encoders have them: tokens, mask, types."""
+    config = beside(Path(program.file.path), "tokenizer_config.json")
+    return {
+        **tokenizer_files(site, tokenizer, config),
+        "ids": 0,
+        "mask": 1,
+        "types": 2 if encoder.inputs == 3 else None,
+        "lengths": sorted({dims[0][1] for dims in shapes}),
+        "output": 0,
+        "pooled": encoder.pooled,
+    }
+
+
+CHANNELS = 3
+MAX_LABELS_BYTES = 1 << 20  # bytes
+
+
+class ImageOptions(NamedTuple):
+    """How a picture becomes numbers, (red, green, blue) from 0 to 1 less the mean and divided by the deviation; and
+    what its classes are called, a line each."""
+
+    labels: Path | None = None
+    mean: Sequence[float] | None = None
+    std: Sequence[float] | None = None
+
+    @property
+    def given(self) -> list[str]:
+        return [name for name, value in self._asdict().items() if value is not None]
+
+
+def is_image(program: Program) -> bool:
+    """Whether `forward` takes one picture: f32 (1, 3, height, width)."""
+    if "forward" not in program.method_names:
+        return False
+    graph = program.graph("forward")
+    specs = [graph.values[i] for i in graph.inputs]
+    first = specs[0] if len(specs) == 1 else None
+    return (
+        isinstance(first, TensorSpec)
+        and first.host_dtype is DType.FLOAT32
+        and len(first.dims) == 4
+        and first.dims[1] == CHANNELS
+    )
+
+
+def image_part(site: Site, program: Program, options: ImageOptions, shapes: Sequence[Shapes]) -> dict[str, Any]:
+    """What the manifest says of it. A page makes pictures of the first shape."""
+    height, width = shapes[0][0][2:]
+    mean, std = _three("mean", options.mean or (0, 0, 0)), _three("std", options.std or (1, 1, 1))
+    if not all(std):
+        raise InputError(argument="std", expected="no zeros", got=list(std), code="zero_divisor")
+    labels = None if options.labels is None else site.add(_labels(program, options.labels).encode(), "text")
+    return {"height": height, "width": width, "mean": mean, "std": std, "labels": labels}
+
+
+def _three(name: str, value: Sequence[float]) -> list[float]:
+    if len(value) != CHANNELS:
+        raise InputError(
+            argument=name, expected=f"{CHANNELS} numbers, for red, green and blue", got=list(value), code="wrong_length"
+        )
+    return [float(number) for number in value]
+
+
+def _labels(program: Program, path: Path) -> str:
+    """The text, if it has a line for each class."""
+    try:
+        if path.stat().st_size > MAX_LABELS_BYTES:
+            raise InputError(
+                f"labels: {path} has {path.stat().st_size} bytes, which exceeds the limit of {MAX_LABELS_BYTES}",
+                code="too_large",
+            )
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"labels: cannot read {path}: {error}", code="unreadable") from error
+    lines = text.removesuffix("\n").split("\n")
+    graph = program.graph("forward")
+    output = graph.tensor(graph.outputs[0]).dims
+    if len(lines) != output[-1]:
+        raise InputError(
+            f"labels: expected {output[-1]} lines in {path}, the classes of output 0 {list(output)}, got {len(lines)}",
+            code="label_count",
+        )
+    return "\n".join(lines) + "\n"

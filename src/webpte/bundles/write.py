@@ -108,7 +108,7 @@ def _shapes(shapes: object) -> dict[str, list[Shapes]]:
             code="wrong_type",
         )
     return {
-        text(name, "shapes", "forward"): list(check_shapes(calls, f"shapes[{name!r}]"))
+        check_str(name, "shapes", "forward"): list(check_shapes(calls, f"shapes[{name!r}]"))
         for name, calls in shapes.items()
     }
 

@@ -2,7 +2,7 @@
 
 Scalars are coerced both ways: the exporter deduplicates by Python equality, so an int slot may hold a Double and the
 other way round. What is constant is decoded once; what contains live scalars is decoded at every lowering. Arguments
-of a group (lowering.groups) are decoded each by its own annotation, and become one value.
+of a group (lowering.registry) are decoded each by its own annotation, and become one value.
 """
 
 from __future__ import annotations

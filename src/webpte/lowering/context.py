@@ -113,6 +113,11 @@ class Tensor:
         return f"%{self.id} {self.dtype.short}{list(self._dims if self._dims is not None else self.bound)}"
 
 
+def load_type(tensor: Tensor, width: int) -> str:
+    """Return the name that loads.wgsl has for a load of `width` neighbours: 1, 2 or 4."""
+    return tensor.wgsl if width == 1 else f"{tensor.wgsl}x{width}"
+
+
 class Part(Tensor):
     """A range of a tensor's bytes, for a dispatch that must not or need not bind all of it."""
 

@@ -1,4 +1,4 @@
-"""The operator registry: one decorated function per op, found by importing the modules of the room `ops`.
+"""The operator registry: one decorated function per op, found by importing the modules of the package `ops`.
 
     @op("aten.relu.default")
     def relu(cx: Context, self: Tensor, *, out: Tensor) -> None: ...
@@ -6,54 +6,105 @@
     @relu.reference
     def _(self): return np.maximum(self, 0)
 
-Parameters are the op's schema arguments in order, decoded by their annotations, some as groups (lowering.groups); `out`
-is a Tensor, a LiveScalar or a tuple or list of Tensors. An argument that a release of ExecuTorch has added to a schema
-has a default, for files that do not pass it. Nothing else has to be edited when an op is added.
+Parameters are the op's schema arguments in order, decoded by their annotations. `out` is a Tensor, a LiveScalar, or a
+tuple or list of Tensors. An argument that a release of ExecuTorch added to a schema has a default, for files that do
+not pass it. Adding an op needs no other edit.
+
+Arguments that several schemas share, in the same order, can be one parameter:
+
+    @dataclass(frozen=True)
+    class QuantParams:
+        scale: float
+        zero_point: int
+
+    @op("toy.rescale.default")
+    def rescale(cx: Context, x: Tensor, quant: Annotated[QuantParams, "input_"], *, out: Tensor) -> None: ...
+
+A parameter annotated with a dataclass stands for as many arguments as the class has fields: this schema has `x`,
+`input_scale` and `input_zero_point`. `Op.parameters` has these flat names; the lowering and the reference read
+`quant.scale`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, get_type_hints
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from ..errors import GraphError
 from ..graph import Call, DType, Graph, TensorSpec
 from ..wgsl import home_of
 from .context import folder_of
 from .formulas import Describe
-from .groups import ArgumentGroup, Parameters, flatten, gather
 from .traits import OpTraits
 
 Function = Callable[..., Any]
 Predicate = Callable[[Call, Graph], bool]
 FLOATS = frozenset({DType.FLOAT32, DType.FLOAT16, DType.WIDE_FLOAT16})
 NUMBERS = FLOATS | {DType.INT32}
-WORDS = NUMBERS | {DType.BOOL}  # whatever a kernel can move about without knowing what it means
+WORDS = NUMBERS | {DType.BOOL}  # dtypes that a kernel can copy without interpreting them
 BYTES = frozenset({DType.INT8, DType.UINT8})  # stored four to a word
 MOVABLE = WORDS | BYTES  # for ops that do nothing but alias and gather
 
 
 class TensorOption:
-    """Annotation of dtype, layout, device, pin_memory: null inside delegates, dropped by out-variants."""
+    """Annotation of dtype, layout, device and pin_memory: null inside delegates, absent in out-variants."""
 
 
 class Unused:
-    """Annotation of an argument that has no bearing on the result here."""
+    """Annotation of an argument that does not affect the result."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class TensorOptions:
-    """The options that whatever makes a tensor takes together."""
+    """The four options that every op that creates a tensor takes."""
 
     dtype: TensorOption
     layout: TensorOption
     device: TensorOption
     pin_memory: TensorOption
+
+
+Parameters = tuple[tuple[str, Any], ...]  # names and annotations
+
+
+class ArgumentGroup(NamedTuple):
+    """A parameter of a lowering: arguments `first` to `last` of the schema, and the class that joins them."""
+
+    first: int
+    last: int
+    make: type | None
+
+
+def _flatten(hints: Mapping[str, Any]) -> tuple[Parameters, tuple[ArgumentGroup, ...]]:
+    """Return the schema's arguments, and the group of them that each parameter of a lowering stands for."""
+    parameters: list[tuple[str, Any]] = []
+    groups = []
+    for name, hint in hints.items():
+        make, members = _members(name, hint)
+        groups.append(ArgumentGroup(len(parameters), len(parameters) + len(members), make))
+        parameters += members
+    return tuple(parameters), tuple(groups)
+
+
+def _members(name: str, annotation: Any) -> tuple[type | None, list[tuple[str, Any]]]:
+    prefix = ""
+    if get_origin(annotation) is Annotated:
+        annotation, prefix = get_args(annotation)
+    if not dataclasses.is_dataclass(annotation):
+        return None, [(name, annotation)]
+    assert isinstance(annotation, type)
+    hints = _field_types(annotation)
+    return annotation, [(prefix + field.name, hints[field.name]) for field in dataclasses.fields(annotation)]
+
+
+@functools.cache
+def _field_types(group: type) -> dict[str, Any]:
+    return get_type_hints(group)
 
 
 class Op:
@@ -90,16 +141,16 @@ class Op:
 
     @functools.cached_property
     def _hints(self) -> dict[str, Any]:
-        """Annotations take longer to look up than all else that registering does, and few ops are ever used."""
+        """Resolve annotations on first use: it is the slowest part of registering, and a program uses few ops."""
         return get_type_hints(self._registered, include_extras=True)
 
     @functools.cached_property
     def _schema(self) -> tuple[Parameters, tuple[ArgumentGroup, ...]]:
-        return flatten({name: self._hints[name] for name in self._taken})
+        return _flatten({name: self._hints[name] for name in self._taken})
 
     @property
     def parameters(self) -> Parameters:
-        """The schema's arguments by name and annotation."""
+        """Return the schema's arguments by name and annotation."""
         return self._schema[0]
 
     @property
@@ -107,20 +158,26 @@ class Op:
         return self._hints["out"]
 
     def reference(self, fn: Function) -> Function:
-        """Register the NumPy reference: same arguments without `cx` and `out`, returns the output or a tuple."""
+        """Register the NumPy reference: the same arguments without `cx` and `out`; it returns the output or a tuple."""
         self.compute = lambda *arguments: fn(*self.gathered(arguments))
         return fn
 
     def gathered(self, arguments: Sequence[Any]) -> Sequence[Any]:
-        """The schema's arguments as the lowering and the reference take them: those of a group are one value."""
+        """Return the schema's arguments as the lowering and the reference take them: a group is one value."""
         if absent := self.parameters[len(arguments) :]:
             arguments = (*arguments, *(self.defaults[name] for name, _ in absent))
-        return gather(self._schema[1], arguments)
+        groups = self._schema[1]
+        if all(group.make is None for group in groups):
+            return arguments
+        return [
+            arguments[group.first] if group.make is None else group.make(*arguments[group.first : group.last])
+            for group in groups
+        ]
 
     def bound_parameters(self, call: Call) -> tuple[tuple[str, Any], ...]:
-        """The parameters that `call` passes, in order.
+        """Return the parameters that `call` passes, in order.
 
-        Out-variants leave the tensor options away, and files of older releases the last arguments that have defaults.
+        Out-variants omit the tensor options, and files of older releases the last arguments that have defaults.
         """
         parameters = self.parameters
         if call.kernel:
@@ -136,11 +193,11 @@ class Op:
         return parameters
 
     def arguments(self, call: Call) -> dict[str, int]:
-        """The values that `call` passes, by the names of the parameters."""
+        """Return the values that `call` passes, by parameter name."""
         return {name: value for (name, _), value in zip(self.bound_parameters(call), call.args, strict=True)}
 
     def shared_arguments(self, call: Call) -> dict[str, int]:
-        """The same for a call of another overload, too: they differ in their last arguments."""
+        """Return the same for a call of any overload: overloads differ in their last arguments."""
         names = [name for name, annotation in self.parameters if not call.kernel or annotation is not TensorOption]
         return dict(zip(names, call.args, strict=False))
 
@@ -150,11 +207,11 @@ class Op:
         return tuple(i for i, (name, _) in enumerate(self.bound_parameters(call)) if name in names)
 
     def mutated(self, call: Call) -> tuple[int, ...]:
-        """Positions of arguments that the op writes in place."""
+        """Return the positions of arguments that the op writes in place."""
         return self._positions(self.traits.mutates, call)
 
     def host_read(self, call: Call) -> tuple[int, ...]:
-        """Positions of tensor arguments whose data the lowering reads on the host."""
+        """Return the positions of tensor arguments whose data the lowering reads on the host."""
         return self._positions(self.host_args, call)
 
 
@@ -212,7 +269,7 @@ def _check(name: str, registered: Op) -> None:
 
 
 def unregister(registered: Op) -> None:
-    """Forget an op: for kernels tried out in a notebook or a test."""
+    """Remove an op from the registry: for experiments in a notebook or a test."""
     for table in (_OPS, _KERNELS):
         for name in [name for name, found in table.items() if found is registered]:
             del table[name]
@@ -220,7 +277,7 @@ def unregister(registered: Op) -> None:
 
 
 def _out_variant(name: str) -> str | None:
-    """`aten.cat.default` is called outside delegates as `aten::cat.out`, `aten.x.Y` as `aten::x.Y_out`."""
+    """Return the name outside delegates: `aten::cat.out` of `aten.cat.default`, `aten::x.Y_out` of `aten.x.Y`."""
     namespace, _, rest = name.partition(".")
     base, _, overload = rest.rpartition(".")
     if namespace not in ("aten", "dim_order_ops") or not base:
@@ -230,20 +287,20 @@ def _out_variant(name: str) -> str | None:
 
 @functools.cache
 def _discover() -> None:
-    """Import every module of every family: they register themselves, and no list of them exists."""
+    """Import every module of every family, which registers its ops. There is no list of ops."""
     name = f"{__package__.rpartition('.')[0]}.ops"
     for module in pkgutil.walk_packages(importlib.import_module(name).__path__, name + "."):
         importlib.import_module(module.name)
 
 
 def find(call: Call) -> Op | None:
-    """The op that serves a call, or None."""
+    """Return the op that serves a call, or None."""
     _discover()
     return (_KERNELS if call.kernel else _OPS).get(call.name)
 
 
 def formula_of(name: str) -> Describe:
-    """The formula of the elementwise op that has an edge name."""
+    """Return the formula of the elementwise op with an edge name."""
     _discover()
     found = _OPS[name].traits.elementwise
     assert callable(found)
@@ -251,7 +308,7 @@ def formula_of(name: str) -> Describe:
 
 
 def elementwise_op(call: Call) -> tuple[str, Op] | None:
-    """The op whose formula tells what a call computes, and its name; None if the call is not elementwise."""
+    """Return the name and the op whose formula a call computes; None if the call is not elementwise."""
     found = find(call)
     formula = None if found is None else found.traits.elementwise
     if found is None or formula is None:
@@ -260,7 +317,7 @@ def elementwise_op(call: Call) -> tuple[str, Op] | None:
 
 
 def overload(call: Call) -> Op | None:
-    """The op that serves a call, or else one that serves another overload of what it calls."""
+    """Return the op that serves a call, or else an op that serves another overload of it."""
     found = find(call)
     family = _family(call.name) if found is None else None
     return found if family is None else _families().get(family)
@@ -274,13 +331,13 @@ def _families() -> dict[tuple[str, str], Op]:
 
 
 def _family(name: str) -> tuple[str, str] | None:
-    """`aten` and `add`, of `aten.add.Tensor` and of `aten::add.out`; None of a name without overload."""
+    """Return (`aten`, `add`) for `aten.add.Tensor` and for `aten::add.out`; None for a name without overload."""
     parts = name.replace("::", ".").split(".")
     return (parts[0], parts[1]) if len(parts) > 2 else None
 
 
 def refused_dtypes(op: Op, call: Call, graph: Graph) -> list[str]:
-    """The operands of a call whose dtype the op's kernels do not handle."""
+    """Return the operands of a call whose dtype the op's kernels do not support."""
     host = {call.args[p] for p in op.host_read(call)}
     operands = [v for v in (*graph.flatten(call.args), *call.outs) if v not in host]
     tensors = {v: spec for v in operands if isinstance(spec := graph.values[v], TensorSpec)}
@@ -288,7 +345,7 @@ def refused_dtypes(op: Op, call: Call, graph: Graph) -> list[str]:
 
 
 def gpu_op(call: Call, graph: Graph) -> Op | None:
-    """The op that runs a call on the device; None if there is none or it cannot take the operands."""
+    """Return the op that runs a call on the device; None if there is none or it does not support the operands."""
     if call.on_host:
         return None
     found = find(call)
@@ -300,18 +357,18 @@ def gpu_op(call: Call, graph: Graph) -> Op | None:
 
 
 def registered() -> dict[str, Op]:
-    """Every op by its edge name."""
+    """Return every op by its edge name."""
     _discover()
     return dict(_OPS)
 
 
 def mutated_positions(call: Call) -> tuple[int, ...]:
-    """Positions of arguments that a call writes in place; none for an unknown op."""
+    """Return the positions of arguments that a call writes in place; none for an unknown op."""
     found = find(call)
     return found.mutated(call) if found else ()
 
 
 def mutated_values(call: Call, graph: Graph) -> tuple[int, ...]:
-    """What a call writes in place: of a list, all members."""
+    """Return the values that a call writes in place; if one is a list, all its members."""
     positions = mutated_positions(call)  # none, mostly
     return graph.flatten([call.args[position] for position in positions]) if positions else ()

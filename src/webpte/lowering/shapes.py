@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ..errors import ShapeError
 from ..graph import normalize_dim
+from .context import Tensor
 
 Dims = tuple[int, ...]
 MAX_RANK = 8  # that a kernel walks, after merging
@@ -76,3 +79,23 @@ def check_rank(dims: Dims) -> None:
     """Refuse a walk over more dims than a parameter block has room for."""
     if len(dims) > MAX_RANK:
         raise ShapeError(f"shape {list(dims)}: expected at most {MAX_RANK} strided dims, got {len(dims)}", code="rank")
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """An output's dims, merged as far as the operands allow, and each operand's strides along them."""
+
+    dims: Dims
+    layouts: tuple[Dims, ...]
+    flat: bool  # every operand is read in the order the output is written
+
+    @property
+    def rank(self) -> int:
+        return len(self.dims)
+
+
+def walk(out: Tensor, *operands: Tensor) -> Walk:
+    """How to read the operands for each element of `out`, whose dims are set."""
+    dims, layouts = coalesce(out.dims, *(broadcast_strides(t.dims, out.dims) for t in operands))
+    check_rank(dims)
+    return Walk(dims, layouts, all(layout == strides(dims) for layout in layouts))

@@ -4,13 +4,41 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
+from ..graph import numel
 from .dim_rules import Rule
 from .formulas import Describe
 from .integers import NO_INTEGERS, Integers, elements_of, filled_with
-from .work import Flops, Share
+
+Dims = tuple[int, ...]
+
+
+class CallSizes(Protocol):
+    """The sizes and numbers of a call, by the names of its op's arguments."""
+
+    @property
+    def out(self) -> Dims:
+        """Return the dims of the first output."""
+
+    def dims(self, argument: str) -> Dims:
+        """Return the dims of a tensor."""
+
+    def each(self, argument: str) -> list[Dims]:
+        """Return the dims of every tensor of a list."""
+
+    def number(self, argument: str) -> Any:
+        """Return a number."""
+
+    def numbers(self, argument: str) -> list[int]:
+        """Return the numbers of a list."""
+
+
+Flops = Callable[[CallSizes], int]  # multiplications and additions
+# The share of a tensor with these dims that a call accesses; the last argument is whether the call writes it.
+Share = Callable[[CallSizes, Dims, bool], float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +55,7 @@ class OpTraits:
     elementwise: Describe | str | None = None  # the formula of one element (formulas.py), or the op that has it
     numbers: tuple[str, ...] = ()  # arguments of the formula that accept a number in place of a tensor
     fills: str | None = None  # every element of the result equals this number
-    work: Flops | None = None  # multiplications and additions: see work.py
+    work: Flops | None = None  # multiplications and additions: see `sums_over`
     memory_traffic: Mapping[str, Share] = field(default_factory=dict)  # arguments that a call reads or writes in part
     integers: Integers = NO_INTEGERS  # the range of integer results: see integers.py
 
@@ -60,3 +88,37 @@ class OpTraits:
         """Return every argument that a trait names."""
         single = tuple(name for name in (self.view, self.identity, self.fills) if name is not None)
         return (*self.mutates, *self.numbers, *self.operands, *self.memory_traffic, *self.integers.named, *single)
+
+
+# -- rules for the work of a call --------------------------------------------------------------------------------------
+# Arithmetic counts the multiplications and additions of products, which a device's peak is compared with. A tensor that
+# `memory_traffic` does not name counts in full.
+
+
+def sums_over(rows: str) -> Flops:
+    """Return the rule for a product of matrices: an output element is a sum over the last dim of `rows`."""
+    return lambda sizes: 2 * numel(sizes.out) * sizes.dims(rows)[-1]
+
+
+def rows_of(*tables: str) -> dict[str, Share]:
+    """Return the rules for tables of which every output row reads one row."""
+
+    def share(sizes: CallSizes, dims: Dims, written: bool) -> float:
+        return numel(sizes.out[:-1]) / max(1, dims[0]) if len(dims) > 1 else 1.0
+
+    return dict.fromkeys(tables, share)
+
+
+def part_taken(sizes: CallSizes, dims: Dims, written: bool) -> float:
+    """Return the share of a tensor that the output is a part of."""
+    return numel(sizes.out) / max(1, numel(dims))
+
+
+def filled(tokens: str, start: str) -> Share:
+    """Return the rule for a cache (B, C, H, D) with `start` filled positions, which tokens (B, S, H, D) follow."""
+
+    def share(sizes: CallSizes, dims: Dims, written: bool) -> float:
+        fresh = sizes.dims(tokens)[1]
+        return (fresh if written else sizes.number(start) + fresh) / max(1, dims[1])
+
+    return share

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..bundles import bundle
-from ..bundles.web import page_files, player_files
+from ..bundles.site import page_files, player_files
 from ..errors import InputError, UnsupportedError
 from ..runtime import Program, load_program
 from ..runtime.checks import check_path

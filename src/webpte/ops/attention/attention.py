@@ -10,11 +10,9 @@ import numpy as np
 from ...errors import GraphError, ShapeError
 from ...graph import numel
 from ...lowering import dim_rules
-from ...lowering.context import Context, LiveScalar, Tensor
-from ...lowering.loads import kind
+from ...lowering.context import Context, LiveScalar, Tensor, load_type
 from ...lowering.registry import FLOATS, Unused, op
-from ...lowering.traits import OpTraits
-from ...lowering.work import CallSizes, filled
+from ...lowering.traits import CallSizes, OpTraits, filled
 from ...wgsl import Live, Uniforms, u32
 from .attention_operands import FIRST, AttentionOperands, VisibleKeys
 from .attention_rows import attend, attend_rows
@@ -102,8 +100,8 @@ def fill_caches(
         writes=caches if rotated is None else (*caches, rotated),
         params=params,
         threads=key.dims[0] * seq * (2 * key_heads + heads) * (width // 4),
-        type=kind(key, 4),
-        cache=kind(caches[0], 4),
+        type=load_type(key, 4),
+        cache=load_type(caches[0], 4),
         rotary=rotary.pairs if rotary is not None else "",
         table=rotary.kind if rotary is not None else "",
     )

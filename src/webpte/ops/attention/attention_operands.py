@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import GraphError, ShapeError
-from ...lowering.context import Tensor
-from ...lowering.loads import kind
+from ...lowering.context import Tensor, load_type
 from ...wgsl import Live, LiveInt, Uniforms, f32, u32
 
 FIRST = LiveInt(0, -1)
@@ -136,7 +135,7 @@ class AttentionOperands:
     @property
     def kinds(self) -> tuple[str, str]:
         """How queries, and how keys and values are loaded; see loads.wgsl."""
-        return kind(self.query, self.lanes), kind(self.key, self.lanes)
+        return load_type(self.query, self.lanes), load_type(self.key, self.lanes)
 
     @property
     def _batch_rows(self) -> int:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ...graph import DType
-from ...lowering.context import Context, Tensor
-from ...lowering.loads import kind
+from ...lowering.context import Context, Tensor, load_type
 from ...lowering.variants import ANYWHERE, Requirements, Variant
 from ...wgsl import Live, LiveInt, Uniforms, u32
 from .attention_operands import FIRST, AttentionOperands, AttentionParams, VisibleKeys
@@ -64,7 +63,7 @@ class RotaryTables:
     @property
     def kind(self) -> str:
         """How the entries of four elements are loaded: neighbours share one."""
-        return kind(self.cosine, 2 if self.pairs == "neighbours" else 4)
+        return load_type(self.cosine, 2 if self.pairs == "neighbours" else 4)
 
     @property
     def rotated(self) -> int:

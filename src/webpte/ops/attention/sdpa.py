@@ -8,8 +8,7 @@ from ...errors import ShapeError
 from ...graph import DType, numel
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import FLOATS, op
-from ...lowering.traits import OpTraits
-from ...lowering.work import CallSizes
+from ...lowering.traits import CallSizes, OpTraits
 from .attention import attention_reference
 from .attention_operands import AttentionOperands, VisibleKeys
 from .attention_rows import attend

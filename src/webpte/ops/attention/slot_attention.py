@@ -9,11 +9,9 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...graph import SLOT_ATTENTION, DType, numel
-from ...lowering.context import Context, LiveScalar, Tensor
-from ...lowering.loads import kind
+from ...lowering.context import Context, LiveScalar, Tensor, load_type
 from ...lowering.registry import FLOATS, op
-from ...lowering.traits import OpTraits
-from ...lowering.work import CallSizes
+from ...lowering.traits import CallSizes, OpTraits
 from ...wgsl import Live, Uniforms, u32
 from .attention import attention_reference
 from .attention_operands import AttentionOperands, VisibleKeys
@@ -201,8 +199,8 @@ def _fill(cx: Context, fresh: NewTokens, caches: tuple[Tensor, Tensor], places: 
             table_loads=rotary.loads if rotary is not None else 0,
         ),
         threads=rows * 2 * key_heads * (width // 4),
-        type=kind(fresh.key, 4),
-        cache=kind(caches[0], 4),
+        type=load_type(fresh.key, 4),
+        cache=load_type(caches[0], 4),
         rotary=rotary.pairs if rotary is not None else "",
         table=rotary.kind if rotary is not None else "",
     )

@@ -11,8 +11,7 @@ from ...graph import CONVOLUTION, numel
 from ...lowering import dim_rules
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.registry import FLOATS, op
-from ...lowering.traits import OpTraits
-from ...lowering.work import CallSizes
+from ...lowering.traits import CallSizes, OpTraits
 from ..matmul.epilogue import Epilogue, applied
 from ..matmul.product import UNLIMITED, ClampRange
 from .convolution_kernels import ConvolutionGeometry, ConvolutionWindow, convolve

@@ -12,13 +12,12 @@ import numpy as np
 from ...errors import ShapeError
 from ...graph import ELEMENTWISE, DType, parse_program
 from ...lowering import dim_rules
-from ...lowering.broadcasting import walk
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.formulas import Describe, Formula
 from ...lowering.integers import NO_INTEGERS, Integers
 from ...lowering.programs import ElementwiseProgram, argument_of, compile_program, single_step
 from ...lowering.registry import WORDS, Op, op, registered
-from ...lowering.shapes import broadcast
+from ...lowering.shapes import broadcast, walk
 from ...lowering.traits import OpTraits
 from ...wgsl import Live, LiveInt, Uniforms, dims4, dims8, u32, words
 

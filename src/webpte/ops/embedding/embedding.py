@@ -8,8 +8,7 @@ from ...errors import ShapeError
 from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import Unused, op
-from ...lowering.traits import OpTraits
-from ...lowering.work import rows_of
+from ...lowering.traits import OpTraits, rows_of
 from ..indexing.indexing import take_along
 
 

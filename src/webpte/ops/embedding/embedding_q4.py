@@ -9,11 +9,9 @@ import numpy as np
 from ...errors import GraphError, ShapeError
 from ...graph import DType
 from ...lowering import dim_rules
-from ...lowering.context import Context, Tensor
-from ...lowering.loads import kind
+from ...lowering.context import Context, Tensor, load_type
 from ...lowering.registry import BYTES, FLOATS, Unused, op
-from ...lowering.traits import OpTraits
-from ...lowering.work import rows_of
+from ...lowering.traits import OpTraits, rows_of
 from ...wgsl import Uniforms, u32
 from ..create.fill import numpy_dtype
 
@@ -59,7 +57,7 @@ def look_up(
             threads=indices.numel * row_steps,
             words=words,
             high_first=high_first,
-            type=kind(out, 4 if words else 1),
+            type=load_type(out, 4 if words else 1),
             scale_type=scales.wgsl,
             zero_type=zeros.dtype.short if zeros is not None else "",
         )

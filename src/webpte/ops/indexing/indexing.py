@@ -13,8 +13,7 @@ from ...lowering.context import Context, Tensor
 from ...lowering.integers import elements_of
 from ...lowering.registry import Unused, op
 from ...lowering.shapes import Dims, broadcast, broadcast_strides, check_rank, coalesce, strides
-from ...lowering.traits import OpTraits
-from ...lowering.work import part_taken
+from ...lowering.traits import OpTraits, part_taken
 from ...wgsl import Uniforms, dims8, u32
 from ..layout.strided import word
 

@@ -9,12 +9,11 @@ import numpy as np
 from ...errors import ShapeError
 from ...graph import COPY
 from ...lowering import dim_rules
-from ...lowering.broadcasting import walk
 from ...lowering.context import Context, LiveScalar, Tensor
 from ...lowering.formulas import copied
 from ...lowering.integers import converted, elements_of
 from ...lowering.registry import MOVABLE, TensorOptions, Unused, op
-from ...lowering.shapes import broadcast, broadcast_strides, strides
+from ...lowering.shapes import broadcast, broadcast_strides, strides, walk
 from ...lowering.traits import OpTraits
 from ...wgsl import Uniforms, dims8, u32
 from ..create.fill import numpy_dtype

@@ -14,8 +14,7 @@ from ...lowering.context import Context, LiveScalar, Tensor
 from ...lowering.integers import elements_of
 from ...lowering.registry import MOVABLE, op
 from ...lowering.shapes import strides
-from ...lowering.traits import OpTraits
-from ...lowering.work import part_taken
+from ...lowering.traits import OpTraits, part_taken
 from .copy import copy_into
 from .strided import gather
 

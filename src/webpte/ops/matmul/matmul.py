@@ -12,8 +12,7 @@ from ...lowering import dim_rules
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.registry import FLOATS, op
 from ...lowering.shapes import broadcast, broadcast_strides, strides
-from ...lowering.traits import OpTraits
-from ...lowering.work import sums_over
+from ...lowering.traits import OpTraits, sums_over
 from .epilogue import Epilogue, applied
 from .product import (
     UNLIMITED,

@@ -9,8 +9,7 @@ import numpy as np
 from ...errors import ShapeError
 from ...graph import numel
 from ...lowering import dim_rules
-from ...lowering.context import Context, Tensor
-from ...lowering.loads import kind
+from ...lowering.context import Context, Tensor, load_type
 from ...lowering.registry import FLOATS, op
 from ...lowering.rows import lanes_per_any_row, workgroup_for
 from ...lowering.shapes import Dims
@@ -42,8 +41,8 @@ def rms_norm(cx: Context, x: Tensor, weight: Tensor, eps: float, *, out: Tensor)
         params=RmsNormParams(steps=columns // wide, columns=columns, lanes=lanes, eps=eps),
         threads=rows * lanes,
         workgroup=workgroup_for(lanes),
-        type=kind(x, wide),
-        weight_type=kind(weight, wide),
+        type=load_type(x, wide),
+        weight_type=load_type(weight, wide),
         lanes=lanes,
         wide=wide,
     )
@@ -114,8 +113,8 @@ def row_norm(
         params=params,
         threads=rows * lanes,
         workgroup=workgroup_for(lanes),
-        type=kind(x, wide),
-        weight_type=kind(affine.tensors[0], weights_wide) if affine.tensors else "",
+        type=load_type(x, wide),
+        weight_type=load_type(affine.tensors[0], weights_wide) if affine.tensors else "",
         statistics_type=mean.wgsl,
         scaled=affine.weight is not None,
         shifted=affine.bias is not None,

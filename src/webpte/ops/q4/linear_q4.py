@@ -11,8 +11,7 @@ from ...graph import LINEAR_Q4, DType, numel
 from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import BYTES, FLOATS, Unused, op
-from ...lowering.traits import OpTraits
-from ...lowering.work import CallSizes, sums_over
+from ...lowering.traits import CallSizes, OpTraits, sums_over
 from ..quantize.affine import numpy_fake_quantise
 from .linear_q4_kernels import LinearQ4Operands, PackedWeight, project_q4
 

@@ -14,8 +14,7 @@ from ...errors import ShapeError
 from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import BYTES, FLOATS, Unused, op
-from ...lowering.traits import OpTraits
-from ...lowering.work import sums_over
+from ...lowering.traits import OpTraits, sums_over
 from ...wgsl import Uniforms, u32
 
 WORD = 8  # codes

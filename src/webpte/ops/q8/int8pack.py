@@ -11,8 +11,7 @@ from ...graph import DType
 from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import FLOATS, op
-from ...lowering.traits import OpTraits
-from ...lowering.work import sums_over
+from ...lowering.traits import OpTraits, sums_over
 from ..q4.linear_q4_kernels import LinearQ4Operands, PackedWeight, project_q4
 
 

@@ -17,8 +17,7 @@ from ...errors import ShapeError
 from ...graph import numel
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.registry import op
-from ...lowering.traits import OpTraits
-from ...lowering.work import CallSizes
+from ...lowering.traits import CallSizes, OpTraits
 from ...wgsl import u32
 from ..convolution.convolution_kernels import ConvolutionWindow
 from .q8ta import (

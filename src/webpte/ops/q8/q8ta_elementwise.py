@@ -8,10 +8,9 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...graph import DType
-from ...lowering.broadcasting import walk
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.registry import op
-from ...lowering.shapes import broadcast, check_rank, coalesce, strides
+from ...lowering.shapes import broadcast, check_rank, coalesce, strides, walk
 from ...wgsl import Uniforms, dims8, f32, u32
 from ..quantize.quantize import numpy_dequantize
 from .q8ta import InputQuantParams, OutputQuantParams, QuantParams, numpy_codes

@@ -12,8 +12,7 @@ import numpy as np
 from ...errors import GraphError, ShapeError
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import FLOATS, op
-from ...lowering.traits import OpTraits
-from ...lowering.work import sums_over
+from ...lowering.traits import OpTraits, sums_over
 from ...wgsl import u32
 from .q8ta import (
     Q8TA,

@@ -8,8 +8,7 @@ import numpy as np
 
 from ...graph import normalize_dim
 from ...lowering import dim_rules
-from ...lowering.context import Context, Tensor
-from ...lowering.loads import kind
+from ...lowering.context import Context, Tensor, load_type
 from ...lowering.registry import FLOATS, Unused, op
 from ...lowering.rows import lanes_per_row, workgroup_for
 from ...lowering.shapes import strides
@@ -38,8 +37,8 @@ def normalised(cx: Context, x: Tensor, dim: int, out: Tensor, log: bool) -> None
         params=SoftmaxParams(size=size // wide, inner=inner, lanes=lanes),
         threads=rows * lanes,
         workgroup=workgroup_for(lanes),
-        source=kind(x, wide),
-        result=kind(out, wide),  # wider than the input where half_to_float is set
+        source=load_type(x, wide),
+        result=load_type(out, wide),  # wider than the input where half_to_float is set
         log=log,
         lanes=lanes,
         wide=wide,

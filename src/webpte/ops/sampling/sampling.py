@@ -22,8 +22,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...graph import DType
-from ...lowering.context import Context, LiveScalar, Tensor
-from ...lowering.loads import kind
+from ...lowering.context import Context, LiveScalar, Tensor, load_type
 from ...lowering.registry import WORDS, op
 from ...lowering.variants import ANYWHERE, Variant
 from ...wgsl import Live, Uniforms, f32, u32
@@ -88,7 +87,7 @@ def sample(
     parts, invocations = bounds["parts"], bounds["invocations"]
     unit = 2.0 ** (31 - vocabulary.bit_length())  # all tokens together weigh less than 2^32
     params = SampleParams(vocabulary=vocabulary, unit=unit, **bounds, tops=tops, advance=advance.dynamic)
-    type_ = kind(logits, bounds["lanes"])
+    type_ = load_type(logits, bounds["lanes"])
     found = cx.scratch(DType.INT32, (rows, parts, 8))
     changed = cx.scratch(DType.FLOAT32, (rows, vocabulary))
     tried = (changed,) if asked & EDITED else ()

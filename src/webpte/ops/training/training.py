@@ -10,8 +10,7 @@ from ...errors import GraphError, ShapeError
 from ...graph import DType, numel
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import BYTES, FLOATS, op
-from ...lowering.traits import OpTraits
-from ...lowering.work import CallSizes, sums_over
+from ...lowering.traits import CallSizes, OpTraits, sums_over
 from ...wgsl import Uniforms, f32, u32
 from ..layout.strided import gather
 from ..matmul.product import ProductShape, contiguous, product

@@ -1,7 +1,7 @@
 """Compute the work of a call from its live shapes: bytes of its dispatches, and arithmetic of products.
 
 Bytes are those of all bindings at their live size, once per dispatch. If an op accesses only a part of a tensor (a row
-of a table, the filled part of a cache), only that part counts: see lowering.work. It is the minimum a kernel has to
+of a table, the filled part of a cache), only that part counts: see lowering.traits. It is the minimum a kernel has to
 move, so the rate is the effective bandwidth, caches aside.
 """
 
@@ -87,7 +87,7 @@ class CallWork:
 
 
 class _Sizes:
-    """The live values of a call, for the rules of its op (lowering.work.Sizes)."""
+    """The live values of a call, for the rules of its op (lowering.traits.CallSizes)."""
 
     def __init__(self, work: CallWork, call: Call, arguments: dict[str, int]) -> None:
         self._work = work

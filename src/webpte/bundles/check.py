@@ -52,8 +52,8 @@ def own_checks() -> Iterator[CatalogCheck]:
         def plan_for(caps: Caps, graph: Graph = trial.graph) -> Planner:
             return make_planner(graph, caps, CpuKernels())
 
-        wanted = trial.expected.astype(trial.graph.tensor(trial.graph.outputs[0]).host_dtype.held)
-        yield CatalogCheck(name, "probe", trial.graph, plan_for, "", trial.inputs, [wanted], trial.tolerance, 0.0)
+        expected = trial.expected.astype(trial.graph.tensor(trial.graph.outputs[0]).host_dtype.held)
+        yield CatalogCheck(name, "probe", trial.graph, plan_for, "", trial.inputs, [expected], trial.tolerance, 0.0)
 
 
 def catalog_checks(folder: Path, keep: Callable[[Program], Program]) -> Iterator[CatalogCheck]:
@@ -86,11 +86,11 @@ def catalog_checks(folder: Path, keep: Callable[[Program], Program]) -> Iterator
 def _programs(folder: Path) -> dict[Path, list[dict[str, Any]]]:
     """What the catalog's manifest says of each program: an entry for each output that is compared."""
     path = folder / MANIFEST
-    found: dict[Path, list[dict[str, Any]]] = {}
+    programs: dict[Path, list[dict[str, Any]]] = {}
     try:
         entries = json.loads(path.read_text("utf-8"))
         for entry in entries:
-            found.setdefault(_inside(folder, entry["pte"]), []).append(entry)
+            programs.setdefault(_inside(folder, entry["pte"]), []).append(entry)
     except OSError as error:
         raise InputError(
             f"{folder} is not a catalog of ops: cannot read {path}: {error.strerror}", code="unreadable"
@@ -99,9 +99,9 @@ def _programs(folder: Path) -> dict[Path, list[dict[str, Any]]]:
         raise FormatError(
             f"{path} is not the manifest of a catalog: {type(error).__name__}: {error}", code="invalid_manifest"
         ) from error
-    if not found:
+    if not programs:
         raise FormatError(f"{path}: expected at least one program, got none", code="invalid_manifest")
-    return found
+    return programs
 
 
 def _inside(folder: Path, name: Any) -> Path:

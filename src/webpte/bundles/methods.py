@@ -51,9 +51,9 @@ def planned_at(program: Program, name: str, caps: Caps, shapes: Sequence[Shapes]
 def with_schedules(planner: Planner, calls: Iterable[Call]) -> Planner:
     segment = only_segment(planner)
     converter = ArgumentConverter(planner.plan)
-    made = list(calls)
-    planner.make_room(len(made))
-    for call in made:
+    arguments = list(calls)
+    planner.make_room(len(arguments))
+    for call in arguments:
         live = converter.bind_inputs(call)
         live.arrays.update({v: _constant(planner, v) for v in segment.looks})
         planner.prepare(segment, live)
@@ -79,12 +79,12 @@ def extents(program: Program, name: str) -> list[Shapes]:
     """The largest inputs, and the smallest if the program can take those."""
     plan = program.plan(name, Caps())
     largest, *smaller = [[bound.get(i, ()) for i in plan.graph.inputs] for bound in plan.extents()]
-    found: list[Shapes] = [largest]
+    extremes: list[Shapes] = [largest]
     for shapes in smaller:
         with contextlib.suppress(ShapeError):
             planned_at(program, name, Caps(), [shapes])
-            found.append(shapes)
-    return found
+            extremes.append(shapes)
+    return extremes
 
 
 def zeros(graph: Graph, shapes: Shapes) -> Call:
@@ -148,7 +148,7 @@ class MethodWriter:
     def __init__(self, site: Site, progress: OnProgress = ignore, count: int = 1) -> None:
         self._site = site
         self._progress = progress
-        self._plans = (0, count * len(TARGETS))  # made, of so many
+        self._plans = (0, count * len(TARGETS))  # done, total
         self.shards = Shards(lambda data: site.add(data, "weights"))
         self._planned: dict[str, list[Planned]] = {}
         self._fingerprints: dict[str, str] = {}
@@ -165,9 +165,9 @@ class MethodWriter:
         return planner
 
     def _tick(self) -> None:
-        made, total = self._plans
-        self._plans = (made + 1, total)
-        self._progress(Progress("plan", made + 1, total, "plans"))
+        done, total = self._plans
+        self._plans = (done + 1, total)
+        self._progress(Progress("plan", done + 1, total, "plans"))
 
     def _place(self, name: str, planner: Planner, slots: int | None) -> None:
         self._planned.setdefault(name, []).append(Planned(planner, slots))

@@ -179,15 +179,15 @@ def _of_call(node: nodes.Call) -> Iterator[str]:
         isinstance(called, nodes.Name)
         and called.name == "strftime_now"
         and isinstance(first, nodes.Const)
-        and (found := _DATE.search(str(first.value)))
+        and (match := _DATE.search(str(first.value)))
     ):
-        yield f"the date format {found[0]}"
+        yield f"the date format {match[0]}"
 
 
 def _of_format(node: nodes.Expr | None) -> Iterator[str]:
     text = node.value if isinstance(node, nodes.Const) and isinstance(node.value, str) else ""
-    if found := _PERCENT.search(text.replace("%%", "")):
-        yield f"the format {found[0]}"
+    if match := _PERCENT.search(text.replace("%%", "")):
+        yield f"the format {match[0]}"
 
 
 COMPONENTS = {
@@ -243,11 +243,11 @@ def _flat(part: Any) -> Iterator[dict[str, Any]]:
 
 
 def _of_expression(pattern: str) -> Iterator[str]:
-    missing = [found[0] for found in _ESCAPE.finditer(pattern) if found[1] is None]
-    for found in _CLASS.finditer(pattern):
-        inside = _ESCAPE.sub("", found[0])[1:]
+    missing = [match[0] for match in _ESCAPE.finditer(pattern) if match[1] is None]
+    for match in _CLASS.finditer(pattern):
+        inside = _ESCAPE.sub("", match[0])[1:]
         missing += [part for part in ("[", "&&") if part in inside]
     outside = _CLASS.sub("a", pattern)
-    missing += [found[0] for found in _OUTSIDE.finditer(outside)]
+    missing += [match[0] for match in _OUTSIDE.finditer(outside)]
     for part in missing:
         yield f"{part} in the expression {pattern}"

@@ -194,7 +194,7 @@ class ImageOptions(NamedTuple):
     std: Sequence[float] | None = None
 
     @property
-    def given(self) -> list[str]:
+    def names_set(self) -> list[str]:
         return [name for name, value in self._asdict().items() if value is not None]
 
 

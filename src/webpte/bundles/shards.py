@@ -91,7 +91,7 @@ class ShardSources:
 
 def _stored(dtype: DType) -> str:
     """A dtype of the same bytes as a device holds: bools, and halves where there is no f16, take a word."""
-    wanted = storage_dtype(dtype)
-    if dtype.numpy == wanted:
+    stored = storage_dtype(dtype)
+    if dtype.numpy == stored:
         return dtype.short
-    return next(other.short for other in DType if other.numpy == wanted)
+    return next(other.short for other in DType if other.numpy == stored)

@@ -20,7 +20,7 @@ def summary(folder: PathLike) -> dict[str, Any]:
     root = Path(folder)
     paths = [path for path in root.rglob("*") if path.is_file()]
     listed = {root / file.path for file in manifest.files.values()}
-    shown = [path for path in paths if path not in listed and path.name != MANIFEST and "LICENSE" not in path.name]
+    page = [path for path in paths if path not in listed and path.name != MANIFEST and "LICENSE" not in path.name]
     used = {file.sha256: file for file in _first_files(manifest)}.values()
     weights = [file for file in used if file.path.endswith(".bin")]
     texts = [root / file.path for file in used if file not in weights]
@@ -28,12 +28,12 @@ def summary(folder: PathLike) -> dict[str, Any]:
         "folder": str(root),
         "name": manifest.name,
         "kind": manifest.kind,
-        "methods": {name: [str(variant) for variant in found] for name, found in manifest.methods.items()},
+        "methods": {name: [str(variant) for variant in variants] for name, variants in manifest.methods.items()},
         "refused": list(manifest.data.get("refused", ())),
         "files": len(paths),
         "bytes": sum(path.stat().st_size for path in paths),
         "visit": {
-            "page_gzip": _packed(shown),
+            "page_gzip": _packed(page),
             "plan_gzip": _packed([root / MANIFEST, *texts]),
             "weights": sum(file.nbytes for file in weights),
         },
@@ -46,12 +46,12 @@ def _packed(paths: Iterable[Path]) -> int:
 
 def _first_files(manifest: Manifest) -> list[BundledFile]:
     """Of the best variant of each method, and what the part of its kind names: tokenizers, labels, answers."""
-    found = [file for variants in manifest.methods.values() for file in _variant_files(variants[0])]
+    files = [file for variants in manifest.methods.values() for file in _variant_files(variants[0])]
     for part in (manifest.data.get(kind, {}) for kind in ("language", "encoder", "image")):
-        found += [manifest.files[name] for name in part.values() if isinstance(name, str) and name in manifest.files]
+        files += [manifest.files[name] for name in part.values() if isinstance(name, str) and name in manifest.files]
     checks = manifest.data.get("check", ())
     names = {array["file"] for check in checks for array in (*check["inputs"], *check["outputs"])}
-    return found + [manifest.files[name] for name in sorted(names)]
+    return files + [manifest.files[name] for name in sorted(names)]
 
 
 def _variant_files(variant: BundleVariant) -> list[BundledFile]:

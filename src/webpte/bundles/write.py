@@ -79,7 +79,7 @@ def bundle(
     folder, texts = check_path(path, "path"), check_optional_path(tokenizer, "tokenizer")
     named, source = None if name is None else check_str(name, "name", "my model"), Path(program.file.path)
     tokens = Path(texts) if texts is not None else beside(source, "tokenizer.json")
-    given = _shapes(shapes)
+    shapes_by_method = _shapes(shapes)
     listing = check_optional_path(labels, "labels")
     options = ImageOptions(
         None if listing is None else Path(listing), check_numbers(mean, "mean"), check_numbers(std, "std")
@@ -87,9 +87,9 @@ def bundle(
     site = Site(folder)
     try:
         if tokens is not None and takes_tokens(program):
-            kind, parts = _language(site, program, tokens, sequences, given, options, progress)
+            kind, parts = _language(site, program, tokens, sequences, shapes_by_method, options, progress)
         else:
-            kind, parts = _other(site, program, tokens, given, options, progress)
+            kind, parts = _other(site, program, tokens, shapes_by_method, options, progress)
         site.finish(kind, {"name": named or source.stem, **parts})
         return site.path
     finally:
@@ -122,16 +122,16 @@ def _language(
     options: ImageOptions,
     progress: OnProgress,
 ) -> tuple[str, dict[str, Any]]:
-    if named := [*(["shapes"] if shapes else []), *options.given]:
+    if named := [*(["shapes"] if shapes else []), *options.names_set]:
         raise InputError(
             f"{program.file.path} is a language model; {', '.join(named)} do not apply to it", code="not_applicable"
         )
     methods = MethodWriter(site, progress, len(slot_counts(sequences)))
     fingerprint = program.fingerprint("forward")
-    found = _refusing_together(
+    parts = _refusing_together(
         program, [lambda: add_language(site, methods, program, tokenizer, sequences, fingerprint)]
     )
-    return "language", {"language": found[0], "methods": methods.written()}
+    return "language", {"language": parts[0], "methods": methods.written()}
 
 
 def _other(
@@ -167,9 +167,9 @@ def _other(
         return "encoder", {**parts, "encoder": part}
     if is_image(program):
         return "image", {**parts, "image": image_part(site, program, options, shapes["forward"])}
-    if options.given:
+    if options.names_set:
         raise InputError(
-            f"{', '.join(options.given)}: the program does not take an image of f32 (1, 3, height, width)",
+            f"{', '.join(options.names_set)}: the program does not take an image of f32 (1, 3, height, width)",
             code="not_applicable",
         )
     return "program", parts

@@ -68,15 +68,15 @@ def broadcast_members(name: str) -> Rule:
 
 
 def _broadcast(operands: list[Dims]) -> list[Dims]:
-    made: Dims = ()
+    common: Dims = ()
     for dims in operands:
-        rank = max(len(made), len(dims))
-        left, right = ((1,) * (rank - len(row)) + row for row in (made, dims))
+        rank = max(len(common), len(dims))
+        left, right = ((1,) * (rank - len(row)) + row for row in (common, dims))
         pairs = list(zip(left, right, strict=True))
         if not all(x == y or 1 in (x, y) for x, y in pairs):
             return []
-        made = tuple(y if x == 1 else x for x, y in pairs)
-    return [made]
+        common = tuple(y if x == 1 else x for x, y in pairs)
+    return [common]
 
 
 def linear(x: str, weight: str) -> Rule:
@@ -127,11 +127,11 @@ def _left_over(dims: Dims, sizes: Dims) -> Dim | None:
     """What -1 among the sizes of a view stands for, if it is a size or a single name."""
     known, asked = (math.prod(d for d in row if isinstance(d, int) and d != -1) for row in (dims, sizes))
     names, taken = (Counter(d for d in row if not isinstance(d, int)) for row in (dims, sizes))
-    left = list((names - taken).elements())
-    if taken - names or len(left) > 1 or not asked or known % asked:
+    others = list((names - taken).elements())
+    if taken - names or len(others) > 1 or not asked or known % asked:
         return None
     rest = known // asked
-    return rest if not left else left[0] if rest == 1 else None
+    return rest if not others else others[0] if rest == 1 else None
 
 
 def expanded(x: str, size: str) -> Rule:
@@ -215,8 +215,8 @@ def convolved(x: str, weight: str, *geometry: str, transposed: str) -> Rule:
         if not isinstance(kernel, TensorSpec) or known.value(transposed) != Bool(False):
             return []
         axes = len(kernel.dims) - 2
-        given = [known.sizes(name) for name in geometry]
-        each = (sizes * axes if len(sizes) == 1 else sizes for sizes in given)
+        arguments = [known.sizes(name) for name in geometry]
+        each = (sizes * axes if len(sizes) == 1 else sizes for sizes in arguments)
         rows = zip(dims[len(dims) - axes :], kernel.dims[2:], *each, strict=True)
         return [(*dims[: len(dims) - axes - 1], kernel.dims[0], *(_extent(known, *row) for row in rows))]
 

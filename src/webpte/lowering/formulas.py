@@ -24,7 +24,7 @@ WEIGHTS = {
     "sin": 4,
     "tanh": 4,
 }
-OWN = 4  # what a function of somebody's own is taken to cost
+CUSTOM_WEIGHT = 4  # of a function with its own code
 
 
 def number_type(dtype: DType) -> str:
@@ -72,7 +72,7 @@ Describe = Callable[..., Formula]  # from an op's arguments and `out`, of which 
 
 
 def weight_of(function: str, code: str | None) -> int:
-    return WEIGHTS.get(function, 1) if code is None else OWN
+    return WEIGHTS.get(function, 1) if code is None else CUSTOM_WEIGHT
 
 
 def copied(self: Tensor, *, out: Tensor) -> Formula:

@@ -50,7 +50,7 @@ class IntegerOperands(Protocol):
     def dims(self, name: str) -> tuple[int, ...]:
         """The largest dims of a tensor."""
 
-    def made(self) -> tuple[int, ...]:
+    def out_dims(self) -> tuple[int, ...]:
         """The largest dims of the result."""
 
 
@@ -135,12 +135,12 @@ def divided(dividend: str, divisor: str) -> Integers:
 
 
 def remainder(dividend: str, divisor: str) -> Integers:
-    def left(a: Range, b: Range) -> Range | None:
+    def rest(a: Range, b: Range) -> Range | None:
         if not b.within(BITS32):
             return None
         return Range(1 - max(b.size, 1), max(b.size, 1) - 1)
 
-    return Integers(_pairwise(dividend, divisor, left))
+    return Integers(_pairwise(dividend, divisor, rest))
 
 
 def smaller(first: str, second: str) -> Integers:
@@ -182,8 +182,8 @@ def summed(name: str, running: bool = False) -> Integers:
     """Sums of elements of a tensor; `running` if each result is one of all before it."""
 
     def rule(operands: IntegerOperands) -> Range | None:
-        a, given, made = operands.range(name), numel(operands.dims(name)), numel(operands.made())
-        count = max(given if running else -(-given // max(made, 1)), 1)
+        a, elements, results = operands.range(name), numel(operands.dims(name)), numel(operands.out_dims())
+        count = max(elements if running else -(-elements // max(results, 1)), 1)
         return None if a is None else Range(min(a.low, a.low * count, 0), max(a.high, a.high * count, 0))
 
     return Integers(rule)
@@ -203,7 +203,7 @@ def spaced(start: str, step: str) -> Integers:
         first, between = operands.literal(start), operands.literal(step)
         if first is None or between is None:
             return BITS32
-        last = first + (max(numel(operands.made()), 1) - 1) * between
+        last = first + (max(numel(operands.out_dims()), 1) - 1) * between
         return Range(min(first, last), max(first, last))
 
     return Integers(rule)
@@ -226,8 +226,8 @@ CONVERTED = Integers(converts=True)  # no arithmetic, and of a dtype of its own
 
 
 def _corners(a: Range, b: Range, function: Callable[[int, int], int]) -> Range:
-    found = [function(x, y) for x in a for y in b]
-    return Range(min(found), max(found))
+    values = [function(x, y) for x in a for y in b]
+    return Range(min(values), max(values))
 
 
 def _of_one(name: str, function: Callable[[Range], Range | None]) -> Rule:

@@ -271,7 +271,7 @@ def _check(name: str, registered: Op) -> None:
 def unregister(registered: Op) -> None:
     """Remove an op from the registry: for experiments in a notebook or a test."""
     for table in (_OPS, _KERNELS):
-        for name in [name for name, found in table.items() if found is registered]:
+        for name in [name for name, registered_op in table.items() if registered_op is registered]:
             del table[name]
     _families.cache_clear()
 
@@ -302,32 +302,32 @@ def find(call: Call) -> Op | None:
 def formula_of(name: str) -> Describe:
     """Return the formula of the elementwise op with an edge name."""
     _discover()
-    found = _OPS[name].traits.elementwise
-    assert callable(found)
-    return found
+    formula = _OPS[name].traits.elementwise
+    assert callable(formula)
+    return formula
 
 
 def elementwise_op(call: Call) -> tuple[str, Op] | None:
     """Return the name and the op whose formula a call computes; None if the call is not elementwise."""
-    found = find(call)
-    formula = None if found is None else found.traits.elementwise
-    if found is None or formula is None:
+    registered_op = find(call)
+    formula = None if registered_op is None else registered_op.traits.elementwise
+    if registered_op is None or formula is None:
         return None
-    return (formula, _OPS[formula]) if isinstance(formula, str) else (call.name, found)
+    return (formula, _OPS[formula]) if isinstance(formula, str) else (call.name, registered_op)
 
 
 def overload(call: Call) -> Op | None:
     """Return the op that serves a call, or else an op that serves another overload of it."""
-    found = find(call)
-    family = _family(call.name) if found is None else None
-    return found if family is None else _families().get(family)
+    registered_op = find(call)
+    family = _family(call.name) if registered_op is None else None
+    return registered_op if family is None else _families().get(family)
 
 
 @functools.cache
 def _families() -> dict[tuple[str, str], Op]:
     _discover()
-    named = {_family(name): found for table in (_KERNELS, _OPS) for name, found in table.items()}
-    return {family: found for family, found in named.items() if family is not None}
+    named = {_family(name): registered_op for table in (_KERNELS, _OPS) for name, registered_op in table.items()}
+    return {family: registered_op for family, registered_op in named.items() if family is not None}
 
 
 def _family(name: str) -> tuple[str, str] | None:
@@ -348,12 +348,13 @@ def gpu_op(call: Call, graph: Graph) -> Op | None:
     """Return the op that runs a call on the device; None if there is none or it does not support the operands."""
     if call.on_host:
         return None
-    found = find(call)
-    if found is not None and (
-        refused_dtypes(found, call, graph) or (found.unsupported_if and found.unsupported_if(call, graph))
+    registered_op = find(call)
+    if registered_op is not None and (
+        refused_dtypes(registered_op, call, graph)
+        or (registered_op.unsupported_if and registered_op.unsupported_if(call, graph))
     ):
         return None
-    return found
+    return registered_op
 
 
 def registered() -> dict[str, Op]:
@@ -364,8 +365,8 @@ def registered() -> dict[str, Op]:
 
 def mutated_positions(call: Call) -> tuple[int, ...]:
     """Return the positions of arguments that a call writes in place; none for an unknown op."""
-    found = find(call)
-    return found.mutated(call) if found else ()
+    registered_op = find(call)
+    return registered_op.mutated(call) if registered_op else ()
 
 
 def mutated_values(call: Call, graph: Graph) -> tuple[int, ...]:

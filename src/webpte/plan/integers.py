@@ -140,7 +140,7 @@ class _Operands:
     def dims(self, name: str) -> tuple[int, ...]:
         return self._ranges.graph.tensor(self._arguments[name]).dims
 
-    def made(self) -> tuple[int, ...]:
+    def out_dims(self) -> tuple[int, ...]:
         return self._ranges.graph.tensor(self._call.outs[0]).dims
 
 

@@ -17,7 +17,7 @@ from .attention_token import attend_token, scratch_for_token
 _MASKS = {DType.BOOL: "bool", DType.FLOAT16: "half", DType.FLOAT32: "float", DType.WIDE_FLOAT16: "float"}
 ROWS = 4
 SHARED_BYTES = 8 << 10  # for keys, of the 16 KB that every device has
-MOST_COLUMNS = 8  # loads of a row of values that an invocation adds up
+MAX_COLUMN_LOADS = 8  # loads of a row of values that an invocation adds up
 
 
 class RowsParams(AttentionParams):
@@ -40,7 +40,7 @@ class RowsConfig(NamedTuple):
     def fit(self, operands: AttentionOperands, masked: bool) -> RowsConfig:
         """The same, as far as registers and shared memory allow."""
         across, down, tile, staged, _ = self
-        while operands.value_steps > MOST_COLUMNS * across:
+        while operands.value_steps > MAX_COLUMN_LOADS * across:
             across, down = 2 * across, 1
         if masked:
             tile = 2  # each row and key has an entry of its own to load

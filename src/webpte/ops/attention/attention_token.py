@@ -11,8 +11,8 @@ from ...lowering.variants import ANYWHERE, Requirements, Variant
 from ...wgsl import Live, LiveInt, Uniforms, u32
 from .attention_operands import FIRST, AttentionOperands, AttentionParams, VisibleKeys
 
-MOST_HEADS = 4  # query heads that look at the same keys together: what a vector holds
-MOST_SPLITS = 32
+MAX_HEADS = 4  # query heads that look at the same keys together: what a vector holds
+MAX_SPLITS = 32
 FEW_WORKGROUPS = 8  # fewer do not keep a CPU's cores busy
 
 
@@ -128,7 +128,7 @@ class TokenConfig(NamedTuple):
         return columns
 
     def splits(self, capacity: int) -> int:
-        return min(-(-capacity // self.split_keys), MOST_SPLITS) if self.split_keys else 1
+        return min(-(-capacity // self.split_keys), MAX_SPLITS) if self.split_keys else 1
 
 
 # A CPU loads for each invocation apart: few of them with much work each. A GPU wants neighbours to load what lies side
@@ -189,7 +189,7 @@ def token_config(cx: Context, operands: AttentionOperands) -> TokenConfig:
 
 def _head_parts(operands: AttentionOperands) -> int:
     """Workgroups for the query heads of a key head."""
-    return -(-operands.group // MOST_HEADS)
+    return -(-operands.group // MAX_HEADS)
 
 
 def dispatch_token(
@@ -206,11 +206,11 @@ def dispatch_token(
     head_parts, splits = _head_parts(operands), config.splits(operands.most_keys)
     slices = config.lanes // config.columns(operands.value_steps)
     fills = fresh is not None and not fresh.cached_before
-    given = () if fresh is None else fresh.tensors
+    new_tensors = () if fresh is None else fresh.tensors
     divided = {"head_parts": head_parts, "splits": splits, "slices": slices}
     cx.dispatch(
         "attention/attention_token.wgsl",
-        reads=(operands.query, *given, *(() if fills else caches)),
+        reads=(operands.query, *new_tensors, *(() if fills else caches)),
         writes=(*(caches if fills else ()), target),
         params=_params(operands, seen, fresh, scale, divided),
         threads=operands.alone * operands.key_heads * head_parts * splits * config.lanes,

@@ -65,9 +65,9 @@ def _check_table(
     seq = query.dims[1]
     if start is not None:
         guard_table(cx, start, seq, table.dims[0])
-    given = table.dims[0] if start is None else rows
-    if key.dims[1] != seq or (given is not None and given != seq):
-        meant = f"{table.dims[0] if given is None else given} rows of {list(table.dims)}"
+    table_rows = table.dims[0] if start is None else rows
+    if key.dims[1] != seq or (table_rows is not None and table_rows != seq):
+        meant = f"{table.dims[0] if table_rows is None else table_rows} rows of {list(table.dims)}"
         raise ShapeError(
             f"rotary embedding: expected as many queries, keys and table rows, got {seq}, {key.dims[1]} and {meant}",
             code="operand_mismatch",

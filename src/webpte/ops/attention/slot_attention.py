@@ -29,7 +29,7 @@ from .attention_token import (
 )
 from .rotary import rotated_halves, rotated_neighbours
 
-MOST_SHARED_STEPS = 32  # loads of a key: drivers take seconds to compile the kernel for wider heads
+MAX_SHARED_STEPS = 32  # loads of a key: drivers take seconds to compile the kernel for wider heads
 
 
 class SlotBlocksParams(SlotAttentionParams):
@@ -115,7 +115,7 @@ def slot_attention(
     config = token_config(cx, operands)
     rows = operands.batch
     # Rows that follow each other can share what is loaded of keys where invocations can hand it to each other.
-    shared = config.subgroup and operands.key_steps <= MOST_SHARED_STEPS
+    shared = config.subgroup and operands.key_steps <= MAX_SHARED_STEPS
     operands = replace(operands, singles=min(singles, rows) if shared else rows)
     fresh = NewTokens(key, value, rotary, places, cached_before=singles < rows)  # a row may be seen by the next
     _check(operands, fresh, places)

@@ -152,11 +152,11 @@ def _out_channels(x: Tensor, weight: Tensor, bias: Tensor | None, window: Convol
             got=lists,
             code="wrong_length",
         )
-    given = x.dims[x.rank - axes - 1]
+    in_channels = x.dims[x.rank - axes - 1]
     if window.transposed:
-        fits, channels = weight.dims[0] == given and given % groups == 0, weight.dims[1] * groups
+        fits, channels = weight.dims[0] == in_channels and in_channels % groups == 0, weight.dims[1] * groups
     else:
-        fits, channels = weight.dims[1] * groups == given and weight.dims[0] % groups == 0, weight.dims[0]
+        fits, channels = weight.dims[1] * groups == in_channels and weight.dims[0] % groups == 0, weight.dims[0]
     if not fits or (bias is not None and bias.dims != (channels,)):
         bias_dims = list(bias.dims) if bias is not None else None
         raise ShapeError(

@@ -22,7 +22,7 @@ from ...lowering.traits import OpTraits
 from ...wgsl import Live, LiveInt, Uniforms, dims4, dims8, u32, words
 
 UNROLLED = 8  # weight of a program; a heavier one computes one element an invocation: four copies compile too long
-ENOUGH = 16384  # invocations; beyond, each has more to do
+TARGET_INVOCATIONS = 16384  # with more elements than these hold, each invocation computes several
 _DTYPES = {dtype.short: dtype for dtype in DType}
 
 
@@ -116,7 +116,7 @@ def _run(
     """Compute every element of `outs`, whose dims are set and equal."""
     access = _access(outs[0], inputs, 4 if program.weight <= UNROLLED else 1)
     count = -(-outs[0].numel // access.width)
-    each = min(max(count // ENOUGH, 1), 16)
+    each = min(max(count // TARGET_INVOCATIONS, 1), 16)
     values: dict[str, Any] = {"count": count, "each": each}
     if access.layouts:
         values |= {"rank": len(access.dims), "dims": access.dims}

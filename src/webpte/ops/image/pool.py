@@ -37,10 +37,10 @@ class PoolWindow(NamedTuple):
 
 def _pair(values: list[int], default: list[int] | None = None) -> tuple[int, int]:
     """An argument for both dims; one number serves both, and an empty list means the default."""
-    given = values or default or []
-    if len(given) not in (1, 2):
+    pair = values or default or []
+    if len(pair) not in (1, 2):
         raise ShapeError(f"pooling: expected one or two integers, got {values}", code="wrong_length")
-    return given[0], given[-1]
+    return pair[0], pair[-1]
 
 
 def windows(
@@ -50,7 +50,7 @@ def windows(
     if len(dims) not in (3, 4):
         raise ShapeError(argument="input", expected="(N, C, H, W) or (C, H, W)", got=list(dims), code="rank")
     settings = zip(dims[-2:], _pair(kernel), _pair(stride, kernel), _pair(padding), _pair(dilation), strict=True)
-    found = []
+    axes = []
     for size, k, s, p, d in settings:
         if min(k, s, d) < 1 or not 0 <= p <= k // 2:
             raise ShapeError(
@@ -70,8 +70,8 @@ def windows(
                 f"a pooling window of {k} with dilation {d} and padding {p} covers no element of {list(dims)}",
                 code="too_small",
             )
-        found.append(window)
-    return found[0], found[1]
+        axes.append(window)
+    return axes[0], axes[1]
 
 
 class PoolParams(Uniforms):
@@ -201,10 +201,10 @@ def _(self: Any, output_size: list[int]) -> Any:
 
 
 def max_pool(
-    cx: Context, x: Tensor, found: tuple[PoolWindow, PoolWindow], values: Tensor, indices: Tensor | None
+    cx: Context, x: Tensor, axes: tuple[PoolWindow, PoolWindow], values: Tensor, indices: Tensor | None
 ) -> None:
     """The largest element of each window, and on request its position in H * W. Padding never wins."""
-    rows, columns = found
+    rows, columns = axes
     values.dims = (*x.dims[:-2], rows.windows, columns.windows)
     if indices is not None:
         indices.dims = values.dims

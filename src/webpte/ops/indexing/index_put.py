@@ -37,8 +37,8 @@ def _left_to_the_cpu(call: Call, graph: Graph) -> bool:
         return False
     accumulate = graph.values[call.args[3]]
     indices = [graph.values[v] for v in graph.flatten(call.args[1:2])]
-    given = [spec for spec in indices if not isinstance(spec, Null)]
-    single = len(given) == 1 and isinstance(given[0], TensorSpec) and given[0].dtype is DType.INT32
+    present = [spec for spec in indices if not isinstance(spec, Null)]
+    single = len(present) == 1 and isinstance(present[0], TensorSpec) and present[0].dtype is DType.INT32
     return not single or not isinstance(accumulate, (Bool, Int)) or bool(accumulate.value)
 
 

@@ -130,20 +130,20 @@ def _(self: Any, dim: int, index: Any, sparse_grad: object) -> Any:
 
 @op("aten.index.Tensor", traits=OpTraits(integers=elements_of("self")))
 def index(cx: Context, self: Tensor, indices: list[Tensor | None], *, out: Tensor) -> None:
-    given = [(axis, t) for axis, t in enumerate(indices) if t is not None]
-    if len(indices) > self.rank or not given:
+    indexed = [(axis, t) for axis, t in enumerate(indices) if t is not None]
+    if len(indices) > self.rank or not indexed:
         raise GraphError(
-            f"indices: expected 1 to {self.rank} for shape {list(self.dims)}, got {len(given)} in a "
+            f"indices: expected 1 to {self.rank} for shape {list(self.dims)}, got {len(indexed)} in a "
             f"list of {len(indices)}",
             code="wrong_length",
         )
-    _refuse_masks(*(t for _, t in given))
-    if len(given) == 1:
-        ((axis, only),) = given
+    _refuse_masks(*(t for _, t in indexed))
+    if len(indexed) == 1:
+        ((axis, only),) = indexed
         take_along(cx, self, axis, only, out)
         return
-    shape = broadcast(*(t.dims for _, t in given))
-    axes = [axis for axis, _ in given]
+    shape = broadcast(*(t.dims for _, t in indexed))
+    axes = [axis for axis, _ in indexed]
     own = strides(self.dims)
     kept = [d for d in range(self.rank) if d not in axes]
     # Neighbouring indices leave their shape in their place, scattered ones at the front.
@@ -153,17 +153,17 @@ def index(cx: Context, self: Tensor, indices: list[Tensor | None], *, out: Tenso
     out.dims = (*(self.dims[d] for d in before), *shape, *(self.dims[d] for d in behind))
     if out.numel and not all(self.dims[axis] for axis in axes):
         raise ShapeError(f"an indexed dim of {list(self.dims)} has no elements", code="empty")
-    offsets = _offsets(cx, self, given, shape)
+    offsets = _offsets(cx, self, indexed, shape)
     steps = (*(own[d] for d in before), *(0,) * len(shape), *(own[d] for d in behind))
     index_steps = (*(0,) * len(before), *strides(shape), *(0,) * len(behind))
     take(cx, self, offsets, out, self.numel, 1, steps, index_steps)
 
 
-def _offsets(cx: Context, x: Tensor, given: list[tuple[int, Tensor]], shape: Dims) -> Tensor:
+def _offsets(cx: Context, x: Tensor, indexed: list[tuple[int, Tensor]], shape: Dims) -> Tensor:
     """Where in `x` each combination of indices points to, in elements."""
     offsets = cx.scratch(DType.INT32, shape)
     own = strides(x.dims)
-    for number, (axis, index) in enumerate(given):
+    for number, (axis, index) in enumerate(indexed):
         dims, (steps,) = coalesce(shape, broadcast_strides(index.dims, shape))
         check_rank(dims)
         params = OffsetsParams(rank=len(dims), size=x.dims[axis], scale=own[axis], dims=dims, strides=steps)

@@ -75,11 +75,11 @@ def _first(
     else:
         first, reach = taken_range(cx, first, last, size)
         length = -(-reach // step)
-    wanted = (*self.dims[:axis], length, *self.dims[axis + 1 :])
-    if src.dims != wanted:
+    expected = (*self.dims[:axis], length, *self.dims[axis + 1 :])
+    if src.dims != expected:
         raise ShapeError(
             argument="src",
-            expected=f"the shape of the slice, {list(wanted)}",
+            expected=f"the shape of the slice, {list(expected)}",
             got=list(src.dims),
             code="operand_mismatch",
         )
@@ -107,11 +107,11 @@ def select_scatter(cx: Context, self: Tensor, src: Tensor, dim: int, index: Live
     axis = normalize_dim(dim, self.rank)
     at = selected(cx, self, axis, index)
     own = strides(self.dims)
-    steps, wanted = own[:axis] + own[axis + 1 :], self.dims[:axis] + self.dims[axis + 1 :]
-    if src.dims != wanted:
+    steps, expected = own[:axis] + own[axis + 1 :], self.dims[:axis] + self.dims[axis + 1 :]
+    if src.dims != expected:
         raise ShapeError(
             argument="src",
-            expected=f"the shape of the selection, {list(wanted)}",
+            expected=f"the shape of the selection, {list(expected)}",
             got=list(src.dims),
             code="operand_mismatch",
         )

@@ -42,15 +42,15 @@ def expand_copy(cx: Context, self: Tensor, size: list[int], implicit: Unused, *,
     missing = len(size) - self.rank
     if missing < 0:
         raise ShapeError(f"{list(self.dims)} has more dims than the size {size} to expand to", code="broadcast")
-    wanted = tuple(self.dims[d - missing] if s == -1 and d >= missing else s for d, s in enumerate(size))
+    target = tuple(self.dims[d - missing] if s == -1 and d >= missing else s for d, s in enumerate(size))
     unchanged = self.bound == out.bound  # exporters emit many expands that expand nothing, at any live shape
-    if broadcast(self.dims, wanted) != wanted or (unchanged and self.dims != wanted):
-        raise ShapeError(f"{list(self.dims)} cannot be expanded to {list(wanted)}", code="broadcast")
-    out.dims = wanted
+    if broadcast(self.dims, target) != target or (unchanged and self.dims != target):
+        raise ShapeError(f"{list(self.dims)} cannot be expanded to {list(target)}", code="broadcast")
+    out.dims = target
     if unchanged:
         copy_into(cx, self, out)
     else:
-        gather(cx, self, out, broadcast_strides(self.dims, wanted))
+        gather(cx, self, out, broadcast_strides(self.dims, target))
 
 
 @expand_copy.reference

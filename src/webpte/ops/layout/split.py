@@ -18,9 +18,9 @@ from .slicing import take_range
 from .strided import gather
 
 
-def _check_count(out: list[Tensor], wanted: int) -> None:
-    if len(out) != wanted:
-        raise ShapeError(f"expected {wanted} outputs, one for each part, got {len(out)}", code="wrong_length")
+def _check_count(out: list[Tensor], count: int) -> None:
+    if len(out) != count:
+        raise ShapeError(f"expected {count} outputs, one for each part, got {len(out)}", code="wrong_length")
 
 
 @op("aten.split_with_sizes_copy.default", traits=OpTraits(integers=elements_of("self")))

@@ -23,9 +23,9 @@ def _reshape(cx: Context, self: Tensor, dims: tuple[int, ...], out: Tensor) -> N
     copy_into(cx, self, out)
 
 
-def _squeeze(cx: Context, self: Tensor, wanted: set[int], out: Tensor) -> None:
+def _squeeze(cx: Context, self: Tensor, axes: set[int], out: Tensor) -> None:
     # Which dims go was decided at the bound: a dim that only happens to be 1 now stays, the rank is fixed.
-    gone = {d for d in wanted if self.bound[d] == 1}
+    gone = {d for d in axes if self.bound[d] == 1}
     _reshape(cx, self, tuple(size for d, size in enumerate(self.dims) if d not in gone), out)
 
 

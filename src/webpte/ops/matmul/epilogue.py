@@ -61,5 +61,5 @@ def applied(result: Any, epilogue: Epilogue) -> Any:
     """The reference: what a program makes of an op's result."""
     like: Any = epilogue.like
     dims = result.shape if like is None else like.shape
-    (made,) = evaluate(epilogue.program, [result.reshape(dims), *epilogue.tensors], epilogue.numbers)
-    return made.reshape(dims)
+    (computed,) = evaluate(epilogue.program, [result.reshape(dims), *epilogue.tensors], epilogue.numbers)
+    return computed.reshape(dims)

@@ -174,8 +174,8 @@ def _multiply(
         if broadcast(added.dims, dims) != dims:
             raise ShapeError(f"{list(added.dims)} does not broadcast to the product {list(dims)}", code="broadcast")
         addend = Addend(added, (0, 0, 0, *broadcast_strides(added.dims, dims))[-3:], float(beta))
-    shown = y_dims if out.rank == 4 else dims
-    out.dims = epilogue.shape(shown) if epilogue else shown
+    result_dims = y_dims if out.rank == 4 else dims
+    out.dims = epilogue.shape(result_dims) if epilogue else result_dims
     compiled = epilogue.compile(mat1.dtype, dims, (len(dims) - 2, len(dims) - 1)) if epilogue else None
     product(cx, mat1, mat2, out, shape, layout, addend=addend, alpha=float(alpha), epilogue=compiled)
 

@@ -104,10 +104,10 @@ class ChannelEpilogue(NamedTuple):
                 got=repr(self.activation),
                 code="unknown_choice",
             )
-        for given in (self.scales, self.bias):
-            if given is not None and given.numel < count:
+        for operand in (self.scales, self.bias):
+            if operand is not None and operand.numel < count:
                 raise ShapeError(
-                    f"{given!r}: expected an element for each of {count} channels, got {given.numel}",
+                    f"{operand!r}: expected an element for each of {count} channels, got {operand.numel}",
                     code="operand_mismatch",
                 )
 

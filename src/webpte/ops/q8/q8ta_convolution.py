@@ -93,15 +93,15 @@ class TransposedGeometry:
 
 def _window(geometry: Q8taGeometry | TransposedGeometry, output_padding: list[int] | None = None) -> ConvolutionWindow:
     """`output_padding` is given where the convolution is transposed."""
-    given = (geometry.kernel_size, geometry.stride, geometry.padding, geometry.dilation, output_padding or [0, 0])
-    if any(len(values) != 2 for values in given):
+    arguments = (geometry.kernel_size, geometry.stride, geometry.padding, geometry.dilation, output_padding or [0, 0])
+    if any(len(values) != 2 for values in arguments):
         raise ShapeError(
             argument="kernel_size, stride, padding, dilation, output_padding",
             expected="2 integers each",
-            got=given,
+            got=arguments,
             code="wrong_length",
         )
-    kernel, stride, padding, dilation, further = map(tuple, given)
+    kernel, stride, padding, dilation, further = map(tuple, arguments)
     return ConvolutionWindow(kernel, stride, padding, dilation, further, output_padding is not None, geometry.groups)
 
 

@@ -120,22 +120,22 @@ def _requantize(
 
 
 @op("et_vk.q8ta_relu.default", dtypes=CODES)
-def q8ta_relu(cx: Context, input: Tensor, given: InputQuantParams, output: OutputQuantParams, *, out: Tensor) -> None:
+def q8ta_relu(cx: Context, input: Tensor, quant: InputQuantParams, output: OutputQuantParams, *, out: Tensor) -> None:
     out.dims = input.dims
-    change = Requantization(given.scale, given.zero_point, 1.0 / output.scale, output.zero_point)
+    change = Requantization(quant.scale, quant.zero_point, 1.0 / output.scale, output.zero_point)
     _requantize(cx, input, out, change, out.dims, strides(out.dims), relu=True)
 
 
 @q8ta_relu.reference
-def _(input: Any, given: QuantParams, output: QuantParams) -> Any:
-    return numpy_codes(np.maximum(_numbers(input, given), np.float32(0)), output)
+def _(input: Any, quant: QuantParams, output: QuantParams) -> Any:
+    return numpy_codes(np.maximum(_numbers(input, quant), np.float32(0)), output)
 
 
 @op("et_vk.q8ta_pixel_shuffle.default", dtypes=CODES)
 def q8ta_pixel_shuffle(
     cx: Context,
     input: Tensor,
-    given: InputQuantParams,
+    quant: InputQuantParams,
     output_inv_scale: float,
     output_zero_point: int,
     upscale_factor: int,
@@ -152,16 +152,16 @@ def q8ta_pixel_shuffle(
     out.dims = (*outer, channels // (r * r), height * r, width * r)
     *rest, ry, rx, y, x = strides((*outer, channels // (r * r), r, r, height, width))
     walked = (*outer, channels // (r * r), height, r, width, r)  # (..., C, H, ry, W, rx)
-    change = Requantization(given.scale, given.zero_point, output_inv_scale, output_zero_point)
+    change = Requantization(quant.scale, quant.zero_point, output_inv_scale, output_zero_point)
     _requantize(cx, input, out, change, walked, (*rest, y, ry, x, rx))
 
 
 @q8ta_pixel_shuffle.reference
-def _(input: Any, given: QuantParams, output_inv_scale: float, output_zero_point: int, upscale_factor: int) -> Any:
+def _(input: Any, quant: QuantParams, output_inv_scale: float, output_zero_point: int, upscale_factor: int) -> Any:
     r = upscale_factor
     *outer, channels, height, width = input.shape
     out = np.empty((*outer, channels // (r * r), height * r, width * r), np.int8)
-    codes = numpy_codes(_numbers(input, given), QuantParams(1.0 / output_inv_scale, output_zero_point))
+    codes = numpy_codes(_numbers(input, quant), QuantParams(1.0 / output_inv_scale, output_zero_point))
     for dy in range(r):
         for dx in range(r):
             out[..., dy::r, dx::r] = codes[..., dy * r + dx :: r * r, :, :]

@@ -70,10 +70,10 @@ def affine(
     """Quantise, dequantise, or "fake": both at once. The caller sets `out.dims`."""
     block_size, scale, zero_point = blocks.block_size, blocks.scale, blocks.zero_point
     grid = grid_of(x.dims, block_size)
-    for given in (scale, zero_point):
-        if given is not None and given.numel != numel(grid):
+    for operand in (scale, zero_point):
+        if operand is not None and operand.numel != numel(grid):
             raise ShapeError(
-                f"{given!r}: expected an element for each of {numel(grid)} blocks of {block_size}, got {given.numel}",
+                f"{operand!r}: expected one element for {numel(grid)} blocks of {block_size}, got {operand.numel}",
                 code="operand_mismatch",
             )
     # Each element's scale: a step along a dim of blocks is a step among the scales, one inside a block is none.
@@ -161,7 +161,7 @@ def _(
     quant_max: object,
     output_dtype: int | None,
 ) -> Any:
-    zero, scale = (given.astype(np.float32) for given in _spread_both(blocks, input.shape))
+    zero, scale = (operand.astype(np.float32) for operand in _spread_both(blocks, input.shape))
     values = (input.astype(np.float32) - zero) * scale
     return values.astype(numpy_dtype(output_dtype, np.float32))
 
@@ -305,5 +305,5 @@ def numpy_fake_quantise(x: Any, scale: Any, zero_point: Any) -> Any:
     """The reference of `fake_quantise`, in float64."""
     blocks = BlockQuantization([1] * (x.ndim - 1) + [x.shape[-1]], scale, zero_point)
     codes = numpy_codes(x, blocks, _RANGES[DType.INT8])
-    zeros, scales = (given.astype(np.float64) for given in _spread_both(blocks, x.shape))
+    zeros, scales = (operand.astype(np.float64) for operand in _spread_both(blocks, x.shape))
     return (codes - zeros) * scales

@@ -14,7 +14,7 @@ from ...wgsl import Uniforms, f32, u32
 
 CHOOSING = FLOATS | {DType.INT32}
 RUN = 256  # elements that are worth an invocation of their own
-MOST_RUNS = 256  # per row, so that joining them stays short
+MAX_RUNS_PER_ROW = 256  # per row, so that joining them stays short
 F32_EPS = float(np.finfo(np.float32).eps)
 
 
@@ -44,7 +44,7 @@ def _choose(
     if width == 0:
         raise ShapeError(f"{list(x.dims)} has no elements to compute a scale from", code="empty")
     scale, zero = out
-    runs = min(max(width // RUN, 1), MOST_RUNS)
+    runs = min(max(width // RUN, 1), MAX_RUNS_PER_ROW)
     ranges = cx.scratch(DType.FLOAT32, (rows, runs, 2))
     cx.dispatch(
         "quantize/qparams_range.wgsl",

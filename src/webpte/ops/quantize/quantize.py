@@ -93,10 +93,10 @@ def _tokens(x: Tensor, scales: Tensor, zeros: Tensor) -> PerBlockScales:
 
 
 def _checked(x: Tensor, spread: PerBlockScales) -> PerBlockScales:
-    for given in (spread.scale, spread.zero):
-        if given is not None and given.numel != spread.number:
+    for operand in (spread.scale, spread.zero):
+        if operand is not None and operand.numel != spread.number:
             raise ShapeError(
-                f"{given!r}: expected {spread.number} elements for {list(x.dims)}, got {given.numel}",
+                f"{operand!r}: expected {spread.number} elements for {list(x.dims)}, got {operand.numel}",
                 code="operand_mismatch",
             )
     return spread
@@ -328,8 +328,8 @@ def _(input: Any, scales: Any, zero_points: Any, codes: Any) -> Any:
     inverse = np.float32(1.0) / scales.astype(np.float32).reshape(-1, 1)
     with np.errstate(over="ignore"):
         moved = rows * inverse + zero_points.astype(np.float32).reshape(-1, 1)
-    found = np.clip(np.round(moved), *codes.limits)
-    return found.reshape(input.shape).astype(numpy_dtype(codes.dtype, _holding(*codes.limits)))
+    rounded = np.clip(np.round(moved), *codes.limits)
+    return rounded.reshape(input.shape).astype(numpy_dtype(codes.dtype, _holding(*codes.limits)))
 
 
 @_named("dequantize_per_token.default", "dequantize_per_token.out")

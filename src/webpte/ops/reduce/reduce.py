@@ -37,8 +37,8 @@ def walk(dims: Dims, axes: set[int], divisor: float, lanes: int = 1) -> Reductio
     """The parameters that reduce a contiguous tensor of shape `dims` over `axes`."""
     own = strides(dims)
     parts = []
-    for wanted in (False, True):
-        chosen = [d for d in range(len(dims)) if (d in axes) is wanted]
+    for along_axes in (False, True):
+        chosen = [d for d in range(len(dims)) if (d in axes) is along_axes]
         merged, (steps,) = coalesce(tuple(dims[d] for d in chosen), tuple(own[d] for d in chosen))
         if len(merged) > MAX_RANK:
             raise ShapeError(

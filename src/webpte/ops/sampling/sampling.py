@@ -27,15 +27,15 @@ from ...lowering.registry import WORDS, op
 from ...lowering.variants import ANYWHERE, Variant
 from ...wgsl import Live, Uniforms, f32, u32
 
-MOST_PARTS = 1024  # of a row, each looked at by one invocation
+MAX_PARTS = 1024  # of a row, each looked at by one invocation
 PART_STEPS = 8  # loads that are worth a part
 ROUNDS = 6  # see sampling.wgsl
 # One workgroup chooses in the end: on a CPU one that is a single vector wide.
 NARROW, WIDE = Variant("narrow", ANYWHERE, 8), Variant("wide", ANYWHERE, 256)
 SETTINGS = ("temperature", "top_k", "top_p", "min_p", "seed", "step", "mask", "unused")
 COLUMNS, MASK = len(SETTINGS), SETTINGS.index("mask")
-EDITED, LIKELIEST = 1, 2  # bits of the features: there are edits or masks; the likeliest tokens are wanted
-MOST_LIKELIEST = 20
+EDITED, LIKELIEST = 1, 2  # bits of the features: there are edits or masks; the likeliest tokens are requested
+MAX_LIKELIEST = 20
 LARGE = 3.4e38  # edits leave logits finite
 UNUSABLE, ALL_HIDDEN = -1, -2  # what stands in a token's place
 
@@ -80,7 +80,7 @@ def sample(
     """
     rows, vocabulary = _checked_dims(logits, choices)
     asked = features.value
-    tops = MOST_LIKELIEST if asked & LIKELIEST else 0
+    tops = MAX_LIKELIEST if asked & LIKELIEST else 0
     for tensor, dims in zip(out, ((rows,), (rows,), (rows, tops), (rows, tops)), strict=True):
         tensor.dims = dims
     bounds = _bounds(cx, vocabulary)
@@ -88,18 +88,18 @@ def sample(
     unit = 2.0 ** (31 - vocabulary.bit_length())  # all tokens together weigh less than 2^32
     params = SampleParams(vocabulary=vocabulary, unit=unit, **bounds, tops=tops, advance=advance.dynamic)
     type_ = load_type(logits, bounds["lanes"])
-    found = cx.scratch(DType.INT32, (rows, parts, 8))
+    partial = cx.scratch(DType.INT32, (rows, parts, 8))
     changed = cx.scratch(DType.FLOAT32, (rows, vocabulary))
     tried = (changed,) if asked & EDITED else ()
     _edit(cx, logits, choices, edits, changed, type_, len(tried))
     flags: dict[str, Any] = {"params": params, "type": type_, "edited": bool(tried), "columns": COLUMNS}
     reads = (logits, choices, *tried)
-    cx.dispatch("sampling/sampling_part.wgsl", reads=reads, writes=(found,), threads=rows * parts, **flags)
+    cx.dispatch("sampling/sampling_part.wgsl", reads=reads, writes=(partial,), threads=rows * parts, **flags)
     flags |= {"threads": rows * invocations, "workgroup": invocations, "invocations": invocations}
-    flags |= {"unusable": UNUSABLE, "all_hidden": ALL_HIDDEN, "most_parts": MOST_PARTS}
-    cx.dispatch("sampling/sampling.wgsl", reads=(logits, choices, found, *tried), writes=out[:2], **flags)
+    flags |= {"unusable": UNUSABLE, "all_hidden": ALL_HIDDEN, "most_parts": MAX_PARTS}
+    cx.dispatch("sampling/sampling.wgsl", reads=(logits, choices, partial, *tried), writes=out[:2], **flags)
     flags["threads"] *= tops > 0
-    cx.dispatch("sampling/likeliest.wgsl", reads=(logits, found), writes=out[2:], **flags)
+    cx.dispatch("sampling/likeliest.wgsl", reads=(logits, partial), writes=out[2:], **flags)
 
 
 def _checked_dims(logits: Tensor, choices: Tensor) -> tuple[int, int]:
@@ -148,7 +148,7 @@ def _bounds(cx: Context, vocabulary: int) -> dict[str, int]:
     invocations = cx.variant("sampler", (vocabulary,), cpu=(NARROW,), gpu=(WIDE,)).config
     return {
         "steps": steps,
-        "parts": min(MOST_PARTS, -(-steps // PART_STEPS)),
+        "parts": min(MAX_PARTS, -(-steps // PART_STEPS)),
         "lanes": lanes,
         "invocations": cx.caps.workgroup(invocations),
         "rounds": ROUNDS,
@@ -177,25 +177,25 @@ def _(logits: Any, choices: Any, advance: int, edits: int, features: int) -> Any
     log_probabilities = raw - np.log(np.exp(raw).sum(axis=1, keepdims=True))
     chosen = np.take_along_axis(log_probabilities, tokens[:, None], axis=1)[:, 0]
     tokens = np.select([unusable, hidden], [UNUSABLE, ALL_HIDDEN], tokens)
-    likeliest = _likeliest(logits, log_probabilities, without, MOST_LIKELIEST if features & LIKELIEST else 0)
+    likeliest = _likeliest(logits, log_probabilities, without, MAX_LIKELIEST if features & LIKELIEST else 0)
     return tokens.astype(np.int32), np.where(tokens < 0, np.nan, chosen).astype(np.float32), *likeliest
 
 
 def _tried(logits: Any, choices: Any, settings: Any, edits: int) -> Any:
     """The logits as masks and edits make them."""
-    found = logits.astype(np.float64)
+    adjusted = logits.astype(np.float64)
     words = -(-logits.shape[1] // 32)
     for row, mask in enumerate(settings[:, MASK]):
         if 0 <= mask <= len(choices) - words:
             bits = np.unpackbits(choices[mask : mask + words].view(np.uint8), bitorder="little")
-            found[row, bits[: logits.shape[1]] == 0] = -np.inf
+            adjusted[row, bits[: logits.shape[1]] == 0] = -np.inf
     for edit in choices[settings.size : settings.size + 4 * edits].reshape(-1, 4):
         row, token = edit[:2]
         factor, addend = edit[2:].view(np.float32).astype(np.float64)
-        if 0 <= row < len(logits) and 0 <= token < logits.shape[1] and not np.isneginf(found[row, token]):
-            x = found[row, token]
-            found[row, token] = np.clip((x / factor if x > 0 else x * factor) + addend, -LARGE, LARGE)
-    return found
+        if 0 <= row < len(logits) and 0 <= token < logits.shape[1] and not np.isneginf(adjusted[row, token]):
+            x = adjusted[row, token]
+            adjusted[row, token] = np.clip((x / factor if x > 0 else x * factor) + addend, -LARGE, LARGE)
+    return adjusted
 
 
 def _shifted(logits: Any, without: Any) -> Any:
@@ -208,27 +208,27 @@ def _likeliest(logits: Any, log_probabilities: Any, without: Any, count: int) ->
     tokens = np.full((len(log_probabilities), count), -1, np.int32)
     values = np.zeros(tokens.shape, np.float32)
     order = np.argsort(-logits, axis=1, kind="stable")[:, :count]
-    found = np.take_along_axis(log_probabilities, order, axis=1)
-    there = np.isfinite(found) & ~without[:, None]
+    best = np.take_along_axis(log_probabilities, order, axis=1)
+    there = np.isfinite(best) & ~without[:, None]
     tokens[:, : order.shape[1]] = np.where(there, order, -1)
-    values[:, : order.shape[1]] = np.where(there, found, 0)
+    values[:, : order.shape[1]] = np.where(there, best, 0)
     return tokens, values
 
 
 def kept(scores: Any, top_k: int, top_p: float, min_p: float = 0.0) -> Any:
     """Which tokens may be drawn: the k likeliest, of these the fewest that together have probability p, and of these
     whose probability is no less than `min_p` times the highest. The highest score of a row is 0."""
-    found = np.ones(scores.shape, bool)
+    kept = np.ones(scores.shape, bool)
     descending = -np.sort(-scores, axis=1)
     if 0 < top_k < scores.shape[1]:
-        found &= scores >= descending[:, top_k - 1 : top_k]
+        kept &= scores >= descending[:, top_k - 1 : top_k]
     if top_p < 1:
-        mass = np.where(found, np.exp(scores), 0)
+        mass = np.where(kept, np.exp(scores), 0)
         sorted_mass = -np.sort(-mass, axis=1)
         before = np.cumsum(sorted_mass, axis=1) - sorted_mass
         inside = before < top_p * mass.sum(axis=1, keepdims=True)
-        found &= mass >= np.where(inside, sorted_mass, np.inf).min(axis=1, keepdims=True)
-    return found if min_p <= 0 else found & (scores >= np.log(min_p))
+        kept &= mass >= np.where(inside, sorted_mass, np.inf).min(axis=1, keepdims=True)
+    return kept if min_p <= 0 else kept & (scores >= np.log(min_p))
 
 
 def _hash(v: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a lowering sees and says: tensors, live scalars, dispatches; and how ops are registered and found."""
+"""The interface of lowerings (tensors, live scalars, dispatches) and the registry of ops."""
 
 from . import dim_rules
 from .binding import BoundCall, Frame

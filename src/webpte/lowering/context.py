@@ -1,7 +1,7 @@
-"""What a lowering sees and says: live tensors and scalars in, dims and dispatches out.
+"""The interface between the planner and a lowering: live tensors and scalars in, dims and dispatches out.
 
-The engine runs the same lowering at build, with every tensor at its bound, and again whenever something it read has
-changed. A lowering therefore never asks "build or resize?": it computes from live dims, always.
+The planner runs the same lowering while planning, with every tensor at its bound, and again whenever something it read
+has changed. A lowering always computes from live dims, and cannot tell the two apart.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ _STORED_BYTES = {DType.BOOL: 4, DType.WIDE_FLOAT16: 4}
 
 
 def stored_bytes(dtype: DType, dims: Dims) -> int:
-    """Bytes a tensor takes on the device, without padding."""
+    """Return the bytes that a tensor takes on the device, without padding."""
     return numel(dims) * _STORED_BYTES.get(dtype, dtype.itemsize)
 
 
 class Tensor:
-    """A tensor as a lowering sees it: fixed dtype and bound, live dims."""
+    """A tensor with a fixed dtype, a fixed upper bound of its dims, and live dims."""
 
     __slots__ = ("_dims", "bound", "dtype", "id", "spec")
 
@@ -98,12 +98,12 @@ class Tensor:
 
     @property
     def binding(self) -> Binding:
-        """What a dispatch binds: all of the tensor's buffer."""
+        """Return the range that a dispatch binds: the whole buffer of the tensor."""
         return Binding(self.id, 0, WHOLE)
 
     @property
     def wgsl(self) -> str:
-        """The WGSL element type of the tensor's buffer."""
+        """Return the WGSL element type of the tensor's buffer."""
         try:
             return _WGSL_TYPES[self.dtype]
         except KeyError:
@@ -119,7 +119,7 @@ def load_type(tensor: Tensor, width: int) -> str:
 
 
 class Part(Tensor):
-    """A range of a tensor's bytes, for a dispatch that must not or need not bind all of it."""
+    """A range of a tensor's bytes, for a dispatch that does not bind all of it."""
 
     __slots__ = ("_binding",)
 
@@ -154,17 +154,17 @@ class LiveScalar:
 
     @property
     def value(self) -> Any:
-        """The number now. If calls may differ in it, each number gets a schedule of its own: see Context.specialize."""
+        """Return the number now. Each different number gets its own schedule: see Context.specialize."""
         return self._context.specialize(self.term)
 
     @property
     def dynamic(self) -> LiveInt:
-        """The scalar as a uniform that the kernel reads while it runs; the schedule does not depend on its value."""
+        """Return the scalar as a uniform that the kernel reads. The schedule does not depend on its value."""
         return self._context.dynamic(self.term)
 
     @property
     def dynamic_bits(self) -> LiveInt:
-        """A float as a uniform: the kernel casts the bits of the integer it reads."""
+        """Return a float as a uniform: the kernel bit-casts the integer it reads."""
         return self._context.dynamic(apply("float_bits", self.term))
 
 
@@ -183,18 +183,18 @@ _FIELD = re.compile(r"\{(\d)\}")
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """`low <= term < high`, checked on the host before every run; None is no bound."""
+    """A condition `low <= term < high`, checked on the host before every run. None means no bound."""
 
     term: Term
     low: Number | None
     high: Number | None
     where: str  # the call
-    message: str  # in which {0} is the number that is outside, the others those of `further`
+    message: str  # {0} is the number outside the range, {1} and on are the values of `further`
     further: tuple[Term, ...] = ()
-    overflow: bool = False  # the number would not fit the device's integers
+    overflow: bool = False  # the condition is that a number fits the device's integers
 
     def refusal(self, numbers: TermEvaluator) -> str | None:
-        """What is wrong in this call, if anything."""
+        """Return the error message for a call that violates the condition, else None."""
         number = numbers(self.term)
         if (self.low is None or self.low <= number) and (self.high is None or number < self.high):
             return None
@@ -203,27 +203,27 @@ class Guard:
 
 
 class _NoParams(Uniforms):
-    """Just `threads`."""
+    """Only `threads`."""
 
 
 class Context:
-    """Collects what one lowering does. One context serves all calls of a method, one after the other."""
+    """Collects the dispatches, guards and dims of a lowering. One context serves all calls of a method in turn."""
 
     def __init__(self, caps: Caps, tuning: Mapping[str, str] | None = None) -> None:
         self.caps = caps
-        self.tuning = tuning or {}  # job -> variant, as measured on this device
+        self.tuning = tuning or {}  # tuning key -> variant, as measured on this device
         self.tuning_keys: list[TuningKey] = []  # of the current call
         self.dispatches: list[Dispatch] = []
         self.guards: list[Guard] = []
-        self.touched: set[Binding] = set()  # what the current call's dispatches would bind, even over zero threads
+        self.touched: set[Binding] = set()  # ranges that the current call binds, also with zero threads
         self.aliases: dict[int, int] = {}  # out -> source, for the whole method
         self.materialised: dict[int, Constant] = {}
         self.numbers: TermEvaluator = AssumedEvaluator({}, {})  # of the call that is being lowered for
-        self.decisions: dict[Expression, Number] = {}  # what the schedule in the making depends on
+        self.decisions: dict[Expression, Number] = {}  # the numbers that the current schedule is specialized on
         self.slots: dict[Expression, int] = {}  # its live integers
-        self.sealed = False  # the plan is made: there is no more scratch than was asked for
+        self.sealed = False  # planning has ended: scratch cannot grow
         self.scratch_tensors: dict[tuple[int, int], Tensor] = {}
-        self.oversized: dict[int, tuple[Binding, ...]] = {}  # tensors that no binding holds -> those that do together
+        self.oversized: dict[int, tuple[Binding, ...]] = {}  # tensors larger than a binding -> their parts
         self.pinned: frozenset[int] = frozenset()  # values that may not share storage with another
         self._kernels: dict[tuple[object, ...], Kernel] = {}
         self._scratch_count = 0
@@ -250,7 +250,7 @@ class Context:
         workgroup: int = 64,
         **flags: object,
     ) -> None:
-        """Run `template` over `threads` invocations. Flags are compiled in; `params` are uniforms."""
+        """Dispatch `template` over `threads` invocations. Flags are compiled in; `params` are uniforms."""
         bindings: tuple[Binding, ...] = (*(t.binding for t in reads), *(t.binding for t in writes))
         parts: tuple[int, ...] = ()
         if self.oversized:
@@ -273,10 +273,10 @@ class Context:
         gpu: Sequence[Variant[KernelConfig]],
         work: object = None,
     ) -> Variant[KernelConfig]:
-        """Which of several kernels to run: what was measured for this shape, else the first for the kind of device.
+        """Return the kernel to run: the fastest measured for this shape, else the first for the kind of device.
 
-        `shape` is what the choice may depend on; `work` is what the variants' needs are asked about. Those of the
-        other kind of device may be chosen too.
+        The choice may depend on `shape`. `work` is passed to the requirements of the variants. A measurement may
+        choose a variant of the other kind of device.
         """
         preferred = (*cpu, *gpu) if self.caps.kind == "cpu" else (*gpu, *cpu)
         key, chosen = choose(family, shape, usable(preferred, self.caps, work), self.tuning)
@@ -284,18 +284,18 @@ class Context:
         return chosen
 
     def alias(self, out: Tensor, source: Tensor) -> bool:
-        """Let `out` be a view of all of `source`, at no cost. False if either is written elsewhere: then copy."""
+        """Make `out` a view of all of `source`. Return False if either is written elsewhere: then copy."""
         if out.id in self.pinned or source.id in self.pinned or out.dtype is not source.dtype:
             return False
         self.aliases[out.id] = source.id
         return True
 
     def materialise(self, out: Tensor, constant: Constant) -> None:
-        """`out` is a constant of its own, filled once from the file."""
+        """Make `out` a constant that is filled once, from the file."""
         self.materialised[out.id] = constant
 
     def scratch(self, dtype: DType, dims: Dims) -> Tensor:
-        """A buffer for this call alone. The largest request made at build is what there is."""
+        """Return a buffer for this call alone. Its size is the largest request while planning."""
         key = (self._position, self._scratch_count)
         self._scratch_count += 1
         tensor = self.scratch_tensors.get(key)
@@ -316,7 +316,7 @@ class Context:
         return tensor
 
     def parts(self, tensor: Tensor, row_bytes: int, rows: int) -> Iterator[tuple[int, int, Tensor]]:
-        """Cut a tensor of `rows` rows into (first row, rows, part) that the device can bind, in as few as possible."""
+        """Yield a tensor of `rows` rows as the fewest parts that the device can bind: (first row, rows, part)."""
         limit = self.caps.limit("max-storage-buffer-binding-size")
         if row_bytes * rows <= limit:
             yield 0, rows, tensor
@@ -333,14 +333,14 @@ class Context:
             yield first, count, Part(tensor, first * row_bytes, -(-count * row_bytes // 4) * 4)
 
     def specialize(self, term: Term) -> Any:
-        """The number that a term is now. Calls in which an expression is another number get another schedule."""
+        """Return the number that a term is now. Calls with another number get another schedule."""
         if not isinstance(term, EXPRESSIONS):
             return term
         number = self.decisions[term] = self.numbers(term)
         return number
 
     def dynamic(self, term: Term) -> LiveInt:
-        """An integer that kernels read from a uniform: nothing compiled or bound depends on its value."""
+        """Return an integer that kernels read from a uniform. Nothing compiled or bound depends on its value."""
         if not isinstance(term, EXPRESSIONS):
             return LiveInt(int(term), -1)
         return LiveInt(0, self.slots.setdefault(term, len(self.slots)))
@@ -348,18 +348,18 @@ class Context:
     def guard(
         self, term: Term, low: Number | None, high: Number | None, message: str, *further: Term, overflow: bool = False
     ) -> None:
-        """Refuse calls in which not `low <= term < high`. In the message {0} is the term, {1} ... are the further."""
+        """Reject calls without `low <= term < high`. In the message, {0} is the term, {1} and on are `further`."""
         where = f"{self._call.name} ({self._call.origin})"
         self.guards.append(Guard(term, low, high, where, message, further, overflow))
 
     def element(self, tensor: Tensor, index: Dims) -> Element:
-        """An element of a tensor that the op has declared to be needed on the host."""
+        """Return an element of a tensor that the op has declared in `host_args`."""
         return Element(tensor.id, index, tensor.spec.host_dtype not in FLOATING)
 
-    # -- for the engine --------------------------------------------------------------------------------------------
+    # -- for the planner -------------------------------------------------------------------------------------------
 
     def measure(self, tensor: Tensor) -> None:
-        """See whether the device can bind a tensor at its bound, and into which parts to cut one that it cannot."""
+        """Record the parts of a tensor that exceeds the device's binding limit at its bound."""
         limit, nbytes = self.caps.limit("max-storage-buffer-binding-size"), stored_bytes(tensor.dtype, tensor.bound)
         if nbytes <= limit:
             return
@@ -369,11 +369,11 @@ class Context:
 
     @property
     def _part_bytes(self) -> int:
-        """What a part of a large tensor holds: as much as can be bound, so that the next is aligned."""
+        """Return the size of a part: the binding limit, rounded down so that the next part is aligned."""
         return max(self.caps.limit("max-storage-buffer-binding-size") // OFFSET_ALIGNMENT, 1) * OFFSET_ALIGNMENT
 
     def _in_parts(self, bindings: tuple[Binding, ...]) -> tuple[tuple[Binding, ...], tuple[int, ...]]:
-        """The bindings with large tensors in parts, and how many each has; none if all have one."""
+        """Return the bindings with oversized tensors in parts, and the number of parts of each; () if all have one."""
         several = [self.oversized.get(b.tensor, (b,)) if b.nbytes == WHOLE else (b,) for b in bindings]
         if all(len(parts) == 1 for parts in several):
             return bindings, ()
@@ -385,7 +385,7 @@ class Context:
     def _kernel(
         self, template: str, flags: dict[str, object], params: type[Uniforms], size: int, *arrays: Any
     ) -> Kernel:
-        """`arrays` are how many are read and written, and of how many parts each is, if some are of several."""
+        """Return the kernel. `arrays` are the numbers of arrays read and written, and the parts of each or ()."""
         home = self._op.home
         key = (home, template, tuple(flags.items()), params, size, *arrays)
         kernel = self._kernels.get(key)
@@ -399,5 +399,5 @@ class Context:
 
 
 def folder_of(function: Callable[..., Any]) -> str:
-    """Where an op's templates are looked for: beside its Python file."""
+    """Return the folder of an op's templates: that of its Python file."""
     return os.path.dirname(os.path.abspath(function.__code__.co_filename))

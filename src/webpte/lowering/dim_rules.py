@@ -1,4 +1,4 @@
-"""How an op makes the dims of its results, where that can be said before anything runs: `@op(..., dims=like("self"))`.
+"""How an op makes the dims of its results, where that can be said before anything runs: `OpTraits(dims=like("self"))`.
 
 A rule sees of each size either the number or a name. A name stands for a size that is known only when the method runs
 and is the same all through a call, so whoever sees equal names knows that the sizes are equal. Rules are there for

@@ -1,4 +1,4 @@
-"""What an elementwise op computes for one element, as it says of itself: a function, and what it is applied to."""
+"""The formula of an elementwise op: what it computes for one element, as a function and its operands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..graph.expressions import Term
 from .context import Tensor
 from .numbers import HALVES, bits_of
 
-# What functions cost to compile, in units of an addition; those not listed are as cheap. Measured, roughly.
+# The compile time of functions, in units of an addition, roughly as measured. Functions not listed count 1.
 WEIGHTS = {
     "cos": 4,
     "div_floor": 8,
@@ -28,24 +28,24 @@ CUSTOM_WEIGHT = 4  # of a function with its own code
 
 
 def number_type(dtype: DType) -> str:
-    """The WGSL type that values of a dtype are computed in, as in types.wgsl."""
+    """Return the WGSL type that values of a dtype are computed in, as in types.wgsl."""
     return "f32" if dtype in (DType.FLOAT32, *HALVES) else "i32"
 
 
 class Number(NamedTuple):
-    """An argument of a function that is no operand, such as a slope."""
+    """An argument of a function that is not an operand, such as a slope."""
 
     bits: Term
     type: str = "i32"
 
     @staticmethod
     def of(value: Term, dtype: DType = DType.FLOAT32) -> Number:
-        """A number as the values of a dtype are computed."""
+        """Return a number in the type that values of a dtype are computed in."""
         return Number(bits_of(value, number_type(dtype) == "f32"), number_type(dtype))
 
 
 class Formula(NamedTuple):
-    """A function and what it is applied to.
+    """A function and its operands.
 
     The function is one of formulas.wgsl, or has `code`: a WGSL expression of the operands and then the numbers, which
     it calls a, b, c and so on. Values of floats are f32 in it, all others i32.
@@ -59,12 +59,12 @@ class Formula(NamedTuple):
 
     @property
     def weight(self) -> int:
-        """What it costs to compile, in units of an addition."""
+        """Return the compile time in units of an addition."""
         return weight_of(self.function, self.code)
 
     @property
     def uniforms(self) -> int:
-        """How many words of a parameter block it takes."""
+        """Return the number of words it takes in a parameter block."""
         return sum(not isinstance(operand, Tensor) for operand in self.operands) + len(self.numbers)
 
 
@@ -76,10 +76,10 @@ def weight_of(function: str, code: str | None) -> int:
 
 
 def copied(self: Tensor, *, out: Tensor) -> Formula:
-    """The elements of a tensor, converted where the result has another dtype."""
+    """Return the formula of a copy, which converts if the result has another dtype."""
     return Formula("copy", (self,))
 
 
 def symbol(dtype: DType) -> Tensor:
-    """A tensor of which nothing is known but its dtype."""
+    """Return a tensor of which only the dtype is known."""
     return Tensor(-1, TensorSpec(dtype, (), dtype))

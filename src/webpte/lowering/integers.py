@@ -1,10 +1,10 @@
-"""What an op does to integers, as a fact of it: how large its results can get, and how a device of 32 bits can tell.
+"""Rules for integers, as traits of an op: the range of its results, and how a 32-bit device detects an overflow.
 
     @op("aten.add.Tensor", traits=OpTraits(integers=added("self", "other", "alpha")))
     @op("aten.flip.default", traits=OpTraits(integers=elements_of("self")))
 
-Arguments are named as the op's parameters are. An op that says nothing makes integers of which nothing is known but
-that they fit where they are stored: indices, codes, truth values.
+Arguments are named as the op's parameters. Without a rule, results are assumed to fit their dtype: indices, codes,
+booleans.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class Range(NamedTuple):
         return other.low <= self.low and self.high <= other.high
 
     def cut(self, other: Range) -> Range:
-        """Of this range what lies in the other; all of that where nothing does."""
+        """Return the intersection with another range, or the other range if the intersection is empty."""
         low, high = max(self.low, other.low), min(self.high, other.high)
         return Range(low, high) if low <= high else other
 
     @property
     def size(self) -> int:
-        """The largest magnitude."""
+        """Return the largest magnitude."""
         return max(abs(self.low), abs(self.high))
 
 
@@ -39,26 +39,26 @@ BITS64 = Range(-(2**63), 2**63 - 1)
 
 
 class IntegerOperands(Protocol):
-    """What a rule may ask about a call."""
+    """The arguments of a call, as a rule reads them."""
 
     def range(self, name: str) -> Range | None:
-        """What an argument can be; None if it is no integer, or not passed."""
+        """Return the range of an argument; None if it is not an integer, or not passed."""
 
     def literal(self, name: str) -> int | None:
-        """The integer that stands in the file for an argument; None if none does."""
+        """Return the integer that the file has for an argument; None if it has none."""
 
     def dims(self, name: str) -> tuple[int, ...]:
-        """The largest dims of a tensor."""
+        """Return the largest dims of a tensor."""
 
     def out_dims(self) -> tuple[int, ...]:
-        """The largest dims of the result."""
+        """Return the largest dims of the result."""
 
 
-Rule = Callable[[IntegerOperands], Range | None]  # None: it may be anything
+Rule = Callable[[IntegerOperands], Range | None]  # None: unknown
 
 
 class OverflowCheck(NamedTuple):
-    """How the device looks whether a result fits: by computing `first` <kind> `sign` * `alpha` * `second` once more."""
+    """How the device detects an overflow: it computes `first` <kind> `sign` * `alpha` * `second` once more."""
 
     kind: str  # of `webpte.overflow`: add, mul, pow, div, cast
     first: str | None  # an argument; None is 0
@@ -69,18 +69,18 @@ class OverflowCheck(NamedTuple):
 
 @dataclass(frozen=True)
 class Integers:
-    """What is known of an op that takes or makes integers."""
+    """The rule for an op that reads or writes integers."""
 
-    exact: Rule | None = None  # the range of its results in integers without end; None if it is no arithmetic
+    exact: Rule | None = None  # the range of its results with unbounded integers; None if it is not arithmetic
     check: OverflowCheck | None = None
-    moves: tuple[str, ...] = ()  # its results are elements of these arguments
-    one_beyond: bool = False  # of integers that fit, only the least gives one that does not: not worth the host's way
-    positions: bool = False  # its numbers say where, and the end may be anything
-    converts: bool = False  # its results are of a dtype that is not its operands'
+    moves: tuple[str, ...] = ()  # the results are elements of these arguments
+    one_beyond: bool = False  # only the smallest integer overflows: not worth running on the host
+    positions: bool = False  # its numbers are positions, and the end may be any integer
+    converts: bool = False  # the results have another dtype than the operands
 
     @property
     def named(self) -> tuple[str, ...]:
-        """Arguments that are spoken of."""
+        """Return the arguments that the rule names."""
         check = (self.check.first, self.check.second, self.check.alpha) if self.check is not None else ()
         return (*self.moves, *(name for name in check if name is not None))
 
@@ -89,12 +89,12 @@ NO_INTEGERS = Integers()
 
 
 def elements_of(*names: str, positions: bool = False) -> Integers:
-    """Results are elements of these arguments."""
+    """Return the rule for results that are elements of these arguments."""
     return Integers(moves=names, positions=positions)
 
 
 def added(first: str, second: str, alpha: str | None = None, sign: int = 1, checked: bool = True) -> Integers:
-    """first + sign * alpha * second."""
+    """Return the rule for first + sign * alpha * second."""
 
     def rule(operands: IntegerOperands) -> Range | None:
         a, b = operands.range(first), operands.range(second)
@@ -124,7 +124,7 @@ def powered(base: str, exponent: str) -> Integers:
 
 
 def divided(dividend: str, divisor: str) -> Integers:
-    """Of whole numbers: larger than the dividend only where it is the smallest and the divisor -1."""
+    """Return the rule for integer division. Only the smallest integer divided by -1 overflows."""
 
     def quotient(a: Range, b: Range) -> Range | None:
         if b.low <= 0 <= b.high:
@@ -174,12 +174,12 @@ def absolute(name: str) -> Integers:
 
 
 def converted(name: str) -> Integers:
-    """The same numbers in another dtype. Integers that are cut wrap, as in PyTorch; what was a float is looked at."""
+    """Return the rule for a conversion of dtype. Integers wrap, as in PyTorch; floats are checked."""
     return Integers(_of_one(name, lambda a: a), OverflowCheck("cast", name), converts=True)
 
 
 def summed(name: str, running: bool = False) -> Integers:
-    """Sums of elements of a tensor; `running` if each result is one of all before it."""
+    """Return the rule for sums of a tensor's elements; `running` for cumulative sums."""
 
     def rule(operands: IntegerOperands) -> Range | None:
         a, elements, results = operands.range(name), numel(operands.dims(name)), numel(operands.out_dims())
@@ -190,14 +190,14 @@ def summed(name: str, running: bool = False) -> Integers:
 
 
 def filled_with(number: int | str) -> Integers:
-    """A number over and over: this one, or an argument."""
+    """Return the rule for results that all equal a number or an argument."""
     if isinstance(number, int):
         return Integers(lambda operands: Range(number, number))
     return Integers(_of_one(number, lambda a: a))
 
 
 def spaced(start: str, step: str) -> Integers:
-    """Evenly spaced numbers. Where data says what they start with, each call looks whether they fit."""
+    """Return the rule for evenly spaced numbers. If the start depends on data, every call checks the range."""
 
     def rule(operands: IntegerOperands) -> Range | None:
         first, between = operands.literal(start), operands.literal(step)
@@ -210,7 +210,7 @@ def spaced(start: str, step: str) -> Integers:
 
 
 def size_of(name: str, dim: str) -> Integers:
-    """How large a tensor is along a dim."""
+    """Return the rule for the size of a tensor along a dim."""
 
     def rule(operands: IntegerOperands) -> Range | None:
         dims, at = operands.dims(name), operands.range(dim)
@@ -221,8 +221,8 @@ def size_of(name: str, dim: str) -> Integers:
     return Integers(rule)
 
 
-UNKNOWN = Integers(lambda operands: None)  # arithmetic whose results may be anything
-CONVERTED = Integers(converts=True)  # no arithmetic, and of a dtype of its own
+UNKNOWN = Integers(lambda operands: None)  # arithmetic with results of unknown range
+CONVERTED = Integers(converts=True)  # not arithmetic, with a dtype of its own
 
 
 def _corners(a: Range, b: Range, function: Callable[[int, int], int]) -> Range:

@@ -1,4 +1,4 @@
-"""Shape arithmetic shared by ops."""
+"""Shape arithmetic of ops: strides, broadcasting, and walking several operands at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_RANK = 8  # that a kernel walks, after merging
 
 
 def strides(dims: Dims) -> Dims:
-    """Elements between neighbours along each dim of a contiguous tensor."""
+    """Return the strides of a contiguous tensor, in elements."""
     result = [1] * len(dims)
     for d in range(len(dims) - 2, -1, -1):
         result[d] = result[d + 1] * dims[d + 1]
@@ -21,7 +21,7 @@ def strides(dims: Dims) -> Dims:
 
 
 def broadcast(*shapes: Dims) -> Dims:
-    """The common shape by NumPy's and PyTorch's rule."""
+    """Return the common shape by NumPy's and PyTorch's broadcasting rule."""
     if all(shape == shapes[0] for shape in shapes):
         return shapes[0]
     rank = max(map(len, shapes))
@@ -95,7 +95,7 @@ class Walk:
 
 
 def walk(out: Tensor, *operands: Tensor) -> Walk:
-    """How to read the operands for each element of `out`, whose dims are set."""
+    """Return how to read the operands for each element of `out`, whose dims are set."""
     dims, layouts = coalesce(out.dims, *(broadcast_strides(t.dims, out.dims) for t in operands))
     check_rank(dims)
     return Walk(dims, layouts, all(layout == strides(dims) for layout in layouts))

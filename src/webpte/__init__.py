@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .deferred import names_of
+from .deferred import lazy_exports
 from .errors import (
     CancelledError,
     ClosedError,
@@ -113,7 +113,7 @@ _HOMES = {
 }
 
 if not TYPE_CHECKING:  # type checkers would take it for a promise that any name is there
-    __getattr__ = names_of(__name__, _HOMES)
+    __getattr__ = lazy_exports(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,7 @@
-"""How much a file may ask for before it is refused. docs/security.md shows this table.
+"""The limits on what a file may require. docs/security.md shows this table.
 
-A few hundred bytes can ask for years of work: one delegate called a million times, a jump to itself, a tensor larger
-than memory. Each number is far above what exporters write, and small enough that reaching it costs seconds, not hours.
+A few hundred bytes can require years of work: one delegate called a million times, a jump to itself, a tensor larger
+than memory. Each limit is far above what exporters write, and low enough to be reached in seconds.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ BUDGETS: dict[str, tuple[int, str]] = {
     "list members": (65_536, "values in one list"),
     "dims": (8, "dims of a tensor"),
     "tensor bytes": (1 << 40, "bytes of a tensor at its bound"),
-    "trial lowerings": (20_000, "lowerings tried to learn which dims may vary; 16 for each call are always granted"),
+    "trial lowerings": (20_000, "trial lowerings to find which dims may vary; 16 for each call are always allowed"),
     "kernels": (4_096, "kernels to compile for a method"),
     "kernel text": (1 << 20, "characters of one kernel's WGSL"),
     "plan bytes": (1 << 28, "bytes of a saved plan, without its kernels"),
-    "blocks run": (10_000, "straight pieces of work that one call of a method runs, jumps followed"),
+    "blocks run": (10_000, "blocks without jumps that one call of a method runs"),
 }
 
 
 def limit(name: str) -> int:
-    """The most of something that a file may ask for."""
+    """Return a limit by name."""
     return BUDGETS[name][0]
 
 
 def over(name: str, asked: int) -> str:
-    """What to tell somebody whose file asks for more."""
-    most, meaning = BUDGETS[name]
-    return f"{asked:,} {meaning}; at most {most:,} are allowed"
+    """Return the message for a file that exceeds a limit."""
+    maximum, meaning = BUDGETS[name]
+    return f"{asked:,} {meaning}; at most {maximum:,} are allowed"
 
 
 def spend(name: str, asked: int, where: str) -> None:
-    """Refuse what is over the budget."""
+    """Raise GraphError if a file exceeds a limit."""
     if asked > limit(name):
         raise GraphError(f"{where}: {over(name, asked)}", code="over_budget")

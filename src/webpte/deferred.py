@@ -1,4 +1,4 @@
-"""Names of a package that come when they are first asked for: what needs neither NumPy nor a GPU waits for neither."""
+"""Lazy exports: the names of a package are imported at their first use, so that few commands import NumPy or wgpu."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 
 
-def names_of(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
-    """A package's `__getattr__`: which of its modules each name comes from. A module may be what is named itself."""
+def lazy_exports(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
+    """Return a package's `__getattr__`. `homes` maps each name to its module, which may be the name itself."""
 
     def find(name: str) -> object:
         module = sys.modules[package]
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=module)
         home = import_module(f".{homes[name]}", package)
-        found = home if homes[name] == name else getattr(home, name)
-        setattr(module, name, found)  # asked once
-        return found
+        value = home if homes[name] == name else getattr(home, name)
+        setattr(module, name, value)  # so that it is looked up once
+        return value
 
     return find

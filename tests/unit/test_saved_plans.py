@@ -295,7 +295,7 @@ def test_cpu_kernels_that_are_not_there_are_named(saved):
         (Caps(), ["shader-f16; subgroup;", "max-buffer-size of 536870912", "has 268435456"]),
         (
             Caps(features=frozenset({"shader-f16", "subgroup"}), subgroup=4),
-            ["subgroups of 8 ", "has 4", "max-buffer-size of 536870912"],
+            ["subgroups of 8 ", "has 4)", "max-buffer-size of 536870912"],
         ),
     ],
     ids=["nothing", "small subgroups"],

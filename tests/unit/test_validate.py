@@ -138,7 +138,7 @@ def test_mistakes_outside_delegates(name, tmp_path):
 def test_all_mistakes_are_listed_and_checked(tmp_path):
     values = [T(4), T(4), VkInt(3), T(4)]
     simple_pte(tmp_path / "p.pte", values, [relu(0, 2), ("aten.add.Tensor", (0, 3)), relu(0, 1)], [0], [1])
-    with raises(webpte.GraphError, "forward", "2 mistakes", "value 3", "expected 3", code="several"):
+    with raises(webpte.GraphError, "forward", "2 defects", "value 3", "expected 3", code="several"):
         planned(tmp_path / "p.pte")
     found = [problem for problem in check_file(tmp_path / "p.pte")["problems"] if problem["kind"] == "graph"]
     assert [problem["where"] for problem in found] == [("delegate 0, node 0",), ("delegate 0, node 1",)]

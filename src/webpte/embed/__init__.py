@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ..deferred import names_of
+from ..deferred import lazy_exports
 
 if TYPE_CHECKING:
     from .embedder import Embedder
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["Embedder", "TextTokenizer"]
 
 if not TYPE_CHECKING:  # as in `webpte.llm`: tokenizing needs no GPU
-    __getattr__ = names_of(__name__, {"Embedder": "embedder", "TextTokenizer": "text_tokenizer"})
+    __getattr__ = lazy_exports(__name__, {"Embedder": "embedder", "TextTokenizer": "text_tokenizer"})
 
 
 def __dir__() -> list[str]:

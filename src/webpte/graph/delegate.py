@@ -62,14 +62,14 @@ Named = Callable[[str, str, int], Span]
 
 
 def refuse_own(name: str, origin: Origin) -> None:
-    """Calls of ops that are ours alone: what they rely on, passes have proved and no file can promise."""
+    """Raise GraphError if a file calls an op of webpte's own, whose preconditions only passes can ensure."""
     if name.startswith(names.OWN):
-        raise GraphError(f"{name} ({origin}) is an op of webpte's own, which no file may call")
+        raise GraphError(f"{name} ({origin}) is an internal op of webpte, which a file must not call")
 
 
 @dataclass(frozen=True, slots=True)
 class Inlined:
-    """A delegate as one instruction calls it."""
+    """A delegate's graph for one instruction that calls it."""
 
     vk: VkGraph
     origin: Origin
@@ -82,7 +82,7 @@ class Inlined:
 def read_delegates(
     plan: MethodPlan, parsed: Mapping[int, VkGraph], mutates: Mutates
 ) -> tuple[dict[int, Inlined], list[Problem]]:
-    """Every call of a delegate that can be understood, by its instruction, and what is wrong with the others."""
+    """Return the readable calls of delegates by instruction, and the problems of the others."""
     found: dict[int, Inlined] = {}
     problems: list[Problem] = []
     given = {*plan.inputs, *(index for index, value in enumerate(plan.values) if _exists(value)), *_targets(plan)}
@@ -113,7 +113,7 @@ def _exists(value: EValue) -> bool:
 
 
 def _targets(plan: MethodPlan) -> Iterator[int]:
-    """What kernel calls and moves write, now or later: a buffer may be read before it is written."""
+    """Return the values that kernel calls and moves write. A buffer may be read before it is written."""
     for instruction in plan.instructions:
         if isinstance(instruction, KernelCall):
             for target in instruction.args[-1:]:
@@ -176,7 +176,7 @@ class _Inliner:
         return self.before + inner + after + self._updates(kept)
 
     def _bind_buffer(self, buffer: MutableBuffer) -> None:
-        """All ids of a buffer are one value, which exists before the method runs and outlives it."""
+        """Map all ids of a buffer to one value, which exists before the method runs and outlives it."""
         constant = self.vk.values[buffer.homes[0]]
         assert isinstance(constant, VkTensor)
         self.homes.update(buffer.homes)
@@ -184,7 +184,7 @@ class _Inliner:
         self.ids.update(dict.fromkeys(buffer.homes, state))
 
     def _updates(self, kept: Sequence[MutableBuffer]) -> list[Call]:
-        """Give buffers their new values. One that is another's old value is put aside before any is written."""
+        """Append calls that update buffers. A new value that is another's old value is copied before any update."""
         aside, updates = [], []
         for buffer in kept:
             if buffer.new is None:
@@ -209,7 +209,7 @@ class _Inliner:
         return len(self.values) - 1
 
     def _mapped(self, call: Call) -> list[Call]:
-        """The call with the graph's ids. What is to become a buffer is made aside, for the call may read the buffer."""
+        """Return the call with the graph's ids. New values of buffers get their own ids: the call may read both."""
         out = self.vk.values[call.outs[0]]
         results = out.ids if isinstance(out, VkValueList) else call.outs
         if call.name == PREPACK and results[0] in self.homes and call.args[0] in self.homes:
@@ -284,7 +284,7 @@ class _Inliner:
         return TensorSpec(dtype, tensor.dims, dtype, constant=constant)
 
     def constant(self, vk_id: int) -> Constant:
-        """The data of a constant. Looked for once: data that is missing is reported where that is found."""
+        """Return the data of a constant. It is looked up once, and missing data is reported there."""
         if vk_id not in self._constants:
             self._constants[vk_id] = self._find_constant(vk_id)
         return self._constants[vk_id]

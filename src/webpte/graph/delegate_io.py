@@ -1,10 +1,10 @@
-"""Which of the values that an instruction passes to a delegate is which of the delegate's inputs and outputs.
+"""Matching the values that an instruction passes to a delegate with the delegate's inputs and outputs.
 
-The file has two lists, and the exporter does not always write them alike. An input that the delegate has no use for is
+The file has two lists, and the exporter does not always write them alike. An input that the delegate does not use is
 passed and not listed. An output is listed once, however often it is passed. The new value of a buffer that the delegate
 keeps is listed, before all others, and not passed; its old value, returned as it is, is passed and not listed.
-Counts may therefore differ, or agree by accident. What is left when state is taken off is believed if it fits one by
-one; anything else only if there is exactly one way to read it.
+So the counts may differ, or agree by accident. If the values without state fit one by one, that matching is used. Any
+other matching is used only if it is the only possible one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SKIPPED = -1  # in place of a delegate's value: the delegate does not list what 
 
 @dataclass(frozen=True, slots=True)
 class DelegateIO:
-    """Who is who. `untaken` are outputs that the program does not get: new values of state."""
+    """The pairs of inputs and outputs. `untaken` are outputs that are not passed: new values of state."""
 
     inputs: Pairs
     outputs: Pairs
@@ -44,7 +44,7 @@ def match_delegate_io(
     origin: Origin,
     buffers: DelegateConstants,
 ) -> DelegateIO | Problem:
-    """The border of one call. `given` are values that something else has written: they are no outputs of this one."""
+    """Match the values of one call. Values in `given` are written elsewhere, so they are not outputs of this call."""
     listed = f"takes {len(vk.inputs)} inputs and {len(vk.outputs)} outputs"
     counts = f"{listed}; instruction {origin.instruction} passes {len(args)} values"
     split = max([len(vk.inputs), *(position + 1 for position, arg in enumerate(args) if arg in given)])
@@ -69,7 +69,7 @@ def match_delegate_io(
 
 @dataclass(frozen=True, slots=True)
 class _Fits:
-    """Whether a value of the delegate can be a value of the program."""
+    """Tests whether a value of the delegate can be a value of the program."""
 
     vk: VkGraph
     values: Sequence[EValue]
@@ -105,7 +105,7 @@ def _crosses(inner: VkTensor, outer: DType) -> bool:
 
 
 def _inputs(vk: VkGraph, passed: tuple[int, ...], fits: _Fits) -> list[Pairs]:
-    """The readings of the inputs: at most two, for more than one is no better than many."""
+    """Return the possible matchings of the inputs; at most two, because more than one is ambiguous."""
     if len(passed) == len(vk.inputs):
         return [tuple(zip(vk.inputs, passed, strict=True))]
     if len(passed) * len(vk.inputs) > SEARCH_LIMIT:
@@ -124,7 +124,7 @@ def _inputs(vk: VkGraph, passed: tuple[int, ...], fits: _Fits) -> list[Pairs]:
 def _outputs(
     vk: VkGraph, wanted: tuple[int, ...], fits: _Fits, buffers: DelegateConstants
 ) -> list[tuple[tuple[int, ...], Pairs]]:
-    """The readings of the outputs, likewise: which of them are not passed, and who is who of the others."""
+    """Return at most two possible matchings of the outputs: those that are not passed, and the pairs of the others."""
     surplus = max(len(vk.outputs) - len(wanted), 0)
     one_by_one: Pairs = tuple(zip(vk.outputs[surplus:], wanted, strict=False))
     kept = _leading(vk.outputs, buffers)
@@ -145,7 +145,7 @@ def _outputs(
 
 
 def _leading(outputs: Sequence[int], buffers: DelegateConstants) -> int:
-    """How many of the first outputs may be new values of state."""
+    """Return how many of the first outputs may be new values of state."""
     return next((i for i, vk_id in enumerate(outputs) if not buffers.may_become(vk_id)), len(outputs))
 
 
@@ -162,7 +162,7 @@ def _output_choices(
 
 
 def _readings(positions: int, listed: int, choices: Choices) -> list[list[int]]:
-    """The ways to give each position a value so that all that is listed comes, in order; two if there are more."""
+    """Return the assignments of a value to each position that use all listed values in order; at most two."""
     ways = [[0] * (listed + 1) for _ in range(positions)] + [[0] * listed + [1]]
     for position in reversed(range(positions)):
         for count in range(listed + 1):

@@ -1,10 +1,13 @@
-"""Views that the exporter left out.
+"""Views that the exporter has elided, and tensors in other memory orders.
 
 ExecuTorch removes a `view_copy` of static shape outside delegates: no instruction writes its result, which lies in the
 same planned memory as what it is a view of. That is the one thing of the exporter's memory plan that matters here.
 
-A view is made right behind what wrote its base, not where it is read: a reader may stand in a branch that is not taken,
-and another behind it.
+A view is created right after its base is written, not where it is read: one reader may be in a branch that is not
+taken, and another after it.
+
+Every tensor of a graph is row-major. Callers pass arrays of any strides and get row-major ones; constants in another
+order of dims, such as channels last, are reordered when they are loaded.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ START = -1  # in place of an instruction: before all of them
 
 @dataclass(frozen=True, slots=True)
 class ElidedView:
-    """`value` is a view of `base`, to be made behind this instruction."""
+    """`value` is a view of `base`, to be created after instruction `behind`."""
 
     value: int
     base: int
@@ -30,7 +33,7 @@ class ElidedView:
 
 
 def elided_views(plan: MethodPlan, reads: Sequence[Iterable[int]], writes: Sequence[Iterable[int]]) -> list[ElidedView]:
-    """Every view that is read. What each instruction reads and writes is given; the method's outputs are read last."""
+    """Return every view that is read, by what each instruction reads and writes. Outputs are read last."""
     search = _Search(plan, {value_id for written in writes for value_id in written})
     for index, (read, written) in enumerate(zip(reads, writes, strict=True)):
         search.read(read)
@@ -40,7 +43,7 @@ def elided_views(plan: MethodPlan, reads: Sequence[Iterable[int]], writes: Seque
 
 
 class _Search:
-    """Who holds which place, followed through a method's instructions in order."""
+    """Tracks the value in each place of planned memory through a method's instructions."""
 
     def __init__(self, plan: MethodPlan, written: set[int]) -> None:
         self.found: list[ElidedView] = []
@@ -55,13 +58,13 @@ class _Search:
                 self._buffers.setdefault(place, []).append(index)
 
     def write(self, ids: Iterable[int], instruction: int) -> None:
-        """These values are written now."""
+        """Record that an instruction writes these values."""
         for index in ids:
             if (place := self._place(index)) is not None:
                 self._holders[place] = (index, instruction)
 
     def read(self, ids: Iterable[int]) -> None:
-        """These values are read now. Those that nobody writes are views of who holds their place."""
+        """Record that these values are read. Those that no instruction writes are views of the value in their place."""
         for index in ids:
             if index in self._known or (place := self._place(index)) is None:
                 continue
@@ -96,7 +99,7 @@ def row_major(value: TensorValue) -> bool:
 
 
 def to_row_major(span: Span, value: TensorValue) -> Span:
-    """The data of a tensor in the order of its dims: as it is, if that is how the file has it."""
+    """Return the data of a tensor in row-major order, without a copy if the file has it so."""
     if row_major(value) or not span.size:
         return span
     stored = np.frombuffer(span.view(), f"V{value.dtype.itemsize}").reshape([value.sizes[d] for d in value.dim_order])

@@ -33,7 +33,7 @@ class Element:
 
 @dataclass(frozen=True, slots=True)
 class ScalarInput:
-    """A scalar that the caller, a CPU kernel or an earlier stage has made."""
+    """A scalar from the caller, a CPU kernel or an earlier stage."""
 
     value: int
     whole: bool
@@ -44,7 +44,7 @@ class ScalarInput:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """Multiples of different integers, and a constant."""
+    """A linear combination of integer terms, and a constant."""
 
     terms: tuple[tuple[Expression, int], ...]  # sorted, no factor is zero
     constant: int
@@ -77,19 +77,19 @@ Term = Expression | Number
 
 
 def float_bits(value: Number) -> int:
-    """The bits of a number as f32, signed. Uniforms carry bits because WGSL code need not have infinities."""
+    """Return the bits of a number as f32, signed. Uniforms carry bits because WGSL may not have infinities."""
     with np.errstate(over="ignore"):
         return int(np.float32(value).view(np.int32))
 
 
 def half(value: Number) -> float:
-    """A number as 16 bits hold it: beyond 65504 it is infinite."""
+    """Return a number rounded to f16; beyond 65504 it is infinite."""
     with np.errstate(over="ignore"):
         return float(np.float16(value))
 
 
 def saturated(value: Number) -> int:
-    """A whole number a 32-bit device can hold: what lies outside, such as INT64_MAX, becomes the nearest end."""
+    """Return an integer clamped to 32 bits, for values such as INT64_MAX."""
     return 0 if math.isnan(value) else int(min(max(value, -(2**31)), 2**31 - 1))
 
 
@@ -127,12 +127,12 @@ EXPRESSIONS = (Element, ScalarInput, Sum, Apply)
 
 
 def is_whole(term: Term) -> bool:
-    """Whether a term is an integer, whatever the call."""
+    """Return whether a term is an integer in every call."""
     return isinstance(term, int) if not isinstance(term, EXPRESSIONS) else term.whole
 
 
 def apply(function: str, *args: Term) -> Term:
-    """A function of terms, in the simplest form that is found without knowing them."""
+    """Return a function of terms, simplified without their values."""
     if not any(isinstance(argument, EXPRESSIONS) for argument in args):
         return _computed(function, *args)
     if all(map(is_whole, args)):
@@ -154,16 +154,16 @@ def _computed(function: str, *args: Any) -> Number:
 
 
 def _in_64_bits(number: Number) -> Number:
-    """Integers of programs have 64 bits. A chain of products must not grow beyond anything."""
+    """Check that an integer fits 64 bits: a chain of products must not grow without limit."""
     if isinstance(number, int) and not -(2**63) <= number < 2**63:
         raise ShapeError(
-            f"an integer of {number.bit_length()} bits comes out, programs have 64", code="integer_overflow"
+            f"the result is an integer of {number.bit_length()} bits, more than 64", code="integer_overflow"
         )
     return number
 
 
 def _simplified(function: str, *args: Term) -> Term | None:
-    """Integers only. None if there is nothing simpler than the function applied."""
+    """Return a simpler term for a function of integers, or None."""
     match function, args:
         case "neg", (a,):
             return _scaled(a, -1)
@@ -213,7 +213,7 @@ def _scaled(a: Term, by: int) -> Term:
 
 
 def _divided(function: str, a: Term, by: int) -> Term | None:
-    """Where every part is a multiple but for the constant, the remainder is known."""
+    """Return a quotient or remainder if every part except the constant is a multiple of the divisor."""
     factors, constant = _parts(a)
     if any(factor % by for factor in factors.values()):
         return None
@@ -223,7 +223,7 @@ def _divided(function: str, a: Term, by: int) -> Term | None:
 
 
 def _compared(function: str, a: Term, b: Term) -> Term | None:
-    """Of two terms that differ by a constant the order is known."""
+    """Return the order of two terms that differ by a constant."""
     difference = _added(a, _scaled(b, -1))
     if isinstance(difference, EXPRESSIONS):
         return None
@@ -233,7 +233,7 @@ def _compared(function: str, a: Term, b: Term) -> Term | None:
 
 
 def leaves(term: Term) -> Iterator[Element | ScalarInput]:
-    """What a term is made of, as often as it occurs."""
+    """Yield the elements and scalars of a term, with repetitions."""
     if isinstance(term, (Element, ScalarInput)):
         yield term
     elif isinstance(term, Sum):
@@ -245,13 +245,13 @@ def leaves(term: Term) -> Iterator[Element | ScalarInput]:
 
 
 def stands_on(term: Term, inputs: Iterable[int]) -> bool:
-    """Whether a term depends on nothing but these values."""
+    """Return whether a term depends only on these values."""
     known = set(inputs)
     return all((leaf.tensor if isinstance(leaf, Element) else leaf.value) in known for leaf in leaves(term))
 
 
 class TermEvaluator:
-    """What terms are in one call."""
+    """Evaluates terms with the values of one call."""
 
     def __init__(self, arrays: Mapping[int, np.ndarray[Any, Any]], scalars: Mapping[int, Number]) -> None:
         self._arrays = arrays
@@ -288,16 +288,14 @@ class TermEvaluator:
         try:
             return self._scalars[term.value]
         except KeyError:
-            raise ShapeError(
-                f"scalar {term.value} is read before anything wrote it", code="read_before_write"
-            ) from None
+            raise ShapeError(f"scalar {term.value} is read before it is written", code="read_before_write") from None
 
     def _apply(self, function: str, *args: Number) -> Number:
         return _computed(function, *args)
 
 
 class AssumedEvaluator(TermEvaluator):
-    """Stands in while a plan is made and there is no data: elements are zero, and nothing divides by it."""
+    """Evaluates terms while a plan is made without data: elements are zero, and divisors are never zero."""
 
     def _element(self, term: Element) -> Number:
         return 0
@@ -320,7 +318,7 @@ def number_to_json(number: Number) -> Any:
 
 
 def number_from_json(data: Any) -> Number:
-    """The number, checked: whole ones have 64 bits."""
+    """Return a number, after a check that an integer fits 64 bits."""
     if isinstance(data, int) and -(2**63) <= data < 2**63:
         return data
     if (isinstance(data, float) and math.isfinite(data)) or (isinstance(data, str) and data in _BEYOND):
@@ -342,7 +340,7 @@ def term_to_json(term: Term) -> Any:
 
 
 def term_from_json(data: Any, depth: int = MAX_TERM_DEPTH) -> Term:
-    """The term, checked: it need not have been written by us."""
+    """Return a term, after checks: the file may be hostile."""
     if not isinstance(data, list):
         return number_from_json(data)
     if depth == 0:
@@ -366,14 +364,14 @@ _ARITY = {"choose": 3} | dict.fromkeys(_ONE, 1)
 def expression_from_json(data: Any) -> Expression:
     term = term_from_json(data)
     if not isinstance(term, EXPRESSIONS):
-        raise FormatError(f"{term!r} stands where an expression must")
+        raise FormatError(f"expected an expression, got {term!r}")
     return term
 
 
 def _whole(data: Any) -> int:
     number = number_from_json(data)
     if not isinstance(number, int):
-        raise FormatError(f"{number!r} stands where a whole number must")
+        raise FormatError(f"expected an integer, got {number!r}")
     return number
 
 
@@ -383,4 +381,4 @@ def _product(data: Any, depth: int) -> tuple[Expression, int]:
             part = term_from_json(inner, depth)
             if isinstance(part, EXPRESSIONS) and part.whole:
                 return part, _whole(factor)
-    raise FormatError(f"{str(data)[:80]!r} is no part of a sum")
+    raise FormatError(f"{str(data)[:80]!r} is not a part of a sum")

@@ -15,12 +15,12 @@ from ..errors import GraphError
 
 
 def numel(dims: tuple[int, ...]) -> int:
-    """The number of elements of a shape; 1 for a scalar. The only such function in the project."""
+    """Return the number of elements of a shape; 1 for a scalar."""
     return math.prod(dims)
 
 
 def normalize_dim(dim: int, rank: int) -> int:
-    """A dim index in [0, rank); negative ones count from the end. A scalar has the one dim 0."""
+    """Return a dim index in [0, rank). Negative ones count from the end; a scalar has the dim 0."""
     limit = max(rank, 1)
     if not -limit <= dim < limit:
         raise GraphError(f"dim {dim} is outside a tensor of rank {rank}")
@@ -32,13 +32,13 @@ _NARROW = {DType.INT64: DType.INT32, DType.FLOAT64: DType.FLOAT32}
 
 
 def device_dtype(dtype: DType) -> DType:
-    """The dtype a tensor has on the device when callers see `dtype`."""
+    """Return the dtype on the device of a tensor that callers see as `dtype`."""
     return _NARROW.get(dtype, dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """Bytes in a mapped file, in the order of the tensor's dims: one span, or several that a pass has joined."""
+    """The row-major data of a constant in a mapped file: one span, or several that a pass has joined."""
 
     span: Span
     dtype: DType  # as stored; may be wider than the tensor's dtype on the device
@@ -59,7 +59,7 @@ class Constant:
         return (self.dtype, *((id(span.file), span.offset, span.size) for span in self.spans))
 
     def pieces(self, limit: int) -> Iterator[memoryview | bytes]:
-        """The data in pieces of `limit` bytes; only the last may be shorter. Small spans are gathered."""
+        """Yield the data in pieces of `limit` bytes; only the last may be shorter. Small spans are joined."""
         held: list[memoryview] = []
         size = 0
         for span in self.spans:
@@ -75,7 +75,7 @@ class Constant:
             yield held[0] if len(held) == 1 else b"".join(held)
 
     def array(self, dims: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        """A copy of the data for the host."""
+        """Return a copy of the data for the host."""
         data = b"".join(span.view() for span in self.spans)
         return self.dtype.from_bytes(bytearray(data)).reshape(dims)
 
@@ -113,7 +113,7 @@ class SymFloat:
 
 @dataclass(frozen=True, slots=True)
 class SymBool:
-    """A truth value that may change from call to call; host only."""
+    """A boolean that may change from call to call; host only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ MAX_NAME_CHARS = 255  # characters of an input's name
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a step stands in the file."""
+    """The position of a step in the file."""
 
     instruction: int
     delegate: int | None = None
@@ -212,7 +212,7 @@ OVERFLOW_FLAGS = 1024  # results of names.OVERFLOW, one for each invocation: no 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One operator call. `args` excludes the outputs; `kernel` tells an out-variant from a delegate's call."""
+    """One operator call. `args` excludes the outputs; `kernel` is true for an out-variant outside delegates."""
 
     name: str
     args: tuple[int, ...]
@@ -237,7 +237,7 @@ Mutates = Callable[[Call], tuple[int, ...]]  # positions of the arguments that a
 
 @dataclass(frozen=True, slots=True)
 class DelegateInfo:
-    """What a person wants to know of one delegate."""
+    """A summary of one delegate."""
 
     number: int  # in the file
     backend: str
@@ -251,7 +251,7 @@ class DelegateInfo:
 
 @dataclass(frozen=True)
 class Graph:
-    """The whole method, delegates inlined. Ids index `values`."""
+    """A whole method with delegates inlined. Ids index `values`."""
 
     name: str
     values: tuple[Value, ...]
@@ -276,7 +276,7 @@ class Graph:
         return value
 
     def call(self, step: int) -> Call:
-        """The call at a place among the steps, which must not be a jump."""
+        """Return the call at an index among the steps, which must not be a jump."""
         call = self.steps[step]
         assert isinstance(call, Call)
         return call
@@ -296,7 +296,7 @@ class Graph:
         return value.ids
 
     def flatten(self, ids: Sequence[int]) -> tuple[int, ...]:
-        """The ids with every ValueList replaced by its members."""
+        """Return the ids with every ValueList replaced by its members."""
         return tuple(flattened(ids, self.values))
 
     @property
@@ -308,7 +308,7 @@ PLAIN = "bhmk,bhkn->bhmn"  # the layout of the operands of MATMUL where nothing 
 
 
 class ProgramLine(NamedTuple):
-    """One line of a program."""
+    """One line of an elementwise program."""
 
     dtype: str
     name: str
@@ -321,9 +321,9 @@ def format_program(steps: Sequence[ProgramLine], outputs: Sequence[str]) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def parse_program(text: str) -> tuple[tuple[ProgramLine, ...], tuple[str, ...]]:
-    """Its steps and outputs."""
+    """Return the steps and outputs of an elementwise program."""
     *lines, last = text.split("\n")
     steps = [line.split(" ") for line in lines]
     if not steps or any(len(step) < 2 for step in steps) or not last.startswith("= "):
-        raise GraphError(f"{text!r} is no elementwise program", code="elementwise_program")
+        raise GraphError(f"{text!r} is not an elementwise program", code="elementwise_program")
     return tuple(ProgramLine(dtype, name, tuple(args)) for dtype, name, *args in steps), tuple(last.split(" ")[1:])

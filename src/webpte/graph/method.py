@@ -1,7 +1,7 @@
 """From an execution plan and its delegates to one graph.
 
-Borders between delegates are not walls: their calls are inlined, kernel calls stand between them, and EValue ids keep
-their numbers (private values of delegates come behind them).
+Calls of delegates are inlined between the kernel calls. EValue ids keep their numbers; private values of delegates
+follow them.
 """
 
 from __future__ import annotations
@@ -88,10 +88,10 @@ def build_graph(
     problems: list[Problem] | None = None,
     others: Sequence[MethodPlan] = (),
 ) -> Graph:
-    """The graph of one method. `lookup` resolves named data; every key it does not know is reported at once.
+    """Return the graph of one method. `lookup` resolves named data; all unknown keys are reported in one error.
 
     `others` are the program's further methods, with which it may share buffers.
-    With `problems`, what can be stepped over is put there and not raised: such a graph can be looked at, not run.
+    With `problems`, recoverable defects are added there and not raised: such a graph can be inspected, not run.
     """
     builder = _Builder(plan, lookup, mutates)
     builder.add_starts()
@@ -175,7 +175,7 @@ class _Builder:
         )
 
     def mark_buffers(self, others: Sequence[MethodPlan]) -> None:
-        """A tensor that is read first and written later keeps its value from call to call: a buffer, zero at first."""
+        """Mark tensors that are read before they are written as mutable buffers, which are initially zero."""
         writers = [step for step in self.steps if isinstance(step, Call)]
         written = {out for call in writers for out in call.outs}
         written |= {call.args[p] for call in writers if call.kernel for p in self.mutates(call)}
@@ -191,7 +191,7 @@ class _Builder:
         self._mark_shared(known - written - set(self.plan.inputs), others)
 
     def _mark_shared(self, unwritten: set[int], others: Sequence[MethodPlan]) -> None:
-        """What methods share is planned apart from all else; a method may also do nothing but read it."""
+        """Mark buffers that methods share by their memory pool. A method may only read such a buffer."""
         places = {value.place for plan in others for value in plan.values if isinstance(value, TensorValue)}
         for value_id, value in enumerate(self.plan.values):
             place = value.place if isinstance(value, TensorValue) else None
@@ -203,7 +203,7 @@ class _Builder:
                 self.values[value_id] = replace(spec, mutable=True, shared=place)
 
     def _named(self, key: str, where: str, needed: int) -> Span:
-        """The data of a key. Where there is too little of it, that is reported and something unreadable stands in."""
+        """Return the data of a key. If there is too little, report it and return a placeholder that cannot be read."""
         span = self.lookup(key)
         if span is not None and span.size >= needed:
             return span
@@ -212,7 +212,7 @@ class _Builder:
         return Span(MappedFile.from_bytes(f"missing {key}", _zeros(needed, where)), 0, needed)
 
     def add_starts(self) -> None:
-        """What loops begin with: integers that the file sets and a call reads before any writes them, and no rows."""
+        """Add the initial values of loops: integers that a call reads before any writes them, and empty results."""
         written = set(self.plan.inputs)
         for index, instruction in enumerate(self.plan.instructions):
             made = set(self._written(index))
@@ -236,7 +236,7 @@ class _Builder:
         self.steps.append(Call(EMPTY, args, (target,), origin, kernel=True, on_host=True))
 
     def add_views(self, behind: int) -> None:
-        """Make the views that the exporter left out, of what this instruction has written."""
+        """Add the elided views of what this instruction has written."""
         for view in self.views.get(behind, []):
             self.values.append(IntList(self.tensor_dims(view.value)))
             origin = Origin(max(behind, 0))
@@ -248,7 +248,7 @@ class _Builder:
         return value.dims
 
     def _members(self, ids: Iterable[int]) -> list[int]:
-        """The program's values among these and in the lists among them."""
+        """Return the program's values among these and in the lists among them."""
         return [member for member in flattened(ids, self.values) if member < len(self.plan.values)]
 
     def add(self, origin: Origin, instruction: object) -> None:
@@ -284,7 +284,9 @@ class _Builder:
                 rest = [*rest[:-1], *outs]
             inputs = rest[: len(rest) - len(outs)]
             if tuple(rest[len(inputs) :]) != outs:
-                raise GraphError(f"{self.plan.name}: {origin} ({call.op}) returns {outs}, which it was not given")
+                raise GraphError(
+                    f"{self.plan.name}: {origin} ({call.op}) returns {outs}, which are not among its arguments"
+                )
         else:  # in-place calls such as copy_ name their output among the inputs only
             inputs, outs = (rest[:-1] if rest and rest[-1] == last else rest), (last,)
         return Call(call.op, tuple(inputs), outs, origin, kernel=True)
@@ -302,7 +304,7 @@ class _Builder:
         return None
 
     def _refuse_expansion(self, inlined: list[VkGraph]) -> None:
-        """Before anything is inlined: what it all comes to, and how much of it is the same graph over and over."""
+        """Check the number of calls and values, and of repeated delegates, before anything is inlined."""
         calls, first = [len(vk.calls) for vk in inlined], {id(vk): vk for vk in inlined}.values()
         spend("calls", len(self.plan.instructions) + sum(calls), self.plan.name)
         spend("values", len(self.plan.values) + sum(len(vk.values) for vk in inlined), self.plan.name)
@@ -321,7 +323,7 @@ class _Builder:
             self.problems.append(problem)
 
     def _written(self, index: int) -> Sequence[int]:
-        """Ids that an instruction writes. A scalar that any of them writes is live, any other one a literal."""
+        """Return the ids that an instruction writes. Scalars that an instruction writes are live, others literals."""
         match self.plan.instructions[index]:
             case KernelCall() as call:
                 return call.args[:1] if call.op == COPY_INDEX else call.args[-1:]
@@ -335,16 +337,16 @@ class _Builder:
 
 
 def _zeros(nbytes: int, where: str) -> memoryview:
-    """Zeros that take no memory before they are read: a file may ask for any number of them."""
+    """Return zeros that take no memory before they are read: a file may declare any size."""
     spend("tensor bytes", nbytes, where)
     try:
         return memoryview(mmap.mmap(-1, max(nbytes, 1)))
     except (OSError, ValueError, OverflowError) as error:
-        raise DataError(f"{where}: {nbytes} bytes of missing data cannot be stood in for: {error}") from error
+        raise DataError(f"{where}: cannot substitute {nbytes} bytes of missing data: {error}") from error
 
 
 def _operands(instruction: object) -> tuple[int, ...]:
-    """What an instruction may read."""
+    """Return the values that an instruction may read."""
     match instruction:
         case KernelCall() | DelegateCall():
             return instruction.args
@@ -356,7 +358,7 @@ def _operands(instruction: object) -> tuple[int, ...]:
 
 
 def _refusal(name: str, problems: list[Problem]) -> Error:
-    """One error for all problems; a file that asks for what we cannot do comes before one that lacks data."""
+    """Return one error for all problems. Unsupported features take precedence over missing data."""
     unsupported = [problem for problem in problems if problem.kind != "constant"]
     listed = "\n  ".join(
         f"{problem.where[0]}: {problem}" if problem.kind == "constant" else str(problem)
@@ -373,7 +375,7 @@ def _refusal(name: str, problems: list[Problem]) -> Error:
 
 
 def _names(plan: MethodPlan) -> dict[int, str]:
-    """Names of inputs and outputs. ExecuTorch itself writes those of buffers only; `webpte.export` those of inputs."""
+    """Return the names of inputs and outputs. ExecuTorch writes those of buffers, `webpte.export` those of inputs."""
     named = {i: plan.values[i] for i in (*plan.inputs, *plan.outputs)}
     found = {i: value.name for i, value in named.items() if isinstance(value, TensorValue) and value.name}
     return {
@@ -382,7 +384,7 @@ def _names(plan: MethodPlan) -> dict[int, str]:
 
 
 def _info(number: int, delegate: Delegate, vk: VkGraph | None) -> DelegateInfo:
-    """Of a delegate that cannot be read nothing is counted."""
+    """Return the summary of a delegate, without counts if it cannot be read."""
     options = tuple((key, value.hex()) for key, value in sorted(delegate.compile_specs.items()))
     counts = (0, 0, 0, 0)
     if vk is not None:

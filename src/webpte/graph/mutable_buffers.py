@@ -1,4 +1,4 @@
-"""What a delegate keeps from call to call.
+"""Buffers of delegates that change from call to call.
 
 A buffer of the model that only one delegate uses is a constant of that delegate, its first value, and nothing says that
 it is not a constant. Three things tell that it is written:
@@ -7,6 +7,11 @@ it is not a constant. Three things tell that it is written:
 - a call's result *is* the constant (`ALIASED`);
 - its new value is an output that the program does not take. Which constant it belongs to is then not in the file. It
   has the constant's shape and dtype; where several have them, the load is refused.
+
+`split_buffers` finds buffers that the exporter has split in two. A buffer that a delegate writes and a call outside
+reads is copied: one copy becomes a constant of the delegate, which is updated; the other stays a constant with the
+initial value, and ExecuTorch computes with it. No name connects the two, so a constant counts as the other copy if it
+has the same dims and contents.
 """
 
 from __future__ import annotations
@@ -28,14 +33,14 @@ MAX_CANDIDATE_CONSTANTS = 1000  # constants of one shape that are looked at
 
 @dataclass(frozen=True, slots=True)
 class MutableBuffer:
-    """A buffer: the delegate's ids for it, and the value that it becomes after the last call, if any."""
+    """A mutable buffer: the delegate's ids for it, and its new value after the last call, if any."""
 
     homes: tuple[int, ...]  # the constant, then what it is prepacked to
     new: int | None = None
 
 
 class DelegateConstants:
-    """The constants of a delegate, each of which may be a buffer."""
+    """The constants of a delegate, each of which may be a mutable buffer."""
 
     def __init__(self, vk: VkGraph, calls: Sequence[Call], mutates: Mutates) -> None:
         self._vk = vk
@@ -61,22 +66,22 @@ class DelegateConstants:
         self._free = Counter(self._like(constant) for constant in self.homes if constant not in self._aliased)
 
     def may_become(self, value_id: int) -> bool:
-        """Whether this value may be the new value of a buffer."""
+        """Return whether this value may be the new value of a buffer."""
         own = self._owner.get(value_id) not in self._aliased and value_id in self._owner
         return value_id in self._in_place or self._free[self._like(value_id)] > own
 
     def old_values(self, untaken: Sequence[int]) -> Sequence[int]:
-        """Buffers whose old value may be returned, if these are new values."""
+        """Return the buffers whose old value may be returned, if these are new values."""
         return list(dict.fromkeys([*self._aliased, *(c for new in untaken for c in self._candidates(new))]))
 
     def is_overwritten(self, value_id: int) -> bool:
-        """Whether this is returned as the old value of a buffer that a call has overwritten by then."""
+        """Return whether this value is an old value of a buffer that a call has overwritten already."""
         return value_id in self._aliased and value_id not in self._vk.outputs
 
     def kept(
         self, untaken: Sequence[int], origin: Origin, load: Callable[[int], Constant]
     ) -> tuple[MutableBuffer, ...] | Problem:
-        """The buffers that are not written in place, given which outputs are their new values."""
+        """Return the buffers that are not written in place, for these new values."""
         groups: dict[str, list[int]] = {}
         for new in untaken:
             if new not in self._in_place:
@@ -99,7 +104,7 @@ class DelegateConstants:
     def doubt(
         self, taken: Iterable[int], kept: Iterable[MutableBuffer], origin: Origin, load: Callable[[int], Constant]
     ) -> Problem | None:
-        """Whether an output may be the new value of a buffer too.
+        """Return a problem if an output may be the new value of a buffer too.
 
         A module that returns a buffer just as it has written it (`self.n.add_(x)`, `return self.n.clone()`) leaves the
         same bytes as one that returns `self.n + x`. Where the constant is zero, as buffers are at first and what is
@@ -131,7 +136,7 @@ class DelegateConstants:
         return f"{value.dtype.short}{list(value.dims)}" if isinstance(value, VkTensor) else ""
 
     def _believed(self, new: int, candidates: Sequence[int], load: Callable[[int], Constant]) -> int | None:
-        """The constant that becomes this value; None where it is anyone's guess.
+        """Return the constant that becomes this value; None if that is ambiguous.
 
         With several of one shape it is: new values come in the order in which the module wrote them, constants in that
         in which they are used, and what is computed from a buffer may be for another. But single numbers of the module
@@ -147,7 +152,7 @@ class DelegateConstants:
         return zeros[0] if len(zeros) == 1 and self._sources(zeros).get(new, 0) else None
 
     def _sources(self, candidates: Sequence[int]) -> dict[int, int]:
-        """For every value the candidates that it is computed from, a bit each."""
+        """Return for every value the candidates that it is computed from, as a bit set."""
         bits = {home: 1 << number for number, c in enumerate(candidates) for home in self.homes[c]}
         for call in self._calls:
             read = 0
@@ -160,14 +165,14 @@ class DelegateConstants:
 
 
 class _Uniform:
-    """Which constants hold one number all over. Data is read once: a hostile file may name it again and again."""
+    """Finds constants with equal elements. Data is read once: a hostile file may refer to it many times."""
 
     def __init__(self, load: Callable[[int], Constant]) -> None:
         self._load = load
         self._known: dict[object, float | None] = {}
 
     def number(self, constant: int) -> float | None:
-        """That number, if it is one."""
+        """Return the number that all elements are equal to, or None."""
         data = self._load(constant)
         if data.identity not in self._known:
             array = data.array((-1,))
@@ -193,7 +198,7 @@ Content = tuple[str, tuple[int, ...], bytes]
 
 
 def split_buffers(values: Sequence[Value], steps: Sequence[Step]) -> list[Problem]:
-    """What is wrong with buffers that delegates keep, if others read a copy of them."""
+    """Return a problem for every mutable buffer of a delegate of which another call reads a stale copy."""
     calls = [step for step in steps if isinstance(step, Call)]
     kept = [c for c in calls if c.name == UPDATE and c.origin.delegate is not None]
     halves = {
@@ -220,7 +225,7 @@ def split_buffers(values: Sequence[Value], steps: Sequence[Step]) -> list[Proble
 
 
 def _held(values: Sequence[Value], value_id: int, mutable: bool) -> TensorSpec | None:
-    """A tensor that the file gives a value to."""
+    """Return a tensor with a constant in the file, or None."""
     value = values[value_id]
     if isinstance(value, TensorSpec) and value.constant is not None and value.mutable == mutable:
         return value
@@ -228,7 +233,7 @@ def _held(values: Sequence[Value], value_id: int, mutable: bool) -> TensorSpec |
 
 
 def _constants(values: Sequence[Value], calls: Sequence[Call]) -> Iterator[tuple[Call, TensorSpec]]:
-    """Who reads which constant."""
+    """Yield each call with each constant that it reads."""
     for call in calls:
         for arg in call.args:
             value = values[arg]
@@ -238,7 +243,7 @@ def _constants(values: Sequence[Value], calls: Sequence[Call]) -> Iterator[tuple
 
 
 def _content(spec: TensorSpec, known: dict[object, Content]) -> Content:
-    """Equal for tensors of the same dims, dtype on the device and numbers."""
+    """Return a key that is equal for tensors of the same dims, device dtype and contents."""
     assert spec.constant is not None
     key = (spec.constant.identity, spec.dims, spec.dtype)
     if key not in known:

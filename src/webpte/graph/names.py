@@ -48,7 +48,7 @@ def fused_by_exporter(name: str) -> bool:
 
 
 def keep_out(names: Sequence[str]) -> str:
-    """The change to an export that keeps ops out of delegates. A partitioner compares the exporter's own op objects."""
+    """Return the change to an export that keeps ops out of delegates. A partitioner compares op objects."""
     fused = [name for name in names if fused_by_exporter(name)]
     plain = [name for name in names if name not in fused]
     sentences = []

@@ -41,18 +41,18 @@ INTEGERS = frozenset({DType.INT32, *_OF_DTYPE})
 
 
 def range_of(dtype: DType) -> Range:
-    """What an integer dtype holds."""
+    """Return the range of an integer dtype."""
     return _OF_DTYPE.get(dtype, BITS32)
 
 
 def facts_of(call: Call) -> Integers:
-    """What a call does to integers."""
+    """Return the integer behaviour that an op declares."""
     found = overload(call)
     return NO_INTEGERS if found is None else found.traits.of_integers
 
 
 def arguments_of(call: Call) -> dict[str, int]:
-    """The values that a call passes, by the names that facts have for them."""
+    """Return the values that a call passes, by the parameter names of its op."""
     found = overload(call)
     return {} if found is None else found.shared_arguments(call)
 
@@ -63,7 +63,7 @@ def constant_range(constant: Constant) -> Range:
 
 
 class IntegerRanges:
-    """The ranges of one graph's values, told call by call in order."""
+    """The ranges of a graph's values, computed call by call in order."""
 
     def __init__(self, graph: Graph, constants: Mapping[int, Range]) -> None:
         self.graph = graph
@@ -71,7 +71,7 @@ class IntegerRanges:
         self._changing = changing(graph)
 
     def of(self, value_id: int) -> Range | None:
-        """None for what is no integer."""
+        """Return the range of a value; None if it is not an integer."""
         value = self.graph.values[value_id]
         if isinstance(value, (Int, Bool)):
             return Range(int(value.value), int(value.value))
@@ -88,9 +88,9 @@ class IntegerRanges:
             self._known[value_id] = found
 
     def exact(self, call: Call, limit: Range) -> Range | None:
-        """What a call would give in integers without end, its operands being within `limit`.
+        """Return the range of a call's results in unbounded integers, with operands within `limit`.
 
-        None for a call that is no arithmetic.
+        None for a call that is not arithmetic.
         """
         facts = facts_of(call)
         if facts.exact is None:
@@ -99,7 +99,7 @@ class IntegerRanges:
         return BITS64 if found is None else found
 
     def moved(self, call: Call, limit: Range) -> Range:
-        """The range of integers that a call takes from its operands as they are."""
+        """Return the range of integers that a call copies from its operands unchanged."""
         moves = facts_of(call).moves
         if not moves:
             return limit
@@ -110,7 +110,7 @@ class IntegerRanges:
 
 
 def changing(graph: Graph) -> frozenset[int]:
-    """Values that are not the same all through a method: state, and what several calls write."""
+    """Return the values that change during a method: state, and values that several calls write."""
     counts: dict[int, int] = dict.fromkeys(graph.inputs, 1)
     for call in graph.calls:
         for out in call.outs:
@@ -121,7 +121,7 @@ def changing(graph: Graph) -> frozenset[int]:
 
 
 class _Operands:
-    """What a rule looks at: lowering.integers.Operands."""
+    """The operands of a rule: lowering.integers.Operands."""
 
     def __init__(self, ranges: IntegerRanges, call: Call, arguments: Mapping[str, int], limit: Range) -> None:
         self._ranges = ranges
@@ -148,7 +148,7 @@ LOOKED_AT = 1 << 16  # bytes of a constant
 
 
 def exact_integers(graph: Graph, cpu_kernels: Container[str]) -> Graph:
-    """The graph with calls that need 64 bits on the CPU, and checks behind those that may overflow the device's 32."""
+    """Return the graph with calls that need 64 bits on the CPU, and overflow checks after those that may exceed 32."""
     if any(call.name == OVERFLOW for call in graph.calls):  # a plan's own graph, planned again
         return graph
     constants = dict(_constants(graph))
@@ -158,7 +158,7 @@ def exact_integers(graph: Graph, cpu_kernels: Container[str]) -> Graph:
 
 
 def overflow_message(graph: Graph, check: Call) -> str:
-    """What to say when a check has found something."""
+    """Return the message of an overflow check that failed."""
     name = graph.values[check.args[-1]]
     assert isinstance(name, String)
     found = f"{name.value} ({check.origin}) has a result beyond the device's 32-bit integers, or divided by zero"
@@ -168,7 +168,7 @@ def overflow_message(graph: Graph, check: Call) -> str:
 
 
 def _constants(graph: Graph) -> Iterator[tuple[int, Range]]:
-    """The ranges of integer constants. Of those that fit in any case, large ones are not worth a look."""
+    """Return the ranges of integer constants. Large ones whose dtype always fits are not read."""
     for value_id, value in enumerate(graph.values):
         constant = value.constant if isinstance(value, TensorSpec) else None
         if constant is None or constant.dtype not in (DType.INT32, DType.INT64):
@@ -178,7 +178,7 @@ def _constants(graph: Graph) -> Iterator[tuple[int, Range]]:
 
 
 def _refuse_constants(graph: Graph, wide: set[int]) -> None:
-    """Constants beyond 32 bits that delegates use."""
+    """Raise UnsupportedError for constants beyond 32 bits that delegates use."""
     problems = []
     for value_id in sorted(wide):
         spec = graph.tensor(value_id)
@@ -205,7 +205,7 @@ def _beyond(spec: TensorSpec, value_id: int, users: list[Call]) -> Problem:
 
 
 def _narrowed_copies(graph: Graph, spec: TensorSpec) -> list[Call]:
-    """Calls in delegates that use what is left of the same constant once it was cut to 32 bits."""
+    """Return the calls in delegates that use the same constant, truncated to 32 bits."""
     assert spec.constant is not None
     cut = spec.constant.array((-1,)).astype(np.int32).tobytes()
 
@@ -259,7 +259,7 @@ class _Exact:
         return isinstance(value, TensorSpec) and value.host_dtype in INTEGERS
 
     def _follow(self, call: Call, outs: list[int], exact: Range | None, on_device: bool) -> None:
-        """What is known of the results."""
+        """Record the ranges of a call's results."""
         if self._of_32_bits(call):
             self.narrow.update(outs)
         limit = BITS32 if on_device else BITS64
@@ -318,19 +318,19 @@ class _Exact:
         return len(self.values) - 1
 
     def _has_64_bits(self, value_id: int) -> bool:
-        """Whether an integer tensor has 64 bits in the model, or may have."""
+        """Return whether an integer tensor has, or may have, 64 bits in the model."""
         if value_id in self.declared:
             return self.graph.tensor(value_id).host_dtype is DType.INT64
         return value_id not in self.narrow
 
     def _of_32_bits(self, call: Call) -> bool:
-        """Whether a call makes what it is given, and that has 32 bits in the model too. Scalars do not decide."""
+        """Return whether a call copies its operands, which have 32 bits in the model too. Scalars are ignored."""
         given = [a for a in self.graph.flatten(call.args) if self._integer(a) and self.graph.tensor(a).dims]
         return bool(given) and not facts_of(call).converts and not any(map(self._has_64_bits, given))
 
 
 def _declared(graph: Graph) -> frozenset[int]:
-    """Values whose dtype the program tells: all but those that live in one delegate, where 64 bits were cut to 32."""
+    """Return the values whose dtype the program declares: all except those inside a delegate, where 64 bits are 32."""
     places: dict[int, set[tuple[int, int | None]]] = {}
     for call in graph.calls:
         place = (call.origin.instruction, call.origin.delegate)

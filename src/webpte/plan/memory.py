@@ -1,11 +1,11 @@
-"""Buffers: what each tensor is stored in, and who shares with whom.
+"""Buffers: where each tensor is stored, and which tensors share a buffer.
 
-The exporter's own plan is ignored. Liveness counts calls in execution order, inclusive at both ends, over the roots of
-aliases; tensors with disjoint lifetimes share a whole buffer, because WebGPU forbids one buffer being bound read-only
-and read-write in the same dispatch even at disjoint ranges. A tensor always begins where its buffer begins.
+The exporter's memory plan is ignored. Liveness counts calls in execution order, inclusive at both ends, over roots of
+aliases. Tensors with disjoint lifetimes share a whole buffer, because WebGPU forbids binding one buffer read-only and
+read-write in the same dispatch even at disjoint ranges. A tensor always begins at the start of its buffer.
 
-Lifetimes are those of one execution. What a second one in the same submit finds in place of its inputs is told by
-`Memory.kept`; the rest has to be put there again.
+Lifetimes are those of one execution. `MemoryPlan.kept` lists the inputs that are still in place for a second execution
+in the same submit; the others must be uploaded again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def padded(nbytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class BufferFill:
-    """The file data a buffer starts with."""
+    """The constant that a buffer is initialised with."""
 
     constant: Constant
     dtype: DType  # as stored on the device
@@ -45,7 +45,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """A tensor that needs storage of its own; others may be aliases of it."""
+    """The storage of a tensor, which its aliases share, from its first to its last use."""
 
     id: int
     nbytes: int
@@ -54,7 +54,7 @@ class Allocation:
 
 
 def share_buffers(roots: Iterable[Allocation]) -> list[tuple[int, list[Allocation]]]:
-    """Pack roots into buffers, largest first, each into the buffer it wastes least of."""
+    """Pack allocations into buffers, largest first, each into the smallest free buffer that fits."""
     ordered = sorted(roots, key=lambda r: (-r.nbytes, r.first, r.id))
     moments = sorted({moment for root in ordered for moment in (root.first, root.last)})
     place = {moment: number for number, moment in enumerate(moments)}
@@ -75,7 +75,7 @@ def share_buffers(roots: Iterable[Allocation]) -> list[tuple[int, list[Allocatio
 
 
 class LivenessTree:
-    """Which buffers hold something when: a segment tree over moments, whose nodes are sets of buffers as integers."""
+    """The buffers that are in use at each moment: a segment tree whose nodes are sets of buffers, as integers."""
 
     def __init__(self, moments: int) -> None:
         self._size = 1 << max(moments - 1, 0).bit_length()
@@ -83,7 +83,7 @@ class LivenessTree:
         self._any = [0] * (2 * self._size)  # busy at some moment of it
 
     def take(self, number: int, first: int, last: int) -> None:
-        """The buffer is busy from `first` to `last`."""
+        """Mark a buffer as in use from `first` to `last`."""
         bit = 1 << number
         for node in self._cover(first, last):
             self._all[node] |= bit
@@ -92,7 +92,7 @@ class LivenessTree:
                 node >>= 1
 
     def between(self, first: int, last: int) -> int:
-        """The buffers that are busy at some moment from `first` to `last`."""
+        """Return the buffers that are in use at some moment from `first` to `last`."""
         found = 0
         for node in self._cover(first, last):
             found |= self._any[node]
@@ -101,7 +101,7 @@ class LivenessTree:
         return found
 
     def _cover(self, first: int, last: int) -> list[int]:
-        """The fewest nodes that are these moments together."""
+        """Return the smallest set of nodes that covers these moments."""
         nodes = []
         low, high = first + self._size, last + self._size + 1
         while low < high:
@@ -116,15 +116,13 @@ class LivenessTree:
 
 
 def resolve_aliases(aliases: Mapping[int, int]) -> dict[int, int]:
-    """Alias -> root, chains followed."""
+    """Return the root of each alias."""
     roots: dict[int, int] = {}
     for alias in aliases:
         chain, seen = [alias], {alias}
         while (source := aliases.get(chain[-1])) is not None and source not in roots:
             if source in seen:
-                raise GraphError(
-                    f"value {source} is a view of itself, by way of {len(chain)} others", code="alias_cycle"
-                )
+                raise GraphError(f"value {source} is a view of itself, through {len(chain)} others", code="alias_cycle")
             chain.append(source)
             seen.add(source)
         root = chain[-1] if source is None else roots[source]
@@ -134,7 +132,7 @@ def resolve_aliases(aliases: Mapping[int, int]) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Where every tensor lives, and what is copied to the device before each segment."""
+    """The buffer of every tensor, and the uploads before each segment."""
 
     buffers: tuple[Buffer, ...]
     buffer_of: dict[int, int]  # tensor id (aliases included) -> buffer
@@ -148,7 +146,7 @@ def plan_memory(graph: Graph, flow: Flow, touched: Iterable[Binding], context: C
 
 
 class _Assignment:
-    """From lowered calls to buffers."""
+    """Assigns buffers to the tensors of lowered calls."""
 
     def __init__(self, graph: Graph, flow: Flow, touched: Iterable[Binding], context: Context) -> None:
         self.graph = graph
@@ -261,7 +259,7 @@ class _Assignment:
         place[value_id] = number
 
     def _uploads(self) -> dict[Segment, tuple[int, ...]]:
-        """Tensors that come from the host, each before the first segment of its block that binds it."""
+        """Return the tensors that are uploaded before each segment: before the first of its block that binds them."""
         made = {o for segment in self.flow.segments for i in segment.steps for o in self._outs(i)}
         made -= set(self.graph.inputs)  # an input may be overwritten, but not before it was uploaded
         uploads: dict[Segment, tuple[int, ...]] = {}

@@ -17,7 +17,7 @@ Dims = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """A tensor that a call needs for itself. The graph does not know it."""
+    """A temporary tensor of a call, which is not in the graph."""
 
     step: int
     spec: TensorSpec
@@ -25,7 +25,7 @@ class Scratch:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything decided before a GPU object exists, as plain values."""
+    """All decisions about a method that precede its GPU objects, as plain values."""
 
     graph: Graph
     flow: Flow
@@ -47,12 +47,12 @@ class Plan:
 
     @functools.cached_property
     def host_state(self) -> tuple[int, ...]:
-        """State that no kernel of the device touches: it lives on the host, in the dtypes the program declares."""
+        """The state that no kernel of the device uses. It is stored on the host, in the dtypes the program declares."""
         return tuple(sorted(v for v in self.flow.state if v not in self.buffer_of))
 
     @functools.cached_property
     def limits(self) -> dict[str, int]:
-        """The device limits this plan needs, beyond which it asks for nothing."""
+        """The device limits that this plan needs."""
         largest = max((b.nbytes for b in self.buffers), default=0)
         return {
             "max-storage-buffer-binding-size": max(map(self.bound_bytes, self.bindings), default=0),
@@ -64,7 +64,7 @@ class Plan:
 
     @property
     def cpu_calls(self) -> dict[str, int]:
-        """Calls that run on the CPU, by name, with how often each stands in the method."""
+        """The number of calls that run on the CPU, by name."""
         counts: dict[str, int] = {}
         for block in self.flow.blocks:
             for stage in block.stages:
@@ -75,11 +75,11 @@ class Plan:
 
     @property
     def staging_bytes(self) -> int:
-        """The most that a segment reads back."""
+        """The maximum bytes that a segment reads back."""
         return max((read_bytes(self.graph, s) for s in self.flow.segments), default=0)
 
     def bound_bytes(self, binding: Binding) -> int:
-        """What of a buffer is bound: of one that the device cannot bind no more than the tensor takes."""
+        """Return the bytes of a binding: those of the tensor if the device cannot bind the whole buffer."""
         if binding.nbytes != WHOLE:
             return binding.nbytes
         buffer = self.buffers[self.buffer_of[binding.tensor]]
@@ -90,17 +90,17 @@ class Plan:
         return min(padded(nbytes := stored_bytes(spec.dtype, spec.dims)), max(nbytes, self.binding_limit))
 
     def bound(self, binding: Binding) -> Binding:
-        """The binding with its size, where that is not all of a buffer."""
+        """Return the binding, with its size if that is not the whole buffer."""
         buffer = self.buffers[self.buffer_of[binding.tensor]]
         nbytes = self.bound_bytes(binding)
         return binding if nbytes == buffer.nbytes else binding._replace(nbytes=nbytes)
 
     def stored_bytes(self, value_id: int) -> int:
-        """Bytes of a tensor on the device, at its bound."""
+        """Return the bytes of a tensor on the device, at its bound."""
         return bytes_at_bound(self.graph, value_id)
 
     def extents(self) -> list[dict[int, Dims]]:
-        """The dims of the tensor inputs at their largest and, if any may vary, at their smallest."""
+        """Return the largest dims of the tensor inputs and, if any may vary, the smallest."""
         largest = {i: self.graph.tensor(i).dims for i in self.dynamic_dims}
         return [largest, *(s for s in [shrunk(largest, self.dynamic_dims, 1)] if s != largest)]
 
@@ -130,7 +130,7 @@ class Plan:
 
 
 def shrunk(bounds: dict[int, Dims], dynamic: Mapping[int, tuple[bool, ...]], size: int) -> dict[int, Dims]:
-    """Input dims with those that may vary cut down to `size`."""
+    """Return input dims with dynamic ones reduced to at most `size`."""
     return {
         i: tuple(min(size, d) if may else d for d, may in zip(dims, dynamic[i], strict=True))
         for i, dims in bounds.items()
@@ -143,5 +143,5 @@ def bytes_at_bound(graph: Graph, value_id: int) -> int:
 
 
 def read_bytes(graph: Graph, segment: Segment) -> int:
-    """The most a segment reads back."""
+    """Return the maximum bytes that a segment reads back."""
     return sum(padded(bytes_at_bound(graph, t)) for t in segment.reads)

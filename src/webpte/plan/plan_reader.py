@@ -1,7 +1,7 @@
-"""A plan and its schedules out of a folder that `saved` wrote, or somebody else: believed after it was checked.
+"""Reads a plan and its schedules from a folder of `plan_writer`, or from a hostile one: everything is checked.
 
-What is read is what calls will index, bind, copy and evaluate. So every number is compared with what it counts, every
-range with the buffer or file it lies in, and every name is one that may be shown.
+Calls will index, bind, copy and evaluate what is read here. So every number is compared with the count it refers to,
+every range with its buffer or file, and every name contains only printable characters.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _WORKGROUP = 1 << 16
 
 
 class LoadedPlan(NamedTuple):
-    """A plan with its schedules, the files its constants lie in, and whose state it has."""
+    """A plan with its schedules, the files of its constants, and the fingerprint of its state."""
 
     scheduler: ScheduleStore
     files: tuple[MappedFile, ...]
@@ -59,7 +59,7 @@ class LoadedPlan(NamedTuple):
 
 
 def load_plan(folder: PathLike, data: Iterable[PathLike] = (), cpu_kernels: Container[str] = ()) -> LoadedPlan:
-    """A plan that `save_plan` wrote. Its files are those of `data`, or lie in its folder, or beside that."""
+    """Return a plan that `save_plan` wrote. Its files are in `data`, in its folder or beside that."""
     source = PlanFolder(folder, data)
     try:
         return read_plan(source, cpu_kernels)
@@ -70,7 +70,7 @@ def load_plan(folder: PathLike, data: Iterable[PathLike] = (), cpu_kernels: Cont
 
 
 def read_plan(source: PlanFiles, cpu_kernels: Container[str] = ()) -> LoadedPlan:
-    """A plan that lies anywhere. Whatever is wrong with it is a FormatError that says where it lies."""
+    """Return a plan from any source. Every defect raises a FormatError that names the source."""
     name = source.name
     try:
         return _PlanReader(source, _document(name, source.document()), cpu_kernels).opened()
@@ -97,7 +97,7 @@ def _document(name: str, text: str) -> Any:
 
 
 class _PlanReader:
-    """One document."""
+    """Reads and checks one document."""
 
     def __init__(self, source: PlanFiles, data: Any, cpu_kernels: Container[str]) -> None:
         self.source = source
@@ -159,11 +159,9 @@ class _PlanReader:
         return plan, schedules
 
     def _compare(self, name: str, found: object) -> None:
-        """What the document says of the whole must be what its parts add up to."""
+        """Check that the totals in the document agree with its parts."""
         if json_field(self.data, name) != found:
-            raise FormatError(
-                f"its {name} are {found}, and it says {ascii(self.data[name])[:200]}", code="contradiction"
-            )
+            raise FormatError(f"{name}: expected {found}, got {ascii(self.data[name])[:200]}", code="contradiction")
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
@@ -172,7 +170,7 @@ class _PlanReader:
             name = json_str(json_field(item, "name"), "the name of a file", 255)
             size = json_int(json_field(item, "bytes"), "the size of a file", 1)
             if os.path.basename(name) != name or name in ("", ".", "..") or "\\" in name or ":" in name:
-                raise FormatError(f"{name!a} is not the name of a file", code="file_name")
+                raise FormatError(f"{name!a} is not a file name", code="file_name")
             yield self.source.constants(name, size, json_field(item, "sha256"))
 
     def _texts(self) -> Iterator[str]:
@@ -181,7 +179,7 @@ class _PlanReader:
         for number, item in enumerate(found):
             wgsl = self.source.text(number, item)
             if hashlib.sha256(wgsl.encode()).hexdigest() != json_field(item, "sha256"):
-                raise FormatError(f"{kernel_file(number)} is not the text that was saved", code="hash_mismatch")
+                raise FormatError(f"{kernel_file(number)} does not match its hash", code="hash_mismatch")
             check_kernel_text(wgsl, f"{self.name}: {kernel_file(number)}")
             yield wgsl
 
@@ -202,11 +200,11 @@ class _PlanReader:
     # -- the method ----------------------------------------------------------------------------------------------------
 
     def _by_value(self, name: str) -> Iterator[tuple[int, Any]]:
-        """An object by values that there are."""
+        """Return the items of an object whose names are ids of existing values."""
         yield from json_numbered(json_field(self.data, name), name, len(self.values) - 1).items()
 
     def _ids(self, name: str, data: Any = None) -> tuple[int, ...]:
-        """Values that there are."""
+        """Return a list of ids of existing values."""
         return json_ints(json_field(self.data if data is None else data, name), name, high=len(self.values) - 1)
 
     def _values(self) -> tuple[Value, ...]:
@@ -223,7 +221,7 @@ class _PlanReader:
         blocks = [self._block(item, segments) for item in json_list(json_field(self.data, "blocks"), "blocks")]
         listed = [stage for block in blocks for stage in block.stages if isinstance(stage, Segment)]
         if listed != segments:
-            raise FormatError(f"{len(segments)} segments do not stand in the blocks in their order", code="block_order")
+            raise FormatError(f"the {len(segments)} segments are not in the blocks in order", code="block_order")
         state = frozenset(self._ids("state"))
         flow = Flow(tuple(blocks), frozenset(), state, frozenset(), frozenset(self._ids("hosted")), state)
         submits = [Call(SUBMIT, (), (), Origin(number)) for number in range(len(segments))]
@@ -255,7 +253,7 @@ class _PlanReader:
         made = {*graph.inputs, *(out for call in self.calls for out in call.outs)}
         found = self._ids("uploads", self.data["segments"][number])
         if unknown := sorted(set(found) - made):
-            raise FormatError(f"values {unknown} are uploaded, and neither inputs nor made by the CPU")
+            raise FormatError(f"values {unknown} are uploaded, but neither inputs nor results of CPU kernels")
         return found
 
     def _dynamic(self, graph: Graph) -> dict[int, tuple[bool, ...]]:
@@ -264,7 +262,7 @@ class _PlanReader:
             for v, flags in self._by_value("dynamic")
         }
         if set(found) != {v for v in graph.inputs if isinstance(graph.values[v], TensorSpec)}:
-            raise FormatError("dynamic is not told of the tensors among the inputs, or of others")
+            raise FormatError("dynamic: expected exactly the tensors among the inputs")
         return found
 
     # -- memory --------------------------------------------------------------------------------------------------------
@@ -272,17 +270,17 @@ class _PlanReader:
     def _buffer(self, item: Any) -> Buffer:
         nbytes, kind = json_int(json_field(item, "bytes"), "the size of a buffer", 4), json_field(item, "kind")
         if kind not in _KINDS or nbytes % 4:
-            raise FormatError(f"{ascii(kind)[:20]} of {nbytes} bytes is not a buffer", code="buffer_kind")
+            raise FormatError(f"{ascii(kind)[:20]} of {nbytes} bytes is not a valid buffer", code="buffer_kind")
         fill = json_field(item, "fill")
         if fill is None and kind == "constant":
-            raise FormatError("a constant buffer is filled with nothing")
+            raise FormatError("a constant buffer has no data")
         return Buffer(nbytes, kind, (), None if fill is None else self._fill(fill, nbytes))
 
     def _fill(self, data: Any, nbytes: int) -> BufferFill:
         fill = BufferFill(constant_from_json(data, self.files), dtype_from_json(json_field(data, "dtype")))
         count = fill.constant.nbytes // fill.constant.dtype.itemsize
         if fill.constant.dtype.numpy is None or fill.dtype.numpy is None:
-            raise FormatError(f"constant {fill.constant.name} is of a dtype that no device has")
+            raise FormatError(f"constant {fill.constant.name} has a dtype that devices do not support")
         if padded_words(stored_bytes(fill.dtype, (count,))) > nbytes:
             raise FormatError(
                 f"constant {fill.constant.name} of {count} elements overflows a buffer of {nbytes} bytes",
@@ -291,7 +289,7 @@ class _PlanReader:
         return fill
 
     def _places(self, graph: Graph, flow: Flow, buffers: Sequence[Buffer]) -> dict[int, int]:
-        """The buffer of each value that is copied to or from one, and room enough in it."""
+        """Return the buffer of each value that is copied to or from the device, after a check of its size."""
         places = {
             v: json_int(at, f"the place of value {v}", high=len(buffers) - 1) for v, at in self._by_value("places")
         }
@@ -299,16 +297,16 @@ class _PlanReader:
         copied = uploaded.union(*(segment.reads for segment in flow.segments))
         if unplaced := sorted(copied - places.keys()):
             raise FormatError(
-                f"values {unplaced} are copied to or from the device, and have no place there", code="unplaced_value"
+                f"values {unplaced} are copied to or from the device, but have no buffer", code="unplaced_value"
             )
         changed = {v for v in uploaded | flow.state if v in places}
         for value_id in sorted(changed):  # a view that is only read back may have a bound that it never reaches
             if padded(bytes_at_bound(graph, value_id)) > buffers[places[value_id]].nbytes:
                 raise FormatError(f"value {value_id} {graph.tensor(value_id)} overflows buffer {places[value_id]}")
         if wrong := sorted(v for v in changed if buffers[places[v]].kind == "constant"):
-            raise FormatError(f"values {wrong} would be written over constants")
+            raise FormatError(f"values {wrong} would overwrite constants")
         if wrong := sorted(v for v in flow.state if v in places and buffers[places[v]].kind != "state"):
-            raise FormatError(f"values {wrong} are state and lie in buffers that are not kept")
+            raise FormatError(f"values {wrong} are state, but their buffers are not")
         return places
 
 
@@ -317,27 +315,27 @@ def padded_words(nbytes: int) -> int:
 
 
 class PlanFiles(Protocol):
-    """What `opened` reads a plan from. Whatever it gives is checked there."""
+    """The files of a plan. `read_plan` checks their contents."""
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """The name in messages."""
 
     @property
     def mapped(self) -> list[MappedFile]:
-        """Files that the plan will be read from while it is used."""
+        """The files that must stay mapped while the plan is used."""
 
     def document(self) -> str: ...
 
     def text(self, number: int, kernel: Any) -> str:
-        """The WGSL of a kernel, which is described by `kernel`."""
+        """Return the WGSL of a kernel, which `kernel` describes."""
 
     def constants(self, name: str, size: int, sha256: Any) -> MappedFile:
-        """The file of this size and hash."""
+        """Return the file of this size and hash."""
 
 
 class PlanFolder:
-    """A folder that `saved` wrote. The files of constants are those of `data`, or lie in the folder, or beside it."""
+    """A folder that `save_plan` wrote. The files of constants are in `data`, in the folder or beside it."""
 
     def __init__(self, folder: PathLike, data: Iterable[PathLike] = ()) -> None:
         self.name = os.fspath(folder)
@@ -348,7 +346,7 @@ class PlanFolder:
         try:
             file = MappedFile(os.path.join(self.name, DOCUMENT))
         except FormatError as error:
-            raise InputError(f"{self.name}: there is no plan: {error}") from error
+            raise InputError(f"{self.name}: no plan found: {error}") from error
         with file:
             return contents(file, "plan bytes")
 
@@ -383,6 +381,6 @@ class PlanFolder:
 
 
 def contents(file: MappedFile, budget: str) -> str:
-    """All of a file as text. It is a regular one, or could not have been mapped."""
+    """Return the contents of a mapped file as a string."""
     spend(budget, file.size, file.path)
     return str(file.view(0, file.size), "ascii")

@@ -39,7 +39,7 @@ def save_plan(scheduler: ScheduleStore, folder: PathLike, fingerprint: str = "")
 def plan_document(
     scheduler: ScheduleStore, fingerprint: str, sources: Sources, text_of: Callable[[Kernel], str] = render
 ) -> tuple[dict[str, Any], list[str]]:
-    """The document, and the texts of its kernels by number."""
+    """Return the document, and the texts of its kernels by number."""
     plan = scheduler.plan
     writing = Writing(plan, Numbered[Kernel](), Numbered[bytes]())
     schedules = [writing.schedule(key, schedule) for key, schedule in scheduler.known()]
@@ -67,7 +67,7 @@ def plan_document(
 
 
 def features_of(texts: Sequence[str]) -> list[str]:
-    """What a device must offer beyond the standard to run kernels."""
+    """Return the optional features of a device that kernels need."""
     needs = {"shader-f16": any(map(uses_f16, texts)), "subgroup": any(map(uses_subgroups, texts))}
     return [name for name, needed in needs.items() if needed]
 
@@ -77,7 +77,7 @@ def uses_f16(text: str) -> bool:
 
 
 def _method_to_json(plan: Plan, schedules: Sequence[Mapping[str, Any]], sources: Sources) -> dict[str, Any]:
-    """All but what is done at single shapes."""
+    """Return the method without its schedules."""
     graph, flow = plan.graph, plan.flow
     calls = _host_calls(plan)
     needed = sorted(_needed(plan, calls) | {int(v) for s in schedules for part in ("made", "told") for v in s[part]})
@@ -102,12 +102,14 @@ def _method_to_json(plan: Plan, schedules: Sequence[Mapping[str, Any]], sources:
 
 
 def _write(folder: str, document: Mapping[str, Any], texts: Sequence[str]) -> None:
-    """The document comes last: a folder without it is no plan."""
+    """Write the files, the document last: a folder without it is not a plan."""
     path = os.path.join(folder, DOCUMENT)
     try:
         os.makedirs(folder, exist_ok=True)
         if os.listdir(folder) and not os.path.exists(path):
-            raise InputError(f"{folder} holds something else than a plan; name another folder", code="foreign_folder")
+            raise InputError(
+                f"{folder}: the folder contains other files than a plan. Name another folder", code="foreign_folder"
+            )
         for old in (path, *glob.glob(os.path.join(glob.escape(folder), "kernel*.wgsl"))):
             with contextlib.suppress(FileNotFoundError):
                 os.remove(old)
@@ -118,7 +120,7 @@ def _write(folder: str, document: Mapping[str, Any], texts: Sequence[str]) -> No
             json.dump(document, file, separators=(",", ":"), allow_nan=False)
         os.replace(f"{path}.part", path)
     except OSError as error:
-        raise InputError(f"{folder}: a plan cannot be written there: {error.strerror}") from error
+        raise InputError(f"{folder}: the plan cannot be written: {error.strerror}") from error
 
 
 def kernel_file(number: int) -> str:
@@ -126,13 +128,13 @@ def kernel_file(number: int) -> str:
 
 
 def _host_calls(plan: Plan) -> list[int]:
-    """Steps that run on the CPU, in the order they stand in."""
+    """Return the steps that run on the CPU, in order."""
     stages = [stage for block in plan.flow.blocks for stage in block.stages]
     return [step for stage in stages if isinstance(stage, HostCalls) for step in stage.steps]
 
 
 def _needed(plan: Plan, calls: Sequence[int]) -> set[int]:
-    """Values that a player looks at: what crosses the borders of segments, and what CPU kernels are given."""
+    """Return the values that a player needs: inputs and outputs of segments, and arguments of CPU kernels."""
     graph, flow = plan.graph, plan.flow
     found = {*graph.inputs, *graph.outputs, *flow.state}
     found |= {block.condition for block in flow.blocks if block.condition is not None}
@@ -145,7 +147,7 @@ def _needed(plan: Plan, calls: Sequence[int]) -> set[int]:
 
 
 def _copied(plan: Plan) -> frozenset[int]:
-    """Values that are copied to or from the device as a whole."""
+    """Return the values that are copied to or from the device."""
     lists = [(*segment.reads, *plan.uploads[segment]) for segment in plan.flow.segments]
     return plan.flow.state.union(*lists)
 

@@ -1,4 +1,4 @@
-"""The Planner: it has made a method's Plan, and makes schedules for shapes that come later."""
+"""Planning: lowering calls to schedules, checking the limits of the device, and making the Plan of a method."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .validate import refuse_wrong
 
 @dataclass(slots=True)
 class Example:
-    """A call that does a job, with the live dims and scalars it had, and how many calls do."""
+    """An example of a tuning job: a call with its live dims and scalars, and the number of calls like it."""
 
     step: int
     dims: dict[int, Dims]
@@ -76,7 +76,7 @@ class Lowering:
             for guard in context.guards:
                 guards.setdefault((guard.term, guard.low, guard.high), guard)
         if context.sealed and len(context.slots) > SYM_SLOTS:  # the plan counts those asked for at build
-            raise ShapeError(f"at these shapes more than {SYM_SLOTS} live integers would be read by kernels")
+            raise ShapeError(f"at these shapes the kernels would read more than {SYM_SLOTS} live integers")
         made = [out for index in segment.steps for out in self._bound[index].call.outs]
         terms = {out: scalars[out].term for out in made if out in scalars}
         return Schedule(
@@ -140,7 +140,7 @@ class Lowering:
 
 
 def _left(graph: Graph, flow: Flow, segment: Segment) -> tuple[int, ...]:
-    """What a segment makes that something outside of it reads."""
+    """Return the results of a segment that are read outside of it."""
     stages = [stage for block in flow.blocks for stage in block.stages if stage is not segment]
     read = {a for stage in stages for i in stage.steps for a in graph.flatten(graph.call(i).args)}
     read.update(graph.outputs, segment.reads, (b.condition for b in flow.blocks if b.condition is not None))
@@ -157,7 +157,7 @@ MAX_LISTED_VALUES = 3
 
 
 def over_limits(plan: Plan, caps: Caps, schedules: Sequence[Schedule], touched: Iterable[Binding]) -> list[Problem]:
-    """Buffers and bindings that are too large, kernels that bind too many, and integers they have no room for."""
+    """Return problems for buffers and bindings that are too large, and for too many bindings or live integers."""
     problems = []
     bound: dict[int, int] = {}  # buffer -> the most of it that some dispatch binds at once
     for binding in touched:
@@ -207,14 +207,14 @@ def refuse_over_limits(name: str, caps: Caps, problems: Sequence[Problem]) -> No
 
 
 def _blamed(plan: Plan, buffer: Buffer) -> list[int]:
-    """The values a buffer is so large for: others share it because they fit."""
+    """Return the largest values of a buffer, which determine its size."""
     known = [t for t in buffer.tensors if t < len(plan.graph.values)]
     largest = max((plan.stored_bytes(t) for t in known), default=0)
     return [t for t in known if plan.stored_bytes(t) == largest][:MAX_LISTED_VALUES]
 
 
 def buffer_name(plan: Plan, buffer: Buffer) -> str:
-    """What a buffer is for."""
+    """Return a description of a buffer for messages."""
     if not buffer.tensors:  # of a saved plan
         return f"{buffer.kind} buffer" if buffer.fill is None else f"constant {buffer.fill.constant.name}"
     return ", ".join(f"value {t} {plan.graph.tensor(t)}" for t in _blamed(plan, buffer)) or "scratch of a call"
@@ -238,7 +238,7 @@ FEW_ROWS_SIZES = (8,)  # and once more: kernels may differ for one row, a few an
 
 
 class Planner(ScheduleStore):
-    """A method's schedules, lowered when they are asked for."""
+    """A method's schedules, lowered on demand."""
 
     def __init__(self, plan: Plan, lowering: Lowering) -> None:
         super().__init__(plan)
@@ -246,24 +246,24 @@ class Planner(ScheduleStore):
 
     @property
     def caps(self) -> Caps:
-        """The device that was planned for."""
+        """The capabilities that the plan was made for."""
         return self._lowering.context.caps
 
     @property
     def examples(self) -> dict[TuningKey, Example]:
-        """What could be tuned."""
+        """The tuning jobs, each with an example."""
         return self._lowering.examples
 
     @property
     def runs(self) -> int:
-        """Lowerings executed so far."""
+        """The number of lowerings that have run."""
         return self._lowering.runs
 
     def missing(self, segment: Segment, live: CallValues, numbers: TermEvaluator) -> Schedule:
         return self._lowering.lower(segment, live, numbers)
 
     def lower(self, inputs: Mapping[int, Dims]) -> list[Schedule]:
-        """What every segment would do for these input shapes; others are at their bound. For looking only."""
+        """Return the schedules for these input shapes; other inputs are at their bound. For inspection only."""
         return _lower_method(self.plan.graph, self.plan.flow, self._lowering, dict(inputs))
 
 
@@ -292,7 +292,7 @@ def draft(
     passes: Sequence[str] = (),
     tuning: Mapping[str, str] | None = None,
 ) -> tuple[Planner, list[Problem]]:
-    """A planner, and what of its plan the device cannot hold or bind."""
+    """Return a planner, and the problems of its plan with the limits of the device."""
     refuse_wrong(graph)
     graph = exact_integers(graph, cpu_kernels)
     if "shader-f16" not in caps.features:
@@ -382,7 +382,7 @@ def _lower_smaller(
 
 
 def _dynamic_dims(graph: Graph, flow: Flow, lowering: Lowering, bounds: dict[int, Dims]) -> dict[int, tuple[bool, ...]]:
-    """Which dims of dynamic inputs can really vary.
+    """Return which dims of dynamic inputs can vary, found by trial lowerings.
 
     The file only says that a tensor is dynamic. So we try: dims of equal bound usually share one symbol and are shrunk
     together first, then each alone. A dim that some op contradicts is static.
@@ -395,7 +395,7 @@ def _dynamic_dims(graph: Graph, flow: Flow, lowering: Lowering, bounds: dict[int
     def fits(group: list[tuple[int, int]]) -> bool:
         if lowering.runs - before > granted:
             raise GraphError(
-                f"{graph.name} has {len(candidates)} dims that may vary, too many to try: "
+                f"{graph.name} has {len(candidates)} dims that may vary, more than can be tried: "
                 f"{over('trial lowerings', lowering.runs - before)}. Re-export with fewer dynamic dims.",
                 code="over_budget",
             )

@@ -40,7 +40,7 @@ GRID = BROWSER_LIMITS["max-compute-workgroups-per-dimension"]
 
 
 class Numbered(Generic[T]):
-    """Things by the order in which they were first named."""
+    """Numbers items in the order of their first use."""
 
     def __init__(self) -> None:
         self.items: dict[T, int] = {}
@@ -54,7 +54,7 @@ class Numbered(Generic[T]):
 
 @dataclass(frozen=True)
 class Writing:
-    """What schedules name by number."""
+    """The numbered items of schedules that are written."""
 
     plan: Plan
     kernels: Numbered[Kernel]
@@ -103,7 +103,7 @@ def block_from_json(data: Any) -> bytes:
     try:
         block = base64.b64decode(data, validate=True)
     except (binascii.Error, TypeError, ValueError):
-        raise FormatError(f"{ascii(data)[:60]} is no parameter block", code="parameter_block") from None
+        raise FormatError(f"{ascii(data)[:60]} is not a parameter block", code="parameter_block") from None
     if not 0 < len(block) <= SLOT_BYTES or len(block) % 4:
         raise FormatError(
             f"a parameter block has {len(block)} bytes, not a multiple of 4 up to {SLOT_BYTES}", code="parameter_block"
@@ -113,7 +113,7 @@ def block_from_json(data: Any) -> bytes:
 
 @dataclass(frozen=True)
 class ScheduleReader:
-    """What schedules name by number, and are checked against."""
+    """Reads schedules, and checks them against the numbered items of the plan."""
 
     graph: Graph
     segments: Sequence[Segment]
@@ -132,7 +132,7 @@ class ScheduleReader:
         told = {v: self._term(found) for v, found in self._named(data, "told")}
         self._refuse_reads(segment, dict(zip(segment.tensors, dims, strict=True)) | made)
         if wrong := [v for v in told if not isinstance(self.graph.values[v], LIVE_SCALARS)]:
-            raise FormatError(f"values {wrong} are no scalars that a segment could tell")
+            raise FormatError(f"values {wrong} are not scalars that a segment computes")
         dispatches = tuple(self._dispatch(item) for item in json_list(json_field(data, "dispatches"), "dispatches"))
         schedule = Schedule(
             segment,
@@ -148,10 +148,10 @@ class ScheduleReader:
         return (*dims, *(self._term(term) for term in scalars)), schedule
 
     def _refuse_reads(self, segment: Segment, dims: Mapping[int, Dims]) -> None:
-        """Results are read back at their live shapes, padded."""
+        """Raise FormatError if results would be read beyond their buffers."""
         if unknown := [v for v in segment.reads if v not in dims]:
             raise FormatError(
-                f"values {unknown} are read back, but a schedule does not tell their shapes", code="missing_shape"
+                f"values {unknown} are read back, but a schedule does not have their shapes", code="missing_shape"
             )
         for value_id in segment.reads:
             number = self.places[value_id]
@@ -173,11 +173,11 @@ class ScheduleReader:
         return term
 
     def _believed(self, term: Any) -> Any:
-        """The term, if it stands on elements and scalars that there are."""
+        """Return the term, after a check that its elements and scalars exist."""
         for leaf in leaves(term):
             known = leaf.tensor if isinstance(leaf, Element) else leaf.value
             if not 0 <= known < len(self.graph.values) or not self._leaf(leaf, self.graph.values[known]):
-                raise FormatError(f"a term stands on {leaf}, which does not exist", code="unknown_value")
+                raise FormatError(f"a term uses {leaf}, which does not exist", code="unknown_value")
         return term
 
     @staticmethod
@@ -197,7 +197,7 @@ class ScheduleReader:
         slot, term = json_list(data, "a slot", 2)
         expression = self._believed(expression_from_json(term))
         if not is_whole(expression):
-            raise FormatError(f"{expression} is no integer that a kernel could read")
+            raise FormatError(f"{expression} is not an integer that a kernel can read")
         return json_int(slot, "a slot", high=SYM_SLOTS - 1), expression
 
     def _guard(self, data: Any) -> Guard:
@@ -247,4 +247,4 @@ class ScheduleReader:
         ordered = sorted(writes)
         for (number, offset, nbytes), (other, start, _) in itertools.pairwise(ordered):
             if number == other and start < offset + nbytes:
-                raise FormatError(f"{kernel.label} would write byte {start} of buffer {number} by two bindings")
+                raise FormatError(f"{kernel.label} would write byte {start} of buffer {number} through two bindings")

@@ -1,7 +1,7 @@
-"""Schedules: what a segment does at given shapes, and which of them serves a call.
+"""Schedules: the dispatches of a segment at given shapes, and the selection of the schedule for a call.
 
-There is one path. A call evaluates what was decided on at its shapes and looks its schedule up; a planner lowers one
-that is missing. Then the live integers are evaluated and the guards checked. No lowering runs for what is known.
+A call evaluates the expressions that schedules of its shapes are specialised on, and looks its schedule up. A planner
+lowers a missing one. Then the live integers are evaluated and the guards are checked.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_SCHEDULES_PER_SEGMENT = 64  # per segment; a schedule is a few hundred small
 
 @dataclass(frozen=True, slots=True)
 class LoweredCall:
-    """What one call of the graph does at these shapes."""
+    """The dispatches of one call at one set of shapes."""
 
     step: int
     dispatches: tuple[Dispatch, ...]
@@ -37,7 +37,7 @@ class LoweredCall:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
-    """What a segment does for one set of live shapes and decisions."""
+    """The dispatches of a segment for one set of live shapes and specialised values."""
 
     segment: Segment
     calls: tuple[LoweredCall, ...]
@@ -56,7 +56,7 @@ class Schedule:
 
 @dataclass(slots=True)
 class CallValues:
-    """What the world outside a segment looks like during one call of the method."""
+    """The values of one call of the method that segments read and write."""
 
     dims: dict[int, Dims]
     scalars: dict[int, Number]
@@ -65,7 +65,7 @@ class CallValues:
     terms: dict[int, Term] = field(default_factory=dict)  # scalars of which more is known than their number
 
     def term(self, value_id: int, graph: Graph) -> Term:
-        """A scalar that enters a segment."""
+        """Return the term of a scalar input of a segment."""
         term = self.terms.get(value_id)
         return self.given(value_id, graph) if term is None else term
 
@@ -75,29 +75,29 @@ class CallValues:
 
 
 class ScheduleStore:
-    """The schedules of a method's plan, for calls one at a time: not thread safe."""
+    """The schedules of a method's plan. Not thread-safe."""
 
     def __init__(self, plan: Plan, most: int = MAX_SCHEDULES_PER_SEGMENT) -> None:
         self.plan = plan
         self._schedules = {segment: _Schedules(most) for segment in plan.flow.segments}
 
     def add(self, key: Key, schedule: Schedule) -> None:
-        """A schedule for calls in which these dims and terms enter its segment."""
+        """Add a schedule for calls with these dims and terms as inputs of its segment."""
         self._schedules[schedule.segment].keep(key, schedule)
 
     def make_room(self, count: int) -> None:
-        """Let so many more schedules be kept than usual."""
+        """Raise the number of schedules that are kept."""
         for schedules in self._schedules.values():
             schedules.most += count
 
     def known(self) -> list[tuple[Key, Schedule]]:
-        """Every schedule there is, with the dims and terms it is for."""
+        """Return every schedule with its key of dims and terms."""
         return [pair for schedules in self._schedules.values() for pair in schedules.items()]
 
     def prepare(self, segment: Segment, live: CallValues) -> tuple[Schedule, dict[int, int]]:
-        """The schedule for this call, its guards checked, and the live integers its kernels read, by slot.
+        """Return the schedule for this call, after its guards are checked, and its live integers by slot.
 
-        From here on the dims and scalars that the segment makes are known in `live`.
+        The dims and scalars of the segment's results are added to `live`.
         """
         numbers = TermEvaluator(live.arrays, live.scalars)
         graph = self.plan.graph
@@ -105,7 +105,7 @@ class ScheduleStore:
             key = (*(live.dims[t] for t in segment.tensors), *(live.term(s, graph) for s in segment.scalars))
         except KeyError as unknown:  # on the way that the jumps took
             raise GraphError(
-                f"value {unknown.args[0]} is read before anything wrote it", code="read_before_write"
+                f"value {unknown.args[0]} is read before it is written", code="read_before_write"
             ) from None
         schedule = self._schedules[segment].find(key, numbers)
         if schedule is None:
@@ -119,7 +119,7 @@ class ScheduleStore:
         return schedule, slots
 
     def missing(self, segment: Segment, live: CallValues, numbers: TermEvaluator) -> Schedule:
-        """A schedule that nobody has asked for before. Here there are none but those that were added."""
+        """Return a schedule that is not in the store. Only a planner can; here it raises ShapeError."""
         given = self._words(segment, [live.dims[t] for t in segment.tensors])
         known: dict[str, list[str]] = {}  # shapes -> what was decided at them
         for key, schedule in self._schedules[segment].items():
@@ -131,7 +131,7 @@ class ScheduleStore:
         else:
             found = f"{_listed(list(known)) or 'no shapes'}; given was {given}"
         raise ShapeError(
-            f"{self.plan.graph.name} runs from schedules that were saved for {found}. "
+            f"{self.plan.graph.name} has saved schedules for {found}. "
             "Write it again for these shapes: webpte bundle FILE -o DIR --shapes CALL, or method.save(folder, shapes).",
             code="not_saved",
         )
@@ -146,7 +146,7 @@ class ScheduleStore:
         }
 
     def _words(self, segment: Segment, dims: Sequence[object]) -> str:
-        """Shapes that enter a segment, as callers know them."""
+        """Return the shapes of a segment's inputs for messages."""
         inputs = self.plan.graph.inputs
         names = [f"input {inputs.index(t)}" if t in inputs else f"value {t}" for t in segment.tensors]
         return ", ".join(f"{name} {list(d)}" for name, d in zip(names, dims, strict=True)) or "no tensors"  # type: ignore[call-overload]
@@ -157,7 +157,7 @@ def _listed(words: Sequence[str], most: int = 8) -> str:
 
 
 def leave(schedule: Schedule, live: CallValues, numbers: TermEvaluator, graph: Graph) -> None:
-    """Tell the rest of the method what a segment makes."""
+    """Add the dims and scalars of a segment's results to the values of the call."""
     live.dims.update(schedule.left)
     for value_id, term in schedule.left_scalars.items():
         live.scalars[value_id] = numbers(term)
@@ -166,7 +166,7 @@ def leave(schedule: Schedule, live: CallValues, numbers: TermEvaluator, graph: G
 
 
 class _Place(NamedTuple):
-    """What selects a schedule: what enters the segment, what was decided on, and the numbers those were."""
+    """The key of a schedule: the inputs of the segment, the specialised expressions and their values."""
 
     key: Key
     asked: tuple[Expression, ...]
@@ -174,7 +174,7 @@ class _Place(NamedTuple):
 
 
 class _Schedules:
-    """The schedules of a segment, by shapes and then by what was decided at them; the oldest go."""
+    """The schedules of a segment by shapes and specialised values. The oldest are evicted."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -220,6 +220,6 @@ def _slot_values(schedule: Schedule, numbers: TermEvaluator) -> dict[int, int]:
     if values and (min(values.values()) < INT32_LOW or max(values.values()) > INT32_HIGH):
         wrong = ", ".join(str(value) for value in values.values() if not INT32_LOW <= value <= INT32_HIGH)
         raise RangeError(
-            f"the kernels would read the live integers {wrong}; the device's have 32 bits", code="live_integer"
+            f"the kernels would read the live integers {wrong}, which do not fit 32 bits", code="live_integer"
         )
     return values

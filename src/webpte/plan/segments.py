@@ -39,7 +39,7 @@ class HostCalls:
 
 @dataclass(frozen=True, slots=True)
 class FlowBlock:
-    """A straight line of work. After it, `jump` goes to block `target` if false, else to the next block."""
+    """Stages without jumps. If `condition` is false, block `target` follows, else the next block."""
 
     stages: tuple[Segment | HostCalls, ...]
     condition: int | None = None
@@ -48,7 +48,7 @@ class FlowBlock:
 
 @dataclass(frozen=True)
 class Flow:
-    """The whole method, cut."""
+    """A method as blocks of stages."""
 
     blocks: tuple[FlowBlock, ...]
     pinned: frozenset[int]  # written in place, more than once, or across blocks: never aliased
@@ -63,7 +63,7 @@ class Flow:
 
 
 def cut_graph(graph: Graph, cpu_kernels: Container[str], fallback: bool = False) -> Flow:
-    """Cut the graph. `cpu_kernels` tells what the CPU can run: kernel calls, and with `fallback` calls in delegates."""
+    """Return the graph as blocks. The CPU runs `cpu_kernels` outside delegates, and inside with `fallback`."""
     refuse_unsupported(graph, cpu_kernels, fallback)
     spans = _block_spans(graph)
     kept = frozenset(v for v, spec in enumerate(graph.values) if isinstance(spec, TensorSpec) and spec.mutable)
@@ -81,7 +81,7 @@ def cut_graph(graph: Graph, cpu_kernels: Container[str], fallback: bool = False)
         if isinstance(last, Jump):
             target = starts.get(last.target)
             if target is None:
-                raise GraphError(f"{last.origin} jumps to step {last.target}, which starts no block")
+                raise GraphError(f"{last.origin} jumps to step {last.target}, which does not start a block")
             blocks.append(FlowBlock(stages, last.condition, target))
         else:
             blocks.append(FlowBlock(stages))
@@ -89,7 +89,7 @@ def cut_graph(graph: Graph, cpu_kernels: Container[str], fallback: bool = False)
 
 
 def _state(graph: Graph, mutated: frozenset[int]) -> frozenset[int]:
-    """What outlives a call, of all that is used: buffers of the program, and constants that a call writes in place."""
+    """Return the used values that outlive a call: mutable buffers, and constants that a call writes in place."""
     used = set(graph.outputs).union(*(_touched(graph, step) for step in graph.steps))
     specs = {v: spec for v in used & mutated if isinstance(spec := graph.values[v], TensorSpec)}
     return frozenset(v for v, spec in specs.items() if spec.stored)
@@ -127,7 +127,7 @@ def _shared(graph: Graph, spans: list[tuple[int, int]]) -> frozenset[int]:
 
 
 def _rewritten(graph: Graph) -> frozenset[int]:
-    """Values that are not the same all through a call: written twice, or read before they are written."""
+    """Return the values that change during a call: written twice, or read before they are written."""
     count: dict[int, int] = defaultdict(int, dict.fromkeys(graph.inputs, 1))
     read: set[int] = set()
     early: set[int] = set()
@@ -204,7 +204,7 @@ class _StageBuilder:
             self.written[value_id] = moment
 
     def _read_back(self, values: Iterable[int]) -> None:
-        """The host reads these now: what a segment has written, it reads back."""
+        """Record that the host reads these values: the segment that wrote them reads them back."""
         for value_id in values:
             moment = self.written.get(value_id, 0)
             if moment % 2 and isinstance(self.graph.values[value_id], TensorSpec):
@@ -241,7 +241,7 @@ class _StageBuilder:
 
 
 def _on_host(moment: int) -> int:
-    """From when the host has what was written at a moment."""
+    """Return the first moment at which the host has what was written at a moment."""
     return moment + moment % 2
 
 
@@ -258,7 +258,7 @@ NO_KERNEL = (
 
 
 def unsupported(graph: Graph, cpu_kernels: Container[str], fallback: bool = False) -> list[Problem]:
-    """A problem per op that has no kernel, and one per call whose operands' dtypes its op refuses."""
+    """Return a problem per op without a kernel, and one per call whose dtypes its op does not support."""
     missing: dict[tuple[bool, str], list[str]] = defaultdict(list)  # (outside delegates, name) -> the calls
     dtypes: list[Problem] = []
     for call in graph.calls:
@@ -291,7 +291,7 @@ def _without(names: Sequence[str]) -> list[str]:
 
 
 def by_torch(name: str) -> str:
-    """What to do about an op outside delegates: where torch is installed, its kernel would have been found."""
+    """Return the remedy for an op outside delegates. If torch is installed, it has no usable kernel either."""
     return INSTALL_TORCH if name.startswith("aten::") and find_spec("torch") is None else NO_KERNEL
 
 
@@ -305,7 +305,7 @@ def _wrong_dtypes(op: Op, call: Call, graph: Graph) -> Problem:
 
 
 def advice(problems: Sequence[Problem], cpu_kernels: Container[str], fallback: bool = False) -> list[str]:
-    """Return what to do about all problems, with one block list for all ops.
+    """Return the remedies of all problems, with one block list for all ops.
 
     The fallback is advised only if it is not in use and has a kernel for each call that it is about.
     """

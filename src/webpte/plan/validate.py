@@ -50,11 +50,11 @@ def refuse_wrong(graph: Graph, in_order: bool = True) -> None:
         raise GraphError(problems[0], code=code)
     more = [f"and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
     lines = "\n  ".join(problems[:SHOWN] + more)
-    raise GraphError(f"{graph.name} has {len(problems)} mistakes:\n  {lines}", code=code)
+    raise GraphError(f"{graph.name} has {len(problems)} defects:\n  {lines}", code=code)
 
 
 def wrong(graph: Graph, in_order: bool = True) -> list[Problem]:
-    """Everything that is wrong with a graph, first what makes the rest meaningless.
+    """Return all defects of a graph, those first that make the others meaningless.
 
     Not `in_order` are the calls of a saved plan: only those for the CPU are left.
     """
@@ -80,7 +80,7 @@ def _sizes(graph: Graph) -> Iterator[Problem]:
 
 
 def _ids(graph: Graph) -> Iterator[Problem]:
-    """Ids that do not exist, and values that are too large or hold what they may not."""
+    """Yield ids that do not exist, and values that are too large or have invalid contents."""
     count = len(graph.values)
     for value_id, value in enumerate(graph.values):
         detail, code = _wrong_value(value, graph.values)
@@ -116,7 +116,7 @@ def _wrong_value(value: Value, values: tuple[Value, ...]) -> tuple[str, str]:
 
 
 def _borders(graph: Graph) -> Iterator[Problem]:
-    """Inputs and outputs that nobody could pass or get."""
+    """Yield inputs and outputs of kinds that callers cannot pass or receive."""
     count, values = len(graph.values), graph.values
     for kind, ids, allowed in (("input", graph.inputs, GIVEN), ("output", graph.outputs, RETURNED)):
         for position, value_id in enumerate(ids):
@@ -141,7 +141,7 @@ def _borders(graph: Graph) -> Iterator[Problem]:
 
 
 def _calls(graph: Graph) -> Iterator[Problem]:
-    """Arity and kinds of every call, by the signature of its op; conditions of jumps."""
+    """Yield calls whose arguments do not match the signature of their op, and invalid conditions of jumps."""
     frame = Frame(graph, Context(Caps()))
     for step in graph.steps:
         if isinstance(step, Jump):
@@ -178,7 +178,7 @@ def _outs(graph: Graph, call: Call, in_place: set[int]) -> Iterator[Problem]:
 
 
 def _order(graph: Graph) -> Iterator[Problem]:
-    """Reads before writes, second writes inside a delegate, outputs that nothing writes.
+    """Yield reads before writes, second writes inside a delegate, and outputs that no call writes.
 
     With jumps the order is known only when the method runs; then it must be enough that something writes a value.
     """

@@ -107,17 +107,17 @@ _LISTS["bools"] = ("bool", BoolList)
 
 
 class Sources(Protocol):
-    """Where the bytes of constants lie: files that a plan's JSON names by number."""
+    """The files of constants, which a plan's JSON refers to by number."""
 
     def constant(self, constant: Constant, dtype: DType) -> dict[str, Any]:
-        """A constant that is wanted in a dtype. The JSON tells which one it is stored in."""
+        """Return the JSON of a constant and the dtype that it is used in."""
 
     def listed(self) -> list[dict[str, Any]]:
-        """The files that were named, in the order of their numbers."""
+        """Return the files in the order of their numbers."""
 
 
 class Files:
-    """Constants where they are: in the program's own files."""
+    """Constants in the program's files."""
 
     def __init__(self, files: Sequence[MappedFile] = ()) -> None:
         self.files = list(files)
@@ -141,7 +141,7 @@ class Files:
 
 
 def _file_name(path: str) -> str:
-    """What a person would look for."""
+    """Return the file name of a path in printable characters."""
     return "".join(c if c.isprintable() else "?" for c in os.path.basename(path))
 
 
@@ -154,11 +154,13 @@ def dtype_from_json(name: Any) -> DType:
 def constant_from_json(data: Any, files: Files) -> Constant:
     spans = [_span(item, files) for item in json_list(json_field(data, "spans"), "spans of a constant")]
     if not spans:
-        raise FormatError("a constant has no bytes")
+        raise FormatError("a constant has no data")
     dtype = dtype_from_json(json_field(data, "stored"))
     constant = Constant(spans[0], dtype, json_str(json_field(data, "name"), "the name of a constant"), tuple(spans[1:]))
     if constant.nbytes % dtype.itemsize:
-        raise FormatError(f"constant {constant.name} has {constant.nbytes} bytes, no multiple of {dtype.itemsize}")
+        raise FormatError(
+            f"constant {constant.name} has {constant.nbytes} bytes, which is not a multiple of {dtype.itemsize}"
+        )
     return constant
 
 
@@ -236,7 +238,7 @@ def _item_from_json(data: Any, kind: str) -> Any:
         return json_str(data, "a literal")
     number = number_from_json(data)
     if kind == "int" and (not isinstance(number, int) or isinstance(data, bool)):
-        raise FormatError(f"{number} stands where an integer must")
+        raise FormatError(f"expected an integer, got {number}")
     return number if kind == "int" else float(number)
 
 
@@ -256,7 +258,7 @@ def call_from_json(data: Any) -> Call:
     origin = json_list(json_field(data, "origin"), "the origin of a call", 3)
     first, *inside = (None if at is None else json_int(at, "the origin of a call") for at in origin)
     if first is None:
-        raise FormatError("a call stands nowhere")
+        raise FormatError("a call has no origin")
     return Call(
         json_str(json_field(data, "name"), "the name of a call"),
         args,

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ..deferred import names_of
+from ..deferred import lazy_exports
 
 if TYPE_CHECKING:
     from ..device import Extent, Memory, MemoryNeeds
@@ -58,4 +58,4 @@ _HOMES = {
 }
 
 if not TYPE_CHECKING:  # as in `webpte.llm`
-    __getattr__ = names_of(__name__, _HOMES)
+    __getattr__ = lazy_exports(__name__, _HOMES)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ..deferred import names_of
+from ..deferred import lazy_exports
 from .errors import DeadlineExceeded, QueueFull, WorkerUnavailable
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # the worker needs none of the packages of the HTTP side, and that side nothing of the device
-    __getattr__ = names_of(
+    __getattr__ = lazy_exports(
         __name__,
         {
             "Config": "config",

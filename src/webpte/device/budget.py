@@ -54,11 +54,11 @@ class MemoryNeeds:
 
 @dataclass(frozen=True, repr=False)
 class Memory:
-    """Bytes on the device by kind, when every method of a program is loaded. Nothing is taken by asking."""
+    """The bytes on the device by kind, when every method of a program is loaded."""
 
     name: str  # of the program
-    methods: dict[str, MemoryNeeds]  # what each takes alone
-    kinds: dict[str, int]  # of all together; weights that several use are there once
+    methods: dict[str, MemoryNeeds]  # of each alone
+    kinds: dict[str, int]  # of all together; shared weights count once
 
     @property
     def total(self) -> int:
@@ -144,14 +144,14 @@ def _size(nbytes: int) -> str:
 
 
 def program_memory(name: str, plans: Mapping[str, Plan]) -> Memory:
-    """Methods that run nothing on the device take nothing."""
+    """Return the memory of all methods. Those that run nothing on the device need none."""
     present: set[object] = set()
     kinds = dict.fromkeys(MEMORY_KINDS, 0)
     for plan in plans.values():
         if not plan.flow.segments:
             continue
         for kind, nbytes in memory_needs(plan, present).kinds.items():
-            # Uploads are what the queue holds at a time, whoever uploads.
+            # Uploads are the maximum that the queue holds at a time, not a sum.
             kinds[kind] = max(kinds[kind], nbytes) if kind == "uploads" else kinds[kind] + nbytes
         present |= {constant_key(buffer) for buffer in plan.buffers if buffer.kind == "constant"}
     nothing = dict.fromkeys(MEMORY_KINDS, 0)
@@ -160,5 +160,5 @@ def program_memory(name: str, plans: Mapping[str, Plan]) -> Memory:
 
 
 def memory_line(needs: MemoryNeeds) -> str:
-    """Kinds that take something, and the sum."""
+    """Return the kinds that are not empty, and the sum, in one line."""
     return ", ".join(f"{kind} {text}" for kind, text in needs.rows().items())

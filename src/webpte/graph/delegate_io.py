@@ -1,8 +1,8 @@
 """Matching the values that an instruction passes to a delegate with the delegate's inputs and outputs.
 
-The file has two lists, and the exporter does not always write them alike. An input that the delegate does not use is
-passed and not listed. An output is listed once, however often it is passed. The new value of a buffer that the delegate
-keeps is listed, before all others, and not passed; its old value, returned as it is, is passed and not listed.
+The file has two lists, and the exporter does not always write the same values. An input that the delegate does not use
+is passed and not listed. An output is listed once, however often it is passed. The new value of a buffer that the
+delegate keeps is listed, before all others, and not passed; its old value, if it is returned, is passed and not listed.
 So the counts may differ, or agree by accident. If the values without state fit one by one, that matching is used. Any
 other matching is used only if it is the only possible one.
 """
@@ -18,7 +18,9 @@ from .graph import Origin, device_dtype, numel
 from .mutable_buffers import DelegateConstants
 from .names import COPIES, keep_out
 
-KEEP_COPIES = f"Inside delegates ExecuTorch drops copies, and with them what tells values apart. {keep_out(COPIES)}"
+KEEP_COPIES = (
+    f"Inside delegates ExecuTorch drops copies, and with them the difference between values. {keep_out(COPIES)}"
+)
 SEARCH_LIMIT = 1 << 22  # steps of a search: a hostile file may list any number of values
 
 Pairs = tuple[tuple[int, int], ...]  # (delegate's value, program's value)

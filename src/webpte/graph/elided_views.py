@@ -25,11 +25,11 @@ START = -1  # in place of an instruction: before all of them
 
 @dataclass(frozen=True, slots=True)
 class ElidedView:
-    """`value` is a view of `base`, to be created after instruction `behind`."""
+    """`value` is a view of `base`, to be created after instruction `after`."""
 
     value: int
     base: int
-    behind: int
+    after: int
 
 
 def elided_views(plan: MethodPlan, reads: Sequence[Iterable[int]], writes: Sequence[Iterable[int]]) -> list[ElidedView]:
@@ -86,8 +86,8 @@ class _Search:
         if not isinstance(a, TensorValue) or not isinstance(b, TensorValue):
             return False
         # In another order of dims the same bytes are other elements.
-        alike = (row_major(a) and row_major(b)) or (a.sizes, a.dim_order) == (b.sizes, b.dim_order)
-        return alike and (a.dtype, a.nbytes) == (b.dtype, b.nbytes)
+        same_order = (row_major(a) and row_major(b)) or (a.sizes, a.dim_order) == (b.sizes, b.dim_order)
+        return same_order and (a.dtype, a.nbytes) == (b.dtype, b.nbytes)
 
 
 def _holds_data(value: EValue) -> bool:

@@ -309,7 +309,7 @@ class AssumedEvaluator(TermEvaluator):
         return _computed(function, *args)
 
 
-MAX_TERM_DEPTH = 64  # of what is believed; exporters write a handful of functions over each other
+MAX_TERM_DEPTH = 64  # exporters write a handful of nested functions
 _BEYOND = ("inf", "-inf", "nan")  # JSON has no such numbers
 
 

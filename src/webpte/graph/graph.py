@@ -246,7 +246,7 @@ class DelegateInfo:
     constants: int
     nbytes: int
     options: tuple[tuple[str, str], ...]
-    known: bool = True  # False for another backend's: what is in it cannot be told
+    known: bool = True  # False for another backend, whose contents cannot be read
 
 
 @dataclass(frozen=True)

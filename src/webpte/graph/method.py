@@ -78,7 +78,7 @@ REPARTITION = (
 PASS_DATA = (
     "If constants were exported to .ptd files, pass those: load(path, data=['weights.ptd']), or --data in a command."
 )
-FIRST_SHARED_POOL = 2  # `MemoryPlanningPass(share_mutable_buffers=True)` puts them behind everything of one method
+FIRST_SHARED_POOL = 2  # `MemoryPlanningPass(share_mutable_buffers=True)` puts them after the pools of one method
 
 
 def build_graph(
@@ -135,7 +135,7 @@ class _Builder:
         reads = [self._members(_operands(instruction)) for instruction in plan.instructions]
         self.views: dict[int, list[ElidedView]] = {}
         for view in elided_views(plan, reads, [self._members(written) for written in writes]):
-            self.views.setdefault(view.behind, []).append(view)
+            self.views.setdefault(view.after, []).append(view)
 
     def _value(self, index: int, value: EValue, live: bool, null: int) -> Value:
         match value:
@@ -235,11 +235,11 @@ class _Builder:
         args = (len(self.values) - 2, len(self.values) - 1)
         self.steps.append(Call(EMPTY, args, (target,), origin, kernel=True, on_host=True))
 
-    def add_views(self, behind: int) -> None:
+    def add_views(self, after: int) -> None:
         """Add the elided views of what this instruction has written."""
-        for view in self.views.get(behind, []):
+        for view in self.views.get(after, []):
             self.values.append(IntList(self.tensor_dims(view.value)))
-            origin = Origin(max(behind, 0))
+            origin = Origin(max(after, 0))
             self.steps.append(Call(VIEW, (view.base, len(self.values) - 1), (view.value,), origin, kernel=True))
 
     def tensor_dims(self, value_id: int) -> tuple[int, ...]:

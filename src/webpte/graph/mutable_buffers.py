@@ -140,7 +140,7 @@ class DelegateConstants:
 
         With several of one shape it is: new values come in the order in which the module wrote them, constants in that
         in which they are used, and what is computed from a buffer may be for another. But single numbers of the module
-        (`self.n += 1`) are constants too, and the one that is zero is no number that anybody adds.
+        (`self.n += 1`) are constants too, and adding the one that is zero would have no effect.
         """
         if len(candidates) == 1:
             return candidates[0]

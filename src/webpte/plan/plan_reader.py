@@ -42,7 +42,7 @@ from .value_json import (
     value_from_json,
 )
 
-SUBMIT = "webpte.saved"  # what stands in a loaded graph for all calls of a segment
+SUBMIT = "webpte.saved"  # replaces all calls of a segment in a loaded graph
 _KINDS = ("constant", "state", "activation")
 _BINDINGS = 1000  # of a group, says WebGPU
 _LABEL = 1000
@@ -216,7 +216,7 @@ class _PlanReader:
 
     def _flow_and_graph(self) -> tuple[Flow, Graph]:
         described = json_list(json_field(self.data, "segments"), "segments")
-        # A segment is all that its fields say, and its number: two branches may look alike.
+        # The number distinguishes segments with equal fields, such as those of two branches.
         segments = [self._segment(len(self.calls) + number, item) for number, item in enumerate(described)]
         blocks = [self._block(item, segments) for item in json_list(json_field(self.data, "blocks"), "blocks")]
         listed = [stage for block in blocks for stage in block.stages if isinstance(stage, Segment)]

@@ -32,7 +32,7 @@ PathLike = str | os.PathLike[str]
 
 
 def save_plan(scheduler: ScheduleStore, folder: PathLike, fingerprint: str = "") -> None:
-    """Write the plan and every schedule that calls have used so far. `fingerprint` tells whose state it has."""
+    """Write the plan and every schedule that calls have used so far. `fingerprint` identifies its state."""
     _write(os.fspath(folder), *plan_document(scheduler, fingerprint, Files()))
 
 

@@ -171,7 +171,7 @@ def over_limits(plan: Plan, caps: Caps, schedules: Sequence[Schedule], touched: 
             problems.append(_too_large(plan, buffer, f"{bound[number]} bytes at once, the device binds {limit}"))
     count = caps.limit("max-storage-buffers-per-shader-stage")
     crowded = [k for k in plan.kernels if k.reads + k.writes > count]
-    if problems:  # the many parts of a buffer that is too large are no problem of their own
+    if problems:  # the parts of a buffer that is too large are reported already
         crowded = [k for k in crowded if not k.parts]
     problems += [_too_many_bound(plan, k, count, schedules) for k in crowded]
     return problems + _too_many_integers(schedules)
@@ -304,7 +304,7 @@ def draft(
     schedules = _lower_method(graph, flow, lowering, bounds)
     examples = dict(lowering.examples)
     dynamic = _dynamic_dims(graph, flow, lowering, bounds)
-    lowering.examples = examples  # nobody will ask for the shapes that were tried in between
+    lowering.examples = examples  # trial shapes are not tuned
     schedules += _lower_smaller(graph, flow, lowering, bounds, dynamic, TRIAL_SIZES)
     schedules += _lower_smaller(graph, flow, lowering, bounds, dynamic, FEW_ROWS_SIZES)
     lowering.context.sealed = True

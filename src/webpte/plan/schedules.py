@@ -61,7 +61,7 @@ class CallValues:
     dims: dict[int, Dims]
     scalars: dict[int, Number]
     arrays: dict[int, Array]
-    unsaved: set[int] = field(default_factory=set)  # state that the host has written and nobody has kept yet
+    unsaved: set[int] = field(default_factory=set)  # state that the host has written and that is not committed yet
     terms: dict[int, Term] = field(default_factory=dict)  # scalars of which more is known than their number
 
     def term(self, value_id: int, graph: Graph) -> Term:
@@ -70,7 +70,7 @@ class CallValues:
         return self.given(value_id, graph) if term is None else term
 
     def given(self, value_id: int, graph: Graph) -> ScalarInput:
-        self.scalars[value_id]  # KeyError: nobody gave it
+        self.scalars[value_id]  # KeyError if it is unknown
         return ScalarInput(value_id, isinstance(graph.values[value_id], (SymInt, SymBool)))
 
 

@@ -24,7 +24,7 @@ class Segment:
 
     steps: tuple[int, ...]
     tensors: tuple[int, ...]  # read here, made elsewhere: their live dims select the schedule
-    scalars: tuple[int, ...]  # likewise
+    scalars: tuple[int, ...]  # the same, scalars
     reads: tuple[int, ...]  # made here, wanted on the host
     looks: tuple[int, ...] = ()  # constants and state whose data the lowerings read on the host
     updates: tuple[int, ...] = ()  # state written here
@@ -71,7 +71,7 @@ def cut_graph(graph: Graph, cpu_kernels: Container[str], fallback: bool = False)
     shared = _shared(graph, spans)
     hosted = _wanted_on_host(graph)
     state = _state(graph, mutated)
-    # State stays where it is until somebody asks for it: only what else is lost is read back on suspicion.
+    # State stays on the device until it is read: only values that would be lost are read back in advance.
     wanted = (hosted - state) | {v for v in graph.outputs if isinstance(graph.values[v], TensorSpec)}
     starts = {start: index for index, (start, _) in enumerate(spans)}
     blocks = []
@@ -163,7 +163,7 @@ class _StageBuilder:
         self.wanted = wanted
         self.state = state
         self.written: dict[int, int] = {}  # value -> the moment it is written, for the last time so far
-        self.read: dict[int, int] = {}  # value -> the last moment somebody reads it
+        self.read: dict[int, int] = {}  # value -> the last moment at which it is read
         self.segments: dict[int, list[int]] = defaultdict(list)
         self.phases: dict[int, list[int]] = defaultdict(list)
         self.reads: dict[int, set[int]] = defaultdict(set)  # segment -> what the host wants of it
@@ -331,6 +331,6 @@ def refuse_unsupported(graph: Graph, cpu_kernels: Container[str], fallback: bool
 
 
 def _line(problem: Problem) -> str:
-    if problem.kind == "dtype":  # one call, which its place tells from others of its op
+    if problem.kind == "dtype":  # a single call, identified by its origin
         return f"{problem.subject} ({problem.where[0]}) {problem.detail}"
     return str(problem)

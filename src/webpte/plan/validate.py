@@ -1,6 +1,6 @@
 """One look at a whole graph before any pass: what is wrong with it, all at once.
 
-The container has checked offsets and ids; this checks meaning. Everything behind it may rely on: every id exists; lists
+The container has checked offsets and ids; this checks meaning. All later stages rely on: every id exists; lists
 hold no lists; each op is given as many arguments as it takes, of the kinds it takes; nothing is read before it is
 written; nothing is written twice inside a delegate, or while it is read; inputs and outputs are what callers can pass
 and get; shapes are within the budgets.

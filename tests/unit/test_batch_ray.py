@@ -63,7 +63,7 @@ def test_what_is_for_actors_needs_actors(tmp_path):
     (tmp_path / "model.pte").touch()
     with raises(webpte.InputError, "gpus", "actors", code="missing_option"):
         run(tmp_path / "model.pte", tmp_path / "x.jsonl", tmp_path / "out", gpus=True)
-    with raises(webpte.InputError, "actors", " 0", code="invalid_number"):
+    with raises(webpte.InputError, "actors", "got 0", code="invalid_number"):
         run(tmp_path / "model.pte", tmp_path / "x.jsonl", tmp_path / "out", actors=0)
     assert not (tmp_path / "out").exists()
 

@@ -457,11 +457,11 @@ def lower_shapes(executor: Executor, state: MethodState, dims: Sequence[Sequence
             f"{graph.name} takes several submits", code="several_submits", hint="Call it at the shapes to save."
         )
     if len(dims) != len(graph.inputs):
-        wanted = ", ".join(map(str, executor.converter.inputs))
+        inputs = ", ".join(map(str, executor.converter.inputs))
         raise InputError(
             argument="shapes",
-            expected=f"{len(graph.inputs)} shapes for the inputs of {graph.name} ({wanted})",
-            got=f"{len(dims)}",
+            expected=f"the shapes of {len(graph.inputs)} inputs of {graph.name} ({inputs})",
+            got=f"{len(dims)} shapes",
             code="input_count",
         )
     try:

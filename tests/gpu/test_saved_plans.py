@@ -88,12 +88,12 @@ import sys
 import numpy as np
 import webpte
 from webpte.container import flat
-from webpte.plan import lowering
+from webpte.plan import planner
 
 def refuse(*args, **more):
     raise AssertionError("a graph is read")
 
-flat.FlatBuffer.__init__ = lowering.Lowering.__init__ = refuse
+flat.FlatBuffer.__init__ = planner.Lowering.__init__ = refuse
 with webpte.open_plan(sys.argv[1], [sys.argv[2]]) as plan:
     print(plan.method()(np.load(sys.argv[3])).tobytes().hex())
 try:

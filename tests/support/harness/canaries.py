@@ -34,7 +34,7 @@ def larger_buffers() -> Iterator[None]:
         memory = plan_memory(*args)
         return replace(memory, buffers=tuple(replace(b, nbytes=b.nbytes + GUARD) for b in memory.buffers))
 
-    with mock.patch("webpte.plan.planner.assign", assigned):
+    with mock.patch("webpte.plan.planner.plan_memory", assigned):
         yield
 
 

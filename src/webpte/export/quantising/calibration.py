@@ -66,7 +66,7 @@ def skip_reading(part: str) -> None:
 
 
 class Calibration:
-    """Run a language model block by block. Its blocks are in `layers`; each is called with the output of the last."""
+    """Run a language model block by block. Its blocks are in `layers`; each takes the output of the previous one."""
 
     def __init__(self, module: torch.nn.Module, pieces: Sequence[Sequence[int]], read: Read = skip_reading) -> None:
         self._module = module

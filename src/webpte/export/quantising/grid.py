@@ -173,8 +173,8 @@ def _clips(bits: int, count: int) -> list[float]:
 def exact(weight: torch.Tensor, group: int, bits: int) -> QuantizedWeight | None:
     """Return codes that reproduce a weight exactly, if every group has them: the weight was quantised before.
 
-    If a group's largest value is k steps, the step is that value divided by k, or a neighbouring float: the product and
-    the quotient are both rounded. Every k is tried, and a step must reproduce all values of the group to the last bit.
+    If a group's largest value is k steps, the step is that value divided by k, or a neighbouring float: both product
+    and quotient are rounded. Every k is tried, and a step must reproduce all values of the group to the last bit.
     """
     if not _may_be_exact(weight.detach()[0, :group].float(), bits):  # almost every weight ends here
         return None

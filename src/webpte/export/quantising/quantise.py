@@ -47,7 +47,7 @@ class QuantizationReport:
         return sum(layer.bits for layer in self.layers) / max(1, sum(layer.weights for layer in self.layers))
 
     def compare(self, formats: Mapping[str, str]) -> None:
-        """Add notes and warnings on layers that the checkpoint has quantised; `formats` has their formats by name."""
+        """Add notes and warnings on layers that are quantised in the checkpoint, by name in these formats."""
         counts = Counter(
             (formats[layer.name], str(layer.kind), layer.error == 0)
             for layer in self.layers
@@ -138,8 +138,7 @@ def quantise(
 ) -> QuantizationReport:
     """Replace the layers that `recipe` names, in place.
 
-    `pieces` are tokens of a text, in pieces of one call. With them, linear layers in blocks are rounded for inputs
-    while the model reads the text. Without them, weights are rounded to the nearest value. `formats` has the formats of
+    inputs while the model reads the text. Without them, weights are rounded to the nearest value. `formats` has the formats of
     layers that are quantised in the checkpoint, for the report. `read` is called before parameters are used and may
     read them. Quantised parameters are dropped, so the whole model is never in memory as floats. `embedding` is the
     name of the embedding.

@@ -11,15 +11,15 @@ from ..config import Fields, decoder_config, decoder_gguf, read_rope
 from ..family import Family
 from .gemma2 import GGUF_NAMES, NAMES, as_gemma, cap, gguf_as_gemma, windows_of
 
-_PATTERN = 6  # every so many layers one sees all tokens, where config.json does not say
+_PATTERN = 6  # default: every sixth layer has full attention
 _GLOBAL, _LOCAL = 1000000.0, 10000.0  # bases of turning
 _LAYERS_OF_27B = 62
 
 
 def read_config(fields: Fields) -> Architecture:
     model = decoder_config(fields, tied=True, head_dim=256, kv_heads=4, activation="gelu_tanh", ropes=_ropes)
-    told = fields.get("_sliding_window_pattern", _PATTERN)  # as newer versions of transformers write it
-    every = fields.integer("sliding_window_pattern", told)
+    pattern = fields.get("_sliding_window_pattern", _PATTERN)  # the name in newer versions of transformers
+    every = fields.integer("sliding_window_pattern", pattern)
     windows = windows_of(fields, [(number + 1) % every != 0 for number in range(model.n_layers)])
     return replace(
         as_gemma(fields, model),

@@ -26,15 +26,15 @@ def read_config(fields: Fields) -> Architecture:
 
 
 def read_gguf(fields: Fields) -> Architecture:
-    def told(name: str) -> float | None:  # 0 is how the format leaves it out
+    def factor(name: str) -> float | None:  # 0 means that the key is unset
         return fields.number(name) if fields.get(name) else None
 
     return replace(
         decoder_gguf(fields),
-        attention_scale=told("attention.scale"),
-        embedding_factor=told("embedding_scale") or 1.0,
-        residual_factor=told("residual_scale") or 1.0,
-        logits_factor=1 / (told("logit_scale") or 1.0),
+        attention_scale=factor("attention.scale"),
+        embedding_factor=factor("embedding_scale") or 1.0,
+        residual_factor=factor("residual_scale") or 1.0,
+        logits_factor=1 / (factor("logit_scale") or 1.0),
     )
 
 

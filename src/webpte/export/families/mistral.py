@@ -1,4 +1,4 @@
-"""Mistral: a Llama whose tokens may see only so many before them. GGUF calls it a Llama."""
+"""Mistral: a Llama with an optional sliding window. GGUF calls it a Llama."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ _WINDOW = 4096  # what transformers takes where config.json leaves it out
 
 def read_config(fields: Fields) -> Architecture:
     model = decoder_config(fields, kv_heads=8)
-    told = "sliding_window" in fields.values
-    window = fields.get("sliding_window") if told else _WINDOW
+    window = fields.get("sliding_window") if "sliding_window" in fields.values else _WINDOW
     layer = LayerSpec(window=None if window is None else fields.integer("sliding_window", _WINDOW))
     return replace(model, layers=(layer,) * model.n_layers)
 

@@ -1,1 +1,1 @@
-"""Modules of torch, which importing this does not: they are imported by whoever builds one."""
+"""Modules of torch. They are imported only inside functions, because importing torch takes seconds."""

@@ -52,8 +52,8 @@ class RingTables(nn.Module):
 
     def forward(self, positions: Tensor) -> CacheRows:
         ahead = self.place.index_select(0, positions) - self.row  # (S, R)
-        behind = ahead + (-ahead).clamp(0, 1) * self.rows  # how far back from the token the row's is
-        mask = (self.back.index_select(0, positions) - behind).clamp(max=0) * HIDDEN
+        distance = ahead + (-ahead).clamp(0, 1) * self.rows  # positions from the row's token to the token
+        mask = (self.back.index_select(0, positions) - distance).clamp(max=0) * HIDDEN
         return CacheRows(self.index.index_select(0, positions), mask)
 
 

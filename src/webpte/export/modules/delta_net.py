@@ -40,9 +40,7 @@ class DeltaRule(nn.Module):
         """(H, S, K), (H, S, K), (H, S, V), twice (S, H), (1,) -> (H, S, V)."""
         count = q.shape[1]
         lower = self._square("lower", count)
-        since = torch.mm(
-            lower, g
-        ).t()  # (H, S): the log of what is left, behind each token, of what was there before all
+        since = torch.mm(lower, g).t()  # (H, S): the log of the state's decay up to each token
         left = torch.exp((since.unsqueeze(2) - since.unsqueeze(1)) * lower) * lower  # (H, S, S): ... of each before it
         since = torch.exp(since).unsqueeze(2)  # (H, S, 1)
         b = b.t().unsqueeze(2)  # (H, S, 1)
@@ -58,7 +56,7 @@ class DeltaRule(nn.Module):
         """Of I + the strictly lower part of a: squares along the diagonal are inverted, then twice as wide ones.
 
         What stands in the quarter between two inverted squares P and Q becomes -P a Q. That is as exact as solving row
-        by row; the product of I - A, I + A^2, I + A^4 ... would lose all digits where keys are alike.
+        by row; the product of I - A, I + A^2, I + A^4 ... would lose all digits where keys are similar.
         """
         found = self._square("one", count)
         for level in range(self.levels):
@@ -101,7 +99,7 @@ class DeltaBlock(nn.Module):
 
 
 class GatedAttention(DecoderAttention):
-    """Each head of `wq` has a gate of its output behind its query."""
+    """Attention with a gated output. Each head of `wq` has its query and then its gate."""
 
     def __init__(self, model: Architecture, number: int, max_context: int) -> None:
         super().__init__(model, number, max_context)

@@ -138,10 +138,11 @@ def quantise(
 ) -> QuantizationReport:
     """Replace the layers that `recipe` names, in place.
 
-    inputs while the model reads the text. Without them, weights are rounded to the nearest value. `formats` has the formats of
-    layers that are quantised in the checkpoint, for the report. `read` is called before parameters are used and may
-    read them. Quantised parameters are dropped, so the whole model is never in memory as floats. `embedding` is the
-    name of the embedding.
+    `pieces` are tokens of a text, in pieces of one call. With them, linear layers in blocks are rounded for their
+    inputs while the model reads the text. Without them, weights are rounded to the nearest value. `formats` has the
+    formats of layers that are quantised in the checkpoint, for the report. `read` is called before parameters are used
+    and may read them. Quantised parameters are dropped, so the whole model is never in memory as floats. `embedding`
+    is the name of the embedding.
     """
     report = QuantizationReport(notes=list(recipe.notes))
     work = _Quantizer(module, recipe, report, read, embedding, progress)

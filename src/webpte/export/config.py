@@ -198,9 +198,9 @@ def read_rope(
     if kind not in KINDS:
         fields.refuse(name, f"rotary frequencies other than {', '.join(KINDS)}")
         return rope
-    known, make = KINDS[kind]
+    names, make = KINDS[kind]
     if unknown := [
-        key for key, value in settings.items() if value is not None and key not in (*_ANY, *known, *ignored)
+        key for key, value in settings.items() if value is not None and key not in (*_ANY, *names, *ignored)
     ]:
         fields.refuse(name, f"unknown rotary setting {', '.join(unknown)}")
         return rope
@@ -403,8 +403,8 @@ def attention_windows(fields: Fields, count: int, sliding: list[bool], default: 
     kinds = fields.get("layer_types", names if used else ["full_attention"] * count)
     if not isinstance(kinds, list) or len(kinds) != count:
         raise fields.invalid("layer_types", kinds, f"a list of {count} names")
-    known = ("full_attention", "sliding_attention") if used else ("full_attention",)
-    if any(kind not in known for kind in kinds):
+    supported = ("full_attention", "sliding_attention") if used else ("full_attention",)
+    if any(kind not in supported for kind in kinds):
         fields.refuse("layer_types", "some layers do not attend to all tokens")
     return [window if kind == "sliding_attention" else None for kind in kinds]
 

@@ -66,7 +66,7 @@ def read_header(path: Path) -> Header:
     tensors: dict[str, StoredTensor] = {}
     for info in infos:
         if info.name in tensors:
-            raise FormatError(f"{path}: tensor {quoted_name(info.name)} is there twice", code="duplicate_tensor")
+            raise FormatError(f"{path}: tensor {quoted_name(info.name)} is a duplicate", code="duplicate_tensor")
         tensors[info.name] = _place(file, info, start, alignment)
     _refuse_overlaps(path, list(tensors.values()))
     return Header(values, tensors)
@@ -81,7 +81,7 @@ class _Cursor:
 
     def take(self, size: int, what: str) -> memoryview:
         if size > self._size - self.at:
-            raise self.error(what, f"it takes {size} bytes, and {self._size - self.at} are left")
+            raise self.error(what, f"expected {size} bytes, got {self._size - self.at}")
         self.at += size
         return self._data[self.at - size : self.at]
 
@@ -165,7 +165,7 @@ def _place(file: MappedFile, info: _TensorInfo, start: int, alignment: int) -> S
     try:
         kind = GGMLQuantizationType(info.type)
     except ValueError as error:
-        raise FormatError(f"{what} is of type {info.type}, which is not known", code="tensor_type") from error
+        raise FormatError(f"{what} has the unknown type {info.type}", code="tensor_type") from error
     block, block_bytes = GGML_QUANT_SIZES[kind]
     if min(info.dims) < 1 or info.dims[0] % block:
         raise FormatError(

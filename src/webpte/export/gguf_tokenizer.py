@@ -85,12 +85,12 @@ def _columns(keys: Fields) -> tuple[list[str], list[float], list[int]]:
 
 def _merges(pieces: Sequence[str], scores: Sequence[float], kinds: Sequence[int]) -> list[tuple[str, str]]:
     """Return every pair of pieces whose concatenation is a piece, the highest scores first."""
-    known: Mapping[str, int] = {p: n for n, p in enumerate(pieces) if kinds[n] == _NORMAL}
+    ids: Mapping[str, int] = {p: n for n, p in enumerate(pieces) if kinds[n] == _NORMAL}
     merges = [
-        (-scores[number], known[piece[:cut]], known[piece[cut:]])
-        for piece, number in known.items()
+        (-scores[number], ids[piece[:cut]], ids[piece[cut:]])
+        for piece, number in ids.items()
         for cut in range(1, len(piece))
-        if piece[:cut] in known and piece[cut:] in known
+        if piece[:cut] in ids and piece[cut:] in ids
     ]
     return [(pieces[left], pieces[right]) for _, left, right in sorted(merges)]
 

@@ -194,8 +194,8 @@ def _silent() -> Any:
     from huggingface_hub.utils.tqdm import tqdm
 
     class Silent(tqdm):
-        def __init__(self, *given: Any, **options: Any) -> None:
-            super().__init__(*given, **(options | {"disable": True}))  # type: ignore[no-untyped-call]
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **(options | {"disable": True}))  # type: ignore[no-untyped-call]
 
     return Silent
 

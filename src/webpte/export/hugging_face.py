@@ -165,10 +165,10 @@ def read_config(family: Family, fields: Fields) -> Architecture:
     for name in ("model_type", "bos_token_id", "eos_token_id"):
         fields.get(name)
 
-    def known(names: Any) -> bool:
+    def is_known_class(names: Any) -> bool:
         return isinstance(names, list) and all(name in family.classes for name in names)
 
-    head = FieldRule(known, "a head of another task, or another model")
+    head = FieldRule(is_known_class, "a head of another task, or another model")
     fields.refuse_unread(IGNORED_FIELDS.__contains__, {**FIELD_RULES, **family.rules, "architectures": head}, _HINT)
     model.check(fields.where)
     return model

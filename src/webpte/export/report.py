@@ -108,8 +108,8 @@ class QualityMeasurement:
         comparison = ModelComparison()
         self._file.seek(0)
         for logits, targets in self._predictions(module, "quality", progress):
-            kept = np.frombuffer(self._file.read(4 * logits.size), np.float32)
-            comparison.add(kept.reshape(logits.shape), logits, targets)
+            reference = np.frombuffer(self._file.read(4 * logits.size), np.float32)
+            comparison.add(reference.reshape(logits.shape), logits, targets)
         return {**self._about(), **_figures(comparison.result())}
 
     def _about(self) -> dict[str, Any]:

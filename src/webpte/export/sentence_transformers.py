@@ -209,11 +209,11 @@ def pool(hidden: Any, mask: Any, pooling: str) -> Any:
 
     if pooling == "cls":
         return hidden[:, 0]
-    kept = mask.unsqueeze(-1).to(hidden.dtype)  # (B, T, 1)
+    weights = mask.unsqueeze(-1).to(hidden.dtype)  # (B, T, 1)
     if pooling == "max":
-        return (hidden + (kept - 1) * 1e9).amax(1)
+        return (hidden + (weights - 1) * 1e9).amax(1)
     if pooling == "mean":
-        return (hidden * kept).sum(1) / kept.sum(1).clamp(min=1e-9)
+        return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1e-9)
     count = mask.sum(1, keepdim=True)  # (B, 1)
     last = torch.arange(1, mask.shape[1] + 1, device=mask.device).unsqueeze(0) == count  # (B, T)
     return (hidden * last.unsqueeze(-1).to(hidden.dtype)).sum(1)

@@ -68,8 +68,8 @@ def detector_module(model: Any, frame: tuple[int, int], masked: bool) -> tuple[t
             self.model = model
 
         def forward(self, pixels: Any, mask: Any = None) -> Any:
-            found = self.model(pixel_values=pixels, **({} if mask is None else {"pixel_mask": mask}))
-            return found.logits, found.pred_boxes
+            outputs = self.model(pixel_values=pixels, **({} if mask is None else {"pixel_mask": mask}))
+            return outputs.logits, outputs.pred_boxes
 
     if masked:
         return Detecting().eval(), int(model.config.num_queries)
@@ -86,7 +86,7 @@ def _fix_positions(yolos: Any, frame: tuple[int, int]) -> None:
             super().__init__()
             self.register_buffer("value", value.detach().clone())
 
-        def forward(self, *given: Any) -> Any:
+        def forward(self, *args: Any) -> Any:
             return self.value
 
     embeddings, encoder = yolos.vit.embeddings, yolos.vit.encoder
@@ -121,9 +121,9 @@ def read_processor(folder: Path, image_size: tuple[int, int] | None = None) -> d
     `transformers` reads preprocessor_config.json, with the defaults of each processor and the spellings of older
     versions. With `image_size`, every image is stretched to that height and width.
     """
-    found = _processor(folder)
+    processor = _processor(folder)
     where = folder / "preprocessor_config.json"
-    kind = str(found.get("image_processor_type"))
+    kind = str(processor.get("image_processor_type"))
     if kind not in PROCESSORS:
         raise UnsupportedError(
             items=["image_processor_type"],
@@ -132,18 +132,22 @@ def read_processor(folder: Path, image_size: tuple[int, int] | None = None) -> d
             got=kind,
             code="image_processor",
         )
-    if unknown := [n for n, value in found.items() if value is not None and n not in _READ | _IGNORED]:
+    if unknown := [n for n, value in processor.items() if value is not None and n not in _READ | _IGNORED]:
         raise UnsupportedError(f"{where}: unknown field {', '.join(unknown)}", unknown, code="unsupported_field")
-    size = {"height": image_size[0], "width": image_size[1]} if image_size else dict(found.get("size") or {})
-    resize = _resize(where, kind, found, size)
-    crop = _pair(where, "crop_size", found["crop_size"]) if found.get("do_center_crop") else None
-    pad = _pair(where, "pad_size", found["pad_size"]) if found.get("do_pad") and found.get("pad_size") else None
+    size = {"height": image_size[0], "width": image_size[1]} if image_size else dict(processor.get("size") or {})
+    resize = _resize(where, kind, processor, size)
+    crop = _pair(where, "crop_size", processor["crop_size"]) if processor.get("do_center_crop") else None
+    pad = (
+        _pair(where, "pad_size", processor["pad_size"])
+        if processor.get("do_pad") and processor.get("pad_size")
+        else None
+    )
     fields = {
-        "resample": FILTERS[int(found.get("resample", 2))],
+        "resample": FILTERS[int(processor.get("resample", 2))],
         "crop": crop,
-        "scale": float(found["rescale_factor"]) if found.get("do_rescale") else None,
-        "mean": _colours(where, "image_mean", found) if found.get("do_normalize") else None,
-        "std": _colours(where, "image_std", found) if found.get("do_normalize") else None,
+        "scale": float(processor["rescale_factor"]) if processor.get("do_rescale") else None,
+        "mean": _colours(where, "image_mean", processor) if processor.get("do_normalize") else None,
+        "std": _colours(where, "image_std", processor) if processor.get("do_normalize") else None,
         "pad": None if image_size else pad,
         **resize,
     }
@@ -165,17 +169,17 @@ def _processor(folder: Path) -> dict[str, Any]:
         from transformers import AutoImageProcessor
 
         try:
-            found = AutoImageProcessor.from_pretrained(folder, backend="pil", local_files_only=True).to_dict()
+            processor = AutoImageProcessor.from_pretrained(folder, backend="pil", local_files_only=True).to_dict()
         except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
             raise FormatError(
                 f"{folder / 'preprocessor_config.json'} cannot be read: {error}", code="unreadable"
             ) from error
-    return dict(found)
+    return dict(processor)
 
 
-def _resize(where: Path, kind: str, found: dict[str, Any], size: dict[str, Any]) -> dict[str, Any]:
+def _resize(where: Path, kind: str, processor: dict[str, Any], size: dict[str, Any]) -> dict[str, Any]:
     """Return `resize` and `size`, and `crop` if the resize crops."""
-    if not found.get("do_resize"):
+    if not processor.get("do_resize"):
         return {"resize": "none", "size": [1, 1]}
     match {name: int(side) for name, side in size.items() if side}:
         case {"height": height, "width": width, **rest} if not rest:
@@ -183,7 +187,7 @@ def _resize(where: Path, kind: str, found: dict[str, Any], size: dict[str, Any])
         case {"shortest_edge": side, **rest} if kind == "ConvNextImageProcessor" and not rest:
             if side >= MIN_UNCROPPED_PIXELS:
                 return {"resize": "exact", "size": [side, side]}
-            larger = int(side / float(found["crop_pct"]))
+            larger = int(side / float(processor["crop_pct"]))
             return {"resize": "shortest", "size": [larger, larger], "crop": [side, side]}
         case {"shortest_edge": side, **rest} if not rest:
             return {"resize": "shortest", "size": [side, side]}
@@ -205,8 +209,8 @@ def _pair(where: Path, name: str, size: Any) -> list[int]:
     return [int(side) for side in sides if side]
 
 
-def _colours(where: Path, name: str, found: dict[str, Any]) -> list[float]:
-    value = found.get(name)
+def _colours(where: Path, name: str, processor: dict[str, Any]) -> list[float]:
+    value = processor.get(name)
     if not isinstance(value, (list, tuple)) or len(value) != 3:
         raise UnsupportedError(
             items=[name],

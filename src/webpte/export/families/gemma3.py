@@ -49,15 +49,15 @@ def _layers(windows: Sequence[int | None]) -> tuple[LayerSpec, ...]:
 
 def _ropes(fields: Fields, size: int) -> Mapping[str, Rope]:
     """Newer files have settings for each kind of layer; older ones a base for each, and scale that of full ones."""
-    given = fields.get("rope_parameters", {})
+    parameters = fields.get("rope_parameters", {})
     kinds = ("full_attention", "sliding_attention")
     base, local, scaling = (fields.get(name) for name in ("rope_theta", "rope_local_base_freq", "rope_scaling"))
-    if not isinstance(given, dict) or any(kind not in kinds for kind in given):
+    if not isinstance(parameters, dict) or any(kind not in kinds for kind in parameters):
         fields.refuse("rope_parameters", f"other layers turn than {' and '.join(kinds)}")
-        given = {}
+        parameters = {}
     old = {kinds[0]: {"rope_theta": base, "rope_scaling": scaling}, kinds[1]: {"rope_theta": local}}
     defaults = dict(zip(kinds, (_GLOBAL, _LOCAL), strict=True))
-    return {kind: _rope(fields, kind, given.get(kind), old[kind], size, defaults[kind]) for kind in kinds}
+    return {kind: _rope(fields, kind, parameters.get(kind), old[kind], size, defaults[kind]) for kind in kinds}
 
 
 def _rope(fields: Fields, kind: str, new: Any, old: Mapping[str, Any], size: int, theta: float) -> Rope:

@@ -41,15 +41,16 @@ class DeltaRule(nn.Module):
         count = q.shape[1]
         lower = self._square("lower", count)
         since = torch.mm(lower, g).t()  # (H, S): the log of the state's decay up to each token
-        left = torch.exp((since.unsqueeze(2) - since.unsqueeze(1)) * lower) * lower  # (H, S, S): ... of each before it
+        # (H, S, S): the decay of each token's contribution up to each later token
+        decays = torch.exp((since.unsqueeze(2) - since.unsqueeze(1)) * lower) * lower
         since = torch.exp(since).unsqueeze(2)  # (H, S, 1)
         b = b.t().unsqueeze(2)  # (H, S, 1)
         state, columns = self.state * begun, k.transpose(1, 2)  # (H, K, V), (H, K, S)
-        seen = self._inverse(bmm(k, columns) * left * b, count)  # (H, S, S)
-        d = bmm(seen, (v - bmm(k, state) * since) * b)  # (H, S, V)
-        out = bmm(q, state) * since + bmm(bmm(q, columns) * left, d)
+        inverse = self._inverse(bmm(k, columns) * decays * b, count)  # (H, S, S)
+        d = bmm(inverse, (v - bmm(k, state) * since) * b)  # (H, S, V)
+        out = bmm(q, state) * since + bmm(bmm(q, columns) * decays, d)
         last = count - 1
-        self.state.copy_(state * since.narrow(1, last, 1) + bmm(columns * left.narrow(1, last, 1), d))
+        self.state.copy_(state * since.narrow(1, last, 1) + bmm(columns * decays.narrow(1, last, 1), d))
         return out
 
     def _inverse(self, a: Tensor, count: int) -> Tensor:
@@ -58,11 +59,11 @@ class DeltaRule(nn.Module):
         What stands in the quarter between two inverted squares P and Q becomes -P a Q. That is as exact as solving row
         by row; the product of I - A, I + A^2, I + A^4 ... would lose all digits where keys are similar.
         """
-        found = self._square("one", count)
+        inverse = self._square("one", count)
         for level in range(self.levels):
             quarters = a * self._square(f"quarters{level}", count)
-            found = found - (bmm(found, bmm(quarters, found)) if level else quarters)
-        return found
+            inverse = inverse - (bmm(inverse, bmm(quarters, inverse)) if level else quarters)
+        return inverse
 
     def _square(self, name: str, count: int) -> Tensor:
         table: Tensor = getattr(self, name)
@@ -142,10 +143,10 @@ class DeltaAttention(nn.Module):
         v = mixed.narrow(2, 2 * self.key_width, self.value_width).reshape(count, sizes.value_heads, sizes.value_dim)
         decay = -torch.exp(self.A_log) * _softplus(self.decay(x)[0] + self.dt_bias)  # (S, H)
         strength = torch.sigmoid(self.strength(x)[0])
-        found = self.rule(q, k, v.transpose(0, 1), decay, strength, position.begun)  # (H, S, V)
-        found = self.head_norm(found.transpose(0, 1))  # (S, H, V)
+        values = self.rule(q, k, v.transpose(0, 1), decay, strength, position.begun)  # (H, S, V)
+        values = self.head_norm(values.transpose(0, 1))  # (S, H, V)
         gate = functional.silu(self.gate(x)).reshape(count, sizes.value_heads, sizes.value_dim)
-        out: Tensor = self.out((found * gate).reshape(1, count, self.value_width))
+        out: Tensor = self.out((values * gate).reshape(1, count, self.value_width))
         return out
 
     def _keys(self, x: Tensor) -> Tensor:

@@ -20,11 +20,11 @@ class CausalConv(nn.Module):
 
     def forward(self, x: Tensor, position: Position) -> Tensor:
         count, taps = x.shape[1], self.weight.shape[0]
-        known = torch.cat([self.state * position.begun, x], dim=1)  # (1, L - 1 + S, N)
-        self.state.copy_(known.narrow(1, count, taps - 1))
-        out = known.narrow(1, 0, count) * self.weight[0]  # (1, S, N), the weight (1, N)
+        tokens = torch.cat([self.state * position.begun, x], dim=1)  # (1, L - 1 + S, N)
+        self.state.copy_(tokens.narrow(1, count, taps - 1))
+        out = tokens.narrow(1, 0, count) * self.weight[0]  # (1, S, N), the weight (1, N)
         for tap in range(1, taps):
-            out = out + known.narrow(1, tap, count) * self.weight[tap]
+            out = out + tokens.narrow(1, tap, count) * self.weight[tap]
         return out
 
 

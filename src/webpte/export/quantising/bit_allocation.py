@@ -33,9 +33,9 @@ def within_budget(
     shapes = {name: tuple(module.get_parameter(f"{name}.weight").shape) for name in (*recipe.linears, EMBEDDING)}
     kinds = dict(recipe.linears)
     weights = sum(rows * columns for rows, columns in shapes.values())
-    left = budget * weights - bits_of({**kinds, EMBEDDING: recipe.embedding}, shapes)
-    if left < 0:
-        minimum = budget - left / weights
+    remaining = budget * weights - bits_of({**kinds, EMBEDDING: recipe.embedding}, shapes)
+    if remaining < 0:
+        minimum = budget - remaining / weights
         raise InputError(
             argument="budget",
             expected=f"at least {minimum:.2f} bits per weight, which every layer in 4 bits needs",
@@ -47,8 +47,8 @@ def within_budget(
     costs = {unit: bits_of(dict.fromkeys(unit, INT8), shapes) - bits_of(_of(kinds, unit), shapes) for unit in losses}
     raised: list[str] = []
     for unit in sorted(losses, key=lambda unit: losses[unit] / costs[unit], reverse=True):
-        if costs[unit] <= left:
-            left -= costs[unit]
+        if costs[unit] <= remaining:
+            remaining -= costs[unit]
             kinds |= dict.fromkeys(unit, INT8)
             raised += unit
     note = f"{len(raised)} of {len(kinds)} layers have 8 bits: those that lose the most in 4 bits"

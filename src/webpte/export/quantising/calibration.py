@@ -44,10 +44,10 @@ def chat_pieces(
     from ...llm.chat import render_chat
     from ...tools.evaluation import calibration_chats
 
-    known = {name: text for name, text in special_tokens.items() if isinstance(text, str)}
+    names = {name: text for name, text in special_tokens.items() if isinstance(text, str)}
     encode = read_tokenizer("the tokenizer", tokenizer.encode()).encode
     try:
-        texts = [render_chat(template, chat, known, add_generation_prompt=False) for chat in calibration_chats()]
+        texts = [render_chat(template, chat, names, add_generation_prompt=False) for chat in calibration_chats()]
     except Error:
         return []  # a template that cannot be rendered is reported when the model is used for chat
     encoded = (encode(text, add_special_tokens=False).ids for text in texts)

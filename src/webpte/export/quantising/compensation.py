@@ -28,11 +28,11 @@ def compensated(weight: torch.Tensor, group: int, bits: int, moments: torch.Tens
     """Return the codes of a weight (N, K) for inputs with moments (K, K); never worse than the nearest codes."""
     weight, damped = weight.detach().float(), _damped(moments)
     plain = least_squares(weight, group, bits, damped.diagonal())
-    found = QuantizedWeight(_round_in_order(weight, plain.scales, bits, damped), plain.scales)
+    best = QuantizedWeight(_round_in_order(weight, plain.scales, bits, damped), plain.scales)
     for _ in range(SWEEPS):
-        found = QuantizedWeight(found.codes, _refitted(weight, found, damped))
-        found = QuantizedWeight(_descend(weight, found, bits, damped), found.scales)
-    return min(plain, found, key=lambda codes: result_error(weight, codes, damped))
+        best = QuantizedWeight(best.codes, _refitted(weight, best, damped))
+        best = QuantizedWeight(_descend(weight, best, bits, damped), best.scales)
+    return min(plain, best, key=lambda codes: result_error(weight, codes, damped))
 
 
 def _damped(moments: torch.Tensor) -> torch.Tensor:
@@ -49,29 +49,29 @@ def _round_in_order(weight: torch.Tensor, scales: torch.Tensor, bits: int, momen
     order = torch.argsort(moments.diagonal(), descending=True, stable=True)
     inverse = torch.cholesky_inverse(torch.linalg.cholesky(moments[order][:, order]))
     factor = torch.linalg.cholesky(inverse, upper=True)  # (K, K)
-    left = weight[:, order].T.contiguous()  # (K, N): what each column should make up for by now
+    remaining = weight[:, order].T.contiguous()  # (K, N): the weight plus the propagated errors
     steps = scales.repeat_interleave(weight.shape[1] // scales.shape[1], 1)[:, order].T.contiguous()
-    codes = torch.empty_like(left)
-    for first in range(0, len(left), BLOCK_COLUMNS):
+    codes = torch.empty_like(remaining)
+    for first in range(0, len(remaining), BLOCK_COLUMNS):
         block = slice(first, first + BLOCK_COLUMNS)
-        near, errors = factor[block, block], torch.empty_like(left[block])
-        for i, row in enumerate(left[block]):
+        near, errors = factor[block, block], torch.empty_like(remaining[block])
+        for i, row in enumerate(remaining[block]):
             code = (row / steps[first + i]).round_().clamp_(*extremes(bits))
             codes[first + i] = code
             errors[i] = (row - code * steps[first + i]) / near[i, i]
-            left[first + i + 1 : first + len(near)].addr_(near[i, i + 1 :], errors[i], alpha=-1)
-        left[first + BLOCK_COLUMNS :] -= factor[block, first + BLOCK_COLUMNS :].T @ errors
+            remaining[first + i + 1 : first + len(near)].addr_(near[i, i + 1 :], errors[i], alpha=-1)
+        remaining[first + BLOCK_COLUMNS :] -= factor[block, first + BLOCK_COLUMNS :].T @ errors
     result = torch.empty_like(codes)
     result[order] = codes
     return result.T.contiguous().to(torch.int8)
 
 
-def _refitted(weight: torch.Tensor, found: QuantizedWeight, moments: torch.Tensor) -> torch.Tensor:
+def _refitted(weight: torch.Tensor, current: QuantizedWeight, moments: torch.Tensor) -> torch.Tensor:
     """Return the scales of each row with the least error for these codes, by a small linear system per row."""
     import torch
 
-    groups, group = found.scales.shape[1], found.group
-    codes = found.codes.float().unflatten(1, (groups, group))  # (N, G, group)
+    groups, group = current.scales.shape[1], current.group
+    codes = current.codes.float().unflatten(1, (groups, group))  # (N, G, group)
     target = (codes * (weight @ moments).unflatten(1, (groups, group))).sum(-1)  # (N, G)
     system = torch.empty(len(weight), groups, groups)
     for g, rows in enumerate(moments.split(group)):
@@ -79,16 +79,16 @@ def _refitted(weight: torch.Tensor, found: QuantizedWeight, moments: torch.Tenso
     slack = system.diagonal(dim1=1, dim2=2).mean(1) * 1e-6 + 1e-20  # groups whose codes are all zero
     solved = torch.linalg.solve(system + torch.diag_embed(slack[:, None].expand(-1, groups)), target)
     used = (codes != 0).any(-1) & torch.isfinite(solved) & (solved != 0)
-    return torch.where(used, solved, found.scales)
+    return torch.where(used, solved, current.scales)
 
 
-def _descend(weight: torch.Tensor, found: QuantizedWeight, bits: int, moments: torch.Tensor) -> torch.Tensor:
+def _descend(weight: torch.Tensor, current: QuantizedWeight, bits: int, moments: torch.Tensor) -> torch.Tensor:
     """Replace every code by the best one given all others: the error falls with every change."""
     import torch
 
-    steps = found.scales.repeat_interleave(found.group, 1).T.contiguous()  # (K, N)
-    codes = found.codes.T.to(weight.dtype).contiguous()  # (K, N)
-    pull = moments @ (weight.T - codes * steps)  # (K, N): how much each column is asked for by what is wrong
+    steps = current.scales.repeat_interleave(current.group, 1).T.contiguous()  # (K, N)
+    codes = current.codes.T.to(weight.dtype).contiguous()  # (K, N)
+    pull = moments @ (weight.T - codes * steps)  # (K, N): the negative gradient of the error
     for first in range(0, len(codes), BLOCK_COLUMNS):
         block = slice(first, first + BLOCK_COLUMNS)
         near, changes = moments[block, block], torch.empty_like(codes[block])

@@ -227,10 +227,10 @@ def _exact_rows(weight: torch.Tensor, group: int, bits: int) -> QuantizedWeight 
     steps = (largest == 0).to(weight.dtype)  # 1 for a group of zeros; 0: not found yet
     codes = torch.zeros_like(weight.unflatten(1, (-1, group)))
     for code, where in _counts(bits, largest):
-        left = where & (steps == 0)
-        if not bool(left.any()):
+        pending = where & (steps == 0)
+        if not bool(pending.any()):
             continue
-        values, guess = grouped[left], (largest[left] / code)[:, None]  # (M, group), (M, 1)
+        values, guess = grouped[pending], (largest[pending] / code)[:, None]  # (M, group), (M, 1)
         near = _near(values, guess)
         values, step, whole = values[near], guess[near], (values[near] / guess[near]).round()
         fitted = torch.zeros_like(step)
@@ -240,8 +240,8 @@ def _exact_rows(weight: torch.Tensor, group: int, bits: int) -> QuantizedWeight 
             fitted = torch.where(fits & (fitted == 0), tried, fitted)
         low, high = extremes(bits)
         fitted = torch.where(((whole >= low) & (whole <= high)).all(-1, keepdim=True), fitted, 0.0)
-        places = left.nonzero()[near].unbind(1)
-        steps[places], codes[places] = fitted.squeeze(-1), whole
+        indices = pending.nonzero()[near].unbind(1)
+        steps[indices], codes[indices] = fitted.squeeze(-1), whole
     return None if bool((steps == 0).any()) else QuantizedWeight(codes.flatten(1).to(torch.int8), steps)
 
 

@@ -161,7 +161,7 @@ onnxruntime-web:
 Most of that gap is kernels for software devices, again: a token of a small Llama takes the page {tuned} ms with
 those, {untuned} ms with its kernels for GPUs, and onnxruntime-web {theirs} ms. The page and player of a bundle are
 {player} MB; with weights and all, a first visit to the page of SmolLM2 loads {visit} MB (exported with
-`--head 4`, as all of this page; with the head in 8 bits, which is the default since, 114 MB).
+`--lm-head 4`, as all of this page; with the head in 8 bits, which is the default since, 114 MB).
 
 ## Several at once
 

@@ -192,7 +192,7 @@ def test_the_command_answers_rows(tmp_path):
     assert "null" in found[1]["error"] and "ContextFullError" in found[2]["error"] and found[3]["error"] is None
     assert found[2]["generated"] is None and found[2]["prompt_tokens"] is None
     again = run_webpte("batch", talker, table, tmp_path / "out", *given)
-    assert again.returncode == 0 and "blocks: 1; 1 were there" in again.stderr
+    assert again.returncode == 0 and "1 block; 1 already done" in again.stderr
     report = json.loads(run_webpte("batch", talker, table, tmp_path / "out", *given, "--json").stdout)
     check_report("batch", report)
     assert (report["rows"], report["failed"], report["reused_blocks"], report["computed_rows"]) == (4, 2, 1, 0)
@@ -200,7 +200,7 @@ def test_the_command_answers_rows(tmp_path):
 
 def test_the_command_refuses_before_it_loads(model, table, tmp_path, capsys):
     for given, told in (
-        ((model, tmp_path / "no.parquet", tmp_path / "out"), "no.parquet is not there"),
+        ((model, tmp_path / "no.parquet", tmp_path / "out"), "no.parquet does not exist"),
         ((model, table, tmp_path / "a" / "b"), "there is no folder"),
         ((model, table, tmp_path / "out", "--temperature", "1"), "option of the task 'generate'"),
     ):

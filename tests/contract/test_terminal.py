@@ -86,7 +86,7 @@ def test_chat(model, tmp_path):
         messages = json.loads(saved.read_text())
         assert [m["role"] for m in messages] == ["user", "assistant"] and messages[0]["content"] == "hello"
         screen.say("/reset")
-        screen.wait("(forgotten)")
+        screen.wait("(started over)")
         screen.say("x" * 80)
         screen.wait("ContextFullError: the prompt has 80 tokens")
         screen.say("bye")
@@ -169,7 +169,7 @@ def test_generate_changes_logits_and_lists_the_likeliest(model, command):
     report = json.loads(command("generate", model, "--prompt", "hi", "--max-new-tokens", "3", "--raw", *asked).stdout)
     assert report["tokens"] == [65, 65, 65] and [len(entry["top"]) for entry in report["logprobs"]] == [2, 2, 2]
     wrong = command("generate", model, "--prompt", "hi", "--logit-bias", "A=100")
-    assert wrong.returncode == 2 and "'A=100' is not TOKEN=NUMBER" in wrong.stderr
+    assert wrong.returncode == 2 and "expected TOKEN=NUMBER, got 'A=100'" in wrong.stderr
 
 
 def test_a_file_of_prompts_is_answered_line_by_line(model, tmp_path, command):

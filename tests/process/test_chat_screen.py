@@ -48,9 +48,9 @@ class Chat(Screen):
         """No messages, and nothing on the screen but the prompt."""
         self.ready()
         self.turn("/system -", "(no system message)")
-        self.turn("/reset", "(forgotten)")
+        self.turn("/reset", "(started over)")
         self.press("ctrl-l")
-        self.wait(lambda screen: not any("(forgotten)" in line for line in screen.lines))
+        self.wait(lambda screen: not any("(started over)" in line for line in screen.lines))
         self.ready()
         self.pyte.history.top.clear()
         self.bytes = b""
@@ -205,9 +205,9 @@ def test_every_command_does_what_help_says(chat, tmp_path):
     chat.turn(f"/save {saved}", f"(saved 5 messages to {saved})"[:70])
     roles = [message["role"] for message in json.loads(saved.read_text())]
     assert roles == ["system", "user", "assistant", "user", "assistant"]
-    chat.turn("/undo", "(taken back; ")
+    chat.turn("/undo", "(removed the last turn; ")
     chat.turn("again", "You said 'again', turn 2.")
-    chat.turn("/reset", "(forgotten)")
+    chat.turn("/reset", "(started over)")
     chat.turn("new", "You said 'new', turn 1.")
     chat.turn("/system -", "(no system message)")
     chat.turn(f"/load {saved}", "(loaded 5 messages from ")
@@ -236,24 +236,24 @@ def test_settings_are_shown_changed_and_put_back(own_chat):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("/nonsense", "InputError: there is no command /nonsense; /help lists them"),
-        ("/rety", "InputError: there is no command /rety; did you mean /retry?"),
-        ("/help me", "InputError: /help takes no argument, and was given 'me'"),
-        ("/retry 3", "InputError: /retry takes no argument"),
-        ("/undo 3", "InputError: /undo takes no argument"),
-        ("/tokens 3", "InputError: /tokens takes no argument"),
-        ("/reset all", "InputError: /reset takes no argument"),
-        ("/exit now", "InputError: /exit takes no argument"),
-        ("/retry", "InputError: nothing was asked yet"),
-        ("/undo", "InputError: nothing was asked yet"),
-        ("/save", "InputError: /save needs FILE: write the conversation, as JSON"),
-        ("/load", "InputError: /load needs FILE: go on from one that was saved"),
+        ("/nonsense", "InputError: unknown command /nonsense. /help lists the commands"),
+        ("/rety", "InputError: unknown command /rety. Did you mean /retry?"),
+        ("/help me", "InputError: /help: expected no argument, got 'me'"),
+        ("/retry 3", "InputError: /retry: expected no argument"),
+        ("/undo 3", "InputError: /undo: expected no argument"),
+        ("/tokens 3", "InputError: /tokens: expected no argument"),
+        ("/reset all", "InputError: /reset: expected no argument"),
+        ("/exit now", "InputError: /exit: expected no argument"),
+        ("/retry", "InputError: there is no question yet"),
+        ("/undo", "InputError: there is no question yet"),
+        ("/save", "InputError: /save: expected FILE: write the conversation as JSON, got nothing"),
+        ("/load", "InputError: /load: expected FILE: continue a saved conversation, got nothing"),
         ("/save no/such/folder.json", "InputError: cannot write no/such/folder.json: No such file"),
         ("/load no/such/folder.json", "InputError: cannot read no/such/folder.json: No such file"),
-        ("/load pyproject.toml", "InputError: pyproject.toml is no JSON, as /save writes it"),
-        ("/load web/package.json", "InputError: web/package.json holds no list of messages"),
-        ("/set tempurature 1", "InputError: /set knows no tempurature; did you mean temperature?"),
-        ("/set xyz", "InputError: /set knows no xyz; there are max_new_tokens, temperature"),
+        ("/load pyproject.toml", "InputError: pyproject.toml is not valid JSON"),
+        ("/load web/package.json", "InputError: web/package.json: expected a list of messages"),
+        ("/set tempurature 1", "InputError: /set: unknown setting tempurature. Did you mean temperature?"),
+        ("/set xyz", "InputError: /set: unknown setting xyz. The settings are max_new_tokens"),
         ("/set temperature hot", "InputError: temperature is a finite number, not 'hot'"),
         ("/set temperature -1", "InputError: temperature is 0, or between 1e-06 and 1e+06, not -1"),
         ("/set max_new_tokens 0", "InputError: max_new_tokens is between 1 and"),
@@ -294,11 +294,11 @@ def test_ctrl_c_stops_an_answer_and_keeps_what_came(chat, tmp_path):
 def test_ctrl_c_twice_at_the_prompt_leaves(chat):
     chat.type("half a message")
     chat.press("ctrl-c")
-    chat.wait("(Ctrl-C again, /exit or Ctrl-D leaves)")
+    chat.wait("(press Ctrl-C again, or /exit or Ctrl-D, to leave)")
     chat.ready()
     chat.turn("hello", "You said 'hello', turn 1.")  # and the first one is forgotten
     chat.press("ctrl-c")
-    chat.wait(lambda screen: screen.text.count("(Ctrl-C again, /exit or Ctrl-D leaves)") == 2)
+    chat.wait(lambda screen: screen.text.count("(press Ctrl-C again, or /exit or Ctrl-D, to leave)") == 2)
     chat.ready()
     chat.press("ctrl-c")
     assert chat.ended() == 130
@@ -312,7 +312,7 @@ def test_a_signal_does_as_the_key_does(chat):
         chat.wait(lambda screen, turn=turn: screen.text.count("(stopped)") == turn)
         chat.ready()
     chat.process.send_signal(2)
-    chat.wait("(Ctrl-C again, /exit or Ctrl-D leaves)")
+    chat.wait("(press Ctrl-C again, or /exit or Ctrl-D, to leave)")
     chat.ready()
     chat.process.send_signal(2)
     assert chat.ended() == 130

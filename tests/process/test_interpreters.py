@@ -52,7 +52,7 @@ def test_insisting_on_an_adapter_that_is_not_there(tmp_path):
 def test_without_an_adapter_it_says_what_to_do():
     done = run_webpte("doctor", environment=NO_ADAPTER)
     assert done.returncode == 1 and not done.stderr
-    for text in ("no WebGPU adapter was found", "mesa-vulkan-drivers", "VK_DRIVER_FILES=/nonexistent", "wgpu-native"):
+    for text in ("no WebGPU adapter found", "mesa-vulkan-drivers", "VK_DRIVER_FILES=/nonexistent", "wgpu-native"):
         assert text in done.stdout, done.stdout
 
 

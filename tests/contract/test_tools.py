@@ -98,7 +98,7 @@ class TestRun:
         [
             (["--input", "1x99:ones"], r"InputError: input 0 .*\[1, 99\]"),
             (["--method", "backward"], "has no method 'backward'"),
-            (["--input", "nobody=1x3:ones"], "there is no input 'nobody'"),
+            (["--input", "nobody=1x3:ones"], "got 'nobody'"),
         ],
     )
     def test_mistakes_are_one_message(self, arguments, message, capsys):

@@ -75,11 +75,11 @@ class Parser(argparse.ArgumentParser):
         return ""
 
 
-def did_you_mean(words: Iterable[str], names: Iterable[str]) -> str:
+def did_you_mean(words: Iterable[str], names: Iterable[str], cutoff: float = 0.6) -> str:
     """Return `. Did you mean inspect?`, or an empty string if no name is similar."""
 
     candidates = list(names)
-    close = dict.fromkeys(name for word in words for name in close_matches(word, candidates))
+    close = dict.fromkeys(name for word in words for name in close_matches(word, candidates, 1, cutoff))
     return f". Did you mean {', '.join(close)}?" if close else ""
 
 

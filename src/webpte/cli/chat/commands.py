@@ -54,7 +54,7 @@ def run_command(talk: Conversation, text: str) -> Question | None:
     name, rest = name.strip(), rest.strip()
     command = COMMANDS.get(name)
     if command is None:
-        suggestion = did_you_mean([name], COMMANDS) or ". /help lists the commands"
+        suggestion = did_you_mean([name], COMMANDS, cutoff=0.7) or ". /help lists the commands"
         raise InputError(f"unknown command {name}{suggestion}", code="unknown_command")
     if rest and not command.takes:
         raise InputError(argument=name, expected="no argument", got=repr(rest), code="unexpected_argument")

@@ -218,7 +218,7 @@ def test_ctrl_c_keeps_the_answers_that_are_finished(model, tmp_path, monkeypatch
 def test_a_line_that_is_no_prompt_is_named_before_anything_is_loaded(line, code, tmp_path):
     file = tmp_path / "prompts.jsonl"
     file.write_text(f'"good"\n{line}\n')
-    with raises(webpte.InputError, "prompts.jsonl:2 ", code=code):
+    with raises(webpte.InputError, "prompts.jsonl:2", code=code):
         generate.read_prompts(str(file))
 
 

@@ -192,7 +192,7 @@ def test_tab_completes_commands_settings_and_files(chat, tmp_path):
 
 def test_every_command_does_what_help_says(chat, tmp_path):
     saved = tmp_path / "talk.json"
-    chat.turn("/help", "as Ctrl-D does.")
+    chat.turn("/help", "or Ctrl-D, to leave.")
     for name in ["/help", "/system", "/retry", "/undo", "/save", "/load", "/tokens", "/set", "/reset", "/exit"]:
         assert any(line.startswith(name) for line in chat.all_lines), name
     chat.turn("/system", "(no system message)")

@@ -9,7 +9,7 @@ import webpte
 from tests.support.export.exporting import export
 from tests.support.harness.cases import assert_close
 from tests.support.models import movement as models
-from webpte.plan import Segment
+from webpte.plan import PlanSegment
 
 EXACT = (models.movement, models.movement_dynamic, models.indexing, models.indexing_dynamic)
 ROUNDED = (models.images, models.images_dynamic)
@@ -25,7 +25,7 @@ def test_equals_eager(builder, tolerance):
     with webpte.load(exported.path) as program:
         method = program.method()
         stages = [stage for block in method.plan.flow.blocks for stage in block.stages]
-        assert len(stages) == 1 and isinstance(stages[0], Segment)  # what no delegate took runs on the device too
+        assert len(stages) == 1 and isinstance(stages[0], PlanSegment)  # what no delegate took runs on the device too
         for step in exported.steps:
             outputs = method.run(step.inputs)
             for position, (got, want) in enumerate(zip(outputs, step.outputs, strict=True)):

@@ -20,9 +20,9 @@ from tests.support.harness.fake_runner import FakeLLM, FakeRunner
 from tests.support.harness.fake_worker import COMMAND, POISON
 from webpte.errors import FormatError, InputError
 from webpte.llm.engine.output import Admitted, Piece
-from webpte.serve.backend import GenerateRequest, Stream, StreamEnd, Timeouts, Usage
+from webpte.serve.backend import GenerateRequest, RequestUsage, Stream, StreamEnd, Timeouts
 from webpte.serve.errors import DeadlineExceeded, QueueFull, WorkerUnavailable
-from webpte.serve.messages import LoadOptions, ModelFile
+from webpte.serve.messages import ModelFile, WorkerOptions
 from webpte.serve.supervisor import Limits, Supervisor
 from webpte.serve.worker_process import RestartPolicy
 
@@ -44,7 +44,7 @@ def serving(
 
     async def run() -> Any:
         models = [ModelFile(name, name) for name in files or ("a",)]
-        server = Supervisor(models, LoadOptions(max_sequences=sequences, warmup=warmup), limits, command)
+        server = Supervisor(models, WorkerOptions(max_sequences=sequences, warmup=warmup), limits, command)
         async with asyncio.timeout(seconds):
             try:
                 await server.start()
@@ -119,7 +119,7 @@ def test_answers_are_those_of_the_model_alone():
         for cached in (0, 39):
             events = [event async for event in server.generate(ask)]
             assert events[0] == Admitted(cached)
-            assert isinstance(events[-1], StreamEnd) and events[-1].usage == Usage(40, cached, 3)
+            assert isinstance(events[-1], StreamEnd) and events[-1].usage == RequestUsage(40, cached, 3)
         assert server.stats().cached_tokens == stats.cached_tokens + 39
         assert server.stats().cache_hits == stats.cache_hits + 1
         await errors_keep_their_kind(server)

@@ -6,7 +6,7 @@ import signal
 import sys
 
 from webpte.progress import OnProgress
-from webpte.serve.messages import LoadOptions, ModelFile
+from webpte.serve.messages import ModelFile, WorkerOptions
 from webpte.serve.worker import EmbeddingModelWorker, LanguageModelWorker, ModelWorker, Send, load_model, main
 
 COMMAND = (sys.executable, "-m", "tests.serving.hurt_worker")
@@ -16,7 +16,7 @@ opened: list[ModelWorker] = []
 
 
 def open_fragile(
-    file: ModelFile, options: LoadOptions, most_waiting: int, progress: OnProgress, send: Send
+    file: ModelFile, options: WorkerOptions, most_waiting: int, progress: OnProgress, send: Send
 ) -> ModelWorker:
     opened.append(load_model(file, options, most_waiting, progress, send))
     return opened[-1]

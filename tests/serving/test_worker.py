@@ -14,7 +14,7 @@ from tests.support.models.task_checkpoints import TEXTS, exported
 from tests.support.models.tiny_llm import write_tiny_llm
 from webpte.embed import Embedder
 from webpte.errors import InputError
-from webpte.serve.messages import LoadOptions, ModelFile
+from webpte.serve.messages import ModelFile, WorkerOptions
 from webpte.serve.supervisor import Supervisor
 
 
@@ -31,7 +31,7 @@ def test_vectors_outlive_their_worker(paths):
 
     async def test() -> None:
         models = [ModelFile("m", language), ModelFile("e", encoder)]
-        server = Supervisor(models, LoadOptions(max_sequences=4))
+        server = Supervisor(models, WorkerOptions(max_sequences=4))
         async with asyncio.timeout(400):
             try:
                 await server.start()

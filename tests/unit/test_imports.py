@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import graphlib
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -345,3 +346,15 @@ def test_wrong_arrows_are_caught(module, source, message):
 def test_a_relative_import_may_not_leave_the_package():
     with pytest.raises(ValueError, match="leaves the package"):
         wrong_arrows("webpte.errors", "from ... import os")
+
+
+def test_every_class_of_the_package_has_a_name_of_its_own():
+    """One name means one thing, wherever a reader meets it. Names with an underscore belong to their module."""
+    names = [
+        node.name
+        for path in SRC.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+    assert len(names) > 300
+    assert not sorted(name for name, count in Counter(names).items() if count > 1)

@@ -10,7 +10,7 @@ import webpte
 from tests.support.harness.errors import raises
 from tests.support.harness.graphs import GraphBuilder
 from webpte.graph import DType, Jump, Origin, SymBool
-from webpte.plan import HostCalls, Segment
+from webpte.plan import HostCalls, PlanSegment
 from webpte.plan.memory import Allocation, resolve_aliases, share_buffers
 from webpte.wgsl import Caps
 from webpte.wgsl.kernel import SYM_SLOTS
@@ -88,7 +88,7 @@ def test_a_cpu_kernel_splits_the_plan_once_however_often_it_is_called():
         totals.append(b.unary(summed, 8))
     plan = b.plan([x], totals, cpu=["test::on_the_cpu.out"])
     (block,) = plan.flow.blocks
-    assert [type(stage) for stage in block.stages] == [Segment, HostCalls, Segment]
+    assert [type(stage) for stage in block.stages] == [PlanSegment, HostCalls, PlanSegment]
     assert [len(stage.steps) for stage in block.stages] == [3, 3, 3]
     first, second = plan.flow.segments
     assert len(first.reads) == 3 and len(plan.uploads[second]) == 3

@@ -19,7 +19,6 @@ from webpte.serve.messages import (
     FromWorker,
     Generate,
     LoadFailed,
-    LoadOptions,
     ModelFile,
     ModelInfo,
     Ping,
@@ -31,6 +30,7 @@ from webpte.serve.messages import (
     TokenDelta,
     ToWorker,
     Vectors,
+    WorkerOptions,
     WorkerStats,
     decode_from_worker,
     decode_to_worker,
@@ -40,7 +40,7 @@ from webpte.serve.worker import Pipe
 
 TEXT = TextFiles("t.json", None, "{{ x }}\n\u4e00", (1, 2), None, (2,))
 TO_WORKER: list[ToWorker] = [
-    Start((ModelFile("a", "a.pte"),), LoadOptions(max_sequences=3, memory=None), 9),
+    Start((ModelFile("a", "a.pte"),), WorkerOptions(max_sequences=3, memory=None), 9),
     Generate(1, "a", (1, 2), json.dumps({"stop": ["\u4e00", "\ud800", "\n"], "seed": 2**70}), (7,)),
     Embed(2, "e", ((1, 2), (3,))),
     Cancel(3),

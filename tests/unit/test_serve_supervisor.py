@@ -17,12 +17,12 @@ from webpte.serve.messages import (
     Cancel,
     Embed,
     Generate,
-    LoadOptions,
     ModelFile,
     ModelInfo,
     StepOutput,
     TokenDelta,
     ToWorker,
+    WorkerOptions,
     WorkerStats,
 )
 from webpte.serve.supervisor import Limits, Supervisor
@@ -50,7 +50,7 @@ class RecordingManager:
 
 def supervised(test: Callable[[Supervisor, RecordingManager], Awaitable[None]], **limits: Any) -> None:
     async def run() -> None:
-        supervisor = Supervisor([ModelFile("a", "a.pte")], LoadOptions(), Limits(**limits))
+        supervisor = Supervisor([ModelFile("a", "a.pte")], WorkerOptions(), Limits(**limits))
         manager = RecordingManager()
         setattr(supervisor, "_manager", manager)  # noqa: B010
         supervisor.on_ready([MODEL])

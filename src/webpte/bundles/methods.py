@@ -13,7 +13,7 @@ from ..errors import InputError, ShapeError, UnsupportedError
 from ..graph import DType, Graph, SymBool, SymFloat, TensorSpec
 from ..plan import Planner
 from ..plan.plan_writer import plan_document
-from ..plan.segments import Segment
+from ..plan.segments import PlanSegment
 from ..progress import OnProgress, Progress, ignore
 from ..runtime import Program
 from ..runtime.arguments import zeros_like_input
@@ -97,7 +97,7 @@ def zeros(graph: Graph, shapes: Shapes) -> Call:
     return [zeros_like_input(graph.values[i], tuple(dims)) for i, dims in zip(graph.inputs, shapes, strict=True)]
 
 
-def only_segment(planner: Planner) -> Segment:
+def only_segment(planner: Planner) -> PlanSegment:
     """The submit that is the whole method."""
     plan = planner.plan
     if plan.cpu_calls:
@@ -109,7 +109,7 @@ def only_segment(planner: Planner) -> Segment:
             hint="Export the program so that the partitioner delegates them. `webpte check` reports why it did not.",
         )
     stages = [stage for block in plan.flow.blocks for stage in block.stages]
-    if len(plan.flow.blocks) != 1 or len(stages) != 1 or not isinstance(stages[0], Segment):
+    if len(plan.flow.blocks) != 1 or len(stages) != 1 or not isinstance(stages[0], PlanSegment):
         raise UnsupportedError(
             f"{plan.graph.name} needs {len(plan.flow.segments)} submits, because control flow depends on data; "
             "a bundle supports 1",

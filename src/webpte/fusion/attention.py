@@ -20,7 +20,7 @@ PATTERN = {
 ROLES = roles(PATTERN)
 
 
-class RotaryTables(NamedTuple):
+class RotaryTableValues(NamedTuple):
     """Tensors of cosines and sines, with the row of the first token and the number of rows if not all."""
 
     cosine: int
@@ -71,7 +71,7 @@ def _fused(rewriter: Rewriter, rotary: Call, attention: Call) -> Call:
     rotated, arguments = rewriter.arguments(rotary), rewriter.arguments(attention)
     halves = ROLES[rotary.name] == "halves"
     cosine, sine = rotated["freqs_cos"], rotated["freqs_sin"]
-    tables = RotaryTables(cosine, sine, rotated["start_pos"]) if halves else _whole_tables(rewriter, cosine, sine)
+    tables = RotaryTableValues(cosine, sine, rotated["start_pos"]) if halves else _whole_tables(rewriter, cosine, sine)
     unchanged = ("value", "key_cache", "value_cache", "start_pos", "is_causal", "scale")
     return rewriter.make(
         ROTARY_ATTENTION,
@@ -89,12 +89,12 @@ def _fused(rewriter: Rewriter, rotary: Call, attention: Call) -> Call:
     )
 
 
-def _whole_tables(rewriter: Rewriter, cosine: int, sine: int) -> RotaryTables:
+def _whole_tables(rewriter: Rewriter, cosine: int, sine: int) -> RotaryTableValues:
     """Return the tables that both are slices of, by the same rows; else the slices themselves."""
     cosines, sines = _table_slice(rewriter, cosine), _table_slice(rewriter, sine)
     if cosines is None or sines is None or (cosines.start, cosines.size) != (sines.start, sines.size):
-        return RotaryTables(cosine, sine)
-    return RotaryTables(cosines.table, sines.table, cosines.start, cosines.rows)
+        return RotaryTableValues(cosine, sine)
+    return RotaryTableValues(cosines.table, sines.table, cosines.start, cosines.rows)
 
 
 class TableSlice(NamedTuple):

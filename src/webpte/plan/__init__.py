@@ -5,7 +5,7 @@ from .memory import Buffer, BufferFill, padded
 from .plan import Plan, Scratch
 from .planner import REMEDIES, Example, Planner, buffer_name, draft, make_planner
 from .schedules import CallValues, LoweredCall, Schedule, ScheduleStore
-from .segments import Flow, FlowBlock, HostCalls, Segment, advice, unsupported
+from .segments import Flow, FlowBlock, HostCalls, PlanSegment, advice, unsupported
 from .validate import wrong
 
 __all__ = [
@@ -21,11 +21,11 @@ __all__ = [
     "HostCalls",
     "LoweredCall",
     "Plan",
+    "PlanSegment",
     "Planner",
     "Schedule",
     "ScheduleStore",
     "Scratch",
-    "Segment",
     "advice",
     "buffer_name",
     "draft",

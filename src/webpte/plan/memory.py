@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ..errors import GraphError
 from ..graph import Call, Constant, DType, Graph, TensorSpec
 from ..lowering import Binding, Context, stored_bytes
-from .segments import Flow, Segment
+from .segments import Flow, PlanSegment
 
 PADDING = 16  # vec4 tails stay inside the buffer
 
@@ -136,7 +136,7 @@ class MemoryPlan:
 
     buffers: tuple[Buffer, ...]
     buffer_of: dict[int, int]  # tensor id (aliases included) -> buffer
-    uploads: dict[Segment, tuple[int, ...]]
+    uploads: dict[PlanSegment, tuple[int, ...]]
     kept: frozenset[int]  # uploaded tensors that are still there when the method has run
 
 
@@ -212,7 +212,7 @@ class _Assignment:
                     for value_id in (*self.graph.flatten(call.args), *call.outs, *scratch):
                         self._touch(value_id, position)
                 position += 1  # readback
-                if isinstance(stage, Segment):
+                if isinstance(stage, PlanSegment):
                     for value_id in stage.reads:
                         self._touch(value_id, position)
         for value_id in self.graph.inputs:  # all of them are uploaded before the first call
@@ -258,15 +258,15 @@ class _Assignment:
                 pooled[identity] = number
         place[value_id] = number
 
-    def _uploads(self) -> dict[Segment, tuple[int, ...]]:
+    def _uploads(self) -> dict[PlanSegment, tuple[int, ...]]:
         """Return the tensors that are uploaded before each segment: before the first of its block that binds them."""
         made = {o for segment in self.flow.segments for i in segment.steps for o in self._outs(i)}
         made -= set(self.graph.inputs)  # an input may be overwritten, but not before it was uploaded
-        uploads: dict[Segment, tuple[int, ...]] = {}
+        uploads: dict[PlanSegment, tuple[int, ...]] = {}
         for block in self.flow.blocks:
             present: set[int] = set()
             for stage in block.stages:
-                if not isinstance(stage, Segment):
+                if not isinstance(stage, PlanSegment):
                     continue
                 bound = {self.root(v) for i in stage.steps for v in self._operands(i) if v in self.touched}
                 bound |= {self.root(v) for v in stage.reads}

@@ -10,7 +10,7 @@ from ..graph import Call, Constant, Graph, TensorSpec
 from ..lowering import WHOLE, Binding, stored_bytes
 from ..wgsl import Kernel
 from .memory import Buffer, padded
-from .segments import Flow, HostCalls, Segment
+from .segments import Flow, HostCalls, PlanSegment
 
 Dims = tuple[int, ...]
 
@@ -31,7 +31,7 @@ class Plan:
     flow: Flow
     buffers: tuple[Buffer, ...]
     buffer_of: dict[int, int]  # tensor id (aliases included) -> buffer
-    uploads: dict[Segment, tuple[int, ...]]  # tensors copied to the device before a segment
+    uploads: dict[PlanSegment, tuple[int, ...]]  # tensors copied to the device before a segment
     kept: frozenset[int]  # those of them that are still there when the method has run
     kernels: tuple[Kernel, ...]
     parameter_blocks: int  # different ones, at the shapes that were lowered here
@@ -142,6 +142,6 @@ def bytes_at_bound(graph: Graph, value_id: int) -> int:
     return stored_bytes(spec.dtype, spec.dims)
 
 
-def read_bytes(graph: Graph, segment: Segment) -> int:
+def read_bytes(graph: Graph, segment: PlanSegment) -> int:
     """Return the maximum bytes that a segment reads back."""
     return sum(padded(bytes_at_bound(graph, t)) for t in segment.reads)

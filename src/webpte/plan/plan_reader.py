@@ -25,7 +25,7 @@ from .plan import Plan, bytes_at_bound
 from .plan_writer import DOCUMENT, FORMAT, VERSION, PathLike, features_of, kernel_file
 from .schedule_json import ScheduleReader, block_from_json
 from .schedules import Key, Schedule, ScheduleStore
-from .segments import Flow, FlowBlock, HostCalls, Segment
+from .segments import Flow, FlowBlock, HostCalls, PlanSegment
 from .validate import refuse_wrong
 from .value_json import (
     Files,
@@ -219,7 +219,7 @@ class _PlanReader:
         # The number distinguishes segments with equal fields, such as those of two branches.
         segments = [self._segment(len(self.calls) + number, item) for number, item in enumerate(described)]
         blocks = [self._block(item, segments) for item in json_list(json_field(self.data, "blocks"), "blocks")]
-        listed = [stage for block in blocks for stage in block.stages if isinstance(stage, Segment)]
+        listed = [stage for block in blocks for stage in block.stages if isinstance(stage, PlanSegment)]
         if listed != segments:
             raise FormatError(f"the {len(segments)} segments are not in the blocks in order", code="block_order")
         state = frozenset(self._ids("state"))
@@ -232,12 +232,12 @@ class _PlanReader:
             graph.tensor(value_id)
         return flow, graph
 
-    def _segment(self, step: int, item: Any) -> Segment:
+    def _segment(self, step: int, item: Any) -> PlanSegment:
         lists = [self._ids(name, item) for name in ("tensors", "scalars", "reads", "looks", "updates")]
-        return Segment((step,), *lists)
+        return PlanSegment((step,), *lists)
 
-    def _block(self, item: Any, segments: Sequence[Segment]) -> FlowBlock:
-        stages: list[Segment | HostCalls] = []
+    def _block(self, item: Any, segments: Sequence[PlanSegment]) -> FlowBlock:
+        stages: list[PlanSegment | HostCalls] = []
         for stage in json_list(json_field(item, "stages"), "stages"):
             if isinstance(stage, dict) and "cpu" in stage:
                 stages.append(HostCalls(json_ints(stage["cpu"], "a CPU call", high=len(self.calls) - 1)))

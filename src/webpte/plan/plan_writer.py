@@ -23,7 +23,7 @@ from .memory import Buffer
 from .plan import Plan
 from .schedule_json import Numbered, Writing, block_to_json
 from .schedules import ScheduleStore
-from .segments import FlowBlock, HostCalls, Segment
+from .segments import FlowBlock, HostCalls, PlanSegment
 from .value_json import Files, Sources, call_to_json, value_to_json
 
 FORMAT, VERSION = "webpte plan", 1
@@ -156,7 +156,7 @@ def _members(graph: Graph, found: set[int]) -> set[int]:
     return set(graph.flatten(sorted(found)))
 
 
-def _block_to_json(block: FlowBlock, segments: Sequence[Segment], calls: Sequence[int]) -> dict[str, Any]:
+def _block_to_json(block: FlowBlock, segments: Sequence[PlanSegment], calls: Sequence[int]) -> dict[str, Any]:
     stages: list[dict[str, Any]] = [
         {"cpu": [calls.index(step) for step in stage.steps]}
         if isinstance(stage, HostCalls)
@@ -166,7 +166,7 @@ def _block_to_json(block: FlowBlock, segments: Sequence[Segment], calls: Sequenc
     return {"stages": stages, "condition": block.condition, "target": block.target}
 
 
-def _segment_to_json(segment: Segment, plan: Plan) -> dict[str, Any]:
+def _segment_to_json(segment: PlanSegment, plan: Plan) -> dict[str, Any]:
     return {
         "tensors": list(segment.tensors),
         "scalars": list(segment.scalars),

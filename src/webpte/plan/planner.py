@@ -18,7 +18,7 @@ from .integers import exact_integers, overflow_message
 from .memory import Buffer, plan_memory
 from .plan import Plan, Scratch, shrunk
 from .schedules import CallValues, Dims, LoweredCall, Schedule, ScheduleStore, leave
-from .segments import Flow, Segment, cut_graph
+from .segments import Flow, PlanSegment, cut_graph
 from .validate import refuse_wrong
 
 
@@ -55,14 +55,14 @@ class Lowering:
             if isinstance(value, TensorSpec) and value.stored:
                 self.frame.tensors[value_id].dims = value.dims
 
-    def build(self, segment: Segment, live: CallValues) -> Schedule:
+    def build(self, segment: PlanSegment, live: CallValues) -> Schedule:
         """Lower without data, to learn aliases, scratch and kernels. Guards are not checked."""
         numbers = AssumedEvaluator(live.arrays, live.scalars)
         schedule = self.lower(segment, live, numbers)
         leave(schedule, live, numbers, self.graph)
         return schedule
 
-    def lower(self, segment: Segment, live: CallValues, numbers: TermEvaluator) -> Schedule:
+    def lower(self, segment: PlanSegment, live: CallValues, numbers: TermEvaluator) -> Schedule:
         context, tensors, scalars = self.context, self.frame.tensors, self.frame.scalars
         for value_id in segment.tensors:
             tensors[value_id].dims = live.dims[value_id]
@@ -91,7 +91,7 @@ class Lowering:
             tuple(guards.values()),
         )
 
-    def _scratch(self, segment: Segment) -> dict[int, Dims]:
+    def _scratch(self, segment: PlanSegment) -> dict[int, Dims]:
         mine = set(segment.steps)
         return {t.id: t.dims for (step, _), t in self.context.scratch_tensors.items() if step in mine}
 
@@ -139,7 +139,7 @@ class Lowering:
         example.uses += 1
 
 
-def _left(graph: Graph, flow: Flow, segment: Segment) -> tuple[int, ...]:
+def _left(graph: Graph, flow: Flow, segment: PlanSegment) -> tuple[int, ...]:
     """Return the results of a segment that are read outside of it."""
     stages = [stage for block in flow.blocks for stage in block.stages if stage is not segment]
     read = {a for stage in stages for i in stage.steps for a in graph.flatten(graph.call(i).args)}
@@ -259,7 +259,7 @@ class Planner(ScheduleStore):
         """The number of lowerings that have run."""
         return self._lowering.runs
 
-    def missing(self, segment: Segment, live: CallValues, numbers: TermEvaluator) -> Schedule:
+    def missing(self, segment: PlanSegment, live: CallValues, numbers: TermEvaluator) -> Schedule:
         return self._lowering.lower(segment, live, numbers)
 
     def lower(self, inputs: Mapping[int, Dims]) -> list[Schedule]:

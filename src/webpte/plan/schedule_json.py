@@ -32,7 +32,7 @@ from ..wgsl.uniforms import SLOT_BYTES
 from .memory import Buffer, padded
 from .plan import Plan
 from .schedules import Dims, Key, LoweredCall, Schedule
-from .segments import Segment
+from .segments import PlanSegment
 from .value_json import json_bool, json_field, json_int, json_ints, json_list, json_numbered, json_str
 
 T = TypeVar("T")
@@ -116,7 +116,7 @@ class ScheduleReader:
     """Reads schedules, and checks them against the numbered items of the plan."""
 
     graph: Graph
-    segments: Sequence[Segment]
+    segments: Sequence[PlanSegment]
     buffers: Sequence[Buffer]
     places: Mapping[int, int]  # of values that are copied
     stand_ins: int  # buffer n is what is bound as tensor `stand_ins` + n
@@ -147,7 +147,7 @@ class ScheduleReader:
         )
         return (*dims, *(self._term(term) for term in scalars)), schedule
 
-    def _refuse_reads(self, segment: Segment, dims: Mapping[int, Dims]) -> None:
+    def _refuse_reads(self, segment: PlanSegment, dims: Mapping[int, Dims]) -> None:
         """Raise FormatError if results would be read beyond their buffers."""
         if unknown := [v for v in segment.reads if v not in dims]:
             raise FormatError(

@@ -19,7 +19,7 @@ from ..graph.expressions import Expression, Number, ScalarInput, Term, TermEvalu
 from ..lowering import Dispatch, Guard
 from ..lowering.numbers import INT32_HIGH, INT32_LOW
 from .plan import Plan
-from .segments import Segment
+from .segments import PlanSegment
 
 Dims = tuple[int, ...]
 Array = np.ndarray[Any, Any]
@@ -39,7 +39,7 @@ class LoweredCall:
 class Schedule:
     """The dispatches of a segment for one set of live shapes and specialised values."""
 
-    segment: Segment
+    segment: PlanSegment
     calls: tuple[LoweredCall, ...]
     dims: dict[int, Dims]  # of what it is given, makes and uses as scratch
     left: dict[int, Dims]  # of what it makes that something else reads
@@ -94,7 +94,7 @@ class ScheduleStore:
         """Return every schedule with its key of dims and terms."""
         return [pair for schedules in self._schedules.values() for pair in schedules.items()]
 
-    def prepare(self, segment: Segment, live: CallValues) -> tuple[Schedule, dict[int, int]]:
+    def prepare(self, segment: PlanSegment, live: CallValues) -> tuple[Schedule, dict[int, int]]:
         """Return the schedule for this call, after its guards are checked, and its live integers by slot.
 
         The dims and scalars of the segment's results are added to `live`.
@@ -118,7 +118,7 @@ class ScheduleStore:
         leave(schedule, live, numbers, graph)
         return schedule, slots
 
-    def missing(self, segment: Segment, live: CallValues, numbers: TermEvaluator) -> Schedule:
+    def missing(self, segment: PlanSegment, live: CallValues, numbers: TermEvaluator) -> Schedule:
         """Return a schedule that is not in the store. Only a planner can; here it raises ShapeError."""
         given = self._words(segment, [live.dims[t] for t in segment.tensors])
         known: dict[str, list[str]] = {}  # shapes -> what was decided at them
@@ -136,7 +136,7 @@ class ScheduleStore:
             code="not_saved",
         )
 
-    def _decided(self, segment: Segment, shapes: str) -> dict[Expression, None]:
+    def _decided(self, segment: PlanSegment, shapes: str) -> dict[Expression, None]:
         pairs = self._schedules[segment].items()
         return {
             term: None
@@ -145,7 +145,7 @@ class ScheduleStore:
             for term, _ in schedule.decisions
         }
 
-    def _words(self, segment: Segment, dims: Sequence[object]) -> str:
+    def _words(self, segment: PlanSegment, dims: Sequence[object]) -> str:
         """Return the shapes of a segment's inputs for messages."""
         inputs = self.plan.graph.inputs
         names = [f"input {inputs.index(t)}" if t in inputs else f"value {t}" for t in segment.tensors]

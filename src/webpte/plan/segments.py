@@ -19,7 +19,7 @@ from ..lowering import Op, find, gpu_op, mutated_values, refused_dtypes
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class PlanSegment:
     """Calls that share one submit, by their index among the graph's steps."""
 
     steps: tuple[int, ...]
@@ -41,7 +41,7 @@ class HostCalls:
 class FlowBlock:
     """Stages without jumps. If `condition` is false, block `target` follows, else the next block."""
 
-    stages: tuple[Segment | HostCalls, ...]
+    stages: tuple[PlanSegment | HostCalls, ...]
     condition: int | None = None
     target: int | None = None
 
@@ -58,8 +58,8 @@ class Flow:
     state: frozenset[int]  # outlives a call
 
     @property
-    def segments(self) -> tuple[Segment, ...]:
-        return tuple(stage for block in self.blocks for stage in block.stages if isinstance(stage, Segment))
+    def segments(self) -> tuple[PlanSegment, ...]:
+        return tuple(stage for block in self.blocks for stage in block.stages if isinstance(stage, PlanSegment))
 
 
 def cut_graph(graph: Graph, cpu_kernels: Container[str], fallback: bool = False) -> Flow:
@@ -168,13 +168,13 @@ class _StageBuilder:
         self.phases: dict[int, list[int]] = defaultdict(list)
         self.reads: dict[int, set[int]] = defaultdict(set)  # segment -> what the host wants of it
 
-    def cut(self, indices: Iterable[int]) -> tuple[Segment | HostCalls, ...]:
+    def cut(self, indices: Iterable[int]) -> tuple[PlanSegment | HostCalls, ...]:
         for index in indices:
             step = self.graph.steps[index]
             if isinstance(step, Call):
                 self._place(index, step)
         self._read_back(self.wanted)
-        stages: list[Segment | HostCalls] = []
+        stages: list[PlanSegment | HostCalls] = []
         for level in range(max([*self.segments, *self.phases], default=-1) + 1):
             if self.phases.get(level):
                 stages.append(HostCalls(tuple(self.phases[level])))
@@ -210,7 +210,7 @@ class _StageBuilder:
             if moment % 2 and isinstance(self.graph.values[value_id], TensorSpec):
                 self.reads[moment // 2].add(value_id)
 
-    def _segment(self, level: int) -> Segment:
+    def _segment(self, level: int) -> PlanSegment:
         steps = self.segments[level]
         made: set[int] = set()
         tensors: dict[int, None] = {}
@@ -233,7 +233,7 @@ class _StageBuilder:
                 looks |= dict.fromkeys(call.args[p] for p in op.host_read(call) if self._stored(call.args[p]))
         reads = tuple(sorted(self.reads[level]))
         updates = tuple(sorted(made & self.state))
-        return Segment(tuple(steps), tuple(tensors), tuple(scalars), reads, tuple(looks), updates)
+        return PlanSegment(tuple(steps), tuple(tensors), tuple(scalars), reads, tuple(looks), updates)
 
     def _stored(self, value_id: int) -> bool:
         value = self.graph.values[value_id]

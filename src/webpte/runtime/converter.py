@@ -15,7 +15,7 @@ from ..errors import Error, InputError, RangeError
 from ..graph import SymBool, SymFloat, SymInt, TensorSpec
 from ..lowering import stored_bytes
 from ..lowering.numbers import INT32_HIGH, INT32_LOW
-from ..plan import CallValues, Plan, Segment
+from ..plan import CallValues, Plan, PlanSegment
 from .arguments import ArgumentInfo, describe_all, to_number
 from .checks import described, did_you_mean
 
@@ -88,7 +88,7 @@ class ArgumentConverter:
                 live.scalars[value_id] = to_number(arg, spec, where)
         return live
 
-    def uploads(self, segment: Segment, live: CallValues, fed: Container[int] = ()) -> list[tuple[int, Array]]:
+    def uploads(self, segment: PlanSegment, live: CallValues, fed: Container[int] = ()) -> list[tuple[int, Array]]:
         """Return the uploads of a segment except those in `fed`: (tensor, data in the device's dtype)."""
         return [
             (v, to_device(live.arrays[v], self._graph.tensor(v), functools.partial(self._beyond, v)))
@@ -104,7 +104,7 @@ class ArgumentConverter:
         makers = [f", a result of {call.name} ({call.origin})," for call in graph.calls if value_id in call.outs]
         return RangeError(f"value {value_id}{''.join(makers[:1])} {reason}")
 
-    def reads(self, segment: Segment, live: CallValues, outputs: Container[int]) -> list[tuple[int, int]]:
+    def reads(self, segment: PlanSegment, live: CallValues, outputs: Container[int]) -> list[tuple[int, int]]:
         """Return what is read back from a segment: (tensor, bytes)."""
         hosted = self._plan.flow.hosted
         tensors = [v for v in segment.reads if v in hosted or v in outputs]

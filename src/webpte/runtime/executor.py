@@ -17,7 +17,7 @@ from ..device import Feed, Gpu, Observer, Session, WeightBuffers, Workspace
 from ..errors import DeviceError, Error, GraphError, InputError
 from ..graph import Bool, Call, Double, DType, Int, Null, String, SymBool, TensorSpec, numel
 from ..lowering import mutated_values, stored_bytes
-from ..plan import CallValues, HostCalls, Plan, Schedule, ScheduleStore, Segment, padded
+from ..plan import CallValues, HostCalls, Plan, PlanSegment, Schedule, ScheduleStore, padded
 from ..progress import OnProgress, ignore
 from .arguments import OutputTarget, check_target_shapes, zeros_like_input
 from .converter import ArgumentConverter, Array, at_position
@@ -119,15 +119,15 @@ class Executor:
             observer.phase("")
         return results
 
-    def only_stage(self) -> Segment | None:
+    def only_stage(self) -> PlanSegment | None:
         """Return the segment that is the whole method, or None if there are several stages."""
         blocks = self.plan.flow.blocks
         stages = blocks[0].stages
-        if len(blocks) == 1 and len(stages) == 1 and isinstance(stages[0], Segment) and blocks[0].condition is None:
+        if len(blocks) == 1 and len(stages) == 1 and isinstance(stages[0], PlanSegment) and blocks[0].condition is None:
             return stages[0]
         return None
 
-    def prepare(self, segment: Segment, live: CallValues, state: MethodState) -> tuple[Schedule, dict[int, int]]:
+    def prepare(self, segment: PlanSegment, live: CallValues, state: MethodState) -> tuple[Schedule, dict[int, int]]:
         """Return the schedule of a segment and its live integers. The dims of its results are then in `live`."""
         for value_id in segment.looks:
             live.arrays[value_id] = self._host_array(value_id, live, state)
@@ -150,7 +150,7 @@ class Executor:
 
     def _run_on_device(
         self,
-        segment: Segment,
+        segment: PlanSegment,
         live: CallValues,
         state: MethodState,
         outputs: Container[int],
@@ -258,7 +258,7 @@ class Feedback:
 
     feeds: tuple[_Link, ...]
     wanted: tuple[int, ...]
-    stage: Segment | None  # the segment that may run several times in one submit; None: run one by one
+    stage: PlanSegment | None  # the segment that may run several times in one submit; None: run one by one
     fed: frozenset[int]  # inputs
 
 
@@ -385,7 +385,7 @@ def _prepare(
     return None if first is None else (first, scalars)
 
 
-def _stays_on_device(plan: Plan, stage: Segment, fed: _Link, wanted: Sequence[int]) -> bool:
+def _stays_on_device(plan: Plan, stage: PlanSegment, fed: _Link, wanted: Sequence[int]) -> bool:
     """Return whether a copy on the device gives the same result as a copy through the host."""
     made, taken = plan.graph.tensor(fed.source), plan.graph.tensor(fed.target)
     # A narrower dtype for callers means rounding when it is read.
@@ -404,7 +404,7 @@ def _check_size(plan: Plan, fed: _Link, made: tuple[int, ...], taken: tuple[int,
 
 
 def _later_uploads(
-    executor: Executor, stage: Segment, lives: Sequence[CallValues], fed: Container[int]
+    executor: Executor, stage: PlanSegment, lives: Sequence[CallValues], fed: Container[int]
 ) -> list[list[tuple[int, Array]]]:
     """Return for each step except the first the inputs that are not fed and not in place already."""
     later = []

@@ -38,7 +38,7 @@ class GenerateRequest:
 
 
 @dataclass(frozen=True)
-class Usage:
+class RequestUsage:
     """Token counts of a response, however it ended."""
 
     prompt_tokens: int
@@ -51,7 +51,7 @@ class StreamEnd:
     """The last event of a stream. "deadline" is the total timeout, after part of the response was generated."""
 
     reason: StreamEndReason
-    usage: Usage
+    usage: RequestUsage
 
 
 Event = Admitted | Piece | StreamEnd
@@ -66,7 +66,7 @@ class Stream(Protocol):
         """Stop generating. The slot is free within one step; a reader gets StreamEnd with "cancelled"."""
 
     @property
-    def usage(self) -> Usage:
+    def usage(self) -> RequestUsage:
         """The token counts so far."""
 
 

@@ -28,7 +28,7 @@ class ModelFile:
 
 
 @dataclass(frozen=True)
-class LoadOptions:
+class WorkerOptions:
     """How models are loaded. The fields are those of `LLM.load`."""
 
     max_sequences: Annotated[int, Field(ge=1)] = 16
@@ -94,7 +94,7 @@ class Start:
     """The first message: load these models."""
 
     models: tuple[ModelFile, ...]
-    options: LoadOptions
+    options: WorkerOptions
     max_queue_size: Count
     type: Literal["start"] = field(default="start", kw_only=True)
 

@@ -21,7 +21,7 @@ from .backend import Timeouts
 from .clients import client_of_address
 from .config import Config
 from .memory import use_one_arena
-from .messages import LoadOptions, ModelFile
+from .messages import ModelFile, WorkerOptions
 from .service import Service
 from .supervisor import Limits, Supervisor
 from .telemetry import configure_logging, log
@@ -56,7 +56,7 @@ def model_files(models: tuple[str, ...]) -> list[ModelFile]:
 
 def backend_for(config: Config) -> Supervisor:
     """Return the backend of a configuration."""
-    options = LoadOptions(
+    options = WorkerOptions(
         config.slots, config.kv_cache, config.memory_bytes or None, config.prefix_cache_bytes, config.warmup
     )
     timeouts = Timeouts(config.queue_timeout, config.ttft_timeout, config.request_timeout)

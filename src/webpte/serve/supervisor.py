@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import Error, InputError
 from ..llm.engine.output import Admitted
 from ..llm.errors import error_of
-from .backend import Event, GenerateRequest, State, Stats, StreamEnd, StreamEndReason, Timeouts, Usage
+from .backend import Event, GenerateRequest, RequestUsage, State, Stats, StreamEnd, StreamEndReason, Timeouts
 from .clients import FairQueue
 from .errors import DeadlineExceeded, QueueFull, Wait, WorkerUnavailable
 from .messages import (
@@ -29,13 +29,13 @@ from .messages import (
     Embed,
     Failed,
     Generate,
-    LoadOptions,
     ModelFile,
     ModelInfo,
     Start,
     StepOutput,
     TokenDelta,
     Vectors,
+    WorkerOptions,
 )
 from .worker_process import WORKER_COMMAND, RestartPolicy, WorkerManager
 
@@ -104,8 +104,8 @@ class InFlightGeneration:
             self.finish("cancelled")
 
     @property
-    def usage(self) -> Usage:
-        return Usage(len(self.request.tokens), self._cached_tokens, len(self._tokens))
+    def usage(self) -> RequestUsage:
+        return RequestUsage(len(self.request.tokens), self._cached_tokens, len(self._tokens))
 
     # -- for the supervisor ------------------------------------------------------------------------------------------
 
@@ -219,7 +219,7 @@ class Supervisor:
     def __init__(
         self,
         models: Sequence[ModelFile],
-        options: LoadOptions | None = None,
+        options: WorkerOptions | None = None,
         limits: Limits | None = None,
         command: Sequence[str] = WORKER_COMMAND,
     ) -> None:
@@ -227,7 +227,7 @@ class Supervisor:
         if not models or len(set(names)) != len(names):
             raise InputError(f"models: expected at least one, each with its own name, got {names}")
         self.limits = limits or Limits()
-        load = options or LoadOptions()
+        load = options or WorkerOptions()
         start = Start(tuple(models), load, self.limits.max_queue + load.max_sequences)
         self._manager = WorkerManager(tuple(command), start, self.limits.restarts, self)
         self._running: asyncio.Task[None] | None = None

@@ -37,7 +37,6 @@ from .messages import (
     FromWorker,
     Generate,
     LoadFailed,
-    LoadOptions,
     ModelFile,
     ModelInfo,
     Ping,
@@ -49,6 +48,7 @@ from .messages import (
     TokenDelta,
     ToWorker,
     Vectors,
+    WorkerOptions,
     WorkerStats,
     decode_to_worker,
     encode,
@@ -99,7 +99,7 @@ class ModelWorker(Protocol):
 
 
 def load_model(
-    file: ModelFile, options: LoadOptions, max_queue_size: int, progress: OnProgress, send: Send
+    file: ModelFile, options: WorkerOptions, max_queue_size: int, progress: OnProgress, send: Send
 ) -> ModelWorker:
     """Load a model. A task file beside it makes it an encoder."""
     if task_path(Path(file.path)).exists():
@@ -345,7 +345,7 @@ def _settings(text: str) -> dict[str, Any]:
     return settings
 
 
-LoadModel = Callable[[ModelFile, LoadOptions, int, OnProgress, Send], ModelWorker]
+LoadModel = Callable[[ModelFile, WorkerOptions, int, OnProgress, Send], ModelWorker]
 
 
 class Worker:

@@ -20,7 +20,7 @@ from webpte.llm.engine.runner import BatchToken, SampleRow
 from webpte.llm.sampling import SampledToken
 from webpte.progress import OnProgress
 from webpte.serve import worker
-from webpte.serve.messages import LoadOptions, ModelFile, ModelInfo
+from webpte.serve.messages import ModelFile, ModelInfo, WorkerOptions
 from webpte.serve.worker import LanguageModelWorker, ModelWorker, Send, main
 
 COMMAND = (sys.executable, "-m", "tests.support.harness.fake_worker")
@@ -62,7 +62,7 @@ class FakeModelWorker(LanguageModelWorker):
 
 
 def open_fake(
-    file: ModelFile, options: LoadOptions, most_waiting: int, progress: OnProgress, send: Send
+    file: ModelFile, options: WorkerOptions, most_waiting: int, progress: OnProgress, send: Send
 ) -> ModelWorker:
     seconds, capacity = (0.05, 100_000) if "slow" in file.path else (PASS, 256)
     runner = SlowRunner(seconds, max_slots=options.max_sequences, capacity=capacity)

@@ -15,7 +15,7 @@ from webpte.errors import Error
 from webpte.llm.constraints import Constraint, GrammarCompiler
 from webpte.llm.engine.output import Admitted, Piece
 from webpte.llm.tokenizer import Tokenizer
-from webpte.serve.backend import Event, GenerateRequest, Stats, StreamEnd, Usage
+from webpte.serve.backend import Event, GenerateRequest, RequestUsage, Stats, StreamEnd
 from webpte.serve.messages import ModelInfo, TextFiles
 
 CHAT = (
@@ -39,8 +39,8 @@ class StandInStream:
         self._ended = asyncio.Event()
 
     @property
-    def usage(self) -> Usage:
-        return Usage(len(self.ask.tokens), 0, self._given)
+    def usage(self) -> RequestUsage:
+        return RequestUsage(len(self.ask.tokens), 0, self._given)
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         yield Admitted(0)

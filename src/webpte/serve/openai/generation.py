@@ -16,7 +16,7 @@ from starlette.responses import Response
 from ...llm.engine.output import Admitted, Piece
 from ...llm.settings import LARGEST
 from ...llm.tools import ToolFormat
-from ..backend import Event, Stream, StreamEnd, Usage
+from ..backend import Event, RequestUsage, Stream, StreamEnd
 from ..config import Config
 from ..errors import ApiError
 from ..http import EventStream, JsonResponse, client_of, run_until_disconnect
@@ -135,7 +135,7 @@ class FinishEvent:
     """The last delta. `cut` is set if a timeout or the end of the server cut the response short."""
 
     finish: Literal["stop", "length", "tool_calls"]
-    usage: Usage
+    usage: RequestUsage
     cut: str | None = None
 
 
@@ -199,7 +199,7 @@ class InstrumentedStream:
                     await self._stream.cancel()
 
     @property
-    def usage(self) -> Usage:
+    def usage(self) -> RequestUsage:
         return self._stream.usage
 
     def _measure(self, event: Event) -> None:

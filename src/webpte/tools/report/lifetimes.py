@@ -9,7 +9,7 @@ from typing import Any
 
 from ...graph import Call, Graph
 from ...lowering import stored_bytes
-from ...plan import Plan, Segment, padded
+from ...plan import Plan, PlanSegment, padded
 from ...plan.memory import resolve_aliases
 
 
@@ -57,7 +57,7 @@ def order_of(graph: Graph, plan: Plan | None) -> Order:
     row = 0
     for number, block in enumerate(plan.flow.blocks):
         for stage in block.stages:
-            if isinstance(stage, Segment):
+            if isinstance(stage, PlanSegment):
                 stages.append(
                     ExecutionStage("submit", number, row, stage.steps, plan.uploads.get(stage, ()), stage.reads)
                 )

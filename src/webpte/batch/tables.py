@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..container.near import alike
+from ..container.near import similar_paths
 from ..errors import Error, FormatError, InputError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -44,7 +44,9 @@ class InputTables:
 
     def __init__(self, path: Path) -> None:
         if not path.exists():
-            raise InputError(f"no such file or folder{alike(str(path))}", argument=str(path), code="missing_input")
+            raise InputError(
+                f"no such file or folder{similar_paths(str(path))}", argument=str(path), code="missing_input"
+            )
         self.folder = path if path.is_dir() else path.parent
         self.name = path.resolve().name
         candidates = sorted(path.rglob("*")) if path.is_dir() else [path]

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypedDict, cast
 
-from ..container.near import alike
+from ..container.near import similar_paths
 from ..errors import FormatError, InputError
 from ..llm.metadata import beside
 from ..llm.settings import SamplingParams, sampling_params_from
@@ -227,7 +227,7 @@ def model_fingerprint(path: Path) -> str:
     Names of files beside a program do not matter.
     """
     if not path.exists():
-        raise InputError(f"no such model{alike(str(path))}", argument=str(path), code="missing_model")
+        raise InputError(f"no such model{similar_paths(str(path))}", argument=str(path), code="missing_model")
     if path.is_dir():
         files = {str(file.relative_to(path)): file for file in sorted(path.rglob("*")) if file.is_file()}
     else:

@@ -171,7 +171,7 @@ def _add(
 
 
 def _entry(site: Site, check: CatalogCheck, method: str) -> dict[str, Any]:
-    """A check with its arrays, which lie in one file, one behind the other."""
+    """A check with its arrays, which are in one file, one after the other."""
     data, placed = bytearray(), []
     graph = check.graph
     values = (*graph.inputs, *graph.outputs[: len(check.outputs)])

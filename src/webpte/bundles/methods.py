@@ -211,7 +211,7 @@ class MethodWriter:
         )
 
     def _written(self, document: dict[str, Any], texts: Sequence[str]) -> dict[str, Any]:
-        """The hashes of its files. All texts are in one: they are alike, and packed together take a third."""
+        """The hashes of its files. All texts are in one file: similar texts compress to a third."""
         offset = 0
         for kernel, text in zip(document["kernels"], texts, strict=True):
             kernel["text"] = [offset, len(text)]

@@ -37,7 +37,7 @@ def decode_rows(sequences: int) -> list[int]:
 
 
 def slot_counts(sequences: int) -> list[int]:
-    """Sequences that there are caches for: one, until somebody asks for more."""
+    """Sequences that have caches: one by default."""
     return sorted({1, sequences})
 
 
@@ -186,7 +186,7 @@ MAX_LABELS_BYTES = 1 << 20  # bytes
 
 
 class ImageOptions(NamedTuple):
-    """How a picture becomes numbers, (red, green, blue) from 0 to 1 less the mean and divided by the deviation; and
+    """How an image becomes numbers, (red, green, blue) from 0 to 1 less the mean and divided by the deviation; and
     what its classes are called, a line each."""
 
     labels: Path | None = None
@@ -199,7 +199,7 @@ class ImageOptions(NamedTuple):
 
 
 def is_image(program: Program) -> bool:
-    """Whether `forward` takes one picture: f32 (1, 3, height, width)."""
+    """Whether `forward` takes one image: f32 (1, 3, height, width)."""
     if "forward" not in program.method_names:
         return False
     graph = program.graph("forward")
@@ -214,7 +214,7 @@ def is_image(program: Program) -> bool:
 
 
 def image_part(site: Site, program: Program, options: ImageOptions, shapes: Sequence[Shapes]) -> dict[str, Any]:
-    """What the manifest says of it. A page makes pictures of the first shape."""
+    """What the manifest says of it. A page makes images of the first shape."""
     height, width = shapes[0][0][2:]
     mean, std = _three("mean", options.mean or (0, 0, 0)), _three("std", options.std or (1, 1, 1))
     if not all(std):

@@ -20,7 +20,7 @@ class Shard(NamedTuple):
 
 
 class Shards:
-    """Constants one behind the other. A constant that many plans name is there once.
+    """Constants, one after the other. A constant that many plans name is there once.
 
     `write` takes the bytes of a shard that is full, and gives its hash.
     """
@@ -32,7 +32,7 @@ class Shards:
         self._places: dict[object, list[list[int]]] = {}
 
     def place(self, constant: Constant, dtype: DType) -> list[list[int]]:
-        """Spans of [shard, offset, bytes]. The bytes behind the last are zeros, up to a multiple of 4."""
+        """Spans of [shard, offset, bytes]. The bytes after the last are zeros, up to a multiple of 4."""
         key = (constant.identity, dtype)
         if key not in self._places:
             spans: list[list[int]] = []

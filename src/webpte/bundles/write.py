@@ -59,7 +59,7 @@ def bundle(
     A language model and an encoder of texts need their `tokenizer.json`, beside the program or given. Up to `sequences`
     conversations are computed at once. Any other program runs at the `shapes` of its methods, each the dims of every
     input; unless given, at the largest and the smallest. Of a vision program, `labels` is a file with a line for each
-    class, and `mean` and `std` are what its pictures are normalised by. What cannot run in a page is refused.
+    class, and `mean` and `std` normalise its images. What cannot run in a page is refused.
     """
     progress = cancellable(progress, cancel)
     if not isinstance(program, Program):
@@ -197,7 +197,7 @@ def _refusal(program: Program, refused: Sequence[Error]) -> UnsupportedError:
 
 
 def takes_tokens(program: Program) -> bool:
-    """Whether it takes tokens (1, n) and a position (1): a language model that goes on from what it has read."""
+    """Whether it takes tokens (1, n) and a position (1): a language model that continues from its cache."""
     if "forward" not in program.method_names:
         return False
     graph = program.graph("forward")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from ..errors import ClosedError, FormatError
-from .near import alike, folder_text
+from .near import folder_text, similar_paths
 
 
 class MappedFile:
@@ -162,7 +162,7 @@ def _map_file(path: str) -> tuple[mmap.mmap, _Stamp]:
             stamp = _stamp(os.fstat(handle.fileno()))
             return mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ), stamp
     except OSError as error:
-        hint = alike(path) if isinstance(error, FileNotFoundError) else ""
+        hint = similar_paths(path) if isinstance(error, FileNotFoundError) else ""
         raise FormatError(
             f"cannot be read: {error.strerror or error}{hint}", argument=path, code="unreadable"
         ) from error

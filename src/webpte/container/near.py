@@ -1,4 +1,4 @@
-"""What stands at a path that is no file, or near one that is not there: for messages."""
+"""Descriptions of paths that cannot be opened, for messages: what a folder is, and similar names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..text import close_matches
 
 
 def folder_text(path: str) -> str:
-    """What a folder is that is no bundle, and what to do with it."""
+    """Return what a folder is that is not a bundle, and what to do with it."""
     names = sorted(os.listdir(path)) if os.access(path, os.R_OK) else []
     if "config.json" in names and any(name.endswith(".safetensors") for name in names):
         return f"a checkpoint's folder. Make a program of it: {export_line(path)}."
@@ -27,7 +27,7 @@ def export_line(path: str) -> str:
     return f"webpte export {path} -o {stem}.pte"
 
 
-def alike(path: str) -> str:
+def similar_paths(path: str) -> str:
     """For a path that is not there: `; did you mean model.pte?`, if the folder has something of that kind."""
     folder, name = os.path.split(path)
     try:

@@ -139,10 +139,10 @@ class RowAxes:
     def _elementwise(self, call: Call, carried: Sequence[int]) -> bool:
         """Check operands, which are aligned at their last dims. One without rows must be constant along them."""
         (out,) = call.outs
-        behind = {self._rank(value_id) - self.axis[value_id] for value_id in carried}
-        place = min(behind)
+        ranks_after = {self._rank(value_id) - self.axis[value_id] for value_id in carried}
+        place = min(ranks_after)
         self.axis[out] = self._rank(out) - place
-        return len(behind) == 1 and all(
+        return len(ranks_after) == 1 and all(
             self._rank(value_id) < place or self._dims(value_id)[-place] == 1
             for value_id in self.graph.flatten(call.args)
             if value_id not in self.axis and isinstance(self.graph.values[value_id], TensorSpec)

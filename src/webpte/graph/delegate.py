@@ -76,7 +76,7 @@ class Inlined:
     calls: tuple[Call, ...]  # with the delegate's ids
     border: DelegateIO
     buffers: DelegateConstants
-    aliased: bool  # the exporter was asked to tell buffers from constants
+    aliased: bool  # the exporter was asked to separate buffers from constants
 
 
 def read_delegates(

@@ -319,7 +319,7 @@ class _Builder:
         before = len(self.problems)
         calls, problem = inline(self.values, delegate, self._named, self.mutates)
         self.steps.extend(calls)
-        if problem is not None and len(self.problems) == before:  # constants without data tell nothing
+        if problem is not None and len(self.problems) == before:  # constants without data show nothing
             self.problems.append(problem)
 
     def _written(self, index: int) -> Sequence[int]:

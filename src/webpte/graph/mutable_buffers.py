@@ -1,7 +1,7 @@
 """Buffers of delegates that change from call to call.
 
 A buffer of the model that only one delegate uses is a constant of that delegate, its first value, and nothing says that
-it is not a constant. Three things tell that it is written:
+it is not a constant. Three things show that it is written:
 
 - an op writes it in place, as `update_cache` does; that op knows;
 - a call's result *is* the constant (`ALIASED`);
@@ -27,7 +27,7 @@ from .graph import Call, Constant, Mutates, Origin, Step, TensorSpec, Value, Val
 from .names import ATEN, EXIR_OPS, PREPACK, UPDATE
 
 ALIASED = "alias_buffer_mutations"
-ALIAS_HINT = f'Re-export with VulkanPartitioner({{"{ALIASED}": True}}), which tells buffers from constants.'
+ALIAS_HINT = f'Re-export with VulkanPartitioner({{"{ALIASED}": True}}), which separates buffers from constants.'
 MAX_CANDIDATE_CONSTANTS = 1000  # constants of one shape that are looked at
 
 

@@ -29,7 +29,7 @@ _NEUTRAL = {"Fuse", "Strip"}
 
 
 def bytes_of_tokens(inner: tokenizers.Tokenizer, count: int) -> list[bytes | None]:
-    """What tokens 0 to `count` are in a text, wherever they stand in it; None for a number that is no token."""
+    """Return the bytes of tokens 0 to `count` in a text; None for a number without a token."""
     read = _reader(list(_parts(json.loads(inner.decoder.__getstate__()) if inner.decoder is not None else None)))
     texts = (inner.id_to_token(number) for number in range(count))
     return [None if text is None else read(text) for text in texts]
@@ -217,14 +217,14 @@ class Tokenizer:
         return Tokenizer(inner)
 
     def encode_cut(self, text: str) -> tuple[list[int], int]:
-        """Tokens of a text with what is added to every text, cut as `load` was told; and how many it has uncut."""
+        """Return the tokens of a text with what is added to every text, truncated by `load`; and their full number."""
         found = self._encoding(text, add_special=True)
         rest = sum(len(part) - sum(part.special_tokens_mask) for part in found.overflowing)
         return list(found.ids), len(found) + (max(rest, 1) if found.overflowing else 0)
 
     def _encoding(self, text: str, add_special: bool) -> tokenizers.Encoding:
         try:
-            text.encode()  # half of a surrogate pair is no text
+            text.encode()  # half of a surrogate pair is not valid
             if len(text) > LONG_TEXT_CHARS:  # a batch releases the GIL; of one, it gives the same tokens
                 return self._inner.encode_batch_fast([text], add_special_tokens=add_special)[0]
             return self._inner.encode(text, add_special_tokens=add_special)
@@ -252,12 +252,12 @@ class Tokenizer:
         return None if number is None or number < 0 else self._inner.id_to_token(number)
 
     def token_bytes(self, count: int) -> list[bytes | None]:
-        """What each of the first `count` tokens is in a text; None for a number that is no token."""
+        """Return the bytes of each of the first `count` tokens; None for a number without a token."""
         return bytes_of_tokens(self._inner, count)
 
     @property
     def special_ids(self) -> frozenset[int]:
-        """Tokens that are no part of a text, such as the one that ends it."""
+        """The special tokens, such as the one that ends a text."""
         added = self._inner.get_added_tokens_decoder()
         return frozenset(number for number, token in added.items() if token.special)
 

@@ -1,4 +1,4 @@
-"""Read a `tokenizer.json` of a stranger's. What the tokenizers package would not survive is refused beforehand."""
+"""Reads an untrusted `tokenizer.json`. Files that would abort the tokenizers package are refused first."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def copy_tokenizer(inner: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
 
 
 def raise_typed(error: BaseException, what: str, *, code: str) -> NoReturn:
-    """An error of ours for the package's, and for a panic of its Rust code, which is no Exception. Others pass."""
+    """Raise a FormatError for an error of the package, or for a panic of its Rust code. Other exceptions pass."""
     if isinstance(error, Exception) or type(error).__name__ == "PanicException":
         raise FormatError(f"{what}: {error}", code=code) from error
     raise error
@@ -179,7 +179,7 @@ def _check(name: str, parts: list[dict[str, Any]]) -> None:
     if len(parts) > MOST_PARTS or growth > MOST_GROWTH:
         raise FormatError(
             f"the tokenizer's {name} has {len(parts)} parts that can make a text {growth:g} times as long; "
-            f"{MOST_PARTS} and {MOST_GROWTH} times are the most"
+            f"expected at most {MOST_PARTS} parts and {MOST_GROWTH} times"
         )
 
 
@@ -203,5 +203,5 @@ def _check_template(part: dict[str, Any]) -> None:
     pieces = max((len(part.get(key) or ()) for key in ("single", "pair")), default=0)
     if pieces * max([1, *added]) > MOST_PIECES:
         raise FormatError(
-            f"the tokenizer's post_processor adds {pieces} pieces to every text; {MOST_PIECES} is the most"
+            f"the tokenizer's post_processor adds {pieces} pieces to every text; expected at most {MOST_PIECES}"
         )

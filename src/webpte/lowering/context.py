@@ -1,7 +1,7 @@
 """The interface between the planner and a lowering: live tensors and scalars in, dims and dispatches out.
 
 The planner runs the same lowering while planning, with every tensor at its bound, and again whenever something it read
-has changed. A lowering always computes from live dims, and cannot tell the two apart.
+has changed. A lowering always computes from live dims, and cannot distinguish the two.
 """
 
 from __future__ import annotations

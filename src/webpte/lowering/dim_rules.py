@@ -1,10 +1,10 @@
 """How an op makes the dims of its results, where that can be said before anything runs: `OpTraits(dims=like("self"))`.
 
 A rule sees of each size either the number or a name. A name stands for a size that is known only when the method runs
-and is the same all through a call, so whoever sees equal names knows that the sizes are equal. Rules are there for
+and is the same all through a call, so equal names mean equal sizes. Rules are there for
 passes that must prove it; what an op's lowering computes is not asked for here, and an op without a rule is just not
-known. A rule returns the dims of the outputs in their order, as many as it can tell; a number that an op makes has the
-dims of one size. A rule that cannot tell returns nothing, or raises a GraphError, IndexError or ValueError.
+known. A rule returns the dims of the outputs in their order, as many as it knows; a number that an op makes has the
+dims of one size. A rule that does not know returns nothing, or raises a GraphError, IndexError or ValueError.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Operation(NamedTuple):
 
     @property
     def signature(self) -> tuple[str | None, ...]:
-        """Equal for steps that can call one function of somebody's own."""
+        """Equal for steps that can call one custom function."""
         return (self.function, self.number, self.code, *(operand.target for operand in self.operands))
 
 
@@ -193,8 +193,8 @@ def _single(
 def compile_program(
     text: str, dtypes: tuple[DType, ...], numbers: tuple[float, ...], kinds: tuple[type, ...]
 ) -> tuple[ElementwiseProgram, tuple[int, ...]]:
-    """A program and the bits of its numbers. `kinds` tells apart numbers that are equal, such as 1 and 1.0."""
-    formulas = tuple(formula_of(step.name) for step in parse_program(text)[0])  # somebody may be writing one of them
+    """A program and the bits of its numbers. `kinds` distinguishes numbers that are equal, such as 1 and 1.0."""
+    formulas = tuple(formula_of(step.name) for step in parse_program(text)[0])  # a custom one may be incomplete
     return _compiled(text, formulas, dtypes, numbers, kinds)
 
 

@@ -11,7 +11,7 @@ ALONE, BY_8, BY_64 = (Variant(name, ANYWHERE, lanes) for name, lanes in (("alone
 
 
 def lanes_per_row(cx: Context, family: str, rows: int, columns: int) -> int:
-    """Invocations that share a row of `columns` elements where there are so many rows: 1, or a workgroup of them."""
+    """Invocations that share a row of `columns` elements for this number of rows: 1, or a workgroup of them."""
     return _lanes(cx, family, columns, few=rows <= FEW_ROWS, key=("few rows" if rows <= FEW_ROWS else "many rows",))
 
 

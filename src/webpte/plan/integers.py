@@ -83,7 +83,7 @@ class IntegerRanges:
             return self._known.get(value_id, range_of(value.host_dtype))
         return _TRUTH if isinstance(value, SymBool) else self._known.get(value_id, BITS32)
 
-    def tell(self, value_id: int, found: Range) -> None:
+    def record(self, value_id: int, found: Range) -> None:
         if value_id not in self._changing:
             self._known[value_id] = found
 
@@ -250,7 +250,7 @@ class _Exact:
         integers = [out for out in call.outs if self._integer(out)]
         self._follow(call, integers, exact, on_device)
         if exact is not None and isinstance(self.graph.values[call.outs[0]], SymInt):
-            self.ranges.tell(call.outs[0], exact.cut(BITS32))  # kernels are given no others
+            self.ranges.record(call.outs[0], exact.cut(BITS32))  # kernels are given no others
         if on_device and exact is not None and not exact.within(BITS32):
             yield from self._check(call, integers)
 
@@ -268,7 +268,7 @@ class _Exact:
             found = BITS32
         for out in outs:
             own = range_of(self.graph.tensor(out).host_dtype)
-            self.ranges.tell(out, found if found.within(own) else own)  # narrower integers wrap, as in PyTorch
+            self.ranges.record(out, found if found.within(own) else own)  # narrower integers wrap, as in PyTorch
             if own is BITS64 and not on_device and not found.within(BITS32):
                 self.wide.add(out)
 

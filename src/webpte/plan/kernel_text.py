@@ -1,4 +1,4 @@
-"""Kernels of a stranger's plan, before a shader compiler reads them.
+"""Kernels of an untrusted plan, before a shader compiler reads them.
 
 Compilers walk expressions, types and blocks by recursion. A text that nests thousands of levels overflows the stack of
 this process, which no exception would come of. Kernels that webpte renders nest 10 levels, and their longest statement

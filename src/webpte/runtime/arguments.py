@@ -33,7 +33,7 @@ OutputArray = np.ndarray[tuple[int, ...], np.dtype[Any]]
 """What a tensor comes out as, in the dtype the program declares."""
 
 Value = OutputArray | Any
-"""An output: an array, or what only the file can tell: a number, or for a call with several outputs a tuple.
+"""An output: an array, or, as only the file can say, a number, or for a call with several outputs a tuple.
 
 So a type checker knows what arrays have, catches what they have not, and demands no test of what everybody knows of
 their model. `np.asarray(y, np.float32)` says the rest, and `run(..., into=[array])` gives back what was given.

@@ -176,7 +176,7 @@ def load(
     progress = cancellable(progress, cancel)
     if isinstance(source, (str, os.PathLike)) and is_bundle(source):
         _refuse_planning(source, sources, fallback, passes)
-        # Typed as a Program: a union would burden every caller with what only the folder can tell. See `load_source`.
+        # Typed as a Program: a union would burden every caller with what only the folder shows. See `load_source`.
         return cast(Program, Bundle(read_manifest(source), device_limits, memory_limit))
     options = PlanOptions(fallback == "cpu", device_limits, chosen_passes, tune, memory_limit)
     files: list[MappedFile] = []
@@ -211,7 +211,7 @@ def _with_advice(error: DataError, path: PathLike) -> DataError:
 
 
 def load_source(source: Source, data: Iterable[Source] = (), **options: Unpack[_KeywordOptions]) -> Program | Bundle:
-    """Open a program or a bundle as `load` does, for callers that tell them apart."""
+    """Open a program or a bundle as `load` does, for callers that distinguish them."""
     return load(source, data, **options)
 
 

@@ -16,9 +16,9 @@ from .config import FIELDS, Config
 from .errors import WorkerUnavailable
 
 NAME = "webpte"
-LATE = 5.0  # seconds behind the grace period, for last events to be sent and the worker to end
+LATE = 5.0  # seconds after the grace period, for last events to be sent and the worker to end
 CHECKED = 2.0  # seconds between questions after a replica's health; it is replaced after three bad answers, or a death
-RETRY_AFTER = 1.0  # seconds, that a client is told to wait where the proxies' queue is full
+RETRY_AFTER = 1.0  # seconds, in the Retry-After header, if the proxies' queue is full
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 ASGI = Callable[[MutableMapping[str, Any], Callable[[], Awaitable[Any]], Send], Awaitable[None]]
 
@@ -33,7 +33,7 @@ def deployment(
 ) -> Any:
     """An application for `ray.serve.run`, whose replicas serve `models` (PATH or NAME=PATH) as `webpte serve` does.
 
-    `replicas` are so many, or as many from the first number to the second as requests are there: another for each
+    `replicas` is a number, or a range of numbers in which requests decide: another for each
     `config.slots` that are computed or wait. With `gpus` a replica takes a GPU of Ray's and computes on the adapter of
     its number; with `resource`, one of a custom resource of that name. Other `options` are those of
     `ray.serve.deployment`, and go before ours. Models are paths as every machine sees them.
@@ -80,7 +80,7 @@ class Replica:
         """Raises where there will be no worker any more. One that is being started again is not ill: requests wait."""
         state = self._service.backend.stats().state
         if state in ("failed", "stopped"):
-            raise WorkerUnavailable(f"the worker of this replica has {state} for good; its log tells why")
+            raise WorkerUnavailable(f"the worker of this replica has {state} for good; see its log")
 
     async def __del__(self) -> None:
         """Called by Ray when the answers under way have ended; the worker's process is gone then."""

@@ -1,4 +1,4 @@
-"""Constraints of strangers, compiled in helper processes that have a memory limit and can be killed.
+"""Untrusted constraints, compiled in helper processes that have a memory limit and can be killed.
 
 A schema of a kilobyte can take gigabytes and minutes to compile, in a library that cannot be interrupted. So the server
 compiles every constraint in a helper first. The worker gets only those that compiled within the limits.

@@ -63,7 +63,7 @@ class Limits:
 
 
 class InFlightGeneration:
-    """A response that is being generated, and its stream of events. It ends whether or not anybody reads it."""
+    """A response that is being generated, and its stream of events. It ends even if it is not read."""
 
     def __init__(self, id: int, request: GenerateRequest, detach: Callable[[InFlightGeneration], None]) -> None:
         """`detach` is called when the response ends here before the worker ends it."""

@@ -390,7 +390,7 @@ class Worker:
         except BaseException:
             logger.exception("messages cannot be read")
             os._exit(INTERNAL_ERROR)
-        os._exit(0)  # other threads may be in the middle of a step that nobody needs
+        os._exit(0)  # other threads may be in the middle of a step that is not needed
 
     def _handle(self, message: ToWorker) -> None:
         if isinstance(message, Ping):

@@ -148,7 +148,7 @@ class TokenRules:
             scores[:first] = MASKED
             if self.max_first_timestamp is not None:
                 scores[first + self.max_first_timestamp + 1 :] = MASKED
-        # The sum of all timestamps may be likelier than the likeliest text token.
+        # The sum of all timestamps may be more probable than the most probable text token.
         if _log_sum(scores[first:]) > scores[:first].max():
             scores[:first] = MASKED
 

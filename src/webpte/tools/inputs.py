@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from ..container.near import alike
+from ..container.near import similar_paths
 from ..errors import InputError, UnsupportedError
 from ..graph import DType
 from ..runtime import ArgumentInfo
@@ -115,7 +115,9 @@ def check_specs(specs: Sequence[str]) -> None:
         if path.lower().endswith((".npy", ".npz", *IMAGES)):
             if not os.path.exists(path):
                 raise InputError(
-                    f"cannot read {path}: it does not exist{alike(path)}", argument=f"--input {spec}", code="unreadable"
+                    f"cannot read {path}: it does not exist{similar_paths(path)}",
+                    argument=f"--input {spec}",
+                    code="unreadable",
                 )
         elif not _FILL.fullmatch(text):
             raise InputError(argument=f"--input {spec}", expected=_EXPECTED, got=repr(text), code="invalid_value")
@@ -221,7 +223,7 @@ def _read(path: str) -> Any:
     try:
         return np.load(path, allow_pickle=False)
     except FileNotFoundError as error:
-        raise InputError(f"cannot read {path}: it does not exist{alike(path)}", code="unreadable") from error
+        raise InputError(f"cannot read {path}: it does not exist{similar_paths(path)}", code="unreadable") from error
     except (OSError, ValueError, EOFError) as error:
         raise InputError(f"cannot read {path}: {error}", code="unreadable") from error
 

@@ -66,7 +66,7 @@ def _keys() -> KeyBindings:
 
 
 class _Commands(Completer):
-    """Names of commands, of settings behind /set, and of files behind /save and /load."""
+    """Names of commands, of settings after /set, and of files after /save and /load."""
 
     def __init__(self) -> None:
         self._paths = PathCompleter(expanduser=True)

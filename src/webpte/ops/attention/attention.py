@@ -80,7 +80,7 @@ def fill_caches(
     query: Tensor | None = None,
     rotated: Tensor | None = None,
 ) -> None:
-    """Write keys and values of (B, S, H, D), D a multiple of 4, behind those cached; rotated, also to `rotated`."""
+    """Write keys and values of (B, S, H, D), D a multiple of 4, after those cached; rotated, also to `rotated`."""
     key, rotary = fresh.key, fresh.rotary
     _, seq, key_heads, width = key.dims
     heads = query.dims[2] if query is not None else 0

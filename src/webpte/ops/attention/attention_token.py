@@ -86,7 +86,7 @@ class NewTokens:
     value: Tensor
     rotary: RotaryTables | None = None
     places: Tensor | None = None  # slot and position of each token, where they are tokens of several sequences
-    cached_before: bool = False  # by another dispatch; the caches are behind their positions then
+    cached_before: bool = False  # by another dispatch; the caches are after their positions then
 
     def goes_with(self, query: Tensor) -> bool:
         """Whether one kernel can take all three: the same tokens, dtype and width, in loads of four."""
@@ -157,7 +157,7 @@ def attend_token(
     partial: Tensor,
     out: Tensor,
 ) -> None:
-    """Attention of one token over the keys that are seen and, with `fresh`, its own, which is cached behind them."""
+    """Attention of one token over the keys that are seen and, with `fresh`, its own, which is cached after them."""
     out.dims = (*operands.query.dims[:3], operands.value.dims[3])
     config = token_config(cx, operands)
     split = config.splits(operands.most_keys) > 1

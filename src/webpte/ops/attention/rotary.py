@@ -128,7 +128,7 @@ def apply_rotary_emb_hf(
 ) -> None:
     """Token s takes row start_pos + s of the tables. A table narrower than a head rotates its first elements only.
 
-    Tables of rank 3 have the tokens behind the heads, as Hugging Face's models rotate: (B, H, S, D) by (B, S, R).
+    Tables of rank 3 have the tokens after the heads, as Hugging Face's models rotate: (B, H, S, D) by (B, S, R).
     """
     if freqs_cos.rank == 3 and not (start_pos.literal and start_pos.value == 0):
         raise ShapeError(

@@ -33,7 +33,7 @@ MAX_SHARED_STEPS = 32  # loads of a key: drivers take seconds to compile the ker
 
 
 class SlotBlocksParams(SlotAttentionParams):
-    first_row: u32  # behind the single ones
+    first_row: u32  # after the single ones
     row_blocks: u32  # workgroups for the rows of a key head
 
 
@@ -54,7 +54,7 @@ class SlotOperands(AttentionOperands):
     Nothing but the device and the caches decides how its work is divided: a row's bits do not depend on the others.
     """
 
-    singles: int = 0  # of the rows, the first so many are the only ones of their slots
+    singles: int = 0  # the first rows, each the only one of its slot
 
     @property
     def _batches_fit(self) -> bool:
@@ -105,7 +105,7 @@ def slot_attention(
 ) -> None:
     """Row r of (1, R, H, D) is the token of slot places[r, 0] at position places[r, 1] + advance: its key and value are
     cached there, and it sees those of its slot up to its own. Rows of one slot stand together, in the order of their
-    positions, behind the first `singles`, which are the only ones of theirs. A row whose slot is negative is idle.
+    positions, after the first `singles`, which are the only ones of theirs. A row whose slot is negative is idle.
 
     `table` is (2, P, W), the cosines and sines that queries and keys rotate by at each position.
     """
@@ -142,7 +142,7 @@ def _by_blocks(
     config: TokenConfig,
     target: Tensor,
 ) -> None:
-    """The rows behind the single ones, as many tokens times heads at a time as there are invocations."""
+    """The rows after the single ones, as many tokens times heads at a time as there are invocations."""
     splits = config.splits(operands.most_keys)
     blocks = -(-(operands.batch - operands.singles) * operands.group // config.lanes)
     divided = {"head_parts": 1, "splits": splits, "slices": 1, "first_row": operands.singles, "row_blocks": blocks}

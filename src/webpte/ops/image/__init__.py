@@ -1,1 +1,1 @@
-"""Pooling, resampling and what else works on pictures."""
+"""Pooling, resampling and other ops on images."""

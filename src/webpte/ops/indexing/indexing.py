@@ -149,13 +149,13 @@ def index(cx: Context, self: Tensor, indices: list[Tensor | None], *, out: Tenso
     # Neighbouring indices leave their shape in their place, scattered ones at the front.
     neighbours = axes == list(range(axes[0], axes[-1] + 1))
     before = [d for d in kept if d < axes[0]] if neighbours else []
-    behind = kept[len(before) :]
-    out.dims = (*(self.dims[d] for d in before), *shape, *(self.dims[d] for d in behind))
+    after = kept[len(before) :]
+    out.dims = (*(self.dims[d] for d in before), *shape, *(self.dims[d] for d in after))
     if out.numel and not all(self.dims[axis] for axis in axes):
         raise ShapeError(f"an indexed dim of {list(self.dims)} has no elements", code="empty")
     offsets = _offsets(cx, self, indexed, shape)
-    steps = (*(own[d] for d in before), *(0,) * len(shape), *(own[d] for d in behind))
-    index_steps = (*(0,) * len(before), *strides(shape), *(0,) * len(behind))
+    steps = (*(own[d] for d in before), *(0,) * len(shape), *(own[d] for d in after))
+    index_steps = (*(0,) * len(before), *strides(shape), *(0,) * len(after))
     take(cx, self, offsets, out, self.numel, 1, steps, index_steps)
 
 

@@ -1,4 +1,4 @@
-"""Reading a tensor through strides: the one kernel behind slice, select, permute, expand, flip and their kin."""
+"""Reading a tensor through strides: the one kernel of slice, select, permute, expand, flip and related ops."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ class LinearQ4Config(NamedTuple):
 
 
 def _columns(layer: LinearQ4Operands, first: int, count: int) -> dict[str, int]:
-    """What every kernel is told of the `count` columns from `first` that it computes."""
+    """The parameters of every kernel for the `count` columns from `first` that it computes."""
     weight = layer.weights[0]
     starts = [sum(out.dims[-1] for out in layer.outs[:n]) for n in (1, 2)]
     bound = {"rows": layer.rows, "columns": count, "first": first, "out_columns": weight.columns}

@@ -254,7 +254,7 @@ def _depthwise(
 
 
 def _taps(sizes: CallSizes, side: Dims, channels: int) -> int:
-    """Every pixel of one side meets every tap, and the other side's channels of a group. Packed weights do not tell."""
+    """Every pixel of one side meets every tap, and the other side's channels of a group."""
     return 2 * numel(side) * numel(tuple(sizes.numbers("kernel_size"))) * channels // int(sizes.number("groups"))
 
 

@@ -18,7 +18,7 @@ from ...wgsl import Uniforms, dims8, f32, u32
 
 
 class ReductionParams(Uniforms):
-    """How to walk the input: the kept dims give the output index, the reduced ones the elements behind it."""
+    """How to walk the input: the kept dims give the output index, the reduced ones its elements."""
 
     rank: u32  # of the kept dims
     outer_rank: u32  # of the reduced dims but the innermost

@@ -10,7 +10,7 @@ All that a row wants is data in one tensor of words, `choices`:
   addend added; no two of the same row and token;
 - masks, a bit for each token that may be chosen, first the lowest of a word. A row's `mask` is the word it begins with.
 
-A row that holds NaN or infinity has no likeliest token: the answer is UNUSABLE, or ALL_HIDDEN where every logit is
+A row that holds NaN or infinity has no most probable token: the answer is UNUSABLE, or ALL_HIDDEN where every logit is
 minus infinity or masked, and its log probability NaN.
 """
 
@@ -34,7 +34,7 @@ ROUNDS = 6  # see sampling.wgsl
 NARROW, WIDE = Variant("narrow", ANYWHERE, 8), Variant("wide", ANYWHERE, 256)
 SETTINGS = ("temperature", "top_k", "top_p", "min_p", "seed", "step", "mask", "unused")
 COLUMNS, MASK = len(SETTINGS), SETTINGS.index("mask")
-EDITED, LIKELIEST = 1, 2  # bits of the features: there are edits or masks; the likeliest tokens are requested
+EDITED, LIKELIEST = 1, 2  # bits of the features: there are edits or masks; the most probable tokens are requested
 MAX_LIKELIEST = 20
 LARGE = 3.4e38  # edits leave logits finite
 UNUSABLE, ALL_HIDDEN = -1, -2  # what stands in a token's place
@@ -48,7 +48,7 @@ class SampleParams(Uniforms):
     lanes: u32  # tokens per load
     invocations: u32
     rounds: u32
-    unit: f32  # what the likeliest token of a bin weighs where probabilities are added up as integers
+    unit: f32  # the weight of the most probable token of a bin, where probabilities are added up as integers
     tops: u32
     advance: Live  # added to the step of every row
 
@@ -74,7 +74,7 @@ def sample(
     out: tuple[Tensor, Tensor, Tensor, Tensor],
 ) -> None:
     """Token and its log probability (of the logits as they are, at temperature 1) for each row of logits; and if the
-    features ask for it, the likeliest tokens and theirs.
+    features ask for it, the most probable tokens and theirs.
 
     What is in `choices` is data, so nothing here can refuse it: who makes it has to.
     """
@@ -216,8 +216,8 @@ def _likeliest(logits: Any, log_probabilities: Any, without: Any, count: int) ->
 
 
 def kept(scores: Any, top_k: int, top_p: float, min_p: float = 0.0) -> Any:
-    """Which tokens may be drawn: the k likeliest, of these the fewest that together have probability p, and of these
-    whose probability is no less than `min_p` times the highest. The highest score of a row is 0."""
+    """Tokens that may be drawn: the k most probable, of these the fewest that together have probability p, and of these
+    whose probability is at least `min_p` times the highest. The highest score of a row is 0."""
     kept = np.ones(scores.shape, bool)
     descending = -np.sort(-scores, axis=1)
     if 0 < top_k < scores.shape[1]:

@@ -127,8 +127,8 @@ def _free(format: ToolFormat, begin: str, end: str, again: bool, rules: list[str
         f"upto[lazy]: /(.|\\n)*{marker}/",
         f"TEXT: /(.|\\n)+/ & ~/(.|\\n)*{marker}(.|\\n)*/{not_bare}",
     ]
-    behind = f" block{{0,{MAX_CALLS - 1}}}" if again else ""
-    return f"TEXT? | upto inside {end}{behind}"
+    repeated = f" block{{0,{MAX_CALLS - 1}}}" if again else ""
+    return f"TEXT? | upto inside {end}{repeated}"
 
 
 def _lark(start: str, rules: Sequence[str]) -> str:

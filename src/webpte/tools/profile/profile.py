@@ -217,7 +217,7 @@ def _host(run: Run) -> dict[str, Any]:
 def attribution(run: Run) -> dict[str, Any]:
     """Divide the wall time of a timed call into parts that do not overlap; the remainder is `rest`.
 
-    The parts are the host's: dispatches that run while the host works are no part of its waiting.
+    The parts are the host's: dispatches that run while the host works do not count as waiting.
     """
     wall, device = run.wall.duration, run.device
     own = times_by_name(run.spans)

@@ -52,7 +52,7 @@ def accounted(name):
 def test_equals_eager(name, capsys):
     found = accounted(name)
     with capsys.disabled():
-        print(f"\n{' | '.join(found.traits + found.measured)}")
+        print(f"\n{' | '.join(found.facts + found.measured)}")
     assert max(run.error for run in found.runs) <= 1e-4
 
 
@@ -70,7 +70,7 @@ def test_one_program_for_several_sizes(name):
 def check_table(names):
     found = [accounted(name) for name in names] + [account(name, kind) for name, kind in REAL_KINDS.items()]
     documented = rows(DOCS.read_text())
-    assert {a.name: documented.get(a.name) for a in found} == {a.name: a.traits for a in found}, (
+    assert {a.name: documented.get(a.name) for a in found} == {a.name: a.facts for a in found}, (
         "docs/models.md is out of date: python -m tests.support.models.architectures --write"
     )
     return documented

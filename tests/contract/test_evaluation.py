@@ -235,7 +235,7 @@ def test_an_export_that_quantises_writes_its_quality(tmp_path, capsys, short, mo
 def test_large_models_are_measured_when_asked(source, short, monkeypatch):
     monkeypatch.setattr("webpte.export.report.MAX_FLOAT_BYTES", 1000)
     left = report(source, "4w")
-    assert list(left) == ["left_out"] and "over 1 kB; --quality measures it all the same" in left["left_out"]
+    assert list(left) == ["left_out"] and "1 kB" in left["left_out"] and "--quality" in left["left_out"]
     assert list(quality_lines(left)) == [f"quality was not measured: {left['left_out']}"]
     assert report(source, "4w", asked=True)["tokens"] == len(TEXT)
     assert report(source, "4w", asked=False) is None
@@ -249,5 +249,6 @@ def test_large_vocabularies_are_measured_on_fewer_tokens(source, short, monkeypa
 def test_what_cannot_be_measured_does_not_keep_a_model_from_being_exported(source, short):
     few = replace(source, architecture=replace(source.architecture, vocab_size=60))
     largest = max(talker.CHARACTERS.index(character) for character in TEXT + "~")  # its end-of-text token comes first
-    assert report(few, "4w") == {"left_out": f"the tokenizer gives token {largest}, and the model knows 60"}
+    left_out = report(few, "4w")["left_out"]
+    assert f"token {largest}" in left_out and "60" in left_out
     assert "tokenizer.json" in report(replace(source, tokenizer="{}"), "4w")["left_out"]

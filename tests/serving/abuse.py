@@ -231,7 +231,7 @@ def print_figures(abuse: Abuse) -> None:
 
 def run(path: str, seconds: float, connections: int = CONNECTIONS, settling: float = SETTLING_SECONDS) -> Abuse:
     """Start a server, and return what was seen of it."""
-    with Running(f"{MODEL}={path}", "--prepare", "--log-level", "error") as running:
+    with Running(f"{MODEL}={path}", "--warmup", "--log-level", "error") as running:
         return asyncio.run(press(running, seconds, connections, settling))
 
 

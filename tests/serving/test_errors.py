@@ -38,7 +38,7 @@ WRONG_CHATS: dict[str, tuple[dict[str, Any], int, str | None]] = {
     "too many stops": ({"stop": ["x"] * 17}, 400, "stop"),
     "penalty": ({"presence_penalty": 5}, 400, "presence_penalty"),
     "bias": ({"logit_bias": {"x": 1}}, 400, "logit_bias.x"),
-    "bias of no token": ({"logit_bias": {"99999": 1}}, 400, None),
+    "bias of no token": ({"logit_bias": {"99999": 1}}, 400, "logit_bias"),
     "top_logprobs alone": ({"top_logprobs": 2}, 400, "top_logprobs"),
     "too many top_logprobs": ({"logprobs": True, "top_logprobs": 21}, 400, "top_logprobs"),
     "stream_options alone": ({"stream_options": {"include_usage": True}}, 400, "stream_options"),

@@ -63,6 +63,8 @@ def read_tokenizer(
         inner.no_truncation()
         if most_tokens is not None:
             inner.enable_truncation(most_tokens)
+    except FormatError as error:
+        raise FormatError(str(error), argument=name, code=error.reason) from error
     except Error:
         raise
     except BaseException as error:  # the package raises plain Exception, and Rust's panics pass that by

@@ -47,7 +47,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--read", type=Path, help="show a file that --json wrote, and measure nothing")
     parser.add_argument("--plot", type=Path, help="a picture of the results")
     parser.add_argument("--units", action="store_true", help="models in units of a bare GEMV of the same turns")
-    parser.add_argument("--write-docs", action="store_true", help="docs/performance.md, from all results so far")
+    parser.add_argument("--write-docs", action="store_true", help="docs/benchmarks.md, from all results so far")
     return parser.parse_args(arguments)
 
 
@@ -137,7 +137,7 @@ def write_docs(report: Report, units: bool, console: Console) -> None:
     if found["results"] is None:
         console.print("there are no results of whole rows yet: run without --units first")
         return
-    for path in documentation.write(found["results"], found["units"]):
+    for path in documentation.write(found["results"]):
         console.print(f"wrote {path}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-# Kinds of things, in tones that can be told apart on white and on black.
+# Kinds of things, in tones that are distinguishable on white and on black.
 COLOURS = {
     "blue": "#2f81f7",
     "green": "#2ea36a",

@@ -1,7 +1,6 @@
-"""Write docs/benchmarks.md and its pictures from bench/*.json: python -m docs.make_benchmarks
+"""Write docs/benchmarks.md and its figures from bench/*.json: python -m docs.make_benchmarks
 
-The same figures as docs/performance.md and docs/scale.md have, told to people who do not know the bench.
-tests/project/test_figures.py fails where the page is not what this would write.
+tests/project/test_figures.py fails if the page is out of date.
 """
 
 from __future__ import annotations
@@ -12,12 +11,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench import documentation
+from bench.results import Report
 from docs.drawing import Drawing
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 PAGE = HERE / "benchmarks.md"
+TEMPLATE = ROOT / "bench" / "benchmarks_page.md"
 FIGURES = HERE / "figures"
+UNITS = documentation.STORED.with_name("units.json")
 PEERS = ("webpte", "ONNX Runtime", "LiteRT", "tinygrad")
 COLOURS = {
     "webpte": "blue",
@@ -27,22 +30,22 @@ COLOURS = {
     "bare engine": "grey",
     "onnxruntime-web": "red",
 }
-# What a row is about, in words.
+# The rows in words.
 STORIES = {
-    "smollm2_decode_100": "a token of SmolLM2-135M (4 bits), after 100 others",
-    "smollm2_prefill_128": "reading a prompt of 128 tokens with it",
-    "minilm_1x32": "a sentence of 32 tokens through MiniLM (f32)",
-    "minilm_8x128": "8 texts of 128 tokens through MiniLM",
-    "mlp_64": "64 rows through four small layers",
-    "linear_512": "one matrix product, 512 × 512 × 512",
-    "gemv_4096": "one matrix of 4096 × 4096 times a vector",
-    "chain_200": "200 tiny ops, one after the other",
-    "add_small": "adding 8 × 8 numbers: what a call costs at least",
+    "smollm2_decode_100": "SmolLM2-135M (4 bits): one token after 100 others",
+    "smollm2_prefill_128": "SmolLM2-135M (4 bits): a prompt of 128 tokens",
+    "minilm_1x32": "MiniLM (f32): one text of 32 tokens",
+    "minilm_8x128": "MiniLM (f32): 8 texts of 128 tokens",
+    "mlp_64": "MLP of four layers, 64 rows",
+    "linear_512": "matrix product, 512 × 512 × 512",
+    "gemv_4096": "matrix of 4096 × 4096 times a vector",
+    "chain_200": "chain of 200 small ops",
+    "add_small": "addition of 8 × 8 numbers: a minimal call",
 }
 PAGE_STORIES = {
-    "smollm2_decode_100": "a token of SmolLM2-135M",
-    "smollm2_prefill_128": "a prompt of 128 tokens",
-    "minilm_1x32": "a sentence through MiniLM",
+    "smollm2_decode_100": "SmolLM2-135M: one token",
+    "smollm2_prefill_128": "SmolLM2-135M: a prompt of 128 tokens",
+    "minilm_1x32": "MiniLM: one text of 32 tokens",
 }
 
 
@@ -64,7 +67,7 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-# ---------------------------------------------------------------- pictures
+# ---------------------------------------------------------------- figures
 
 
 def bars(name: str, title: str, rows: Sequence[tuple[str, Mapping[str, float | None]]]) -> Drawing:
@@ -109,81 +112,6 @@ def page_rows() -> list[tuple[str, dict[str, float | None]]]:
 
 # ---------------------------------------------------------------- the page
 
-TEXT = """# Benchmarks
-
-How fast is it? This page says what was measured, what it means, and what it does not. It is written by `python -m
-docs.make_benchmarks` from the stored results of the bench (`bench/*.json`); all rows, methods and footnotes are in
-[Performance](performance.md) and [Scale](scale.md).
-
-## Read this first
-
-**No GPU was involved.** Everything here ran on {machine}, where Mesa's *lavapipe* ({adapter}) plays a GPU on the CPU.
-All contenders ran on that same adapter, taking turns. So:
-
-- A **ratio** between two bars of one group means something: it is how much more work one program makes for the same
-  device. Below 1.5 × call it a tie.
-- A **time** means nothing for your machine. A GPU is faster by factors that differ from row to row.
-- A GPU may **rank** things differently. lavapipe punishes instructions, a GPU punishes memory traffic and idle lanes;
-  kernels that are best on one are not on the other, which is why webpte carries both and measures on your device
-  (`webpte tune`).
-
-## Natively, from Python
-
-![Milliseconds per call of webpte, ONNX Runtime, LiteRT and tinygrad on one software adapter](figures/bench-native.svg)
-
-{native}
-
-A call starts and ends with arrays on the host; every result was compared with NumPy's before it counted. Medians of
-15 turns, {date}; {versions}.
-
-**What this says.** In the rows with real models webpte takes {best} of the time of the fastest peer. It comes from
-doing less: fewer dispatches, 4-bit weights multiplied as they are stored, one submit, and reading back only what was
-asked for.
-
-**Where others are ahead.** A call that does next to nothing costs {small} ms here and {small_peer} ms in {small_who}:
-Python prepares it, and theirs is C++.
-
-**Why the gaps are so wide.** The peers have kernels for GPUs alone; webpte also has some for software devices, and
-runs them here. On a GPU that part of the lead is gone.
-
-**What it does not say.** How any of them does on a GPU, or how they compare with runtimes for one vendor (CUDA, Core
-ML), which will be faster there.
-
-## In a web page
-
-The same programs in Chromium on its own software adapter (SwiftShader), as a [bundle](bundles.md) beside
-onnxruntime-web:
-
-![Milliseconds of a bundle's page and of onnxruntime-web in the same browser](figures/bench-page.svg)
-
-{page}
-
-Most of that gap is kernels for software devices, again: a token of a small Llama takes the page {tuned} ms with
-those, {untuned} ms with its kernels for GPUs, and onnxruntime-web {theirs} ms. The page and player of a bundle are
-{player} MB; with weights and all, a first visit to the page of SmolLM2 loads {visit} MB (exported with
-`--lm-head 4`, as all of this page; with the head in 8 bits, which is the default since, 114 MB).
-
-## Several at once
-
-A pass over the weights can serve several sequences. Tokens per second of SmolLM2-135M in all, times those of one
-sequence alone, on lavapipe:
-
-{curve}
-
-A GPU should gain more, because there a further row hides behind the reading of weights; that is a
-[prediction](scale.md), not a measurement.
-
-## Measure yours
-
-```console
-$ webpte doctor
-$ webpte bench model.pte
-$ webpte profile model.pte
-```
-
-`webpte bench --json` keeps the figures; we would like to see them from real GPUs.
-"""
-
 
 def table(rows: Sequence[tuple[str, Mapping[str, float | None]]]) -> str:
     who = list(rows[0][1])
@@ -208,7 +136,7 @@ def curve() -> str:
     seconds = read("curve")["models"]["smollm2"]
     counts = ("1", "2", "4", "8", "16", "32")
     gains = " | ".join(f"{int(n) * seconds['1'] / seconds[n]:.1f} ×" for n in counts)
-    return f"| sequences | {' | '.join(counts)} |\n|---|{'--:|' * len(counts)}\n| tokens per second in all | {gains} |"
+    return f"| sequences | {' | '.join(counts)} |\n|---|{'--:|' * len(counts)}\n| relative tokens/s | {gains} |"
 
 
 def page_text() -> str:
@@ -216,7 +144,7 @@ def page_text() -> str:
     facts, visit = results["facts"], read("visits")["SmolLM2-135M, 4 bits"]
     small = {who: value for who, value in rows[-1][1].items() if value is not None}
     fastest = min((who for who in small if who != "webpte"), key=lambda who: small[who])
-    return TEXT.format(
+    return TEMPLATE.read_text(encoding="utf-8").format(
         machine=facts["machine"],
         adapter=facts["adapter"],
         native=table(rows),
@@ -233,11 +161,12 @@ def page_text() -> str:
         player=f"{visit['page'] / 1e6:.2f}",
         visit=f"{(visit['page'] + visit['plan'] + visit['weights']) / 1e6:.0f}",
         curve=curve(),
+        all=documentation.markdown(Report.read(documentation.STORED), Report.read(UNITS)).strip(),
     )
 
 
 def files() -> dict[Path, str]:
-    native = bars("bench-native", "Natively, on one software adapter", native_rows())
+    native = bars("bench-native", "Python, on one software adapter", native_rows())
     page = bars("bench-page", "In a browser, on its software adapter", page_rows())
     drawn = {FIGURES / f"{drawing.name}.svg": drawing.svg() for drawing in (native, page)}
     return {PAGE: page_text(), **drawn}

@@ -1,8 +1,8 @@
-"""Draw the pictures of docs/how-it-works.md and the index: python -m docs.make_figures [--png]
+"""Draw the figures of docs/how-it-works.md and the index: python -m docs.make_figures [--png]
 
-But for the overview they show what the plan of docs/demo/model.pte says, for a device with WebGPU's default limits. It
-needs neither torch nor a GPU; tests/project/test_figures.py fails where a drawing is not what this would draw. `--png`
-makes the overview a picture for the README, because package indexes show no drawings; that needs Chromium.
+Except for the overview, they show the plan of docs/demo/model.pte for a device with WebGPU's default limits. This needs
+neither torch nor a GPU; tests/project/test_figures.py fails if a figure is out of date. `--png` also writes the
+overview as PNG for the README, because package indexes do not show SVG; this needs Chromium.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def overview() -> Drawing:
         drawing.text(x + 35, 106, label, "small", "middle")
     doors = (
         ("run it from Python", "Vulkan, Metal, DX12; NumPy in and out"),
-        ("talk to it", "chat, JSON, many answers at once"),
-        ("put it in a page", "static files, the visitor's GPU"),
+        ("generate text", "chat, JSON schemas, an API server"),
+        ("run it in a web page", "static files, the visitor's GPU"),
     )
     for n, (title, below) in enumerate(doors):
         y = 2 + 84 * n

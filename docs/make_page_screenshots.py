@@ -1,4 +1,4 @@
-"""Make the screenshots of docs/web-pages.md: python -m docs.make_page_screenshots [SmolLM2.pte [CATALOG]]
+"""Make the screenshots of docs/web.md: python -m docs.make_page_screenshots [SmolLM2.pte [CATALOG]]
 
 Needs Chromium, and the exports of the tests: MiniLM takes a minute, SmolLM2 ten, unless it is given or cached.
 """
@@ -97,14 +97,14 @@ def talk(page: Page) -> None:
 
 
 def look(page: Page) -> None:
-    picture = Image.new("RGB", (320, 240), "#7aa7d9")
-    draw = ImageDraw.Draw(picture)
+    image = Image.new("RGB", (320, 240), "#7aa7d9")
+    draw = ImageDraw.Draw(image)
     draw.ellipse((110, 50, 210, 190), fill="#e8b892")
     for x in (138, 182):
         draw.ellipse((x - 8, 100, x + 8, 110), fill="#3b2a20")
     draw.arc((135, 130, 185, 165), 20, 160, fill="#9c3f3a", width=5)
     file = io.BytesIO()
-    picture.save(file, "PNG")
+    image.save(file, "PNG")
     page.set_input_files("#file", {"name": "face.png", "mimeType": "image/png", "buffer": file.getvalue()})
     ready(page, "#outputs figure")
 
@@ -115,7 +115,7 @@ def run(page: Page) -> None:
     ready(page, "#outputs article")
 
 
-# -- pictures ----------------------------------------------------------------------------------------------------------
+# -- images ----------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -139,7 +139,7 @@ def shoot(browser: Browser, site: Path, name: str, act: Act) -> None:
 
 
 def states(browser: Browser) -> None:
-    """What a visitor sees while it loads, and where it cannot: by a player that does what it is told."""
+    """Show loading, a missing WebGPU and a damaged file, with a scripted player."""
     fakes = (
         "{ progress: [38_100_000], hang: true }",
         "{ loadFailures: [['webgpu-missing', 'navigator.gpu is missing.']] }",
@@ -155,14 +155,14 @@ def states(browser: Browser) -> None:
 
 
 def keep(taken: Sequence[bytes], name: str) -> None:
-    """Side by side in one picture, in as many colours as a page has."""
-    pictures = [Image.open(io.BytesIO(data)).convert("RGB") for data in taken]
-    width = sum(picture.width for picture in pictures) + GAP * (len(pictures) - 1)
-    sheet = Image.new("RGB", (width, max(picture.height for picture in pictures)), "#8a8f98")
+    """Side by side in one image, in as many colours as a page has."""
+    images = [Image.open(io.BytesIO(data)).convert("RGB") for data in taken]
+    width = sum(image.width for image in images) + GAP * (len(images) - 1)
+    sheet = Image.new("RGB", (width, max(image.height for image in images)), "#8a8f98")
     left = 0
-    for picture in pictures:
-        sheet.paste(picture, (left, 0))
-        left += picture.width + GAP
+    for image in images:
+        sheet.paste(image, (left, 0))
+        left += image.width + GAP
     target = IMAGES / name
     sheet.quantize(96, dither=Image.Dither.NONE).save(target, optimize=True)
     size = target.stat().st_size

@@ -1,4 +1,4 @@
-"""Make the screenshots of docs/inspecting.md: python -m docs.make_screenshots
+"""Make the screenshots of docs/debugging.md: python -m docs.make_screenshots
 
 Needs Chromium, and the exports of the tests: MiniLM takes a minute to export, SmolLM2 ten, unless they are cached.
 """

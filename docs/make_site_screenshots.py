@@ -1,4 +1,4 @@
-"""Take pictures of the built documentation and of a report, to look at: python -m docs.make_site_screenshots SITE OUT
+"""Take images of the built documentation and of a report, to look at: python -m docs.make_site_screenshots SITE OUT
 
 SITE is what `python -m sphinx -W -n -b html docs SITE` made. Wide and as wide as a phone, in the light and in the dark.
 Every page is looked at for what sticks out of the window, too; any is an error.
@@ -16,7 +16,18 @@ from tests.support.harness.browser import TIMEOUT, chromium
 from webpte.tools.report import render_page, report_data
 
 PROGRAM = Path(__file__).parent / "demo" / "model.pte"
-PAGES = ("index", "getting-started", "llm", "inspecting", "how-it-works", "benchmarks", "faq", "commands")
+PAGES = (
+    "index",
+    "getting-started",
+    "llm",
+    "serving",
+    "web",
+    "debugging",
+    "configuration",
+    "architecture",
+    "benchmarks",
+    "glossary",
+)
 WIDTHS = (1300, 390)
 SCHEMES = ("light", "dark")
 # Elements beyond the right edge of the window that no box of theirs scrolls or cuts.
@@ -49,7 +60,7 @@ def main(site: Path, out: Path) -> int:
                 if found := page.evaluate(STICKS_OUT):
                     wrong += 1
                     print(f"{path.stem} {name}: {found}")
-    print(f"{out}: {len(list(out.glob('*.png')))} pictures, {wrong} pages too wide")
+    print(f"{out}: {len(list(out.glob('*.png')))} images, {wrong} pages too wide")
     return int(wrong > 0)
 
 

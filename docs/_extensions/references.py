@@ -1,8 +1,8 @@
 """Pages made from the code at every build: commands from their parsers, errors from the tree of exceptions, the
 configuration of the server from its fields.
 
-A page says `<!-- commands -->`, `<!-- errors -->` or `<!-- serving -->` where they go, so there is no copy that could
-be out of date.
+A page contains `<!-- NAME -->` with its own name where the generated part goes, so there is no copy that could be out
+of date.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 import webpte
 from webpte.cli import COMMANDS, load_command
 from webpte.cli.serve import NO_OPTION
+from webpte.errors import ErrorFields
+from webpte.errors import _render as render
 from webpte.serve.config import FIELDS
 
 PACKAGE = Path(webpte.__file__).parent
@@ -34,7 +36,7 @@ def setup(app: Any) -> dict[str, bool]:
 
 
 def _without_constructor(app: Any, what: str, name: str, *more: object) -> tuple[str, None] | None:
-    """Objects here come out of functions; how they are built is nobody's business."""
+    """Hide constructors: functions return these objects, and callers do not build them."""
     return ("", None) if what == "class" else None
 
 
@@ -118,15 +120,17 @@ def _dotted(path: Path) -> str:
 
 
 def _messages(names: set[str]) -> dict[str, list[str]]:
-    """Message texts by class, out of every `raise` in the package, as Markdown."""
+    """Return message texts by class, from every `raise` in the package, as Markdown, with the reason of each."""
     found: dict[str, set[str]] = defaultdict(set)
     for path in sorted(PACKAGE.glob("**/*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             match node:
-                case ast.Raise(exc=ast.Call(func=ast.Name(id=name), args=[message, *_])) if name in names:
-                    text = " ".join(_text(message).split())
+                case ast.Raise(exc=ast.Call(func=ast.Name(id=name), args=args, keywords=keywords)) if name in names:
+                    fields = {one.arg: _text(one.value) for one in keywords if one.arg in ErrorFields.__annotations__}
+                    text = " ".join(render(_text(args[0]) if args else "", cast(ErrorFields, fields)).split())
+                    reason = fields.get("code", "…").strip("…")
                     if text.strip("… "):
-                        found[name].add(f"`` {text} ``")
+                        found[name].add(f"`` {text} ``" + f" (`{reason}`)" * bool(reason))
     return defaultdict(list, {name: sorted(texts) for name, texts in found.items()})
 
 
@@ -144,13 +148,20 @@ def _text(node: ast.expr) -> str:
 # ---------------------------------------------------------------- configuration of the server
 
 
-def serving() -> Iterator[str]:
-    """Each field: its flag and its default."""
-    yield "| field | default | |\n|---|---|---|"
+def configuration() -> Iterator[str]:
+    """Each field of the server's configuration: its type, its default, its flag and its effect."""
+    yield "| name | type | default | effect |\n|---|---|---|---|"
     for name, one in FIELDS.items():
-        flag = "" if name in NO_OPTION else f"`--{name.replace('_', '-')}`: "
+        flag = "" if name in NO_OPTION else f" (`--{name.replace('_', '-')}`)"
+        kind = f"list of {_kind(str)}s" if isinstance(one.default, tuple) else _kind(one.annotation)
         default = json.dumps(one.default)
-        yield f"| `{name}` | `{default}` | {flag}{_cell(one.description or '')} |"
+        yield f"| `{name}` | {kind} | `{default}` | {_cell(one.description or '')}{flag} |"
 
 
-GENERATED = {"commands": commands, "errors": errors, "serving": serving}
+def _kind(annotation: Any) -> str:
+    choices = [f'`"{value}"`' for value in get_args(annotation) if isinstance(value, str)]
+    names = {str: "string", int: "integer", float: "number", bool: "boolean"}
+    return ", ".join(choices) or names[annotation]
+
+
+GENERATED = {"commands": commands, "errors": errors, "configuration": configuration}

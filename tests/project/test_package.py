@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import webpte
 
 ROOT = Path(__file__).parents[2]
 WEB = ROOT / "web"
+OURS = re.compile(r"https://((?:github\.com|raw\.githubusercontent\.com)/webpte/webpte(?:/blob)?)/main/(.*)")
 
 
 def files_under(folder: Path) -> set[str]:
@@ -67,6 +69,20 @@ def test_an_index_would_take_wheel_and_archive(wheel, archive):
     done = subprocess.run([sys.executable, "-m", "twine", "check", "--strict", wheel, archive], capture_output=True)
     assert done.returncode == 0, done.stdout.decode()
     assert done.stdout.count(b"PASSED") == 2
+
+
+def test_links_of_the_description_lead_to_files_of_the_repository(wheel):
+    """The README has relative ones; an index shows it without the files beside it."""
+    with zipfile.ZipFile(wheel) as z:
+        (name,) = [name for name in z.namelist() if name.endswith("/METADATA")]
+        description = z.read(name).decode()
+    targets = re.findall(r"\]\(([^)]+)\)", description)
+    ours = [match for target in targets if (match := OURS.match(target))]
+    assert len(ours) >= 20 and all(re.match(r"https?:|#", target) for target in targets)
+    for match in ours:
+        image = match[2].endswith(".png")
+        assert match[1] == ("raw.githubusercontent.com/webpte/webpte" if image else "github.com/webpte/webpte/blob")
+        assert (ROOT / match[2].partition("#")[0]).exists(), match[2]
 
 
 def test_what_is_installed_from_the_archive_is_what_the_wheel_holds(wheel, archive, tmp_path):

@@ -10,7 +10,8 @@ import pytest
 from tests.support.harness import pages, run_pages
 from tests.support.harness.gate import slow_but
 
-pytestmark = pytest.mark.contract  # pages export programs
+# Pages export programs, and a guide runs a dozen scripts one after the other: minutes on a busy machine.
+pytestmark = [pytest.mark.contract, pytest.mark.timeout(1800)]
 WITH_A_MODEL = [p for p in pages.runnable() if any(map(run_pages.exports_a_checkpoint, pages.steps(p)))]
 # The others run every night, and when they change: `python -m tests.affected`.
 IN_THE_GATE = ("getting-started",)

@@ -18,7 +18,7 @@ from webpte.plan.plan_writer import save_plan
 from webpte.runtime.numpy_kernels import KERNELS
 from webpte.wgsl import Caps
 
-PAGE = (ROOT / "docs" / "plans.md").read_text(encoding="utf-8")
+PAGE, _, _ = (ROOT / "docs" / "plans.md").read_text(encoding="utf-8").partition("## Bundle format")
 F32 = c.DType.FLOAT32
 
 

@@ -24,6 +24,6 @@ def test_every_harness_is_named():
 
 
 def test_readers_find_the_page():
-    _, _, reference = (ROOT / "docs" / "index.md").read_text().partition(":caption: Reference")
-    assert "security" in reference.partition("```")[0]
+    _, _, explanation = (ROOT / "docs" / "index.md").read_text().partition(":caption: Explanation")
+    assert "security" in explanation.partition("```")[0]
     assert "docs/security.md" in (ROOT / "README.md").read_text() and (ROOT / "SECURITY.md").exists()

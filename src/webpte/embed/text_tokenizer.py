@@ -119,7 +119,7 @@ class TextTokenizer:
                 expected=f"at most {self.max_tokens} tokens",
                 got=f"{length} tokens",
                 code="too_long",
-                hint="Split it, or export with a larger --max-tokens if the model has it.",
+                hint="Split it, or export with a larger --max-prefill if the model has it.",
             )
         log.warning(
             "%d of %d texts truncated to %d tokens; the longest is texts[%d] with %d tokens",

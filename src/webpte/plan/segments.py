@@ -253,7 +253,7 @@ OTHER_RELEASE = (
 ON_CPU = 'Or let the CPU run them, slowly: load(path, fallback="cpu").'
 NO_KERNEL = (
     "Neither webpte nor a kernel of torch's that a file may call serves it: export a module that does without, or "
-    "register an op of your own (docs/writing-an-op.md)."
+    "register an op of your own (docs/extending.md)."
 )
 
 

@@ -49,9 +49,9 @@ def whisper(folder: Path) -> None:
     shutil.copytree(example_models.whisper(), folder, dirs_exist_ok=True)
 
 
-def detector(folder: Path) -> None:
-    shutil.copytree(example_models.face_detection(), folder, dirs_exist_ok=True)
-    example_models.run_script(folder, example_models.EXAMPLES / "face_detection" / "draw.py")
+def tasks(folder: Path) -> None:
+    encoder(folder)
+    whisper(folder)
 
 
 def demo(folder: Path) -> None:
@@ -59,25 +59,22 @@ def demo(folder: Path) -> None:
         shutil.copy(file, folder / file.name.replace("model", "demo", 1))
 
 
+def every_runtime(folder: Path) -> None:
+    for make in (first_program, demo, checkpoint):
+        make(folder)
+
+
 # What a reader has at hand when a page begins.
 AT_HAND: dict[str, Callable[[Path], None]] = {
     "README.md": checkpoint,
     "docs/batch.md": encoder,
-    "docs/cookbook/batch-parquet.md": encoder,
-    "docs/cookbook/embeddings-search.md": encoder,
-    "docs/cookbook/from-llama-cpp.md": checkpoint,
-    "docs/cookbook/from-onnxruntime.md": first_program,
-    "docs/cookbook/from-transformers.md": demo,
-    "docs/cookbook/json-from-text.md": checkpoint,
-    "docs/cookbook/object-detection.md": detector,
-    "docs/dynamic-shapes.md": first_program,
-    "docs/embeddings.md": encoder,
+    "docs/coming-from.md": every_runtime,
+    "docs/debugging.md": first_program,
     "docs/index.md": first_program,
-    "docs/inspecting.md": first_program,
     "docs/llm.md": checkpoint,
     "docs/performance-guide.md": first_program,
-    "docs/speech.md": whisper,
-    "docs/wrong-numbers.md": first_program,
+    "docs/run.md": first_program,
+    "docs/tasks.md": tasks,
 }
 
 

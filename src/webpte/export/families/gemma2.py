@@ -112,7 +112,7 @@ def _rounded(fields: Fields, factor: float) -> float:
 FAMILY = Family(
     name="Gemma 2",
     models="Gemma 2 2B, 9B, 27B",
-    special="sliding windows, capped scores and logits, norms behind each part",
+    special="sliding windows, capped scores and logits, norms after each part",
     model_types=("gemma2",),
     classes=("Gemma2ForCausalLM",),
     config=read_config,

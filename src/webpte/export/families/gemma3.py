@@ -70,8 +70,8 @@ def _rope(fields: Fields, kind: str, new: Any, old: Mapping[str, Any], size: int
 
 FAMILY = Family(
     name="Gemma 3",
-    models="Gemma 3 270M and 1B; larger ones have eyes, and are not exported",
-    special="sliding windows, two bases of RoPE, norms of queries and keys and behind each part",
+    models="Gemma 3 270M and 1B; larger ones have image inputs and are not supported",
+    special="sliding windows, two bases of RoPE, norms of queries and keys and after each part",
     model_types=("gemma3_text",),
     classes=("Gemma3ForCausalLM",),
     config=read_config,

@@ -1,4 +1,4 @@
-"""The page of wants: every row names tests that exist, and the counts in its text are those of the rows."""
+"""The requirements in docs/faq.md: every row names tests that exist, and the text has the counts of the rows."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from tests.support.harness.pages import ROOT
 
-PAGE = (ROOT / "docs" / "wants.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "faq.md").read_text(encoding="utf-8")
 ROWS = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in PAGE.splitlines() if line.startswith("| ")]
-WANTS = [row for row in ROWS if row[0].strip("| ").isdigit()]
+REQUIREMENTS = [row for row in ROWS if row[0].strip("| ").isdigit()]
 
 
 @functools.cache
@@ -41,16 +41,16 @@ def exists(named: str) -> bool:
 
 
 def test_there_are_25():
-    assert [int(row[0]) for row in WANTS] == list(range(1, 26)) and {len(row) for row in WANTS} == {5}
+    assert [int(row[0]) for row in REQUIREMENTS] == list(range(1, 26)) and {len(row) for row in REQUIREMENTS} == {5}
 
 
-@pytest.mark.parametrize("row", WANTS, ids=lambda row: row[0])
+@pytest.mark.parametrize("row", REQUIREMENTS, ids=lambda row: row[0])
 def test_named_tests_exist(row):
     assert not missing(row[3])
 
 
 def test_a_test_that_is_gone_is_noticed():
-    here = "tests/project/test_wants_page.py"
+    here = "tests/project/test_requirements_page.py"
     assert missing(f"`{here}::test_there_are_25`, `{here}::test_nothing`, `tests/unit/gone.py::test_it`") == [
         f"{here}::test_nothing",
         "tests/unit/gone.py::test_it",
@@ -58,16 +58,13 @@ def test_a_test_that_is_gone_is_noticed():
 
 
 def test_threads_are_named_by_project_and_number():
-    for row in WANTS:
+    for row in REQUIREMENTS:
         for thread in row[4].split(", "):
             assert re.fullmatch(r"[\w.-]+#\d+", thread), thread
 
 
 def test_the_counts_are_those_of_the_rows():
-    partly = sum(row[2].startswith("**In part.**") for row in WANTS)
-    text, answered = " ".join(PAGE.split()), len(WANTS) - partly
-    assert (
-        f"Of the {len(WANTS)} wants, **{len(WANTS) - partly} are answered** and **{partly} is answered in part**"
-        in text
-    )
+    partly = sum(row[2].startswith("**In part.**") for row in REQUIREMENTS)
+    text, answered = " ".join(PAGE.split()), len(REQUIREMENTS) - partly
+    assert f"Of the {len(REQUIREMENTS)} requirements, **{answered} are met** and **{partly} is met in part**" in text
     assert answered >= 22

@@ -1,0 +1,35 @@
+"""The check of words (tests/words.py), and the documents, which it holds to none of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import words
+
+
+@pytest.mark.parametrize("place", ["docs", "README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"])
+def test_documents_have_no_hit(place):
+    assert not [str(hit) for path in words.files([words.ROOT / place]) for hit in words.hits(path)]
+
+
+def test_hit_has_file_line_and_replacement(tmp_path, capsys):
+    page = tmp_path / "page.md"
+    page.write_text("# Page\n\nThe likeliest token.\n\n```output\nnobody\n```\n```python\nx = 1  # whoever\n```\n")
+    assert words.main([str(tmp_path)]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        f"{page}:3: 'likeliest'; write: most probable",
+        f"{page}:9: 'whoever'; write: the component that acts",
+        "2 hits",
+    ]
+
+
+@pytest.mark.parametrize("text", ["there is no such file", "is no longer used", "untold", "goes ongoing"])
+def test_ordinary_english_is_not_a_hit(tmp_path, text):
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    assert not list(words.hits(page))
+
+
+@pytest.mark.parametrize(("place", "text", "reason"), words.ALLOWED)
+def test_exceptions_are_in_use_and_have_a_reason(place, text, reason):
+    assert reason and text in (words.ROOT / place).read_text(encoding="utf-8")

@@ -186,7 +186,7 @@ def test_the_command_answers_rows(tmp_path):
     given = ("--prompt-template", "{id}. {text}?", "--json-schema", tmp_path / "schema.json", "--column", "text")
     done = run_webpte("batch", talker, table, tmp_path / "out", *given)
     assert done.returncode == 0, done.stderr
-    assert "[4 rows, 2 failed; blocks: 1; 4 rows in " in done.stderr and "rows/s, device" in done.stderr
+    assert "[4 rows, 2 failed; 1 block; 4 rows in " in done.stderr and "rows/s, device" in done.stderr
     found = read(tmp_path / "out").to_pylist()
     assert found[0]["generated"] in ('"yes"', '"no"') and found[0]["finish_reason"] == "stop"
     assert "null" in found[1]["error"] and "ContextFullError" in found[2]["error"] and found[3]["error"] is None

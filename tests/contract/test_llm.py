@@ -247,7 +247,7 @@ def test_leaving_the_loop_early_is_a_cancel(llm):
 
 
 def test_a_prompt_that_does_not_fit_is_a_typed_error(talk):
-    with raises(ContextFullError, "64 tokens", "holds 64"):
+    with raises(ContextFullError, "got 64 tokens", "fewer than 64"):
         talk.generate("x" * 64)
     talk.logits(list(range(30)))
     talk.logits(list(range(30)))

@@ -274,7 +274,7 @@ def test_a_budget_raises_the_layers_that_lose_the_most(checkpoint):
     joined = {"wq", "wk", "wv"}
     for number in range(2):  # layers of one input are of one kind
         assert len({f"layers.{number}.attention.{part}" in eights for part in joined}) == 1
-    assert any(f"{len(eights)} of 15 layers are in 8 bits" in line for line in report.notes)
+    assert any(f"{len(eights)} of 15 layers have 8 bits" in line for line in report.notes)
     with raises(webpte.InputError, "budget", 4.5):
         quantised_module(source, replace(options, budget=4.5))
 
@@ -312,7 +312,7 @@ def test_what_is_quantised_a_second_time_is_said(tmp_path, recwarn, lowered):
     export_llm(kept, tmp_path / "kept.pte", **GGUF, head="4")
     assert not [warning for warning in recwarn if issubclass(warning.category, ExportWarning)]
     notes = json.loads((tmp_path / "kept.quality.json").read_text())["quantised"]["notes"]
-    assert notes == ["15 layers that are Q4_0 in the checkpoint keep their values as 4w in groups of 32"]
+    assert notes == ["15 layers that are Q4_0 in the checkpoint keep their exact values as 4w in groups of 32"]
 
 
 def test_the_command_says_what_became_of_layers_and_leaves_no_old_figures(tmp_path, capsys, lowered):

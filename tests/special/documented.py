@@ -82,6 +82,14 @@ DOCUMENTED = (
         LARGE,
     ),
     Documented(
+        "Affine 4-bit weights",
+        "Inputs are multiplied by the codes of a group before its scale and zero point are applied, and the sum of the"
+        " inputs by the zero point. Infinite and very large inputs overflow there, or meet a zero, where eager multiplies"
+        " them by the dequantised weight.",
+        ("et_vk.linear_weight_int4.default",),
+        kinds=("NaN made", "infinity"),
+    ),
+    Documented(
         "Infinite weights of a norm",
         "Eager folds mean, scale and weight into one factor and one addend, so infinite weights and biases meet there"
         " as inf - inf, and a zero may have the other sign. The mean it returns of a row with an infinity is NaN; here"

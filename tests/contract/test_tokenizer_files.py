@@ -65,7 +65,7 @@ REFUSED = {
     ),
     "junk that is precompiled": (
         {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}},
-        "not_a_tokenizer",
+        "charsmap",
         ["tokenizer.json"],
     ),
 }

@@ -97,7 +97,7 @@ class TestRun:
         ("arguments", "message"),
         [
             (["--input", "1x99:ones"], r"InputError: input 0 .*\[1, 99\]"),
-            (["--method", "backward"], "has no method 'backward'"),
+            (["--method", "backward"], "'backward'"),
             (["--input", "nobody=1x3:ones"], "got 'nobody'"),
         ],
     )

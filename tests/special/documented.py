@@ -182,7 +182,9 @@ DOCUMENTED = (
         "Neither has a code: eager converts NaN to an integer, which is undefined; here it becomes the lowest code. A"
         " range with NaN in it is that of the other elements; one with an infinity has no scale.",
         (
+            "et_vk.conv2d_q8ta_q8csw.default",
             "et_vk.linear_dq8ca_q4gsw.default",
+            "et_vk.linear_q8ta_q8csw.default",
             "quantized_decomposed.choose_qparams.tensor",
             "quantized_decomposed.choose_qparams_per_token_asymmetric.default",
             "quantized_decomposed.quantize_per_channel.default",

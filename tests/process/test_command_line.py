@@ -163,4 +163,4 @@ def test_places_that_cannot_be_written_are_told_before_anything_is_read(command,
     option, place = UNWRITABLE[command]
     assert main([command, "nothing.pte", option, place.format(tmp_path)]) == 1
     shown = capsys.readouterr().err
-    assert f"there is no folder {tmp_path}/no" in shown and "nothing.pte" not in shown
+    assert f"folder {tmp_path}/no" in shown and "nothing.pte" not in shown

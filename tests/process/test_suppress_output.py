@@ -15,7 +15,7 @@ FOLDER = SRC / "webpte" / "export"  # the module alone: all of the package takes
 BEGIN = f"""
 import logging, os, sys, threading
 sys.path.insert(0, {str(FOLDER)!r})
-from kernel_noise import without_kernel_noise
+from suppress_output import suppress_kernel_messages
 sys.path.pop(0)
 
 def kernel(text="[kernel_runtime_context.h:91] No temp allocator provided"):
@@ -34,7 +34,7 @@ def stderr_of(code: str, status: int = 0) -> list[str]:
 
 
 def inside(code: str) -> str:
-    return "with without_kernel_noise():\n" + "".join(f"    {line}\n" for line in (NOISE + code).splitlines())
+    return "with suppress_kernel_messages():\n" + "".join(f"    {line}\n" for line in (NOISE + code).splitlines())
 
 
 def test_only_the_noise_is_left_out():
@@ -56,7 +56,7 @@ def test_what_was_printed_before_a_failure_is_told():
 
 def test_runs_may_follow_each_other_and_be_nested():
     twice = inside('kernel("first")') + inside(
-        'kernel("second")\nwith without_kernel_noise(): kernel("third")\nkernel()'
+        'kernel("second")\nwith suppress_kernel_messages(): kernel("third")\nkernel()'
     )
     assert stderr_of(twice + 'kernel("after")') == ["first", "second", "third", "after"]
 
@@ -65,13 +65,13 @@ def test_the_last_of_several_threads_puts_stderr_back():
     code = """
 entered, leave = threading.Event(), threading.Event()
 def other():
-    with without_kernel_noise():
+    with suppress_kernel_messages():
         entered.set()
         leave.wait(60)
         kernel("of the other thread")
         kernel()
 thread = threading.Thread(target=other)
-with without_kernel_noise():
+with suppress_kernel_messages():
     thread.start()
     assert entered.wait(60)
 kernel()  # still inside, by the other thread
@@ -91,16 +91,16 @@ def test_handlers_of_logs_outlive_the_run_in_which_they_were_made():
 
 @pytest.mark.parametrize("closed", ["os.close(2)", "os.close(2); sys.stderr = None"])
 def test_a_process_may_have_no_stderr(closed):
-    assert stderr_of(f"{closed}\nwith without_kernel_noise(): pass") == []
+    assert stderr_of(f"{closed}\nwith suppress_kernel_messages(): pass") == []
 
 
 def test_no_files_are_left_open():
     code = """
 def count(): return len(os.listdir("/dev/fd"))
-with without_kernel_noise(): pass
+with suppress_kernel_messages(): pass
 before = count()
 for _ in range(5):
-    with without_kernel_noise(): kernel()
+    with suppress_kernel_messages(): kernel()
 assert count() == before, (count(), before)
 """
     assert stderr_of(code) == []
@@ -111,7 +111,7 @@ def test_bars_are_drawn_all_the_same():
     code = """
 from webpte.cli.terminal import bars
 from webpte.progress import Progress
-with bars() as progress, without_kernel_noise():
+with bars() as progress, suppress_kernel_messages():
     for done in range(5):
         kernel()
         progress(Progress("quantize", done, 4, "layers"))

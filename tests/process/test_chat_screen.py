@@ -254,7 +254,7 @@ def test_settings_are_shown_changed_and_put_back(own_chat):
         ("/load web/package.json", "InputError: web/package.json: expected a list of messages"),
         ("/set tempurature 1", "InputError: /set: unknown setting tempurature. Did you mean temperature?"),
         ("/set xyz", "InputError: /set: unknown setting xyz. The settings are max_new_tokens"),
-        ("/set temperature hot", "InputError: temperature is a finite number, not 'hot'"),
+        ("/set temperature hot", "InputError: temperature: expected a finite number, got 'hot'"),
         ("/set temperature -1", "InputError: temperature is 0, or between 1e-06 and 1e+06, not -1"),
         ("/set max_new_tokens 0", "InputError: max_new_tokens is between 1 and"),
         ("/set top_p null", "InputError: top_p is a finite number, not None"),

@@ -83,9 +83,9 @@ DOCUMENTED = (
     ),
     Documented(
         "Affine 4-bit weights",
-        "Inputs are multiplied by the codes of a group before its scale and zero point are applied, and the sum of the"
-        " inputs by the zero point. Infinite and very large inputs overflow there, or meet a zero, where eager multiplies"
-        " them by the dequantised weight.",
+        "Inputs are multiplied by the codes of a group before its scale and zero point are applied, and the sum of"
+        " the inputs by the zero point. Infinite and very large inputs overflow there, or meet a zero, where eager"
+        " multiplies them by the dequantised weight.",
         ("et_vk.linear_weight_int4.default",),
         kinds=("NaN made", "infinity"),
     ),

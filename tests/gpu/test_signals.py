@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import os
 import select
@@ -20,6 +19,7 @@ from tests.support.harness.terminal import SRC
 from tests.support.harness.writer import simple_pte
 from webpte import cli
 from webpte.cli import interrupts
+from webpte.cli.parsing import Parser
 from webpte.container import DType, VkInt, VkTensor
 from webpte.device import adapter as adapter_module
 from webpte.device import gpu
@@ -124,7 +124,7 @@ def test_every_command_gives_130(monkeypatch, command):
 
     def load_command(name):
         assert name == command
-        return types.SimpleNamespace(run=run), argparse.ArgumentParser()
+        return types.SimpleNamespace(run=run), Parser()
 
     monkeypatch.setattr(cli, "load_command", load_command)
     assert cli.main([command]) == interrupts.EXIT_CODE

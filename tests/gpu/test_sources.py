@@ -82,7 +82,7 @@ def test_a_snapshot_knows_a_program_by_its_bytes(path, tmp_path):
 
 
 def test_messages_name_what_was_given(path, tmp_path):
-    with raises(webpte.FormatError, "<source>: ", "not a program"):
+    with raises(webpte.FormatError, "<source>: ", "a text file"):
         webpte.load(b"not a program at all")
     with open(path, "rb") as file, raises(webpte.FormatError, path.name):
         file.read(1)

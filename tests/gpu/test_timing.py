@@ -37,7 +37,7 @@ def recorders(method, monkeypatch):
 
     def use(kind):
         monkeypatch.setattr(method._gpu, "recorder", kind(method._gpu.device))
-        method._session.workspace._realised.clear()
+        method._session.workspace._encoded.clear()
         return method
 
     return use

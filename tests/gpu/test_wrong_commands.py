@@ -158,7 +158,6 @@ LINES = [
     ("eval DEMO --text folder", "--text"),
     ("eval DEMO --text empty.txt", "--text"),
     ("eval DEMO --text text.npy", "--text"),
-    ("eval DEMO --text one.txt", "the text has 1 tokens"),
     ("eval DEMO --against none.pte", "--against"),
     ("eval DEMO --against page.pte", "page.pte"),
     ("eval DEMO --against model.pte", "model.pte"),
@@ -183,7 +182,6 @@ def folder(tmp_path_factory, device):
     (folder / "cut.pte").write_bytes(Path(DEMO).read_bytes()[:5000])
     np.save(folder / "text.npy", np.array(["a", "b"]))
     (folder / "empty.txt").touch()
-    (folder / "one.txt").write_text("a")
     (folder / "folder").mkdir()
     return folder
 

@@ -146,11 +146,11 @@ def test_a_file_that_is_not_there(typed, message, tmp_path):
 
 
 @pytest.mark.parametrize(("name", "content", "message"), [
-    ("m.pte", b"\0\0\0\0ET12" + bytes(40), "is a program already: webpte inspect"),
-    ("m.bin", b"GGUF" + bytes(40), "rename it to m.gguf"),
-    ("m.gguf", b"<html>", "is not a GGUF file but a web page"),
-    ("m.gguf", b"????????", "is not a GGUF file. Download"),
-    ("m.onnx", ONNX, "It is an ONNX model"),
+    ("m.pte", b"\0\0\0\0ET12" + bytes(40), "is already a program. Run webpte inspect"),
+    ("m.bin", b"GGUF" + bytes(40), "Rename it to m.gguf"),
+    ("m.gguf", b"<html>", "expected a GGUF file, got a web page"),
+    ("m.gguf", b"????????", "expected a GGUF file, got unknown data"),
+    ("m.onnx", ONNX, "got an ONNX model"),
 ])  # fmt: skip
 def test_what_export_is_given(name, content, message, tmp_path, capsys):
     (tmp_path / name).write_bytes(content)

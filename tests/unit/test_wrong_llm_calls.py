@@ -224,7 +224,7 @@ def test_a_prompt_of_stdin_that_is_no_text_is_refused(monkeypatch):
     check(Wrong(("generate", MODEL), "stdin", InputError))
     check(Wrong(("generate", MODEL, "--file", "-"), "--file", InputError))
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
-    check(Wrong(("generate", MODEL), "--prompt", InputError))
+    check(Wrong(("generate", MODEL), "PROMPT", InputError))
 
 
 def test_a_line_of_a_file_is_named(tmp_path):

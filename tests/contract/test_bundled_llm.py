@@ -121,7 +121,7 @@ def test_a_conversation_goes_from_program_to_bundle(pair, tmp_path):
 
 
 def test_other_kinds_and_other_caches_are_refused(folder, tmp_path):
-    with raises(webpte.InputError, "f32", "kv_cache='f16'"):
+    with raises(webpte.InputError, "f32", "kv_cache", "'f16'"):
         LLM.load(folder / "site", kv_cache="f16")
     with webpte.load(export("add").path) as program:
         webpte.bundle(program, tmp_path / "site")

@@ -60,7 +60,7 @@ class Running:
     def wait(self, seconds: float = 120) -> int:
         """Its exit code."""
         code = self._child.wait(seconds)
-        self._reader.join(60)
+        self._close()
         return code
 
     def stop(self) -> int:
@@ -71,7 +71,13 @@ class Running:
     def kill(self) -> None:
         self._child.kill()
         self._child.wait(60)
+        self._close()
+
+    def _close(self) -> None:
+        """Close the log, which a later test would otherwise find open when it is collected."""
         self._reader.join(60)
+        if self._child.stderr is not None and not self._reader.is_alive():
+            self._child.stderr.close()
 
     def __enter__(self) -> Running:
         return self

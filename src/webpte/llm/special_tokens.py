@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError
+from .errors import ContextFullError
 from .tokenizer import Tokenizer
 from .tools import ToolFormat
 
@@ -42,6 +43,20 @@ def read_special_tokens(
         config.get("add_bos_token") is True,
         ToolFormat.from_json(calls, str(path)) if calls is not None else None,
     )
+
+
+def check_prompt_size(text: str, tokenizer: Tokenizer, context: int) -> str:
+    """Return the text. Raise ContextFullError if it has more bytes than `context` tokens can stand for: the tokens of
+    such a text may take a minute to compute."""
+    limit = context * tokenizer.max_token_bytes
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > limit:
+        raise ContextFullError(
+            argument="prompt",
+            expected=f"at most {limit:,} bytes, {context} tokens of the longest kind",
+            got=f"{size:,}",
+        )
+    return text
 
 
 def encode_prompt(tokenizer: Tokenizer, special: SpecialTokens, text: str, *, parse_special: bool = False) -> list[int]:

@@ -12,9 +12,8 @@ from ..embed.text_tokenizer import TextTokenizer
 from ..errors import InputError
 from ..llm.chat import Messages, Tools, encode_chat, render_chat
 from ..llm.errors import ContextFullError
-from ..llm.prompt_size import check_prompt_size
 from ..llm.settings import sampling_params_from, tokens_from
-from ..llm.special_tokens import SpecialTokens, encode_prompt, read_special_tokens
+from ..llm.special_tokens import SpecialTokens, check_prompt_size, encode_prompt, read_special_tokens
 from ..llm.tokenizer import Tokenizer
 from ..llm.tools import ToolFormat
 from .backend import Backend, GenerateRequest, Stream

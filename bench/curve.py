@@ -1,10 +1,8 @@
-"""What each further row of a pass costs: `python -m bench.curve model.pte… [--rows 32] [--context 100] [--cpu]`
+"""Measure the cost of each further row of a pass: `python -m bench.curve model.pte… [--rows 32] [--context 100]`
 
-A language model reads 1, 2, 3, … tokens behind as many others as `--context` says, or as it has room for; all counts
-take turns. Shown is the fastest of each: milliseconds, the step from one row fewer, and how many times the tokens of
-single rows they are in the same time. A 4-bit layer alone takes turns with them, for the cost model of `bench.scale`.
-`--cpu` counts the seconds of the process's threads: on a software device they are the work itself, whatever else the
-machine does. `--write` keeps the result in bench/curve.json and writes docs/scale.md again.
+A language model computes 1, 2, 3, … tokens after `--context` others. The numbers of rows take turns, and the fastest
+turn of each counts. `--cpu` counts CPU seconds of the process instead of wall time: on a software device they are the
+work itself, whatever else runs on the machine. `--write` stores the result for docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ import argparse
 import itertools
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -23,49 +20,36 @@ from typing import Any
 import numpy as np
 
 STORED = Path(__file__).with_name("curve.json")
-KERNEL = 2048  # rows and columns of the layer that is run alone
-TILE = 12  # rows that its kernel takes at once when there are many
 
 Call = Callable[[], object]
 
 
 @dataclass
 class Curve:
-    """Seconds by number of rows: of the layer alone, and of models by the stem of their file."""
+    """Seconds by number of rows, of models by the stem of their file."""
 
     context: int
     clock: str
     adapter: str
-    kernel: dict[int, float]
     models: dict[str, dict[int, float]] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, path: Path = STORED) -> Curve:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        models = {name: _by_rows(rows) for name, rows in stored["models"].items()}
-        return cls(stored["context"], stored["clock"], stored["adapter"], _by_rows(stored["kernel"]), models)
 
     def write(self, path: Path = STORED) -> None:
         path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
 
 
-def _by_rows(stored: Mapping[str, float]) -> dict[int, float]:
-    return {int(rows): seconds for rows, seconds in stored.items()}
-
-
 def steps(seconds: Mapping[int, float]) -> dict[int, float]:
-    """What each number of rows costs, relative to the one before it in the list."""
+    """Return the cost of each number of rows relative to the previous number."""
     counts = sorted(seconds)
     return {rows: seconds[rows] / seconds[fewer] for fewer, rows in itertools.pairwise(counts)}
 
 
 def gains(seconds: Mapping[int, float]) -> dict[int, float]:
-    """How many times the rows of single passes a pass makes in the same time."""
+    """Return the rows per second of each pass, relative to passes of one row."""
     return {rows: rows * seconds[1] / taken for rows, taken in seconds.items()}
 
 
 def interleaved(calls: Mapping[Any, Call], turns: int, clock: Callable[[], float]) -> dict[Any, float]:
-    """The fastest of turns in which every call has its own, after one that nobody times: disturbances only add."""
+    """Return the fastest turn of each call, after one turn that is not timed: disturbances only add time."""
     taken: dict[Any, list[float]] = {name: [] for name in calls}
     for turn in range(turns + 1):
         for name, call in calls.items():
@@ -77,7 +61,7 @@ def interleaved(calls: Mapping[Any, Call], turns: int, clock: Callable[[], float
 
 
 def model_calls(path: Path, counts: Sequence[int], context: int) -> dict[int, Call]:
-    """Passes of so many rows behind `context` tokens, through the method that every caller uses."""
+    """Return passes of each number of rows after `context` tokens."""
     import webpte
     from webpte.llm.metadata import metadata
 
@@ -95,40 +79,21 @@ def model_calls(path: Path, counts: Sequence[int], context: int) -> dict[int, Ca
     return {rows: call(rows) for rows in counts if rows <= bound[1]}
 
 
-def kernel_calls(counts: Sequence[int]) -> dict[int, Call]:
-    import webpte
-    from tests.support.harness.cases import OneOp, T, case
-
-    codes = T(KERNEL, KERNEL // 2, dtype="u8", low=0, high=255, constant=True)
-    scales = T(KERNEL // 32, KERNEL, low=0.005, high=0.05, constant=True)
-    op = "et_vk.linear_q4gsw.default"
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "layer.pte"
-        OneOp(case(op, T("n", KERNEL), codes, scales, 32, None, n=(max(counts), 1))).write(path)
-        method = webpte.load(path, tune="off").method("forward")
-
-    def call(rows: int) -> Call:
-        x = np.ones((rows, KERNEL), np.float32)
-        return lambda: method.run((x,))
-
-    return {rows: call(rows) for rows in counts}
-
-
-def measured(paths: Sequence[Path], counts: Sequence[int], context: int, turns: int, cpu: bool) -> Curve:
+def measure(paths: Sequence[Path], counts: Sequence[int], context: int, turns: int, cpu: bool) -> Curve:
     from webpte.device import adapter_caps
 
-    calls: dict[Any, Call] = {("", rows): call for rows, call in kernel_calls((1, TILE)).items()}
+    calls: dict[tuple[str, int], Call] = {}
     for path in paths:
         calls |= {(path.stem, rows): call for rows, call in model_calls(path, counts, context).items()}
-    found = interleaved(calls, turns, time.process_time if cpu else time.perf_counter)
+    seconds_of = interleaved(calls, turns, time.process_time if cpu else time.perf_counter)
     adapter = adapter_caps().adapter
-    curve = Curve(context, "CPU seconds" if cpu else "seconds", adapter, {})
-    for (name, rows), seconds in found.items():
-        (curve.models.setdefault(name, {}) if name else curve.kernel)[rows] = seconds
+    curve = Curve(context, "CPU seconds" if cpu else "seconds", adapter)
+    for (name, rows), seconds in seconds_of.items():
+        curve.models.setdefault(name, {})[rows] = seconds
     return curve
 
 
-def shown(name: str, seconds: Mapping[int, float]) -> str:
+def table(name: str, seconds: Mapping[int, float]) -> str:
     step, gain = steps(seconds), gains(seconds)
     lines = [f"{name:>12} {'ms':>8} {'step':>6} {'× one':>6}"]
     for rows, taken in seconds.items():
@@ -139,20 +104,17 @@ def shown(name: str, seconds: Mapping[int, float]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.curve", description=__doc__)
     parser.add_argument("programs", type=Path, nargs="+", help="language models with a cache: (tokens, position)")
-    parser.add_argument("--rows", type=int, default=32, help="the most of a pass")
+    parser.add_argument("--rows", type=int, default=32, help="largest number of rows of a pass")
     parser.add_argument("--context", type=int, default=100)
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--cpu", action="store_true", help="count the process's CPU seconds")
-    parser.add_argument("--write", action="store_true", help="keep the result, and write docs/scale.md again")
+    parser.add_argument("--write", action="store_true", help="store the result for docs/benchmarks.md")
     options = parser.parse_args(arguments)
-    curve = measured(options.programs, range(1, options.rows + 1), options.context, options.turns, options.cpu)
+    curve = measure(options.programs, range(1, options.rows + 1), options.context, options.turns, options.cpu)
     for name, seconds in curve.models.items():
-        print(shown(name, seconds))
+        print(table(name, seconds))
     if options.write:
-        from . import scale
-
         curve.write()
-        scale.main()
     return 0
 
 

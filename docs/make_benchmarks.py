@@ -141,7 +141,7 @@ def curve() -> str:
 
 def page_text() -> str:
     results, rows, page = read("results"), native_rows(), read("page")
-    facts, visit = results["facts"], read("visits")["SmolLM2-135M, 4 bits"]
+    facts = results["facts"]
     small = {who: value for who, value in rows[-1][1].items() if value is not None}
     fastest = min((who for who in small if who != "webpte"), key=lambda who: small[who])
     return TEMPLATE.read_text(encoding="utf-8").format(
@@ -158,8 +158,6 @@ def page_text() -> str:
         tuned=number(milliseconds(page["llama256_decode"], "page")),
         untuned=number(milliseconds(page["llama256_decode"], "page, kernels for a GPU")),
         theirs=number(milliseconds(page["llama256_decode"], "onnxruntime-web")),
-        player=f"{visit['page'] / 1e6:.2f}",
-        visit=f"{(visit['page'] + visit['plan'] + visit['weights']) / 1e6:.0f}",
         curve=curve(),
         all=documentation.markdown(Report.read(documentation.STORED), Report.read(UNITS)).strip(),
     )

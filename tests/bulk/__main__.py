@@ -10,8 +10,7 @@ python -m tests.bulk driver                    # SIGKILL to the driver at random
 python -m tests.bulk generate MODEL.pte        # many rows at once against one at a time, judged by a schema
 
 With `--tiny` the encoder is a small one of random weights, which takes seconds where MiniLM takes minutes.
-With `--folder` what is made is kept, and a proof that was stopped goes on. With `--write` figures are kept for
-docs/scale.md, which `python -m bench.scale` then writes.
+With `--folder` results are kept, and an interrupted proof continues. The figures are printed as JSON.
 """
 
 from __future__ import annotations
@@ -21,8 +20,6 @@ import json
 import sys
 import tempfile
 from pathlib import Path
-
-from bench.bulk import STORED
 
 from .answers import SCHEMAS, generate
 from .kills import actors, driver
@@ -34,7 +31,6 @@ def main() -> int:
         prog="python -m tests.bulk", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--folder", type=Path, help="for tables and what is made of them (a temporary one)")
-    parser.add_argument("--write", action="store_true", help="keep what was measured in bench/bulk.json")
     commands = parser.add_subparsers(dest="proof", required=True)
     for proof, rows, block in ((hand, 1024, 1024), (embed, 20000, 1024), (actors, 4000, 100), (driver, 4000, 100)):
         one = commands.add_parser(proof.__name__, description=proof.__doc__)
@@ -70,9 +66,8 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         figures = options.prove(options.folder or Path(temporary), options)
-    if options.write and figures:
-        kept = json.loads(STORED.read_text(encoding="utf-8")) if STORED.exists() else {}
-        STORED.write_text(json.dumps(kept | {options.proof: figures}, indent=2) + "\n", encoding="utf-8")
+    if figures:
+        print(json.dumps(figures, indent=2))
     return 0
 
 

@@ -77,10 +77,13 @@ from webpte.progress import Progress
 
 print("before", flush=True)
 interrupts.start()
-with bars(ticking=False) as show:
-    show(Progress("upload", 1, 1, "steps"))
-    show(Progress("run", 1, 6, "calls"))
-    hashlib.pbkdf2_hmac("sha256", b"x", b"y", 1 << 28)  # native code, as a driver's: no Python handler runs
+try:
+    with bars(ticking=False) as show:
+        show(Progress("upload", 1, 1, "steps"))
+        show(Progress("run", 1, 6, "calls"))
+        hashlib.pbkdf2_hmac("sha256", b"x", b"y", 1 << 28)  # native code, as a driver's: no Python handler runs
+except KeyboardInterrupt:  # the bars are shown a moment before the native code starts
+    interrupts.leave()
 """
 
 

@@ -124,7 +124,7 @@ def test_a_body_that_is_too_large(raw, client):
             yield b"x" * 1000
 
     json_type = {"Content-Type": "application/json"}
-    for content in (b"x" * 200_000, parts()):  # told before, and found out
+    for content in (b"x" * 200_000, parts()):  # with and without Content-Length
         found = raw.post("/v1/chat/completions", content=content, headers=json_type)
         assert found.status_code == 413 and found.json()["error"]["code"] == "body_too_large"
     with pytest.raises(openai.APIStatusError) as caught:

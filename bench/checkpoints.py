@@ -1,4 +1,4 @@
-"""Real weights as NumPy arrays: MiniLM's, and SmolLM2's as ExecuTorch quantises them."""
+"""Real weights as NumPy arrays: MiniLM's, and SmolLM2's as ExecuTorch quantizes them."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def _quantize_smollm2() -> dict[str, Array]:
 
     from tests.support.models.smollm import MAX_CONTEXT, MAX_TOKENS, gguf
     from webpte.export.checkpoint import read_checkpoint
-    from webpte.export.llm import quantised_module
+    from webpte.export.llm import quantized_module
     from webpte.export.options import LLMOptions
     from webpte.export.suppress_output import suppress_logs
 
     # The head in 4 bits: other runtimes are measured with these very codes, and have one format for all layers.
-    options = LLMOptions("4w", embedding="4,32", head="4", max_context=MAX_CONTEXT, max_tokens=MAX_TOKENS)
+    options = LLMOptions("4w", embedding="4,32", lm_head="4", max_context=MAX_CONTEXT, max_tokens=MAX_TOKENS)
     with suppress_logs(), torch.no_grad():
-        module, _ = quantised_module(read_checkpoint(gguf()), options)
+        module, _ = quantized_module(read_checkpoint(gguf()), options)
         state = {name: parameter.detach() for name, parameter in module.named_parameters()}
         words = module.get_submodule("tok_embeddings")(torch.arange(int(SMOLLM2_SIZES["vocab"])))
     weights: dict[str, Array] = {"words.weight": words.numpy(), "final.weight": state["norm.weight"].numpy()}

@@ -56,7 +56,7 @@ def q4_linear(row: str, digest: str) -> Any:
 
 
 def set_codes(linear: Any, codes: Array, scales: Array) -> None:
-    """torchao rounds once more when it quantises; the row's codes are the ones to compare with."""
+    """torchao rounds once more when it quantizes; the row's codes are the ones to compare with."""
     import numpy as np
     import torch
 

@@ -95,7 +95,7 @@ def linear(M: int, N: int, K: int) -> Make:
 def quantized(seed: int, N: int, K: int) -> dict[str, Array]:
     """Random codes, and scales such that outputs are about as large as inputs.
 
-    From 1 to 15 with a 15 in every group: whoever quantises the f32 weights again, symmetrically, finds the same codes.
+    From 1 to 15 with a 15 in every group: whoever quantizes the f32 weights again, symmetrically, finds the same codes.
     """
     rng = np.random.default_rng(seed)
     codes = rng.integers(1, 16, (N, K), dtype=np.uint8)

@@ -30,7 +30,7 @@ WITNESSES: dict[str, tuple[str, ...]] = {
     "container": ("gpu/test_loading.py", "gpu/test_sources.py", "contract/test_programs.py"),
     "device": ("gpu/test_recording.py", "gpu/test_loss.py", "gpu/test_steps.py", "gpu/test_memory.py"),
     "embed": ("contract/test_encoders.py",),
-    "export": ("contract/test_export.py", "contract/test_quantising.py", "contract/test_checkpoints.py"),
+    "export": ("contract/test_export.py", "contract/test_quantization.py", "contract/test_checkpoints.py"),
     "fusion": (
         "gpu/test_fusion_elementwise.py",
         "contract/test_fusion_attention.py",

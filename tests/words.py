@@ -21,7 +21,7 @@ SUFFIXES = {".py", ".md", ".ipynb", ".js", ".wgsl", ".html", ".json"}
 
 # A pattern, and what to write instead.
 WORDS = {
-    r"\btold\b|\btells?\b": "report, show, state",
+    r"\btold\b|\btells?\b(?!\()": "report, show, state",
     r"\bbehind\b": "after",
     r"\bso many\b": "the number",
     r"(?<!\bthere )\b(?:is|are) no\b(?! longer| more)": "is not a",

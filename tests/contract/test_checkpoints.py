@@ -19,7 +19,7 @@ from tests.support.models import gguf_talker, talker
 from webpte.export import export_llm
 from webpte.export.checkpoint import read_checkpoint
 from webpte.export.family import build_module
-from webpte.export.llm import quantised_module
+from webpte.export.llm import quantized_module
 from webpte.export.options import LLMOptions
 from webpte.export.suppress_output import suppress_logs
 from webpte.text import size
@@ -136,7 +136,7 @@ REFUSED_TENSORS: dict[str, list[str]] = {
     "experts": ["model.layers.0.block_sparse_moe.gate.weight", "model.layers.0.block_sparse_moe.experts.0.w1.weight"],
     "one more layer": ["model.layers.2.self_attn.q_proj.weight"],
     "post norms": ["model.layers.0.pre_feedforward_layernorm.weight"],
-    "scales of stored quantisation": ["model.layers.0.self_attn.q_proj.weight_scale"],
+    "scales of stored quantization": ["model.layers.0.self_attn.q_proj.weight_scale"],
     "an adapter": ["base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"],
     "other rotary frequencies": ["model.layers.0.self_attn.rotary_emb.inv_freq"],
 }
@@ -353,13 +353,17 @@ def test_another_architecture_is_refused(tmp_path):
         ({"quantize": "4w", "group_size": 0}, webpte.InputError, ["group_size", 0]),
         ({"quantize": "4w", "group_size": 7}, webpte.UnsupportedError, ["layers.0.attention.wq", "64 columns", 7]),
         ({"quantize": "8da4w", "group_size": 7}, webpte.UnsupportedError, ["8da4w", "groups of 7"]),
-        ({"quantize": "4w", "head": "2"}, webpte.InputError, ["head", "4, 8, none", "'2'"]),
-        ({"quantize": "auto"}, webpte.InputError, ["budget", "'auto'", "None"]),
-        ({"quantize": "4w", "budget": 5.0}, webpte.InputError, ["budget", "'auto'", "5.0", "4w"]),
-        ({"quantize": "auto", "budget": 3}, webpte.InputError, ["budget", 3, 4, 32]),
-        ({"quantize": "auto", "budget": 6, "calibrate": False}, webpte.InputError, ["quantize", "'auto'", "calibrate"]),
-        ({"head": "8"}, webpte.InputError, ["head", "'8'", "quantize"]),
-        ({"quantize": "8w", "head": "4"}, webpte.InputError, ["head", "'4'", "quantize", "'8w'"]),
+        ({"quantize": "4w", "lm_head": "2"}, webpte.InputError, ["lm_head", "4, 8, none", "'2'"]),
+        ({"quantize": "auto"}, webpte.InputError, ["bits_per_weight", "'auto'", "None"]),
+        ({"quantize": "4w", "bits_per_weight": 5.0}, webpte.InputError, ["bits_per_weight", "'auto'", "5.0", "4w"]),
+        ({"quantize": "auto", "bits_per_weight": 3}, webpte.InputError, ["bits_per_weight", 3, 4, 32]),
+        (
+            {"quantize": "auto", "bits_per_weight": 6, "calibrate": False},
+            webpte.InputError,
+            ["quantize", "'auto'", "calibrate"],
+        ),
+        ({"lm_head": "8"}, webpte.InputError, ["lm_head", "'8'", "quantize"]),
+        ({"quantize": "8w", "lm_head": "4"}, webpte.InputError, ["lm_head", "'4'", "quantize", "'8w'"]),
         ({"quantize": "4w", "calibrate": "absent.txt"}, webpte.InputError, ["calibrate", "absent.txt"]),
         ({"max_tokens": 1}, webpte.InputError, ["max_tokens", 1, "max_context"]),
         ({"max_context": 16, "max_tokens": 32}, webpte.InputError, ["max_tokens", 32, "max_context, 16"]),
@@ -401,10 +405,10 @@ def test_a_full_disk_is_told_before_any_work(folder, tmp_path, monkeypatch, opti
     assert not list(tmp_path.iterdir())
 
 
-def test_a_head_that_cannot_be_quantised_stays_as_it_is(folder, tmp_path):
+def test_a_head_that_cannot_be_quantized_stays_as_it_is(folder, tmp_path):
     rows = {name: np.ones((129, talker.WIDTH), np.float32) for name in ("model.embed_tokens.weight", "lm_head.weight")}
     odd = changed(folder, tmp_path / "c", {"vocab_size": 129}, rows)
-    _, report = quantised_module(read_checkpoint(odd), LLMOptions("4w", calibrate=False))
+    _, report = quantized_module(read_checkpoint(odd), LLMOptions("4w", calibrate=False))
     kinds = {layer.name: layer.kind.name for layer in report.layers}
     assert kinds.pop("output") == "f32" and kinds.pop("tok_embeddings") == "8w" and set(kinds.values()) == {"4w"}
     assert any("output, 129 by 64, is f32: 129 rows are not divided by 4" in line for line in report.notes)

@@ -170,7 +170,7 @@ class TestAgainstAnotherProgram:
         report = self.run("llama", "llama")
         assert report.ok and all(found.max_error == 0 for call in report.calls for found in call.outputs.values())
 
-    def test_another_program_parts_at_the_first_quantised_layer(self):
+    def test_another_program_parts_at_the_first_quantized_layer(self):
         report = self.run("llama", "llama_4w")
         assert not report.ok and report.first is not None
         before = [call for call in report.calls if call.index < report.first.index and call.step == 0]

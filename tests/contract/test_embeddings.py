@@ -1,4 +1,4 @@
-"""Quantised tables outside delegates, in real exports against eager PyTorch."""
+"""Quantized tables outside delegates, in real exports against eager PyTorch."""
 
 from __future__ import annotations
 

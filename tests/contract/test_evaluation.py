@@ -207,7 +207,7 @@ def report(source, done, asked=None):
         return measure(module(done))
 
 
-def test_a_report_tells_the_float_model_from_the_quantised_one(source, tmp_path, short):
+def test_a_report_tells_the_float_model_from_the_quantized_one(source, tmp_path, short):
     same, other = report(source, "float"), report(source, "4w")
     assert same["tokens"] == other["tokens"] == len(TEXT)
     assert same["kl"] == {"value": 0, "error": 0} and same["agreement"]["value"] == 1
@@ -218,8 +218,8 @@ def test_a_report_tells_the_float_model_from_the_quantised_one(source, tmp_path,
     assert [line.split(" ")[0] for line in quality_lines(other)] == ["KL", "perplexity"]
 
 
-@pytest.mark.slow  # a whole export; test_quantising.py has the command with one that is left out
-def test_an_export_that_quantises_writes_its_quality(tmp_path, capsys, short, monkeypatch):
+@pytest.mark.slow  # a whole export; test_quantization.py has the command with one that is left out
+def test_an_export_that_quantizes_writes_its_quality(tmp_path, capsys, short, monkeypatch):
     monkeypatch.setattr(talker, "LAYERS", 1)  # each takes seconds to export
     talker.write_checkpoint(tmp_path / "talker")
     given = ("export", tmp_path / "talker", "-o", tmp_path / "m.pte", "--quantize", "4w", "--max-context", 64)

@@ -68,7 +68,7 @@ def test_executorch_runs_a_file_with_names():
         assert np.array_equal(program.method()(factor=factor, tokens=x), theirs)
 
 
-def test_lower_quantises_linears(tmp_path):
+def test_lower_quantizes_linears(tmp_path):
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(64, 32))
     x = torch.randn(3, 64)
@@ -77,11 +77,11 @@ def test_lower_quantises_linears(tmp_path):
     with webpte.load(tmp_path / "m.pte") as program:
         got = program.method()(x)
         assert "et_vk.linear_q4gsw.default" in {call.name for call in program.graph("forward").calls}
-    assert_close(got, module(x).detach().numpy(), 1e-5, 1e-5, "against the quantised module")
+    assert_close(got, module(x).detach().numpy(), 1e-5, 1e-5, "against the quantized module")
     assert 1e-4 < np.abs(got - plain).max() < 1
 
 
-def test_unknown_quantisation_is_refused(tmp_path):
+def test_unknown_quantization_is_refused(tmp_path):
     with raises(webpte.InputError, "quantize", "4w, 8w, 8da4w", "'2w'"):
         lower(torch.nn.Linear(4, 4), (torch.randn(1, 4),), quantize="2w", path=tmp_path / "m.pte")
 

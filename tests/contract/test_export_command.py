@@ -21,7 +21,7 @@ from webpte.export import export_checkpoint
 from webpte.llm import LLM
 
 SCHEMA = json.loads((SRC / "webpte" / "cli" / "schemas" / "export.json").read_text(encoding="utf-8"))
-# tests/contract/test_quantising.py calibrates, and tests/contract/test_evaluation.py measures the quality.
+# tests/contract/test_quantization.py calibrates, and tests/contract/test_evaluation.py measures the quality.
 SIZES = ("--quantize", "4w", "--no-calibrate", "--no-quality", "--max-context", "64", "--max-prefill", "32")
 
 

@@ -29,7 +29,7 @@ def test_an_exported_program_answers_as_transformers(family):
 
 
 @pytest.mark.parametrize("family", slow_but(IN_4_BITS, tinies()))
-def test_in_4_bits_it_answers_as_the_quantised_module(family):
+def test_in_4_bits_it_answers_as_the_quantized_module(family):
     assert measured(first(family), "4w").error() <= TOLERANCE
 
 

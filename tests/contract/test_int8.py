@@ -1,4 +1,4 @@
-"""Statically quantised programs, exported by real ExecuTorch, against the quantised model in eager PyTorch."""
+"""Statically quantized programs, exported by real ExecuTorch, against the quantized model in eager PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantised exports against the same module in eager PyTorch, and what quantising promises about its codes."""
+"""Quantized exports against the same module in eager PyTorch, and what quantizing promises about its codes."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from webpte.cli import main
 from webpte.export import ExportWarning, export_llm
 from webpte.export.checkpoint import read_checkpoint
 from webpte.export.family import build_module, empty_module
-from webpte.export.llm import quantise_module, quantised_module
+from webpte.export.llm import quantize_module, quantized_module
 from webpte.export.options import LLMOptions
-from webpte.export.quantising.bit_allocation import measure_losses
-from webpte.export.quantising.compensation import compensated, result_error
-from webpte.export.quantising.grid import QuantizedWeight, exact, extremes, least_squares, nearest
-from webpte.export.quantising.quantise import shapes_of
-from webpte.export.quantising.recipe import linear_recipe
+from webpte.export.quantization.bit_allocation import measure_losses
+from webpte.export.quantization.compensation import compensated, result_error
+from webpte.export.quantization.grid import QuantizedWeight, exact, extremes, least_squares, nearest
+from webpte.export.quantization.quantize import shapes_of
+from webpte.export.quantization.recipe import linear_recipe
 from webpte.export.weights import CheckpointWeights
 from webpte.llm import LLM
 
@@ -132,17 +132,17 @@ EXPORTER = ["llm", "families/llama"]  # modules of webpte.export that write the 
 RECIPES: dict[str, dict[str, Any]] = {
     "4w": {"quantize": "4w", "group_size": 16},
     "8w": {"quantize": "8w", "embedding": "4,32", "calibrate": False},
-    "8da4w": {"quantize": "8da4w", "group_size": 8, "embedding": "none", "head": "4"},
+    "8da4w": {"quantize": "8da4w", "group_size": 8, "embedding": "none", "lm_head": "4"},
 }
 # 88 columns fit no group of 16: w2 is in 8 bits then. The embedding and the head are among those in 8 bits.
 KINDS = {"4w": {"4w": 12, "8w": 4}, "8w": {"8w": 15, "4w": 1}, "8da4w": {"8da4w": 15}}
 
 
 @pytest.mark.parametrize("name", slow_but(["8w"], RECIPES))  # test_evaluation.py has one with 4w
-def test_an_export_equals_the_quantised_module(checkpoint, name):
+def test_an_export_equals_the_quantized_module(checkpoint, name):
     """Also where rows of several sequences are computed at once, which tables of bytes and 8-bit layers allow."""
     options: dict[str, Any] = {"max_context": 256, "max_tokens": 128, **RECIPES[name]}  # calibrated in few calls
-    module, report = quantised_module(read_checkpoint(checkpoint), LLMOptions(**options))
+    module, report = quantized_module(read_checkpoint(checkpoint), LLMOptions(**options))
     kinds = Counter(layer.kind.name for layer in report.layers)
     assert kinds == KINDS[name] and report.bits_per_weight < 12
     tokens = [(7 * i + 3) % 96 for i in range(20)]
@@ -151,7 +151,7 @@ def test_an_export_equals_the_quantised_module(checkpoint, name):
         export_llm(checkpoint, folder / "m.pte", **options, quality=False)
 
     made_of = inspect.getsource(save_checkpoint), json.dumps(options)
-    written = example_models.cached(f"quantised-{name}", [], make, *made_of, exporter=EXPORTER) / "m.pte"
+    written = example_models.cached(f"quantized-{name}", [], make, *made_of, exporter=EXPORTER) / "m.pte"
     assert LLMOptions(**options).weight_bytes(read_checkpoint(checkpoint)) < written.stat().st_size
     with torch.no_grad(), LLM.load(written) as llm:
         assert llm.batching_unsupported_reason is None
@@ -164,7 +164,7 @@ def test_an_export_equals_the_quantised_module(checkpoint, name):
 
 
 @pytest.mark.parametrize("group", [32, 8])
-def test_values_of_a_quantised_gguf_are_kept_bit_for_bit(group):
+def test_values_of_a_quantized_gguf_are_kept_bit_for_bit(group):
     """Q4_0 is a step in f16 times -8 to 7, for groups of 32: 4w holds it, in groups that divide these."""
     import gguf
 
@@ -223,7 +223,7 @@ def test_an_export_keeps_codes_and_scales_of_torchao(tmp_path, dense):
 
 
 @pytest.mark.parametrize("value", [1e37, float("inf"), float("nan")])
-def test_weights_that_are_too_large_to_quantise_are_refused_by_name(tmp_path, value):
+def test_weights_that_are_too_large_to_quantize_are_refused_by_name(tmp_path, value):
     linear = torch.nn.Linear(128, 48)
     with torch.no_grad():
         linear.weight[5, 7] = value
@@ -243,7 +243,7 @@ def test_weights_are_read_and_dropped_layer_by_layer(checkpoint, monkeypatch, ca
     options = LLMOptions("4w", group_size=8, calibrate=calibrate, max_context=48, max_tokens=32)
     first = build_module(source, 48, 32)
     block = sum(weight.numel() for name, weight in first.named_parameters() if name.startswith("layers.0."))
-    quantise_module(first, source, options)
+    quantize_module(first, source, options)
     streamed = empty_module(source, 48, 32)
     read, standing = CheckpointWeights.read, []
 
@@ -253,7 +253,7 @@ def test_weights_are_read_and_dropped_layer_by_layer(checkpoint, monkeypatch, ca
         return read(self, name)
 
     monkeypatch.setattr(CheckpointWeights, "read", noted)
-    quantise_module(streamed, source, options)
+    quantize_module(streamed, source, options)
     assert len(standing) == len(source.weights.sources)  # each once
     assert max(standing) <= (96 * 64 + block if calibrate else 0)
     want, got = first.state_dict(), streamed.state_dict()
@@ -267,20 +267,22 @@ def codes_of(tensor: torch.Tensor) -> torch.Tensor:
 def test_a_budget_raises_the_layers_that_lose_the_most(checkpoint):
     """Layers of one input together, and no more than the budget."""
     source = read_checkpoint(checkpoint)
-    options = LLMOptions("auto", group_size=8, embedding="4,32", head="4", budget=8.1, max_context=48, max_tokens=32)
-    _, report = quantised_module(source, options)
+    options = LLMOptions(
+        "auto", group_size=8, embedding="4,32", lm_head="4", bits_per_weight=8.1, max_context=48, max_tokens=32
+    )
+    _, report = quantized_module(source, options)
     eights = {layer.name for layer in report.layers if layer.kind.name == "8w"}
     assert eights and report.bits_per_weight <= 8.1
     joined = {"wq", "wk", "wv"}
     for number in range(2):  # layers of one input are of one kind
         assert len({f"layers.{number}.attention.{part}" in eights for part in joined}) == 1
     assert any(f"{len(eights)} of 15 layers have 8 bits" in line for line in report.notes)
-    with raises(webpte.InputError, "budget", 4.5):
-        quantised_module(source, replace(options, budget=4.5))
+    with raises(webpte.InputError, "bits_per_weight", 4.5):
+        quantized_module(source, replace(options, bits_per_weight=4.5))
 
 
 def test_what_a_unit_loses_is_what_the_model_predicts_otherwise(checkpoint):
-    module, _ = quantised_module(read_checkpoint(checkpoint), LLMOptions(max_context=48, max_tokens=32))
+    module, _ = quantized_module(read_checkpoint(checkpoint), LLMOptions(max_context=48, max_tokens=32))
     recipe = linear_recipe(shapes_of(module), "4w", 8)
     before = {name: weight.clone() for name, weight in module.state_dict().items()}
     with torch.no_grad():
@@ -303,25 +305,25 @@ def lowered(monkeypatch):
 GGUF: dict[str, Any] = {"max_context": 48, "max_tokens": 16, "quantize": "4w", "calibrate": False, "embedding": "none"}
 
 
-def test_what_is_quantised_a_second_time_is_said(tmp_path, recwarn, lowered):
+def test_what_is_quantized_a_second_time_is_said(tmp_path, recwarn, lowered):
     again = gguf_talker.write(tmp_path / "again.gguf", kind="Q4_1")
     with pytest.warns(ExportWarning, match=r"15 layers .*Q4_1 .*4w .* 32") as told:
-        export_llm(again, tmp_path / "again.pte", **GGUF, head="4")
+        export_llm(again, tmp_path / "again.pte", **GGUF, lm_head="4")
     assert {warning.filename for warning in told} == {__file__}
     kept = gguf_talker.write(tmp_path / "kept.gguf", kind="Q4_0")
-    export_llm(kept, tmp_path / "kept.pte", **GGUF, head="4")
+    export_llm(kept, tmp_path / "kept.pte", **GGUF, lm_head="4")
     assert not [warning for warning in recwarn if issubclass(warning.category, ExportWarning)]
-    notes = json.loads((tmp_path / "kept.quality.json").read_text())["quantised"]["notes"]
+    notes = json.loads((tmp_path / "kept.quality.json").read_text())["quantized"]["notes"]
     assert notes == ["15 layers that are Q4_0 in the checkpoint keep their exact values as 4w in groups of 32"]
 
 
 def test_the_command_says_what_became_of_layers_and_leaves_no_old_figures(tmp_path, capsys, lowered):
     given = ["export", str(gguf_talker.write(tmp_path / "m.gguf", kind="Q4_1")), "-o", str(tmp_path / "m.pte")]
     given += ["--quantize", "4w", "--no-calibrate", "--embedding", "8", "--max-context", "48", "--max-prefill", "16"]
-    warned = "warning: 14 layers that are Q4_1 in the checkpoint are quantised a second time, as 4w in groups of 32"
+    warned = "warning: 14 layers that are Q4_1 in the checkpoint are quantized a second time, as 4w in groups of 32"
     assert main(given) == 0
     said = capsys.readouterr()
-    figures = json.loads((tmp_path / "m.quality.json").read_text())["quantised"]
+    figures = json.loads((tmp_path / "m.quality.json").read_text())["quantized"]
     assert figures["kinds"] == {"4w in groups of 32": 14, "8w": 2} and warned in said.err
     told = f"{figures['bits_per_weight']:.2f} bits per weight; layers: 14 × 4w in groups of 32, 2 × 8w"
     assert told in said.out.splitlines() and "warning" not in said.out

@@ -7,7 +7,7 @@ import pytest
 import webpte
 from tests.support.export.exporting import export
 from tests.support.harness.cases import assert_close
-from tests.support.models import quantised as models
+from tests.support.models import quantized as models
 
 PROGRAMS = [
     (models.weight_only, {}, 1e-5),

@@ -84,15 +84,15 @@ def test_hidden_states_and_logits_are_those_of_transformers():
 
 # Of 4w the head and the table have 8 bits.
 @pytest.mark.parametrize("kind", slow_but(["4w"], ["4w", "8w"]))
-def test_quantised_programs_are_the_eager_quantised_model(kind):
+def test_quantized_programs_are_the_eager_quantized_model(kind):
     import torch
 
     from webpte.export.pretrained import load_pretrained
-    from webpte.export.speech import decode_module, encode_module, quantise_speech
+    from webpte.export.speech import decode_module, encode_module, quantize_speech
 
-    quantised = example_models.quantised_whisper(kind)
+    quantized = example_models.quantized_whisper(kind)
     model = load_pretrained("WhisperForConditionalGeneration", folder() / "whisper")
-    quantise_speech(model, kind, 32)
+    quantize_speech(model, kind, 32)
     mel = features(sound("tones", 0.8))
     tokens = torch.tensor(np.random.default_rng(1).integers(0, 158, (1, 11)))
     decoder = decode_module(model)
@@ -103,7 +103,7 @@ def test_quantised_programs_are_the_eager_quantised_model(kind):
             decoder(tokens[:, :1], torch.tensor([11]), keys, values),
         ]
         plain = reference()(mel, decoder_input_ids=tokens).logits[0, -1].numpy()
-    with webpte.load(quantised / "whisper.pte") as program:
+    with webpte.load(quantized / "whisper.pte") as program:
         encode, decode = program.method("encode"), program.method("decode")
         assert len(encode.plan.flow.segments) == len(decode.plan.flow.segments) == 1, "some of it runs on the CPU"
         ours, *heard = encode.run([mel.numpy()], strict=True)
@@ -113,15 +113,15 @@ def test_quantised_programs_are_the_eager_quantised_model(kind):
         assert one.shape == (1, 158) and np.abs(one - want.numpy()).max() < 1e-4 * np.abs(want.numpy()).max()
     lost = np.abs(found[0][0] - plain).mean() / np.abs(plain).mean()
     assert 1e-4 < lost < {"4w": 0.5, "8w": 0.05}[kind]  # random weights lose much; other weights would be above 1
-    told = json.loads((quantised / "whisper.quality.json").read_text())["quantised"]
+    told = json.loads((quantized / "whisper.quality.json").read_text())["quantized"]
     assert told["layers"]["proj_out"]["kind"] == told["layers"]["model.decoder.embed_tokens"]["kind"] == "8w"
-    assert (quantised / "whisper.pte").stat().st_size < (folder() / "whisper.pte").stat().st_size
+    assert (quantized / "whisper.pte").stat().st_size < (folder() / "whisper.pte").stat().st_size
 
 
-def test_other_ways_to_quantise_speech_are_refused_before_any_work(tmp_path):
+def test_other_ways_to_quantize_speech_are_refused_before_any_work(tmp_path):
     for options, values in (
         ({"quantize": "8da4w"}, ["quantize", "4w, 8w ", "'8da4w'"]),
-        ({"quantize": "auto", "budget": 5.0}, ["budget", "group_size"]),
+        ({"quantize": "auto", "bits_per_weight": 5.0}, ["bits_per_weight", "group_size"]),
         ({"quantize": "4w", "group_size": 1}, ["group_size", 1, 32]),
     ):
         with raises(InputError, *values):

@@ -1,6 +1,6 @@
 """Exports of tiny checkpoints in the cache, and how far what they answer is from what eager PyTorch says.
 
-In f32 transformers says what is right, in 4w the module that was exported, quantised and run eagerly.
+In f32 transformers says what is right, in 4w the module that was exported, quantized and run eagerly.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def write(tiny: Tiny, quantize: str | None, folder: Path) -> None:
         if quantize is None:
             logits = model(torch.tensor([families.tokens()])).logits[0, PREFILL - 1 :]
         else:
-            logits = eager(quantised(folder / "checkpoint", quantize))
+            logits = eager(quantized(folder / "checkpoint", quantize))
     np.save(folder / "wanted.npy", logits.numpy())
     export_llm(
         folder / "checkpoint",
@@ -96,14 +96,14 @@ def write(tiny: Tiny, quantize: str | None, folder: Path) -> None:
     )
 
 
-def quantised(checkpoint: Path, quantize: str) -> Any:
+def quantized(checkpoint: Path, quantize: str) -> Any:
     """The module that is exported."""
     from webpte.export.checkpoint import read_checkpoint
-    from webpte.export.llm import quantised_module
+    from webpte.export.llm import quantized_module
     from webpte.export.options import LLMOptions
 
     options = LLMOptions(quantize, GROUP, max_context=CONTEXT, max_tokens=MAX_TOKENS)
-    return quantised_module(read_checkpoint(checkpoint), options)[0]
+    return quantized_module(read_checkpoint(checkpoint), options)[0]
 
 
 def eager(module: Any) -> Any:

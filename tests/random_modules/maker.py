@@ -268,7 +268,7 @@ def _inputs(maker: Maker) -> None:
     features = [rng.choice([3, 4, 5, 6, 7, 8, 12]) for _ in range(2)]
     symbols: list[Dim] = list(maker.symbols)
     last = [*symbols, *features]
-    width = rng.choice([32, 64]) if rng.random() < 0.1 else features[0]  # groups of quantised weights want 32
+    width = rng.choice([32, 64]) if rng.random() < 0.1 else features[0]  # groups of quantized weights want 32
     base: list[Dim] = [*symbols[: rng.randint(0, len(symbols))], width]
     if rng.random() < 0.25:
         base = [symbols[0] if symbols else 2, features[0], rng.choice(last), rng.choice(last)]  # an image

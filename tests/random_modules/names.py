@@ -18,7 +18,7 @@ def stirred(layer: nn.Module) -> nn.Module:
     return layer
 
 
-def quantised(linear: nn.Linear, bits: int, group: int) -> nn.Linear:
+def quantized(linear: nn.Linear, bits: int, group: int) -> nn.Linear:
     """A linear whose weights are kept in 4 or 8 bits, with a scale for every group."""
     from torchao.quantization.granularity import PerAxis, PerGroup
     from torchao.quantization.quant_api import IntxWeightOnlyConfig, quantize_
@@ -28,4 +28,4 @@ def quantised(linear: nn.Linear, bits: int, group: int) -> nn.Linear:
     return linear
 
 
-NAMES: dict[str, Any] = {"torch": torch, "nn": nn, "F": functional, "stirred": stirred, "quantised": quantised}
+NAMES: dict[str, Any] = {"torch": torch, "nn": nn, "F": functional, "stirred": stirred, "quantized": quantized}

@@ -85,7 +85,7 @@ DOCUMENTED = (
         "Affine 4-bit weights",
         "Inputs are multiplied by the codes of a group before its scale and zero point are applied, and the sum of"
         " the inputs by the zero point. Infinite and very large inputs overflow there, or meet a zero, where eager"
-        " multiplies them by the dequantised weight.",
+        " multiplies them by the dequantized weight.",
         ("et_vk.linear_weight_int4.default",),
         kinds=("NaN made", "infinity"),
     ),
@@ -178,7 +178,7 @@ DOCUMENTED = (
         ("NaN lost",),
     ),
     Documented(
-        "Quantised NaN and infinity",
+        "Quantized NaN and infinity",
         "Neither has a code: eager converts NaN to an integer, which is undefined; here it becomes the lowest code. A"
         " range with NaN in it is that of the other elements; one with an infinity has no scale.",
         (

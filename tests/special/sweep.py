@@ -35,7 +35,7 @@ class Difference:
 
 def planted_tensors(case: Case) -> list[int]:
     """Positions among case.tensors of what special values are planted into: floats that are neither constants nor
-    scales, which whoever quantised a tensor chose to divide by."""
+    scales, which whoever quantized a tensor chose to divide by."""
     names = [name for name, _ in registered()[case.op].parameters]
     scales = [arg for name, arg in zip(names, case.args, strict=False) if "scale" in name]
     found = [t for t in case.tensors if not any(t is scale for scale in scales)]

@@ -167,7 +167,7 @@ def test_the_built_in_texts_are_varied_and_share_no_phrase():
     assert not shingles[0] & shingles[1]
 
 
-def test_what_quantising_may_look_at_answers_no_question_that_models_are_asked():
+def test_what_quantizing_may_look_at_answers_no_question_that_models_are_asked():
     chats = ev.calibration_chats()
     assert len(chats) == 24 and {len(chat) for chat in chats} == {2, 4}
     for chat in chats:

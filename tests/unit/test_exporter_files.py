@@ -13,15 +13,15 @@ def names(*modules: str) -> set[str]:
 
 def test_a_language_model_is_made_by_what_its_exporter_imports():
     found = names("llm", "families/llama")
-    assert {"llm.py", "lowering.py", "families/llama.py", "families/__init__.py", "quantising/grid.py"} < found
-    assert {"modules/decoder.py", "modules/quantised.py", "gguf_tokenizer.py"} < found  # imported within functions
+    assert {"llm.py", "lowering.py", "families/llama.py", "families/__init__.py", "quantization/grid.py"} < found
+    assert {"modules/decoder.py", "modules/quantized.py", "gguf_tokenizer.py"} < found  # imported within functions
     assert not {"hub.py", "dispatch.py", "speech.py", "vision.py", "encoders.py", "families/gemma2.py"} & found
 
 
 def test_tasks_are_made_by_their_own_files():
     assert {"sentence_transformers.py", "lowering.py"} < names("encoders") and "llm.py" not in names("encoders")
     assert {"pretrained.py", "lowering.py"} < names("vision") and "encoders.py" not in names("vision")
-    assert {"speech.py", "quantising/quantise.py"} < names("speech") and "vision.py" not in names("speech")
+    assert {"speech.py", "quantization/quantize.py"} < names("speech") and "vision.py" not in names("speech")
 
 
 def test_every_file_but_those_that_choose_and_fetch_makes_something():

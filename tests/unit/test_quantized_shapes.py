@@ -1,4 +1,4 @@
-"""Calls of quantised ops whose arguments contradict each other are refused, with the numbers."""
+"""Calls of quantized ops whose arguments contradict each other are refused, with the numbers."""
 
 from __future__ import annotations
 

@@ -158,15 +158,15 @@ def int4() -> Exported:
         return Exported(model, calls, (rows,))
     model = Linears(128).eval()
     eager = copy.deepcopy(model)
-    quantised = VkInt4WeightOnlyQuantizer(groupsize=32).quantize(model)
+    quantized = VkInt4WeightOnlyQuantizer(groupsize=32).quantize(model)
     for name in ("first", "second"):
-        rounded, weight = dequantised(getattr(quantised, name), 32), getattr(eager, name).weight
+        rounded, weight = dequantized(getattr(quantized, name), 32), getattr(eager, name).weight
         assert (rounded - weight).abs().max() < 0.02, "the codes do not stand for the weights"
         weight.data = rounded
-    return Exported(quantised, calls, (rows,), eager)
+    return Exported(quantized, calls, (rows,), eager)
 
 
-def dequantised(linear: Any, group: int) -> torch.Tensor:
+def dequantized(linear: Any, group: int) -> torch.Tensor:
     """The weights of the Vulkan backend's 4-bit layer, whose op only CUDA can run."""
     codes = torch.stack((linear.weight >> 4, linear.weight & 15), dim=-1).flatten(1)
     scales, zeros = linear.scales_and_zeros.repeat_interleave(group, 0).permute(2, 1, 0)

@@ -22,7 +22,7 @@ from .parsing import add_json, integer, number
 from .terminal import bars
 
 # Passed on if given. The exporter of each model knows which of them it takes, and their defaults.
-_QUANTIZATION = ("quantize", "budget", "group_size", "embedding", "head", "calibrate")
+_QUANTIZATION = ("quantize", "bits_per_weight", "group_size", "embedding", "lm_head", "calibrate")
 _OPTIONS = (*_QUANTIZATION, "max_context", "max_tokens", "max_batch", "pooling", "image_size", "quality")
 
 _SOURCE = ("repository", "revision", "commit")
@@ -38,7 +38,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--bits-per-weight",
-        dest="budget",
         type=number(above=4),
         metavar="BITS",
         help="average size of a weight, with --quantize auto",
@@ -49,7 +48,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--lm-head",
-        dest="head",
         choices=("4", "8", "none"),
         help="bits of the output layer; 4 is as the other layers (8)",
     )

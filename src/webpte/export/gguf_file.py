@@ -1,4 +1,4 @@
-"""Read GGUF checkpoints: keys, tokenizer, and weights, which are dequantised one at a time."""
+"""Read GGUF checkpoints: keys, tokenizer, and weights, which are dequantized one at a time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROTARY_TENSORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors
 _WITHOUT_EFFECT = {
     "general.": "origin and storage of the file",
     "tokenizer.": "the tokenizer and the chat template, which are read separately",
-    "quantize.": "how its weights were quantised",
+    "quantize.": "how its weights were quantized",
     "mradermacher.": "the converter",
     "split.tensors.count": "the number of tensors in all parts; split.count is checked",
 }
@@ -123,7 +123,7 @@ def read_keys(family: Family, fields: Fields, architecture: str) -> Architecture
 
 
 def _formats(tensors: Mapping[str, StoredTensor]) -> dict[str, str]:
-    """Return the formats of the tensors that are quantised."""
+    """Return the formats of the tensors that are quantized."""
     names = {name: tensor.type.name for name, tensor in tensors.items()}
     return {name: kind for name, kind in names.items() if kind not in ("F64", "F32", "F16", "BF16")}
 

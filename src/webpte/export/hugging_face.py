@@ -67,7 +67,7 @@ def _each(*values: Any) -> Any:
 _BIAS = "biases, which are not supported"
 _SCALE = "activations are scaled"
 _EXPERTS = "a mixture of experts"
-_STORED = "the weights are quantised; export the float checkpoint"
+_STORED = "the weights are quantized; export the float checkpoint"
 
 FIELD_RULES: dict[str, FieldRule] = {
     "auto_map": FieldRule(_no_model_code, "the model needs its own code, which is not run"),

@@ -13,10 +13,10 @@ from .checkpoint import check_source, read_checkpoint, write_tokenizer_files
 from .family import Checkpoint, empty_module, fill
 from .lowering import LOWERING_STAGES, Steps, lower_steps, require_executorch
 from .options import ExportWarning, LLMOptions, check_disk_space, check_target
-from .quantising import QuantizationReport, quantise
-from .quantising.bit_allocation import within_budget
-from .quantising.calibration import calibration_text, chat_pieces, token_pieces
-from .quantising.quantise import shapes_of
+from .quantization import QuantizationReport, apply_recipe
+from .quantization.bit_allocation import within_budget
+from .quantization.calibration import calibration_text, chat_pieces, token_pieces
+from .quantization.quantize import shapes_of
 from .report import quality_measure, quality_path, write_quality
 from .suppress_output import suppress_kernel_messages, suppress_logs
 
@@ -33,8 +33,8 @@ def export_llm(
     quantize: str | None = None,
     group_size: int = 32,
     embedding: str | None = None,
-    head: str | None = None,
-    budget: float | None = None,
+    lm_head: str | None = None,
+    bits_per_weight: float | None = None,
     calibrate: bool | PathLike = True,
     max_context: int = 1024,
     max_tokens: int = 256,
@@ -45,18 +45,18 @@ def export_llm(
     """Write `path`, and beside it `tokenizer.json`, `tokenizer_config.json` and `chat_template.jinja` under its stem.
 
     `quantize` is "4w", "8w", "8da4w" or "auto". `embedding` is "8", "none", or bits and group size such as "4,32".
-    `head` is "8", "none", or "4" for the format of the layers. If layers are quantised, both default to "8".
-    "auto" is "4w" with as many layers in 8 bits as `budget`, in bits per weight, allows: those that lose the most.
+    `lm_head` is "8", "none", or "4" for the format of the layers. If layers are quantized, both default to "8".
+    "auto" is "4w" with as many layers in 8 bits as `bits_per_weight` allows: those that lose the most.
     `calibrate` rounds weights for their inputs while the model reads a text: the built-in text, or that of a file.
     One call takes fewer than `max_tokens` tokens; longer prompts are processed in chunks.
 
-    A quantised model is measured against the float model, and the figures are written beside the program as
+    A quantized model is measured against the float model, and the figures are written beside the program as
     `quality.json`. A model of over 2 GB is measured only with `quality=True`, and no model with `quality=False`.
-    Layers whose format in the checkpoint has no equivalent in the program are quantised again, with an
+    Layers whose format in the checkpoint has no equivalent in the program are quantized again, with an
     `ExportWarning`.
     """
     target = Path(path)
-    options = LLMOptions(quantize, group_size, embedding, head, budget, calibrate, max_context, max_tokens)
+    options = LLMOptions(quantize, group_size, embedding, lm_head, bits_per_weight, calibrate, max_context, max_tokens)
     options.check()
     check_target(target)
     check_source(Path(checkpoint))
@@ -72,7 +72,7 @@ def export_llm(
     with suppress_logs(), suppress_kernel_messages():
         module = empty_module(source, max_context, max_tokens)
         with quality_measure(module, source, max_context, max_tokens, requested, report) as measure:
-            layers = quantise_module(module, source, options, report)
+            layers = quantize_module(module, source, options, report)
             figures = measure(module)
     for text in layers.warnings:
         warnings.warn(text, ExportWarning, stacklevel=2)
@@ -81,30 +81,30 @@ def export_llm(
     if figures is None:
         quality_path(target).unlink(missing_ok=True)  # of the program that is replaced
     else:
-        write_quality(target, {"bytes": target.stat().st_size, **figures, "quantised": layers.json()})
+        write_quality(target, {"bytes": target.stat().st_size, **figures, "quantized": layers.json()})
     return target
 
 
-def quantised_module(source: Checkpoint, options: LLMOptions) -> tuple[torch.nn.Module, QuantizationReport]:
-    """Return the module that is exported, and the report of its quantisation."""
+def quantized_module(source: Checkpoint, options: LLMOptions) -> tuple[torch.nn.Module, QuantizationReport]:
+    """Return the module that is exported, and the report of its quantization."""
     with suppress_logs(), suppress_kernel_messages():
         module = empty_module(source, options.max_context, options.max_tokens)
-        return module, quantise_module(module, source, options)
+        return module, quantize_module(module, source, options)
 
 
-def quantise_module(
+def quantize_module(
     module: torch.nn.Module, source: Checkpoint, options: LLMOptions, progress: OnProgress = ignore
 ) -> QuantizationReport:
-    """Quantise a module in place; read each weight when it is needed, and drop it when it is quantised."""
+    """Quantize a module in place; read each weight when it is needed, and drop it when it is quantized."""
     pieces = _calibration_pieces(source, options) if options.quantize is not None and options.calibrate else []
     recipe = options.recipe(shapes_of(module))
-    if options.budget is not None:
+    if options.bits_per_weight is not None:
         fill(module, source)  # the loss of one layer is measured with all others in float
-        recipe = within_budget(module, recipe, options.budget, pieces, progress)
+        recipe = within_budget(module, recipe, options.bits_per_weight, pieces, progress)
     formats = {name.removesuffix(".weight"): kind for name, kind in source.weights.formats().items()}
     read = functools.partial(fill, module, source)
-    report = quantise(module, recipe, pieces=pieces, formats=formats, read=read, progress=progress)
-    fill(module, source)  # parameters that are not quantised
+    report = apply_recipe(module, recipe, pieces=pieces, formats=formats, read=read, progress=progress)
+    fill(module, source)  # parameters that are not quantized
     return report
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import UnsupportedError
 from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
 from .options import check_target
-from .quantising.recipe import check_quantizer
+from .quantization.recipe import check_quantizer
 from .suppress_output import suppress_logs
 
 if TYPE_CHECKING:
@@ -75,11 +75,11 @@ def lower(
     require_executorch()
     steps = Steps(cancellable(progress, cancel), ["quantize"] * (quantize is not None) + list(LOWERING_STAGES))
     if quantize is not None:
-        from .quantising import quantise_linears
+        from .quantization import quantize_linears
 
         steps.next()
         with suppress_logs():
-            module = quantise_linears(module, quantize, group_size, steps.progress)
+            module = quantize_linears(module, quantize, group_size, steps.progress)
     chosen = dict(options or {})
     if dynamic_shapes:
         chosen.setdefault("require_dynamic_shapes", True)

@@ -13,16 +13,16 @@ from pathlib import Path
 from ..errors import InputError
 from ..text import size
 from .family import Checkpoint
-from .quantising.recipe import (
+from .quantization.recipe import (
     AUTO,
     INT8,
     UNQUANTIZED,
     Recipe,
     Shape,
     WeightFormat,
-    check_budget,
+    check_bits_per_weight,
     check_embedding,
-    check_head,
+    check_lm_head,
     check_quantizer,
     embedding_kind,
     linear_recipe,
@@ -38,13 +38,13 @@ class ExportWarning(UserWarning):
 
 @dataclass(frozen=True)
 class LLMOptions:
-    """Options of `export_llm`. If anything is quantised, embedding and head default to 8 bits."""
+    """Options of `export_llm`. If anything is quantized, embedding and head default to 8 bits."""
 
     quantize: str | None = None
     group_size: int = 32
     embedding: str | None = None
-    head: str | None = None
-    budget: float | None = None
+    lm_head: str | None = None
+    bits_per_weight: float | None = None
     calibrate: bool | PathLike = True
     max_context: int = 1024
     max_tokens: int = 256
@@ -53,8 +53,8 @@ class LLMOptions:
         """Check what does not depend on the checkpoint."""
         if self.quantize is not None:
             check_quantizer(self.mode, self.group_size)
-        check_budget(self.quantize, self.budget, bool(self.calibrate))
-        check_head(self.head, self.quantize)
+        check_bits_per_weight(self.quantize, self.bits_per_weight, bool(self.calibrate))
+        check_lm_head(self.lm_head, self.quantize)
         self.embedding_kind()
         if not isinstance(self.calibrate, bool) and not Path(self.calibrate).is_file():
             raise InputError(
@@ -85,11 +85,11 @@ class LLMOptions:
         """Return the formats of a model with linear layers of these shapes."""
         if self.quantize is None:
             return Recipe({}, self.embedding_kind())
-        recipe = linear_recipe(linears, self.mode, self.group_size, self.head or "8")
+        recipe = linear_recipe(linears, self.mode, self.group_size, self.lm_head or "8")
         return replace(recipe, embedding=self.embedding_kind())
 
     def check_fit(self, source: Checkpoint) -> None:
-        """Check that the layers of a checkpoint can be quantised with these options."""
+        """Check that the layers of a checkpoint can be quantized with these options."""
         self._recipe_of(source)
         check_embedding(self.embedding_kind(), source.architecture.dim)
 
@@ -135,5 +135,5 @@ def check_disk_space(path: Path, needed: int) -> None:
             expected=f"{size(needed)} of free disk space for its weights",
             got=size(free),
             code="disk_space",
-            hint="Free some space, write to another disk, or quantise to fewer bits.",
+            hint="Free some space, write to another disk, or quantize to fewer bits.",
         )

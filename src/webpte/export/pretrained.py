@@ -40,9 +40,9 @@ def read_config(folder: Path, allowed: Collection[str], what: str) -> dict[str, 
         )
     if config.get("quantization_config"):
         raise UnsupportedError(
-            f"{where}: the weights are already quantised",
+            f"{where}: the weights are already quantized",
             ["quantization_config"],
-            code="quantised_checkpoint",
+            code="quantized_checkpoint",
             hint="Export the float model.",
         )
     if (folder / "adapter_config.json").exists():

@@ -1,6 +1,6 @@
-"""Measure a quantised module against the float module on the built-in text, before it is lowered.
+"""Measure a quantized module against the float module on the built-in text, before it is lowered.
 
-The module is quantised in place. The float module's predictions are therefore computed first and kept in a file.
+The module is quantized in place. The float module's predictions are therefore computed first and kept in a file.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ def quality_measure(
     requested: bool | None,
     progress: OnProgress = ignore,
 ) -> Iterator[Measure]:
-    """Enter with the float module, and yield a function to call with the quantised module.
+    """Enter with the float module, and yield a function to call with the quantized module.
 
     If `requested` is None, a model is measured unless it is large. A model that is not measured gives the reason.
     Weights that are not read yet are read if it is measured.
     """
     if requested is False:
-        yield lambda quantised: None
+        yield lambda quantized: None
         return
     windows = _windows(source, max_context)
     reason = windows if isinstance(windows, str) else _too_large(module) if requested is None else None
     if reason is not None:
-        yield lambda quantised: {"left_out": reason}
+        yield lambda quantized: {"left_out": reason}
         return
     assert not isinstance(windows, str)
     fill(module, source)
     with QualityMeasurement(module, windows, max_tokens - 1, progress) as measurement:
-        yield lambda quantised: measurement.compare(quantised, progress)
+        yield lambda quantized: measurement.compare(quantized, progress)
 
 
 def _windows(source: Checkpoint, max_context: int) -> list[TextWindow] | str:
@@ -173,8 +173,8 @@ def read_quality(files: Iterable[Path]) -> dict[str, Any] | None:
 
 def quality_lines(quality: Mapping[str, Any]) -> Iterator[str]:
     """Yield the contents of a quality file as lines of text."""
-    if "quantised" in quality:
-        layers = quality["quantised"]
+    if "quantized" in quality:
+        layers = quality["quantized"]
         formats = ", ".join(f"{count} × {kind}" for kind, count in layers["kinds"].items())
         yield f"{layers['bits_per_weight']:.2f} bits per weight; layers: {formats}"
         yield from layers["notes"]

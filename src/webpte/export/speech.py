@@ -20,9 +20,9 @@ from .hugging_face import read_json
 from .lowering import LOWERING_STAGES, MethodSpec, Steps, lower_methods, require_executorch
 from .options import check_target
 from .pretrained import load_pretrained, read_config, require_transformers
-from .quantising import QuantizationReport, quantise
-from .quantising.quantise import shapes_of
-from .quantising.recipe import INT8, check_quantizer, linear_recipe
+from .quantization import QuantizationReport, apply_recipe
+from .quantization.quantize import shapes_of
+from .quantization.recipe import INT8, check_quantizer, linear_recipe
 from .report import write_quality
 from .suppress_output import suppress_logs
 
@@ -139,13 +139,13 @@ def check_speech_quantizer(mode: str, group_size: int) -> None:
     check_quantizer(mode, group_size)
 
 
-def quantise_speech(model: Any, mode: str, group_size: int, progress: OnProgress = ignore) -> QuantizationReport:
-    """Quantise a model in place. The head may be padded with rows of zeros, which the decoder module drops."""
+def quantize_speech(model: Any, mode: str, group_size: int, progress: OnProgress = ignore) -> QuantizationReport:
+    """Quantize a model in place. The head may be padded with rows of zeros, which the decoder module drops."""
     with suppress_logs():
         model.proj_out = _padded_head(model.proj_out)
         recipe = linear_recipe(shapes_of(model), mode, group_size)
         recipe.linears[_HEAD] = recipe.embedding = INT8
-        return quantise(model, recipe, embedding=_TABLE, progress=progress)
+        return apply_recipe(model, recipe, embedding=_TABLE, progress=progress)
 
 
 def _padded_head(head: torch.nn.Linear) -> torch.nn.Linear:
@@ -225,11 +225,11 @@ def export_speech(
     model = load_pretrained("WhisperForConditionalGeneration", folder)
     about["language_names"] = _language_names(about["languages"])
     steps.next()
-    layers = None if quantize is None else quantise_speech(model, quantize, group_size, steps.progress)
+    layers = None if quantize is None else quantize_speech(model, quantize, group_size, steps.progress)
     lower_methods(_methods(model), steps, path=target)
     write_task(target, "speech", about)
     if layers is not None:
-        write_quality(target, {"bytes": target.stat().st_size, "quantised": layers.json()})
+        write_quality(target, {"bytes": target.stat().st_size, "quantized": layers.json()})
     target.with_name(f"{target.stem}.tokenizer.json").write_text(tokenizer, encoding="utf-8")
     return target
 

@@ -183,10 +183,10 @@ class CheckpointWeights:
     ) -> None:
         self.sources = sources
         self._load = load  # by the checkpoint's name, as f32
-        self._formats = formats or {}  # by the checkpoint's name, of those that are stored quantised
+        self._formats = formats or {}  # by the checkpoint's name, of those that are stored quantized
 
     def formats(self) -> dict[str, str]:
-        """Return the format of each parameter that is stored quantised, by name."""
+        """Return the format of each parameter that is stored quantized, by name."""
         formats = ((name, self._formats.get(source.stored_name)) for name, source in self.sources.items())
         return {name: kind for name, kind in formats if kind is not None}
 

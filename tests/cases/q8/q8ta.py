@@ -74,7 +74,7 @@ LINEARS = [
 
 
 def float_linear(x, columns, *, biased=True, dtype="f32", floats=False, **sizes):
-    """`floats` if the input is not quantised yet, as before ExecuTorch 1.2."""
+    """`floats` if the input is not quantized yet, as before ExecuTorch 1.2."""
     sums, scales, bias = per_channel(columns, biased, dtype)
     inputs = (
         T(*x, low=-3, high=3) if floats else codes(*x),
@@ -109,9 +109,9 @@ def conv(
     terms = math.prod(kernel) * depth
     rows = (*kernel, channels) if op == "q8ta_conv2d_dw" else (channels, padded(terms))
     sums, scales, bias = per_channel(channels, biased, dtype)
-    quantised = (codes(*x), 0.02, zero, codes(*rows, constant=True), sums, scales, spread(terms), out_zero, bias)
+    quantized = (codes(*x), 0.02, zero, codes(*rows, constant=True), sums, scales, spread(terms), out_zero, bias)
     lists = [list(kernel), list(s), list(p), *([list(o)] if o is not None else []), list(d)]
-    return case(f"{ET}{op}.default", *quantised, *lists, groups, activation, **sizes)
+    return case(f"{ET}{op}.default", *quantized, *lists, groups, activation, **sizes)
 
 
 SAME = {"p": (1, 1), "h": (8, 7, 3, 1), "w": (8, 5, 3, 1)}
@@ -141,10 +141,10 @@ def float_conv(x, channels, kernel, *, s=(1, 1), p=(0, 0), groups=1, biased=True
     """ExecuTorch 1.0's convolution, from floats to floats."""
     rows = (channels, padded(math.prod(kernel) * x[-3] // groups))
     sums, scales, bias = per_channel(channels, biased)
-    quantised = (T(*x, low=-3, high=3, dtype=dtype), 0.02, 9, codes(*rows, constant=True), sums, scales, bias)
+    quantized = (T(*x, low=-3, high=3, dtype=dtype), 0.02, 9, codes(*rows, constant=True), sums, scales, bias)
     shape = ([*kernel], [*s], [*p], [1, 1], groups)
     tolerance = {"atol": 1e-6, "rtol": 1e-6} if dtype == "f32" else {"atol": 1e-2, "rtol": 1e-3}
-    return case(f"{ET}conv2d_q8ta_q8csw.default", *quantised, *shape, **tolerance, **sizes)
+    return case(f"{ET}conv2d_q8ta_q8csw.default", *quantized, *shape, **tolerance, **sizes)
 
 
 FLOAT_CONVOLUTIONS = [

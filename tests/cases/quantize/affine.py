@@ -4,7 +4,7 @@ import numpy as np
 
 from tests.support.harness.cases import Sym, T, case
 
-QUANTISE, DEQUANTISE = "torchao.quantize_affine.default", "torchao.dequantize_affine.default"
+QUANTIZE, DEQUANTIZE = "torchao.quantize_affine.default", "torchao.dequantize_affine.default"
 CHOOSE = "torchao.choose_qparams_affine.default"
 U8, I8, I32, F16 = 0, 1, 3, 5  # PyTorch's codes of dtypes
 EXACT = {"atol": 0, "rtol": 0}
@@ -42,20 +42,20 @@ BLOCKS = [
     (T("n"), [1], ("n",), (9, 2)),
     (T(12), [3], (4,), (1,)),
 ]
-QUANTISED = [
+QUANTIZED = [
     *(
-        case(QUANTISE, x, block, scale(*own), zero(*own), I8, -128, 127, n=sizes, **EXACT)
+        case(QUANTIZE, x, block, scale(*own), zero(*own), I8, -128, 127, n=sizes, **EXACT)
         for x, block, own, sizes in BLOCKS
     ),
-    case(QUANTISE, T("n", 12), [1, 12], scale("n"), zero("n"), I8, None, None, n=(11, 7, 1), **EXACT),
-    case(QUANTISE, T("n", 12), [1, 12], scale("n"), None, I8, -8, 7, n=(11, 7, 1), **EXACT),
-    case(QUANTISE, T("n", 7), [1, 7], scale("n"), zero("n", dtype="u8", low=0), U8, 0, 255, n=(5, 3, 1), **EXACT),
-    case(QUANTISE, T("n", 7), [1, 7], scale("n"), zero("n", dtype="i32"), U8, None, None, n=(5, 3, 1), **EXACT),
-    case(QUANTISE, T("n", 7), [1, 7], scale("n"), zero("n", dtype="f32", low=0, high=0), U8, 0, 15, n=(5, 1), **EXACT),
-    case(QUANTISE, T("n", 7), [1, 7], scale("n"), zero("n", dtype="i32"), I32, -300, 300, n=(5, 1), **EXACT),
-    case(QUANTISE, T("n", 7), [1, 7], scale("n"), zero("n", dtype="i32"), I32, None, None, n=(5, 1), **EXACT),
+    case(QUANTIZE, T("n", 12), [1, 12], scale("n"), zero("n"), I8, None, None, n=(11, 7, 1), **EXACT),
+    case(QUANTIZE, T("n", 12), [1, 12], scale("n"), None, I8, -8, 7, n=(11, 7, 1), **EXACT),
+    case(QUANTIZE, T("n", 7), [1, 7], scale("n"), zero("n", dtype="u8", low=0), U8, 0, 255, n=(5, 3, 1), **EXACT),
+    case(QUANTIZE, T("n", 7), [1, 7], scale("n"), zero("n", dtype="i32"), U8, None, None, n=(5, 3, 1), **EXACT),
+    case(QUANTIZE, T("n", 7), [1, 7], scale("n"), zero("n", dtype="f32", low=0, high=0), U8, 0, 15, n=(5, 1), **EXACT),
+    case(QUANTIZE, T("n", 7), [1, 7], scale("n"), zero("n", dtype="i32"), I32, -300, 300, n=(5, 1), **EXACT),
+    case(QUANTIZE, T("n", 7), [1, 7], scale("n"), zero("n", dtype="i32"), I32, None, None, n=(5, 1), **EXACT),
     case(
-        QUANTISE,
+        QUANTIZE,
         T("n", 7, make=ties),
         [1, 7],
         scale("n", make=power_of_two),
@@ -67,10 +67,10 @@ QUANTISED = [
         **EXACT,
     ),
     case(
-        QUANTISE, T("n", 8, dtype="f16"), [1, 8], scale("n", dtype="f16"), zero("n"), I8, -128, 127, n=(5, 2), **EXACT
+        QUANTIZE, T("n", 8, dtype="f16"), [1, 8], scale("n", dtype="f16"), zero("n"), I8, -128, 127, n=(5, 2), **EXACT
     ),
-    case(QUANTISE, T("n", 4), [Sym("n"), 4], scale(), zero(), I8, -128, 127, n=(5, 3, 1), **EXACT),
-    case(QUANTISE, T("n", 4, low=-1e30, high=1e30), [1, 4], scale("n"), zero("n"), I8, -128, 127, n=(5, 1), **EXACT),
+    case(QUANTIZE, T("n", 4), [Sym("n"), 4], scale(), zero(), I8, -128, 127, n=(5, 3, 1), **EXACT),
+    case(QUANTIZE, T("n", 4, low=-1e30, high=1e30), [1, 4], scale("n"), zero("n"), I8, -128, 127, n=(5, 1), **EXACT),
 ]
 
 
@@ -78,20 +78,20 @@ def stored(dtype, *dims):
     return T(*dims, dtype=dtype, low=-128 if dtype != "u8" else 0, high=255 if dtype == "u8" else 127)
 
 
-DEQUANTISED = [
+DEQUANTIZED = [
     *(
-        case(DEQUANTISE, stored("i8", *x.dims), block, scale(*own), zero(*own), I8, -128, 127, None, n=sizes)
+        case(DEQUANTIZE, stored("i8", *x.dims), block, scale(*own), zero(*own), I8, -128, 127, None, n=sizes)
         for x, block, own, sizes in BLOCKS
     ),
-    case(DEQUANTISE, stored("i8", "n", 7), [1, 7], scale("n"), None, I8, -8, 7, None, n=(5, 3, 1)),
+    case(DEQUANTIZE, stored("i8", "n", 7), [1, 7], scale("n"), None, I8, -8, 7, None, n=(5, 3, 1)),
     case(
-        DEQUANTISE, stored("u8", "n", 7), [1, 7], scale("n"), zero("n", dtype="u8", low=0), U8, 0, 255, 6, n=(5, 3, 1)
+        DEQUANTIZE, stored("u8", "n", 7), [1, 7], scale("n"), zero("n", dtype="u8", low=0), U8, 0, 255, 6, n=(5, 3, 1)
     ),
     case(
-        DEQUANTISE, stored("i32", "n", 7), [1, 7], scale("n"), zero("n", dtype="i32"), I32, None, None, None, n=(5, 1)
+        DEQUANTIZE, stored("i32", "n", 7), [1, 7], scale("n"), zero("n", dtype="i32"), I32, None, None, None, n=(5, 1)
     ),
     case(
-        DEQUANTISE,
+        DEQUANTIZE,
         stored("i8", "n", 7),
         [1, 7],
         scale("n"),
@@ -102,8 +102,8 @@ DEQUANTISED = [
         None,
         n=(5, 1),
     ),
-    case(DEQUANTISE, stored("i8", "n", 8), [1, 8], scale("n"), zero("n"), I8, None, None, F16, n=(5, 2), **HALF),
-    case(DEQUANTISE, stored("i8", "n", 4), [Sym("n"), 4], scale(), zero(), I8, -128, 127, None, n=(5, 3, 1)),
+    case(DEQUANTIZE, stored("i8", "n", 8), [1, 8], scale("n"), zero("n"), I8, None, None, F16, n=(5, 2), **HALF),
+    case(DEQUANTIZE, stored("i8", "n", 4), [Sym("n"), 4], scale(), zero(), I8, -128, 127, None, n=(5, 3, 1)),
 ]
 
 
@@ -154,4 +154,4 @@ CHOSEN = [
 # torchao 0.14, of ExecuTorch 1.0, passes no `keepdim`.
 EARLIER = [case(CHOOSE, T("n", 64), "ASYMMETRIC", [1, 64], None, -128, 127, None, None, I8, n=(31, 4, 1), **EXACT)]
 
-CASES = QUANTISED + DEQUANTISED + CHOSEN + EARLIER
+CASES = QUANTIZED + DEQUANTIZED + CHOSEN + EARLIER

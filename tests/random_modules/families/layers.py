@@ -32,7 +32,7 @@ def linear(m: Maker) -> None:
 
 
 @family(5)
-def quantised_linear(m: Maker) -> None:
+def quantized_linear(m: Maker) -> None:
     """Where a value is wide enough for a group of weights."""
     x = m.pick_float(1, lambda v: v.dtype == torch.float32 and (_last(v) or 1) % 32 == 0)
     if x is None:
@@ -40,7 +40,7 @@ def quantised_linear(m: Maker) -> None:
     width = _last(x) or 32
     bits, group = m.choose(((4, 32), (4, 32), (4, width), (8, 0), (8, 32)))
     text = f"nn.Linear({width}, {m.choose((4, 8, 32))}, bias={m.chance(0.5)})"
-    m.add(f"{m.layer(f'quantised({text}, {bits}, {group})')}({{0}})", x)
+    m.add(f"{m.layer(f'quantized({text}, {bits}, {group})')}({{0}})", x)
 
 
 @family(1)

@@ -1,4 +1,4 @@
-"""Builders of programs with quantised tables outside delegates: ExecuTorch's partitioner takes only some 4-bit ones."""
+"""Builders of programs with quantized tables outside delegates: ExecuTorch's partitioner takes only some 4-bit ones."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def tables(lengths: tuple[int, ...] = (BOUND, 7, 1)) -> Model:
 
 
 def real_widths(group: int, rows: int = 49152, width: int = 576) -> Model:
-    """The 8-bit embedding of a real model, as ExecuTorch's Llama exporter quantises it; a group of 0 is a whole row."""
+    """The 8-bit embedding of a real model, as ExecuTorch's Llama exporter quantizes it; a group of 0 is a whole row."""
     from executorch.examples.models.llama.source_transformation.quantize import get_quant_embedding_transform
 
     class Model(nn.Module):

@@ -82,7 +82,7 @@ def whisper() -> Path:
     return cached("whisper", [Path(checkpoint.__file__)], make, exporter=["speech"])
 
 
-def quantised_whisper(kind: str) -> Path:
+def quantized_whisper(kind: str) -> Path:
     """A folder with the program of `whisper` in 4 or 8 bits."""
     from . import whisper as checkpoint
 

@@ -80,7 +80,7 @@ def write(
 ) -> Path:
     """`changes` are metadata added, replaced or, where None, left out; `more` are tensors likewise.
 
-    Matrices are quantised as `kind`, such as "Q4_1", where it is given.
+    Matrices are quantized as `kind`, such as "Q4_1", where it is given.
     """
     import gguf
 

@@ -1,4 +1,4 @@
-"""Builders of int8 programs: quantised statically with PT2E, as ExecuTorch's tutorials do it for XNNPACK and Vulkan.
+"""Builders of int8 programs: quantized statically with PT2E, as ExecuTorch's tutorials do it for XNNPACK and Vulkan.
 
 Eager is the converted module: integers rounded and clamped as on a device, arithmetic between them in float32.
 The exporter keeps ops it cannot resize out of dynamic delegates, these among them, though here they resize: the option
@@ -17,7 +17,7 @@ from torch.export import Dim
 from ..export.lowering import Inputs, Method, Model, forward
 
 
-def quantised(
+def quantized(
     module: nn.Module, steps: list[Inputs], dynamic_shapes: Any, float_outputs: bool = False, **more: Any
 ) -> Model:
     """A Model of the module after calibration with `steps`, from which goldens are made too."""
@@ -78,7 +78,7 @@ def network(images: tuple[tuple[int, int, int], ...] = ((2, 17, 22), (3, 23, 29)
     batch, height, width = Dim("batch", max=3), Dim("height", min=4, max=23), Dim("width", min=4, max=29)
     names = ("q8ta_conv2d", "q8ta_conv2d_pw", "q8ta_conv2d_dw", "q8ta_conv2d_transposed", "q8ta_add", "q8ta_linear")
     expect = tuple(f"et_vk.{name}.default" for name in (*names, "q8ta_relu"))
-    return quantised(Network(), steps, ({0: batch, 2: height, 3: width},), expect=expect)
+    return quantized(Network(), steps, ({0: batch, 2: height, 3: width},), expect=expect)
 
 
 class Block(nn.Module):
@@ -114,7 +114,7 @@ class Transformer(nn.Module):
 def transformer(bound: int = 29, lengths: tuple[int, ...] = (13, 29, 7, 1, 28)) -> Model:
     steps = [(torch.randn(1, n, 24),) for n in lengths]
     expect = ("et_vk.q8ta_linear.default", "et_vk.q8ta_add.default")
-    return quantised(Transformer(), steps, ({1: Dim("length", max=bound)},), expect=expect)
+    return quantized(Transformer(), steps, ({1: Dim("length", max=bound)},), expect=expect)
 
 
 class Every(nn.Module):
@@ -148,15 +148,15 @@ def layers(images: tuple[tuple[int, int], ...] = ((9, 14), (13, 17), (7, 7), (8,
     )
     steps = [(torch.randn(1, 8, h, w),) for h, w in images]
     shapes = ({2: Dim("height", min=7, max=13), 3: Dim("width", min=5, max=17)},)
-    return quantised(every, steps, shapes, expect=("et_vk.q8ta_conv2d_transposed.default",))
+    return quantized(every, steps, shapes, expect=("et_vk.q8ta_conv2d_transposed.default",))
 
 
 def float_heads(bound: int = 19, lengths: tuple[int, ...] = (11, 19, 4, 1)) -> Model:
-    """Linear layers whose results stay float: only their inputs are quantised."""
+    """Linear layers whose results stay float: only their inputs are quantized."""
     every = Every(nn.Linear(20, 12), nn.Linear(20, 16))  # others the exporter mistypes or fails on
     steps = [(torch.randn(n, 20),) for n in lengths]
     shapes = ({0: Dim("rows", max=bound)},)
-    return quantised(every, steps, shapes, float_outputs=True, expect=("et_vk.linear_q8ta_q8csw.default",))
+    return quantized(every, steps, shapes, float_outputs=True, expect=("et_vk.linear_q8ta_q8csw.default",))
 
 
 class Codes(nn.Module):

@@ -1,4 +1,4 @@
-"""Builders of programs with 4-bit and int8 weights and with torchao's affine ops, quantised by torchao and ExecuTorch.
+"""Builders of programs with 4-bit and int8 weights and with torchao's affine ops, quantized by torchao and ExecuTorch.
 
 Sizes are such as the exporter takes: outputs a multiple of 4, inputs of 4-bit layers as well.
 """
@@ -146,7 +146,7 @@ def embeddings() -> Model:
 class Affine(nn.Module):
     """Scales and zeros for each row, codes of rows, channels and groups, and numbers made of codes.
 
-    Codes are outputs or inputs: the exporter takes a pair of quantise and dequantise for nothing at all.
+    Codes are outputs or inputs: the exporter takes a pair of quantize and dequantize for nothing at all.
     """
 
     def __init__(self) -> None:

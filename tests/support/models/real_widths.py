@@ -1,4 +1,4 @@
-"""SmolLM2's own structure, widths and vocabulary with few layers and random weights, quantised like the real one."""
+"""SmolLM2's own structure, widths and vocabulary with few layers and random weights, quantized like the real one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """SmolLM2-135M-Instruct: exported once with `webpte.export`, with what eager PyTorch says beside it.
 
-python -m tests.support.models.smollm          # fill the cache: about ten minutes for each quantisation
+python -m tests.support.models.smollm          # fill the cache: about ten minutes for each quantization
 
 The cache key covers the export code, the weights' hash, the parameters and the versions of what made it.
 """
@@ -109,12 +109,12 @@ def _make(quantize: str, folder: Path) -> None:
 
 
 def _eager(source: Any, quantize: str) -> Any:
-    """The module that is exported, quantised."""
-    from webpte.export.llm import quantised_module
+    """The module that is exported, quantized."""
+    from webpte.export.llm import quantized_module
     from webpte.export.options import LLMOptions
 
     options = LLMOptions(quantize, embedding="4,32", max_context=MAX_CONTEXT, max_tokens=MAX_TOKENS)
-    return quantised_module(source, options)[0]
+    return quantized_module(source, options)[0]
 
 
 def _nudged_logits(quantize: str, goldens: list[dict[str, Any]]) -> np.ndarray:
@@ -138,7 +138,7 @@ def _nudged_logits(quantize: str, goldens: list[dict[str, Any]]) -> np.ndarray:
 
 
 def _goldens(quantize: str) -> list[dict[str, Any]]:
-    """Greedy continuations by eager PyTorch with the same quantised weights."""
+    """Greedy continuations by eager PyTorch with the same quantized weights."""
     import tokenizers
 
     from webpte.export.checkpoint import read_checkpoint

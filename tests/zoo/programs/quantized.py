@@ -1,4 +1,4 @@
-"""Quantised linears, convolutions and embeddings, by torchao, by ExecuTorch and by PT2E."""
+"""Quantized linears, convolutions and embeddings, by torchao, by ExecuTorch and by PT2E."""
 
 import torch
 import torch.nn.functional as F  # noqa: N812

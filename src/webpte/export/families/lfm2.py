@@ -78,7 +78,7 @@ def _hidden_dim(fields: Fields) -> int:
 
 
 def build(model: Architecture, max_context: int, max_tokens: int) -> torch.nn.Module:
-    from ..modules.short_conv import ConvDecoder
+    from ..modules.recurrent import ConvDecoder
 
     return ConvDecoder(model, max_context)
 

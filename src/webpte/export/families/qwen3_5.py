@@ -66,7 +66,7 @@ def _layer_types(fields: Fields, count: int) -> list[str]:
 
 
 def build(model: Architecture, max_context: int, max_tokens: int) -> torch.nn.Module:
-    from ..modules.delta_net import DeltaDecoder
+    from ..modules.recurrent import DeltaDecoder
 
     return DeltaDecoder(model, max_context, max_tokens)
 

@@ -1,4 +1,4 @@
-"""Quantised layers in the form that ExecuTorch's exporter recognises."""
+"""Quantized layers in the form that ExecuTorch's exporter recognises."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from executorch.exir.passes import _quant_patterns_and_replacements  # noqa: F40
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..quantising.grid import QuantizedWeight
+from ..quantization.grid import QuantizedWeight
 
 
 class Linear8(nn.Module):

@@ -1,5 +1,5 @@
-"""Quantise the weights of a module, close to the float module."""
+"""Quantize the weights of a module, close to the float module."""
 
-from .quantise import QuantizationReport, quantise, quantise_linears
+from .quantize import QuantizationReport, apply_recipe, quantize_linears
 
-__all__ = ["QuantizationReport", "quantise", "quantise_linears"]
+__all__ = ["QuantizationReport", "apply_recipe", "quantize_linears"]

@@ -37,11 +37,11 @@ def within_budget(
     if remaining < 0:
         minimum = budget - remaining / weights
         raise InputError(
-            argument="budget",
+            argument="bits_per_weight",
             expected=f"at least {minimum:.2f} bits per weight, which every layer in 4 bits needs",
             got=f"{budget:g}",
-            code="budget",
-            hint="Raise the budget, use larger groups, or quantise embedding and head to 4 bits.",
+            code="bits_per_weight",
+            hint="Raise bits_per_weight, use larger groups, or quantize embedding and head to 4 bits.",
         )
     losses = measure_losses(module, recipe, list(pieces[0])[:MAX_MEASURED_TOKENS], progress)
     costs = {unit: bits_of(dict.fromkeys(unit, INT8), shapes) - bits_of(_of(kinds, unit), shapes) for unit in losses}

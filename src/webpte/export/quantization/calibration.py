@@ -1,4 +1,4 @@
-"""Collect the inputs of a model's layers while it reads a text, block by block, after the blocks already quantised."""
+"""Collect the inputs of a model's layers while it reads a text, block by block, after the blocks already quantized."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def chat_pieces(
 
 Moments = dict[str, "torch.Tensor"]  # X'X of the inputs of a linear layer, by its name
 BlockCall = tuple[tuple[Any, ...], dict[str, Any]]  # the arguments of a block
-Quantise = Callable[[str, Moments], None]  # the name of a block, and the moments of its layers' inputs
+Quantize = Callable[[str, Moments], None]  # the name of a block, and the moments of its layers' inputs
 Read = Callable[[str], None]  # reads the parameters whose names begin so
 
 
@@ -74,8 +74,8 @@ class Calibration:
         self._read = read
         self._blocks = list(module.get_submodule("layers").children())
 
-    def run(self, quantise: Quantise) -> Moments:
-        """Call `quantise` for each block in turn; return the moments of linear layers after the blocks."""
+    def run(self, quantize: Quantize) -> Moments:
+        """Call `quantize` for each block in turn; return the moments of linear layers after the blocks."""
         import torch
 
         with torch.no_grad(), _restored(self._module):
@@ -88,7 +88,7 @@ class Calibration:
                 with _record_moments(block, name) as moments:
                     for i, piece in enumerate(calls):
                         self._call(block, piece[number], hidden[i])
-                quantise(name, moments)
+                quantize(name, moments)
                 hidden = [self._call(self._blocks[number], piece[number], hidden[i]) for i, piece in enumerate(calls)]
             return self._head_moments(hidden)
 

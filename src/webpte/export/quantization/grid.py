@@ -171,7 +171,7 @@ def _clips(bits: int, count: int) -> list[float]:
 
 
 def exact(weight: torch.Tensor, group: int, bits: int) -> QuantizedWeight | None:
-    """Return codes that reproduce a weight exactly, if every group has them: the weight was quantised before.
+    """Return codes that reproduce a weight exactly, if every group has them: the weight was quantized before.
 
     If a group's largest value is k steps, the step is that value divided by k, or a neighbouring float: both product
     and quotient are rounded. Every k is tried, and a step must reproduce all values of the group to the last bit.
@@ -190,7 +190,7 @@ def check_range(name: str, weight: torch.Tensor) -> None:
         raise UnsupportedError(
             items=[name],
             argument=name,
-            expected=f"numbers of at most {MAX_WEIGHT:g} in a weight that is quantised",
+            expected=f"numbers of at most {MAX_WEIGHT:g} in a weight that is quantized",
             got=f"{largest:g}",
             code="weight_range",
             hint="Repair the checkpoint, or export without quantize.",

@@ -1,4 +1,4 @@
-"""Replace a module's linear layers and embedding by quantised ones, and report the result."""
+"""Replace a module's linear layers and embedding by quantized ones, and report the result."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class QuantizationReport:
         return sum(layer.bits for layer in self.layers) / max(1, sum(layer.weights for layer in self.layers))
 
     def compare(self, formats: Mapping[str, str]) -> None:
-        """Add notes and warnings on layers that are quantised in the checkpoint, by name in these formats."""
+        """Add notes and warnings on layers that are quantized in the checkpoint, by name in these formats."""
         counts = Counter(
             (formats[layer.name], str(layer.kind), layer.error == 0)
             for layer in self.layers
@@ -59,7 +59,7 @@ class QuantizationReport:
                 self.notes.append(f"{of} keep their exact values as {kind}")
             else:
                 self.warnings.append(
-                    f"{of} are quantised a second time, as {kind}; a checkpoint in f16 or f32 loses less"
+                    f"{of} are quantized a second time, as {kind}; a checkpoint in f16 or f32 loses less"
                 )
 
     def json(self) -> dict[str, Any]:
@@ -76,14 +76,14 @@ class QuantizationReport:
         }
 
 
-def quantised_linear(linear: torch.nn.Linear, codes: QuantizedWeight, kind: str) -> torch.nn.Module:
-    """Return the layer with a quantised weight; `kind` is "4w", "8da4w" or "8w"."""
+def quantized_linear(linear: torch.nn.Linear, codes: QuantizedWeight, kind: str) -> torch.nn.Module:
+    """Return the layer with a quantized weight; `kind` is "4w", "8da4w" or "8w"."""
     import torch
     from torchao.quantization import IntxUnpackedToInt8Tensor
     from torchao.quantization.quantize_.workflows.intx import intx_unpacked_to_int8_tensor as intx
 
     if kind == "8w":
-        from ..modules.quantised import Linear8
+        from ..modules.quantized import Linear8
 
         return Linear8(codes, linear.bias)
     by_token = intx.IntxUnpackedToInt8TensorActivationQuantization.INT8_ASYM_PER_TOKEN
@@ -96,7 +96,7 @@ def quantised_linear(linear: torch.nn.Linear, codes: QuantizedWeight, kind: str)
 
 
 def stored_codes(weight: torch.Tensor, group: int, bits: int) -> QuantizedWeight | None:
-    """Return the codes and scales of a weight that torchao quantised in the same format, otherwise None."""
+    """Return the codes and scales of a weight that torchao quantized in the same format, otherwise None."""
     import torch
     from torchao.quantization import IntxUnpackedToInt8Tensor
 
@@ -108,25 +108,25 @@ def stored_codes(weight: torch.Tensor, group: int, bits: int) -> QuantizedWeight
     return QuantizedWeight(weight.qdata, weight.scale.float().reshape(len(weight.qdata), -1))
 
 
-def quantised_embedding(codes: QuantizedWeight, bits: int) -> torch.nn.Module:
-    from ..modules.quantised import QuantizedEmbedding
+def quantized_embedding(codes: QuantizedWeight, bits: int) -> torch.nn.Module:
+    from ..modules.quantized import QuantizedEmbedding
 
     return QuantizedEmbedding(codes, bits)
 
 
-def quantise_linears(
+def quantize_linears(
     module: torch.nn.Module, mode: str, group_size: int, progress: OnProgress = ignore
 ) -> torch.nn.Module:
-    """Quantise all linear layers of a module, without calibration."""
+    """Quantize all linear layers of a module, without calibration."""
     import torch
 
     if isinstance(module, torch.nn.Linear):  # a layer is replaced in its parent
         module = torch.nn.Sequential(module)
-    quantise(module, linear_recipe(shapes_of(module), mode, group_size), progress=progress)
+    apply_recipe(module, linear_recipe(shapes_of(module), mode, group_size), progress=progress)
     return module
 
 
-def quantise(
+def apply_recipe(
     module: torch.nn.Module,
     recipe: Recipe,
     *,
@@ -140,8 +140,8 @@ def quantise(
 
     `pieces` are tokens of a text, in pieces of one call. With them, linear layers in blocks are rounded for their
     inputs while the model reads the text. Without them, weights are rounded to the nearest value. `formats` has the
-    formats of layers that are quantised in the checkpoint, for the report. `read` is called before parameters are used
-    and may read them. Quantised parameters are dropped, so the whole model is never in memory as floats. `embedding`
+    formats of layers that are quantized in the checkpoint, for the report. `read` is called before parameters are used
+    and may read them. Quantized parameters are dropped, so the whole model is never in memory as floats. `embedding`
     is the name of the embedding.
     """
     report = QuantizationReport(notes=list(recipe.notes))
@@ -163,7 +163,7 @@ def shapes_of(module: torch.nn.Module) -> dict[str, tuple[int, ...]]:
 
 
 class _Quantizer:
-    """Quantise layers in the order of the calls, each once."""
+    """Quantize layers in the order of the calls, each once."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class _Quantizer:
         self._read(f"{name}.")
         weight = self._module.get_parameter(f"{name}.weight").detach()
         codes = self._codes(name, weight, kind, None)
-        self._replace(name, quantised_embedding(codes, kind.bits))
+        self._replace(name, quantized_embedding(codes, kind.bits))
         self._note(name, kind, weight, codes)
 
     def _linear(self, name: str, moments: torch.Tensor | None) -> None:
@@ -215,7 +215,7 @@ class _Quantizer:
         if hasattr(weight, "qdata"):  # torchao's tensor, which supports few functions of torch
             weight = weight.dequantize()
         codes = codes or self._codes(name, weight, kind, moments)
-        self._replace(name, quantised_linear(linear, codes, kind.name))
+        self._replace(name, quantized_linear(linear, codes, kind.name))
         self._note(name, kind, weight, codes)
 
     def _codes(

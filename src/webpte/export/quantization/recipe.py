@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ...errors import InputError, UnsupportedError
 
 QUANTIZERS = ("4w", "8w", "8da4w")
-AUTO = "auto"  # 4w, and 8w where a budget allows; of language models, which can be calibrated
+AUTO = "auto"  # 4w, and 8w where a bits_per_weight allows; of language models, which can be calibrated
 HEADS = ("4", "8", "none")
 EMBEDDING = "tok_embeddings"
 HEAD = "output"
@@ -59,19 +59,26 @@ def check_quantizer(mode: str, group_size: int) -> None:
         )
 
 
-def check_budget(mode: str | None, budget: float | None, calibrate: bool) -> None:
-    if (mode == AUTO) != (budget is not None):
+def check_bits_per_weight(mode: str | None, bits_per_weight: float | None, calibrate: bool) -> None:
+    if (mode == AUTO) != (bits_per_weight is not None):
         raise InputError(
-            argument="budget",
+            argument="bits_per_weight",
             expected=f"a number with quantize {AUTO!r}, and none otherwise",
-            got=f"{budget} with {mode}",
-            code="budget",
+            got=f"{bits_per_weight} with {mode}",
+            code="bits_per_weight",
         )
-    if budget is None:
+    if bits_per_weight is None:
         return
-    if isinstance(budget, bool) or not isinstance(budget, int | float) or not 4 < budget <= 32:
+    if (
+        isinstance(bits_per_weight, bool)
+        or not isinstance(bits_per_weight, int | float)
+        or not 4 < bits_per_weight <= 32
+    ):
         raise InputError(
-            argument="budget", expected="bits per weight, above 4 and at most 32", got=repr(budget), code="budget"
+            argument="bits_per_weight",
+            expected="a number above 4 and at most 32",
+            got=repr(bits_per_weight),
+            code="bits_per_weight",
         )
     if not calibrate:
         raise InputError(
@@ -79,17 +86,19 @@ def check_budget(mode: str | None, budget: float | None, calibrate: bool) -> Non
         )
 
 
-def check_head(head: str | None, mode: str | None) -> None:
+def check_lm_head(head: str | None, mode: str | None) -> None:
     if head is not None and head not in HEADS:
-        raise InputError(argument="head", expected=f"one of {', '.join(HEADS)}", got=repr(head), code="head")
+        raise InputError(argument="lm_head", expected=f"one of {', '.join(HEADS)}", got=repr(head), code="lm_head")
     if head in ("4", "8") and mode is None:
-        raise InputError(f"head {head!r} requires quantize: the head is quantised only with the layers", code="head")
+        raise InputError(
+            f"lm_head {head!r} requires quantize: the head is quantized only with the layers", code="lm_head"
+        )
     if head == "4" and mode == "8w":
         raise InputError(
-            argument="head",
+            argument="lm_head",
             expected="'8' or 'none' with quantize '8w'",
             got="'4', fewer bits than the layers",
-            code="head",
+            code="lm_head",
         )
 
 
@@ -119,7 +128,7 @@ def linear_recipe(linears: Mapping[str, Shape], mode: str, group_size: int, head
         if kind != requested:
             recipe.notes.append(f"{name}, {shape[0]} by {shape[1]}, is {kind}: {_misfit(requested, shape)}")
     if linears and all(kind != target for name, kind in recipe.linears.items() if name != HEAD or head is None):
-        first = f"none of the {len(linears)} layers can be quantised as {target}; the first of them:"
+        first = f"none of the {len(linears)} layers can be quantized as {target}; the first of them:"
         reasons = [f"  {name}: {_misfit(target, shape)}" for name, shape in list(linears.items())[:3]]
         raise UnsupportedError("\n".join([first, *reasons]), list(linears), code="no_layer")
     return recipe

@@ -1,1 +1,1 @@
-"""Rows of tables, in floats and in quantised codes."""
+"""Rows of tables, in floats and in quantized codes."""

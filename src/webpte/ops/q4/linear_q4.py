@@ -12,7 +12,7 @@ from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import BYTES, FLOATS, Unused, op
 from ...lowering.traits import CallSizes, OpTraits, sums_over
-from ..quantize.affine import numpy_fake_quantise
+from ..quantize.affine import numpy_fake_quantize
 from .linear_q4_kernels import LinearQ4Operands, PackedWeight, project_q4
 
 
@@ -89,7 +89,7 @@ def linear_dq8ca_q4gsw(
 def _(
     input: Any, input_scales: Any, input_zp: Any, weights: Any, sums: object, scales: Any, group_size: int, bias: Any
 ) -> Any:
-    rounded = numpy_fake_quantise(input, input_scales, input_zp)
+    rounded = numpy_fake_quantize(input, input_scales, input_zp)
     return numpy_linear_q4(rounded, numpy_q4(weights, scales, group_size), bias).astype(input.dtype)
 
 
@@ -145,7 +145,7 @@ def _(
     residual: Any,
     bits: int,
 ) -> Any:
-    rounded = x if x_scales is None else numpy_fake_quantise(x, x_scales, x_zeros)
+    rounded = x if x_scales is None else numpy_fake_quantize(x, x_scales, x_zeros)
     weights = (numpy_weight(c, s, group, bits) for c, s in zip(codes, scales, strict=True))
     gate, *values = [numpy_linear_q4(rounded, weight, bias) for weight in weights]
     result = gate * np.exp(-np.logaddexp(0, -gate)) * values[0] if values else gate  # silu(gate) * values

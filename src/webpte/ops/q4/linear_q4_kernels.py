@@ -16,7 +16,7 @@ from ...graph import DType, numel
 from ...lowering.context import Context, Tensor
 from ...lowering.variants import ANYWHERE, Requirements, Variant
 from ...wgsl import Caps, Uniforms, u32
-from ..quantize.affine import fake_quantise
+from ..quantize.affine import fake_quantize
 
 FEW_ROWS = 16
 HANDED = 8  # invocations that hand what they read to each other, at most
@@ -329,7 +329,7 @@ def _rounded(cx: Context, layer: LinearQ4Operands, packed: bool) -> Tensor:
     assert layer.row_qparams is not None
     scale, zero = layer.row_qparams
     if not packed:
-        return fake_quantise(cx, layer.x, scale, zero)
+        return fake_quantize(cx, layer.x, scale, zero)
     word_codes = layer.weights[0].word_codes
     # As large as the numbers would be, which more or fewer rows might ask for: scratch cannot grow.
     codes = cx.scratch(DType.FLOAT32, (layer.rows, max(layer.inner, 4 * word_codes)))

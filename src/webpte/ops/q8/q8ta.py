@@ -1,4 +1,4 @@
-"""What the statically quantised int8 ops share: one scale and zero point per tensor, weights with one per channel.
+"""What the statically quantized int8 ops share: one scale and zero point per tensor, weights with one per channel.
 
 A product accumulates in i32, exactly, and is scaled once:
 
@@ -57,7 +57,7 @@ OutputQuantParams = Annotated[QuantParams, "output_"]
 
 
 def codes_of(cx: Context, x: Tensor, coding: QuantParams) -> Tensor:
-    """The codes of an input that is still a float: before ExecuTorch 1.2, ops with float results quantise it."""
+    """The codes of an input that is still a float: before ExecuTorch 1.2, ops with float results quantize it."""
     if x.dtype not in FLOATS:
         return x
     codes = cx.scratch(DType.INT8, x.dims)
@@ -78,7 +78,7 @@ class Q8Weights:
 
 
 class InputOutputQuant(NamedTuple):
-    """How the input and the output of a product are quantised, if the output is."""
+    """How the input and the output of a product are quantized, if the output is."""
 
     input: QuantParams
     output: QuantParams | None = None

@@ -1,4 +1,4 @@
-"""Elementwise ops over int8 codes, and the shuffle that requantises what it moves."""
+"""Elementwise ops over int8 codes, and the shuffle that requantizes what it moves."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Linear layers over int8 codes: weights int8 with a scale per output, results int8 or float.
 
-`linear_q8ta_q8csw` of ExecuTorch 1.0 and 1.1 takes floats and quantises them itself.
+`linear_q8ta_q8csw` of ExecuTorch 1.0 and 1.1 takes floats and quantizes them itself.
 """
 
 from __future__ import annotations

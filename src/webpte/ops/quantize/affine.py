@@ -1,4 +1,4 @@
-"""torchao's affine quantisation: codes = round(x / scale) + zero, with a scale and a zero for each block of elements.
+"""torchao's affine quantization: codes = round(x / scale) + zero, with a scale and a zero for each block of elements.
 
 A block may be a row, a channel, a group or everything: `block_size` gives its extent along each dim.
 """
@@ -67,7 +67,7 @@ def affine(
     out: Tensor,
     limits: tuple[float, float] = (0, 0),
 ) -> None:
-    """Quantise, dequantise, or "fake": both at once. The caller sets `out.dims`."""
+    """Quantize, dequantize, or "fake": both at once. The caller sets `out.dims`."""
     block_size, scale, zero_point = blocks.block_size, blocks.scale, blocks.zero_point
     grid = grid_of(x.dims, block_size)
     for operand in (scale, zero_point):
@@ -120,7 +120,7 @@ def quantize_affine(
     out: Tensor,
 ) -> None:
     out.dims = input.dims
-    affine(cx, "quantise", input, blocks, out, _limits(quant_min, quant_max, out.dtype))
+    affine(cx, "quantize", input, blocks, out, _limits(quant_min, quant_max, out.dtype))
 
 
 @quantize_affine.reference
@@ -149,7 +149,7 @@ def dequantize_affine(
     out: Tensor,
 ) -> None:
     out.dims = input.dims
-    affine(cx, "dequantise", input, blocks, out)
+    affine(cx, "dequantize", input, blocks, out)
 
 
 @dequantize_affine.reference
@@ -166,7 +166,7 @@ def _(
     return values.astype(numpy_dtype(output_dtype, np.float32))
 
 
-def fake_quantise(cx: Context, x: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
+def fake_quantize(cx: Context, x: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
     """Every row of `x` as if it had been rounded to int8 and back."""
     rounded = cx.scratch(DType.FLOAT32, x.dims)
     row = [1] * (x.rank - 1) + [x.dims[-1]]
@@ -301,8 +301,8 @@ def numpy_codes(x: Any, blocks: BlockQuantization, limits: tuple[float, float]) 
     return np.clip(rounded + zeros.astype(np.float64), *limits)
 
 
-def numpy_fake_quantise(x: Any, scale: Any, zero_point: Any) -> Any:
-    """The reference of `fake_quantise`, in float64."""
+def numpy_fake_quantize(x: Any, scale: Any, zero_point: Any) -> Any:
+    """The reference of `fake_quantize`, in float64."""
     blocks = BlockQuantization([1] * (x.ndim - 1) + [x.shape[-1]], scale, zero_point)
     codes = numpy_codes(x, blocks, _RANGES[DType.INT8])
     zeros, scales = (operand.astype(np.float64) for operand in _spread_both(blocks, x.shape))

@@ -27,12 +27,12 @@ $$ endif
 {$ include "walk.wgsl" $}
         let scale = f32(scales[si]);
         let zero = {{ fetched("zeros", "si", zero_type) if zero_type else "0.0" }};
-$$ if mode == "dequantise"
+$$ if mode == "dequantize"
         let value = ({{ fetched("x", "i", source) }} - zero) * scale;
 $$ else
         // Multiplied by the reciprocal, as torchao does: a quotient may round to another neighbour.
         let code = clamp(round({{ fetched("x", "i", source) }} * (1.0 / scale)) + zero, p.lowest, p.highest);
-        let value = {{ "code" if mode == "quantise" else "(code - zero) * scale" }};
+        let value = {{ "code" if mode == "quantize" else "(code - zero) * scale" }};
 $$ endif
 $$ if bytes
         word |= (u32(i32(value)) & 255u) << ((i & 3u) * 8u);

@@ -1,4 +1,4 @@
-"""Quantise and dequantise with a scale and a zero point for the whole tensor, for each channel or for each token.
+"""Quantize and dequantize with a scale and a zero point for the whole tensor, for each channel or for each token.
 
 Integers are stored as they are in PyTorch: int8 and uint8 take a byte each, four to a word.
 """
@@ -19,7 +19,7 @@ from ...wgsl import Uniforms, f32, u32
 from ..create.fill import numpy_dtype
 
 CODES = frozenset({DType.INT8, DType.UINT8, DType.INT32})
-QUANTISED = FLOATS | CODES
+QUANTIZED = FLOATS | CODES
 I32_MAX = 2**31 - 128  # the greatest i32 that is also an f32
 
 
@@ -43,7 +43,7 @@ class DequantizeParams(Uniforms):
 
 @dataclass(frozen=True)
 class QuantRange:
-    """What codes may be: the arguments that end every quantisation."""
+    """What codes may be: the arguments that end every quantization."""
 
     quant_min: int
     quant_max: int
@@ -172,7 +172,7 @@ def dequantize(cx: Context, x: Tensor, how: PerTensorScale | PerBlockScales, out
 
 def _named(name: str, kernel: str) -> Callable[[Callable[..., Any]], Op]:
     """Register under the edge name and the name that calls outside delegates have."""
-    return op(f"quantized_decomposed.{name}", kernels=(f"quantized_decomposed::{kernel}",), dtypes=QUANTISED)
+    return op(f"quantized_decomposed.{name}", kernels=(f"quantized_decomposed::{kernel}",), dtypes=QUANTIZED)
 
 
 # -- one scale ---------------------------------------------------------------------------------------------------------

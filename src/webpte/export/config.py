@@ -266,7 +266,7 @@ def _llama3(rope: Rope, settings: Fields, config: Fields) -> Rope:
 
 
 def _yarn(rope: Rope, settings: Fields, config: Fields) -> Rope:
-    """As Llama 3, but by the index of the pair instead of its frequency, and with a larger amplitude."""
+    """Return YaRN's scaling: as Llama 3's, but by the index of a pair instead of its frequency, and amplified."""
     original = settings.integer(_ORIGINAL, config.get("max_position_embeddings"), MAX_CONTEXT_TOKENS)
     factor = settings.number(
         "factor", config.integer("max_position_embeddings", original, MAX_CONTEXT_TOKENS) / original
@@ -296,7 +296,7 @@ def _yarn_amplitude(settings: Fields, factor: float) -> float:
 
 
 def _longrope(rope: Rope, settings: Fields, config: Fields) -> Rope:
-    """Two sets of divisors: one for contexts up to the original length, one for longer ones."""
+    """Return LongRoPE's divisors: one set for contexts up to the original length, one for longer ones."""
     if config.get(_ORIGINAL) is None:  # transformers prefers the field of config.json, which Phi has
         original = settings.integer(_ORIGINAL, config.get("max_position_embeddings"), MAX_CONTEXT_TOKENS)
     else:
@@ -410,7 +410,7 @@ def attention_windows(fields: Fields, count: int, sliding: list[bool], default: 
 
 
 def decoder_gguf(fields: Fields, *, theta: float = 10000.0) -> Architecture:
-    """A Llama's, from the keys of a GGUF file under its architecture's name."""
+    """Return the architecture of a Llama from the keys of a GGUF file, which begin with the architecture's name."""
     eps = "attention.layer_norm_rms_epsilon"
     fields.require("embedding_length", "block_count", "attention.head_count", "feed_forward_length", eps)
     fields.with_prefix("tokenizer.ggml.").require("tokens", "model")

@@ -184,7 +184,7 @@ def _place(file: MappedFile, info: _TensorInfo, start: int, alignment: int) -> S
 
 
 def _refuse_overlaps(path: Path, tensors: list[StoredTensor]) -> None:
-    """A small file could describe a large model by tensors that share their bytes."""
+    """Refuse tensors that share bytes: a small file could describe a large model."""
     ordered = sorted(tensors, key=lambda tensor: tensor.span.offset)
     for first, second in pairwise(ordered):
         if first.span.offset + first.span.size > second.span.offset:

@@ -141,7 +141,7 @@ def _parts(listing: _Listing, place: CachedRepository, progress: OnProgress) -> 
 
 
 def _list(name: HubName) -> _Listing:
-    """Every file of the revision, from the hub, or or from the last listing if the hub cannot be reached."""
+    """Return every file of the revision, from the hub, or from the last listing if the hub cannot be reached."""
     from huggingface_hub import HfApi, constants, errors
 
     try:

@@ -96,7 +96,7 @@ def decode_module(model: Any) -> torch.nn.Module:
 
 
 def _heads(hidden: Any, attention: Any) -> Any:
-    """(1, T, C) to (1, H, T, D)."""
+    """Return (1, T, C) as (1, H, T, D)."""
     return hidden.view(1, -1, attention.num_heads, attention.head_dim).transpose(1, 2)
 
 

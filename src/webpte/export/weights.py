@@ -76,7 +76,7 @@ class TensorNames:
 
 
 def pattern(name: str) -> str:
-    """`layers.7.attention.wq.weight` -> `layers.{}.attention.wq`."""
+    """Return the pattern of a name: `layers.7.attention.wq.weight` is `layers.{}.attention.wq`."""
     return re.sub(r"^layers\.\d+\.", "layers.{}.", name.rpartition(".")[0])
 
 

@@ -48,7 +48,10 @@ def _layers(windows: Sequence[int | None]) -> tuple[LayerSpec, ...]:
 
 
 def _ropes(fields: Fields, size: int) -> Mapping[str, Rope]:
-    """Newer files have settings for each kind of layer; older ones a base for each, and scale that of full ones."""
+    """Return the RoPE settings of full and sliding layers.
+
+    Newer files have settings for each kind of layer. Older files have a base for each, and scale full layers only.
+    """
     parameters = fields.get("rope_parameters", {})
     kinds = ("full_attention", "sliding_attention")
     base, local, scaling = (fields.get(name) for name in ("rope_theta", "rope_local_base_freq", "rope_scaling"))

@@ -16,7 +16,7 @@ _ALIASES = {"su": "longrope", "yarn": "longrope"}
 
 
 def _its_own_code(classes: Any) -> bool:
-    """Phi's folders bring code, which is what transformers has of its own by now."""
+    """Return whether `auto_map` names the code of Phi-3, which transformers includes."""
     return isinstance(classes, dict) and classes.get("AutoModelForCausalLM") in (None, "modeling_phi3.Phi3ForCausalLM")
 
 
@@ -35,7 +35,7 @@ def read_config(fields: Fields) -> Architecture:
 
 
 def read_gguf(fields: Fields) -> Architecture:
-    """LongRoPE is two tensors and a factor; without them frequencies are as they are."""
+    """Return the architecture; LongRoPE is present if the file has its two tensors and a factor."""
     model = decoder_gguf(fields)
     rope, tensors = model.ropes["rope"], fields.with_prefix("")
     amplitude = fields.number("rope.scaling.attn_factor", 1.0)

@@ -17,7 +17,7 @@ def read_config(fields: Fields) -> Architecture:
 
 
 def window_layers(fields: Fields, count: int) -> tuple[LayerSpec, ...]:
-    """Layers from number max_window_layers on slide, as Qwen2's and Qwen3's do."""
+    """Return the layers of Qwen2 and Qwen3: those from max_window_layers on have a sliding window."""
     first = fields.get("max_window_layers", _WINDOW_LAYERS)
     if isinstance(first, bool) or not isinstance(first, int) or first < 0:
         raise fields.invalid("max_window_layers", first, "an integer")

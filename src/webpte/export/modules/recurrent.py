@@ -98,7 +98,7 @@ class DeltaRule(nn.Module):
         self.register_buffer("state", torch.zeros(heads, key_dim, value_dim, device="cpu"))
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, g: Tensor, b: Tensor, begun: Tensor) -> Tensor:
-        """(H, S, K), (H, S, K), (H, S, V), twice (S, H), (1,) -> (H, S, V)."""
+        """Return the values (H, S, V) of queries and keys (H, S, K), values (H, S, V), two tables (S, H)."""
         count = q.shape[1]
         lower = self._square("lower", count)
         since = torch.mm(lower, g).t()  # (H, S): the log of the state's decay up to each token
@@ -115,10 +115,11 @@ class DeltaRule(nn.Module):
         return out
 
     def _inverse(self, a: Tensor, count: int) -> Tensor:
-        """Of I + the strictly lower part of a: squares along the diagonal are inverted, then twice as wide ones.
+        """Return the inverse of I + the strictly lower part of a.
 
-        What stands in the quarter between two inverted squares P and Q becomes -P a Q. That is as exact as solving row
-        by row; the product of I - A, I + A^2, I + A^4 ... would lose all digits where keys are similar.
+        Squares along the diagonal are inverted, then squares of twice their width: the quarter between two inverted
+        squares P and Q becomes -P a Q. That is as exact as solving row by row. The product of I - A, I + A^2, I + A^4
+        and so on would lose all digits where keys are similar.
         """
         inverse = self._square("one", count)
         for level in range(self.levels):
@@ -211,7 +212,7 @@ class DeltaAttention(nn.Module):
         return out
 
     def _keys(self, x: Tensor) -> Tensor:
-        """(1, S, heads K) of unit length, each as often as values share it -> (H, S, K)."""
+        """Return keys (1, S, heads K) as (H, S, K) of unit length, each repeated for the values that share it."""
         sizes, count = self.sizes, x.shape[1]
         x = x.reshape(count, sizes.key_heads, sizes.key_dim)
         x = x * torch.rsqrt((x * x).sum(-1, keepdim=True) + 1e-6)
@@ -222,5 +223,5 @@ class DeltaAttention(nn.Module):
 
 
 def _softplus(x: Tensor) -> Tensor:
-    """log(1 + exp(x)) without overflow, by what delegates take: of logarithms that is log10."""
+    """Return log(1 + exp(x)) without overflow. Delegates support log10 only."""
     return functional.relu(x) + torch.log10(1 + torch.exp(-x.abs())) * math.log(10)

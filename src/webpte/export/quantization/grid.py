@@ -37,7 +37,7 @@ class QuantizedWeight:
         return int(self.codes.shape[1] // self.scales.shape[1])
 
     def values(self) -> torch.Tensor:
-        """(N, K)"""
+        """Return the dequantized weight (N, K)."""
         grouped = self.codes.unflatten(1, (-1, self.group)).to(self.scales.dtype)  # (N, G, K / G)
         return (grouped * self.scales[..., None]).flatten(1)
 
@@ -129,7 +129,7 @@ class _Fit:
         return grouped if self._dim else grouped.permute(2, 0, 1).contiguous()
 
     def scales(self) -> torch.Tensor:
-        """(N, G)"""
+        """Return the scales (N, G)."""
         import torch
 
         low, high = extremes(self._bits)

@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_workgroup $}
 {# Register tiles of 4 pixels by `channels`. `lanes` invocations of a subgroup share the weights they read; with `shared`,
    those of a workgroup do. #}
 {$ set held = [channels, lanes] | min if lanes else channels $}
@@ -33,19 +34,7 @@ $$ endfor
 {$ endmacro $}
 // The invocations of a workgroup own neighbouring pixels of the same channels of one group. Past the end the last pixel and
 // the last channel are computed again, and not written.
-@compute @workgroup_size(wg)
-fn main(
-    @builtin(workgroup_id) id: vec3<u32>,
-    @builtin(num_workgroups) workgroups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-$$ if lanes
-    @builtin(subgroup_invocation_id) lane: u32,
-$$ endif
-) {
-    let workgroup = id.x + id.y * workgroups.x;
-    if (workgroup * wg >= p.threads) {
-        return;
-    }
+$$ call per_workgroup(lanes)
     let in_dims = p.in_dims[0];
     let out_dims = p.out_dims[0];
     let kernel = p.kernel[0];
@@ -135,4 +124,4 @@ $$ endfor
             put(block / p.groups, group * p.channels + channel + c, first + r, pixels, results[c][r]);
         }
     }
-}
+$$ endcall

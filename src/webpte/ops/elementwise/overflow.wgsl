@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 {$ set numbers = ["p.first", "p.second"] $}
 {$ set layouts = ["a", "b"] $}
 {$ set operands = [a_type, b_type] $}
@@ -73,12 +74,7 @@ $$ endif
 $$ endif
 
 // Invocation t looks at every p.threads-th element.
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let t = thread_index(id, groups);
-    if (t >= p.threads) {
-        return;
-    }
+$$ call per_thread("t")
     var found = 0;
     for (var i = t; i < p.count; i += p.threads) {
 {$ include "walk.wgsl" $}
@@ -90,4 +86,4 @@ $$ endfor
         found |= i32(overflows(a, b));
     }
     y[t] = found;
-}
+$$ endcall

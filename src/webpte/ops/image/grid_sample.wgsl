@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 {$ include "floats.wgsl" $}
 
 @group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
@@ -107,12 +108,7 @@ fn sample(image: u32, at_x: f32, at_y: f32) -> f32 {
 }
 $$ endif
 
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     let image = i / p.points;  // over all channels
     let point = (image / p.channels) * p.points + i % p.points;
     let at_x = to_pixel(f32(grid[2u * point]), p.width);
@@ -125,4 +121,4 @@ $$ if mode == "bicubic" or (mode == "bilinear" and padding == "zeros")
     }
 $$ endif
     y[i] = {{ type }}(value);
-}
+$$ endcall

@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 
 @group(1) @binding(0) var<storage, read> x: array<{{ word }}>;
 @group(1) @binding(1) var<storage, read> index: array<i32>;
@@ -10,12 +11,7 @@ fn place(which: u32) -> i32 {
     return select(at, at + i32(p.size), at < 0);
 }
 
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     var target_at = 0u;
     var which = 0u;
     var source = 0u;
@@ -39,4 +35,4 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         }
     }
     y[target_at + u32(at) * p.scale] = x[source];
-}
+$$ endcall

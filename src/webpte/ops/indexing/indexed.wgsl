@@ -1,16 +1,12 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 {$ include "choice.wgsl" $}
 
 @group(1) @binding(0) var<storage, read> x: array<{{ word }}>;
 @group(1) @binding(1) var<storage, read> index: array<i32>;
 @group(1) @binding(2) var<storage, read_write> y: array<{{ word }}>;
 
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     var source = 0u;
     var which = 0u;
     var rest = i;
@@ -23,4 +19,4 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         which += at * p.index_strides[k >> 2u][k & 3u];
     }
     y[i] = x[source + choice(index[which], p.size) * p.scale];
-}
+$$ endcall

@@ -1,14 +1,10 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 
 @group(1) @binding(0) var<storage, read> x: array<{{ word }}>;
 @group(1) @binding(1) var<storage, read_write> y: array<{{ word }}>;
 
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     var source = 0u;
     var inside = true;
     var rest = i;
@@ -30,4 +26,4 @@ $$ else
         y[i] = p.value;
 $$ endif
     }
-}
+$$ endcall

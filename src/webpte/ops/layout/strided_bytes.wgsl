@@ -1,15 +1,11 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 
 @group(1) @binding(0) var<storage, read> x: array<u32>;
 @group(1) @binding(1) var<storage, read_write> y: array<u32>;
 
 // Four bytes to a word: each invocation owns a word of the output, and fetches its bytes one by one.
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let t = thread_index(id, groups);
-    if (t >= p.threads) {
-        return;
-    }
+$$ call per_thread("t")
     let end = min(t * 4u + 4u, p.count);
     var word = 0u;
     for (var i = t * 4u; i < end; i++) {
@@ -24,4 +20,4 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         word |= extractBits(x[source >> 2u], (source & 3u) * 8u, 8u) << ((i & 3u) * 8u);
     }
     y[t] = word;
-}
+$$ endcall

@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_workgroup $}
 {# Register tiles of `rows` by `columns`. `lanes` invocations of a subgroup share what they read of a, 0 if each reads all
    of it; `tail`: some of K is left to be read by each; `by_rows`: b is (N, K), else (K, N); a_width and b_width: how many
    elements of a and b are read at once. #}
@@ -43,19 +44,7 @@ $$ endif
 {$ endmacro $}
 // Invocations of a workgroup have their rows in common, neighbours own neighbouring columns. Tails clamp their reads and
 // skip their writes.
-@compute @workgroup_size(wg)
-fn main(
-    @builtin(workgroup_id) id: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-$$ if lanes
-    @builtin(subgroup_invocation_id) lane: u32,
-$$ endif
-) {
-    let workgroup = id.x + id.y * groups.x;
-    if (workgroup * wg >= p.threads) {
-        return;
-    }
+$$ call per_workgroup(lanes)
     let row = (workgroup % p.row_tiles) * {{ rows }}u;
     let tile = workgroup / p.row_tiles;
     let batch = tile / p.column_groups;
@@ -127,4 +116,4 @@ $$ endfor
             put(y_start, batch, row + r, column + n, results[r * {{ columns }}u + n]);
         }
     }
-}
+$$ endcall

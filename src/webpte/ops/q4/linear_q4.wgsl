@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_workgroup $}
 {# words: how many a load has, all of one group; single: a group is one load; tile and columns: what an invocation owns,
    columns of each weight; aligned: scales are read several at once; lanes: how many invocations share what they read of
    x, 0 if each reads all of it. #}
@@ -15,19 +16,7 @@
 
 // Each invocation owns {{ tile }} rows by {{ columns }} columns; those of a workgroup have the rows in common.
 // Tails clamp their reads and skip their writes.
-@compute @workgroup_size(wg)
-fn main(
-    @builtin(workgroup_id) id: vec3<u32>,
-    @builtin(num_workgroups) workgroups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-$$ if lanes
-    @builtin(subgroup_invocation_id) lane: u32,
-$$ endif
-) {
-    let workgroup = id.x + id.y * workgroups.x;
-    if (workgroup * wg >= p.threads) {
-        return;
-    }
+$$ call per_workgroup(lanes)
     let column = ((workgroup % p.stride) * wg + local) * {{ columns }}u;
     let row = (workgroup / p.stride) * {{ tile }}u;
     let last = p.columns - 1u;
@@ -135,4 +124,4 @@ $$ endfor
 $$ endfor
     }
 {$ include "q4/linear_q4_results.wgsl" $}
-}
+$$ endcall

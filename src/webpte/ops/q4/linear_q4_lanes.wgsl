@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_workgroup $}
 {# words, tile, columns: as in linear_q4.wgsl; packed: x is int8, see linear_q4_pack.wgsl. #}
 {$ set x_type = "vec2<u32>" if packed else "vec4<" ~ type ~ ">" $}
 {$ set w_type = "u32" if words == 1 else "vec" ~ words ~ "<u32>" $}
@@ -18,16 +19,7 @@ var<workgroup> shares: array<f32, {{ weights * results * workgroup }}>;
 
 // A workgroup owns {{ tile }} rows by {{ columns }} columns: its invocations read neighbouring loads of a row of the
 // weight, and add up what they have in the end. Tails clamp their reads and skip their writes.
-@compute @workgroup_size(wg)
-fn main(
-    @builtin(workgroup_id) id: vec3<u32>,
-    @builtin(num_workgroups) workgroups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-) {
-    let workgroup = id.x + id.y * workgroups.x;
-    if (workgroup * wg >= p.threads) {
-        return;
-    }
+$$ call per_workgroup()
     let column = (workgroup / p.stride) * {{ columns }}u;
     let row = (workgroup % p.stride) * {{ tile }}u;
 $$ for c in range(columns)
@@ -138,4 +130,4 @@ $$ else
         put(row + r, p.first + column + c, value);
 $$ endif
     }
-}
+$$ endcall

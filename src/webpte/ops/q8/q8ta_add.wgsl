@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 {$ include "bytes.wgsl" $}
 {$ include "q8/q8ta_codes.wgsl" $}
 {$ set layouts = ["a", "b"] $}
@@ -7,12 +8,7 @@
 @group(1) @binding(1) var<storage, read> b: array<u32>;
 @group(1) @binding(2) var<storage, read_write> y: array<u32>;
 
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let t = thread_index(id, groups);
-    if (t >= p.threads) {
-        return;
-    }
+$$ call per_thread("t")
     let count = min(p.count - t * 4u, 4u);
 $$ if flat
     let a_codes = signed_bytes(a[t]);
@@ -30,4 +26,4 @@ $$ endif
     let a_values = (vec4<f32>(a_codes) - p.a_zero) * p.a_scale;
     let b_values = (vec4<f32>(b_codes) - p.b_zero) * p.b_scale;
     y[t] = word_of(codes_of(a_values + p.alpha * b_values), count);
-}
+$$ endcall

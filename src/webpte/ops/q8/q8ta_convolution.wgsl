@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 {$ include "bytes.wgsl" $}
 {$ include "q8/q8ta_operands.wgsl" $}
 $$ if coded
@@ -34,12 +35,7 @@ $$ if ragged
 $$ else
 // Each invocation owns 4 pixels of {{ tile }} channels of one group; the last channels clamp reads and skip writes.
 $$ endif
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     let lanes = vec4<u32>(0u, 1u, 2u, 3u);
     let plane = p.in_height * p.in_width;
     let pixels = p.out_height * p.out_width;
@@ -110,4 +106,4 @@ $$ for c in range(tile)
     }
 $$ endfor
 $$ endif
-}
+$$ endcall

@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 {$ include "bytes.wgsl" $}
 {$ include "q8/q8ta_operands.wgsl" $}
 {$ include "q8/q8ta_codes.wgsl" $}
@@ -6,12 +7,7 @@
 
 // Each invocation owns {{ tile }} rows by 4 columns: a word per row, where the results are codes. The last rows clamp
 // their reads and skip their writes.
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     let row = (i / p.column_tiles) * {{ tile }}u;
     let bound = (i % p.column_tiles) * 4u;  // the first of the columns, among those that are bound
     let column = p.first_column + bound;
@@ -43,4 +39,4 @@ $$ endfor
 $$ endif
     }
 $$ endfor
-}
+$$ endcall

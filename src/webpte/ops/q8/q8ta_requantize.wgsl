@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 {$ include "bytes.wgsl" $}
 {$ include "q8/q8ta_codes.wgsl" $}
 {$ set layouts = ["x"] $}
@@ -6,12 +7,7 @@
 @group(1) @binding(0) var<storage, read> x: array<u32>;
 @group(1) @binding(1) var<storage, read_write> y: array<u32>;
 
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let t = thread_index(id, groups);
-    if (t >= p.threads) {
-        return;
-    }
+$$ call per_thread("t")
     let count = min(p.count - t * 4u, 4u);
 $$ if flat
     let codes = signed_bytes(x[t]);
@@ -28,4 +24,4 @@ $$ if relu
     values = max(values, vec4<f32>());
 $$ endif
     y[t] = word_of(codes_of(values), count);
-}
+$$ endcall

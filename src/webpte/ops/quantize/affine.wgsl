@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 {$ from "packed.wgsl" import fetched, stored $}
 {$ set bytes = target in ("i8", "u8") $}
 {$ set layouts = ["s"] $}
@@ -13,12 +14,7 @@ $$ else
 $$ endif
 
 // Four neighbours per invocation: a word, where the results are bytes.
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let t = thread_index(id, groups);
-    if (t >= p.threads) {
-        return;
-    }
+$$ call per_thread("t")
     let end = min(t * 4u + 4u, p.count);
 $$ if bytes
     var word = 0u;
@@ -43,4 +39,4 @@ $$ endif
 $$ if bytes
     y[t] = word;
 $$ endif
-}
+$$ endcall

@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 {$ include "loads.wgsl" $}
 {$ include "sampling/choice.wgsl" $}
 {$ from "loads.wgsl" import array_of, loaded $}
@@ -24,12 +25,7 @@ fn is_unusable(x: f32) -> bool {
 // One invocation per part of a row, which is every p.parts-th load: its highest logit, the first token that has it, the
 // sum of all relative to the highest that the model gave, what it holds, the draw where tokens are drawn from all, and
 // the highest and its token that the model gave.
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     let row = i / p.parts;
     let choice = choice_of(row);
     let drawing = draws_freely(choice);
@@ -74,4 +70,4 @@ $$ endfor
     }
     parts[2u * i] = vec4<u32>(bitcast<u32>(highest), bitcast<u32>(sum), token, holds);
     parts[2u * i + 1u] = vec4<u32>(bitcast<u32>(score), drawn, bitcast<u32>({{ raw }}highest), {{ raw }}token);
-}
+$$ endcall

@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 
 @group(1) @binding(0) var<storage, read> logits: array<{{ type }}>;  // (M, V)
 @group(1) @binding(1) var<storage, read> labels: array<i32>;  // (M,)
@@ -24,12 +25,7 @@ fn share(i: u32, highest: f32) -> f32 {
 }
 
 // One invocation per row. A row with a negative label does not count.
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let row = thread_index(id, groups);
-    if (row >= p.threads) {
-        return;
-    }
+$$ call per_thread("row")
     let start = row * p.columns;
     let end = start + p.columns;
     if (labels[row] < 0) {
@@ -61,4 +57,4 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         let d = (share(i, highest) / max(sum, 0.5) - f32(i == label)) / p.count;
         d_logits[i] = {{ type }}(select(nan_like(sum), d, answered));
     }
-}
+$$ endcall

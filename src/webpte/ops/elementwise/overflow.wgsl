@@ -1,9 +1,9 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_thread $}
+{$ from "walk.wgsl" import operand_positions $}
 {$ set numbers = ["p.first", "p.second"] $}
 {$ set layouts = ["a", "b"] $}
 {$ set operands = [a_type, b_type] $}
-{$ set flat = false $}
 
 $$ set binding = namespace(next=0)
 $$ for type in operands
@@ -77,7 +77,7 @@ $$ endif
 $$ call per_thread("t")
     var found = 0;
     for (var i = t; i < p.count; i += p.threads) {
-{$ include "walk.wgsl" $}
+{{ operand_positions(layouts) }}
 $$ for type in operands
 $$ set name = layouts[loop.index0]
 $$ set number = "f32" if kind == "cast" and name == "a" else "i32"

@@ -1,5 +1,6 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_thread $}
+{$ from "walk.wgsl" import walk $}
 
 @group(1) @binding(0) var<storage, read> x: array<{{ word }}>;
 @group(1) @binding(1) var<storage, read> index: array<i32>;
@@ -15,16 +16,7 @@ $$ call per_thread()
     var target_at = 0u;
     var which = 0u;
     var source = 0u;
-    var rest = i;
-    for (var d = p.rank; d > 0u; d--) {
-        let k = d - 1u;
-        let size = p.dims[k >> 2u][k & 3u];
-        let at = rest % size;
-        rest /= size;
-        target_at += at * p.strides[k >> 2u][k & 3u];
-        which += at * p.index_strides[k >> 2u][k & 3u];
-        source += at * p.value_strides[k >> 2u][k & 3u];
-    }
+{{ walk({"target_at": "strides", "which": "index_strides", "source": "value_strides"}) }}
     let at = place(which);
     if (at < 0 || at >= i32(p.size)) {
         return;

@@ -1,5 +1,6 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_thread $}
+{$ from "walk.wgsl" import walk $}
 
 @group(1) @binding(0) var<storage, read> x: array<{{ word }}>;
 @group(1) @binding(1) var<storage, read_write> y: array<{{ word }}>;
@@ -7,16 +8,12 @@
 $$ call per_thread()
     var source = 0u;
     var inside = true;
-    var rest = i;
-    for (var d = p.rank; d > 0u; d--) {
-        let k = d - 1u;
-        let size = p.dims[k >> 2u][k & 3u];
+$$ call walk({})
         // A position before the first wraps around to a huge one: one comparison tests both ends.
-        let at = rest % size + p.shifts[k >> 2u][k & 3u];
-        rest /= size;
-        inside = inside && at < p.sizes[k >> 2u][k & 3u];
-        source += at * p.strides[k >> 2u][k & 3u];
-    }
+        let moved = at + p.shifts[k >> 2u][k & 3u];
+        inside = inside && moved < p.sizes[k >> 2u][k & 3u];
+        source += moved * p.strides[k >> 2u][k & 3u];
+$$ endcall
     if (inside) {
         y[i] = x[source];
     } else {

@@ -1,5 +1,6 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_thread $}
+{$ from "walk.wgsl" import walk $}
 {$ set element = word if width == 1 else "vec4<" ~ word ~ ">" $}
 
 @group(1) @binding(0) var<storage, read> x: array<{{ element }}>;
@@ -7,12 +8,6 @@
 
 $$ call per_thread()
     var source = u32(live(p.start)) * p.step;
-    var rest = i;
-    for (var d = p.rank; d > 0u; d--) {
-        let k = d - 1u;
-        let size = p.dims[k >> 2u][k & 3u];
-        source += (rest % size) * p.strides[k >> 2u][k & 3u];
-        rest /= size;
-    }
+{{ walk({"source": "strides"}) }}
     y[i] = x[source];
 $$ endcall

@@ -1,8 +1,8 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_thread $}
+{$ from "walk.wgsl" import operand_positions $}
 {$ include "bytes.wgsl" $}
 {$ include "q8/q8ta_codes.wgsl" $}
-{$ set layouts = ["a", "b"] $}
 
 @group(1) @binding(0) var<storage, read> a: array<u32>;
 @group(1) @binding(1) var<storage, read> b: array<u32>;
@@ -18,7 +18,7 @@ $$ else
     var b_codes = vec4<i32>();
     for (var k = 0u; k < count; k++) {
         let i = t * 4u + k;
-{$ include "walk.wgsl" $}
+{{ operand_positions(["a", "b"]) }}
         a_codes[k] = signed_bytes(a[ai >> 2u])[ai & 3u];
         b_codes[k] = signed_bytes(b[bi >> 2u])[bi & 3u];
     }

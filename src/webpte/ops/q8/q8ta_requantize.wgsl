@@ -1,8 +1,8 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_thread $}
+{$ from "walk.wgsl" import operand_positions $}
 {$ include "bytes.wgsl" $}
 {$ include "q8/q8ta_codes.wgsl" $}
-{$ set layouts = ["x"] $}
 
 @group(1) @binding(0) var<storage, read> x: array<u32>;
 @group(1) @binding(1) var<storage, read_write> y: array<u32>;
@@ -15,7 +15,7 @@ $$ else
     var codes = vec4<i32>();
     for (var k = 0u; k < count; k++) {
         let i = t * 4u + k;
-{$ include "walk.wgsl" $}
+{{ operand_positions(["x"]) }}
         codes[k] = signed_bytes(x[xi >> 2u])[xi & 3u];
     }
 $$ endif

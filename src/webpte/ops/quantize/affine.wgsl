@@ -1,8 +1,8 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_thread $}
+{$ from "walk.wgsl" import operand_positions $}
 {$ from "packed.wgsl" import fetched, stored $}
 {$ set bytes = target in ("i8", "u8") $}
-{$ set layouts = ["s"] $}
 
 @group(1) @binding(0) var<storage, read> x: array<{{ stored(source) }}>;
 @group(1) @binding(1) var<storage, read> scales: array<{{ scale_type }}>;
@@ -20,7 +20,7 @@ $$ if bytes
     var word = 0u;
 $$ endif
     for (var i = t * 4u; i < end; i++) {
-{$ include "walk.wgsl" $}
+{{ operand_positions(["s"], flat) }}
         let scale = f32(scales[si]);
         let zero = {{ fetched("zeros", "si", zero_type) if zero_type else "0.0" }};
 $$ if mode == "dequantise"

@@ -9,19 +9,7 @@ $$ if shared
 var<workgroup> w_tile: array<f32, {{ channels * shared }}>;  // ({{ channels }}, {{ shared }}): channels, then depth
 
 $$ endif
-// The positions along one axis that the outputs `at` read through a tap; past the end of any axis where there is none.
-fn source(at: vec4<u32>, tap: u32, axis: u32) -> vec4<u32> {
-    let stride = p.stride[0][axis];
-    let padding = p.padding[0][axis];
-    let reach = tap * p.dilation[0][axis];
-$$ if transposed
-    let ahead = at + padding;
-    let found = (ahead >= vec4<u32>(reach)) & ((ahead - reach) % stride == vec4<u32>());
-    return select(vec4<u32>(0xffffffffu), (ahead - reach) / stride, found);
-$$ else
-    return at * stride + reach - padding;  // before the first element it wraps around
-$$ endif
-}
+{$ include "convolution/convolution_source.wgsl" $}
 
 {# Add the products of one input channel, at `at`, with the weights that stand in k0, k1, ... #}
 {$ macro accumulate() $}
@@ -65,14 +53,14 @@ $$ for c in range(channels)
 $$ endfor
     var tap = 0u;
     for (var kz = 0u; kz < kernel.x; kz++) {
-        let z = source(out_z, kz, 0u);
+        let z = source(out_z, kz, p.stride[0].x, p.padding[0].x, p.dilation[0].x);
         let z_inside = z < vec4<u32>(in_dims.x);
         for (var ky = 0u; ky < kernel.y; ky++) {
-            let v = source(out_y, ky, 1u);
+            let v = source(out_y, ky, p.stride[0].y, p.padding[0].y, p.dilation[0].y);
             let line_start = (z * in_dims.y + v) * in_dims.z;
             let line_inside = z_inside & (v < vec4<u32>(in_dims.y));
             for (var kx = 0u; kx < kernel.z; kx++) {
-                let u = source(out_x, kx, 2u);
+                let u = source(out_x, kx, p.stride[0].z, p.padding[0].z, p.dilation[0].z);
                 let inside = line_inside & (u < vec4<u32>(in_dims.z));
                 var at = x_start + select(vec4<u32>(), line_start + u, inside);
 $$ if not shared and not lanes

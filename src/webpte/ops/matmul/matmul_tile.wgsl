@@ -1,5 +1,6 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_workgroup $}
+{$ from "tiles.wgsl" import clamped_columns, put_results $}
 {# Register tiles of `rows` by `columns`. `lanes` invocations of a subgroup share what they read of a, 0 if each reads all
    of it; `tail`: some of K is left to be read by each; `by_rows`: b is (N, K), else (K, N); a_width and b_width: how many
    elements of a and b are read at once. #}
@@ -54,9 +55,7 @@ $$ call per_workgroup(lanes)
     let a_row = p.a_row / {{ a_width }}u;
     let b_start = start(batch, p.b_outer, p.b_head);
     let y_start = start(batch, p.y_outer, p.y_head);
-$$ for c in range(columns)
-    let n{{ c }} = min(column + {{ c }}u, p.columns - 1u);
-$$ endfor
+{{ clamped_columns(columns) }}
 $$ if by_rows
 $$ for c in range(columns)
     let b_at{{ c }} = (b_start + n{{ c }} * p.b_row) / {{ a_width }}u;
@@ -104,16 +103,7 @@ $$ endfor
 {{ accumulate("k") }}
     }
 $$ endif
-    var results: array<f32, {{ rows * columns }}>;
-$$ for r in range(rows)
-$$ for c in range(columns)
-    results[{{ r * columns + c }}] = {{ "sum%d_%d" % (r, c) if by_rows else "sum%d_%d[%d]" % (r, c // 4, c % 4) }};
-$$ endfor
-$$ endfor
-    // Bounds that the compiler does not know: it would write the stores out, once for each result.
-    for (var r = 0u; r < min(p.tile_rows, p.rows - row); r++) {
-        for (var n = 0u; n < p.tile_columns && column + n < p.columns; n++) {
-            put(y_start, batch, row + r, column + n, results[r * {{ columns }}u + n]);
-        }
-    }
+$$ call(r, c) put_results(rows, columns, "y_start, batch, row + r, column + c")
+{{ "sum%d_%d" % (r, c) if by_rows else "sum%d_%d[%d]" % (r, c // 4, c % 4) }}
+$$ endcall
 $$ endcall

@@ -126,7 +126,7 @@ class LinearQ4Params(ColumnsParams):
     groups: u32
     group_loads: u32  # how many loads make a group, and a row of the weight
     row_loads: u32
-    tile: u32
+    tile_rows: u32
     tile_columns: u32
     load_words: u32
 
@@ -260,7 +260,7 @@ def _tiled_params(
 ) -> LinearQ4Params:
     load, group = words * layer.weights[0].word_codes, layer.weights[0].group
     loads = {"groups": layer.inner // group, "group_loads": group // load, "row_loads": layer.inner // load}
-    return LinearQ4Params(stride=stride, tile=tile, tile_columns=columns, load_words=words, **loads, **bound)
+    return LinearQ4Params(stride=stride, tile_rows=tile, tile_columns=columns, load_words=words, **loads, **bound)
 
 
 Rule = Callable[[Caps, LinearQ4Operands, dict[str, int]], LinearQ4Config]

@@ -2,8 +2,6 @@
 {$ from "main.wgsl" import per_thread $}
 {$ include "bytes.wgsl" $}
 {$ include "q8/q8ta_operands.wgsl" $}
-{$ include "q8/q8ta_codes.wgsl" $}
-@group(1) @binding({{ 4 if bias_type else 3 }}) var<storage, read_write> y: array<{{ result }}>;
 
 // Each invocation owns {{ tile }} rows by 4 columns: a word per row, where the results are codes. The last rows clamp
 // their reads and skip their writes.
@@ -30,13 +28,7 @@ $$ for r in range(tile)
     if (row + {{ r }}u < p.rows) {
         let values = values_of(sum{{ r }}, channel);
         let at = (row + {{ r }}u) * p.columns + column;
-$$ if coded
-        y[at / 4u] = word_of(codes_of(values), 4u);
-$$ else
-$$ for c in range(4)
-        y[at + {{ c }}u] = {{ result }}(values[{{ c }}]);
-$$ endfor
-$$ endif
+        put(at, values, 4u);
     }
 $$ endfor
 $$ endcall

@@ -2,8 +2,6 @@
 {$ from "main.wgsl" import per_thread $}
 {$ include "bytes.wgsl" $}
 {$ include "q8/q8ta_operands.wgsl" $}
-{$ include "q8/q8ta_codes.wgsl" $}
-@group(1) @binding({{ 4 if bias_type else 3 }}) var<storage, read_write> y: array<{{ result }}>;
 
 // Rows or columns that do not fill words: each invocation owns four neighbours of the flat output, wherever they lie.
 $$ call per_thread()
@@ -32,12 +30,5 @@ $$ endfor
         );
     }
 $$ endif
-    let values = values_of(sums, channel);
-$$ if coded
-    y[i] = word_of(codes_of(values), count);
-$$ else
-    for (var k = 0u; k < count; k++) {
-        y[first + k] = {{ result }}(values[k]);
-    }
-$$ endif
+    put(first, values_of(sums, channel), count);
 $$ endcall

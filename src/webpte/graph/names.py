@@ -17,7 +17,7 @@ LINEAR_Q4 = "webpte.linear_q4"  # several 4-bit or 8-bit layers of one input: se
 ROTARY_ATTENTION = "webpte.rotary_attention"  # attention that rotates its queries and keys itself
 SLOT_ATTENTION = "webpte.slot_attention"  # of tokens of several sequences: see ops/attention/slot_attention.py
 SAMPLE = "webpte.sample"  # the next token of each row of logits: see ops/sampling/
-# Ops whose results go through a program, as its x0. Their further arguments are described in ops/matmul/epilogue.py.
+# Ops whose results go through a program, as its x0. Their further arguments are described in ops/matmul/product.py.
 LINEAR = "webpte.linear"  # aten.linear
 MATMUL = "webpte.matmul"  # aten.addmm of operands in any layout, whose program may be None
 CONVOLUTION = "webpte.convolution"  # et_vk.conv_with_clamp

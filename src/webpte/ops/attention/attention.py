@@ -1,4 +1,4 @@
-"""Attention over a KV cache on the device, and filling the cache."""
+"""Attention on the device, over a KV cache or without one, and filling the cache."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import GraphError, ShapeError
-from ...graph import numel
+from ...graph import DType, numel
 from ...lowering import dim_rules
 from ...lowering.context import Context, LiveScalar, Tensor, load_type
 from ...lowering.registry import FLOATS, Unused, op
@@ -305,3 +305,33 @@ def update_cache(cx: Context, value: Tensor, cache: Tensor, start_pos: LiveScala
 def _(value: Any, cache: Any, start_pos: int) -> Any:
     cache[:, start_pos : start_pos + value.shape[1]] = value
     return np.zeros(1, value.dtype)
+
+
+# -- without a cache, heads first --------------------------------------------------------------------------------------
+
+
+def _sdpa_flops(sizes: CallSizes) -> int:
+    return 4 * numel(sizes.dims("q")) * sizes.dims("k")[2]
+
+
+@op("et_vk.sdpa.default", dtypes=FLOATS | {DType.BOOL}, traits=OpTraits(work=_sdpa_flops))
+def sdpa(
+    cx: Context, q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, scale: float | None, *, out: Tensor
+) -> None:
+    """softmax(q kᵀ * scale + mask) v with q (B, Hq, S, D), k (B, Hk, C, D), v (B, Hk, C, Dv); Hk divides Hq.
+
+    Exporters have no pattern for it: it is in a file only where a model calls torch.ops.et_vk.sdpa. A bool mask means
+    what it means to F.scaled_dot_product_attention: True is seen.
+    """
+    if {q.rank, k.rank, v.rank} != {4}:
+        raise ShapeError(
+            f"query, key, value: expected 4 dims each, got {list(q.dims)}, {list(k.dims)} and {list(v.dims)}",
+            code="rank",
+        )
+    operands = AttentionOperands(q, k, v, heads_first=True)
+    attend(cx, operands, VisibleKeys(operands.capacity), attn_mask, scale, out)
+
+
+@sdpa.reference
+def _(q: Any, k: Any, v: Any, attn_mask: Any, scale: float | None) -> Any:
+    return attention_reference(q, k, v, attn_mask, scale)

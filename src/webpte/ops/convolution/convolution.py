@@ -12,8 +12,7 @@ from ...lowering import dim_rules
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.registry import FLOATS, op
 from ...lowering.traits import CallSizes, OpTraits
-from ..matmul.epilogue import Epilogue, applied
-from ..matmul.product import UNLIMITED, ClampRange
+from ..matmul.product import UNLIMITED, ClampRange, Epilogue, applied
 from .convolution_kernels import ConvolutionGeometry, ConvolutionWindow, convolve
 
 CONVOLVED = dim_rules.convolved("input", "weight", "stride", "padding", "dilation", transposed="transposed")

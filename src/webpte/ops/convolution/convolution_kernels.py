@@ -14,7 +14,6 @@ from ...graph import numel
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.variants import ANYWHERE, Requirements, Variant
 from ...wgsl import Uniforms, dims4, i32, u32
-from ..matmul.epilogue import Epilogue
 from ..matmul.matmul import project
 from ..matmul.product import (
     LANES,
@@ -23,6 +22,7 @@ from ..matmul.product import (
     Addend,
     ClampRange,
     CompiledEpilogue,
+    Epilogue,
     ProductShape,
     contiguous,
     epilogue_values,

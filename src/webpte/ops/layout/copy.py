@@ -1,4 +1,8 @@
-"""Copies and casts. A copy that changes nothing is an alias and costs nothing."""
+"""Copies, casts, and constants. A copy that changes nothing is an alias and costs nothing.
+
+Prepack turns a serialised constant into a GPU tensor. For row-major buffers it is an identity, so nothing runs on the
+device: one transfer fills `out` from the file, after every op has been lowered and before the first call.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ShapeError
+from ...errors import DataError, ShapeError
 from ...graph import COPY
 from ...lowering import dim_rules
 from ...lowering.context import Context, LiveScalar, Tensor
@@ -164,3 +168,21 @@ def copy_(cx: Context, self: Tensor, src: Tensor, non_blocking: Unused, *, out: 
 @copy_.reference
 def _(self: Any, src: Any, non_blocking: object) -> Any:
     return np.broadcast_to(src, self.shape).astype(self.dtype)
+
+
+@op("et_vk.prepack.default", dtypes=MOVABLE, traits=OpTraits(dims=dim_rules.like("x"), integers=elements_of("x")))
+def prepack(cx: Context, x: Tensor, *, out: Tensor) -> None:
+    source = x.spec.constant
+    if source is None:
+        raise DataError(f"value {x.id} {x.spec} has no constant data for value {out.id} {out.spec}", code="no_constant")
+    if x.bound != out.bound or x.dtype is not out.dtype:
+        raise DataError(
+            f"value {x.id} {x.spec} and value {out.id} {out.spec} differ in shape or dtype", code="mismatch"
+        )
+    out.dims = x.dims
+    cx.materialise(out, source)
+
+
+@prepack.reference
+def _(x: Any) -> Any:
+    return x

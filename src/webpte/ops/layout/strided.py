@@ -1,10 +1,16 @@
-"""Reading a tensor through strides: the one kernel of slice, select, permute, expand, flip and related ops."""
+"""Read a tensor through strides: the one kernel of slice, select, permute, expand, flip and related ops."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...graph import normalize_dim
 from ...lowering.context import Context, Tensor
-from ...lowering.registry import BYTES
-from ...lowering.shapes import Dims, check_rank, coalesce
+from ...lowering.registry import BYTES, op
+from ...lowering.shapes import Dims, check_rank, coalesce, strides
 from ...wgsl import Live, LiveInt, Uniforms, dims8, u32
 
 START = LiveInt(0, -1)
@@ -68,3 +74,53 @@ def wrapped(values: Dims) -> Dims:
 def word(tensor: Tensor) -> str:
     """The type to move a tensor's elements as without looking at them."""
     return "f16" if tensor.wgsl == "f16" else "u32"
+
+
+@op("aten.as_strided_copy.default")
+def as_strided_copy(
+    cx: Context, self: Tensor, size: list[int], stride: list[int], storage_offset: int | None, *, out: Tensor
+) -> None:
+    if len(size) != len(stride) or min((*size, *stride, storage_offset or 0), default=0) < 0:
+        raise ShapeError(
+            f"as_strided: invalid size {size}, stride {stride} or offset {storage_offset}", code="invalid_stride"
+        )
+    out.dims = tuple(size)
+    start = storage_offset or 0
+    last = start + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    if out.numel and last >= self.numel:
+        raise ShapeError(f"size {size} at stride {stride} reads element {last} of {self.numel}", code="out_of_bounds")
+    gather(cx, self, out, tuple(stride), start=LiveInt(start, -1))
+
+
+@as_strided_copy.reference
+def _(self: Any, size: list[int], stride: list[int], storage_offset: int | None) -> Any:
+    positions = np.full((), storage_offset or 0, np.int64)
+    for count, step in zip(size, stride, strict=True):
+        positions = positions[..., None] + np.arange(count) * step
+    return self.reshape(-1)[positions]
+
+
+@op("aten.unfold_copy.default")
+def unfold_copy(cx: Context, self: Tensor, dimension: int, size: int, step: int, *, out: Tensor) -> None:
+    axis = normalize_dim(dimension, self.rank)
+    dims = self.dims or (1,)  # a scalar counts as one element
+    if not 0 <= size <= dims[axis] or step < 1:
+        raise ShapeError(
+            f"windows of {size} with step {step} do not fit dim {dimension} of {list(self.dims)}", code="too_small"
+        )
+    own = strides(dims)
+    steps = (*own[:axis], own[axis] * step, *own[axis + 1 :], own[axis])
+    windows = (dims[axis] - size) // step + 1
+    # (..., n, ...) -> (..., windows, ..., size)
+    out.dims = (*dims[:axis], windows, *dims[axis + 1 :], size) if self.rank else (size,)
+    gather(cx, self, out, steps if self.rank else (1,))
+
+
+@unfold_copy.reference
+def _(self: Any, dimension: int, size: int, step: int) -> Any:
+    if not self.ndim:
+        return self.reshape(1)[:size]
+    axis = normalize_dim(dimension, self.ndim)
+    starts = range(0, self.shape[axis] - size + 1, step)
+    windows = [np.moveaxis(np.take(self, np.arange(s, s + size), axis), axis, -1) for s in starts]
+    return np.stack(windows, axis)

@@ -13,15 +13,16 @@ from ...lowering.context import Context, Dims, Tensor
 from ...lowering.registry import FLOATS, op
 from ...lowering.shapes import broadcast, broadcast_strides, strides
 from ...lowering.traits import OpTraits, sums_over
-from .epilogue import Epilogue, applied
 from .product import (
     UNLIMITED,
     Addend,
     ClampRange,
     CompiledEpilogue,
+    Epilogue,
     MatrixStrides,
     ProductLayout,
     ProductShape,
+    applied,
     contiguous,
     product,
 )

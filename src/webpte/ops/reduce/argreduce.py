@@ -11,10 +11,10 @@ from ...graph import normalize_dim
 from ...lowering.context import Context, Tensor
 from ...lowering.integers import CONVERTED
 from ...lowering.registry import op
-from ...lowering.rows import lanes_per_row, workgroup_for
 from ...lowering.shapes import reduced, strides
 from ...lowering.traits import OpTraits
 from ...wgsl import Uniforms, u32
+from .reduce import lanes_per_row, workgroup_for
 
 
 class ArgReduceParams(Uniforms):

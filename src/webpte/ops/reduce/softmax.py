@@ -10,10 +10,10 @@ from ...graph import normalize_dim
 from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor, load_type
 from ...lowering.registry import FLOATS, Unused, op
-from ...lowering.rows import lanes_per_row, workgroup_for
 from ...lowering.shapes import strides
 from ...lowering.traits import OpTraits
 from ...wgsl import Uniforms, u32
+from .reduce import lanes_per_row, workgroup_for
 
 
 class SoftmaxParams(Uniforms):

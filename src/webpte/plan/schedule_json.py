@@ -129,9 +129,9 @@ class ScheduleReader:
         scalars = json_list(json_field(data, "scalars"), "scalars that enter a segment", len(segment.scalars))
         dims = [self._dims(v, found) for v, found in zip(segment.tensors, sizes, strict=True)]
         made = {v: self._dims(v, found) for v, found in self._named(data, "made")}
-        told = {v: self._term(found) for v, found in self._named(data, "told")}
+        scalar_terms = {v: self._term(term) for v, term in self._named(data, "told")}
         self._refuse_reads(segment, dict(zip(segment.tensors, dims, strict=True)) | made)
-        if wrong := [v for v in told if not isinstance(self.graph.values[v], LIVE_SCALARS)]:
+        if wrong := [v for v in scalar_terms if not isinstance(self.graph.values[v], LIVE_SCALARS)]:
             raise FormatError(f"values {wrong} are not scalars that a segment computes")
         dispatches = tuple(self._dispatch(item) for item in json_list(json_field(data, "dispatches"), "dispatches"))
         schedule = Schedule(
@@ -139,8 +139,8 @@ class ScheduleReader:
             (LoweredCall(segment.steps[0], dispatches),),
             made,
             made,
-            told,
-            told,
+            scalar_terms,
+            scalar_terms,
             tuple(self._decision(item) for item in json_list(json_field(data, "decisions"), "decisions")),
             tuple(self._slot(item) for item in json_list(json_field(data, "slots"), "slots")),
             tuple(self._guard(item) for item in json_list(json_field(data, "guards"), "guards")),

@@ -23,7 +23,7 @@ $$ call per_thread()
     let place = places[row];
     let position = place.y + live(p.start);
     if (u32(place.x) >= p.slots || u32(position) >= p.capacity) {
-        return;  // nobody's: negative numbers are large ones too
+        return;  // an idle row: as u32, negative numbers exceed the bounds too
     }
     let target_row = u32(place.x) * p.capacity + u32(position);
 {{ angles(rotary, table, "u32(position)", "cosine[p.table_loads + entry]") }}

@@ -24,7 +24,7 @@ fn fits(x: Wide) -> bool {
     return x.high == (bitcast<i32>(x.low) >> 31u);
 }
 
-// By halves, as if both were unsigned; what negative factors add to the high word is taken off again.
+// Return a * b, computed by halves as if both were unsigned. Negative factors add to the high word: that is subtracted.
 fn product(a: i32, b: i32) -> Wide {
     let x = bitcast<u32>(a);
     let y = bitcast<u32>(b);
@@ -41,8 +41,8 @@ fn sum(a: i32, b: Wide) -> Wide {
 }
 
 $$ if kind == "cast"
-// By bits: shaders need not tell NaN from numbers. -2147483648 is the one float of that size that fits. Infinities and
-// NaN have no integer in the model either: T5 makes one of log(0), and does not use it.
+// By bits: shaders need not distinguish NaN from numbers. -2147483648 is the one float of that size that fits. Infinities
+// and NaN do not count: they have no integer in the model either. T5 converts log(0), and does not use the result.
 fn overflows(a: f32, b: i32) -> bool {
     let bits = bitcast<u32>(a);
     let size = bits & 0x7fffffffu;

@@ -6,7 +6,7 @@
 @group(1) @binding(1) var<storage, read> grid: array<{{ type }}>;
 @group(1) @binding(2) var<storage, read_write> y: array<{{ type }}>;
 
-// From [-1, 1] to pixels.
+// Return the pixel at a position in [-1, 1].
 fn to_pixel(at: f32, size: u32) -> f32 {
 $$ if aligned
     return (at + 1.0) * 0.5 * f32(size - 1u);
@@ -15,7 +15,7 @@ $$ else
 $$ endif
 }
 
-// NaN or infinite, told by bits.
+// Return whether a position is NaN or infinite, by its bits.
 fn is_nowhere(at: f32) -> bool {
     return is_nan(at) || is_infinite(at);
 }

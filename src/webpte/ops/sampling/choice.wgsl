@@ -10,9 +10,9 @@ fn hash(v: u32) -> u32 {
     return (word >> 22u) ^ word;
 }
 
-// How the token of a row is chosen. Any bits are safe: what makes no sense chooses some token.
+// How the token of a row is chosen. All bits are safe: invalid settings choose some token.
 struct Choice {
-    temperature: f32,  // 0 takes the likeliest token
+    temperature: f32,  // 0 takes the most probable token
     scale: f32,
     top_k: u32,  // 0: no limit
     top_p: f32,

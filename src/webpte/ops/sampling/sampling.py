@@ -34,8 +34,8 @@ ROUNDS = 6  # see sampling.wgsl
 NARROW, WIDE = Variant("narrow", ANYWHERE, 8), Variant("wide", ANYWHERE, 256)
 SETTINGS = ("temperature", "top_k", "top_p", "min_p", "seed", "step", "mask", "unused")
 COLUMNS, MASK = len(SETTINGS), SETTINGS.index("mask")
-EDITED, LIKELIEST = 1, 2  # bits of the features: there are edits or masks; the most probable tokens are requested
-MAX_LIKELIEST = 20
+EDITED, TOP_LOGPROBS = 1, 2  # bits of the features: there are edits or masks; the most probable tokens are requested
+MAX_TOP_LOGPROBS = 20
 LARGE = 3.4e38  # edits leave logits finite
 UNUSABLE, ALL_HIDDEN = -1, -2  # what stands in a token's place
 
@@ -79,8 +79,8 @@ def sample(
     What is in `choices` is data, so nothing here can refuse it: who makes it has to.
     """
     rows, vocabulary = _checked_dims(logits, choices)
-    asked = features.value
-    tops = MAX_LIKELIEST if asked & LIKELIEST else 0
+    requested = features.value
+    tops = MAX_TOP_LOGPROBS if requested & TOP_LOGPROBS else 0
     for tensor, dims in zip(out, ((rows,), (rows,), (rows, tops), (rows, tops)), strict=True):
         tensor.dims = dims
     bounds = _bounds(cx, vocabulary)
@@ -90,7 +90,7 @@ def sample(
     type_ = load_type(logits, bounds["lanes"])
     partial = cx.scratch(DType.INT32, (rows, parts, 8))
     changed = cx.scratch(DType.FLOAT32, (rows, vocabulary))
-    tried = (changed,) if asked & EDITED else ()
+    tried = (changed,) if requested & EDITED else ()
     _edit(cx, logits, choices, edits, changed, type_, len(tried))
     flags: dict[str, Any] = {"params": params, "type": type_, "edited": bool(tried), "columns": COLUMNS}
     reads = (logits, choices, *tried)
@@ -99,7 +99,7 @@ def sample(
     flags |= {"unusable": UNUSABLE, "all_hidden": ALL_HIDDEN, "most_parts": MAX_PARTS}
     cx.dispatch("sampling/sampling.wgsl", reads=(logits, choices, partial, *tried), writes=out[:2], **flags)
     flags["threads"] *= tops > 0
-    cx.dispatch("sampling/likeliest.wgsl", reads=(logits, partial), writes=out[2:], **flags)
+    cx.dispatch("sampling/top_logprobs.wgsl", reads=(logits, partial), writes=out[2:], **flags)
 
 
 def _checked_dims(logits: Tensor, choices: Tensor) -> tuple[int, int]:
@@ -177,8 +177,8 @@ def _(logits: Any, choices: Any, advance: int, edits: int, features: int) -> Any
     log_probabilities = raw - np.log(np.exp(raw).sum(axis=1, keepdims=True))
     chosen = np.take_along_axis(log_probabilities, tokens[:, None], axis=1)[:, 0]
     tokens = np.select([unusable, hidden], [UNUSABLE, ALL_HIDDEN], tokens)
-    likeliest = _likeliest(logits, log_probabilities, without, MAX_LIKELIEST if features & LIKELIEST else 0)
-    return tokens.astype(np.int32), np.where(tokens < 0, np.nan, chosen).astype(np.float32), *likeliest
+    tops = _top_logprobs(logits, log_probabilities, without, MAX_TOP_LOGPROBS if features & TOP_LOGPROBS else 0)
+    return tokens.astype(np.int32), np.where(tokens < 0, np.nan, chosen).astype(np.float32), *tops
 
 
 def _tried(logits: Any, choices: Any, settings: Any, edits: int) -> Any:
@@ -204,7 +204,7 @@ def _shifted(logits: Any, without: Any) -> Any:
     return wide - wide.max(axis=1, keepdims=True)
 
 
-def _likeliest(logits: Any, log_probabilities: Any, without: Any, count: int) -> tuple[Any, Any]:
+def _top_logprobs(logits: Any, log_probabilities: Any, without: Any, count: int) -> tuple[Any, Any]:
     tokens = np.full((len(log_probabilities), count), -1, np.int32)
     values = np.zeros(tokens.shape, np.float32)
     order = np.argsort(-logits, axis=1, kind="stable")[:, :count]

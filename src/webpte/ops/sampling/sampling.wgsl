@@ -20,7 +20,7 @@ $$ endif
 const INVOCATIONS = {{ invocations }}u;
 const BINS = 2048u;  // in each of which are as many finer ones
 const FINEST = 4194303u;  // the last of those
-const PER_UNIT = 131072.0;  // finer bins in a unit of logit / temperature: 32 units are told apart
+const PER_UNIT = 131072.0;  // finer bins in a unit of logit / temperature: 32 units are distinguished
 const COARSE_PER_UNIT = 64.0;
 const NAN = 0x7fc00000u;
 
@@ -33,7 +33,7 @@ fn depth(x: f32, highest: f32, scale: f32) -> u32 {
     return u32(clamp((highest - x) * scale * PER_UNIT, 0.0, f32(FINEST)));
 }
 
-// What a token weighs among those of its bin, so that one deep down has as many digits as the likeliest.
+// Return the weight of a token in its bin. It has as many digits as that of the most probable token.
 fn weight(depth: u32) -> u32 {
     return u32(exp(f32(depth % BINS) / -PER_UNIT) * p.unit + 0.5);
 }

@@ -185,13 +185,13 @@ def folder_text(path: str) -> str:
 
 
 def export_line(path: str) -> str:
-    """The command that makes a program of a checkpoint."""
+    """Return the command that exports a checkpoint."""
     stem = os.path.splitext(os.path.basename(path.rstrip(os.sep)))[0] or "model"
     return f"webpte export {path} -o {stem}.pte"
 
 
 def similar_paths(path: str) -> str:
-    """For a path that is not there: `; did you mean model.pte?`, if the folder has something of that kind."""
+    """Return `; did you mean model.pte?` for a missing path, if the folder has a similar name."""
     folder, name = os.path.split(path)
     try:
         names = os.listdir(folder or ".")[:10_000]

@@ -182,7 +182,7 @@ LIVE_SCALARS = (SymInt, SymFloat, SymBool)
 
 
 def flattened(ids: Iterable[int], values: Sequence[Value]) -> list[int]:
-    """The ids with every list replaced by its members."""
+    """Return the ids with every list replaced by its members."""
     flat: list[int] = []
     for value_id in ids:
         value = values[value_id]

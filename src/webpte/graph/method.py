@@ -267,7 +267,10 @@ class _Builder:
                 raise GraphError(f"{self.plan.name}: {origin} has the unknown kind {type(instruction).__name__}")
 
     def _kernel(self, call: KernelCall, origin: Origin) -> Call:
-        """An out-variant's arguments are inputs, outs, then the returned value again; primitives end with `out`."""
+        """Return a kernel call.
+
+        Its arguments are inputs, outs, then the returned value again; primitives end with `out`.
+        """
         refuse_own(call.op, origin)
         if not call.args:
             raise GraphError(f"{self.plan.name}: {origin} ({call.op}) has no arguments")

@@ -182,7 +182,7 @@ class _Uniform:
 
 
 def flat(vk: VkGraph, ids: Iterable[int]) -> list[int]:
-    """The ids with every list replaced by its members."""
+    """Return the ids with every list replaced by its members."""
     flat: list[int] = []
     for vk_id in ids:
         value = vk.values[vk_id]

@@ -43,7 +43,7 @@ EXIR_OPS = "from executorch.exir.dialects._ops import ops as exir_ops"
 
 
 def fused_by_exporter(name: str) -> bool:
-    """Whether ExecuTorch makes an op inside a delegate."""
+    """Return whether ExecuTorch creates an op inside a delegate."""
     return name.startswith(FUSED_BY_EXPORTER)
 
 

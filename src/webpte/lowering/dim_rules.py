@@ -25,45 +25,45 @@ class KnownDims(Protocol):
     """What a rule may ask about a call; arguments are named as the op's parameters are."""
 
     def value(self, name: str) -> Value:
-        """An argument as it stands in the graph."""
+        """Return an argument as the graph has it."""
 
     def dims(self, name: str) -> Dims:
-        """The dims of a tensor; none of a number."""
+        """Return the dims of a tensor; a number has none."""
 
     def members(self, name: str) -> list[Dims]:
-        """The dims of each tensor of a list."""
+        """Return the dims of each tensor of a list."""
 
     def sizes(self, name: str) -> Dims:
-        """The integers of a list, or the one."""
+        """Return the integers of a list, or a single one."""
 
     def bound(self) -> tuple[int, ...]:
-        """The largest dims of the first output."""
+        """Return the largest dims of the first output."""
 
     def at_most(self, size: Dim, limit: Dim) -> bool:
-        """Whether a size is never larger than another."""
+        """Return whether a size never exceeds another."""
 
     def derived(self, size: Dim, less: int, stride: int) -> Dim:
-        """The name of (size - less - 1) // stride + 1, the same for all who ask for it."""
+        """Return the name of (size - less - 1) // stride + 1. Equal arguments have equal names."""
 
     def unknown(self) -> Dim:
-        """A name that nothing else has."""
+        """Return a new, unique name."""
 
 
 Rule = Callable[[KnownDims], list[Dims]]
 
 
 def like(*names: str) -> Rule:
-    """Each output has the dims of an argument."""
+    """Return the rule: each output has the dims of an argument."""
     return lambda known: [known.dims(name) for name in names]
 
 
 def broadcast(*names: str) -> Rule:
-    """The arguments against one another, as PyTorch does it; numbers among them have no dims."""
+    """Return the rule: the arguments broadcast, as in PyTorch. Numbers have no dims."""
     return lambda known: _broadcast([known.dims(name) for name in names])
 
 
 def broadcast_members(name: str) -> Rule:
-    """The tensors of a list against one another."""
+    """Return the rule: the tensors of a list broadcast."""
     return lambda known: _broadcast(known.members(name))
 
 
@@ -80,22 +80,22 @@ def _broadcast(operands: list[Dims]) -> list[Dims]:
 
 
 def linear(x: str, weight: str) -> Rule:
-    """(..., K) and a weight (N, ...): (..., N)."""
+    """Return the rule: (..., K) and a weight (N, ...) give (..., N)."""
     return lambda known: [(*known.dims(x)[:-1], known.dims(weight)[0])]
 
 
 def matmul(a: str, b: str) -> Rule:
-    """(..., M, K) and (..., K, N): (..., M, N)."""
+    """Return the rule: (..., M, K) and (..., K, N) give (..., M, N)."""
     return lambda known: [(*known.dims(a)[:-1], known.dims(b)[-1])]
 
 
 def columns(x: str, widths: str) -> Rule:
-    """(..., K) becomes an output (..., N) for each N of a list."""
+    """Return the rule: (..., K) gives an output (..., N) for each N of a list."""
     return lambda known: [(*known.dims(x)[:-1], width) for width in known.sizes(widths)]
 
 
 def looked_up(table: str, indices: str) -> Rule:
-    """A row of a stored table for each index."""
+    """Return the rule: a row of a stored table for each index."""
 
     def rule(known: KnownDims) -> list[Dims]:
         spec = known.value(table)
@@ -106,12 +106,12 @@ def looked_up(table: str, indices: str) -> Rule:
 
 
 def size_of(x: str, axis: str) -> Rule:
-    """A number: how large a tensor is along an axis."""
+    """Return the rule: a number, the size of a tensor along an axis."""
     return lambda known: [(known.dims(x)[_axis(known, axis, len(known.dims(x)))],)]
 
 
 def viewed(x: str, size: str) -> Rule:
-    """The same elements under the dims `size`, where -1 stands for what is left."""
+    """Return the rule: the same elements with the dims `size`, where -1 is the remaining size."""
 
     def rule(known: KnownDims) -> list[Dims]:
         dims, sizes = known.dims(x), known.sizes(size)
@@ -124,7 +124,7 @@ def viewed(x: str, size: str) -> Rule:
 
 
 def _left_over(dims: Dims, sizes: Dims) -> Dim | None:
-    """What -1 among the sizes of a view stands for, if it is a size or a single name."""
+    """Return the size for -1 in a view, if it is a number or a single name."""
     known, asked = (math.prod(d for d in row if isinstance(d, int) and d != -1) for row in (dims, sizes))
     names, taken = (Counter(d for d in row if not isinstance(d, int)) for row in (dims, sizes))
     others = list((names - taken).elements())
@@ -135,7 +135,7 @@ def _left_over(dims: Dims, sizes: Dims) -> Dim | None:
 
 
 def expanded(x: str, size: str) -> Rule:
-    """Repeated to `size`, where -1 keeps a dim."""
+    """Return the rule: repeated to `size`, where -1 keeps a dim."""
 
     def rule(known: KnownDims) -> list[Dims]:
         sizes, dims = known.sizes(size), known.dims(x)
@@ -146,7 +146,7 @@ def expanded(x: str, size: str) -> Rule:
 
 
 def permuted(x: str, order: str) -> Rule:
-    """The dims in another order."""
+    """Return the rule: the dims in another order."""
 
     def rule(known: KnownDims) -> list[Dims]:
         dims = known.dims(x)
@@ -156,7 +156,7 @@ def permuted(x: str, order: str) -> Rule:
 
 
 def transposed(x: str, first: str, second: str) -> Rule:
-    """Two dims in each other's place."""
+    """Return the rule: two dims exchanged."""
 
     def rule(known: KnownDims) -> list[Dims]:
         dims = list(known.dims(x))
@@ -168,7 +168,7 @@ def transposed(x: str, first: str, second: str) -> Rule:
 
 
 def unsqueezed(x: str, axis: str) -> Rule:
-    """A dim of 1 more."""
+    """Return the rule: one more dim, of size 1."""
 
     def rule(known: KnownDims) -> list[Dims]:
         dims = known.dims(x)
@@ -179,7 +179,7 @@ def unsqueezed(x: str, axis: str) -> Rule:
 
 
 def selected(x: str, axis: str) -> Rule:
-    """A dim less."""
+    """Return the rule: one dim less."""
 
     def rule(known: KnownDims) -> list[Dims]:
         dims = known.dims(x)
@@ -190,7 +190,7 @@ def selected(x: str, axis: str) -> Rule:
 
 
 def sliced(x: str, axis: str, start: str, end: str, step: str) -> Rule:
-    """From the start: as many as the end says, where it cannot be beyond the last."""
+    """Return the rule: a slice from 0 has `end` elements, if `end` cannot exceed the size."""
 
     def rule(known: KnownDims) -> list[Dims]:
         dims = known.dims(x)
@@ -208,7 +208,7 @@ def sliced(x: str, axis: str, start: str, end: str, step: str) -> Rule:
 
 
 def convolved(x: str, weight: str, *geometry: str, transposed: str) -> Rule:
-    """`geometry` names stride, padding and dilation; a transposed convolution is not known."""
+    """Return the rule of a convolution. `geometry` names stride, padding and dilation; transposed ones are unknown."""
 
     def rule(known: KnownDims) -> list[Dims]:
         kernel, dims = known.value(weight), known.dims(x)

@@ -286,7 +286,7 @@ def _without_kernel(name: str, outside: bool, calls: list[str]) -> Problem:
 
 
 def _without(names: Sequence[str]) -> list[str]:
-    """How to export without ops that have no kernel."""
+    """Return how to export without ops that have no kernel."""
     return [keep_out(names)] + [OTHER_RELEASE] * any(map(fused_by_exporter, names))
 
 

@@ -36,7 +36,7 @@ class Caps:
         return self.limits.get(name, BROWSER_LIMITS[name])
 
     def within(self, limits: Mapping[str, int]) -> Caps:
-        """The same device as if it offered no more than `limits`."""
+        """Return the capabilities reduced to `limits`."""
         return replace(self, limits={**self.limits, **{n: min(v, self.limit(n)) for n, v in limits.items()}})
 
     @property
@@ -44,7 +44,7 @@ class Caps:
         return self.limit("max-compute-workgroups-per-dimension")
 
     def workgroup(self, wanted: int) -> int:
-        """The wanted number of invocations per workgroup, clamped to what the device can run."""
+        """Return the number of invocations per workgroup, clamped to the limits of the device."""
         most = min(self.limit("max-compute-invocations-per-workgroup"), self.limit("max-compute-workgroup-size-x"))
         return min(wanted, most)
 
@@ -53,7 +53,7 @@ Grid = tuple[int, int, int]
 
 
 def grid_for(threads: int, workgroup: int, per_dimension: int) -> Grid:
-    """The smallest near-square 2-D grid that covers `threads` invocations.
+    """Return the smallest near-square 2-D grid that covers `threads` invocations.
 
     Kernels recover the flat index with `thread_index`, which relies on the x extent being full rows.
     """

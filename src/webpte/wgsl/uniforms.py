@@ -39,7 +39,7 @@ Live = Annotated[LiveInt, _Wgsl("vec2<i32>", "2i", 8, 2)]
 
 
 def words(quads: int) -> Any:
-    """A field of up to 4 * `quads` signed words."""
+    """Return a field of up to 4 * `quads` signed words."""
     return Annotated[tuple[int, ...], _Wgsl(f"array<vec4<i32>, {quads}>", f"{4 * quads}i", 16, 4 * quads)]
 
 
@@ -95,7 +95,7 @@ class Uniforms:
 
     @classmethod
     def unpack(cls, block: bytes) -> dict[str, Any]:
-        """The fields of a packed block, for people who print plans."""
+        """Return the fields of a packed block, for printed plans."""
         flat = list(cls._struct.unpack(block))
         out: dict[str, Any] = {"threads": flat.pop(0)}
         for name, kind in cls._fields:

@@ -142,7 +142,7 @@ class AttentionOperands:
         return 0 if self.key.dims[0] == 1 else self.key_heads * self.capacity
 
     def params(self, seen: VisibleKeys, scale: float | None) -> dict[str, Any]:
-        """The fields of `AttentionParams`."""
+        """Return the fields of `AttentionParams`."""
         return {
             "start": seen.start,
             "keys": seen.keys,

@@ -38,7 +38,7 @@ class RowsConfig(NamedTuple):
     handing: bool = False  # the invocations are a subgroup, take a row each and hand each other what they load
 
     def fit(self, operands: AttentionOperands, masked: bool) -> RowsConfig:
-        """The same, as far as registers and shared memory allow."""
+        """Return this configuration reduced to what registers and shared memory allow."""
         across, down, tile, staged, _ = self
         while operands.value_steps > MAX_COLUMN_LOADS * across:
             across, down = 2 * across, 1
@@ -74,7 +74,7 @@ VARIANTS = (BROADCAST, BY_ROWS, STAGED)
 def attend(
     cx: Context, operands: AttentionOperands, seen: VisibleKeys, mask: Tensor | None, scale: float | None, out: Tensor
 ) -> None:
-    """Attention over keys and values that are all there: by the kernel for one token where it is one."""
+    """Compute attention over stored keys and values. A single token has its own kernel."""
     if operands.lanes == 4 and mask is None:
         partial = scratch_for_token(cx, operands)
         if operands.seq == 1:
@@ -86,7 +86,7 @@ def attend(
 def attend_rows(
     cx: Context, operands: AttentionOperands, seen: VisibleKeys, mask: Tensor | None, scale: float | None, out: Tensor
 ) -> None:
-    """out = softmax(query keyᵀ * scale + mask) value over the keys that are seen.
+    """Compute out = softmax(query keyᵀ * scale + mask) value over the visible keys.
 
     A key that the mask hides (minus infinity, or False) has no weight, whatever it holds; a row whose keys are all
     hidden is zero, as in F.scaled_dot_product_attention.
@@ -137,7 +137,7 @@ def _by_workgroups(
 def _by_subgroups(
     cx: Context, operands: AttentionOperands, seen: VisibleKeys, scale: float | None, config: RowsConfig, out: Tensor
 ) -> None:
-    """As many rows as invocations, which hand each other what they load of queries and weights."""
+    """Dispatch one row per invocation. The invocations of a subgroup share the queries and weights that they load."""
     lanes = min(cx.caps.subgroup, config.across)
     blocks = -(-operands.seq * operands.group // lanes)
     cx.dispatch(

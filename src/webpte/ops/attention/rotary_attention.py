@@ -75,7 +75,7 @@ def _check_table(
 
 
 def _rotated_apart(cx: Context, query: Tensor, fresh: NewTokens, rotary: RotaryTables) -> tuple[Tensor, NewTokens]:
-    """Queries and keys rotated before, for widths that cannot be loaded in fours."""
+    """Return queries and keys that are rotated in advance, for widths that cannot be loaded in fours."""
     by = rotate_halves if rotary.pairs == "halves" else rotate_neighbours
     cosine, sine = rotary.tables
     rotated = []
@@ -102,7 +102,7 @@ def _(
     table_rows: object,
     halves: bool,
 ) -> Any:
-    """Writes into the caches it is given, as the op does."""
+    """Write into the caches, as the op does."""
     first, end = table_start or 0, start_pos + query.shape[1]
     cos, sin = (table[first : first + query.shape[1], None, :] for table in (cosine, sine))  # (S, 1, R)
     by = rotated_halves if halves else rotated_neighbours

@@ -82,7 +82,7 @@ class SlotOperands(AttentionOperands):
 
 
 def _flops(sizes: CallSizes) -> int:
-    """As if the caches were half full: how full they are is in a tensor."""
+    """Return the operations with half-full caches: the number of cached tokens is data of a tensor."""
     return 2 * numel(sizes.dims("query")) * sizes.dims("key_cache")[1]
 
 
@@ -142,7 +142,7 @@ def _by_blocks(
     config: TokenConfig,
     target: Tensor,
 ) -> None:
-    """The rows after the single ones, as many tokens times heads at a time as there are invocations."""
+    """Dispatch the rows after the single ones, one row (a token and a head) per invocation."""
     splits = config.splits(operands.most_keys)
     blocks = -(-(operands.batch - operands.singles) * operands.group // config.lanes)
     divided = {"head_parts": 1, "splits": splits, "slices": 1, "first_row": operands.singles, "row_blocks": blocks}
@@ -220,7 +220,7 @@ def _(
     table: Any,
     halves: bool,
 ) -> Any:
-    """Writes into the caches it is given, as the op does. What idle rows give is not defined; here it is zero."""
+    """Write into the caches, as the op does. The result of idle rows is undefined; here it is zero."""
     out = np.zeros_like(query)
     by = rotated_halves if halves else rotated_neighbours
     for row, (slot, start) in enumerate(places):

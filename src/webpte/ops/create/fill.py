@@ -25,14 +25,14 @@ class FillParams(Uniforms):
 
 
 def fill(cx: Context, value: Term, out: Tensor) -> None:
-    """Every element of `out` becomes `value`. The caller sets `out.dims`."""
+    """Set every element of `out` to `value`. The caller sets `out.dims`."""
     number = apply("ne", value, 0) if out.dtype is DType.BOOL else rounded(value, out.dtype)
     params = FillParams(value=cx.dynamic(bits_of(number, is_float(out))))
     cx.dispatch("create/fill.wgsl", writes=(out,), params=params, threads=out.numel, word=word(out))
 
 
 def numpy_dtype(code: int | None, default: Any) -> Any:
-    """What a schema's `dtype` argument means to NumPy; null inside delegates, where the output's spec has it."""
+    """Return the NumPy dtype of a schema's `dtype` argument. It is null inside delegates: the output's spec has it."""
     return default if code is None else DType.from_scalar_type(code).held
 
 
@@ -89,7 +89,7 @@ def _(self: Any, fill_value: float, options: Any, memory_format: object) -> Any:
 
 
 def _register(name: str, value: int) -> None:
-    """zeros and ones, by size and by example."""
+    """Register an op that fills by size, and one that fills by example."""
 
     @op(f"aten.{name}.default", traits=OpTraits(integers=filled_with(value)))
     def by_size(
@@ -161,7 +161,7 @@ def _length(cx: Context, start: Term, end: Term, step: float) -> int:
 
 
 def _refuse_unfit(cx: Context, last: Term) -> None:
-    """The last number has to fit the device's integers too; the kernel adds it up."""
+    """Raise, or guard against, a last number that does not fit the device's integers: the kernel computes it."""
     if isinstance(last, EXPRESSIONS):
         message = "a number of {0} does not fit the device's 32-bit integers"
         cx.guard(last, INT32_LOW, INT32_HIGH + 1, message, overflow=True)

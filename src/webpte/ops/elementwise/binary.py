@@ -36,7 +36,7 @@ EITHER = ("self", "other")  # a number will do for either
 
 
 def _scaled(name: str, a: Tensor | Term, b: Tensor | Term, alpha: float, out: Tensor) -> Formula:
-    """a <name> alpha * b."""
+    """Return the formula of a <name> alpha * b."""
     if alpha == 1:
         return Formula(name, (a, b))
     return Formula(f"{name}_scaled", (a, b), numbers=(Number.of(alpha, out.dtype),))
@@ -149,7 +149,7 @@ def _register(
     numbers: tuple[str, ...] = (),
     integers: Integers = NO_INTEGERS,
 ) -> None:
-    """An op of two operands and nothing else; `narrow` if a number beside halves is rounded to one, as PyTorch does."""
+    """Register an op of two operands. `narrow` rounds a number beside halves to a half, as PyTorch does."""
 
     @elementwise(*names, kernels=kernels, numbers=numbers, integers=integers)
     def describe(self: Tensor, other: Tensor | Term, *, out: Tensor) -> Formula:

@@ -26,7 +26,7 @@ LESS, EQUAL, GREATER, UNORDERED = 1, 2, 4, 8  # the bits of relation.wgsl
 
 
 def _as_compared(self: Tensor, other: Term) -> Term:
-    """A number as PyTorch compares it with the tensor."""
+    """Return a number as PyTorch compares it with the tensor."""
     if self.dtype in HALVES:
         return rounded(other, self.dtype)
     if isinstance(other, int) and not is_float(self) and not INT32_LOW <= other <= INT32_HIGH:

@@ -60,7 +60,7 @@ class EmbeddingByteParams(Uniforms):
 def look_up_bytes(
     cx: Context, table: Tensor, scales: Tensor, zeros: Tensor | None, indices: Tensor, out: Tensor, byte_codes: int
 ) -> None:
-    """(V, E), (...,) -> (..., E): (code - zero) * scale. Each row has a scale and a zero, or each group of columns."""
+    """Look up (V, E), (...,) -> (..., E): (code - zero) * scale. Rows or groups of columns have a scale and a zero."""
     if indices.dtype is not DType.INT32 or table.dtype not in BYTES:
         raise GraphError(
             f"embedding: expected an 8-bit table and i32 indices, got {table!r} and {indices!r}", code="dtype"
@@ -101,7 +101,7 @@ def _numpy_rows(codes: Any, scales: Any, zeros: Any, indices: Any, dtype: int | 
 
 
 def _unpacked(codes: Any) -> Any:
-    """Four codes of a byte, the lowest bits first, from -2 to 1."""
+    """Return the four codes of each byte, the lowest bits first, from -2 to 1."""
     shifted = codes.view(np.uint8)[..., None] >> np.arange(0, 8, 2, dtype=np.uint8)  # (V, E / 4, 4)
     return (shifted & 3).reshape(len(codes), -1).astype(np.int8) - 2
 
@@ -164,7 +164,7 @@ def look_up_q4(
     out: Tensor,
     high_first: bool,
 ) -> None:
-    """(V, E / 2), (...,) -> (..., E): (code - 8 - zero) * scale, with a scale and a zero for every `group` columns."""
+    """Look up (V, E / 2), (...,) -> (..., E): (code - 8 - zero) * scale, with both for every `group` columns."""
     row_groups = _groups_of(codes, scales, zeros, group)
     if indices.dtype is not DType.INT32:
         raise GraphError(argument="indices", expected="i32", got=repr(indices), code="dtype")
@@ -191,7 +191,7 @@ def look_up_q4(
 
 
 def _groups_of(codes: Tensor, scales: Tensor, zeros: Tensor | None, group: int) -> int:
-    """How many groups a row has."""
+    """Return the number of groups of a row, or raise ShapeError if the operands do not fit."""
     size, row_bytes = codes.dims if codes.rank == 2 else (0, 0)
     row_groups = row_bytes * 2 // max(group, 1)
     fits = all(t.numel == size * row_groups for t in (scales, zeros) if t is not None)
@@ -265,7 +265,7 @@ def _(weight: Any, scales: Any, zeros: Any, low: int, high: int, indices: Any, d
 
 
 def _numpy_table(codes: Any, scales: Any, zeros: Any, high_first: bool) -> Any:
-    """The table (V, E) in float64."""
+    """Return the table (V, E) in float64."""
     unsigned = codes.view(np.uint8)
     halves = (unsigned >> 4, unsigned & 15) if high_first else (unsigned & 15, unsigned >> 4)
     values = np.stack(halves, axis=-1).reshape(*scales.reshape(len(codes), -1).shape, -1) - 8.0  # (V, groups, group)

@@ -32,7 +32,7 @@ class IndexPutParams(Uniforms):
 
 
 def _left_to_the_cpu(call: Call, graph: Graph) -> bool:
-    """Whether a call has other than one index of integers, or adds to what is there."""
+    """Return whether a call needs the CPU: it has other than one index of integers, or accumulates."""
     if len(call.args) != 4:  # reported elsewhere
         return False
     accumulate = graph.values[call.args[3]]

@@ -23,7 +23,7 @@ class StripeParams(Uniforms):
 
 
 def _write_stripes(cx: Context, parts: list[Tensor], widths: list[int], out: Tensor) -> None:
-    """Part k fills the next widths[k] elements of every row of `out`, which holds one stripe of each."""
+    """Write one stripe of each part into every row of `out`; that of part k has widths[k] elements."""
     row, offset = sum(widths), 0
     for part, width in zip(parts, widths, strict=True):
         params = StripeParams(width=width, out_width=row, offset=offset)

@@ -31,7 +31,7 @@ class CastParams(Uniforms):
 
 
 def copy_into(cx: Context, x: Tensor, out: Tensor) -> None:
-    """`out` becomes `x`, element by element in flat order, converted to its dtype. The caller sets `out.dims`."""
+    """Copy `x` to `out` in flat order, converted to its dtype. The caller sets `out.dims`."""
     if x.dtype is not out.dtype:
         _cast(cx, x, out, CastParams(rank=0, dims=(), a_strides=()), flat=True)
     elif not cx.alias(out, x):
@@ -39,7 +39,7 @@ def copy_into(cx: Context, x: Tensor, out: Tensor) -> None:
 
 
 def expand_into(cx: Context, x: Tensor, out: Tensor) -> None:
-    """`out` becomes `x`, repeated to its dims and converted to its dtype."""
+    """Copy `x` to `out`, repeated to its dims and converted to its dtype."""
     same = x.bound == out.bound  # then no dim repeats, at any live shape
     if (x.dims if same else broadcast(x.dims, out.dims)) != out.dims:
         raise ShapeError(f"{list(x.dims)} does not broadcast to {list(out.dims)}", code="broadcast")

@@ -27,7 +27,7 @@ class PadParams(Uniforms):
 
 
 def bits_of(value: float, dtype: DType) -> int:
-    """The bits of a number as the device stores it."""
+    """Return the bits of a number as the device stores it."""
     if dtype is DType.BOOL:
         return int(value != 0)
     if dtype is DType.INT32:

@@ -28,7 +28,7 @@ class WrapParams(Uniforms):
 
 
 def wrap_around(cx: Context, x: Tensor, out: Tensor, sizes: Dims, shifts: Dims, dims: Dims | None = None) -> None:
-    """out[i, j, ...] = x[(i + shifts[0]) % sizes[0], ...], with `x` read as shape `sizes`, `out` walked as `dims`."""
+    """Copy out[i, j, ...] = x[(i + shifts[0]) % sizes[0], ...]. `x` has the shape `sizes`, `out` the shape `dims`."""
     walked = out.dims if dims is None else dims
     check_rank(walked)
     params = WrapParams(rank=len(walked), dims=walked, sizes=sizes, shifts=shifts, strides=strides(sizes))

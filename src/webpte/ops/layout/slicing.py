@@ -21,19 +21,19 @@ from .strided import gather
 
 
 def clamped(position: int, size: int) -> int:
-    """A slice end as Python counts it: negative from the end, then inside the dim."""
+    """Return a slice end as Python counts it: negative from the end, then inside the dim."""
     return min(max(position + size if position < 0 else position, 0), size)
 
 
 def _takes_all(start: LiveScalar | None, end: LiveScalar | None, step: int, bound: int) -> bool:
-    """Whether a slice is the whole dim at every live size, not only at this one."""
+    """Return whether a slice is the whole dim at every dynamic size, not only at this one."""
     from_first = start is None or (start.literal and (start.value == 0 or start.value <= -bound))
     to_last = end is None or (end.literal and end.value >= bound)
     return from_first and to_last and step == 1
 
 
 def take_range(cx: Context, x: Tensor, out: Tensor, axis: int, first: Term, length: int, step: int = 1) -> None:
-    """out = x[..., first : : step, ...] with `length` elements along `axis`."""
+    """Copy out = x[..., first : : step, ...] with `length` elements along `axis`."""
     out.dims = (*x.dims[:axis], length, *x.dims[axis + 1 :])
     own = strides(x.dims)
     steps = (*own[:axis], own[axis] * step, *own[axis + 1 :])
@@ -65,7 +65,7 @@ def slice_copy(
 
 
 def taken_range(cx: Context, start: Term, end: Term, size: int) -> tuple[Term, int]:
-    """Where a slice begins, and how much it takes."""
+    """Return the start of a slice and its length."""
     if isinstance(start, EXPRESSIONS):
         length = apply("sub", end, start)
         moves = not isinstance(length, EXPRESSIONS) and length >= 0
@@ -104,7 +104,7 @@ def _(self: Any, dim: int, start: int, length: int) -> Any:
 
 
 def selected(cx: Context, x: Tensor, axis: int, index: LiveScalar) -> Term:
-    """The place along a dim that an index names, counted from the front; one that is outside is refused."""
+    """Return an index along a dim, counted from the front. An index outside raises."""
     size, at = x.dims[axis], index.term
     outside = f"is outside dim {axis} of {list(x.dims)}"
     if isinstance(at, EXPRESSIONS):

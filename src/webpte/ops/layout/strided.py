@@ -37,7 +37,7 @@ def gather(
     step: int = 1,
     dims: Dims | None = None,
 ) -> None:
-    """out[i, j, ...] = x.flat[start * step + i * strides[0] + j * strides[1] + ...], moved as bits.
+    """Move out[i, j, ...] = x.flat[start * step + i * strides[0] + j * strides[1] + ...] as bits.
 
     `dims` walks the output under another shape of as many elements. Strides may be 0 or negative.
     """
@@ -60,19 +60,19 @@ def gather(
 
 
 def _width(dims: Dims, strides: Dims, start: LiveInt, step: int) -> int:
-    """How many elements can be moved at once."""
+    """Return the number of elements that can be moved at once."""
     aligned = start == START or step % 4 == 0
     whole = bool(dims) and dims[-1] % 4 == 0 and strides[-1] == 1 and all(s % 4 == 0 for s in strides[:-1])
     return 4 if aligned and whole else 1
 
 
 def wrapped(values: Dims) -> Dims:
-    """Signed integers for u32 uniforms. Kernels only add and multiply them, which is exact modulo 2**32."""
+    """Return signed integers for u32 uniforms. Kernels only add and multiply them, which is exact modulo 2**32."""
     return tuple(value & 0xFFFFFFFF for value in values)
 
 
 def word(tensor: Tensor) -> str:
-    """The type to move a tensor's elements as without looking at them."""
+    """Return the WGSL type to move a tensor's elements as bits."""
     return "f16" if tensor.wgsl == "f16" else "u32"
 
 

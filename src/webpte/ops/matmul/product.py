@@ -38,7 +38,7 @@ class ClampRange(NamedTuple):
 
     @staticmethod
     def of(lowest: float | None, highest: float | None) -> ClampRange:
-        """None does not limit."""
+        """Return the range of two bounds. None does not limit."""
         least = INT32_LOW if lowest is None else order_key(lowest)
         return ClampRange(least, INT32_HIGH if highest is None else order_key(highest))
 
@@ -90,7 +90,7 @@ class ProductLayout(NamedTuple):
 
 
 def contiguous(shape: ProductShape, by_rows: bool = False, shared: bool = False) -> ProductLayout:
-    """One matrix after the other; `shared`: `a` has one for all batches."""
+    """Return the layout of matrices that follow each other. `shared`: `a` has one matrix for all batches."""
     _, rows, inner, columns = shape
     a = MatrixStrides(0 if shared else rows * inner, 0, inner)
     return ProductLayout(
@@ -140,7 +140,7 @@ class ProductParams(Uniforms):
 
 @functools.cache
 def with_epilogue(block: type[Uniforms], operands: int, numbers: int) -> type[Uniforms]:
-    """A parameter block with room for what a program wants to know."""
+    """Return a parameter block with fields for the operands and numbers of a program."""
     fields: dict[str, Any] = {f"x{i + 1}_strides": dims4 for i in range(operands)}
     if numbers:
         fields["numbers"] = words(-(-numbers // 4))
@@ -148,7 +148,7 @@ def with_epilogue(block: type[Uniforms], operands: int, numbers: int) -> type[Un
 
 
 def epilogue_values(epilogue: CompiledEpilogue | None) -> dict[str, Any]:
-    """The fields that `with_epilogue` adds."""
+    """Return the fields that `with_epilogue` adds."""
     if epilogue is None:
         return {}
     strides = {f"x{i + 1}_strides": steps for i, (_, steps) in enumerate(epilogue.operands)}
@@ -180,7 +180,7 @@ def product(
     limits: ClampRange = UNLIMITED,
     epilogue: CompiledEpilogue | None = None,
 ) -> None:
-    """out = epilogue(clamp(alpha * a @ b + beta * addend))."""
+    """Compute out = epilogue(clamp(alpha * a @ b + beta * addend))."""
     config = _choose(cx, shape, layout, a.wgsl).config(cx.caps, shape, layout)
     row_tiles, column_groups = -(-shape.rows // config.rows), -(-shape.columns // config.across)
     c_batch, c_row, c_column = addend.strides if addend else (0, 0, 0)
@@ -241,13 +241,13 @@ def _lanes(caps: Caps, shape: ProductShape, layout: ProductLayout) -> ProductCon
 
 
 def _a_width(shape: ProductShape, layout: ProductLayout) -> int:
-    """Elements of a row of `a` that can be read at once, and as many of `b` if that is by rows."""
+    """Return how many elements of a row of `a` can be read at once, and of `b` if that is by rows."""
     fits = shape.inner % 4 == 0 and layout.a.fits(4) and (not layout.by_rows or layout.b.fits(4))
     return 4 if fits else 1
 
 
 def _tile(caps: Caps, shape: ProductShape, layout: ProductLayout, *, most: int, handing: bool) -> ProductConfig:
-    """An invocation owns up to `most` rows of the result; if `handing`, those of a subgroup share what they load.
+    """Return the configuration whose invocations own up to `most` rows. `handing`: subgroups share their loads.
 
     It adds up along K in one order, whatever its tile: a row's result does not depend on how many rows there are.
     """
@@ -274,7 +274,7 @@ def _tile(caps: Caps, shape: ProductShape, layout: ProductLayout, *, most: int, 
 
 
 def tile_rows(rows: int, most: int) -> int:
-    """How many rows a tile has where as few tiles as can be have them evenly."""
+    """Return the rows of a tile that divide `rows` evenly among the fewest tiles."""
     rows = max(1, rows)
     return next(size for size in TILE_ROWS if size >= -(-rows // -(-rows // most)))
 
@@ -310,7 +310,7 @@ class Epilogue:
     like: Tensor | None = None  # has the output's shape, if that is not the op's: views were passed over
 
     def shape(self, dims: Dims) -> Dims:
-        """The output's, where the op's result has `dims`."""
+        """Return the output's shape if the op's result has `dims`."""
         if self.like is None:
             return dims
         if self.like.numel != numel(dims):
@@ -320,7 +320,7 @@ class Epilogue:
         return self.like.dims
 
     def compile(self, dtype: DType, dims: Dims, split: tuple[int, int]) -> CompiledEpilogue:
-        """For a result of this dtype and these dims, of which split[0] are batch and those from split[1] on columns."""
+        """Return the program for a result of `dtype` and `dims`: batch dims end at split[0], columns start at split[1]."""
         dtypes = (dtype, *(tensor.dtype for tensor in self.tensors))
         kinds = tuple(type(number) for number in self.numbers)
         program, bits = compile_program(self.program, dtypes, tuple(self.numbers), kinds)
@@ -329,7 +329,7 @@ class Epilogue:
 
 
 def _operand_strides(dims: Dims, result: Dims, split: tuple[int, int]) -> Dims:
-    """How an operand is read along the (batch, row, column) of a result."""
+    """Return the strides of an operand along the (batch, row, column) of a result."""
     layout = strides(result)  # as many elements are the result's in the same order, whatever their shape
     if numel(dims) != numel(result):
         extra = max(0, len(dims) - len(result))
@@ -344,7 +344,7 @@ def _operand_strides(dims: Dims, result: Dims, split: tuple[int, int]) -> Dims:
 
 
 def applied(result: Any, epilogue: Epilogue) -> Any:
-    """The reference: what a program makes of an op's result."""
+    """Return an op's result after its program, for references."""
     like: Any = epilogue.like
     dims = result.shape if like is None else like.shape
     (computed,) = evaluate(epilogue.program, [result.reshape(dims), *epilogue.tensors], epilogue.numbers)

@@ -90,7 +90,7 @@ class NormAffine(NamedTuple):
 def row_norm(
     cx: Context, x: Tensor, columns: int, eps: float, affine: NormAffine, out: tuple[Tensor, Tensor, Tensor]
 ) -> None:
-    """Bring each row of `columns` elements to mean 0 and variance 1, then scale and shift it."""
+    """Normalize each row of `columns` elements to mean 0 and variance 1, then scale and shift it."""
     affine.check()
     y, mean, rstd = out
     rows = mean.numel if columns else 0
@@ -124,7 +124,7 @@ def row_norm(
 
 
 def _standardised(rows: Any, eps: float) -> tuple[Any, Any, Any]:
-    """Rows (R, columns) in float64 with mean 0 and variance 1, and their means and reciprocal deviations."""
+    """Return rows (R, columns) in float64 with mean 0 and variance 1, their means and reciprocal deviations."""
     mean = rows.mean(axis=-1, keepdims=True)
     rstd = 1 / np.sqrt(rows.var(axis=-1, keepdims=True) + eps)
     return (rows - mean) * rstd, mean, rstd
@@ -158,7 +158,7 @@ def native_layer_norm(
 
 
 def _row_dims(dims: Dims, split: int) -> Dims:
-    """The shape of one statistic per row: (..., 1, 1)."""
+    """Return the shape of one statistic per row: (..., 1, 1)."""
     return (*dims[:split], *(1 for _ in dims[split:]))
 
 

@@ -104,7 +104,7 @@ class Requantization(NamedTuple):
 def _requantize(
     cx: Context, x: Tensor, out: Tensor, change: Requantization, walked: Dims, steps: Dims, relu: bool = False
 ) -> None:
-    """New codes for `x`, which is read with the strides `steps` over the dims `walked` of `out`."""
+    """Requantize `x`, read with the strides `steps` over the dims `walked` of `out`."""
     dims, (layout,) = coalesce(walked, steps)
     check_rank(dims)
     params = RequantizeParams(count=out.numel, rank=len(dims), dims=dims, x_strides=layout, **change._asdict())

@@ -40,7 +40,7 @@ def _choose(
     balanced: bool,
     out: tuple[Tensor, Tensor],
 ) -> None:
-    """A scale and a zero point for each of `rows` runs of `width` elements."""
+    """Compute a scale and a zero point for each of `rows` runs of `width` elements."""
     if width == 0:
         raise ShapeError(f"{list(x.dims)} has no elements to compute a scale from", code="empty")
     scale, zero = out

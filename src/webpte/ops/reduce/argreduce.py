@@ -26,7 +26,7 @@ class ArgReduceParams(Uniforms):
 def arg_reduce(
     cx: Context, largest: bool, x: Tensor, dim: int | None, keepdim: bool, indices: Tensor, values: Tensor | None = None
 ) -> None:
-    """The index of the extreme along `dim` (none: of the flattened tensor), and on request its value."""
+    """Write the index of the extreme along `dim` (None: of the flattened tensor), and on request its value."""
     axes = set(range(x.rank)) if dim is None else {normalize_dim(dim, x.rank)}
     indices.dims = reduced(x.dims, axes, keepdim)
     if dim is None or x.rank == 0:

@@ -22,12 +22,12 @@ ALONE, BY_8, BY_64 = (Variant(name, ANYWHERE, lanes) for name, lanes in (("alone
 
 
 def lanes_per_row(cx: Context, family: str, rows: int, columns: int) -> int:
-    """Invocations that share a row of `columns` elements for this number of rows: 1, or a workgroup of them."""
+    """Return the number of invocations that share a row of `columns` elements: 1, or a workgroup."""
     return _lanes(cx, family, columns, few=rows <= FEW_ROWS, key=("few rows" if rows <= FEW_ROWS else "many rows",))
 
 
 def lanes_per_any_row(cx: Context, family: str, columns: int) -> int:
-    """The same however many rows there are: they add up in one order, and a row's bits do not depend on the others."""
+    """Return the same for any number of rows, so that a row's bits do not depend on the others."""
     return _lanes(cx, family, columns, few=True, key=())
 
 
@@ -39,7 +39,7 @@ def _lanes(cx: Context, family: str, columns: int, few: bool, key: tuple[str, ..
 
 
 def workgroup_for(lanes: int) -> int:
-    """A workgroup is the invocations of a row, or of eight rows."""
+    """Return the workgroup size: the invocations of a row, or of eight rows."""
     return lanes if lanes > 1 else 8
 
 
@@ -60,7 +60,7 @@ class ReductionParams(Uniforms):
 
 
 def walk(dims: Dims, axes: set[int], divisor: float, lanes: int = 1) -> ReductionParams:
-    """The parameters that reduce a contiguous tensor of shape `dims` over `axes`."""
+    """Return the parameters that reduce a contiguous tensor of shape `dims` over `axes`."""
     own = strides(dims)
     parts = []
     for along_axes in (False, True):
@@ -88,12 +88,12 @@ def walk(dims: Dims, axes: set[int], divisor: float, lanes: int = 1) -> Reductio
 
 
 def count_of(dims: Dims, axes: set[int]) -> int:
-    """How many elements are reduced to one."""
+    """Return the number of elements that are reduced to one."""
     return numel(tuple(dims[d] for d in axes if d < len(dims)))
 
 
 def reduce(cx: Context, name: str, x: Tensor, dim: list[int] | None, keepdim: bool, out: Tensor) -> None:
-    """out = <name> of x over `dim` (none: all). What has no neutral element refuses an empty dim."""
+    """Compute out = <name> of x over `dim` (None: all). Without a neutral element, an empty dim raises ShapeError."""
     axes = axes_of(dim, x.rank)
     out.dims = reduced(x.dims, axes, keepdim)
     count = count_of(x.dims, axes)
@@ -124,12 +124,12 @@ def reduce(cx: Context, name: str, x: Tensor, dim: list[int] | None, keepdim: bo
 
 
 def _axis(x: Any, dim: list[int] | None) -> tuple[int, ...] | None:
-    """The dims as NumPy takes them; it gives a scalar none, PyTorch gives it one."""
+    """Return the dims for NumPy, where a scalar has none. In PyTorch it has one."""
     return tuple(dim) if dim and x.ndim else None
 
 
 def _accumulated(x: Any, dtype: int | None) -> Any:
-    """The input as PyTorch accumulates it: integers and bools wide, unless a dtype was asked for."""
+    """Return the input in the dtype of PyTorch's sums: 64 bits for integers and bools, unless `dtype` is set."""
     if dtype is not None:
         x = x.astype(DType.from_scalar_type(dtype).held)
     return x.astype(np.float64 if x.dtype.kind == "f" else np.int64), x.dtype if x.dtype.kind == "f" else np.int64
@@ -238,7 +238,7 @@ def _(self: Any) -> Any:
 
 
 def variance(cx: Context, x: Tensor, dim: list[int] | None, correction: float, keepdim: bool, out: Tensor) -> None:
-    """The sum of squared differences from the mean over (count - correction)."""
+    """Compute the sum of squared differences from the mean, divided by (count - correction)."""
     axes = axes_of(dim, x.rank)
     out.dims = reduced(x.dims, axes, keepdim)
     count = count_of(x.dims, axes)

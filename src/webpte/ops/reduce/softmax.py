@@ -46,7 +46,7 @@ def normalised(cx: Context, x: Tensor, dim: int, out: Tensor, log: bool) -> None
 
 
 def _shifted(x: Any, dim: int) -> Any:
-    """As float64, with the largest element of each row at 0; NaN where there is none, as infinities have none."""
+    """Return float64 rows whose largest element is 0. Rows with infinite maxima become NaN."""
     wide = x.astype(np.float64)
     with np.errstate(invalid="ignore"):
         return wide - (wide.max(axis=dim, keepdims=True) if x.ndim else wide)

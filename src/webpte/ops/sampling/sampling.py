@@ -103,7 +103,7 @@ def sample(
 
 
 def _checked_dims(logits: Tensor, choices: Tensor) -> tuple[int, int]:
-    """Rows and vocabulary."""
+    """Return the rows and the vocabulary, or raise ShapeError."""
     if logits.rank != 2:
         raise ShapeError(argument="logits", expected="(rows, vocabulary)", got=list(logits.dims), code="rank")
     rows, vocabulary = logits.dims  # (P, V)
@@ -121,7 +121,7 @@ def _checked_dims(logits: Tensor, choices: Tensor) -> tuple[int, int]:
 def _edit(
     cx: Context, logits: Tensor, choices: Tensor, edits: LiveScalar, changed: Tensor, type_: str, times: int
 ) -> None:
-    """What masks and edits make of the logits. Zero times too the plan learns what may be bound."""
+    """Apply masks and edits to the logits. With `times` 0 nothing runs, but the plan records the bindings."""
     rows, vocabulary = logits.dims
     steps = vocabulary // (4 if type_.endswith("x4") else 1)
     first, words = rows * COLUMNS, choices.numel
@@ -142,7 +142,7 @@ def _edit(
 
 
 def _bounds(cx: Context, vocabulary: int) -> dict[str, int]:
-    """How a row is divided."""
+    """Return the bounds of the loops over a row."""
     lanes = 4 if vocabulary % 4 == 0 else 1
     steps = vocabulary // lanes
     invocations = cx.variant("sampler", (vocabulary,), cpu=(NARROW,), gpu=(WIDE,)).config
@@ -182,7 +182,7 @@ def _(logits: Any, choices: Any, advance: int, edits: int, features: int) -> Any
 
 
 def _tried(logits: Any, choices: Any, settings: Any, edits: int) -> Any:
-    """The logits as masks and edits make them."""
+    """Return the logits after masks and edits."""
     adjusted = logits.astype(np.float64)
     words = -(-logits.shape[1] // 32)
     for row, mask in enumerate(settings[:, MASK]):
@@ -199,7 +199,7 @@ def _tried(logits: Any, choices: Any, settings: Any, edits: int) -> Any:
 
 
 def _shifted(logits: Any, without: Any) -> Any:
-    """The logits below the highest of their row; 0 for rows without."""
+    """Return the logits minus the highest of their row; 0 for rows in `without`."""
     wide = np.where(without[:, None], 0, logits).astype(np.float64)
     return wide - wide.max(axis=1, keepdims=True)
 
@@ -243,11 +243,11 @@ def _keys(seeds: Any, steps: Any) -> Any:
 
 
 def _gumbel(keys: Any, vocabulary: int) -> Any:
-    """Noise for each key and token."""
+    """Return noise for each key and token."""
     return _gumbel_of(_hash(keys[:, None] ^ np.arange(vocabulary, dtype=np.uint32)))
 
 
 def _gumbel_of(bits: Any) -> Any:
-    """As the kernel does it, in f32 up to where the logarithms begin: inside (0, 1) for every pattern of bits."""
+    """Return Gumbel noise. Up to the logarithms it is f32, as in the kernel, so all bit patterns are inside (0, 1)."""
     inside = np.minimum((bits.astype(np.float32) + np.float32(0.5)) / np.float32(2**32), np.float32(1 - 2**-24))
     return -np.log(-np.log1p(-inside.astype(np.float64)))

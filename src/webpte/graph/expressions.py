@@ -246,8 +246,8 @@ def leaves(term: Term) -> Iterator[Element | ScalarInput]:
 
 def stands_on(term: Term, inputs: Iterable[int]) -> bool:
     """Return whether a term depends only on these values."""
-    known = set(inputs)
-    return all((leaf.tensor if isinstance(leaf, Element) else leaf.value) in known for leaf in leaves(term))
+    sources = set(inputs)
+    return all((leaf.tensor if isinstance(leaf, Element) else leaf.value) in sources for leaf in leaves(term))
 
 
 class TermEvaluator:

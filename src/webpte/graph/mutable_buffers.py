@@ -86,7 +86,7 @@ class DelegateConstants:
         for new in untaken:
             if new not in self._in_place:
                 groups.setdefault(self._like(new), []).append(new)
-        found = [MutableBuffer(tuple(self.homes[constant])) for constant in self._aliased]
+        buffers = [MutableBuffer(tuple(self.homes[constant])) for constant in self._aliased]
         for shape, news in groups.items():
             candidates = self._candidates(news[0])
             owner = self._believed(news[0], candidates, load) if len(news) == 1 else None
@@ -98,8 +98,8 @@ class DelegateConstants:
                 return Problem(
                     "graph", f"delegate {origin.delegate}", detail, (str(origin),), ALIAS_HINT, "ambiguous_buffer"
                 )
-            found.append(MutableBuffer(tuple(self.homes[owner]), news[0]))
-        return tuple(found)
+            buffers.append(MutableBuffer(tuple(self.homes[owner]), news[0]))
+        return tuple(buffers)
 
     def doubt(
         self, taken: Iterable[int], kept: Iterable[MutableBuffer], origin: Origin, load: Callable[[int], Constant]
@@ -242,14 +242,14 @@ def _constants(values: Sequence[Value], calls: Sequence[Call]) -> Iterator[tuple
                     yield call, spec
 
 
-def _content(spec: TensorSpec, known: dict[object, Content]) -> Content:
+def _content(spec: TensorSpec, contents: dict[object, Content]) -> Content:
     """Return a key that is equal for tensors of the same dims, device dtype and contents."""
     assert spec.constant is not None
     key = (spec.constant.identity, spec.dims, spec.dtype)
-    if key not in known:
+    if key not in contents:
         numbers = spec.constant.array(spec.dims).astype(spec.dtype.numpy, copy=False)
-        known[key] = spec.dtype.short, spec.dims, hashlib.sha256(numbers.tobytes()).digest()
-    return known[key]
+        contents[key] = spec.dtype.short, spec.dims, hashlib.sha256(numbers.tobytes()).digest()
+    return contents[key]
 
 
 def _problem(spec: TensorSpec, calls: Sequence[Call], update: Call, reader: Call) -> Problem:

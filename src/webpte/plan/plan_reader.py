@@ -151,17 +151,17 @@ class _PlanReader:
             aliases={},
             materialised={},
             scratch={},
-            checks={v: json_str(said, "a check") for v, said in self._by_value("checks")},
+            checks={v: json_str(text, "a check") for v, text in self._by_value("checks")},
             bindings=bindings,
             binding_limit=max((binding.nbytes for binding in bindings), default=0),
             subgroup=json_int(json_field(data, "subgroup"), "subgroup", high=_WORKGROUP),
         )
         return plan, schedules
 
-    def _compare(self, name: str, found: object) -> None:
+    def _compare(self, name: str, expected: object) -> None:
         """Check that the totals in the document agree with its parts."""
-        if json_field(self.data, name) != found:
-            raise FormatError(f"{name}: expected {found}, got {ascii(self.data[name])[:200]}", code="contradiction")
+        if json_field(self.data, name) != expected:
+            raise FormatError(f"{name}: expected {expected}, got {ascii(self.data[name])[:200]}", code="contradiction")
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
@@ -174,9 +174,9 @@ class _PlanReader:
             yield self.source.constants(name, size, json_field(item, "sha256"))
 
     def _texts(self) -> Iterator[str]:
-        found = json_list(json_field(self.data, "kernels"), "kernels")
-        spend("kernels", len(found), self.name)
-        for number, item in enumerate(found):
+        items = json_list(json_field(self.data, "kernels"), "kernels")
+        spend("kernels", len(items), self.name)
+        for number, item in enumerate(items):
             wgsl = self.source.text(number, item)
             if hashlib.sha256(wgsl.encode()).hexdigest() != json_field(item, "sha256"):
                 raise FormatError(f"{kernel_file(number)} does not match its hash", code="hash_mismatch")
@@ -208,9 +208,9 @@ class _PlanReader:
         return json_ints(json_field(self.data if data is None else data, name), name, high=len(self.values) - 1)
 
     def _values(self) -> tuple[Value, ...]:
-        found = json_numbered(json_field(self.data, "values"), "values", limit("values") - 1)
-        values: list[Value] = [Null()] * (1 + max(found, default=-1))
-        for value_id, item in found.items():
+        items = json_numbered(json_field(self.data, "values"), "values", limit("values") - 1)
+        values: list[Value] = [Null()] * (1 + max(items, default=-1))
+        for value_id, item in items.items():
             values[value_id] = value_from_json(item, self.files)
         return tuple(values)
 
@@ -250,20 +250,20 @@ class _PlanReader:
         return FlowBlock(tuple(stages), condition, target if condition is not None else None)
 
     def _uploads(self, number: int, graph: Graph) -> tuple[int, ...]:
-        made = {*graph.inputs, *(out for call in self.calls for out in call.outs)}
-        found = self._ids("uploads", self.data["segments"][number])
-        if unknown := sorted(set(found) - made):
+        written = {*graph.inputs, *(out for call in self.calls for out in call.outs)}
+        uploads = self._ids("uploads", self.data["segments"][number])
+        if unknown := sorted(set(uploads) - written):
             raise FormatError(f"values {unknown} are uploaded, but neither inputs nor results of CPU kernels")
-        return found
+        return uploads
 
     def _dynamic(self, graph: Graph) -> dict[int, tuple[bool, ...]]:
-        found = {
+        dynamic = {
             v: tuple(json_bool(flag, "dynamic") for flag in json_list(flags, "dynamic", len(graph.tensor(v).dims)))
             for v, flags in self._by_value("dynamic")
         }
-        if set(found) != {v for v in graph.inputs if isinstance(graph.values[v], TensorSpec)}:
+        if set(dynamic) != {v for v in graph.inputs if isinstance(graph.values[v], TensorSpec)}:
             raise FormatError("dynamic: expected exactly the tensors among the inputs")
-        return found
+        return dynamic
 
     # -- memory --------------------------------------------------------------------------------------------------------
 
@@ -356,15 +356,15 @@ class PlanFolder:
 
     def constants(self, name: str, size: int, sha256: Any) -> MappedFile:
         beside = [os.path.join(at, name) for at in (self.name, os.path.dirname(os.path.abspath(self.name)))]
-        found = []
+        candidates = []
         for path in (*self._candidates, *filter(os.path.exists, beside)):
             file = self._map(path)
             if file.size == size and file.sha256() == sha256:
                 return file
-            found.append(f"{path} of {file.size} bytes" + (" with other contents" if file.size == size else ""))
+            candidates.append(f"{path} of {file.size} bytes" + (" with other contents" if file.size == size else ""))
         raise InputError(
             f"{self.name}: the plan's constants lie in {name} of {size} bytes; "
-            f"found was {', '.join(found) or 'no file'}. "
+            f"found {', '.join(candidates) or 'no file'}. "
             "Put that file into the plan's folder, or name it: open_plan(folder, data=[path]).",
             code="missing_file",
         )

@@ -77,12 +77,12 @@ class Lowering:
                 guards.setdefault((guard.term, guard.low, guard.high), guard)
         if context.sealed and len(context.slots) > SYM_SLOTS:  # the plan counts those asked for at build
             raise ShapeError(f"at these shapes the kernels would read more than {SYM_SLOTS} live integers")
-        made = [out for index in segment.steps for out in self._bound[index].call.outs]
-        terms = {out: scalars[out].term for out in made if out in scalars}
+        results = [out for index in segment.steps for out in self._bound[index].call.outs]
+        terms = {out: scalars[out].term for out in results if out in scalars}
         return Schedule(
             segment,
             tuple(calls),
-            {v: tensors[v].dims for v in (*segment.tensors, *made) if v in tensors} | self._scratch(segment),
+            {v: tensors[v].dims for v in (*segment.tensors, *results) if v in tensors} | self._scratch(segment),
             {v: tensors[v].dims for v in self._left[segment] if v in tensors},
             terms,
             {v: terms[v] for v in self._left[segment] if v in terms},
@@ -144,8 +144,8 @@ def _left(graph: Graph, flow: Flow, segment: PlanSegment) -> tuple[int, ...]:
     stages = [stage for block in flow.blocks for stage in block.stages if stage is not segment]
     read = {a for stage in stages for i in stage.steps for a in graph.flatten(graph.call(i).args)}
     read.update(graph.outputs, segment.reads, (b.condition for b in flow.blocks if b.condition is not None))
-    made = dict.fromkeys(o for i in segment.steps for o in graph.call(i).outs)
-    return tuple(value_id for value_id in made if value_id in read)
+    results = dict.fromkeys(o for i in segment.steps for o in graph.call(i).outs)
+    return tuple(value_id for value_id in results if value_id in read)
 
 
 REMEDIES = {
@@ -208,9 +208,9 @@ def refuse_over_limits(name: str, caps: Caps, problems: Sequence[Problem]) -> No
 
 def _blamed(plan: Plan, buffer: Buffer) -> list[int]:
     """Return the largest values of a buffer, which determine its size."""
-    known = [t for t in buffer.tensors if t < len(plan.graph.values)]
-    largest = max((plan.stored_bytes(t) for t in known), default=0)
-    return [t for t in known if plan.stored_bytes(t) == largest][:MAX_LISTED_VALUES]
+    values = [t for t in buffer.tensors if t < len(plan.graph.values)]
+    largest = max((plan.stored_bytes(t) for t in values), default=0)
+    return [t for t in values if plan.stored_bytes(t) == largest][:MAX_LISTED_VALUES]
 
 
 def buffer_name(plan: Plan, buffer: Buffer) -> str:

@@ -120,18 +120,18 @@ class ScheduleStore:
 
     def missing(self, segment: PlanSegment, live: CallValues, numbers: TermEvaluator) -> Schedule:
         """Return a schedule that is not in the store. Only a planner can; here it raises ShapeError."""
-        given = self._words(segment, [live.dims[t] for t in segment.tensors])
-        known: dict[str, list[str]] = {}  # shapes -> what was decided at them
+        shapes = self._words(segment, [live.dims[t] for t in segment.tensors])
+        decisions: dict[str, list[str]] = {}  # shapes -> what was decided at them
         for key, schedule in self._schedules[segment].items():
             decided = ", ".join(f"{term} = {number}" for term, number in schedule.decisions)
-            known.setdefault(self._words(segment, key[: len(segment.tensors)]), []).append(decided)
-        if given in known:
-            now = ", ".join(f"{term} = {numbers(term)}" for term in self._decided(segment, given))
-            found = f"{given} only with {_listed(known[given]) or 'other scalars'}; now {now or 'with these'}"
+            decisions.setdefault(self._words(segment, key[: len(segment.tensors)]), []).append(decided)
+        if shapes in decisions:
+            now = ", ".join(f"{term} = {numbers(term)}" for term in self._decided(segment, shapes))
+            saved = f"{shapes} only with {_listed(decisions[shapes]) or 'other scalars'}; now {now or 'with these'}"
         else:
-            found = f"{_listed(list(known)) or 'no shapes'}; given was {given}"
+            saved = f"{_listed(list(decisions)) or 'no shapes'}; this call has {shapes}"
         raise ShapeError(
-            f"{self.plan.graph.name} has saved schedules for {found}. "
+            f"{self.plan.graph.name} has saved schedules for {saved}. "
             "Write it again for these shapes: webpte bundle FILE -o DIR --shapes CALL, or method.save(folder, shapes).",
             code="not_saved",
         )

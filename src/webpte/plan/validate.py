@@ -42,15 +42,15 @@ LISTS = (ValueList, IntList, DoubleList, BoolList)
 
 def refuse_wrong(graph: Graph, in_order: bool = True) -> None:
     """Raise one error that names everything that is wrong."""
-    found = wrong(graph, in_order)
-    if not found:
+    problems = wrong(graph, in_order)
+    if not problems:
         return
-    problems, code = [str(problem) for problem in found], common_code(found)
-    if len(problems) == 1:
-        raise GraphError(problems[0], code=code)
-    more = [f"and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
-    lines = "\n  ".join(problems[:SHOWN] + more)
-    raise GraphError(f"{graph.name} has {len(problems)} defects:\n  {lines}", code=code)
+    texts, code = [str(problem) for problem in problems], common_code(problems)
+    if len(texts) == 1:
+        raise GraphError(texts[0], code=code)
+    more = [f"and {len(texts) - SHOWN} more"] if len(texts) > SHOWN else []
+    lines = "\n  ".join(texts[:SHOWN] + more)
+    raise GraphError(f"{graph.name} has {len(texts)} defects:\n  {lines}", code=code)
 
 
 def wrong(graph: Graph, in_order: bool = True) -> list[Problem]:
@@ -59,9 +59,9 @@ def wrong(graph: Graph, in_order: bool = True) -> list[Problem]:
     Not `in_order` are the calls of a saved plan: only those for the CPU are left.
     """
     for look in (_sizes, _ids, _borders):
-        found = list(look(graph))
-        if found:
-            return found
+        problems = list(look(graph))
+        if problems:
+            return problems
     return [*_calls(graph), *(_order(graph) if in_order else ())]
 
 
@@ -190,8 +190,8 @@ def _order(graph: Graph) -> Iterator[Problem]:
     for call in graph.calls:
         for value_id in graph.flatten(call.args):
             value = graph.values[value_id]
-            known = value_id in defined or value_id in call.outs or getattr(value, "stored", False)
-            if not known and isinstance(value, GIVEN):
+            defined_here = value_id in defined or value_id in call.outs or getattr(value, "stored", False)
+            if not defined_here and isinstance(value, GIVEN):
                 yield _of(call, f"reads value {value_id} {value} before anything wrote it", "read_before_write")
                 defined.add(value_id)  # once is enough
         for out in call.outs:

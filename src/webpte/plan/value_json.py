@@ -123,8 +123,8 @@ class Files:
         self.files = list(files)
 
     def number(self, file: MappedFile) -> int:
-        for number, known in enumerate(self.files):
-            if known is file:
+        for number, listed in enumerate(self.files):
+            if listed is file:
                 return number
         self.files.append(file)
         return len(self.files) - 1

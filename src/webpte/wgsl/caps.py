@@ -43,10 +43,10 @@ class Caps:
     def workgroups_per_dimension(self) -> int:
         return self.limit("max-compute-workgroups-per-dimension")
 
-    def workgroup(self, wanted: int) -> int:
+    def workgroup(self, invocations: int) -> int:
         """Return the number of invocations per workgroup, clamped to the limits of the device."""
         most = min(self.limit("max-compute-invocations-per-workgroup"), self.limit("max-compute-workgroup-size-x"))
-        return min(wanted, most)
+        return min(invocations, most)
 
 
 Grid = tuple[int, int, int]

@@ -89,7 +89,7 @@ class NewTokens:
     cached_before: bool = False  # by another dispatch; the caches are after their positions then
 
     def goes_with(self, query: Tensor) -> bool:
-        """Return whether one kernel can read query, key and value: the same tokens, dtype and width, in loads of four."""
+        """Return whether one kernel can read query, key and value: tokens, dtype and width are equal, in loads of 4."""
         key, value = self.key, self.value
         same = key.dims == value.dims and key.dims[:2] == query.dims[:2] and key.dims[3] == query.dims[3]
         return same and key.dims[3] % 4 == 0 and query.dtype is key.dtype and key.dtype is value.dtype

@@ -320,7 +320,7 @@ class Epilogue:
         return self.like.dims
 
     def compile(self, dtype: DType, dims: Dims, split: tuple[int, int]) -> CompiledEpilogue:
-        """Return the program for a result of `dtype` and `dims`: batch dims end at split[0], columns start at split[1]."""
+        """Return the program for a result of `dtype` and `dims`. split[0] ends the batch, split[1] starts columns."""
         dtypes = (dtype, *(tensor.dtype for tensor in self.tensors))
         kinds = tuple(type(number) for number in self.numbers)
         program, bits = compile_program(self.program, dtypes, tuple(self.numbers), kinds)

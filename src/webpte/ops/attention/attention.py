@@ -14,7 +14,7 @@ from ...lowering.context import Context, LiveScalar, Tensor, load_type
 from ...lowering.registry import FLOATS, Unused, op
 from ...lowering.traits import CallSizes, OpTraits, filled
 from ...wgsl import Live, Uniforms, u32
-from .attention_operands import FIRST, AttentionOperands, VisibleKeys
+from .attention_operands import FIRST, AttentionOperands, CachedAttention, VisibleKeys
 from .attention_rows import attend, attend_rows
 from .attention_token import NewTokens, attend_token, scratch_for_token
 
@@ -199,11 +199,7 @@ IN_CACHE = filled("query", "start_pos")
 )
 def sdpa_with_kv_cache(
     cx: Context,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
+    operands: CachedAttention,
     start_pos: LiveScalar,
     seq_len: Unused,
     attn_mask: Tensor | None,
@@ -215,9 +211,9 @@ def sdpa_with_kv_cache(
 ) -> None:
     attend_and_cache(
         cx,
-        query,
-        NewTokens(key, value),
-        (key_cache, value_cache),
+        operands.query,
+        NewTokens(operands.key, operands.value),
+        operands.caches,
         start_pos,
         mask=attn_mask,
         dropout=drpout_p,
@@ -229,11 +225,7 @@ def sdpa_with_kv_cache(
 
 @sdpa_with_kv_cache.reference
 def _(
-    query: Any,
-    key: Any,
-    value: Any,
-    key_cache: Any,
-    value_cache: Any,
+    operands: Any,
     start_pos: int,
     seq_len: object,
     attn_mask: Any,
@@ -242,10 +234,10 @@ def _(
     scale: float | None,
 ) -> Any:
     """Write into the caches, as the op does."""
-    end = start_pos + query.shape[1]
-    key_cache[:, start_pos:end] = key
-    value_cache[:, start_pos:end] = value
-    return cached_reference(query, (key_cache, value_cache), start_pos, attn_mask, is_causal, scale)
+    end = start_pos + operands.query.shape[1]
+    operands.key_cache[:, start_pos:end] = operands.key
+    operands.value_cache[:, start_pos:end] = operands.value
+    return cached_reference(operands.query, operands.caches, start_pos, attn_mask, is_causal, scale)
 
 
 @op(

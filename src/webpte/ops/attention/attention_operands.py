@@ -31,6 +31,21 @@ class AttentionParams(Uniforms):
 
 
 @dataclass(frozen=True)
+class CachedAttention:
+    """The first arguments of an attention that caches its keys and values, in the schema's order."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    key_cache: Tensor
+    value_cache: Tensor
+
+    @property
+    def caches(self) -> tuple[Tensor, Tensor]:
+        return self.key_cache, self.value_cache
+
+
+@dataclass(frozen=True)
 class VisibleKeys:
     """Token t of the query sees the first `start + keys` keys, with `causal` t more."""
 

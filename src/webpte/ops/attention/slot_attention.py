@@ -14,7 +14,7 @@ from ...lowering.registry import FLOATS, op
 from ...lowering.traits import CallSizes, OpTraits
 from ...wgsl import Live, Uniforms, u32
 from .attention import attention_reference
-from .attention_operands import AttentionOperands, VisibleKeys
+from .attention_operands import AttentionOperands, CachedAttention, VisibleKeys
 from .attention_token import (
     NewTokens,
     RotaryTables,
@@ -89,11 +89,7 @@ def _flops(sizes: CallSizes) -> int:
 @op(SLOT_ATTENTION, dtypes=FLOATS | {DType.INT32}, traits=OpTraits(mutates=("key_cache", "value_cache"), work=_flops))
 def slot_attention(
     cx: Context,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
+    tokens: CachedAttention,
     places: Tensor,
     advance: LiveScalar,
     singles: int,
@@ -103,24 +99,27 @@ def slot_attention(
     *,
     out: Tensor,
 ) -> None:
-    """Row r of (1, R, H, D) is the token of slot places[r, 0] at position places[r, 1] + advance: its key and value are
-    cached there, and it sees those of its slot up to its own. Rows of one slot stand together, in the order of their
-    positions, after the first `singles`, which are the only ones of theirs. A row whose slot is negative is idle.
+    """Compute attention of rows that are tokens of several slots.
 
-    `table` is (2, P, W), the cosines and sines that queries and keys rotate by at each position.
+    Row r of (1, R, H, D) is the token of slot places[r, 0] at position places[r, 1] + advance. Its key and value are
+    cached there. It sees the keys of its slot up to its own. A row whose slot is negative is idle.
+
+    The first `singles` rows are the only ones of their slots. After them the rows of a slot are neighbours, in the
+    order of their positions. `table` is (2, P, W): the cosines and sines that rotate queries and keys at each position.
     """
     rotary = None if table is None else RotaryTables("halves" if halves else "neighbours", table, None)
-    caches = (key_cache, value_cache)
-    operands = SlotOperands(query, *caches)
+    caches = tokens.caches
+    operands = SlotOperands(tokens.query, *caches)
     config = token_config(cx, operands)
     rows = operands.batch
     # Rows that follow each other can share what is loaded of keys where invocations can hand it to each other.
     shared = config.subgroup and operands.key_steps <= MAX_SHARED_STEPS
     operands = replace(operands, singles=min(singles, rows) if shared else rows)
-    fresh = NewTokens(key, value, rotary, places, cached_before=singles < rows)  # a row may be seen by the next
+    cached_before = singles < rows  # the next row of a slot may see it
+    fresh = NewTokens(tokens.key, tokens.value, rotary, places, cached_before)
     _check(operands, fresh, places)
     partial = scratch_for_token(cx, operands)
-    out.dims = query.dims
+    out.dims = tokens.query.dims
     if fresh.cached_before:
         _fill(cx, fresh, caches, places, advance)
     seen, split = VisibleKeys(0, advance.dynamic), config.splits(operands.most_keys) > 1
@@ -208,11 +207,7 @@ def _fill(cx: Context, fresh: NewTokens, caches: tuple[Tensor, Tensor], places: 
 
 @slot_attention.reference
 def _(
-    query: Any,
-    key: Any,
-    value: Any,
-    key_cache: Any,
-    value_cache: Any,
+    tokens: Any,
     places: Any,
     advance: int,
     singles: object,
@@ -221,6 +216,7 @@ def _(
     halves: bool,
 ) -> Any:
     """Write into the caches, as the op does. The result of idle rows is undefined; here it is zero."""
+    query, key, value, caches = tokens.query, tokens.key, tokens.value, tokens.caches
     out = np.zeros_like(query)
     by = rotated_halves if halves else rotated_neighbours
     for row, (slot, start) in enumerate(places):
@@ -231,8 +227,8 @@ def _(
         if table is not None:
             cos, sin = (angles[at, None, None, :] for angles in table)
             q, k = by(q, cos, sin), by(k, cos, sin)
-        key_cache[slot, at], value_cache[slot, at] = k[0, 0], value[0, row]
-        own = [cache[slot : slot + 1, : at + 1].astype(query.dtype) for cache in (key_cache, value_cache)]
+        caches[0][slot, at], caches[1][slot, at] = k[0, 0], value[0, row]
+        own = [cache[slot : slot + 1, : at + 1].astype(query.dtype) for cache in caches]
         seen = [t.swapaxes(1, 2) for t in (q, *own)]  # (1, H, 1 or C, D)
         out[:, one] = attention_reference(seen[0], seen[1], seen[2], None, scale).swapaxes(1, 2)
     return out

@@ -313,7 +313,7 @@ def sdpa(
     """Compute softmax(q kᵀ * scale + mask) v. q is (B, Hq, S, D), k (B, Hk, C, D), v (B, Hk, C, Dv); Hk divides Hq.
 
     Exporters have no pattern for it: it is in a file only where a model calls torch.ops.et_vk.sdpa. A bool mask means
-    what it means to F.scaled_dot_product_attention: True is seen.
+    the same as in F.scaled_dot_product_attention: keys with True are visible.
     """
     if {q.rank, k.rank, v.rank} != {4}:
         raise ShapeError(

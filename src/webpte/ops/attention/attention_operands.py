@@ -1,4 +1,4 @@
-"""What every attention kernel has to know of its queries, keys and values."""
+"""The operands, parameters and visible keys that all attention kernels share."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ MAX_WIDTH = 256  # of a head's values: the invocations of a row hold them all
 
 
 class AttentionParams(Uniforms):
-    """The parameters that all of them share."""
+    """The parameters that all attention kernels share."""
 
     start: Live
     keys: u32  # the first token of the query sees start + keys keys
     heads: u32
     key_heads: u32
     group: u32  # query heads that share a key head
-    batch_rows: u32  # how far apart, in rows of one head's elements, the next batch is in keys and values,
+    batch_rows: u32  # strides of keys and values in rows of one head's elements: to the next batch,
     head_rows: u32  # the next head,
     key_rows: u32  # and the next key
     key_steps: u32  # loads per row
@@ -95,7 +95,7 @@ class AttentionOperands:
 
     @property
     def alone(self) -> int:
-        """Of the batch, what the kernel for one token serves."""
+        """The number of batches that the kernel for one token computes."""
         return self.batch
 
     @property

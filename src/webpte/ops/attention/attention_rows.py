@@ -1,4 +1,4 @@
-"""Attention of many tokens at once: four rows of queries share what is loaded of keys and values."""
+"""Attention of many tokens at once: four rows of queries share the loads of keys and values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_COLUMN_LOADS = 8  # loads of a row of values that an invocation adds up
 
 
 class RowsParams(AttentionParams):
-    causal: u32  # token t of the query sees as many times t keys more
+    causal: u32  # token t of the query sees t * causal more keys
     seq: u32
     row_blocks: u32  # workgroups for the rows of a key head
     across: u32
@@ -35,7 +35,7 @@ class RowsConfig(NamedTuple):
     down: int  # fours of rows
     tile: int  # keys that an invocation scores at a time
     staged: bool = False  # keys pass through shared memory
-    handing: bool = False  # the invocations are a subgroup, take a row each and hand each other what they load
+    handing: bool = False  # the invocations are a subgroup, own a row each and share their loads
 
     def fit(self, operands: AttentionOperands, masked: bool) -> RowsConfig:
         """Return this configuration reduced to what registers and shared memory allow."""
@@ -43,15 +43,15 @@ class RowsConfig(NamedTuple):
         while operands.value_steps > MAX_COLUMN_LOADS * across:
             across, down = 2 * across, 1
         if masked:
-            tile = 2  # each row and key has an entry of its own to load
-        key_bytes = across * operands.key_steps * operands.lanes * 4  # of as many keys as there are invocations across
+            tile = 2  # each pair of row and key has its own mask entry to load
+        key_bytes = across * operands.key_steps * operands.lanes * 4  # of `across` keys
         while staged and tile > 1 and tile * key_bytes > SHARED_BYTES:
             tile //= 2
         return RowsConfig(across, down, tile, staged and tile * key_bytes <= SHARED_BYTES)
 
 
 class RowsProblem(NamedTuple):
-    """What is attended with."""
+    """The operands of a dispatch."""
 
     operands: AttentionOperands
     mask: Tensor | None
@@ -62,7 +62,7 @@ class RowsProblem(NamedTuple):
         return self.operands.lanes == 4 and self.mask is None
 
 
-# A CPU gains nothing from shared memory, and pays for waiting at barriers.
+# On a CPU, shared memory is not faster, and barriers cost time.
 BROADCAST = Variant(
     "broadcast", Requirements(subgroup=4, work=lambda work: work.plain), RowsConfig(8, 1, 2, handing=True)
 )
@@ -88,7 +88,7 @@ def attend_rows(
 ) -> None:
     """Compute out = softmax(query keyᵀ * scale + mask) value over the visible keys.
 
-    A key that the mask hides (minus infinity, or False) has no weight, whatever it holds; a row whose keys are all
+    A key that the mask hides (minus infinity, or False) has no weight, even if it holds NaN; a row whose keys are all
     hidden is zero, as in F.scaled_dot_product_attention.
     """
     query, value = operands.query, operands.value

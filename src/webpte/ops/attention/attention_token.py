@@ -11,7 +11,7 @@ from ...lowering.variants import ANYWHERE, Requirements, Variant
 from ...wgsl import Live, LiveInt, Uniforms, u32
 from .attention_operands import FIRST, AttentionOperands, AttentionParams, VisibleKeys
 
-MAX_HEADS = 4  # query heads that look at the same keys together: what a vector holds
+MAX_HEADS = 4  # query heads that share the loads of keys: the width of a vector
 MAX_SPLITS = 32
 FEW_WORKGROUPS = 8  # fewer do not keep a CPU's cores busy
 
@@ -57,7 +57,7 @@ class RotaryTables:
 
     @property
     def loads(self) -> int:
-        """How many the cosines take."""
+        """The number of loads of the cosines."""
         return self.cosine.dims[-2] * self.width // (2 if self.pairs == "neighbours" else 4)
 
     @property
@@ -107,8 +107,8 @@ class TokenConfig(NamedTuple):
     tile: int  # keys that an invocation scores at a time
     parts: int  # invocations that share them
     wide: int  # loads of a row of values that an invocation adds up
-    split_keys: int = 0  # as many keys are worth a workgroup of their own
-    subgroup: bool = False  # the invocations are one, and hand each other what they load
+    split_keys: int = 0  # minimum keys of a workgroup
+    subgroup: bool = False  # the invocations are a subgroup, and share their loads
 
     def fit(self, cx: Context, value_steps: int) -> TokenConfig:
         """Return this configuration for a device and the width of the values."""

@@ -11,8 +11,8 @@
 {$ set causal = false $}
 {$ set own_query = "" $}
 {$ set pieces = (key_steps + lanes - 1) // lanes $}
-{# The token's own key and value are added apart from the cached ones; `fresh` says whether they are `cached` here too,
-   or `before`, by another dispatch. With `slots` each row of the queries says whose it is and where. #}
+{# The token's own key and value are added after the cached ones. `fresh`: they are `cached` by this dispatch,
+   or `before`, by another one. With `slots`, `places` has the slot and position of each row of the queries. #}
 {$ set cache_access = "read_write" if fresh == "cached" else "read" $}
 {$ set rows_at = 4 if rotary else 3 $}
 {$ set cache_at = rows_at + 1 if slots else 5 if rotary else 3 if fresh else 1 $}
@@ -48,8 +48,8 @@ const VALUE_STEPS = {{ value_steps }}u;
 const LANES = {{ lanes }}u;
 const TILE = {{ tile }}u;  // keys that an invocation scores at a time
 const TILES = {{ tiles }}u;  // of such at a time
-const HEADS = {{ heads }}u;  // query heads that look at the same keys
-const COLUMNS = {{ columns }}u;  // invocations beside each other over a row of values
+const HEADS = {{ heads }}u;  // query heads that read the same keys
+const COLUMNS = {{ columns }}u;  // invocations that share a row of values
 const SLICES = {{ slices }}u;  // and how often over different keys
 
 var<workgroup> queries: array<vec4<f32>, {{ heads * key_steps }}>;

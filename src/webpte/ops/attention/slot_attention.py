@@ -1,4 +1,4 @@
-"""Attention of tokens of several sequences, each over the keys and values of its own in a pool of slots."""
+"""Attention of tokens of several sequences, each over the keys and values of its slot in a pool."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class SlotFillParams(Uniforms):
 
 @dataclass(frozen=True)
 class SlotOperands(AttentionOperands):
-    """Queries of (1, R, H, D) over caches of (slots, C, H, D): every row has a slot of its own to look at.
+    """Queries of (1, R, H, D) over caches of (slots, C, H, D): every row reads its own slot.
 
-    Nothing but the device and the caches decides how its work is divided: a row's bits do not depend on the others.
+    The work is divided by the device and the caches alone, so that a row's bits do not depend on the others.
     """
 
     singles: int = 0  # the first rows, each the only one of its slot
@@ -112,7 +112,7 @@ def slot_attention(
     operands = SlotOperands(tokens.query, *caches)
     config = token_config(cx, operands)
     rows = operands.batch
-    # Rows that follow each other can share what is loaded of keys where invocations can hand it to each other.
+    # Neighbouring rows share the loads of keys, if the invocations of a subgroup can exchange values.
     shared = config.subgroup and operands.key_steps <= MAX_SHARED_STEPS
     operands = replace(operands, singles=min(singles, rows) if shared else rows)
     cached_before = singles < rows  # the next row of a slot may see it

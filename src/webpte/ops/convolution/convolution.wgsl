@@ -11,7 +11,7 @@ var<workgroup> w_tile: array<f32, {{ channels * shared }}>;  // ({{ channels }},
 $$ endif
 {$ include "convolution/convolution_source.wgsl" $}
 
-{# Add the products of one input channel, at `at`, with the weights that stand in k0, k1, ... #}
+{# Add the products of one input channel, at `at`, with the weights k0, k1, ... #}
 {$ macro accumulate() $}
                     let found = vec4<f32>(f32(x[at.x]), f32(x[at.y]), f32(x[at.z]), f32(x[at.w]));
                     let value = select(vec4<f32>(), found, inside);
@@ -106,7 +106,7 @@ $$ endif
 $$ for c in range(channels)
     results[{{ c }}] = sum{{ c }};
 $$ endfor
-    // Bounds that the compiler does not know: it would write the stores out, once for each result.
+    // The bounds are uniforms: the compiler would unroll literal ones, and write the stores out once for each result.
     for (var c = 0u; c < min(p.tile, p.channels - channel); c++) {
         for (var r = 0u; r < p.tile_pixels && first + r < pixels; r++) {
             put(block / p.groups, group * p.channels + channel + c, first + r, pixels, results[c][r]);

@@ -55,7 +55,7 @@ class ConvolutionParams(Uniforms):
 
 @dataclass(frozen=True)
 class ConvolutionGeometry:
-    """The arguments of a convolution's schema beside its tensors. One number may stand for all axes."""
+    """The arguments of a convolution's schema without its tensors. One number may apply to all axes."""
 
     stride: list[int]
     padding: list[int]
@@ -188,7 +188,7 @@ class Tiling(NamedTuple):
 
     template: str = "convolution/convolution.wgsl"
     most: int = 1  # channels of an invocation; its pixels are always 4
-    handing: bool = False  # the invocations of a subgroup hand each other what they load
+    handing: bool = False  # the invocations of a subgroup share their loads
     shared: int = 0  # steps over the input channels that a workgroup holds
 
 

@@ -123,7 +123,7 @@ def _register(name: str, value: int) -> None:
         return np.full_like(self, value, numpy_dtype(options.dtype, self.dtype))
 
 
-# Unwritten memory is zero here: results do not depend on what was in memory.
+# Unwritten memory is zero here: results do not depend on previous contents.
 @op("aten.empty.memory_format", "dim_order_ops._empty_dim_order.default", kernels=("aten::empty.out",))
 def empty(
     cx: Context,

@@ -187,7 +187,7 @@ _register("xor", np.bitwise_xor, "aten.bitwise_xor.Tensor", "aten.bitwise_xor.Sc
 def _power(a: Any, b: Any) -> Any:
     if a.dtype.kind == "f":
         return np.power(a, b)
-    # What is left of an inverse: 1, -1 or nothing.
+    # The inverse of an integer is 1, -1 or 0.
     inverse = np.where(a == 1, 1, np.where(a == -1, np.where(b % 2 == 0, 1, -1), 0))
     return np.where(b < 0, inverse, np.power(a, np.maximum(b, 0)))
 

@@ -33,7 +33,7 @@ def elementwise(
     numbers: tuple[str, ...] = (),
     integers: Integers = NO_INTEGERS,
 ) -> Callable[[Describe], Op]:
-    """Register an op by its formula: a function of the op's arguments and `out` that looks at nothing but dtypes."""
+    """Register an op by its formula: a function of the op's arguments and `out` that reads only their dtypes."""
 
     def register(describe: Describe) -> Op:
         @functools.wraps(describe)
@@ -62,7 +62,7 @@ class Access(NamedTuple):
     layouts: dict[int, Dims]  # of the operands that are walked, along `dims`; empty if all are read in order
     width: int
     repeated: tuple[int, ...]  # operands that have one element where others have `width`
-    single: tuple[int, ...]  # those of them that have no other element
+    single: tuple[int, ...]  # of the repeated ones, those of one element
 
 
 def _access(out: Tensor, inputs: Sequence[Tensor], width: int) -> Access:

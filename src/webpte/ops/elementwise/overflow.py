@@ -84,7 +84,7 @@ def _whole(a: float, b: int, alpha: int) -> int:
     return int(a) if np.isfinite(a) else 0  # no integer in the model either
 
 
-# What 64 bits would hold; None where nothing would.
+# The results in 64 bits; None if there is none.
 _EXACT: dict[str, Callable[[Any, Any, int], int | None]] = {
     "add": lambda a, b, alpha: a + alpha * b,
     "mul": lambda a, b, alpha: a * b,

@@ -73,7 +73,7 @@ $$ endif
 }
 $$ endif
 
-// Invocation t looks at every p.threads-th element.
+// Invocation t checks every p.threads-th element.
 $$ call per_thread("t")
     var found = 0;
     for (var i = t; i < p.count; i += p.threads) {

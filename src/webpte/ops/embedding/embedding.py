@@ -51,7 +51,7 @@ TABLES = FLOATS | BYTES | {DType.INT32}
 class EmbeddingByteParams(Uniforms):
     size: u32  # rows of the table
     first: u32  # where the part of it that is bound begins
-    rows: u32  # and how many rows it has
+    rows: u32  # rows of that part
     width: u32
     row_groups: u32
     group: u32
@@ -75,7 +75,7 @@ def look_up_bytes(
     out.dims = (*indices.dims, width)
     group = width // row_groups
     wide = 4 if group % 4 == 0 else 1
-    # One dispatch for each part of the table that the device can bind; each looks at every index.
+    # One dispatch for each part of the table that the device can bind. Each reads every index.
     for first, rows, part in cx.parts(table, row_bytes, size):
         cx.dispatch(
             "embedding/embedding_byte.wgsl",
@@ -148,7 +148,7 @@ _register_bytes("embedding_2bit", 4, _unpacked)
 class EmbeddingQ4Params(Uniforms):
     size: u32  # rows of the table
     first: u32  # where the part of it that is bound begins
-    rows: u32  # and how many rows it has
+    rows: u32  # rows of that part
     row_steps: u32  # invocations per row
     row_groups: u32
     group: u32
@@ -172,7 +172,7 @@ def look_up_q4(
     out.dims = (*indices.dims, row_bytes * 2)
     words = row_bytes % 4 == 0 and group % 8 == 0  # no word has codes of two rows or groups
     row_steps = row_bytes // 4 if words else row_bytes
-    # One dispatch for each part of the table that the device can bind; each looks at every index.
+    # One dispatch for each part of the table that the device can bind. Each reads every index.
     for first, rows, part in cx.parts(codes, row_bytes, size):
         cx.dispatch(
             "embedding/embedding_q4.wgsl",

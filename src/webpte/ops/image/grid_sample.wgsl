@@ -20,7 +20,7 @@ fn is_nowhere(at: f32) -> bool {
     return is_nan(at) || is_infinite(at);
 }
 
-// A position outside the image brought back, or left just outside where that counts as zero. What is nowhere is outside,
+// Return a position moved into the image, or kept just outside if that counts as zero. NaN and infinities are outside,
 // or at the start of the image where there is no outside.
 fn inside(at: f32, size: u32) -> f32 {
     let last = f32(size) - 1.0;

@@ -24,7 +24,7 @@ class PoolWindow(NamedTuple):
     stride: int
     padding: int
     dilation: int
-    windows: int  # how many, that is the output's size
+    windows: int  # their number, which is the output's size
 
     def span(self, index: int) -> range:
         """Return the input positions of one window, without those in the padding."""

@@ -48,7 +48,7 @@ def _output_size(
 def _ratio(size: int, out_size: int, scale: Scale) -> float:
     """Return input positions per output position, rounded to f32 where PyTorch rounds."""
     if size == out_size:
-        return 1.0  # whatever scale was asked for
+        return 1.0  # the scale argument does not matter
     if scale is not None and scale > 0:
         return float(np.float32(1.0 / scale))
     return float(np.float32(size) / np.float32(out_size))

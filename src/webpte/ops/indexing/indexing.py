@@ -1,4 +1,4 @@
-"""Elements chosen by index tensors: index, index_select, gather. One kernel serves them all, and embeddings too."""
+"""Elements chosen by index tensors: index, index_select, gather. Embeddings use the same kernel."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def _first(
     span = apply("sub", last, first) if isinstance(first, EXPRESSIONS) else 0
     unknown = isinstance(span, EXPRESSIONS) and count > 0
     if unknown and cx.specialize(apply("ge", first, 0)) and cx.specialize(apply("le", last, size)):
-        # How far apart the ends are is known in a call only.
+        # The distance between start and end is known only in a call.
         refusal = f"{count} elements along dim {axis} cannot replace a slice that reaches over {{0}}"
         cx.guard(span, (count - 1) * step + 1, count * step + 1, refusal)
         length = count

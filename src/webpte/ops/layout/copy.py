@@ -160,7 +160,7 @@ def copy(cx: Context, self: Tensor, src: Tensor, non_blocking: Unused, *, out: T
 @op(kernels=("aten::copy_",), traits=OpTraits(mutates=("self",)))
 def copy_(cx: Context, self: Tensor, src: Tensor, non_blocking: Unused, *, out: Tensor) -> None:
     out.dims = self.dims
-    if src.id != self.id:  # one dispatch may not bind a buffer to be read and to be written
+    if src.id != self.id:  # a dispatch may not bind a buffer for reading and for writing
         expand_into(cx, src, out)
 
 

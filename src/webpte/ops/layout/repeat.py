@@ -44,7 +44,7 @@ def expand_copy(cx: Context, self: Tensor, size: list[int], implicit: Unused, *,
     if missing < 0:
         raise ShapeError(f"{list(self.dims)} has more dims than the size {size} to expand to", code="broadcast")
     target = tuple(self.dims[d - missing] if s == -1 and d >= missing else s for d, s in enumerate(size))
-    unchanged = self.bound == out.bound  # exporters emit many expands that expand nothing, at any live shape
+    unchanged = self.bound == out.bound  # exporters emit many expands without effect at any shape
     if broadcast(self.dims, target) != target or (unchanged and self.dims != target):
         raise ShapeError(f"{list(self.dims)} cannot be expanded to {list(target)}", code="broadcast")
     out.dims = target

@@ -39,7 +39,7 @@ def gather(
 ) -> None:
     """Move out[i, j, ...] = x.flat[start * step + i * strides[0] + j * strides[1] + ...] as bits.
 
-    `dims` walks the output under another shape of as many elements. Strides may be 0 or negative.
+    `dims` is another shape of the output with the same number of elements. Strides may be 0 or negative.
     """
     walked, (steps,) = coalesce(out.dims if dims is None else dims, strides)
     check_rank(walked)

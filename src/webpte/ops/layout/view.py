@@ -24,7 +24,7 @@ def _reshape(cx: Context, self: Tensor, dims: tuple[int, ...], out: Tensor) -> N
 
 
 def _squeeze(cx: Context, self: Tensor, axes: set[int], out: Tensor) -> None:
-    # Which dims go was decided at the bound: a dim that only happens to be 1 now stays, the rank is fixed.
+    # The bound decides which dims are removed: the rank is fixed, so a dim that is 1 only in this call stays.
     gone = {d for d in axes if self.bound[d] == 1}
     _reshape(cx, self, tuple(size for d, size in enumerate(self.dims) if d not in gone), out)
 

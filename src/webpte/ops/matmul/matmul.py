@@ -117,7 +117,7 @@ PLAIN = MatmulAxes()
 
 
 class MatmulProblem(NamedTuple):
-    """A product of matrices that lie as axes say."""
+    """A product of matrices whose layout is described by axes."""
 
     shape: ProductShape
     layout: ProductLayout
@@ -171,7 +171,7 @@ def _multiply(
     """Compute alpha * mat1 @ mat2 + beta * added."""
     shape, layout, dims, y_dims = _lay(axes, mat1.dims, mat2.dims)
     addend = None
-    if added is not None and beta != 0:  # with beta = 0 PyTorch does not look at it: its NaNs do not count
+    if added is not None and beta != 0:  # with beta = 0 PyTorch does not read it: its NaNs do not count
         if broadcast(added.dims, dims) != dims:
             raise ShapeError(f"{list(added.dims)} does not broadcast to the product {list(dims)}", code="broadcast")
         addend = Addend(added, (0, 0, 0, *broadcast_strides(added.dims, dims))[-3:], float(beta))

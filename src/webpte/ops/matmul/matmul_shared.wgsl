@@ -1,6 +1,6 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_workgroup $}
-{# For many rows: a workgroup of 64 owns 32 by 32 results, and holds what they need of 16 steps of K in shared memory. #}
+{# For many rows: a workgroup of 64 owns 32 by 32 results, and holds the operands of 16 steps of K in shared memory. #}
 {$ set a_type = type $}
 {$ set b_type = type $}
 {$ include "matmul/matmul_put.wgsl" $}

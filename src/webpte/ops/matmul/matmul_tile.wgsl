@@ -14,7 +14,7 @@
 {$ set loads = (rows + held - 1) // held $}
 {$ include "matmul/matmul_put.wgsl" $}
 
-{# Multiply what stands in a0, a1, ... by b at step `k` of K. #}
+{# Multiply a0, a1, ... by b at step `k` of K. #}
 {$ macro accumulate(k) $}
 $$ if by_rows
 $$ for c in range(columns)
@@ -77,7 +77,7 @@ $$ for l in range(loads)
         let own{{ l }} = {{ a_wide }}(a[held{{ l }} + k]);
 $$ endfor
 $$ if parts > 1
-        // A bound that the compiler does not know: it would write the loads out, once for each step.
+        // The bound is a uniform: the compiler would unroll a literal one, and write the loads out once for each step.
         for (var part = 0u; part < p.parts; part++) {
 $$ for r in range(rows)
             let a{{ r }} = subgroupShuffle(own0, part * {{ held }}u + {{ r }}u);

@@ -31,7 +31,7 @@ TILE_ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32)
 
 
 class ClampRange(NamedTuple):
-    """Results are clamped to these, given as order keys, so that infinities compare like other values."""
+    """The limits of results, as order keys, so that infinities compare like other values."""
 
     lowest: int = INT32_LOW
     highest: int = INT32_HIGH
@@ -47,7 +47,7 @@ UNLIMITED = ClampRange()
 
 
 class Addend(NamedTuple):
-    """What is added to a product: beta * tensor, read with these strides over (batch, row, column)."""
+    """The addend of a product: beta * tensor, read with these strides over (batch, row, column)."""
 
     tensor: Tensor
     strides: Dims
@@ -64,7 +64,7 @@ class ProductShape(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """How many rows there are matters roughly: 1, a few, or many."""
+        """The class of the number of rows, for tuning: 1, few, or many."""
         return "row" if self.rows == 1 else "few" if self.rows <= FEW_ROWS else "many"
 
 
@@ -249,7 +249,7 @@ def _a_width(shape: ProductShape, layout: ProductLayout) -> int:
 def _tile(caps: Caps, shape: ProductShape, layout: ProductLayout, *, most: int, handing: bool) -> ProductConfig:
     """Return the configuration whose invocations own up to `most` rows. `handing`: subgroups share their loads.
 
-    It adds up along K in one order, whatever its tile: a row's result does not depend on how many rows there are.
+    All tiles add up along K in one order: a row's result does not depend on the number of rows.
     """
     on_cpu = caps.kind == "cpu"
     workgroup = caps.workgroup(LANES if on_cpu else 64)
@@ -291,7 +291,7 @@ BY_WORKGROUPS: Variant[Rule] = Variant("shared", Requirements(workgroup=64), _sh
 def _choose(cx: Context, shape: ProductShape, layout: ProductLayout, type: str) -> Variant[Rule]:
     by_rows = layout.by_rows
     key = (shape.kind, shape.columns, shape.inner, "rows" if by_rows else "columns", type)
-    # Of one row there is little to share, and rows of `b` want to be read far along.
+    # One row has little to share, and long reads along rows of `b` are faster.
     cpu = (TILE, BROADCAST) if shape.kind == "row" and not by_rows else (BROADCAST, TILE)
     if shape.kind == "many":
         gpu = (BY_WORKGROUPS, TILE)
@@ -302,7 +302,7 @@ def _choose(cx: Context, shape: ProductShape, layout: ProductLayout, type: str) 
 
 @dataclass(frozen=True)
 class Epilogue:
-    """The arguments that a call with a program has beside those of its op. x0 of the program is the op's result."""
+    """The further arguments of a call with a program. x0 of the program is the op's result."""
 
     program: str
     tensors: list[Tensor]  # x1 and what follows
@@ -330,7 +330,7 @@ class Epilogue:
 
 def _operand_strides(dims: Dims, result: Dims, split: tuple[int, int]) -> Dims:
     """Return the strides of an operand along the (batch, row, column) of a result."""
-    layout = strides(result)  # as many elements are the result's in the same order, whatever their shape
+    layout = strides(result)  # an operand of the same size has the result's order, in any shape
     if numel(dims) != numel(result):
         extra = max(0, len(dims) - len(result))
         if numel(dims[:extra]) != 1 or broadcast(dims[extra:], result) != result:

@@ -62,7 +62,7 @@ def _(self: Any, weight: Any, scales: Any) -> Any:
     )
 
 
-# The sums of the weights serve to multiply unsigned codes; here they are signed before.
+# The sums of the weights are for products of unsigned codes; here codes are signed.
 @op(
     "et_vk.linear_dq8ca_q4gsw.default",
     dtypes=FLOATS | BYTES | {DType.INT32},

@@ -19,7 +19,7 @@ from ...wgsl import Caps, Uniforms, u32
 from ..quantize.affine import fake_quantise
 
 FEW_ROWS = 16
-HANDED = 8  # invocations that hand what they read to each other, at most
+HANDED = 8  # maximum invocations that share their loads
 SHARED_TILE = (32, 8)  # rows and columns of a workgroup, and quads of K in a step, of linear_q4_shared.wgsl
 
 
@@ -66,7 +66,7 @@ class PackedWeight(NamedTuple):
 
 
 class LinearQ4Operands(NamedTuple):
-    """A linear layer with what is done around it: y = x W^T + bias + residual, its columns split among the outputs.
+    """A linear layer, y = x W^T + bias + residual, whose columns are split among the outputs.
 
     With two weights it is silu(x A^T) * (x B^T).
     """
@@ -110,7 +110,7 @@ class LinearQ4Operands(NamedTuple):
 
 
 class ColumnsParams(Uniforms):
-    """What every kernel needs to know of the columns."""
+    """The columns that a kernel computes."""
 
     rows: u32
     columns: u32  # of the part of the weight that is bound
@@ -124,7 +124,7 @@ class ColumnsParams(Uniforms):
 class LinearQ4Params(ColumnsParams):
     stride: u32  # workgroups side by side, or for lanes below each other
     groups: u32
-    group_loads: u32  # how many loads make a group, and a row of the weight
+    group_loads: u32  # loads of a group, and of a row of the weight
     row_loads: u32
     tile_rows: u32
     tile_columns: u32
@@ -142,7 +142,7 @@ class LinearQ4AnyParams(ColumnsParams):
     inner: u32
     groups: u32
     group: u32
-    row_codes: u32  # what a row of the weight has room for
+    row_codes: u32  # codes that a row of the weight has room for
 
 
 class PackRowsParams(Uniforms):
@@ -225,7 +225,7 @@ def _tiles(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, broadc
 
 
 class Tile(NamedTuple):
-    """What an invocation owns. All of them add up in one order: a row's result does not depend on its tile."""
+    """The results of an invocation. All tiles add up in one order: a row's result does not depend on its tile."""
 
     rows: int
     columns: int
@@ -235,7 +235,7 @@ class Tile(NamedTuple):
 def _handed(rows: int) -> Tile:
     """Return a tile that shares x in a subgroup. It has all rows, so that each further row costs the same.
 
-    What is written out for it must fit the instruction cache of a core: the more rows, the fewer columns and words.
+    Its unrolled code must fit the instruction cache of a core: the more rows, the fewer columns and words.
     """
     if rows <= 4:
         return Tile(_even(rows, 4), 4, 4)

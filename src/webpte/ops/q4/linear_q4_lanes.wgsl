@@ -19,7 +19,7 @@ $$ endif
 var<workgroup> shares: array<f32, {{ weights * results * workgroup }}>;
 
 // A workgroup owns {{ tile }} rows by {{ columns }} columns: its invocations read neighbouring loads of a row of the
-// weight, and add up what they have in the end. Tails clamp their reads and skip their writes.
+// weight, and add up their sums in the end. Tails clamp their reads and skip their writes.
 $$ call per_workgroup()
     let column = (workgroup / p.stride) * {{ columns }}u;
     let row = (workgroup % p.stride) * {{ tile }}u;

@@ -8,7 +8,7 @@
 @group(1) @binding(3) var<storage, read_write> y: array<vec2<u32>>;  // (M, 1 + K / 8)
 
 // A row of the result has its scale and zero, then eight codes in each pair of words: those of even k, those of odd k.
-// That is how a word of the weight comes apart.
+// A word of the weight is unpacked in the same way.
 $$ call per_thread()
     let row = i / p.pairs;
     let at = i % p.pairs;

@@ -1,4 +1,4 @@
-"""What the statically quantised int8 ops share: one scale and zero point per tensor, weights with one per channel.
+"""Shared parts of the statically quantised int8 ops: a scale and zero point per tensor, weights with one per channel.
 
 A product accumulates in i32, exactly, and is scaled once:
 
@@ -46,7 +46,7 @@ def require_codes(*tensors: Tensor) -> None:
 
 @dataclass(frozen=True)
 class QuantParams:
-    """How codes stand for numbers: (code - zero_point) * scale."""
+    """The coding of numbers: (code - zero_point) * scale."""
 
     scale: float
     zero_point: int
@@ -90,7 +90,7 @@ class InputOutputQuant(NamedTuple):
 
 
 class ChannelEpilogue(NamedTuple):
-    """What happens to a product, channel by channel."""
+    """The scale, bias and activation of a product, by channel."""
 
     scales: Tensor
     bias: Tensor | None

@@ -62,7 +62,7 @@ class Q8taConvolutionParams(ScalingParams):
 
 @dataclass(frozen=True)
 class Q8taGeometry:
-    """The arguments of a convolution beside its layer, in the schema's order."""
+    """The arguments of a convolution without its layer, in the schema's order."""
 
     kernel_size: list[int]
     stride: list[int]

@@ -1,4 +1,4 @@
-"""Elementwise ops over int8 codes, and the shuffle that requantises what it moves."""
+"""Elementwise ops over int8 codes, and the shuffle that requantises the codes it moves."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class RequantizeParams(Uniforms):
 
 
 class Requantization(NamedTuple):
-    """Scale and zero point of codes, and what they shall be."""
+    """The scale and zero point of codes, and the inverse scale and zero point of the new codes."""
 
     x_scale: float
     x_zero: int

@@ -7,7 +7,7 @@
 // their reads and skip their writes.
 $$ call per_thread()
     let row = (i / p.column_tiles) * {{ tile }}u;
-    let bound = (i % p.column_tiles) * 4u;  // the first of the columns, among those that are bound
+    let bound = (i % p.column_tiles) * 4u;  // the first column, relative to the part of the weights that is bound
     let column = p.first_column + bound;
     let steps = p.inner / 4u;
 $$ for r in range(tile)

@@ -20,7 +20,7 @@ fn w_byte(at: u32) -> i32 {
     return extractBits(bitcast<i32>(w[at >> 2u]), (at & 3u) * 8u, 8u);
 }
 
-// What the sums of a product mean, each in its channel.
+// Return the values of the sums of a product, each in its channel.
 fn values_of(sums: vec4<i32>, channel: vec4<u32>) -> vec4<f32> {
     let scale = vec4<f32>(
         f32(scales[channel.x]), f32(scales[channel.y]), f32(scales[channel.z]), f32(scales[channel.w])

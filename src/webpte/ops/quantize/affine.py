@@ -204,7 +204,7 @@ def choose_qparams_affine(
     scale, zero_point = out
     grid = grid_of(input.dims, block_size)
     scale.dims = zero_point.dims = _kept(grid, block_size, scale.rank)
-    # The delegate does not name the dtype of the codes; where their limits are not given either, it is int8.
+    # The delegate does not name the dtype of the codes. If the limits are null too, it is int8.
     lowest, highest = _limits(quant_min, quant_max, DType.INT8)
     least = _smallest(input.spec.host_dtype) if eps is None else eps
     split = _split(grid, block_size)
@@ -233,7 +233,7 @@ def _smallest(dtype: DType) -> float:
 def _kept(grid: Dims, block_size: list[int], rank: int) -> Dims:
     """Return the grid without the dims that one block spans; `rank` dims remain.
 
-    Which those are was decided at the bound; a dim of blocks of 1 may only happen to have a single one now.
+    The bound decides which those are: a dim of blocks of 1 may have a single one in this call only.
     """
     single = sorted((d for d, blocks in enumerate(grid) if blocks == 1), key=lambda d: block_size[d] == 1)
     gone = single[: len(grid) - rank]

@@ -26,7 +26,7 @@ I32_MAX = 2**31 - 128  # the greatest i32 that is also an f32
 class QuantizeParams(Uniforms):
     count: u32  # elements
     inner: u32  # neighbours that share a scale
-    scales: u32  # how many scales there are, before they start over
+    scales: u32  # number of scales, after which they repeat
     inverse: f32  # of the scale, where there is but one, known on the host
     zero: f32
     lowest: f32
@@ -47,7 +47,7 @@ class QuantRange:
 
     quant_min: int
     quant_max: int
-    dtype: Unused  # null inside delegates: what the output is stored as says it
+    dtype: Unused  # null inside delegates: the output's spec has it
 
     @property
     def limits(self) -> tuple[int, int]:
@@ -56,7 +56,7 @@ class QuantRange:
 
 @dataclass(frozen=True)
 class UnusedQuantRange:
-    """The same where codes are given, and are what they are."""
+    """The same arguments of an op that reads codes."""
 
     quant_min: Unused
     quant_max: Unused

@@ -17,7 +17,7 @@ from ...lowering.variants import ANYWHERE, Variant
 from ...wgsl import Uniforms, dims8, f32, u32
 
 FEW_ROWS = 4  # as in decoding: a CPU, which runs eight invocations at once, then shares a row among them
-LONG_ROW = 64  # elements that are worth sharing
+LONG_ROW = 64  # minimum elements of a row that several invocations share
 ALONE, BY_8, BY_64 = (Variant(name, ANYWHERE, lanes) for name, lanes in (("alone", 1), ("by 8", 8), ("by 64", 64)))
 
 

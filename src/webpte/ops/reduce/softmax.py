@@ -27,7 +27,7 @@ def normalised(cx: Context, x: Tensor, dim: int, out: Tensor, log: bool) -> None
     axis = normalize_dim(dim, x.rank)
     size, inner = (x.dims[axis], strides(x.dims)[axis]) if x.rank else (1, 1)
     rows = x.numel // size if size else 0
-    # Neighbouring rows of an inner dim lie beside each other: then it is their invocations that load side by side.
+    # Rows of an inner dim are neighbours in memory: then the invocations of different rows load neighbours.
     lanes = lanes_per_row(cx, "softmax", rows, size) if inner == 1 else 1
     wide = 4 if inner == 1 and size % 4 == 0 else 1
     cx.dispatch(

@@ -11,7 +11,7 @@ const HIDDEN = 0xff800000u;  // bits of minus infinity, which WGSL has no number
 @group(1) @binding(1) var<storage, read> choices: array<i32>;
 @group(1) @binding(2) var<storage, read_write> edited: array<{{ words }}>;
 
-// One invocation per load: the logits with those that the row's mask does not allow hidden.
+// One invocation per load: the logits, hidden where the row's mask does not allow the token.
 $$ call per_thread()
     let first = i % p.steps * {{ lanes }}u;
     let mask = u32(choices[i / p.steps * {{ columns }}u + {{ mask }}u]);  // where its words begin; no mask is beyond

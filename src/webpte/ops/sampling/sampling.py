@@ -1,10 +1,10 @@
-"""Choosing the next token on the device, so that four bytes cross to the host and not a vocabulary.
+"""Choose the next token on the device, so that four bytes are transferred to the host instead of a vocabulary.
 
 Sampling is by the Gumbel trick: the token with the highest logit / temperature + noise, among those that top-k, top-p
-and min-p leave. The noise is a hash of (seed, step, token), so equal seeds give equal text on one device, in whatever
-row the sequence stands and whatever stands beside it.
+and min-p leave. The noise is a hash of (seed, step, token), so equal seeds give equal text on one device. The row of
+the sequence and the other rows do not matter.
 
-All that a row wants is data in one tensor of words, `choices`:
+The parameters of all rows are data in one tensor of words, `choices`:
 - the settings of each row, SETTINGS, of floats the bits;
 - edits of logits, (row, token, factor, addend): a positive logit is divided by the factor, another multiplied, and the
   addend added; no two of the same row and token;
@@ -27,8 +27,8 @@ from ...lowering.registry import WORDS, op
 from ...lowering.variants import ANYWHERE, Variant
 from ...wgsl import Live, Uniforms, f32, u32
 
-MAX_PARTS = 1024  # of a row, each looked at by one invocation
-PART_STEPS = 8  # loads that are worth a part
+MAX_PARTS = 1024  # of a row, one per invocation
+PART_STEPS = 8  # minimum loads of a part
 ROUNDS = 6  # see sampling.wgsl
 # One workgroup chooses in the end: on a CPU one that is a single vector wide.
 NARROW, WIDE = Variant("narrow", ANYWHERE, 8), Variant("wide", ANYWHERE, 256)
@@ -37,7 +37,7 @@ COLUMNS, MASK = len(SETTINGS), SETTINGS.index("mask")
 EDITED, TOP_LOGPROBS = 1, 2  # bits of the features: there are edits or masks; the most probable tokens are requested
 MAX_TOP_LOGPROBS = 20
 LARGE = 3.4e38  # edits leave logits finite
-UNUSABLE, ALL_HIDDEN = -1, -2  # what stands in a token's place
+UNUSABLE, ALL_HIDDEN = -1, -2  # results instead of a token
 
 
 class SampleParams(Uniforms):
@@ -73,10 +73,11 @@ def sample(
     *,
     out: tuple[Tensor, Tensor, Tensor, Tensor],
 ) -> None:
-    """Token and its log probability (of the logits as they are, at temperature 1) for each row of logits; and if the
-    features ask for it, the most probable tokens and theirs.
+    """Choose a token for each row of logits, with its log probability (of the raw logits, at temperature 1).
 
-    What is in `choices` is data, so nothing here can refuse it: who makes it has to.
+    If the features request it, also list the most probable tokens and their log probabilities.
+
+    `choices` is data, so it cannot be checked here. The caller that fills it must check it.
     """
     rows, vocabulary = _checked_dims(logits, choices)
     requested = features.value
@@ -216,8 +217,11 @@ def _top_logprobs(logits: Any, log_probabilities: Any, without: Any, count: int)
 
 
 def kept(scores: Any, top_k: int, top_p: float, min_p: float = 0.0) -> Any:
-    """Tokens that may be drawn: the k most probable, of these the fewest that together have probability p, and of these
-    whose probability is at least `min_p` times the highest. The highest score of a row is 0."""
+    """Return which tokens may be drawn, by top-k, then top-p, then min-p. The highest score of a row is 0.
+
+    top-k keeps the k most probable; top-p the fewest of them that together have probability p; min-p those whose
+    probability is at least `min_p` times the highest.
+    """
     kept = np.ones(scores.shape, bool)
     descending = -np.sort(-scores, axis=1)
     if 0 < top_k < scores.shape[1]:

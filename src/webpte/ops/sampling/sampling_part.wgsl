@@ -6,7 +6,7 @@
 {$ set lanes = 4 if type.endswith("x4") else 1 $}
 {$ set number = "vec4<f32>" if lanes == 4 else "f32" $}
 {$ set elements = [".x", ".y", ".z", ".w"] if lanes == 4 else [""] $}
-{# Tokens are chosen by what masks and edits have made of the logits, if there are any; `raw` is as the model says. #}
+{# Tokens are chosen by the logits after masks and edits, if there are any; `raw` are the model's logits. #}
 {$ set tried_type = type if not edited else "f32x4" if lanes == 4 else "f32" $}
 {$ set raw = "raw_" if edited else "" $}
 
@@ -17,7 +17,7 @@ $$ if edited
 $$ endif
 @group(1) @binding({{ 3 if edited else 2 }}) var<storage, read_write> parts: array<vec4<u32>>;
 
-// NaN and infinity, from which nothing can be chosen.
+// NaN and infinity, with which no token can be chosen.
 fn is_unusable(x: f32) -> bool {
     return (bitcast<u32>(x) & 0x7fffffffu) >= 0x7f800000u && bitcast<u32>(x) != HIDDEN;
 }

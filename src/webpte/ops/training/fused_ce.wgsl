@@ -8,14 +8,14 @@
 
 {$ include "floats.wgsl" $}
 
-const NONE = -1e30;  // what an element adds to the sum that leaves its row without an answer
+const NONE = -1e30;  // the addend of an element that makes the result of its row NaN
 
 // Beyond the finite values an element counts as the last of them.
 fn load(i: u32) -> f32 {
     return clamp(f32(logits[i]), -3.4028234e38, 3.4028234e38);
 }
 
-// What an element adds to the sum. A row of nothing but minus infinity sums to 0, one with NaN or infinity to less.
+// Return the addend of an element. A row of minus infinities sums to 0, one with NaN or infinity to less.
 fn share(i: u32, highest: f32) -> f32 {
     let v = f32(logits[i]);
     if (is_nan(v) || is_infinite(v)) {

@@ -262,7 +262,7 @@ class _Builder:
             case JumpFalseCall(condition, target):
                 self.steps.append(Jump(condition, target, origin))
             case FreeCall():
-                pass  # memory is shared by liveness; there is nothing to give back early
+                pass  # memory is shared by liveness: freeing early has no effect
             case _:
                 raise GraphError(f"{self.plan.name}: {origin} has the unknown kind {type(instruction).__name__}")
 
@@ -283,7 +283,7 @@ class _Builder:
             inputs, outs = rest, (last,)
         elif isinstance(returned, ValueList):
             outs = returned.ids
-            if rest and self.values[rest[-1]] == returned:  # the outputs are one list, as those of split_copy
+            if rest and self.values[rest[-1]] == returned:  # the outputs are one list, as in split_copy
                 rest = [*rest[:-1], *outs]
             inputs = rest[: len(rest) - len(outs)]
             if tuple(rest[len(inputs) :]) != outs:

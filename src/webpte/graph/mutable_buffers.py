@@ -28,14 +28,14 @@ from .names import ATEN, EXIR_OPS, PREPACK, UPDATE
 
 ALIASED = "alias_buffer_mutations"
 ALIAS_HINT = f'Re-export with VulkanPartitioner({{"{ALIASED}": True}}), which separates buffers from constants.'
-MAX_CANDIDATE_CONSTANTS = 1000  # constants of one shape that are looked at
+MAX_CANDIDATE_CONSTANTS = 1000  # constants of one shape that are compared
 
 
 @dataclass(frozen=True, slots=True)
 class MutableBuffer:
     """A mutable buffer: the delegate's ids for it, and its new value after the last call, if any."""
 
-    homes: tuple[int, ...]  # the constant, then what it is prepacked to
+    homes: tuple[int, ...]  # the constant, then its prepacked values
     new: int | None = None
 
 

@@ -1,10 +1,11 @@
-"""How an op makes the dims of its results, where that can be said before anything runs: `OpTraits(dims=like("self"))`.
+"""Rules for the dims of an op's results before a method runs: `OpTraits(dims=like("self"))`.
 
-A rule sees of each size either the number or a name. A name stands for a size that is known only when the method runs
-and is the same all through a call, so equal names mean equal sizes. Rules are there for
-passes that must prove it; what an op's lowering computes is not asked for here, and an op without a rule is just not
-known. A rule returns the dims of the outputs in their order, as many as it knows; a number that an op makes has the
-dims of one size. A rule that does not know returns nothing, or raises a GraphError, IndexError or ValueError.
+A rule reads each size as a number or a name. A name is a size that is known only when the method runs. It is constant
+during a call, so equal names mean equal sizes. Passes use rules to prove that sizes are equal. The dims of an op
+without a rule are unknown.
+
+A rule returns the dims of the outputs in order, or of the first ones only. A scalar result has the dims of one size. A
+rule that cannot determine dims returns an empty list, or raises a GraphError, IndexError or ValueError.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ UNLIMITED = 2**31 - 1  # the end of a slice that goes to the end
 
 
 class KnownDims(Protocol):
-    """What a rule may ask about a call; arguments are named as the op's parameters are."""
+    """The sizes of a call, for a rule; arguments have the names of the op's parameters."""
 
     def value(self, name: str) -> Value:
         """Return an argument as the graph has it."""
@@ -226,7 +227,7 @@ def convolved(x: str, weight: str, *geometry: str, transposed: str) -> Rule:
 def _extent(known: KnownDims, size: Dim, kernel: int, stride: Dim, padding: Dim, dilation: Dim) -> Dim:
     if not isinstance(stride, int) or not isinstance(padding, int) or not isinstance(dilation, int):
         raise ValueError("the window is not constant")
-    less = dilation * (kernel - 1) - 2 * padding  # what the kernel takes from the size
+    less = dilation * (kernel - 1) - 2 * padding  # the part of the size that the kernel covers
     if isinstance(size, int):
         return (size - less - 1) // stride + 1
     return size if (less, stride) == (0, 1) else known.derived(size, less, stride)

@@ -88,7 +88,7 @@ def widened(operand: Any, dtype: np.dtype[Any]) -> Array:
         return np.asarray(operand, np.bool_)
     if dtype.kind != "f":
         return np.asarray(operand).astype(np.int64)
-    # A plain number keeps f32 precision beside f16: PyTorch computes half precision in f32.
+    # A plain number keeps f32 precision with f16 operands: PyTorch computes half precision in f32.
     narrow = dtype if isinstance(operand, np.ndarray) or dtype.itemsize > 4 else np.dtype(np.float32)
     return np.asarray(operand).astype(narrow).astype(np.float64)
 

@@ -1,6 +1,6 @@
-"""Elementwise programs: what one invocation computes for one element, as data.
+"""Elementwise programs: the computation of one element by one invocation, as data.
 
-A program is compiled in, so it holds no numbers: they are uniforms, and programs that differ in nothing else share a
+A program is compiled in, so it holds no numbers: they are uniforms. Programs that differ only in numbers share a
 pipeline. An op alone is a program of one step; `webpte.elementwise` has one of many.
 """
 
@@ -31,7 +31,7 @@ class ProgramOperand(NamedTuple):
 
 class Operation(NamedTuple):
     function: str
-    number: str  # f32 or i32: what the function computes in
+    number: str  # f32 or i32: the type of the function
     operands: tuple[ProgramOperand, ...]
     result: str  # a dtype
     code: str | None = None  # of a function that is not ours
@@ -74,12 +74,12 @@ class ElementwiseProgram:
 
     @functools.cached_property
     def extension(self) -> str | None:
-        """What the shader has to enable: among a kernel's flags, f16 says so to the templater."""
+        """The features that the shader enables: a flag "f16" makes the template enable f16."""
         return "f16" if "f16" in (*self.inputs, *self.output_types) else None
 
     @functools.cached_property
     def weight(self) -> int:
-        """What it costs to compile, in units of an addition."""
+        """The compile time in units of an addition."""
         return sum(weight_of(step.function, step.code) for step in self.steps)
 
     @functools.cached_property
@@ -131,7 +131,7 @@ class Writer:
 
     @property
     def bits(self) -> tuple[int, ...]:
-        """Those of the numbers, none of which may be an expression."""
+        """The bits of the numbers, none of which may be an expression."""
         return tuple(number for number in self.numbers if isinstance(number, int))
 
     def _operand(self, operand: Tensor | Term, dtype: DType) -> ProgramOperand:

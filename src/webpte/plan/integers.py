@@ -1,8 +1,8 @@
 """Integers of 64 bits on a device that has 32.
 
-Outside delegates a call that could need more than 32 bits runs on the CPU, in 64. Inside, ExecuTorch has made the
-integers 32 bits wide: a call that could need more is followed by one that looks whether it did. What cannot need more,
-because constants, bounds and literals say so, runs as it is.
+Outside delegates a call that could need more than 32 bits runs on the CPU, in 64. Inside, ExecuTorch narrows integers
+to 32 bits: a call that could need more is followed by an overflow check. A call that cannot need more, by its
+constants, bounds and literals, runs unchanged.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ class _Exact:
         integers = [out for out in call.outs if self._integer(out)]
         self._follow(call, integers, exact, on_device)
         if exact is not None and isinstance(self.graph.values[call.outs[0]], SymInt):
-            self.ranges.record(call.outs[0], exact.cut(BITS32))  # kernels are given no others
+            self.ranges.record(call.outs[0], exact.cut(BITS32))  # kernels read no others
         if on_device and exact is not None and not exact.within(BITS32):
             yield from self._check(call, integers)
 

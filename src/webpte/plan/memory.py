@@ -156,7 +156,7 @@ class _Assignment:
         self.roots = resolve_aliases(context.aliases)
         self.materialised = context.materialised
         self.scratch_of: dict[int, list[int]] = {}  # call -> its scratch tensors
-        self.specs: dict[int, TensorSpec] = {}  # of scratch tensors, which the graph does not know
+        self.specs: dict[int, TensorSpec] = {}  # of scratch tensors, which are not in the graph
         for (owner, _), tensor in context.scratch_tensors.items():
             self.scratch_of.setdefault(owner, []).append(tensor.id)
             self.specs[tensor.id] = tensor.spec
@@ -196,7 +196,7 @@ class _Assignment:
         return MemoryPlan(tuple(buffers), place, uploads, kept)
 
     def _is_kept(self, value_id: int, buffer: Buffer) -> bool:
-        """Return whether an uploaded tensor is unchanged after the method: nothing else writes its buffer."""
+        """Return whether an uploaded tensor is unchanged after the method: no other tensor uses its buffer."""
         return buffer.tensors == (value_id,) and value_id not in self.written
 
     def _lifetimes(self) -> int:

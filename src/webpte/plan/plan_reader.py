@@ -1,6 +1,6 @@
-"""Reads a plan and its schedules from a folder of `plan_writer`, or from a hostile one: everything is checked.
+"""Read a plan and its schedules from a folder. The folder may be hostile: everything is checked.
 
-Calls will index, bind, copy and evaluate what is read here. So every number is compared with the count it refers to,
+Calls index, bind, copy and evaluate the contents. So every number is compared with the count it refers to,
 every range with its buffer or file, and every name contains only printable characters.
 """
 
@@ -44,7 +44,7 @@ from .value_json import (
 
 SUBMIT = "webpte.saved"  # replaces all calls of a segment in a loaded graph
 _KINDS = ("constant", "state", "activation")
-_BINDINGS = 1000  # of a group, says WebGPU
+_BINDINGS = 1000  # maximum of a group in WebGPU
 _LABEL = 1000
 _WORKGROUP = 1 << 16
 
@@ -133,7 +133,7 @@ class _PlanReader:
         blocks = [block_from_json(item) for item in json_list(json_field(data, "parameters"), "parameters")]
         buffers = tuple(self._buffer(item) for item in json_list(json_field(data, "buffers"), "buffers"))
         places = self._places(graph, flow, buffers)
-        first = len(graph.values)  # dispatches bind buffers; here a tensor stands for each
+        first = len(graph.values)  # dispatches bind buffers; here each buffer is one tensor
         reading = ScheduleReader(graph, flow.segments, buffers, places, first, kernels, blocks)
         schedules = [reading.schedule(item) for item in json_list(json_field(data, "schedules"), "schedules")]
         bindings = frozenset(b for _, schedule in schedules for d in schedule.dispatches for b in d.bindings)
@@ -387,7 +387,7 @@ def contents(file: MappedFile, budget: str) -> str:
 
 
 MAX_NESTING = 64  # brackets that are open at once
-MAX_STATEMENT = 4096  # characters: as many operators could nest
+MAX_STATEMENT = 4096  # characters: each could be an operator that nests
 MAX_BRANCHES = 256  # `else` of a kernel: each nests in the one before
 _BRACKETS = re.compile(r"[(\[{]|[)\]}]")
 _COMMENT = re.compile(r"//[^\n\v\f\r]*")

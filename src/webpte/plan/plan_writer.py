@@ -1,6 +1,6 @@
-"""A plan and its schedules into a folder: `plan.json`, and the text of each kernel beside it; see docs/plans.md.
+"""Write a plan and its schedules to a folder: `plan.json` and the text of each kernel; see docs/plans.md.
 
-Nothing in it names a place of this machine. Constants are ranges of files that go by name, size and hash, so a player
+The folder contains no path of this machine. Constants are ranges of files with a name, size and hash. So a player
 needs those files, and nothing else of the program: it does not read their graphs.
 """
 
@@ -192,5 +192,5 @@ def _kernel_to_json(kernel: Kernel, text: str) -> dict[str, Any]:
         "reads": kernel.reads,
         "writes": kernel.writes,
         "sha256": hashlib.sha256(text.encode()).hexdigest(),
-        "subgroups": uses_subgroups(text),  # Tint wants `enable subgroups;` in front, which naga refuses
+        "subgroups": uses_subgroups(text),  # Tint requires `enable subgroups;` at the start, which naga rejects
     }

@@ -17,7 +17,7 @@ from ..wgsl.kernel import SYM_SLOTS
 from .integers import exact_integers, overflow_message
 from .memory import Buffer, plan_memory
 from .plan import Plan, Scratch, shrunk
-from .schedules import CallValues, Dims, LoweredCall, Schedule, ScheduleStore, leave
+from .schedules import CallValues, Dims, LoweredCall, Schedule, ScheduleStore, add_results
 from .segments import Flow, PlanSegment, cut_graph
 from .validate import refuse_wrong
 
@@ -59,7 +59,7 @@ class Lowering:
         """Lower without data, to learn aliases, scratch and kernels. Guards are not checked."""
         numbers = AssumedEvaluator(live.arrays, live.scalars)
         schedule = self.lower(segment, live, numbers)
-        leave(schedule, live, numbers, self.graph)
+        add_results(schedule, live, numbers, self.graph)
         return schedule
 
     def lower(self, segment: PlanSegment, live: CallValues, numbers: TermEvaluator) -> Schedule:
@@ -69,13 +69,13 @@ class Lowering:
         for value_id in segment.scalars:
             scalars[value_id].set(live.term(value_id, self.graph))
         context.numbers, context.decisions, context.slots = numbers, {}, {}
-        guards: dict[tuple[object, ...], Guard] = {}  # what all layers ask for is checked once
+        guards: dict[tuple[object, ...], Guard] = {}  # equal guards of all layers are checked once
         calls = []
         for index in segment.steps:
             calls.append(self._lower(self._bound[index], index))
             for guard in context.guards:
                 guards.setdefault((guard.term, guard.low, guard.high), guard)
-        if context.sealed and len(context.slots) > SYM_SLOTS:  # the plan counts those asked for at build
+        if context.sealed and len(context.slots) > SYM_SLOTS:  # the plan counts the slots at build
             raise ShapeError(f"at these shapes the kernels would read more than {SYM_SLOTS} live integers")
         results = [out for index in segment.steps for out in self._bound[index].call.outs]
         terms = {out: scalars[out].term for out in results if out in scalars}
@@ -351,7 +351,7 @@ def _checks(graph: Graph) -> dict[int, str]:
 
 
 def _lower_method(graph: Graph, flow: Flow, lowering: Lowering, inputs: dict[int, Dims]) -> list[Schedule]:
-    """Lower every segment once for the given input shapes. What the CPU makes is taken at its bound."""
+    """Lower every segment once for these input shapes. Results of the CPU have the size of their bound."""
     live = CallValues(dict(inputs), {}, {})
     for value_id, value in enumerate(graph.values):
         if isinstance(value, TensorSpec):
@@ -369,7 +369,7 @@ def _lower_smaller(
     dynamic: dict[int, tuple[bool, ...]],
     sizes: Sequence[int],
 ) -> list[Schedule]:
-    """Lower at the first of the sizes that works: small shapes may want other kernels. No file names its minimum."""
+    """Lower at the first of the sizes that works: small shapes may select other kernels. Files have no minimum."""
     for size in sizes:
         smallest = shrunk(bounds, dynamic, size)
         if smallest == bounds:
@@ -384,7 +384,7 @@ def _lower_smaller(
 def _dynamic_dims(graph: Graph, flow: Flow, lowering: Lowering, bounds: dict[int, Dims]) -> dict[int, tuple[bool, ...]]:
     """Return which dims of dynamic inputs can vary, found by trial lowerings.
 
-    The file only says that a tensor is dynamic. So we try: dims of equal bound usually share one symbol and are shrunk
+    The file contains only that a tensor is dynamic. Dims of equal bound usually share one symbol: they are shrunk
     together first, then each alone. A dim that some op contradicts is static.
     """
     candidates = [(i, d) for i in bounds if graph.tensor(i).dynamic for d, size in enumerate(bounds[i]) if size > 1]

@@ -71,8 +71,8 @@ class Writing:
             "guards": [_guard_to_json(guard) for guard in schedule.guards],
             "slots": [[slot, term_to_json(term)] for slot, term in schedule.slots],
             "dispatches": [self._dispatch(dispatch) for dispatch in schedule.dispatches],
-            "made": {str(v): list(sizes) for v, sizes in schedule.left.items()},
-            "told": {str(v): term_to_json(term) for v, term in schedule.left_scalars.items()},
+            "made": {str(v): list(sizes) for v, sizes in schedule.result_dims.items()},
+            "told": {str(v): term_to_json(term) for v, term in schedule.result_scalars.items()},
         }
 
     def _dispatch(self, dispatch: Dispatch) -> list[Any]:
@@ -119,7 +119,7 @@ class ScheduleReader:
     segments: Sequence[PlanSegment]
     buffers: Sequence[Buffer]
     places: Mapping[int, int]  # of values that are copied
-    stand_ins: int  # buffer n is what is bound as tensor `stand_ins` + n
+    stand_ins: int  # buffer n is bound as tensor `stand_ins` + n
     kernels: Sequence[Kernel]
     blocks: Sequence[bytes]
 

@@ -1,8 +1,8 @@
-"""Which calls run where, and in how many submits.
+"""Divide calls into segments for the device and the CPU.
 
 A straight line of calls is cut only where data must cross to the host: a CPU kernel, a scalar taken from computed data,
-a jump. Calls are levelled by what they depend on, so that a CPU kernel splits the work in two, not into as many pieces
-as it is called.
+a jump. Calls are levelled by their dependencies, so that a CPU kernel splits the work in two, however often it is
+called.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class _StageBuilder:
         self.read: dict[int, int] = {}  # value -> the last moment at which it is read
         self.segments: dict[int, list[int]] = defaultdict(list)
         self.phases: dict[int, list[int]] = defaultdict(list)
-        self.reads: dict[int, set[int]] = defaultdict(set)  # segment -> what the host wants of it
+        self.reads: dict[int, set[int]] = defaultdict(set)  # segment -> values that the host reads
 
     def cut(self, indices: Iterable[int]) -> tuple[PlanSegment | HostCalls, ...]:
         for index in indices:

@@ -1,9 +1,9 @@
-"""One look at a whole graph before any pass: what is wrong with it, all at once.
+"""Check a whole graph before any pass, and report all defects at once.
 
 The container has checked offsets and ids; this checks meaning. All later stages rely on: every id exists; lists
-hold no lists; each op is given as many arguments as it takes, of the kinds it takes; nothing is read before it is
-written; nothing is written twice inside a delegate, or while it is read; inputs and outputs are what callers can pass
-and get; shapes are within the budgets.
+hold no lists; each op has the number and kinds of arguments that it takes; no value is read before it is written; no
+value is written twice inside a delegate, or while it is read; callers can pass the inputs and get the outputs; shapes
+are within the budgets.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ..lowering import BoundCall, Context, Frame, find, mutated_values
 from ..wgsl import Caps
 
 SHOWN = 20  # problems that an error spells out
-GIVEN = (TensorSpec, *LIVE_SCALARS)  # what a caller passes, and what calls write
+GIVEN = (TensorSpec, *LIVE_SCALARS)  # values that callers pass or calls write
 RETURNED = (*GIVEN, Int, Double, Bool, String, Null)
 CONDITIONS = (*GIVEN, Int, Double, Bool)
 LISTS = (ValueList, IntList, DoubleList, BoolList)
@@ -155,7 +155,7 @@ def _calls(graph: Graph) -> Iterator[Problem]:
         try:
             if op is not None and op.dtypes:
                 BoundCall(op, step, frame)
-            elif op is not None:  # nothing but a reference: it is never lowered
+            elif op is not None:  # only a reference: it is never lowered
                 op.bound_parameters(step)
         except Error as error:  # names the call itself
             yield Problem(

@@ -1,4 +1,4 @@
-"""Values, constants and calls as JSON: what a player needs at the borders of a method and for CPU kernels."""
+"""Values, constants and calls as JSON, for the inputs and outputs of a method and for CPU kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a device offers a kernel: the limits and features a plan may count on."""
+"""The limits and features of a device that a plan may use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from ..errors import ShapeError
 
-# The minimum every WebGPU implementation must offer, which is also what a browser grants by default.
+# The minimum of every WebGPU implementation, which browsers grant by default.
 BROWSER_LIMITS: Mapping[str, int] = MappingProxyType(
     {
         "max-storage-buffers-per-shader-stage": 8,

@@ -1,4 +1,4 @@
-{# What the kernels of matrix products have in common: invocations or workgroups own `rows` by `columns` results, from
+{# Macros for the kernels of matrix products: invocations or workgroups own `rows` by `columns` results, from
    `row` and `column` on. Tails clamp their reads and skip their writes. #}
 {# Declare n0, n1, ...: the columns to read. #}
 {$ macro clamped_columns(columns) $}

@@ -6,7 +6,7 @@ import pytest
 
 import webpte
 from tests.support.harness.errors import raises
-from webpte.plan.kernel_text import MAX_BRANCHES, MAX_NESTING, MAX_STATEMENT, check_kernel_text
+from webpte.plan.plan_reader import MAX_BRANCHES, MAX_NESTING, MAX_STATEMENT, check_kernel_text
 
 
 @pytest.mark.parametrize(

@@ -103,8 +103,8 @@ def test_tokens_inside_it_are_taken_as_they_are(tokens):
 
 def test_the_samplers_marks_and_columns_are_known_by_the_same_numbers():
     assert sampling.SETTINGS == SAMPLING_WORDS
-    assert (sampling.EDITED, sampling.LIKELIEST) == (FEATURE_ADJUSTMENTS, FEATURE_TOP_LOGPROBS)
-    assert sampling.MAX_LIKELIEST == MAX_TOP_LOGPROBS
+    assert (sampling.EDITED, sampling.TOP_LOGPROBS) == (FEATURE_ADJUSTMENTS, FEATURE_TOP_LOGPROBS)
+    assert sampling.MAX_TOP_LOGPROBS == MAX_TOP_LOGPROBS
     assert sampling.ALL_HIDDEN == ALL_HIDDEN and sampling.UNUSABLE < 0
 
 

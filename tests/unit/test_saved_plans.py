@@ -333,7 +333,7 @@ def rows_of(scheduler, count):
     (segment,) = scheduler.plan.flow.segments
     number, x = scheduler.plan.graph.inputs
     schedule, _ = scheduler.prepare(segment, live({number: (1,), x: (5, 3)}, {number: [count]}))
-    return [*schedule.left.values()]
+    return [*schedule.result_dims.values()]
 
 
 def test_what_was_decided_selects_a_saved_schedule(decided):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..container.near import similar_paths
+from ..container.files import similar_paths
 from ..errors import Error, FormatError, InputError, UnsupportedError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypedDict, cast
 
-from ..container.near import similar_paths
+from ..container.files import similar_paths
 from ..errors import FormatError, InputError
 from ..llm.metadata import beside
 from ..llm.settings import SamplingParams, sampling_params_from

@@ -161,7 +161,7 @@ def _path_error(option: str, path: str, expected: str, kind: str, hint: str) -> 
 def check_input(option: str, path: str | None) -> None:
     """Raise an InputError if there is no file or folder at `path`."""
     if path is not None and not os.path.exists(path):
-        from ..container.near import similar_paths  # only errors need it
+        from ..container.files import similar_paths  # only errors need it
 
         raise InputError(f"{path} does not exist{similar_paths(path)}", argument=option, code="not_found")
 

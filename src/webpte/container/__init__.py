@@ -15,7 +15,7 @@ from .program import (
     parse_program,
 )
 from .recognise import ForeignFile, recognise
-from .tensors import NamedTensor, TensorFile, parse_tensors
+from .tensor_data import NamedTensor, TensorFile, parse_tensors
 from .values import (
     BoolListValue,
     BoolValue,

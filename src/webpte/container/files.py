@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from ..errors import ClosedError, FormatError
-from .near import folder_text, similar_paths
+from ..text import close_matches
 
 
 class MappedFile:
@@ -168,3 +168,41 @@ def _map_file(path: str) -> tuple[mmap.mmap, _Stamp]:
         ) from error
     except (ValueError, OverflowError) as error:  # a NUL in the path; emptied meanwhile; larger than the address space
         raise FormatError(f"cannot be mapped: {error}", argument=path, code="unreadable") from error
+
+
+def folder_text(path: str) -> str:
+    """Return what a folder is that is not a bundle, and what to do with it."""
+    names = sorted(os.listdir(path)) if os.access(path, os.R_OK) else []
+    if "config.json" in names and any(name.endswith(".safetensors") for name in names):
+        return f"a checkpoint's folder. Make a program of it: {export_line(path)}."
+    programs = [name for name in names if name.endswith(".pte")]
+    if programs:
+        return f"a folder. Name the program in it: {', '.join(os.path.join(path, name) for name in programs)}."
+    weights = [name for name in names if name.endswith(".gguf")]
+    if weights:
+        return f"a folder. Make a program of what it holds: {export_line(os.path.join(path, weights[0]))}."
+    return "a folder. Name a .pte file, or a folder that webpte bundle wrote."
+
+
+def export_line(path: str) -> str:
+    """Return the command that exports a checkpoint."""
+    stem = os.path.splitext(os.path.basename(path.rstrip(os.sep)))[0] or "model"
+    return f"webpte export {path} -o {stem}.pte"
+
+
+def similar_paths(path: str) -> str:
+    """Return `; did you mean model.pte?` for a missing path, if the folder has a similar name."""
+    folder, name = os.path.split(path)
+    try:
+        names = os.listdir(folder or ".")[:10_000]
+    except OSError:
+        return f"; there is no folder {folder}" if folder and not os.path.isdir(folder) else ""
+    stem, suffix = os.path.splitext(name)
+    close = [n for n in close_matches(name, names, 3, 0.7) if os.path.splitext(n)[1] == suffix]
+    close = close or [n for n in sorted(names) if n in (f"{stem}.pte", f"{stem}.gguf", name + suffix, name + ".pte")]
+    others = sorted(n for n in names if suffix and n.endswith(suffix))
+    if close:
+        return f"; did you mean {' or '.join(os.path.join(folder, n) for n in close)}?"
+    if 0 < len(others) <= 4:
+        return f"; {folder or 'this folder'} has {', '.join(others)}"
+    return ""

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..errors import FormatError
-from .files import MappedFile
-from .near import export_line
+from .files import MappedFile, export_line
 
 REEXPORT = "Export the PyTorch model it was made from: webpte.export.lower(model, inputs, path='model.pte')."
 RETRY = "Download or copy it again."

@@ -124,17 +124,17 @@ class Observer:
     """Observes the calls of one method; see `Method.observed`. This base class changes nothing."""
 
     def phase(self, name: str) -> None:
-        """A phase of the call begins. An empty name ends the last one."""
+        """Note that a phase of the call begins. An empty name ends the last one."""
 
     def prepared(self, schedule: Schedule, live: CallValues) -> None:
-        """A segment of the method is about to run."""
+        """Note that a segment of the method is about to run."""
 
     def submit(self, gpu: Gpu, stages: Sequence[Stage]) -> int:
         """Submit the work of the call, and return the number of the submit as `Gpu.submit` does."""
         return gpu.submit(stages, self.phase)
 
     def moved(self, to_device: int, to_host: int) -> None:
-        """Bytes were transferred, uniforms included."""
+        """Note that bytes were transferred, uniforms included."""
 
 
 class Gpu:

@@ -91,10 +91,10 @@ class Parameters:
 
         Only changed scalars are written, in one range. Call `submitted` after the submit.
         """
-        known, self._scalars = self._scalars or {}, None
+        previous, self._scalars = self._scalars or {}, None
         values = steps[0]
-        changed = [slot for slot, value in values.items() if known.get(slot) != value]
-        self._submitting = {**known, **values}
+        changed = [slot for slot, value in values.items() if previous.get(slot) != value]
+        self._submitting = {**previous, **values}
         if changed:
             low, high = min(changed), max(changed) + 1
             self._write(self._scalar_buffer, low * SCALAR_BYTES, _rows([self._submitting], low, high))

@@ -1,13 +1,9 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 
 @group(1) @binding(0) var<storage, read> x: array<vec4<f32>>;
 @group(1) @binding(1) var<storage, read_write> y: array<vec4<f32>>;
 
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     y[i] = x[i];
-}
+$$ endcall

@@ -1,15 +1,11 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 
 @group(1) @binding(0) var<storage, read> x: array<vec4<f32>>;
 @group(1) @binding(1) var<storage, read_write> y: array<vec4<f32>>;
 
 // Eight sums that do not wait for one another.
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     let scale = x[i];
     var a = scale;
     var b = scale + 1.0;
@@ -30,4 +26,4 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         h = h * scale + h;
     }
     y[i] = a + b + c + d + e + f + g + h;
-}
+$$ endcall

@@ -274,9 +274,7 @@ class Session:
             for number, dispatch in enumerate(prepared)
         ]
         current = self.workspace.encoded
-        self._dispatches = {known: old for known, old in self._dispatches.items() if known in current} | {
-            encoded: dispatches
-        }
+        self._dispatches = {key: old for key, old in self._dispatches.items() if key in current} | {encoded: dispatches}
         return dispatches
 
     def _read_back(

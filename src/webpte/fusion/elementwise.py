@@ -281,10 +281,10 @@ class ConstantScalars:
 
     def arguments(self, arguments: dict[str, int], names: Collection[str]) -> dict[str, int]:
         """Return the arguments, with numbers for the tensors of `names` that do not widen the result."""
-        known = {name: number for name in names if (number := self._number(arguments[name])) is not None}
-        widest = max((self._rank(value_id) for name, value_id in arguments.items() if name not in known), default=-1)
+        numbers = {name: number for name in names if (number := self._number(arguments[name])) is not None}
+        widest = max((self._rank(value_id) for name, value_id in arguments.items() if name not in numbers), default=-1)
         return {
-            name: known[name] if name in known and self._rank(value_id) <= widest else value_id
+            name: numbers[name] if name in numbers and self._rank(value_id) <= widest else value_id
             for name, value_id in arguments.items()
         }
 

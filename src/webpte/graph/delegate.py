@@ -83,27 +83,27 @@ def read_delegates(
     plan: MethodPlan, parsed: Mapping[int, VkGraph], mutates: Mutates
 ) -> tuple[dict[int, Inlined], list[Problem]]:
     """Return the readable calls of delegates by instruction, and the problems of the others."""
-    found: dict[int, Inlined] = {}
+    inlined: dict[int, Inlined] = {}
     problems: list[Problem] = []
-    given = {*plan.inputs, *(index for index, value in enumerate(plan.values) if _exists(value)), *_targets(plan)}
+    written = {*plan.inputs, *(index for index, value in enumerate(plan.values) if _exists(value)), *_targets(plan)}
     for index, instruction in enumerate(plan.instructions):
         if not isinstance(instruction, DelegateCall):
             continue
         origin = Origin(index, instruction.delegate)
         vk = parsed.get(instruction.delegate)
         if vk is None:
-            given.update(instruction.args)
+            written.update(instruction.args)
             continue
         calls = _calls(vk, origin)
         buffers = DelegateConstants(vk, calls, mutates)
-        border = match_delegate_io(plan.values, given, vk, instruction.args, origin, buffers)
+        border = match_delegate_io(plan.values, written, vk, instruction.args, origin, buffers)
         if isinstance(border, Problem):
             problems.append(border)
         else:
             aliased = any(plan.delegates[instruction.delegate].compile_specs.get(ALIASED, b""))
-            found[index] = Inlined(vk, origin, calls, border, buffers, aliased)
-        given.update(instruction.args)
-    return found, problems
+            inlined[index] = Inlined(vk, origin, calls, border, buffers, aliased)
+        written.update(instruction.args)
+    return inlined, problems
 
 
 def _exists(value: EValue) -> bool:
@@ -224,22 +224,22 @@ class _Inliner:
         return [replace(call, args=tuple(self.ids[a] for a in call.args), outs=tuple(outs)), *updates]
 
     def _bind_input(self, vk_id: int, program_id: int) -> None:
-        wanted, given = self.vk.values[vk_id], self.values[program_id]
-        if isinstance(given, TensorSpec) and isinstance(wanted, VkSymInt):
+        inner, outer = self.vk.values[vk_id], self.values[program_id]
+        if isinstance(outer, TensorSpec) and isinstance(inner, VkSymInt):
             self.ids[vk_id] = self._new(SymInt())
             self.before.append(Call(ITEM, (program_id,), (self.ids[vk_id],), self.origin, kernel=True))
-        elif isinstance(given, TensorSpec) and (self._dtype(vk_id) != given.dtype or vk_id in self.written):
+        elif isinstance(outer, TensorSpec) and (self._dtype(vk_id) != outer.dtype or vk_id in self.written):
             self.ids[vk_id] = self._new(self._convert(vk_id))
             self.before.append(Call(COPY, (program_id,), (self.ids[vk_id],), self.origin))
         else:
             self.ids[vk_id] = program_id
 
     def _bind_output(self, vk_id: int, program_id: int) -> None:
-        made, wanted = self.vk.values[vk_id], self.values[program_id]
-        if isinstance(wanted, TensorSpec) and isinstance(made, VkTensor):
-            same = self._dtype(vk_id) == wanted.dtype and made.constant_id < 0
+        inner, outer = self.vk.values[vk_id], self.values[program_id]
+        if isinstance(outer, TensorSpec) and isinstance(inner, VkTensor):
+            same = self._dtype(vk_id) == outer.dtype and inner.constant_id < 0
         else:
-            same = isinstance(wanted, SymInt)
+            same = isinstance(outer, SymInt)
         if same and vk_id not in self.ids:
             self.ids[vk_id] = program_id
         else:  # an input handed through, a second name for one output, a constant, a buffer, or another dtype

@@ -40,16 +40,16 @@ class DelegateIO:
 
 def match_delegate_io(
     values: Sequence[EValue],
-    given: Container[int],
+    written: Container[int],
     vk: VkGraph,
     args: tuple[int, ...],
     origin: Origin,
     buffers: DelegateConstants,
 ) -> DelegateIO | Problem:
-    """Match the values of one call. Values in `given` are written elsewhere, so they are not outputs of this call."""
+    """Match the values of one call. Values in `written` are written elsewhere, so they are not outputs of this call."""
     listed = f"takes {len(vk.inputs)} inputs and {len(vk.outputs)} outputs"
     counts = f"{listed}; instruction {origin.instruction} passes {len(args)} values"
-    split = max([len(vk.inputs), *(position + 1 for position, arg in enumerate(args) if arg in given)])
+    split = max([len(vk.inputs), *(position + 1 for position, arg in enumerate(args) if arg in written)])
     if split > len(args) or len(set(args[split:])) != len(args) - split:
         raise GraphError(f"delegate {origin.delegate} {counts}", code="wrong_arity")
     fits = _Fits(vk, values)
@@ -118,32 +118,32 @@ def _inputs(vk: VkGraph, passed: tuple[int, ...], fits: _Fits) -> list[Pairs]:
         return [(SKIPPED, count), *([(vk.inputs[count], count + 1)] if used else [])]
 
     return [
-        tuple((vk_id, program_id) for vk_id, program_id in zip(found, passed, strict=True) if vk_id != SKIPPED)
-        for found in _readings(len(passed), len(vk.inputs), choices)
+        tuple((vk_id, program_id) for vk_id, program_id in zip(reading, passed, strict=True) if vk_id != SKIPPED)
+        for reading in _readings(len(passed), len(vk.inputs), choices)
     ]
 
 
 def _outputs(
-    vk: VkGraph, wanted: tuple[int, ...], fits: _Fits, buffers: DelegateConstants
+    vk: VkGraph, targets: tuple[int, ...], fits: _Fits, buffers: DelegateConstants
 ) -> list[tuple[tuple[int, ...], Pairs]]:
     """Return at most two possible matchings of the outputs: those that are not passed, and the pairs of the others."""
-    surplus = max(len(vk.outputs) - len(wanted), 0)
-    one_by_one: Pairs = tuple(zip(vk.outputs[surplus:], wanted, strict=False))
+    surplus = max(len(vk.outputs) - len(targets), 0)
+    one_by_one: Pairs = tuple(zip(vk.outputs[surplus:], targets, strict=False))
     kept = _leading(vk.outputs, buffers)
-    even = len(one_by_one) == len(wanted)
+    even = len(one_by_one) == len(targets)
     if even and surplus <= kept and fits.all(one_by_one):
         return [(vk.outputs[:surplus], one_by_one)]
-    steps = len(wanted) * (len(vk.outputs) + 1) * (len(vk.outputs) + len(buffers.homes)) * (kept + 1)
+    steps = len(targets) * (len(vk.outputs) + 1) * (len(vk.outputs) + len(buffers.homes)) * (kept + 1)
     if steps > SEARCH_LIMIT:
         return [((), ())] * 2
-    found = []
+    matches = []
     for count in range(surplus, kept + 1):
         untaken = vk.outputs[:count]
-        choices = _output_choices(vk.outputs, count, wanted, fits, buffers.old_values(untaken))
-        readings = _readings(len(wanted), len(vk.outputs) - count, choices)
-        found += [(untaken, tuple(zip(reading, wanted, strict=True))) for reading in readings]
+        choices = _output_choices(vk.outputs, count, targets, fits, buffers.old_values(untaken))
+        readings = _readings(len(targets), len(vk.outputs) - count, choices)
+        matches += [(untaken, tuple(zip(reading, targets, strict=True))) for reading in readings]
     # Nothing fits: one by one, so that the error names the two values that do not.
-    return found or ([((), one_by_one)] if even and not surplus else [])
+    return matches or ([((), one_by_one)] if even and not surplus else [])
 
 
 def _leading(outputs: Sequence[int], buffers: DelegateConstants) -> int:
@@ -152,12 +152,12 @@ def _leading(outputs: Sequence[int], buffers: DelegateConstants) -> int:
 
 
 def _output_choices(
-    outputs: Sequence[int], untaken: int, wanted: Sequence[int], fits: _Fits, old: Sequence[int]
+    outputs: Sequence[int], untaken: int, targets: Sequence[int], fits: _Fits, old: Sequence[int]
 ) -> Choices:
     def choices(position: int, count: int) -> list[tuple[int, int]]:
         seen = untaken + count
-        again = [(vk_id, count) for vk_id in (*outputs[:seen], *old) if fits(vk_id, wanted[position])]
-        first = seen < len(outputs) and fits(outputs[seen], wanted[position])
+        again = [(vk_id, count) for vk_id in (*outputs[:seen], *old) if fits(vk_id, targets[position])]
+        first = seen < len(outputs) and fits(outputs[seen], targets[position])
         return [*again, *([(outputs[seen], count + 1)] if first else [])]
 
     return choices

@@ -49,11 +49,11 @@ class _Search:
         self.found: list[ElidedView] = []
         self._values = plan.values
         self._holders: dict[Place, tuple[int, int]] = {}  # a value, and since which instruction
-        self._buffers: dict[Place, list[int]] = {}  # written somewhere: if read before, they keep what they held
-        given = {*plan.inputs, *(index for index, value in enumerate(plan.values) if _holds_data(value))}
-        self._known = given | written  # they have a value of their own, or were made views
-        self.write(sorted(given), START)
-        for index in sorted(written - given):
+        self._buffers: dict[Place, list[int]] = {}  # written somewhere: if read before, they keep their contents
+        stored = {*plan.inputs, *(index for index, value in enumerate(plan.values) if _holds_data(value))}
+        self._known = stored | written  # they have their own value, or are views
+        self.write(sorted(stored), START)
+        for index in sorted(written - stored):
             if (place := self._place(index)) is not None:
                 self._buffers.setdefault(place, []).append(index)
 

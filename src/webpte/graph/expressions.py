@@ -1,6 +1,6 @@
-"""Numbers that are known only when a method is called, as values: what a call evaluates, and what a plan can say.
+"""Numbers that are known only when a method is called, as terms that a plan contains and a call evaluates.
 
-A term is a plain number or an expression over elements of tensors that are on the host, and over scalars given to the
+A term is a plain number or an expression over elements of tensors that are on the host, and over scalar inputs of the
 method. Sums of integers have one normal form, so that `(position + tokens) - position` *is* `tokens`.
 """
 
@@ -116,7 +116,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "int": int,
     "float": float,
     "choose": lambda condition, a, b: a if condition else b,
-    "float_bits": float_bits,  # those of an f32, as a signed integer: what a kernel gets of a float
+    "float_bits": float_bits,  # of an f32, as a signed integer: kernels read floats as bits
     "half": half,
     "saturated": saturated,
 }
@@ -246,8 +246,8 @@ def leaves(term: Term) -> Iterator[Element | ScalarInput]:
 
 def stands_on(term: Term, inputs: Iterable[int]) -> bool:
     """Return whether a term depends only on these values."""
-    known = set(inputs)
-    return all((leaf.tensor if isinstance(leaf, Element) else leaf.value) in known for leaf in leaves(term))
+    sources = set(inputs)
+    return all((leaf.tensor if isinstance(leaf, Element) else leaf.value) in sources for leaf in leaves(term))
 
 
 class TermEvaluator:

@@ -182,7 +182,7 @@ LIVE_SCALARS = (SymInt, SymFloat, SymBool)
 
 
 def flattened(ids: Iterable[int], values: Sequence[Value]) -> list[int]:
-    """The ids with every list replaced by its members."""
+    """Return the ids with every list replaced by its members."""
     flat: list[int] = []
     for value_id in ids:
         value = values[value_id]
@@ -304,7 +304,7 @@ class Graph:
         return tuple(step for step in self.steps if isinstance(step, Call))
 
 
-PLAIN = "bhmk,bhkn->bhmn"  # the layout of the operands of MATMUL where nothing else is known: see ops/matmul/matmul.py
+PLAIN = "bhmk,bhkn->bhmn"  # the default layout of the operands of MATMUL: see ops/matmul/matmul.py
 
 
 class ProgramLine(NamedTuple):

@@ -179,16 +179,16 @@ class _Builder:
         writers = [step for step in self.steps if isinstance(step, Call)]
         written = {out for call in writers for out in call.outs}
         written |= {call.args[p] for call in writers if call.kernel for p in self.mutates(call)}
-        known = set(self.plan.inputs)
+        defined = set(self.plan.inputs)
         for call in writers:
             read = flattened(call.args, self.values)
             for value_id in (*read, *call.outs):
                 value = self.values[value_id]
-                early = value_id in read and value_id in written and value_id not in known
+                early = value_id in read and value_id in written and value_id not in defined
                 if early and isinstance(value, TensorSpec) and value.constant is None:
                     self.values[value_id] = replace(value, mutable=True)
-                known.add(value_id)
-        self._mark_shared(known - written - set(self.plan.inputs), others)
+                defined.add(value_id)
+        self._mark_shared(defined - written - set(self.plan.inputs), others)
 
     def _mark_shared(self, unwritten: set[int], others: Sequence[MethodPlan]) -> None:
         """Mark buffers that methods share by their memory pool. A method may only read such a buffer."""
@@ -215,20 +215,20 @@ class _Builder:
         """Add the initial values of loops: integers that a call reads before any writes them, and empty results."""
         written = set(self.plan.inputs)
         for index, instruction in enumerate(self.plan.instructions):
-            made = set(self._written(index))
-            given = instruction.args[:-1] if isinstance(instruction, KernelCall) else _operands(instruction)
+            results = set(self._written(index))
+            operands = instruction.args[:-1] if isinstance(instruction, KernelCall) else _operands(instruction)
             if isinstance(instruction, DelegateCall):
-                given = tuple(value_id for value_id in given if value_id not in made)
-            for value_id in self._members(given):
+                operands = tuple(value_id for value_id in operands if value_id not in results)
+            for value_id in self._members(operands):
                 start = self.plan.values[value_id]
                 live = isinstance(self.values[value_id], SymInt) and value_id not in written
                 if live and isinstance(start, IntValue):
                     self.values.append(Int(start.value))
                     self.steps.append(Call(COPY, (len(self.values) - 1,), (value_id,), Origin(index)))
                     written.add(value_id)
-            if isinstance(instruction, KernelCall) and instruction.op == COPY_INDEX and not made & written:
+            if isinstance(instruction, KernelCall) and instruction.op == COPY_INDEX and not results & written:
                 self._start_empty(instruction.args[0], Origin(index))
-            written.update(self._members(made))
+            written.update(self._members(results))
 
     def _start_empty(self, target: int, origin: Origin) -> None:
         self.values += [IntList((0, *self.tensor_dims(target)[1:])), Null()]
@@ -262,12 +262,15 @@ class _Builder:
             case JumpFalseCall(condition, target):
                 self.steps.append(Jump(condition, target, origin))
             case FreeCall():
-                pass  # memory is shared by liveness; there is nothing to give back early
+                pass  # memory is shared by liveness: freeing early has no effect
             case _:
                 raise GraphError(f"{self.plan.name}: {origin} has the unknown kind {type(instruction).__name__}")
 
     def _kernel(self, call: KernelCall, origin: Origin) -> Call:
-        """An out-variant's arguments are inputs, outs, then the returned value again; primitives end with `out`."""
+        """Return a kernel call.
+
+        Its arguments are inputs, outs, then the returned value again; primitives end with `out`.
+        """
         refuse_own(call.op, origin)
         if not call.args:
             raise GraphError(f"{self.plan.name}: {origin} ({call.op}) has no arguments")
@@ -280,7 +283,7 @@ class _Builder:
             inputs, outs = rest, (last,)
         elif isinstance(returned, ValueList):
             outs = returned.ids
-            if rest and self.values[rest[-1]] == returned:  # the outputs are one list, as those of split_copy
+            if rest and self.values[rest[-1]] == returned:  # the outputs are one list, as in split_copy
                 rest = [*rest[:-1], *outs]
             inputs = rest[: len(rest) - len(outs)]
             if tuple(rest[len(inputs) :]) != outs:
@@ -377,9 +380,9 @@ def _refusal(name: str, problems: list[Problem]) -> Error:
 def _names(plan: MethodPlan) -> dict[int, str]:
     """Return the names of inputs and outputs. ExecuTorch writes those of buffers, `webpte.export` those of inputs."""
     named = {i: plan.values[i] for i in (*plan.inputs, *plan.outputs)}
-    found = {i: value.name for i, value in named.items() if isinstance(value, TensorValue) and value.name}
+    names = {i: value.name for i, value in named.items() if isinstance(value, TensorValue) and value.name}
     return {
-        i: name for i, name in found.items() if len(name) <= MAX_NAME_CHARS and name.isprintable()
+        i: name for i, name in names.items() if len(name) <= MAX_NAME_CHARS and name.isprintable()
     }  # fit to be typed
 
 

@@ -28,14 +28,14 @@ from .names import ATEN, EXIR_OPS, PREPACK, UPDATE
 
 ALIASED = "alias_buffer_mutations"
 ALIAS_HINT = f'Re-export with VulkanPartitioner({{"{ALIASED}": True}}), which separates buffers from constants.'
-MAX_CANDIDATE_CONSTANTS = 1000  # constants of one shape that are looked at
+MAX_CANDIDATE_CONSTANTS = 1000  # constants of one shape that are compared
 
 
 @dataclass(frozen=True, slots=True)
 class MutableBuffer:
     """A mutable buffer: the delegate's ids for it, and its new value after the last call, if any."""
 
-    homes: tuple[int, ...]  # the constant, then what it is prepacked to
+    homes: tuple[int, ...]  # the constant, then its prepacked values
     new: int | None = None
 
 
@@ -86,7 +86,7 @@ class DelegateConstants:
         for new in untaken:
             if new not in self._in_place:
                 groups.setdefault(self._like(new), []).append(new)
-        found = [MutableBuffer(tuple(self.homes[constant])) for constant in self._aliased]
+        buffers = [MutableBuffer(tuple(self.homes[constant])) for constant in self._aliased]
         for shape, news in groups.items():
             candidates = self._candidates(news[0])
             owner = self._believed(news[0], candidates, load) if len(news) == 1 else None
@@ -98,8 +98,8 @@ class DelegateConstants:
                 return Problem(
                     "graph", f"delegate {origin.delegate}", detail, (str(origin),), ALIAS_HINT, "ambiguous_buffer"
                 )
-            found.append(MutableBuffer(tuple(self.homes[owner]), news[0]))
-        return tuple(found)
+            buffers.append(MutableBuffer(tuple(self.homes[owner]), news[0]))
+        return tuple(buffers)
 
     def doubt(
         self, taken: Iterable[int], kept: Iterable[MutableBuffer], origin: Origin, load: Callable[[int], Constant]
@@ -182,7 +182,7 @@ class _Uniform:
 
 
 def flat(vk: VkGraph, ids: Iterable[int]) -> list[int]:
-    """The ids with every list replaced by its members."""
+    """Return the ids with every list replaced by its members."""
     flat: list[int] = []
     for vk_id in ids:
         value = vk.values[vk_id]
@@ -242,14 +242,14 @@ def _constants(values: Sequence[Value], calls: Sequence[Call]) -> Iterator[tuple
                     yield call, spec
 
 
-def _content(spec: TensorSpec, known: dict[object, Content]) -> Content:
+def _content(spec: TensorSpec, contents: dict[object, Content]) -> Content:
     """Return a key that is equal for tensors of the same dims, device dtype and contents."""
     assert spec.constant is not None
     key = (spec.constant.identity, spec.dims, spec.dtype)
-    if key not in known:
+    if key not in contents:
         numbers = spec.constant.array(spec.dims).astype(spec.dtype.numpy, copy=False)
-        known[key] = spec.dtype.short, spec.dims, hashlib.sha256(numbers.tobytes()).digest()
-    return known[key]
+        contents[key] = spec.dtype.short, spec.dims, hashlib.sha256(numbers.tobytes()).digest()
+    return contents[key]
 
 
 def _problem(spec: TensorSpec, calls: Sequence[Call], update: Call, reader: Call) -> Problem:

@@ -1,4 +1,4 @@
-"""Every op that the graph knows by name. Whatever else there is to know of an op, the op says itself (lowering.traits).
+"""Every op that the graph uses by name. All other facts about an op are its traits (lowering.traits).
 
 A pass may name ops too, in the one table that is its pattern; `tests/unit/test_op_names.py` looks for names elsewhere.
 """
@@ -10,14 +10,14 @@ from collections.abc import Sequence
 # -- ops of webpte's own, which passes and borders put there and no file may call --------------------------------------
 
 OWN = "webpte."
-COPY = "webpte.copy"  # out becomes self, converted to out's dtype; serves moves, private copies and casts
-OVERFLOW = "webpte.overflow"  # looks whether 32-bit integers were enough; any result but zeros ends the call
+COPY = "webpte.copy"  # copies self to out, converted to its dtype: moves, private copies and casts
+OVERFLOW = "webpte.overflow"  # checks whether 32-bit integers sufficed; a result other than zeros fails the call
 ELEMENTWISE = "webpte.elementwise"  # a program of elementwise steps: see programs.py
 LINEAR_Q4 = "webpte.linear_q4"  # several 4-bit or 8-bit layers of one input: see ops/q4/linear_q4.py
 ROTARY_ATTENTION = "webpte.rotary_attention"  # attention that rotates its queries and keys itself
 SLOT_ATTENTION = "webpte.slot_attention"  # of tokens of several sequences: see ops/attention/slot_attention.py
 SAMPLE = "webpte.sample"  # the next token of each row of logits: see ops/sampling/
-# Ops whose results go through a program, as its x0. Their further arguments are described in ops/matmul/epilogue.py.
+# Ops whose results go through a program, as its x0. Their further arguments are described in ops/matmul/product.py.
 LINEAR = "webpte.linear"  # aten.linear
 MATMUL = "webpte.matmul"  # aten.addmm of operands in any layout, whose program may be None
 CONVOLUTION = "webpte.convolution"  # et_vk.conv_with_clamp
@@ -26,7 +26,7 @@ CONVOLUTION = "webpte.convolution"  # et_vk.conv_with_clamp
 
 PREPACK = "et_vk.prepack.default"  # in a delegate: a constant as a tensor
 ITEM = "aten::_local_scalar_dense"  # a number out of a tensor
-UPDATE = "aten::copy_"  # what a program does to buffers of its own
+UPDATE = "aten::copy_"  # updates a buffer of the program
 EMPTY = "aten::empty.out"
 VIEW = "executorch_prim::et_view.default"
 COPY_INDEX = "executorch_prim::et_copy_index.tensor"  # target, row, index: appends a row, in the loop of a map
@@ -43,7 +43,7 @@ EXIR_OPS = "from executorch.exir.dialects._ops import ops as exir_ops"
 
 
 def fused_by_exporter(name: str) -> bool:
-    """Whether ExecuTorch makes an op inside a delegate."""
+    """Return whether ExecuTorch creates an op inside a delegate."""
     return name.startswith(FUSED_BY_EXPORTER)
 
 

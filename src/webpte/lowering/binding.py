@@ -1,7 +1,7 @@
 """Decoding a call's arguments by the annotations of its op.
 
 Scalars are coerced both ways: the exporter deduplicates by Python equality, so an int slot may hold a Double and the
-other way round. What is constant is decoded once; what contains live scalars is decoded at every lowering. Arguments
+other way round. Constants are decoded once; values with live scalars are decoded at every lowering. Arguments
 of a group (lowering.registry) are decoded each by its own annotation, and become one value.
 """
 
@@ -55,7 +55,7 @@ class Frame:
 
 
 class BoundCall:
-    """A call ready to be lowered again and again."""
+    """A call whose arguments are decoded, which can be lowered repeatedly."""
 
     __slots__ = ("_live", "_static", "call", "op", "out")
 
@@ -159,7 +159,7 @@ def _scalar(frame: Frame, value_id: int, members: Sequence[Any], where: str) -> 
     if isinstance(value, (Int, Double, Bool)):
         return _coerce(value.value, members, value_id, where)
     handle = frame.scalars.get(value_id)
-    if handle is not None and Element in members:  # the op takes terms, and decides itself on what it must
+    if handle is not None and Element in members:  # the op takes terms, and specializes on them itself
         return _Live(lambda: handle.term)
     if handle is not None:
         return _Live(lambda: _coerce(handle.value, members, value_id, where))
@@ -184,7 +184,7 @@ def _decode_list(frame: Frame, value_id: int, member: Any, where: str) -> Any:
     kinds = _members(member)
     if isinstance(value, (IntList, DoubleList, BoolList)):
         return [_coerce(item, kinds, value_id, where) for item in value.values]
-    if isinstance(value, (Int, Double)):  # a one-element size may be given as a number
+    if isinstance(value, (Int, Double)):  # a one-element size may be a number
         return [_coerce(value.value, kinds, value_id, where)]
     if not isinstance(value, ValueList):
         raise GraphError(f"{where}: value {value_id}: expected a list, got {type(value).__name__}", code="wrong_kind")

@@ -42,7 +42,7 @@ _WGSL_TYPES = {
     DType.INT32: "i32",
     DType.BOOL: "u32",
     DType.FLOAT16: "f16",
-    DType.WIDE_FLOAT16: "f16w",  # what it is in WGSL, wgsl.kernel knows
+    DType.WIDE_FLOAT16: "f16w",  # wgsl.kernel replaces it
     DType.INT8: "u32",
     DType.UINT8: "u32",
 }
@@ -141,7 +141,7 @@ class LiveScalar:
         self._context = context
         self.id = value_id
         self._term: Term | None = number
-        self.literal = number is not None  # stands in the file: the same for all shapes and calls
+        self.literal = number is not None  # a constant of the file: the same for all shapes and calls
 
     @property
     def term(self) -> Term:
@@ -207,7 +207,7 @@ class _NoParams(Uniforms):
 
 
 class Context:
-    """Collects the dispatches, guards and dims of a lowering. One context serves all calls of a method in turn."""
+    """Collects the dispatches, guards and dims of a lowering. One context lowers all calls of a method."""
 
     def __init__(self, caps: Caps, tuning: Mapping[str, str] | None = None) -> None:
         self.caps = caps
@@ -340,7 +340,7 @@ class Context:
         return number
 
     def dynamic(self, term: Term) -> LiveInt:
-        """Return an integer that kernels read from a uniform. Nothing compiled or bound depends on its value."""
+        """Return an integer that kernels read from a uniform. Kernels and bindings do not depend on its value."""
         if not isinstance(term, EXPRESSIONS):
             return LiveInt(int(term), -1)
         return LiveInt(0, self.slots.setdefault(term, len(self.slots)))

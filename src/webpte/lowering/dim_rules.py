@@ -1,10 +1,11 @@
-"""How an op makes the dims of its results, where that can be said before anything runs: `OpTraits(dims=like("self"))`.
+"""Rules for the dims of an op's results before a method runs: `OpTraits(dims=like("self"))`.
 
-A rule sees of each size either the number or a name. A name stands for a size that is known only when the method runs
-and is the same all through a call, so equal names mean equal sizes. Rules are there for
-passes that must prove it; what an op's lowering computes is not asked for here, and an op without a rule is just not
-known. A rule returns the dims of the outputs in their order, as many as it knows; a number that an op makes has the
-dims of one size. A rule that does not know returns nothing, or raises a GraphError, IndexError or ValueError.
+A rule reads each size as a number or a name. A name is a size that is known only when the method runs. It is constant
+during a call, so equal names mean equal sizes. Passes use rules to prove that sizes are equal. The dims of an op
+without a rule are unknown.
+
+A rule returns the dims of the outputs in order, or of the first ones only. A scalar result has the dims of one size. A
+rule that cannot determine dims returns an empty list, or raises a GraphError, IndexError or ValueError.
 """
 
 from __future__ import annotations
@@ -22,48 +23,48 @@ UNLIMITED = 2**31 - 1  # the end of a slice that goes to the end
 
 
 class KnownDims(Protocol):
-    """What a rule may ask about a call; arguments are named as the op's parameters are."""
+    """The sizes of a call, for a rule; arguments have the names of the op's parameters."""
 
     def value(self, name: str) -> Value:
-        """An argument as it stands in the graph."""
+        """Return an argument as the graph has it."""
 
     def dims(self, name: str) -> Dims:
-        """The dims of a tensor; none of a number."""
+        """Return the dims of a tensor; a number has none."""
 
     def members(self, name: str) -> list[Dims]:
-        """The dims of each tensor of a list."""
+        """Return the dims of each tensor of a list."""
 
     def sizes(self, name: str) -> Dims:
-        """The integers of a list, or the one."""
+        """Return the integers of a list, or a single one."""
 
     def bound(self) -> tuple[int, ...]:
-        """The largest dims of the first output."""
+        """Return the largest dims of the first output."""
 
     def at_most(self, size: Dim, limit: Dim) -> bool:
-        """Whether a size is never larger than another."""
+        """Return whether a size never exceeds another."""
 
     def derived(self, size: Dim, less: int, stride: int) -> Dim:
-        """The name of (size - less - 1) // stride + 1, the same for all who ask for it."""
+        """Return the name of (size - less - 1) // stride + 1. Equal arguments have equal names."""
 
     def unknown(self) -> Dim:
-        """A name that nothing else has."""
+        """Return a new, unique name."""
 
 
 Rule = Callable[[KnownDims], list[Dims]]
 
 
 def like(*names: str) -> Rule:
-    """Each output has the dims of an argument."""
+    """Return the rule: each output has the dims of an argument."""
     return lambda known: [known.dims(name) for name in names]
 
 
 def broadcast(*names: str) -> Rule:
-    """The arguments against one another, as PyTorch does it; numbers among them have no dims."""
+    """Return the rule: the arguments broadcast, as in PyTorch. Numbers have no dims."""
     return lambda known: _broadcast([known.dims(name) for name in names])
 
 
 def broadcast_members(name: str) -> Rule:
-    """The tensors of a list against one another."""
+    """Return the rule: the tensors of a list broadcast."""
     return lambda known: _broadcast(known.members(name))
 
 
@@ -80,22 +81,22 @@ def _broadcast(operands: list[Dims]) -> list[Dims]:
 
 
 def linear(x: str, weight: str) -> Rule:
-    """(..., K) and a weight (N, ...): (..., N)."""
+    """Return the rule: (..., K) and a weight (N, ...) give (..., N)."""
     return lambda known: [(*known.dims(x)[:-1], known.dims(weight)[0])]
 
 
 def matmul(a: str, b: str) -> Rule:
-    """(..., M, K) and (..., K, N): (..., M, N)."""
+    """Return the rule: (..., M, K) and (..., K, N) give (..., M, N)."""
     return lambda known: [(*known.dims(a)[:-1], known.dims(b)[-1])]
 
 
 def columns(x: str, widths: str) -> Rule:
-    """(..., K) becomes an output (..., N) for each N of a list."""
+    """Return the rule: (..., K) gives an output (..., N) for each N of a list."""
     return lambda known: [(*known.dims(x)[:-1], width) for width in known.sizes(widths)]
 
 
 def looked_up(table: str, indices: str) -> Rule:
-    """A row of a stored table for each index."""
+    """Return the rule: a row of a stored table for each index."""
 
     def rule(known: KnownDims) -> list[Dims]:
         spec = known.value(table)
@@ -106,12 +107,12 @@ def looked_up(table: str, indices: str) -> Rule:
 
 
 def size_of(x: str, axis: str) -> Rule:
-    """A number: how large a tensor is along an axis."""
+    """Return the rule: a number, the size of a tensor along an axis."""
     return lambda known: [(known.dims(x)[_axis(known, axis, len(known.dims(x)))],)]
 
 
 def viewed(x: str, size: str) -> Rule:
-    """The same elements under the dims `size`, where -1 stands for what is left."""
+    """Return the rule: the same elements with the dims `size`, where -1 is the remaining size."""
 
     def rule(known: KnownDims) -> list[Dims]:
         dims, sizes = known.dims(x), known.sizes(size)
@@ -124,7 +125,7 @@ def viewed(x: str, size: str) -> Rule:
 
 
 def _left_over(dims: Dims, sizes: Dims) -> Dim | None:
-    """What -1 among the sizes of a view stands for, if it is a size or a single name."""
+    """Return the size for -1 in a view, if it is a number or a single name."""
     known, asked = (math.prod(d for d in row if isinstance(d, int) and d != -1) for row in (dims, sizes))
     names, taken = (Counter(d for d in row if not isinstance(d, int)) for row in (dims, sizes))
     others = list((names - taken).elements())
@@ -135,7 +136,7 @@ def _left_over(dims: Dims, sizes: Dims) -> Dim | None:
 
 
 def expanded(x: str, size: str) -> Rule:
-    """Repeated to `size`, where -1 keeps a dim."""
+    """Return the rule: repeated to `size`, where -1 keeps a dim."""
 
     def rule(known: KnownDims) -> list[Dims]:
         sizes, dims = known.sizes(size), known.dims(x)
@@ -146,7 +147,7 @@ def expanded(x: str, size: str) -> Rule:
 
 
 def permuted(x: str, order: str) -> Rule:
-    """The dims in another order."""
+    """Return the rule: the dims in another order."""
 
     def rule(known: KnownDims) -> list[Dims]:
         dims = known.dims(x)
@@ -156,7 +157,7 @@ def permuted(x: str, order: str) -> Rule:
 
 
 def transposed(x: str, first: str, second: str) -> Rule:
-    """Two dims in each other's place."""
+    """Return the rule: two dims exchanged."""
 
     def rule(known: KnownDims) -> list[Dims]:
         dims = list(known.dims(x))
@@ -168,7 +169,7 @@ def transposed(x: str, first: str, second: str) -> Rule:
 
 
 def unsqueezed(x: str, axis: str) -> Rule:
-    """A dim of 1 more."""
+    """Return the rule: one more dim, of size 1."""
 
     def rule(known: KnownDims) -> list[Dims]:
         dims = known.dims(x)
@@ -179,7 +180,7 @@ def unsqueezed(x: str, axis: str) -> Rule:
 
 
 def selected(x: str, axis: str) -> Rule:
-    """A dim less."""
+    """Return the rule: one dim less."""
 
     def rule(known: KnownDims) -> list[Dims]:
         dims = known.dims(x)
@@ -190,7 +191,7 @@ def selected(x: str, axis: str) -> Rule:
 
 
 def sliced(x: str, axis: str, start: str, end: str, step: str) -> Rule:
-    """From the start: as many as the end says, where it cannot be beyond the last."""
+    """Return the rule: a slice from 0 has `end` elements, if `end` cannot exceed the size."""
 
     def rule(known: KnownDims) -> list[Dims]:
         dims = known.dims(x)
@@ -208,7 +209,7 @@ def sliced(x: str, axis: str, start: str, end: str, step: str) -> Rule:
 
 
 def convolved(x: str, weight: str, *geometry: str, transposed: str) -> Rule:
-    """`geometry` names stride, padding and dilation; a transposed convolution is not known."""
+    """Return the rule of a convolution. `geometry` names stride, padding and dilation; transposed ones are unknown."""
 
     def rule(known: KnownDims) -> list[Dims]:
         kernel, dims = known.value(weight), known.dims(x)
@@ -226,7 +227,7 @@ def convolved(x: str, weight: str, *geometry: str, transposed: str) -> Rule:
 def _extent(known: KnownDims, size: Dim, kernel: int, stride: Dim, padding: Dim, dilation: Dim) -> Dim:
     if not isinstance(stride, int) or not isinstance(padding, int) or not isinstance(dilation, int):
         raise ValueError("the window is not constant")
-    less = dilation * (kernel - 1) - 2 * padding  # what the kernel takes from the size
+    less = dilation * (kernel - 1) - 2 * padding  # the part of the size that the kernel covers
     if isinstance(size, int):
         return (size - less - 1) // stride + 1
     return size if (less, stride) == (0, 1) else known.derived(size, less, stride)

@@ -1,4 +1,4 @@
-"""The formula of an elementwise op: what it computes for one element, as a function and its operands."""
+"""The formula of an elementwise op for one element: a function and its operands."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Formula(NamedTuple):
 
     function: str
     operands: tuple[Tensor | Term, ...]
-    types: tuple[DType, ...] = ()  # what the operands are converted to; by default all to the output's dtype
+    types: tuple[DType, ...] = ()  # to which the operands are converted; by default the output's dtype
     numbers: tuple[Number, ...] = ()  # further arguments
     code: str | None = None
 
@@ -68,7 +68,7 @@ class Formula(NamedTuple):
         return sum(not isinstance(operand, Tensor) for operand in self.operands) + len(self.numbers)
 
 
-Describe = Callable[..., Formula]  # from an op's arguments and `out`, of which it looks at nothing but dtypes
+Describe = Callable[..., Formula]  # from an op's arguments and `out`; it reads only their dtypes
 
 
 def weight_of(function: str, code: str | None) -> int:

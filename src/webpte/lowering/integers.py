@@ -74,7 +74,7 @@ class Integers:
     exact: Rule | None = None  # the range of its results with unbounded integers; None if it is not arithmetic
     check: OverflowCheck | None = None
     moves: tuple[str, ...] = ()  # the results are elements of these arguments
-    one_beyond: bool = False  # only the smallest integer overflows: not worth running on the host
+    one_beyond: bool = False  # only the smallest integer overflows: the host is not needed
     positions: bool = False  # its numbers are positions, and the end may be any integer
     converts: bool = False  # the results have another dtype than the operands
 
@@ -222,7 +222,7 @@ def size_of(name: str, dim: str) -> Integers:
 
 
 UNKNOWN = Integers(lambda operands: None)  # arithmetic with results of unknown range
-CONVERTED = Integers(converts=True)  # not arithmetic, with a dtype of its own
+CONVERTED = Integers(converts=True)  # not arithmetic; it sets the dtype
 
 
 def _corners(a: Range, b: Range, function: Callable[[int, int], int]) -> Range:

@@ -23,12 +23,12 @@ def is_float(tensor: Tensor) -> bool:
 
 
 def rounded(value: Term, dtype: DType) -> Term:
-    """A number as a tensor of a float dtype holds it: beyond 65504 a half is infinite."""
+    """Return a number as a tensor of a float dtype holds it: beyond 65504 a half is infinite."""
     return apply("half", value) if dtype in HALVES else value
 
 
 def bits_of(value: Term, floating: bool) -> Term:
-    """The bits of a number as the kernel computes with it: f32 or i32. An integer that does not fit is refused.
+    """Return the bits of a number as f32 or i32, as the kernel computes with it. An integer that does not fit raises.
 
     One that is known only in a call is refused then: see plan.schedules.
     """
@@ -40,20 +40,20 @@ def bits_of(value: Term, floating: bool) -> Term:
 
 
 def fitting(value: int) -> int:
-    """An integer that the device can hold; others are refused."""
+    """Return an integer that fits the device's 32 bits, or raise."""
     if not INT32_LOW <= value <= INT32_HIGH:
         raise RangeError(f"{value} does not fit the device's 32-bit integers")
     return value
 
 
 def order_key(value: float) -> int:
-    """A signed integer that sorts like the float; the same mapping as `order_key` in floats.wgsl."""
+    """Return a signed integer that sorts like the float, as `order_key` of floats.wgsl does."""
     bits = float_bits(value)
     return bits if bits >= 0 else bits ^ 0x7FFFFFFF
 
 
 def promoted(*operands: Any) -> np.dtype[Any]:
-    """The result dtype PyTorch gives: tensors with dims decide, then scalars' kind, if higher, then plain numbers'."""
+    """Return PyTorch's result dtype: tensors with dims decide; then scalars, then numbers, if their kind is higher."""
     levels: list[list[np.dtype[Any]]] = [[], [], []]
     for operand in operands:
         if isinstance(operand, (bool, int, float)):
@@ -78,23 +78,23 @@ def _join(dtypes: list[np.dtype[Any]]) -> np.dtype[Any]:
 
 
 def floated(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """What functions like sqrt make of a dtype: floats stay, the rest becomes f32."""
+    """Return the result dtype of functions like sqrt: floats stay, others become f32."""
     return dtype if dtype.kind == "f" else np.dtype(np.float32)
 
 
 def widened(operand: Any, dtype: np.dtype[Any]) -> Array:
-    """An operand ready for exact arithmetic in `dtype`: float64, int64 or bool, but of the value it has in `dtype`."""
+    """Return an operand for exact arithmetic: float64, int64 or bool, with the value that it has in `dtype`."""
     if dtype.kind == "b":
         return np.asarray(operand, np.bool_)
     if dtype.kind != "f":
         return np.asarray(operand).astype(np.int64)
-    # A plain number keeps f32 precision beside f16: PyTorch computes half precision in f32.
+    # A plain number keeps f32 precision with f16 operands: PyTorch computes half precision in f32.
     narrow = dtype if isinstance(operand, np.ndarray) or dtype.itemsize > 4 else np.dtype(np.float32)
     return np.asarray(operand).astype(narrow).astype(np.float64)
 
 
 def computed(function: Callable[..., Any], *operands: Any, dtype: np.dtype[Any] | None = None) -> Array:
-    """`function` of the operands in wide arithmetic, as `dtype` (by default the promoted one). Integers wrap."""
+    """Compute `function` in wide arithmetic and return `dtype` (default: the promoted one). Integers wrap."""
     result = promoted(*operands) if dtype is None else dtype
     with np.errstate(all="ignore"):
         return np.asarray(function(*(widened(operand, result) for operand in operands))).astype(result)

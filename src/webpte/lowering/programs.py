@@ -1,6 +1,6 @@
-"""Elementwise programs: what one invocation computes for one element, as data.
+"""Elementwise programs: the computation of one element by one invocation, as data.
 
-A program is compiled in, so it holds no numbers: they are uniforms, and programs that differ in nothing else share a
+A program is compiled in, so it holds no numbers: they are uniforms. Programs that differ only in numbers share a
 pipeline. An op alone is a program of one step; `webpte.elementwise` has one of many.
 """
 
@@ -31,7 +31,7 @@ class ProgramOperand(NamedTuple):
 
 class Operation(NamedTuple):
     function: str
-    number: str  # f32 or i32: what the function computes in
+    number: str  # f32 or i32: the type of the function
     operands: tuple[ProgramOperand, ...]
     result: str  # a dtype
     code: str | None = None  # of a function that is not ours
@@ -63,7 +63,7 @@ class ElementwiseProgram:
         return tuple({step.signature: step for step in reversed(self.steps) if step.code is not None}.values())
 
     def called(self, step: Operation) -> str:
-        """What a step's function is called in the shader."""
+        """Return the name of a step's function in the shader."""
         if step.code is None:
             return f"{step.function}_{step.number}"
         return f"own_{step.function}_{[other.signature for other in self.own].index(step.signature)}"
@@ -74,12 +74,12 @@ class ElementwiseProgram:
 
     @functools.cached_property
     def extension(self) -> str | None:
-        """What the shader has to enable: among a kernel's flags, f16 says so to the templater."""
+        """The features that the shader enables: a flag "f16" makes the template enable f16."""
         return "f16" if "f16" in (*self.inputs, *self.output_types) else None
 
     @functools.cached_property
     def weight(self) -> int:
-        """What it costs to compile, in units of an addition."""
+        """The compile time in units of an addition."""
         return sum(weight_of(step.function, step.code) for step in self.steps)
 
     @functools.cached_property
@@ -116,7 +116,7 @@ class Writer:
             self._input(tensor)
 
     def add(self, formula: Formula, out: Tensor) -> None:
-        """One step. Later formulas that have `out` among their operands read its result."""
+        """Add a step. Later formulas that have `out` among their operands read its result."""
         types = formula.types or (out.dtype,) * len(formula.operands)
         operands = [self._operand(o, t) for o, t in zip(formula.operands, types, strict=True)]
         operands += [self._number(number) for number in formula.numbers]
@@ -131,7 +131,7 @@ class Writer:
 
     @property
     def bits(self) -> tuple[int, ...]:
-        """Those of the numbers, none of which may be an expression."""
+        """The bits of the numbers, none of which may be an expression."""
         return tuple(number for number in self.numbers if isinstance(number, int))
 
     def _operand(self, operand: Tensor | Term, dtype: DType) -> ProgramOperand:
@@ -153,7 +153,7 @@ class Writer:
 
 
 def single_step(formula: Formula, out: Tensor) -> tuple[ElementwiseProgram, list[Tensor], list[Term]]:
-    """A formula as a program, what it reads, and the bits of its numbers. A known one costs a look-up."""
+    """Return a formula as a program, its tensors, and the bits of its numbers. Programs are cached."""
     inputs: list[Tensor] = []
     bits: list[Term] = []
     sources: list[tuple[int, DType] | None] = []
@@ -193,7 +193,7 @@ def _single(
 def compile_program(
     text: str, dtypes: tuple[DType, ...], numbers: tuple[float, ...], kinds: tuple[type, ...]
 ) -> tuple[ElementwiseProgram, tuple[int, ...]]:
-    """A program and the bits of its numbers. `kinds` distinguishes numbers that are equal, such as 1 and 1.0."""
+    """Return a program and the bits of its numbers. `kinds` distinguishes equal numbers, such as 1 and 1.0."""
     formulas = tuple(formula_of(step.name) for step in parse_program(text)[0])  # a custom one may be incomplete
     return _compiled(text, formulas, dtypes, numbers, kinds)
 
@@ -219,7 +219,7 @@ def _compiled(
 
 
 def argument_of(terms: dict[str, Any], name: str) -> Any:
-    """What an argument in a program's text stands for: a name, a quoted word, a factor of 1, or nothing."""
+    """Return the value of an argument in a program's text: a name, a quoted word, a factor of 1, or None."""
     if name.startswith("'"):
         return name.strip("'")
     return {"-": None, "1": 1}[name] if name in "-1" else terms[name]

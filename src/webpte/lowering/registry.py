@@ -20,7 +20,7 @@ Arguments that several schemas share, in the same order, can be one parameter:
     @op("toy.rescale.default")
     def rescale(cx: Context, x: Tensor, quant: Annotated[QuantParams, "input_"], *, out: Tensor) -> None: ...
 
-A parameter annotated with a dataclass stands for as many arguments as the class has fields: this schema has `x`,
+A parameter annotated with a dataclass takes one argument for each field: this schema has `x`,
 `input_scale` and `input_zero_point`. `Op.parameters` has these flat names; the lowering and the reference read
 `quant.scale`.
 """
@@ -48,7 +48,7 @@ FLOATS = frozenset({DType.FLOAT32, DType.FLOAT16, DType.WIDE_FLOAT16})
 NUMBERS = FLOATS | {DType.INT32}
 WORDS = NUMBERS | {DType.BOOL}  # dtypes that a kernel can copy without interpreting them
 BYTES = frozenset({DType.INT8, DType.UINT8})  # stored four to a word
-MOVABLE = WORDS | BYTES  # for ops that do nothing but alias and gather
+MOVABLE = WORDS | BYTES  # for ops that only alias and gather
 
 
 class TensorOption:
@@ -81,7 +81,7 @@ class ArgumentGroup(NamedTuple):
 
 
 def _flatten(hints: Mapping[str, Any]) -> tuple[Parameters, tuple[ArgumentGroup, ...]]:
-    """Return the schema's arguments, and the group of them that each parameter of a lowering stands for."""
+    """Return the schema's arguments, and the group of them that each parameter of a lowering takes."""
     parameters: list[tuple[str, Any]] = []
     groups = []
     for name, hint in hints.items():
@@ -294,7 +294,7 @@ def _discover() -> None:
 
 
 def find(call: Call) -> Op | None:
-    """Return the op that serves a call, or None."""
+    """Return the op of a call, or None."""
     _discover()
     return (_KERNELS if call.kernel else _OPS).get(call.name)
 
@@ -317,7 +317,7 @@ def elementwise_op(call: Call) -> tuple[str, Op] | None:
 
 
 def overload(call: Call) -> Op | None:
-    """Return the op that serves a call, or else an op that serves another overload of it."""
+    """Return the op of a call, or else an op of another overload."""
     registered_op = find(call)
     family = _family(call.name) if registered_op is None else None
     return registered_op if family is None else _families().get(family)

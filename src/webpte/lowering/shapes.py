@@ -38,7 +38,7 @@ def broadcast(*shapes: Dims) -> Dims:
 
 
 def broadcast_strides(dims: Dims, out: Dims) -> Dims:
-    """Strides that read a tensor of shape `dims` as if it had shape `out`: 0 where it repeats."""
+    """Return strides that read a tensor of shape `dims` as shape `out`: 0 where it repeats."""
     own = strides(dims)
     missing = len(out) - len(dims)
     return (0,) * missing + tuple(
@@ -62,21 +62,21 @@ def coalesce(dims: Dims, *layouts: Dims) -> tuple[Dims, tuple[Dims, ...]]:
 
 
 def reduced(dims: Dims, axes: set[int], keepdim: bool) -> Dims:
-    """The shape left after reducing over `axes`."""
+    """Return the shape after reducing over `axes`."""
     if keepdim:
         return tuple(1 if d in axes else size for d, size in enumerate(dims))
     return tuple(size for d, size in enumerate(dims) if d not in axes)
 
 
 def axes_of(dim: list[int] | None, rank: int) -> set[int]:
-    """Normalised reduction axes; none given means all."""
+    """Return normalised reduction axes; without `dim`, all."""
     if not dim:
         return set(range(rank))
     return {normalize_dim(d, rank) for d in dim}
 
 
 def check_rank(dims: Dims) -> None:
-    """Refuse a walk over more dims than a parameter block has room for."""
+    """Raise ShapeError if a walk has more dims than a parameter block has room for."""
     if len(dims) > MAX_RANK:
         raise ShapeError(f"shape {list(dims)}: expected at most {MAX_RANK} strided dims, got {len(dims)}", code="rank")
 

@@ -1,8 +1,8 @@
 """Integers of 64 bits on a device that has 32.
 
-Outside delegates a call that could need more than 32 bits runs on the CPU, in 64. Inside, ExecuTorch has made the
-integers 32 bits wide: a call that could need more is followed by one that looks whether it did. What cannot need more,
-because constants, bounds and literals say so, runs as it is.
+Outside delegates a call that could need more than 32 bits runs on the CPU, in 64. Inside, ExecuTorch narrows integers
+to 32 bits: a call that could need more is followed by an overflow check. A call that cannot need more, by its
+constants, bounds and literals, runs unchanged.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def range_of(dtype: DType) -> Range:
 
 def facts_of(call: Call) -> Integers:
     """Return the integer behaviour that an op declares."""
-    found = overload(call)
-    return NO_INTEGERS if found is None else found.traits.of_integers
+    op = overload(call)
+    return NO_INTEGERS if op is None else op.traits.of_integers
 
 
 def arguments_of(call: Call) -> dict[str, int]:
     """Return the values that a call passes, by the parameter names of its op."""
-    found = overload(call)
-    return {} if found is None else found.shared_arguments(call)
+    op = overload(call)
+    return {} if op is None else op.shared_arguments(call)
 
 
 def constant_range(constant: Constant) -> Range:
@@ -83,9 +83,9 @@ class IntegerRanges:
             return self._known.get(value_id, range_of(value.host_dtype))
         return _TRUTH if isinstance(value, SymBool) else self._known.get(value_id, BITS32)
 
-    def record(self, value_id: int, found: Range) -> None:
+    def record(self, value_id: int, values: Range) -> None:
         if value_id not in self._changing:
-            self._known[value_id] = found
+            self._known[value_id] = values
 
     def exact(self, call: Call, limit: Range) -> Range | None:
         """Return the range of a call's results in unbounded integers, with operands within `limit`.
@@ -95,8 +95,8 @@ class IntegerRanges:
         facts = facts_of(call)
         if facts.exact is None:
             return None
-        found = facts.exact(_Operands(self, call, arguments_of(call), limit))
-        return BITS64 if found is None else found
+        exact = facts.exact(_Operands(self, call, arguments_of(call), limit))
+        return BITS64 if exact is None else exact
 
     def moved(self, call: Call, limit: Range) -> Range:
         """Return the range of integers that a call copies from its operands unchanged."""
@@ -130,8 +130,8 @@ class _Operands:
         self._limit = limit
 
     def range(self, name: str) -> Range | None:
-        found = self._ranges.of(self._arguments[name]) if name in self._arguments else None
-        return None if found is None else found.cut(self._limit)
+        operand = self._ranges.of(self._arguments[name]) if name in self._arguments else None
+        return None if operand is None else operand.cut(self._limit)
 
     def literal(self, name: str) -> int | None:
         value = self._ranges.graph.values[self._arguments[name]] if name in self._arguments else None
@@ -152,7 +152,7 @@ def exact_integers(graph: Graph, cpu_kernels: Container[str]) -> Graph:
     if any(call.name == OVERFLOW for call in graph.calls):  # a plan's own graph, planned again
         return graph
     constants = dict(_constants(graph))
-    wide = {value_id for value_id, found in constants.items() if not found.within(BITS32)}
+    wide = {value_id for value_id, values in constants.items() if not values.within(BITS32)}
     _refuse_constants(graph, wide)
     return _Exact(graph, cpu_kernels, constants, wide).run()
 
@@ -161,10 +161,10 @@ def overflow_message(graph: Graph, check: Call) -> str:
     """Return the message of an overflow check that failed."""
     name = graph.values[check.args[-1]]
     assert isinstance(name, String)
-    found = f"{name.value} ({check.origin}) has a result beyond the device's 32-bit integers, or divided by zero"
+    problem = f"{name.value} ({check.origin}) has a result beyond the device's 32-bit integers, or divided by zero"
     if check.origin.delegate is None:
-        return found
-    return f"{found}. Outside delegates such integers are computed in 64 bits. {keep_out([name.value])}"
+        return problem
+    return f"{problem}. Outside delegates such integers are computed in 64 bits. {keep_out([name.value])}"
 
 
 def _constants(graph: Graph) -> Iterator[tuple[int, Range]]:
@@ -250,7 +250,7 @@ class _Exact:
         integers = [out for out in call.outs if self._integer(out)]
         self._follow(call, integers, exact, on_device)
         if exact is not None and isinstance(self.graph.values[call.outs[0]], SymInt):
-            self.ranges.record(call.outs[0], exact.cut(BITS32))  # kernels are given no others
+            self.ranges.record(call.outs[0], exact.cut(BITS32))  # kernels read no others
         if on_device and exact is not None and not exact.within(BITS32):
             yield from self._check(call, integers)
 
@@ -263,13 +263,13 @@ class _Exact:
         if self._of_32_bits(call):
             self.narrow.update(outs)
         limit = BITS32 if on_device else BITS64
-        found = self.ranges.moved(call, limit) if exact is None else exact.cut(limit)
+        result = self.ranges.moved(call, limit) if exact is None else exact.cut(limit)
         if not on_device and not call.on_host and exact is None:  # a kernel of the CPU's own; it mostly makes indices
-            found = BITS32
+            result = BITS32
         for out in outs:
             own = range_of(self.graph.tensor(out).host_dtype)
-            self.ranges.record(out, found if found.within(own) else own)  # narrower integers wrap, as in PyTorch
-            if own is BITS64 and not on_device and not found.within(BITS32):
+            self.ranges.record(out, result if result.within(own) else own)  # narrower integers wrap, as in PyTorch
+            if own is BITS64 and not on_device and not result.within(BITS32):
                 self.wide.add(out)
 
     def _wants_host(self, call: Call) -> bool:
@@ -325,8 +325,8 @@ class _Exact:
 
     def _of_32_bits(self, call: Call) -> bool:
         """Return whether a call copies its operands, which have 32 bits in the model too. Scalars are ignored."""
-        given = [a for a in self.graph.flatten(call.args) if self._integer(a) and self.graph.tensor(a).dims]
-        return bool(given) and not facts_of(call).converts and not any(map(self._has_64_bits, given))
+        integers = [a for a in self.graph.flatten(call.args) if self._integer(a) and self.graph.tensor(a).dims]
+        return bool(integers) and not facts_of(call).converts and not any(map(self._has_64_bits, integers))
 
 
 def _declared(graph: Graph) -> frozenset[int]:
@@ -336,5 +336,5 @@ def _declared(graph: Graph) -> frozenset[int]:
         place = (call.origin.instruction, call.origin.delegate)
         for value_id in (*graph.flatten(call.args), *call.outs):
             places.setdefault(value_id, set()).add(place)
-    inside = {i for i, found in places.items() if len(found) == 1 and next(iter(found))[1] is not None}
+    inside = {i for i, sites in places.items() if len(sites) == 1 and next(iter(sites))[1] is not None}
     return frozenset(range(len(graph.values))) - inside | frozenset((*graph.inputs, *graph.outputs))

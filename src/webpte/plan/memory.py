@@ -93,12 +93,12 @@ class LivenessTree:
 
     def between(self, first: int, last: int) -> int:
         """Return the buffers that are in use at some moment from `first` to `last`."""
-        found = 0
+        mask = 0
         for node in self._cover(first, last):
-            found |= self._any[node]
+            mask |= self._any[node]
             while node := node >> 1:
-                found |= self._all[node]
-        return found
+                mask |= self._all[node]
+        return mask
 
     def _cover(self, first: int, last: int) -> list[int]:
         """Return the smallest set of nodes that covers these moments."""
@@ -156,7 +156,7 @@ class _Assignment:
         self.roots = resolve_aliases(context.aliases)
         self.materialised = context.materialised
         self.scratch_of: dict[int, list[int]] = {}  # call -> its scratch tensors
-        self.specs: dict[int, TensorSpec] = {}  # of scratch tensors, which the graph does not know
+        self.specs: dict[int, TensorSpec] = {}  # of scratch tensors, which are not in the graph
         for (owner, _), tensor in context.scratch_tensors.items():
             self.scratch_of.setdefault(owner, []).append(tensor.id)
             self.specs[tensor.id] = tensor.spec
@@ -196,7 +196,7 @@ class _Assignment:
         return MemoryPlan(tuple(buffers), place, uploads, kept)
 
     def _is_kept(self, value_id: int, buffer: Buffer) -> bool:
-        """Return whether an uploaded tensor is unchanged after the method: nothing else writes its buffer."""
+        """Return whether an uploaded tensor is unchanged after the method: no other tensor uses its buffer."""
         return buffer.tensors == (value_id,) and value_id not in self.written
 
     def _lifetimes(self) -> int:
@@ -260,8 +260,8 @@ class _Assignment:
 
     def _uploads(self) -> dict[PlanSegment, tuple[int, ...]]:
         """Return the tensors that are uploaded before each segment: before the first of its block that binds them."""
-        made = {o for segment in self.flow.segments for i in segment.steps for o in self._outs(i)}
-        made -= set(self.graph.inputs)  # an input may be overwritten, but not before it was uploaded
+        computed = {o for segment in self.flow.segments for i in segment.steps for o in self._outs(i)}
+        computed -= set(self.graph.inputs)  # an input may be overwritten, but not before it was uploaded
         uploads: dict[PlanSegment, tuple[int, ...]] = {}
         for block in self.flow.blocks:
             present: set[int] = set()
@@ -270,9 +270,9 @@ class _Assignment:
                     continue
                 bound = {self.root(v) for i in stage.steps for v in self._operands(i) if v in self.touched}
                 bound |= {self.root(v) for v in stage.reads}
-                wanted = [v for v in sorted(bound - made - present) if v in self.first and not self._stored(v)]
-                uploads[stage] = tuple(v for v in wanted if v < len(self.graph.values))
-                present.update(wanted)
+                missing = [v for v in sorted(bound - computed - present) if v in self.first and not self._stored(v)]
+                uploads[stage] = tuple(v for v in missing if v < len(self.graph.values))
+                present.update(missing)
         return uploads
 
     def _outs(self, index: int) -> tuple[int, ...]:

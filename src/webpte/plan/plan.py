@@ -32,15 +32,15 @@ class Plan:
     buffers: tuple[Buffer, ...]
     buffer_of: dict[int, int]  # tensor id (aliases included) -> buffer
     uploads: dict[PlanSegment, tuple[int, ...]]  # tensors copied to the device before a segment
-    kept: frozenset[int]  # those of them that are still there when the method has run
+    kept: frozenset[int]  # those that are unchanged when the method has run
     kernels: tuple[Kernel, ...]
     parameter_blocks: int  # different ones, at the shapes that were lowered here
     dynamic_dims: dict[int, tuple[bool, ...]]  # method input -> which dims may vary
     passes: dict[str, int]  # rewrites applied to the graph, each with the calls it saved
-    aliases: dict[int, int]  # view -> what it is a view of
+    aliases: dict[int, int]  # view -> its base
     materialised: dict[int, Constant]  # results of calls that are filled once, from the file
     scratch: dict[int, Scratch]
-    checks: dict[int, str]  # tensors that must be zero when a submit is done: calls looked for overflows; what to say
+    checks: dict[int, str]  # tensors that must be zero after a submit, such as overflow flags -> the error message
     bindings: frozenset[Binding]  # what some dispatch may bind, at the shapes that were lowered here
     binding_limit: int  # the most that the device binds: a larger buffer is bound in parts
     subgroup: int  # invocations that every subgroup of the device has at least; kernels that use them count on it

@@ -1,6 +1,6 @@
-"""Reads a plan and its schedules from a folder of `plan_writer`, or from a hostile one: everything is checked.
+"""Read a plan and its schedules from a folder. The folder may be hostile: everything is checked.
 
-Calls will index, bind, copy and evaluate what is read here. So every number is compared with the count it refers to,
+Calls index, bind, copy and evaluate the contents. So every number is compared with the count it refers to,
 every range with its buffer or file, and every name contains only printable characters.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
@@ -19,7 +20,6 @@ from ..errors import Error, FormatError, InputError, UnsupportedError
 from ..graph import MAX_NAME_CHARS, Call, Graph, Null, Origin, TensorSpec, Value
 from ..lowering import stored_bytes
 from ..wgsl import Kernel
-from .kernel_text import check_kernel_text
 from .memory import Buffer, BufferFill, padded
 from .plan import Plan, bytes_at_bound
 from .plan_writer import DOCUMENT, FORMAT, VERSION, PathLike, features_of, kernel_file
@@ -44,7 +44,7 @@ from .value_json import (
 
 SUBMIT = "webpte.saved"  # replaces all calls of a segment in a loaded graph
 _KINDS = ("constant", "state", "activation")
-_BINDINGS = 1000  # of a group, says WebGPU
+_BINDINGS = 1000  # maximum of a group in WebGPU
 _LABEL = 1000
 _WORKGROUP = 1 << 16
 
@@ -133,7 +133,7 @@ class _PlanReader:
         blocks = [block_from_json(item) for item in json_list(json_field(data, "parameters"), "parameters")]
         buffers = tuple(self._buffer(item) for item in json_list(json_field(data, "buffers"), "buffers"))
         places = self._places(graph, flow, buffers)
-        first = len(graph.values)  # dispatches bind buffers; here a tensor stands for each
+        first = len(graph.values)  # dispatches bind buffers; here each buffer is one tensor
         reading = ScheduleReader(graph, flow.segments, buffers, places, first, kernels, blocks)
         schedules = [reading.schedule(item) for item in json_list(json_field(data, "schedules"), "schedules")]
         bindings = frozenset(b for _, schedule in schedules for d in schedule.dispatches for b in d.bindings)
@@ -151,17 +151,17 @@ class _PlanReader:
             aliases={},
             materialised={},
             scratch={},
-            checks={v: json_str(said, "a check") for v, said in self._by_value("checks")},
+            checks={v: json_str(text, "a check") for v, text in self._by_value("checks")},
             bindings=bindings,
             binding_limit=max((binding.nbytes for binding in bindings), default=0),
             subgroup=json_int(json_field(data, "subgroup"), "subgroup", high=_WORKGROUP),
         )
         return plan, schedules
 
-    def _compare(self, name: str, found: object) -> None:
+    def _compare(self, name: str, expected: object) -> None:
         """Check that the totals in the document agree with its parts."""
-        if json_field(self.data, name) != found:
-            raise FormatError(f"{name}: expected {found}, got {ascii(self.data[name])[:200]}", code="contradiction")
+        if json_field(self.data, name) != expected:
+            raise FormatError(f"{name}: expected {expected}, got {ascii(self.data[name])[:200]}", code="contradiction")
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
@@ -174,9 +174,9 @@ class _PlanReader:
             yield self.source.constants(name, size, json_field(item, "sha256"))
 
     def _texts(self) -> Iterator[str]:
-        found = json_list(json_field(self.data, "kernels"), "kernels")
-        spend("kernels", len(found), self.name)
-        for number, item in enumerate(found):
+        items = json_list(json_field(self.data, "kernels"), "kernels")
+        spend("kernels", len(items), self.name)
+        for number, item in enumerate(items):
             wgsl = self.source.text(number, item)
             if hashlib.sha256(wgsl.encode()).hexdigest() != json_field(item, "sha256"):
                 raise FormatError(f"{kernel_file(number)} does not match its hash", code="hash_mismatch")
@@ -208,9 +208,9 @@ class _PlanReader:
         return json_ints(json_field(self.data if data is None else data, name), name, high=len(self.values) - 1)
 
     def _values(self) -> tuple[Value, ...]:
-        found = json_numbered(json_field(self.data, "values"), "values", limit("values") - 1)
-        values: list[Value] = [Null()] * (1 + max(found, default=-1))
-        for value_id, item in found.items():
+        items = json_numbered(json_field(self.data, "values"), "values", limit("values") - 1)
+        values: list[Value] = [Null()] * (1 + max(items, default=-1))
+        for value_id, item in items.items():
             values[value_id] = value_from_json(item, self.files)
         return tuple(values)
 
@@ -250,20 +250,20 @@ class _PlanReader:
         return FlowBlock(tuple(stages), condition, target if condition is not None else None)
 
     def _uploads(self, number: int, graph: Graph) -> tuple[int, ...]:
-        made = {*graph.inputs, *(out for call in self.calls for out in call.outs)}
-        found = self._ids("uploads", self.data["segments"][number])
-        if unknown := sorted(set(found) - made):
+        written = {*graph.inputs, *(out for call in self.calls for out in call.outs)}
+        uploads = self._ids("uploads", self.data["segments"][number])
+        if unknown := sorted(set(uploads) - written):
             raise FormatError(f"values {unknown} are uploaded, but neither inputs nor results of CPU kernels")
-        return found
+        return uploads
 
     def _dynamic(self, graph: Graph) -> dict[int, tuple[bool, ...]]:
-        found = {
+        dynamic = {
             v: tuple(json_bool(flag, "dynamic") for flag in json_list(flags, "dynamic", len(graph.tensor(v).dims)))
             for v, flags in self._by_value("dynamic")
         }
-        if set(found) != {v for v in graph.inputs if isinstance(graph.values[v], TensorSpec)}:
+        if set(dynamic) != {v for v in graph.inputs if isinstance(graph.values[v], TensorSpec)}:
             raise FormatError("dynamic: expected exactly the tensors among the inputs")
-        return found
+        return dynamic
 
     # -- memory --------------------------------------------------------------------------------------------------------
 
@@ -356,15 +356,15 @@ class PlanFolder:
 
     def constants(self, name: str, size: int, sha256: Any) -> MappedFile:
         beside = [os.path.join(at, name) for at in (self.name, os.path.dirname(os.path.abspath(self.name)))]
-        found = []
+        candidates = []
         for path in (*self._candidates, *filter(os.path.exists, beside)):
             file = self._map(path)
             if file.size == size and file.sha256() == sha256:
                 return file
-            found.append(f"{path} of {file.size} bytes" + (" with other contents" if file.size == size else ""))
+            candidates.append(f"{path} of {file.size} bytes" + (" with other contents" if file.size == size else ""))
         raise InputError(
             f"{self.name}: the plan's constants lie in {name} of {size} bytes; "
-            f"found was {', '.join(found) or 'no file'}. "
+            f"found {', '.join(candidates) or 'no file'}. "
             "Put that file into the plan's folder, or name it: open_plan(folder, data=[path]).",
             code="missing_file",
         )
@@ -384,3 +384,37 @@ def contents(file: MappedFile, budget: str) -> str:
     """Return the contents of a mapped file as a string."""
     spend(budget, file.size, file.path)
     return str(file.view(0, file.size), "ascii")
+
+
+MAX_NESTING = 64  # brackets that are open at once
+MAX_STATEMENT = 4096  # characters: each could be an operator that nests
+MAX_BRANCHES = 256  # `else` of a kernel: each nests in the one before
+_BRACKETS = re.compile(r"[(\[{]|[)\]}]")
+_COMMENT = re.compile(r"//[^\n\v\f\r]*")
+_ENDS = re.compile(r"[;{}]")
+
+
+def check_kernel_text(text: str, where: str) -> None:
+    """Raise FormatError if a kernel of an untrusted plan is too long, or nests too deeply for a shader compiler.
+
+    Compilers walk expressions, types and blocks by recursion. A text that nests thousands of levels overflows the stack
+    of this process, which raises no exception. Kernels that webpte renders nest 10 levels, and their longest statement
+    has about 550 characters.
+    """
+    spend("kernel text", len(text), where)
+    if "/*" in text:
+        raise FormatError(f"{where}: expected a kernel without /* comments */, which nest", code="kernel")
+    text = _COMMENT.sub("", text)
+    depth = deepest = 0
+    for bracket in _BRACKETS.findall(text):
+        depth = depth + 1 if bracket in "([{" else max(0, depth - 1)
+        deepest = max(deepest, depth)
+    longest = max(map(len, _ENDS.split(text)))
+    branches = text.count("else")
+    for count, most, unit in (
+        (deepest, MAX_NESTING, "brackets open at once"),
+        (longest, MAX_STATEMENT, "characters in a statement"),
+        (branches, MAX_BRANCHES, "branches"),
+    ):
+        if count > most:
+            raise FormatError(f"{where}: a kernel has {count} {unit}; at most {most} are allowed", code="kernel")

@@ -1,6 +1,6 @@
-"""A plan and its schedules into a folder: `plan.json`, and the text of each kernel beside it; see docs/plans.md.
+"""Write a plan and its schedules to a folder: `plan.json` and the text of each kernel; see docs/plans.md.
 
-Nothing in it names a place of this machine. Constants are ranges of files that go by name, size and hash, so a player
+The folder contains no path of this machine. Constants are ranges of files with a name, size and hash. So a player
 needs those files, and nothing else of the program: it does not read their graphs.
 """
 
@@ -136,14 +136,14 @@ def _host_calls(plan: Plan) -> list[int]:
 def _needed(plan: Plan, calls: Sequence[int]) -> set[int]:
     """Return the values that a player needs: inputs and outputs of segments, and arguments of CPU kernels."""
     graph, flow = plan.graph, plan.flow
-    found = {*graph.inputs, *graph.outputs, *flow.state}
-    found |= {block.condition for block in flow.blocks if block.condition is not None}
+    ids = {*graph.inputs, *graph.outputs, *flow.state}
+    ids |= {block.condition for block in flow.blocks if block.condition is not None}
     for segment in flow.segments:
-        found |= {*segment.tensors, *segment.scalars, *segment.reads, *segment.looks, *plan.uploads[segment]}
+        ids |= {*segment.tensors, *segment.scalars, *segment.reads, *segment.looks, *plan.uploads[segment]}
     for step in calls:
         call = graph.call(step)
-        found |= {*call.args, *graph.flatten(call.args), *call.outs}
-    return found | _members(graph, found)
+        ids |= {*call.args, *graph.flatten(call.args), *call.outs}
+    return ids | _members(graph, ids)
 
 
 def _copied(plan: Plan) -> frozenset[int]:
@@ -152,8 +152,8 @@ def _copied(plan: Plan) -> frozenset[int]:
     return plan.flow.state.union(*lists)
 
 
-def _members(graph: Graph, found: set[int]) -> set[int]:
-    return set(graph.flatten(sorted(found)))
+def _members(graph: Graph, ids: set[int]) -> set[int]:
+    return set(graph.flatten(sorted(ids)))
 
 
 def _block_to_json(block: FlowBlock, segments: Sequence[PlanSegment], calls: Sequence[int]) -> dict[str, Any]:
@@ -192,5 +192,5 @@ def _kernel_to_json(kernel: Kernel, text: str) -> dict[str, Any]:
         "reads": kernel.reads,
         "writes": kernel.writes,
         "sha256": hashlib.sha256(text.encode()).hexdigest(),
-        "subgroups": uses_subgroups(text),  # Tint wants `enable subgroups;` in front, which naga refuses
+        "subgroups": uses_subgroups(text),  # Tint requires `enable subgroups;` at the start, which naga rejects
     }

@@ -17,7 +17,7 @@ from ..wgsl.kernel import SYM_SLOTS
 from .integers import exact_integers, overflow_message
 from .memory import Buffer, plan_memory
 from .plan import Plan, Scratch, shrunk
-from .schedules import CallValues, Dims, LoweredCall, Schedule, ScheduleStore, leave
+from .schedules import CallValues, Dims, LoweredCall, Schedule, ScheduleStore, add_results
 from .segments import Flow, PlanSegment, cut_graph
 from .validate import refuse_wrong
 
@@ -59,7 +59,7 @@ class Lowering:
         """Lower without data, to learn aliases, scratch and kernels. Guards are not checked."""
         numbers = AssumedEvaluator(live.arrays, live.scalars)
         schedule = self.lower(segment, live, numbers)
-        leave(schedule, live, numbers, self.graph)
+        add_results(schedule, live, numbers, self.graph)
         return schedule
 
     def lower(self, segment: PlanSegment, live: CallValues, numbers: TermEvaluator) -> Schedule:
@@ -69,20 +69,20 @@ class Lowering:
         for value_id in segment.scalars:
             scalars[value_id].set(live.term(value_id, self.graph))
         context.numbers, context.decisions, context.slots = numbers, {}, {}
-        guards: dict[tuple[object, ...], Guard] = {}  # what all layers ask for is checked once
+        guards: dict[tuple[object, ...], Guard] = {}  # equal guards of all layers are checked once
         calls = []
         for index in segment.steps:
             calls.append(self._lower(self._bound[index], index))
             for guard in context.guards:
                 guards.setdefault((guard.term, guard.low, guard.high), guard)
-        if context.sealed and len(context.slots) > SYM_SLOTS:  # the plan counts those asked for at build
+        if context.sealed and len(context.slots) > SYM_SLOTS:  # the plan counts the slots at build
             raise ShapeError(f"at these shapes the kernels would read more than {SYM_SLOTS} live integers")
-        made = [out for index in segment.steps for out in self._bound[index].call.outs]
-        terms = {out: scalars[out].term for out in made if out in scalars}
+        results = [out for index in segment.steps for out in self._bound[index].call.outs]
+        terms = {out: scalars[out].term for out in results if out in scalars}
         return Schedule(
             segment,
             tuple(calls),
-            {v: tensors[v].dims for v in (*segment.tensors, *made) if v in tensors} | self._scratch(segment),
+            {v: tensors[v].dims for v in (*segment.tensors, *results) if v in tensors} | self._scratch(segment),
             {v: tensors[v].dims for v in self._left[segment] if v in tensors},
             terms,
             {v: terms[v] for v in self._left[segment] if v in terms},
@@ -144,8 +144,8 @@ def _left(graph: Graph, flow: Flow, segment: PlanSegment) -> tuple[int, ...]:
     stages = [stage for block in flow.blocks for stage in block.stages if stage is not segment]
     read = {a for stage in stages for i in stage.steps for a in graph.flatten(graph.call(i).args)}
     read.update(graph.outputs, segment.reads, (b.condition for b in flow.blocks if b.condition is not None))
-    made = dict.fromkeys(o for i in segment.steps for o in graph.call(i).outs)
-    return tuple(value_id for value_id in made if value_id in read)
+    results = dict.fromkeys(o for i in segment.steps for o in graph.call(i).outs)
+    return tuple(value_id for value_id in results if value_id in read)
 
 
 REMEDIES = {
@@ -208,9 +208,9 @@ def refuse_over_limits(name: str, caps: Caps, problems: Sequence[Problem]) -> No
 
 def _blamed(plan: Plan, buffer: Buffer) -> list[int]:
     """Return the largest values of a buffer, which determine its size."""
-    known = [t for t in buffer.tensors if t < len(plan.graph.values)]
-    largest = max((plan.stored_bytes(t) for t in known), default=0)
-    return [t for t in known if plan.stored_bytes(t) == largest][:MAX_LISTED_VALUES]
+    values = [t for t in buffer.tensors if t < len(plan.graph.values)]
+    largest = max((plan.stored_bytes(t) for t in values), default=0)
+    return [t for t in values if plan.stored_bytes(t) == largest][:MAX_LISTED_VALUES]
 
 
 def buffer_name(plan: Plan, buffer: Buffer) -> str:
@@ -351,7 +351,7 @@ def _checks(graph: Graph) -> dict[int, str]:
 
 
 def _lower_method(graph: Graph, flow: Flow, lowering: Lowering, inputs: dict[int, Dims]) -> list[Schedule]:
-    """Lower every segment once for the given input shapes. What the CPU makes is taken at its bound."""
+    """Lower every segment once for these input shapes. Results of the CPU have the size of their bound."""
     live = CallValues(dict(inputs), {}, {})
     for value_id, value in enumerate(graph.values):
         if isinstance(value, TensorSpec):
@@ -369,7 +369,7 @@ def _lower_smaller(
     dynamic: dict[int, tuple[bool, ...]],
     sizes: Sequence[int],
 ) -> list[Schedule]:
-    """Lower at the first of the sizes that works: small shapes may want other kernels. No file names its minimum."""
+    """Lower at the first of the sizes that works: small shapes may select other kernels. Files have no minimum."""
     for size in sizes:
         smallest = shrunk(bounds, dynamic, size)
         if smallest == bounds:
@@ -384,7 +384,7 @@ def _lower_smaller(
 def _dynamic_dims(graph: Graph, flow: Flow, lowering: Lowering, bounds: dict[int, Dims]) -> dict[int, tuple[bool, ...]]:
     """Return which dims of dynamic inputs can vary, found by trial lowerings.
 
-    The file only says that a tensor is dynamic. So we try: dims of equal bound usually share one symbol and are shrunk
+    The file contains only that a tensor is dynamic. Dims of equal bound usually share one symbol: they are shrunk
     together first, then each alone. A dim that some op contradicts is static.
     """
     candidates = [(i, d) for i in bounds if graph.tensor(i).dynamic for d, size in enumerate(bounds[i]) if size > 1]

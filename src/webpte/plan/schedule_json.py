@@ -71,8 +71,8 @@ class Writing:
             "guards": [_guard_to_json(guard) for guard in schedule.guards],
             "slots": [[slot, term_to_json(term)] for slot, term in schedule.slots],
             "dispatches": [self._dispatch(dispatch) for dispatch in schedule.dispatches],
-            "made": {str(v): list(sizes) for v, sizes in schedule.left.items()},
-            "told": {str(v): term_to_json(term) for v, term in schedule.left_scalars.items()},
+            "made": {str(v): list(sizes) for v, sizes in schedule.result_dims.items()},
+            "told": {str(v): term_to_json(term) for v, term in schedule.result_scalars.items()},
         }
 
     def _dispatch(self, dispatch: Dispatch) -> list[Any]:
@@ -119,7 +119,7 @@ class ScheduleReader:
     segments: Sequence[PlanSegment]
     buffers: Sequence[Buffer]
     places: Mapping[int, int]  # of values that are copied
-    stand_ins: int  # buffer n is what is bound as tensor `stand_ins` + n
+    stand_ins: int  # buffer n is bound as tensor `stand_ins` + n
     kernels: Sequence[Kernel]
     blocks: Sequence[bytes]
 
@@ -127,20 +127,20 @@ class ScheduleReader:
         segment = self.segments[json_int(json_field(data, "segment"), "segment", high=len(self.segments) - 1)]
         sizes = json_list(json_field(data, "dims"), "dims that enter a segment", len(segment.tensors))
         scalars = json_list(json_field(data, "scalars"), "scalars that enter a segment", len(segment.scalars))
-        dims = [self._dims(v, found) for v, found in zip(segment.tensors, sizes, strict=True)]
-        made = {v: self._dims(v, found) for v, found in self._named(data, "made")}
-        told = {v: self._term(found) for v, found in self._named(data, "told")}
-        self._refuse_reads(segment, dict(zip(segment.tensors, dims, strict=True)) | made)
-        if wrong := [v for v in told if not isinstance(self.graph.values[v], LIVE_SCALARS)]:
+        dims = [self._dims(v, item) for v, item in zip(segment.tensors, sizes, strict=True)]
+        result_dims = {v: self._dims(v, sizes) for v, sizes in self._named(data, "made")}
+        scalar_terms = {v: self._term(term) for v, term in self._named(data, "told")}
+        self._refuse_reads(segment, dict(zip(segment.tensors, dims, strict=True)) | result_dims)
+        if wrong := [v for v in scalar_terms if not isinstance(self.graph.values[v], LIVE_SCALARS)]:
             raise FormatError(f"values {wrong} are not scalars that a segment computes")
         dispatches = tuple(self._dispatch(item) for item in json_list(json_field(data, "dispatches"), "dispatches"))
         schedule = Schedule(
             segment,
             (LoweredCall(segment.steps[0], dispatches),),
-            made,
-            made,
-            told,
-            told,
+            result_dims,
+            result_dims,
+            scalar_terms,
+            scalar_terms,
             tuple(self._decision(item) for item in json_list(json_field(data, "decisions"), "decisions")),
             tuple(self._slot(item) for item in json_list(json_field(data, "slots"), "slots")),
             tuple(self._guard(item) for item in json_list(json_field(data, "guards"), "guards")),
@@ -175,8 +175,8 @@ class ScheduleReader:
     def _believed(self, term: Any) -> Any:
         """Return the term, after a check that its elements and scalars exist."""
         for leaf in leaves(term):
-            known = leaf.tensor if isinstance(leaf, Element) else leaf.value
-            if not 0 <= known < len(self.graph.values) or not self._leaf(leaf, self.graph.values[known]):
+            source = leaf.tensor if isinstance(leaf, Element) else leaf.value
+            if not 0 <= source < len(self.graph.values) or not self._leaf(leaf, self.graph.values[source]):
                 raise FormatError(f"a term uses {leaf}, which does not exist", code="unknown_value")
         return term
 
@@ -215,12 +215,12 @@ class ScheduleReader:
     def _dispatch(self, data: Any) -> Dispatch:
         kernel_number, ranges, block, grid = json_list(data, "a dispatch", 4)
         kernel = self.kernels[json_int(kernel_number, "the kernel of a dispatch", high=len(self.kernels) - 1)]
-        found = [self._range(item) for item in json_list(ranges, "bindings", kernel.reads + kernel.writes)]
-        self._refuse_overlaps(found[: kernel.reads], found[kernel.reads :], kernel)
+        bindings = [self._range(item) for item in json_list(ranges, "bindings", kernel.reads + kernel.writes)]
+        self._refuse_overlaps(bindings[: kernel.reads], bindings[kernel.reads :], kernel)
         x, y, z = json_ints(json_list(grid, "a grid", 3), "a size of a grid", 1, GRID)
         return Dispatch(
             kernel,
-            tuple(Binding(self.stand_ins + number, offset, nbytes) for number, offset, nbytes in found),
+            tuple(Binding(self.stand_ins + number, offset, nbytes) for number, offset, nbytes in bindings),
             self.blocks[json_int(block, "the parameters of a dispatch", high=len(self.blocks) - 1)],
             (x, y, z),
         )

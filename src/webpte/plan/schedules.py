@@ -41,11 +41,11 @@ class Schedule:
 
     segment: PlanSegment
     calls: tuple[LoweredCall, ...]
-    dims: dict[int, Dims]  # of what it is given, makes and uses as scratch
-    left: dict[int, Dims]  # of what it makes that something else reads
-    scalars: dict[int, Term]  # that it makes
-    left_scalars: dict[int, Term]  # those of them that something else reads
-    decisions: tuple[tuple[Expression, Number], ...]  # it serves calls in which these hold
+    dims: dict[int, Dims]  # of its inputs, results and scratch tensors
+    result_dims: dict[int, Dims]  # of the results that are read elsewhere
+    scalars: dict[int, Term]  # its scalar results
+    result_scalars: dict[int, Term]  # those that are read elsewhere
+    decisions: tuple[tuple[Expression, Number], ...]  # the schedule applies to calls in which these hold
     slots: tuple[tuple[int, Expression], ...]  # live integers that its kernels read
     guards: tuple[Guard, ...]
 
@@ -67,9 +67,9 @@ class CallValues:
     def term(self, value_id: int, graph: Graph) -> Term:
         """Return the term of a scalar input of a segment."""
         term = self.terms.get(value_id)
-        return self.given(value_id, graph) if term is None else term
+        return self.scalar_input(value_id, graph) if term is None else term
 
-    def given(self, value_id: int, graph: Graph) -> ScalarInput:
+    def scalar_input(self, value_id: int, graph: Graph) -> ScalarInput:
         self.scalars[value_id]  # KeyError if it is unknown
         return ScalarInput(value_id, isinstance(graph.values[value_id], (SymInt, SymBool)))
 
@@ -115,23 +115,23 @@ class ScheduleStore:
             if (refusal := guard.refusal(numbers)) is not None:
                 raise (RangeError if guard.overflow else GuardError)(refusal)
         slots = _slot_values(schedule, numbers)
-        leave(schedule, live, numbers, graph)
+        add_results(schedule, live, numbers, graph)
         return schedule, slots
 
     def missing(self, segment: PlanSegment, live: CallValues, numbers: TermEvaluator) -> Schedule:
         """Return a schedule that is not in the store. Only a planner can; here it raises ShapeError."""
-        given = self._words(segment, [live.dims[t] for t in segment.tensors])
-        known: dict[str, list[str]] = {}  # shapes -> what was decided at them
+        shapes = self._words(segment, [live.dims[t] for t in segment.tensors])
+        decisions: dict[str, list[str]] = {}  # shapes -> specialised values
         for key, schedule in self._schedules[segment].items():
             decided = ", ".join(f"{term} = {number}" for term, number in schedule.decisions)
-            known.setdefault(self._words(segment, key[: len(segment.tensors)]), []).append(decided)
-        if given in known:
-            now = ", ".join(f"{term} = {numbers(term)}" for term in self._decided(segment, given))
-            found = f"{given} only with {_listed(known[given]) or 'other scalars'}; now {now or 'with these'}"
+            decisions.setdefault(self._words(segment, key[: len(segment.tensors)]), []).append(decided)
+        if shapes in decisions:
+            now = ", ".join(f"{term} = {numbers(term)}" for term in self._decided(segment, shapes))
+            saved = f"{shapes} only with {_listed(decisions[shapes]) or 'other scalars'}; now {now or 'with these'}"
         else:
-            found = f"{_listed(list(known)) or 'no shapes'}; given was {given}"
+            saved = f"{_listed(list(decisions)) or 'no shapes'}; this call has {shapes}"
         raise ShapeError(
-            f"{self.plan.graph.name} has saved schedules for {found}. "
+            f"{self.plan.graph.name} has saved schedules for {saved}. "
             "Write it again for these shapes: webpte bundle FILE -o DIR --shapes CALL, or method.save(folder, shapes).",
             code="not_saved",
         )
@@ -156,13 +156,13 @@ def _listed(words: Sequence[str], most: int = 8) -> str:
     return "; ".join(words[:most]) + (f"; and {len(words) - most} more" if len(words) > most else "")
 
 
-def leave(schedule: Schedule, live: CallValues, numbers: TermEvaluator, graph: Graph) -> None:
+def add_results(schedule: Schedule, live: CallValues, numbers: TermEvaluator, graph: Graph) -> None:
     """Add the dims and scalars of a segment's results to the values of the call."""
-    live.dims.update(schedule.left)
-    for value_id, term in schedule.left_scalars.items():
+    live.dims.update(schedule.result_dims)
+    for value_id, term in schedule.result_scalars.items():
         live.scalars[value_id] = numbers(term)
-        # What stands on more than the inputs may be another number when the method comes by again.
-        live.terms[value_id] = term if stands_on(term, graph.inputs) else live.given(value_id, graph)
+        # A term over more than the inputs may have another value when the segment runs again.
+        live.terms[value_id] = term if stands_on(term, graph.inputs) else live.scalar_input(value_id, graph)
 
 
 class _Place(NamedTuple):
@@ -178,22 +178,22 @@ class _Schedules:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._found: OrderedDict[_Place, Schedule] = OrderedDict()
-        # What was decided on at these shapes, and by how many schedules.
+        self._schedules: OrderedDict[_Place, Schedule] = OrderedDict()
+        # The specialised expressions at these shapes, and the number of schedules of each.
         self._asked: dict[Key, dict[tuple[Expression, ...], int]] = {}
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._schedules)
 
     def items(self) -> list[tuple[Key, Schedule]]:
-        return [(place.key, schedule) for place, schedule in self._found.items()]
+        return [(place.key, schedule) for place, schedule in self._schedules.items()]
 
     def find(self, key: Key, numbers: TermEvaluator) -> Schedule | None:
         for asked in self._asked.get(key, ()):
             full = _Place(key, asked, tuple(map(numbers, asked)))
-            schedule = self._found.get(full)
+            schedule = self._schedules.get(full)
             if schedule is not None:
-                self._found.move_to_end(full)
+                self._schedules.move_to_end(full)
                 return schedule
         return None
 
@@ -201,9 +201,9 @@ class _Schedules:
         asked = tuple(expression for expression, _ in schedule.decisions)
         uses = self._asked.setdefault(key, {})
         uses[asked] = uses.get(asked, 0) + 1
-        self._found[_Place(key, asked, tuple(number for _, number in schedule.decisions))] = schedule
-        while len(self._found) > self.most:
-            oldest, _ = self._found.popitem(last=False)
+        self._schedules[_Place(key, asked, tuple(number for _, number in schedule.decisions))] = schedule
+        while len(self._schedules) > self.most:
+            oldest, _ = self._schedules.popitem(last=False)
             self._forget(oldest.key, oldest.asked)
 
     def _forget(self, key: Key, asked: tuple[Expression, ...]) -> None:

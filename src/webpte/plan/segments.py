@@ -1,8 +1,8 @@
-"""Which calls run where, and in how many submits.
+"""Divide calls into segments for the device and the CPU.
 
 A straight line of calls is cut only where data must cross to the host: a CPU kernel, a scalar taken from computed data,
-a jump. Calls are levelled by what they depend on, so that a CPU kernel splits the work in two, not into as many pieces
-as it is called.
+a jump. Calls are levelled by their dependencies, so that a CPU kernel splits the work in two, however often it is
+called.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class PlanSegment:
     steps: tuple[int, ...]
     tensors: tuple[int, ...]  # read here, made elsewhere: their live dims select the schedule
     scalars: tuple[int, ...]  # the same, scalars
-    reads: tuple[int, ...]  # made here, wanted on the host
+    reads: tuple[int, ...]  # computed here, read on the host
     looks: tuple[int, ...] = ()  # constants and state whose data the lowerings read on the host
     updates: tuple[int, ...] = ()  # state written here
 
@@ -69,15 +69,15 @@ def cut_graph(graph: Graph, cpu_kernels: Container[str], fallback: bool = False)
     kept = frozenset(v for v, spec in enumerate(graph.values) if isinstance(spec, TensorSpec) and spec.mutable)
     mutated = kept | frozenset(v for step in graph.calls for v in mutated_values(step, graph))
     shared = _shared(graph, spans)
-    hosted = _wanted_on_host(graph)
+    hosted = _read_on_host(graph)
     state = _state(graph, mutated)
     # State stays on the device until it is read: only values that would be lost are read back in advance.
-    wanted = (hosted - state) | {v for v in graph.outputs if isinstance(graph.values[v], TensorSpec)}
+    read_back = (hosted - state) | {v for v in graph.outputs if isinstance(graph.values[v], TensorSpec)}
     starts = {start: index for index, (start, _) in enumerate(spans)}
     blocks = []
     for start, stop in spans:
         last = graph.steps[stop - 1] if stop > start else None
-        stages = _StageBuilder(graph, wanted, state).cut(range(start, stop))
+        stages = _StageBuilder(graph, read_back, state).cut(range(start, stop))
         if isinstance(last, Jump):
             target = starts.get(last.target)
             if target is None:
@@ -139,17 +139,17 @@ def _rewritten(graph: Graph) -> frozenset[int]:
     return frozenset(v for v, writers in count.items() if writers > 1) | early
 
 
-def _wanted_on_host(graph: Graph) -> frozenset[int]:
-    wanted: set[int] = set()
+def _read_on_host(graph: Graph) -> frozenset[int]:
+    read_back: set[int] = set()
     for step in graph.steps:
         if isinstance(step, Jump):
-            wanted.add(step.condition)
+            read_back.add(step.condition)
         elif (op := gpu_op(step, graph)) is None:
-            wanted.update(graph.flatten(step.args))
+            read_back.update(graph.flatten(step.args))
         else:
-            wanted.update(step.args[p] for p in op.host_read(step))
-            wanted.update(step.outs if step.name == OVERFLOW else ())
-    return frozenset(v for v in wanted if isinstance(graph.values[v], TensorSpec))
+            read_back.update(step.args[p] for p in op.host_read(step))
+            read_back.update(step.outs if step.name == OVERFLOW else ())
+    return frozenset(v for v in read_back if isinstance(graph.values[v], TensorSpec))
 
 
 class _StageBuilder:
@@ -158,22 +158,22 @@ class _StageBuilder:
     A moment is 2n for phase n and 2n + 1 for segment n. Inside a stage calls keep their order.
     """
 
-    def __init__(self, graph: Graph, wanted: frozenset[int], state: frozenset[int]) -> None:
+    def __init__(self, graph: Graph, read_back: frozenset[int], state: frozenset[int]) -> None:
         self.graph = graph
-        self.wanted = wanted
+        self.results = read_back
         self.state = state
         self.written: dict[int, int] = {}  # value -> the moment it is written, for the last time so far
         self.read: dict[int, int] = {}  # value -> the last moment at which it is read
         self.segments: dict[int, list[int]] = defaultdict(list)
         self.phases: dict[int, list[int]] = defaultdict(list)
-        self.reads: dict[int, set[int]] = defaultdict(set)  # segment -> what the host wants of it
+        self.reads: dict[int, set[int]] = defaultdict(set)  # segment -> values that the host reads
 
     def cut(self, indices: Iterable[int]) -> tuple[PlanSegment | HostCalls, ...]:
         for index in indices:
             step = self.graph.steps[index]
             if isinstance(step, Call):
                 self._place(index, step)
-        self._read_back(self.wanted)
+        self._read_back(self.results)
         stages: list[PlanSegment | HostCalls] = []
         for level in range(max([*self.segments, *self.phases], default=-1) + 1):
             if self.phases.get(level):
@@ -212,7 +212,7 @@ class _StageBuilder:
 
     def _segment(self, level: int) -> PlanSegment:
         steps = self.segments[level]
-        made: set[int] = set()
+        written: set[int] = set()
         tensors: dict[int, None] = {}
         scalars: dict[int, None] = {}
         looks: dict[int, None] = {}
@@ -221,18 +221,18 @@ class _StageBuilder:
             assert isinstance(call, Call)
             for arg in self.graph.flatten(call.args):
                 value = self.graph.values[arg]
-                if arg in made:
+                if arg in written:
                     continue
                 if isinstance(value, TensorSpec) and not value.stored:
                     tensors[arg] = None
                 elif isinstance(value, LIVE_SCALARS):
                     scalars[arg] = None
-            made.update(call.outs)
+            written.update(call.outs)
             if op := gpu_op(call, self.graph):
-                made.update(mutated_values(call, self.graph))
+                written.update(mutated_values(call, self.graph))
                 looks |= dict.fromkeys(call.args[p] for p in op.host_read(call) if self._stored(call.args[p]))
         reads = tuple(sorted(self.reads[level]))
-        updates = tuple(sorted(made & self.state))
+        updates = tuple(sorted(written & self.state))
         return PlanSegment(tuple(steps), tuple(tensors), tuple(scalars), reads, tuple(looks), updates)
 
     def _stored(self, value_id: int) -> bool:
@@ -286,7 +286,7 @@ def _without_kernel(name: str, outside: bool, calls: list[str]) -> Problem:
 
 
 def _without(names: Sequence[str]) -> list[str]:
-    """How to export without ops that have no kernel."""
+    """Return how to export without ops that have no kernel."""
     return [keep_out(names)] + [OTHER_RELEASE] * any(map(fused_by_exporter, names))
 
 

@@ -1,9 +1,9 @@
-"""One look at a whole graph before any pass: what is wrong with it, all at once.
+"""Check a whole graph before any pass, and report all defects at once.
 
 The container has checked offsets and ids; this checks meaning. All later stages rely on: every id exists; lists
-hold no lists; each op is given as many arguments as it takes, of the kinds it takes; nothing is read before it is
-written; nothing is written twice inside a delegate, or while it is read; inputs and outputs are what callers can pass
-and get; shapes are within the budgets.
+hold no lists; each op has the number and kinds of arguments that it takes; no value is read before it is written; no
+value is written twice inside a delegate, or while it is read; callers can pass the inputs and get the outputs; shapes
+are within the budgets.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ..lowering import BoundCall, Context, Frame, find, mutated_values
 from ..wgsl import Caps
 
 SHOWN = 20  # problems that an error spells out
-GIVEN = (TensorSpec, *LIVE_SCALARS)  # what a caller passes, and what calls write
+GIVEN = (TensorSpec, *LIVE_SCALARS)  # values that callers pass or calls write
 RETURNED = (*GIVEN, Int, Double, Bool, String, Null)
 CONDITIONS = (*GIVEN, Int, Double, Bool)
 LISTS = (ValueList, IntList, DoubleList, BoolList)
@@ -42,15 +42,15 @@ LISTS = (ValueList, IntList, DoubleList, BoolList)
 
 def refuse_wrong(graph: Graph, in_order: bool = True) -> None:
     """Raise one error that names everything that is wrong."""
-    found = wrong(graph, in_order)
-    if not found:
+    problems = wrong(graph, in_order)
+    if not problems:
         return
-    problems, code = [str(problem) for problem in found], common_code(found)
-    if len(problems) == 1:
-        raise GraphError(problems[0], code=code)
-    more = [f"and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
-    lines = "\n  ".join(problems[:SHOWN] + more)
-    raise GraphError(f"{graph.name} has {len(problems)} defects:\n  {lines}", code=code)
+    texts, code = [str(problem) for problem in problems], common_code(problems)
+    if len(texts) == 1:
+        raise GraphError(texts[0], code=code)
+    more = [f"and {len(texts) - SHOWN} more"] if len(texts) > SHOWN else []
+    lines = "\n  ".join(texts[:SHOWN] + more)
+    raise GraphError(f"{graph.name} has {len(texts)} defects:\n  {lines}", code=code)
 
 
 def wrong(graph: Graph, in_order: bool = True) -> list[Problem]:
@@ -59,9 +59,9 @@ def wrong(graph: Graph, in_order: bool = True) -> list[Problem]:
     Not `in_order` are the calls of a saved plan: only those for the CPU are left.
     """
     for look in (_sizes, _ids, _borders):
-        found = list(look(graph))
-        if found:
-            return found
+        problems = list(look(graph))
+        if problems:
+            return problems
     return [*_calls(graph), *(_order(graph) if in_order else ())]
 
 
@@ -155,7 +155,7 @@ def _calls(graph: Graph) -> Iterator[Problem]:
         try:
             if op is not None and op.dtypes:
                 BoundCall(op, step, frame)
-            elif op is not None:  # nothing but a reference: it is never lowered
+            elif op is not None:  # only a reference: it is never lowered
                 op.bound_parameters(step)
         except Error as error:  # names the call itself
             yield Problem(
@@ -190,8 +190,8 @@ def _order(graph: Graph) -> Iterator[Problem]:
     for call in graph.calls:
         for value_id in graph.flatten(call.args):
             value = graph.values[value_id]
-            known = value_id in defined or value_id in call.outs or getattr(value, "stored", False)
-            if not known and isinstance(value, GIVEN):
+            defined_here = value_id in defined or value_id in call.outs or getattr(value, "stored", False)
+            if not defined_here and isinstance(value, GIVEN):
                 yield _of(call, f"reads value {value_id} {value} before anything wrote it", "read_before_write")
                 defined.add(value_id)  # once is enough
         for out in call.outs:

@@ -1,4 +1,4 @@
-"""Values, constants and calls as JSON: what a player needs at the borders of a method and for CPU kernels."""
+"""Values, constants and calls as JSON, for the inputs and outputs of a method and for CPU kernels."""
 
 from __future__ import annotations
 
@@ -123,8 +123,8 @@ class Files:
         self.files = list(files)
 
     def number(self, file: MappedFile) -> int:
-        for number, known in enumerate(self.files):
-            if known is file:
+        for number, listed in enumerate(self.files):
+            if listed is file:
                 return number
         self.files.append(file)
         return len(self.files) - 1

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from ..container.near import similar_paths
+from ..container.files import similar_paths
 from ..errors import InputError, UnsupportedError
 from ..graph import DType
 from ..runtime import ArgumentInfo

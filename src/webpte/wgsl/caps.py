@@ -1,4 +1,4 @@
-"""What a device offers a kernel: the limits and features a plan may count on."""
+"""The limits and features of a device that a plan may use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from ..errors import ShapeError
 
-# The minimum every WebGPU implementation must offer, which is also what a browser grants by default.
+# The minimum of every WebGPU implementation, which browsers grant by default.
 BROWSER_LIMITS: Mapping[str, int] = MappingProxyType(
     {
         "max-storage-buffers-per-shader-stage": 8,
@@ -36,24 +36,24 @@ class Caps:
         return self.limits.get(name, BROWSER_LIMITS[name])
 
     def within(self, limits: Mapping[str, int]) -> Caps:
-        """The same device as if it offered no more than `limits`."""
+        """Return the capabilities reduced to `limits`."""
         return replace(self, limits={**self.limits, **{n: min(v, self.limit(n)) for n, v in limits.items()}})
 
     @property
     def workgroups_per_dimension(self) -> int:
         return self.limit("max-compute-workgroups-per-dimension")
 
-    def workgroup(self, wanted: int) -> int:
-        """The wanted number of invocations per workgroup, clamped to what the device can run."""
+    def workgroup(self, invocations: int) -> int:
+        """Return the number of invocations per workgroup, clamped to the limits of the device."""
         most = min(self.limit("max-compute-invocations-per-workgroup"), self.limit("max-compute-workgroup-size-x"))
-        return min(wanted, most)
+        return min(invocations, most)
 
 
 Grid = tuple[int, int, int]
 
 
 def grid_for(threads: int, workgroup: int, per_dimension: int) -> Grid:
-    """The smallest near-square 2-D grid that covers `threads` invocations.
+    """Return the smallest near-square 2-D grid that covers `threads` invocations.
 
     Kernels recover the flat index with `thread_index`, which relies on the x extent being full rows.
     """

@@ -199,8 +199,8 @@ def read_cached(name: str) -> str | None:
         return None
     try:
         with open(os.path.join(folder, name), "rb", opener=_open) as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode) or not _ours(found) or found.st_size > 4 * limit("kernel text"):
+            info = os.fstat(file.fileno())
+            if not stat.S_ISREG(info.st_mode) or not _ours(info) or info.st_size > 4 * limit("kernel text"):
                 return None
             data = file.read()
     except OSError:
@@ -233,8 +233,8 @@ def _cache_subfolder(root: Path) -> str | None:
     folder = os.path.join(root, "wgsl")
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        found = os.stat(folder)
-        if not _ours(found) or (os.name == "posix" and found.st_mode & 0o022):
+        info = os.stat(folder)
+        if not _ours(info) or (os.name == "posix" and info.st_mode & 0o022):
             return None
         names = os.listdir(folder)
         if len(names) > MAX_CACHED_KERNELS:
@@ -245,8 +245,8 @@ def _cache_subfolder(root: Path) -> str | None:
     return folder
 
 
-def _ours(found: os.stat_result) -> bool:
-    return not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
+def _ours(info: os.stat_result) -> bool:
+    return not hasattr(os, "geteuid") or info.st_uid == os.geteuid()
 
 
 _DECLARED = re.compile(r"@group\(1\) @binding\((\d+)\) var<storage, (read|read_write)> (\w+): array<(.+)>;")
@@ -285,9 +285,9 @@ def _size(element: str, label: str) -> int:
 def _through_functions(text: str, name: str, label: str) -> str:
     """Return the text with calls in place of accesses to the array. Functions that shadow the name are rejected."""
     done, rest = "", text
-    while found := re.search(r"\bfn \w+\(", rest):
-        end = _closing(rest, rest.index("{", found.end()) + 1, "{}", label) + 1
-        function = rest[found.start() : end]
+    while head := re.search(r"\bfn \w+\(", rest):
+        end = _closing(rest, rest.index("{", head.end()) + 1, "{}", label) + 1
+        function = rest[head.start() : end]
         if re.search(rf"(?<!\.)\b{name}\[", function):
             if re.search(rf"\b(let|var|const)\s+{name}\b|[(,]\s*{name}\s*:", function):
                 raise GraphError(
@@ -295,16 +295,16 @@ def _through_functions(text: str, name: str, label: str) -> str:
                     code="shadowed_array",
                 )
             function = _in_calls(function, name, label)
-        done, rest = done + rest[: found.start()] + function, rest[end:]
+        done, rest = done + rest[: head.start()] + function, rest[end:]
     return done + rest
 
 
 def _in_calls(text: str, name: str, label: str) -> str:
     access = re.compile(rf"(?<!\.)\b{name}\[")
     at = 0
-    while found := access.search(text, at):
-        end = _closing(text, found.end(), "[]", label)
-        index, rest = text[found.end() : end], text[end + 1 :]
+    while match := access.search(text, at):
+        end = _closing(text, match.end(), "[]", label)
+        index, rest = text[match.end() : end], text[end + 1 :]
         if _MEMBER_ASSIGNED.match(rest):
             raise GraphError(
                 f"kernel {label} assigns to a member of an element of {name}, which is bound in parts",
@@ -318,7 +318,7 @@ def _in_calls(text: str, name: str, label: str) -> str:
             replaced, rest = f"{name}_into_parts(u32({index}), {value})", rest[stop:]
         else:
             replaced = f"{name}_from_parts(u32({index}))"
-        text, at = text[: found.start()] + replaced + rest, found.start()
+        text, at = text[: match.start()] + replaced + rest, match.start()
     return text
 
 

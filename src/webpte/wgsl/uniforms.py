@@ -34,12 +34,12 @@ i32 = Annotated[int, _Wgsl("i32", "i", 4)]
 f32 = Annotated[float, _Wgsl("f32", "f", 4)]
 # Sizes or strides of up to eight dims. Uniform arrays have a stride of 16 bytes, so two vec4 it is.
 dims8 = Annotated[tuple[int, ...], _Wgsl("array<vec4<u32>, 2>", "8I", 16, 8)]
-dims4 = Annotated[tuple[int, ...], _Wgsl("array<vec4<u32>, 1>", "4I", 16, 4)]  # where four are known to be enough
+dims4 = Annotated[tuple[int, ...], _Wgsl("array<vec4<u32>, 1>", "4I", 16, 4)]  # if four suffice
 Live = Annotated[LiveInt, _Wgsl("vec2<i32>", "2i", 8, 2)]
 
 
 def words(quads: int) -> Any:
-    """A field of up to 4 * `quads` signed words."""
+    """Return a field of up to 4 * `quads` signed words."""
     return Annotated[tuple[int, ...], _Wgsl(f"array<vec4<i32>, {quads}>", f"{4 * quads}i", 16, 4 * quads)]
 
 
@@ -56,7 +56,7 @@ class Uniforms:
 
     def __init_subclass__(cls) -> None:
         fields = []
-        for name, hint in get_type_hints(cls, include_extras=True).items():  # those of a base class come first
+        for name, hint in get_type_hints(cls, include_extras=True).items():  # fields of a base class come first
             meta = getattr(hint, "__metadata__", None)
             if meta:
                 fields.append((name, meta[0]))
@@ -95,7 +95,7 @@ class Uniforms:
 
     @classmethod
     def unpack(cls, block: bytes) -> dict[str, Any]:
-        """The fields of a packed block, for people who print plans."""
+        """Return the fields of a packed block, for printed plans."""
         flat = list(cls._struct.unpack(block))
         out: dict[str, Any] = {"threads": flat.pop(0)}
         for name, kind in cls._fields:

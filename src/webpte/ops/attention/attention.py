@@ -1,4 +1,4 @@
-"""Attention over a KV cache on the device, and filling the cache."""
+"""Attention on the device, over a KV cache or without one, and filling the cache."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from ...errors import GraphError, ShapeError
-from ...graph import numel
+from ...graph import DType, numel
 from ...lowering import dim_rules
 from ...lowering.context import Context, LiveScalar, Tensor, load_type
 from ...lowering.registry import FLOATS, Unused, op
 from ...lowering.traits import CallSizes, OpTraits, filled
 from ...wgsl import Live, Uniforms, u32
-from .attention_operands import FIRST, AttentionOperands, VisibleKeys
+from .attention_operands import FIRST, AttentionOperands, CachedAttention, VisibleKeys
 from .attention_rows import attend, attend_rows
 from .attention_token import NewTokens, attend_token, scratch_for_token
 
@@ -38,7 +38,7 @@ class CacheFillParams(Uniforms):
 
 
 def attention_reference(query: Any, key: Any, value: Any, mask: Any, scale: float | None) -> Any:
-    """All four with heads first; computed in float64, returned in the query's dtype."""
+    """Return attention of operands with heads first, computed in float64, in the query's dtype."""
     group = query.shape[-3] // key.shape[-3]
     q = query.astype(np.float64)
     k, v = (np.repeat(t.astype(np.float64), group, axis=-3) for t in (key, value))
@@ -52,7 +52,7 @@ def attention_reference(query: Any, key: Any, value: Any, mask: Any, scale: floa
 
 
 def write_cache(cx: Context, value: Tensor, cache: Tensor, start: LiveScalar, *done: Tensor) -> None:
-    """cache[:, start : start + S] = value, in place, and done[0] = 0 if there is such a tensor."""
+    """Write cache[:, start : start + S] = value in place, and done[0] = 0 if there is such a tensor."""
     _, seq, heads, width = value.dims  # (B, S, H, D)
     _check_cache(value, cache)
     cx.dispatch(
@@ -108,7 +108,7 @@ def fill_caches(
 
 
 def guard_position(cx: Context, start: LiveScalar, tokens: Tensor, cache: Tensor) -> None:
-    """Kernels read the position live: whether the tokens fit the cache is checked on the host before every run."""
+    """Check on the host, before every run, that the tokens fit the cache: kernels read the position while they run."""
     seq, capacity = tokens.dims[1], cache.dims[1]
     message = f"{seq} tokens at position {{0}} do not fit a cache of {capacity}. Reset it or re-export."
     cx.guard(start.term, 0, capacity - seq + 1, message)
@@ -117,7 +117,7 @@ def guard_position(cx: Context, start: LiveScalar, tokens: Tensor, cache: Tensor
 def _seen(
     query: Tensor, cache: Tensor, start: LiveScalar, mask: Tensor | None, dropout: float, causal: bool
 ) -> VisibleKeys:
-    """A mask decides alone, over the whole cache; without one, keys up to the last token of the query are seen."""
+    """Return the visible keys: with a mask the whole cache, else those up to the last token of the query."""
     if dropout != 0 or (mask is not None and causal):
         raise GraphError(
             "attention over a KV cache supports either attn_mask or is_causal, and no dropout",
@@ -170,7 +170,7 @@ def attend_and_cache(
 def cached_reference(
     query: Any, caches: tuple[Any, Any], start: int, mask: Any, causal: bool, scale: float | None
 ) -> Any:
-    """Attention over caches that hold all keys and values up to the last token of the query."""
+    """Return attention over caches that hold all keys and values up to the last token of the query."""
     end = start + query.shape[1] if mask is None else caches[0].shape[1]
     if causal:
         mask = np.arange(end)[None, :] <= np.arange(start, end)[:, None]  # (S, C)
@@ -179,7 +179,7 @@ def cached_reference(
 
 
 def cached_flops(sizes: CallSizes) -> int:
-    """Scores and their sums over the keys, as if nothing were masked. Queries are (B, S, H, D)."""
+    """Return the operations of the scores and their sums over the keys, without masks. Queries are (B, S, H, D)."""
     query = sizes.dims("query")
     return 4 * numel(query) * (int(sizes.number("start_pos")) + query[1])
 
@@ -199,11 +199,7 @@ IN_CACHE = filled("query", "start_pos")
 )
 def sdpa_with_kv_cache(
     cx: Context,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
+    operands: CachedAttention,
     start_pos: LiveScalar,
     seq_len: Unused,
     attn_mask: Tensor | None,
@@ -215,9 +211,9 @@ def sdpa_with_kv_cache(
 ) -> None:
     attend_and_cache(
         cx,
-        query,
-        NewTokens(key, value),
-        (key_cache, value_cache),
+        operands.query,
+        NewTokens(operands.key, operands.value),
+        operands.caches,
         start_pos,
         mask=attn_mask,
         dropout=drpout_p,
@@ -229,11 +225,7 @@ def sdpa_with_kv_cache(
 
 @sdpa_with_kv_cache.reference
 def _(
-    query: Any,
-    key: Any,
-    value: Any,
-    key_cache: Any,
-    value_cache: Any,
+    operands: Any,
     start_pos: int,
     seq_len: object,
     attn_mask: Any,
@@ -241,11 +233,11 @@ def _(
     is_causal: bool,
     scale: float | None,
 ) -> Any:
-    """Writes into the caches it is given, as the op does."""
-    end = start_pos + query.shape[1]
-    key_cache[:, start_pos:end] = key
-    value_cache[:, start_pos:end] = value
-    return cached_reference(query, (key_cache, value_cache), start_pos, attn_mask, is_causal, scale)
+    """Write into the caches, as the op does."""
+    end = start_pos + operands.query.shape[1]
+    operands.key_cache[:, start_pos:end] = operands.key
+    operands.value_cache[:, start_pos:end] = operands.value
+    return cached_reference(operands.query, operands.caches, start_pos, attn_mask, is_causal, scale)
 
 
 @op(
@@ -267,7 +259,7 @@ def custom_sdpa(
     *,
     out: Tensor,
 ) -> None:
-    """Attention over caches that `update_cache` has written."""
+    """Compute attention over caches that `update_cache` has written."""
     if attn_mask is None:  # with a mask the position plays no part
         guard_position(cx, start_pos, query, key)
     seen = _seen(query, key, start_pos, attn_mask, drpout_p, is_causal)
@@ -295,7 +287,7 @@ def _(
     traits=OpTraits(mutates=("cache",), memory_traffic={"cache": filled("value", "start_pos")}),
 )
 def update_cache(cx: Context, value: Tensor, cache: Tensor, start_pos: LiveScalar, *, out: Tensor) -> None:
-    """The result is the cache; `out` is a single element without meaning, which PyTorch leaves uninitialised."""
+    """Write the cache in place; `out` is a single element without meaning, which PyTorch leaves uninitialised."""
     out.dims = (1,)
     guard_position(cx, start_pos, value, cache)
     write_cache(cx, value, cache, start_pos, out)
@@ -305,3 +297,33 @@ def update_cache(cx: Context, value: Tensor, cache: Tensor, start_pos: LiveScala
 def _(value: Any, cache: Any, start_pos: int) -> Any:
     cache[:, start_pos : start_pos + value.shape[1]] = value
     return np.zeros(1, value.dtype)
+
+
+# -- without a cache, heads first --------------------------------------------------------------------------------------
+
+
+def _sdpa_flops(sizes: CallSizes) -> int:
+    return 4 * numel(sizes.dims("q")) * sizes.dims("k")[2]
+
+
+@op("et_vk.sdpa.default", dtypes=FLOATS | {DType.BOOL}, traits=OpTraits(work=_sdpa_flops))
+def sdpa(
+    cx: Context, q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, scale: float | None, *, out: Tensor
+) -> None:
+    """Compute softmax(q kᵀ * scale + mask) v. q is (B, Hq, S, D), k (B, Hk, C, D), v (B, Hk, C, Dv); Hk divides Hq.
+
+    Exporters have no pattern for it: it is in a file only where a model calls torch.ops.et_vk.sdpa. A bool mask means
+    the same as in F.scaled_dot_product_attention: keys with True are visible.
+    """
+    if {q.rank, k.rank, v.rank} != {4}:
+        raise ShapeError(
+            f"query, key, value: expected 4 dims each, got {list(q.dims)}, {list(k.dims)} and {list(v.dims)}",
+            code="rank",
+        )
+    operands = AttentionOperands(q, k, v, heads_first=True)
+    attend(cx, operands, VisibleKeys(operands.capacity), attn_mask, scale, out)
+
+
+@sdpa.reference
+def _(q: Any, k: Any, v: Any, attn_mask: Any, scale: float | None) -> Any:
+    return attention_reference(q, k, v, attn_mask, scale)

@@ -1,4 +1,4 @@
-// A mask is read as bits: WGSL need not know infinities, and minus infinity is what hides a key.
+// A mask is read as bits: WGSL need not support infinities, and minus infinity hides a key.
 $$ if mask == "bool"
 fn hides(i: u32) -> bool {
     return mask[i] == 0u;

@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 {$ include "loads.wgsl" $}
 {$ from "loads.wgsl" import array_of, storable $}
 
@@ -6,12 +7,7 @@
 @group(1) @binding(1) var<storage, read_write> y: {{ array_of(type) }};
 
 // One invocation per query row and load: the parts of a row, each relative to its own highest score, become one.
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     let stride = p.value_steps + 1u;
     let first = (i / p.value_steps) * p.splits * stride;
     var highest = -3.4e38;
@@ -29,4 +25,4 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     }
     let out = sum / max(weight, 1.0);
     y[i] = {{ storable("out", type) }};
-}
+$$ endcall

@@ -1,4 +1,4 @@
-"""What every attention kernel has to know of its queries, keys and values."""
+"""The operands, parameters and visible keys that all attention kernels share."""
 
 from __future__ import annotations
 
@@ -15,19 +15,34 @@ MAX_WIDTH = 256  # of a head's values: the invocations of a row hold them all
 
 
 class AttentionParams(Uniforms):
-    """The parameters that all of them share."""
+    """The parameters that all attention kernels share."""
 
     start: Live
     keys: u32  # the first token of the query sees start + keys keys
     heads: u32
     key_heads: u32
     group: u32  # query heads that share a key head
-    batch_rows: u32  # how far apart, in rows of one head's elements, the next batch is in keys and values,
+    batch_rows: u32  # strides of keys and values in rows of one head's elements: to the next batch,
     head_rows: u32  # the next head,
     key_rows: u32  # and the next key
     key_steps: u32  # loads per row
     value_steps: u32
     scale: f32
+
+
+@dataclass(frozen=True)
+class CachedAttention:
+    """The first arguments of an attention that caches its keys and values, in the schema's order."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    key_cache: Tensor
+    value_cache: Tensor
+
+    @property
+    def caches(self) -> tuple[Tensor, Tensor]:
+        return self.key_cache, self.value_cache
 
 
 @dataclass(frozen=True)
@@ -80,7 +95,7 @@ class AttentionOperands:
 
     @property
     def alone(self) -> int:
-        """Of the batch, what the kernel for one token serves."""
+        """The number of batches that the kernel for one token computes."""
         return self.batch
 
     @property
@@ -142,7 +157,7 @@ class AttentionOperands:
         return 0 if self.key.dims[0] == 1 else self.key_heads * self.capacity
 
     def params(self, seen: VisibleKeys, scale: float | None) -> dict[str, Any]:
-        """The fields of `AttentionParams`."""
+        """Return the fields of `AttentionParams`."""
         return {
             "start": seen.start,
             "keys": seen.keys,

@@ -1,4 +1,4 @@
-"""Attention of many tokens at once: four rows of queries share what is loaded of keys and values."""
+"""Attention of many tokens at once: four rows of queries share the loads of keys and values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_COLUMN_LOADS = 8  # loads of a row of values that an invocation adds up
 
 
 class RowsParams(AttentionParams):
-    causal: u32  # token t of the query sees as many times t keys more
+    causal: u32  # token t of the query sees t * causal more keys
     seq: u32
     row_blocks: u32  # workgroups for the rows of a key head
     across: u32
@@ -35,23 +35,23 @@ class RowsConfig(NamedTuple):
     down: int  # fours of rows
     tile: int  # keys that an invocation scores at a time
     staged: bool = False  # keys pass through shared memory
-    handing: bool = False  # the invocations are a subgroup, take a row each and hand each other what they load
+    handing: bool = False  # the invocations are a subgroup, own a row each and share their loads
 
     def fit(self, operands: AttentionOperands, masked: bool) -> RowsConfig:
-        """The same, as far as registers and shared memory allow."""
+        """Return this configuration reduced to what registers and shared memory allow."""
         across, down, tile, staged, _ = self
         while operands.value_steps > MAX_COLUMN_LOADS * across:
             across, down = 2 * across, 1
         if masked:
-            tile = 2  # each row and key has an entry of its own to load
-        key_bytes = across * operands.key_steps * operands.lanes * 4  # of as many keys as there are invocations across
+            tile = 2  # each pair of row and key has its own mask entry to load
+        key_bytes = across * operands.key_steps * operands.lanes * 4  # of `across` keys
         while staged and tile > 1 and tile * key_bytes > SHARED_BYTES:
             tile //= 2
         return RowsConfig(across, down, tile, staged and tile * key_bytes <= SHARED_BYTES)
 
 
 class RowsProblem(NamedTuple):
-    """What is attended with."""
+    """The operands of a dispatch."""
 
     operands: AttentionOperands
     mask: Tensor | None
@@ -62,7 +62,7 @@ class RowsProblem(NamedTuple):
         return self.operands.lanes == 4 and self.mask is None
 
 
-# A CPU gains nothing from shared memory, and pays for waiting at barriers.
+# On a CPU, shared memory is not faster, and barriers cost time.
 BROADCAST = Variant(
     "broadcast", Requirements(subgroup=4, work=lambda work: work.plain), RowsConfig(8, 1, 2, handing=True)
 )
@@ -74,7 +74,7 @@ VARIANTS = (BROADCAST, BY_ROWS, STAGED)
 def attend(
     cx: Context, operands: AttentionOperands, seen: VisibleKeys, mask: Tensor | None, scale: float | None, out: Tensor
 ) -> None:
-    """Attention over keys and values that are all there: by the kernel for one token where it is one."""
+    """Compute attention over stored keys and values. A single token has its own kernel."""
     if operands.lanes == 4 and mask is None:
         partial = scratch_for_token(cx, operands)
         if operands.seq == 1:
@@ -86,9 +86,9 @@ def attend(
 def attend_rows(
     cx: Context, operands: AttentionOperands, seen: VisibleKeys, mask: Tensor | None, scale: float | None, out: Tensor
 ) -> None:
-    """out = softmax(query keyᵀ * scale + mask) value over the keys that are seen.
+    """Compute out = softmax(query keyᵀ * scale + mask) value over the visible keys.
 
-    A key that the mask hides (minus infinity, or False) has no weight, whatever it holds; a row whose keys are all
+    A key that the mask hides (minus infinity, or False) has no weight, even if it holds NaN; a row whose keys are all
     hidden is zero, as in F.scaled_dot_product_attention.
     """
     query, value = operands.query, operands.value
@@ -137,7 +137,7 @@ def _by_workgroups(
 def _by_subgroups(
     cx: Context, operands: AttentionOperands, seen: VisibleKeys, scale: float | None, config: RowsConfig, out: Tensor
 ) -> None:
-    """As many rows as invocations, which hand each other what they load of queries and weights."""
+    """Dispatch one row per invocation. The invocations of a subgroup share the queries and weights that they load."""
     lanes = min(cx.caps.subgroup, config.across)
     blocks = -(-operands.seq * operands.group // lanes)
     cx.dispatch(

@@ -17,7 +17,7 @@ $$ endif
 const LOWEST = -3.4e38;
 const HIDDEN = -3.402e38;  // a score below the lowest: the key is not there
 const ACROSS = {{ across }}u;  // invocations that share four rows, first over keys, then over columns of values
-const DOWN = {{ down }}u;  // and how many fours of rows a workgroup has
+const DOWN = {{ down }}u;  // groups of four rows in a workgroup
 const TILE = {{ tile }}u;  // keys that an invocation scores at a time
 const KEYS = {{ across * tile }}u;
 
@@ -65,7 +65,7 @@ $$ endif
     let first = batch * p.batch_rows + key_head * p.head_rows;  // row of the first key
     let start = u32(live(p.start)) + p.keys;
     let visible = start + token * p.causal;
-    // What the last token of the workgroup sees, the same for all of it.
+    // The keys that the last token of the workgroup sees: uniform in the workgroup.
     let end = start + min((row_block + 1u) * DOWN * 4u - 1u, last_row) / p.group * p.causal;
     let query_at = row * p.key_steps;
 $$ if mask

@@ -15,7 +15,7 @@ const LOWEST = -3.4e38;
 const LANES = {{ lanes }}u;
 const TILE = {{ tile }}u;
 
-// Attention of many tokens: a subgroup has as many rows of queries as invocations.
+// Attention of many tokens: each invocation of a subgroup owns a row of queries.
 @compute @workgroup_size(wg)
 fn main(
     @builtin(workgroup_id) id: vec3<u32>,
@@ -43,7 +43,7 @@ $$ endif
     let start = u32(live(p.start)) + p.keys;
     let begin = 0u;
     let stride = TILE * LANES;
-    // What the last of the rows sees, the same for all invocations.
+    // The keys that the last row sees: the same for all invocations.
     let end = start + min(row_block * {{ rows }}u + {{ rows - 1 }}u, last_row) / p.group * p.causal;
     let own_visible = start + token * p.causal;
 $$ for f in range(fours)

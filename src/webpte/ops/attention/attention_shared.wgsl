@@ -1,6 +1,6 @@
-{# The keys from `begin` to `end`, in steps of `stride`, for some query heads of one token, by a workgroup with shared memory: it scores as
-   many keys as that holds, `parts` invocations to TILE of them, then adds up their values, COLUMNS beside each other
-   and in SLICES of the keys. Declares top, weight and the sums of a slice. #}
+{# Add up the keys from `begin` to `end`, in steps of `stride`, for some query heads of one token, by a workgroup with
+   shared memory. It scores as many keys as fit, TILE keys by `parts` invocations. Then it adds up their values: COLUMNS
+   invocations share a row, and the keys are divided into SLICES. Declare top, weight and the sums of a slice. #}
     var top = {{ score }}(LOWEST);
     var weight = {{ score }}();
 $$ for h in range(heads)

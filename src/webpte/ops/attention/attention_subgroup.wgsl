@@ -1,7 +1,8 @@
-{# The keys from `begin` to `end`, in steps of `stride`, for `rows` of queries, in fours, by one subgroup of LANES invocations. Each scores
-   TILE keys at a time for all rows, then all add up the values of each other's keys, LANES columns beside each other.
-   Queries are handed around too: each invocation loads a row of them as it goes or, with `pieces`, holds its share of
-   all rows in q0_0, q0_1, ... With `own_query` too it loads a row, in the order that shares would come in. Declares top, weight (an invocation's share of it) and the sums of all rows. #}
+{# Add up the keys from `begin` to `end`, in steps of `stride`, for `rows` of queries, by one subgroup of LANES
+   invocations. Each invocation scores TILE keys at a time for all rows. Then all invocations add up the values of all
+   keys, LANES columns at a time. Queries are shared too: each invocation loads a row of them in each step or, with
+   `pieces`, holds its share of all rows in q0_0, q0_1, ... With `own_query` it loads a row in the order of the shares.
+   Declare top, weight (an invocation's share of it) and the sums of all rows. #}
 {$ set fours = (rows + 3) // 4 $}
 {$ set width = rows if rows < 4 else 4 $}
 {$ set score = {1: "f32", 2: "vec2<f32>", 3: "vec3<f32>", 4: "vec4<f32>"}[width] $}
@@ -78,7 +79,7 @@ $$ endfor
 $$ for t in range(tile)
         score{{ t }}_{{ f }} = exp(score{{ t }}_{{ f }} - top{{ f }});
 $$ if causal and pieces
-        score{{ t }}_{{ f }} = select({{ score }}(), score{{ t }}_{{ f }}, seen{{ t }}_{{ f }});  // rows that see nothing at all
+        score{{ t }}_{{ f }} = select({{ score }}(), score{{ t }}_{{ f }}, seen{{ t }}_{{ f }});  // rows without visible keys
 $$ endif
         weight{{ f }} += score{{ t }}_{{ f }};
 $$ endfor

@@ -11,7 +11,7 @@ from ...lowering.variants import ANYWHERE, Requirements, Variant
 from ...wgsl import Live, LiveInt, Uniforms, u32
 from .attention_operands import FIRST, AttentionOperands, AttentionParams, VisibleKeys
 
-MAX_HEADS = 4  # query heads that look at the same keys together: what a vector holds
+MAX_HEADS = 4  # query heads that share the loads of keys: the width of a vector
 MAX_SPLITS = 32
 FEW_WORKGROUPS = 8  # fewer do not keep a CPU's cores busy
 
@@ -57,7 +57,7 @@ class RotaryTables:
 
     @property
     def loads(self) -> int:
-        """How many the cosines take."""
+        """The number of loads of the cosines."""
         return self.cosine.dims[-2] * self.width // (2 if self.pairs == "neighbours" else 4)
 
     @property
@@ -71,7 +71,7 @@ class RotaryTables:
         return self.width // 4
 
     def fits(self, x: Tensor) -> bool:
-        """Whether the tables are right for rows of `x` and these can be rotated four elements at a time."""
+        """Return whether the tables fit rows of `x` and these can be rotated four elements at a time."""
         width, rotated = x.dims[3], self.width
         if width % 4 or len({table.dims for table in self.tables}) > 1:
             return False
@@ -89,7 +89,7 @@ class NewTokens:
     cached_before: bool = False  # by another dispatch; the caches are after their positions then
 
     def goes_with(self, query: Tensor) -> bool:
-        """Whether one kernel can take all three: the same tokens, dtype and width, in loads of four."""
+        """Return whether one kernel can read query, key and value: tokens, dtype and width are equal, in loads of 4."""
         key, value = self.key, self.value
         same = key.dims == value.dims and key.dims[:2] == query.dims[:2] and key.dims[3] == query.dims[3]
         return same and key.dims[3] % 4 == 0 and query.dtype is key.dtype and key.dtype is value.dtype
@@ -107,11 +107,11 @@ class TokenConfig(NamedTuple):
     tile: int  # keys that an invocation scores at a time
     parts: int  # invocations that share them
     wide: int  # loads of a row of values that an invocation adds up
-    split_keys: int = 0  # as many keys are worth a workgroup of their own
-    subgroup: bool = False  # the invocations are one, and hand each other what they load
+    split_keys: int = 0  # minimum keys of a workgroup
+    subgroup: bool = False  # the invocations are a subgroup, and share their loads
 
     def fit(self, cx: Context, value_steps: int) -> TokenConfig:
-        """The same, for this device and rows of values as wide as these."""
+        """Return this configuration for a device and the width of the values."""
         lanes = min(self.lanes, cx.caps.subgroup) if self.subgroup else self.lanes
         wide = self.wide
         while lanes * wide < value_steps:
@@ -119,7 +119,7 @@ class TokenConfig(NamedTuple):
         return self._replace(lanes=lanes, wide=wide)
 
     def columns(self, value_steps: int) -> int:
-        """Invocations beside each other over a row of values."""
+        """Return the number of invocations that share a row of values."""
         if self.subgroup:
             return self.lanes
         columns = 1
@@ -143,7 +143,7 @@ VARIANTS = (BROADCAST, BROADCAST_SPLIT, ROWS, LANES, LANES_SPLIT)
 
 
 def scratch_for_token(cx: Context, operands: AttentionOperands) -> Tensor:
-    """What `attend_token` may need, whatever is chosen. Asked for at any number of tokens, for when it is one."""
+    """Return the scratch tensor that `attend_token` needs with any variant. Reserved for any number of tokens."""
     splits = max(variant.config.splits(operands.most_keys) for variant in VARIANTS)
     return cx.scratch(DType.FLOAT32, (operands.most_batch * operands.heads, splits, operands.value_steps + 1, 4))
 
@@ -157,7 +157,7 @@ def attend_token(
     partial: Tensor,
     out: Tensor,
 ) -> None:
-    """Attention of one token over the keys that are seen and, with `fresh`, its own, which is cached after them."""
+    """Compute attention of one token over the visible keys. With `fresh`, its own key counts too, and is cached."""
     out.dims = (*operands.query.dims[:3], operands.value.dims[3])
     config = token_config(cx, operands)
     split = config.splits(operands.most_keys) > 1
@@ -188,7 +188,7 @@ def token_config(cx: Context, operands: AttentionOperands) -> TokenConfig:
 
 
 def _head_parts(operands: AttentionOperands) -> int:
-    """Workgroups for the query heads of a key head."""
+    """Return the number of workgroups for the query heads of a key head."""
     return -(-operands.group // MAX_HEADS)
 
 
@@ -201,7 +201,7 @@ def dispatch_token(
     config: TokenConfig,
     target: Tensor,
 ) -> None:
-    """All of it, or its splits where `target` has room for them."""
+    """Dispatch the whole attention, or its splits if `target` has room for them."""
     caches = (operands.key, operands.value)
     head_parts, splits = _head_parts(operands), config.splits(operands.most_keys)
     slices = config.lanes // config.columns(operands.value_steps)
@@ -250,7 +250,7 @@ def _token_params(
 def slot_params(
     operands: AttentionOperands, seen: VisibleKeys, fresh: NewTokens, scale: float | None
 ) -> dict[str, Any]:
-    """The fields of `SlotAttentionParams`, but for how the work is divided."""
+    """Return the fields of `SlotAttentionParams`, except those that divide the work."""
     slots, capacity = operands.key.dims[:2]
     table_loads = fresh.rotary.loads if fresh.rotary is not None else 0
     size = {"rows": operands.batch, "slots": slots, "capacity": capacity, "table_loads": table_loads}
@@ -258,7 +258,7 @@ def slot_params(
 
 
 def token_flags(operands: AttentionOperands, rotary: RotaryTables | None, config: TokenConfig) -> dict[str, object]:
-    """What is compiled in beside them."""
+    """Return the flags that are compiled in."""
     return {
         "type": operands.kinds[0],
         "cache": operands.kinds[1],

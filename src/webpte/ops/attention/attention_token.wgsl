@@ -6,13 +6,13 @@
 {$ set score = {1: "f32", 2: "vec2<f32>", 3: "vec3<f32>", 4: "vec4<f32>"}[heads] $}
 {$ set each = [""] if heads == 1 else [".x", ".y", ".z", ".w"][:heads] $}
 {$ set tiles = lanes // parts $}
-{# What attention_subgroup.wgsl is told: #}
+{# The variables that attention_subgroup.wgsl reads: #}
 {$ set rows = heads $}
 {$ set causal = false $}
 {$ set own_query = "" $}
 {$ set pieces = (key_steps + lanes - 1) // lanes $}
-{# The token's own key and value are added apart from the cached ones; `fresh` says whether they are `cached` here too,
-   or `before`, by another dispatch. With `slots` each row of the queries says whose it is and where. #}
+{# The token's own key and value are added after the cached ones. `fresh`: they are `cached` by this dispatch,
+   or `before`, by another one. With `slots`, `places` has the slot and position of each row of the queries. #}
 {$ set cache_access = "read_write" if fresh == "cached" else "read" $}
 {$ set rows_at = 4 if rotary else 3 $}
 {$ set cache_at = rows_at + 1 if slots else 5 if rotary else 3 if fresh else 1 $}
@@ -48,8 +48,8 @@ const VALUE_STEPS = {{ value_steps }}u;
 const LANES = {{ lanes }}u;
 const TILE = {{ tile }}u;  // keys that an invocation scores at a time
 const TILES = {{ tiles }}u;  // of such at a time
-const HEADS = {{ heads }}u;  // query heads that look at the same keys
-const COLUMNS = {{ columns }}u;  // invocations beside each other over a row of values
+const HEADS = {{ heads }}u;  // query heads that read the same keys
+const COLUMNS = {{ columns }}u;  // invocations that share a row of values
 const SLICES = {{ slices }}u;  // and how often over different keys
 
 var<workgroup> queries: array<vec4<f32>, {{ heads * key_steps }}>;
@@ -68,9 +68,9 @@ var<workgroup> own_products: array<f32, {{ heads * key_steps }}>;
 var<workgroup> own_scores: array<f32, {{ heads }}>;
 $$ endif
 
-// Attention of one token. A workgroup has some of the query heads of a key head, and all or part of its keys: it scores
-// as many keys as fit in shared memory, adds up their values, and goes on. Scores and sums are relative to the highest
-// score so far.
+// Attention of one token. A workgroup has some of the query heads of a key head, and all or part of its keys. In each
+// round it scores as many keys as fit in shared memory, and adds up their values. Scores and sums are relative to the
+// highest score so far.
 @compute @workgroup_size(wg)
 fn main(
     @builtin(workgroup_id) id: vec3<u32>,
@@ -96,7 +96,7 @@ $$ if slots
     let place = places[min(batch, p.rows - 1u)];
     let position = place.y + live(p.start);
     let known = u32(place.x) < p.slots && u32(position) < p.capacity;  // negative numbers are large ones
-    let busy = job * LANES < p.threads && known;  // an idle row is nobody's
+    let busy = job * LANES < p.threads && known;  // an idle row belongs to no slot
     let cached = select(0u, u32(position), known);
     let slot = select(0u, u32(place.x), known);
 $$ else
@@ -141,7 +141,7 @@ $$ endif
 
     let slice = lane / COLUMNS;
     let column = lane % COLUMNS;
-    // Splits take turns: whose turn it is for a key does not depend on how many there are.
+    // Keys go to the splits in turn: the split of a key does not depend on the number of keys.
     let step = {{ "TILE * LANES" if subgroup else "TILES * TILE" }};
     let begin = split * step;
     let stride = p.splits * step;

@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 {$ include "loads.wgsl" $}
 {$ include "attention/rotate.wgsl" $}
 {$ from "loads.wgsl" import array_of, loaded, storable $}
@@ -22,12 +23,7 @@ $$ if rotary
 $$ endif
 
 // One invocation per load of keys, then values, then queries: (B, S, heads of all, D / 4).
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     let d = i % p.key_steps;
     let head = i / p.key_steps % (2u * p.key_heads + p.heads);
     let token = i / (p.key_steps * (2u * p.key_heads + p.heads));
@@ -47,4 +43,4 @@ $$ if rotary
         queries[at * p.key_steps + d] = {{ storable("query", type) }};
     }
 $$ endif
-}
+$$ endcall

@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 
 @group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
 @group(1) @binding(1) var<storage, read_write> cache: array<{{ cache }}>;
@@ -6,12 +7,7 @@ $$ if done
 @group(1) @binding(2) var<storage, read_write> done: array<{{ cache }}>;
 $$ endif
 
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     let token = i / p.row;
     let position = u32(live(p.start)) + token % p.seq;
     cache[((token / p.seq) * p.capacity + position) * p.row + i % p.row] = {{ cache }}(x[i]);
@@ -20,4 +16,4 @@ $$ if done
         done[0] = {{ cache }}(0.0);
     }
 $$ endif
-}
+$$ endcall

@@ -42,7 +42,7 @@ class BatchHalfRotaryParams(HalfRotaryParams):
 def apply_rotary_emb(
     cx: Context, xq: Tensor, xk: Tensor, freqs_cos: Tensor, freqs_sin: Tensor, *, out: tuple[Tensor, Tensor]
 ) -> None:
-    """Token s takes row s of the tables, which have no more."""
+    """Rotate two tensors. Token s takes row s of the tables, which have one row per token."""
     for x, y in zip((xq, xk), out, strict=True):
         if freqs_cos.dims[0] != x.dims[1]:
             raise ShapeError(
@@ -88,7 +88,7 @@ def _(xq: Any, xk: Any, freqs_cos: Any, freqs_sin: Any) -> Any:
 
 @op("et_vk.apply_rotary_emb_interleaved.default", dtypes=FLOATS)
 def apply_rotary_emb_interleaved(cx: Context, x: Tensor, freqs_cis: Tensor, *, out: Tensor) -> None:
-    """The table has (cosine, sine) pairs, one per pair of x, in whatever shape: [N, C] or [1, N, C/2, 2]."""
+    """Rotate x by a table of (cosine, sine) pairs, one per pair of x, of shape [N, C] or [1, N, C/2, 2]."""
     if x.rank != 3 or x.dims[2] % 2 or freqs_cis.numel != x.dims[1] * x.dims[2]:
         raise ShapeError(
             f"rotary embedding: expected [B, N, C] with an even C and a table of N * C elements, got "
@@ -126,7 +126,7 @@ def apply_rotary_emb_hf(
     *,
     out: tuple[Tensor, Tensor],
 ) -> None:
-    """Token s takes row start_pos + s of the tables. A table narrower than a head rotates its first elements only.
+    """Rotate two tensors. Token s takes row start_pos + s. A narrow table rotates the first elements of a head only.
 
     Tables of rank 3 have the tokens after the heads, as Hugging Face's models rotate: (B, H, S, D) by (B, S, R).
     """
@@ -167,7 +167,7 @@ def rotate_halves(cx: Context, x: Tensor, cosine: Tensor, sine: Tensor, start: L
 
 
 def guard_table(cx: Context, start: LiveScalar, seq: int, rows: int) -> None:
-    """Kernels read the position live: whether the table reaches that far is checked on the host before every run."""
+    """Check on the host, before every run, that the table has the rows: kernels read the position while they run."""
     message = f"{seq} tokens at position {{0}} reach past a rotary table of {rows} positions."
     cx.guard(start.term, 0, rows - seq + 1, message)
 

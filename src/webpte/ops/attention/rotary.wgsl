@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 
 @group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
 @group(1) @binding(1) var<storage, read> cosine: array<{{ table }}>;
@@ -8,12 +9,7 @@ $$ endif
 @group(1) @binding({{ 2 if packed else 3 }}) var<storage, read_write> y: array<{{ type }}>;
 
 // One invocation per pair of neighbours: (B, S, H, D/2). A packed table holds (cosine, sine) pairs.
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     let s = u32(live(p.start)) + (i / (p.pairs * p.heads)) % p.seq;
     let t = s * p.pairs + i % p.pairs;
 $$ if packed
@@ -27,4 +23,4 @@ $$ endif
     let odd = f32(x[2u * i + 1u]);
     y[2u * i] = {{ type }}(even * c - odd * n);
     y[2u * i + 1u] = {{ type }}(even * n + odd * c);
-}
+$$ endcall

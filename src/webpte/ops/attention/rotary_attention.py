@@ -10,7 +10,7 @@ from ...lowering.context import Context, LiveScalar, Tensor
 from ...lowering.registry import FLOATS, op
 from ...lowering.traits import OpTraits
 from .attention import IN_CACHE, attend_and_cache, cached_flops, cached_reference
-from .attention_operands import FIRST
+from .attention_operands import FIRST, CachedAttention
 from .attention_token import NewTokens, RotaryTables
 from .rotary import guard_table, rotate_halves, rotate_neighbours, rotated_halves, rotated_neighbours
 
@@ -26,11 +26,7 @@ from .rotary import guard_table, rotate_halves, rotate_neighbours, rotated_halve
 )
 def rotary_attention(
     cx: Context,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
+    operands: CachedAttention,
     start_pos: LiveScalar,
     dropout: float,
     is_causal: bool,
@@ -43,19 +39,21 @@ def rotary_attention(
     *,
     out: Tensor,
 ) -> None:
-    """sdpa_with_kv_cache of a rotated query and key. Without `table_start` the tables have a row for each token; else
-    row table_start is the first token's, and `table_rows` of them, if given, are meant.
+    """Compute sdpa_with_kv_cache of a rotated query and key.
+
+    Without `table_start` the tables have a row for each token. Else row table_start is that of the first token, and
+    `table_rows`, if it is not None, is the number of rows to use.
     """
+    query, key = operands.query, operands.key
     rotary = RotaryTables(
         "halves" if halves else "neighbours", cosine, sine, FIRST if table_start is None else table_start.dynamic
     )
     _check_table(cx, query, key, cosine, table_start, table_rows)
-    fresh = NewTokens(key, value, rotary)
+    fresh = NewTokens(key, operands.value, rotary)
     if not (rotary.fits(query) and fresh.goes_with(query)):
         query, fresh = _rotated_apart(cx, query, fresh, rotary)
-    caches = (key_cache, value_cache)
     attend_and_cache(
-        cx, query, fresh, caches, start_pos, mask=None, dropout=dropout, causal=is_causal, scale=scale, out=out
+        cx, query, fresh, operands.caches, start_pos, mask=None, dropout=dropout, causal=is_causal, scale=scale, out=out
     )
 
 
@@ -75,7 +73,7 @@ def _check_table(
 
 
 def _rotated_apart(cx: Context, query: Tensor, fresh: NewTokens, rotary: RotaryTables) -> tuple[Tensor, NewTokens]:
-    """Queries and keys rotated before, for widths that cannot be loaded in fours."""
+    """Return queries and keys that are rotated in advance, for widths that cannot be loaded in fours."""
     by = rotate_halves if rotary.pairs == "halves" else rotate_neighbours
     cosine, sine = rotary.tables
     rotated = []
@@ -87,11 +85,7 @@ def _rotated_apart(cx: Context, query: Tensor, fresh: NewTokens, rotary: RotaryT
 
 @rotary_attention.reference
 def _(
-    query: Any,
-    key: Any,
-    value: Any,
-    key_cache: Any,
-    value_cache: Any,
+    operands: Any,
     start_pos: int,
     dropout: object,
     is_causal: bool,
@@ -102,10 +96,10 @@ def _(
     table_rows: object,
     halves: bool,
 ) -> Any:
-    """Writes into the caches it is given, as the op does."""
-    first, end = table_start or 0, start_pos + query.shape[1]
-    cos, sin = (table[first : first + query.shape[1], None, :] for table in (cosine, sine))  # (S, 1, R)
+    """Write into the caches, as the op does."""
+    seq, first = operands.query.shape[1], table_start or 0
+    cos, sin = (table[first : first + seq, None, :] for table in (cosine, sine))  # (S, 1, R)
     by = rotated_halves if halves else rotated_neighbours
-    key_cache[:, start_pos:end] = by(key, cos, sin)
-    value_cache[:, start_pos:end] = value
-    return cached_reference(by(query, cos, sin), (key_cache, value_cache), start_pos, None, is_causal, scale)
+    operands.key_cache[:, start_pos : start_pos + seq] = by(operands.key, cos, sin)
+    operands.value_cache[:, start_pos : start_pos + seq] = operands.value
+    return cached_reference(by(operands.query, cos, sin), operands.caches, start_pos, None, is_causal, scale)

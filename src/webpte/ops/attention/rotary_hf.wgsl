@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 
 @group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
 @group(1) @binding(1) var<storage, read> cosine: array<{{ table }}>;
@@ -6,12 +7,7 @@
 @group(1) @binding(3) var<storage, read_write> y: array<{{ type }}>;
 
 // One invocation per element (B, S, H, D): element d of the first half pairs with element d of the second.
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     let d = i % p.width;
     if (d >= p.rotated) {
         y[i] = x[i];
@@ -31,4 +27,4 @@ $$ endif
         partner = f32(x[i - middle]);
     }
     y[i] = {{ type }}(f32(x[i]) * f32(cosine[t]) + partner * f32(sine[t]));
-}
+$$ endcall

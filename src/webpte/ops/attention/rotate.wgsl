@@ -1,13 +1,13 @@
 {# Rotary embedding of four elements at a time: element d of a row of p.key_steps loads. #}
 {$ from "loads.wgsl" import loaded $}
-{# Declares c and n, cosine and sine for load d by a row of the tables, and mate, the load that d rotates with. #}
+{# Declare c and n, cosine and sine for load d by a row of the tables, and mate, the load that d rotates with. #}
 {$ macro angles(rotary, table, row, sine="sine[entry]") -$}
 $$ if rotary == "neighbours"
         let entry = ({{ row }}) * p.key_steps + d;
         let c = {{ loaded("cosine[entry]", table) }};
         let n = {{ loaded(sine, table) }};
 $$ elif rotary == "halves"
-        let rotates = d < p.rotated;  // what is behind the table's width passes
+        let rotates = d < p.rotated;  // elements past the table's width are not rotated
         let low = d < p.rotated / 2u;
         let mate = select(d, select(d - p.rotated / 2u, d + p.rotated / 2u, low), rotates);
         let entry = ({{ row }}) * p.rotated + select(0u, d, rotates);

@@ -1,4 +1,4 @@
-"""Attention of tokens of several sequences, each over the keys and values of its own in a pool of slots."""
+"""Attention of tokens of several sequences, each over the keys and values of its slot in a pool."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...lowering.registry import FLOATS, op
 from ...lowering.traits import CallSizes, OpTraits
 from ...wgsl import Live, Uniforms, u32
 from .attention import attention_reference
-from .attention_operands import AttentionOperands, VisibleKeys
+from .attention_operands import AttentionOperands, CachedAttention, VisibleKeys
 from .attention_token import (
     NewTokens,
     RotaryTables,
@@ -49,9 +49,9 @@ class SlotFillParams(Uniforms):
 
 @dataclass(frozen=True)
 class SlotOperands(AttentionOperands):
-    """Queries of (1, R, H, D) over caches of (slots, C, H, D): every row has a slot of its own to look at.
+    """Queries of (1, R, H, D) over caches of (slots, C, H, D): every row reads its own slot.
 
-    Nothing but the device and the caches decides how its work is divided: a row's bits do not depend on the others.
+    The work is divided by the device and the caches alone, so that a row's bits do not depend on the others.
     """
 
     singles: int = 0  # the first rows, each the only one of its slot
@@ -82,18 +82,14 @@ class SlotOperands(AttentionOperands):
 
 
 def _flops(sizes: CallSizes) -> int:
-    """As if the caches were half full: how full they are is in a tensor."""
+    """Return the operations with half-full caches: the number of cached tokens is data of a tensor."""
     return 2 * numel(sizes.dims("query")) * sizes.dims("key_cache")[1]
 
 
 @op(SLOT_ATTENTION, dtypes=FLOATS | {DType.INT32}, traits=OpTraits(mutates=("key_cache", "value_cache"), work=_flops))
 def slot_attention(
     cx: Context,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
+    tokens: CachedAttention,
     places: Tensor,
     advance: LiveScalar,
     singles: int,
@@ -103,24 +99,27 @@ def slot_attention(
     *,
     out: Tensor,
 ) -> None:
-    """Row r of (1, R, H, D) is the token of slot places[r, 0] at position places[r, 1] + advance: its key and value are
-    cached there, and it sees those of its slot up to its own. Rows of one slot stand together, in the order of their
-    positions, after the first `singles`, which are the only ones of theirs. A row whose slot is negative is idle.
+    """Compute attention of rows that are tokens of several slots.
 
-    `table` is (2, P, W), the cosines and sines that queries and keys rotate by at each position.
+    Row r of (1, R, H, D) is the token of slot places[r, 0] at position places[r, 1] + advance. Its key and value are
+    cached there. It sees the keys of its slot up to its own. A row whose slot is negative is idle.
+
+    The first `singles` rows are the only ones of their slots. After them the rows of a slot are neighbours, in the
+    order of their positions. `table` is (2, P, W): the cosines and sines that rotate queries and keys at each position.
     """
     rotary = None if table is None else RotaryTables("halves" if halves else "neighbours", table, None)
-    caches = (key_cache, value_cache)
-    operands = SlotOperands(query, *caches)
+    caches = tokens.caches
+    operands = SlotOperands(tokens.query, *caches)
     config = token_config(cx, operands)
     rows = operands.batch
-    # Rows that follow each other can share what is loaded of keys where invocations can hand it to each other.
+    # Neighbouring rows share the loads of keys, if the invocations of a subgroup can exchange values.
     shared = config.subgroup and operands.key_steps <= MAX_SHARED_STEPS
     operands = replace(operands, singles=min(singles, rows) if shared else rows)
-    fresh = NewTokens(key, value, rotary, places, cached_before=singles < rows)  # a row may be seen by the next
+    cached_before = singles < rows  # the next row of a slot may see it
+    fresh = NewTokens(tokens.key, tokens.value, rotary, places, cached_before)
     _check(operands, fresh, places)
     partial = scratch_for_token(cx, operands)
-    out.dims = query.dims
+    out.dims = tokens.query.dims
     if fresh.cached_before:
         _fill(cx, fresh, caches, places, advance)
     seen, split = VisibleKeys(0, advance.dynamic), config.splits(operands.most_keys) > 1
@@ -142,7 +141,7 @@ def _by_blocks(
     config: TokenConfig,
     target: Tensor,
 ) -> None:
-    """The rows after the single ones, as many tokens times heads at a time as there are invocations."""
+    """Dispatch the rows after the single ones, one row (a token and a head) per invocation."""
     splits = config.splits(operands.most_keys)
     blocks = -(-(operands.batch - operands.singles) * operands.group // config.lanes)
     divided = {"head_parts": 1, "splits": splits, "slices": 1, "first_row": operands.singles, "row_blocks": blocks}
@@ -208,11 +207,7 @@ def _fill(cx: Context, fresh: NewTokens, caches: tuple[Tensor, Tensor], places: 
 
 @slot_attention.reference
 def _(
-    query: Any,
-    key: Any,
-    value: Any,
-    key_cache: Any,
-    value_cache: Any,
+    tokens: Any,
     places: Any,
     advance: int,
     singles: object,
@@ -220,7 +215,8 @@ def _(
     table: Any,
     halves: bool,
 ) -> Any:
-    """Writes into the caches it is given, as the op does. What idle rows give is not defined; here it is zero."""
+    """Write into the caches, as the op does. The result of idle rows is undefined; here it is zero."""
+    query, key, value, caches = tokens.query, tokens.key, tokens.value, tokens.caches
     out = np.zeros_like(query)
     by = rotated_halves if halves else rotated_neighbours
     for row, (slot, start) in enumerate(places):
@@ -231,8 +227,8 @@ def _(
         if table is not None:
             cos, sin = (angles[at, None, None, :] for angles in table)
             q, k = by(q, cos, sin), by(k, cos, sin)
-        key_cache[slot, at], value_cache[slot, at] = k[0, 0], value[0, row]
-        own = [cache[slot : slot + 1, : at + 1].astype(query.dtype) for cache in (key_cache, value_cache)]
+        caches[0][slot, at], caches[1][slot, at] = k[0, 0], value[0, row]
+        own = [cache[slot : slot + 1, : at + 1].astype(query.dtype) for cache in caches]
         seen = [t.swapaxes(1, 2) for t in (q, *own)]  # (1, H, 1 or C, D)
         out[:, one] = attention_reference(seen[0], seen[1], seen[2], None, scale).swapaxes(1, 2)
     return out

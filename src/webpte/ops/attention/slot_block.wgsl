@@ -5,7 +5,7 @@
 {$ from "attention/rotate.wgsl" import angles, rotated $}
 {$ set rows = lanes $}
 {$ set fours = (rows + 3) // 4 $}
-{# What attention_subgroup.wgsl is told: #}
+{# The variables that attention_subgroup.wgsl reads: #}
 {$ set causal = true $}
 {$ set own_query = "queries[lane]" $}
 {$ set pieces = (key_steps + lanes - 1) // lanes $}
@@ -34,7 +34,7 @@ const KEY_STEPS = {{ key_steps }}u;
 
 var<workgroup> queries: array<array<vec4<f32>, {{ key_steps }}>, {{ rows }}>;
 
-// Where a token is in its slot; -1 if it is idle.
+// Return the position of a token in its slot; -1 if it is idle.
 fn position_of(token: u32) -> i32 {
     let place = places[token];
     let position = place.y + live(p.start);

@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 {$ include "loads.wgsl" $}
 {$ include "attention/rotate.wgsl" $}
 {$ from "loads.wgsl" import array_of, loaded, storable $}
@@ -15,19 +16,14 @@ $$ endif
 @group(1) @binding({{ places_at + 2 }}) var<storage, read_write> values: {{ array_of(cache) }};
 
 // One invocation per load of keys, then values: (R, heads of both, D / 4).
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     let d = i % p.key_steps;
     let head = i / p.key_steps % (2u * p.key_heads);
     let row = i / (p.key_steps * 2u * p.key_heads);
     let place = places[row];
     let position = place.y + live(p.start);
     if (u32(place.x) >= p.slots || u32(position) >= p.capacity) {
-        return;  // nobody's: negative numbers are large ones too
+        return;  // an idle row: as u32, negative numbers exceed the bounds too
     }
     let target_row = u32(place.x) * p.capacity + u32(position);
 {{ angles(rotary, table, "u32(position)", "cosine[p.table_loads + entry]") }}
@@ -39,4 +35,4 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         let value = {{ loaded("v[(row * p.key_heads + at) * p.key_steps + d]", type) }};
         values[(target_row * p.key_heads + at) * p.key_steps + d] = {{ storable("value", cache) }};
     }
-}
+$$ endcall

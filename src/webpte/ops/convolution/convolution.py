@@ -12,15 +12,14 @@ from ...lowering import dim_rules
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.registry import FLOATS, op
 from ...lowering.traits import CallSizes, OpTraits
-from ..matmul.epilogue import Epilogue, applied
-from ..matmul.product import UNLIMITED, ClampRange
+from ..matmul.product import UNLIMITED, ClampRange, Epilogue, applied
 from .convolution_kernels import ConvolutionGeometry, ConvolutionWindow, convolve
 
 CONVOLVED = dim_rules.convolved("input", "weight", "stride", "padding", "dilation", transposed="transposed")
 
 
 def _flops(sizes: CallSizes) -> int:
-    """Every pixel of the output, or of the input if transposed, meets the taps of one slice of the weight."""
+    """Return the operations: each pixel of the output (transposed: of the input) times the taps of one weight slice."""
     weight = sizes.dims("weight")  # (outputs, inputs per group, kernel...), transposed (inputs, ...)
     side = sizes.dims("input") if sizes.number("transposed") else sizes.out
     return 2 * numel(side) * numel(weight) // weight[0]
@@ -74,7 +73,7 @@ def convolution_with_epilogue(
 
 @convolution.reference
 def _reference(input: Any, weight: Any, bias: Any, geometry: ConvolutionGeometry) -> Any:
-    """Adds up one shifted, strided view per tap: gathered, or scattered if transposed."""
+    """Return the sum of one shifted, strided view per tap: gathered, or scattered if transposed."""
     window = geometry.window(weight.shape)
     axes, groups = weight.ndim - 2, geometry.groups
     *batch, depth = input.shape[:-axes]
@@ -89,7 +88,7 @@ def _reference(input: Any, weight: Any, bias: Any, geometry: ConvolutionGeometry
 
 
 def _views(window: ConvolutionWindow, tap: tuple[int, ...], counts: Dims) -> tuple[Any, ...]:
-    """Where one tap lies in the padded image, for all positions of the kernel."""
+    """Return the slices of the padded image that one tap reads, for all positions of the kernel."""
     rows = zip(tap, window.stride, window.dilation, counts, strict=True)
     return (..., *(slice(t * d, t * d + s * (n - 1) + 1, s) for t, s, d, n in rows))
 

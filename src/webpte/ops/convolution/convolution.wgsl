@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_workgroup $}
 {# Register tiles of 4 pixels by `channels`. `lanes` invocations of a subgroup share the weights they read; with `shared`,
    those of a workgroup do. #}
 {$ set held = [channels, lanes] | min if lanes else channels $}
@@ -8,21 +9,9 @@ $$ if shared
 var<workgroup> w_tile: array<f32, {{ channels * shared }}>;  // ({{ channels }}, {{ shared }}): channels, then depth
 
 $$ endif
-// The positions along one axis that the outputs `at` read through a tap; past the end of any axis where there is none.
-fn source(at: vec4<u32>, tap: u32, axis: u32) -> vec4<u32> {
-    let stride = p.stride[0][axis];
-    let padding = p.padding[0][axis];
-    let reach = tap * p.dilation[0][axis];
-$$ if transposed
-    let ahead = at + padding;
-    let found = (ahead >= vec4<u32>(reach)) & ((ahead - reach) % stride == vec4<u32>());
-    return select(vec4<u32>(0xffffffffu), (ahead - reach) / stride, found);
-$$ else
-    return at * stride + reach - padding;  // before the first element it wraps around
-$$ endif
-}
+{$ include "convolution/convolution_source.wgsl" $}
 
-{# Add the products of one input channel, at `at`, with the weights that stand in k0, k1, ... #}
+{# Add the products of one input channel, at `at`, with the weights k0, k1, ... #}
 {$ macro accumulate() $}
                     let found = vec4<f32>(f32(x[at.x]), f32(x[at.y]), f32(x[at.z]), f32(x[at.w]));
                     let value = select(vec4<f32>(), found, inside);
@@ -33,19 +22,7 @@ $$ endfor
 {$ endmacro $}
 // The invocations of a workgroup own neighbouring pixels of the same channels of one group. Past the end the last pixel and
 // the last channel are computed again, and not written.
-@compute @workgroup_size(wg)
-fn main(
-    @builtin(workgroup_id) id: vec3<u32>,
-    @builtin(num_workgroups) workgroups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-$$ if lanes
-    @builtin(subgroup_invocation_id) lane: u32,
-$$ endif
-) {
-    let workgroup = id.x + id.y * workgroups.x;
-    if (workgroup * wg >= p.threads) {
-        return;
-    }
+$$ call per_workgroup(lanes)
     let in_dims = p.in_dims[0];
     let out_dims = p.out_dims[0];
     let kernel = p.kernel[0];
@@ -76,14 +53,14 @@ $$ for c in range(channels)
 $$ endfor
     var tap = 0u;
     for (var kz = 0u; kz < kernel.x; kz++) {
-        let z = source(out_z, kz, 0u);
+        let z = source(out_z, kz, p.stride[0].x, p.padding[0].x, p.dilation[0].x);
         let z_inside = z < vec4<u32>(in_dims.x);
         for (var ky = 0u; ky < kernel.y; ky++) {
-            let v = source(out_y, ky, 1u);
+            let v = source(out_y, ky, p.stride[0].y, p.padding[0].y, p.dilation[0].y);
             let line_start = (z * in_dims.y + v) * in_dims.z;
             let line_inside = z_inside & (v < vec4<u32>(in_dims.y));
             for (var kx = 0u; kx < kernel.z; kx++) {
-                let u = source(out_x, kx, 2u);
+                let u = source(out_x, kx, p.stride[0].z, p.padding[0].z, p.dilation[0].z);
                 let inside = line_inside & (u < vec4<u32>(in_dims.z));
                 var at = x_start + select(vec4<u32>(), line_start + u, inside);
 $$ if not shared and not lanes
@@ -129,10 +106,10 @@ $$ endif
 $$ for c in range(channels)
     results[{{ c }}] = sum{{ c }};
 $$ endfor
-    // Bounds that the compiler does not know: it would write the stores out, once for each result.
+    // The bounds are uniforms: the compiler would unroll literal ones, and write the stores out once for each result.
     for (var c = 0u; c < min(p.tile, p.channels - channel); c++) {
         for (var r = 0u; r < p.tile_pixels && first + r < pixels; r++) {
             put(block / p.groups, group * p.channels + channel + c, first + r, pixels, results[c][r]);
         }
     }
-}
+$$ endcall

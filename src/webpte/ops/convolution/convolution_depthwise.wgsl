@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 {# One input channel to each output channel. An invocation owns 4 neighbours of one line; with `sliding`, where stride and
    dilation along it are 1, the next tap reads but one element that the last has not. #}
 {$ include "convolution/convolution_put.wgsl" $}
@@ -9,12 +10,7 @@ fn fetch(start: u32, u: u32) -> f32 {
     return select(0.0, f32(x[start + select(0u, u, inside)]), inside);
 }
 
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     let in_dims = p.in_dims[0];
     let out_dims = p.out_dims[0];
     let kernel = p.kernel[0];
@@ -57,4 +53,4 @@ $$ endif
     for (var r = 0u; r < p.tile_pixels && first + r < out_dims.z; r++) {
         put(block / p.groups, channel, line % lines * out_dims.z + first + r, lines * out_dims.z, sum[r]);
     }
-}
+$$ endcall

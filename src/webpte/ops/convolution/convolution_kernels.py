@@ -14,7 +14,6 @@ from ...graph import numel
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.variants import ANYWHERE, Requirements, Variant
 from ...wgsl import Uniforms, dims4, i32, u32
-from ..matmul.epilogue import Epilogue
 from ..matmul.matmul import project
 from ..matmul.product import (
     LANES,
@@ -23,6 +22,7 @@ from ..matmul.product import (
     Addend,
     ClampRange,
     CompiledEpilogue,
+    Epilogue,
     ProductShape,
     contiguous,
     epilogue_values,
@@ -55,7 +55,7 @@ class ConvolutionParams(Uniforms):
 
 @dataclass(frozen=True)
 class ConvolutionGeometry:
-    """The arguments of a convolution's schema beside its tensors. One number may stand for all axes."""
+    """The arguments of a convolution's schema without its tensors. One number may apply to all axes."""
 
     stride: list[int]
     padding: list[int]
@@ -65,7 +65,7 @@ class ConvolutionGeometry:
     groups: int
 
     def window(self, weight: Dims) -> ConvolutionWindow:
-        """The same for a weight of these dims."""
+        """Return the window of a weight of these dims."""
         kernel = weight[2:]
         lists = (self.stride, self.padding, self.dilation, self.output_padding)
         stride, padding, dilation, further = (tuple(v * len(kernel) if len(v) == 1 else v) for v in lists)
@@ -84,7 +84,7 @@ class ConvolutionWindow(NamedTuple):
     groups: int
 
     def extent(self, sizes: Dims) -> Dims:
-        """The spatial sizes of the output."""
+        """Return the spatial sizes of the output."""
         reach = [d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation, strict=True)]
         rows = zip(sizes, reach, self.stride, self.padding, self.output_padding, strict=True)
         if self.transposed:
@@ -108,7 +108,10 @@ def convolve(
     out: Tensor,
     epilogue: Epilogue | None = None,
 ) -> None:
-    """(N, IC, ...) -> (N, OC, ...) with weight (OC, IC / groups, ...), or (IC, OC / groups, ...) if transposed."""
+    """Convolve (N, IC, ...) to (N, OC, ...).
+
+    The weight is (OC, IC / groups, ...), transposed (IC, OC / groups, ...).
+    """
     axes = weight.rank - 2
     channels = _out_channels(x, weight, bias, window)
     *batch, _ = x.dims[: x.rank - axes]  # empty for an unbatched input
@@ -137,7 +140,7 @@ def convolve(
 
 
 def _out_channels(x: Tensor, weight: Tensor, bias: Tensor | None, window: ConvolutionWindow) -> int:
-    """How many channels the output has, once all operands are known to fit."""
+    """Return the output's channels, or raise ShapeError if the operands do not fit each other."""
     axes, groups = weight.rank - 2, window.groups
     if not 1 <= axes <= AXES or x.rank not in (axes + 1, axes + 2):
         raise ShapeError(
@@ -185,7 +188,7 @@ class Tiling(NamedTuple):
 
     template: str = "convolution/convolution.wgsl"
     most: int = 1  # channels of an invocation; its pixels are always 4
-    handing: bool = False  # the invocations of a subgroup hand each other what they load
+    handing: bool = False  # the invocations of a subgroup share their loads
     shared: int = 0  # steps over the input channels that a workgroup holds
 
 
@@ -268,7 +271,7 @@ def _direct(cx: Context, layer: ConvolutionOperands, window: ConvolutionWindow, 
 
 
 def _extents(layer: ConvolutionOperands, window: ConvolutionWindow) -> dict[str, Dims]:
-    """What is known of each of three axes: those that are missing have size 1."""
+    """Return the fields of each of three axes. Missing axes have size 1."""
     ones, zeros = (1,) * (AXES - len(layer.sizes)), (0,) * (AXES - len(layer.sizes))
     return {
         "in_dims": (*ones, *layer.sizes),

@@ -1,4 +1,4 @@
-{# What the convolution kernels have in common: their operands, and what becomes of a sum. #}
+{# The operands of the convolution kernels, and the store of a sum. #}
 {$ set first = 3 if biased else 2 $}
 @group(1) @binding(0) var<storage, read> x: array<{{ type }}>;  // (N, groups * depth, D, H, W)
 @group(1) @binding(1) var<storage, read> w: array<{{ type }}>;
@@ -12,7 +12,7 @@ $$ if clamped and program is none
 {$ include "floats.wgsl" $}
 $$ endif
 
-// Store a sum; `channel` counts those of all groups.
+// Store a sum; `channel` counts over all groups.
 fn put(batch: u32, channel: u32, pixel: u32, pixels: u32, sum: f32) {
     var value = sum;
 $$ if biased

@@ -1,1 +1,1 @@
-"""Tensors and scalars out of nothing: ranges, fills, symbolic integers."""
+"""Tensors and scalars without tensor operands: ranges, fills, symbolic integers."""

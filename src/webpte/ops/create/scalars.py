@@ -50,7 +50,7 @@ def item(cx: Context, self: Tensor, *, out: LiveScalar) -> None:
     out.set(cx.element(self, (0,) * self.rank))
 
 
-# What is known of the numbers these functions make.
+# The ranges of the results of these functions.
 _INTEGERS = {
     "add": added("a", "b"),
     "sub": added("a", "b", sign=-1),

@@ -1,6 +1,6 @@
 """One result per element, of one expression: arithmetic, comparisons, logic, and programs of several steps.
 
-Who adds an op of their own registers it with `elementwise`.
+Custom ops are registered with `elementwise`.
 """
 
 from ...lowering.formulas import Formula, Number

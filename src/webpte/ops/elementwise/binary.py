@@ -27,14 +27,16 @@ from ...lowering.integers import (
     smaller,
 )
 from ...lowering.numbers import computed, floated, is_float, promoted, rounded
+from ...lowering.registry import FLOATS
 from .elementwise import elementwise
+from .unary import clamp_bounds, numpy_clamp
 
 QUOTIENT, LEFT = divided("self", "other"), remainder("self", "other")  # of integers
 EITHER = ("self", "other")  # a number will do for either
 
 
 def _scaled(name: str, a: Tensor | Term, b: Tensor | Term, alpha: float, out: Tensor) -> Formula:
-    """a <name> alpha * b."""
+    """Return the formula of a <name> alpha * b."""
     if alpha == 1:
         return Formula(name, (a, b))
     return Formula(f"{name}_scaled", (a, b), numbers=(Number.of(alpha, out.dtype),))
@@ -147,7 +149,7 @@ def _register(
     numbers: tuple[str, ...] = (),
     integers: Integers = NO_INTEGERS,
 ) -> None:
-    """An op of two operands and nothing else; `narrow` if a number beside halves is rounded to one, as PyTorch does."""
+    """Register an op of two operands. `narrow` rounds a number beside halves to a half, as PyTorch does."""
 
     @elementwise(*names, kernels=kernels, numbers=numbers, integers=integers)
     def describe(self: Tensor, other: Tensor | Term, *, out: Tensor) -> Formula:
@@ -185,7 +187,7 @@ _register("xor", np.bitwise_xor, "aten.bitwise_xor.Tensor", "aten.bitwise_xor.Sc
 def _power(a: Any, b: Any) -> Any:
     if a.dtype.kind == "f":
         return np.power(a, b)
-    # What is left of an inverse: 1, -1 or nothing.
+    # The inverse of an integer is 1, -1 or 0.
     inverse = np.where(a == 1, 1, np.where(a == -1, np.where(b % 2 == 0, 1, -1), 0))
     return np.where(b < 0, inverse, np.power(a, np.maximum(b, 0)))
 
@@ -229,3 +231,59 @@ def _(self: float, other: Any) -> Any:
     dtype = promoted(self, other)
     number = float(np.float16(self)) if dtype == np.float16 else self
     return computed(np.remainder, number, other, dtype=dtype)
+
+
+# -- arithmetic with a clamp -------------------------------------------------------------------------------------------
+
+
+# ExecuTorch 1.0 fuses relu, hardtanh and clamp into the arithmetic before them. Later releases do not. Only floats are
+# accepted: after the clamp, an overflow of an integer sum cannot be detected. The operator in WGSL, and its reference:
+_CLAMPED: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
+    "add": ("+", np.add),
+    "sub": ("-", np.subtract),
+    "mul": ("*", np.multiply),
+    "div": ("/", np.true_divide),
+}
+
+
+def _clamp(value: str) -> str:
+    """Return WGSL that clamps an f32 to the bounds c and d, which are order keys. NaN stays NaN, as in PyTorch."""
+    return f"select(from_order_key(min(max(order_key({value}), c), d)), {value}, is_nan({value}))"
+
+
+def _register_clamped(name: str, operator: str, function: Callable[[Any, Any], Any]) -> None:
+    @elementwise(f"et_vk.binary_{name}_with_clamp.default", dtypes=FLOATS, numbers=("other",))
+    def after(
+        input: Tensor,
+        other: Tensor | Term,
+        output_min: int | float | None,
+        output_max: int | float | None,
+        *,
+        out: Tensor,
+    ) -> Formula:
+        code = _clamp(f"(a {operator} b)")
+        return Formula(f"{name}_clamp", (input, other), numbers=clamp_bounds(output_min, output_max, out), code=code)
+
+    @after.reference
+    def _(input: Any, other: Any, low: float | None, high: float | None) -> Any:
+        return computed(lambda a, b: numpy_clamp(function(a, b), low, high), input, other)
+
+    @elementwise(f"et_vk.clamp_with_binary_{name}.default", dtypes=FLOATS, numbers=("other",))
+    def before(
+        input: Tensor,
+        output_min: int | float | None,
+        output_max: int | float | None,
+        other: Tensor | Term,
+        *,
+        out: Tensor,
+    ) -> Formula:
+        code = f"{_clamp('a')} {operator} b"
+        return Formula(f"clamp_{name}", (input, other), numbers=clamp_bounds(output_min, output_max, out), code=code)
+
+    @before.reference
+    def _(input: Any, low: float | None, high: float | None, other: Any) -> Any:
+        return computed(lambda a, b: function(numpy_clamp(a, low, high), b), input, other)
+
+
+for _name, _operation in _CLAMPED.items():
+    _register_clamped(_name, *_operation)

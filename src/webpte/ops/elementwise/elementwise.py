@@ -33,7 +33,7 @@ def elementwise(
     numbers: tuple[str, ...] = (),
     integers: Integers = NO_INTEGERS,
 ) -> Callable[[Describe], Op]:
-    """Register an op by its formula: a function of the op's arguments and `out` that looks at nothing but dtypes."""
+    """Register an op by its formula: a function of the op's arguments and `out` that reads only their dtypes."""
 
     def register(describe: Describe) -> Op:
         @functools.wraps(describe)
@@ -49,7 +49,7 @@ def elementwise(
 
 
 def apply(cx: Context, formula: Formula, out: Tensor) -> None:
-    """A program of one step."""
+    """Dispatch a program of one step."""
     program, inputs, bits = single_step(formula, out)
     out.dims = broadcast(*(tensor.dims for tensor in inputs))
     _run(cx, program, inputs, [cx.dynamic(b) for b in bits], [out])
@@ -62,7 +62,7 @@ class Access(NamedTuple):
     layouts: dict[int, Dims]  # of the operands that are walked, along `dims`; empty if all are read in order
     width: int
     repeated: tuple[int, ...]  # operands that have one element where others have `width`
-    single: tuple[int, ...]  # those of them that have no other element
+    single: tuple[int, ...]  # of the repeated ones, those of one element
 
 
 def _access(out: Tensor, inputs: Sequence[Tensor], width: int) -> Access:
@@ -88,13 +88,13 @@ def _access(out: Tensor, inputs: Sequence[Tensor], width: int) -> Access:
 
 
 def _in_vectors(layout: Dims, width: int) -> Dims:
-    """Strides in units of `width` elements, for operands that are read so."""
+    """Return strides in units of `width` elements, for operands that are read in vectors."""
     return layout if layout[-1] == 0 else (*(step // width for step in layout[:-1]), 1)
 
 
 @functools.cache
 def _block(walked: tuple[int, ...], wide: bool, numbers: int, dynamic: bool) -> type[Uniforms]:
-    """The parameters of a program. The bits of its numbers stand together, unless they have slots of their own."""
+    """Return the parameter block of a program. The bits of its numbers are one field, unless they have slots."""
     dims = dims8 if wide else dims4
     fields: dict[str, Any] = {"count": u32, "each": u32}
     if walked:
@@ -159,7 +159,7 @@ def joined(cx: Context, program: str, tensors: list[Tensor], numbers: list[int |
 
 @joined.reference
 def evaluate(program: str, tensors: Sequence[Any], numbers: Sequence[float]) -> tuple[Any, ...]:
-    """What a program gives, by the references of its steps."""
+    """Return the results of a program, computed by the references of its steps."""
     steps, outputs = parse_program(program)
     terms: dict[str, Any] = {f"x{i}": array for i, array in enumerate(tensors)}
     terms |= {f"n{i}": number for i, number in enumerate(numbers)}

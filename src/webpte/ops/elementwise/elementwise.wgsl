@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "walk.wgsl" import operand_positions $}
 {$ from "types.wgsl" import number_type, saved, stored $}
 {$ include "elementwise/program.wgsl" $}
 {# An invocation computes `width` neighbours. Operands in `repeated` have one element for all of them, those in `single`
@@ -18,7 +19,7 @@ $$ set element = stored(type) if width == 1 else "vec4<" ~ stored(type) ~ ">"
 $$ endfor
 
 fn compute(i: u32) {
-{$ include "walk.wgsl" $}
+{{ operand_positions(layouts, flat) }}
 $$ for type in program.inputs
     let x{{ loop.index0 }} = x{{ loop.index0 }}_data[{{ "0" if loop.index0 in single else "x" ~ loop.index0 ~ "i" }}];
 $$ endfor

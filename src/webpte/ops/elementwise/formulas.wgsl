@@ -1,6 +1,6 @@
-{# The functions that elementwise programs are made of: `functions` lists those wanted, each as (name, number), where
+{# The functions of elementwise programs: `functions` lists those that a program uses, each as (name, number), where
    number is f32 or i32, the type it computes in. (exp, f32) becomes exp_f32. This is the only place with formulas.
-   A row has the parameters, the expression in f32 and the one in i32; T stands for the number type. #}
+   A row has the parameters, the expression in f32 and the one in i32; T is the number type. #}
 {$ set one = "x: T" $}
 {$ set two = "a: T, b: T" $}
 {$ set formulas = {

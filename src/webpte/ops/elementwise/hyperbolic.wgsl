@@ -4,7 +4,7 @@ fn hyperbolic_tangent(x: f32) -> f32 {
     if (size < 0.3) {
         let t = x * x;
         let series = x + x * t * (-0.33333242 + t * (0.13325454 + t * (-0.0528501 + t * 0.016584113)));
-        return select(series, x, size < 1e-5);  // -0 stays what it is
+        return select(series, x, size < 1e-5);  // -0 stays -0
     }
     let decay = exp(-2.0 * size);
     let result = (1.0 - decay) / (1.0 + decay);

@@ -1,4 +1,4 @@
-// A device's own need not know zeros, infinities, denormals (which are bits * 2^-149) or that negative numbers have none.
+// WGSL's log need not be right for zeros, infinities, denormals (which are bits * 2^-149) and negative numbers.
 fn logarithm(x: f32) -> f32 {
     let bits = bitcast<u32>(x);
     if ((bits << 1u) == 0u) {

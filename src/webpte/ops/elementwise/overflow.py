@@ -31,7 +31,7 @@ class OverflowParams(Uniforms):
 def overflow(
     cx: Context, kind: str, self: Tensor | int, other: Tensor | int, alpha: int, called: Unused, *, out: Tensor
 ) -> None:
-    """`called` names the op that is looked at: for messages."""
+    """Check whether 32-bit integers suffice for an op. `called` is its name, for messages."""
     if kind not in _EXACT:
         raise GraphError(argument="kind", expected=f"one of {', '.join(_EXACT)}", got=repr(kind), code="unknown_choice")
     tensors = [operand for operand in (self, other) if isinstance(operand, Tensor)]
@@ -84,7 +84,7 @@ def _whole(a: float, b: int, alpha: int) -> int:
     return int(a) if np.isfinite(a) else 0  # no integer in the model either
 
 
-# What 64 bits would hold; None where nothing would.
+# The results in 64 bits; None if there is none.
 _EXACT: dict[str, Callable[[Any, Any, int], int | None]] = {
     "add": lambda a, b, alpha: a + alpha * b,
     "mul": lambda a, b, alpha: a * b,

@@ -1,8 +1,9 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
+{$ from "walk.wgsl" import operand_positions $}
 {$ set numbers = ["p.first", "p.second"] $}
 {$ set layouts = ["a", "b"] $}
 {$ set operands = [a_type, b_type] $}
-{$ set flat = false $}
 
 $$ set binding = namespace(next=0)
 $$ for type in operands
@@ -23,7 +24,7 @@ fn fits(x: Wide) -> bool {
     return x.high == (bitcast<i32>(x.low) >> 31u);
 }
 
-// By halves, as if both were unsigned; what negative factors add to the high word is taken off again.
+// Return a * b, computed by halves as if both were unsigned. Negative factors add to the high word: that is subtracted.
 fn product(a: i32, b: i32) -> Wide {
     let x = bitcast<u32>(a);
     let y = bitcast<u32>(b);
@@ -40,8 +41,8 @@ fn sum(a: i32, b: Wide) -> Wide {
 }
 
 $$ if kind == "cast"
-// By bits: shaders need not tell NaN from numbers. -2147483648 is the one float of that size that fits. Infinities and
-// NaN have no integer in the model either: T5 makes one of log(0), and does not use it.
+// By bits: shaders need not distinguish NaN from numbers. -2147483648 is the one float of that size that fits. Infinities
+// and NaN do not count: they have no integer in the model either. T5 converts log(0), and does not use the result.
 fn overflows(a: f32, b: i32) -> bool {
     let bits = bitcast<u32>(a);
     let size = bits & 0x7fffffffu;
@@ -72,16 +73,11 @@ $$ endif
 }
 $$ endif
 
-// Invocation t looks at every p.threads-th element.
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let t = thread_index(id, groups);
-    if (t >= p.threads) {
-        return;
-    }
+// Invocation t checks every p.threads-th element.
+$$ call per_thread("t")
     var found = 0;
     for (var i = t; i < p.count; i += p.threads) {
-{$ include "walk.wgsl" $}
+{{ operand_positions(layouts) }}
 $$ for type in operands
 $$ set name = layouts[loop.index0]
 $$ set number = "f32" if kind == "cast" and name == "a" else "i32"
@@ -90,4 +86,4 @@ $$ endfor
         found |= i32(overflows(a, b));
     }
     y[t] = found;
-}
+$$ endcall

@@ -17,13 +17,13 @@ $$ if number == "f32"
 // pow of a positive base. Powers of two are split off, so that the logarithm is small and what is lost of it too.
 fn positive_power(base: f32, exponent: f32) -> f32 {
     let bits = bitcast<u32>(base);
-    let tiny = bits < 0x800000u;  // frexp need not know denormals, which are bits * 2^-149
+    let tiny = bits < 0x800000u;  // frexp need not support denormals, which are bits * 2^-149
     let parts = frexp(select(base, f32(bits), tiny));
     let low = parts.fract < 0.70710678;
     let fraction = select(parts.fract, 2.0 * parts.fract, low);
     let twos_of_base = f32(parts.exp - i32(low) - select(0, 149, tiny));
     if (abs(exponent) > 1e11) {
-        // Beyond, every base but 1 over- or underflows, and so would what is computed below.
+        // Beyond, every base but 1 over- or underflows, and so would the computation below.
         return exp2(select(-300.0, 300.0, (twos_of_base + log2(fraction) > 0.0) == (exponent > 0.0)));
     }
     let scaled = exponent * twos_of_base;

@@ -1,4 +1,4 @@
-{# What an elementwise program computes for one element, as the function `evaluate` and the struct it returns.
+{# An elementwise program for one element, as the function `evaluate` and the struct it returns.
    `program` is a lowering.programs.ElementwiseProgram; its numbers are in the uniforms. #}
 {$ from "types.wgsl" import converted, number_type $}
 {$ set functions = program.functions $}
@@ -11,7 +11,7 @@
 {$ macro argument(operand) -$}
 {{ number(operand.position, operand.target) if operand.source is none else converted(operand.name, operand.source, operand.target) }}
 {$- endmacro $}
-{# A result as its dtype holds it: what is never stored is rounded all the same. #}
+{# A result as its dtype holds it: values that are never stored are rounded too. #}
 {$ macro kept(value, type) -$}
 {{ "rounded_half(" ~ value ~ ")" if type in ("f16", "f16w") else "i32(" ~ value ~ " != 0)" if type == "bool" else value }}
 {$- endmacro $}

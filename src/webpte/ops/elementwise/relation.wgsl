@@ -1,4 +1,4 @@
-// How a stands to b, as one bit: 1 less, 2 equal, 4 greater, 8 neither, which is what NaN is to everything.
+// Return the relation of a to b as one bit: 1 less, 2 equal, 4 greater, 8 unordered, as NaN is.
 fn relation_{{ number }}(a: {{ number }}, b: {{ number }}) -> i32 {
 $$ if number == "f32"
     if (is_nan(a) || is_nan(b)) {

@@ -1,7 +1,7 @@
 // sin (quarter 0) and cos (quarter 1) with an absolute error below 2e-7; a device's own may be off by 5e-4 already
-// between -pi and pi, and know nothing of large angles.
+// between -pi and pi, and need not support large angles.
 struct Angle {
-    quarters: i32,  // to be taken off, up to multiples of 4
+    quarters: i32,  // to subtract, modulo 4
     rest: f32,  // between -pi / 4 and pi / 4
 }
 
@@ -61,5 +61,5 @@ fn sine(x: f32, quarter: i32) -> f32 {
     let even = 1.0 - 0.5 * t + t * t * (0.041666668 + t * (-0.0013888888 + t * (2.4800596e-5 - t * 2.7300337e-7)));
     let result = select(odd, even, (at & 1) != 0);
     let turned = select(result, -result, (at & 2) != 0);
-    return select(turned, x, quarter == 0 && abs(x) < 1e-4);  // -0 stays what it is
+    return select(turned, x, quarter == 0 && abs(x) < 1e-4);  // -0 stays -0
 }

@@ -113,7 +113,7 @@ def _(self: Any, lambd: float) -> Any:
 
 
 def clamp_bounds(low: float | None, high: float | None, out: Tensor) -> tuple[Number, Number]:
-    """Bounds as integers, or floats as order keys, so that infinities compare like other values."""
+    """Return bounds as integers. Floats become order keys, so that infinities compare like other values."""
     key = order_key if is_float(out) else saturated
     if not is_float(out) and (saturated(low or 0) < (low or 0) or saturated(high or 0) > (high or 0)):
         raise RangeError(f"min, max: expected 32-bit integers, got {low} and {high}")
@@ -121,7 +121,7 @@ def clamp_bounds(low: float | None, high: float | None, out: Tensor) -> tuple[Nu
 
 
 def numpy_clamp(x: Any, low: float | None, high: float | None) -> Any:
-    """For references."""
+    """Return x between two bounds, for references."""
     above = x if low is None else np.maximum(x, low)
     return above if high is None else np.minimum(above, high)
 

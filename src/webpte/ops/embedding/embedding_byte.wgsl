@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 {$ include "choice.wgsl" $}
 {$ include "loads.wgsl" $}
 {$ from "loads.wgsl" import array_of, storable $}
@@ -23,12 +24,7 @@ $$ endif
 }
 
 // Each invocation makes {{ "four neighbours, which are of one group" if wide == 4 else "one value" }}.
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     let steps = p.width / {{ wide }}u;
     let row = choice(indices[i / steps], p.size);
     if (row < p.first || row - p.first >= p.rows) {
@@ -45,4 +41,4 @@ $$ else
     let value = (code(at) - zero) * scale;
 $$ endif
     y[i] = {{ storable("value", type) }};
-}
+$$ endcall

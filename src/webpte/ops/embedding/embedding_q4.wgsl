@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 {$ include "choice.wgsl" $}
 {$ include "loads.wgsl" $}
 {$ from "loads.wgsl" import array_of, storable $}
@@ -15,12 +16,7 @@ $$ endif
 @group(1) @binding({{ first_output }}) var<storage, read_write> y: {{ array_of(type) }};
 
 // Each invocation makes the values of a {{ "word, which are of one group" if words else "byte" }}.
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     let row = choice(indices[i / p.row_steps], p.size);
     if (row < p.first || row - p.first >= p.rows) {
         return;  // in another part of the table
@@ -45,4 +41,4 @@ $$ for half in range(2)
     y[2u * i + {{ half }}u] = {{ storable("value" ~ half, type) }};
 $$ endfor
 $$ endif
-}
+$$ endcall

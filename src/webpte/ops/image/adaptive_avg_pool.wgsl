@@ -1,15 +1,11 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 
 @group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
 @group(1) @binding(1) var<storage, read_write> y: array<{{ type }}>;
 
 // Each output averages its share of the input; where the sizes do not divide, shares overlap.
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     let plane = i / (p.out_width * p.out_height);
     let out_row = (i / p.out_width) % p.out_height;
     let out_column = i % p.out_width;
@@ -27,4 +23,4 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         sum += part;
     }
     y[i] = {{ type }}(sum / f32((bottom - top) * (right - left)));
-}
+$$ endcall

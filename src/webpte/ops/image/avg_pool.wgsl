@@ -1,15 +1,11 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 
 @group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
 @group(1) @binding(1) var<storage, read_write> y: array<{{ type }}>;
 
 // Positions are counted from the start of the padding, so that they are never negative.
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     let plane = i / (p.out_width * p.out_height);
     let top = ((i / p.out_width) % p.out_height) * p.stride_y;
     let left = (i % p.out_width) * p.stride_x;
@@ -33,4 +29,4 @@ $$ else
 $$ endif
     let divisor = select(p.divisor, rows * columns, p.divisor == 0u);
     y[i] = {{ type }}(sum / f32(divisor));
-}
+$$ endcall

@@ -65,12 +65,12 @@ def grid_sampler_2d(
 
 
 def _pixel(at: Any, size: int, aligned: bool) -> Any:
-    """From [-1, 1] to pixels."""
+    """Return the pixel at a position in [-1, 1]."""
     return (at + 1) / 2 * (size - 1) if aligned else ((at + 1) * size - 1) / 2
 
 
 def _inside(at: Any, size: int, padding: int, aligned: bool) -> Any:
-    """Positions outside the image brought back, unless what is outside counts as zero."""
+    """Return positions with those outside the image moved inside, unless pixels outside count as zero."""
     if padding == 0:
         return at
     if padding == 2:
@@ -83,7 +83,7 @@ def _inside(at: Any, size: int, padding: int, aligned: bool) -> Any:
 
 
 def _cubic(distance: Any) -> Any:
-    """The weight of a tap at this distance."""
+    """Return the weight of a tap at this distance."""
     d = np.abs(distance)
     near = ((_STEEPNESS + 2) * d - (_STEEPNESS + 3)) * d * d + 1
     far = _STEEPNESS * (((d - 5) * d + 8) * d - 4)
@@ -96,7 +96,7 @@ def _(input: Any, grid: Any, interpolation_mode: int, padding_mode: int, align_c
     wide = input.astype(np.float64)
 
     def weights(at: Any, size: int) -> Any:
-        """(N, h, w) -> (N, h, w, size): how much each pixel of a row or column counts."""
+        """Return the weight of each pixel of a row or column: (N, h, w) -> (N, h, w, size)."""
         at = _pixel(at.astype(np.float64), size, align_corners)
         result = np.zeros((*at.shape, size))
         if interpolation_mode != 2:

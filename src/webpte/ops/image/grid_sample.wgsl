@@ -1,11 +1,12 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 {$ include "floats.wgsl" $}
 
 @group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
 @group(1) @binding(1) var<storage, read> grid: array<{{ type }}>;
 @group(1) @binding(2) var<storage, read_write> y: array<{{ type }}>;
 
-// From [-1, 1] to pixels.
+// Return the pixel at a position in [-1, 1].
 fn to_pixel(at: f32, size: u32) -> f32 {
 $$ if aligned
     return (at + 1.0) * 0.5 * f32(size - 1u);
@@ -14,12 +15,12 @@ $$ else
 $$ endif
 }
 
-// NaN or infinite, told by bits.
+// Return whether a position is NaN or infinite, by its bits.
 fn is_nowhere(at: f32) -> bool {
     return is_nan(at) || is_infinite(at);
 }
 
-// A position outside the image brought back, or left just outside where that counts as zero. What is nowhere is outside,
+// Return a position moved into the image, or kept just outside if that counts as zero. NaN and infinities are outside,
 // or at the start of the image where there is no outside.
 fn inside(at: f32, size: u32) -> f32 {
     let last = f32(size) - 1.0;
@@ -107,12 +108,7 @@ fn sample(image: u32, at_x: f32, at_y: f32) -> f32 {
 }
 $$ endif
 
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     let image = i / p.points;  // over all channels
     let point = (image / p.channels) * p.points + i % p.points;
     let at_x = to_pixel(f32(grid[2u * point]), p.width);
@@ -125,4 +121,4 @@ $$ if mode == "bicubic" or (mode == "bilinear" and padding == "zeros")
     }
 $$ endif
     y[i] = {{ type }}(value);
-}
+$$ endcall

@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 {$ set number = "f32" if type in ("f16", "f16w") else type $}
 
 @group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
@@ -19,12 +20,7 @@ fn first_inside(position: u32, padding: u32, dilation: u32) -> u32 {
 }
 
 // Positions are counted from the start of the padding, so that they are never negative.
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     let plane = i / (p.out_width * p.out_height);
     let top = ((i / p.out_width) % p.out_height) * p.stride_y;
     let left = (i % p.out_width) * p.stride_x;
@@ -49,4 +45,4 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
 $$ if indexed
     indices[i] = i32(at);
 $$ endif
-}
+$$ endcall

@@ -24,10 +24,10 @@ class PoolWindow(NamedTuple):
     stride: int
     padding: int
     dilation: int
-    windows: int  # how many, that is the output's size
+    windows: int  # their number, which is the output's size
 
     def span(self, index: int) -> range:
-        """The input positions of one window, those in the padding left out."""
+        """Return the input positions of one window, without those in the padding."""
         first = index * self.stride - self.padding
         outside = max(0, -(first // self.dilation))
         return range(
@@ -36,7 +36,7 @@ class PoolWindow(NamedTuple):
 
 
 def _pair(values: list[int], default: list[int] | None = None) -> tuple[int, int]:
-    """An argument for both dims; one number serves both, and an empty list means the default."""
+    """Return an argument for both dims. One number applies to both; an empty list means the default."""
     pair = values or default or []
     if len(pair) not in (1, 2):
         raise ShapeError(f"pooling: expected one or two integers, got {values}", code="wrong_length")
@@ -46,7 +46,7 @@ def _pair(values: list[int], default: list[int] | None = None) -> tuple[int, int
 def windows(
     dims: Dims, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int], ceil: bool
 ) -> tuple[PoolWindow, PoolWindow]:
-    """The windows along H and W by PyTorch's rule."""
+    """Return the windows along H and W by PyTorch's rule."""
     if len(dims) not in (3, 4):
         raise ShapeError(argument="input", expected="(N, C, H, W) or (C, H, W)", got=list(dims), code="rank")
     settings = zip(dims[-2:], _pair(kernel), _pair(stride, kernel), _pair(padding), _pair(dilation), strict=True)
@@ -100,7 +100,7 @@ def _params(y: PoolWindow, x: PoolWindow, divisor: int = 0) -> PoolParams:
 
 
 def _each_window(x: Any, rows: PoolWindow, columns: PoolWindow) -> Iterator[tuple[int, int, Any, range, range]]:
-    """For references: output position, the elements of its window (..., h, w), and where they are."""
+    """Yield the position of each output, the elements (..., h, w) of its window and their positions, for references."""
     for i in range(rows.windows):
         for j in range(columns.windows):
             at, across = rows.span(i), columns.span(j)
@@ -203,7 +203,7 @@ def _(self: Any, output_size: list[int]) -> Any:
 def max_pool(
     cx: Context, x: Tensor, axes: tuple[PoolWindow, PoolWindow], values: Tensor, indices: Tensor | None
 ) -> None:
-    """The largest element of each window, and on request its position in H * W. Padding never wins."""
+    """Write the largest element of each window, and on request its position in H * W. Padding does not count."""
     rows, columns = axes
     values.dims = (*x.dims[:-2], rows.windows, columns.windows)
     if indices is not None:

@@ -28,7 +28,7 @@ class UpsampleParams(Uniforms):
 def _output_size(
     dims: Dims, output_size: list[int] | None, scale_factors: list[float] | None
 ) -> tuple[Dims, tuple[Scale, Scale]]:
-    """The output's (H, W) and the scales that steer the positions."""
+    """Return the output's (H, W) and the scales of the positions."""
     scales: tuple[Scale, Scale] = (None, None)
     if len(dims) != 4 or (output_size is None) == (scale_factors is None):
         raise ShapeError(
@@ -46,9 +46,9 @@ def _output_size(
 
 
 def _ratio(size: int, out_size: int, scale: Scale) -> float:
-    """Input positions per output position, rounded to f32 where PyTorch rounds."""
+    """Return input positions per output position, rounded to f32 where PyTorch rounds."""
     if size == out_size:
-        return 1.0  # whatever scale was asked for
+        return 1.0  # the scale argument does not matter
     if scale is not None and scale > 0:
         return float(np.float32(1.0 / scale))
     return float(np.float32(size) / np.float32(out_size))
@@ -61,7 +61,7 @@ def _nearest_ratio(size: int, out_size: int, scale: Scale) -> float:
 
 
 def _aligned_ratio(size: int, out_size: int) -> float:
-    """Corners on corners."""
+    """Return the ratio that maps corners to corners."""
     return float(np.float32(size - 1) / np.float32(out_size - 1)) if out_size > 1 else 0.0
 
 

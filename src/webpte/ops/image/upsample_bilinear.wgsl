@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 
 @group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
 @group(1) @binding(1) var<storage, read_write> y: array<{{ type }}>;
@@ -12,12 +13,7 @@ $$ else
 $$ endif
 }
 
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     let row = i / p.out_width;  // over all images
     let from_x = source(i % p.out_width, p.scale_x);
     let from_y = source(row % p.out_height, p.scale_y);
@@ -33,4 +29,4 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let above = f32(x[upper + left]) * (1.0 - part_x) + f32(x[upper + right]) * part_x;
     let below = f32(x[lower + left]) * (1.0 - part_x) + f32(x[lower + right]) * part_x;
     y[i] = {{ type }}(above * (1.0 - part_y) + below * part_y);
-}
+$$ endcall

@@ -1,7 +1,7 @@
-"""Rows written where an index tensor says: index_put, and with it index_copy and assignments such as `cache[:, i] = x`.
+"""Rows written at the positions of an index tensor: index_put, index_copy and assignments such as `cache[:, i] = x`.
 
 One index along one dim stays on the device; several, masks and sums are the CPU's. Where an index occurs twice the last
-one counts, as it does on the CPU. An index that is outside writes nothing; it cannot be reported.
+one counts, as it does on the CPU. An index outside the dim is not written; it cannot be reported.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class IndexPutParams(Uniforms):
 
 
 def _left_to_the_cpu(call: Call, graph: Graph) -> bool:
-    """Whether a call has other than one index of integers, or adds to what is there."""
+    """Return whether a call needs the CPU: it has other than one index of integers, or accumulates."""
     if len(call.args) != 4:  # reported elsewhere
         return False
     accumulate = graph.values[call.args[3]]

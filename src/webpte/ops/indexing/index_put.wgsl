@@ -1,4 +1,6 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
+{$ from "walk.wgsl" import walk $}
 
 @group(1) @binding(0) var<storage, read> x: array<{{ word }}>;
 @group(1) @binding(1) var<storage, read> index: array<i32>;
@@ -10,25 +12,11 @@ fn place(which: u32) -> i32 {
     return select(at, at + i32(p.size), at < 0);
 }
 
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     var target_at = 0u;
     var which = 0u;
     var source = 0u;
-    var rest = i;
-    for (var d = p.rank; d > 0u; d--) {
-        let k = d - 1u;
-        let size = p.dims[k >> 2u][k & 3u];
-        let at = rest % size;
-        rest /= size;
-        target_at += at * p.strides[k >> 2u][k & 3u];
-        which += at * p.index_strides[k >> 2u][k & 3u];
-        source += at * p.value_strides[k >> 2u][k & 3u];
-    }
+{{ walk({"target_at": "strides", "which": "index_strides", "source": "value_strides"}) }}
     let at = place(which);
     if (at < 0 || at >= i32(p.size)) {
         return;
@@ -39,4 +27,4 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         }
     }
     y[target_at + u32(at) * p.scale] = x[source];
-}
+$$ endcall

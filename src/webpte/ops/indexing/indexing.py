@@ -1,4 +1,4 @@
-"""Elements chosen by index tensors: index, index_select, gather. One kernel serves them all, and embeddings too."""
+"""Elements chosen by index tensors: index, index_select, gather. Embeddings use the same kernel."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _refuse_masks(*indices: Tensor) -> None:
 
 
 def take(cx: Context, x: Tensor, index: Tensor, out: Tensor, size: int, scale: int, *layouts: Dims) -> None:
-    """out[i, ...] = x.flat[i * layouts[0][0] + ... + scale * index.flat[i * layouts[1][0] + ...]], moved as bits.
+    """Move out[i, ...] = x.flat[i * layouts[0][0] + ... + scale * index.flat[i * layouts[1][0] + ...]] as bits.
 
     A negative index counts from `size`. One that is still outside stays inside the buffer; it cannot be reported.
     """
@@ -60,7 +60,7 @@ def take(cx: Context, x: Tensor, index: Tensor, out: Tensor, size: int, scale: i
 
 
 def take_along(cx: Context, x: Tensor, axis: int, index: Tensor, out: Tensor) -> None:
-    """The dim `axis` of `x` gives way to all dims of `index`."""
+    """Gather along the dim `axis` of `x`, which is replaced by all dims of `index`."""
     outer, inner = x.dims[:axis], x.dims[axis + 1 :]
     out.dims = (*outer, *index.dims, *inner)
     if x.dims[axis] == 0 and out.numel:
@@ -160,7 +160,7 @@ def index(cx: Context, self: Tensor, indices: list[Tensor | None], *, out: Tenso
 
 
 def _offsets(cx: Context, x: Tensor, indexed: list[tuple[int, Tensor]], shape: Dims) -> Tensor:
-    """Where in `x` each combination of indices points to, in elements."""
+    """Return the offset in `x` of each combination of indices, in elements."""
     offsets = cx.scratch(DType.INT32, shape)
     own = strides(x.dims)
     for number, (axis, index) in enumerate(indexed):

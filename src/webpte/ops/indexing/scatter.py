@@ -26,7 +26,7 @@ class ScatterParams(Uniforms):
 
 
 def _replace(cx: Context, self: Tensor, src: Tensor, out: Tensor, steps: Dims, start: LiveInt, step: int) -> None:
-    """out = self, but out.flat[start * step + i * steps[0] + ...] = src[i, ...]."""
+    """Copy self to out, then write out.flat[start * step + i * steps[0] + ...] = src[i, ...]."""
     if src.dtype is not self.dtype:
         raise GraphError(f"src {src!r} and self {self!r} have different dtypes", code="dtype")
     out.dims = self.dims
@@ -61,14 +61,14 @@ def slice_scatter(
 def _first(
     cx: Context, self: Tensor, src: Tensor, axis: int, start: LiveScalar | None, end: LiveScalar | None, step: int
 ) -> Term:
-    """Where a slice begins that `src` replaces: they have as many elements along `axis`, or the call is refused."""
+    """Return the start of the slice that `src` replaces, or raise if their sizes along `axis` differ."""
     size, count = self.dims[axis], src.dims[axis]
     first: Term = 0 if start is None else start.term
     last: Term = size if end is None else end.term
     span = apply("sub", last, first) if isinstance(first, EXPRESSIONS) else 0
     unknown = isinstance(span, EXPRESSIONS) and count > 0
     if unknown and cx.specialize(apply("ge", first, 0)) and cx.specialize(apply("le", last, size)):
-        # How far apart the ends are is known in a call only.
+        # The distance between start and end is known only in a call.
         refusal = f"{count} elements along dim {axis} cannot replace a slice that reaches over {{0}}"
         cx.guard(span, (count - 1) * step + 1, count * step + 1, refusal)
         length = count

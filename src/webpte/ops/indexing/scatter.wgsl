@@ -1,21 +1,12 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
+{$ from "walk.wgsl" import walk $}
 
 @group(1) @binding(0) var<storage, read> x: array<{{ word }}>;
 @group(1) @binding(1) var<storage, read_write> y: array<{{ word }}>;
 
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
-    var at = u32(live(p.start)) * p.step;
-    var rest = i;
-    for (var d = p.rank; d > 0u; d--) {
-        let k = d - 1u;
-        let size = p.dims[k >> 2u][k & 3u];
-        at += (rest % size) * p.strides[k >> 2u][k & 3u];
-        rest /= size;
-    }
-    y[at] = x[i];
-}
+$$ call per_thread()
+    var target_at = u32(live(p.start)) * p.step;
+{{ walk({"target_at": "strides"}) }}
+    y[target_at] = x[i];
+$$ endcall

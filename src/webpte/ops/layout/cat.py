@@ -23,7 +23,7 @@ class StripeParams(Uniforms):
 
 
 def _write_stripes(cx: Context, parts: list[Tensor], widths: list[int], out: Tensor) -> None:
-    """Part k fills the next widths[k] elements of every row of `out`, which holds one stripe of each."""
+    """Write one stripe of each part into every row of `out`; that of part k has widths[k] elements."""
     row, offset = sum(widths), 0
     for part, width in zip(parts, widths, strict=True):
         params = StripeParams(width=width, out_width=row, offset=offset)
@@ -38,7 +38,7 @@ def _listed(tensors: list[Tensor]) -> str:
 @op("aten.cat.default", traits=OpTraits(integers=elements_of("tensors")))
 def cat(cx: Context, tensors: list[Tensor], dim: int, *, out: Tensor) -> None:
     axis = normalize_dim(dim, out.rank)
-    # PyTorch skips empty 1-D tensors, whatever the rank of the others.
+    # PyTorch skips empty 1-D tensors, for any rank of the others.
     parts = [t for t in tensors if t.dims != (0,)] or tensors[:1]
     rest = {(*t.dims[:axis], *t.dims[axis + 1 :]) for t in parts}
     if len(rest) > 1 or any(t.rank != out.rank for t in parts):

@@ -1,4 +1,8 @@
-"""Copies and casts. A copy that changes nothing is an alias and costs nothing."""
+"""Copies, casts, and constants. A copy that changes nothing is an alias and costs nothing.
+
+Prepack turns a serialised constant into a GPU tensor. For row-major buffers it is an identity, so nothing runs on the
+device: one transfer fills `out` from the file, after every op has been lowered and before the first call.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ShapeError
+from ...errors import DataError, ShapeError
 from ...graph import COPY
 from ...lowering import dim_rules
 from ...lowering.context import Context, LiveScalar, Tensor
@@ -27,7 +31,7 @@ class CastParams(Uniforms):
 
 
 def copy_into(cx: Context, x: Tensor, out: Tensor) -> None:
-    """`out` becomes `x`, element by element in flat order, converted to its dtype. The caller sets `out.dims`."""
+    """Copy `x` to `out` in flat order, converted to its dtype. The caller sets `out.dims`."""
     if x.dtype is not out.dtype:
         _cast(cx, x, out, CastParams(rank=0, dims=(), a_strides=()), flat=True)
     elif not cx.alias(out, x):
@@ -35,7 +39,7 @@ def copy_into(cx: Context, x: Tensor, out: Tensor) -> None:
 
 
 def expand_into(cx: Context, x: Tensor, out: Tensor) -> None:
-    """`out` becomes `x`, repeated to its dims and converted to its dtype."""
+    """Copy `x` to `out`, repeated to its dims and converted to its dtype."""
     same = x.bound == out.bound  # then no dim repeats, at any live shape
     if (x.dims if same else broadcast(x.dims, out.dims)) != out.dims:
         raise ShapeError(f"{list(x.dims)} does not broadcast to {list(out.dims)}", code="broadcast")
@@ -156,7 +160,7 @@ def copy(cx: Context, self: Tensor, src: Tensor, non_blocking: Unused, *, out: T
 @op(kernels=("aten::copy_",), traits=OpTraits(mutates=("self",)))
 def copy_(cx: Context, self: Tensor, src: Tensor, non_blocking: Unused, *, out: Tensor) -> None:
     out.dims = self.dims
-    if src.id != self.id:  # one dispatch may not bind a buffer to be read and to be written
+    if src.id != self.id:  # a dispatch may not bind a buffer for reading and for writing
         expand_into(cx, src, out)
 
 
@@ -164,3 +168,21 @@ def copy_(cx: Context, self: Tensor, src: Tensor, non_blocking: Unused, *, out: 
 @copy_.reference
 def _(self: Any, src: Any, non_blocking: object) -> Any:
     return np.broadcast_to(src, self.shape).astype(self.dtype)
+
+
+@op("et_vk.prepack.default", dtypes=MOVABLE, traits=OpTraits(dims=dim_rules.like("x"), integers=elements_of("x")))
+def prepack(cx: Context, x: Tensor, *, out: Tensor) -> None:
+    source = x.spec.constant
+    if source is None:
+        raise DataError(f"value {x.id} {x.spec} has no constant data for value {out.id} {out.spec}", code="no_constant")
+    if x.bound != out.bound or x.dtype is not out.dtype:
+        raise DataError(
+            f"value {x.id} {x.spec} and value {out.id} {out.spec} differ in shape or dtype", code="mismatch"
+        )
+    out.dims = x.dims
+    cx.materialise(out, source)
+
+
+@prepack.reference
+def _(x: Any) -> Any:
+    return x

@@ -27,7 +27,7 @@ class PadParams(Uniforms):
 
 
 def bits_of(value: float, dtype: DType) -> int:
-    """The bits of a number as the device stores it."""
+    """Return the bits of a number as the device stores it."""
     if dtype is DType.BOOL:
         return int(value != 0)
     if dtype is DType.INT32:
@@ -48,7 +48,7 @@ def constant_pad_nd(cx: Context, self: Tensor, pad: list[int], value: int | floa
             code="wrong_length",
         )
     untouched = self.rank - len(pad) // 2
-    before = (0,) * untouched + tuple(pad[-2::-2])  # given from the last dim to the first
+    before = (0,) * untouched + tuple(pad[-2::-2])  # the schema lists them from the last dim to the first
     after = (0,) * untouched + tuple(pad[::-2])
     dims = tuple(b + size + a for b, size, a in zip(before, self.dims, after, strict=True))
     if min(dims, default=0) < 0:

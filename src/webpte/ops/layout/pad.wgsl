@@ -1,26 +1,19 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
+{$ from "walk.wgsl" import walk $}
 
 @group(1) @binding(0) var<storage, read> x: array<{{ word }}>;
 @group(1) @binding(1) var<storage, read_write> y: array<{{ word }}>;
 
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     var source = 0u;
     var inside = true;
-    var rest = i;
-    for (var d = p.rank; d > 0u; d--) {
-        let k = d - 1u;
-        let size = p.dims[k >> 2u][k & 3u];
+$$ call walk({})
         // A position before the first wraps around to a huge one: one comparison tests both ends.
-        let at = rest % size + p.shifts[k >> 2u][k & 3u];
-        rest /= size;
-        inside = inside && at < p.sizes[k >> 2u][k & 3u];
-        source += at * p.strides[k >> 2u][k & 3u];
-    }
+        let moved = at + p.shifts[k >> 2u][k & 3u];
+        inside = inside && moved < p.sizes[k >> 2u][k & 3u];
+        source += moved * p.strides[k >> 2u][k & 3u];
+$$ endcall
     if (inside) {
         y[i] = x[source];
     } else {
@@ -30,4 +23,4 @@ $$ else
         y[i] = p.value;
 $$ endif
     }
-}
+$$ endcall

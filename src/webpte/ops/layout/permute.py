@@ -19,7 +19,7 @@ from .strided import gather
 
 
 def reorder(cx: Context, x: Tensor, order: list[int], out: Tensor) -> None:
-    """Dim d of `out` is dim order[d] of `x`."""
+    """Copy `x` to `out`, whose dim d is dim order[d] of `x`."""
     if sorted(order) != list(range(x.rank)):
         raise ShapeError(
             argument="dims",

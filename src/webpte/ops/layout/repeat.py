@@ -1,4 +1,4 @@
-"""The same elements again: expand and repeat."""
+"""Repeat dims, or read them backwards or from another start."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
+from ...graph import normalize_dim
 from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.integers import elements_of
 from ...lowering.registry import Unused, op
 from ...lowering.shapes import Dims, broadcast, broadcast_strides, check_rank, strides
 from ...lowering.traits import OpTraits
-from ...wgsl import Uniforms, dims8, u32
+from ...wgsl import LiveInt, Uniforms, dims8, u32
 from .copy import copy_into
 from .strided import gather, word
 
@@ -27,7 +28,7 @@ class WrapParams(Uniforms):
 
 
 def wrap_around(cx: Context, x: Tensor, out: Tensor, sizes: Dims, shifts: Dims, dims: Dims | None = None) -> None:
-    """out[i, j, ...] = x[(i + shifts[0]) % sizes[0], ...], with `x` read as shape `sizes`, `out` walked as `dims`."""
+    """Copy out[i, j, ...] = x[(i + shifts[0]) % sizes[0], ...]. `x` has the shape `sizes`, `out` the shape `dims`."""
     walked = out.dims if dims is None else dims
     check_rank(walked)
     params = WrapParams(rank=len(walked), dims=walked, sizes=sizes, shifts=shifts, strides=strides(sizes))
@@ -43,7 +44,7 @@ def expand_copy(cx: Context, self: Tensor, size: list[int], implicit: Unused, *,
     if missing < 0:
         raise ShapeError(f"{list(self.dims)} has more dims than the size {size} to expand to", code="broadcast")
     target = tuple(self.dims[d - missing] if s == -1 and d >= missing else s for d, s in enumerate(size))
-    unchanged = self.bound == out.bound  # exporters emit many expands that expand nothing, at any live shape
+    unchanged = self.bound == out.bound  # exporters emit many expands without effect at any shape
     if broadcast(self.dims, target) != target or (unchanged and self.dims != target):
         raise ShapeError(f"{list(self.dims)} cannot be expanded to {list(target)}", code="broadcast")
     out.dims = target
@@ -77,3 +78,37 @@ def repeat(cx: Context, self: Tensor, repeats: list[int], *, out: Tensor) -> Non
 @repeat.reference
 def _(self: Any, repeats: list[int]) -> Any:
     return np.tile(self, repeats)
+
+
+@op("aten.flip.default", traits=OpTraits(integers=elements_of("self")))
+def flip(cx: Context, self: Tensor, dims: list[int], *, out: Tensor) -> None:
+    out.dims = self.dims
+    axes = {normalize_dim(d, self.rank) for d in dims} if self.rank else set()
+    own = strides(self.dims)
+    last = sum((self.dims[d] - 1) * own[d] for d in axes) if self.numel else 0
+    steps = tuple(-s if d in axes else s for d, s in enumerate(own))
+    gather(cx, self, out, steps, start=LiveInt(last, -1))
+
+
+@flip.reference
+def _(self: Any, dims: list[int]) -> Any:
+    return np.flip(self, tuple(dims)) if self.ndim else self
+
+
+@op("aten.roll.default", traits=OpTraits(integers=elements_of("self")))
+def roll(cx: Context, self: Tensor, shifts: list[int], dims: list[int], *, out: Tensor) -> None:
+    out.dims = self.dims
+    sizes, axes = self.dims, [normalize_dim(d, self.rank) for d in dims]
+    if not dims and len(shifts) == 1:  # without dims the flattened tensor rolls
+        sizes, axes = (self.numel,), [0]
+    if len(axes) != len(shifts):
+        raise ShapeError(f"shifts, dims: expected the same length, got {shifts} and {dims}", code="wrong_length")
+    moved = [0] * len(sizes)
+    for axis, shift in zip(axes, shifts, strict=True) if sizes and self.numel else ():
+        moved[axis] = (moved[axis] - shift) % sizes[axis]
+    wrap_around(cx, self, out, sizes, tuple(moved), dims=sizes)
+
+
+@roll.reference
+def _(self: Any, shifts: list[int], dims: list[int]) -> Any:
+    return np.roll(self, shifts, axis=dims) if dims else np.roll(self, shifts[0])

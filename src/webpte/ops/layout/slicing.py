@@ -1,4 +1,4 @@
-"""Parts of a tensor along one dim: slice, narrow, select."""
+"""Parts of a tensor along one dim: slice, narrow, select, split, unbind."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from ...lowering.integers import elements_of
 from ...lowering.registry import MOVABLE, op
 from ...lowering.shapes import strides
 from ...lowering.traits import OpTraits, part_taken
+from ...wgsl import LiveInt
 from .copy import copy_into
 from .strided import gather
 
 
 def clamped(position: int, size: int) -> int:
-    """A slice end as Python counts it: negative from the end, then inside the dim."""
+    """Return a slice end as Python counts it: negative from the end, then inside the dim."""
     return min(max(position + size if position < 0 else position, 0), size)
 
 
 def _takes_all(start: LiveScalar | None, end: LiveScalar | None, step: int, bound: int) -> bool:
-    """Whether a slice is the whole dim at every live size, not only at this one."""
+    """Return whether a slice is the whole dim at every dynamic size, not only at this one."""
     from_first = start is None or (start.literal and (start.value == 0 or start.value <= -bound))
     to_last = end is None or (end.literal and end.value >= bound)
     return from_first and to_last and step == 1
 
 
 def take_range(cx: Context, x: Tensor, out: Tensor, axis: int, first: Term, length: int, step: int = 1) -> None:
-    """out = x[..., first : : step, ...] with `length` elements along `axis`."""
+    """Copy out = x[..., first : : step, ...] with `length` elements along `axis`."""
     out.dims = (*x.dims[:axis], length, *x.dims[axis + 1 :])
     own = strides(x.dims)
     steps = (*own[:axis], own[axis] * step, *own[axis + 1 :])
@@ -64,7 +65,7 @@ def slice_copy(
 
 
 def taken_range(cx: Context, start: Term, end: Term, size: int) -> tuple[Term, int]:
-    """Where a slice begins, and how much it takes."""
+    """Return the start of a slice and its length."""
     if isinstance(start, EXPRESSIONS):
         length = apply("sub", end, start)
         moves = not isinstance(length, EXPRESSIONS) and length >= 0
@@ -103,7 +104,7 @@ def _(self: Any, dim: int, start: int, length: int) -> Any:
 
 
 def selected(cx: Context, x: Tensor, axis: int, index: LiveScalar) -> Term:
-    """The place along a dim that an index names, counted from the front; one that is outside is refused."""
+    """Return an index along a dim, counted from the front. An index outside raises."""
     size, at = x.dims[axis], index.term
     outside = f"is outside dim {axis} of {list(x.dims)}"
     if isinstance(at, EXPRESSIONS):
@@ -134,3 +135,58 @@ def select_copy(cx: Context, self: Tensor, dim: int, index: LiveScalar, *, out: 
 @select_copy.reference
 def _(self: Any, dim: int, index: int) -> Any:
     return np.take(self, index, axis=dim)
+
+
+def _check_count(out: list[Tensor], count: int) -> None:
+    if len(out) != count:
+        raise ShapeError(f"expected {count} outputs, one for each part, got {len(out)}", code="wrong_length")
+
+
+@op("aten.split_with_sizes_copy.default", traits=OpTraits(integers=elements_of("self")))
+def split_with_sizes_copy(cx: Context, self: Tensor, split_sizes: list[int], dim: int, *, out: list[Tensor]) -> None:
+    axis = normalize_dim(dim, self.rank)
+    _check_count(out, len(split_sizes))
+    if sum(split_sizes) != self.dims[axis] or min(split_sizes, default=0) < 0:
+        raise ShapeError(
+            f"split_sizes {split_sizes} do not add up to dim {dim} of {list(self.dims)}", code="wrong_length"
+        )
+    first = 0
+    for part, size in zip(out, split_sizes, strict=True):
+        take_range(cx, self, part, axis, first, size)
+        first += size
+
+
+@split_with_sizes_copy.reference
+def _(self: Any, split_sizes: list[int], dim: int) -> Any:
+    return tuple(np.split(self, np.cumsum(split_sizes)[:-1], axis=dim))
+
+
+@op("aten.split_copy.Tensor", traits=OpTraits(integers=elements_of("self")))
+def split_copy(cx: Context, self: Tensor, split_size: int, dim: int, *, out: list[Tensor]) -> None:
+    axis = normalize_dim(dim, self.rank)
+    size = self.dims[axis]
+    if split_size <= 0:
+        raise ShapeError(f"split_size {split_size} is invalid for dim {dim} of {list(self.dims)}", code="wrong_length")
+    _check_count(out, max(1, -(-size // split_size)))
+    for part, first in zip(out, range(0, max(1, size), split_size), strict=True):
+        take_range(cx, self, part, axis, first, min(split_size, size - first))
+
+
+@split_copy.reference
+def _(self: Any, split_size: int, dim: int) -> Any:
+    return tuple(np.split(self, range(split_size, self.shape[dim], split_size), axis=dim))
+
+
+@op("aten.unbind_copy.int", traits=OpTraits(integers=elements_of("self")))
+def unbind_copy(cx: Context, self: Tensor, dim: int, *, out: list[Tensor]) -> None:
+    axis = normalize_dim(dim, self.rank)
+    _check_count(out, self.dims[axis])
+    own = strides(self.dims)
+    for index, part in enumerate(out):
+        part.dims = self.dims[:axis] + self.dims[axis + 1 :]
+        gather(cx, self, part, own[:axis] + own[axis + 1 :], start=LiveInt(index, -1), step=own[axis])
+
+
+@unbind_copy.reference
+def _(self: Any, dim: int) -> Any:
+    return tuple(np.moveaxis(self, dim, 0))

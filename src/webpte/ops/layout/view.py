@@ -24,7 +24,7 @@ def _reshape(cx: Context, self: Tensor, dims: tuple[int, ...], out: Tensor) -> N
 
 
 def _squeeze(cx: Context, self: Tensor, axes: set[int], out: Tensor) -> None:
-    # Which dims go was decided at the bound: a dim that only happens to be 1 now stays, the rank is fixed.
+    # The bound decides which dims are removed: the rank is fixed, so a dim that is 1 only in this call stays.
     gone = {d for d in axes if self.bound[d] == 1}
     _reshape(cx, self, tuple(size for d, size in enumerate(self.dims) if d not in gone), out)
 
@@ -36,11 +36,11 @@ def _squeeze(cx: Context, self: Tensor, axes: set[int], out: Tensor) -> None:
     traits=OpTraits(view="self", dims=dim_rules.viewed("self", "size")),
 )
 def view_copy(cx: Context, self: Tensor, size: list[int], *, out: Tensor) -> None:
-    known = numel(tuple(s for s in size if s != -1))
+    others = numel(tuple(s for s in size if s != -1))
     if -1 in size:
-        if known == 0 or self.numel % known:
+        if others == 0 or self.numel % others:
             raise ShapeError(f"{list(self.dims)} cannot be viewed as {size}", code="element_count")
-        size = [self.numel // known if s == -1 else s for s in size]
+        size = [self.numel // others if s == -1 else s for s in size]
     _reshape(cx, self, tuple(size), out)
 
 

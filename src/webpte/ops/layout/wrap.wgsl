@@ -1,22 +1,15 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
+{$ from "walk.wgsl" import walk $}
 
 @group(1) @binding(0) var<storage, read> x: array<{{ word }}>;
 @group(1) @binding(1) var<storage, read_write> y: array<{{ word }}>;
 
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     var source = 0u;
-    var rest = i;
-    for (var d = p.rank; d > 0u; d--) {
-        let k = d - 1u;
-        let size = p.dims[k >> 2u][k & 3u];
-        let at = rest % size + p.shifts[k >> 2u][k & 3u];
-        rest /= size;
-        source += (at % p.sizes[k >> 2u][k & 3u]) * p.strides[k >> 2u][k & 3u];
-    }
+$$ call walk({})
+        let moved = at + p.shifts[k >> 2u][k & 3u];
+        source += (moved % p.sizes[k >> 2u][k & 3u]) * p.strides[k >> 2u][k & 3u];
+$$ endcall
     y[i] = x[source];
-}
+$$ endcall

@@ -1,1 +1,1 @@
-"""Products of float matrices, and what is applied to their results before they are stored."""
+"""Products of float matrices, and the programs that change their results before they are stored."""

@@ -1,4 +1,4 @@
-{# What is done to a result on its way to memory: `epilogue(value, batch, row, column)` has the type of the output.
+{# The program of a result before it is stored: `epilogue(value, batch, row, column)` has the type of the output.
    `program` takes the value as x0; its other operands are bound from `first` on, with strides along the three axes.
    Without a program the value is stored as it is. #}
 {$ from "types.wgsl" import number_type, saved, stored $}

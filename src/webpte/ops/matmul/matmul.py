@@ -13,15 +13,16 @@ from ...lowering.context import Context, Dims, Tensor
 from ...lowering.registry import FLOATS, op
 from ...lowering.shapes import broadcast, broadcast_strides, strides
 from ...lowering.traits import OpTraits, sums_over
-from .epilogue import Epilogue, applied
 from .product import (
     UNLIMITED,
     Addend,
     ClampRange,
     CompiledEpilogue,
+    Epilogue,
     MatrixStrides,
     ProductLayout,
     ProductShape,
+    applied,
     contiguous,
     product,
 )
@@ -36,7 +37,7 @@ def project(
     limits: ClampRange = UNLIMITED,
     epilogue: CompiledEpilogue | None = None,
 ) -> None:
-    """(M, K) x (N, K) -> (M, N). Only `weight` is asked for dims: N is the first of them, K all others together."""
+    """Compute (M, K) x (N, K) -> (M, N). The dims come from `weight`: N is the first, K the product of the others."""
     columns = weight.dims[0]
     inner = numel(weight.dims[1:])
     rows = out.numel // columns if columns else 0
@@ -116,7 +117,7 @@ PLAIN = MatmulAxes()
 
 
 class MatmulProblem(NamedTuple):
-    """A product of matrices that lie as axes say."""
+    """A product of matrices whose layout is described by axes."""
 
     shape: ProductShape
     layout: ProductLayout
@@ -139,7 +140,7 @@ def _lay(axes: MatmulAxes, mat1: Dims, mat2: Dims) -> MatmulProblem:
 
 
 def _four(dims: Dims, letters: str, heads: int) -> Dims:
-    """The dims for four letters: a matrix has no batch, and where there are three the first has all heads."""
+    """Return the dims for four letters. A matrix has no batch; of three dims the first has all heads."""
     batch = dims[0] if len(dims) == 3 else 1
     if len(dims) == 4:
         return dims
@@ -167,10 +168,10 @@ def _multiply(
     axes: MatmulAxes = PLAIN,
     epilogue: Epilogue | None = None,
 ) -> None:
-    """alpha * mat1 @ mat2 + beta * added."""
+    """Compute alpha * mat1 @ mat2 + beta * added."""
     shape, layout, dims, y_dims = _lay(axes, mat1.dims, mat2.dims)
     addend = None
-    if added is not None and beta != 0:  # with beta = 0 PyTorch does not look at it: its NaNs do not count
+    if added is not None and beta != 0:  # with beta = 0 PyTorch does not read it: its NaNs do not count
         if broadcast(added.dims, dims) != dims:
             raise ShapeError(f"{list(added.dims)} does not broadcast to the product {list(dims)}", code="broadcast")
         addend = Addend(added, (0, 0, 0, *broadcast_strides(added.dims, dims))[-3:], float(beta))

@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_workgroup $}
 {# For few rows: a workgroup owns `rows` by `columns`, its invocations lie along K and read neighbouring elements of b, which
    is (N, K). #}
 {$ set a_type = type if a_width == 1 else "vec4<" ~ type ~ ">" $}
@@ -8,16 +9,7 @@
 
 var<workgroup> partial: array<f32, {{ rows * columns * workgroup }}>;
 
-@compute @workgroup_size(wg)
-fn main(
-    @builtin(workgroup_id) id: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-) {
-    let workgroup = id.x + id.y * groups.x;
-    if (workgroup * wg >= p.threads) {
-        return;
-    }
+$$ call per_workgroup()
     let tile = workgroup / p.column_groups;
     let row = (tile % p.row_tiles) * {{ rows }}u;
     let batch = tile / p.row_tiles;
@@ -65,4 +57,4 @@ $$ endfor
             put(y_start, batch, r, n, total);
         }
     }
-}
+$$ endcall

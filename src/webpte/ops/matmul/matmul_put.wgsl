@@ -1,4 +1,4 @@
-{# What every kernel of a product has in common: its operands, and what becomes of a sum. a_type and b_type are the
+{# The operands of every kernel of a product, and the store of a sum. a_type and b_type are the
    elements that a and b are read as. #}
 {$ set first = 3 if added else 2 $}
 @group(1) @binding(0) var<storage, read> a: array<{{ a_type }}>;  // (B or 1, M, K)

@@ -1,5 +1,6 @@
 {$ include "kernel.wgsl" $}
-{# For many rows: a workgroup of 64 owns 32 by 32 results, and holds what they need of 16 steps of K in shared memory. #}
+{$ from "main.wgsl" import per_workgroup $}
+{# For many rows: a workgroup of 64 owns 32 by 32 results, and holds the operands of 16 steps of K in shared memory. #}
 {$ set a_type = type $}
 {$ set b_type = type $}
 {$ include "matmul/matmul_put.wgsl" $}
@@ -7,16 +8,7 @@
 var<workgroup> a_tile: array<f32, 512>;  // (16, 32): K, then M
 var<workgroup> b_tile: array<f32, 512>;  // (16, 32): K, then N
 
-@compute @workgroup_size(wg)
-fn main(
-    @builtin(workgroup_id) id: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-) {
-    let workgroup = id.x + id.y * groups.x;
-    if (workgroup * wg >= p.threads) {
-        return;
-    }
+$$ call per_workgroup()
     let tile = workgroup / p.column_groups;
     let row = (tile % p.row_tiles) * 32u;
     let batch = tile / p.row_tiles;
@@ -76,4 +68,4 @@ $$ endfor
             put(y_start, batch, row + own_row + r, column + own_column + n, results[r][n]);
         }
     }
-}
+$$ endcall

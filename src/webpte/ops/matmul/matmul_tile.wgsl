@@ -1,4 +1,6 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_workgroup $}
+{$ from "tiles.wgsl" import clamped_columns, put_results $}
 {# Register tiles of `rows` by `columns`. `lanes` invocations of a subgroup share what they read of a, 0 if each reads all
    of it; `tail`: some of K is left to be read by each; `by_rows`: b is (N, K), else (K, N); a_width and b_width: how many
    elements of a and b are read at once. #}
@@ -12,7 +14,7 @@
 {$ set loads = (rows + held - 1) // held $}
 {$ include "matmul/matmul_put.wgsl" $}
 
-{# Multiply what stands in a0, a1, ... by b at step `k` of K. #}
+{# Multiply a0, a1, ... by b at step `k` of K. #}
 {$ macro accumulate(k) $}
 $$ if by_rows
 $$ for c in range(columns)
@@ -43,19 +45,7 @@ $$ endif
 {$ endmacro $}
 // Invocations of a workgroup have their rows in common, neighbours own neighbouring columns. Tails clamp their reads and
 // skip their writes.
-@compute @workgroup_size(wg)
-fn main(
-    @builtin(workgroup_id) id: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-$$ if lanes
-    @builtin(subgroup_invocation_id) lane: u32,
-$$ endif
-) {
-    let workgroup = id.x + id.y * groups.x;
-    if (workgroup * wg >= p.threads) {
-        return;
-    }
+$$ call per_workgroup(lanes)
     let row = (workgroup % p.row_tiles) * {{ rows }}u;
     let tile = workgroup / p.row_tiles;
     let batch = tile / p.column_groups;
@@ -65,9 +55,7 @@ $$ endif
     let a_row = p.a_row / {{ a_width }}u;
     let b_start = start(batch, p.b_outer, p.b_head);
     let y_start = start(batch, p.y_outer, p.y_head);
-$$ for c in range(columns)
-    let n{{ c }} = min(column + {{ c }}u, p.columns - 1u);
-$$ endfor
+{{ clamped_columns(columns) }}
 $$ if by_rows
 $$ for c in range(columns)
     let b_at{{ c }} = (b_start + n{{ c }} * p.b_row) / {{ a_width }}u;
@@ -89,7 +77,7 @@ $$ for l in range(loads)
         let own{{ l }} = {{ a_wide }}(a[held{{ l }} + k]);
 $$ endfor
 $$ if parts > 1
-        // A bound that the compiler does not know: it would write the loads out, once for each step.
+        // The bound is a uniform: the compiler would unroll a literal one, and write the loads out once for each step.
         for (var part = 0u; part < p.parts; part++) {
 $$ for r in range(rows)
             let a{{ r }} = subgroupShuffle(own0, part * {{ held }}u + {{ r }}u);
@@ -115,16 +103,7 @@ $$ endfor
 {{ accumulate("k") }}
     }
 $$ endif
-    var results: array<f32, {{ rows * columns }}>;
-$$ for r in range(rows)
-$$ for c in range(columns)
-    results[{{ r * columns + c }}] = {{ "sum%d_%d" % (r, c) if by_rows else "sum%d_%d[%d]" % (r, c // 4, c % 4) }};
-$$ endfor
-$$ endfor
-    // Bounds that the compiler does not know: it would write the stores out, once for each result.
-    for (var r = 0u; r < min(p.tile_rows, p.rows - row); r++) {
-        for (var n = 0u; n < p.tile_columns && column + n < p.columns; n++) {
-            put(y_start, batch, row + r, column + n, results[r * {{ columns }}u + n]);
-        }
-    }
-}
+$$ call(r, c) put_results(rows, columns, "y_start, batch, row + r, column + c")
+{{ "sum%d_%d" % (r, c) if by_rows else "sum%d_%d[%d]" % (r, c // 4, c % 4) }}
+$$ endcall
+$$ endcall

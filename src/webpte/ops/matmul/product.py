@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ...errors import ShapeError
+from ...graph import DType, numel
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.numbers import INT32_HIGH, INT32_LOW, order_key
-from ...lowering.programs import ElementwiseProgram
+from ...lowering.programs import ElementwiseProgram, compile_program
+from ...lowering.shapes import broadcast, broadcast_strides, coalesce, strides
 from ...lowering.variants import ANYWHERE, Requirements, Variant
 from ...wgsl import Caps, Uniforms, dims4, f32, i32, u32, words
+from ..elementwise.elementwise import evaluate
 
 FEW_ROWS = 16
 SHARED_TEMPLATE = "matmul/matmul_shared.wgsl"
@@ -26,14 +31,14 @@ TILE_ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32)
 
 
 class ClampRange(NamedTuple):
-    """Results are clamped to these, given as order keys, so that infinities compare like other values."""
+    """The limits of results, as order keys, so that infinities compare like other values."""
 
     lowest: int = INT32_LOW
     highest: int = INT32_HIGH
 
     @staticmethod
     def of(lowest: float | None, highest: float | None) -> ClampRange:
-        """None does not limit."""
+        """Return the range of two bounds. None does not limit."""
         least = INT32_LOW if lowest is None else order_key(lowest)
         return ClampRange(least, INT32_HIGH if highest is None else order_key(highest))
 
@@ -42,7 +47,7 @@ UNLIMITED = ClampRange()
 
 
 class Addend(NamedTuple):
-    """What is added to a product: beta * tensor, read with these strides over (batch, row, column)."""
+    """The addend of a product: beta * tensor, read with these strides over (batch, row, column)."""
 
     tensor: Tensor
     strides: Dims
@@ -59,7 +64,7 @@ class ProductShape(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """How many rows there are matters roughly: 1, a few, or many."""
+        """The class of the number of rows, for tuning: 1, few, or many."""
         return "row" if self.rows == 1 else "few" if self.rows <= FEW_ROWS else "many"
 
 
@@ -85,7 +90,7 @@ class ProductLayout(NamedTuple):
 
 
 def contiguous(shape: ProductShape, by_rows: bool = False, shared: bool = False) -> ProductLayout:
-    """One matrix after the other; `shared`: `a` has one for all batches."""
+    """Return the layout of matrices that follow each other. `shared`: `a` has one matrix for all batches."""
     _, rows, inner, columns = shape
     a = MatrixStrides(0 if shared else rows * inner, 0, inner)
     return ProductLayout(
@@ -135,7 +140,7 @@ class ProductParams(Uniforms):
 
 @functools.cache
 def with_epilogue(block: type[Uniforms], operands: int, numbers: int) -> type[Uniforms]:
-    """A parameter block with room for what a program wants to know."""
+    """Return a parameter block with fields for the operands and numbers of a program."""
     fields: dict[str, Any] = {f"x{i + 1}_strides": dims4 for i in range(operands)}
     if numbers:
         fields["numbers"] = words(-(-numbers // 4))
@@ -143,7 +148,7 @@ def with_epilogue(block: type[Uniforms], operands: int, numbers: int) -> type[Un
 
 
 def epilogue_values(epilogue: CompiledEpilogue | None) -> dict[str, Any]:
-    """The fields that `with_epilogue` adds."""
+    """Return the fields that `with_epilogue` adds."""
     if epilogue is None:
         return {}
     strides = {f"x{i + 1}_strides": steps for i, (_, steps) in enumerate(epilogue.operands)}
@@ -175,7 +180,7 @@ def product(
     limits: ClampRange = UNLIMITED,
     epilogue: CompiledEpilogue | None = None,
 ) -> None:
-    """out = epilogue(clamp(alpha * a @ b + beta * addend))."""
+    """Compute out = epilogue(clamp(alpha * a @ b + beta * addend))."""
     config = _choose(cx, shape, layout, a.wgsl).config(cx.caps, shape, layout)
     row_tiles, column_groups = -(-shape.rows // config.rows), -(-shape.columns // config.across)
     c_batch, c_row, c_column = addend.strides if addend else (0, 0, 0)
@@ -236,15 +241,15 @@ def _lanes(caps: Caps, shape: ProductShape, layout: ProductLayout) -> ProductCon
 
 
 def _a_width(shape: ProductShape, layout: ProductLayout) -> int:
-    """Elements of a row of `a` that can be read at once, and as many of `b` if that is by rows."""
+    """Return how many elements of a row of `a` can be read at once, and of `b` if that is by rows."""
     fits = shape.inner % 4 == 0 and layout.a.fits(4) and (not layout.by_rows or layout.b.fits(4))
     return 4 if fits else 1
 
 
 def _tile(caps: Caps, shape: ProductShape, layout: ProductLayout, *, most: int, handing: bool) -> ProductConfig:
-    """An invocation owns up to `most` rows of the result; if `handing`, those of a subgroup share what they load.
+    """Return the configuration whose invocations own up to `most` rows. `handing`: subgroups share their loads.
 
-    It adds up along K in one order, whatever its tile: a row's result does not depend on how many rows there are.
+    All tiles add up along K in one order: a row's result does not depend on the number of rows.
     """
     on_cpu = caps.kind == "cpu"
     workgroup = caps.workgroup(LANES if on_cpu else 64)
@@ -269,7 +274,7 @@ def _tile(caps: Caps, shape: ProductShape, layout: ProductLayout, *, most: int, 
 
 
 def tile_rows(rows: int, most: int) -> int:
-    """How many rows a tile has where as few tiles as can be have them evenly."""
+    """Return the rows of a tile that divide `rows` evenly among the fewest tiles."""
     rows = max(1, rows)
     return next(size for size in TILE_ROWS if size >= -(-rows // -(-rows // most)))
 
@@ -286,10 +291,61 @@ BY_WORKGROUPS: Variant[Rule] = Variant("shared", Requirements(workgroup=64), _sh
 def _choose(cx: Context, shape: ProductShape, layout: ProductLayout, type: str) -> Variant[Rule]:
     by_rows = layout.by_rows
     key = (shape.kind, shape.columns, shape.inner, "rows" if by_rows else "columns", type)
-    # Of one row there is little to share, and rows of `b` want to be read far along.
+    # One row has little to share, and long reads along rows of `b` are faster.
     cpu = (TILE, BROADCAST) if shape.kind == "row" and not by_rows else (BROADCAST, TILE)
     if shape.kind == "many":
         gpu = (BY_WORKGROUPS, TILE)
     else:
         gpu = (BY_LANES, TILE) if by_rows else (TILE, BY_WORKGROUPS)
     return cx.variant("product", key, cpu=cpu, gpu=gpu)
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """The further arguments of a call with a program. x0 of the program is the op's result."""
+
+    program: str
+    tensors: list[Tensor]  # x1 and what follows
+    numbers: list[int | float]
+    like: Tensor | None = None  # has the output's shape, if that is not the op's: views were passed over
+
+    def shape(self, dims: Dims) -> Dims:
+        """Return the output's shape if the op's result has `dims`."""
+        if self.like is None:
+            return dims
+        if self.like.numel != numel(dims):
+            raise ShapeError(
+                f"result {list(dims)} and epilogue {list(self.like.dims)} differ in size", code="operand_mismatch"
+            )
+        return self.like.dims
+
+    def compile(self, dtype: DType, dims: Dims, split: tuple[int, int]) -> CompiledEpilogue:
+        """Return the program for a result of `dtype` and `dims`. split[0] ends the batch, split[1] starts columns."""
+        dtypes = (dtype, *(tensor.dtype for tensor in self.tensors))
+        kinds = tuple(type(number) for number in self.numbers)
+        program, bits = compile_program(self.program, dtypes, tuple(self.numbers), kinds)
+        operands = tuple((tensor, _operand_strides(tensor.dims, dims, split)) for tensor in self.tensors)
+        return CompiledEpilogue(program, bits, operands)
+
+
+def _operand_strides(dims: Dims, result: Dims, split: tuple[int, int]) -> Dims:
+    """Return the strides of an operand along the (batch, row, column) of a result."""
+    layout = strides(result)  # an operand of the same size has the result's order, in any shape
+    if numel(dims) != numel(result):
+        extra = max(0, len(dims) - len(result))
+        if numel(dims[:extra]) != 1 or broadcast(dims[extra:], result) != result:
+            raise ShapeError(f"operand {list(dims)} does not broadcast to the result {list(result)}", code="broadcast")
+        layout = broadcast_strides(dims[extra:], result)
+    axes = (slice(0, split[0]), slice(*split), slice(split[1], None))
+    merged = [coalesce(result[axis], layout[axis])[1][0] for axis in axes]
+    if any(len(steps) > 1 for steps in merged):
+        raise ShapeError(f"operand {list(dims)} has no single stride along the result {list(result)}", code="broadcast")
+    return tuple(steps[0] if steps else 0 for steps in merged)
+
+
+def applied(result: Any, epilogue: Epilogue) -> Any:
+    """Return an op's result after its program, for references."""
+    like: Any = epilogue.like
+    dims = result.shape if like is None else like.shape
+    (computed,) = evaluate(epilogue.program, [result.reshape(dims), *epilogue.tensors], epilogue.numbers)
+    return computed.reshape(dims)

@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 {$ set output = 3 + scaled + shifted $}
 
 @group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
@@ -12,12 +13,7 @@ $$ if shifted
 $$ endif
 @group(1) @binding({{ output }}) var<storage, read_write> y: array<{{ type }}>;
 
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     let channel = (i / p.inner) % p.channels;
     var v = (f32(x[i]) - f32(means[channel])) * inverseSqrt(f32(variances[channel]) + p.eps);
 $$ if scaled
@@ -27,4 +23,4 @@ $$ if shifted
     v += f32(bias[channel]);
 $$ endif
     y[i] = {{ type }}(v);
-}
+$$ endcall

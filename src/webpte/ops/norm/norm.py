@@ -1,4 +1,4 @@
-"""Normalisation by statistics of the input itself (rms, layer, group), accumulated in f32."""
+"""Normalisation by statistics of the input (rms, layer, group), accumulated in f32, or by stored ones (batch)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ...errors import ShapeError
 from ...graph import numel
 from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor, load_type
-from ...lowering.registry import FLOATS, op
-from ...lowering.rows import lanes_per_any_row, workgroup_for
+from ...lowering.registry import FLOATS, Unused, op
 from ...lowering.shapes import Dims
 from ...lowering.traits import OpTraits
 from ...wgsl import Uniforms, f32, u32
+from ..reduce.reduce import lanes_per_any_row, workgroup_for
 
 
 class RmsNormParams(Uniforms):
@@ -90,7 +90,7 @@ class NormAffine(NamedTuple):
 def row_norm(
     cx: Context, x: Tensor, columns: int, eps: float, affine: NormAffine, out: tuple[Tensor, Tensor, Tensor]
 ) -> None:
-    """Bring each row of `columns` elements to mean 0 and variance 1, then scale and shift it."""
+    """Normalize each row of `columns` elements to mean 0 and variance 1, then scale and shift it."""
     affine.check()
     y, mean, rstd = out
     rows = mean.numel if columns else 0
@@ -124,7 +124,7 @@ def row_norm(
 
 
 def _standardised(rows: Any, eps: float) -> tuple[Any, Any, Any]:
-    """Rows (R, columns) in float64 with mean 0 and variance 1, and their means and reciprocal deviations."""
+    """Return rows (R, columns) in float64 with mean 0 and variance 1, their means and reciprocal deviations."""
     mean = rows.mean(axis=-1, keepdims=True)
     rstd = 1 / np.sqrt(rows.var(axis=-1, keepdims=True) + eps)
     return (rows - mean) * rstd, mean, rstd
@@ -158,7 +158,7 @@ def native_layer_norm(
 
 
 def _row_dims(dims: Dims, split: int) -> Dims:
-    """The shape of one statistic per row: (..., 1, 1)."""
+    """Return the shape of one statistic per row: (..., 1, 1)."""
     return (*dims[:split], *(1 for _ in dims[split:]))
 
 
@@ -213,3 +213,66 @@ def _(input: Any, weight: Any, bias: Any, N: int, C: int, HxW: int, group: int, 
     y = y if weight is None else y * weight.reshape(C, 1)
     y = y if bias is None else y + bias.reshape(C, 1)
     return tuple(a.astype(input.dtype) for a in (y.reshape(input.shape), mean[..., 0], rstd[..., 0]))
+
+
+class BatchNormParams(Uniforms):
+    channels: u32
+    inner: u32  # elements of one channel
+    eps: f32
+
+
+@op("aten._native_batch_norm_legit_no_training.default", dtypes=FLOATS, traits=OpTraits(dims=dim_rules.like("input")))
+def batch_norm(
+    cx: Context,
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    momentum: Unused,
+    eps: float,
+    *,
+    out: tuple[Tensor, Tensor, Tensor],
+) -> None:
+    y, save_mean, save_invstd = out
+    if input.rank < 2:
+        raise ShapeError(
+            argument="input", expected="at least 2 dims, the second being channels", got=list(input.dims), code="rank"
+        )
+    channels = input.dims[1]
+    affine = tuple(t for t in (weight, bias) if t is not None)
+    for tensor in (running_mean, running_var, *affine):
+        if tensor.dims != (channels,):
+            raise ShapeError(
+                f"statistics and weights: expected {channels} elements, the channels of "
+                f"{list(input.dims)}, got {list(tensor.dims)}",
+                code="operand_mismatch",
+            )
+    y.dims = input.dims
+    save_mean.dims = save_invstd.dims = (0,)  # only training fills them
+    cx.dispatch(
+        "norm/batch_norm.wgsl",
+        reads=(input, running_mean, running_var, *affine),
+        writes=(y,),
+        params=BatchNormParams(channels=channels, inner=numel(input.dims[2:]), eps=eps),
+        threads=y.numel,
+        type=input.wgsl,
+        statistics_type=running_mean.wgsl,
+        weight_type=affine[0].wgsl if affine else input.wgsl,
+        scaled=weight is not None,
+        shifted=bias is not None,
+    )
+
+
+@batch_norm.reference
+def _(
+    input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: float, eps: float
+) -> tuple[Any, Any, Any]:
+    def column(values: Any) -> Any:
+        return values.astype(np.float64).reshape(-1, *(1 for _ in input.shape[2:]))
+
+    y = (input - column(running_mean)) / np.sqrt(column(running_var) + eps)
+    y = y if weight is None else y * column(weight)
+    y = y if bias is None else y + column(bias)
+    empty = np.empty(0, input.dtype)
+    return y.astype(input.dtype), empty, empty

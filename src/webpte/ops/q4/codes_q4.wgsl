@@ -18,7 +18,7 @@ const UNITS = vec4<f32>(1.0, 0.0625, 0.00390625, 0.000244140625);
 $$ endif
 // As a float this is 2^23, whose last bit counts 1: a code among its lower bits is added to it without a conversion.
 const FLOAT = 0x4b000000u;
-const ZERO = 8388608.0 + 8.0 / UNITS;  // what the weight 0, the code 8, is then
+const ZERO = 8388608.0 + 8.0 / UNITS;  // the value of the weight 0, whose code is 8
 
 // The weights for the four codes in the lower half of a word, -8 to 7 each, over UNITS.
 fn codes(word: u32) -> vec4<f32> {

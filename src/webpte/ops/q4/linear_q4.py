@@ -62,7 +62,7 @@ def _(self: Any, weight: Any, scales: Any) -> Any:
     )
 
 
-# The sums of the weights serve to multiply unsigned codes; here they are signed before.
+# The sums of the weights are for products of unsigned codes; here codes are signed.
 @op(
     "et_vk.linear_dq8ca_q4gsw.default",
     dtypes=FLOATS | BYTES | {DType.INT32},
@@ -95,7 +95,7 @@ def _(
 
 # What fusion.linears makes of several calls.
 def _joined_flops(sizes: CallSizes) -> int:
-    """Every row of the input times every row of the weights that were joined."""
+    """Return the operations: every row of the input times every row of the joined weights."""
     return 2 * numel(sizes.dims("x")) * sum(weight[0] for weight in sizes.each("codes"))
 
 
@@ -119,7 +119,7 @@ def linear_q4(
     *,
     out: list[Tensor],
 ) -> None:
-    """The columns of a weight among several outputs, or two weights that make a gate; see Layer."""
+    """Write the columns of a weight to several outputs, or gate one weight's by another's: see LinearQ4Operands."""
     if len(out) != len(columns) or not 0 < len(out) <= 3 or sum(columns) != codes[0].dims[0]:
         raise ShapeError(
             f"codes {list(codes[0].dims)} cannot be split into {columns} columns for {len(out)} outputs",
@@ -158,14 +158,14 @@ def _(
 
 
 def numpy_weight(codes: Any, scales: Any, group: int, bits: int) -> Any:
-    """The weight in float64, of either kind."""
+    """Return a weight of 4 or 8 bits in float64."""
     if bits == 4:
         return numpy_q4(codes, scales, group)
     return codes.astype(np.float64) * scales.reshape(-1)[: len(codes), None]
 
 
 def numpy_q4(codes: Any, scales: Any, group: int, high_first: bool = False) -> Any:
-    """The weight (N, room) in float64; columns beyond the last group are zero."""
+    """Return the weight (N, columns) in float64. Columns beyond the last group are zero."""
     low, high = codes & 15, codes.view(np.uint8) >> 4
     pairs = (high, low) if high_first else (low, high)
     values = np.stack(pairs, axis=-1).astype(np.float64).reshape(len(codes), -1) - 8  # (N, 2 * bytes)
@@ -176,6 +176,6 @@ def numpy_q4(codes: Any, scales: Any, group: int, high_first: bool = False) -> A
 
 
 def numpy_linear_q4(x: Any, weight: Any, bias: Any) -> Any:
-    """x times the first K columns of the weight, in float64."""
+    """Return x times the first K columns of the weight, in float64."""
     total = np.einsum("...k,nk->...n", x.astype(np.float64), weight[:, : x.shape[-1]])
     return total if bias is None else total + bias[: len(weight)]

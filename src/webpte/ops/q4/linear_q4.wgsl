@@ -1,4 +1,6 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_workgroup $}
+{$ from "tiles.wgsl" import clamped_columns, each_result, put_results $}
 {# words: how many a load has, all of one group; single: a group is one load; tile and columns: what an invocation owns,
    columns of each weight; aligned: scales are read several at once; lanes: how many invocations share what they read of
    x, 0 if each reads all of it. #}
@@ -15,28 +17,15 @@
 
 // Each invocation owns {{ tile }} rows by {{ columns }} columns; those of a workgroup have the rows in common.
 // Tails clamp their reads and skip their writes.
-@compute @workgroup_size(wg)
-fn main(
-    @builtin(workgroup_id) id: vec3<u32>,
-    @builtin(num_workgroups) workgroups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-$$ if lanes
-    @builtin(subgroup_invocation_id) lane: u32,
-$$ endif
-) {
-    let workgroup = id.x + id.y * workgroups.x;
-    if (workgroup * wg >= p.threads) {
-        return;
-    }
+$$ call per_workgroup(lanes)
     let column = ((workgroup % p.stride) * wg + local) * {{ columns }}u;
     let row = (workgroup / p.stride) * {{ tile }}u;
-    let last = p.columns - 1u;
     let groups = p.groups;
     let group_loads = p.group_loads;
     let scale_stride = p.scale_stride;
     let first = p.first;
+{{ clamped_columns(columns) }}
 $$ for c in range(columns)
-    let n{{ c }} = min(column + {{ c }}u, last);
     let w{{ c }} = n{{ c }} * p.row_loads;
 $$ endfor
 $$ if lanes
@@ -49,25 +38,17 @@ $$ for r in range(tile)
     let x{{ r }} = min(row + {{ r }}u, p.rows - 1u) * p.row_loads * {{ quads }}u;
 $$ endfor
 $$ endif
-$$ for r in range(tile)
-$$ for v in range(weights)
-$$ for c in range(columns)
+$$ call(v, r, c) each_result(weights, tile, columns)
     var sum{{ v }}_{{ r }}_{{ c }} = 0.0;
-$$ endfor
-$$ endfor
-$$ endfor
+$$ endcall
 $$ if not single
     var load = 0u;  // along K; what else depends on it is not carried from step to step
 $$ endif
     for (var g = 0u; g < groups; g++) {
         let s = g * scale_stride + first;
-$$ for r in range(tile)
-$$ for v in range(weights)
-$$ for c in range(columns)
+$$ call(v, r, c) each_result(weights, tile, columns)
         var part{{ v }}_{{ r }}_{{ c }} = 0.0;
-$$ endfor
-$$ endfor
-$$ endfor
+$$ endcall
 $$ if single
         {
             let load = g;
@@ -134,5 +115,7 @@ $$ endfor
 $$ endfor
 $$ endfor
     }
-{$ include "q4/linear_q4_results.wgsl" $}
-}
+$$ call(r, c) put_results(tile, columns, "row + r, p.first + column + c")
+{{ "gated(sum0_%d_%d, sum1_%d_%d)" % (r, c, r, c) if weights == 2 else "sum0_%d_%d" % (r, c) }}
+$$ endcall
+$$ endcall

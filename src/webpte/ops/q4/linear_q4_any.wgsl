@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 {$ from "packed.wgsl" import fetched $}
 {$ set x_type = type $}
 {$ set w_type = "u32" $}
@@ -29,13 +30,8 @@ $$ endif
 
 $$ endfor
 // One invocation per output, one code at a time: groups and rows may begin anywhere.
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     let n = i % p.columns;
     let row = i / p.columns;
     put(row, p.first + n, {{ "gated(product0(row, n), product1(row, n))" if weights == 2 else "product0(row, n)" }});
-}
+$$ endcall

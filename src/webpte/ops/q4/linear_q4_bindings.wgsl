@@ -1,4 +1,4 @@
-{# What every kernel of a 4-bit or 8-bit layer binds, and how it gives back a result. It sets x_type, w_type and s_type. #}
+{# The bindings of every kernel of a 4-bit or 8-bit layer, and the store of a result. Set x_type, w_type and s_type. #}
 {$ set added = 1 + 2 * weights $}
 @group(1) @binding(0) var<storage, read> x: array<{{ x_type }}>;  // (M, K)
 $$ for v in range(weights)

@@ -19,7 +19,7 @@ from ...wgsl import Caps, Uniforms, u32
 from ..quantize.affine import fake_quantize
 
 FEW_ROWS = 16
-HANDED = 8  # invocations that hand what they read to each other, at most
+HANDED = 8  # maximum invocations that share their loads
 SHARED_TILE = (32, 8)  # rows and columns of a workgroup, and quads of K in a step, of linear_q4_shared.wgsl
 
 
@@ -37,7 +37,7 @@ class PackedWeight(NamedTuple):
         return 32 // self.bits
 
     def check(self, inner: int) -> None:
-        """Refuse what does not fit K = `inner`."""
+        """Raise ShapeError if the weight does not fit K = `inner`."""
         columns, row_bytes = self.codes.dims if self.codes.rank == 2 else (0, 0)
         *groups, stride = self.scales.dims if self.scales.rank in (1, 2) else (0, 0)
         grouped = self.group > 0 and -(-inner // self.group) == numel(tuple(groups))
@@ -58,7 +58,7 @@ class PackedWeight(NamedTuple):
         return self.scales.dims[-1]
 
     def words_per_load(self, inner: int) -> int:
-        """How many words of a row can be read at once, all of one group; 0 if groups or rows do not start at words."""
+        """Return how many words of one group can be read at once; 0 if groups or rows do not start at words."""
         row_words, rest = divmod(self.codes.dims[1], 4)
         if rest or self.group % self.word_codes or inner % self.group or row_words * self.word_codes != inner:
             return 0
@@ -66,7 +66,7 @@ class PackedWeight(NamedTuple):
 
 
 class LinearQ4Operands(NamedTuple):
-    """A linear layer with what is done around it: y = x W^T + bias + residual, its columns split among the outputs.
+    """A linear layer, y = x W^T + bias + residual, whose columns are split among the outputs.
 
     With two weights it is silu(x A^T) * (x B^T).
     """
@@ -110,7 +110,7 @@ class LinearQ4Operands(NamedTuple):
 
 
 class ColumnsParams(Uniforms):
-    """What every kernel needs to know of the columns."""
+    """The columns that a kernel computes."""
 
     rows: u32
     columns: u32  # of the part of the weight that is bound
@@ -124,9 +124,9 @@ class ColumnsParams(Uniforms):
 class LinearQ4Params(ColumnsParams):
     stride: u32  # workgroups side by side, or for lanes below each other
     groups: u32
-    group_loads: u32  # how many loads make a group, and a row of the weight
+    group_loads: u32  # loads of a group, and of a row of the weight
     row_loads: u32
-    tile: u32
+    tile_rows: u32
     tile_columns: u32
     load_words: u32
 
@@ -142,7 +142,7 @@ class LinearQ4AnyParams(ColumnsParams):
     inner: u32
     groups: u32
     group: u32
-    row_codes: u32  # what a row of the weight has room for
+    row_codes: u32  # codes that a row of the weight has room for
 
 
 class PackRowsParams(Uniforms):
@@ -160,7 +160,7 @@ class LinearQ4Config(NamedTuple):
 
 
 def _columns(layer: LinearQ4Operands, first: int, count: int) -> dict[str, int]:
-    """The parameters of every kernel for the `count` columns from `first` that it computes."""
+    """Return the parameters that every kernel has for the `count` columns from `first`."""
     weight = layer.weights[0]
     starts = [sum(out.dims[-1] for out in layer.outs[:n]) for n in (1, 2)]
     bound = {"rows": layer.rows, "columns": count, "first": first, "out_columns": weight.columns}
@@ -184,7 +184,7 @@ def _shared(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int]) -> Linea
 
 
 def _lanes(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, packed: bool) -> LinearQ4Config:
-    """A workgroup owns a few rows and columns; its invocations lie along K.
+    """Return the configuration whose workgroups own a few rows and columns, with invocations along K.
 
     Workgroups that share columns are neighbours: what one reads of the weight the next finds in a cache.
     """
@@ -203,7 +203,7 @@ def _lanes(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, packed
 
 
 def _tiles(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, broadcast: bool) -> LinearQ4Config:
-    """An invocation owns a few rows and columns; if `broadcast`, the invocations of a subgroup hand x to each other."""
+    """Return the configuration whose invocations own a few rows and columns. `broadcast`: subgroups share x."""
     weight = layer.weights[0]
     tile, columns, words = _handed(layer.rows) if broadcast else _held(layer.rows)
     words = min(words, weight.words_per_load(layer.inner))
@@ -225,7 +225,7 @@ def _tiles(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, broadc
 
 
 class Tile(NamedTuple):
-    """What an invocation owns. All of them add up in one order: a row's result does not depend on its tile."""
+    """The results of an invocation. All tiles add up in one order: a row's result does not depend on its tile."""
 
     rows: int
     columns: int
@@ -233,9 +233,9 @@ class Tile(NamedTuple):
 
 
 def _handed(rows: int) -> Tile:
-    """A tile whose x is handed round: of as many rows as there are, so that one more costs what it adds.
+    """Return a tile that shares x in a subgroup. It has all rows, so that each further row costs the same.
 
-    What is written out for it must fit the instruction cache of a core: the more rows, the fewer columns and words.
+    Its unrolled code must fit the instruction cache of a core: the more rows, the fewer columns and words.
     """
     if rows <= 4:
         return Tile(_even(rows, 4), 4, 4)
@@ -245,12 +245,12 @@ def _handed(rows: int) -> Tile:
 
 
 def _held(rows: int) -> Tile:
-    """A tile each of whose invocations reads all of x that it needs: more would take more registers than a core has."""
+    """Return a tile whose invocations each read all of x. A larger one would exceed the registers of a core."""
     return Tile(1, 16, 1) if rows <= 1 else Tile(_even(rows, 4), 8, 1)
 
 
 def _even(rows: int, most: int) -> int:
-    """How many rows a tile has where as few tiles as can be have them evenly."""
+    """Return the rows of a tile that divide all rows evenly among the fewest tiles."""
     rows = max(1, rows)
     return -(-rows // -(-rows // most))
 
@@ -260,7 +260,7 @@ def _tiled_params(
 ) -> LinearQ4Params:
     load, group = words * layer.weights[0].word_codes, layer.weights[0].group
     loads = {"groups": layer.inner // group, "group_loads": group // load, "row_loads": layer.inner // load}
-    return LinearQ4Params(stride=stride, tile=tile, tile_columns=columns, load_words=words, **loads, **bound)
+    return LinearQ4Params(stride=stride, tile_rows=tile, tile_columns=columns, load_words=words, **loads, **bound)
 
 
 Rule = Callable[[Caps, LinearQ4Operands, dict[str, int]], LinearQ4Config]
@@ -309,7 +309,7 @@ def project_q4(cx: Context, layer: LinearQ4Operands) -> None:
 
 
 def _choose(cx: Context, layer: LinearQ4Operands) -> Variant[Rule]:
-    """The variant for the layer's shape. How many rows there are matters roughly: 1, a few, or many."""
+    """Return the variant for the layer's shape. The number of rows counts as 1, few or many."""
     few = layer.rows <= FEW_ROWS
     kind = "row" if layer.rows == 1 else "few" if few else "many"
     shape = (
@@ -325,7 +325,7 @@ def _choose(cx: Context, layer: LinearQ4Operands) -> Variant[Rule]:
 
 
 def _rounded(cx: Context, layer: LinearQ4Operands, packed: bool) -> Tensor:
-    """x as if it had been rounded to int8 and back, or its codes as linear_q4_pack.wgsl lays them out."""
+    """Return x rounded to int8 and back, or its codes as linear_q4_pack.wgsl lays them out."""
     assert layer.row_qparams is not None
     scale, zero = layer.row_qparams
     if not packed:

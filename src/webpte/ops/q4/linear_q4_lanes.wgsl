@@ -1,4 +1,6 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_workgroup $}
+{$ from "tiles.wgsl" import clamped_columns, each_result $}
 {# words, tile, columns: as in linear_q4.wgsl; packed: x is int8, see linear_q4_pack.wgsl. #}
 {$ set x_type = "vec2<u32>" if packed else "vec4<" ~ type ~ ">" $}
 {$ set w_type = "u32" if words == 1 else "vec" ~ words ~ "<u32>" $}
@@ -17,22 +19,11 @@ $$ endif
 var<workgroup> shares: array<f32, {{ weights * results * workgroup }}>;
 
 // A workgroup owns {{ tile }} rows by {{ columns }} columns: its invocations read neighbouring loads of a row of the
-// weight, and add up what they have in the end. Tails clamp their reads and skip their writes.
-@compute @workgroup_size(wg)
-fn main(
-    @builtin(workgroup_id) id: vec3<u32>,
-    @builtin(num_workgroups) workgroups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-) {
-    let workgroup = id.x + id.y * workgroups.x;
-    if (workgroup * wg >= p.threads) {
-        return;
-    }
+// weight, and add up their sums in the end. Tails clamp their reads and skip their writes.
+$$ call per_workgroup()
     let column = (workgroup / p.stride) * {{ columns }}u;
     let row = (workgroup % p.stride) * {{ tile }}u;
-$$ for c in range(columns)
-    let n{{ c }} = min(column + {{ c }}u, p.columns - 1u);
-$$ endfor
+{{ clamped_columns(columns) }}
 $$ for r in range(tile)
 $$ if packed
     let x{{ r }} = min(row + {{ r }}u, p.rows - 1u) * (p.row_loads * {{ words }}u + 1u);
@@ -40,12 +31,10 @@ $$ if packed
 $$ else
     let x{{ r }} = min(row + {{ r }}u, p.rows - 1u) * p.row_loads * {{ quads }}u;
 $$ endif
-$$ for v in range(weights)
-$$ for c in range(columns)
+$$ endfor
+$$ call(v, r, c) each_result(weights, tile, columns)
     var sum{{ v }}_{{ r }}_{{ c }} = 0.0;
-$$ endfor
-$$ endfor
-$$ endfor
+$$ endcall
     for (var load = local; load < p.row_loads; load += wg) {
         let s = (load / p.group_loads) * p.scale_stride + p.first;
 $$ for v in range(weights)
@@ -95,25 +84,15 @@ $$ endfor
 $$ endfor
         }
 $$ endfor
-$$ for v in range(weights)
-$$ for r in range(tile)
-$$ for c in range(columns)
-$$ if packed
-        sum{{ v }}_{{ r }}_{{ c }} += scale{{ v }}_{{ c }} * f32(part{{ v }}_{{ r }}_{{ c }} - zero{{ r }} * total{{ v }}_{{ c }});
-$$ else
-        sum{{ v }}_{{ r }}_{{ c }} += scale{{ v }}_{{ c }} * part{{ v }}_{{ r }}_{{ c }};
-$$ endif
-$$ endfor
-$$ endfor
-$$ endfor
+$$ call(v, r, c) each_result(weights, tile, columns)
+{$ set cell = "%d_%d_%d" % (v, r, c) $}
+{$ set part = "f32(part%s - zero%d * total%d_%d)" % (cell, r, v, c) if packed else "part" ~ cell $}
+        sum{{ cell }} += scale{{ v }}_{{ c }} * {{ part }};
+$$ endcall
     }
-$$ for v in range(weights)
-$$ for r in range(tile)
-$$ for c in range(columns)
+$$ call(v, r, c) each_result(weights, tile, columns)
     shares[{{ (v * tile + r) * columns + c }}u * wg + local] = sum{{ v }}_{{ r }}_{{ c }};
-$$ endfor
-$$ endfor
-$$ endfor
+$$ endcall
     for (var half = wg / 2u; half > 0u; half /= 2u) {
         workgroupBarrier();
         if (local < half) {
@@ -138,4 +117,4 @@ $$ else
         put(row + r, p.first + column + c, value);
 $$ endif
     }
-}
+$$ endcall

@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 {$ from "packed.wgsl" import fetched, stored $}
 
 @group(1) @binding(0) var<storage, read> x: array<{{ type }}>;  // (M, K)
@@ -7,13 +8,8 @@
 @group(1) @binding(3) var<storage, read_write> y: array<vec2<u32>>;  // (M, 1 + K / 8)
 
 // A row of the result has its scale and zero, then eight codes in each pair of words: those of even k, those of odd k.
-// That is how a word of the weight comes apart.
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+// A word of the weight is unpacked in the same way.
+$$ call per_thread()
     let row = i / p.pairs;
     let at = i % p.pairs;
     let scale = f32(scales[row]);
@@ -30,4 +26,4 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         pair[k & 1u] |= (u32(i32(code)) & 255u) << ((k >> 1u) * 8u);
     }
     y[i] = pair;
-}
+$$ endcall

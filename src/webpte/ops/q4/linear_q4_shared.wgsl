@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_workgroup $}
 {$ set x_type = "vec4<" ~ type ~ ">" $}
 {$ set w_type = "u32" $}
 {$ set word_quads = 8 // bits $}
@@ -32,16 +33,7 @@ $$ endfor
 $$ endfor
 // A workgroup of 8 by 8 owns 32 rows by 32 columns, and goes along K in steps of 32 that all of it has read together.
 // An invocation owns every eighth row and column. Tails clamp their reads and skip their writes.
-@compute @workgroup_size(wg)
-fn main(
-    @builtin(workgroup_id) id: vec3<u32>,
-    @builtin(num_workgroups) workgroups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-) {
-    let workgroup = id.x + id.y * workgroups.x;
-    if (workgroup * wg >= p.threads) {
-        return;
-    }
+$$ call per_workgroup()
     let column = (workgroup % p.column_groups) * 32u;
     let row = (workgroup / p.column_groups) * 32u;
     let right = local % 8u;
@@ -98,4 +90,4 @@ $$ endif
 $$ endfor
     }
 $$ endfor
-}
+$$ endcall

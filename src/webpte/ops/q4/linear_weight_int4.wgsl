@@ -1,16 +1,12 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 @group(1) @binding(0) var<storage, read> x: array<{{ type }}>;  // (M, K)
 @group(1) @binding(1) var<storage, read> weight: array<u32>;  // (N, K / 2) bytes, a code in each half
 @group(1) @binding(2) var<storage, read> scales_and_zeros: array<{{ scale_type }}>;  // (K / group, N, 2)
 @group(1) @binding(3) var<storage, read_write> y: array<{{ result }}>;  // (M, N)
 
 // One invocation per output. The zero of a group meets the sum of its inputs.
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     let n = i % p.part;
     let row = i / p.part;
     let words = p.inner / 8u;
@@ -33,4 +29,4 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         sum += f32(scales_and_zeros[coding]) * product + f32(scales_and_zeros[coding + 1u]) * inputs;
     }
     y[row * p.columns + p.first + n] = {{ result }}(sum);
-}
+$$ endcall

@@ -1,4 +1,4 @@
-"""What the statically quantized int8 ops share: one scale and zero point per tensor, weights with one per channel.
+"""Shared parts of the statically quantized int8 ops: a scale and zero point per tensor, weights with one per channel.
 
 A product accumulates in i32, exactly, and is scaled once:
 
@@ -38,7 +38,7 @@ class ScalingParams(Uniforms):
 
 
 def require_codes(*tensors: Tensor) -> None:
-    """The other operands are floats or sums: only here is it known which must be int8."""
+    """Raise GraphError unless the tensors are int8. Dtypes of ops do not say which operands are codes."""
     for tensor in tensors:
         if tensor.dtype is not DType.INT8:
             raise GraphError(argument=f"value {tensor.id}", expected="i8", got=tensor.spec, code="dtype")
@@ -46,7 +46,7 @@ def require_codes(*tensors: Tensor) -> None:
 
 @dataclass(frozen=True)
 class QuantParams:
-    """How codes stand for numbers: (code - zero_point) * scale."""
+    """The coding of numbers: (code - zero_point) * scale."""
 
     scale: float
     zero_point: int
@@ -57,7 +57,7 @@ OutputQuantParams = Annotated[QuantParams, "output_"]
 
 
 def codes_of(cx: Context, x: Tensor, coding: QuantParams) -> Tensor:
-    """The codes of an input that is still a float: before ExecuTorch 1.2, ops with float results quantize it."""
+    """Return the codes of an input. Before ExecuTorch 1.2, ops with float results quantize it themselves."""
     if x.dtype not in FLOATS:
         return x
     codes = cx.scratch(DType.INT8, x.dims)
@@ -90,7 +90,7 @@ class InputOutputQuant(NamedTuple):
 
 
 class ChannelEpilogue(NamedTuple):
-    """What happens to a product, channel by channel."""
+    """The scale, bias and activation of a product, by channel."""
 
     scales: Tensor
     bias: Tensor | None
@@ -128,7 +128,10 @@ class ChannelEpilogue(NamedTuple):
 
 
 def numpy_values(sums: Any, x_scale: float, scales: Any, bias: Any, activation: str, after: int = 0) -> Any:
-    """Integer sums with the channels in front of `after` more dims, as float32; operation by operation as on a GPU."""
+    """Return the float32 values of integer sums, with the operations of the kernel.
+
+    `after` dims follow the channels.
+    """
     count = sums.shape[sums.ndim - 1 - after]
     shape = (-1, *(1,) * after)
     values = sums.astype(np.float32) * np.float32(x_scale) * scales[:count].astype(np.float32).reshape(shape)
@@ -138,10 +141,10 @@ def numpy_values(sums: Any, x_scale: float, scales: Any, bias: Any, activation: 
 
 
 def numpy_input(x: Any, coding: QuantParams) -> Any:
-    """What `codes_of` gives."""
+    """Return the codes of an input, as `codes_of` does."""
     return numpy_codes(x.astype(np.float32), coding) if x.dtype.kind == "f" else x
 
 
 def numpy_codes(values: Any, coding: QuantParams) -> Any:
-    """Float32 values as int8 codes."""
+    """Return the int8 codes of float32 values."""
     return numpy_quantize(values, np.float32(1.0 / coding.scale), coding.zero_point, -128, 127)

@@ -62,7 +62,7 @@ class Q8taConvolutionParams(ScalingParams):
 
 @dataclass(frozen=True)
 class Q8taGeometry:
-    """The arguments of a convolution beside its layer, in the schema's order."""
+    """The arguments of a convolution without its layer, in the schema's order."""
 
     kernel_size: list[int]
     stride: list[int]
@@ -92,7 +92,7 @@ class TransposedGeometry:
 
 
 def _window(geometry: Q8taGeometry | TransposedGeometry, output_padding: list[int] | None = None) -> ConvolutionWindow:
-    """`output_padding` is given where the convolution is transposed."""
+    """Return the window of a geometry. A transposed convolution has `output_padding`."""
     arguments = (geometry.kernel_size, geometry.stride, geometry.padding, geometry.dilation, output_padding or [0, 0])
     if any(len(values) != 2 for values in arguments):
         raise ShapeError(
@@ -106,155 +106,142 @@ def _window(geometry: Q8taGeometry | TransposedGeometry, output_padding: list[in
 
 
 class WeightStrides(NamedTuple):
-    """Where weights lie: bytes from one output channel, tap or input channel to the next."""
+    """The layout of weights: bytes from one output channel, tap or input channel to the next."""
 
     channel: int
     tap: int
     depth: int
 
 
-def _stays(window: ConvolutionWindow) -> bool:
-    """Whether each output pixel reads the one input pixel at its own place."""
-    still = not any((*window.padding, *window.output_padding, window.transposed))
-    return still and {*window.kernel, *window.stride} == {1}
+class Q8taConvolution(NamedTuple):
+    """The operands of a convolution over codes, (N, IC, H, W) -> (N, OC, H, W)."""
 
+    x: Tensor
+    layer: Q8Weights
+    ends: InputOutputQuant
+    channels: ChannelEpilogue
+    window: ConvolutionWindow
 
-def _convolve(
-    cx: Context,
-    x: Tensor,
-    weights: Tensor,
-    ends: InputOutputQuant,
-    channels: ChannelEpilogue,
-    window: ConvolutionWindow,
-    layout: WeightStrides,
-    out: Tensor,
-) -> None:
-    """(N, IC, H, W) -> (N, OC, H, W). The caller sets `out.dims`."""
-    channels.check(out.dims[-3])
-    images, pixels = numel(out.dims[:-3]), numel(out.dims[-2:])
-    count = out.dims[-3] // window.groups  # channels of a group
-    # A word of output is four pixels of a channel; where planes do not fill words it is any four neighbours.
-    ragged = pixels % 4 != 0
-    tile = 4 if count >= 4 and not ragged else 1
-    tiles = -(-count // tile)
-    cx.dispatch(
-        "q8/q8ta_convolution.wgsl",
-        reads=(x, weights, *channels.operands),
-        writes=(out,),
-        params=_parameters(x, ends, window, layout, tiles, out),
-        threads=-(-out.numel // 4) if ragged else images * window.groups * tiles * (pixels // 4),
-        tile=tile,
-        ragged=ragged,
-        aligned=_stays(window) and not ragged,
-        transposed=window.transposed,
-        coded=ends.output is not None,
-        result=out.wgsl,
-        **channels.flags,
-    )
-
-
-def _parameters(
-    x: Tensor, ends: InputOutputQuant, window: ConvolutionWindow, layout: WeightStrides, tiles: int, out: Tensor
-) -> Q8taConvolutionParams:
-    axes = {
-        f"{name}_{axis}": value
-        for name in ("kernel", "stride", "padding", "dilation")
-        for axis, value in zip("yx", getattr(window, name), strict=True)
-    }
-    return Q8taConvolutionParams(
-        **ends.uniforms,
-        **axes,
-        count=out.numel,
-        groups=window.groups,
-        depth=x.dims[-3] // window.groups,
-        channels=out.dims[-3] // window.groups,
-        channel_tiles=tiles,
-        in_height=x.dims[-2],
-        in_width=x.dims[-1],
-        out_height=out.dims[-2],
-        out_width=out.dims[-1],
-        w_channel=layout.channel,
-        w_tap=layout.tap,
-        w_depth=layout.depth,
-    )
-
-
-def _extents(x: Tensor, weights: Tensor, columns: int, window: ConvolutionWindow) -> Dims:
-    """The output's height and width, once all operands are known to fit."""
-    require_codes(x, weights)
-    if x.rank not in (3, 4) or x.dims[-3] % window.groups:
-        raise ShapeError(
-            argument="input",
-            expected=f"(N, C, H, W) or (C, H, W), C being a multiple of {window.groups} groups",
-            got=list(x.dims),
-            code="operand_mismatch",
+    def dispatch(self, cx: Context, out: Tensor, depthwise: bool = False) -> None:
+        """Run the convolution, and set the dims of `out`."""
+        if self.ends.output is not None:
+            require_codes(out)
+        self._check_input()
+        count, columns, layout = self._depthwise() if depthwise else self._by_rows()
+        out.dims = (*self.x.dims[:-3], count, *self._extents(columns))
+        self.channels.check(count)
+        groups = self.window.groups
+        images, pixels = numel(out.dims[:-3]), numel(out.dims[-2:])
+        # A word of output is four pixels of a channel. If planes do not fill words, it is any four neighbours.
+        ragged = pixels % 4 != 0
+        tile = 4 if count // groups >= 4 and not ragged else 1
+        tiles = -(-(count // groups) // tile)
+        cx.dispatch(
+            "q8/q8ta_convolution.wgsl",
+            reads=(self.x, self.layer.weights, *self.channels.operands),
+            writes=(out,),
+            params=self._params(layout, tiles, out),
+            threads=-(-out.numel // 4) if ragged else images * groups * tiles * (pixels // 4),
+            tile=tile,
+            ragged=ragged,
+            aligned=self._pointwise and not ragged,
+            transposed=self.window.transposed,
+            coded=self.ends.output is not None,
+            result=out.wgsl,
+            **self.channels.flags,
         )
-    needed = numel(window.kernel) * (x.dims[-3] // window.groups)
-    if columns < needed:
-        raise ShapeError(
-            f"weights {list(weights.dims)}: expected at least {needed} codes per channel, got {columns}",
-            code="operand_mismatch",
-        )
-    sizes = window.extent(x.dims[-2:])
-    if any(size < 1 for size in sizes):
-        raise ShapeError(
-            f"input {list(x.dims)} is too small for a kernel of {list(window.kernel)}: the output "
-            f"would be {list(sizes)}",
-            code="too_small",
-        )
-    return sizes
 
+    @property
+    def _pointwise(self) -> bool:
+        """Whether each output pixel reads only the input pixel at its own position."""
+        window = self.window
+        still = not any((*window.padding, *window.output_padding, window.transposed))
+        return still and {*window.kernel, *window.stride} == {1}
 
-def _by_rows(
-    cx: Context,
-    x: Tensor,
-    weights: Tensor,
-    ends: InputOutputQuant,
-    channels: ChannelEpilogue,
-    window: ConvolutionWindow,
-    out: Tensor,
-) -> None:
-    """A convolution with a row of weights per output channel."""
-    if ends.output is not None:
-        require_codes(out)
-    if weights.rank != 2 or weights.dims[0] % window.groups:
-        raise ShapeError(
-            argument="weights",
-            expected=f"a matrix whose rows are a multiple of {window.groups} groups",
-            got=list(weights.dims),
-            code="operand_mismatch",
+    @property
+    def _depth(self) -> int:
+        """Input channels of a group."""
+        return self.x.dims[-3] // self.window.groups
+
+    def _by_rows(self) -> tuple[int, int, WeightStrides]:
+        """Return the output channels, the codes of each and the layout of weights with a row per output channel."""
+        weights = self.layer.weights
+        if weights.rank != 2 or weights.dims[0] % self.window.groups:
+            raise ShapeError(
+                argument="weights",
+                expected=f"a matrix whose rows are a multiple of {self.window.groups} groups",
+                got=list(weights.dims),
+                code="operand_mismatch",
+            )
+        count, columns = weights.dims
+        return count, columns, WeightStrides(columns, self._depth, 1)
+
+    def _depthwise(self) -> tuple[int, int, WeightStrides]:
+        """Return the same of weights (Ky, Kx, channels), which convolve each channel by itself."""
+        window, dims, channels = self.window, self.layer.weights.dims, self.x.dims[-3]
+        if dims[:2] != window.kernel or not window.groups == channels <= dims[2]:
+            raise ShapeError(
+                argument="weights",
+                expected=f"{list(window.kernel)} x {channels} channels in as many groups",
+                got=f"{list(dims)} and {window.groups} groups",
+                code="operand_mismatch",
+            )
+        return window.groups, numel(window.kernel), WeightStrides(1, dims[2], 0)
+
+    def _check_input(self) -> None:
+        require_codes(self.x, self.layer.weights)
+        if self.x.rank not in (3, 4) or self.x.dims[-3] % self.window.groups:
+            raise ShapeError(
+                argument="input",
+                expected=f"(N, C, H, W) or (C, H, W), C being a multiple of {self.window.groups} groups",
+                got=list(self.x.dims),
+                code="operand_mismatch",
+            )
+
+    def _extents(self, columns: int) -> Dims:
+        """Return the output's height and width, or raise ShapeError if weights or input are too small."""
+        x, weights, window = self.x, self.layer.weights, self.window
+        needed = numel(window.kernel) * self._depth
+        if columns < needed:
+            raise ShapeError(
+                f"weights {list(weights.dims)}: expected at least {needed} codes per channel, got {columns}",
+                code="operand_mismatch",
+            )
+        sizes = window.extent(x.dims[-2:])
+        if any(size < 1 for size in sizes):
+            raise ShapeError(
+                f"input {list(x.dims)} is too small for a kernel of {list(window.kernel)}: the output "
+                f"would be {list(sizes)}",
+                code="too_small",
+            )
+        return sizes
+
+    def _params(self, layout: WeightStrides, tiles: int, out: Tensor) -> Q8taConvolutionParams:
+        axes = {
+            f"{name}_{axis}": value
+            for name in ("kernel", "stride", "padding", "dilation")
+            for axis, value in zip("yx", getattr(self.window, name), strict=True)
+        }
+        return Q8taConvolutionParams(
+            **self.ends.uniforms,
+            **axes,
+            count=out.numel,
+            groups=self.window.groups,
+            depth=self._depth,
+            channels=out.dims[-3] // self.window.groups,
+            channel_tiles=tiles,
+            in_height=self.x.dims[-2],
+            in_width=self.x.dims[-1],
+            out_height=out.dims[-2],
+            out_width=out.dims[-1],
+            w_channel=layout.channel,
+            w_tap=layout.tap,
+            w_depth=layout.depth,
         )
-    count, columns = weights.dims
-    sizes = _extents(x, weights, columns, window)
-    out.dims = (*x.dims[:-3], count, *sizes)
-    _convolve(cx, x, weights, ends, channels, window, WeightStrides(columns, x.dims[-3] // window.groups, 1), out)
-
-
-def _depthwise(
-    cx: Context,
-    x: Tensor,
-    weights: Tensor,
-    ends: InputOutputQuant,
-    channels: ChannelEpilogue,
-    window: ConvolutionWindow,
-    out: Tensor,
-) -> None:
-    """A convolution of each channel by itself, with weights (Ky, Kx, channels)."""
-    require_codes(out)
-    if weights.dims[:2] != window.kernel or not window.groups == x.dims[-3] <= weights.dims[2]:
-        raise ShapeError(
-            argument="weights",
-            expected=f"{list(window.kernel)} x {x.dims[-3]} channels in as many groups",
-            got=f"{list(weights.dims)} and {window.groups} groups",
-            code="operand_mismatch",
-        )
-    sizes = _extents(x, weights, numel(window.kernel), window)
-    out.dims = (*x.dims[:-3], window.groups, *sizes)
-    _convolve(cx, x, weights, ends, channels, window, WeightStrides(1, weights.dims[2], 0), out)
 
 
 def _taps(sizes: CallSizes, side: Dims, channels: int) -> int:
-    """Every pixel of one side meets every tap, and the other side's channels of a group."""
+    """Return the operations: each pixel of one side times each tap and the other side's channels of a group."""
     return 2 * numel(side) * numel(tuple(sizes.numbers("kernel_size"))) * channels // int(sizes.number("groups"))
 
 
@@ -283,9 +270,8 @@ def q8ta_conv2d(
     *,
     out: Tensor,
 ) -> None:
-    convolve = _depthwise if layer.weights.rank == 3 else _by_rows
-    channels = layer.channels(bias, activation)
-    convolve(cx, x, layer.weights, InputOutputQuant(input, output), channels, geometry.window, out)
+    ends, channels = InputOutputQuant(input, output), layer.channels(bias, activation)
+    Q8taConvolution(x, layer, ends, channels, geometry.window).dispatch(cx, out, depthwise=layer.weights.rank == 3)
 
 
 @op("et_vk.conv2d_q8ta_q8csw.default", dtypes=Q8TA, traits=OpTraits(work=_flops))
@@ -299,9 +285,9 @@ def conv2d_q8ta_q8csw(
     *,
     out: Tensor,
 ) -> None:
-    """That of ExecuTorch 1.0, from floats to floats."""
-    codes = codes_of(cx, x, input)
-    _by_rows(cx, codes, layer.weights, InputOutputQuant(input), layer.channels(bias), geometry.window, out)
+    """Compute the convolution of ExecuTorch 1.0, from floats to floats."""
+    ends, channels = InputOutputQuant(input), layer.channels(bias)
+    Q8taConvolution(codes_of(cx, x, input), layer, ends, channels, geometry.window).dispatch(cx, out)
 
 
 def _transposed_flops(sizes: CallSizes) -> int:
@@ -321,9 +307,8 @@ def q8ta_conv2d_transposed(
     *,
     out: Tensor,
 ) -> None:
-    _by_rows(
-        cx, x, layer.weights, InputOutputQuant(input, output), layer.channels(bias, activation), geometry.window, out
-    )
+    ends, channels = InputOutputQuant(input, output), layer.channels(bias, activation)
+    Q8taConvolution(x, layer, ends, channels, geometry.window).dispatch(cx, out)
 
 
 # -- references: one shifted view of the image per tap -----------------------------------------------------------------
@@ -349,7 +334,7 @@ def _(x: Any, input: QuantParams, layer: Q8Weights, bias: Any, geometry: Q8taGeo
 
 
 def _sums(x: Any, input: QuantParams, layer: Q8Weights, geometry: Q8taGeometry) -> Any:
-    """The integer sums of a convolution that is not transposed, (..., OC, H, W)."""
+    """Return the integer sums of a convolution that is not transposed, (..., OC, H, W)."""
     window = geometry.window
     kernels = _kernels(layer.weights, x.shape[-3], window)
     (top, left), sizes = window.padding, window.extent(x.shape[-2:])
@@ -384,19 +369,19 @@ def _(
 
 
 def _view(window: ConvolutionWindow, tap: tuple[int, int], counts: Dims) -> tuple[Any, ...]:
-    """The pixels that one tap meets, for all positions of the kernel."""
+    """Return the slices of the pixels that one tap reads, for all positions of the kernel."""
     axes = zip(tap, window.dilation, window.stride, counts, strict=True)
     return (..., *(slice(k * d, k * d + s * (n - 1) + 1, s) for k, d, s, n in axes))
 
 
 def _grouped(x: Any, input: QuantParams, window: ConvolutionWindow) -> Any:
-    """(N, G, IC / G, H, W), as integers whose zero is 0."""
+    """Return the input as (N, G, IC / G, H, W), in integers whose zero is 0."""
     depth = x.shape[-3] // window.groups
     return x.reshape(-1, window.groups, depth, *x.shape[-2:]).astype(np.int64) - input.zero_point
 
 
 def _kernels(weights: Any, channels: int, window: ConvolutionWindow) -> Any:
-    """(G, OC / G, Ky, Kx, IC / G)."""
+    """Return the weights as (G, OC / G, Ky, Kx, IC / G)."""
     if weights.ndim == 3:  # (Ky, Kx, C)
         rows = weights[..., :channels].transpose(2, 0, 1)
     else:

@@ -1,45 +1,16 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 {$ include "bytes.wgsl" $}
 {$ include "q8/q8ta_operands.wgsl" $}
-$$ if coded
-{$ include "q8/q8ta_codes.wgsl" $}
-$$ endif
-@group(1) @binding({{ 4 if bias_type else 3 }}) var<storage, read_write> y: array<{{ result }}>;
 
-// Writes up to four neighbours of the flat output; `first` is a multiple of 4.
-fn put(first: u32, values: vec4<f32>, count: u32) {
-$$ if coded
-    y[first / 4u] = word_of(codes_of(values), count);
-$$ else
-    for (var k = 0u; k < count; k++) {
-        y[first + k] = {{ result }}(values[k]);
-    }
-$$ endif
-}
-
-// Where along one axis the outputs `at` read through a tap; past the end of any axis where they do not.
-fn source(at: vec4<u32>, tap: u32, stride: u32, padding: u32, dilation: u32) -> vec4<u32> {
-    let reach = tap * dilation;
-$$ if transposed
-    let ahead = at + padding;
-    let found = (ahead >= vec4<u32>(reach)) & ((ahead - reach) % stride == vec4<u32>());
-    return select(vec4<u32>(0xffffffffu), (ahead - reach) / stride, found);
-$$ else
-    return at * stride + reach - padding;  // before the first element it wraps around
-$$ endif
-}
+{$ include "convolution/convolution_source.wgsl" $}
 
 $$ if ragged
 // Each invocation owns four neighbours of the flat output, which may belong to several channels.
 $$ else
 // Each invocation owns 4 pixels of {{ tile }} channels of one group; the last channels clamp reads and skip writes.
 $$ endif
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     let lanes = vec4<u32>(0u, 1u, 2u, 3u);
     let plane = p.in_height * p.in_width;
     let pixels = p.out_height * p.out_width;
@@ -110,4 +81,4 @@ $$ for c in range(tile)
     }
 $$ endfor
 $$ endif
-}
+$$ endcall

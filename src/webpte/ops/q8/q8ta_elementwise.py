@@ -1,4 +1,4 @@
-"""Elementwise ops over int8 codes, and the shuffle that requantizes what it moves."""
+"""Elementwise ops over int8 codes, and the shuffle that requantizes the codes it moves."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class RequantizeParams(Uniforms):
 
 
 class Requantization(NamedTuple):
-    """Scale and zero point of codes, and what they shall be."""
+    """The scale and zero point of codes, and the inverse scale and zero point of the new codes."""
 
     x_scale: float
     x_zero: int
@@ -104,7 +104,7 @@ class Requantization(NamedTuple):
 def _requantize(
     cx: Context, x: Tensor, out: Tensor, change: Requantization, walked: Dims, steps: Dims, relu: bool = False
 ) -> None:
-    """New codes for `x`, which is read with the strides `steps` over the dims `walked` of `out`."""
+    """Requantize `x`, read with the strides `steps` over the dims `walked` of `out`."""
     dims, (layout,) = coalesce(walked, steps)
     check_rank(dims)
     params = RequantizeParams(count=out.numel, rank=len(dims), dims=dims, x_strides=layout, **change._asdict())

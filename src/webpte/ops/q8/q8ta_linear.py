@@ -44,7 +44,7 @@ class Q8taLinearParams(ScalingParams):
 def _linear(
     cx: Context, x: Tensor, weights: Tensor, ends: InputOutputQuant, channels: ChannelEpilogue, out: Tensor
 ) -> None:
-    """(..., K) x (N, K) -> (..., N)."""
+    """Compute (..., K) x (N, K) -> (..., N)."""
     require_codes(x, weights)
     if weights.rank != 2 or x.dims[-1:] != weights.dims[1:]:
         raise ShapeError(

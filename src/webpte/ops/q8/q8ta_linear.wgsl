@@ -1,19 +1,13 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 {$ include "bytes.wgsl" $}
 {$ include "q8/q8ta_operands.wgsl" $}
-{$ include "q8/q8ta_codes.wgsl" $}
-@group(1) @binding({{ 4 if bias_type else 3 }}) var<storage, read_write> y: array<{{ result }}>;
 
 // Each invocation owns {{ tile }} rows by 4 columns: a word per row, where the results are codes. The last rows clamp
 // their reads and skip their writes.
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     let row = (i / p.column_tiles) * {{ tile }}u;
-    let bound = (i % p.column_tiles) * 4u;  // the first of the columns, among those that are bound
+    let bound = (i % p.column_tiles) * 4u;  // the first column, relative to the part of the weights that is bound
     let column = p.first_column + bound;
     let steps = p.inner / 4u;
 $$ for r in range(tile)
@@ -34,13 +28,7 @@ $$ for r in range(tile)
     if (row + {{ r }}u < p.rows) {
         let values = values_of(sum{{ r }}, channel);
         let at = (row + {{ r }}u) * p.columns + column;
-$$ if coded
-        y[at / 4u] = word_of(codes_of(values), 4u);
-$$ else
-$$ for c in range(4)
-        y[at + {{ c }}u] = {{ result }}(values[{{ c }}]);
-$$ endfor
-$$ endif
+        put(at, values, 4u);
     }
 $$ endfor
-}
+$$ endcall

@@ -1,16 +1,10 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 {$ include "bytes.wgsl" $}
 {$ include "q8/q8ta_operands.wgsl" $}
-{$ include "q8/q8ta_codes.wgsl" $}
-@group(1) @binding({{ 4 if bias_type else 3 }}) var<storage, read_write> y: array<{{ result }}>;
 
 // Rows or columns that do not fill words: each invocation owns four neighbours of the flat output, wherever they lie.
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     let first = i * 4u;
     let total = p.rows * p.columns;
     let count = min(total - first, 4u);
@@ -36,12 +30,5 @@ $$ endfor
         );
     }
 $$ endif
-    let values = values_of(sums, channel);
-$$ if coded
-    y[i] = word_of(codes_of(values), count);
-$$ else
-    for (var k = 0u; k < count; k++) {
-        y[first + k] = {{ result }}(values[k]);
-    }
-$$ endif
-}
+    put(first, values_of(sums, channel), count);
+$$ endcall

@@ -1,10 +1,16 @@
+{# The operands of a product of int8 codes, and what becomes of its sums. `coded`: the results are codes. #}
 @group(1) @binding(0) var<storage, read> x: array<u32>;
 @group(1) @binding(1) var<storage, read> w: array<u32>;
 @group(1) @binding(2) var<storage, read> scales: array<{{ scale_type }}>;
 $$ if bias_type
 @group(1) @binding(3) var<storage, read> bias: array<{{ bias_type }}>;
 $$ endif
+@group(1) @binding({{ 4 if bias_type else 3 }}) var<storage, read_write> y: array<{{ result }}>;
 
+$$ if coded
+{$ include "q8/q8ta_codes.wgsl" $}
+
+$$ endif
 // Single bytes, as signed numbers.
 fn x_byte(at: u32) -> i32 {
     return extractBits(bitcast<i32>(x[at >> 2u]), (at & 3u) * 8u, 8u);
@@ -14,7 +20,7 @@ fn w_byte(at: u32) -> i32 {
     return extractBits(bitcast<i32>(w[at >> 2u]), (at & 3u) * 8u, 8u);
 }
 
-// What the sums of a product mean, each in its channel.
+// Return the values of the sums of a product, each in its channel.
 fn values_of(sums: vec4<i32>, channel: vec4<u32>) -> vec4<f32> {
     let scale = vec4<f32>(
         f32(scales[channel.x]), f32(scales[channel.y]), f32(scales[channel.z]), f32(scales[channel.w])
@@ -27,4 +33,15 @@ $$ if relu
     values = max(values, vec4<f32>());
 $$ endif
     return values;
+}
+
+// Write up to four neighbours of the flat output; if they are codes, `first` is a multiple of 4.
+fn put(first: u32, values: vec4<f32>, count: u32) {
+$$ if coded
+    y[first / 4u] = word_of(codes_of(values), count);
+$$ else
+    for (var k = 0u; k < count; k++) {
+        y[first + k] = {{ result }}(values[k]);
+    }
+$$ endif
 }

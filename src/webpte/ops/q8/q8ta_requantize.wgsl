@@ -1,31 +1,17 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 {$ include "bytes.wgsl" $}
 {$ include "q8/q8ta_codes.wgsl" $}
-{$ set layouts = ["x"] $}
+{$ from "q8/q8ta_codes.wgsl" import operand_codes $}
 
 @group(1) @binding(0) var<storage, read> x: array<u32>;
 @group(1) @binding(1) var<storage, read_write> y: array<u32>;
 
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let t = thread_index(id, groups);
-    if (t >= p.threads) {
-        return;
-    }
-    let count = min(p.count - t * 4u, 4u);
-$$ if flat
-    let codes = signed_bytes(x[t]);
-$$ else
-    var codes = vec4<i32>();
-    for (var k = 0u; k < count; k++) {
-        let i = t * 4u + k;
-{$ include "walk.wgsl" $}
-        codes[k] = signed_bytes(x[xi >> 2u])[xi & 3u];
-    }
-$$ endif
-    var values = (vec4<f32>(codes) - p.x_zero) * p.x_scale;
+$$ call per_thread("t")
+{{ operand_codes(["x"], flat) }}
+    var values = (vec4<f32>(x_codes) - p.x_zero) * p.x_scale;
 $$ if relu
     values = max(values, vec4<f32>());
 $$ endif
     y[t] = word_of(codes_of(values), count);
-}
+$$ endcall

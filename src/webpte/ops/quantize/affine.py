@@ -27,7 +27,7 @@ MAPPINGS = ("ASYMMETRIC", "SYMMETRIC", "SYMMETRIC_NO_CLIPPING_ERR")
 
 
 def grid_of(dims: Dims, block_size: list[int]) -> Dims:
-    """How many blocks there are along each dim."""
+    """Return the number of blocks along each dim."""
     fits = len(block_size) == len(dims) and all(b > 0 and d % b == 0 for d, b in zip(dims, block_size, strict=True))
     if not fits:
         raise ShapeError(
@@ -37,7 +37,7 @@ def grid_of(dims: Dims, block_size: list[int]) -> Dims:
 
 
 def _split(grid: Dims, block_size: list[int]) -> Dims:
-    """The tensor's shape with each dim cut in two: which block, and where in it."""
+    """Return the tensor's shape with each dim split into blocks and the positions in a block."""
     return tuple(size for pair in zip(grid, block_size, strict=True) for size in pair)
 
 
@@ -67,7 +67,7 @@ def affine(
     out: Tensor,
     limits: tuple[float, float] = (0, 0),
 ) -> None:
-    """Quantize, dequantize, or "fake": both at once. The caller sets `out.dims`."""
+    """Quantize, dequantize, or do both ("fake"). The caller sets `out.dims`."""
     block_size, scale, zero_point = blocks.block_size, blocks.scale, blocks.zero_point
     grid = grid_of(x.dims, block_size)
     for operand in (scale, zero_point):
@@ -99,7 +99,7 @@ def affine(
 
 
 def _limits(lowest: float | None, highest: float | None, dtype: DType) -> tuple[float, float]:
-    """What codes are clamped to: what is given, else what the dtype can hold."""
+    """Return the limits of codes: the arguments, else the range of the dtype."""
     if dtype not in _RANGES:
         raise GraphError(
             argument="dtype", expected=f"one of {', '.join(d.short for d in _RANGES)}", got=dtype.short, code="dtype"
@@ -167,7 +167,7 @@ def _(
 
 
 def fake_quantize(cx: Context, x: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
-    """Every row of `x` as if it had been rounded to int8 and back."""
+    """Write every row of `x` rounded to int8 and back."""
     rounded = cx.scratch(DType.FLOAT32, x.dims)
     row = [1] * (x.rank - 1) + [x.dims[-1]]
     affine(cx, "fake", x, BlockQuantization(row, scale, zero_point), rounded, _RANGES[DType.INT8])
@@ -204,7 +204,7 @@ def choose_qparams_affine(
     scale, zero_point = out
     grid = grid_of(input.dims, block_size)
     scale.dims = zero_point.dims = _kept(grid, block_size, scale.rank)
-    # The delegate does not name the dtype of the codes; where their limits are not given either, it is int8.
+    # The delegate does not name the dtype of the codes. If the limits are null too, it is int8.
     lowest, highest = _limits(quant_min, quant_max, DType.INT8)
     least = _smallest(input.spec.host_dtype) if eps is None else eps
     split = _split(grid, block_size)
@@ -226,14 +226,14 @@ def choose_qparams_affine(
 
 
 def _smallest(dtype: DType) -> float:
-    """The smallest normal number, torchao's default for `eps`."""
+    """Return the smallest normal number, torchao's default for `eps`."""
     return float(np.finfo(np.float16 if dtype is DType.FLOAT16 else np.float32).smallest_normal)
 
 
 def _kept(grid: Dims, block_size: list[int], rank: int) -> Dims:
-    """The grid without the dims that one block spans, `rank` of them being left.
+    """Return the grid without the dims that one block spans; `rank` dims remain.
 
-    Which those are was decided at the bound; a dim of blocks of 1 may only happen to have a single one now.
+    The bound decides which those are: a dim of blocks of 1 may have a single one in this call only.
     """
     single = sorted((d for d, blocks in enumerate(grid) if blocks == 1), key=lambda d: block_size[d] == 1)
     gone = single[: len(grid) - rank]
@@ -281,7 +281,7 @@ def _(
 
 
 def spread(values: Any, dims: Dims, block_size: list[int]) -> Any:
-    """One value per block, repeated for each element."""
+    """Return the value of each block, repeated for each element."""
     result = values.reshape(grid_of(dims, block_size))
     for axis, size in enumerate(block_size):
         result = np.repeat(result, size, axis)
@@ -289,20 +289,20 @@ def spread(values: Any, dims: Dims, block_size: list[int]) -> Any:
 
 
 def _spread_both(blocks: BlockQuantization, dims: Dims) -> tuple[Any, Any]:
-    """Zero point and scale of each element."""
+    """Return the zero point and scale of each element."""
     zero = np.zeros(()) if blocks.zero_point is None else spread(blocks.zero_point, dims, blocks.block_size)
     return zero, spread(blocks.scale, dims, blocks.block_size)
 
 
 def numpy_codes(x: Any, blocks: BlockQuantization, limits: tuple[float, float]) -> Any:
-    """Codes as float64, rounded in f32 as torchao does."""
+    """Return codes as float64, rounded in f32 as torchao does."""
     zeros, scales = _spread_both(blocks, x.shape)
     rounded = np.round(x.astype(np.float32) * (np.float32(1) / scales.astype(np.float32))).astype(np.float64)
     return np.clip(rounded + zeros.astype(np.float64), *limits)
 
 
 def numpy_fake_quantize(x: Any, scale: Any, zero_point: Any) -> Any:
-    """The reference of `fake_quantize`, in float64."""
+    """Return the result of `fake_quantize` in float64, for references."""
     blocks = BlockQuantization([1] * (x.ndim - 1) + [x.shape[-1]], scale, zero_point)
     codes = numpy_codes(x, blocks, _RANGES[DType.INT8])
     zeros, scales = (operand.astype(np.float64) for operand in _spread_both(blocks, x.shape))

@@ -1,7 +1,8 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
+{$ from "walk.wgsl" import operand_positions $}
 {$ from "packed.wgsl" import fetched, stored $}
 {$ set bytes = target in ("i8", "u8") $}
-{$ set layouts = ["s"] $}
 
 @group(1) @binding(0) var<storage, read> x: array<{{ stored(source) }}>;
 @group(1) @binding(1) var<storage, read> scales: array<{{ scale_type }}>;
@@ -13,18 +14,13 @@ $$ else
 $$ endif
 
 // Four neighbours per invocation: a word, where the results are bytes.
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let t = thread_index(id, groups);
-    if (t >= p.threads) {
-        return;
-    }
+$$ call per_thread("t")
     let end = min(t * 4u + 4u, p.count);
 $$ if bytes
     var word = 0u;
 $$ endif
     for (var i = t * 4u; i < end; i++) {
-{$ include "walk.wgsl" $}
+{{ operand_positions(["s"], flat) }}
         let scale = f32(scales[si]);
         let zero = {{ fetched("zeros", "si", zero_type) if zero_type else "0.0" }};
 $$ if mode == "dequantize"
@@ -43,4 +39,4 @@ $$ endif
 $$ if bytes
     y[t] = word;
 $$ endif
-}
+$$ endcall

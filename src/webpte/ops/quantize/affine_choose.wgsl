@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 {$ from "packed.wgsl" import stored $}
 {$ set bytes = zero_type in ("i8", "u8") $}
 
@@ -41,12 +42,7 @@ $$ endif
 }
 
 // {{ "Four blocks per invocation: their zero points share a word." if bytes else "One block per invocation." }}
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let t = thread_index(id, groups);
-    if (t >= p.threads) {
-        return;
-    }
+$$ call per_thread("t")
 $$ if bytes
     let end = min(t * 4u + 4u, p.blocks);
     var word = 0u;
@@ -63,4 +59,4 @@ $$ else
     scales[t] = {{ scale_type }}(scale);
     zeros[t] = {{ zero_type }}(zero_of(range, scale));
 $$ endif
-}
+$$ endcall

@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 {$ from "packed.wgsl" import fetched, stored $}
 
 @group(1) @binding(0) var<storage, read> x: array<{{ stored(source) }}>;
@@ -11,12 +12,7 @@ $$ endif
 @group(1) @binding({{ 3 if zero_type else 2 if scale_type else 1 }}) var<storage, read_write> y: array<{{ type }}>;
 
 // Four neighbours per invocation: a word, where codes are bytes.
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let t = thread_index(id, groups);
-    if (t >= p.threads) {
-        return;
-    }
+$$ call per_thread("t")
     let end = min(t * 4u + 4u, p.count);
     for (var i = t * 4u; i < end; i++) {
 $$ if scale_type
@@ -29,4 +25,4 @@ $$ else
 $$ endif
         y[i] = {{ type }}(({{ fetched("x", "i", source) }} - zero) * scale);
     }
-}
+$$ endcall

@@ -13,7 +13,7 @@ from ...lowering.registry import FLOATS, Unused, op
 from ...wgsl import Uniforms, f32, u32
 
 CHOOSING = FLOATS | {DType.INT32}
-RUN = 256  # elements that are worth an invocation of their own
+RUN = 256  # elements of an invocation
 MAX_RUNS_PER_ROW = 256  # per row, so that joining them stays short
 F32_EPS = float(np.finfo(np.float32).eps)
 
@@ -40,7 +40,7 @@ def _choose(
     balanced: bool,
     out: tuple[Tensor, Tensor],
 ) -> None:
-    """A scale and a zero point for each of `rows` runs of `width` elements."""
+    """Compute a scale and a zero point for each of `rows` runs of `width` elements."""
     if width == 0:
         raise ShapeError(f"{list(x.dims)} has no elements to compute a scale from", code="empty")
     scale, zero = out

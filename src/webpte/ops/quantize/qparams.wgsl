@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 
 @group(1) @binding(0) var<storage, read> ranges: array<vec2<f32>>;
 @group(1) @binding(1) var<storage, read_write> scales: array<{{ scale_type }}>;
@@ -15,12 +16,7 @@ $$ else
 $$ endif
 }
 
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     var range = vec2<f32>();
     for (var k = i * p.runs; k < (i + 1u) * p.runs; k++) {
         range = vec2<f32>(min(range.x, ranges[k].x), max(range.y, ranges[k].y));
@@ -28,4 +24,4 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let scale = max((range.y - range.x) / (p.highest - p.lowest), p.eps);
     scales[i] = {{ scale_type }}(scale);
     zeros[i] = i32(zero_of(range, scale));
-}
+$$ endcall

@@ -26,7 +26,7 @@ I32_MAX = 2**31 - 128  # the greatest i32 that is also an f32
 class QuantizeParams(Uniforms):
     count: u32  # elements
     inner: u32  # neighbours that share a scale
-    scales: u32  # how many scales there are, before they start over
+    scales: u32  # number of scales, after which they repeat
     inverse: f32  # of the scale, where there is but one, known on the host
     zero: f32
     lowest: f32
@@ -47,7 +47,7 @@ class QuantRange:
 
     quant_min: int
     quant_max: int
-    dtype: Unused  # null inside delegates: what the output is stored as says it
+    dtype: Unused  # null inside delegates: the output's spec has it
 
     @property
     def limits(self) -> tuple[int, int]:
@@ -56,7 +56,7 @@ class QuantRange:
 
 @dataclass(frozen=True)
 class UnusedQuantRange:
-    """The same where codes are given, and are what they are."""
+    """The same arguments of an op that reads codes."""
 
     quant_min: Unused
     quant_max: Unused
@@ -103,7 +103,7 @@ def _checked(x: Tensor, spread: PerBlockScales) -> PerBlockScales:
 
 
 def _walk(x: Tensor, how: PerTensorScale | PerBlockScales) -> tuple[dict[str, Any], dict[str, Any], tuple[Tensor, ...]]:
-    """The uniforms, the flags and the operands that say which scale an element has."""
+    """Return the uniforms, the flags and the operands that select the scale of an element."""
     if isinstance(how, PerTensorScale):
         uniforms = {"count": x.numel, "inner": 1, "scales": 1, "zero": how.zero}
         return uniforms, {"scale_type": "", "zero_type": ""}, ()
@@ -113,7 +113,7 @@ def _walk(x: Tensor, how: PerTensorScale | PerBlockScales) -> tuple[dict[str, An
 
 
 def _require(tensor: Tensor, dtypes: frozenset[DType]) -> None:
-    """Only here is it known which operands are codes and which are values."""
+    """Raise GraphError unless the dtypes fit. The dtypes of an op do not say which operands are codes."""
     if tensor.dtype not in dtypes:
         raise GraphError(
             argument=f"value {tensor.id}",
@@ -131,7 +131,7 @@ def quantize(
     out: Tensor,
     early: bool = False,
 ) -> None:
-    """out = round(x / scale) + zero within `limits`; the zero point is added before rounding if `early`."""
+    """Compute out = round(x / scale) + zero within `limits`. `early` adds the zero point before rounding."""
     _require(x, FLOATS)
     _require(out, CODES)
     out.dims = x.dims
@@ -152,7 +152,7 @@ def quantize(
 
 
 def dequantize(cx: Context, x: Tensor, how: PerTensorScale | PerBlockScales, out: Tensor) -> None:
-    """out = (x - zero) * scale."""
+    """Compute out = (x - zero) * scale."""
     _require(x, CODES)
     _require(out, FLOATS)
     out.dims = x.dims
@@ -363,27 +363,27 @@ def _(
 
 
 def _along(values: Any, x: Any, axis: int) -> Any:
-    """One value per channel, shaped to broadcast over `x`."""
+    """Return one value per channel, shaped to broadcast over `x`."""
     shape = [1] * x.ndim
     shape[axis] = -1
     return values.reshape(shape).astype(np.float32)
 
 
 def _holding(lowest: int, highest: int) -> Any:
-    """The dtype of codes within these limits, where none is given."""
+    """Return the dtype of codes within these limits, if the schema has none."""
     if lowest >= 0 and highest <= 255:
         return np.uint8
     return np.int8 if lowest >= -128 and highest <= 127 else np.int32
 
 
 def numpy_quantize(x: Any, inverse: Any, zero: Any, lowest: int, highest: int, dtype: int | None = None) -> Any:
-    """Codes of float32 values, operation by operation as PyTorch does it."""
+    """Return the codes of float32 values, with the operations of PyTorch."""
     with np.errstate(over="ignore"):  # infinity is clamped like any other number
         rounded = np.round(x.astype(np.float32) * inverse) + np.asarray(zero, np.float32)
     return np.clip(rounded, lowest, highest).astype(numpy_dtype(dtype, _holding(lowest, highest)))
 
 
 def numpy_dequantize(x: Any, scale: Any, zero: Any, dtype: int | None = None) -> Any:
-    """Float32 values of codes."""
+    """Return the float32 values of codes."""
     values = (x.astype(np.float32) - np.asarray(zero, np.float32)) * np.asarray(scale, np.float32)
     return values.astype(numpy_dtype(dtype, np.float32))

@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 {$ include "bytes.wgsl" $}
 {$ from "packed.wgsl" import fetched, stored $}
 {$ set bytes = target in ("i8", "u8") $}
@@ -28,12 +29,7 @@ $$ endif
 }
 
 // Four neighbours per invocation: a word, where the results are bytes.
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let t = thread_index(id, groups);
-    if (t >= p.threads) {
-        return;
-    }
+$$ call per_thread("t")
     let first = t * 4u;
     let count = min(p.count - first, 4u);
 $$ if bytes
@@ -47,4 +43,4 @@ $$ else
         y[first + k] = code(first + k);
     }
 $$ endif
-}
+$$ endcall

@@ -11,10 +11,10 @@ from ...graph import normalize_dim
 from ...lowering.context import Context, Tensor
 from ...lowering.integers import CONVERTED
 from ...lowering.registry import op
-from ...lowering.rows import lanes_per_row, workgroup_for
 from ...lowering.shapes import reduced, strides
 from ...lowering.traits import OpTraits
 from ...wgsl import Uniforms, u32
+from .reduce import lanes_per_row, workgroup_for
 
 
 class ArgReduceParams(Uniforms):
@@ -26,7 +26,7 @@ class ArgReduceParams(Uniforms):
 def arg_reduce(
     cx: Context, largest: bool, x: Tensor, dim: int | None, keepdim: bool, indices: Tensor, values: Tensor | None = None
 ) -> None:
-    """The index of the extreme along `dim` (none: of the flattened tensor), and on request its value."""
+    """Write the index of the extreme along `dim` (None: of the flattened tensor), and on request its value."""
     axes = set(range(x.rank)) if dim is None else {normalize_dim(dim, x.rank)}
     indices.dims = reduced(x.dims, axes, keepdim)
     if dim is None or x.rank == 0:

@@ -11,10 +11,36 @@ from ...graph import DType, normalize_dim, numel
 from ...lowering.context import Context, Tensor
 from ...lowering.integers import UNKNOWN, elements_of, summed
 from ...lowering.registry import FLOATS, Unused, op
-from ...lowering.rows import lanes_per_row, workgroup_for
 from ...lowering.shapes import MAX_RANK, Dims, axes_of, coalesce, reduced, strides
 from ...lowering.traits import OpTraits
+from ...lowering.variants import ANYWHERE, Variant
 from ...wgsl import Uniforms, dims8, f32, u32
+
+FEW_ROWS = 4  # as in decoding: a CPU, which runs eight invocations at once, then shares a row among them
+LONG_ROW = 64  # minimum elements of a row that several invocations share
+ALONE, BY_8, BY_64 = (Variant(name, ANYWHERE, lanes) for name, lanes in (("alone", 1), ("by 8", 8), ("by 64", 64)))
+
+
+def lanes_per_row(cx: Context, family: str, rows: int, columns: int) -> int:
+    """Return the number of invocations that share a row of `columns` elements: 1, or a workgroup."""
+    return _lanes(cx, family, columns, few=rows <= FEW_ROWS, key=("few rows" if rows <= FEW_ROWS else "many rows",))
+
+
+def lanes_per_any_row(cx: Context, family: str, columns: int) -> int:
+    """Return the same for any number of rows, so that a row's bits do not depend on the others."""
+    return _lanes(cx, family, columns, few=True, key=())
+
+
+def _lanes(cx: Context, family: str, columns: int, few: bool, key: tuple[str, ...]) -> int:
+    long = columns >= LONG_ROW
+    cpu = (BY_8, ALONE) if few and long else (ALONE, BY_8)
+    gpu = (BY_64, BY_8, ALONE) if long else (ALONE, BY_8, BY_64)
+    return cx.variant(family, (columns, *key), cpu=cpu, gpu=gpu).config
+
+
+def workgroup_for(lanes: int) -> int:
+    """Return the workgroup size: the invocations of a row, or of eight rows."""
+    return lanes if lanes > 1 else 8
 
 
 class ReductionParams(Uniforms):
@@ -34,7 +60,7 @@ class ReductionParams(Uniforms):
 
 
 def walk(dims: Dims, axes: set[int], divisor: float, lanes: int = 1) -> ReductionParams:
-    """The parameters that reduce a contiguous tensor of shape `dims` over `axes`."""
+    """Return the parameters that reduce a contiguous tensor of shape `dims` over `axes`."""
     own = strides(dims)
     parts = []
     for along_axes in (False, True):
@@ -62,12 +88,12 @@ def walk(dims: Dims, axes: set[int], divisor: float, lanes: int = 1) -> Reductio
 
 
 def count_of(dims: Dims, axes: set[int]) -> int:
-    """How many elements are reduced to one."""
+    """Return the number of elements that are reduced to one."""
     return numel(tuple(dims[d] for d in axes if d < len(dims)))
 
 
 def reduce(cx: Context, name: str, x: Tensor, dim: list[int] | None, keepdim: bool, out: Tensor) -> None:
-    """out = <name> of x over `dim` (none: all). What has no neutral element refuses an empty dim."""
+    """Compute out = <name> of x over `dim` (None: all). Without a neutral element, an empty dim raises ShapeError."""
     axes = axes_of(dim, x.rank)
     out.dims = reduced(x.dims, axes, keepdim)
     count = count_of(x.dims, axes)
@@ -98,12 +124,12 @@ def reduce(cx: Context, name: str, x: Tensor, dim: list[int] | None, keepdim: bo
 
 
 def _axis(x: Any, dim: list[int] | None) -> tuple[int, ...] | None:
-    """The dims as NumPy takes them; it gives a scalar none, PyTorch gives it one."""
+    """Return the dims for NumPy, where a scalar has none. In PyTorch it has one."""
     return tuple(dim) if dim and x.ndim else None
 
 
 def _accumulated(x: Any, dtype: int | None) -> Any:
-    """The input as PyTorch accumulates it: integers and bools wide, unless a dtype was asked for."""
+    """Return the input in the dtype of PyTorch's sums: 64 bits for integers and bools, unless `dtype` is set."""
     if dtype is not None:
         x = x.astype(DType.from_scalar_type(dtype).held)
     return x.astype(np.float64 if x.dtype.kind == "f" else np.int64), x.dtype if x.dtype.kind == "f" else np.int64
@@ -212,7 +238,7 @@ def _(self: Any) -> Any:
 
 
 def variance(cx: Context, x: Tensor, dim: list[int] | None, correction: float, keepdim: bool, out: Tensor) -> None:
-    """The sum of squared differences from the mean over (count - correction)."""
+    """Compute the sum of squared differences from the mean, divided by (count - correction)."""
     axes = axes_of(dim, x.rank)
     out.dims = reduced(x.dims, axes, keepdim)
     count = count_of(x.dims, axes)

@@ -1,4 +1,4 @@
-// Where element e of those behind an output is, which start at `first`. In a single run that takes no division.
+// Return where element e of those that an output reduces is; they start at `first`. A single run needs no division.
 fn element_of(first: u32, e: u32) -> u32 {
 $$ if single
     return first + e * p.inner_stride;

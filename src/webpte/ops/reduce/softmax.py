@@ -10,10 +10,10 @@ from ...graph import normalize_dim
 from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor, load_type
 from ...lowering.registry import FLOATS, Unused, op
-from ...lowering.rows import lanes_per_row, workgroup_for
 from ...lowering.shapes import strides
 from ...lowering.traits import OpTraits
 from ...wgsl import Uniforms, u32
+from .reduce import lanes_per_row, workgroup_for
 
 
 class SoftmaxParams(Uniforms):
@@ -27,7 +27,7 @@ def normalised(cx: Context, x: Tensor, dim: int, out: Tensor, log: bool) -> None
     axis = normalize_dim(dim, x.rank)
     size, inner = (x.dims[axis], strides(x.dims)[axis]) if x.rank else (1, 1)
     rows = x.numel // size if size else 0
-    # Neighbouring rows of an inner dim lie beside each other: then it is their invocations that load side by side.
+    # Rows of an inner dim are neighbours in memory: then the invocations of different rows load neighbours.
     lanes = lanes_per_row(cx, "softmax", rows, size) if inner == 1 else 1
     wide = 4 if inner == 1 and size % 4 == 0 else 1
     cx.dispatch(
@@ -46,7 +46,7 @@ def normalised(cx: Context, x: Tensor, dim: int, out: Tensor, log: bool) -> None
 
 
 def _shifted(x: Any, dim: int) -> Any:
-    """As float64, with the largest element of each row at 0; NaN where there is none, as infinities have none."""
+    """Return float64 rows whose largest element is 0. Rows with infinite maxima become NaN."""
     wide = x.astype(np.float64)
     with np.errstate(invalid="ignore"):
         return wide - (wide.max(axis=dim, keepdims=True) if x.ndim else wide)

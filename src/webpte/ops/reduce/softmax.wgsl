@@ -9,7 +9,7 @@
 @group(1) @binding(0) var<storage, read> x: {{ array_of(source) }};
 @group(1) @binding(1) var<storage, read_write> y: {{ array_of(result) }};
 
-const NONE = -1e30;  // what an element adds to the sum that leaves its row without an answer
+const NONE = -1e30;  // the addend of an element that makes the result of its row NaN
 
 // WGSL need not have infinities: beyond the finite values an element counts as the last of them.
 fn load(i: u32) -> {{ number }} {
@@ -21,7 +21,7 @@ fn power(v: {{ number }}) -> {{ number }} {
     return exp(max(v, {{ number }}(-104.0)));
 }
 
-// What an element adds to the sum. A row of nothing but minus infinity sums to 0, one with NaN or infinity to less.
+// Return the addend of an element. A row of minus infinities sums to 0, one with NaN or infinity to less.
 fn share(i: u32, highest: f32) -> {{ number }} {
     let bits = bitcast<{{ words }}>({{ loaded("x[i]", source) }});
     let beyond = (bits & {{ words }}(0x7fffffffu)) >= {{ words }}(0x7f800000u);

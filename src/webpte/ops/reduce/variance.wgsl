@@ -9,7 +9,7 @@
 
 {$ include "reduce/reduce_element.wgsl" $}
 
-// The sum of (v - shift), or of its square, over a lane's share of the elements behind an output.
+// Return the sum of (v - shift), or of its square, over a lane's share of the elements that an output reduces.
 fn sum_around(first: u32, lane: u32, shift: f32, squared: bool) -> f32 {
     let end = p.outer * p.inner;
     var sum = 0.0;

@@ -1,4 +1,4 @@
-// What a part of a row may hold: a logit nothing can be chosen by, and one of a token that can be chosen.
+// Flags of a part of a row: it has a logit that is NaN or infinite, or one of a token that can be chosen.
 const UNUSABLE = 1u;
 const CHOICE = 2u;
 const COLUMNS = {{ columns }}u;  // of the settings, with which `choices` begins
@@ -10,14 +10,14 @@ fn hash(v: u32) -> u32 {
     return (word >> 22u) ^ word;
 }
 
-// How the token of a row is chosen. Any bits are safe: what makes no sense chooses some token.
+// How the token of a row is chosen. All bits are safe: invalid settings choose some token.
 struct Choice {
-    temperature: f32,  // 0 takes the likeliest token
+    temperature: f32,  // 0 takes the most probable token
     scale: f32,
     top_k: u32,  // 0: no limit
     top_p: f32,
     min_p: f32,
-    key: u32,  // of the noise: the row has no part in it, so a sequence may stand in any
+    key: u32,  // of the noise: it does not depend on the row, so a sequence may be in any row
 }
 
 fn choice_of(row: u32) -> Choice {

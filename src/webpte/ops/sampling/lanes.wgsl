@@ -1,4 +1,4 @@
-{# What the invocations of a workgroup find out together; there is a power of two of them. #}
+{# Reductions over the invocations of a workgroup, whose number is a power of two. #}
 var<workgroup> shared_value: array<f32, {{ invocations }}>;
 var<workgroup> shared_index: array<u32, {{ invocations }}>;
 

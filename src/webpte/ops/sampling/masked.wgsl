@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 {$ include "loads.wgsl" $}
 {$ from "loads.wgsl" import array_of, loaded $}
 {$ set lanes = 4 if type.endswith("x4") else 1 $}
@@ -10,13 +11,8 @@ const HIDDEN = 0xff800000u;  // bits of minus infinity, which WGSL has no number
 @group(1) @binding(1) var<storage, read> choices: array<i32>;
 @group(1) @binding(2) var<storage, read_write> edited: array<{{ words }}>;
 
-// One invocation per load: the logits with those that the row's mask does not allow hidden.
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+// One invocation per load: the logits, hidden where the row's mask does not allow the token.
+$$ call per_thread()
     let first = i % p.steps * {{ lanes }}u;
     let mask = u32(choices[i / p.steps * {{ columns }}u + {{ mask }}u]);  // where its words begin; no mask is beyond
     var bits = 0xffffffffu;
@@ -29,4 +25,4 @@ $$ if lanes == 4
 $$ else
     edited[i] = select(HIDDEN, x, (bits & 1u) != 0u);
 $$ endif
-}
+$$ endcall

@@ -1,10 +1,10 @@
-"""Choosing the next token on the device, so that four bytes cross to the host and not a vocabulary.
+"""Choose the next token on the device, so that four bytes are transferred to the host instead of a vocabulary.
 
 Sampling is by the Gumbel trick: the token with the highest logit / temperature + noise, among those that top-k, top-p
-and min-p leave. The noise is a hash of (seed, step, token), so equal seeds give equal text on one device, in whatever
-row the sequence stands and whatever stands beside it.
+and min-p leave. The noise is a hash of (seed, step, token), so equal seeds give equal text on one device. The row of
+the sequence and the other rows do not matter.
 
-All that a row wants is data in one tensor of words, `choices`:
+The parameters of all rows are data in one tensor of words, `choices`:
 - the settings of each row, SETTINGS, of floats the bits;
 - edits of logits, (row, token, factor, addend): a positive logit is divided by the factor, another multiplied, and the
   addend added; no two of the same row and token;
@@ -27,17 +27,17 @@ from ...lowering.registry import WORDS, op
 from ...lowering.variants import ANYWHERE, Variant
 from ...wgsl import Live, Uniforms, f32, u32
 
-MAX_PARTS = 1024  # of a row, each looked at by one invocation
-PART_STEPS = 8  # loads that are worth a part
+MAX_PARTS = 1024  # of a row, one per invocation
+PART_STEPS = 8  # minimum loads of a part
 ROUNDS = 6  # see sampling.wgsl
 # One workgroup chooses in the end: on a CPU one that is a single vector wide.
 NARROW, WIDE = Variant("narrow", ANYWHERE, 8), Variant("wide", ANYWHERE, 256)
 SETTINGS = ("temperature", "top_k", "top_p", "min_p", "seed", "step", "mask", "unused")
 COLUMNS, MASK = len(SETTINGS), SETTINGS.index("mask")
-EDITED, LIKELIEST = 1, 2  # bits of the features: there are edits or masks; the most probable tokens are requested
-MAX_LIKELIEST = 20
+EDITED, TOP_LOGPROBS = 1, 2  # bits of the features: there are edits or masks; the most probable tokens are requested
+MAX_TOP_LOGPROBS = 20
 LARGE = 3.4e38  # edits leave logits finite
-UNUSABLE, ALL_HIDDEN = -1, -2  # what stands in a token's place
+UNUSABLE, ALL_HIDDEN = -1, -2  # results instead of a token
 
 
 class SampleParams(Uniforms):
@@ -73,14 +73,15 @@ def sample(
     *,
     out: tuple[Tensor, Tensor, Tensor, Tensor],
 ) -> None:
-    """Token and its log probability (of the logits as they are, at temperature 1) for each row of logits; and if the
-    features ask for it, the most probable tokens and theirs.
+    """Choose a token for each row of logits, with its log probability (of the raw logits, at temperature 1).
 
-    What is in `choices` is data, so nothing here can refuse it: who makes it has to.
+    If the features request it, also list the most probable tokens and their log probabilities.
+
+    `choices` is data, so it cannot be checked here. The caller that fills it must check it.
     """
     rows, vocabulary = _checked_dims(logits, choices)
-    asked = features.value
-    tops = MAX_LIKELIEST if asked & LIKELIEST else 0
+    requested = features.value
+    tops = MAX_TOP_LOGPROBS if requested & TOP_LOGPROBS else 0
     for tensor, dims in zip(out, ((rows,), (rows,), (rows, tops), (rows, tops)), strict=True):
         tensor.dims = dims
     bounds = _bounds(cx, vocabulary)
@@ -90,7 +91,7 @@ def sample(
     type_ = load_type(logits, bounds["lanes"])
     partial = cx.scratch(DType.INT32, (rows, parts, 8))
     changed = cx.scratch(DType.FLOAT32, (rows, vocabulary))
-    tried = (changed,) if asked & EDITED else ()
+    tried = (changed,) if requested & EDITED else ()
     _edit(cx, logits, choices, edits, changed, type_, len(tried))
     flags: dict[str, Any] = {"params": params, "type": type_, "edited": bool(tried), "columns": COLUMNS}
     reads = (logits, choices, *tried)
@@ -99,11 +100,11 @@ def sample(
     flags |= {"unusable": UNUSABLE, "all_hidden": ALL_HIDDEN, "most_parts": MAX_PARTS}
     cx.dispatch("sampling/sampling.wgsl", reads=(logits, choices, partial, *tried), writes=out[:2], **flags)
     flags["threads"] *= tops > 0
-    cx.dispatch("sampling/likeliest.wgsl", reads=(logits, partial), writes=out[2:], **flags)
+    cx.dispatch("sampling/top_logprobs.wgsl", reads=(logits, partial), writes=out[2:], **flags)
 
 
 def _checked_dims(logits: Tensor, choices: Tensor) -> tuple[int, int]:
-    """Rows and vocabulary."""
+    """Return the rows and the vocabulary, or raise ShapeError."""
     if logits.rank != 2:
         raise ShapeError(argument="logits", expected="(rows, vocabulary)", got=list(logits.dims), code="rank")
     rows, vocabulary = logits.dims  # (P, V)
@@ -121,7 +122,7 @@ def _checked_dims(logits: Tensor, choices: Tensor) -> tuple[int, int]:
 def _edit(
     cx: Context, logits: Tensor, choices: Tensor, edits: LiveScalar, changed: Tensor, type_: str, times: int
 ) -> None:
-    """What masks and edits make of the logits. Zero times too the plan learns what may be bound."""
+    """Apply masks and edits to the logits. With `times` 0 nothing runs, but the plan records the bindings."""
     rows, vocabulary = logits.dims
     steps = vocabulary // (4 if type_.endswith("x4") else 1)
     first, words = rows * COLUMNS, choices.numel
@@ -142,7 +143,7 @@ def _edit(
 
 
 def _bounds(cx: Context, vocabulary: int) -> dict[str, int]:
-    """How a row is divided."""
+    """Return the bounds of the loops over a row."""
     lanes = 4 if vocabulary % 4 == 0 else 1
     steps = vocabulary // lanes
     invocations = cx.variant("sampler", (vocabulary,), cpu=(NARROW,), gpu=(WIDE,)).config
@@ -177,12 +178,12 @@ def _(logits: Any, choices: Any, advance: int, edits: int, features: int) -> Any
     log_probabilities = raw - np.log(np.exp(raw).sum(axis=1, keepdims=True))
     chosen = np.take_along_axis(log_probabilities, tokens[:, None], axis=1)[:, 0]
     tokens = np.select([unusable, hidden], [UNUSABLE, ALL_HIDDEN], tokens)
-    likeliest = _likeliest(logits, log_probabilities, without, MAX_LIKELIEST if features & LIKELIEST else 0)
-    return tokens.astype(np.int32), np.where(tokens < 0, np.nan, chosen).astype(np.float32), *likeliest
+    tops = _top_logprobs(logits, log_probabilities, without, MAX_TOP_LOGPROBS if features & TOP_LOGPROBS else 0)
+    return tokens.astype(np.int32), np.where(tokens < 0, np.nan, chosen).astype(np.float32), *tops
 
 
 def _tried(logits: Any, choices: Any, settings: Any, edits: int) -> Any:
-    """The logits as masks and edits make them."""
+    """Return the logits after masks and edits."""
     adjusted = logits.astype(np.float64)
     words = -(-logits.shape[1] // 32)
     for row, mask in enumerate(settings[:, MASK]):
@@ -199,12 +200,12 @@ def _tried(logits: Any, choices: Any, settings: Any, edits: int) -> Any:
 
 
 def _shifted(logits: Any, without: Any) -> Any:
-    """The logits below the highest of their row; 0 for rows without."""
+    """Return the logits minus the highest of their row; 0 for rows in `without`."""
     wide = np.where(without[:, None], 0, logits).astype(np.float64)
     return wide - wide.max(axis=1, keepdims=True)
 
 
-def _likeliest(logits: Any, log_probabilities: Any, without: Any, count: int) -> tuple[Any, Any]:
+def _top_logprobs(logits: Any, log_probabilities: Any, without: Any, count: int) -> tuple[Any, Any]:
     tokens = np.full((len(log_probabilities), count), -1, np.int32)
     values = np.zeros(tokens.shape, np.float32)
     order = np.argsort(-logits, axis=1, kind="stable")[:, :count]
@@ -216,8 +217,11 @@ def _likeliest(logits: Any, log_probabilities: Any, without: Any, count: int) ->
 
 
 def kept(scores: Any, top_k: int, top_p: float, min_p: float = 0.0) -> Any:
-    """Tokens that may be drawn: the k most probable, of these the fewest that together have probability p, and of these
-    whose probability is at least `min_p` times the highest. The highest score of a row is 0."""
+    """Return which tokens may be drawn, by top-k, then top-p, then min-p. The highest score of a row is 0.
+
+    top-k keeps the k most probable; top-p the fewest of them that together have probability p; min-p those whose
+    probability is at least `min_p` times the highest.
+    """
     kept = np.ones(scores.shape, bool)
     descending = -np.sort(-scores, axis=1)
     if 0 < top_k < scores.shape[1]:
@@ -243,11 +247,11 @@ def _keys(seeds: Any, steps: Any) -> Any:
 
 
 def _gumbel(keys: Any, vocabulary: int) -> Any:
-    """Noise for each key and token."""
+    """Return noise for each key and token."""
     return _gumbel_of(_hash(keys[:, None] ^ np.arange(vocabulary, dtype=np.uint32)))
 
 
 def _gumbel_of(bits: Any) -> Any:
-    """As the kernel does it, in f32 up to where the logarithms begin: inside (0, 1) for every pattern of bits."""
+    """Return Gumbel noise. Up to the logarithms it is f32, as in the kernel, so all bit patterns are inside (0, 1)."""
     inside = np.minimum((bits.astype(np.float32) + np.float32(0.5)) / np.float32(2**32), np.float32(1 - 2**-24))
     return -np.log(-np.log1p(-inside.astype(np.float64)))

@@ -18,9 +18,9 @@ $$ endif
 @group(1) @binding({{ 5 if edited else 4 }}) var<storage, read_write> log_probabilities: array<u32>;  // bits: it may be NaN
 
 const INVOCATIONS = {{ invocations }}u;
-const BINS = 2048u;  // in each of which are as many finer ones
-const FINEST = 4194303u;  // the last of those
-const PER_UNIT = 131072.0;  // finer bins in a unit of logit / temperature: 32 units are told apart
+const BINS = 2048u;  // each divided into as many finer bins
+const FINEST = 4194303u;  // the last finer bin
+const PER_UNIT = 131072.0;  // finer bins in a unit of logit / temperature: 32 units are distinguished
 const COARSE_PER_UNIT = 64.0;
 const NAN = 0x7fc00000u;
 
@@ -28,17 +28,17 @@ var<workgroup> bins: array<atomic<u32>, 2048>;
 var<workgroup> bin_sums: array<f32, {{ invocations }}>;
 var<workgroup> holds: atomic<u32>;
 
-// How far a logit is below the highest, in bins.
+// Return the distance of a logit from the highest, in bins.
 fn depth(x: f32, highest: f32, scale: f32) -> u32 {
     return u32(clamp((highest - x) * scale * PER_UNIT, 0.0, f32(FINEST)));
 }
 
-// What a token weighs among those of its bin, so that one deep down has as many digits as the likeliest.
+// Return the weight of a token in its bin. It has as many digits as that of the most probable token.
 fn weight(depth: u32) -> u32 {
     return u32(exp(f32(depth % BINS) / -PER_UNIT) * p.unit + 0.5);
 }
 
-// What a bin holds: tokens, or their weight beside that of the other bins, which lie at `coarse` or deeper.
+// The contents of a bin: tokens, or their weight relative to the other bins, which are at `coarse` or deeper.
 fn amount(bin: u32, coarse: u32, counting: bool, fine: bool) -> f32 {
     let scale = exp(f32(select(bin, coarse, fine)) / -COARSE_PER_UNIT);
     return f32(atomicLoad(&bins[bin])) * select(scale, 1.0, counting);
@@ -150,7 +150,7 @@ $$ endif
             if (!fine) {
                 wanted = select(choice.top_p * all, f32(choice.top_k), counting);
             }
-            // The first bin with which as much as wanted is reached; the last if it never is.
+            // The first bin with which the target is reached; the last if it is never reached.
             var at = 0u;
             var before = 0.0;
             while (at < INVOCATIONS - 1u && before + bin_sums[at] < wanted) {

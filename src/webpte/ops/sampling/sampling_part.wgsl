@@ -1,11 +1,12 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 {$ include "loads.wgsl" $}
 {$ include "sampling/choice.wgsl" $}
 {$ from "loads.wgsl" import array_of, loaded $}
 {$ set lanes = 4 if type.endswith("x4") else 1 $}
 {$ set number = "vec4<f32>" if lanes == 4 else "f32" $}
 {$ set elements = [".x", ".y", ".z", ".w"] if lanes == 4 else [""] $}
-{# Tokens are chosen by what masks and edits have made of the logits, if there are any; `raw` is as the model says. #}
+{# Tokens are chosen by the logits after masks and edits, if there are any; `raw` are the model's logits. #}
 {$ set tried_type = type if not edited else "f32x4" if lanes == 4 else "f32" $}
 {$ set raw = "raw_" if edited else "" $}
 
@@ -16,7 +17,7 @@ $$ if edited
 $$ endif
 @group(1) @binding({{ 3 if edited else 2 }}) var<storage, read_write> parts: array<vec4<u32>>;
 
-// NaN and infinity, from which nothing can be chosen.
+// NaN and infinity, with which no token can be chosen.
 fn is_unusable(x: f32) -> bool {
     return (bitcast<u32>(x) & 0x7fffffffu) >= 0x7f800000u && bitcast<u32>(x) != HIDDEN;
 }
@@ -24,12 +25,7 @@ fn is_unusable(x: f32) -> bool {
 // One invocation per part of a row, which is every p.parts-th load: its highest logit, the first token that has it, the
 // sum of all relative to the highest that the model gave, what it holds, the draw where tokens are drawn from all, and
 // the highest and its token that the model gave.
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     let row = i / p.parts;
     let choice = choice_of(row);
     let drawing = draws_freely(choice);
@@ -74,4 +70,4 @@ $$ endfor
     }
     parts[2u * i] = vec4<u32>(bitcast<u32>(highest), bitcast<u32>(sum), token, holds);
     parts[2u * i + 1u] = vec4<u32>(bitcast<u32>(score), drawn, bitcast<u32>({{ raw }}highest), {{ raw }}token);
-}
+$$ endcall

@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 
 @group(1) @binding(0) var<storage, read> grad: array<{{ type }}>;
 @group(1) @binding(1) var<storage, read_write> param: array<{{ type }}>;
@@ -10,12 +11,7 @@ $$ if returned
 @group(1) @binding(6) var<storage, read_write> square_out: array<{{ type }}>;
 $$ endif
 
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     let g = f32(grad[i]);
     let m = f32(mean[i]) * p.beta1 + g * p.rest1;
     let v = f32(square[i]) * p.beta2 + g * g * p.rest2;
@@ -29,4 +25,4 @@ $$ if returned
     mean_out[i] = {{ type }}(m);
     square_out[i] = {{ type }}(v);
 $$ endif
-}
+$$ endcall

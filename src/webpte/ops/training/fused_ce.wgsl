@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 
 @group(1) @binding(0) var<storage, read> logits: array<{{ type }}>;  // (M, V)
 @group(1) @binding(1) var<storage, read> labels: array<i32>;  // (M,)
@@ -7,14 +8,14 @@
 
 {$ include "floats.wgsl" $}
 
-const NONE = -1e30;  // what an element adds to the sum that leaves its row without an answer
+const NONE = -1e30;  // the addend of an element that makes the result of its row NaN
 
 // Beyond the finite values an element counts as the last of them.
 fn load(i: u32) -> f32 {
     return clamp(f32(logits[i]), -3.4028234e38, 3.4028234e38);
 }
 
-// What an element adds to the sum. A row of nothing but minus infinity sums to 0, one with NaN or infinity to less.
+// Return the addend of an element. A row of minus infinities sums to 0, one with NaN or infinity to less.
 fn share(i: u32, highest: f32) -> f32 {
     let v = f32(logits[i]);
     if (is_nan(v) || is_infinite(v)) {
@@ -24,12 +25,7 @@ fn share(i: u32, highest: f32) -> f32 {
 }
 
 // One invocation per row. A row with a negative label does not count.
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let row = thread_index(id, groups);
-    if (row >= p.threads) {
-        return;
-    }
+$$ call per_thread("row")
     let start = row * p.columns;
     let end = start + p.columns;
     if (labels[row] < 0) {
@@ -61,4 +57,4 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         let d = (share(i, highest) / max(sum, 0.5) - f32(i == label)) / p.count;
         d_logits[i] = {{ type }}(select(nan_like(sum), d, answered));
     }
-}
+$$ endcall

@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 {$ set bits = 4 $}
 {$ set high_first = false $}
 
@@ -14,12 +15,7 @@ $$ if words
 $$ else
 // One invocation per output: groups and rows of the weight may begin anywhere.
 $$ endif
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+$$ call per_thread()
     let k = (i % p.row_runs) * {{ 8 if words else 1 }}u;
     let row = i / p.row_runs;
     let d_row = row * p.inner + p.first;
@@ -49,4 +45,4 @@ $$ else
     let first = row * p.columns + k;
     d_x[first] = {{ type }}({{ "f32(d_x[first]) + " if more }}total);
 $$ endif
-}
+$$ endcall

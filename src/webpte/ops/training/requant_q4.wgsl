@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import per_thread $}
 
 @group(1) @binding(0) var<storage, read> latent: array<{{ type }}>;  // (N, K)
 @group(1) @binding(1) var<storage, read> scales: array<{{ scale_type }}>;  // (K / group, at least N)
@@ -14,12 +15,7 @@ fn code(n: u32, k: u32) -> u32 {
 }
 
 // Four bytes, a word, per invocation. If K is odd the last byte of a row has one code.
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let t = thread_index(id, groups);
-    if (t >= p.threads) {
-        return;
-    }
+$$ call per_thread("t")
     let end = min(t * 4u + 4u, p.bytes);
     var word = 0u;
     for (var i = t * 4u; i < end; i++) {
@@ -32,4 +28,4 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         word |= pair << ((i & 3u) * 8u);
     }
     codes[t] = word;
-}
+$$ endcall

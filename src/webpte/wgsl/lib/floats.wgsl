@@ -12,7 +12,7 @@ fn nan_like(x: f32) -> f32 {
     return bitcast<f32>(bitcast<u32>(x) | 0x7fc00000u);
 }
 
-// Integers that sort like the floats they stand for; -0 comes just before 0. Not for NaN.
+// Return an integer that sorts like the float; -0 comes just before 0. Not for NaN.
 fn order_key(x: f32) -> i32 {
     let bits = bitcast<i32>(x);
     return bits ^ ((bits >> 31u) & 0x7fffffff);

@@ -13,7 +13,7 @@ fn rounded_half(x: f32) -> f32 {
     if (size >= 0x38800000u) {
         return bitcast<f32>(sign | ((size + 0xfffu + ((size >> 13u) & 1u)) & 0xffffe000u));
     }
-    // Multiples of 2^-24; what is below half of one is zero.
+    // Multiples of 2^-24; values below half of one become zero.
     let shift = min(126u - (size >> 23u), 25u);
     let digits = (size & 0x7fffffu) | 0x800000u;
     let steps = (digits + (1u << (shift - 1u)) - 1u + ((digits >> shift) & 1u)) >> shift;

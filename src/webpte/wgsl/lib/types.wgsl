@@ -7,7 +7,7 @@
 {$ macro number_type(type) -$}
 {{ "f32" if type in ("f32", "f16", "f16w") else "i32" }}
 {$- endmacro $}
-{# A stored element of dtype `source` as a value of dtype `target`, in its number type. NaN is true, told by bits. #}
+{# A stored element of dtype `source` as a value of dtype `target`, in its number type. NaN is true, by its bits. #}
 {$ macro converted(value, source, target) -$}
 {$ if target == "bool" and source in ("f32", "f16", "f16w") -$}
 i32((bitcast<u32>(f32({{ value }})) & 0x7fffffffu) != 0u)

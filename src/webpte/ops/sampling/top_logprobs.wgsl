@@ -13,13 +13,13 @@ const INVOCATIONS = {{ invocations }}u;
 const UNUSABLE = 1u;
 const LOWEST = -3.4e38;
 
-// What is the likeliest of each part, of the tokens that are not listed yet.
+// The most probable token of each part that is not listed yet.
 var<workgroup> part_value: array<f32, {{ most_parts }}>;
 var<workgroup> part_token: array<u32, {{ most_parts }}>;
 var<workgroup> holds: atomic<u32>;
 
-// One workgroup per row lists the tokens from the likeliest on, and -1 where there are no more; of equal ones the first
-// comes first. The list grows by the likeliest of all parts, whose part then has to be searched again.
+// One workgroup per row lists the most probable tokens in order, then -1. Of equal ones the first comes first. Each step
+// appends the most probable token of all parts, and searches its part again.
 @compute @workgroup_size(wg)
 fn main(
     @builtin(workgroup_id) id: vec3<u32>,
@@ -60,13 +60,13 @@ fn main(
             }
         }
         best_over_lanes(lane, best, token);
-        let found = shared_value[0];
+        let value = shared_value[0];
         let listed = shared_index[0];
         workgroupBarrier();
-        let is_token = usable && found > LOWEST && listed < p.vocabulary;
+        let is_token = usable && value > LOWEST && listed < p.vocabulary;
         if (lane == 0u) {
             tokens[row * p.tops + rank] = select(-1, i32(listed), is_token);
-            log_probabilities[row * p.tops + rank] = select(0.0, found - highest - log(total), is_token);
+            log_probabilities[row * p.tops + rank] = select(0.0, value - highest - log(total), is_token);
         }
         let part = listed / {{ lanes }}u % p.parts;
         best = LOWEST;
@@ -76,8 +76,8 @@ fn main(
             for (var c = 0u; c < p.lanes; c++) {
                 let x = max(read{{ "[c]" if lanes == 4 }}, LOWEST);
                 let other = s * {{ lanes }}u + c;
-                let behind = x < found || (x == found && other > listed);
-                if (behind && (x > best || (x == best && other < token))) {
+                let unlisted = x < value || (x == value && other > listed);
+                if (unlisted && (x > best || (x == best && other < token))) {
                     best = x;
                     token = other;
                 }

@@ -1,0 +1,29 @@
+{# Entry points of kernels. The caller's block is the body: `$$ call per_thread()`, the statements, `$$ endcall`.
+   Grids are rounded up, so invocations and workgroups past the end return at once. #}
+{# `index` is the number of the invocation, below p.threads. #}
+{$ macro per_thread(index="i") $}
+@compute @workgroup_size(wg)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let {{ index }} = thread_index(id, groups);
+    if ({{ index }} >= p.threads) {
+        return;
+    }
+{{ caller() }}}
+{$ endmacro $}
+{# `workgroup` is the number of the workgroup, `local` that of the invocation in it, `lane` that in its subgroup. #}
+{$ macro per_workgroup(lanes=0) $}
+@compute @workgroup_size(wg)
+fn main(
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) local: u32,
+$$ if lanes
+    @builtin(subgroup_invocation_id) lane: u32,
+$$ endif
+) {
+    let workgroup = id.x + id.y * workgroups.x;
+    if (workgroup * wg >= p.threads) {
+        return;
+    }
+{{ caller() }}}
+{$ endmacro $}

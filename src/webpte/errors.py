@@ -152,7 +152,7 @@ class ForkedError(Error):
 
 
 class CancelledError(Error):
-    """Work was stopped by its `CancelToken` before it was done. Nothing of it is left behind."""
+    """A `CancelToken` stopped the operation before it was complete. Partial results are deleted."""
 
     code = "cancelled"
 

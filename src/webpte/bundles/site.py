@@ -68,7 +68,7 @@ class Site:
         shutil.rmtree(old, ignore_errors=True)
 
     def abandon(self) -> None:
-        """Leave nothing behind of a bundle that was not finished."""
+        """Delete what was written of an incomplete bundle."""
         shutil.rmtree(self._part, ignore_errors=True)
 
     def _write(self, name: str, data: bytes) -> None:

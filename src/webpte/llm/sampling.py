@@ -54,7 +54,7 @@ class RowSamplingParams:
 class SampledToken(NamedTuple):
     """A token and its log probability by the unchanged logits at temperature 1; NaN if it was not asked for.
 
-    `top_logprobs` are the most probable tokens with their log probabilities, if they were asked for. A negative token
+    `top_logprobs` holds the most probable tokens with their log probabilities, if they were requested. A negative token
     means that none could be sampled: see `logits_error`.
     """
 

@@ -95,7 +95,7 @@ def refuse_sizes(call: Call, graph: Graph, tensors: Mapping[int, Array], scalars
     The arguments come from the file: `full` of 10**12 elements is refused here, as it is on the device.
     """
     op = find(call)
-    if op is None or not op.dtypes:  # its result is no larger than its arguments
+    if op is None or not op.dtypes:  # its result is at most as large as its arguments
         return
     if op.unsupported_if and op.unsupported_if(call, graph):  # the lowering does not support the call
         return

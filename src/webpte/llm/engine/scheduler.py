@@ -238,7 +238,7 @@ class Scheduler:
     def _schedule_decode(
         self, decoding: list[tuple[GenerationRequest, Slot]], budget: Budget, drafting: bool
     ) -> Iterable[ScheduledRequest]:
-        """Those that do not fit come first in the next step. Nobody drafts while a prompt waits to be computed."""
+        """Requests that do not fit come first in the next step. No request drafts while a prompt is waiting."""
         fitting: list[tuple[GenerationRequest, Slot]] = []
         num_tokens = 0
         for request, slot in decoding[: budget.samples]:

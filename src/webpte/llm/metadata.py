@@ -32,7 +32,7 @@ def read_program_metadata(program: Program, path: Path, tokenizer: Path | None) 
         raise InputError(
             f"no tokenizer.json beside {path}",
             argument="tokenizer",
-            hint=f"Put {path.stem}.tokenizer.json there, or name the file.",
+            hint=f"Put {path.stem}.tokenizer.json there, or pass the path of another.",
             code="no_tokenizer",
         )
     template = beside(path, "chat_template.jinja")

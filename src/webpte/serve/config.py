@@ -84,7 +84,10 @@ class Config(BaseModel):
     prefix_cache_bytes: int = Field(default=0, ge=0, description="memory for cached prefixes beyond the slots")
     stuck_timeout: Seconds = Field(default=120.0, description="seconds without progress before the worker is restarted")
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="minimum level to log")
-    log_format: Literal["json", "text"] = Field(default="json", description="format of log lines")
+    log_format: Literal["auto", "json", "text"] = Field(
+        default="auto", description="format of log lines; auto writes text to a terminal and JSON elsewhere"
+    )
+    strict: bool = Field(default=False, description="reject request fields that the server does not know")
 
     @model_validator(mode="wrap")
     @classmethod

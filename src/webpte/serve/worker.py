@@ -104,16 +104,22 @@ def load_model(
     """Load a model. A task file beside it makes it an encoder."""
     if task_path(Path(file.path)).exists():
         return EmbeddingModelWorker(file, Embedder.load(file.path, memory=options.memory, progress=progress), send)
-    llm = LLM.load(
-        file.path,
-        kv_cache=options.kv_cache,
-        recover=True,
-        max_sequences=options.max_sequences,
-        max_queue_size=max_queue_size,
-        prefix_cache=options.prefix_cache,
-        memory=options.memory,
-        progress=progress,
-    )
+    try:
+        llm = LLM.load(
+            file.path,
+            kv_cache=options.kv_cache,
+            recover=True,
+            max_sequences=options.max_sequences,
+            max_queue_size=max_queue_size,
+            prefix_cache=options.prefix_cache,
+            memory=options.memory,
+            progress=progress,
+        )
+    except InputError as error:
+        if error.reason != "no_tokenizer":
+            raise
+        hint = f"The server runs language models and encoders: put {Path(file.path).stem}.tokenizer.json beside it."
+        raise InputError(f"{file.path} has no tokenizer.json", hint=hint, code=error.reason) from error
     if options.warmup:
         llm.warmup(progress)
     return LanguageModelWorker(file, llm, send)

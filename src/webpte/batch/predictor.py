@@ -50,7 +50,7 @@ class Predictor:
         Options of "embed": `prompt` is the name of one of the model's prompts, and `prefix` a text; either is put
         before every text. A text that is too long fails, or is truncated with `truncate`.
 
-        Options of "generate": `prompt_template` builds the prompt from columns, such as `"Summarise: {text}"`. The
+        Options of "generate": `prompt_template` builds the prompt from columns, such as `"Summarize: {text}"`. The
         prompt goes through the chat template with `system`; `raw` skips the chat template. `parse_special` and
         `settings` are those of `LLM.generate`.
         """

@@ -187,7 +187,7 @@ def task_of(path: Path) -> Task:
 
 def template_fields(template: str) -> tuple[str, ...]:
     """Return the columns that a template names, such as `{text}`. Other braces are doubled."""
-    check_str(template, "prompt_template", "Summarise: {text}")
+    check_str(template, "prompt_template", "Summarize: {text}")
     try:
         parts = list(string.Formatter().parse(template))
     except ValueError as error:

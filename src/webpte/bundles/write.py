@@ -59,7 +59,7 @@ def bundle(
     A language model and an encoder of texts need their `tokenizer.json`, beside the program or given. Up to `sequences`
     conversations are computed at once. Any other program runs at the `shapes` of its methods, each the dims of every
     input; unless given, at the largest and the smallest. Of a vision program, `labels` is a file with a line for each
-    class, and `mean` and `std` normalise its images. What cannot run in a page is refused.
+    class, and `mean` and `std` normalize its images. What cannot run in a page is refused.
     """
     progress = cancellable(progress, cancel)
     if not isinstance(program, Program):

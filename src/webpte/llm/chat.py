@@ -79,7 +79,7 @@ def encode_chat(
 ) -> list[int]:
     """Return the tokens of messages, as `render` writes them. Special tokens are those of the template: in the strings
     of messages and tools they are text, so that no message can forge the end of its turn. With `parse_special` they
-    are recognised there, too."""
+    are recognized there, too."""
     if parse_special:
         return tokenizer.encode(render(messages, tools), parse_special=True)
     try:

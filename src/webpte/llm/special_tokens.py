@@ -61,7 +61,7 @@ def check_prompt_size(text: str, tokenizer: Tokenizer, context: int) -> str:
 
 def encode_prompt(tokenizer: Tokenizer, special: SpecialTokens, text: str, *, parse_special: bool = False) -> list[int]:
     """Return the tokens of a text to continue, after what the model expects before every text, once. With
-    `parse_special`, special tokens spelled in the text are recognised."""
+    `parse_special`, special tokens spelled in the text are recognized."""
     plain = tokenizer.encode(text, parse_special=parse_special)
     full = tokenizer.encode(text, add_special=True, parse_special=parse_special)
     # Only what precedes the text: an end-of-text token after it would end the answer, too.

@@ -52,7 +52,7 @@ class Method:
     """A loaded method: call it with arrays, get arrays back. State such as a KV cache persists between calls."""
 
     recoveries: int
-    """How often the device was lost and the state was initialised again: see `Program.recover`."""
+    """How often the device was lost and the state was initialized again: see `Program.recover`."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Method:
             _log_ready(plan, self.adapter, time.perf_counter() - started)
 
     def _start(self, gpu: Gpu, weights: WeightBuffers, progress: OnProgress, *, filled: bool = True) -> None:
-        """Allocate memory on a device. `filled` state is initialised from the file."""
+        """Allocate memory on a device. `filled` state is initialized from the file."""
         self._session = self._executor.open(gpu, weights, progress, filled=filled)
         self._state = MethodState(self.plan, self._session)
         self._gpu, self._weights = gpu, weights

@@ -208,4 +208,4 @@ def _too_much(memory: Mapping[str, Any], caps: Caps) -> list[Problem]:
     if memory["offered"] is None or memory["total"] <= memory["offered"]:
         return []
     detail = f"needs {memory['total']} bytes of memory; {caps.adapter} has {memory['offered']} free"
-    return [Problem("memory", "the program", detail, (), "Quantise the weights, or export with smaller bounds.")]
+    return [Problem("memory", "the program", detail, (), "Quantize the weights, or export with smaller bounds.")]

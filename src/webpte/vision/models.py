@@ -153,9 +153,9 @@ class Detector(TaskProgram):
 
 
 def to_pixels(boxes: Floats, size: Size) -> Floats:
-    """Convert boxes (N, 4) from relative centre and size to left, top, right and bottom in pixels."""
-    centre, half = boxes[:, :2], boxes[:, 2:] / 2
-    corners = np.concatenate([centre - half, centre + half], axis=1)
+    """Convert boxes (N, 4) from relative center and size to left, top, right and bottom in pixels."""
+    center, half = boxes[:, :2], boxes[:, 2:] / 2
+    corners = np.concatenate([center - half, center + half], axis=1)
     return corners * np.array([size[1], size[0]] * 2, np.float32)
 
 

@@ -122,7 +122,7 @@ class Comparison:
         for call in self.calls:
             if call.outputs:
                 by_name.setdefault(call.op, []).append(call)
-        return sorted((summarise(name, calls) for name, calls in by_name.items()), key=lambda s: -s.max_relative)
+        return sorted((summarize(name, calls) for name, calls in by_name.items()), key=lambda s: -s.max_relative)
 
     def data(self) -> dict[str, Any]:
         """Return plain data for JSON. Numbers that are not finite become strings."""
@@ -146,7 +146,7 @@ class Comparison:
         return data
 
 
-def summarise(op: str, calls: Sequence[CallReport]) -> OpSummary:
+def summarize(op: str, calls: Sequence[CallReport]) -> OpSummary:
     """Return the summary of all calls of an op."""
     outputs = [(output, call) for call in calls for output in call.outputs.values()]
     worst, where = max(outputs, key=lambda pair: pair[0].max_relative)

@@ -50,7 +50,7 @@ def test_a_method_runs_at_the_shapes_it_was_called_at(scaled, tmp_path):
         with raises(webpte.ShapeError, "input 0 [3, 3]", "input 0 [5, 3]", "input 0 [2, 3]", code="not_saved"):
             saved(rows(2))
         with raises(webpte.InputError, "forward", code="no_graph"):
-            _ = saved.planner
+            _ = saved._planner
     with pytest.raises(webpte.ClosedError):
         saved(rows(3))
 

@@ -40,12 +40,12 @@ Shapes = Sequence[Sequence[int]]  # the dims of each of its inputs; () for a num
 
 def planned(program: Program, name: str, caps: Caps, calls: Iterable[Call], rewrite: Rewrite | None = None) -> Planner:
     """A planner that has made the schedules of the calls."""
-    return with_schedules(program.planner(name, caps, rewrite), calls)
+    return with_schedules(program._planner(name, caps, rewrite), calls)
 
 
 def planned_at(program: Program, name: str, caps: Caps, shapes: Sequence[Shapes]) -> Planner:
     """The same for all calls of these shapes, whatever data they are given."""
-    return for_any_data(with_schedules(program.planner(name, caps), [zeros(program.graph(name), s) for s in shapes]))
+    return for_any_data(with_schedules(program._planner(name, caps), [zeros(program.graph(name), s) for s in shapes]))
 
 
 def with_schedules(planner: Planner, calls: Iterable[Call]) -> Planner:

@@ -37,7 +37,7 @@ class DeviceResources:
             self._methods[key] = make()
         return self._methods[key]
 
-    def discard(self, method: Method) -> None:
+    def _discard(self, method: Method) -> None:
         """Close a method and remove it. Loading it again creates a new one."""
         with self._locked():
             self._methods = {key: other for key, other in self._methods.items() if other is not method}
@@ -57,11 +57,11 @@ class DeviceResources:
             for gpu, weights in lost:
                 weights.close()
                 gpu.release()
-            stranded = [method for method in self._methods.values() if method.stranded()]
+            stranded = [method for method in self._methods.values() if method._stranded()]
             for method in stranded:
-                method.release_lost()
+                method._release_lost()
             for method in stranded:
-                method.recover(*self._device(method.plan), progress)
+                method._recover(*self._device(method.plan), progress)
             return bool(lost or stranded)
 
     def close(self) -> None:

@@ -166,11 +166,6 @@ class Program(MethodSource):
         return build_graph(plan, self._find, mutated_positions, others=others)
 
     @property
-    def file(self) -> ProgramFile:
-        """The parsed .pte file."""
-        return self._file
-
-    @property
     def method_names(self) -> tuple[str, ...]:
         return tuple(self._graphs)
 
@@ -180,9 +175,9 @@ class Program(MethodSource):
 
     def plan(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Plan:
         """Return how a method would run, for this machine's adapter or for other capabilities. `caps` needs no GPU."""
-        return self.planner(name, caps, rewrite).plan
+        return self._planner(name, caps, rewrite).plan
 
-    def planner(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Planner:
+    def _planner(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Planner:
         """Return the planner of a method, which has its plan and makes schedules for shapes."""
         self._process.check()
         graph = self.graph(name)
@@ -214,7 +209,7 @@ class Program(MethodSource):
         seconds, measure_all = check_seconds(budget, "budget"), check_bool(again, "again")
         with self._locked():
             self._check_open()
-            planner = self.planner(name, rewrite=rewrite)
+            planner = self._planner(name, rewrite=rewrite)
             caps = self._caps()
             known = {} if measure_all else read_tuning(caps)
             for job in [job for job in planner.examples if job.key in known]:
@@ -256,7 +251,7 @@ class Program(MethodSource):
     def _make_method(self, name: str, rewrite: Rewrite | None, progress: OnProgress, lazy: bool) -> Method:
         if self._options.tune == "auto":
             self.tune(name, rewrite, AUTO_SECONDS, progress=progress)
-        planner = self.planner(name, rewrite=rewrite)
+        planner = self._planner(name, rewrite=rewrite)
         plan = planner.plan
         _warn_of_fallback(plan)
         shared = self._shared.share_of(plan)

@@ -63,7 +63,7 @@ class Transcriber(TaskProgram):
             print(transcriber("speech.wav").text)
     """
 
-    task = "speech"
+    _task = "speech"
 
     def __init__(self, program: Program, path: Path, file: TaskFile) -> None:
         super().__init__(program, path, file)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from webpte.bundles.summary import summary
+from webpte.bundles.site import summary
 
 from .page.names import AS_GPU, NATIVE, ORT, PAGE, UNCHECKED, ratio
 from .rows import ROWS

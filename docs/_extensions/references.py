@@ -110,9 +110,9 @@ def _tree(error: type[webpte.Error], depth: int = 0) -> Iterator[tuple[int, type
 
 
 def _public_name(error: type[Exception]) -> str:
-    """Where users import it from: the package above the module that defines it."""
-    home = "webpte" if error.__name__ in webpte.__all__ else error.__module__.rpartition(".")[0]
-    return f"{home}.{error.__name__}"
+    """Where users import it from: a package that exports it, else the package of its module."""
+    homes = (package.__name__ for package in (webpte, webpte.llm) if error.__name__ in package.__all__)
+    return f"{next(homes, error.__module__.rpartition('.')[0])}.{error.__name__}"
 
 
 def _dotted(path: Path) -> str:

@@ -15,7 +15,7 @@ from tests.support.harness.errors import check, raises
 from tests.support.harness.writer import ALONE, Method, pte_file, simple_pte
 from webpte import container as c
 from webpte.container import DType, KernelCall
-from webpte.runtime.numpy_kernels import KERNELS
+from webpte.runtime.kernels import KERNELS
 
 F32, I32 = DType.FLOAT32, DType.INT32
 TOY = "toy::next.out"

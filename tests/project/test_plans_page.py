@@ -15,7 +15,7 @@ from tests.support.harness.writer import ALONE, Method, pte_file
 from webpte import container as c
 from webpte.graph.expressions import FUNCTIONS
 from webpte.plan.plan_writer import save_plan
-from webpte.runtime.numpy_kernels import KERNELS
+from webpte.runtime.kernels import KERNELS
 from webpte.wgsl import Caps
 
 PAGE, _, _ = (ROOT / "docs" / "plans.md").read_text(encoding="utf-8").partition("## Bundle format")

@@ -13,8 +13,7 @@ import pytest
 
 from tests.support.harness.stand_in import Asked, StandIn, StandInCompiler
 from tests.support.models.tokenizers import byte_level
-from webpte.errors import DeviceLost
-from webpte.llm.errors import QueueFullError
+from webpte.errors import DeviceLost, QueueFullError
 from webpte.serve.application import app
 from webpte.serve.config import Config
 from webpte.serve.errors import DeadlineExceeded, QueueFull, WorkerUnavailable

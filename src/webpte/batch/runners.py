@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..embed import Embedder
 from ..errors import DeviceLost, Error, InputError
 from ..llm import LLM, GenerateSettings, Generation
-from ..llm.special_tokens import check_prompt_size
+from ..llm.prompts import check_prompt_size
 from ..progress import OnProgress, Progress
 from ..runtime import Program
 from ..runtime.checks import described

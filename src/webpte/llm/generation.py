@@ -8,14 +8,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ..errors import Error
+from ..errors import Error, QueueFullError, StaleGenerationError
 from ..progress import CancelToken, OnProgress, Progress
 from ..text import table
-from .chat import Messages
 from .engine.core import EngineCore
 from .engine.output import Admitted, Finished, FinishReason, OutputQueue, Piece
 from .engine.request import MAX_UNREAD_OUTPUTS, GenerationRequest
-from .errors import QueueFullError, StaleGenerationError
+from .prompts import Messages
 from .tools import ToolCall
 
 Prompt = str | Messages | Mapping[str, Any]  # a mapping holds arguments of `generate`

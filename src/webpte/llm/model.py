@@ -10,7 +10,7 @@ from collections.abc import Sequence as Tokens
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
-from ..errors import InputError, UnsupportedError
+from ..errors import ContextFullError, InputError, UnsupportedError
 from ..fusion.llm_rewrites import with_sampler, with_sampler_and_half_caches
 from ..graph import DType
 from ..progress import CancelToken, OnProgress, cancellable, ignore
@@ -18,14 +18,12 @@ from ..runtime import Bundle, Method, Program, load_source
 from ..runtime.checks import check_bool, check_callable, check_choice, check_path, described
 from ..runtime.program import Tune
 from ..text import table
-from .chat import Messages, Tools, encode_chat, render_chat
 from .constraints import GrammarCompiler
 from .engine.core import EngineCore
 from .engine.output import OutputProcessor, OutputQueue, OutputSink
 from .engine.request import GenerationRequest, SequenceState
 from .engine.runner import BatchedRunner, BundledRunner, ModelRunner, SingleRunner
 from .engine.speculation import DecodeState, Speculation
-from .errors import ContextFullError
 from .generation import BatchGenerator, Generation, Prompt
 from .metadata import (
     ModelMetadata,
@@ -36,6 +34,7 @@ from .metadata import (
     read_program_metadata,
     vocabulary,
 )
+from .prompts import Messages, Tools, encode_chat, encode_prompt, read_special_tokens, render_chat
 from .sequence import Sequence
 from .settings import (
     LARGEST,
@@ -46,7 +45,6 @@ from .settings import (
     shows_settings,
     tokens_from,
 )
-from .special_tokens import encode_prompt, read_special_tokens
 from .tokenizer import Tokenizer
 from .tools import ToolCall, ToolFormat, parse_tool_calls
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, LogitsError
 from ..fusion.llm_rewrites import (
     FEATURE_ADJUSTMENTS,
     FEATURE_TOP_LOGPROBS,
@@ -23,7 +23,6 @@ from ..fusion.llm_rewrites import (
     TOP_TOKENS,
     padded_words,
 )
-from .errors import LogitsError
 from .settings import SamplingParams
 
 Array = np.ndarray[Any, Any]

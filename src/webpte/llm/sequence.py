@@ -10,16 +10,15 @@ from typing import Any, Protocol, Unpack
 
 import numpy as np
 
-from ..errors import FormatError, InputError
+from ..errors import ContextFullError, FormatError, InputError
 from ..progress import CancelToken
 from ..runtime.checks import check_bool, check_path
 from ..runtime.state import read_state, write_state
-from .chat import Messages, Tools
 from .engine.core import EngineCore
 from .engine.kv_slots import Slot, common_prefix
 from .engine.request import LogitsRequest, PrefillRequest, SequenceState
-from .errors import ContextFullError
 from .generation import Generation
+from .prompts import Messages, Tools
 from .settings import LARGEST, GenerateSettings, integer, shows_settings, tokens_from
 
 PathLike = str | os.PathLike[str]

@@ -24,8 +24,7 @@ from .errors import ApiError, api_error
 from .http import JsonResponse, RequestMiddleware, error_response
 from .openai.chat import chat
 from .openai.completions import completions
-from .openai.embeddings import embeddings
-from .openai.models import detokenize, model, models, tokenize
+from .openai.models import detokenize, embeddings, model, models, tokenize
 from .openai.responses import responses
 from .service import Service
 

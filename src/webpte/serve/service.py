@@ -9,11 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from ..embed.text_tokenizer import TextTokenizer
-from ..errors import InputError
-from ..llm.chat import Messages, Tools, encode_chat, render_chat
-from ..llm.errors import ContextFullError
+from ..errors import ContextFullError, InputError
+from ..llm.prompts import (
+    Messages,
+    SpecialTokens,
+    Tools,
+    check_prompt_size,
+    encode_chat,
+    encode_prompt,
+    read_special_tokens,
+    render_chat,
+)
 from ..llm.settings import sampling_params_from, tokens_from
-from ..llm.special_tokens import SpecialTokens, check_prompt_size, encode_prompt, read_special_tokens
 from ..llm.tokenizer import Tokenizer
 from ..llm.tools import ToolFormat
 from ..text import close_matches

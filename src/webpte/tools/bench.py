@@ -22,7 +22,7 @@ from ..runtime import ArgumentInfo, Method, Program, load_program
 from ..runtime.checks import check_method_name
 from .doctor import machine
 from .inputs import make_inputs
-from .timing import Stages, spread, timed
+from .run import Stages, spread, timed
 
 FRACTIONS = (8, 4, 2, 1)  # of the bound
 MIN_TOKENS = 16  # of a prompt or context

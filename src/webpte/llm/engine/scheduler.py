@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from ...errors import DeviceLost
-from ..errors import QueueFullError
+from ...errors import DeviceLost, QueueFullError
 from ..sampling import RowSamplingParams
 from .kv_slots import KvSlots, Slot, SlotOwner, common_prefix
 from .request import GenerationRequest, Request

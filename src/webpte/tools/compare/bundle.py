@@ -15,8 +15,7 @@ from ...runtime import Bundle, Method, load, load_source
 from ...runtime.saved_plan import lacking
 from ..inputs import InputValue, at_shapes, make_inputs
 from .capture import PathLike
-from .measure import Tolerance, difference
-from .reports import Comparison, EndReport
+from .reports import Comparison, EndReport, Tolerance, difference
 
 PROMPT_TOKENS = (1, 7, 40)  # of each prompt
 ANSWER_TOKENS = 16

@@ -19,7 +19,7 @@ from ...graph import COPY, LIVE_SCALARS, Call, Graph, Jump, Origin, Step, Tensor
 from ...lowering import find, gpu_op, mutated_positions, mutated_values, stored_bytes
 from ...runtime import Method, Program
 from ...runtime.kernels import CpuKernels
-from .measure import Array, Tolerance
+from .reports import Array, Tolerance
 
 PathLike = str | os.PathLike[str]
 PREPACK = "et_vk.prepack.default"  # its output comes from the file

@@ -18,8 +18,7 @@ from ...runtime.manifest import is_bundle
 from ..inputs import check_specs, make_inputs
 from .bundle import compare_bundle
 from .capture import MAX_READBACK_BYTES, Capture, Exposed, Ideal, PathLike, References, Watched, straighten
-from .measure import Array, Tolerance, difference, finite
-from .reports import CallReport, Comparison, EndReport, Suspect, label
+from .reports import Array, CallReport, Comparison, EndReport, Suspect, Tolerance, difference, finite, label
 from .repro import write_repro
 
 Arguments = Sequence[Any]  # the arguments of one call of the method

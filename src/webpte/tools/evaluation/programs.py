@@ -9,13 +9,23 @@ from pathlib import Path
 from ...errors import InputError
 from ...llm import LLM, Tokenizer
 from ...llm.metadata import beside
+from ...llm.prompts import SpecialTokens, encode_prompt, read_special_tokens
 from ...llm.settings import LARGEST, integer
-from ...llm.special_tokens import SpecialTokens, encode_prompt, read_special_tokens
 from ...progress import CancelToken, OnProgress, Progress, cancellable, ignore
 from ...runtime.checks import described
-from .measures import Estimate, ModelComparison, Predictions, Quality
+from .measures import (
+    MAX_WINDOW_TOKENS,
+    Estimate,
+    ModelComparison,
+    Predictions,
+    Quality,
+    TextTokens,
+    TextWindow,
+    chunks,
+    rolling_windows,
+    sliding_windows,
+)
 from .texts import evaluation_text
-from .windows import MAX_WINDOW_TOKENS, TextTokens, TextWindow, chunks, rolling_windows, sliding_windows
 
 STAGE = "evaluate"
 CHUNK_TOKENS = 32  # whose logits are read at once: 64 MB for two models with vocabularies of 262,144

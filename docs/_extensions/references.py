@@ -125,8 +125,13 @@ def _messages(names: set[str]) -> dict[str, list[str]]:
     for path in sorted(PACKAGE.glob("**/*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             match node:
-                case ast.Raise(exc=ast.Call(func=ast.Name(id=name), args=args, keywords=keywords)) if name in names:
+                case ast.Raise(exc=ast.Call(func=ast.Name(id=name), args=args, keywords=keywords)):
                     fields = {one.arg: _text(one.value) for one in keywords if one.arg in ErrorFields.__annotations__}
+                    if name == "wrong_argument":  # it makes an InputError of an argument, what was expected and a code
+                        given = dict(zip(("argument", "expected", "got", "code"), map(_text, args), strict=False))
+                        name, args, fields = "InputError", [], {"code": "wrong_type", **given, "got": "…"}
+                    if name not in names:
+                        continue
                     text = " ".join(render(_text(args[0]) if args else "", cast(ErrorFields, fields)).split())
                     reason = fields.get("code", "…").strip("…")
                     if text.strip("… "):

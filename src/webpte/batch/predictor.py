@@ -11,7 +11,7 @@ import numpy as np
 from ..device import use_adapter
 from ..errors import InputError
 from ..progress import OnProgress, ignore
-from ..runtime.checks import PathLike, check_int, check_path, described, did_you_mean
+from ..runtime.checks import PathLike, check_int, check_path, did_you_mean, wrong_argument
 from .runners import RUNNERS, BatchResult, Runner
 from .task_spec import ERROR_COLUMN, TaskOptions, TaskSpec, task_spec
 
@@ -75,9 +75,7 @@ class Predictor:
     def _predict(self, batch: Mapping[str, Any], progress: OnProgress = ignore) -> BatchResult:
         """Return only the computed columns, with the token counts."""
         if not isinstance(batch, Mapping):
-            raise InputError(
-                argument="batch", expected="a mapping of columns by name", got=described(batch), code="wrong_type"
-            )
+            raise wrong_argument("batch", "a mapping of columns by name", batch)
         columns = {name: self._values(batch, name) for name in self._spec.input_columns}
         lengths = {name: len(values) for name, values in columns.items()}
         if len(set(lengths.values())) > 1:

@@ -18,7 +18,7 @@ from ..llm import LLM, GenerateSettings, Generation
 from ..llm.prompts import check_prompt_size
 from ..progress import OnProgress, Progress
 from ..runtime import Program
-from ..runtime.checks import described
+from ..runtime.checks import wrong_argument
 from ..vision import Classifier
 from ..vision.images import open_image, open_images
 from .task_spec import Task, TaskSpec
@@ -258,7 +258,7 @@ def text_or_tokens(value: Any) -> str | list[int]:
         items = list(value)
         if items and all(isinstance(item, (int, np.integer)) and not isinstance(item, bool) for item in items):
             return [int(item) for item in items]
-    raise InputError(argument="value", expected=expected, got=described(value), code="wrong_type")
+    raise wrong_argument("value", expected, value)
 
 
 def image_value(value: Any) -> Any:
@@ -271,7 +271,7 @@ def image_value(value: Any) -> Any:
     if is_null(value):
         raise InputError(argument="value", expected=expected, got="null", code="null")
     if isinstance(value, str):
-        raise InputError(argument="value", expected=expected, got=described(value), code="wrong_type")
+        raise wrong_argument("value", expected, value)
     return value
 
 

@@ -20,7 +20,7 @@ from ..runtime.checks import (
     check_path,
     check_shapes,
     check_str,
-    described,
+    wrong_argument,
 )
 from .methods import MethodWriter, Shapes, extents, planned_at
 from .program_kinds import (
@@ -63,12 +63,7 @@ def bundle(
     """
     progress = cancellable(progress, cancel)
     if not isinstance(program, Program):
-        raise InputError(
-            argument="program",
-            expected="a webpte.Program, as returned by webpte.load",
-            got=described(program),
-            code="wrong_type",
-        )
+        raise wrong_argument("program", "a webpte.Program, as returned by webpte.load", program)
     if check_int(sequences, "sequences", 1) > MAX_SEQUENCES_LIMIT:
         raise InputError(
             argument="sequences",
@@ -101,12 +96,7 @@ def _shapes(shapes: object) -> dict[str, list[Shapes]]:
         return {}
     if not isinstance(shapes, Mapping):
         example = '{"forward": [[(1, 8)]]}'
-        raise InputError(
-            argument="shapes",
-            expected=f"a mapping of method names to calls, such as {example}, or None",
-            got=described(shapes),
-            code="wrong_type",
-        )
+        raise wrong_argument("shapes", f"a mapping of method names to calls, such as {example}, or None", shapes)
     return {
         check_str(name, "shapes", "forward"): list(check_shapes(calls, f"shapes[{name!r}]"))
         for name, calls in shapes.items()

@@ -19,7 +19,7 @@ from ..plan.value_json import dtype_from_json, json_field, json_int, json_ints, 
 from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..text import sanitize_line
 from ..wgsl import Caps
-from .checks import check_bool, check_caps, check_method_name, described
+from .checks import check_bool, check_caps, check_method_name, wrong_argument
 from .checks import check_int as whole_number
 from .kernels import CpuKernels
 from .manifest import BundledFile, BundleVariant, Manifest
@@ -100,12 +100,7 @@ class Bundle(MethodSource):
             raise already_planned(self._path, "rewrite")
         progress = cancellable(progress, cancel)
         if variant is not None and not isinstance(variant, BundleVariant):
-            raise InputError(
-                argument="variant",
-                expected="a variant of the manifest, or None",
-                got=described(variant),
-                code="wrong_type",
-            )
+            raise wrong_argument("variant", "a variant of the manifest, or None", variant)
         check_bool(lazy, "lazy")
         with self._locked():
             self._check_open()

@@ -14,7 +14,7 @@ from ..container import MethodPlan, TensorValue
 from ..errors import InputError, UnsupportedError
 from ..lowering import registered
 from .arguments import Input, Value, ordered_inputs
-from .checks import check_bool, check_int, check_method_name, check_path, check_str, described
+from .checks import check_bool, check_int, check_method_name, check_path, check_str, wrong_argument
 from .loading import Source, check_source, load_program
 from .method import Method
 from .program import Program
@@ -56,11 +56,8 @@ class Runtime:
     ) -> RuntimeProgram:
         """Return a program from a path, bytes or an open file. `data_path` is a .ptd file with constants."""
         if not isinstance(verification, Verification):
-            raise InputError(
-                argument="verification",
-                expected="Verification.Minimal or Verification.InternalConsistency",
-                got=described(verification),
-                code="wrong_type",
+            raise wrong_argument(
+                "verification", "Verification.Minimal or Verification.InternalConsistency", verification
             )
         if check_bool(enable_etdump, "enable_etdump"):
             raise UnsupportedError(f"enable_etdump: {_NO_DUMP}", code="etdump")

@@ -24,6 +24,7 @@ from .checks import (
     check_names,
     check_path,
     described,
+    wrong_argument,
 )
 from .manifest import is_bundle, read_manifest
 from .method import Method
@@ -47,12 +48,7 @@ def check_source(source: object, name: str) -> None:
     if isinstance(source, (str, os.PathLike)):
         check_path(source, name)
     elif not callable(getattr(source, "read", None)) and _bytes_of(source) is None:
-        raise InputError(
-            argument=name,
-            expected="a path, bytes, or a file opened by open(path, 'rb')",
-            got=described(source),
-            code="wrong_type",
-        )
+        raise wrong_argument(name, "a path, bytes, or a file opened by open(path, 'rb')", source)
 
 
 def open_source(source: Source, name: str) -> MappedFile:

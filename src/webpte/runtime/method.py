@@ -39,7 +39,7 @@ from .arguments import (
     ordered_inputs,
     output_targets,
 )
-from .checks import ProcessGuard, check_callable, check_list, check_path, check_shapes, described
+from .checks import ProcessGuard, check_callable, check_list, check_path, check_shapes, wrong_argument
 from .executor import Executor, StepRunner, lower_shapes
 from .kernels import CpuKernels
 from .state import MethodState, PathLike, StateShare, read_state, write_state
@@ -201,12 +201,7 @@ class Method:
         run one by one, with the same results.
         """
         if not isinstance(feed, Mapping):
-            raise InputError(
-                argument="feed",
-                expected="a mapping of outputs to inputs, such as {0: 0}",
-                got=described(feed),
-                code="wrong_type",
-            )
+            raise wrong_argument("feed", "a mapping of outputs to inputs, such as {0: 0}", feed)
         if type(steps) not in (list, tuple):
             steps = check_list(steps, "steps", "calls, each a list of inputs", "[[x], [y]]")
         if not {*map(type, steps)} <= {list, tuple}:
@@ -234,9 +229,7 @@ class Method:
         """Write the state to a file that `restore` of the same program accepts, in this process or another."""
         where = check_path(path, "path")
         if not isinstance(note, bytes):
-            raise InputError(
-                argument="note", expected="bytes to store with the state", got=described(note), code="wrong_type"
-            )
+            raise wrong_argument("note", "bytes to store with the state", note)
         write_state(where, self._fingerprint(), self._read_state(), note)
 
     def restore(self, path: PathLike, accept: Callable[[bytes], None] = lambda note: None) -> bytes:

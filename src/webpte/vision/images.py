@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import FormatError, InputError, UnsupportedError
-from ..runtime.checks import check_list, described
+from ..runtime.checks import check_list, wrong_argument
 from ..task_file import TaskFile
 
 if TYPE_CHECKING:
@@ -69,12 +69,7 @@ def open_image(image: Any, name: str) -> Image.Image:
         return ImageOps.exif_transpose(image).convert("RGB")
     array = np.asarray(image) if hasattr(image, "__array__") else None
     if array is None:
-        raise InputError(
-            argument=name,
-            expected="a path, the bytes of a file, a PIL image or an array of pixels",
-            got=described(image),
-            code="wrong_type",
-        )
+        raise wrong_argument(name, "a path, the bytes of a file, a PIL image or an array of pixels", image)
     if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3 or not array.size:
         raise InputError(
             argument=name,

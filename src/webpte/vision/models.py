@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InputError
 from ..runtime import Method, Program
-from ..runtime.checks import check_int, described
+from ..runtime.checks import check_int, wrong_argument
 from ..runtime.loading import TaskProgram
 from ..task_file import TaskFile, other_export
 from .images import Size, open_images, read_preprocessor
@@ -119,9 +118,7 @@ class Detector(TaskProgram):
         """Return the objects in each image with a score above `threshold`, highest score first."""
         number = isinstance(threshold, (int, float)) and not isinstance(threshold, bool) and math.isfinite(threshold)
         if not number or not 0 <= threshold <= 1:
-            raise InputError(
-                argument="threshold", expected="a number from 0 to 1", got=described(threshold), code="out_of_range"
-            )
+            raise wrong_argument("threshold", "a number from 0 to 1", threshold, "out_of_range")
         return [self._detect(image, threshold) for image in open_images(images)]
 
     def _detect(self, image: Image.Image, threshold: float) -> list[Detection]:

@@ -12,7 +12,7 @@ from ...llm.metadata import beside
 from ...llm.prompts import SpecialTokens, encode_prompt, read_special_tokens
 from ...llm.settings import LARGEST, integer
 from ...progress import CancelToken, OnProgress, Progress, cancellable, ignore
-from ...runtime.checks import described
+from ...runtime.checks import wrong_argument
 from .measures import (
     MAX_WINDOW_TOKENS,
     Estimate,
@@ -125,9 +125,7 @@ def _text(text: object) -> str:
     if text is None:
         return evaluation_text()
     if not isinstance(text, str):
-        raise InputError(
-            argument="text", expected="a str, or None for the built-in text", got=described(text), code="wrong_type"
-        )
+        raise wrong_argument("text", "a str, or None for the built-in text", text)
     if not text:
         raise InputError(argument="text", expected="at least one character", got="an empty string", code="empty_text")
     return text
@@ -135,7 +133,7 @@ def _text(text: object) -> str:
 
 def _check(llm: object, name: str) -> None:
     if not isinstance(llm, LLM):
-        raise InputError(argument=name, expected="a webpte.llm.LLM", got=described(llm), code="wrong_type")
+        raise wrong_argument(name, "a webpte.llm.LLM", llm)
 
 
 def _check_same_tokenizer(llm: LLM, against: LLM, text: str) -> None:

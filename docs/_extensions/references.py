@@ -110,9 +110,9 @@ def _tree(error: type[webpte.Error], depth: int = 0) -> Iterator[tuple[int, type
 
 
 def _public_name(error: type[Exception]) -> str:
-    """Where users import it from: the package above the module that defines it."""
-    home = "webpte" if error.__name__ in webpte.__all__ else error.__module__.rpartition(".")[0]
-    return f"{home}.{error.__name__}"
+    """Where users import it from: a package that exports it, else the package of its module."""
+    homes = (package.__name__ for package in (webpte, webpte.llm) if error.__name__ in package.__all__)
+    return f"{next(homes, error.__module__.rpartition('.')[0])}.{error.__name__}"
 
 
 def _dotted(path: Path) -> str:
@@ -125,8 +125,13 @@ def _messages(names: set[str]) -> dict[str, list[str]]:
     for path in sorted(PACKAGE.glob("**/*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             match node:
-                case ast.Raise(exc=ast.Call(func=ast.Name(id=name), args=args, keywords=keywords)) if name in names:
+                case ast.Raise(exc=ast.Call(func=ast.Name(id=name), args=args, keywords=keywords)):
                     fields = {one.arg: _text(one.value) for one in keywords if one.arg in ErrorFields.__annotations__}
+                    if name == "wrong_argument":  # it makes an InputError of an argument, what was expected and a code
+                        given = dict(zip(("argument", "expected", "got", "code"), map(_text, args), strict=False))
+                        name, args, fields = "InputError", [], {"code": "wrong_type", **given, "got": "…"}
+                    if name not in names:
+                        continue
                     text = " ".join(render(_text(args[0]) if args else "", cast(ErrorFields, fields)).split())
                     reason = fields.get("code", "…").strip("…")
                     if text.strip("… "):

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from .progress import CancelToken, Progress
     from .runtime import ArgumentInfo, Bundle, Memory, MemoryNeeds, Method, Program, Runtime, Verification, load
     from .runtime.saved_plan import SavedPlan, open_plan
+    from .tools import show_versions
     from .tools.evaluation.programs import evaluate
-    from .tools.versions import show_versions
 
 __all__ = [
     "ArgumentInfo",
@@ -106,7 +106,7 @@ _HOMES = {
     "llm": "llm",
     "load": "runtime",
     "open_plan": "runtime.saved_plan",
-    "show_versions": "tools.versions",
+    "show_versions": "tools",
     "speech": "speech",
     "vision": "vision",
     "widget": "notebook",

@@ -152,7 +152,7 @@ class ForkedError(Error):
 
 
 class CancelledError(Error):
-    """Work was stopped by its `CancelToken` before it was done. Nothing of it is left behind."""
+    """A `CancelToken` stopped the operation before it was complete. Partial results are deleted."""
 
     code = "cancelled"
 
@@ -191,3 +191,46 @@ def common_code(problems: Sequence[Problem]) -> str:
 def remedies(problems: Sequence[Problem]) -> list[str]:
     """What to do about them, each thing once."""
     return list(dict.fromkeys(problem.remedy for problem in problems if problem.remedy))
+
+
+# -- of language models ------------------------------------------------------------------------------------------------
+
+
+class ContextFullError(Error):
+    """A prompt does not fit into the rest of the model's context. The sequence is unchanged."""
+
+    code = "context_full"
+
+
+class ConstraintError(Error):
+    """A JSON schema, regular expression or grammar is malformed, unsupported, unsatisfiable or too large. Only its own
+    answer is affected."""
+
+    code = "constraint"
+
+
+class LogitsError(Error):
+    """The model's logits contain NaN or infinity, or exclude every token: no token can be sampled. The sequence is
+    unchanged."""
+
+    code = "logits"
+
+
+class QueueFullError(Error):
+    """The queue is full: `max_queue_size` answers of `LLM.load` are waiting."""
+
+    code = "queue_full"
+
+
+class StaleGenerationError(Error):
+    """Another answer has used this answer's sequence, so it cannot continue. Two answers at once need two sequences."""
+
+    code = "stale_generation"
+
+
+def error_of(kind: str, message: str, reason: str = "") -> Error:
+    """Return the error that another process raised: of this kind if it is one of ours, else a plain Error."""
+    found = globals().get(kind)
+    if isinstance(found, type) and issubclass(found, Error) and found is not HubError:
+        return found(message, code=reason)
+    return Error(message)

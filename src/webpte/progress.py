@@ -30,8 +30,8 @@ def ignore(event: Progress) -> None:
 class CancelToken:
     """Pass it as `cancel` to cancel work from any thread. The work checks it between steps.
 
-    A cancelled operation raises `CancelledError` and leaves nothing behind. A cancelled generation keeps its text, and
-    its finish reason is "cancelled".
+    A cancelled operation raises `CancelledError` and deletes its partial results. A cancelled generation keeps its
+    text, and its finish reason is "cancelled".
     """
 
     def __init__(self) -> None:

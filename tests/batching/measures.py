@@ -67,7 +67,7 @@ class Steps(NamedTuple):
 def steady(llm: LLM, sequences: int, steps: int) -> Steps:
     """Steps behind the first few of so many sequences."""
     live = _decoding(llm, sequences, 4 + steps)
-    method = llm.method
+    method = llm._method
     before, lowerings = method.counters.snapshot(), method.lowerings
     started, host = time.perf_counter(), time.thread_time()
     for _ in range(steps):
@@ -116,7 +116,7 @@ def gaps(llm: LLM, sequences: int, prompt: int) -> Gaps:
         late = llm.generate(tokens=[(31 * i + number) % llm.vocabulary for i in range(prompt)], max_new_tokens=1)
         late.start()
         during: list[Gap] = []
-        while not late.ready:
+        while not late._ready:
             during += _gaps(llm, live, 1)
         middle = Gap(statistics.median(gap.seconds for gap in plain), statistics.median(gap.work for gap in plain))
         largest = Gap(max(gap.seconds for gap in during), max(gap.work for gap in during))
@@ -158,7 +158,7 @@ def prefix(llm: LLM, sequences: int, shared: int) -> Prefix:
 def _first_tokens(llm: LLM, prompts: list[list[int]]) -> float:
     """The mean time to their first tokens."""
     started = time.perf_counter()
-    live = [llm.generate_into(CHANGED, tokens=prompt, max_new_tokens=4, tokens_per_submit=1) for prompt in prompts]
+    live = [llm._generate_into(CHANGED, tokens=prompt, max_new_tokens=4, tokens_per_submit=1) for prompt in prompts]
     waiting, taken = list(live), []
     while waiting:
         read(llm, live)
@@ -173,7 +173,7 @@ def _first_tokens(llm: LLM, prompts: list[list[int]]) -> float:
 @contextmanager
 def _rows(llm: LLM) -> Iterator[list[BatchToken]]:
     """All rows that are run inside."""
-    runner, found = llm.engine.runner, list[BatchToken]()
+    runner, found = llm._engine.runner, list[BatchToken]()
     run = runner.run
 
     def noting(rows: Sequence[BatchToken], picks: Sequence[SampleRow]) -> list[SampledToken]:

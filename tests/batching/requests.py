@@ -20,7 +20,7 @@ class Request(NamedTuple):
     settings: dict[str, Any]
 
     def ask(self, llm: LLM) -> Generation:
-        return llm.generate_into(CHANGED, tokens=self.tokens, **self.settings)
+        return llm._generate_into(CHANGED, tokens=self.tokens, **self.settings)
 
 
 def requests(llm: LLM, count: int, longest: int, new: tuple[int, int], seed: int = 0) -> list[Request]:
@@ -70,11 +70,11 @@ def read(llm: LLM, live: list[Generation]) -> list[float]:
     """Wait for a tick and read what it has brought; when each piece came."""
     for answer in live:
         answer.start()
-    while live and not any(answer.ready for answer in live):
-        llm.engine.wait(*(answer._outputs for answer in live))
+    while live and not any(answer._ready for answer in live):
+        llm._engine.wait(*(answer._outputs for answer in live))
     times = []
     for answer in live:
-        while not answer.finished and answer.ready:
+        while not answer.finished and answer._ready:
             if next(answer, None) is not None:
                 times.append(time.perf_counter())
     return times

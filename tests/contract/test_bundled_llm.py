@@ -40,7 +40,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def pair(folder):
     with LLM.load(folder / "tiny.pte") as program, LLM.load(folder / "site") as bundle:
-        assert isinstance(bundle.engine.runner, BundledRunner) and isinstance(program.engine.runner, BatchedRunner)
+        assert isinstance(bundle._engine.runner, BundledRunner) and isinstance(program._engine.runner, BatchedRunner)
         yield program, bundle
 
 
@@ -58,7 +58,7 @@ def test_several_at_once_as_each_alone(pair):
     prompts = [{"prompt": prompt, "max_new_tokens": 10, **settings} for prompt, settings in jobs]
     alone = [tokens_of(program.generate(prompt, max_new_tokens=10, **settings)) for prompt, settings in jobs]
     assert [answer.tokens for answer in bundle.generate_many(prompts)] == [list(tokens) for tokens in alone]
-    assert bundle.engine.runner.num_slots == 4
+    assert bundle._engine.runner.num_slots == 4
 
 
 def test_constraints_and_log_probabilities(pair):
@@ -81,8 +81,8 @@ def test_what_surrounds_the_text_is_in_the_manifest(pair, folder):
 def test_rows_of_any_slots_and_picks_behind_each_other(folder):
     """What the engine may ask for: prompts beside those who decode, several picks of a slot, logits, copies."""
     with webpte.load(folder / "tiny.pte") as program, webpte.load(folder / "site") as bundle:
-        assert isinstance(bundle, Bundle) and bundle.manifest.language is not None
-        many = BatchedRunner(program, 4), BundledRunner(bundle, bundle.manifest.language, 4)
+        assert isinstance(bundle, Bundle) and bundle._manifest.language is not None
+        many = BatchedRunner(program, 4), BundledRunner(bundle, bundle._manifest.language, 4)
         random = np.random.default_rng(8)
         texts = random.integers(0, 128, (4, 30)).tolist()
         found = []
@@ -141,10 +141,10 @@ def test_a_damaged_tokenizer_is_refused_by_name(folder, tmp_path):
 def test_a_lost_device_is_recovered_from_the_bundle(folder):
     """Last in this file, for others share the device."""
     with LLM.load(folder / "site", recover=True) as llm:
-        llm.engine.background = False  # the device is lost before the second token is computed
+        llm._engine.background = False  # the device is lost before the second token is computed
         want = tokens_of(llm.generate("hello", max_new_tokens=10))
         answer = llm.generate("hello", max_new_tokens=10)
         assert next(answer).token == want[0]
-        assert llm.method._gpu is not None
-        llm.method._gpu.device.destroy()
-        assert tokens_of(answer) == want and llm.method.recoveries == 1
+        assert llm._method._gpu is not None
+        llm._method._gpu.device.destroy()
+        assert tokens_of(answer) == want and llm._method.recoveries == 1

@@ -17,7 +17,7 @@ from tests.support.harness.errors import raises
 from tests.support.models.packages import MINILM
 from tests.support.models.tiny_llm import write_tiny_llm, write_tokenizer
 from webpte.bundles import bundle_checks
-from webpte.bundles.summary import summary
+from webpte.bundles.site import summary
 from webpte.cli import main
 from webpte.runtime.manifest import read_manifest
 from webpte.tools.selftest import SELF_TEST_CASES

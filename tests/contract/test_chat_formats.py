@@ -13,7 +13,7 @@ from webpte.export.checkpoint import read_checkpoint, write_tokenizer_files
 from webpte.export.families import families
 from webpte.export.family import end_ids, tool_format
 from webpte.llm import Tokenizer, ToolCall, ToolFormat, parse_tool_calls
-from webpte.llm.special_tokens import read_special_tokens
+from webpte.llm.prompts import read_special_tokens
 
 # What templates of a family say of tools, in a sentence of ours, and a call as its models write it.
 TALK = {

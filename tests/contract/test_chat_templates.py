@@ -17,8 +17,7 @@ from webpte.export.config import Fields
 from webpte.export.gguf_tokenizer import special_tokens as gguf_special_tokens
 from webpte.export.hugging_face import _special_tokens as folder_special_tokens
 from webpte.llm import LLM, Tokenizer
-from webpte.llm.chat import render_chat
-from webpte.llm.special_tokens import encode_prompt, read_special_tokens
+from webpte.llm.prompts import encode_prompt, read_special_tokens, render_chat
 
 LLAMA3 = """{{- bos_token }}
 {%- if not date_string is defined %}{%- set date_string = "26 Jul 2024" %}{%- endif %}

@@ -72,13 +72,13 @@ def test_a_model_too_large_to_see_at_once_is_seen_in_pieces(monkeypatch):
     """Several runs for each call, each from the state it has to have, and no memory left behind by any."""
     whole = compared("llama", 2)
     monkeypatch.setattr(capture, "MAX_READBACK_BYTES", 200_000)
-    opened, discard = [], webpte.Program.discard
+    opened, discard = [], webpte.Program._discard
 
     def counted(self, method):
         opened.append(method)
         discard(self, method)
 
-    monkeypatch.setattr(webpte.Program, "discard", counted)
+    monkeypatch.setattr(webpte.Program, "_discard", counted)
     pieces = compared("llama", 2)
     assert pieces.ok and len(opened) >= 6 and all(method._session is None for method in opened)
     assert [call.outputs for call in pieces.calls] == [call.outputs for call in whole.calls]

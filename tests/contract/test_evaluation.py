@@ -89,7 +89,7 @@ def eager(each, window):
 def test_perplexity_and_divergence_are_those_of_torch(models, stride, windows):
     reference, model = models
     found = evaluate(model, TEXT, against=reference, stride=stride)
-    start = text_tokens(model.tokenizer, model.special_tokens, TEXT).start
+    start = text_tokens(model.tokenizer, model._special_tokens, TEXT).start
     assert start is not None
     expected = by_torch(TEXT, start, stride)
     assert (found.tokens, found.windows) == (len(TEXT) - (stride is not None), windows)
@@ -149,7 +149,7 @@ def test_other_tokenizers_are_refused_by_name(models, folder, tmp_path):
 
 def test_logits_that_are_nan_are_an_error(models, monkeypatch):
     reference, _ = models
-    logits = reference.engine.runner.logits
+    logits = reference._engine.runner.logits
 
     def broken(rows, count=1):
         found = logits(rows, count)
@@ -157,7 +157,7 @@ def test_logits_that_are_nan_are_an_error(models, monkeypatch):
         return found
 
     with monkeypatch.context() as patched:
-        patched.setattr(reference.engine.runner, "logits", broken)
+        patched.setattr(reference._engine.runner, "logits", broken)
         with raises(LogitsError, "row 19", "1 of 128", "NaN"):
             evaluate(reference, TEXT[:20])
     assert np.isfinite(evaluate(reference, TEXT[:20]).perplexity.value)

@@ -54,7 +54,7 @@ def test_nothing_is_cut_from_the_tables(llama):
 
 def test_a_decoding_step_takes_one_dispatch_for_each_attention(llama):
     with webpte.load(llama, passes=(PASS,)) as program:
-        planner = program.planner()
+        planner = program._planner()
     plan = planner.plan
     tokens, position = plan.graph.inputs
     for count, dispatches in ((1, 1), (5, 2)):
@@ -71,7 +71,7 @@ def test_every_kernel_equals_eager(halves, variant):
     exported = export("llama", hf_rope=halves)
     with choosing(variant), webpte.load(exported.path) as program:
         method = program.method()
-        assert any(variant in job.names for job in method.planner.examples)
+        assert any(variant in job.names for job in method._planner.examples)
         for sequence in exported.sequences:
             method.reset()
             for step in sequence:

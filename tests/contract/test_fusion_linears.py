@@ -50,7 +50,7 @@ def test_every_pass_leaves_the_numbers_and_saves_calls(name):
 def test_a_layer_takes_four_dispatches_for_its_linears():
     with webpte.load(export("llama_4w").path, tune="off") as program:
         forward = program.method()
-        (schedule,) = forward.planner.lower(
+        (schedule,) = forward._planner.lower(
             {i: (1,) * len(forward.plan.graph.tensor(i).dims) for i in forward.plan.graph.inputs}
         )
         linears = [call for call in schedule.calls if "linear" in forward.plan.graph.call(call.step).name]

@@ -39,7 +39,7 @@ def talk(llm):
 
 def test_metadata_comes_from_the_program(folder):
     with LLM.load(folder / "tiny.pte") as model:
-        assert (model.capacity, model.chunk) == (CONTEXT, CHUNK)
+        assert (model.capacity, model._engine.runner.max_batch_tokens) == (CONTEXT, CHUNK)
         assert {2, 3} <= model.stop_tokens
 
 
@@ -98,7 +98,7 @@ def test_the_last_token_of_a_known_prompt_is_computed_again(llm):
 @pytest.fixture
 def stepwise(llm):
     """The model without its thread: a step is run when its token is read, and nothing else."""
-    llm.engine.background = False
+    llm._engine.background = False
     return llm
 
 
@@ -108,12 +108,12 @@ def test_what_a_decode_step_costs(stepwise):
     for _ in range(3):
         next(generation)
     for _ in range(5):
-        before, lowered = llm.method.counters.snapshot(), llm.method.lowerings
+        before, lowered = llm._method.counters.snapshot(), llm._method.lowerings
         next(generation)
-        done = llm.method.counters.since(before)
+        done = llm._method.counters.since(before)
         assert (done.buffers, done.bind_groups, done.pipelines, done.shader_modules) == (0, 0, 0, 0)
         assert (done.passes, done.submits, done.output_bytes) == (1, 1, 4)
-        assert llm.method.lowerings == lowered
+        assert llm._method.lowerings == lowered
 
 
 SAMPLING_WORDS: tuple[dict[str, Any], ...] = (
@@ -141,10 +141,10 @@ def test_a_burst_is_one_submit(stepwise):
     generation = iter(llm.generate("hello", max_new_tokens=40, tokens_per_submit=8, speculate=False))
     for _ in range(9):  # the first comes out of prefill, then one burst
         next(generation)
-    before = llm.method.counters.snapshot()
+    before = llm._method.counters.snapshot()
     for _ in range(8):
         next(generation)
-    done = llm.method.counters.since(before)
+    done = llm._method.counters.since(before)
     assert (done.passes, done.submits, done.output_bytes) == (8, 1, 32)
     assert (done.buffers, done.bind_groups, done.pipelines) == (0, 0, 0)
 
@@ -317,8 +317,8 @@ def test_a_missing_tokenizer_is_named(tmp_path):
 def test_half_caches_take_half_the_memory_and_say_nearly_the_same(llm, folder):
     stored = 2 if "shader-f16" in adapter_caps().features else 4  # bytes of a half
     with LLM.load(folder / "tiny.pte", kv_cache="f16") as half:
-        state = half.method.plan.bytes_by_kind()["state"]
-        assert state * 4 == llm.method.plan.bytes_by_kind()["state"] * stored > 0
+        state = half._method.plan.bytes_by_kind()["state"]
+        assert state * 4 == llm._method.plan.bytes_by_kind()["state"] * stored > 0
         whole, halved = llm.sequence(), half.sequence()
         for talk in (whole, halved):
             talk.logits(list(b"hello"))
@@ -340,7 +340,7 @@ def test_every_job_of_a_model_can_be_tuned(folder, tmp_path, monkeypatch, caplog
     """Attention among them, whose position and table rows have to fit each other in a method of one call."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with webpte.load(folder / "tiny.pte") as program:
-        wanted = {job.key for job in program.planner().examples if len(job.names) > 1}
+        wanted = {job.key for job in program._planner().examples if len(job.names) > 1}
         found = {choice.job.key for choice in program.tune()}
     assert found == wanted and any(key.startswith("attention") for key in found)
     assert not caplog.records

@@ -154,7 +154,7 @@ def test_an_interrupt_leaves_the_truth(talk, shared, monkeypatch, when, call):
     seen = []
 
     def interrupted(name):
-        real = getattr(talk.llm.method, name)
+        real = getattr(talk.llm._method, name)
 
         def run(*arguments, **options):
             seen.append(name)
@@ -165,7 +165,7 @@ def test_an_interrupt_leaves_the_truth(talk, shared, monkeypatch, when, call):
                 raise KeyboardInterrupt
             return result
 
-        monkeypatch.setattr(talk.llm.method, name, run)
+        monkeypatch.setattr(talk.llm._method, name, run)
 
     answer(talk, FIRST[:10], 2).result()
     interrupted("run")

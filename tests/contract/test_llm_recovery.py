@@ -23,7 +23,7 @@ SETTINGS = {"greedy": {}, "seeded": {"temperature": 1.5, "top_k": 50, "top_p": 0
 def load(**options):
     llm = LLM.load(sys.argv[1], **options)
     llm.stop_tokens = frozenset()
-    llm.engine.background = False  # so that a device is lost before the step it is lost for
+    llm._engine.background = False  # so that a device is lost before the step it is lost for
     return llm
 
 def answer(llm, **more):
@@ -34,7 +34,7 @@ def tokens_of(generation):
     return generation.tokens
 
 def lose(llm):
-    llm.method._gpu.device.destroy()
+    llm._method._gpu.device.destroy()
 
 def lose_in_submit(llm, number):
     original, left = recording.NativeRecorder.enqueue, [number]
@@ -69,7 +69,7 @@ for per_submit in (1, 4):
         if number in (1, 7, 13):
             lose(llm)
         assert next(generation).token == WANT[number], number
-assert llm.method.recoveries == 7, llm.method.recoveries
+assert llm._method.recoveries == 7, llm._method.recoveries
 for number in (0, 1, 2, 5):
     llm.reset_prefix_cache()
     lose_in_submit(llm, number)
@@ -111,7 +111,7 @@ assert abs(other.logits([7]) - want[1]).max() < 1e-4  # its tokens are computed 
 talk.restore(sys.argv[3])
 assert abs(talk.logits([7]) - want[0]).max() < 1e-4
 lose(llm)
-llm.program.recover()  # by somebody who knows nothing of tokens
+llm._program.recover()  # by somebody who knows nothing of tokens
 assert tokens_of(answer(llm)) == WANT
 print("done")
 """
@@ -127,14 +127,14 @@ with load() as alone:
     want = alone.sequence().logits([*PROMPT, *WANT])
 lose(llm)
 assert llm.recover()
-real = llm.method.run
+real = llm._method.run
 
 def run(*arguments, **options):  # the first piece that is computed again
-    llm.method.run = real
+    llm._method.run = real
     lose(llm)
     return real(*arguments, **options)
 
-llm.method.run = run
+llm._method.run = run
 try:
     talk.logits(WANT[-1:])
     raise SystemExit("computed on a lost device")
@@ -157,18 +157,18 @@ with load() as alone:
 llm = load(recover=True)
 talk = llm.sequence()
 talk.logits(PROMPT[:30])
-logits, threads = llm.engine.runner.logits, []
+logits, threads = llm._engine.runner.logits, []
 
 def disturbed(rows, count):  # the engine has seen that nothing was lost, and is about to use what it knows
     if not threads:
         lose(llm)
-        threads.append(threading.Thread(target=llm.program.recover))
+        threads.append(threading.Thread(target=llm._program.recover))
         threads[0].start()
         threads[0].join(5)
     return logits(rows, count)
 
-llm.engine.runner.logits = disturbed
-print(np.abs(talk.logits([7]) - want).max() < 1e-4, llm.method.recoveries)
+llm._engine.runner.logits = disturbed
+print(np.abs(talk.logits([7]) - want).max() < 1e-4, llm._method.recoveries)
 """
     assert run_python(COMMON + code, path, "greedy") == "True 1\n"
 
@@ -182,7 +182,7 @@ next(stream)
 held, leave = threading.Event(), threading.Event()
 
 def hold():
-    with llm.engine.exclusive(), llm.method.exclusive(), stream._lock:
+    with llm._engine.exclusive(), llm._method._exclusive(), stream._lock:
         held.set()
         leave.wait(60)
 

@@ -33,8 +33,8 @@ def ask(talk, count=8):
 
 def test_a_methods_snapshot_is_none_of_a_model(talk, tmp_path):
     """The state of an empty cache, without a note: taken, the cached prompt would answer from zeros."""
-    talk.llm.method.reset()
-    talk.llm.method.snapshot(tmp_path / "bare")
+    talk.llm._method.reset()
+    talk.llm._method.snapshot(tmp_path / "bare")
     talk.llm.reset_prefix_cache()
     want = ask(talk)
     talk.rewind(7)
@@ -67,7 +67,7 @@ NOTES = {
 def test_an_impossible_note_is_refused_and_the_model_is_as_it_was(talk, tmp_path, note):
     want = ask(talk)
     talk.snapshot(tmp_path / "good")
-    owner, sizes = talk.llm.fingerprint, talk.llm.engine.runner.sizes(talk.position)
+    owner, sizes = talk.llm.fingerprint, talk.llm._engine.runner.sizes(talk.position)
     buffers, _ = read_state(tmp_path / "good", owner, sizes)
     zeros = [memoryview(bytes(len(data))) for data in buffers]
     write_state(tmp_path / "bad", owner, zeros, note)
@@ -80,7 +80,7 @@ def test_an_impossible_note_is_refused_and_the_model_is_as_it_was(talk, tmp_path
 def test_an_interrupted_restore_forgets_what_it_may_have_overwritten(talk, tmp_path, monkeypatch):
     want = ask(talk)
     talk.snapshot(tmp_path / "good")
-    session = talk.llm.method._session
+    session = talk.llm._method._session
     real = session.gpu.write
     written = []
 

@@ -95,7 +95,7 @@ def test_wrong_batches_are_refused(encoder, batch, code, values):
 
 
 def test_padding_is_counted(encoder):
-    made = encoder.predict({"text": ["the cat", "a mat sat on the cat"]})
+    made = encoder._predict({"text": ["the cat", "a mat sat on the cat"]})
     assert made.tokens == 4 + 8 and made.computed_tokens >= made.tokens and made.seconds > 0
 
 

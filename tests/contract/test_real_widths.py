@@ -84,9 +84,9 @@ def test_what_a_fast_device_does_by_itself(talk, monkeypatch):
     """Where a step is short a generation takes more and more tokens per submit: here it does so however long one is."""
     single = tokens_of(talk, max_new_tokens=20, tokens_per_submit=1)
     monkeypatch.setattr("webpte.llm.engine.scheduler.STREAM_SECONDS", 1e9)
-    before = talk.llm.method.counters.snapshot()
+    before = talk.llm._method.counters.snapshot()
     assert tokens_of(talk, max_new_tokens=20) == single
-    done = talk.llm.method.counters.since(before)
+    done = talk.llm._method.counters.since(before)
     assert done.submits <= 1 + 5, "1 for the prompt, then 1, 2, 4, 8 and 4 tokens"
 
 

@@ -75,10 +75,10 @@ def test_sources_and_registries(portable, tmp_path):
     assert runtime is webpte.Runtime.get()
     (tmp_path / "p.pte").write_bytes(portable)
     for data in (tmp_path / "p.pte", str(tmp_path / "p.pte"), portable, bytearray(portable), io.BytesIO(portable)):
-        with runtime.load_program(data).program as program:
+        with runtime.load_program(data)._program as program:
             assert program.method_names == ("forward",)
     ptd_file(tmp_path / "w.ptd", {"w": np.ones(3, np.float32)})
-    runtime.load_program(portable, data_path=tmp_path / "w.ptd").program.close()
+    runtime.load_program(portable, data_path=tmp_path / "w.ptd")._program.close()
     assert runtime.backend_registry.registered_backend_names == ["VulkanBackend"]
     assert runtime.backend_registry.is_available("VulkanBackend")
     assert not runtime.backend_registry.is_available("XnnpackBackend")

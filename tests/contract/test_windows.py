@@ -43,11 +43,11 @@ def same(got, wanted):
 
 
 def test_a_ring_is_smaller_than_the_context_and_all_runs_on_the_gpu(llm):
-    assert llm.engine.runner.cache_window == CacheWindow(WINDOW - 1, ROWS)
+    assert llm._engine.runner.cache_window == CacheWindow(WINDOW - 1, ROWS)
     assert len(TEXT) > ROWS
-    rows = {tuple(llm.method.plan.graph.tensor(v).dims)[-2] for v in llm.method.plan.flow.state}
+    rows = {tuple(llm._method.plan.graph.tensor(v).dims)[-2] for v in llm._method.plan.flow.state}
     assert ROWS in rows
-    assert llm.method.plan.cpu_calls == {}
+    assert llm._method.plan.cpu_calls == {}
     assert "cannot run several sequences at once" in (llm.batching_unsupported_reason or "")
 
 

@@ -25,7 +25,7 @@ from webpte.bundles import bundle_checks
 from webpte.errors import Error
 from webpte.fusion import PASSES
 from webpte.graph import build_graph
-from webpte.llm.chat import render_chat
+from webpte.llm.prompts import render_chat
 from webpte.lowering import mutated_positions
 from webpte.plan import make_planner
 from webpte.runtime.kernels import CpuKernels

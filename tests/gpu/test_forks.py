@@ -32,7 +32,7 @@ def test_every_descendant_is_closed_with_its_program(path, device, how):
     del child, grandchild
     gc.collect()
     if how == "discard":
-        program.discard(forward)
+        program._discard(forward)
     else:
         program.close()
     for use in (lambda: last(X), last.fork, last.reset, lambda: forward(X)):
@@ -128,7 +128,7 @@ FORKS = {
         """
 def work():
     uses = [lambda: forward(X), forward.fork, forward.reset, lambda: fork.snapshot("never"), program.method,
-            program.plan, program.tune, program.recover, lambda: program.discard(forward),
+            program.plan, program.tune, program.recover, lambda: program._discard(forward),
             lambda: forward.run_steps([(X,)], {}, [0])]
     print([refused(use) for use in uses] == [True] * len(uses))
 in_a_child(work)

@@ -11,7 +11,7 @@ from tests.support.harness.interruption import Interrupter, bounded, first_momen
 from tests.support.harness.writer import ALONE, Method, pte_file, span_of
 from webpte import container as c
 from webpte.container import DType, JumpFalseCall, KernelCall
-from webpte.runtime.numpy_kernels import KERNELS
+from webpte.runtime.kernels import KERNELS
 
 F32, I64 = DType.FLOAT32, DType.INT64
 NEXT, VIEW, BREAK = "toy::next.out", "toy::view.out", "toy::break.out"

@@ -15,7 +15,7 @@ from tests.support.harness.errors import check, raises
 from tests.support.harness.writer import ALONE, Method, pte_file, simple_pte
 from webpte import container as c
 from webpte.container import DType, KernelCall
-from webpte.runtime.numpy_kernels import KERNELS
+from webpte.runtime.kernels import KERNELS
 
 F32, I32 = DType.FLOAT32, DType.INT32
 TOY = "toy::next.out"
@@ -50,7 +50,7 @@ def test_a_method_runs_at_the_shapes_it_was_called_at(scaled, tmp_path):
         with raises(webpte.ShapeError, "input 0 [3, 3]", "input 0 [5, 3]", "input 0 [2, 3]", code="not_saved"):
             saved(rows(2))
         with raises(webpte.InputError, "forward", code="no_graph"):
-            _ = saved.planner
+            _ = saved._planner
     with pytest.raises(webpte.ClosedError):
         saved(rows(3))
 

@@ -204,4 +204,4 @@ leave.set()
 thread.join()
 print(forward.run((X,))[0][0, 1])
 """
-    assert run_python(code, program.file.path) == "interrupted True\n4.0\n"
+    assert run_python(code, program._file.path) == "interrupted True\n4.0\n"

@@ -65,7 +65,7 @@ def test_each_dispatch_has_an_interval_and_results_are_the_same(method, recorder
     recorders(kind)
     began = time.perf_counter_ns()
     observer = Timed(method._gpu)
-    with method.observed(observer):
+    with method._observed(observer):
         assert observer.clock.stamps is stamps
         np.testing.assert_array_equal(method(X), wanted)
         np.testing.assert_array_equal(method(X), wanted)
@@ -83,7 +83,7 @@ def test_each_dispatch_has_an_interval_and_results_are_the_same(method, recorder
 def test_more_dispatches_than_a_query_set_holds(method, monkeypatch):
     monkeypatch.setattr(timing, "MAX_PASSES", 2)
     wanted, observer = method(X), Timed(method._gpu)
-    with method.observed(observer):
+    with method._observed(observer):
         np.testing.assert_array_equal(method(X), wanted)
     assert len(observer.clock.take()) == COUNT
 
@@ -92,7 +92,7 @@ def test_a_device_with_another_clock_is_moved_to_the_hosts(method, monkeypatch):
     resolve = timing.DispatchClock._resolve
     monkeypatch.setattr(timing.DispatchClock, "_resolve", lambda self, stamped: resolve(self, stamped) + 10**15)
     began, observer = time.perf_counter_ns(), Timed(method._gpu)
-    with method.observed(observer):
+    with method._observed(observer):
         method(X)
     intervals = observer.clock.take()
     assert began <= intervals[0][0] and intervals[-1][1] <= time.perf_counter_ns()
@@ -143,7 +143,7 @@ def test_forks_wait_while_a_method_is_observed(method):
         def phase(self, name):
             seen.append(name)
 
-    with method.observed(Watcher()):
+    with method._observed(Watcher()):
         thread = threading.Thread(target=lambda: fork(X))
         thread.start()
         thread.join(0.2)

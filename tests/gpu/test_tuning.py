@@ -18,7 +18,7 @@ from webpte.container import DType, VkTensor
 from webpte.lowering import TuningKey, unregister
 from webpte.runtime import TunedKernel, tuning, tuning_cache_path
 from webpte.runtime.tuning import best_variants
-from webpte.tools.tune import machine_load
+from webpte.tools.bench import machine_load
 
 PYTHON = """
 from webpte.lowering import ANYWHERE, FLOATS, Context, Tensor, Variant, op

@@ -155,7 +155,7 @@ def things(tmp_path_factory) -> Iterator[Things]:
         method.save(folder / "plan", [(X.shape, Y.shape)])
         method.snapshot(folder / "good")
         face = webpte.Runtime.get().load_program(path)
-        with webpte.open_plan(folder / "plan", [path]) as plan, face.program:
+        with webpte.open_plan(folder / "plan", [path]) as plan, face._program:
             yield Things(path, program, method, plan, face, folder)
 
 

@@ -15,7 +15,7 @@ from jinja2.meta import find_undeclared_variables
 
 import webpte
 from tests.support.harness.node import ask_node
-from webpte.llm.chat import render_chat
+from webpte.llm.prompts import render_chat
 from webpte.llm.template_sandbox import TemplateEnvironment
 
 from .template_corpus import TEMPLATES, Conversation, conversations

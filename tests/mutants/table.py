@@ -682,7 +682,7 @@ MUTANTS = (
     ),
     Mutant(
         "constants in shards are not aligned",
-        "bundles/shards.py",
+        "bundles/methods.py",
         "            self._open += bytes(-len(self._open) % ALIGNMENT)\n",
         "",
         "tests/unit/test_shards.py",

@@ -103,6 +103,25 @@ def test_help_fits_80_columns(command, capsys, monkeypatch):
     assert [line for line in lines if cell_len(line) > 80] == []
 
 
+@pytest.mark.parametrize(
+    ("command", "option", "value"),
+    [
+        ("generate", "--temperature", "-1"),
+        ("chat", "--top-p", "7"),
+        ("generate", "--logit-bias", "3=1000"),
+        ("generate", "--stop", ""),
+        ("serve", "--port", "99999"),
+        ("serve", "--max-queue", "abc"),
+    ],
+)
+def test_invalid_option_is_named_once(command, option, value, capsys):
+    with pytest.raises(SystemExit):
+        main([command, "model.pte", option, value])
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert message.startswith(f"webpte {command}: error: argument {option}: expected ")
+    assert message.count(option.strip("-")) == 1
+
+
 @pytest.mark.parametrize("arguments", [
     ("run", "x.pte", "--repea", "3"), ("batch", "x.pte", "in.csv", "out", "--colum", "a"), ("doctor", "--js"),
     ("--vers",),

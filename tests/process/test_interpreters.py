@@ -91,7 +91,7 @@ def test_versions_are_shown_where_something_is_broken(monkeypatch):
 
 
 def test_the_server_itself_never_loads_what_touches_the_gpu():
-    modules = "webpte.serve.supervisor, webpte.llm.settings, webpte.llm.tokenizer, webpte.llm.chat"
+    modules = "webpte.serve.supervisor, webpte.llm.settings, webpte.llm.tokenizer, webpte.llm.prompts"
     modules += ", webpte.embed.text_tokenizer"
     code = f"import sys, {modules}\nfrom webpte.llm import Tokenizer, parse_tool_calls, GenerateSettings"
     assert run_python(f"{code}\nprint(sorted({{'wgpu', 'torch', 'webpte.device'}} & set(sys.modules)))").strip() == "[]"
@@ -125,7 +125,7 @@ def test_all_bombs_together_stay_small():
     child = """
 import json, resource, sys
 import webpte
-from webpte.llm.chat import render_chat
+from webpte.llm.prompts import render_chat
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for template in json.loads(sys.stdin.read()):
     try:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.support.models.tokenizers import byte_level
+from webpte.errors import ConstraintError
 from webpte.llm.constraints import Constraint
-from webpte.llm.errors import ConstraintError
 from webpte.serve import schema_process
 from webpte.serve.errors import ApiError
 from webpte.serve.messages import ModelInfo, TextFiles

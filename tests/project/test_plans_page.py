@@ -15,7 +15,7 @@ from tests.support.harness.writer import ALONE, Method, pte_file
 from webpte import container as c
 from webpte.graph.expressions import FUNCTIONS
 from webpte.plan.plan_writer import save_plan
-from webpte.runtime.numpy_kernels import KERNELS
+from webpte.runtime.kernels import KERNELS
 from webpte.wgsl import Caps
 
 PAGE, _, _ = (ROOT / "docs" / "plans.md").read_text(encoding="utf-8").partition("## Bundle format")
@@ -46,7 +46,7 @@ def documents(tmp_path_factory):
         made = Method(values=[*given, tensor], inputs=[0], outputs=[4], instructions=[call])
         pte_file(folder / "toy.pte", [made])
         with webpte.load(folder / "toy.pte") as program:
-            save_plan(program.planner("forward", Caps()), folder / "toy")
+            save_plan(program._planner("forward", Caps()), folder / "toy")
     return [json.loads((plan / "plan.json").read_text()) for plan in (rows, folder / "toy")]
 
 

@@ -26,7 +26,7 @@ def lose(*_: object) -> None:
     """The devices of all models."""
     for desk in opened:
         assert isinstance(desk, LanguageModelWorker | EmbeddingModelWorker)
-        gpu = (desk.llm.method if isinstance(desk, LanguageModelWorker) else desk.embedder.forward)._gpu
+        gpu = (desk.llm._method if isinstance(desk, LanguageModelWorker) else desk.embedder._forward)._gpu
         assert gpu is not None
         gpu.device.destroy()
 

@@ -86,7 +86,7 @@ def _tell(size: int, costs: tuple[Cost, Cost], first: float) -> None:
 def _by_engine(llm: LLM, asked: Sequence[str], tokens: int) -> Cost:
     llm.reset_prefix_cache()
     started, spent, count = time.monotonic(), time.process_time(), 0
-    live = [llm.generate_into(CHANGED, text, max_new_tokens=tokens) for text in asked]
+    live = [llm._generate_into(CHANGED, text, max_new_tokens=tokens) for text in asked]
     while live:
         count += len(read(llm, live))
         live = [answer for answer in live if not answer.finished]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import httpx
@@ -9,6 +10,8 @@ import openai
 import pytest
 
 from tests.serving.asking import HELLO, KEYS, WEATHER, chat, in_schema
+from tests.support.harness.serving import Running
+from tests.support.models.caller_files import write_caller
 
 pytestmark = pytest.mark.gpu
 
@@ -42,7 +45,6 @@ WRONG_CHATS: dict[str, tuple[dict[str, Any], int, str | None]] = {
     "top_logprobs alone": ({"top_logprobs": 2}, 400, "top_logprobs"),
     "too many top_logprobs": ({"logprobs": True, "top_logprobs": 21}, 400, "top_logprobs"),
     "stream_options alone": ({"stream_options": {"include_usage": True}}, 400, "stream_options"),
-    "a misspelt field": ({"temprature": 1}, 400, "temprature"),
     "functions": ({"functions": [{"name": "f"}]}, 400, "functions"),
     "a format of no kind": ({"response_format": {"type": "xml"}}, 400, "response_format.type"),
     "no schema": ({"response_format": {"type": "json_schema"}}, 400, "response_format.json_schema"),
@@ -113,9 +115,31 @@ def test_bodies_that_are_no_json(raw):
         assert found.status_code == 400 and found.json()["error"]["message"], body[:20]
 
 
-def test_another_type_of_body_is_refused(raw):
-    found = raw.post("/v1/chat/completions", content=b"{}", headers={"Content-Type": "text/plain"})
-    assert found.status_code == 415
+def test_page_cannot_send_a_body_of_another_type(raw):
+    for more in ({"Origin": "https://page.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}):
+        found = raw.post("/v1/chat/completions", content=b"{}", headers={"Content-Type": "text/plain", **more})
+        assert found.status_code == 415
+
+
+def test_other_clients_need_no_content_type(raw):
+    body = json.dumps({"model": "caller", "prompt": "abc"}).encode()
+    for headers in ({"Content-Type": "application/x-www-form-urlencoded"}, {}):
+        found = raw.post("/tokenize", content=body, headers=headers)
+        assert found.status_code == 200 and found.json()["count"] == 3
+
+
+def test_file_without_tokenizer_is_refused_with_a_remedy(tmp_path):
+    program = write_caller(tmp_path)
+    for file in tmp_path.glob("*tokenizer.json"):
+        file.unlink()
+    with pytest.raises(AssertionError, match=r"InputError: .*caller\.pte.*caller\.tokenizer\.json beside it"):
+        Running(program)
+
+
+def test_strict_server_refuses_unknown_fields(tmp_path):
+    with Running(write_caller(tmp_path), "--strict") as server:
+        found = httpx.post(f"{server.url}/tokenize", json={"model": "caller", "prompt": "abc", "promt": 1})
+    assert found.status_code == 400 and found.json()["error"]["code"] == "unknown_parameter"
 
 
 def test_a_body_that_is_too_large(raw, client):

@@ -88,7 +88,7 @@ def child(path: str, phase: str, delay: float) -> dict[str, Any]:
         generate(path, clock, box)
     except webpte.DeviceLost:
         lost = clock.phase
-        recovered = box[0].program.recover() if box else True  # nothing was loaded: loading again is the recovery
+        recovered = box[0]._program.recover() if box else True  # nothing was loaded: loading again is the recovery
         return {"lost": lost, "recovered": recovered, "tokens": generate(path, clock, box)}
     return {"failed": "no error"}
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from webpte.cli.bench import _times
-from webpte.tools import timing
+from webpte.tools import run
 from webpte.tools.bench import MIN_CALLS, measure
 
 
@@ -16,7 +16,7 @@ from webpte.tools.bench import MIN_CALLS, measure
 def calls(monkeypatch):
     """A call that takes as long as the next number says, on a clock of its own."""
     clock = [0.0]
-    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(run, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
 
     def make(seconds):
         times = itertools.chain(seconds, itertools.repeat(seconds[-1]))

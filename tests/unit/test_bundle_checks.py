@@ -51,7 +51,7 @@ def test_a_catalog_is_bundled_with_its_answers(tmp_path):
     with webpte.load(site) as bundle:
         assert isinstance(bundle, Bundle)
         x, y, golden = (
-            bundle.array(e["file"], e["offset"], e["bytes"], e["dtype"], e["dims"])
+            bundle._array(e["file"], e["offset"], e["bytes"], e["dtype"], e["dims"])
             for e in (*check["inputs"], *check["outputs"])
         )
     assert golden.dtype == np.float32 and (golden == x + y).all() and golden[4, 6] == 102

@@ -149,7 +149,7 @@ def test_whatever_is_changed_in_a_manifest_ends_with_an_error_of_ours(copy):
 
 def test_a_device_gets_the_first_variant_that_it_can_run(site):
     with opened(site) as bundle:
-        variants = bundle.manifest.methods["forward"]
+        variants = bundle._manifest.methods["forward"]
         assert [v.device for v in variants] == ["gpu", "cpu"]  # an addition gains nothing by subgroups
         for caps, wanted in ((WIDE, 0), (Caps(), 0), (Caps(kind="cpu"), 1)):
             assert bundle._choose("forward", None, caps) is variants[wanted]

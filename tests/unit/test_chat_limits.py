@@ -13,7 +13,7 @@ import webpte
 from tests.support.harness.errors import raises
 from tests.support.harness.work import counted_calls
 from webpte.llm import template_sandbox
-from webpte.llm.chat import render_chat
+from webpte.llm.prompts import render_chat
 
 MESSAGES = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes\nno"}]
 MAX_CALLS = 100_000_000  # of a rendering, which may take a million steps and a second of processor time

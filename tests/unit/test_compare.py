@@ -9,8 +9,7 @@ from tests.support.harness.graphs import GraphBuilder
 from webpte.graph import COPY, Call, DType, SymInt, TensorSpec
 from webpte.tools.compare import capture
 from webpte.tools.compare.capture import Ideal, References
-from webpte.tools.compare.measure import EDGES, Tolerance, difference
-from webpte.tools.compare.reports import CallReport, Comparison
+from webpte.tools.compare.reports import EDGES, CallReport, Comparison, Tolerance, difference
 
 RANDOM = np.random.default_rng(7)
 

@@ -14,7 +14,7 @@ import pytest
 from tests.schemas.making import schema
 from tests.support.harness.errors import raises
 from tests.support.models.tokenizers import byte_fallback, byte_level
-from webpte.errors import InputError, UnsupportedError
+from webpte.errors import ConstraintError, InputError, UnsupportedError
 from webpte.llm.constraints import (
     MAX_CACHED_CONSTRAINTS,
     MAX_CACHED_SOURCE_CHARS,
@@ -22,7 +22,6 @@ from webpte.llm.constraints import (
     GrammarCompiler,
     constraint_from,
 )
-from webpte.llm.errors import ConstraintError
 from webpte.llm.tokenizer import Tokenizer
 
 SPARE = 37  # numbers that the model has and the tokenizer has not

@@ -7,8 +7,7 @@ import pytest
 
 from webpte.graph import Call, Origin
 from webpte.lowering import find
-from webpte.runtime.kernels import CpuKernels
-from webpte.runtime.numpy_kernels import KERNELS
+from webpte.runtime.kernels import KERNELS, CpuKernels
 
 
 def test_none_repeats_what_an_op_already_does():

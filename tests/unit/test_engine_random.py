@@ -95,7 +95,7 @@ class Engine(RuleBasedStateMachine):
         elif how == "close":
             answer.close()
         elif how == "cancel":
-            answer.cancel.cancel()
+            answer._cancel.cancel()
 
     @rule(which=st.integers(0, 9), how=st.sampled_from(["fork", "rewind", "logits", "drop", "close"]))
     def use_a_sequence(self, which: int, how: str) -> None:

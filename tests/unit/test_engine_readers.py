@@ -61,7 +61,7 @@ def test_every_token_is_computed_once(read, slots, count, background):
     runner.max_samples = 32
     llm = FakeLLM(runner, max_num_seqs=slots, background=background)
     assert read(llm, count) == [alone(prompt, NEW_TOKENS, CAPACITY) for prompt in prompts(count)]
-    stats, least = llm.engine.stats, count * (PROMPT_TOKENS + NEW_TOKENS - 1)
+    stats, least = llm._engine.stats, count * (PROMPT_TOKENS + NEW_TOKENS - 1)
     assert stats.tokens == sum(len(rows) for rows in runner.passes) <= 1.05 * least
     assert stats.evictions == stats.preemptions == 0
     llm.close()

@@ -8,8 +8,7 @@ from tests.support.harness.graphs import GraphBuilder, live
 from webpte.graph import Bool, DType
 from webpte.lowering import FLOATS, Context, OpTraits, Tensor, op, unregister
 from webpte.tools.profile.profile import attribution
-from webpte.tools.profile.runs import CallObserver, HostSpan, Run, times_by_name
-from webpte.tools.profile.work import CallWork
+from webpte.tools.profile.runs import CallObserver, CallWork, HostSpan, Run, times_by_name
 
 
 class TestSpans:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
+import re
+import textwrap
 import types
 from pathlib import Path
 
@@ -43,3 +47,34 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'webpte' has no attribute 'lode'") as caught:
         webpte.lode  # type: ignore[attr-defined]  # noqa: B018
     assert (caught.value.name, caught.value.obj) == ("lode", webpte)  # of which Python makes "Did you mean: 'load'?"
+
+
+def documented_classes() -> dict[str, set[str] | None]:
+    """Return the classes of the API page, each with the members that it lists; None where it documents all."""
+    blocks = re.findall(r"\.\. autoclass:: ([\w.]+)(?:\(\))?\n((?: {3}:.*\n)*)", API_PAGE.read_text(encoding="utf-8"))
+    found: dict[str, set[str] | None] = {}
+    for name, options in blocks:
+        listed = re.search(r":members: (.*)", options)
+        found[name] = set(listed[1].split(", ")) if listed else None
+    return found
+
+
+def public_attributes(cls: type) -> set[str]:
+    """Return what tab completion shows of an object: names of its classes, and attributes that their methods set."""
+    found: set[str] = set()
+    for base in cls.__mro__:
+        if base.__module__.startswith("webpte"):
+            found |= {*vars(base), *inspect.get_annotations(base)}
+            for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(base)))):
+                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                    found |= {node.attr} if ast.unparse(node.value) == "self" else set()
+    return {name for name in found if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("name", [name for name, members in documented_classes().items() if members is not None])
+def test_public_attributes_are_those_of_the_api_page(name):
+    module, _, cls = name.rpartition(".")
+    members = documented_classes()[name]
+    assert members is not None
+    special = {member for member in members if member.startswith("__")}
+    assert public_attributes(getattr(importlib.import_module(module), cls)) == members - special

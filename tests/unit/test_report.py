@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.support.harness.graphs import GraphBuilder
 from webpte.graph import Bool, DelegateInfo, Jump, Origin, SymBool
 from webpte.tools.report import method_data, render_page
+from webpte.tools.report.calls import lifetimes, order_of
 from webpte.tools.report.data import find_repeats
-from webpte.tools.report.dot import type_text
-from webpte.tools.report.lifetimes import lifetimes, order_of
+from webpte.tools.report.page import type_text
 
 
 def planned(planner):

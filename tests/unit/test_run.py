@@ -13,9 +13,8 @@ from webpte.errors import ShapeError
 from webpte.progress import Progress
 from webpte.runtime import ArgumentInfo
 from webpte.text import duration, plural
-from webpte.tools import run, timing
-from webpte.tools.run import summary
-from webpte.tools.timing import Stages, spread
+from webpte.tools import run
+from webpte.tools.run import Stages, spread, summary
 
 
 def test_what_is_not_finite_is_counted_and_left_out():
@@ -52,7 +51,7 @@ def test_durations(time, text):
 
 def test_stages_add_up_to_the_whole(monkeypatch):
     clock = itertools.count()
-    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr(run, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     seen: list[Progress] = []
     stages = Stages(seen.append)
     for stage, done in (("read", 0), ("read", 9), ("compile", 0), ("compile", 5), ("compile", 9), ("upload", 9)):

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import logging
+import shlex
 from typing import Any
 
 import pytest
 
 from tests.support.harness.stand_in import Asked, StandIn, StandInCompiler
 from tests.support.models.tokenizers import byte_level
-from webpte.errors import DeviceLost
-from webpte.llm.errors import QueueFullError
+from webpte.errors import DeviceLost, QueueFullError
 from webpte.serve.application import app
 from webpte.serve.config import Config
 from webpte.serve.errors import DeadlineExceeded, QueueFull, WorkerUnavailable
@@ -279,6 +280,104 @@ def test_lines_of_the_log_are_json(serving, caplog):
     line = json.loads(LogFormatter(True).format(record))
     assert line["id"] == "one" and line["level"] == "info" and line["status"] == 200 and line["time"].endswith("Z")
     assert "id=one" in LogFormatter(False).format(record)
+
+
+@pytest.mark.parametrize(
+    ("log_format", "terminal", "as_json"),
+    [("auto", True, False), ("auto", False, True), ("json", True, True), ("text", False, False)],
+)
+def test_log_is_text_on_a_terminal_and_json_elsewhere(monkeypatch, log_format, terminal, as_json):
+    from webpte.serve import telemetry
+
+    names = ("webpte", "uvicorn", "uvicorn.access")
+    before = [(log := logging.getLogger(name), log.handlers[:], log.propagate, log.level) for name in names]
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: terminal)
+    monkeypatch.setattr("sys.stderr", stream)
+    try:
+        telemetry.configure_logging("info", log_format)
+        telemetry.log.info("loading", extra={"fields": {"model": "a\nb"}})
+    finally:
+        for log, handlers, propagate, level in before:
+            log.handlers[:], log.propagate, log.disabled = handlers, propagate, False
+            log.setLevel(level)
+    line = stream.getvalue()
+    assert line.count("\n") == 1
+    if as_json:
+        assert json.loads(line)["model"] == "a\nb"
+    else:
+        assert " info loading model=" in line
+
+
+def test_index_names_models_endpoints_and_a_command_that_works(serving):
+    async def check(backend, made):
+        index = await Asked(made, "/", None, {"host": "localhost:8123"}).answer()
+        words = shlex.split(index.json["example"])
+        assert words[:1] + words[2:3] == ["curl", "-d"] and words[1].startswith("http://localhost:8123/")
+        form = {"content-type": "application/x-www-form-urlencoded"}
+        sent = await Asked(made, words[1].removeprefix("http://localhost:8123"), words[3].encode(), form).answer()
+        return index, sent, await Asked(made, "/nowhere", None).answer()
+
+    index, sent, other = serving(check)
+    assert index.status == 200 and index.json["models"] == {"stand-in": "language"} and sent.status == 200
+    assert "POST /v1/chat/completions" in index.json["endpoints"] and "GET /health" in index.json["endpoints"]
+    assert other.status == 404 and "GET /nowhere" in other.json["error"]["message"]
+
+
+def test_index_needs_a_key_where_others_do(serving):
+    async def check(backend, made):
+        key = {"authorization": "Bearer secret"}
+        return [(await Asked(made, "/", None, headers).answer()) for headers in ({}, key)]
+
+    refused, found = serving(check, Config(api_keys=("secret",)))
+    assert refused.status == 401 and found.status == 200
+    assert "Authorization: Bearer" in found.json["example"] and b"secret" not in found.body
+
+
+def test_unknown_field_is_ignored_with_one_warning(serving, caplog):
+    async def check(backend, made):
+        bodies = [HELLO | {"temprature": 1}, HELLO | {"temprature": 1, "x" * 500: 1}]
+        return [(await Asked(made, CHAT, body).answer()).status for body in bodies]
+
+    with caplog.at_level(logging.WARNING, "webpte.serve"):
+        assert serving(check) == [200, 200]
+    first, second = [record.fields for record in caplog.records]
+    assert first == {"field": "temprature", "similar": "temperature"} and len(second["field"]) == 80
+
+
+def test_warnings_of_unknown_fields_are_bounded(serving, caplog):
+    async def check(backend, made):
+        await Asked(made, CHAT, HELLO | {f"x{number}": 1 for number in range(1000)}).answer()
+
+    with caplog.at_level(logging.WARNING, "webpte.serve"):
+        serving(check)
+    assert len(caplog.records) == 256
+
+
+def test_strict_server_refuses_unknown_fields(serving):
+    async def check(backend, made):
+        return await Asked(made, CHAT, HELLO | {"temprature": 1}).answer()
+
+    found = serving(check, Config(strict=True))
+    assert found.status == 400 and found.json["error"]["param"] == "temprature"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"content-type": "text/plain"}, 200),
+        ({"content-type": ""}, 200),
+        ({"content-type": "text/plain", "origin": "http://localhost:8000"}, 415),
+        ({"content-type": "application/x-www-form-urlencoded", "origin": "null"}, 415),
+        ({"content-type": "text/plain", "sec-fetch-site": "cross-site"}, 415),
+        ({"content-type": "application/json", "origin": "http://localhost:8000"}, 200),
+    ],
+)
+def test_pages_must_send_json_and_other_clients_may_send_any_type(serving, headers, status):
+    async def check(backend, made):
+        return await Asked(made, CHAT, HELLO, headers).answer()
+
+    assert serving(check).status == status
 
 
 @pytest.mark.parametrize(

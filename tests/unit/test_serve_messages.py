@@ -8,9 +8,8 @@ import json
 import pytest
 
 from tests.support.harness.errors import raises
-from webpte.errors import Error, FormatError, InputError
+from webpte.errors import ContextFullError, Error, FormatError, InputError, error_of
 from webpte.llm.engine.output import Piece
-from webpte.llm.errors import ContextFullError, error_of
 from webpte.serve import messages
 from webpte.serve.messages import (
     Cancel,

@@ -77,6 +77,22 @@ def test_unknown_field_has_a_code_and_a_suggestion():
     assert (error.param, error.code) == ("temprature", "unknown_parameter") and "temperature" in str(error)
 
 
+def test_unknown_fields_are_ignored_with_a_callback():
+    unknown: list[str] = []
+    body = CHAT | {"temprature": 1, "chat_template_kwargs": {}, "temperature": 0.5}
+    body["messages"] = [{"role": "user", "content": "hi", "weight": 1}]
+    data = json.dumps(body | {"response_format": {"type": "text", "indent": 2}}).encode()
+    parsed = parse_body(data, ChatRequest, lambda name, known: unknown.append(name))
+    assert parsed.temperature == 0.5 and parsed.messages[0].content == "hi"
+    assert sorted(unknown) == ["chat_template_kwargs", "indent", "temprature", "weight"]
+
+
+def test_unsupported_field_is_refused_with_a_callback_too():
+    with pytest.raises(ApiError) as caught:
+        parse_body(json.dumps(CHAT | {"functions": [{}], "x": 1}).encode(), ChatRequest, lambda name, known: None)
+    assert caught.value.code == "unsupported_parameter"
+
+
 def test_unsupported_field_has_a_code_and_a_remedy():
     error = error_of(ChatRequest, CHAT | {"functions": [{"name": "f"}]})
     assert (error.param, error.code) == ("functions", "unsupported_parameter") and "tools" in str(error)

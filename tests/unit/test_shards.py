@@ -7,8 +7,8 @@ import hashlib
 import numpy as np
 import pytest
 
-from webpte.bundles import shards as shards_module
-from webpte.bundles.shards import Shards, ShardSources
+from webpte.bundles import methods
+from webpte.bundles.methods import Shards, ShardSources
 from webpte.bundles.site import without_comments
 from webpte.container import DType, MappedFile, Span
 from webpte.graph import Constant
@@ -16,7 +16,7 @@ from webpte.graph import Constant
 
 @pytest.fixture
 def small_shards(monkeypatch):
-    monkeypatch.setattr(shards_module, "MAX_SHARD_BYTES", 64)
+    monkeypatch.setattr(methods, "MAX_SHARD_BYTES", 64)
 
 
 def constant(array: np.ndarray, dtype: DType) -> Constant:

@@ -9,7 +9,7 @@ import pytest
 from tests.support.harness.errors import raises
 from webpte import FormatError, InputError
 from webpte.llm import ToolCall, ToolFormat, parse_tool_calls
-from webpte.llm.chat import render_chat
+from webpte.llm.prompts import render_chat
 
 HERMES = ToolFormat("object", "<tool_call>", "</tool_call>")
 LLAMA = ToolFormat("object", "<|python_tag|>", bare=True, arguments="parameters")

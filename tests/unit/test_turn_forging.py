@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from tests.support.harness.errors import raises
 from tests.support.models.tokenizers import byte_level
 from webpte.errors import InputError
-from webpte.llm.chat import encode_chat, render_chat
-from webpte.llm.special_tokens import SpecialTokens, encode_prompt
+from webpte.llm.prompts import SpecialTokens, encode_chat, encode_prompt, render_chat
 from webpte.llm.tokenizer import MARK, SEPARATOR, Tokenizer
 from webpte.serve.openai.requests import CompletionRequest, TokenizeRequest
 from webpte.serve.service import TextProcessor

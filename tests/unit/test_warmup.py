@@ -35,7 +35,7 @@ def test_what_does_not_fit_is_left():
     llm = FakeLLM(FakeRunner(max_slots=8), max_num_seqs=8)
     llm.runner.memory = 5
     llm.warmup()
-    assert llm.runner.num_slots == llm.engine.max_num_seqs == 4
+    assert llm.runner.num_slots == llm._engine.max_num_seqs == 4
 
 
 def test_a_program_that_computes_one_at_a_time_is_prepared_for_one():

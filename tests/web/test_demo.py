@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from playwright.sync_api import expect
 
-from webpte.bundles.summary import summary
+from webpte.bundles.site import summary
 
 from .conftest import WEB
 

@@ -12,8 +12,8 @@ from tests.schemas.making import schema as random_schema
 from tests.support.harness.gate import slow_but
 from tests.support.harness.node import ask_node
 from tests.support.models.tokenizers import byte_level
+from webpte.errors import ConstraintError
 from webpte.llm.constraints import Constraint, GrammarCompiler, constraint_from
-from webpte.llm.errors import ConstraintError
 
 SIZE = 400
 TREE = {

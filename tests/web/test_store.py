@@ -12,7 +12,7 @@ import webpte
 from tests.support.harness.gate import slow_but
 from tests.support.harness.site_server import Fault
 from tests.support.harness.writer import simple_pte
-from webpte.bundles import shards
+from webpte.bundles import methods
 from webpte.container import DType, VkTensor
 
 from .calls import call, load
@@ -78,7 +78,7 @@ def site(tmp_path_factory):
     values = [VkTensor(F32, WEIGHTS.shape), VkTensor(F32, WEIGHTS.shape, constant_id=0), VkTensor(F32, WEIGHTS.shape)]
     simple_pte(folder / "scaled.pte", values, [("aten.mul.Tensor", (0, 1, 2))], [0], [2], [WEIGHTS])
     with pytest.MonkeyPatch.context() as patch, webpte.load(folder / "scaled.pte") as loaded:
-        patch.setattr(shards, "MAX_SHARD_BYTES", 2048)
+        patch.setattr(methods, "MAX_SHARD_BYTES", 2048)
         webpte.bundle(loaded, folder / "site")
     assert len(list((folder / "site" / "files").glob("*.bin"))) == 8
     return folder / "site"

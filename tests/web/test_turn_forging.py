@@ -11,7 +11,7 @@ import tokenizers
 from tests.support.harness.node import ask_node
 from tests.support.models.tokenizers import byte_fallback, byte_level
 from tests.unit.test_turn_forging import SPECIALS, STYLES, attempts, template
-from webpte.llm.chat import encode_chat, render_chat
+from webpte.llm.prompts import encode_chat, render_chat
 from webpte.llm.tokenizer import Tokenizer
 
 TOOLS = (

@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DeviceError, Error, UnsupportedError
-from ..llm.errors import error_of
+from ..errors import DeviceError, Error, UnsupportedError, error_of
 from .tables import RowBlock
 from .worker import BatchJob, BatchWorker, BlockStats
 

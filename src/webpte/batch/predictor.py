@@ -11,7 +11,7 @@ import numpy as np
 from ..device import use_adapter
 from ..errors import InputError
 from ..progress import OnProgress, ignore
-from ..runtime.checks import PathLike, check_int, check_path, described, did_you_mean
+from ..runtime.checks import PathLike, check_int, check_path, did_you_mean, wrong_argument
 from .runners import RUNNERS, BatchResult, Runner
 from .task_spec import ERROR_COLUMN, TaskOptions, TaskSpec, task_spec
 
@@ -50,15 +50,15 @@ class Predictor:
         Options of "embed": `prompt` is the name of one of the model's prompts, and `prefix` a text; either is put
         before every text. A text that is too long fails, or is truncated with `truncate`.
 
-        Options of "generate": `prompt_template` builds the prompt from columns, such as `"Summarise: {text}"`. The
+        Options of "generate": `prompt_template` builds the prompt from columns, such as `"Summarize: {text}"`. The
         prompt goes through the chat template with `system`; `raw` skips the chat template. `parse_special` and
         `settings` are those of `LLM.generate`.
         """
-        self.path = Path(check_path(path, "path"))
-        self.spec: TaskSpec = task_spec(self.path, options)
+        self.path = Path(check_path(path, "path"))  #: of the program
+        self._spec: TaskSpec = task_spec(self.path, options)
         if adapter is not None:
             use_adapter(check_int(adapter, "adapter", 0))
-        self._run: Runner = RUNNERS[self.spec.task](self.path, self.spec, progress)
+        self._run: Runner = RUNNERS[self._spec.task](self.path, self._spec, progress)
 
     @property
     def model(self) -> Any:
@@ -67,22 +67,20 @@ class Predictor:
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Return the columns of a batch with the computed ones: arrays if any column is an array, else lists."""
-        result = self.predict(batch)
+        result = self._predict(batch)
         arrays = any(isinstance(values, np.ndarray) for values in batch.values())
         added = {**result.columns, ERROR_COLUMN: result.errors}
         return {**batch, **{name: _column(values, arrays) for name, values in added.items()}}
 
-    def predict(self, batch: Mapping[str, Any], progress: OnProgress = ignore) -> BatchResult:
+    def _predict(self, batch: Mapping[str, Any], progress: OnProgress = ignore) -> BatchResult:
         """Return only the computed columns, with the token counts."""
         if not isinstance(batch, Mapping):
-            raise InputError(
-                argument="batch", expected="a mapping of columns by name", got=described(batch), code="wrong_type"
-            )
-        columns = {name: self._values(batch, name) for name in self.spec.input_columns}
+            raise wrong_argument("batch", "a mapping of columns by name", batch)
+        columns = {name: self._values(batch, name) for name in self._spec.input_columns}
         lengths = {name: len(values) for name, values in columns.items()}
         if len(set(lengths.values())) > 1:
             raise InputError(argument="batch", expected="columns of one length", got=lengths, code="unequal_lengths")
-        if taken := [name for name in self.spec.output_columns if name in batch]:
+        if taken := [name for name in self._spec.output_columns if name in batch]:
             raise InputError(
                 f"column {taken[0]!r} exists already",
                 argument="batch",
@@ -114,7 +112,7 @@ class Predictor:
         self.close()
 
     def __repr__(self) -> str:
-        spec = self.spec
+        spec = self._spec
         return f"Predictor({str(self.path)!r}, {spec.task}, {', '.join(spec.input_columns)} to {spec.output_column})"
 
 

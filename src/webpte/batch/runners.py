@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from ..embed import Embedder
 from ..errors import DeviceLost, Error, InputError
 from ..llm import LLM, GenerateSettings, Generation
-from ..llm.special_tokens import check_prompt_size
+from ..llm.prompts import check_prompt_size
 from ..progress import OnProgress, Progress
 from ..runtime import Program
-from ..runtime.checks import described
+from ..runtime.checks import wrong_argument
 from ..vision import Classifier
 from ..vision.images import open_image, open_images
 from .task_spec import Task, TaskSpec
@@ -50,7 +50,7 @@ class EmbedRunner:
         self._output, self._column, self._truncate = spec.output_column, spec.column, spec.truncate
         self.model = Embedder.load(path, progress=progress)
         try:
-            self._prefix = self.model.tokenizer.prefix(spec.prompt, spec.prefix)
+            self._prefix = self.model._tokenizer.prefix(spec.prompt, spec.prefix)
         except BaseException:
             self.model.close()
             raise
@@ -70,11 +70,11 @@ class EmbedRunner:
         vectors = np.full((len(values), self.model.dimensions), np.nan, np.float32)
         started = time.perf_counter()
         done = computed = 0
-        for numbers, padded in self.model.batches(rows):
+        for numbers, padded in self.model._batches(rows):
             batch = [rows[number] for number in numbers]
             vectors[[row_indices[number] for number in numbers]] = retry_on_device_lost(
-                self.model.program,
-                lambda: self.model.vectors(batch, padded),  # noqa: B023 - called at once
+                self.model._program,
+                lambda: self.model._vectors(batch, padded),  # noqa: B023 - called at once
             )
             done, computed = done + len(numbers), computed + len(numbers) * padded
             progress(Progress("embed", done, len(rows), "texts"))
@@ -85,7 +85,7 @@ class EmbedRunner:
         content = text_or_tokens(value)
         limit = self.model.max_tokens
         if isinstance(content, str):
-            tokens, length = self.model.tokenizer.encode_text(content, self._prefix)
+            tokens, length = self.model._tokenizer.encode_text(content, self._prefix)
         elif self._prefix:
             raise InputError(
                 argument="value",
@@ -103,7 +103,7 @@ class EmbedRunner:
                 code="too_long",
                 hint="Split the text, or set truncate.",
             )
-        self.model.tokenizer.check_tokens(tokens)
+        self.model._tokenizer.check_tokens(tokens)
         return tokens
 
     def close(self) -> None:
@@ -195,8 +195,8 @@ class ClassifyRunner:
         for row_indices, pixels in self._batches(values, errors):
             started = time.perf_counter()
             class_scores = retry_on_device_lost(
-                self.model.program,
-                lambda: self.model.pixel_scores(pixels),  # noqa: B023 - called at once
+                self.model._program,
+                lambda: self.model._pixel_scores(pixels),  # noqa: B023 - called at once
             )
             seconds += time.perf_counter() - started
             best = class_scores.argmax(axis=1)
@@ -212,7 +212,7 @@ class ClassifyRunner:
         batch: list[Pixels] = []
         for index, value in enumerate(values):
             try:
-                batch.append(self.model.preprocessor(open_image(image_value(value), "value"))[0])
+                batch.append(self.model._preprocessor(open_image(image_value(value), "value"))[0])
                 row_indices.append(index)
             except Error as error:
                 errors[index] = row_error(error)
@@ -258,7 +258,7 @@ def text_or_tokens(value: Any) -> str | list[int]:
         items = list(value)
         if items and all(isinstance(item, (int, np.integer)) and not isinstance(item, bool) for item in items):
             return [int(item) for item in items]
-    raise InputError(argument="value", expected=expected, got=described(value), code="wrong_type")
+    raise wrong_argument("value", expected, value)
 
 
 def image_value(value: Any) -> Any:
@@ -271,7 +271,7 @@ def image_value(value: Any) -> Any:
     if is_null(value):
         raise InputError(argument="value", expected=expected, got="null", code="null")
     if isinstance(value, str):
-        raise InputError(argument="value", expected=expected, got=described(value), code="wrong_type")
+        raise wrong_argument("value", expected, value)
     return value
 
 

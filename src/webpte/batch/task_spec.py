@@ -17,7 +17,7 @@ from ..container.files import similar_paths
 from ..errors import FormatError, InputError
 from ..llm.metadata import beside
 from ..llm.settings import SamplingParams, sampling_params_from
-from ..runtime.checks import check_bool, check_choice, check_str, described, did_you_mean
+from ..runtime.checks import check_bool, check_choice, check_str, did_you_mean, wrong_argument
 from ..task_file import task_path
 
 Task = Literal["embed", "generate", "classify"]
@@ -92,12 +92,7 @@ class TaskSpec:
     def _check_settings(self) -> None:
         """Check the settings, and keep those that differ from the defaults."""
         if not isinstance(self.settings, Mapping):
-            raise InputError(
-                argument="settings",
-                expected="a mapping of the settings of `generate`",
-                got=described(self.settings),
-                code="wrong_type",
-            )
+            raise wrong_argument("settings", "a mapping of the settings of `generate`", self.settings)
         checked = sampling_params_from(self.settings)
         defaults = {each.name: getattr(SamplingParams(), each.name) for each in fields(SamplingParams)}
         changed = {name: value for name, value in self.settings.items() if getattr(checked, name) != defaults[name]}
@@ -187,7 +182,7 @@ def task_of(path: Path) -> Task:
 
 def template_fields(template: str) -> tuple[str, ...]:
     """Return the columns that a template names, such as `{text}`. Other braces are doubled."""
-    check_str(template, "prompt_template", "Summarise: {text}")
+    check_str(template, "prompt_template", "Summarize: {text}")
     try:
         parts = list(string.Formatter().parse(template))
     except ValueError as error:
@@ -209,12 +204,7 @@ def template_fields(template: str) -> tuple[str, ...]:
             )
         names.append(name)
     if not names:
-        raise InputError(
-            argument="prompt_template",
-            expected="at least one column in braces, such as {text}",
-            got=described(template),
-            code="no_column",
-        )
+        raise wrong_argument("prompt_template", "at least one column in braces, such as {text}", template, "no_column")
     return tuple(dict.fromkeys(names))
 
 

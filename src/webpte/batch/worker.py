@@ -93,7 +93,7 @@ class BatchWorker:
             yield BlockStats(block, name, computed, **read_block_counts(self._folder, name), seconds=seconds)
 
     def _compute(self, name: str, table: Any, progress: OnProgress) -> float:
-        result = self.predictor.predict(input_columns(table, self._job.spec), progress)
+        result = self.predictor._predict(input_columns(table, self._job.spec), progress)
         write_block(self._folder, name, with_result(table, result))
         return result.seconds
 

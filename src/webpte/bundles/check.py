@@ -68,7 +68,7 @@ def catalog_checks(folder: Path, keep: Callable[[Program], Program]) -> Iterator
             )
 
         def plan_for(caps: Caps, program: Program = program) -> Planner:
-            return program.planner("forward", caps)
+            return program._planner("forward", caps)
 
         yield CatalogCheck(
             str(first["op"]),

@@ -1,4 +1,7 @@
-"""A method in a bundle: its plan for each kind of device that a page may find, all over the same weights."""
+"""A method in a bundle: its plan for each kind of device that a page may find, all over the same weights.
+
+Weights are converted for the device and written to shards: files of at most 16 MiB that are named by their hash.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..device.weights import device_pieces, storage_dtype
 from ..errors import InputError, ShapeError, UnsupportedError
-from ..graph import DType, Graph, SymBool, SymFloat, TensorSpec
-from ..plan import Planner
+from ..graph import Constant, DType, Graph, SymBool, SymFloat, TensorSpec
+from ..plan import BufferFill, Planner
 from ..plan.plan_writer import plan_document
 from ..plan.segments import PlanSegment
 from ..progress import OnProgress, Progress, ignore
@@ -20,8 +24,94 @@ from ..runtime.arguments import zeros_like_input
 from ..runtime.converter import ArgumentConverter
 from ..runtime.program import Rewrite
 from ..wgsl import Caps, render
-from .shards import Shards, ShardSources
 from .site import Site, without_comments
+
+MAX_SHARD_BYTES = 16 << 20  # bytes of a shard: a page verifies one as a whole, and holds no more than two
+ALIGNMENT = 16  # of what begins in a shard
+
+
+class Shard(NamedTuple):
+    sha256: str
+    nbytes: int
+
+
+class Shards:
+    """Constants, one after the other. A constant that many plans name is there once.
+
+    `write` takes the bytes of a shard that is full, and gives its hash.
+    """
+
+    def __init__(self, write: Callable[[bytes], str]) -> None:
+        self._write = write
+        self._shards: list[Shard] = []
+        self._open = bytearray()
+        self._places: dict[object, list[list[int]]] = {}
+
+    def place(self, constant: Constant, dtype: DType) -> list[list[int]]:
+        """Spans of [shard, offset, bytes]. The bytes after the last are zeros, up to a multiple of 4."""
+        key = (constant.identity, dtype)
+        if key not in self._places:
+            spans: list[list[int]] = []
+            self._places[key] = spans
+            self._open += bytes(-len(self._open) % ALIGNMENT)
+            for _, piece in device_pieces(BufferFill(constant, dtype)):
+                self._append(memoryview(piece).cast("B"), spans)
+            spans[-1][2] -= sum(size for _, _, size in spans) - device_bytes(constant, dtype)
+        return self._places[key]
+
+    def _append(self, data: memoryview, spans: list[list[int]]) -> None:
+        while data:
+            if len(self._open) == MAX_SHARD_BYTES:
+                self.close()
+            taken = data[: MAX_SHARD_BYTES - len(self._open)]
+            here = [len(self._shards), len(self._open), len(taken)]
+            if spans and spans[-1][0] == here[0] and spans[-1][1] + spans[-1][2] == here[1]:
+                spans[-1][2] += here[2]
+            else:
+                spans.append(here)
+            self._open += taken
+            data = data[len(taken) :]
+
+    def close(self) -> None:
+        """Write what is not written yet."""
+        if self._open:
+            data = bytes(self._open)
+            self._shards.append(Shard(self._write(data), len(data)))
+            self._open = bytearray()
+
+    def __getitem__(self, number: int) -> Shard:
+        return self._shards[number]
+
+
+def device_bytes(constant: Constant, dtype: DType) -> int:
+    """What a constant takes on the device, without padding."""
+    return constant.nbytes // constant.dtype.itemsize * storage_dtype(dtype).itemsize
+
+
+class ShardSources:
+    """The shards that one plan names, by number; see plan.value_json.Sources."""
+
+    def __init__(self, shards: Shards) -> None:
+        self._shards = shards
+        self.numbers: dict[int, int] = {}  # of a shard in the plan
+
+    def constant(self, constant: Constant, dtype: DType) -> dict[str, Any]:
+        spans = self._shards.place(constant, dtype)
+        numbered = [[self.numbers.setdefault(shard, len(self.numbers)), *rest] for shard, *rest in spans]
+        return {"name": "", "stored": _stored(dtype), "spans": numbered}
+
+    def listed(self) -> list[dict[str, Any]]:
+        shards = [self._shards[number] for number in self.numbers]
+        return [{"name": f"{shard.sha256}.bin", "bytes": shard.nbytes, "sha256": shard.sha256} for shard in shards]
+
+
+def _stored(dtype: DType) -> str:
+    """A dtype of the same bytes as a device holds: bools, and halves where there is no f16, take a word."""
+    stored = storage_dtype(dtype)
+    if dtype.numpy == stored:
+        return dtype.short
+    return next(other.short for other in DType if other.numpy == stored)
+
 
 # A browser grants more than the standard's limits only to those who ask, and not everywhere: plans ask for no more.
 # Subgroups have 32 invocations or more on the GPUs of nearly everyone, and 4 in software that does them at all.
@@ -40,12 +130,12 @@ Shapes = Sequence[Sequence[int]]  # the dims of each of its inputs; () for a num
 
 def planned(program: Program, name: str, caps: Caps, calls: Iterable[Call], rewrite: Rewrite | None = None) -> Planner:
     """A planner that has made the schedules of the calls."""
-    return with_schedules(program.planner(name, caps, rewrite), calls)
+    return with_schedules(program._planner(name, caps, rewrite), calls)
 
 
 def planned_at(program: Program, name: str, caps: Caps, shapes: Sequence[Shapes]) -> Planner:
     """The same for all calls of these shapes, whatever data they are given."""
-    return for_any_data(with_schedules(program.planner(name, caps), [zeros(program.graph(name), s) for s in shapes]))
+    return for_any_data(with_schedules(program._planner(name, caps), [zeros(program.graph(name), s) for s in shapes]))
 
 
 def with_schedules(planner: Planner, calls: Iterable[Call]) -> Planner:

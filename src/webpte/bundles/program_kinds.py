@@ -75,7 +75,7 @@ def add_language(
     site: Site, methods: MethodWriter, program: Program, tokenizer: Path, sequences: int, fingerprint: str
 ) -> dict[str, Any]:
     """Plan and write it; what the manifest says of it."""
-    metadata = read_program_metadata(program, Path(program.file.path), tokenizer)
+    metadata = read_program_metadata(program, Path(program._file.path), tokenizer)
     if metadata.template is not None:
         check_template(metadata.template)
     most_rows, vocabulary = _sizes(program)
@@ -169,7 +169,7 @@ def encoder_part(
     site: Site, program: Program, encoder: Encoder, tokenizer: Path, shapes: list[Shapes]
 ) -> dict[str, Any]:
     """What the manifest says of it. Inputs are in the order that encoders have them: tokens, mask, types."""
-    config = beside(Path(program.file.path), "tokenizer_config.json")
+    config = beside(Path(program._file.path), "tokenizer_config.json")
     return {
         **tokenizer_files(site, tokenizer, config),
         "ids": 0,

@@ -20,7 +20,7 @@ from ..runtime.checks import (
     check_path,
     check_shapes,
     check_str,
-    described,
+    wrong_argument,
 )
 from .methods import MethodWriter, Shapes, extents, planned_at
 from .program_kinds import (
@@ -59,16 +59,11 @@ def bundle(
     A language model and an encoder of texts need their `tokenizer.json`, beside the program or given. Up to `sequences`
     conversations are computed at once. Any other program runs at the `shapes` of its methods, each the dims of every
     input; unless given, at the largest and the smallest. Of a vision program, `labels` is a file with a line for each
-    class, and `mean` and `std` normalise its images. What cannot run in a page is refused.
+    class, and `mean` and `std` normalize its images. What cannot run in a page is refused.
     """
     progress = cancellable(progress, cancel)
     if not isinstance(program, Program):
-        raise InputError(
-            argument="program",
-            expected="a webpte.Program, as returned by webpte.load",
-            got=described(program),
-            code="wrong_type",
-        )
+        raise wrong_argument("program", "a webpte.Program, as returned by webpte.load", program)
     if check_int(sequences, "sequences", 1) > MAX_SEQUENCES_LIMIT:
         raise InputError(
             argument="sequences",
@@ -77,7 +72,7 @@ def bundle(
             code="invalid_number",
         )
     folder, texts = check_path(path, "path"), check_optional_path(tokenizer, "tokenizer")
-    named, source = None if name is None else check_str(name, "name", "my model"), Path(program.file.path)
+    named, source = None if name is None else check_str(name, "name", "my model"), Path(program._file.path)
     tokens = Path(texts) if texts is not None else beside(source, "tokenizer.json")
     shapes_by_method = _shapes(shapes)
     listing = check_optional_path(labels, "labels")
@@ -101,12 +96,7 @@ def _shapes(shapes: object) -> dict[str, list[Shapes]]:
         return {}
     if not isinstance(shapes, Mapping):
         example = '{"forward": [[(1, 8)]]}'
-        raise InputError(
-            argument="shapes",
-            expected=f"a mapping of method names to calls, such as {example}, or None",
-            got=described(shapes),
-            code="wrong_type",
-        )
+        raise wrong_argument("shapes", f"a mapping of method names to calls, such as {example}, or None", shapes)
     return {
         check_str(name, "shapes", "forward"): list(check_shapes(calls, f"shapes[{name!r}]"))
         for name, calls in shapes.items()
@@ -124,7 +114,7 @@ def _language(
 ) -> tuple[str, dict[str, Any]]:
     if named := [*(["shapes"] if shapes else []), *options.names_set]:
         raise InputError(
-            f"{program.file.path} is a language model; {', '.join(named)} do not apply to it", code="not_applicable"
+            f"{program._file.path} is a language model; {', '.join(named)} do not apply to it", code="not_applicable"
         )
     methods = MethodWriter(site, progress, len(slot_counts(sequences)))
     fingerprint = program.fingerprint("forward")
@@ -190,7 +180,7 @@ def _refusing_together(program: Program, jobs: Iterable[Callable[[], Any]]) -> l
 
 def _refusal(program: Program, refused: Sequence[Error]) -> UnsupportedError:
     items = [item for error in refused for item in getattr(error, "items", ())]
-    lines = [f"{program.file.path} cannot run in a page, which has what every browser grants and no CPU kernels:"]
+    lines = [f"{program._file.path} cannot run in a page, which has what every browser grants and no CPU kernels:"]
     reasons = {error.reason for error in refused}
     code = reasons.pop() if len(reasons) == 1 else "several"
     return UnsupportedError("\n".join([*lines, *map(str, refused)]), items, code=code)

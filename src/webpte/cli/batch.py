@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     prefix.add_argument("--prefix", metavar="TEXT", help="another text to put before every text")
     embed.add_argument("--truncate", action="store_true", help="truncate texts that are too long (their rows fail)")
     generate = parser.add_argument_group("generate")
-    generate.add_argument("--prompt-template", metavar="TEXT", help="a prompt with columns: 'Summarise: {text}'")
+    generate.add_argument("--prompt-template", metavar="TEXT", help="a prompt with columns: 'Summarize: {text}'")
     generate.add_argument("--system", metavar="TEXT", help="the system message")
     generate.add_argument("--raw", action="store_true", help="continue the text as it is, without the chat template")
     add_parse_special(generate)

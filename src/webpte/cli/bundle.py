@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..bundles import bundle, bundle_checks
-from ..bundles.summary import summary
+from ..bundles.site import summary
 from ..errors import InputError
 from ..runtime import load_program
 from ..text import plural, size

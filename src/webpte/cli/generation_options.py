@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import Error, InputError
 from ..llm.constraints import check_alone
 from ..llm.settings import GenerateSettings, sampling_params_from
+from .parsing import option_error
 
 SETTINGS = (
     "max_new_tokens",
@@ -113,7 +114,7 @@ def _validate(**values: Any) -> None:
     try:
         sampling_params_from(values)
     except Error as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+        raise option_error(error) from None
 
 
 def settings(arguments: argparse.Namespace, **more: Any) -> GenerateSettings:

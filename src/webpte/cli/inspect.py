@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from ..bundles.summary import summary
+from ..bundles.site import summary
 from ..errors import InputError
 from ..runtime.manifest import is_bundle
 from ..text import plural, size
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _draw(arguments: argparse.Namespace) -> None:
     from ..tools.report import render_page, report_data
-    from ..tools.report.dot import to_dot
+    from ..tools.report.page import to_dot
 
     report = report_data(arguments.file, arguments.data, arguments.method)
     for path, render in ((arguments.html, render_page), (arguments.dot, to_dot)):

@@ -15,7 +15,7 @@ from ..text import sanitize
 
 
 def say(text: str = "", end: str = "\n", error: bool = False) -> None:
-    """Print sanitised text to stdout or stderr."""
+    """Print sanitized text to stdout or stderr."""
     print(sanitize(text), end=end, file=sys.stderr if error else sys.stdout, flush=True)
 
 

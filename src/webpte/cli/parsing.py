@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
-from ..errors import InputError
+from ..errors import Error, InputError
 from ..text import close_matches
 
 
@@ -114,6 +114,11 @@ def number(above: float | None = None, minimum: float | None = None) -> Callable
         return value
 
     return parse
+
+
+def option_error(error: Error) -> argparse.ArgumentTypeError:
+    """Return an error of an option's value without the name of the argument, which argparse prints before it."""
+    return argparse.ArgumentTypeError(str(error).removeprefix(f"{error.argument}: "))
 
 
 def check_output(option: str, path: str | None, suffixes: tuple[str, ...] = ()) -> None:

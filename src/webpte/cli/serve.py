@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from ..errors import Error, UnsupportedError
 from .output import say
-from .parsing import check_input
+from .parsing import check_input, option_error
 
 if TYPE_CHECKING:
     from ..serve.config import ConfigSources
@@ -70,7 +70,7 @@ def _reader(name: str) -> Callable[[str], Any]:
         try:
             return parse_string(name, text, f"--{name.replace('_', '-')}")
         except Error as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
+            raise option_error(error) from None
 
     return read
 

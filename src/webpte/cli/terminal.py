@@ -2,7 +2,7 @@
 
 A table that is too wide drops whole columns, the least important first, and names them; a cell is never truncated.
 Columns that remain are folded: prose between words, names anywhere, numbers never. In a file or a pipe, lines are not
-folded. All text is sanitised: strings of a program, a model or a library cannot move the cursor or set a title.
+folded. All text is sanitized: strings of a program, a model or a library cannot move the cursor or set a title.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def open_page() -> Page:
 def open_console(**options: Any) -> Console:
     """Return a console that prints strings without markup, emoji codes and control characters.
 
-    With NO_COLOR, with TERM=dumb and without a terminal it uses no colours and no bold letters.
+    With NO_COLOR, with TERM=dumb and without a terminal it uses no colors and no bold letters.
     """
     if os.environ.get("NO_COLOR"):
         options["color_system"] = None

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..runtime.tuning import ROUNDS
 from ..text import duration, plural
-from ..tools.tune import tune_file
+from ..tools.bench import tune_file
 from .output import print_json
 from .parsing import add_json, add_program, number
 from .terminal import Column, OutputTable, Page, bars, open_page

@@ -28,11 +28,11 @@ class Embedder(TaskProgram):
             vectors = embedder(["How do I keep warm?", "Blankets are in the wardrobe."])  # (2, 384)
     """
 
-    task = TextTokenizer.task
+    _task = TextTokenizer.task
 
     def __init__(self, program: Program, path: Path, file: TaskFile) -> None:
         super().__init__(program, path, file)
-        self.tokenizer = tokenizer = TextTokenizer(path, file)
+        self._tokenizer = tokenizer = TextTokenizer(path, file)
         self.dimensions = tokenizer.dimensions  #: of a vector
         self.max_tokens = tokenizer.max_tokens  #: of a text, with those that the tokenizer adds
         self.pooling = tokenizer.pooling  #: of the vectors of tokens: "mean", "cls", "max" or "last"
@@ -42,7 +42,7 @@ class Embedder(TaskProgram):
 
     def _check_program(self) -> int:
         """Check the program against its task file. Return the largest batch."""
-        inputs, outputs = self.forward.inputs, self.forward.outputs
+        inputs, outputs = self._forward.inputs, self._forward.outputs
         bounds = [argument.bound for argument in inputs]
         if len(bounds) != 2 or bounds[0] is None or len(bounds[0]) != 2 or bounds[0] != bounds[1]:
             raise other_export(self.path, "two inputs of one shape, tokens and a mask", bounds)
@@ -59,24 +59,24 @@ class Embedder(TaskProgram):
         `prompt` is the name of one of `prompts`, and `prefix` a text; either is put before every text. A text with more
         than `max_tokens` tokens is truncated with a warning. With `truncate=False` it raises `InputError`.
         """
-        rows = self.tokenizer.encode(texts, prompt=prompt, prefix=prefix, truncate=truncate)
+        rows = self._tokenizer.encode(texts, prompt=prompt, prefix=prefix, truncate=truncate)
         vectors = np.empty((len(rows), self.dimensions), np.float32)
-        for numbers, tokens in self.batches(rows):
-            vectors[numbers] = self.vectors([rows[number] for number in numbers], tokens)
+        for numbers, tokens in self._batches(rows):
+            vectors[numbers] = self._vectors([rows[number] for number in numbers], tokens)
         return vectors
 
-    def batches(self, rows: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:
+    def _batches(self, rows: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:
         """Return the batches of texts: the indices of each, and the tokens to pad its texts to."""
         return list(batches([len(row) for row in rows], self.max_batch, self.max_tokens))
 
-    def vectors(self, rows: Sequence[Sequence[int]], tokens: int) -> NDArray[np.float32]:
+    def _vectors(self, rows: Sequence[Sequence[int]], tokens: int) -> NDArray[np.float32]:
         """Return the vectors (B, D) of one batch: rows of at most `tokens` tokens."""
-        ids = np.full((len(rows), tokens), self.tokenizer.pad, np.int64)  # (B, T)
+        ids = np.full((len(rows), tokens), self._tokenizer.pad, np.int64)  # (B, T)
         mask = np.zeros_like(ids)
         for index, row in enumerate(rows):
             ids[index, : len(row)] = row
             mask[index, : len(row)] = 1
-        return self.forward(ids, mask)
+        return self._forward(ids, mask)
 
     def __repr__(self) -> str:
         normalized = ", normalized" if self.normalized else ""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..llm.tokenizer import Tokenizer
-from ..runtime.checks import PathLike, check_bool, check_list, check_path, described, did_you_mean
+from ..runtime.checks import PathLike, check_bool, check_list, check_path, described, did_you_mean, wrong_argument
 from ..task_file import TaskFile, read_task
 
 POOLINGS = ("mean", "cls", "max", "last")
@@ -50,9 +50,7 @@ class TextTokenizer:
         rows, truncated = [], []
         for number, text in enumerate(check_list(texts, "texts", "strings", "['a text', 'another']")):
             if not isinstance(text, str):
-                raise InputError(
-                    argument=f"texts[{number}]", expected="a string", got=described(text), code="wrong_type"
-                )
+                raise wrong_argument(f"texts[{number}]", "a string", text)
             tokens, length = self.encode_text(text, prefix)
             if length > len(tokens):
                 truncated.append((length, number))
@@ -90,12 +88,7 @@ class TextTokenizer:
             )
         if prefix is not None:
             if not isinstance(prefix, str):
-                raise InputError(
-                    argument="prefix",
-                    expected="a string, such as 'query: '",
-                    got=described(prefix),
-                    code="wrong_type",
-                )
+                raise wrong_argument("prefix", "a string, such as 'query: '", prefix)
             return prefix
         name = self._default_prompt if prompt is None else prompt
         if name is None:

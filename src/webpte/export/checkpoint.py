@@ -9,7 +9,7 @@ from typing import Any
 
 from ..container import ForeignFile, MappedFile, recognise
 from ..errors import FormatError, InputError
-from ..tools.evaluation.windows import TextTokens
+from ..tools.evaluation.measures import TextTokens
 from .family import Checkpoint
 
 

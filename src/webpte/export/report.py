@@ -18,9 +18,8 @@ import numpy as np
 from ..errors import Error
 from ..progress import OnProgress, Progress, ignore
 from ..text import size
-from ..tools.evaluation.measures import Array, ModelComparison, Quality
+from ..tools.evaluation.measures import Array, ModelComparison, Quality, TextWindow, chunks, rolling_windows
 from ..tools.evaluation.texts import evaluation_text
-from ..tools.evaluation.windows import TextWindow, chunks, rolling_windows
 from .checkpoint import text_tokens
 from .family import Checkpoint, fill
 

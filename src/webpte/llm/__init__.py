@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ..deferred import lazy_exports
-from .errors import ConstraintError, ContextFullError, LogitsError, QueueFullError, StaleGenerationError
+from ..errors import ConstraintError, ContextFullError, LogitsError, QueueFullError, StaleGenerationError
 
 if TYPE_CHECKING:
     from .engine.output import Piece

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ..errors import InputError, UnsupportedError
-from .errors import ConstraintError
+from ..errors import ConstraintError, InputError, UnsupportedError
 from .tokenizer import Tokenizer
 
 if TYPE_CHECKING:

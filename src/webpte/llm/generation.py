@@ -8,14 +8,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ..errors import Error
+from ..errors import Error, QueueFullError, StaleGenerationError
 from ..progress import CancelToken, OnProgress, Progress
 from ..text import table
-from .chat import Messages
 from .engine.core import EngineCore
 from .engine.output import Admitted, Finished, FinishReason, OutputQueue, Piece
 from .engine.request import MAX_UNREAD_OUTPUTS, GenerationRequest
-from .errors import QueueFullError, StaleGenerationError
+from .prompts import Messages
 from .tools import ToolCall
 
 Prompt = str | Messages | Mapping[str, Any]  # a mapping holds arguments of `generate`
@@ -86,7 +85,7 @@ class Generation:
         cancel: CancelToken | None = None,
     ) -> None:
         """Without a request, the answer is over: see `refused`."""
-        self.cancel = cancel or CancelToken()
+        self._cancel = cancel or CancelToken()
         self.error = None
         self._engine = engine
         self._request = request
@@ -103,7 +102,7 @@ class Generation:
         )
 
     @classmethod
-    def refused(cls, engine: EngineCore, error: Error) -> Generation:
+    def _refused(cls, engine: EngineCore, error: Error) -> Generation:
         """Return an answer that an error ended before it began."""
         answer = cls(engine, None, OutputQueue(), lambda tokens: ())
         answer.error = error
@@ -156,7 +155,7 @@ class Generation:
         return self._usage.finish_reason is not None
 
     @property
-    def ready(self) -> bool:
+    def _ready(self) -> bool:
         """Whether the next piece, or the end, can be read without waiting."""
         with self._lock:
             if isinstance(self._outputs.peek(), Admitted):
@@ -238,7 +237,7 @@ class Generation:
 
     def _next_piece(self) -> Piece | None:
         """Return a piece that is there; None if there is none yet, or none will come."""
-        if not self.finished and self.cancel.cancelled:
+        if not self.finished and self._cancel.cancelled:
             self._end("cancelled")
         if self.finished:
             return None
@@ -301,9 +300,9 @@ class Generation:
 class BatchModel(Protocol):
     """What `BatchGenerator` needs of a language model."""
 
-    engine: EngineCore
+    _engine: EngineCore
 
-    def generate_into(self, changed: threading.Condition, **arguments: Any) -> Generation: ...
+    def _generate_into(self, changed: threading.Condition, **arguments: Any) -> Generation: ...
 
 
 class BatchGenerator:
@@ -339,8 +338,8 @@ class BatchGenerator:
                 self._submit()
                 if not self._live and not finished:
                     return
-                if not any(answer.ready for answer in self._live.values()):
-                    self._model.engine.wait(*(answer._outputs for answer in self._live.values()))
+                if not any(answer._ready for answer in self._live.values()):
+                    self._model._engine.wait(*(answer._outputs for answer in self._live.values()))
                 finished |= self._collect()
                 ready = itertools.takewhile(finished.__contains__, itertools.count(following))
                 for number in list(ready if self._in_order else finished):
@@ -352,7 +351,7 @@ class BatchGenerator:
 
     def _submit(self) -> None:
         """Take prompts up to the limit."""
-        while len(self._live) < PROMPTS_PER_SLOT * self._model.engine.max_num_seqs:
+        while len(self._live) < PROMPTS_PER_SLOT * self._model._engine.max_num_seqs:
             if self._cancel.cancelled:
                 return
             taken = self._blocked or self._next()
@@ -375,16 +374,16 @@ class BatchGenerator:
             arguments = prompt if isinstance(prompt, Mapping) else {"prompt": prompt}
             arguments = {"cancel": self._cancel, **self._settings, **arguments}
             try:
-                return number, self._model.generate_into(self._changed, **arguments)
+                return number, self._model._generate_into(self._changed, **arguments)
             except Error as error:  # of this prompt only
-                return number, Generation.refused(self._model.engine, error)
+                return number, Generation._refused(self._model._engine, error)
         return None
 
     def _collect(self) -> dict[int, Generation]:
         """Read what is there; return the answers that are finished."""
         for answer in self._live.values():
             try:
-                while answer.ready and next(answer, None) is not None:
+                while answer._ready and next(answer, None) is not None:
                     pass
             except Error:
                 pass  # `answer.error` has it

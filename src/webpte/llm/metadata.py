@@ -32,7 +32,7 @@ def read_program_metadata(program: Program, path: Path, tokenizer: Path | None) 
         raise InputError(
             f"no tokenizer.json beside {path}",
             argument="tokenizer",
-            hint=f"Put {path.stem}.tokenizer.json there, or name the file.",
+            hint=f"Put {path.stem}.tokenizer.json there, or pass the path of another.",
             code="no_tokenizer",
         )
     template = beside(path, "chat_template.jinja")
@@ -50,8 +50,8 @@ def read_bundle_metadata(bundle: Bundle, tokenizer: Path | None) -> ModelMetadat
     language = language_of(bundle)
     config = language.tokenizer_config
     return ModelMetadata(
-        tokenizer or Path(bundle.path(language.tokenizer)),
-        Path(bundle.path(config)) if config is not None else None,
+        tokenizer or Path(bundle._path_of(language.tokenizer)),
+        Path(bundle._path_of(config)) if config is not None else None,
         language.template,
         language.eos,
         language.bos,
@@ -59,14 +59,14 @@ def read_bundle_metadata(bundle: Bundle, tokenizer: Path | None) -> ModelMetadat
 
 
 def language_of(bundle: Bundle) -> Language:
-    if bundle.manifest.language is None:
+    if bundle._manifest.language is None:
         raise InputError(
-            argument=str(bundle.manifest.folder),
+            argument=str(bundle._manifest.folder),
             expected="the bundle of a language model",
-            got=f"a bundle of kind {bundle.manifest.kind}",
+            got=f"a bundle of kind {bundle._manifest.kind}",
             code="not_a_language_model",
         )
-    return bundle.manifest.language
+    return bundle._manifest.language
 
 
 def metadata(program: Program, name: str, default: Any) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Sequence as Tokens
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
-from ..errors import InputError, UnsupportedError
+from ..errors import ContextFullError, InputError, UnsupportedError
 from ..fusion.llm_rewrites import with_sampler, with_sampler_and_half_caches
 from ..graph import DType
 from ..progress import CancelToken, OnProgress, cancellable, ignore
@@ -18,14 +18,12 @@ from ..runtime import Bundle, Method, Program, load_source
 from ..runtime.checks import check_bool, check_callable, check_choice, check_path, described
 from ..runtime.program import Tune
 from ..text import table
-from .chat import Messages, Tools, encode_chat, render_chat
 from .constraints import GrammarCompiler
 from .engine.core import EngineCore
 from .engine.output import OutputProcessor, OutputQueue, OutputSink
 from .engine.request import GenerationRequest, SequenceState
 from .engine.runner import BatchedRunner, BundledRunner, ModelRunner, SingleRunner
 from .engine.speculation import DecodeState, Speculation
-from .errors import ContextFullError
 from .generation import BatchGenerator, Generation, Prompt
 from .metadata import (
     ModelMetadata,
@@ -36,6 +34,7 @@ from .metadata import (
     read_program_metadata,
     vocabulary,
 )
+from .prompts import Messages, Tools, encode_chat, encode_prompt, read_special_tokens, render_chat
 from .sequence import Sequence
 from .settings import (
     LARGEST,
@@ -46,7 +45,6 @@ from .settings import (
     shows_settings,
     tokens_from,
 )
-from .special_tokens import encode_prompt, read_special_tokens
 from .tokenizer import Tokenizer
 from .tools import ToolCall, ToolFormat, parse_tool_calls
 
@@ -70,8 +68,8 @@ END_TOKENS = (
 class LLM:
     """A language model: weights, a tokenizer and an engine that computes many answers at once. It is thread-safe."""
 
-    path = ""  # where it was loaded from
-    _grammar_compiler: GrammarCompiler | None = None
+    path = ""  #: of the program or bundle
+    _compiler: GrammarCompiler | None = None
 
     def __init__(
         self,
@@ -85,24 +83,23 @@ class LLM:
         prefix_cache: int = 0,
         recover: bool = False,
     ) -> None:
-        self.program = program
-        self.metadata = metadata
-        self.tokenizer = tokenizer
-        self.template = metadata.template
-        self.special_tokens = read_special_tokens(
+        self._program = program
+        self._metadata = metadata
+        self.tokenizer = tokenizer  #: its `encode` and `decode` convert between text and tokens
+        self.template = metadata.template  #: of chats, in Jinja; None if the model has none
+        self._special_tokens = read_special_tokens(
             metadata.tokenizer_config, self.tokenizer, metadata.bos_id, metadata.eos_ids
         )
-        self.engine = EngineCore(
+        self._engine = EngineCore(
             runner,
             max_num_seqs=max_sequences,
             num_cache_slots=prefix_cache // max(1, sum(runner.sizes(runner.capacity))) if prefix_cache else 0,
             max_queue_size=max_queue_size,
             recover=_weakly(self) if recover else None,
         )
-        self.capacity = runner.capacity
-        self.chunk = runner.max_batch_tokens
-        self.vocabulary = vocabulary(runner.method)
-        self.stop_tokens = self._stop_tokens()
+        self.capacity = runner.capacity  #: tokens of the context
+        self.vocabulary = vocabulary(runner.method)  #: tokens that it can generate
+        self.stop_tokens = self._stop_tokens()  #: end an answer
 
     @classmethod
     def load(
@@ -193,7 +190,7 @@ class LLM:
         constrains the text. All arguments are checked before this returns.
         """
         state = SequenceState(keeps_slot=False)
-        return self.generate_in(
+        return self._generate_in(
             state, prompt, tokens, settings, tools=tools, parse_special=parse_special, cancel=cancel
         )
 
@@ -211,9 +208,9 @@ class LLM:
         those of the whole answer. Tokens that end an answer, or that its constraint does not allow, are an InputError.
         """
         state = SequenceState(keeps_slot=False)
-        return self.generate_in(state, None, tokens, settings, cancel=cancel, generated=generated)
+        return self._generate_in(state, None, tokens, settings, cancel=cancel, generated=generated)
 
-    def generate_into(
+    def _generate_into(
         self,
         changed: threading.Condition,
         prompt: str | Messages | None = None,
@@ -226,11 +223,11 @@ class LLM:
     ) -> Generation:
         """As `generate`; `changed` is notified of the outputs, as of those of other answers."""
         state = SequenceState(keeps_slot=False)
-        return self.generate_in(
+        return self._generate_in(
             state, prompt, tokens, settings, tools=tools, parse_special=parse_special, cancel=cancel, changed=changed
         )
 
-    def generate_in(
+    def _generate_in(
         self,
         state: SequenceState,
         prompt: str | Messages | None,
@@ -257,10 +254,10 @@ class LLM:
             raise InputError(argument="prompt, tokens", expected="one of them", got="both", code="conflicting_options")
         cancel = cancel or CancelToken()
         outputs = OutputQueue(changed)
-        request = self.request(tokens, settings, generated, state=state, cancel=cancel, sink=outputs)
-        return Generation(self.engine, request, outputs, self._tool_calls, cancel)
+        request = self._request(tokens, settings, generated, state=state, cancel=cancel, sink=outputs)
+        return Generation(self._engine, request, outputs, self._tool_calls, cancel)
 
-    def request(
+    def _request(
         self,
         tokens: Tokens[int],
         settings: Mapping[str, Any],
@@ -288,7 +285,7 @@ class LLM:
             OutputProcessor(self.tokenizer, params.stop),
             stop_tokens=self.stop_tokens,
             capacity=self.capacity,
-            max_logit_adjustments=self.engine.runner.max_logit_adjustments,
+            max_logit_adjustments=self._engine.runner.max_logit_adjustments,
             decode_state=self._decode_state(params, checked),
             cancel=cancel,
             sink=sink,
@@ -306,7 +303,7 @@ class LLM:
         if prompt is None:
             raise InputError(argument="prompt", expected="a string or messages, or tokens=", got="None")
         if isinstance(prompt, str):
-            return encode_prompt(self.tokenizer, self.special_tokens, prompt, parse_special=parse_special)
+            return encode_prompt(self.tokenizer, self._special_tokens, prompt, parse_special=parse_special)
         _check_messages(prompt)
         return encode_chat(self.tokenizer, self.render, prompt, tools, parse_special=parse_special)
 
@@ -319,12 +316,12 @@ class LLM:
                 hint="Put chat_template.jinja beside the model, or pass a string.",
                 code="no_chat_template",
             )
-        return render_chat(self.template, messages, self.special_tokens.texts, tools=tools)
+        return render_chat(self.template, messages, self._special_tokens.texts, tools=tools)
 
     @property
     def tool_format(self) -> ToolFormat | None:
         """How the model writes tool calls; None if its files do not say."""
-        return self.special_tokens.tool_format
+        return self._special_tokens.tool_format
 
     @shows_settings
     def generate_many(
@@ -364,66 +361,57 @@ class LLM:
         """Allocate all cache slots, as memory allows, and compile the kernels of every batch size, so that the first
         answers do not wait for it. If the program computes one answer at a time, the prefix cache is dropped.
         """
-        self.engine.warm_up(cancellable(progress, cancel))
+        self._engine.warm_up(cancellable(progress, cancel))
 
     def reset_prefix_cache(self) -> None:
         """Drop what finished answers have left in the cache for prompts with the same prefix."""
-        with self.engine.exclusive():
-            self.engine.kv_slots.reset_free()
+        with self._engine.exclusive():
+            self._engine.kv_slots.reset_free()
 
     # -- for answers -----------------------------------------------------------------------------------------------
 
-    @property
-    def grammar_compiler(self) -> GrammarCompiler:
-        """Compiles constraints. It is made at first use, because reading the vocabulary takes a moment."""
-        found = self._grammar_compiler
-        if found is None or found.ends != self.stop_tokens:
-            found = self._grammar_compiler = GrammarCompiler(self.tokenizer, self.vocabulary, self.stop_tokens)
-        return found
+    def _grammar_compiler(self) -> GrammarCompiler:
+        """Return the compiler of constraints. Made at first use: reading the vocabulary takes a moment."""
+        if self._compiler is None or self._compiler.ends != self.stop_tokens:
+            self._compiler = GrammarCompiler(self.tokenizer, self.vocabulary, self.stop_tokens)
+        return self._compiler
 
     def _decode_state(self, params: SamplingParams, prompt: Tokens[int]) -> DecodeState:
-        matcher = self.grammar_compiler.matcher(params.constraint) if params.constraint is not None else None
-        if params.speculate is False or not self.engine.runner.max_draft_tokens:
+        matcher = self._grammar_compiler().matcher(params.constraint) if params.constraint is not None else None
+        if params.speculate is False or not self._engine.runner.max_draft_tokens:
             return DecodeState(matcher)
-        return DecodeState(matcher, Speculation(self.engine.costs, prompt, always=params.speculate is True))
+        return DecodeState(matcher, Speculation(self._engine.costs, prompt, always=params.speculate is True))
 
     # -- the device ------------------------------------------------------------------------------------------------
 
     @property
-    def method(self) -> Method:
+    def _method(self) -> Method:
         """The method that runs on the device."""
-        return self.engine.runner.method
+        return self._engine.runner.method
 
     @property
     def batching_unsupported_reason(self) -> str | None:
         """Why the program computes one sequence at a time; None if it computes several."""
-        return self.engine.runner.batching_unsupported_reason
+        return self._engine.runner.batching_unsupported_reason
 
     @property
     def fingerprint(self) -> str:
         """Identifies the model in snapshots."""
-        return self.method.fingerprint()
+        return self._method.fingerprint()
 
     def recover(self, progress: OnProgress = ignore, cancel: CancelToken | None = None) -> bool:
         """Open another device after DeviceLost and load everything again. Return False if no device was lost.
 
         Sequences keep their tokens, and recompute their caches at the next use.
         """
-        with self.engine.exclusive():
-            return self.program.recover(progress, cancel)
-
-    def check_process(self) -> None:
-        """Raise ForkedError in any process but the one that loaded the model."""
-        self.engine.check_process()
-
-    @property
-    def in_its_process(self) -> bool:
-        return self.engine.process.is_current
+        with self._engine.exclusive():
+            return self._program.recover(progress, cancel)
 
     def close(self) -> None:
-        if self.in_its_process:
-            self.engine.close()
-            self.program.close()
+        """Release the GPU memory. Answers in progress end."""
+        if self._engine.process.is_current:
+            self._engine.close()
+            self._program.close()
 
     def __repr__(self) -> str:
         found = ", ".join(f"{name}: {text}" if name != "program" else text for name, text in self._rows().items())
@@ -437,7 +425,7 @@ class LLM:
             "program": repr(self.path),
             "context": f"{self.capacity:,} tokens",
             "vocabulary": f"{self.vocabulary:,} tokens",
-            "at once": f"up to {self.engine.max_num_seqs:,} answers",
+            "at once": f"up to {self._engine.max_num_seqs:,} answers",
             "chat template": "yes" if self.template is not None else "no",
         }
 
@@ -449,7 +437,7 @@ class LLM:
 
     def _stop_tokens(self) -> frozenset[int]:
         names = (self.tokenizer.token_id(token) for token in END_TOKENS)
-        return frozenset(t for t in (*names, *self.metadata.eos_ids) if t is not None)
+        return frozenset(t for t in (*names, *self._metadata.eos_ids) if t is not None)
 
 
 def _check_messages(prompt: object) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, LogitsError
 from ..fusion.llm_rewrites import (
     FEATURE_ADJUSTMENTS,
     FEATURE_TOP_LOGPROBS,
@@ -23,7 +23,6 @@ from ..fusion.llm_rewrites import (
     TOP_TOKENS,
     padded_words,
 )
-from .errors import LogitsError
 from .settings import SamplingParams
 
 Array = np.ndarray[Any, Any]
@@ -54,7 +53,7 @@ class RowSamplingParams:
 class SampledToken(NamedTuple):
     """A token and its log probability by the unchanged logits at temperature 1; NaN if it was not asked for.
 
-    `top_logprobs` are the most probable tokens with their log probabilities, if they were asked for. A negative token
+    `top_logprobs` holds the most probable tokens with their log probabilities, if they were requested. A negative token
     means that none could be sampled: see `logits_error`.
     """
 

@@ -10,16 +10,15 @@ from typing import Any, Protocol, Unpack
 
 import numpy as np
 
-from ..errors import FormatError, InputError
+from ..errors import ContextFullError, FormatError, InputError
 from ..progress import CancelToken
 from ..runtime.checks import check_bool, check_path
 from ..runtime.state import read_state, write_state
-from .chat import Messages, Tools
 from .engine.core import EngineCore
 from .engine.kv_slots import Slot, common_prefix
 from .engine.request import LogitsRequest, PrefillRequest, SequenceState
-from .errors import ContextFullError
 from .generation import Generation
+from .prompts import Messages, Tools
 from .settings import LARGEST, GenerateSettings, integer, shows_settings, tokens_from
 
 PathLike = str | os.PathLike[str]
@@ -28,19 +27,14 @@ PathLike = str | os.PathLike[str]
 class SequenceModel(Protocol):
     """What a sequence needs of its language model."""
 
-    engine: EngineCore
+    _engine: EngineCore
     capacity: int
     vocabulary: int
 
     @property
     def fingerprint(self) -> str: ...
 
-    @property
-    def in_its_process(self) -> bool: ...
-
-    def check_process(self) -> None: ...
-
-    def generate_in(
+    def _generate_in(
         self,
         state: SequenceState,
         prompt: str | Messages | None,
@@ -62,8 +56,8 @@ class Sequence:
     """
 
     def __init__(self, llm: SequenceModel, tokens: Tokens[int] = ()) -> None:
-        self.llm = llm
-        self.state = SequenceState(tokens)
+        self.llm = llm  #: the model
+        self._state = SequenceState(tokens)
 
     @shows_settings
     def generate(
@@ -77,18 +71,18 @@ class Sequence:
         **settings: Unpack[GenerateSettings],
     ) -> Generation:
         """As `LLM.generate`, in this sequence: the prompt is the whole conversation, and what is cached is reused."""
-        return self.llm.generate_in(
-            self.state, prompt, tokens, settings, tools=tools, parse_special=parse_special, cancel=cancel
+        return self.llm._generate_in(
+            self._state, prompt, tokens, settings, tools=tools, parse_special=parse_special, cancel=cancel
         )
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        return self.state.tokens
+        return self._state.tokens
 
     @property
     def position(self) -> int:
         """The number of tokens."""
-        return len(self.state)
+        return len(self._state)
 
     @property
     def remaining(self) -> int:
@@ -97,22 +91,22 @@ class Sequence:
 
     def reset(self) -> None:
         """Remove all tokens, and what is cached of them."""
-        with self.llm.engine.exclusive():
-            self.state.assign(())
-            if self.state.slot is not None:
-                self.state.slot.clear()
+        with self.llm._engine.exclusive():
+            self._state.assign(())
+            if self._state.slot is not None:
+                self._state.slot.clear()
 
     def rewind(self, count: int) -> None:
         """Remove the last `count` tokens."""
-        self.llm.check_process()
-        tokens = self.state.tokens
+        self.llm._engine.check_process()
+        tokens = self._state.tokens
         if integer("rewind", count, 0, LARGEST) > len(tokens):
             raise InputError(argument="rewind", expected=f"at most {len(tokens)}, the sequence's tokens", got=count)
-        self.state.assign(tokens[: len(tokens) - count])
+        self._state.assign(tokens[: len(tokens) - count])
 
     def fork(self) -> Sequence:
         """Return a second sequence with the same tokens. Its cache is copied when it is first used."""
-        self.llm.check_process()
+        self.llm._engine.check_process()
         return Sequence(self.llm, self.tokens)
 
     def logits(self, tokens: Tokens[int], *, every: bool = False) -> np.ndarray[Any, Any]:
@@ -121,7 +115,7 @@ class Sequence:
         checked = tokens_from(tokens, self.llm.vocabulary)
         if not checked:
             raise InputError(argument="logits", expected="at least one token", got="none")
-        self.llm.check_process()
+        self.llm._engine.check_process()
         if len(checked) > self.remaining:
             raise ContextFullError(
                 argument="tokens",
@@ -130,11 +124,11 @@ class Sequence:
                 hint="Reset or rewind the sequence, or export the model with a longer context.",
             )
         before = self.tokens
-        request = LogitsRequest(self.state, (*before, *checked), len(checked) if every else 1)
+        request = LogitsRequest(self._state, (*before, *checked), len(checked) if every else 1)
         try:
-            self.llm.engine.compute(request)
+            self.llm._engine.compute(request)
         except BaseException:
-            self.state.assign(before)
+            self._state.assign(before)
             raise
         assert request.logits is not None
         return request.logits
@@ -142,37 +136,37 @@ class Sequence:
     def snapshot(self, path: PathLike) -> None:
         """Write the tokens and their cache to a file."""
         check_path(path, "path")
-        self.llm.check_process()
-        engine, tokens = self.llm.engine, self.tokens
+        self.llm._engine.check_process()
+        engine, tokens = self.llm._engine, self.tokens
         pieces = engine.on_device(lambda: engine.runner.read(self._filled_slot(tokens).number, len(tokens)))
         write_state(path, self.llm.fingerprint, pieces, json.dumps(list(tokens)).encode())
 
     def _filled_slot(self, tokens: Tokens[int]) -> Slot:
         """Return a slot that caches these tokens: the sequence's own, or one that is filled now."""
-        slot = self.state.slot
+        slot = self._state.slot
         if slot is not None and slot.usable(common_prefix(slot.tokens, tokens)) == len(tokens):
             return slot
         other = SequenceState(tokens)
-        self.llm.engine.compute(PrefillRequest(other, tokens))
+        self.llm._engine.compute(PrefillRequest(other, tokens))
         assert other.slot is not None
         return other.slot
 
     def restore(self, path: PathLike) -> None:
         """Continue from a snapshot of the same model. A snapshot that is refused changes nothing."""
         check_path(path, "path")
-        self.llm.check_process()
-        runner = self.llm.engine.runner
+        self.llm._engine.check_process()
+        runner = self.llm._engine.runner
         pieces, note = read_state(
             path, self.llm.fingerprint, lambda note: runner.sizes(len(self._snapshot_tokens(path, note)))
         )
         tokens = self._snapshot_tokens(path, note)
-        self.llm.engine.on_device(lambda: self._write_cache(tokens, pieces))
-        self.state.assign(tokens)
+        self.llm._engine.on_device(lambda: self._write_cache(tokens, pieces))
+        self._state.assign(tokens)
 
     def _write_cache(self, tokens: tuple[int, ...], pieces: Tokens[memoryview]) -> None:
-        engine = self.llm.engine
-        engine.compute(PrefillRequest(self.state, ()))  # which allocates a slot
-        slot = self.state.slot
+        engine = self.llm._engine
+        engine.compute(PrefillRequest(self._state, ()))  # which allocates a slot
+        slot = self._state.slot
         assert slot is not None
         slot.clear()  # until everything is written, none of it is valid
         if tokens:
@@ -196,12 +190,12 @@ class Sequence:
 
     def close(self) -> None:
         """Free the slot."""
-        if not self.llm.in_its_process:
+        if not self.llm._engine.process.is_current:
             return
-        self.state.disown()
-        with self.llm.engine.exclusive():
-            if self.state.slot is not None:
-                self.state.slot.release()
+        self._state.disown()
+        with self.llm._engine.exclusive():
+            if self._state.slot is not None:
+                self._state.slot.release()
 
     def __enter__(self) -> Sequence:
         return self

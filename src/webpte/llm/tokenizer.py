@@ -109,7 +109,7 @@ class Tokenizer:
         """Return the tokens of a text.
 
         With `add_special`, the tokenizer's post-processor adds what it adds to every text. With `parse_special`,
-        special tokens spelled in the text, such as <|im_end|>, are recognised; otherwise they are ordinary text.
+        special tokens spelled in the text, such as <|im_end|>, are recognized; otherwise they are ordinary text.
         """
         if parse_special or not self._spells_special(text):
             return list(self._encoding(text, add_special).ids)
@@ -122,7 +122,7 @@ class Tokenizer:
         return longest * (NORMALIZED_BYTES if self._inner.normalizer is not None else 1)
 
     def encode_marked(self, text: str) -> list[int]:
-        """Return the tokens of a text whose special tokens are recognised, except those that `mark_special_tokens` has
+        """Return the tokens of a text whose special tokens are recognized, except those that `mark_special_tokens` has
         marked: they are encoded as ordinary text."""
         found = [self._special_texts[special] for special in self._special_pattern.findall(text)]
         plain = self._special_pattern.sub(SEPARATOR, text).replace(MARK, "")
@@ -166,7 +166,7 @@ class Tokenizer:
         return text
 
     def _spells_special(self, text: str) -> bool:
-        """Whether a special token may be recognised in a text."""
+        """Whether a special token may be recognized in a text."""
         if not self._special_texts:
             return False
         return any(self._special_pattern.search(each) for each in {text, self._normalized(text)})

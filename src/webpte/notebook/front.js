@@ -6,7 +6,7 @@
 const PIECE = 1 << 19; // bytes a message: some notebook servers drop what exceeds a rate
 const PATIENCE = 5000; // milliseconds for a piece, before it counts as dropped
 const TRIES = 6;
-const RATE = 800; // bytes a millisecond, once a piece was dropped: Jupyter's server allows 1000 unless told otherwise
+const RATE = 800; // bytes a millisecond, once a piece was dropped: Jupyter's server allows 1000 by default
 const IMPORT = /((?:\bfrom|\bimport)\s*\(?\s*)"(\.[^"]+)"/g;
 const FITTING = "main { min-height: 0; } #log { max-height: 24rem; } :host { display: block; border-radius: .5rem; }";
 

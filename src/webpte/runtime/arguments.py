@@ -18,7 +18,7 @@ from ..graph import Bool, Double, Graph, Int, String, SymBool, SymFloat, SymInt,
 from ..lowering.numbers import INT32_HIGH, INT32_LOW
 from ..plan import CallValues, Plan
 from ..text import sanitize_line, table
-from .checks import check_bool, check_list, described, did_you_mean
+from .checks import check_bool, check_list, described, did_you_mean, wrong_argument
 
 
 class DLPack(Protocol):
@@ -109,9 +109,7 @@ def to_number(arg: Any, spec: object, where: str) -> float:
         if number != value and value == value:  # 1.5 as an integer, 2 as a boolean; NaN is unequal to itself
             raise ValueError("another number")
     except Exception as error:  # `item` may be anything's
-        raise InputError(
-            argument=where, expected=f"{kind}, or an array of one", got=described(arg), code="wrong_type"
-        ) from error
+        raise wrong_argument(where, f"{kind}, or an array of one", arg) from error
     if isinstance(spec, SymInt) and not INT32_LOW <= number <= INT32_HIGH:
         raise InputError(
             argument=where, expected=f"a 32-bit integer, {INT32_LOW} to {INT32_HIGH}", got=number, code="int32_range"
@@ -217,7 +215,7 @@ def _check_target(graph: Graph, value_id: int, array: object, where: str) -> Non
         )
     dtype = spec.host_dtype.held
     if not isinstance(array, np.ndarray):
-        raise InputError(argument=where, expected=f"a NumPy array of {dtype}", got=described(array), code="wrong_type")
+        raise wrong_argument(where, f"a NumPy array of {dtype}", array)
     if array.dtype != dtype:
         raise InputError(argument=where, expected=f"dtype {dtype}", got=f"dtype {array.dtype}", code="dtype")
     if not array.flags.writeable or not array.flags.c_contiguous:

@@ -19,7 +19,7 @@ from ..plan.value_json import dtype_from_json, json_field, json_int, json_ints, 
 from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..text import sanitize_line
 from ..wgsl import Caps
-from .checks import check_bool, check_caps, check_method_name, described
+from .checks import check_bool, check_caps, check_method_name, wrong_argument
 from .checks import check_int as whole_number
 from .kernels import CpuKernels
 from .manifest import BundledFile, BundleVariant, Manifest
@@ -37,13 +37,13 @@ class Bundle(MethodSource):
     def __init__(self, manifest: Manifest, limits: Mapping[str, int], memory: int | None) -> None:
         self._store = _Store(manifest)
         super().__init__(manifest.folder, self._store.mapped, memory)
-        self.manifest = manifest
+        self._manifest = manifest
         self._limits = limits
         self._opened: dict[str, LoadedPlan] = {}
 
     @property
     def method_names(self) -> tuple[str, ...]:
-        return tuple(self.manifest.methods)
+        return tuple(self._manifest.methods)
 
     @property
     def folder(self) -> str:
@@ -54,7 +54,7 @@ class Bundle(MethodSource):
         """Return its page for a notebook, which runs on the GPU of the reader's browser: `webpte.widget`."""
         return sys.modules["webpte"].widget(self._path)  # not imported: this package must not depend on it
 
-    def text(self, file: BundledFile) -> str:
+    def _text(self, file: BundledFile) -> str:
         """Return the contents of a text file of the bundle."""
         with self._locked():
             self._check_open()
@@ -63,18 +63,18 @@ class Bundle(MethodSource):
     def shapes(self, name: str) -> list[list[tuple[int, ...]]]:
         """Return the calls that a method has schedules for, each by the dims of every input. Language models: none."""
         check_method_name(name, self.method_names)
-        listed = self.manifest.data.get("shapes", {})
+        listed = self._manifest.data.get("shapes", {})
         calls = json_list(listed.get(name, []), "shapes") if isinstance(listed, dict) else []
         return [[json_ints(dims, "a dim") for dims in json_list(call, "the shapes of a call")] for call in calls]
 
-    def array(self, sha256: str, offset: int, nbytes: int, dtype: str, dims: Sequence[int]) -> np.ndarray[Any, Any]:
+    def _array(self, sha256: str, offset: int, nbytes: int, dtype: str, dims: Sequence[int]) -> np.ndarray[Any, Any]:
         """Return an array from one of its files, in a dtype that callers use."""
         with self._locked():
             self._check_open()
             data = self._store.checked(self._store.by_hash(sha256)).view(offset, nbytes)
             return np.frombuffer(data, dtype_from_json(dtype).held).reshape(dims)
 
-    def path(self, file: BundledFile) -> str:
+    def _path_of(self, file: BundledFile) -> str:
         """Return the path of one of its files, after a check of its hash."""
         with self._locked():
             self._check_open()
@@ -100,12 +100,7 @@ class Bundle(MethodSource):
             raise already_planned(self._path, "rewrite")
         progress = cancellable(progress, cancel)
         if variant is not None and not isinstance(variant, BundleVariant):
-            raise InputError(
-                argument="variant",
-                expected="a variant of the manifest, or None",
-                got=described(variant),
-                code="wrong_type",
-            )
+            raise wrong_argument("variant", "a variant of the manifest, or None", variant)
         check_bool(lazy, "lazy")
         with self._locked():
             self._check_open()
@@ -121,7 +116,7 @@ class Bundle(MethodSource):
             return self._read(self._choose(name, None, caps)).scheduler.plan
 
     def _choose(self, name: str, slots: int | None, caps: Caps | None = None) -> BundleVariant:
-        variants = self.manifest.methods[check_method_name(name, self.method_names)]
+        variants = self._manifest.methods[check_method_name(name, self.method_names)]
         check_caps(caps)
         if slots is not None:
             whole_number(slots, "slots", 1)
@@ -148,7 +143,7 @@ class Bundle(MethodSource):
     def _signatures(self) -> dict[str, str]:
         return {
             name: f"{sanitize_line(name)}, planned for {len(found)} devices"
-            for name, found in self.manifest.methods.items()
+            for name, found in self._manifest.methods.items()
         }
 
 

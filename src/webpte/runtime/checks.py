@@ -36,6 +36,7 @@ __all__ = [
     "check_str",
     "described",
     "did_you_mean",
+    "wrong_argument",
 ]
 
 T = TypeVar("T")
@@ -55,7 +56,8 @@ def described(value: object) -> str:
     return f"{'an' if kind[:1] in 'aeiouAEIOU' or kind == 'ndarray' else 'a'} {kind}"
 
 
-def _wrong_type(argument: str, expected: str, value: object, code: str = "wrong_type") -> InputError:
+def wrong_argument(argument: str, expected: str, value: object, code: str = "wrong_type") -> InputError:
+    """Return the error for an argument with an invalid value."""
     return InputError(argument=argument, expected=expected, got=described(value), code=code)
 
 
@@ -69,7 +71,7 @@ def check_path(value: object, name: str) -> str:
     try:
         path = os.fspath(value)  # type: ignore[call-overload]
     except TypeError:
-        raise _wrong_type(name, "a path, such as 'model.pte'", value) from None
+        raise wrong_argument(name, "a path, such as 'model.pte'", value) from None
     if not isinstance(path, str):
         raise InputError(
             argument=name,
@@ -79,7 +81,7 @@ def check_path(value: object, name: str) -> str:
             hint="Convert it with os.fsdecode.",
         )
     if not path or "\0" in path:
-        raise _wrong_type(name, "a path that is not empty and contains no NUL", path, "invalid_path")
+        raise wrong_argument(name, "a path that is not empty and contains no NUL", path, "invalid_path")
     return path
 
 
@@ -95,28 +97,28 @@ def check_int(value: object, name: str, lowest: int) -> int:
     except TypeError:
         number = None
     if number is None or number < lowest:
-        raise _wrong_type(name, f"an integer of at least {lowest}", value, "invalid_number")
+        raise wrong_argument(name, f"an integer of at least {lowest}", value, "invalid_number")
     return number
 
 
 def check_bool(value: object, name: str) -> bool:
     """Return a boolean."""
     if not isinstance(value, bool):
-        raise _wrong_type(name, "True or False", value)
+        raise wrong_argument(name, "True or False", value)
     return value
 
 
 def check_str(value: object, name: str, example: str) -> str:
     """Return a string."""
     if not isinstance(value, str):
-        raise _wrong_type(name, f"a string, such as {example!r}", value)
+        raise wrong_argument(name, f"a string, such as {example!r}", value)
     return value
 
 
 def check_memory_limit(value: object) -> int | None:
     """Return a number of bytes, or None."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise _wrong_type("memory", "a number of bytes of at least 1, or None", value, "invalid_number")
+        raise wrong_argument("memory", "a number of bytes of at least 1, or None", value, "invalid_number")
     return value
 
 
@@ -126,7 +128,7 @@ def check_seconds(value: object, name: str) -> float | None:
         return None
     number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0
     if not number:
-        raise _wrong_type(name, "a number of seconds above 0, or None for no limit", value, "invalid_number")
+        raise wrong_argument(name, "a number of seconds above 0, or None for no limit", value, "invalid_number")
     return float(value)  # type: ignore[arg-type]
 
 
@@ -137,7 +139,7 @@ def check_numbers(value: Iterable[float] | None, name: str) -> list[float] | Non
     numbers = check_list(value, name, "numbers", "[0.5, 0.5, 0.5]")
     for position, one in enumerate(numbers):
         if isinstance(one, bool) or not isinstance(one, (int, float)) or not math.isfinite(one):
-            raise _wrong_type(f"{name}[{position}]", "a finite number", one, "invalid_number")
+            raise wrong_argument(f"{name}[{position}]", "a finite number", one, "invalid_number")
     return [float(one) for one in numbers]
 
 
@@ -151,7 +153,7 @@ def check_choice(value: T, name: str, allowed: Sequence[T]) -> T:
 def check_callable(value: object, name: str, parameters: str) -> None:
     """Check that a value can be called; `parameters` describes what it is called with."""
     if not callable(value):
-        raise _wrong_type(name, f"a function of {parameters}", value)
+        raise wrong_argument(name, f"a function of {parameters}", value)
 
 
 def check_optional_callable(value: object, name: str, parameters: str) -> None:
@@ -168,7 +170,7 @@ def check_list(value: Iterable[T], name: str, of: str, example: str) -> list[T]:
             return list(value)
     except TypeError:
         pass
-    raise _wrong_type(name, f"a list of {of}, such as {example}", value)
+    raise wrong_argument(name, f"a list of {of}, such as {example}", value)
 
 
 def check_shapes(value: Any, name: str) -> list[list[tuple[int, ...]]]:
@@ -189,7 +191,7 @@ def check_limits(value: object) -> dict[str, int]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise _wrong_type("limits", 'numbers by name, such as {"max-buffer-size": 268435456}, or None', value)
+        raise wrong_argument("limits", 'numbers by name, such as {"max-buffer-size": 268435456}, or None', value)
     for key in value:
         if not isinstance(key, str) or key not in BROWSER_LIMITS:
             raise _unknown(
@@ -219,7 +221,7 @@ def check_method_name(name: object, methods: Sequence[str], argument: str = "nam
 def check_caps(caps: object) -> None:
     """Check that capabilities are a `Caps`, or None."""
     if caps is not None and not isinstance(caps, Caps):
-        raise _wrong_type("caps", "a webpte.wgsl.Caps, or None for this machine's adapter", caps)
+        raise wrong_argument("caps", "a webpte.wgsl.Caps, or None for this machine's adapter", caps)
 
 
 class ProcessGuard:

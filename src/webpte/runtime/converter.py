@@ -17,7 +17,7 @@ from ..lowering import stored_bytes
 from ..lowering.numbers import INT32_HIGH, INT32_LOW
 from ..plan import CallValues, Plan, PlanSegment
 from .arguments import ArgumentInfo, describe_all, to_number
-from .checks import described, did_you_mean
+from .checks import described, did_you_mean, wrong_argument
 
 Array = np.ndarray[Any, Any]
 FLOAT32_HIGH = float(np.finfo(np.float32).max)
@@ -48,12 +48,7 @@ class ArgumentConverter:
                 return tuple(self._output(at) for at in outputs)
         except TypeError:
             pass
-        raise InputError(
-            argument="outputs",
-            expected="a list of positions or names, such as [0]",
-            got=described(outputs),
-            code="wrong_type",
-        )
+        raise wrong_argument("outputs", "a list of positions or names, such as [0]", outputs)
 
     def _output(self, at: object) -> int:
         if isinstance(at, str):
@@ -144,7 +139,7 @@ def to_array(value: Any, spec: TensorSpec, where: str) -> Array:
 def _converted(array: Array, value: Any, dtype: np.dtype[Any], where: str) -> Array:
     """Return the array in the declared dtype, if nothing is lost. Python numbers convert to any dtype of their kind."""
     if array.dtype.kind not in "biufcV":
-        raise InputError(argument=where, expected=f"an array of {dtype}", got=described(value), code="not_numeric")
+        raise wrong_argument(where, f"an array of {dtype}", value, "not_numeric")
     if np.can_cast(array.dtype, dtype, "safe"):
         return array.astype(dtype)
     if isinstance(value, (list, tuple, int, float)) and np.can_cast(array.dtype, dtype, "same_kind"):

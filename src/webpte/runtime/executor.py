@@ -28,7 +28,7 @@ from .state import MethodState
 class Executor:
     """Runs calls with the state of a method or a fork, which share it.
 
-    Their calls are serialised: the schedules and the workspace serve one at a time.
+    Their calls are serialized: the schedules and the workspace serve one at a time.
     """
 
     def __init__(self, scheduler: ScheduleStore, kernels: CpuKernels, *, lazy: bool = False) -> None:

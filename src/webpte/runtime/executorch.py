@@ -14,7 +14,7 @@ from ..container import MethodPlan, TensorValue
 from ..errors import InputError, UnsupportedError
 from ..lowering import registered
 from .arguments import Input, Value, ordered_inputs
-from .checks import check_bool, check_int, check_method_name, check_path, check_str, described
+from .checks import check_bool, check_int, check_method_name, check_path, check_str, wrong_argument
 from .loading import Source, check_source, load_program
 from .method import Method
 from .program import Program
@@ -36,8 +36,8 @@ class Runtime:
     _instance: Runtime | None = None
 
     def __init__(self) -> None:
-        self.backend_registry = BackendRegistry()
-        self.operator_registry = OperatorRegistry()
+        self.backend_registry = BackendRegistry()  #: names of backends
+        self.operator_registry = OperatorRegistry()  #: names of operators
 
     @classmethod
     def get(cls) -> Runtime:
@@ -56,11 +56,8 @@ class Runtime:
     ) -> RuntimeProgram:
         """Return a program from a path, bytes or an open file. `data_path` is a .ptd file with constants."""
         if not isinstance(verification, Verification):
-            raise InputError(
-                argument="verification",
-                expected="Verification.Minimal or Verification.InternalConsistency",
-                got=described(verification),
-                code="wrong_type",
+            raise wrong_argument(
+                "verification", "Verification.Minimal or Verification.InternalConsistency", verification
             )
         if check_bool(enable_etdump, "enable_etdump"):
             raise UnsupportedError(f"enable_etdump: {_NO_DUMP}", code="etdump")
@@ -93,20 +90,20 @@ class RuntimeProgram:
     """Stands in for `executorch.runtime.Program`."""
 
     def __init__(self, program: Program) -> None:
-        self.program = program
+        self._program = program
 
     @property
     def method_names(self) -> set[str]:
-        return set(self.program.method_names)
+        return set(self._program.method_names)
 
     def load_method(self, name: str) -> RuntimeMethod:
         """Return a method that is ready to be executed; the same object every time."""
-        return RuntimeMethod(self.program.method(name), self.metadata(name))
+        return RuntimeMethod(self._program.method(name), self.metadata(name))
 
     def metadata(self, method_name: str) -> MethodMeta:
         """Return the inputs and outputs of a method, without loading it."""
-        name = check_method_name(method_name, self.program.method_names, "method_name")
-        return MethodMeta(next(plan for plan in self.program.file.methods if plan.name == name))
+        name = check_method_name(method_name, self._program.method_names, "method_name")
+        return MethodMeta(next(plan for plan in self._program._file.methods if plan.name == name))
 
     def write_etdump_result_to_file(self, etdump_path: str, debug_buffer_path: str) -> None:
         raise UnsupportedError(f"etdump_path, debug_buffer_path: {_NO_DUMP}", code="etdump")
@@ -116,12 +113,12 @@ class RuntimeMethod:
     """Stands in for `executorch.runtime.Method`."""
 
     def __init__(self, method: Method, metadata: MethodMeta) -> None:
-        self.method = method
-        self.metadata = metadata
+        self._method = method
+        self.metadata = metadata  #: of inputs and outputs
 
     def execute(self, inputs: Sequence[Input]) -> list[Value]:
         """Return the outputs as a list of NumPy arrays and Python numbers."""
-        return list(self.method.run(ordered_inputs(self.method.name, self.method.inputs, inputs, "inputs")))
+        return list(self._method.run(ordered_inputs(self._method.name, self._method.inputs, inputs, "inputs")))
 
 
 class MethodMeta:

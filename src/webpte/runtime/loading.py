@@ -24,6 +24,7 @@ from .checks import (
     check_names,
     check_path,
     described,
+    wrong_argument,
 )
 from .manifest import is_bundle, read_manifest
 from .method import Method
@@ -47,12 +48,7 @@ def check_source(source: object, name: str) -> None:
     if isinstance(source, (str, os.PathLike)):
         check_path(source, name)
     elif not callable(getattr(source, "read", None)) and _bytes_of(source) is None:
-        raise InputError(
-            argument=name,
-            expected="a path, bytes, or a file opened by open(path, 'rb')",
-            got=described(source),
-            code="wrong_type",
-        )
+        raise wrong_argument(name, "a path, bytes, or a file opened by open(path, 'rb')", source)
 
 
 def open_source(source: Source, name: str) -> MappedFile:
@@ -233,18 +229,18 @@ def _refuse_planning(path: PathLike, data: list[Source], fallback: str | None, p
 class TaskProgram:
     """Base of the programs for a task, such as `webpte.embed.Embedder`. Threads may share one."""
 
-    task: ClassVar[str]
+    _task: ClassVar[str]
 
     def __init__(self, program: Program, path: Path, file: TaskFile) -> None:
         """Read all fields of `file`, and raise if they do not fit the program."""
-        self.program = program
-        self.path = path
+        self._program = program
+        self.path = path  #: of the program
 
     @classmethod
     def load(cls, path: PathLike, **options: Unpack[LoadOptions]) -> Self:
         """Open a program that `webpte export` wrote, with the files beside it. `options` are those of `webpte.load`."""
         file = Path(check_path(path, "path"))
-        about = read_task(file, cls.task)
+        about = read_task(file, cls._task)
         program = load_program(file, **options)
         try:
             return cls(program, file, about)
@@ -253,13 +249,13 @@ class TaskProgram:
             raise
 
     @property
-    def forward(self) -> Method:
+    def _forward(self) -> Method:
         """The method that computes."""
-        return self.program.method("forward")
+        return self._program.method("forward")
 
     def close(self) -> None:
         """Release the GPU memory."""
-        self.program.close()
+        self._program.close()
 
     def __enter__(self) -> Self:
         return self

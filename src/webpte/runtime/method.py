@@ -39,7 +39,7 @@ from .arguments import (
     ordered_inputs,
     output_targets,
 )
-from .checks import ProcessGuard, check_callable, check_list, check_path, check_shapes, described
+from .checks import ProcessGuard, check_callable, check_list, check_path, check_shapes, wrong_argument
 from .executor import Executor, StepRunner, lower_shapes
 from .kernels import CpuKernels
 from .state import MethodState, PathLike, StateShare, read_state, write_state
@@ -52,7 +52,7 @@ class Method:
     """A loaded method: call it with arrays, get arrays back. State such as a KV cache persists between calls."""
 
     recoveries: int
-    """How often the device was lost and the state was initialised again: see `Program.recover`."""
+    """How often the device was lost and the state was initialized again: see `Program.recover`."""
 
     def __init__(
         self,
@@ -67,8 +67,9 @@ class Method:
         *,
         lazy: bool = False,
     ) -> None:
-        self.scheduler = scheduler
-        self.plan = plan = scheduler.plan
+        self._scheduler = scheduler
+        self.plan = scheduler.plan  #: how it runs
+        plan = self.plan
         self.recoveries = 0
         self._kernels = kernels
         self._fingerprint = fingerprint
@@ -95,7 +96,7 @@ class Method:
             _log_ready(plan, self.adapter, time.perf_counter() - started)
 
     def _start(self, gpu: Gpu, weights: WeightBuffers, progress: OnProgress, *, filled: bool = True) -> None:
-        """Allocate memory on a device. `filled` state is initialised from the file."""
+        """Allocate memory on a device. `filled` state is initialized from the file."""
         self._session = self._executor.open(gpu, weights, progress, filled=filled)
         self._state = MethodState(self.plan, self._session)
         self._gpu, self._weights = gpu, weights
@@ -125,19 +126,19 @@ class Method:
         return self._gpu.caps.adapter if self._gpu is not None else Caps().adapter
 
     @property
-    def planner(self) -> Planner:
+    def _planner(self) -> Planner:
         """The planner, which makes schedules for new shapes."""
-        if not isinstance(self.scheduler, Planner):
+        if not isinstance(self._scheduler, Planner):
             raise InputError(
                 f"{self.name} runs from saved schedules: it has no graph to plan from",
                 code="no_graph",
             )
-        return self.scheduler
+        return self._scheduler
 
     @property
     def lowerings(self) -> int:
         """The number of lowerings that have run, at load and in calls."""
-        return self.scheduler.runs if isinstance(self.scheduler, Planner) else 0
+        return self._scheduler.runs if isinstance(self._scheduler, Planner) else 0
 
     def __call__(self, /, *args: Input, **named: Input) -> Value:
         """Run the method with inputs by position or by name. Returns the output, or a tuple of several outputs."""
@@ -185,7 +186,7 @@ class Method:
         if strict is not False:
             check_strict(self.plan, strict)
         targets = () if into is None else output_targets(self.plan.graph, into, value_ids)
-        with self.exclusive():
+        with self._exclusive():
             self._make_ready()
             results = executor.run(self._state, args, value_ids, targets)
         return results if into is None else tuple(into)
@@ -200,31 +201,26 @@ class Method:
         run one by one, with the same results.
         """
         if not isinstance(feed, Mapping):
-            raise InputError(
-                argument="feed",
-                expected="a mapping of outputs to inputs, such as {0: 0}",
-                got=described(feed),
-                code="wrong_type",
-            )
+            raise wrong_argument("feed", "a mapping of outputs to inputs, such as {0: 0}", feed)
         if type(steps) not in (list, tuple):
             steps = check_list(steps, "steps", "calls, each a list of inputs", "[[x], [y]]")
         if not {*map(type, steps)} <= {list, tuple}:
             steps = [ordered_inputs(self.name, self.inputs, args, "steps") for args in steps]
-        with self.exclusive():
+        with self._exclusive():
             self._make_ready()
             return self._step_runner.run(self._state, steps, feed, outputs)
 
     def reset(self) -> None:
         """Set the method's state (KV caches, mutable buffers) to its initial value in the file."""
-        with self.exclusive():
+        with self._exclusive():
             self._make_ready()
             self._state.reset()
 
     def fork(self) -> Method:
         """Return the same method with its own state, a copy of the current one. Weights and plan are shared."""
-        with self.exclusive():
+        with self._exclusive():
             self._make_ready()
-            other = Method(self.scheduler, self._gpu, self._weights, self._kernels, self._fingerprint, parent=self)
+            other = Method(self._scheduler, self._gpu, self._weights, self._kernels, self._fingerprint, parent=self)
             other._state.copy(self._state)
             self._forks.add(other)
             return other
@@ -233,10 +229,8 @@ class Method:
         """Write the state to a file that `restore` of the same program accepts, in this process or another."""
         where = check_path(path, "path")
         if not isinstance(note, bytes):
-            raise InputError(
-                argument="note", expected="bytes to store with the state", got=described(note), code="wrong_type"
-            )
-        write_state(where, self._fingerprint(), self.read_state(), note)
+            raise wrong_argument("note", "bytes to store with the state", note)
+        write_state(where, self._fingerprint(), self._read_state(), note)
 
     def restore(self, path: PathLike, accept: Callable[[bytes], None] = lambda note: None) -> bytes:
         """Read the state from a file that `snapshot` wrote for the same program, and return its note.
@@ -245,28 +239,28 @@ class Method:
         """
         where = check_path(path, "path")
         check_callable(accept, "accept", "the note of the snapshot")
-        with self.exclusive():
+        with self._exclusive():
             self._make_ready()
             state, note = read_state(where, self._fingerprint(), self._state.sizes())
             accept(note)
             self._state.write(state)
             return note
 
-    def copy_extents(self, source: Method, extents: Sequence[Extent]) -> None:
+    def _copy_extents(self, source: Method, extents: Sequence[Extent]) -> None:
         """Copy ranges of the state on the device, from this method or another one with the same state buffers."""
-        with source.exclusive(), self.exclusive():
+        with source._exclusive(), self._exclusive():
             self._make_ready()
             self._device_state().copy_extents(source._device_state(), extents)
 
-    def read_extents(self, extents: Sequence[Extent]) -> list[memoryview]:
+    def _read_extents(self, extents: Sequence[Extent]) -> list[memoryview]:
         """Return ranges of the state on the device."""
-        with self.exclusive():
+        with self._exclusive():
             self._make_ready()
             return self._device_state().read_extents(extents)
 
-    def write_extents(self, extents: Sequence[Extent], pieces: Sequence[memoryview]) -> None:
+    def _write_extents(self, extents: Sequence[Extent], pieces: Sequence[memoryview]) -> None:
         """Write data of `read_extents` into ranges of the state on the device."""
-        with self.exclusive():
+        with self._exclusive():
             self._make_ready()
             self._device_state().write_extents(extents, pieces)
 
@@ -279,20 +273,20 @@ class Method:
         """Return the hash of program, method and weights that a snapshot of this method carries."""
         return self._fingerprint()
 
-    def state_sizes(self) -> list[int]:
+    def _state_sizes(self) -> list[int]:
         """Return the bytes of each buffer of the state."""
-        with self.exclusive():
+        with self._exclusive():
             self._make_ready()
             return self._state.sizes()
 
-    def read_state(self) -> list[memoryview]:
+    def _read_state(self) -> list[memoryview]:
         """Return the buffers of the state, as `write_state` accepts them."""
-        with self.exclusive():
+        with self._exclusive():
             self._make_ready()
             return self._state.read()
 
-    def write_state(self, pieces: Sequence[memoryview]) -> None:
-        with self.exclusive():
+    def _write_state(self, pieces: Sequence[memoryview]) -> None:
+        with self._exclusive():
             self._make_ready()
             self._state.write(pieces)
 
@@ -306,12 +300,12 @@ class Method:
         from ..plan.plan_writer import save_plan  # few methods are saved
 
         where, named = check_path(folder, "folder"), check_shapes(shapes, "shapes")
-        with self.exclusive():
+        with self._exclusive():
             self._check_open()
-            self.scheduler.make_room(len(named))
+            self._scheduler.make_room(len(named))
             for dims in named:
                 lower_shapes(self._executor, self._state, dims)
-            save_plan(self.scheduler, where, self._fingerprint())
+            save_plan(self._scheduler, where, self._fingerprint())
 
     def __repr__(self) -> str:
         return lines(self._title(), self._rows())
@@ -334,17 +328,17 @@ class Method:
         }
 
     @contextmanager
-    def observed(self, observer: Observer) -> Iterator[None]:
+    def _observed(self, observer: Observer) -> Iterator[None]:
         """Observe the calls inside the context. Calls from other threads, of forks too, wait until it ends."""
         executor = self._executor
-        with self.exclusive():
+        with self._exclusive():
             before, executor.observer = executor.observer, observer
             try:
                 yield
             finally:
                 executor.observer = before
 
-    def exclusive(self) -> threading.RLock:
+    def _exclusive(self) -> threading.RLock:
         """Return the lock to hold over several calls that belong together. It excludes calls of forks too."""
         self._process.check()
         return self._lock
@@ -382,22 +376,22 @@ class Method:
         if session is not None:
             session.close()
 
-    def recover(self, gpu: Gpu, weights: WeightBuffers, progress: OnProgress) -> None:
+    def _recover(self, gpu: Gpu, weights: WeightBuffers, progress: OnProgress) -> None:
         """For Program.recover: allocate this method and its forks on another device, where they were released."""
         with self._lock:
-            for method in self.stranded():
+            for method in self._stranded():
                 if method._session is None:
                     method._start(gpu, weights, progress)
 
-    def release_lost(self) -> None:
+    def _release_lost(self) -> None:
         """Release what this method and its forks had on a lost device, so that it does not count as allocated."""
         with self._lock:
-            for method in self.stranded():
+            for method in self._stranded():
                 method.recoveries += 1
                 method._drop_session()
             self._executor.release_lost()
 
-    def stranded(self) -> list[Method]:
+    def _stranded(self) -> list[Method]:
         """Return those of this method and its forks whose device is lost."""
         with self._lock:
             return [m for m in (self, *self._forks) if not m._closed and m._gpu is not None and not m._gpu.alive()]

@@ -1,4 +1,4 @@
-"""Programs, and what programs and bundles have in common."""
+"""Programs, and what programs and bundles have in common: devices, closing, and recovery after a loss."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import functools
 import hashlib
 import logging
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, overload
+from typing import Any, Literal, Self, overload
 
 from ..container import MappedFile, MethodPlan, ProgramFile, Span, TensorFile
 from ..container.flat import quoted_name
-from ..device import Memory, MemoryNeeds, WeightBuffers, acquire, adapter_caps, memory_needs, program_memory
-from ..errors import InputError
+from ..device import Gpu, Memory, MemoryNeeds, WeightBuffers, acquire, adapter_caps, memory_needs, program_memory
+from ..errors import ClosedError, InputError
 from ..fusion import PASSES
 from ..graph import Graph, build_graph
 from ..lowering import mutated_positions
@@ -24,12 +25,105 @@ from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..text import sanitize_line, size, table
 from ..wgsl import Caps
 from .arguments import describe_all, signature
-from .checks import check_bool, check_caps, check_method_name, check_optional_callable, check_seconds
-from .device_resources import DeviceResources
+from .checks import ProcessGuard, check_bool, check_caps, check_method_name, check_optional_callable, check_seconds
 from .kernels import CpuKernels
 from .method import Method
 from .state import SharedState
 from .tuning import TuningResult, best_variants, read_tuning, tune_plan, write_tuning
+
+
+class DeviceResources:
+    """The methods that share files, and the weights on each device they run on.
+
+    `memory` limits the bytes that all programs of this process allocate on a device; see `load`.
+    """
+
+    def __init__(self, path: str, files: Sequence[MappedFile], memory: int | None) -> None:
+        self._path = path
+        self._files = files
+        self._memory = memory
+        self._methods: dict[Hashable, Method] = {}
+        self._devices: list[tuple[Gpu, WeightBuffers]] = []
+        self._closed = False
+        self._process = ProcessGuard(path)
+        self._lock = threading.RLock()  # taken before any lock of a method, and those before a device's
+
+    def _method_of(self, key: Hashable, make: Callable[[], Method]) -> Method:
+        """Return the method of a key, created at its first use."""
+        if key not in self._methods:
+            self._methods[key] = make()
+        return self._methods[key]
+
+    def _discard(self, method: Method) -> None:
+        """Close a method and remove it. Loading it again creates a new one."""
+        with self._locked():
+            self._methods = {key: other for key, other in self._methods.items() if other is not method}
+            method.close()
+
+    def recover(self, progress: OnProgress = ignore, cancel: CancelToken | None = None) -> bool:
+        """After DeviceLost: open another device and load everything again from the mapped file.
+
+        Existing methods and forks work again, with their initial state; `Method.restore` restores a snapshot. Returns
+        False if no device was lost. A recovery that fails, or is interrupted, may be repeated.
+        """
+        progress = cancellable(progress, cancel)
+        with self._locked():
+            self._check_open()
+            lost = [pair for pair in self._devices if not pair[0].alive()]
+            self._devices = [pair for pair in self._devices if pair not in lost]
+            for gpu, weights in lost:
+                weights.close()
+                gpu.release()
+            stranded = [method for method in self._methods.values() if method._stranded()]
+            for method in stranded:
+                method._release_lost()
+            for method in stranded:
+                method._recover(*self._device(method.plan), progress)
+            return bool(lost or stranded)
+
+    def close(self) -> None:
+        """Release every GPU object and the mapped files. Safe to call twice.
+
+        Waits for calls in other threads. In a child of `os.fork()` nothing happens: the parent owns all of it.
+        """
+        if not self._process.is_current:
+            return
+        with self._lock:
+            self._closed = True
+            for method in self._methods.values():
+                method.close()
+            self._methods.clear()
+            while self._devices:
+                gpu, weights = self._devices.pop()
+                weights.close()
+                gpu.release()
+            for file in self._files:
+                file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _locked(self) -> threading.RLock:
+        self._process.check()
+        return self._lock
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(f"{self._path} is closed")
+
+    def _device(self, plan: Plan) -> tuple[Gpu, WeightBuffers]:
+        """Return a device for the plan: one that is in use already if its limits suffice."""
+        for gpu, weights in self._devices:
+            gpu.check()
+            if gpu.satisfies(plan.limits):
+                return gpu, weights
+        gpu = acquire(plan.limits)
+        self._devices.append((gpu, WeightBuffers(gpu, self._memory)))
+        return self._devices[-1]
+
 
 Rewrite = Callable[[Graph], Graph]
 Tune = Literal["cached", "auto", "off"]
@@ -166,11 +260,6 @@ class Program(MethodSource):
         return build_graph(plan, self._find, mutated_positions, others=others)
 
     @property
-    def file(self) -> ProgramFile:
-        """The parsed .pte file."""
-        return self._file
-
-    @property
     def method_names(self) -> tuple[str, ...]:
         return tuple(self._graphs)
 
@@ -180,9 +269,9 @@ class Program(MethodSource):
 
     def plan(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Plan:
         """Return how a method would run, for this machine's adapter or for other capabilities. `caps` needs no GPU."""
-        return self.planner(name, caps, rewrite).plan
+        return self._planner(name, caps, rewrite).plan
 
-    def planner(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Planner:
+    def _planner(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Planner:
         """Return the planner of a method, which has its plan and makes schedules for shapes."""
         self._process.check()
         graph = self.graph(name)
@@ -214,7 +303,7 @@ class Program(MethodSource):
         seconds, measure_all = check_seconds(budget, "budget"), check_bool(again, "again")
         with self._locked():
             self._check_open()
-            planner = self.planner(name, rewrite=rewrite)
+            planner = self._planner(name, rewrite=rewrite)
             caps = self._caps()
             known = {} if measure_all else read_tuning(caps)
             for job in [job for job in planner.examples if job.key in known]:
@@ -256,7 +345,7 @@ class Program(MethodSource):
     def _make_method(self, name: str, rewrite: Rewrite | None, progress: OnProgress, lazy: bool) -> Method:
         if self._options.tune == "auto":
             self.tune(name, rewrite, AUTO_SECONDS, progress=progress)
-        planner = self.planner(name, rewrite=rewrite)
+        planner = self._planner(name, rewrite=rewrite)
         plan = planner.plan
         _warn_of_fallback(plan)
         shared = self._shared.share_of(plan)

@@ -14,9 +14,9 @@ from ..text import sanitize_line, table
 from ..wgsl import Caps
 from .arguments import describe_all, signature
 from .checks import check_list, check_memory_limit, check_path
-from .device_resources import DeviceResources
 from .kernels import CpuKernels
 from .method import Method
+from .program import DeviceResources
 
 PathLike = str | os.PathLike[str]
 

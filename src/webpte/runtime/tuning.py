@@ -171,7 +171,7 @@ def tune_plan(
         rounds = _measure(job, examples[job], planner, gpu, weights)
         if rounds:
             choice = TunedKernel(job, examples[job].uses, rounds)
-            if choice.fastest != choice.usual:  # a busy machine can favour one variant for the time of one measurement
+            if choice.fastest != choice.usual:  # a busy machine can favor one variant for the time of one measurement
                 second = replace(choice, rounds=_measure(job, examples[job], planner, gpu, weights))
                 choice = replace(choice, confirmed=second.fastest == choice.fastest)
             choices.append(choice)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import shlex
 from collections.abc import AsyncIterator
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -14,14 +17,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ..errors import Error
+from ..version import __version__
 from .backend import Backend
 from .config import Config
 from .errors import ApiError, api_error
 from .http import JsonResponse, RequestMiddleware, error_response
 from .openai.chat import chat
 from .openai.completions import completions
-from .openai.embeddings import embeddings
-from .openai.models import detokenize, model, models, tokenize
+from .openai.models import detokenize, embeddings, model, models, tokenize
 from .openai.responses import responses
 from .service import Service
 
@@ -53,6 +56,7 @@ def app(backend: Backend, config: Config | None = None) -> Starlette:
     application = Starlette(
         routes=[
             *(Route(path, endpoint, methods=[method]) for path, endpoint, method in ROUTES),
+            Route("/", _index),
             Route("/health", _health),
             Route("/metrics", _metrics),
         ],
@@ -78,6 +82,33 @@ def _cors(config: Config) -> list[Middleware]:
     ]
 
 
+async def _index(request: Request) -> Response:
+    """Return the models, the endpoints, and a command that sends a first request."""
+    service: Service = request.app.state.service
+    endpoints = [f"{method} {path}" for path, _, method in ROUTES]
+    body = {
+        "server": f"webpte {__version__}",
+        "documentation": "https://github.com/webpte/webpte/blob/main/docs/serving.md",
+        "models": {name: model.kind for name, model in service.backend.models.items()},
+        "endpoints": [*endpoints, "GET /health", "GET /metrics"],
+        "example": _example(service, str(request.base_url)),
+    }
+    return Response(json.dumps(body, indent=2, ensure_ascii=False) + "\n", media_type="application/json")
+
+
+def _example(service: Service, url: str) -> str:
+    """Return a curl command for the first model."""
+    model = next(iter(service.backend.models.values()))
+    body: dict[str, Any] = {"model": model.name}
+    if model.kind == "language":
+        path, body["messages"] = "v1/chat/completions", [{"role": "user", "content": "Hello!"}]
+    else:
+        path, body["input"] = "v1/embeddings", "Hello!"
+    words = ["curl", url + path, "-d", json.dumps(body, ensure_ascii=False)]
+    key = ' -H "Authorization: Bearer $API_KEY"' if service.config.api_keys else ""
+    return shlex.join(words) + key
+
+
 async def _health(request: Request) -> Response:
     """Return 200 if requests are answered, else 503."""
     service: Service = request.app.state.service
@@ -95,7 +126,8 @@ async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     reasons = {404: "unknown path", 405: "this path does not support the method"}
     status = error.status_code if error.status_code in reasons else 400
-    found = ApiError(status, f"{reasons.get(error.status_code, error.detail)}: {request.method} {request.url.path}")
+    reason = reasons.get(error.status_code, error.detail)
+    found = ApiError(status, f"{reason}: {request.method} {request.url.path}. GET / lists the endpoints.")
     found.headers |= dict(error.headers or {})
     return error_response(found)
 

@@ -84,7 +84,10 @@ class Config(BaseModel):
     prefix_cache_bytes: int = Field(default=0, ge=0, description="memory for cached prefixes beyond the slots")
     stuck_timeout: Seconds = Field(default=120.0, description="seconds without progress before the worker is restarted")
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="minimum level to log")
-    log_format: Literal["json", "text"] = Field(default="json", description="format of log lines")
+    log_format: Literal["auto", "json", "text"] = Field(
+        default="auto", description="format of log lines; auto writes text to a terminal and JSON elsewhere"
+    )
+    strict: bool = Field(default=False, description="reject request fields that the server does not know")
 
     @model_validator(mode="wrap")
     @classmethod
@@ -134,20 +137,23 @@ FIELDS: Mapping[str, FieldInfo] = Config.model_fields
 
 def config_error(error: ValidationError, sources: Mapping[str, str]) -> InputError:
     """Return an InputError that names every invalid field, and where its value came from."""
-    codes, messages = [], []
-    for each in error.errors(include_url=False):
-        name = str(each["loc"][0]) if each["loc"] else ""
-        where = sources.get(name, name)
-        if each["type"] == "extra_forbidden":
-            close = close_matches(name, FIELDS)
-            hint = f"did you mean {close[0]}? " if close else ""
-            codes.append("unknown_option")
-            messages.append(f"{where}: {name} is not a field of the configuration; {hint}See --show-config.")
-            continue
-        codes.append(_CODES.get(each["type"], "wrong_type"))
-        expected = str(each["msg"]).replace("Input should be", "expected")
-        messages.append(f"{where}: {expected}, got {each['input']!r}")
-    return InputError("\n".join(messages), code=codes[0])
+    first, *others = (_field_error(each, sources) for each in error.errors(include_url=False))
+    if not others:
+        return first
+    return InputError("\n".join(map(str, (first, *others))), code=first.reason)
+
+
+def _field_error(error: Mapping[str, Any], sources: Mapping[str, str]) -> InputError:
+    name = str(error["loc"][0]) if error["loc"] else ""
+    where = sources.get(name, name)
+    if error["type"] == "extra_forbidden":
+        close = close_matches(name, FIELDS)
+        hint = (f"Did you mean {close[0]}? " if close else "") + "See --show-config."
+        return InputError(
+            f"{name} is not a field of the configuration", argument=where, hint=hint, code="unknown_option"
+        )
+    message = str(error["msg"]).replace("Input should be", "expected") + f", got {error['input']!r}"
+    return InputError(message, argument=where, code=_CODES.get(error["type"], "wrong_type"))
 
 
 _CODES = {

@@ -6,8 +6,17 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from ..errors import ClosedError, DeviceError, Error, FormatError, InputError, UnsupportedError
-from ..llm.errors import ConstraintError, ContextFullError, QueueFullError
+from ..errors import (
+    ClosedError,
+    ConstraintError,
+    ContextFullError,
+    DeviceError,
+    Error,
+    FormatError,
+    InputError,
+    QueueFullError,
+    UnsupportedError,
+)
 
 Wait = Literal["queue", "first token", "total"]
 

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, model_validator
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -57,23 +57,36 @@ class RequestBody(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_nulls(cls, body: Any) -> Any:
+    def _without_ignored(cls, body: Any, info: ValidationInfo) -> Any:
+        """Drop nulls, ignored fields and, if the context of validation has a callback for them, unknown fields."""
         if not isinstance(body, dict):
             return body
         dropped = {*cls.ignored, *cls.unsupported}
-        return {name: value for name, value in body.items() if value is not None and name not in dropped}
+        kept = {name: value for name, value in body.items() if value is not None and name not in dropped}
+        if info.context is None:
+            return kept
+        known = {field.alias or name for name, field in cls.model_fields.items()}
+        for name in kept.keys() - known:
+            info.context(name, known)
+        return {name: value for name, value in kept.items() if name in known}
 
 
 Body = TypeVar("Body", bound=RequestBody)
 # A body is read and discarded up to this multiple of the limit. If a connection is closed while the client still sends,
 # the client gets a reset instead of the response.
 DISCARD_FACTOR = 8
+OnUnknownField = Callable[[str, Iterable[str]], None]  # its name, and the names of fields that exist
 
 
 async def read_body(request: Request, config: Config, declaration: type[Body]) -> Body:
-    """Return the body of a request as declared. Its size and the time to send it are bounded."""
+    """Return the body of a request as declared. Its size and the time to send it are bounded.
+
+    Browsers let any page send a body without a preflight request, unless its type is JSON. They name the page in
+    `Origin`, or in `Sec-Fetch-Site`. Other clients, such as `curl -d`, may declare any type.
+    """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != "application/json":  # browsers let any page send other types without a preflight request
+    from_page = "origin" in request.headers or "sec-fetch-site" in request.headers
+    if from_page and media_type != "application/json":
         raise ApiError(415, f"Content-Type: expected application/json, got {media_type[:40] or 'none'}")
     try:
         async with asyncio.timeout(config.read_timeout):
@@ -84,7 +97,9 @@ async def read_body(request: Request, config: Config, declaration: type[Body]) -
             f"the body did not arrive within {config.read_timeout:g} s (read_timeout)",
             headers={"Connection": "close"},
         ) from None
-    return await run_in_thread(request, parse_body, data, declaration)
+    service: Service = request.app.state.service
+    on_unknown = None if config.strict else service.warn_of_field
+    return await run_in_thread(request, parse_body, data, declaration, on_unknown)
 
 
 async def run_in_thread(request: Request, function: Callable[..., Result], *arguments: Any) -> Result:
@@ -124,8 +139,9 @@ def _too_large(limit: int) -> ApiError:
     return ApiError(413, f"the body exceeds {limit} bytes (max_body_bytes)", headers={"Connection": "close"})
 
 
-def parse_body(data: bytes, declaration: type[Body]) -> Body:
-    """Return the body as declared; ApiError 400 lists every field that is not."""
+def parse_body(data: bytes, declaration: type[Body], on_unknown: OnUnknownField | None = None) -> Body:
+    """Return the body as declared; ApiError 400 lists every field that is not. `on_unknown` is called for each unknown
+    field, which is ignored; without it, unknown fields are errors."""
     try:
         found = json.loads(data.decode("utf-8"), parse_constant=_reject_constant)
         if b"\\ud" in data or b"\\uD" in data:  # half a surrogate pair is not text: replace it, as browsers do
@@ -140,7 +156,7 @@ def parse_body(data: bytes, declaration: type[Body]) -> Body:
             if found.get(name) not in (None, False):
                 raise ApiError(400, f"{name} is not supported: {remedy}", param=name, code="unsupported_parameter")
     try:
-        return declaration.model_validate(found)
+        return declaration.model_validate(found, context=on_unknown)
     except ValidationError as error:
         raise _invalid(error, found, declaration) from None
     except RecursionError:

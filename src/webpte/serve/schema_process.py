@@ -20,9 +20,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from ..errors import Error
+from ..errors import Error, error_of
 from ..llm.constraints import Constraint, GrammarCompiler
-from ..llm.errors import error_of
 from ..llm.tokenizer import Tokenizer
 from .clients import ClientTurns
 from .errors import ApiError

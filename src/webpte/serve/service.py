@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ..embed.text_tokenizer import TextTokenizer
-from ..errors import InputError
-from ..llm.chat import Messages, Tools, encode_chat, render_chat
-from ..llm.errors import ContextFullError
+from ..errors import ContextFullError, InputError
+from ..llm.prompts import (
+    Messages,
+    SpecialTokens,
+    Tools,
+    check_prompt_size,
+    encode_chat,
+    encode_prompt,
+    read_special_tokens,
+    render_chat,
+)
 from ..llm.settings import sampling_params_from, tokens_from
-from ..llm.special_tokens import SpecialTokens, check_prompt_size, encode_prompt, read_special_tokens
 from ..llm.tokenizer import Tokenizer
 from ..llm.tools import ToolFormat
+from ..text import close_matches
 from .backend import Backend, GenerateRequest, Stream
 from .clients import ClientTurns
 from .config import Config
 from .errors import ApiError
 from .messages import ModelInfo
 from .schema_process import SchemaCompiler
-from .telemetry import Metrics
+from .telemetry import Metrics, log
+
+MAX_FIELD_CHARS = 80  # of an unknown field in the log
+MAX_UNKNOWN_FIELDS = 256  # that warnings are logged for: clients choose the names
 
 
 class TextProcessor:
@@ -132,6 +143,7 @@ class Service:
         self.metrics = Metrics(backend)
         self.draining = False
         self.turns = ClientTurns()
+        self._unknown_fields: set[str] = set()  # that a warning was logged for
         self._text_processors: dict[str, TextProcessor] = {}
         self._schema_compilers: dict[str, SchemaCompiler] = {}
         self._encoders: dict[str, TextTokenizer] = {}
@@ -156,6 +168,14 @@ class Service:
     def max_client_requests(self) -> int:
         """The requests of one client that can be in progress: those that are computed, and those that wait."""
         return (self.config.slots + self.config.max_queue) * max(1, len(self.backend.models))
+
+    def warn_of_field(self, name: str, known: Iterable[str]) -> None:
+        """Log a warning for the first request with an unknown field of this name."""
+        name = name[:MAX_FIELD_CHARS]
+        if name not in self._unknown_fields and len(self._unknown_fields) < MAX_UNKNOWN_FIELDS:
+            self._unknown_fields.add(name)
+            similar = {"similar": found[0]} if (found := close_matches(name, known)) else {}
+            log.warning("unknown field ignored", extra={"fields": {"field": name, **similar}})
 
     def model(self, name: str, kind: str | None = None) -> ModelInfo:
         """Return the model that a request names; raise ApiError if it is unknown or of another kind."""

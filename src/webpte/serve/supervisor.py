@@ -18,9 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..errors import Error, InputError
+from ..errors import Error, InputError, error_of
 from ..llm.engine.output import Admitted
-from ..llm.errors import error_of
 from .backend import Event, GenerateRequest, RequestUsage, State, Stats, StreamEnd, StreamEndReason, Timeouts
 from .clients import FairQueue
 from .errors import DeadlineExceeded, QueueFull, Wait, WorkerUnavailable

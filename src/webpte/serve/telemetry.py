@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from ..text import sanitize, sanitize_line
 from .backend import Backend
 
 log = logging.getLogger("webpte.serve")
@@ -37,7 +38,7 @@ COUNTERS = {
 
 
 class LogFormatter(logging.Formatter):
-    """One line per record, with its `fields`: JSON, or text for people."""
+    """One line per record, with its `fields`: JSON, or text for a terminal, where a traceback follows the line."""
 
     def __init__(self, as_json: bool) -> None:
         super().__init__()
@@ -45,25 +46,21 @@ class LogFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03}Z"
+        level, event = record.levelname.lower(), record.getMessage()
         fields: dict[str, Any] = getattr(record, "fields", {})
-        if record.exc_info:
-            fields = fields | {"traceback": self.formatException(record.exc_info)}
+        traceback = self.formatException(record.exc_info) if record.exc_info else ""
         if self._as_json:
-            line = {
-                "time": stamp,
-                "level": record.levelname.lower(),
-                "logger": record.name,
-                "event": record.getMessage(),
-            }
-            return json.dumps(line | fields, ensure_ascii=False, default=str)
-        pairs = "".join(f" {name}={value}" for name, value in fields.items())
-        return f"{stamp} {record.levelname.lower()} {record.getMessage()}{pairs}"
+            line = {"time": stamp, "level": level, "logger": record.name, "event": event, **fields}
+            return json.dumps(line | ({"traceback": traceback} if traceback else {}), ensure_ascii=False, default=str)
+        pairs = "".join(f" {name}={sanitize_line(str(value))}" for name, value in fields.items())
+        return f"{stamp} {level} {sanitize_line(event)}{pairs}" + (f"\n{sanitize(traceback)}" if traceback else "")
 
 
 def configure_logging(level: str, log_format: str) -> None:
     """Write the log of the process to stderr."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LogFormatter(log_format == "json"))
+    as_json = log_format == "json" or (log_format == "auto" and not sys.stderr.isatty())
+    handler.setFormatter(LogFormatter(as_json))
     for name in ("webpte", "uvicorn"):
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]

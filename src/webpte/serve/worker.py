@@ -104,16 +104,22 @@ def load_model(
     """Load a model. A task file beside it makes it an encoder."""
     if task_path(Path(file.path)).exists():
         return EmbeddingModelWorker(file, Embedder.load(file.path, memory=options.memory, progress=progress), send)
-    llm = LLM.load(
-        file.path,
-        kv_cache=options.kv_cache,
-        recover=True,
-        max_sequences=options.max_sequences,
-        max_queue_size=max_queue_size,
-        prefix_cache=options.prefix_cache,
-        memory=options.memory,
-        progress=progress,
-    )
+    try:
+        llm = LLM.load(
+            file.path,
+            kv_cache=options.kv_cache,
+            recover=True,
+            max_sequences=options.max_sequences,
+            max_queue_size=max_queue_size,
+            prefix_cache=options.prefix_cache,
+            memory=options.memory,
+            progress=progress,
+        )
+    except InputError as error:
+        if error.reason != "no_tokenizer":
+            raise
+        hint = f"The server runs language models and encoders: put {Path(file.path).stem}.tokenizer.json beside it."
+        raise InputError(f"{file.path} has no tokenizer.json", hint=hint, code=error.reason) from error
     if options.warmup:
         llm.warmup(progress)
     return LanguageModelWorker(file, llm, send)
@@ -131,11 +137,11 @@ class LanguageModelWorker:
         self._failures: list[Failed] = []
         self._lock = threading.Lock()  # between the engine's thread and the reader of messages
         self._last_progress = 0.0
-        llm.engine.after_step = self._send_step
+        llm._engine.after_step = self._send_step
 
     @property
     def info(self) -> ModelInfo:
-        llm, files = self.llm, self.llm.metadata
+        llm, files = self.llm, self.llm._metadata
         config = files.tokenizer_config
         return ModelInfo(
             name=self._file.name,
@@ -144,7 +150,7 @@ class LanguageModelWorker:
             context=llm.capacity,
             vocabulary=llm.vocabulary,
             dimensions=0,
-            max_batch=llm.engine.max_num_seqs,
+            max_batch=llm._engine.max_num_seqs,
             fingerprint=llm.fingerprint,
             created=_modified(self._file.path),
             text=TextFiles(
@@ -159,7 +165,7 @@ class LanguageModelWorker:
 
     @property
     def stats(self) -> WorkerStats:
-        engine = self.llm.engine
+        engine = self.llm._engine
         return WorkerStats(len(engine.kv_slots), engine.stats.steps, engine.stats.tokens, engine.runner.recoveries)
 
     @property
@@ -170,13 +176,13 @@ class LanguageModelWorker:
         if not isinstance(request, Generate):
             raise InputError(f"{self._file.name} is a language model; embeddings need an encoder")
         sink = _DeltaSink(self, request.id)
-        generation = self.llm.request(request.tokens, _settings(request.settings), request.resumed, sink=sink)
+        generation = self.llm._request(request.tokens, _settings(request.settings), request.resumed, sink=sink)
         with self._lock:
             if not self._active:
                 self._last_progress = time.monotonic()
             self._active[request.id] = generation
         try:
-            self.llm.engine.submit(generation)
+            self.llm._engine.submit(generation)
         except BaseException:
             with self._lock:
                 self._active.pop(request.id, None)
@@ -186,7 +192,7 @@ class LanguageModelWorker:
         with self._lock:
             generation = self._active.pop(id, None)
         if generation is not None:
-            self.llm.engine.abort(generation)
+            self.llm._engine.abort(generation)
 
     def collect(self, id: int, outputs: Sequence[Output]) -> None:
         """Keep the outputs of a request until the end of the step."""
@@ -255,13 +261,13 @@ class EmbeddingModelWorker:
             vocabulary=0,
             dimensions=embedder.dimensions,
             max_batch=embedder.max_batch,
-            fingerprint=embedder.forward.fingerprint(),
+            fingerprint=embedder._forward.fingerprint(),
             created=_modified(self._file.path),
         )
 
     @property
     def stats(self) -> WorkerStats:
-        return WorkerStats(0, self._steps, self._rows, self.embedder.forward.recoveries)
+        return WorkerStats(0, self._steps, self._rows, self.embedder._forward.recoveries)
 
     @property
     def last_progress(self) -> float | None:
@@ -278,7 +284,7 @@ class EmbeddingModelWorker:
             raise InputError("rows: expected at least one, got none")
         with self._changed:
             self._active.add(request.id)
-            self._waiting.append((request, deque(self.embedder.batches(request.rows))))
+            self._waiting.append((request, deque(self.embedder._batches(request.rows))))
             self._changed.notify()
 
     def cancel(self, id: int) -> None:
@@ -319,9 +325,9 @@ class EmbeddingModelWorker:
     def _vectors(self, rows: list[tuple[int, ...]], tokens: int) -> np.ndarray[Any, Any]:
         while True:
             try:
-                return self.embedder.vectors(rows, tokens)
+                return self.embedder._vectors(rows, tokens)
             except DeviceLost:
-                self.embedder.program.recover()
+                self.embedder._program.recover()
 
 
 def failed(id: int, error: BaseException) -> Failed:

@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from ..errors import Error, FormatError
-from ..llm.errors import error_of
+from ..errors import Error, FormatError, error_of
 from .errors import WorkerUnavailable
 from .messages import (
     MAX_MESSAGE_BYTES,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import FormatError, InputError, UnsupportedError
-from ..runtime.checks import check_path, described
+from ..runtime.checks import check_path, wrong_argument
 
 Array = np.ndarray[Any, Any]
 
@@ -71,12 +71,7 @@ def load_samples(audio: object, rate: int, model_rate: int) -> Array:
 
 def _array(audio: object) -> Array:
     if not hasattr(audio, "__array__"):
-        raise InputError(
-            argument="audio",
-            expected="the path of a WAV file, or an array of samples",
-            got=described(audio),
-            code="wrong_type",
-        )
+        raise wrong_argument("audio", "the path of a WAV file, or an array of samples", audio)
     samples = np.asarray(audio)
     if samples.ndim not in (1, 2) or (samples.ndim == 2 and not 1 <= samples.shape[1] <= MAX_CHANNELS):
         raise InputError(

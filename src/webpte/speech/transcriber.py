@@ -13,7 +13,7 @@ from ..errors import InputError
 from ..llm.tokenizer import Tokenizer
 from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
 from ..runtime import Program
-from ..runtime.checks import check_bool, check_choice, check_int, described, did_you_mean
+from ..runtime.checks import check_bool, check_choice, check_int, described, did_you_mean, wrong_argument
 from ..runtime.loading import TaskProgram
 from ..task_file import TaskFile, other_export
 from .audio import LogMel, load_samples
@@ -63,7 +63,7 @@ class Transcriber(TaskProgram):
             print(transcriber("speech.wav").text)
     """
 
-    task = "speech"
+    _task = "speech"
 
     def __init__(self, program: Program, path: Path, file: TaskFile) -> None:
         super().__init__(program, path, file)
@@ -141,9 +141,7 @@ class Transcriber(TaskProgram):
         if language is None:
             return self._language
         if not isinstance(language, str):
-            raise InputError(
-                argument="language", expected="a code such as 'en', or None", got=described(language), code="wrong_type"
-            )
+            raise wrong_argument("language", "a code such as 'en', or None", language)
         code = {name: code for code, name in self._names.items()}.get(language.lower(), language.lower())
         if code not in self._languages:
             names = [*self._languages, *self._names.values()]
@@ -262,10 +260,5 @@ class _Transcription:
 def _probability(value: float | None) -> float | None:
     valid = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1
     if value is not None and not valid:
-        raise InputError(
-            argument="no_speech_threshold",
-            expected="a probability from 0 to 1, or None",
-            got=described(value),
-            code="out_of_range",
-        )
+        raise wrong_argument("no_speech_threshold", "a probability from 0 to 1, or None", value, "out_of_range")
     return value

@@ -1,8 +1,9 @@
-"""Measure a program on this machine: loading, calls by size or tokens by context, memory, host time."""
+"""Measure a program on this machine: loading, calls by size or tokens by context, memory, host time; and tune it."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -18,11 +19,11 @@ from ..llm.engine.scheduler import MAX_STEPS_PER_SUBMIT, STREAM_SECONDS
 from ..llm.sampling import RowSamplingParams, pack
 from ..lowering import mutated_positions
 from ..progress import OnProgress, Progress, ignore
-from ..runtime import ArgumentInfo, Method, Program, load_program
+from ..runtime import ArgumentInfo, Method, Program, TunedKernel, load_program, tuning_cache_path
 from ..runtime.checks import check_method_name
 from .doctor import machine
 from .inputs import make_inputs
-from .timing import Stages, spread, timed
+from .run import Stages, spread, timed
 
 FRACTIONS = (8, 4, 2, 1)  # of the bound
 MIN_TOKENS = 16  # of a prompt or context
@@ -312,3 +313,63 @@ def _plot_times(figure: Any, report: Mapping[str, Any]) -> list[Any]:
     axes.plot(elements, [point["median"] * 1e3 for point in report["sizes"]], "o-")
     axes.set(title="calls", xlabel="elements of all inputs", ylabel="milliseconds, median")
     return [axes]
+
+
+# -- kernels ----------------------------------------------------------------------------------------------------------
+
+
+MIN_BUDGET_SECONDS = 1e-9  # when the time is up: enough to list the jobs that were not measured
+
+
+def tune_file(
+    path: PathLike,
+    data: Iterable[PathLike] = (),
+    *,
+    budget: float | None = None,
+    force: bool = False,
+    progress: OnProgress = ignore,
+) -> dict[str, Any]:
+    """Measure the jobs of every method that were not measured before on this device, and store the fastest kernels.
+
+    `budget` is in seconds, for all methods together; `left` lists the jobs it did not suffice for. `force` also
+    measures jobs that were measured before. `unconfirmed` lists jobs that keep their default, because a second
+    measurement did not choose the same kernel as the first. `busy` is the load of a machine that other work slows.
+    """
+    jobs: list[dict[str, Any]] = []
+    left: list[dict[str, Any]] = []
+    unconfirmed: list[str] = []
+    busy = machine_load()
+    started = time.perf_counter()
+    with load_program(path, data, progress=progress) as program:
+        for name in (name for name in program.method_names if program.graph(name).steps):
+            rest = None if budget is None else max(MIN_BUDGET_SECONDS, budget - (time.perf_counter() - started))
+            choices = program.tune(name, budget=rest, again=force, progress=progress)
+            jobs += [{"method": name, **_job(choice)} for choice in choices]
+            left += [{"method": name, "job": job.key} for job in choices.unmeasured]
+            unconfirmed += [choice.job.key for choice in choices if not choice.confirmed]
+    return {
+        "file": os.fspath(path),
+        "stored": str(tuning_cache_path()),
+        "jobs": jobs,
+        "left": left,
+        "unconfirmed": unconfirmed,
+        "busy": busy,
+    }
+
+
+def machine_load() -> str | None:
+    """Return the load average if it exceeds half the cores: measurements may then be wrong."""
+    cores = os.cpu_count() or 1
+    load_average = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    return f"load average {load_average:.1f} on {cores} cores" if load_average > cores / 2 else None
+
+
+def _job(choice: TunedKernel) -> dict[str, Any]:
+    return {
+        "job": choice.job.key,
+        "uses": choice.uses,
+        "default": choice.usual,
+        "best": choice.best,
+        "seconds": choice.seconds,
+        "gain": choice.gain,
+    }

@@ -7,7 +7,7 @@ Inputs are given in order, by position, `0=tokens.npy`, or by the name that `web
     all.npz:mask          one array of the archive
     photo.png             an image, resized to the input's bound, RGB (grey for one channel), from 0 to 1
     photo.png:-1..1       the same, from -1 to 1
-    photo.png:imagenet    the same, normalised with ImageNet's mean and standard deviation
+    photo.png:imagenet    the same, normalized with ImageNet's mean and standard deviation
     1x16:random           a shape and its content: random, zeros, ones, arange, a number, or 0..99 for random numbers
                           of that range; without a shape, the input's bound
     3                     a number; fills a tensor input

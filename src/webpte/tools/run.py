@@ -1,11 +1,12 @@
-"""Run a method on inputs from a command line: outputs, and the time of cold and warm calls."""
+"""Run a method on inputs from a command line, and measure time: stages of loading, cold and warm calls."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
@@ -15,7 +16,56 @@ from ..progress import OnProgress, Progress, ignore
 from ..runtime import ArgumentInfo, Bundle, Method, load_source
 from ..runtime.checks import check_method_name
 from .inputs import InputValue, at_shapes, check_specs, make_inputs
-from .timing import Stages, spread, timed
+
+T = TypeVar("T")
+
+
+class Stages:
+    """A progress callback that measures each stage of loading. The first stage is finding the adapter."""
+
+    AFTER: ClassVar = {"read": "plan"}  # the stage between the last event of a stage and the first of the next
+
+    def __init__(self, progress: OnProgress = ignore) -> None:
+        self._next = progress
+        self._began = self._entered = time.perf_counter()
+        self._stage = "adapter"
+        self.seconds: dict[str, float] = {}
+        self.total = 0.0
+
+    def __call__(self, event: Progress) -> None:
+        self._enter(event.stage)
+        if event.done >= event.total:
+            self._enter(self.AFTER.get(event.stage, "prepare"))
+        self._next(event)
+
+    def end(self) -> None:
+        self._enter("")
+        self.total = time.perf_counter() - self._began
+
+    def _enter(self, stage: str) -> None:
+        now = time.perf_counter()
+        self.seconds[self._stage] = self.seconds.get(self._stage, 0.0) + now - self._entered
+        self._stage, self._entered = stage, now
+
+
+def timed(function: Callable[[], T]) -> tuple[float, T]:
+    """Return the seconds of a call and its result."""
+    started = time.perf_counter()
+    result = function()
+    return time.perf_counter() - started, result
+
+
+def spread(seconds: Sequence[float]) -> dict[str, Any] | None:
+    """Return count, median, minimum and 90th percentile; None without calls."""
+    if not seconds:
+        return None
+    return {
+        "calls": len(seconds),
+        "median": float(np.median(seconds)),
+        "min": min(seconds),
+        "p90": float(np.quantile(seconds, 0.9)),
+    }
+
 
 PathLike = str | os.PathLike[str]
 MAX_HEAD_ELEMENTS = 6  # elements of an output that a report shows

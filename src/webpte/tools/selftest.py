@@ -19,7 +19,7 @@ from ..device.weights import USAGE
 from ..errors import Error
 from ..graph import Call, DType, Graph, Int, Null, Origin, TensorSpec, Value, ValueList
 from ..runtime.program import open_graph
-from .timing import spread, timed
+from .run import spread, timed
 
 
 class GraphBuilder:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import FormatError, InputError, UnsupportedError
-from ..runtime.checks import check_list, described
+from ..runtime.checks import check_list, wrong_argument
 from ..task_file import TaskFile
 
 if TYPE_CHECKING:
@@ -69,12 +69,7 @@ def open_image(image: Any, name: str) -> Image.Image:
         return ImageOps.exif_transpose(image).convert("RGB")
     array = np.asarray(image) if hasattr(image, "__array__") else None
     if array is None:
-        raise InputError(
-            argument=name,
-            expected="a path, the bytes of a file, a PIL image or an array of pixels",
-            got=described(image),
-            code="wrong_type",
-        )
+        raise wrong_argument(name, "a path, the bytes of a file, a PIL image or an array of pixels", image)
     if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3 or not array.size:
         raise InputError(
             argument=name,
@@ -92,7 +87,7 @@ class ImagePreprocessor:
     resize: str  # "exact": to `size`; "shortest": that side to size[0]; "fit": that, but no side above size[1]
     size: Size
     resample: str
-    crop: Size | None  # around the centre
+    crop: Size | None  # around the center
     scale: float | None
     mean: tuple[float, ...] | None
     std: tuple[float, ...] | None
@@ -112,7 +107,7 @@ class ImagePreprocessor:
             image = image.resize((width, height), Image.Resampling[self.resample.upper()])
         pixels = np.asarray(image).transpose(2, 0, 1)  # (3, H, W)
         if self.crop is not None:
-            pixels = centre_crop(pixels, self.crop)
+            pixels = center_crop(pixels, self.crop)
         values = pixels.astype(np.float32)
         if self.scale is not None:
             values = (pixels.astype(np.float64) * self.scale).astype(np.float32)
@@ -170,8 +165,8 @@ def fit_sides(size: Size, side: int, longest: int) -> Size:
     return (int(exact * height / width), side) if width < height else (side, int(exact * width / height))
 
 
-def centre_crop(pixels: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:
-    """Return the centre of (3, H, W), with zeros around a smaller image."""
+def center_crop(pixels: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:
+    """Return the center of (3, H, W), with zeros around a smaller image."""
     height, width = (max(*sides) for sides in zip(pixels.shape[1:], size, strict=True))
     margin = [math.ceil((large - own) / 2) for large, own in zip((height, width), pixels.shape[1:], strict=True)]
     canvas = np.zeros((3, height, width), pixels.dtype)

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InputError
 from ..runtime import Method, Program
-from ..runtime.checks import check_int, described
+from ..runtime.checks import check_int, wrong_argument
 from ..runtime.loading import TaskProgram
 from ..task_file import TaskFile, other_export
 from .images import Size, open_images, read_preprocessor
@@ -43,16 +42,16 @@ class Classifier(TaskProgram):
                 print(f"{score:.1%} {label}")
     """
 
-    task = "image classification"
+    _task = "image classification"
 
     def __init__(self, program: Program, path: Path, file: TaskFile) -> None:
         super().__init__(program, path, file)
         self.labels = file.strings("labels")  #: of the classes, by class id
-        self.preprocessor = read_preprocessor(file)  #: prepares images for the program
+        self._preprocessor = read_preprocessor(file)  #: prepares images for the program
         self._scores = SCORES[file.choice("scores", [*SCORES])]
         file.check_all_read()
-        shape = (3, *self.preprocessor.frame)
-        self.max_batch = check_program(self.forward, path, [shape], [(len(self.labels),)])  #: images per call
+        shape = (3, *self._preprocessor.frame)
+        self.max_batch = check_program(self._forward, path, [shape], [(len(self.labels),)])  #: images per call
 
     def __call__(self, images: Iterable[ImageInput], *, top: int = 5) -> list[list[Prediction]]:
         """Return the `top` classes of each image, highest score first."""
@@ -70,16 +69,16 @@ class Classifier(TaskProgram):
         scores = np.empty((len(opened), len(self.labels)), np.float32)
         for start in range(0, len(opened), self.max_batch):
             batch = opened[start : start + self.max_batch]
-            pixels = np.stack([self.preprocessor(image)[0] for image in batch])  # (B, 3, H, W)
-            scores[start : start + len(batch)] = self.pixel_scores(pixels)
+            pixels = np.stack([self._preprocessor(image)[0] for image in batch])  # (B, 3, H, W)
+            scores[start : start + len(batch)] = self._pixel_scores(pixels)
         return scores
 
-    def pixel_scores(self, pixels: Floats) -> Floats:
+    def _pixel_scores(self, pixels: Floats) -> Floats:
         """Return the scores (B, classes) of preprocessed images (B, 3, H, W), at most `max_batch` of them."""
-        return self._scores(np.asarray(self.forward(pixels)))
+        return self._scores(np.asarray(self._forward(pixels)))
 
     def __repr__(self) -> str:
-        height, width = self.preprocessor.frame
+        height, width = self._preprocessor.frame
         return f"Classifier({str(self.path)!r}, {len(self.labels)} classes, images of {height} x {width})"
 
 
@@ -102,31 +101,29 @@ class Detector(TaskProgram):
                 print(f"{score:.1%} {label} at {box}")
     """
 
-    task = "object detection"
+    _task = "object detection"
 
     def __init__(self, program: Program, path: Path, file: TaskFile) -> None:
         super().__init__(program, path, file)
         self.labels = file.strings("labels")  #: of the classes, by class id
-        self.preprocessor = read_preprocessor(file)  #: prepares images for the program
+        self._preprocessor = read_preprocessor(file)  #: prepares images for the program
         self._masked = file.boolean("mask")
         queries = file.integer("queries", 1)
         file.check_all_read()
-        frame = self.preprocessor.frame
+        frame = self._preprocessor.frame
         inputs = [(3, *frame), *([frame] if self._masked else [])]
-        check_program(self.forward, path, inputs, [(queries, len(self.labels) + 1), (queries, 4)])
+        check_program(self._forward, path, inputs, [(queries, len(self.labels) + 1), (queries, 4)])
 
     def __call__(self, images: Iterable[ImageInput], *, threshold: float = 0.5) -> list[list[Detection]]:
         """Return the objects in each image with a score above `threshold`, highest score first."""
         number = isinstance(threshold, (int, float)) and not isinstance(threshold, bool) and math.isfinite(threshold)
         if not number or not 0 <= threshold <= 1:
-            raise InputError(
-                argument="threshold", expected="a number from 0 to 1", got=described(threshold), code="out_of_range"
-            )
+            raise wrong_argument("threshold", "a number from 0 to 1", threshold, "out_of_range")
         return [self._detect(image, threshold) for image in open_images(images)]
 
     def _detect(self, image: Image.Image, threshold: float) -> list[Detection]:
-        pixels, size = self.preprocessor(image)
-        logits, boxes = self.forward(pixels[None], *self._mask(size))  # (1, queries, classes + 1), (1, queries, 4)
+        pixels, size = self._preprocessor(image)
+        logits, boxes = self._forward(pixels[None], *self._mask(size))  # (1, queries, classes + 1), (1, queries, 4)
         scores = softmax(logits[0])[:, :-1]  # the last class is "no object"
         best = scores.argmax(axis=1)
         highest = scores.max(axis=1)
@@ -143,19 +140,19 @@ class Detector(TaskProgram):
         """Return the mask of the image in its padded frame, for programs that take one."""
         if not self._masked:
             return []
-        mask = np.zeros((1, *self.preprocessor.frame), np.int64)
+        mask = np.zeros((1, *self._preprocessor.frame), np.int64)
         mask[:, : size[0], : size[1]] = 1
         return [mask]
 
     def __repr__(self) -> str:
-        height, width = self.preprocessor.frame
+        height, width = self._preprocessor.frame
         return f"Detector({str(self.path)!r}, {len(self.labels)} classes, images of {height} x {width})"
 
 
 def to_pixels(boxes: Floats, size: Size) -> Floats:
-    """Convert boxes (N, 4) from relative centre and size to left, top, right and bottom in pixels."""
-    centre, half = boxes[:, :2], boxes[:, 2:] / 2
-    corners = np.concatenate([centre - half, centre + half], axis=1)
+    """Convert boxes (N, 4) from relative center and size to left, top, right and bottom in pixels."""
+    center, half = boxes[:, :2], boxes[:, 2:] / 2
+    corners = np.concatenate([center - half, center + half], axis=1)
     return corners * np.array([size[1], size[0]] * 2, np.float32)
 
 

@@ -239,14 +239,14 @@ class FakeLLM(LLM):
     ) -> None:
         """Without the engine's thread, unless a test is about it: then the same calls give the same steps."""
         self.runner = runner = runner or FakeRunner()
-        self.program: Any = SimpleNamespace(recover=lambda progress, cancel: runner.recover(), close=lambda: None)
+        self._program: Any = SimpleNamespace(recover=lambda progress, cancel: runner.recover(), close=lambda: None)
         self.tokenizer: Any = FakeTokenizer()
         self.template = None
-        self.special_tokens: Any = SimpleNamespace(texts={}, add_bos=False, tool_format=None)
-        self.capacity, self.chunk, self.vocabulary = runner.capacity, runner.max_batch_tokens, VOCABULARY
+        self._special_tokens: Any = SimpleNamespace(texts={}, add_bos=False, tool_format=None)
+        self.capacity, self.vocabulary = runner.capacity, VOCABULARY
         self.stop_tokens = frozenset()
         recovered = self.recover if recover else None
-        self.engine = EngineCore(runner, recover=recovered, clock=lambda: runner.now, background=background, **options)
+        self._engine = EngineCore(runner, recover=recovered, clock=lambda: runner.now, background=background, **options)
 
     @property
     def fingerprint(self) -> str:

@@ -24,7 +24,6 @@ from tests.support.harness.work import counted_calls
 from webpte import errors
 from webpte.cli import main
 from webpte.errors import Error
-from webpte.llm import errors as llm_errors
 
 MAX_CALLS = 2_000_000  # of functions, by a refusal: about a second of Python
 _TRIES = 2  # the first call may import packages
@@ -90,6 +89,6 @@ def _refusal_of_command(arguments: Sequence[str], kind: type[Error]) -> str:
     found = re.search(r"^(\w+): (.*)", message, re.MULTILINE | re.DOTALL)
     assert found, f"webpte {' '.join(arguments)}: names no error\n{message}"
     name, rest = found.groups()
-    error = getattr(errors, name, getattr(llm_errors, name, object))
+    error = getattr(errors, name, object)
     assert issubclass(error, kind), f"webpte {' '.join(arguments)}: {name} is no {kind.__name__}\n{message}"
     return rest

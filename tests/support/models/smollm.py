@@ -143,7 +143,7 @@ def _goldens(quantize: str) -> list[dict[str, Any]]:
 
     from webpte.export.checkpoint import read_checkpoint
     from webpte.export.suppress_output import suppress_logs
-    from webpte.llm.chat import render_chat
+    from webpte.llm.prompts import render_chat
 
     source = read_checkpoint(gguf())
     assert source.chat_template is not None

@@ -15,8 +15,7 @@ from .. import generate, interrupts
 from ..generation_options import add_settings, settings
 from ..output import say
 from ..parsing import add_program
-from .commands import run_command
-from .conversation import Conversation, Question
+from .conversation import Conversation, Question, run_command
 from .screen import Display, Lines, open_display, open_lines
 
 

@@ -14,8 +14,7 @@ from prompt_toolkit.filters import has_focus
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
-from .commands import COMMANDS, NAMES
-from .conversation import Conversation
+from .conversation import COMMANDS, NAMES, Conversation
 
 MENU_ROWS = 6  # of completions; fits terminals of 15 rows
 

@@ -1,6 +1,6 @@
 """Input and output of a chat: messages from a terminal or a pipe, answers as Markdown or plain text.
 
-The text of a model is sanitised: it cannot move the cursor.
+The text of a model is sanitized: it cannot move the cursor.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def render_block(block: str, columns: int) -> list[str]:
 
 
 class _Code(CodeBlock):
-    """Code in the terminal's own colours, without a background."""
+    """Code in the terminal's own colors, without a background."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         code = str(self.text).rstrip()

@@ -41,7 +41,7 @@ def chat_pieces(
     tokenizer: str, template: str, special_tokens: Mapping[str, str | bool], size: int, vocabulary: int
 ) -> list[list[int]]:
     """Return the tokens of the built-in conversations, each a piece, rendered with the model's template."""
-    from ...llm.chat import render_chat
+    from ...llm.prompts import render_chat
     from ...tools.evaluation import calibration_chats
 
     names = {name: text for name, text in special_tokens.items() if isinstance(text, str)}

@@ -20,7 +20,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ...errors import ClosedError, DeviceLost
 from ...progress import OnProgress, Progress
@@ -30,9 +30,8 @@ from .kv_slots import KvSlots
 from .output import OutputQueue, wait_for_any
 from .request import GenerationRequest, LogitsRequest, Request
 from .runner import BatchToken, ModelRunner, SampleRow
-from .scheduler import ScheduledRequest, Scheduler
+from .scheduler import STEP_SIZES, ScheduledRequest, Scheduler
 from .speculation import StepCosts
-from .warmup import WarmupStep, warmup_steps
 
 Result = TypeVar("Result")
 POLL_SECONDS = 0.1  # after which a waiting thread looks again: an interrupt may have consumed its wake-up
@@ -459,3 +458,26 @@ class _Visitors:
 def _batch_tokens(part: ScheduledRequest) -> list[BatchToken]:
     start = len(part.slot.tokens)
     return [BatchToken(token, part.slot.number, start + number) for number, token in enumerate(part.tokens)]
+
+
+# -- warm-up ----------------------------------------------------------------------------------------------------------
+
+
+MAX_PREFILL_TOKENS = 64  # larger steps use the kernels that these have compiled
+
+
+class WarmupStep(NamedTuple):
+    num_tokens: int
+    num_samples: int
+    constrained: bool  # sampling with a mask
+
+
+def warmup_steps(runner: ModelRunner, max_num_seqs: int) -> Iterator[WarmupStep]:
+    """Yield the steps for the slots that exist: each number of decoding requests, then prompts, then a constraint."""
+    for count in range(1, min(max_num_seqs, runner.num_slots, runner.max_samples) + 1):
+        yield WarmupStep(count, count, False)
+    longest = min(MAX_PREFILL_TOKENS, runner.max_batch_tokens, runner.capacity - 1)
+    for size in STEP_SIZES:
+        if size <= longest:
+            yield WarmupStep(size, 1, False)
+    yield WarmupStep(1, 1, True)

@@ -171,26 +171,26 @@ class SlotPool(ABC):
             )
 
     def copy(self, source: int, target: int, count: int) -> None:
-        self.method.copy_extents(self.method, self._extents(source, target, count))
+        self.method._copy_extents(self.method, self._extents(source, target, count))
 
     def grow(self, num_slots: int) -> None:
         """The old state becomes the beginning of the new one."""
         old, num_slots = self.method, self.available_slots(num_slots)
         new = self.make(num_slots, ignore)
         sizes = (buffer.nbytes for buffer in old.plan.buffers if buffer.kind == "state")
-        new.copy_extents(old, [Extent(number, 0, 0, nbytes) for number, nbytes in enumerate(sizes)])
+        new._copy_extents(old, [Extent(number, 0, 0, nbytes) for number, nbytes in enumerate(sizes)])
         self._recoveries += old.recoveries - new.recoveries
         self.method, self.num_slots = new, num_slots
-        self.program.discard(old)
+        self.program._discard(old)
 
     def sizes(self, count: int) -> list[int]:
         return [extent.nbytes for extent in self._extents(0, 0, count)]
 
     def read(self, slot: int, count: int) -> list[memoryview]:
-        return self.method.read_extents(self._extents(slot, slot, count))
+        return self.method._read_extents(self._extents(slot, slot, count))
 
     def write(self, slot: int, count: int, pieces: Sequence[memoryview]) -> None:
-        self.method.write_extents(self._extents(slot, slot, count), pieces)
+        self.method._write_extents(self._extents(slot, slot, count), pieces)
 
     def _extents(self, source: int, target: int, count: int) -> list[Extent]:
         """The first `count` rows of a slot, in every cache."""
@@ -381,13 +381,13 @@ class SingleRunner:
         raise AssertionError("there is one slot")
 
     def sizes(self, count: int) -> list[int]:
-        return self.method.state_sizes()
+        return self.method._state_sizes()
 
     def read(self, slot: int, count: int) -> list[memoryview]:
-        return self.method.read_state()
+        return self.method._read_state()
 
     def write(self, slot: int, count: int, pieces: Sequence[memoryview]) -> None:
-        self.method.write_state(pieces)
+        self.method._write_state(pieces)
 
 
 class BundledRunner(SlotPool):
@@ -399,7 +399,7 @@ class BundledRunner(SlotPool):
     def __init__(self, bundle: Bundle, language: Language, max_slots: int, progress: OnProgress = ignore) -> None:
         self._bundle = bundle
         self._language = language
-        self._slot_counts = sorted({v.slots for v in bundle.manifest.methods["forward"] if v.slots is not None})
+        self._slot_counts = sorted({v.slots for v in bundle._manifest.methods["forward"] if v.slots is not None})
         super().__init__(bundle, min(max_slots, self._slot_counts[-1]), progress)
         self.capacity = language.context
         self.max_batch_tokens = language.prompt_rows[-1]

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from ...errors import DeviceLost
-from ..errors import QueueFullError
+from ...errors import DeviceLost, QueueFullError
 from ..sampling import RowSamplingParams
 from .kv_slots import KvSlots, Slot, SlotOwner, common_prefix
 from .request import GenerationRequest, Request
@@ -238,7 +237,7 @@ class Scheduler:
     def _schedule_decode(
         self, decoding: list[tuple[GenerationRequest, Slot]], budget: Budget, drafting: bool
     ) -> Iterable[ScheduledRequest]:
-        """Those that do not fit come first in the next step. Nobody drafts while a prompt waits to be computed."""
+        """Requests that do not fit come first in the next step. No request drafts while a prompt is waiting."""
         fitting: list[tuple[GenerationRequest, Slot]] = []
         num_tokens = 0
         for request, slot in decoding[: budget.samples]:

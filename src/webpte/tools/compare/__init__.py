@@ -5,8 +5,7 @@ belongs to that call and to no other.
 """
 
 from .compare import compare, compare_file, compare_with
-from .measure import EDGES, Difference, Tolerance
-from .reports import CallReport, Comparison, EndReport, OpSummary
+from .reports import EDGES, CallReport, Comparison, Difference, EndReport, OpSummary, Tolerance
 from .repro import Out, TensorOperand, Varying, check_call, write_repro
 
 __all__ = [

@@ -15,8 +15,7 @@ from ...runtime import Bundle, Method, load, load_source
 from ...runtime.saved_plan import lacking
 from ..inputs import InputValue, at_shapes, make_inputs
 from .capture import PathLike
-from .measure import Tolerance, difference
-from .reports import Comparison, EndReport
+from .reports import Comparison, EndReport, Tolerance, difference
 
 PROMPT_TOKENS = (1, 7, 40)  # of each prompt
 ANSWER_TOKENS = 16
@@ -45,7 +44,7 @@ def compare_bundle(
     with load_source(path) as bundle:
         if not isinstance(bundle, Bundle):
             raise InputError(f"{path} is not a bundle", code="not_a_bundle")
-        kind = bundle.manifest.kind
+        kind = bundle._manifest.kind
         ends = tolerance if tolerance is not None and tolerance != Tolerance() else END_TO_END
         result = Comparison(method, str(against) if against is not None else "its variants", ends.rtol, ends.atol)
         calls: list[list[InputValue]] = []
@@ -89,7 +88,7 @@ def _variants(bundle: Bundle, name: str, calls: Sequence[Sequence[Any]], toleran
     """Compare variants, also those for other devices: their numbers differ only by rounding."""
     chosen, caps = bundle.method(name), adapter_caps()
     compared = 0
-    for variant in bundle.manifest.methods[name]:
+    for variant in bundle._manifest.methods[name]:
         method = None
         if not lacking(variant.features, variant.subgroup, variant.limits, caps):
             method = bundle.method(name, variant=variant)
@@ -142,9 +141,9 @@ def _texts(
 
 
 def _checks(bundle: Bundle, progress: OnProgress) -> Iterator[EndReport]:
-    checks = bundle.manifest.data.get("check")
+    checks = bundle._manifest.data.get("check")
     if not isinstance(checks, list) or not checks:
-        raise FormatError(f"{bundle.manifest.folder} has no programs with expected outputs", code="no_checks")
+        raise FormatError(f"{bundle._manifest.folder} has no programs with expected outputs", code="no_checks")
     for number, check in enumerate(checks):
         progress(Progress("compare", number, len(checks), "programs"))
         try:
@@ -152,15 +151,15 @@ def _checks(bundle: Bundle, progress: OnProgress) -> Iterator[EndReport]:
             inputs, expected = ([_array(bundle, entry) for entry in check[part]] for part in ("inputs", "outputs"))
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(
-                f"{bundle.manifest.folder}: {ascii(check)[:100]} is not a program with expected outputs",
+                f"{bundle._manifest.folder}: {ascii(check)[:100]} is not a program with expected outputs",
                 code="invalid_check",
             ) from error
         method = bundle.method(name)
         for position, (got, want) in enumerate(zip(method.run(inputs), expected, strict=False)):
             yield EndReport(0, position, name, difference(np.asarray(got), want, tolerance))
-        bundle.discard(method)
+        bundle._discard(method)
     progress(Progress("compare", len(checks), len(checks), "programs"))
 
 
 def _array(bundle: Bundle, entry: Any) -> np.ndarray[Any, Any]:
-    return bundle.array(entry["file"], entry["offset"], entry["bytes"], entry["dtype"], entry["dims"])
+    return bundle._array(entry["file"], entry["offset"], entry["bytes"], entry["dtype"], entry["dims"])

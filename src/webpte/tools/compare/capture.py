@@ -19,7 +19,7 @@ from ...graph import COPY, LIVE_SCALARS, Call, Graph, Jump, Origin, Step, Tensor
 from ...lowering import find, gpu_op, mutated_positions, mutated_values, stored_bytes
 from ...runtime import Method, Program
 from ...runtime.kernels import CpuKernels
-from .measure import Array, Tolerance
+from .reports import Array, Tolerance
 
 PathLike = str | os.PathLike[str]
 PREPACK = "et_vk.prepack.default"  # its output comes from the file
@@ -183,7 +183,7 @@ class Capture:
             if len(self._groups) == 1:
                 self._method = method
             else:
-                self._program.discard(method)
+                self._program._discard(method)
             yield values
 
     def _open(self, graph: Graph, earlier: Sequence[Sequence[Any]]) -> Method:

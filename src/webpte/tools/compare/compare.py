@@ -18,8 +18,7 @@ from ...runtime.manifest import is_bundle
 from ..inputs import check_specs, make_inputs
 from .bundle import compare_bundle
 from .capture import MAX_READBACK_BYTES, Capture, Exposed, Ideal, PathLike, References, Watched, straighten
-from .measure import Array, Tolerance, difference, finite
-from .reports import CallReport, Comparison, EndReport, Suspect, label
+from .reports import Array, CallReport, Comparison, EndReport, Suspect, Tolerance, difference, finite, label
 from .repro import write_repro
 
 Arguments = Sequence[Any]  # the arguments of one call of the method
@@ -163,7 +162,7 @@ def compare_with(
     windows = list(_windows(mine, theirs, _matched(mine, theirs)))
     runs = Capture(program, name, mine, [ids for _, ids, _ in windows])
     others = Capture(other, name, theirs, [ids for _, _, ids in windows])
-    report = Comparison(name, str(other.file.path), tolerance.rtol, tolerance.atol)
+    report = Comparison(name, str(other._file.path), tolerance.rtol, tolerance.atol)
     tolerance = mine.end_tolerance(tolerance)
     total = len(steps) * sum(len(pairs) for pairs, _, _ in windows)
     for number, args in enumerate(steps):

@@ -1,4 +1,8 @@
-"""The result of a comparison, and its plain data."""
+"""Measure the difference of two arrays, and report the result of a comparison as plain data.
+
+The tolerance of an element is `rtol` times (its magnitude + the typical magnitude of the output). Sums need the second
+term: if terms cancel, an element near zero has the rounding errors of its large neighbors.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,130 @@ from typing import Any
 
 import numpy as np
 
-from ...graph import ELEMENTWISE, Call, Graph, String, parse_program
-from .measure import EDGES, Array, Difference, finite
+from ...graph import ELEMENTWISE, Call, DType, Graph, String, parse_program
+
+Array = np.ndarray[Any, Any]
+
+# Relative errors fall into these bins: none, up to 1e-8, up to 1e-7, ..., up to 1, more (and what is not a number).
+EDGES = (0.0, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+RTOL = {"float32": 1e-4, "float16": 4e-3}
+MAX_UNMASKED = 1e30  # larger values stand for minus infinity in masks and have no typical magnitude
+END_TO_END_FACTOR = 10.0  # by which the end-to-end tolerance is larger
+OUTLIER_SHARE = 0.01  # of the largest elements, not part of the typical magnitude
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """The tolerance of a comparison. None: by dtype. Integers must be equal; 8-bit codes may be off by one."""
+
+    rtol: float | None = None  # of floats
+    atol: float | None = None  # replaces the term with the typical magnitude
+
+    def of(self, dtype: np.dtype[Any]) -> tuple[float, float | None]:
+        """Return (rtol, atol) for an output."""
+        if dtype.kind not in "fc":
+            return 0.0, float(dtype.itemsize == 1) if self.atol is None else self.atol
+        return (RTOL.get(dtype.name, RTOL["float32"]) if self.rtol is None else self.rtol), self.atol
+
+    def of_many(self, dtypes: Iterable[DType]) -> Tolerance:
+        """Return the tolerance of values that calls with these dtypes computed together: their errors add up."""
+        loosest = max((RTOL.get(str(dtype.numpy), 0.0) for dtype in dtypes), default=RTOL["float32"])
+        return Tolerance(END_TO_END_FACTOR * loosest if self.rtol is None else self.rtol, self.atol)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The difference between two arrays, `got` and `want`."""
+
+    dtype: str
+    dims: tuple[int, ...]
+    size: int
+    outside: int  # elements out of tolerance
+    max_error: float
+    max_relative: float  # to the element's magnitude plus the typical one
+    at: tuple[int, ...] | None  # of the worst element
+    got: float | None
+    want: float | None
+    histogram: tuple[int, ...]  # over EDGES, by relative error
+    nan: int  # in `got`
+    inf: int
+    wanted_nan: int  # in `want`
+    wanted_inf: int
+    shape: str | None = None  # the two shapes, if they differ; nothing else is compared then
+
+    @property
+    def within(self) -> bool:
+        return self.outside == 0 and self.shape is None
+
+    def __str__(self) -> str:
+        tensor = f"{self.dtype}{list(self.dims)}"
+        if self.shape is not None:
+            return f"{tensor}: {self.shape}"
+        if self.at is None:
+            return f"{tensor}: equal"
+        verdict = f"{self.outside} of {self.size} elements out of tolerance" if self.outside else "within tolerance"
+        return f"{tensor}: {verdict}; worst at {list(self.at)}: {self.got:.6g}, expected {self.want:.6g}"
+
+
+def typical_size(wide: Array) -> float:
+    """Return the root mean square of an output's elements, without outliers and masked ones."""
+    sizes = np.abs(wide[np.isfinite(wide)])
+    sizes = sizes[sizes < MAX_UNMASKED]
+    if sizes.size == 0:
+        return 0.0
+    kept = max(1, int(sizes.size * (1 - OUTLIER_SHARE)))
+    return float(np.sqrt(np.mean(np.square(np.partition(sizes, kept - 1)[:kept]))))
+
+
+def difference(got: Array, want: Array, tolerance: Tolerance) -> Difference:
+    """Compare element by element. Equal infinities agree, and so do two NaN."""
+    want = np.asarray(want)
+    name = next(d.short for d in DType if d.numpy == got.dtype)
+    counts = (_count(np.isnan, got), _count(np.isinf, got), _count(np.isnan, want), _count(np.isinf, want))
+    if got.shape != want.shape:
+        text = f"shape {list(got.shape)}, expected {list(want.shape)}"
+        bins = (0,) * (len(EDGES) + 1)
+        return Difference(name, got.shape, got.size, got.size, np.inf, np.inf, None, None, None, bins, *counts, text)
+    a, b = got.astype(np.float64), want.astype(np.float64)
+    rtol, atol = tolerance.of(got.dtype)
+    typical = typical_size(b)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        error = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
+        error = np.nan_to_num(error, nan=np.inf, posinf=np.inf)
+        size = np.where(np.isfinite(b), np.abs(b), 0.0)
+        relative = np.where(error == 0, 0.0, error / (size + typical))
+        outside = error > (rtol * (size + typical) if atol is None else atol + rtol * size)
+    at = None
+    if error.any():
+        worst = int(np.argmax(np.where(outside, relative, -1.0) if outside.any() else relative))
+        at = tuple(map(int, np.unravel_index(worst, got.shape)))
+    return Difference(
+        name,
+        got.shape,
+        got.size,
+        int(outside.sum()),
+        float(error.max(initial=0.0)),
+        float(relative.max(initial=0.0)),
+        at,
+        None if at is None else float(a[at]),
+        None if at is None else float(b[at]),
+        _histogram(relative),
+        *counts,
+    )
+
+
+def finite(array: Array) -> bool:
+    return array.dtype.kind not in "fc" or bool(np.isfinite(array).all())
+
+
+def _count(kind: Any, array: Array) -> int:
+    return int(kind(array).sum()) if array.dtype.kind in "fc" else 0
+
+
+def _histogram(relative: Array) -> tuple[int, ...]:
+    bins = np.searchsorted(EDGES, relative.reshape(-1))  # bin i holds EDGES[i - 1] < error <= EDGES[i]
+    return tuple(map(int, np.bincount(bins, minlength=len(EDGES) + 1)))
+
 
 MAX_STEPS = 4  # named for a fused call
 
@@ -122,7 +248,7 @@ class Comparison:
         for call in self.calls:
             if call.outputs:
                 by_name.setdefault(call.op, []).append(call)
-        return sorted((summarise(name, calls) for name, calls in by_name.items()), key=lambda s: -s.max_relative)
+        return sorted((summarize(name, calls) for name, calls in by_name.items()), key=lambda s: -s.max_relative)
 
     def data(self) -> dict[str, Any]:
         """Return plain data for JSON. Numbers that are not finite become strings."""
@@ -146,7 +272,7 @@ class Comparison:
         return data
 
 
-def summarise(op: str, calls: Sequence[CallReport]) -> OpSummary:
+def summarize(op: str, calls: Sequence[CallReport]) -> OpSummary:
     """Return the summary of all calls of an op."""
     outputs = [(output, call) for call in calls for output in call.outputs.values()]
     worst, where = max(outputs, key=lambda pair: pair[0].max_relative)

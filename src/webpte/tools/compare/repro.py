@@ -35,8 +35,7 @@ from ...graph import (
 )
 from ...runtime.program import open_graph
 from .capture import Exposed, References
-from .measure import Array, Difference, Tolerance, difference
-from .reports import Comparison
+from .reports import Array, Comparison, Difference, Tolerance, difference
 
 _LIVE: dict[type, Callable[[], Value]] = {bool: SymBool, int: SymInt, float: SymFloat}
 _LITERALS: dict[type, Any] = {bool: Bool, int: Int, float: Double, str: String, type(None): lambda _: Null()}

@@ -1,19 +1,23 @@
 """Measure how well a language model predicts a text: perplexity, and divergence from a reference. Needs no torch."""
 
 from .measures import (
+    MAX_WINDOW_TOKENS,
     Estimate,
     ModelComparison,
     Predictions,
     Quality,
+    TextTokens,
+    TextWindow,
     agreement,
     kl,
     log_softmax,
     losses,
     mean,
     perplexity,
+    rolling_windows,
+    sliding_windows,
 )
 from .texts import calibration_chats, calibration_text, evaluation_text
-from .windows import MAX_WINDOW_TOKENS, TextTokens, TextWindow, rolling_windows, sliding_windows
 
 __all__ = [
     "MAX_WINDOW_TOKENS",

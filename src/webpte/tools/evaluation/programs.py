@@ -9,13 +9,23 @@ from pathlib import Path
 from ...errors import InputError
 from ...llm import LLM, Tokenizer
 from ...llm.metadata import beside
+from ...llm.prompts import SpecialTokens, encode_prompt, read_special_tokens
 from ...llm.settings import LARGEST, integer
-from ...llm.special_tokens import SpecialTokens, encode_prompt, read_special_tokens
 from ...progress import CancelToken, OnProgress, Progress, cancellable, ignore
-from ...runtime.checks import described
-from .measures import Estimate, ModelComparison, Predictions, Quality
+from ...runtime.checks import wrong_argument
+from .measures import (
+    MAX_WINDOW_TOKENS,
+    Estimate,
+    ModelComparison,
+    Predictions,
+    Quality,
+    TextTokens,
+    TextWindow,
+    chunks,
+    rolling_windows,
+    sliding_windows,
+)
 from .texts import evaluation_text
-from .windows import MAX_WINDOW_TOKENS, TextTokens, TextWindow, chunks, rolling_windows, sliding_windows
 
 STAGE = "evaluate"
 CHUNK_TOKENS = 32  # whose logits are read at once: 64 MB for two models with vocabularies of 262,144
@@ -53,7 +63,7 @@ def evaluate(
     progress = cancellable(progress, cancel)
     if stride is not None:
         stride = integer("stride", stride, 1, MAX_WINDOW_TOKENS - 1)
-    known = text_tokens(llm.tokenizer, llm.special_tokens, _text(text))
+    known = text_tokens(llm.tokenizer, llm._special_tokens, _text(text))
     if tokens is not None:
         known = known.first(integer("tokens", tokens, 1, LARGEST))
     if against is not None:
@@ -115,9 +125,7 @@ def _text(text: object) -> str:
     if text is None:
         return evaluation_text()
     if not isinstance(text, str):
-        raise InputError(
-            argument="text", expected="a str, or None for the built-in text", got=described(text), code="wrong_type"
-        )
+        raise wrong_argument("text", "a str, or None for the built-in text", text)
     if not text:
         raise InputError(argument="text", expected="at least one character", got="an empty string", code="empty_text")
     return text
@@ -125,7 +133,7 @@ def _text(text: object) -> str:
 
 def _check(llm: object, name: str) -> None:
     if not isinstance(llm, LLM):
-        raise InputError(argument=name, expected="a webpte.llm.LLM", got=described(llm), code="wrong_type")
+        raise wrong_argument(name, "a webpte.llm.LLM", llm)
 
 
 def _check_same_tokenizer(llm: LLM, against: LLM, text: str) -> None:
@@ -143,7 +151,7 @@ def _check_same_tokenizer(llm: LLM, against: LLM, text: str) -> None:
                 f"{names} cannot be compared: token {number} is {theirs!r} in one and {ours!r} in the other",
                 code="other_tokenizer",
             )
-    own, other = (text_tokens(each.tokenizer, each.special_tokens, text) for each in (llm, against))
+    own, other = (text_tokens(each.tokenizer, each._special_tokens, text) for each in (llm, against))
     if own != other:
         raise InputError(
             f"{names} cannot be compared: their tokenizers split the text differently, into "

@@ -22,10 +22,9 @@ from ...runtime.checks import check_method_name
 from ..compare.reports import label
 from ..inputs import check_specs, make_inputs
 from ..report import method_data
-from ..report.lifetimes import order_of
-from ..timing import spread
-from .runs import HostSpan, ObservedMethod, Run, times_by_name
-from .work import CallWork
+from ..report.calls import order_of
+from ..run import spread
+from .runs import CallWork, HostSpan, ObservedMethod, Run, times_by_name
 
 
 def modules_of(planner: Planner) -> dict[int, str]:
@@ -145,7 +144,7 @@ def profile(
     """
     if repeat < 1:
         raise InputError(argument="repeat", expected="an integer of at least 1", got=repeat, code="out_of_range")
-    modules = modules_of(method.planner)  # before the calls: it lowers at the bound
+    modules = modules_of(method._planner)  # before the calls: it lowers at the bound
     observed = ObservedMethod(method)
     total = 2 * (repeat + 1)
 

@@ -16,8 +16,7 @@ from ...runtime import describe
 from ...runtime.checks import check_method_name
 from ..inspect import constants, execution
 from ..parsed_method import ParsedMethod, PathLike, dynamic_dims, lowered_calls, parse_methods
-from .calls import call_data, value_data
-from .lifetimes import Order, lifetimes, memory_data, order_of
+from .calls import Order, call_data, lifetimes, memory_data, order_of, value_data
 
 Repeat = tuple[int, int]  # first, one past the last
 MIN_KINDS = 4  # of calls in a period; shorter runs need no heading

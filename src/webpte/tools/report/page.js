@@ -150,7 +150,7 @@ function selectCall(row, scroll) {
 
 function selectValue(id, from) {
   const { made = [], read = [] } = values[id];
-  // From an output one wants to go on to its reader, from anywhere else back to its maker.
+  // A value that a row writes leads to its next reader; any other value leads back to its writer.
   const forward = read.find((row) => row > from);
   const target = made.includes(from) && forward !== undefined ? forward : made[0] ?? read[0];
   if (target !== undefined) reveal(target);

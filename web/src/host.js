@@ -10,7 +10,7 @@
  *   call(name: CallName, args: any[], signal?: AbortSignal | null): Promise<any>,
  *   dispose(): void,
  * }} Backend
- * @typedef {"run" | "embed" | "answer" | "count" | "bytes" | "loseDevice"} CallName
+ * @typedef {"run" | "embed" | "answer" | "countTokens" | "bytes" | "loseDevice"} CallName
  */
 import { WebpteError } from "./errors.js";
 import { openProgram } from "./program.js";
@@ -89,8 +89,8 @@ export class Host {
   }
 
   /** @param {any[]} messages */
-  count(messages) {
-    return this.#only(this.#language, "a language model").count(messages);
+  countTokens(messages) {
+    return this.#only(this.#language, "a language model").countTokens(messages);
   }
 
   /** @param {string} sha @param {AbortSignal} signal */

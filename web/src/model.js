@@ -89,12 +89,12 @@ export class Model extends EventTarget {
   }
 
   /**
-   * How many tokens messages become, by a language model.
+   * Return the number of tokens of messages, for a language model.
    * @param {Message[]} messages
    * @returns {Promise<number>}
    */
-  count(messages) {
-    return this.#backend.call("count", [messages]);
+  countTokens(messages) {
+    return this.#backend.call("countTokens", [messages]);
   }
 
   /**

@@ -56,9 +56,9 @@ test("a worker with WebGPU is taken, one without it is ended", async () => {
 
 test("answers find their questions in any order", async () => {
   const { worker, remote } = await opened();
-  const [first, second] = [remote.call("embed", [["a"]]), remote.call("count", [[]])];
+  const [first, second] = [remote.call("embed", [["a"]]), remote.call("countTokens", [[]])];
   const [one, other] = worker.sent;
-  assert.deepEqual([one.name, one.args, other.name], ["embed", [["a"]], "count"]);
+  assert.deepEqual([one.name, one.args, other.name], ["embed", [["a"]], "countTokens"]);
   worker.answer({ done: other.call, value: 7 });
   worker.answer({ done: one.call, value: [1] });
   assert.deepEqual([await first, await second], [[1], 7]);

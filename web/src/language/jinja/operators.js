@@ -126,17 +126,17 @@ export function signed(sign, value) {
   return sign === "-" ? -number : number;
 }
 
-/** Where a slice goes through so many elements. @param {number} length @param {(bigint | null)[]} slice @returns {number[]} */
-function places(length, [start, stop, step]) {
+/** Return the indices of a slice of `length` elements. @param {number} length @param {(bigint | null)[]} slice @returns {number[]} */
+function indices(length, [start, stop, step]) {
   const by = step === null ? 1 : Number(step);
   if (by === 0) throw new TemplateError("slice: expected a step other than 0");
   const [low, high] = by > 0 ? [0, length] : [-1, length - 1];
   const clip = (/** @type {bigint | null} */ at, /** @type {number} */ none) =>
     at === null ? none : Math.min(Math.max(Number(at) < 0 ? Number(at) + length : Number(at), low), high);
   const [from, to] = [clip(start, by > 0 ? low : high), clip(stop, by > 0 ? high : low)];
-  const found = [];
-  for (let at = from; by > 0 ? at < to : at > to; at += by) found.push(at);
-  return found;
+  const list = [];
+  for (let at = from; by > 0 ? at < to : at > to; at += by) list.push(at);
+  return list;
 }
 
 /** The part of a list, a tuple or a string; undefined for what has no parts. @param {Value} value @param {Value[]} slice @returns {Value} */
@@ -144,7 +144,7 @@ export function sliced(value, slice) {
   if (value instanceof Undefined) value.fail();
   const bounds = slice.map((each) => (each === null ? null : asNumber(each)));
   if (bounds.some((each) => each !== null && typeof each !== "bigint")) return undefined;
-  const parts = (/** @type {Value[]} */ all) => places(all.length, /** @type {any} */ (bounds)).map((at) => all[at]);
+  const parts = (/** @type {Value[]} */ all) => indices(all.length, /** @type {any} */ (bounds)).map((at) => all[at]);
   if (typeof value === "string") return parts([...value]).join("");
   if (Array.isArray(value)) return parts(value);
   return value instanceof Tuple ? new Tuple(parts(value.items)) : undefined;
@@ -163,7 +163,7 @@ export function item(value, key) {
   return all[Number(at < 0n ? at + BigInt(all.length) : at)];
 }
 
-/** A number with so many decimals, a half rounded to the even digit. Exact: every float is a fraction of a power of two. @param {number} value @param {number} decimals */
+/** Return a number with a number of decimals, rounding half to even. Exact: every float is a fraction of a power of two. @param {number} value @param {number} decimals */
 export function fixed(value, decimals) {
   if (!Number.isFinite(value)) return floatText(value);
   let [top, bottom] = [Math.abs(value), 0];

@@ -49,6 +49,7 @@ ALLOWED = (
     ("docs/notebooks/language-model.ipynb", "Tell me a joke", "a prompt that the demo model knows"),
     ("docs/operators.md", "| edits, likeliest,", "the name of a kernel template"),
     ("docs/plans.md", "`told`", "the name of a field of the format"),
+    ("web/src/plan.js", "item.told", "the name of a field of the format"),
 )
 
 

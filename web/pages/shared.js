@@ -97,8 +97,8 @@ export function complain(place, error, label, onclick) {
 
 const STAGES = {
   manifest: () => "Reading what there is to load …",
-  weights: ({ done, total, cached, secondsLeft, refused }) =>
-    (refused ? `${refused} arrived damaged and is fetched again. ` : "") +
+  weights: ({ done, total, cached, secondsLeft, damagedFile }) =>
+    (damagedFile ? `${damagedFile} was damaged and is downloaded again. ` : "") +
     (cached && cached === done ? "Reading the model from this device: " : "Downloading the model: ") +
     `${bytes(done)} of ${bytes(total)}` +
     (secondsLeft ? `, ${duration(secondsLeft)} left` : ""),

@@ -3,6 +3,8 @@
  *   | "out-of-memory" | "input" | "shape" | "logits" | "queue-full" | "disposed"} ErrorCode
  */
 
+const MAX_SHOWN_CHARS = 40; // of a value in an error
+
 /** Every failure of the player: `code` is for programs, `message` for people. */
 export class WebpteError extends Error {
   /**
@@ -25,7 +27,8 @@ export class WebpteError extends Error {
  * @param {string} [fix] a sentence
  */
 export function inputError(argument, expected, got, fix) {
-  const value = typeof got === "number" ? String(got) : (JSON.stringify(got) ?? String(got)).slice(0, 40);
+  const json = typeof got === "number" ? String(got) : (JSON.stringify(got) ?? String(got));
+  const value = (typeof got === "object" ? json.replaceAll(",", ", ") : json).slice(0, MAX_SHOWN_CHARS);
   return new WebpteError("input", `${argument}: expected ${expected}, got ${value}.${fix ? ` ${fix}` : ""}`);
 }
 

@@ -65,7 +65,8 @@ class Check {
     work.hidden = results.hidden = false;
     const omitted = model.info.refused ?? [];
     this.#part.omitted.hidden = omitted.length === 0;
-    this.#part.omitted.textContent = `Not supported in a page: ${omitted.map(({ op, name }) => `${op}/${name}`).join(", ")}.`;
+    const names = omitted.map(({ op, name }) => `${op}/${name}`).join(", ");
+    this.#part.omitted.textContent = `Not supported in a page: ${names}.`;
     run.onclick = () => this.run();
     stop.onclick = () => (this.#stopped = true);
     keep.onclick = () => save("webpte-check.json", this.#report(), "application/json");

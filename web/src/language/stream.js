@@ -61,14 +61,14 @@ export async function joinChunks(chunks) {
       object: chat ? "chat.completion" : object,
       choices: [{ index: 0, ...empty, logprobs: null, finish_reason: null }],
     };
-    const [whole] = completion.choices;
+    const [result] = completion.choices;
     if (usage) completion.usage = usage;
     if (!piece) continue;
-    if (chat) whole.message.content += piece.delta.content ?? "";
-    else whole.text += piece.text;
-    if (piece.logprobs) whole.logprobs = { content: [...(whole.logprobs?.content ?? []), ...piece.logprobs.content] };
-    if (piece.token_ids) whole.token_ids = [...(whole.token_ids ?? []), ...piece.token_ids];
-    whole.finish_reason ??= piece.finish_reason;
+    if (chat) result.message.content += piece.delta.content ?? "";
+    else result.text += piece.text;
+    if (piece.logprobs) result.logprobs = { content: [...(result.logprobs?.content ?? []), ...piece.logprobs.content] };
+    if (piece.token_ids) result.token_ids = [...(result.token_ids ?? []), ...piece.token_ids];
+    result.finish_reason ??= piece.finish_reason;
   }
   return completion;
 }

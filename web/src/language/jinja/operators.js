@@ -17,7 +17,7 @@ import {
 
 /** @typedef {import("./values.js").Value} Value */
 
-const BITS = 100_000; // of an integer
+const MAX_INTEGER_BITS = 100_000;
 
 /** @param {string} operator @param {Value} a @param {Value} b @returns {Value} */
 export function arithmetic(operator, a, b) {
@@ -87,7 +87,8 @@ const bits = (value) => value.toString(16).length * 4;
 
 /** @param {number} count */
 function checkBits(count) {
-  if (count > BITS) throw new TemplateError(`an integer of ${count} bits; at most ${BITS} are allowed`);
+  if (count > MAX_INTEGER_BITS)
+    throw new TemplateError(`integer: expected at most ${MAX_INTEGER_BITS} bits, got ${count}`);
 }
 
 /** @param {string} operator @param {number} x @param {number} y @returns {number} */
@@ -105,8 +106,8 @@ function ofFloats(operator, x, y) {
     case "//": {
       const rest = x % y;
       const quotient = (x - rest) / y - (rest !== 0 && rest < 0 !== y < 0 ? 1 : 0);
-      const whole = Math.floor(quotient);
-      return quotient - whole > 0.5 ? whole + 1 : whole || (x / y < 0 ? -0 : 0);
+      const floor = Math.floor(quotient);
+      return quotient - floor > 0.5 ? floor + 1 : floor || (x / y < 0 ? -0 : 0);
     }
     case "%": {
       const rest = x % y;
@@ -170,11 +171,13 @@ export function fixed(value, decimals) {
   while (!Number.isInteger(top)) [top, bottom] = [top * 2, bottom + 1];
   const scaled = BigInt(top) * 10n ** BigInt(Math.max(decimals, 0));
   const divisor = (1n << BigInt(bottom)) * 10n ** BigInt(Math.max(-decimals, 0));
-  let whole = scaled / divisor;
+  let integer = scaled / divisor;
   const twice = (scaled % divisor) * 2n;
-  if (twice > divisor || (twice === divisor && whole % 2n === 1n)) whole++;
+  if (twice > divisor || (twice === divisor && integer % 2n === 1n)) integer++;
   const digits =
-    decimals > 0 ? String(whole).padStart(decimals + 1, "0") : String(whole * 10n ** BigInt(Math.max(-decimals, 0)));
+    decimals > 0
+      ? String(integer).padStart(decimals + 1, "0")
+      : String(integer * 10n ** BigInt(Math.max(-decimals, 0)));
   const sign = value < 0 || Object.is(value, -0) ? "-" : "";
   return sign + (decimals > 0 ? `${digits.slice(0, -decimals)}.${digits.slice(-decimals)}` : digits);
 }
@@ -183,7 +186,7 @@ export function fixed(value, decimals) {
 export function percent(text, values) {
   const list = values instanceof Tuple ? [...values.items] : [values];
   let used = 0;
-  const found = text.replace(
+  const result = text.replace(
     /%(?:\((.*?)\))?([-+ 0#]*)(\d*)(?:\.(\d+))?(.?)/gsu,
     (all, key, flags, width, precision, kind) => {
       if (kind === "%") return "%";
@@ -192,21 +195,21 @@ export function percent(text, values) {
       }
       const value = key === undefined ? list[used++] : values instanceof Dict ? values.get(key) : undefined;
       if (value === undefined) throw new TemplateError(`no argument for the format ${all}`);
-      const shown =
+      const formatted =
         kind === "s" || kind === "r"
           ? cut(kind === "s" ? str(value) : repr(value), precision)
           : digits(value, kind, precision);
       const sign =
         kind === "s" || kind === "r"
           ? ""
-          : shown.startsWith("-")
+          : formatted.startsWith("-")
             ? "-"
             : flags.includes("+")
               ? "+"
               : flags.includes(" ")
                 ? " "
                 : "";
-      const body = shown.startsWith("-") && sign === "-" ? shown.slice(1) : shown;
+      const body = formatted.startsWith("-") && sign === "-" ? formatted.slice(1) : formatted;
       const missing = Math.max(0, Number(width || 0) - [...(sign + body)].length);
       if (flags.includes("-")) return sign + body + " ".repeat(missing);
       if (flags.includes("0") && kind !== "s" && kind !== "r") return sign + "0".repeat(missing) + body;
@@ -216,7 +219,7 @@ export function percent(text, values) {
   const plain = values instanceof Dict || elements(values) !== null;
   if (used < list.length && (values instanceof Tuple || !plain))
     throw new TemplateError("%: more arguments than formats");
-  return found;
+  return result;
 }
 
 /** @param {string} text @param {string | undefined} precision */
@@ -230,7 +233,9 @@ function digits(value, kind, precision) {
   const hexadecimal = kind === "x" || kind === "X";
   if (typeof number === "number" && (hexadecimal || !Number.isFinite(number)))
     throw new TemplateError(`%${kind}: expected an integer`);
-  const whole = typeof number === "bigint" ? number : BigInt(Math.trunc(number));
-  const text = (whole < 0n ? -whole : whole).toString(hexadecimal ? 16 : 10).padStart(Number(precision ?? 0), "0");
-  return (whole < 0n ? "-" : "") + (kind === "X" ? text.toUpperCase() : text);
+  const integer = typeof number === "bigint" ? number : BigInt(Math.trunc(number));
+  const text = (integer < 0n ? -integer : integer)
+    .toString(hexadecimal ? 16 : 10)
+    .padStart(Number(precision ?? 0), "0");
+  return (integer < 0n ? "-" : "") + (kind === "X" ? text.toUpperCase() : text);
 }

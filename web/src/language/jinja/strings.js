@@ -6,8 +6,8 @@ import { asIndex, asString, bind, iterate, lengthOf, str, TemplateError, Tuple }
 
 /** What Python takes for whitespace, in a class of characters. JavaScript's \s has U+FEFF and lacks others. */
 export const SPACE = "\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000";
-const LONGEST = 48_000_000; // characters of a string that a template makes
-const WIDEST = 10_000; // of padding
+const MAX_STRING_CHARS = 48_000_000; // of a string in a template
+const MAX_WIDTH_CHARS = 10_000; // of padding
 const SPACES = new RegExp(`[${SPACE}]+`, "u");
 const ONE_SPACE = new RegExp(`^[${SPACE}]$`, "u");
 // biome-ignore lint/suspicious/noControlCharactersInRegex: Python ends lines at them
@@ -31,9 +31,9 @@ export function strip(text, characters, side) {
 export function splitLines(text, keepEnds = false) {
   const lines = [];
   let start = 0;
-  for (const found of text.matchAll(LINE)) {
-    const end = found.index + found[0].length;
-    lines.push(text.slice(start, keepEnds ? end : found.index));
+  for (const match of text.matchAll(LINE)) {
+    const end = match.index + match[0].length;
+    lines.push(text.slice(start, keepEnds ? end : match.index));
     start = end;
   }
   if (start < text.length) lines.push(text.slice(start));
@@ -44,16 +44,16 @@ export function splitLines(text, keepEnds = false) {
 export function replace(text, old, now, count) {
   const pieces = old === "" ? [...text] : text.split(old);
   const places = old === "" ? pieces.length + 1 : pieces.length - 1;
-  const wanted = count < 0 ? places : Math.min(count, places);
-  checkLength(text.length + wanted * now.length);
+  const limit = count < 0 ? places : Math.min(count, places);
+  checkLength(text.length + limit * now.length);
   if (old === "") {
-    const found = pieces.map((piece, at) => (at < wanted ? now : "") + piece).join("");
-    return wanted > pieces.length ? found + now : found;
+    const joined = pieces.map((piece, at) => (at < limit ? now : "") + piece).join("");
+    return limit > pieces.length ? joined + now : joined;
   }
   return (
-    pieces.slice(0, wanted + 1).join(now) +
+    pieces.slice(0, limit + 1).join(now) +
     pieces
-      .slice(wanted + 1)
+      .slice(limit + 1)
       .map((piece) => old + piece)
       .join("")
   );
@@ -61,22 +61,23 @@ export function replace(text, old, now, count) {
 
 /** @param {number} length */
 export function checkLength(length) {
-  if (length > LONGEST) throw new TemplateError(`a string of ${length} characters; at most ${LONGEST} are allowed`);
+  if (length > MAX_STRING_CHARS)
+    throw new TemplateError(`string: expected at most ${MAX_STRING_CHARS} characters, got ${length}`);
 }
 
-/** @param {string} text @param {Value} separator @param {number} most */
-function split(text, separator, most) {
-  const limit = most < 0 ? Infinity : most;
-  const found = [];
+/** @param {string} text @param {Value} separator @param {number} maxSplits */
+function split(text, separator, maxSplits) {
+  const limit = maxSplits < 0 ? Infinity : maxSplits;
+  const parts = [];
   if (separator === null) {
     let rest = strip(text, null, "left");
-    while (rest !== "" && found.length < limit) {
+    while (rest !== "" && parts.length < limit) {
       const gap = SPACES.exec(rest);
       if (!gap) break;
-      found.push(rest.slice(0, gap.index));
+      parts.push(rest.slice(0, gap.index));
       rest = rest.slice(gap.index + gap[0].length);
     }
-    return rest === "" ? found : [...found, rest];
+    return rest === "" ? parts : [...parts, rest];
   }
   if (asString(separator, "split") === "") throw new TemplateError("split: expected a separator, got an empty string");
   const pieces = text.split(separator);
@@ -84,11 +85,11 @@ function split(text, separator, most) {
   return [...pieces.slice(0, limit), pieces.slice(limit).join(separator)];
 }
 
-/** @param {string} text @param {Value} separator @param {number} most */
-function splitRight(text, separator, most) {
+/** @param {string} text @param {Value} separator @param {number} maxSplits */
+function splitRight(text, separator, maxSplits) {
   // Read backwards: the first pieces of the reversed text are the last ones.
   const turned = separator === null ? null : reversed(asString(separator, "rsplit"));
-  return split(reversed(text), turned, most).map(reversed).reverse();
+  return split(reversed(text), turned, maxSplits).map(reversed).reverse();
 }
 
 /** @param {string} text */
@@ -135,12 +136,12 @@ function title(text) {
 
 /** @param {string} text @param {Value} width @param {Value} fill @param {"left" | "right" | "both"} side where the text stands */
 export function pad(text, width, fill, side) {
-  const wanted = asIndex(width, "width");
-  if (wanted > WIDEST) throw new TemplateError(`width: expected at most ${WIDEST}, got ${wanted}`);
+  const columns = asIndex(width, "width");
+  if (columns > MAX_WIDTH_CHARS) throw new TemplateError(`width: expected at most ${MAX_WIDTH_CHARS}, got ${columns}`);
   if (lengthOf(asString(fill, "fill")) !== 1) throw new TemplateError("fill: expected one character");
-  const missing = Math.max(0, wanted - lengthOf(text));
+  const missing = Math.max(0, columns - lengthOf(text));
   // As Python's center does it: the odd one goes left where the width is odd, too.
-  const before = side === "left" ? 0 : side === "right" ? missing : (missing >> 1) + (missing & wanted & 1);
+  const before = side === "left" ? 0 : side === "right" ? missing : (missing >> 1) + (missing & columns & 1);
   return fill.repeat(before) + text + fill.repeat(missing - before);
 }
 
@@ -159,27 +160,27 @@ function part(text, start, end) {
 
 /** The position of a text in another, or -1. @param {string} text @param {Value[]} args @param {boolean} last */
 function find(text, [sub, start, end], last) {
-  const [found, from] = part(text, start, end);
+  const [characters, from] = part(text, start, end);
   if (Number.isNaN(from)) return -1n;
-  const whole = found.join("");
-  const at = last ? whole.lastIndexOf(asString(sub, "find")) : whole.indexOf(asString(sub, "find"));
-  return at < 0 ? -1n : BigInt(from + lengthOf(whole.slice(0, at)));
+  const section = characters.join("");
+  const at = last ? section.lastIndexOf(asString(sub, "find")) : section.indexOf(asString(sub, "find"));
+  return at < 0 ? -1n : BigInt(from + lengthOf(section.slice(0, at)));
 }
 
 /** @param {string} text @param {Value[]} args @param {boolean} last */
 function index(text, args, last) {
   const at = find(text, args, last);
-  if (at < 0n) throw new TemplateError("index: substring not found");
+  if (at < 0n) throw new TemplateError("index: substring not characters");
   return at;
 }
 
 /** @param {string} text @param {Value[]} args @param {"startsWith" | "endsWith"} how */
 function beginsOrEnds(text, [prefix, start, end], how) {
-  const [found, from] = part(text, start, end);
+  const [characters, from] = part(text, start, end);
   if (Number.isNaN(from)) return false;
-  const whole = found.join("");
+  const section = characters.join("");
   const tried = prefix instanceof Tuple ? prefix.items : [prefix];
-  return tried.some((each) => whole[how](asString(each, how)));
+  return tried.some((each) => section[how](asString(each, how)));
 }
 
 /** @param {string} text @param {Value} separator @param {boolean} last */
@@ -206,9 +207,9 @@ function format(text, args, named) {
 
 /** @param {string} text @param {Value[]} args */
 function count(text, [sub, start, end]) {
-  const [found, from] = part(text, start, end);
+  const [characters, from] = part(text, start, end);
   if (Number.isNaN(from)) return 0n;
-  return BigInt(asString(sub, "count") === "" ? found.length + 1 : found.join("").split(sub).length - 1);
+  return BigInt(asString(sub, "count") === "" ? characters.length + 1 : characters.join("").split(sub).length - 1);
 }
 
 /** Whether there are characters and all are of a kind. @param {RegExp} pattern @returns {[string[], (text: string) => boolean]} */
@@ -247,7 +248,8 @@ const METHODS = {
   ],
   replace: [
     ["old", "new", ["count", -1n]],
-    (text, old, now, most) => replace(text, asString(old, "replace"), asString(now, "replace"), asIndex(most, "count")),
+    (text, old, now, count) =>
+      replace(text, asString(old, "replace"), asString(now, "replace"), asIndex(count, "count")),
   ],
   rfind: [["sub", ["start", null], ["end", null]], (text, ...args) => find(text, args, true)],
   rindex: [["sub", ["start", null], ["end", null]], (text, ...args) => index(text, args, true)],
@@ -258,7 +260,7 @@ const METHODS = {
       ["sep", null],
       ["maxsplit", -1n],
     ],
-    (text, separator, most) => splitRight(text, separator, asIndex(most, "maxsplit")),
+    (text, separator, maxSplits) => splitRight(text, separator, asIndex(maxSplits, "maxsplit")),
   ],
   rstrip: [[["chars", null]], (text, characters) => strip(text, characters, "right")],
   split: [
@@ -266,7 +268,7 @@ const METHODS = {
       ["sep", null],
       ["maxsplit", -1n],
     ],
-    (text, separator, most) => split(text, separator, asIndex(most, "maxsplit")),
+    (text, separator, maxSplits) => split(text, separator, asIndex(maxSplits, "maxsplit")),
   ],
   splitlines: [[["keepends", false]], splitLines],
   startswith: [["prefix", ["start", null], ["end", null]], (text, ...args) => beginsOrEnds(text, args, "startsWith")],

@@ -19,7 +19,7 @@ export function normalizer(part) {
   switch (part.type) {
     case "Sequence": {
       const all = part.normalizers.map(normalizer);
-      return (text) => all.reduce((/** @type {string} */ found, /** @type {any} */ each) => each(found), text);
+      return (text) => all.reduce((/** @type {string} */ result, /** @type {any} */ each) => each(result), text);
     }
     case "NFC":
     case "NFD":
@@ -53,11 +53,11 @@ export function normalizer(part) {
 
 /** @param {string} text @param {Part} part */
 function bert(text, part) {
-  let found = text;
-  if (part.clean_text) found = found.replace(CONTROL, "").replace(ANY_SPACE, " ");
-  if (part.handle_chinese_chars) found = found.replace(CHINESE, " $& ");
-  if (part.strip_accents ?? part.lowercase) found = normalForm(found, "NFD").replace(NONSPACING_MARK, "");
-  return part.lowercase ? lower(found) : found;
+  let result = text;
+  if (part.clean_text) result = result.replace(CONTROL, "").replace(ANY_SPACE, " ");
+  if (part.handle_chinese_chars) result = result.replace(CHINESE, " $& ");
+  if (part.strip_accents ?? part.lowercase) result = normalForm(result, "NFD").replace(NONSPACING_MARK, "");
+  return part.lowercase ? lower(result) : result;
 }
 
 /** Pieces at the matches of a pattern. @param {Piece} piece @param {RegExp} pattern @param {string} behavior @param {boolean} [invert] @returns {Piece[]} */
@@ -88,17 +88,17 @@ function merged(parts, behavior) {
     case "MergedWithNext": {
       const backwards = behavior === "MergedWithNext";
       /** @type {[number, number, boolean][]} */
-      const found = [];
+      const groups = [];
       let previous = false;
       for (const part of backwards ? [...parts].reverse() : parts) {
-        const last = found.at(-1);
+        const last = groups.at(-1);
         const joins = behavior === "Contiguous" ? part[2] === previous : part[2] && !previous;
-        if (!joins || !last) found.push([...part]);
+        if (!joins || !last) groups.push([...part]);
         else if (backwards) last[0] = part[0];
         else last[1] = part[1];
         previous = part[2];
       }
-      return backwards ? found.reverse() : found;
+      return backwards ? groups.reverse() : groups;
     }
     default:
       return refuse(`the behavior ${behavior}`);
@@ -115,7 +115,7 @@ export function preTokenizer(part) {
     case "Sequence": {
       const all = part.pretokenizers.map(preTokenizer);
       return (piece) =>
-        all.reduce((/** @type {Piece[]} */ found, /** @type {any} */ each) => found.flatMap(each), [piece]);
+        all.reduce((/** @type {Piece[]} */ pieces, /** @type {any} */ each) => pieces.flatMap(each), [piece]);
     }
     case "ByteLevel":
       return byteLevel(part);
@@ -154,8 +154,8 @@ const encoder = new TextEncoder();
 function byteLevel(part) {
   const pattern = expression(GPT2);
   return ({ text, first }) => {
-    const whole = { text: part.add_prefix_space && !text.startsWith(" ") ? ` ${text}` : text, first };
-    const pieces = part.use_regex === false ? [whole] : split(whole, pattern, "Isolated");
+    const piece = { text: part.add_prefix_space && !text.startsWith(" ") ? ` ${text}` : text, first };
+    const pieces = part.use_regex === false ? [piece] : split(piece, pattern, "Isolated");
     return pieces.map((piece) => ({
       ...piece,
       text: Array.from(encoder.encode(piece.text), (byte) => BYTES[byte]).join(""),
@@ -171,7 +171,7 @@ function metaspace(part) {
   return ({ text, first }) => {
     const replaced = text.replaceAll(" ", mark);
     const prepended = (scheme === "always" || (scheme === "first" && first)) && !replaced.startsWith(mark);
-    const whole = { text: (prepended ? mark : "") + replaced, first };
-    return part.split === false ? [whole] : split(whole, pattern, "MergedWithNext");
+    const piece = { text: (prepended ? mark : "") + replaced, first };
+    return part.split === false ? [piece] : split(piece, pattern, "MergedWithNext");
   };
 }

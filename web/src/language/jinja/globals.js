@@ -139,7 +139,7 @@ export const GLOBALS = {
   ),
 };
 
-/** The variable `loop`. @param {Value[]} items @param {number} at @param {{seen: Value}} changes */
+/** Return the variable `loop`. @param {Value[]} items @param {number} at @param {{seen: Value}} changes */
 export function loopOf(items, at, changes) {
   const [index, length] = [BigInt(at), BigInt(items.length)];
   return new Attributes(
@@ -152,7 +152,7 @@ export function loopOf(items, at, changes) {
         ["first", at === 0],
         ["last", at === items.length - 1],
         ["length", length],
-        ["depth", 1n], // of recursive loops, which there are none of
+        ["depth", 1n], // recursive loops are not supported
         ["depth0", 0n],
         ["previtem", at ? items[at - 1] : new Undefined("there is no previous item")],
         ["nextitem", at < items.length - 1 ? items[at + 1] : new Undefined("there is no next item")],

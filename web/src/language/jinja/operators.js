@@ -51,7 +51,7 @@ export function arithmetic(operator, a, b) {
   throw new TemplateError(`${operator}: not for ${typeName(a)} and ${typeName(b)}`);
 }
 
-/** Texts after each other. @param {string[]} texts */
+/** Concatenate texts. @param {string[]} texts */
 export function joined(texts) {
   checkLength(texts.reduce((sum, text) => sum + text.length, 0));
   return texts.join("");
@@ -140,7 +140,7 @@ function indices(length, [start, stop, step]) {
   return list;
 }
 
-/** The part of a list, a tuple or a string; undefined for what has no parts. @param {Value} value @param {Value[]} slice @returns {Value} */
+/** Return a slice of a list, a tuple or a string; undefined for other types. @param {Value} value @param {Value[]} slice @returns {Value} */
 export function sliced(value, slice) {
   if (value instanceof Undefined) value.fail();
   const bounds = slice.map((each) => (each === null ? null : asNumber(each)));
@@ -151,7 +151,7 @@ export function sliced(value, slice) {
   return value instanceof Tuple ? new Tuple(parts(value.items)) : undefined;
 }
 
-/** An element by its key; undefined where there is none. @param {Value} value @param {Value} key @returns {Value} */
+/** Return an element by its key; undefined if there is none. @param {Value} value @param {Value} key @returns {Value} */
 export function item(value, key) {
   if (value instanceof Undefined) value.fail();
   if (value instanceof Dict)
@@ -182,7 +182,7 @@ export function fixed(value, decimals) {
   return sign + (decimals > 0 ? `${digits.slice(0, -decimals)}.${digits.slice(-decimals)}` : digits);
 }
 
-/** Formatting with %. @param {string} text @param {Value} values a tuple, a dict or one value */
+/** Format with %. @param {string} text @param {Value} values a tuple, a dict or one value */
 export function percent(text, values) {
   const list = values instanceof Tuple ? [...values.items] : [values];
   let used = 0;

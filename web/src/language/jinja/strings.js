@@ -4,7 +4,7 @@ import { asIndex, asString, bind, iterate, lengthOf, str, TemplateError, Tuple }
 /** @typedef {import("./values.js").Value} Value */
 /** @typedef {import("./values.js").Callable} Callable */
 
-/** What Python takes for whitespace, in a class of characters. JavaScript's \s has U+FEFF and lacks others. */
+/** Python's whitespace, for use in a character class. JavaScript's \s has U+FEFF and lacks others. */
 export const SPACE = "\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000";
 const MAX_STRING_CHARS = 48_000_000; // of a string in a template
 const MAX_WIDTH_CHARS = 10_000; // of padding
@@ -12,7 +12,7 @@ const SPACES = new RegExp(`[${SPACE}]+`, "u");
 const ONE_SPACE = new RegExp(`^[${SPACE}]$`, "u");
 // biome-ignore lint/suspicious/noControlCharactersInRegex: Python ends lines at them
 const LINE = /\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]/g;
-// Digits that are not decimal: superscripts, circled ones and the like.
+// Digits that are not decimal, such as superscripts and circled digits.
 const DIGIT =
   /^[\p{Nd}\xb2\xb3\xb9\u1369-\u1371\u19da\u2070\u2074-\u2079\u2080-\u2089\u2460-\u2468\u2474-\u247c\u2488-\u2490\u24ea\u24f5-\u24fd\u24ff\u2776-\u277e\u2780-\u2788\u278a-\u2792\u{10a40}-\u{10a43}\u{10e60}-\u{10e68}\u{11052}-\u{1105a}\u{1f100}-\u{1f10a}]+$/u;
 
@@ -100,7 +100,7 @@ export function reversed(text) {
 const CASED = /\p{Cased}/u;
 const IGNORED = /\p{Case_Ignorable}/u;
 
-/** The lower case of the character at a position, where a final sigma depends on its neighbours. @param {string[]} all @param {number} at */
+/** Return the lower case of the character at a position. A final sigma depends on its neighbours. @param {string[]} all @param {number} at */
 function lowerAt(all, at) {
   if (all[at] !== "Σ") return all[at].toLowerCase();
   const next = (/** @type {number} */ from, /** @type {number} */ step) => {
@@ -111,13 +111,13 @@ function lowerAt(all, at) {
   return next(at, -1) && !next(at, 1) ? "ς" : "σ";
 }
 
-/** The title case of a character, which JavaScript does not know. @param {string} character */
+/** Return the title case of a character, which JavaScript lacks. @param {string} character */
 function titleOf(character) {
   const upper = character.toUpperCase();
   if (/[Ǆ-ǌǱ-ǳ]/.test(character))
     return /[Ǆ-ǆ]/.test(character) ? "ǅ" : /[Ǉ-ǉ]/.test(character) ? "ǈ" : /[Ǌ-ǌ]/.test(character) ? "ǋ" : "ǲ";
   if (/[\u10d0-\u10ff]/.test(character)) return character; // Georgian has no title case
-  // Greek letters with an iota below keep it; of ligatures the first letter is large.
+  // Greek letters keep their iota subscript; only the first letter of a ligature is capitalised.
   if (/[\u1f80-\u1fff]/.test(character) && /.Ι$/.test(upper)) return `${upper.slice(0, -1)}\u0345`.normalize("NFC");
   return /[ßև\ufb00-\ufb17]/.test(character) ? upper[0] + upper.slice(1).toLowerCase() : upper;
 }
@@ -140,12 +140,12 @@ export function pad(text, width, fill, side) {
   if (columns > MAX_WIDTH_CHARS) throw new TemplateError(`width: expected at most ${MAX_WIDTH_CHARS}, got ${columns}`);
   if (lengthOf(asString(fill, "fill")) !== 1) throw new TemplateError("fill: expected one character");
   const missing = Math.max(0, columns - lengthOf(text));
-  // As Python's center does it: the odd one goes left where the width is odd, too.
+  // As in Python's center, an odd space goes left if the width is odd, too.
   const before = side === "left" ? 0 : side === "right" ? missing : (missing >> 1) + (missing & columns & 1);
   return fill.repeat(before) + text + fill.repeat(missing - before);
 }
 
-/** A part of a text by code points. @param {string} text @param {Value} start @param {Value} end @returns {[string[], number]} */
+/** Return a part of a text by code points. @param {string} text @param {Value} start @param {Value} end @returns {[string[], number]} */
 function part(text, start, end) {
   const all = [...text];
   const clip = (/** @type {Value} */ value, /** @type {number} */ none) => {
@@ -158,7 +158,7 @@ function part(text, start, end) {
   return [all.slice(from, Math.max(from, clip(end, all.length))), from];
 }
 
-/** The position of a text in another, or -1. @param {string} text @param {Value[]} args @param {boolean} last */
+/** Return the position of a text in another, or -1. @param {string} text @param {Value[]} args @param {boolean} last */
 function find(text, [sub, start, end], last) {
   const [characters, from] = part(text, start, end);
   if (Number.isNaN(from)) return -1n;
@@ -192,7 +192,7 @@ function partition(text, separator, last) {
   return new Tuple([text.slice(0, at), separator, text.slice(at + separator.length)]);
 }
 
-/** Of replacement fields without conversion or format. @param {string} text @param {Value[]} args @param {Map<string, Value>} named */
+/** Format with replacement fields without conversion or format. @param {string} text @param {Value[]} args @param {Map<string, Value>} named */
 function format(text, args, named) {
   let next = 0;
   return text.replace(/\{\{|\}\}|\{([^{}]*)\}|[{}]/g, (all, field) => {
@@ -212,10 +212,10 @@ function count(text, [sub, start, end]) {
   return BigInt(asString(sub, "count") === "" ? characters.length + 1 : characters.join("").split(sub).length - 1);
 }
 
-/** Whether there are characters and all are of a kind. @param {RegExp} pattern @returns {[string[], (text: string) => boolean]} */
+/** Return a method: whether the text is not empty and all characters match. @param {RegExp} pattern @returns {[string[], (text: string) => boolean]} */
 const all = (pattern) => [[], (text) => pattern.test(text)];
 
-/** By name: the parameters, those with defaults as pairs, and what is done.
+/** By name: the parameters, with defaults as pairs, and the function.
  * @type {Record<string, [import("./values.js").Parameters, (text: string, ...args: Value[]) => Value]>} */
 const METHODS = {
   capitalize: [[], capitalize],
@@ -293,12 +293,12 @@ const METHODS = {
   ],
 };
 
-// Methods of Python's strings that templates cannot call here; without them they would seem to be undefined.
+// Methods of Python's strings that are not supported; without this list they would be undefined values.
 export const ABSENT = "casefold encode expandtabs format_map isidentifier isnumeric istitle maketrans translate".split(
   " ",
 );
 
-/** A method of a text; undefined where there is none of that name. @param {string} text @param {string} name @returns {Callable | undefined} */
+/** Return a method of a string; undefined if there is none. @param {string} text @param {string} name @returns {Callable | undefined} */
 export function methodOf(text, name) {
   if (name === "format") return (args, named) => format(text, args, named);
   if (Object.hasOwn(METHODS, name)) {

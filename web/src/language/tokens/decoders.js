@@ -1,4 +1,4 @@
-// Decoders: the texts of tokens, as the vocabulary writes them, into text.
+// Decoders: from tokens as written in the vocabulary to text.
 import { finder, refuse } from "./patterns.js";
 import { BYTES } from "./pieces.js";
 
@@ -9,7 +9,7 @@ const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 const BYTE = /^<0x([0-9A-Fa-f]{2})>$/;
 const NUMBERS = new Map(BYTES.map((character, byte) => [character, byte]));
 
-/** The bytes of a byte-level token. Added tokens may hold other characters, and are text as they stand. @param {string} token */
+/** Return the bytes of a byte-level token. Added tokens may contain other characters, and are plain text. @param {string} token */
 export function alphabetBytes(token) {
   const bytes = Array.from(token, (character) => NUMBERS.get(character));
   return bytes.includes(undefined) ? encoder.encode(token) : Uint8Array.from(/** @type {number[]} */ (bytes));
@@ -82,7 +82,7 @@ const CLEANED = [
   [" 're", "'re"],
 ];
 
-/** Tokens of bytes joined to characters: where they are none, each is one that says so. @param {string[]} tokens */
+/** Join byte tokens to characters. If the bytes are invalid UTF-8, each becomes U+FFFD. @param {string[]} tokens */
 function fromBytes(tokens) {
   const texts = [];
   for (let at = 0; at < tokens.length; at++) {

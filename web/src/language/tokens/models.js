@@ -3,9 +3,9 @@ import { WebpteError } from "../../errors.js";
 import { refuse } from "./patterns.js";
 
 /** @typedef {{vocabulary: Map<string, number>, encode: (piece: string) => number[]}} Model */
-const KEPT = 10_000; // pieces whose tokens are remembered
-const LONGEST_KEPT = 256;
-const PAIR = 2 ** 26; // above the number of any token
+const MAX_CACHED_PIECES = 10_000;
+const MAX_CACHED_CHARS = 256; // of a piece
+const PAIR = 2 ** 26; // above any token id
 const encoder = new TextEncoder();
 
 /** @param {any} json @returns {Model} */
@@ -25,8 +25,8 @@ export function model(json) {
     const cached = cache.get(piece);
     if (cached) return cached;
     const ids = encode(piece);
-    if (piece.length <= LONGEST_KEPT) {
-      if (cache.size >= KEPT) cache.clear();
+    if (piece.length <= MAX_CACHED_CHARS) {
+      if (cache.size >= MAX_CACHED_PIECES) cache.clear();
       cache.set(piece, ids);
     }
     return ids;
@@ -55,7 +55,7 @@ function bpe(json) {
   const prefix = json.continuing_subword_prefix ?? "";
   const suffix = json.end_of_word_suffix ?? "";
   if (json.dropout) refuse("dropout");
-  /** By both tokens: the rank, and what they become. @type {Map<number, [number, number]>} */
+  /** By the pair of tokens: the rank, and the merged token. @type {Map<number, [number, number]>} */
   const merges = new Map();
   /** @type {(string | [string, string])[]} */ (json.merges).forEach((merge, rank) => {
     const [left, right] = typeof merge === "string" ? merge.split(" ") : merge;
@@ -209,7 +209,7 @@ function unigram(json) {
   return {
     vocabulary,
     encode(text) {
-      /** The best way to each position: its score, where its last piece starts and which it is. @type {([number, number, number] | undefined)[]} */
+      /** The best segmentation up to each position: score, start and id of its last piece. @type {([number, number, number] | undefined)[]} */
       const best = [[0, 0, -1]];
       const offer = (
         /** @type {number} */ from,

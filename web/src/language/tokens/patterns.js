@@ -3,7 +3,7 @@ import { WebpteError } from "../../errors.js";
 
 /** For use in a character class. JavaScript's \s has U+FEFF and lacks U+0085. */
 export const SPACE = "\\p{White_Space}";
-export const JOINERS = "\\u200c\\u200d"; // part of a word to Rust, not to Oniguruma
+export const JOINERS = "\\u200c\\u200d"; // word characters in Rust, not in Oniguruma
 export const WORD = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
 const CLASSES = /** @type {Record<string, string>} */ ({ s: SPACE, w: WORD, d: "\\p{Nd}" });
 const FOLDED = /** @type {Record<string, string>} */ ({ s: "sSſ", k: "kK\u212a" });
@@ -33,7 +33,7 @@ export function literal(text) {
 class Translation {
   #at = 0;
   #source;
-  /** Of every open group, whether case is ignored in it. @type {boolean[]} */
+  /** For every open group, whether it ignores case. @type {boolean[]} */
   #groups = [];
 
   /** @param {string} source */
@@ -100,7 +100,7 @@ class Translation {
         try {
           return new RegExp(`\\${negative ? "P" : "p"}{${name}}`, "u").source;
         } catch {
-          // Perhaps it is the name of a script.
+          // It may be the name of a script.
         }
       }
       this.#refuse(named[0]);

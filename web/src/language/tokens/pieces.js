@@ -1,16 +1,16 @@
-// Normalizers and pre-tokenizers: a text changed, and cut into the pieces that the model sees.
+// Normalizers and pre-tokenizers: they change a text, and split it into the pieces that the model encodes.
 import { expression, finder, JOINERS, literal, refuse, SPACE, WORD } from "./patterns.js";
 import { COMBINING_MARK, CONTROL, NONSPACING_MARK, normalForm, PUNCTUATION_MARK } from "./unicode.js";
 
 /** A part of a tokenizer, as tokenizer.json describes it. @typedef {{type: string, [key: string]: any}} Part */
-/** @typedef {{text: string, first: boolean}} Piece `first` where it begins the whole text */
+/** @typedef {{text: string, first: boolean}} Piece `first`: whether it starts the text */
 
 const CHINESE =
   /[\u4e00-\u9fff\u3400-\u4dbf\u{20000}-\u{2a6df}\u{2a700}-\u{2b73f}\u{2b740}-\u{2b81f}\u{2b920}-\u{2ceaf}\uf900-\ufaff\u{2f800}-\u{2fa1f}]/gu;
 const GPT2 = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 const ANY_SPACE = new RegExp(`[${SPACE}]`, "gu");
 
-/** Character by character: a final sigma is none of its own. @param {string} text */
+/** Return the lower case of each character; a final sigma is not special. @param {string} text */
 const lower = (text) => text.replace(/./gsu, (character) => character.toLowerCase());
 
 /** @param {Part | null | undefined} part @returns {(text: string) => string} */
@@ -60,7 +60,7 @@ function bert(text, part) {
   return part.lowercase ? lower(result) : result;
 }
 
-/** Pieces at the matches of a pattern. @param {Piece} piece @param {RegExp} pattern @param {string} behavior @param {boolean} [invert] @returns {Piece[]} */
+/** Split a piece at the matches of a pattern. @param {Piece} piece @param {RegExp} pattern @param {string} behavior @param {boolean} [invert] @returns {Piece[]} */
 function split({ text, first }, pattern, behavior, invert = false) {
   /** @type {[number, number, boolean][]} */
   const parts = [];
@@ -140,7 +140,7 @@ export function preTokenizer(part) {
   }
 }
 
-/** The characters that byte-level tokenizers write bytes with: visible ones as they are, the rest from 256 on. */
+/** The characters of byte-level tokenizers for bytes: visible ones unchanged, the others from U+0100. */
 export const BYTES = (() => {
   let hidden = 256;
   return Array.from({ length: 256 }, (_, byte) => {

@@ -10,7 +10,7 @@ import { normalizer, preTokenizer } from "./pieces.js";
 /** @typedef {[string, Added]} Entry the text, and its token */
 /** @typedef {{pattern: RegExp, tokens: Map<string, Added>}} Finder */
 
-export const SEPARATOR = "\ufdd1"; // a noncharacter, which Unicode reserves for a program's own use
+export const SEPARATOR = "\ufdd1"; // a noncharacter, which Unicode reserves for internal use
 export const SEPARATED = -1;
 const WORD_BEFORE = new RegExp(`[${WORD}${JOINERS}]$`, "u");
 const WORD_AFTER = new RegExp(`^[${WORD}${JOINERS}]`, "u");
@@ -25,7 +25,7 @@ export class Pipeline {
   #processor;
   /** @type {Map<string, number>} */
   #ids = new Map();
-  /** By number. @type {Map<number, Added>} */
+  /** By id. @type {Map<number, Added>} */
   added = new Map();
   /** @type {Map<number, string>} */
   #texts = new Map();
@@ -68,20 +68,20 @@ export class Pipeline {
     return this.#texts.get(id);
   }
 
-  /** @param {string} text @param {boolean} specials whether to add what every text gets */
+  /** @param {string} text @param {boolean} specials whether to add those of the post-processor */
   encode(text, specials) {
     const ids = this.#tokens(text, this.#raw, false);
     return specials ? this.#processor(ids) : ids;
   }
 
-  /** The tokens of a text whose special tokens are text. SEPARATOR is the token SEPARATED.
-   * @param {string} text @param {boolean} [specials] whether to add what every text gets */
+  /** Return the tokens of a text. Special tokens in it are text; SEPARATOR is the token SEPARATED.
+   * @param {string} text @param {boolean} [specials] whether to add those of the post-processor */
   encodePlain(text, specials = false) {
     const ids = this.#tokens(text, this.#separated, true);
     return specials ? this.#processor(ids) : ids;
   }
 
-  /** A text as special tokens are looked for in it. Most tokenizers look in the text itself. @param {string} text */
+  /** Return a text as it is searched for special tokens. Most tokenizers search the text itself. @param {string} text */
   normalizedForSpecials(text) {
     return this.#normalizesSpecials ? this.#normalize(text) : text;
   }
@@ -107,12 +107,12 @@ export class Pipeline {
 
 /** Return a finder of the leftmost, longest token. @param {Entry[]} entries @returns {Finder} */
 function finderOf(entries) {
-  const tokens = new Map([...entries].reverse()); // of equal texts the first counts
+  const tokens = new Map([...entries].reverse()); // the first of equal texts is used
   const sorted = [...tokens.keys()].filter(Boolean).sort((a, b) => b.length - a.length);
   return { pattern: new RegExp(sorted.map((text) => literal(text).source).join("|") || "(?!)", "gu"), tokens };
 }
 
-/** A part of a text at its added tokens. @param {Part} part @param {Finder} finder @param {boolean} plain whether special ones are text @returns {Part[]} */
+/** Split a part of a text at its added tokens. @param {Part} part @param {Finder} finder @param {boolean} plain whether special ones are text @returns {Part[]} */
 function cut({ text, first }, { pattern, tokens }, plain) {
   /** @type {Part[]} */
   const pieces = [];
@@ -136,7 +136,7 @@ function cut({ text, first }, { pattern, tokens }, plain) {
   return pieces;
 }
 
-/** What a post-processor adds to every text. @param {any} part @returns {(ids: number[]) => number[]} */
+/** Return a function that adds the tokens of a post-processor. @param {any} part @returns {(ids: number[]) => number[]} */
 function processor(part) {
   if (!part || part.type === "ByteLevel") return (ids) => ids;
   if (part.type === "Sequence") {

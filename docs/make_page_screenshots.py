@@ -86,7 +86,7 @@ def ready(page: Page, selector: str) -> None:
 
 
 def talk(page: Page) -> None:
-    expect(page.locator("#send")).to_be_enabled(timeout=PATIENCE)
+    expect(page.locator("#load")).to_be_hidden(timeout=PATIENCE)
     page.get_by_text("Settings").click()
     page.fill("[name=temperature]", "0")
     page.fill("[name=max_tokens]", "80")

@@ -50,6 +50,7 @@ ALLOWED = (
     ("docs/plans.md", "`told`", "the name of a field of the format"),
     ("src/webpte/plan/plan_writer.py", '"told"', "the name of a field of the format"),
     ("src/webpte/plan/schedule_json.py", '"told"', "the name of a field of the format"),
+    ("web/src/plan.js", "item.told", "the name of a field of the format"),
 )
 
 

@@ -709,10 +709,10 @@ MUTANTS = (
         "tests/unit/test_constraints.py",
     ),
     Mutant(
-        "the player evicts a bias as the oldest edit",
-        "web/src/language/choices.js",
-        ".filter((known) => !this.#settings.logit_bias.has(known))",
+        "the player evicts a bias as the oldest adjustment",
+        "web/src/language/sampling.js",
+        ".filter((each) => !this.#settings.logit_bias.has(each))",
         "",
-        "web/test/choices.test.js",
+        "web/test/sampling.test.js",
     ),
 )

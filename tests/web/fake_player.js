@@ -14,7 +14,7 @@ async function download({ signal, onProgress }) {
   const total = 94_200_000;
   for (const done of plan().progress ?? [total]) {
     const cached = plan().cached ? done : 0;
-    onProgress({ stage: "weights", done, total, cached, secondsLeft: (total - done) / 2e6, refused: plan().refused });
+    onProgress({ stage: "weights", done, total, cached, secondsLeft: (total - done) / 2e6, damagedFile: plan().damagedFile });
     await wait(plan().pace ?? 1, signal);
   }
   if (plan().hang) await wait(1e9, signal);

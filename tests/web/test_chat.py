@@ -154,7 +154,7 @@ def test_a_chat_streams_what_the_native_player_says(chat, native):
         assert list(piece.top_logprobs) == tops
     usage = chunks[-1]["usage"]
     assert (usage["prompt_tokens"], usage["completion_tokens"]) == (answer.usage.prompt_tokens, 10)
-    assert chat.evaluate("(messages) => globalThis.model.count(messages)", messages) == answer.usage.prompt_tokens
+    assert chat.evaluate("(messages) => globalThis.model.countTokens(messages)", messages) == answer.usage.prompt_tokens
 
 
 def test_answers_follow_a_schema(chat):
@@ -177,7 +177,5 @@ def test_what_is_wrong_with_a_request_is_told_by_name(chat):
     requests += [{"prompt": "x", "response_format": {"type": "json_schema", "json_schema": {"schema": {"not": {}}}}}]
     found = chat.evaluate(ASK, requests)
     assert [answer["code"] for answer in found] == ["input"] * 4
-    for answer, words in zip(
-        found, ("temperature is", "context holds 64", "no setting tools", "not is not"), strict=True
-    ):
+    for answer, words in zip(found, ("temperature: ", "context of 64", 'got "tools"', "not is not"), strict=True):
         assert words in answer["message"]

@@ -26,12 +26,12 @@ def test_a_download_shows_bytes_and_time_and_can_be_cancelled_and_continued(brow
         load = page.locator("#load")
         expect(load).to_contain_text("Downloading the model: 24 MB of 94 MB, 35 s left")
         assert page.locator("progress").evaluate("bar => bar.value") == 0.25
-        expect(page.locator("#said")).to_contain_text("24 MB")
+        expect(page.locator("#announcer")).to_contain_text("24 MB")
         page.get_by_role("button", name="Cancel").click()
-        expect(load).to_contain_text("goes on from there")
+        expect(load).to_contain_text("continues with the missing ones")
         expect(load).to_have_class("card")
         page.evaluate("fake.hang = false")
-        page.get_by_role("button", name="Go on").press("Enter")
+        page.get_by_role("button", name="Continue").press("Enter")
         is_ready(page)
         expect(page.locator("#message")).to_be_focused()
         assert page.evaluate("loads") == 2
@@ -39,22 +39,59 @@ def test_a_download_shows_bytes_and_time_and_can_be_cancelled_and_continued(brow
 
 def test_what_is_already_here_is_not_called_a_download(browser):
     with opened(browser, "language", "{ progress: [1e6], hang: true, cached: true }") as page:
-        expect(page.locator("#load")).to_contain_text("Reading the model from this device")
+        expect(page.locator("#load")).to_contain_text("Loading the model from this device")
 
 
-def test_a_message_may_be_written_while_the_model_loads_but_not_sent(browser):
+def test_a_message_before_the_model_is_ready_is_queued_and_answered_later(browser):
     with opened(browser, "language", HANG) as page:
         send(page, "early")
-        expect(page.locator("#message")).to_have_value("early")
+        expect(page.locator("#log .user")).to_contain_text("early")
+        expect(page.locator("#log .assistant")).to_contain_text("queued")
+        expect(page.locator("#announcer")).to_contain_text("queued")
         expect(page.locator("#send")).to_be_disabled()
+        page.get_by_role("button", name="Cancel").click()
+        page.evaluate("fake.hang = false")
+        page.get_by_role("button", name="Continue").click()
+        is_ready(page)
+        settled(page)
+        expect(page.locator("#log .assistant")).to_contain_text("Hello there")
+        expect(page.locator("#log")).not_to_contain_text("queued")
+        assert page.evaluate("model.requests[0].messages") == [{"role": "user", "content": "early"}]
+
+
+def test_escape_removes_a_queued_message_from_the_queue(browser):
+    with opened(browser, "language", HANG) as page:
+        send(page, "early")
+        page.keyboard.press("Escape")
+        settled(page)
+        expect(page.locator("#log .assistant")).to_contain_text("(stopped)")
+        expect(page.locator("#log")).not_to_contain_text("queued")
+        page.get_by_role("button", name="New chat").click()
+        expect(page.locator("#log article")).to_have_count(0)
+
+
+@pytest.mark.parametrize("code", ["webgpu-missing", "no-adapter", "unsupported"])
+def test_without_a_gpu_the_composer_is_hidden_until_another_try(browser, code):
+    with opened(browser, "language", f"{{ loadFailures: [['{code}', 'none']] }}") as page:
+        expect(page.get_by_role("alert").first).to_be_visible()
+        expect(page.locator("#composer")).to_be_hidden()
+        expect(page.locator("#settings")).to_be_hidden()
+        page.get_by_role("button", name="Try again").click()
+        is_ready(page)
+        expect(page.locator("#composer")).to_be_visible()
+
+
+def test_an_error_of_the_network_leaves_the_composer(browser):
+    with opened(browser, "language", "{ loadFailures: [['network', 'none']] }") as page:
+        expect(page.get_by_role("alert").first).to_be_visible()
+        expect(page.locator("#composer")).to_be_visible()
 
 
 CODES = {
-    "webgpu-missing": "Update the browser (113",
-    "no-adapter": "graphics acceleration",
-    "unsupported": "Another device",
-    "damaged": "Nothing of it was kept",
-    "network": "it goes on from there",
+    "no-adapter": "update the GPU driver",
+    "unsupported": "Try another device",
+    "damaged": "It was not stored",
+    "network": "continues with the missing ones",
     "out-of-memory": "Close other tabs",
     "device-lost": "Close other pages",
 }
@@ -69,6 +106,13 @@ def test_an_error_while_loading_is_told_with_its_remedy_and_may_be_tried_again(b
             expect(alert).to_contain_text(remedy)
             page.get_by_role("button", name="Try again").click()
         is_ready(page)
+
+
+def test_a_missing_webgpu_shows_the_fix_of_the_browser_instead_of_the_message(browser):
+    failures = "[['webgpu-missing', 'Use a current Chrome.']]"
+    with opened(browser, "language", f"{{ loadFailures: {failures} }}") as page:
+        expect(page.locator("#load")).to_contain_text("Update the browser (to 113")
+        expect(page.locator("#load")).not_to_contain_text("Use a current Chrome.")
 
 
 @pytest.mark.parametrize(
@@ -90,12 +134,12 @@ def test_every_browser_gets_its_own_remedy(browser, agent, remedy):
 def test_an_answer_streams_and_its_figures_are_shown(browser):
     with opened(browser, "language") as page:
         is_ready(page)
-        expect(page.locator("#room")).to_have_text("512 of 512 tokens of context left")
+        expect(page.locator("#context")).to_have_text("512 of 512 tokens of context left")
         send(page, "Hi")
         settled(page)
         expect(page.locator("#log .assistant")).to_contain_text("Hello there")
-        expect(page.locator("#said")).to_have_text("Hello there")
-        expect(page.locator("#room")).to_have_text("497 of 512 tokens of context left")
+        expect(page.locator("#announcer")).to_have_text("Hello there")
+        expect(page.locator("#context")).to_have_text("497 of 512 tokens of context left")
         expect(page.locator("#speed")).to_contain_text("tokens/s")
         expect(page.locator("#adapter")).to_have_text("ACME GPU 9000")
         send(page, "And?")
@@ -135,6 +179,23 @@ def test_escape_stops_and_what_was_said_stays(browser):
         assert page.evaluate("model.requests[1].messages[1].content").strip() == kept.strip()
 
 
+def test_escape_before_the_first_token_leaves_a_note(browser):
+    with opened(browser, "language") as page:
+        is_ready(page)
+        page.evaluate("fake.pace = 1e9")
+        send(page, "Go")
+        expect(page.locator("#log")).to_have_attribute("aria-busy", "true")
+        page.keyboard.press("Escape")
+        settled(page)
+        expect(page.locator("#log .assistant")).to_contain_text("(stopped)")
+        expect(page.locator("#announcer")).to_have_text("(stopped)")
+        page.evaluate("fake.pace = 1")
+        page.get_by_role("button", name="Regenerate").click()
+        settled(page)
+        expect(page.locator("#log .assistant")).to_have_count(1)
+        expect(page.locator("#log .assistant")).to_contain_text("Hello there")
+
+
 def test_regenerate_replaces_the_last_answer(browser):
     with opened(browser, "language", "{ pieces: ['one'] }") as page:
         is_ready(page)
@@ -165,7 +226,7 @@ def test_a_lost_device_is_told_and_so_is_its_return(browser):
         page.evaluate("model.dispatchEvent(new Event('lost'))")
         expect(page.locator("#lost")).to_contain_text("loaded again from this device")
         page.evaluate("model.dispatchEvent(new Event('recovered'))")
-        expect(page.locator("#lost")).to_contain_text("is back")
+        expect(page.locator("#lost")).to_contain_text("ready again")
 
 
 def test_a_full_context_is_told(browser):
@@ -173,11 +234,11 @@ def test_a_full_context_is_told(browser):
         is_ready(page)
         send(page, "Say")
         settled(page)
-        expect(page.locator("#log")).to_contain_text("The context is full. Begin a new chat to go on.")
-        expect(page.locator("#room")).to_have_text("0 of 512 tokens of context left")
+        expect(page.locator("#log")).to_contain_text("The context is full. Start a new chat to continue.")
+        expect(page.locator("#context")).to_have_text("0 of 512 tokens of context left")
         page.get_by_role("button", name="New chat").click()
         expect(page.locator("#log article")).to_have_count(0)
-        expect(page.locator("#room")).to_have_text("512 of 512 tokens of context left")
+        expect(page.locator("#context")).to_have_text("512 of 512 tokens of context left")
 
 
 def test_settings_reach_the_model_and_a_schema_that_is_no_json_is_refused(browser):
@@ -189,7 +250,7 @@ def test_settings_reach_the_model_and_a_schema_that_is_no_json_is_refused(browse
         page.fill("#system", "Be brief.")
         page.fill("#schema", "{")
         send(page, "Where?")
-        expect(page.locator("#wrong")).to_contain_text("The schema is not JSON")
+        expect(page.locator("#error")).to_contain_text("The schema is not valid JSON")
         expect(page.locator("#schema")).to_be_focused()
         expect(page.locator("#message")).to_have_value("Where?")
         page.fill("#schema", '{"type": "object"}')

@@ -42,7 +42,7 @@ def test_the_model_answers_in_the_page_of_the_documentation(site, server, page):
     server.folders["docs"] = site
     server.headers["Content-Security-Policy"] = "default-src 'self'"
     page.goto(f"{server.origin}/docs/demo/index.html")
-    expect(page.locator("#send")).to_be_enabled(timeout=LOAD)
+    expect(page.locator("#load")).to_be_hidden(timeout=LOAD)
     page.click("details summary")
     page.fill("[name=temperature]", "0")
     page.fill("#message", QUESTION)

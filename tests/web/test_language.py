@@ -139,7 +139,7 @@ def test_templates_and_messages_that_do_not_fit_are_refused():
     ]
     found = ask_node("language.mjs", "render", cases)
     assert [answer["code"] for answer in found] == ["input"] * 4
-    assert "roles must alternate" in found[0]["error"] and "message 0 needs" in found[1]["error"]
+    assert "roles must alternate" in found[0]["error"] and "messages[0]" in found[1]["error"]
     for case in cases:
         with pytest.raises(webpte.Error):
             render_chat(*case)
@@ -184,11 +184,11 @@ def test_choices_are_packed_as_natively():
                 processor.add(token)
             choices.append(processor.params(len(tokens), mask=mask))
         idle = [LogitsProcessor(sampling_params_from({})).params(0)] * (rows - len(choices))
-        words, edits, features = pack([*choices, *idle])
+        words, adjustments, features = pack([*choices, *idle])
         room = rows * 8 + 16384
         given = {"vocabulary": vocabulary, "rows": rows, "room": room, "answers": answers}
         found = ask_node("language.mjs", "pack", given)
-        assert (found["edits"], found["features"]) == (edits, features)
+        assert (found["adjustments"], found["features"]) == (adjustments, features)
         assert len(found["words"]) == (room if features else len(words))
         assert found["words"][: len(words)] == words.tolist() and not any(found["words"][len(words) :])
 

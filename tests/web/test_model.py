@@ -52,13 +52,13 @@ def test_a_model_runs_in_a_worker_or_in_the_page(worker, bundled, server, page):
             np.testing.assert_allclose(array, expected, rtol=1e-4, atol=1e-4)
     (second,) = call(page, exported.steps[2].inputs, outputs=[1])
     np.testing.assert_allclose(second, exported.steps[2].outputs[1], rtol=1e-4, atol=1e-4)
-    with pytest.raises(Exception, match=r"input: mtcnn_pnet .*\bother\b.*\bforward\b"):
+    with pytest.raises(Exception, match=r"input: method of mtcnn_pnet: .*\bforward\b.*\bother\b"):
         call(page, exported.steps[0].inputs, method="other")
     code, message = page.evaluate(
         "async () => { try { await model.chat.completions.create({ messages: [] }); } "
         "catch (error) { return [error.code, error.message]; } }"
     )
-    assert code == "input" and message.startswith("mtcnn_pnet ") and "image" in message
+    assert code == "input" and message.startswith("mtcnn_pnet: ") and "image" in message
     page.evaluate("model.dispose()")
     with pytest.raises(Exception, match="disposed: "):
         call(page, exported.steps[0].inputs)

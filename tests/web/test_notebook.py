@@ -156,7 +156,7 @@ def test_a_language_model_talks_inside_a_notebook(tmp_path, server, page):
     with webpte.load(folder / "tiny.pte") as program:
         site = webpte.bundle(program, folder / "site", sequences=1)
     show(page, server, site)
-    expect(page.locator("#send")).to_be_enabled(timeout=TIMEOUT)
+    expect(page.locator("#load")).to_be_hidden(timeout=TIMEOUT)
     page.fill("#message", "hi")
     page.press("#message", "Enter")
     expect(page.locator("#log")).to_have_attribute("aria-busy", "false", timeout=TIMEOUT)

@@ -87,7 +87,7 @@ def test_the_chat_says_what_the_program_says_and_a_second_visit_loads_no_weights
         ask(page, "hi")
         assert said(page) == plain(wanted)
         expect(page.locator("#adapter")).to_contain_text("swiftshader")
-        expect(page.locator("#room")).to_contain_text("of 64 tokens of context left")
+        expect(page.locator("#context")).to_contain_text("of 64 tokens of context left")
         assert packed(server) <= MOST
         weights = len(server.asked(".bin"))
         page.reload()
@@ -124,7 +124,7 @@ def test_the_form_gives_the_numbers_of_the_program(browser, bundled: Callable[..
         np.testing.assert_allclose(np.load(download.value.path()), wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_a_picture_becomes_maps(browser, bundled: Callable[..., tuple]):
+def test_an_image_becomes_maps(browser, bundled: Callable[..., tuple]):
     _, site = bundled("mtcnn_pnet")
     file = io.BytesIO()
     Image.new("RGB", (64, 48), (200, 30, 30)).save(file, "PNG")

@@ -50,9 +50,9 @@ def test_what_cannot_be_run_is_refused_in_words(bundled, server, page):
     open_program(page, f"{server.origin}/site/")
     inputs = exported.steps[0].inputs
     for wrong, shown in (
-        ([*inputs, inputs[0]], r"input: forward .*2 inputs; 3 "),
-        ([inputs[0].T, inputs[1]], r"input: Input 0 of forward .*\[8, 17\].*\[29, 8\]"),
-        ([inputs[0][:2], inputs[1][:2]], r"shape: forward .*\[2, 8\] \[2, 1\].*: \["),
+        ([*inputs, inputs[0]], r"input: inputs of forward: expected 2, got 3"),
+        ([inputs[0].T, inputs[1]], r"input: input 0 of forward: .*\[29, 8\], got \[8, 17\]"),
+        ([inputs[0][:2], inputs[1][:2]], r"shape: inputs of forward: .* out of \[.*got \[2, 8\] \[2, 1\]"),
     ):
         with pytest.raises(Exception, match=shown):
             run(page, wrong)

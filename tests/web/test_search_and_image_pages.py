@@ -16,13 +16,13 @@ def test_results_are_ranked_while_one_types(browser):
         expect(page.locator("#results li")).to_have_count(12)  # of the example
         page.fill("#texts", "aaaa\n\n<b>bbb</b>\naaab\naaab")
         page.fill("#query", "")
-        expect(page.locator("#state")).to_have_text("Type what to search for.")
+        expect(page.locator("#state")).to_have_text("Enter a query.")
         page.locator("#query").press_sequentially("aaa")
         expect(page.locator("#results li span:first-child")).to_have_text(["aaaa", "aaab", "<b>bbb</b>"])
         expect(page.locator("#results li").nth(0)).to_contain_text("1.000")
         expect(page.locator("#results li").nth(1)).to_contain_text("0.949")
         page.fill("#texts", "")
-        expect(page.locator("#state")).to_have_text("There are no texts to search.")
+        expect(page.locator("#state")).to_have_text("Enter texts to search.")
 
 
 def test_the_newest_question_wins_and_texts_are_read_once(browser):
@@ -42,7 +42,7 @@ def test_the_newest_question_wins_and_texts_are_read_once(browser):
         assert sorted(page.evaluate("fake.seen")) == ["a", "aaa", "b", "bbb"]
 
 
-def picture() -> FilePayload:
+def image_file() -> FilePayload:
     file = io.BytesIO()
     Image.new("RGB", (40, 20), (255, 0, 0)).save(file, "PNG")
     return {"name": "red.png", "mimeType": "image/png", "buffer": file.getvalue()}
@@ -52,17 +52,17 @@ INFO = "{ image: { height: 8, width: 8, mean: [0.5, 0.25, 0], std: [0.5, 0.25, 1
 FILES = "{ labels: new TextEncoder().encode('cat\\n<i>dog</i>\\nsloth\\n') }"
 
 
-def test_an_image_becomes_planes_and_the_likeliest_labels(browser):
+def test_an_image_becomes_planes_and_the_most_probable_labels(browser):
     outputs = "() => [{ data: new Float32Array([0, 2, 1]), dims: [1, 3], dtype: 'f32' }]"
     with opened(browser, "image", f"{{ info: {INFO}, files: {FILES}, outputs: {outputs} }}") as page:
-        page.set_input_files("#file", picture())
+        page.set_input_files("#file", image_file())
         is_ready(page)
         expect(page.locator("tbody th")).to_have_text(["<i>dog</i>", "sloth", "cat"])
         expect(page.locator("tbody tr").first).to_contain_text("66.5 %")
         given = page.evaluate("(({ data, dims }) => ({ data: Array.from(data), dims }))(model.requests[0].inputs[0])")
         assert given["dims"] == [1, 3, 8, 8]
         assert given["data"] == [1.0] * 64 + [-1.0] * 64 + [0.0] * 64
-        expect(page.locator("#picture")).to_have_attribute("aria-label", "red.png, as the model sees it")
+        expect(page.locator("#preview")).to_have_attribute("aria-label", "red.png, as the model sees it")
 
 
 def test_maps_and_numbers_are_shown_and_what_is_no_image_is_refused(browser):
@@ -72,12 +72,12 @@ def test_maps_and_numbers_are_shown_and_what_is_no_image_is_refused(browser):
     info = INFO.replace("'labels'", "null")
     with opened(browser, "image", f"{{ info: {info}, outputs: {outputs} }}") as page:
         is_ready(page)
-        page.set_input_files("#file", {**picture(), "buffer": b"no image"})
-        expect(page.get_by_role("alert")).to_contain_text("red.png is not an image")
-        page.set_input_files("#file", picture())
+        page.set_input_files("#file", {**image_file(), "buffer": b"no image"})
+        expect(page.get_by_role("alert")).to_contain_text("red.png: expected an image")
+        page.set_input_files("#file", image_file())
         expect(page.locator("figcaption")).to_have_text(["plane 0, 0 to 63", "plane 1, 64 to 127"])
         expect(page.locator("#outputs")).to_contain_text("7, 8, 9, 10")
-        expect(page.locator("#wrong")).to_be_hidden()
+        expect(page.locator("#error")).to_be_hidden()
 
 
 def test_an_image_may_be_dropped_or_pasted(browser):
@@ -93,6 +93,6 @@ def test_an_image_may_be_dropped_or_pasted(browser):
           document.getElementById("drop").dispatchEvent(event);
         }"""
         for count, kind in enumerate(("drop", "paste"), 1):
-            page.evaluate(fire, [kind, list(picture()["buffer"])])
+            page.evaluate(fire, [kind, list(image_file()["buffer"])])
             page.wait_for_function("count => model.requests.length === count", arg=count)
         expect(page.locator("tbody tr")).to_have_count(3)

@@ -162,7 +162,7 @@ def test_what_arrives_damaged_is_named_and_fetched_once_more(suffix, visit, serv
     server.fault = flip
     events = visit()
     name = damaged[0]
-    assert [event["refused"] for event in events if "refused" in event] == [name]
+    assert [event["damagedFile"] for event in events if "damagedFile" in event] == [name]
     assert len(server.asked(name)) == 2
     page.evaluate(FORGET)
     times = 2
@@ -181,10 +181,10 @@ def test_what_was_damaged_in_the_store_is_named_and_fetched_again(stride, visit,
         page.evaluate(FLIP, name)
         events = visit()
         if name.startswith("manifest"):  # which is used without a network only
-            assert not [event for event in events if "refused" in event]
+            assert not [event for event in events if "damagedFile" in event]
             continue
-        (refused,) = [event["refused"] for event in events if "refused" in event]
-        assert name in refused and refused.endswith("in the local store")
+        (damaged,) = [event["damagedFile"] for event in events if "damagedFile" in event]
+        assert name in damaged and damaged.endswith("in the local store")
         assert [request.path for request in server.requests if name in request.path] == [
             request.path for request in server.requests if "/files/" in request.path
         ]

@@ -1,10 +1,10 @@
-/** What all pages share: loading with progress, errors in words, and small helpers for the document. */
+/** Shared by all pages: loading with progress, error messages, and helpers for the document. */
 
-/** The elements of a page, by id. */
+/** Return the elements of a page by id. */
 export const parts = (root) =>
   Object.fromEntries([...root.querySelectorAll("[id]")].map((element) => [element.id, element]));
 
-/** An element with these properties and children. Text stays text: nothing here reads HTML. */
+/** Return a new element with these properties and children. Text is never parsed as HTML. */
 export function make(tag, properties = {}, ...children) {
   const element = Object.assign(document.createElement(tag), properties);
   element.append(...children);
@@ -21,15 +21,18 @@ export function duration(seconds) {
   return seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`;
 }
 
-/** A number for people: four digits, no more. */
+/** Return a count with its noun. */
+export const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
+
+/** Return a number with at most four digits. */
 export const short = (number) => (Number.isInteger(number) ? String(number) : Number(number.toPrecision(4)).toString());
 
-/** Say it to those who cannot see the page. */
-export function say(root, text) {
-  root.getElementById("said").textContent = text;
+/** Announce a text to screen readers. */
+export function announce(root, text) {
+  root.getElementById("announcer").textContent = text;
 }
 
-/** Let the browser save a file. */
+/** Download a file. */
 export function save(name, data, type = "application/octet-stream") {
   const link = make("a", { href: URL.createObjectURL(new Blob([data], { type })), download: name });
   link.click();
@@ -44,50 +47,53 @@ export const adapterName = (adapter) =>
 // -- errors ---------------------------------------------------------------------------------------------------------
 
 const BROWSERS = [
-  [/firefox/i, "Update Firefox (141 on Windows, 145 on a Mac), or set dom.webgpu.enabled in about:config to true."],
+  [/firefox/i, "Update Firefox (to 141 on Windows, 145 on a Mac), or set dom.webgpu.enabled in about:config to true."],
   [/iphone|ipad/i, "Update to iOS 26."],
-  [/chrome/i, "Update the browser (113, on Android 121), and turn on graphics acceleration in its settings."],
+  [/chrome/i, "Update the browser (to 113, or 121 on Android), and turn on graphics acceleration in its settings."],
   [/safari/i, "Update to Safari 26."],
   [/./, ""],
 ];
 
-function webgpuRemedy() {
-  if (!isSecureContext) return "Browsers offer it to secure pages only: open this one by https:// or on localhost.";
-  const [, remedy] = BROWSERS.find(([name]) => name.test(navigator.userAgent));
-  return `${remedy} Chrome or Edge are likely to have it.`;
+function webgpuFix() {
+  if (!isSecureContext) return "Browsers provide it to secure pages only: open this page over https or on localhost.";
+  const [, fix] = BROWSERS.find(([name]) => name.test(navigator.userAgent));
+  return `${fix} Current versions of Chrome and Edge have it.`;
 }
 
-/** Titles, and what to do where the message itself does not say it. */
+/** Titles, and a fix that the message does not contain. */
 const ERRORS = {
-  "webgpu-missing": ["This browser has no WebGPU", webgpuRemedy],
-  "no-adapter": [
-    "No GPU for WebGPU",
-    () => "Turn on graphics acceleration, restart the browser, or update the driver.",
+  "webgpu-missing": ["This browser has no WebGPU", webgpuFix],
+  "no-adapter": ["No GPU found", () => "Then restart the browser. If that does not help, update the GPU driver."],
+  unsupported: ["This GPU cannot run the model", () => "Try another device, browser or driver."],
+  damaged: ["A file is damaged", () => "It was not stored."],
+  network: ["The download failed", () => "Downloaded files are stored. The download continues with the missing ones."],
+  aborted: ["Stopped", () => "Downloaded files are stored. The download continues with the missing ones."],
+  "save-data": [
+    "This browser is set to save data",
+    () => "The model is downloaded once and then stored on this device.",
   ],
-  unsupported: ["This GPU cannot run it", () => "Another device, browser or driver may."],
-  damaged: ["A file arrived damaged", () => "Nothing of it was kept."],
-  network: ["The download broke off", () => "What has arrived is kept: it goes on from there."],
-  aborted: ["Stopped", () => "What has arrived is kept: it goes on from there."],
-  "save-data": ["This browser is set to save data", () => "The model is downloaded once and then kept on this device."],
-  "device-lost": ["The GPU was reset", () => "Close other pages that use it."],
-  "out-of-memory": ["The GPU has too little memory", () => "Close other tabs and programs that use it."],
-  input: ["That does not work"],
-  shape: ["There is no plan for these shapes"],
+  "device-lost": ["The GPU was reset", () => "Close other pages that use the GPU."],
+  "out-of-memory": ["The GPU has not enough memory", () => "Close other tabs and programs that use the GPU."],
+  input: ["Invalid input"],
+  shape: ["These shapes were not bundled"],
 };
-const CALM = ["aborted", "save-data"]; // not errors, but waiting for a click
+const PAUSED = ["aborted", "save-data"]; // not errors: loading waits for a click
+const NO_GPU = ["webgpu-missing", "no-adapter", "unsupported"]; // the model cannot run in this browser
 
-/** What went wrong, in a few words. */
-export const titleOf = (error) => (ERRORS[error?.code] ?? ["Something went wrong"])[0];
+/** Return the title of an error. */
+export const titleOf = (error) => (ERRORS[error?.code] ?? ["Error"])[0];
 
-/** Show an error in words, with a button if there is something to click. */
-export function complain(place, error, label, onclick) {
-  const calm = CALM.includes(error?.code);
+/** Show an error, with a button if there is something to click. */
+export function showError(place, error, label, onclick) {
+  const paused = PAUSED.includes(error?.code);
   const words = [make("h2", { textContent: titleOf(error) })];
-  if (!calm) words.push(make("p", { textContent: error?.message ?? String(error) }));
+  // The fix of webgpu-missing depends on the browser, and replaces the general one in the message.
+  if (!paused && error?.code !== "webgpu-missing")
+    words.push(make("p", { textContent: error?.message ?? String(error) }));
   words.push(make("p", { className: "quiet", textContent: ERRORS[error?.code]?.[1]?.() ?? "" }));
   if (label)
     words.push(make("div", { className: "row" }, make("button", { type: "button", textContent: label, onclick })));
-  place.className = calm ? "card" : "card bad";
+  place.className = paused ? "card" : "card bad";
   place.setAttribute("role", "alert");
   place.replaceChildren(...words.filter((part) => part.textContent));
   place.hidden = false;
@@ -95,20 +101,21 @@ export function complain(place, error, label, onclick) {
 
 // -- loading --------------------------------------------------------------------------------------------------------
 
+const NOTE_MS = 8000; // how long a finished recovery is shown
 const STAGES = {
-  manifest: () => "Reading what there is to load …",
-  weights: ({ done, total, cached, secondsLeft, refused }) =>
-    (refused ? `${refused} arrived damaged and is fetched again. ` : "") +
-    (cached && cached === done ? "Reading the model from this device: " : "Downloading the model: ") +
+  manifest: () => "Loading the list of files …",
+  weights: ({ done, total, cached, secondsLeft, damagedFile }) =>
+    (damagedFile ? `${damagedFile} was damaged and is downloaded again. ` : "") +
+    (cached && cached === done ? "Loading the model from this device: " : "Downloading the model: ") +
     `${bytes(done)} of ${bytes(total)}` +
     (secondsLeft ? `, ${duration(secondsLeft)} left` : ""),
-  compile: ({ done, total }) => `Preparing the GPU: ${done} of ${total} kernels`,
-  recover: () => "The GPU was reset: loading again from this device …",
+  compile: ({ done, total }) => `Compiling for the GPU: ${done} of ${plural(total, "kernel")}`,
+  recover: () => "The GPU was reset. Loading again from this device …",
   ready: () => "Ready",
 };
 
-/** A function that shows progress in `place`: words and a bar. Screen readers hear of stages and quarters only. */
-function bar(root, place, cancel) {
+/** Return a function that shows progress in `place`. It announces stages and quarters only. */
+function progressBar(root, place, cancel) {
   const words = make("p");
   const line = make("progress", { max: 1 });
   line.setAttribute("aria-label", "Loading");
@@ -117,27 +124,27 @@ function bar(root, place, cancel) {
   place.removeAttribute("role");
   place.replaceChildren(words, line, make("div", { className: "row" }, stop));
   place.hidden = false;
-  let told = "";
+  let announced = "";
   return (progress) => {
     const share = progress.total ? progress.done / progress.total : 0;
     words.textContent = (STAGES[progress.stage] ?? STAGES.manifest)(progress);
     if (progress.total) line.value = share;
     else line.removeAttribute("value");
     const quarter = `${progress.stage}${Math.floor(share * 4)}`;
-    if (quarter !== told) say(root, words.textContent);
-    told = quarter;
+    if (quarter !== announced) announce(root, words.textContent);
+    announced = quarter;
   };
 }
 
-const asked = (place, error, label) => new Promise((resolve) => complain(place, error, label, resolve));
+const clicked = (place, error, label) => new Promise((resolve) => showError(place, error, label, resolve));
 
-/** Load the model, with progress, cancel and another try after whatever went wrong. */
-export async function begin({ root, load }) {
+/** Load and return the model, with progress, a button to cancel, and a button to try again after an error. */
+export async function loadModel({ root, load }) {
   const { load: place, name, adapter, lost } = parts(root);
-  if (navigator.connection?.saveData) await asked(place, { code: "save-data" }, "Load the model");
+  if (navigator.connection?.saveData) await clicked(place, { code: "save-data" }, "Load the model");
   for (;;) {
     const abort = new AbortController();
-    const onProgress = bar(root, place, () => abort.abort());
+    const onProgress = progressBar(root, place, () => abort.abort());
     onProgress({ stage: "manifest" });
     try {
       const model = await load({ signal: abort.signal, onProgress });
@@ -145,24 +152,27 @@ export async function begin({ root, load }) {
       name.textContent = model.name;
       if (root === document) document.title = model.name;
       adapter.textContent = adapterName(model.adapter);
-      watch(root, model, lost);
+      showLosses(root, model, lost);
       return model;
     } catch (error) {
-      await asked(place, error, error?.code === "aborted" ? "Go on" : "Try again");
+      const inputs = NO_GPU.includes(error?.code) ? [...root.querySelectorAll(".needs-model:not([hidden])")] : [];
+      for (const element of inputs) element.hidden = true;
+      await clicked(place, error, error?.code === "aborted" ? "Continue" : "Try again");
+      for (const element of inputs) element.hidden = false;
     }
   }
 }
 
-/** A lost GPU comes back by itself; people should know why it took a while. */
-function watch(root, model, place) {
-  const tell = (text) => {
+/** Show when the GPU is lost, which interrupts the model, and when it is replaced. */
+function showLosses(root, model, place) {
+  const show = (text) => {
     place.textContent = text;
     place.hidden = !text;
-    if (text) say(root, text);
+    if (text) announce(root, text);
   };
-  model.addEventListener("lost", () => tell("The GPU was reset. The model is being loaded again from this device …"));
+  model.addEventListener("lost", () => show("The GPU was reset. The model is being loaded again from this device …"));
   model.addEventListener("recovered", () => {
-    tell("The GPU was reset and is back.");
-    setTimeout(() => tell(""), 8000);
+    show("The GPU was reset. The model is ready again.");
+    setTimeout(() => show(""), NOTE_MS);
   });
 }

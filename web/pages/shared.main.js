@@ -1,4 +1,4 @@
-/** Where a page meets the player. To use a bundle that lies elsewhere, give its address instead of "./". */
+/** Connect the page and the player. To use a bundle at another address, replace "./" by it. */
 
 import { start } from "./page.js";
 import { load } from "./player/src/index.js";

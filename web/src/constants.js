@@ -1,15 +1,15 @@
 /**
- * Constants on a device, shared by all methods that need the same bytes, and how they get there: shard by shard, at
- * most two of them in memory, each one dropped as soon as it is written.
+ * Constants on a device, shared by all methods that need the same bytes. They are loaded shard by shard, with at most
+ * two shards in memory; a shard is dropped as soon as it is written to the device.
  * @typedef {import("./plan.js").BufferSpec} BufferSpec
  * @typedef {import("./plan.js").Constant} Constant
  * @typedef {import("./plan.js").Plan} Plan
  * @typedef {{ buffer: GPUBuffer, users: number, filled: Promise<void> }} Entry
- * @typedef {{ offset: number, bytes: number, put: (data: Uint8Array<ArrayBuffer>) => void }} Piece  of a shard
+ * @typedef {{ offset: number, bytes: number, put: (data: Uint8Array<ArrayBuffer>) => void }} Piece  a range of a shard
  */
 import { padded } from "./tensors.js";
 
-const AT_ONCE = 2; // shards in memory
+const MAX_SHARDS_IN_MEMORY = 2;
 const USAGE = 0x80 | 0x4 | 0x8; // storage, copy from, copy to
 
 export class Constants {
@@ -31,53 +31,53 @@ export class Constants {
   }
 
   /**
-   * The buffers of a plan that begin with something, by number, and the values that the host wants to know.
+   * Return the constant buffers of a plan by number, and the constants that the host reads. Start to load them.
    * @param {Plan} plan
-   * @param {number[]} hosted values
+   * @param {number[]} hostConstants values
    * @param {AbortSignal} signal
    * @returns {{
    *   keys: string[], buffers: Map<number, GPUBuffer>, host: Map<number, ArrayBuffer>, filled: Promise<unknown>
-   * }}  the keys are for giving them back
+   * }}  keys: for `release`
    */
-  claim(plan, hosted, signal) {
-    /** @type {Map<string, Piece[]>} what to take out of each shard */
-    const wanted = new Map();
+  claim(plan, hostConstants, signal) {
+    /** @type {Map<string, Piece[]>} by shard */
+    const pieces = new Map();
     /** @type {string[]} */
     const keys = [];
     const buffers = new Map();
     const host = new Map();
     /** @type {Entry[]} */
-    const fresh = [];
+    const added = [];
     /** @type {Promise<void>[]} */
-    const known = [];
+    const pending = [];
     plan.document.buffers.forEach((spec, number) => {
       if (!spec.fill) return;
       const spans = spec.fill.spans.map(([file, ...range]) => [plan.document.files[file].sha256, ...range]);
       const key = JSON.stringify([spec.bytes, spans]);
       let entry = this.#entries.get(key);
       if (entry) {
-        known.push(entry.filled);
+        pending.push(entry.filled);
       } else {
         const buffer = this.#device.createBuffer({ label: spec.fill.name, size: spec.bytes, usage: USAGE });
         entry = { buffer, users: 0, filled: Promise.resolve() };
         this.#entries.set(key, entry);
-        fresh.push(entry);
-        this.#want(plan, spec.fill, wanted, (at, data) => this.#write(buffer, at, data));
+        added.push(entry);
+        this.#addPieces(pieces, plan, spec.fill, (at, data) => this.#write(buffer, at, data));
       }
       entry.users++;
       keys.push(key);
       buffers.set(number, entry.buffer);
     });
-    for (const value of hosted) {
+    for (const value of hostConstants) {
       const constant = /** @type {Constant} */ (plan.spec(value).constant);
       const data = new Uint8Array(constant.spans.reduce((sum, span) => sum + span[2], 0));
-      this.#want(plan, constant, wanted, (at, piece) => data.set(piece, at));
+      this.#addPieces(pieces, plan, constant, (at, piece) => data.set(piece, at));
       host.set(value, data.buffer);
     }
-    const loaded = this.#load(wanted, signal);
-    for (const entry of fresh) entry.filled = loaded;
-    const filled = Promise.all([...known, loaded]);
-    filled.catch(() => {}); // whoever waits is told, if anybody does yet
+    const loaded = this.#load(pieces, signal);
+    for (const entry of added) entry.filled = loaded;
+    const filled = Promise.all([...pending, loaded]);
+    filled.catch(() => {}); // the caller handles the error when it awaits the promise
     return { keys, buffers, host, filled };
   }
 
@@ -92,35 +92,35 @@ export class Constants {
   }
 
   /**
+   * @param {Map<string, Piece[]>} pieces
    * @param {Plan} plan
    * @param {Constant} constant
-   * @param {Map<string, Piece[]>} wanted
    * @param {(at: number, data: Uint8Array<ArrayBuffer>) => void} put
    */
-  #want(plan, constant, wanted, put) {
+  #addPieces(pieces, plan, constant, put) {
     let at = 0;
     for (const [file, offset, bytes] of constant.spans) {
       const { sha256 } = plan.document.files[file];
       const begin = at;
-      wanted.set(sha256, [...(wanted.get(sha256) ?? []), { offset, bytes, put: (data) => put(begin, data) }]);
+      pieces.set(sha256, [...(pieces.get(sha256) ?? []), { offset, bytes, put: (data) => put(begin, data) }]);
       at += bytes;
     }
   }
 
   /**
-   * @param {Map<string, Piece[]>} wanted
+   * @param {Map<string, Piece[]>} pieces
    * @param {AbortSignal} signal
    */
-  async #load(wanted, signal) {
-    const queue = [...wanted];
+  async #load(pieces, signal) {
+    const queue = [...pieces];
     const sizes = queue.map(([sha]) => this.#files.manifest.files[sha].bytes);
     this.#progress.weights.total += sizes.reduce((sum, bytes) => sum + bytes, 0);
-    const lane = async () => {
+    const loop = async () => {
       if (!queue.length) return;
-      const memory = new Uint8Array(Math.max(...sizes)); // for all its shards, one after the other
+      const memory = new Uint8Array(Math.max(...sizes)); // reused for all shards of this loop
       for (let next = queue.shift(); next; next = queue.shift()) await this.#shard(next[0], next[1], memory, signal);
     };
-    await Promise.all(Array.from({ length: AT_ONCE }, lane));
+    await Promise.all(Array.from({ length: MAX_SHARDS_IN_MEMORY }, loop));
   }
 
   /**
@@ -137,7 +137,7 @@ export class Constants {
       onCached: (bytes) => this.#progress.add("weights", bytes, bytes),
     });
     for (const { offset, bytes, put } of pieces) put(data.subarray(offset, offset + bytes));
-    this.#device.queue.submit([]); // which gives free the copies that the queue holds, before the next shard comes
+    this.#device.queue.submit([]); // frees the queue's copies before the next shard is read
     await this.#device.queue.onSubmittedWorkDone();
   }
 

@@ -5,7 +5,7 @@
  *   vendor: string, architecture: string, description: string, software: boolean, features: string[]
  * }} Adapter
  */
-import { WebpteError } from "./errors.js";
+import { inputError, WebpteError } from "./errors.js";
 
 const SOFTWARE = /swiftshader|llvmpipe|lavapipe|basic render|warp/i;
 
@@ -14,19 +14,16 @@ export async function requestAdapter() {
   if (!globalThis.navigator?.gpu) {
     throw new WebpteError(
       "webgpu-missing",
-      "This browser offers no WebGPU here. Take a new Chrome, Edge, Safari or Firefox; the page must come by https.",
+      "This browser does not provide WebGPU to this page. Use a current Chrome, Edge, Safari or Firefox, over https.",
     );
   }
   const adapter = await navigator.gpu.requestAdapter({ powerPreference: "high-performance" });
   if (adapter) return adapter;
-  throw new WebpteError(
-    "no-adapter",
-    "The browser has WebGPU but no GPU for it. Turn on hardware acceleration in its settings.",
-  );
+  throw new WebpteError("no-adapter", "WebGPU found no GPU. Turn on hardware acceleration in the browser's settings.");
 }
 
 /**
- * What people are told of it.
+ * Return the properties of an adapter that are shown to users.
  * @param {GPUAdapter} adapter
  * @returns {Adapter}
  */
@@ -37,29 +34,30 @@ export function describe(adapter) {
   return { vendor, architecture, description: description || device, software, features: [...adapter.features].sort() };
 }
 
-/** @param {string} name as in plans: naga's, and with hyphens */
+/** @param {string} name as in plans: naga's name, with hyphens */
 const featureName = (name) => /** @type {GPUFeatureName} */ (name === "subgroup" ? "subgroups" : name);
 /** @param {string} name */
 const limitName = (name) => name.replace(/-([a-z])/g, (_, letter) => letter.toUpperCase());
 
 /**
- * What a variant needs and the adapter does not have, in words.
+ * Return the requirements of a variant that the adapter does not meet, as text.
  * @param {Variant} variant
  * @param {GPUAdapter} adapter
  */
-function lacking(variant, adapter) {
+function missingRequirements(variant, adapter) {
   const limits = /** @type {any} */ (adapter.limits);
-  const found = variant.features.filter((name) => !adapter.features.has(featureName(name)));
-  for (const [name, most] of Object.entries(variant.limits)) {
-    if (limits[limitName(name)] < most) found.push(`${limitName(name)} ${most} (it has ${limits[limitName(name)]})`);
+  const missing = variant.features.filter((name) => !adapter.features.has(featureName(name)));
+  for (const [name, value] of Object.entries(variant.limits)) {
+    if (limits[limitName(name)] < value)
+      missing.push(`${limitName(name)} ${value} (it has ${limits[limitName(name)]})`);
   }
   const width = /** @type {any} */ (adapter.info).subgroupMinSize ?? 0;
-  if (variant.subgroup > width) found.push(`subgroups of ${variant.subgroup} (it has ${width})`);
-  return found;
+  if (variant.subgroup > width) missing.push(`subgroups of ${variant.subgroup} (it has ${width})`);
+  return missing;
 }
 
 /**
- * The first variant that the adapter can run: those for its own kind of device come first.
+ * Return the first variant that the adapter can run. Variants for its kind of device come first.
  * @param {Manifest} manifest
  * @param {string} method
  * @param {number | null} slots
@@ -67,40 +65,39 @@ function lacking(variant, adapter) {
  * @returns {Variant}
  */
 export function chooseVariant(manifest, method, slots, adapter) {
-  const found = manifest.methods[method];
-  if (!found) {
-    const names = Object.keys(manifest.methods).join(", ");
-    throw new WebpteError("input", `${manifest.name} has no method ${method}; it has ${names}.`);
+  const entry = manifest.methods[method];
+  if (!entry) {
+    throw inputError(`method of ${manifest.name}`, Object.keys(manifest.methods).join(" or "), method);
   }
   const { software } = describe(adapter);
-  const variants = found.variants.filter(
+  const variants = entry.variants.filter(
     (variant) => (slots === null || variant.slots === slots) && (software || variant.device !== "cpu"),
   );
   if (software) variants.sort((a, b) => Number(b.device === "cpu") - Number(a.device === "cpu"));
-  const chosen = variants.find((variant) => lacking(variant, adapter).length === 0);
-  if (chosen) return chosen;
+  const usable = variants.find((variant) => missingRequirements(variant, adapter).length === 0);
+  if (usable) return usable;
   const last = variants[variants.length - 1];
-  const why = last ? lacking(last, adapter).join(", ") : `${slots} sequences at once`;
-  throw new WebpteError("unsupported", `${method} of ${manifest.name} needs what this GPU does not offer: ${why}.`);
+  const missing = last ? missingRequirements(last, adapter).join(", ") : `a variant for ${slots} concurrent sequences`;
+  throw new WebpteError("unsupported", `${method} of ${manifest.name} requires ${missing}. This GPU does not have it.`);
 }
 
 /**
- * A device with what the variants need that may be chosen.
+ * Return a device with the features and limits of all variants that the adapter can run.
  * @param {Manifest} manifest
  * @param {GPUAdapter} adapter
  */
 export async function requestDevice(manifest, adapter) {
   const variants = Object.values(manifest.methods).flatMap((method) => method.variants);
-  const usable = variants.filter((variant) => lacking(variant, adapter).length === 0);
+  const usable = variants.filter((variant) => missingRequirements(variant, adapter).length === 0);
   /** @type {Record<string, number>} */
   const requiredLimits = {};
-  for (const [name, most] of usable.flatMap((variant) => Object.entries(variant.limits))) {
-    requiredLimits[limitName(name)] = Math.max(requiredLimits[limitName(name)] ?? 0, most);
+  for (const [name, value] of usable.flatMap((variant) => Object.entries(variant.limits))) {
+    requiredLimits[limitName(name)] = Math.max(requiredLimits[limitName(name)] ?? 0, value);
   }
   const requiredFeatures = [...new Set(usable.flatMap((variant) => variant.features.map(featureName)))];
   try {
     return await adapter.requestDevice({ label: "webpte", requiredFeatures, requiredLimits });
   } catch (error) {
-    throw new WebpteError("no-adapter", `The GPU does not open: ${error}`, { cause: error });
+    throw new WebpteError("no-adapter", `The GPU device cannot be opened: ${error}`, { cause: error });
   }
 }

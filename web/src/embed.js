@@ -1,5 +1,5 @@
-// Embeddings of texts, by an encoder whose program has schedules for some lengths: a text is padded to the next.
-import { throwIfAborted, WebpteError } from "./errors.js";
+// Embeddings of texts. The encoder has schedules for some lengths; a text is padded to the next one.
+import { inputError, throwIfAborted } from "./errors.js";
 import { Tokenizer } from "./language/tokenizer.js";
 
 export class Encoder {
@@ -31,58 +31,58 @@ export class Encoder {
   }
 
   /**
-   * A vector for each text.
+   * Return a vector for each text.
    * @param {string[]} texts
    * @param {{signal?: AbortSignal | null}} [options]
    * @returns {Promise<Float32Array[]>}
    */
   async embed(texts, { signal } = {}) {
-    if (!Array.isArray(texts)) throw new WebpteError("input", "embed takes a list of texts");
-    const found = [];
+    if (!Array.isArray(texts)) throw inputError("texts", "a list of strings", texts);
+    const vectors = [];
     for (const text of texts) {
       throwIfAborted(signal);
-      found.push(await this.#one(this.tokens(text), signal));
+      vectors.push(await this.#embed(this.tokens(text), signal));
     }
-    return found;
+    return vectors;
   }
 
   /**
-   * With what the tokenizer adds to every text; of one that is too long, as much as fits.
+   * Return the tokens of a text with the tokenizer's special tokens, truncated to the longest schedule.
    * @param {string} text
    * @returns {number[]}
    */
   tokens(text) {
-    const longest = this.#encoder.lengths.at(-1);
+    const maxLength = this.#encoder.lengths.at(-1);
     const plain = this.#tokenizer.encode(text);
     const full = this.#tokenizer.encode(text, true);
-    if (full.length <= longest) return full;
-    const isAt = (/** @type {number} */ place) =>
-      plain.every((/** @type {number} */ token, /** @type {number} */ at) => full[place + at] === token);
+    if (full.length <= maxLength) return full;
+    const isAt = (/** @type {number} */ offset) =>
+      plain.every((/** @type {number} */ token, /** @type {number} */ at) => full[offset + at] === token);
     let before = 0;
     while (before < full.length - plain.length && !isAt(before)) before++;
-    const behind = full.slice(before + plain.length);
-    return [...full.slice(0, longest - behind.length), ...behind];
+    const suffix = full.slice(before + plain.length);
+    return [...full.slice(0, maxLength - suffix.length), ...suffix];
   }
 
   /** @param {number[]} tokens @param {AbortSignal | null} [signal] */
-  async #one(tokens, signal) {
+  async #embed(tokens, signal) {
     const { ids, mask, types, lengths, output, pooled } = this.#encoder;
     const length = lengths.find((/** @type {number} */ size) => size >= tokens.length);
     const row = (/** @type {(at: number) => number} */ value) => {
       return { data: Array.from({ length }, (_, at) => value(at)), dims: [1, length] };
     };
     /** @type {any[]} */
-    const given = [];
-    given[ids] = row((at) => tokens[at] ?? this.#padding);
-    given[mask] = row((at) => (at < tokens.length ? 1 : 0));
-    if (types !== null) given[types] = row(() => 0);
-    const [{ data, dims }] = await this.#method.run(given, { outputs: [output], signal });
+    const inputs = [];
+    inputs[ids] = row((at) => tokens[at] ?? this.#padding);
+    inputs[mask] = row((at) => (at < tokens.length ? 1 : 0));
+    if (types !== null) inputs[types] = row(() => 0);
+    const [{ data, dims }] = await this.#method.run(inputs, { outputs: [output], signal });
     return pooled ? Float32Array.from(data) : mean(data, dims.at(-1), tokens.length);
   }
 }
 
 /**
- * The mean of the first `count` rows, of length 1.
+ * Return the mean of the first `count` rows, normalised to length 1.
  * @param {ArrayLike<number>} data
  * @param {number} width
  * @param {number} count

@@ -3,7 +3,9 @@
  *   | "out-of-memory" | "input" | "shape" | "logits" | "queue-full" | "disposed"} ErrorCode
  */
 
-/** What goes wrong: `code` for programs, `message` for people. */
+const MAX_SHOWN_CHARS = 40; // of a value in an error
+
+/** Every failure of the player: `code` is for programs, `message` for people. */
 export class WebpteError extends Error {
   /**
    * @param {ErrorCode} code
@@ -17,13 +19,26 @@ export class WebpteError extends Error {
   }
 }
 
+/**
+ * Return the error of an invalid argument.
+ * @param {string} argument
+ * @param {string} expected
+ * @param {unknown} got
+ * @param {string} [fix] a sentence
+ */
+export function inputError(argument, expected, got, fix) {
+  const json = typeof got === "number" ? String(got) : (JSON.stringify(got) ?? String(got));
+  const value = (typeof got === "object" ? json.replaceAll(",", ", ") : json).slice(0, MAX_SHOWN_CHARS);
+  return new WebpteError("input", `${argument}: expected ${expected}, got ${value}.${fix ? ` ${fix}` : ""}`);
+}
+
 /** @param {AbortSignal | null} [signal] */
 export function throwIfAborted(signal) {
-  if (signal?.aborted) throw new WebpteError("aborted", "Stopped, as the signal asked for.", { cause: signal.reason });
+  if (signal?.aborted) throw new WebpteError("aborted", "The signal was aborted.", { cause: signal.reason });
 }
 
 /**
- * The promise, or an error as soon as the signal wants to stop: what the promise stands for may still go on.
+ * Return the promise, rejected as soon as the signal is aborted. Its work may continue.
  * @template T
  * @param {Promise<T>} promise
  * @param {AbortSignal | null} [signal]
@@ -46,7 +61,7 @@ export function abortable(promise, signal) {
 }
 
 /**
- * The promise, or an error if it takes longer than that.
+ * Return the promise, rejected if it takes longer than the time limit.
  * @template T
  * @param {Promise<T>} promise
  * @param {number} milliseconds
@@ -60,7 +75,7 @@ export function within(promise, milliseconds) {
 }
 
 /**
- * Plain data for another thread, and back.
+ * Return an error as plain data, which can be posted to another thread.
  * @param {unknown} error
  * @returns {{ code: ErrorCode | null, name: string, message: string, stack?: string }}
  */

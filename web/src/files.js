@@ -1,5 +1,5 @@
 /**
- * The files of a bundle: from the local store or the network, and never believed before their hash is right.
+ * The files of a bundle, from the local store or the network, verified by their hash.
  * @typedef {import("./manifest.js").Manifest} Manifest
  * @typedef {import("./store.js").Store} Store
  * @typedef {(bytes: number) => void} OnBytes
@@ -7,30 +7,30 @@
  */
 import { throwIfAborted, WebpteError, within } from "./errors.js";
 import { sha256 } from "./hash.js";
-import { isWhole, readManifest } from "./manifest.js";
+import { isIntact, readManifest } from "./manifest.js";
 import { drain, MANIFEST } from "./store.js";
 
-const TRIES = 3; // of a file whose transfer breaks off
-const PAUSE = 200; // milliseconds before the second one, and twice that before the third
-const PATIENCE = 60_000; // milliseconds without a byte, after which a transfer counts as broken off
+const MAX_ATTEMPTS = 3; // to fetch a file
+const RETRY_MS = 200; // before the second attempt, and twice that before the third
+const STALL_MS = 60_000; // without a byte, after which a transfer is restarted
 
 export class Files {
   /** @type {Manifest} */ manifest = /** @type {any} */ (null);
   #base;
   #store;
-  #refused;
+  #onDamaged;
   #fetch;
 
   /**
    * @param {URL} base of the manifest
    * @param {Store} store
-   * @param {(name: string) => void} refused is told what was damaged and is fetched again
+   * @param {(name: string) => void} onDamaged called with the name of a damaged file that is fetched again
    * @param {Fetch} fetch
    */
-  constructor(base, store, refused, fetch) {
+  constructor(base, store, onDamaged, fetch) {
     this.#base = base;
     this.#store = store;
-    this.#refused = refused;
+    this.#onDamaged = onDamaged;
     this.#fetch = fetch;
   }
 
@@ -39,11 +39,11 @@ export class Files {
     const name = MANIFEST + (await sha256(new TextEncoder().encode(this.#base.href)));
     let bytes;
     try {
-      bytes = await this.#fetched("manifest.json", this.#base, null, isWhole, "no-cache", signal);
+      bytes = await this.#fetchVerified("manifest.json", this.#base, null, isIntact, "no-cache", signal);
     } catch (error) {
-      const kept = error instanceof WebpteError && error.code === "network" ? await this.#store.get(name) : null;
-      if (!kept || !(await isWhole(kept))) throw error; // without a network, the last visit's will do
-      bytes = kept;
+      const stored = error instanceof WebpteError && error.code === "network" ? await this.#store.get(name) : null;
+      if (!stored || !(await isIntact(stored))) throw error; // without a network, the manifest of the last visit is used
+      bytes = stored;
     }
     this.manifest = readManifest(bytes);
     await this.#store.adopt(name, bytes);
@@ -54,28 +54,28 @@ export class Files {
    * @param {string} sha
    * @param {{
    *   signal?: AbortSignal | null, into?: Uint8Array<ArrayBuffer>, onBytes?: OnBytes, onCached?: OnBytes
-   * }} [options]  into: memory that is the caller's, and large enough
+   * }} [options]  into: the caller's memory, large enough
    * @returns {Promise<Uint8Array<ArrayBuffer>>}
    */
   async bytes(sha, { signal, into, onBytes, onCached } = {}) {
     throwIfAborted(signal);
     const entry = this.manifest.files[sha];
-    if (!entry) throw new WebpteError("damaged", `The bundle's manifest names no file ${sha}.`);
+    if (!entry) throw new WebpteError("damaged", `manifest.json does not list the file ${sha}.`);
     /** @param {Uint8Array<ArrayBuffer>} bytes */
-    const whole = async (bytes) => bytes.length === entry.bytes && (await sha256(bytes)) === sha;
+    const isValid = async (bytes) => bytes.length === entry.bytes && (await sha256(bytes)) === sha;
     const memory = into?.subarray(0, entry.bytes) ?? new Uint8Array(entry.bytes);
-    const kept = await this.#store.get(sha, memory);
-    if (kept) {
-      if (await whole(kept)) {
-        onCached?.(kept.length);
-        return kept;
+    const stored = await this.#store.get(sha, memory);
+    if (stored) {
+      if (await isValid(stored)) {
+        onCached?.(stored.length);
+        return stored;
       }
-      this.#refused(`${entry.path} in the local store`);
+      this.#onDamaged(`${entry.path} in the local store`);
       await this.#store.delete(sha);
     }
     const url = new URL(entry.path, this.#base);
-    const mode = this.#store.lasting ? "no-store" : "default"; // one copy on the visitor's disk is enough
-    const bytes = await this.#fetched(entry.path, url, memory, whole, mode, signal, onBytes);
+    const mode = this.#store.persistent ? "no-store" : "default"; // the visitor's disk needs one copy only
+    const bytes = await this.#fetchVerified(entry.path, url, memory, isValid, mode, signal, onBytes);
     throwIfAborted(signal);
     await this.#store.put(sha, bytes);
     return bytes;
@@ -90,25 +90,25 @@ export class Files {
   }
 
   /**
-   * A file from the network. One that is damaged is fetched once more, past every cache.
+   * Return a file from the network. A damaged file is fetched once more, without any cache.
    * @param {string} name
    * @param {URL} url
    * @param {Uint8Array<ArrayBuffer> | null} into
-   * @param {(bytes: Uint8Array<ArrayBuffer>) => Promise<boolean>} whole
+   * @param {(bytes: Uint8Array<ArrayBuffer>) => Promise<boolean>} isValid
    * @param {RequestCache} cache
    * @param {AbortSignal | null} [signal]
    * @param {OnBytes} [onBytes]
    */
-  async #fetched(name, url, into, whole, cache, signal, onBytes) {
+  async #fetchVerified(name, url, into, isValid, cache, signal, onBytes) {
     const first = await download(this.#fetch, name, url, into, cache, signal, onBytes);
-    if (await whole(first)) return first;
-    this.#refused(name);
+    if (await isValid(first)) return first;
+    this.#onDamaged(name);
     onBytes?.(-first.length);
     const second = await download(this.#fetch, name, url, into, "reload", signal, onBytes);
-    if (await whole(second)) return second;
+    if (await isValid(second)) return second;
     throw new WebpteError(
       "damaged",
-      `${name} is damaged: twice its contents did not match their SHA-256. Upload the bundle again.`,
+      `${name} is damaged: its SHA-256 did not match in two downloads. Upload the bundle again.`,
     );
   }
 }
@@ -117,7 +117,7 @@ export class Files {
  * @param {Fetch} fetch
  * @param {string} name
  * @param {URL} url
- * @param {Uint8Array<ArrayBuffer> | null} into memory of the size that it should have
+ * @param {Uint8Array<ArrayBuffer> | null} into memory of the expected size
  * @param {RequestCache} cache
  * @param {AbortSignal | null} [signal]
  * @param {OnBytes} [onBytes]
@@ -125,25 +125,26 @@ export class Files {
  */
 async function download(fetch, name, url, into, cache, signal, onBytes) {
   for (let attempt = 1; ; attempt++) {
-    let taken = 0;
+    let received = 0;
     /** @type {OnBytes} */
     const count = (bytes) => {
-      taken += bytes;
+      received += bytes;
       onBytes?.(bytes);
     };
     const stop = new AbortController();
     try {
       const either = signal ? AbortSignal.any([signal, stop.signal]) : stop.signal;
-      const { ok, status, statusText, body } = await within(fetch(url, { signal: either, cache }), PATIENCE);
-      if (!ok) throw new WebpteError("network", `${name}: the server answers ${status} ${statusText}`);
-      return body ? await drain(body, PATIENCE, into, count) : new Uint8Array(0);
+      const { ok, status, statusText, body } = await within(fetch(url, { signal: either, cache }), STALL_MS);
+      if (!ok) throw new WebpteError("network", `${name}: the server responded with ${status} ${statusText}`);
+      return body ? await drain(body, STALL_MS, into, count) : new Uint8Array(0);
     } catch (error) {
-      stop.abort(); // whatever is left of it
+      stop.abort(); // end the rest of the transfer
       throwIfAborted(signal);
-      onBytes?.(-taken);
+      onBytes?.(-received);
       if (error instanceof WebpteError) throw error;
-      if (attempt === TRIES) throw new WebpteError("network", `${name} cannot be fetched: ${error}`, { cause: error });
-      await new Promise((resolve) => setTimeout(resolve, PAUSE * attempt));
+      if (attempt === MAX_ATTEMPTS)
+        throw new WebpteError("network", `${name} cannot be fetched: ${error}`, { cause: error });
+      await new Promise((resolve) => setTimeout(resolve, RETRY_MS * attempt));
     }
   }
 }

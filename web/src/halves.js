@@ -1,6 +1,6 @@
-/** Numbers of 16 bits: not every browser has Float16Array. */
+/** 16-bit floats. Not every browser has Float16Array. */
 
-/** @param {number} x the nearest whole number, of two the even one */
+/** Return the nearest integer; a half is rounded to even. @param {number} x */
 export function roundEven(x) {
   const low = Math.floor(x);
   const above = x - low;
@@ -13,7 +13,7 @@ function exponent(size) {
   return 2 ** guess > size ? guess - 1 : 2 ** (guess + 1) <= size ? guess + 1 : guess;
 }
 
-/** @param {number} x as an f16 holds it: from 65520 on it is infinite */
+/** Return a number rounded to f16; numbers from 65520 become infinite. @param {number} x */
 export function half(x) {
   const size = Math.abs(x);
   if (!(size > 0) || size === Infinity) return x;

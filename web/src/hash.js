@@ -6,7 +6,7 @@ import { WebpteError } from "./errors.js";
  */
 export async function sha256(bytes) {
   if (!globalThis.crypto?.subtle) {
-    throw new WebpteError("webgpu-missing", "WebGPU needs a page that comes by https.");
+    throw new WebpteError("webgpu-missing", "WebGPU requires a secure page: open it over https or on localhost.");
   }
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");

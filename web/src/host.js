@@ -1,16 +1,16 @@
 /**
- * What a model does, on the thread where it does it. `Remote` has the same calls for a page whose model is in a worker.
+ * A model on the thread that computes it. `Remote` has the same calls for a model in a worker.
  * @typedef {import("./method.js").Argument} Argument
  * @typedef {import("./progress.js").OnProgress} OnProgress
  * @typedef {import("./manifest.js").Manifest} Manifest
- * @typedef {{ info: Manifest, adapter: import("./device.js").Adapter, recoveries: number }} About
- * @typedef {(type: "lost" | "recovered", about: About, detail: string) => void} OnEvent
+ * @typedef {{ info: Manifest, adapter: import("./device.js").Adapter, recoveries: number }} ModelState
+ * @typedef {(type: "lost" | "recovered", state: ModelState, detail: string) => void} OnEvent
  * @typedef {{
- *   about: About,
+ *   state: ModelState,
  *   call(name: CallName, args: any[], signal?: AbortSignal | null): Promise<any>,
  *   dispose(): void,
  * }} Backend
- * @typedef {"run" | "embed" | "answer" | "count" | "bytes" | "loseDevice"} CallName
+ * @typedef {"run" | "embed" | "answer" | "countTokens" | "bytes" | "loseDevice"} CallName
  */
 import { WebpteError } from "./errors.js";
 import { openProgram } from "./program.js";
@@ -42,10 +42,10 @@ export class Host {
     try {
       for (const type of /** @type {const} */ (["lost", "recovered"])) {
         program.addEventListener(type, (event) => {
-          onEvent(type, about(program), /** @type {CustomEvent} */ (event).detail);
+          onEvent(type, stateOf(program), /** @type {CustomEvent} */ (event).detail);
         });
       }
-      const host = new Host(program, ...(await opened(program, signal)));
+      const host = new Host(program, ...(await openModel(program, signal)));
       program.ready();
       return host;
     } catch (error) {
@@ -54,8 +54,8 @@ export class Host {
     }
   }
 
-  get about() {
-    return about(this.#program);
+  get state() {
+    return stateOf(this.#program);
   }
 
   /**
@@ -80,17 +80,17 @@ export class Host {
 
   /** @param {string[]} texts @param {AbortSignal} signal */
   embed(texts, signal) {
-    return this.#only(this.#encoder, "a sentence encoder").embed(texts, { signal });
+    return this.#require(this.#encoder, "a sentence encoder").embed(texts, { signal });
   }
 
   /** @param {any} request @param {AbortSignal} signal */
   answer(request, signal) {
-    return this.#only(this.#language, "a language model").answer(request, signal);
+    return this.#require(this.#language, "a language model").answer(request, signal);
   }
 
   /** @param {any[]} messages */
-  count(messages) {
-    return this.#only(this.#language, "a language model").count(messages);
+  countTokens(messages) {
+    return this.#require(this.#language, "a language model").countTokens(messages);
   }
 
   /** @param {string} sha @param {AbortSignal} signal */
@@ -106,25 +106,28 @@ export class Host {
     this.#program.dispose();
   }
 
-  /** @param {any} part @param {string} what */
-  #only(part, what) {
-    if (part) return part;
-    throw new WebpteError("input", `${this.#program.manifest.name} is not ${what}, but of kind ${this.#program.kind}.`);
+  /** @param {any} model @param {string} kind */
+  #require(model, kind) {
+    if (model) return model;
+    throw new WebpteError(
+      "input",
+      `${this.#program.manifest.name}: expected ${kind}, got a bundle of kind ${this.#program.kind}.`,
+    );
   }
 }
 
-/** @param {import("./program.js").Program} program @returns {About} */
-function about(program) {
+/** @param {import("./program.js").Program} program @returns {ModelState} */
+function stateOf(program) {
   return { info: program.manifest, adapter: program.adapter, recoveries: program.recoveries };
 }
 
 /**
- * What calls will need, and the modules of that kind only: programs without text load no tokenizer.
+ * Open what the calls of this kind of bundle need. Programs without text do not load a tokenizer.
  * @param {import("./program.js").Program} program
  * @param {AbortSignal | null} [signal]
  * @returns {Promise<[language?: any, encoder?: any]>}
  */
-async function opened(program, signal) {
+async function openModel(program, signal) {
   if (program.kind === "language") {
     const { Language } = await import("./language/chat.js");
     return [await new Language(program).open(signal)];
@@ -133,7 +136,7 @@ async function opened(program, signal) {
     const { Encoder } = await import("./embed.js");
     return [undefined, await new Encoder(program).open(signal)];
   }
-  if (program.kind === "check") return []; // it runs hundreds, each once
+  if (program.kind === "check") return []; // it has hundreds of methods and calls each once
   const names = Object.keys(program.manifest.methods);
   await Promise.all(names.map((name) => program.method(name, null, signal)));
   return [];

@@ -1,13 +1,13 @@
 /**
- * Models of webpte bundles in a page.
+ * Load models of webpte bundles in a page.
  * @typedef {import("./errors.js").ErrorCode} ErrorCode
  * @typedef {import("./progress.js").ProgressEvent} ProgressEvent
  * @typedef {import("./tensors.js").Tensor} Tensor
  * @typedef {import("./tensors.js").TensorInput} TensorInput
  * @typedef {import("./model.js").Message} Message
  * @typedef {import("./model.js").ChatRequest} ChatRequest
- * @typedef {import("./model.js").ChatAnswer} ChatAnswer
- * @typedef {import("./model.js").ChatChunk} ChatChunk
+ * @typedef {import("./model.js").ChatCompletion} ChatCompletion
+ * @typedef {import("./model.js").ChatCompletionChunk} ChatCompletionChunk
  * @typedef {import("./model.js").CompletionRequest} CompletionRequest
  * @typedef {import("./model.js").Completion} Completion
  */
@@ -22,14 +22,13 @@ export { Model } from "./model.js";
 export { openProgram } from "./program.js";
 
 /**
- * A model, ready to be asked.
+ * Load a bundle and return its model.
  * @param {string | URL} url of the bundle's folder, or of its manifest
  * @param {{
  *   onProgress?: (event: ProgressEvent) => void, signal?: AbortSignal | null, worker?: boolean | Worker,
  *   fetch?: import("./files.js").Fetch
- * }} [options]  in a worker unless told otherwise, so that the page stays responsive; or in one that was started with
- *   the player's worker.js, where a bundler has moved that. What `fetch` gives need not come from a server; it is
- *   called here, so there is no worker then
+ * }} [options]  worker: by default a new one, so that the page stays responsive; a Worker of the player's worker.js if
+ *   a bundler has moved that; false for none. fetch: replaces the global function; the model then runs without a worker
  * @returns {Promise<Model>}
  */
 export async function load(url, { onProgress, signal, fetch, worker = !fetch } = {}) {
@@ -45,7 +44,7 @@ export async function load(url, { onProgress, signal, fetch, worker = !fetch } =
     },
   };
   const { href } = manifestURL(url);
-  const started = worker && (await Remote.start(worker, signal));
-  model = new Model(started ? await new Remote(started, options).open(href) : await Host.open(href, options));
+  const remoteWorker = worker && (await Remote.start(worker, signal));
+  model = new Model(remoteWorker ? await new Remote(remoteWorker, options).open(href) : await Host.open(href, options));
   return model;
 }

@@ -1,22 +1,23 @@
 /**
- * A method on a device: its pipelines, buffers and bind groups. They are made once; a call makes none.
+ * A method on a device: its pipelines, buffers and bind groups. They are created once; a call creates none.
  * @typedef {import("./plan.js").Plan} Plan
  * @typedef {import("./plan.js").Schedule} Schedule
- * @typedef {import("./kernels.js").Recorded} Recorded
+ * @typedef {import("./kernels.js").DispatchCommand} DispatchCommand
  * @typedef {{ device: GPUDevice, constants: import("./constants.js").Constants, isLost: () => boolean }} Gpu
  * @typedef {{ slots: [number, number][], uploads: [buffer: number, data: Uint8Array<ArrayBuffer>][] }} Step
- * @typedef {{ from: number, to: number, bytes: number }} Feed  between the buffers of two steps
+ * @typedef {{ from: number, to: number, bytes: number }} Feed  a copy between the buffers of two steps
  */
 import { abortable, WebpteError } from "./errors.js";
 import { Kernels } from "./kernels.js";
 import { padded } from "./tensors.js";
 
-const SLOTS = 256; // live integers, 16 bytes each
+const NUM_LIVE_INTEGERS = 256; // 16 bytes each
 const COPY_SRC = 0x4,
   COPY_DST = 0x8,
   MAP_READ = 0x1,
   UNIFORM = 0x40,
   STORAGE = 0x80;
+const MAX_LOSS_DELAY_MS = 200;
 
 export class Instance {
   /** @type {GPUBuffer[]} */ buffers = [];
@@ -25,11 +26,11 @@ export class Instance {
   /** @type {GPUBuffer[]} */ #own = [];
   /** @type {Map<number, GPUBuffer>} */ #initial = new Map();
   #kernels;
-  #slots = new Int32Array(SLOTS * 4);
+  #slots = new Int32Array(NUM_LIVE_INTEGERS * 4);
   /** @type {GPUBuffer} */ #live = /** @type {any} */ (null);
   /** @type {GPUBuffer | null} */ #readback = null;
   /** @type {GPUBuffer | null} */ #staging = null;
-  /** @type {Promise<unknown>} */ #before = Promise.resolve();
+  /** @type {Promise<unknown>} */ #lastSubmit = Promise.resolve();
 
   /**
    * @param {Gpu} gpu
@@ -43,30 +44,30 @@ export class Instance {
   }
 
   /**
-   * @param {string} wgsl the texts of all kernels, one behind the other
-   * @param {number[]} hosted constants that the host looks at
+   * @param {string} wgsl the concatenated texts of all kernels
+   * @param {number[]} hostConstants constants that the host reads
    * @param {import("./progress.js").Progress} progress
    * @param {AbortSignal} signal
    */
-  async open(wgsl, hosted, progress, signal) {
+  async open(wgsl, hostConstants, progress, signal) {
     this.device.pushErrorScope("out-of-memory");
     this.device.pushErrorScope("validation");
-    const constants = this.gpu.constants.claim(this.plan, hosted, signal);
+    const constants = this.gpu.constants.claim(this.plan, hostConstants, signal);
     this.#claimed = constants.keys;
     this.host = constants.host;
-    this.#makeBuffers(constants.buffers);
+    this.#createBuffers(constants.buffers);
     const parameters = this.#buffer("parameters", this.#kernels.parameterBytes, UNIFORM | COPY_DST);
     this.#kernels.writeParameters(parameters, this.#live);
-    const [wrong, full] = await Promise.all([this.device.popErrorScope(), this.device.popErrorScope()]);
-    if (full) throw outOfMemory(this.plan, full);
-    if (wrong) throw new WebpteError("unsupported", `${this.plan.document.name}: ${wrong.message}`);
+    const [invalid, noMemory] = await Promise.all([this.device.popErrorScope(), this.device.popErrorScope()]);
+    if (noMemory) throw outOfMemoryError(this.plan, noMemory);
+    if (invalid) throw new WebpteError("unsupported", `${this.plan.document.name}: ${invalid.message}`);
     await abortable(Promise.all([constants.filled, this.#kernels.compile(wgsl, progress)]), signal);
     this.reset();
   }
 
   /** @param {Map<number, GPUBuffer>} filled */
-  #makeBuffers(filled) {
-    this.#live = this.#buffer("live integers", SLOTS * 16, UNIFORM | COPY_DST);
+  #createBuffers(filled) {
+    this.#live = this.#buffer("live integers", NUM_LIVE_INTEGERS * 16, UNIFORM | COPY_DST);
     this.plan.document.buffers.forEach((spec, number) => {
       const constant = filled.get(number);
       if (constant && spec.kind === "constant") {
@@ -89,7 +90,7 @@ export class Instance {
     return buffer;
   }
 
-  /** The state as at the beginning. */
+  /** Reset the state to its initial contents. */
   reset() {
     const encoder = this.device.createCommandEncoder();
     this.plan.document.buffers.forEach(({ kind, bytes }, number) => {
@@ -106,17 +107,17 @@ export class Instance {
   }
 
   /**
-   * Steps of one schedule in one submit, each with its own live integers and inputs, and what they leave in buffers.
+   * Run steps of one schedule in one submit, each with its own live integers and inputs, and read buffers back.
    * @param {Schedule} schedule
    * @param {Step[]} steps
    * @param {[buffer: number, bytes: number][]} reads
    * @param {Feed[]} feeds from each step to the next
-   * @returns {Promise<ArrayBuffer[][]>} for each step what was read
+   * @returns {Promise<ArrayBuffer[][]>} the contents of `reads`, for each step
    */
   async submit(schedule, steps, reads, feeds = []) {
     const first = !this.#kernels.has(schedule);
     if (first) this.device.pushErrorScope("validation");
-    const work = this.#kernels.record(schedule);
+    const commands = this.#kernels.record(schedule);
     const size = reads.reduce((sum, [, bytes]) => sum + padded(bytes), 0);
     const readback = size ? this.#readbackOf(size * steps.length) : null;
     this.#writeLive(steps[0].slots);
@@ -125,7 +126,7 @@ export class Instance {
     const stage = steps.length > 1 ? this.#stage(steps.slice(1), feeds) : null;
     steps.forEach((_, number) => {
       if (number) stage?.(encoder, number - 1);
-      this.#pass(encoder, work);
+      this.#pass(encoder, commands);
       let at = number * size;
       for (const [buffer, bytes] of reads) {
         encoder.copyBufferToBuffer(this.buffers[buffer], 0, /** @type {GPUBuffer} */ (readback), at, padded(bytes));
@@ -133,14 +134,14 @@ export class Instance {
       }
     });
     this.device.queue.submit([encoder.finish()]);
-    if (first) await this.#refuseInvalid();
-    return readback ? this.#readInto(readback, size, steps.length, reads) : this.#settle(steps.length);
+    if (first) await this.#throwIfInvalid();
+    return readback ? this.#mapped(readback, size, steps.length, reads) : this.#limitSubmits(steps.length);
   }
 
-  /** @param {GPUCommandEncoder} encoder @param {Recorded[]} work */
-  #pass(encoder, work) {
+  /** @param {GPUCommandEncoder} encoder @param {DispatchCommand[]} commands */
+  #pass(encoder, commands) {
     const pass = encoder.beginComputePass();
-    for (const { pipeline, group, parameters, grid } of work) {
+    for (const { pipeline, group, parameters, grid } of commands) {
       pass.setPipeline(pipeline);
       pass.setBindGroup(0, parameters);
       pass.setBindGroup(1, group);
@@ -151,7 +152,7 @@ export class Instance {
 
   /** @param {[number, number][]} slots */
   #writeLive(slots) {
-    let low = SLOTS;
+    let low = NUM_LIVE_INTEGERS;
     let high = -1;
     for (const [slot, number] of slots) {
       if (this.#slots[slot * 4] === number) continue;
@@ -163,7 +164,7 @@ export class Instance {
   }
 
   /**
-   * What later steps need lies on the device before the first begins: commands cannot wait for the host.
+   * Write the inputs of later steps to the device before the first step starts, as commands cannot wait for the host.
    * @param {Step[]} steps
    * @param {Feed[]} feeds
    */
@@ -189,7 +190,7 @@ export class Instance {
     for (const [, offset, data] of copies.flat()) this.device.queue.writeBuffer(staging, offset, data);
     /** @param {GPUCommandEncoder} encoder @param {number} number */
     return (encoder, number) => {
-      feedThrough(encoder, staging, feeds, this.buffers);
+      copyFeeds(encoder, staging, feeds, this.buffers);
       for (const [target, offset, { length }] of copies[number]) {
         encoder.copyBufferToBuffer(staging, offset, target, 0, length);
       }
@@ -220,11 +221,11 @@ export class Instance {
    * @param {number} steps
    * @param {[number, number][]} reads
    */
-  async #readInto(readback, size, steps, reads) {
+  async #mapped(readback, size, steps, reads) {
     try {
       await readback.mapAsync(1, 0, size * steps);
       const mapped = readback.getMappedRange(0, size * steps);
-      const found = Array.from({ length: steps }, (_, number) => {
+      const results = Array.from({ length: steps }, (_, number) => {
         let at = number * size;
         return reads.map(([, bytes]) => {
           const start = at;
@@ -233,27 +234,27 @@ export class Instance {
         });
       });
       readback.unmap();
-      return found;
+      return results;
     } catch (error) {
-      await this.#refuseIfLost(error);
+      await this.#throwIfLost(error);
       throw error;
     }
   }
 
   /**
-   * Nobody waits for results, but no more than two submits may be under way.
+   * Wait for the previous submit: without results to read, at most two submits may be in flight.
    * @param {number} steps
    */
-  async #settle(steps) {
-    const before = this.#before;
-    this.#before = this.device.queue.onSubmittedWorkDone().catch(() => {});
-    await before;
-    if (this.gpu.isLost()) throw lost();
+  async #limitSubmits(steps) {
+    const previous = this.#lastSubmit;
+    this.#lastSubmit = this.device.queue.onSubmittedWorkDone().catch(() => {});
+    await previous;
+    if (this.gpu.isLost()) throw deviceLostError();
     return Array.from({ length: steps }, () => /** @type {ArrayBuffer[]} */ ([]));
   }
 
   /**
-   * The bytes of a buffer, out of turn.
+   * Return the bytes of a buffer.
    * @param {number} number
    * @param {number} bytes
    */
@@ -262,20 +263,20 @@ export class Instance {
     const encoder = this.device.createCommandEncoder();
     encoder.copyBufferToBuffer(this.buffers[number], 0, readback, 0, padded(bytes));
     this.device.queue.submit([encoder.finish()]);
-    return (await this.#readInto(readback, padded(bytes), 1, [[number, bytes]]))[0][0];
+    return (await this.#mapped(readback, padded(bytes), 1, [[number, bytes]]))[0][0];
   }
 
-  async #refuseInvalid() {
-    const wrong = await this.device.popErrorScope().catch((error) => this.#refuseIfLost(error));
-    if (wrong) throw new WebpteError("unsupported", `${this.plan.document.name} does not run here: ${wrong.message}`);
+  async #throwIfInvalid() {
+    const invalid = await this.device.popErrorScope().catch((error) => this.#throwIfLost(error));
+    if (invalid) throw new WebpteError("unsupported", `${this.plan.document.name}: ${invalid.message}`);
   }
 
   /** @param {unknown} cause */
-  async #refuseIfLost(cause) {
-    if (await isGone(this.gpu)) throw lost(cause);
+  async #throwIfLost(cause) {
+    if (await waitForLoss(this.gpu)) throw deviceLostError(cause);
   }
 
-  /** Free all of it. Constants stay for others that use them. */
+  /** Free everything but constants that other methods use. */
   dispose() {
     for (const buffer of this.#own) buffer.destroy();
     this.gpu.constants.release(this.#claimed);
@@ -285,13 +286,13 @@ export class Instance {
 }
 
 /**
- * By way of memory of its own, as the buffer that is fed may be one that feeds another.
+ * Copy feeds through a staging buffer, because the target of one may be the source of another.
  * @param {GPUCommandEncoder} encoder
  * @param {GPUBuffer} staging
  * @param {Feed[]} feeds
  * @param {GPUBuffer[]} buffers
  */
-function feedThrough(encoder, staging, feeds, buffers) {
+function copyFeeds(encoder, staging, feeds, buffers) {
   let at = 0;
   const copies = feeds.map(({ from, to, bytes }) => {
     const start = at;
@@ -302,22 +303,22 @@ function feedThrough(encoder, staging, feeds, buffers) {
   for (const { to, start, size } of copies) encoder.copyBufferToBuffer(staging, start, buffers[to], 0, size);
 }
 
-/** @param {Gpu} gpu whose loss may be told a little later than what it broke */
-export async function isGone(gpu) {
-  await Promise.race([gpu.device.lost, new Promise((resolve) => setTimeout(resolve, 200))]);
+/** Return whether the device is lost. The browser may report that later than the calls that failed. @param {Gpu} gpu */
+export async function waitForLoss(gpu) {
+  await Promise.race([gpu.device.lost, new Promise((resolve) => setTimeout(resolve, MAX_LOSS_DELAY_MS))]);
   return gpu.isLost();
 }
 
 /** @param {unknown} [cause] */
-export function lost(cause) {
-  return new WebpteError("device-lost", "The GPU device was lost while this ran.", { cause });
+export function deviceLostError(cause) {
+  return new WebpteError("device-lost", "The GPU device was lost during this call. Call it again.", { cause });
 }
 
 /** @param {Plan} plan @param {GPUError} error */
-function outOfMemory(plan, error) {
+function outOfMemoryError(plan, error) {
   const bytes = plan.document.buffers.reduce((sum, buffer) => sum + buffer.bytes, 0);
   return new WebpteError(
     "out-of-memory",
-    `The GPU has no room for ${Math.ceil(bytes / 2 ** 20)} MiB: close other tabs. ${error.message}`,
+    `The GPU could not allocate ${Math.ceil(bytes / 2 ** 20)} MiB. ${error.message}`,
   );
 }

@@ -1,22 +1,22 @@
 /**
- * The kernels of a plan on a device: pipelines, and for each schedule the bind groups of its dispatches, made once.
+ * The kernels of a plan on a device: pipelines, and the bind groups of each schedule's dispatches, created once.
  * @typedef {import("./plan.js").Plan} Plan
  * @typedef {import("./plan.js").Schedule} Schedule
  * @typedef {{
  *   pipeline: GPUComputePipeline, group: GPUBindGroup, parameters: GPUBindGroup, grid: [number, number, number]
- * }} Recorded
+ * }} DispatchCommand
  * @typedef {[buffer: GPUBuffer, offset: number, size: number]} Range
  */
 import { WebpteError } from "./errors.js";
 
-const BLOCK = 256; // bytes of a parameter block
+const BLOCK_BYTES = 256; // of a parameter block
 
 export class Kernels {
   /** @type {GPUComputePipeline[]} */ #pipelines = [];
   /** @type {Map<string, GPUBindGroupLayout>} */ #layouts = new Map();
   /** @type {Map<string, GPUBindGroup>} */ #groups = new Map();
   /** @type {GPUBindGroup[]} */ #parameters = [];
-  /** @type {Map<Schedule, Recorded[]>} */ #recorded = new Map();
+  /** @type {Map<Schedule, DispatchCommand[]>} */ #recorded = new Map();
   #device;
   #document;
   #buffers;
@@ -34,7 +34,7 @@ export class Kernels {
 
   /** Bytes of all parameter blocks. */
   get parameterBytes() {
-    return Math.max(1, this.#document.parameters.length) * BLOCK;
+    return Math.max(1, this.#document.parameters.length) * BLOCK_BYTES;
   }
 
   /** @param {GPUBuffer} buffer for parameters @param {GPUBuffer} live integers */
@@ -43,13 +43,13 @@ export class Kernels {
     const blocks = new Uint8Array(buffer.size);
     const layout = this.#layout(["uniform", "uniform"]);
     this.#parameters = parameters.map((text, number) => {
-      const at = number * BLOCK;
+      const at = number * BLOCK_BYTES;
       blocks.set(
         Uint8Array.from(atob(text), (c) => c.charCodeAt(0)),
         at,
       );
       return this.#group(layout, [
-        [buffer, at, BLOCK],
+        [buffer, at, BLOCK_BYTES],
         [live, 0, live.size],
       ]);
     });
@@ -57,7 +57,7 @@ export class Kernels {
   }
 
   /**
-   * @param {string} wgsl the texts of all kernels, one behind the other
+   * @param {string} wgsl the concatenated texts of all kernels
    * @param {import("./progress.js").Progress} progress
    */
   async compile(wgsl, progress) {
@@ -67,49 +67,49 @@ export class Kernels {
     progress.kernels.total += kernels.length;
     this.#pipelines = await Promise.all(
       kernels.map(async ({ label, text, subgroups, workgroup }, number) => {
-        const code = wgsl.slice(text[0], text[0] + text[1]); // in bytes, which are characters: shaders are ASCII
+        const code = wgsl.slice(text[0], text[0] + text[1]); // shaders are ASCII, so that bytes are characters
         const module = device.createShaderModule({ code: subgroups ? `enable subgroups;\n${code}` : code });
         const layout = device.createPipelineLayout({ bindGroupLayouts: [uniforms, this.#storage(number)] });
         const compute = { module, entryPoint: "main", constants: { wg: workgroup } };
         try {
-          const made = await device.createComputePipelineAsync({ label, layout, compute });
+          const pipeline = await device.createComputePipelineAsync({ label, layout, compute });
           progress.add("compile", 1);
-          return made;
+          return pipeline;
         } catch (error) {
-          throw new WebpteError("unsupported", `The browser refuses kernel ${label}: ${error}`, { cause: error });
+          throw new WebpteError("unsupported", `The browser rejected kernel ${label}: ${error}`, { cause: error });
         }
       }),
     );
   }
 
-  /** @param {Schedule} schedule whether its bind groups are there */
+  /** Return whether the bind groups of a schedule exist. @param {Schedule} schedule */
   has(schedule) {
     return this.#recorded.has(schedule);
   }
 
-  /** @param {Schedule} schedule @returns {Recorded[]} what a pass has to do */
+  /** Return the commands of a schedule's pass. @param {Schedule} schedule @returns {DispatchCommand[]} */
   record(schedule) {
-    let work = this.#recorded.get(schedule);
-    if (!work) {
-      work = schedule.dispatches.map(([kernel, ranges, block, grid]) => ({
+    let commands = this.#recorded.get(schedule);
+    if (!commands) {
+      commands = schedule.dispatches.map(([kernel, ranges, block, grid]) => ({
         pipeline: this.#pipelines[kernel],
-        group: this.#shared(kernel, ranges),
+        group: this.#storageGroup(kernel, ranges),
         parameters: this.#parameters[block],
         grid,
       }));
-      this.#recorded.set(schedule, work);
+      this.#recorded.set(schedule, commands);
     }
-    return work;
+    return commands;
   }
 
   /** @param {number} kernel @param {[number, number, number][]} ranges */
-  #shared(kernel, ranges) {
+  #storageGroup(kernel, ranges) {
     const { reads, writes } = this.#document.kernels[kernel];
     const key = `${reads} ${writes} ${ranges.join(" ")}`;
     let group = this.#groups.get(key);
     if (!group) {
-      const bound = ranges.map(([buffer, ...range]) => /** @type {Range} */ ([this.#buffers[buffer], ...range]));
-      group = this.#group(this.#storage(kernel), bound);
+      const bindings = ranges.map(([buffer, ...range]) => /** @type {Range} */ ([this.#buffers[buffer], ...range]));
+      group = this.#group(this.#storage(kernel), bindings);
       this.#groups.set(key, group);
     }
     return group;
@@ -118,13 +118,13 @@ export class Kernels {
   /** @param {GPUBufferBindingType[]} kinds */
   #layout(kinds) {
     const key = kinds.join();
-    let found = this.#layouts.get(key);
-    if (!found) {
+    let layout = this.#layouts.get(key);
+    if (!layout) {
       const entries = kinds.map((type, binding) => ({ binding, visibility: 4, buffer: { type } }));
-      found = this.#device.createBindGroupLayout({ entries });
-      this.#layouts.set(key, found);
+      layout = this.#device.createBindGroupLayout({ entries });
+      this.#layouts.set(key, layout);
     }
-    return found;
+    return layout;
   }
 
   /** @param {number} kernel */

@@ -1,5 +1,5 @@
 /**
- * @typedef {{ kind: string, dtype: string, dims: number[], dynamic: boolean[] }} Border  an input or output of a method
+ * @typedef {{ kind: string, dtype: string, dims: number[], dynamic: boolean[] }} IoSpec  an input or output of a method
  * @typedef {{
  *   plan: string, wgsl: string, weights: string[], device: "gpu" | "cpu", limits: Record<string, number>,
  *   features: string[], subgroup: number, slots: number | null,
@@ -10,39 +10,41 @@
  *   format: string, version: number, webpte: string, name: string,
  *   kind: "language" | "encoder" | "image" | "program" | "check",
  *   files: Record<string, FileEntry>,
- *   methods: Record<string, { inputs: Border[], outputs: Border[], variants: Variant[] }>,
+ *   methods: Record<string, { inputs: IoSpec[], outputs: IoSpec[], variants: Variant[] }>,
  *   language?: any, encoder?: any, image?: any, check?: any[], shapes?: Record<string, number[][][]>
  * }} Manifest
  */
 import { WebpteError } from "./errors.js";
 import { sha256 } from "./hash.js";
 
-const HEAD = '{"sha256":"';
-const BODY = HEAD.length + 64 + 2; // behind the hash come a quote and a comma
+const HASH_PREFIX = '{"sha256":"';
+const BODY_OFFSET = HASH_PREFIX.length + 64 + 2; // a quote and a comma follow the hash
 
 /**
  * @param {string | URL} url of a bundle's folder or of its manifest
  * @returns {URL}
  */
 export function manifestURL(url) {
-  const found = new URL(url, globalThis.document?.baseURI ?? globalThis.location?.href);
-  if (found.pathname.endsWith(".json")) return found;
-  if (found.pathname.endsWith("/index.html")) return new URL("manifest.json", found);
-  if (!found.pathname.endsWith("/")) found.pathname += "/";
-  return new URL("manifest.json", found);
+  const absolute = new URL(url, globalThis.document?.baseURI ?? globalThis.location?.href);
+  if (absolute.pathname.endsWith(".json")) return absolute;
+  if (absolute.pathname.endsWith("/index.html")) return new URL("manifest.json", absolute);
+  if (!absolute.pathname.endsWith("/")) absolute.pathname += "/";
+  return new URL("manifest.json", absolute);
 }
 
 /**
- * Whether the bytes are a manifest, whole.
+ * Return whether the bytes are a complete manifest, by its hash.
  * @param {Uint8Array<ArrayBuffer>} bytes
  */
-export async function isWhole(bytes) {
-  const head = new TextDecoder().decode(bytes.subarray(0, BODY));
-  return head.startsWith(HEAD) && head.slice(HEAD.length, -2) === (await sha256(bytes.subarray(BODY)));
+export async function isIntact(bytes) {
+  const head = new TextDecoder().decode(bytes.subarray(0, BODY_OFFSET));
+  return (
+    head.startsWith(HASH_PREFIX) && head.slice(HASH_PREFIX.length, -2) === (await sha256(bytes.subarray(BODY_OFFSET)))
+  );
 }
 
 /**
- * @param {Uint8Array} bytes that are whole
+ * @param {Uint8Array} bytes for which `isIntact` holds
  * @returns {Manifest}
  */
 export function readManifest(bytes) {
@@ -50,7 +52,8 @@ export function readManifest(bytes) {
   if (manifest.format !== "webpte bundle" || manifest.version !== 1) {
     throw new WebpteError(
       "unsupported",
-      `manifest.json is a ${manifest.format} of version ${manifest.version}; take the player that it came with.`,
+      `manifest.json: expected a webpte bundle of version 1, got a ${manifest.format} of version ${manifest.version}. ` +
+        "Use the player of the bundle.",
     );
   }
   return manifest;

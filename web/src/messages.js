@@ -1,16 +1,16 @@
 /**
- * What goes between a page and its worker. Streams are pulled: the worker answers a question for the next item.
+ * The messages between a page and its worker. Streams are pulled: the page requests each item.
  * @typedef {{ open: number, url: string } | { call: number, name: import("./host.js").CallName, args: any[] }
  *   | { next: number, of: number } | { stop: number } | { abort: number }} ToWorker
  * @typedef {{ hello: { gpu: boolean } } | { done: number, value?: any } | { stream: number }
  *   | { item: number, value: any, last: boolean }
  *   | { failed: number, error: ReturnType<typeof import("./errors.js").packError> }
  *   | { progress: import("./progress.js").ProgressEvent }
- *   | { event: "lost" | "recovered", about: import("./host.js").About, detail: string }} FromWorker
+ *   | { event: "lost" | "recovered", state: import("./host.js").ModelState, detail: string }} FromWorker
  */
 
 /**
- * The memory that a result brings along, to be moved rather than copied.
+ * Return the buffers of a result, which are transferred instead of copied.
  * @param {any} value
  * @returns {ArrayBuffer[]}
  */

@@ -2,43 +2,45 @@
  * @typedef {import("./plan.js").Plan} Plan
  * @typedef {import("./tensors.js").Tensor} Tensor
  * @typedef {import("./tensors.js").TensorInput} TensorInput
- * @typedef {import("./manifest.js").Border} Border
+ * @typedef {import("./manifest.js").IoSpec} IoSpec
  * @typedef {import("./instance.js").Instance} Instance
  * @typedef {TensorInput | number | boolean} Argument
- * @typedef {{ outputs?: number[], signal?: AbortSignal | null }} RunOptions  outputs: the indices of those wanted
+ * @typedef {{ outputs?: number[], signal?: AbortSignal | null }} RunOptions  outputs: positions; all by default
  */
-import { abortable, throwIfAborted, WebpteError } from "./errors.js";
-import { lost } from "./instance.js";
+import { abortable, inputError, throwIfAborted, WebpteError } from "./errors.js";
+import { deviceLostError } from "./instance.js";
 import { Call } from "./plan.js";
 import { runSteps } from "./steps.js";
 import { fromDevice, storedBytes, toDevice } from "./tensors.js";
 
-/** A method one can call. It outlives the device: after a loss the program gives it a new instance. */
+const MAX_ATTEMPTS = 4; // of a call without state
+
+/** A method of the program. It outlives the device: after a loss, the program attaches a new instance. */
 export class Method {
   /** @type {Instance | null} */ #instance = null;
-  /** @type {Promise<unknown>} */ #turn = Promise.resolve();
+  /** @type {Promise<unknown>} */ #lastCall = Promise.resolve();
   #program;
-  #told = 0; // losses that callers of a method with state know of
+  #reportedLosses = 0; // losses that were reported to callers of a method with state
 
   /**
    * @param {import("./program.js").Program} program
    * @param {Plan} plan
-   * @param {Border[]} inputs
-   * @param {Border[]} outputs
+   * @param {IoSpec[]} inputs
+   * @param {IoSpec[]} outputs
    */
   constructor(program, plan, inputs, outputs) {
     this.#program = program;
     this.plan = plan;
     this.inputs = inputs;
     this.outputs = outputs;
-    this.#told = program.losses;
+    this.#reportedLosses = program.losses;
   }
 
   /**
-   * For the program: where it runs from now on.
+   * Run on this instance from now on. Called by the program.
    * @param {Instance | null} instance
    */
-  move(instance) {
+  attach(instance) {
     this.#instance = instance;
   }
 
@@ -47,12 +49,12 @@ export class Method {
     return this.#instance;
   }
 
-  /** What the method keeps from call to call, in the plan's order: in another variant the sizes may differ. */
+  /** The buffers of the method's state, in the plan's order. Sizes may differ between variants. */
   get stateBuffers() {
     return this.instance.state;
   }
 
-  /** @param {Method} other whose state this one continues from: buffers that are larger here begin with the other's */
+  /** Copy the state of another variant. Larger buffers start with the other's contents. @param {Method} other */
   takeState(other) {
     const { device } = this.instance;
     const encoder = device.createCommandEncoder();
@@ -63,7 +65,7 @@ export class Method {
     device.queue.submit([encoder.finish()]);
   }
 
-  /** The state as at the beginning. */
+  /** Reset the state to its initial contents. */
   reset() {
     this.instance.reset();
   }
@@ -74,106 +76,106 @@ export class Method {
    * @returns {Promise<Tensor[]>}
    */
   async run(args, { outputs, signal } = {}) {
-    const wanted = this.wanted(outputs);
-    return this.#inTurn(signal, (instance) => this.call(instance, new Call(this.plan, args), wanted));
+    const values = this.outputValues(outputs);
+    return this.#exclusive(signal, (instance) => this.call(instance, new Call(this.plan, args), values));
   }
 
   /**
-   * Several calls in one submit, where nothing but device memory and live integers passes from one to the next;
-   * otherwise one by one, with the same results.
+   * Run several calls in one submit, if only device memory and live integers pass from one to the next. Otherwise run
+   * them one by one, with the same results.
    * @param {Argument[][]} steps
    * @param {Record<number, number>} feeds by output: the input of the next step that it becomes
-   * @param {number[]} [outputs] wanted
+   * @param {number[]} [outputs] positions; all by default
    * @param {{ signal?: AbortSignal | null }} [options]
    * @returns {Promise<Tensor[][]>}
    */
   async runSteps(steps, feeds, outputs, { signal } = {}) {
-    const wanted = this.wanted(outputs);
-    return this.#inTurn(signal, (instance) => runSteps(this, instance, steps, feeds, wanted));
+    const values = this.outputValues(outputs);
+    return this.#exclusive(signal, (instance) => runSteps(this, instance, steps, feeds, values));
   }
 
-  /** @param {number[]} [outputs] @returns {number[]} the values at these positions */
-  wanted(outputs) {
+  /** Return the values at these positions. @param {number[]} [outputs] @returns {number[]} */
+  outputValues(outputs) {
     const { outputs: values, name } = this.plan.document;
     return (outputs ?? values.map((_, i) => i)).map((position) => {
       if (values[position] !== undefined) return values[position];
-      throw new WebpteError("input", `${name} has ${values.length} outputs; ${position} is none of them.`);
+      throw inputError(`outputs of ${name}`, `positions from 0 to ${values.length - 1}`, position);
     });
   }
 
   dispose() {
-    this.#program.forget(this);
+    this.#program.remove(this);
     this.#instance?.dispose();
     this.#instance = null;
   }
 
   /**
-   * One call at a time. Where the device is lost, a method without state is called again on the next one; with state,
-   * the caller has to know.
+   * Run one call at a time. If the device is lost, a call of a method without state is repeated on the next device. With
+   * state, the call fails.
    * @template T
    * @param {AbortSignal | null | undefined} signal
-   * @param {(instance: Instance) => Promise<T>} job
+   * @param {(instance: Instance) => Promise<T>} work
    * @returns {Promise<T>}
    */
-  async #inTurn(signal, job) {
+  async #exclusive(signal, work) {
     throwIfAborted(signal);
     const { losses } = this.#program;
-    const result = this.#turn.then(async () => {
-      for (let again = 3; ; again--) {
+    const result = this.#lastCall.then(async () => {
+      for (let attempts = MAX_ATTEMPTS; ; attempts--) {
         throwIfAborted(signal);
-        this.#tellOfLoss(losses);
+        this.#reportLoss(losses);
         try {
-          await this.#program.healthy();
-          return await job(this.instance);
+          await this.#program.ensureDevice();
+          return await work(this.instance);
         } catch (error) {
           if (!(error instanceof WebpteError) || error.code !== "device-lost") throw error;
-          this.#told = this.#program.losses;
-          if (this.plan.hasState || again === 0) throw error;
+          this.#reportedLosses = this.#program.losses;
+          if (this.plan.hasState || attempts === 1) throw error;
           await this.#program.recover();
         }
       }
     });
-    this.#turn = result.catch(() => {});
+    this.#lastCall = result.catch(() => {});
     return abortable(result, signal);
   }
 
-  /** @param {number} losses when the call was made */
-  #tellOfLoss(losses) {
+  /** Throw if a loss was not reported yet. @param {number} losses when the call was made */
+  #reportLoss(losses) {
     const now = this.#program.losses;
-    if (!this.plan.hasState || (this.#told === now && losses === now)) return;
-    this.#told = now;
-    throw lost();
+    if (!this.plan.hasState || (this.#reportedLosses === now && losses === now)) return;
+    this.#reportedLosses = now;
+    throw deviceLostError();
   }
 
   /**
-   * One call, by whoever has the turn.
+   * Run one call. Callers hold the lock of `#exclusive`.
    * @param {Instance} instance
    * @param {Call} call
-   * @param {number[]} wanted
+   * @param {number[]} outputs values
    */
-  async call(instance, call, wanted) {
+  async call(instance, call, outputs) {
     const { plan } = this;
-    for (const value of plan.segment.looks) await this.#know(instance, call, value);
+    for (const value of plan.segment.looks) await this.#readValue(instance, call, value);
     const schedule = plan.schedule(call);
     const slots = call.slots(schedule);
-    call.expect(schedule);
-    const reads = this.reads(wanted);
+    call.setDims(schedule);
+    const reads = this.reads(outputs);
     const ranges = reads.map((value) => this.range(value, call));
-    const [found] = await instance.submit(schedule, [{ slots, uploads: this.uploads(call) }], ranges);
-    for (const value of plan.segment.updates) call.arrays.delete(value); // what the host knew of them is of before
-    this.leave(call, reads, found);
-    call.leave(schedule);
-    for (const value of wanted) await this.#know(instance, call, value);
-    return wanted.map((value) => call.output(value));
+    const [results] = await instance.submit(schedule, [{ slots, uploads: this.uploads(call) }], ranges);
+    for (const value of plan.segment.updates) call.arrays.delete(value); // the host's copy is outdated
+    this.storeResults(call, reads, results);
+    call.storeScalars(schedule);
+    for (const value of outputs) await this.#readValue(instance, call, value);
+    return outputs.map((value) => call.output(value));
   }
 
-  /** @param {number[]} wanted */
-  reads(wanted) {
+  /** Return the values to read back. @param {number[]} outputs values */
+  reads(outputs) {
     const { hosted } = this.plan.document;
-    return this.plan.segment.reads.filter((value) => hosted.includes(value) || wanted.includes(value));
+    return this.plan.segment.reads.filter((value) => hosted.includes(value) || outputs.includes(value));
   }
 
-  /** @param {number} value @param {Call} call @returns {[number, number]} the buffer of a value, and its bytes now */
+  /** @param {number} value @param {Call} call @returns {[number, number]} its buffer and its current size in bytes */
   range(value, call) {
     const { dtype } = this.plan.spec(value);
     return [this.plan.document.places[value], storedBytes(dtype, call.dims.get(value) ?? [])];
@@ -181,7 +183,7 @@ export class Method {
 
   /**
    * @param {Call} call
-   * @param {number[]} [fed] values that need none
+   * @param {number[]} [fed] values that the previous step provides
    * @returns {[number, Uint8Array<ArrayBuffer>][]}
    */
   uploads(call, fed = []) {
@@ -190,15 +192,15 @@ export class Method {
       .filter((value) => !fed.includes(value))
       .map((value) => {
         const tensor = /** @type {Tensor} */ (call.arrays.get(value));
-        const where = `Input ${inputs.indexOf(value)} of ${name}`;
-        return [places[value], toDevice(tensor, this.plan.spec(value).dtype, where)];
+        const argument = `input ${inputs.indexOf(value)} of ${name}`;
+        return [places[value], toDevice(tensor, this.plan.spec(value).dtype, argument)];
       });
   }
 
-  /** @param {Call} call @param {number[]} reads @param {ArrayBuffer[]} found */
-  leave(call, reads, found) {
+  /** @param {Call} call @param {number[]} reads @param {ArrayBuffer[]} results */
+  storeResults(call, reads, results) {
     reads.forEach((value, i) => {
-      const tensor = fromDevice(found[i], call.dims.get(value) ?? [], this.plan.spec(value));
+      const tensor = fromDevice(results[i], call.dims.get(value) ?? [], this.plan.spec(value));
       const message = this.plan.document.checks[value];
       if (message && tensor.data.some(Boolean)) throw new WebpteError("input", message);
       call.arrays.set(value, tensor);
@@ -206,12 +208,12 @@ export class Method {
   }
 
   /**
-   * State and constants that the host wants to know.
+   * Read a state or constant for the host.
    * @param {Instance} instance
    * @param {Call} call
    * @param {number} value
    */
-  async #know(instance, call, value) {
+  async #readValue(instance, call, value) {
     const { document } = this.plan;
     const spec = this.plan.spec(value);
     if (spec.kind !== "tensor" || call.arrays.has(value)) return;
@@ -220,7 +222,8 @@ export class Method {
       document.state.includes(value) && place !== undefined
         ? await instance.read(place, storedBytes(spec.dtype, spec.dims))
         : instance.host.get(value)?.slice(0);
-    if (!bytes) throw new WebpteError("damaged", `The plan of ${document.name} reads value ${value} too early.`);
+    if (!bytes)
+      throw new WebpteError("damaged", `The plan of ${document.name} reads value ${value} before it is computed.`);
     call.arrays.set(value, fromDevice(bytes, spec.dims, spec));
   }
 }

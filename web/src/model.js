@@ -10,21 +10,21 @@
  *     type: "text" | "json_object" | "json_schema", json_schema?: { name?: string, schema: object | boolean }
  *   },
  *   stream_options?: { include_usage?: boolean }, signal?: AbortSignal | null
- * }} Settings
- * @typedef {Settings & { messages: Message[] }} ChatRequest
- * @typedef {Settings & { prompt: string | number[] }} CompletionRequest
+ * }} SamplingParams
+ * @typedef {SamplingParams & { messages: Message[] }} ChatRequest
+ * @typedef {SamplingParams & { prompt: string | number[] }} CompletionRequest
  * @typedef {{ prompt_tokens: number, completion_tokens: number, total_tokens: number }} Usage
- * @typedef {{ token: string, bytes: number[], logprob: number }} TokenLikelihood
- * @typedef {{ content: (TokenLikelihood & { top_logprobs: TokenLikelihood[] })[] } | null} Logprobs
+ * @typedef {{ token: string, bytes: number[], logprob: number }} TokenLogprob
+ * @typedef {{ content: (TokenLogprob & { top_logprobs: TokenLogprob[] })[] } | null} Logprobs
  * @typedef {"stop" | "length" | null} FinishReason
  * @typedef {{ id: string, object: string, created: number, model: string, usage?: Usage }} Head
  * @typedef {{ index: number, logprobs: Logprobs, finish_reason: FinishReason }} Choice
- * @typedef {Head & { choices: (Choice & { message: Message })[] }} ChatAnswer
- * @typedef {Head & { choices: (Choice & { delta: Partial<Message> })[] }} ChatChunk
+ * @typedef {Head & { choices: (Choice & { message: Message })[] }} ChatCompletion
+ * @typedef {Head & { choices: (Choice & { delta: Partial<Message> })[] }} ChatCompletionChunk
  * @typedef {Head & { choices: (Choice & { text: string })[] }} Completion
  * @typedef {{
- *   create(request: ChatRequest & { stream: true }): Promise<AsyncIterable<ChatChunk>>,
- *   create(request: ChatRequest & { stream?: false }): Promise<ChatAnswer>,
+ *   create(request: ChatRequest & { stream: true }): Promise<AsyncIterable<ChatCompletionChunk>>,
+ *   create(request: ChatRequest & { stream?: false }): Promise<ChatCompletion>,
  * }} ChatCompletions
  * @typedef {{
  *   create(request: CompletionRequest & { stream: true }): Promise<AsyncIterable<Completion>>,
@@ -32,7 +32,7 @@
  * }} Completions
  */
 
-/** A loaded model. It tells of "lost" and "recovered" when its GPU device went away and is replaced. */
+/** A loaded model. Its events are "lost" when the GPU device was lost, and "recovered" when it was replaced. */
 export class Model extends EventTarget {
   #backend;
 
@@ -40,15 +40,15 @@ export class Model extends EventTarget {
   constructor(backend) {
     super();
     this.#backend = backend;
-    /** Answers to messages. @type {{ completions: ChatCompletions }} */
-    this.chat = { completions: answering(backend) };
-    /** What follows prompts. @type {Completions} */
-    this.completions = answering(backend);
+    /** Answer messages. @type {{ completions: ChatCompletions }} */
+    this.chat = { completions: completionsOf(backend) };
+    /** Continue prompts. @type {Completions} */
+    this.completions = completionsOf(backend);
   }
 
-  /** What the bundle says of itself: its manifest. */
+  /** The manifest of the bundle. */
   get info() {
-    return this.#backend.about.info;
+    return this.#backend.state.info;
   }
 
   get name() {
@@ -60,12 +60,12 @@ export class Model extends EventTarget {
   }
 
   get adapter() {
-    return this.#backend.about.adapter;
+    return this.#backend.state.adapter;
   }
 
-  /** How often a lost device was replaced. */
+  /** Number of times that a lost device was replaced. */
   get recoveries() {
-    return this.#backend.about.recoveries;
+    return this.#backend.state.recoveries;
   }
 
   /**
@@ -79,7 +79,7 @@ export class Model extends EventTarget {
   }
 
   /**
-   * The vectors of texts, by a sentence encoder.
+   * Return a vector for each text, for a sentence encoder.
    * @param {string[]} texts
    * @param {{ signal?: AbortSignal | null }} [options]
    * @returns {Promise<Float32Array[]>}
@@ -89,16 +89,16 @@ export class Model extends EventTarget {
   }
 
   /**
-   * How many tokens messages become, by a language model.
+   * Return the number of tokens of messages, for a language model.
    * @param {Message[]} messages
    * @returns {Promise<number>}
    */
-  count(messages) {
-    return this.#backend.call("count", [messages]);
+  countTokens(messages) {
+    return this.#backend.call("countTokens", [messages]);
   }
 
   /**
-   * A file that `info` names by its SHA-256, verified.
+   * Return a verified file that `info` lists by its SHA-256.
    * @param {string} sha
    * @param {{ signal?: AbortSignal | null }} [options]
    * @returns {Promise<Uint8Array<ArrayBuffer>>}
@@ -107,21 +107,21 @@ export class Model extends EventTarget {
     return this.#backend.call("bytes", [sha], signal);
   }
 
-  /** Lose the GPU device, as a driver's reset would: to try out how a page copes. @returns {Promise<void>} */
+  /** Lose the GPU device, as after a reset of the driver, to test a page. @returns {Promise<void>} */
   loseDevice() {
     return this.#backend.call("loseDevice", []);
   }
 
-  /** Free everything; whatever is under way ends. */
+  /** Free everything and end all calls. */
   dispose() {
     this.#backend.dispose();
   }
 }
 
 /**
- * Answers, whole or as they come. Stop one by the signal, or by leaving the loop over its chunks.
+ * Completions, whole or as a stream of chunks. A signal, or leaving the loop over the chunks, ends one.
  * @param {import("./host.js").Backend} backend
  */
-const answering = (backend) => ({
+const completionsOf = (backend) => ({
   create: (/** @type {any} */ { signal, ...request }) => backend.call("answer", [request], signal),
 });

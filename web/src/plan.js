@@ -19,7 +19,7 @@
  * }} Segment
  * @typedef {{
  *   decisions: [Compiled, number][], guards: Guard[], slots: [number, Compiled][], dispatches: Dispatch[],
- *   made: [number, number[]][], told: [number, Compiled][]
+ *   results: [number, number[]][], scalars: [number, Compiled][]
  * }} Schedule
  * @typedef {{ term: Compiled, low: number, high: number, where: string, message: string, further: Compiled[] }} Guard
  * @typedef {{
@@ -32,12 +32,14 @@
  *   schedules: any[]
  * }} Document
  */
-import { WebpteError } from "./errors.js";
+import { inputError, WebpteError } from "./errors.js";
 import { fromCaller, show } from "./tensors.js";
 import { compile } from "./terms.js";
 
+const MAX_LISTED_SHAPES = 12; // in an error
+
 export class Plan {
-  /** @type {Map<string, any[]>} schedules by what selects them; each is compiled when it is first used */
+  /** @type {Map<string, any[]>} schedules by the dims and scalars that select them; compiled on first use */
   #schedules = new Map();
   /** @type {Map<any, Schedule>} */
   #compiled = new Map();
@@ -47,7 +49,10 @@ export class Plan {
     this.document = document;
     const stages = document.blocks.flatMap((block) => block.stages);
     if (document.blocks.length !== 1 || stages.length !== 1 || document.cpu.length) {
-      throw new WebpteError("unsupported", `The plan of ${document.name} takes more than one submit.`);
+      throw new WebpteError(
+        "unsupported",
+        `${document.name}: expected a plan of one submit without CPU kernels. Bundle it again with this version of webpte.`,
+      );
     }
     this.segment = document.segments[stages[0].submit];
     for (const item of document.schedules) {
@@ -57,12 +62,12 @@ export class Plan {
     this.hasState = document.state.length > 0;
   }
 
-  /** Constants that the host looks at. @returns {number[]} */
-  get hosted() {
+  /** Constants that the host reads. @returns {number[]} */
+  get hostConstants() {
     const { outputs, places, state } = this.document;
-    const made = new Set([...this.segment.reads, ...state.filter((value) => value in places)]);
-    const seen = new Set([...outputs, ...this.segment.looks]);
-    return [...seen].filter((value) => !made.has(value) && this.spec(value).constant);
+    const computed = new Set([...this.segment.reads, ...state.filter((value) => value in places)]);
+    const onHost = new Set([...outputs, ...this.segment.looks]);
+    return [...onHost].filter((value) => !computed.has(value) && this.spec(value).constant);
   }
 
   /** @param {number} value */
@@ -71,7 +76,7 @@ export class Plan {
   }
 
   /**
-   * What there is to do in this call.
+   * Return the schedule of a call.
    * @param {Call} call
    */
   schedule(call) {
@@ -80,29 +85,29 @@ export class Plan {
     const terms = scalars.map((value) => ["given", value, this.spec(value).kind !== "symfloat"]);
     for (const item of this.#schedules.get(keyOf(dims, terms)) ?? []) {
       const schedule = this.#compile(item);
-      if (schedule.decisions.every(([term, decided]) => term(call) === decided)) return schedule;
+      if (schedule.decisions.every(([term, number]) => term(call) === number)) return schedule;
     }
-    throw this.#unplanned(dims);
+    throw this.#shapeError(dims);
   }
 
   /** @param {any} item */
   #compile(item) {
-    let found = this.#compiled.get(item);
-    if (!found) {
-      found = compileSchedule(item);
-      this.#compiled.set(item, found);
+    let schedule = this.#compiled.get(item);
+    if (!schedule) {
+      schedule = compileSchedule(item);
+      this.#compiled.set(item, schedule);
     }
-    return found;
+    return schedule;
   }
 
   /** @param {number[][]} dims */
-  #unplanned(dims) {
+  #shapeError(dims) {
     const shapes = this.document.schedules.map((item) => item.dims.map(show).join(" "));
-    const known = [...new Set(shapes)].slice(0, 12).join("; ");
+    const bundled = [...new Set(shapes)].slice(0, MAX_LISTED_SHAPES).join("; ");
     return new WebpteError(
       "shape",
-      `${this.document.name} was not bundled for ${dims.map(show).join(" ")}. It was for: ${known}. ` +
-        "Pass one of these, or bundle it again with --shapes.",
+      `inputs of ${this.document.name}: expected shapes out of ${bundled}, got ${dims.map(show).join(" ")}. ` +
+        "Pass one of these, or bundle the program again with --shapes.",
     );
   }
 }
@@ -113,8 +118,8 @@ export class Plan {
  */
 const keyOf = (dims, scalars) => `${dims.join(";")} ${scalars.length ? JSON.stringify(scalars) : ""}`;
 
-/** @param {Term} number that stands on no call */
-const fixed = (number) => compile(number)(/** @type {any} */ (null));
+/** Return the number of a term without variables. @param {Term} number */
+const constantOf = (number) => compile(number)(/** @type {any} */ (null));
 
 /**
  * @param {any} item
@@ -122,22 +127,22 @@ const fixed = (number) => compile(number)(/** @type {any} */ (null));
  */
 function compileSchedule(item) {
   return {
-    decisions: item.decisions.map((/** @type {any} */ [term, decided]) => [compile(term), fixed(decided)]),
+    decisions: item.decisions.map((/** @type {any} */ [term, number]) => [compile(term), constantOf(number)]),
     guards: item.guards.map((/** @type {any} */ guard) => ({
       ...guard,
       term: compile(guard.term),
-      low: guard.low === null ? -Infinity : fixed(guard.low),
-      high: guard.high === null ? Infinity : fixed(guard.high),
+      low: guard.low === null ? -Infinity : constantOf(guard.low),
+      high: guard.high === null ? Infinity : constantOf(guard.high),
       further: guard.further.map(compile),
     })),
     slots: item.slots.map((/** @type {any} */ [slot, term]) => [slot, compile(term)]),
     dispatches: item.dispatches,
-    made: Object.entries(item.made).map(([value, dims]) => [Number(value), dims]),
-    told: Object.entries(item.told).map(([value, term]) => [Number(value), compile(/** @type {Term} */ (term))]),
+    results: Object.entries(item.made).map(([value, dims]) => [Number(value), dims]),
+    scalars: Object.entries(item.told).map(([value, term]) => [Number(value), compile(/** @type {Term} */ (term))]),
   };
 }
 
-/** The values of one call, as far as the host knows them. */
+/** The values of one call on the host. */
 export class Call {
   /** @type {Map<number, Tensor>} */ arrays = new Map();
   /** @type {Map<number, number[]>} */ dims = new Map();
@@ -151,27 +156,27 @@ export class Call {
     const { name, inputs } = plan.document;
     this.plan = plan;
     if (args.length !== inputs.length) {
-      throw new WebpteError("input", `${name} takes ${inputs.length} inputs; ${args.length} were given.`);
+      throw inputError(`inputs of ${name}`, String(inputs.length), args.length);
     }
-    inputs.forEach((value, position) => this.#enter(value, args[position], `Input ${position} of ${name}`));
+    inputs.forEach((value, position) => this.#bind(value, args[position], `input ${position} of ${name}`));
   }
 
   /**
    * @param {number} value
-   * @param {any} given
-   * @param {string} where
+   * @param {any} input
+   * @param {string} argument
    */
-  #enter(value, given, where) {
+  #bind(value, input, argument) {
     const spec = this.plan.spec(value);
     if (spec.kind === "tensor") {
-      const tensor = fromCaller(given, spec, where);
+      const tensor = fromCaller(input, spec, argument);
       this.arrays.set(value, tensor);
       this.dims.set(value, tensor.dims);
     } else if (spec.kind.startsWith("sym")) {
-      const number = Number(typeof given === "object" && given?.data ? given.data[0] : given);
-      if (Number.isNaN(number) && !Number.isNaN(given)) throw new WebpteError("input", `${where} must be a number.`);
+      const number = Number(typeof input === "object" && input?.data ? input.data[0] : input);
+      if (Number.isNaN(number) && !Number.isNaN(input)) throw inputError(argument, "a number", input);
       if (spec.kind === "symint" && number !== (number | 0)) {
-        throw new WebpteError("input", `${where} is ${number}; it must be an integer of 32 bits.`);
+        throw inputError(argument, "a 32-bit integer", number);
       }
       this.#numbers.set(value, spec.kind === "symbool" ? Number(Boolean(number)) : number);
     }
@@ -183,46 +188,47 @@ export class Call {
    */
   element(value, index) {
     const tensor = this.arrays.get(value);
-    if (!tensor) throw new WebpteError("damaged", `The plan looks at value ${value} before anything has made it.`);
+    if (!tensor) throw new WebpteError("damaged", `The plan reads value ${value} before it is computed.`);
     const { data, dims } = tensor;
     return Number(data[index.reduce((at, i, axis) => at * dims[axis] + (i < 0 ? i + dims[axis] : i), 0)]);
   }
 
   /** @param {number} value */
-  given(value) {
+  scalar(value) {
     return this.#numbers.get(value) ?? this.plan.spec(value).value;
   }
 
   /**
-   * The live integers of a schedule, if its guards let the call pass.
+   * Check the guards of a schedule and return its live integers.
    * @param {Schedule} schedule
    * @returns {[number, number][]}
    */
   slots(schedule) {
     for (const { term, low, high, where, message, further } of schedule.guards) {
-      const found = term(this);
-      if (low <= found && found < high) continue;
-      const numbers = [found, ...further.map((each) => each(this))];
+      const number = term(this);
+      if (low <= number && number < high) continue;
+      const numbers = [number, ...further.map((each) => each(this))];
       throw new WebpteError("input", `${where}: ${message.replace(/\{(\d)\}/g, (_, i) => String(numbers[Number(i)]))}`);
     }
     return schedule.slots.map(([slot, term]) => [slot, term(this)]);
   }
 
   /**
-   * The shapes of what a schedule will make.
+   * Set the dims of a schedule's results.
    * @param {Schedule} schedule
    */
-  expect(schedule) {
-    for (const [value, dims] of schedule.made) this.dims.set(value, dims);
+  setDims(schedule) {
+    for (const [value, dims] of schedule.results) this.dims.set(value, dims);
   }
 
   /**
-   * The numbers of what it has made.
+   * Store the scalar results of a schedule.
    * @param {Schedule} schedule
    */
-  leave(schedule) {
-    for (const [value, number] of schedule.told) this.#numbers.set(value, number(this));
+  storeScalars(schedule) {
+    for (const [value, term] of schedule.scalars) this.#numbers.set(value, term(this));
   }
+
   /**
    * @param {number} value
    * @returns {Tensor}
@@ -231,7 +237,7 @@ export class Call {
     const tensor = this.arrays.get(value);
     if (tensor) return { ...tensor, data: tensor.data.slice() };
     const { kind } = this.plan.spec(value);
-    const number = Number(this.given(value));
+    const number = Number(this.scalar(value));
     if (kind === "symint" || kind === "int") return { data: Int32Array.of(number), dims: [], dtype: "i64" };
     if (kind === "symbool" || kind === "bool") return { data: Uint8Array.of(number), dims: [], dtype: "bool" };
     return { data: Float64Array.of(number), dims: [], dtype: "f64" };

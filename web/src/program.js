@@ -9,7 +9,7 @@ import { Constants } from "./constants.js";
 import { chooseVariant, describe, requestAdapter, requestDevice } from "./device.js";
 import { abortable, throwIfAborted, WebpteError } from "./errors.js";
 import { Files } from "./files.js";
-import { Instance, isGone, lost } from "./instance.js";
+import { deviceLostError, Instance, waitForLoss } from "./instance.js";
 import { manifestURL } from "./manifest.js";
 import { Method } from "./method.js";
 import { Plan } from "./plan.js";
@@ -18,7 +18,7 @@ import { openStore } from "./store.js";
 
 /** @type {import("./files.js").Fetch} */
 const globalFetch = (url, options) => fetch(url, options);
-const TRIES = 5; // of something that a lost device breaks
+const MAX_ATTEMPTS = 5; // of work that fails because the device is lost
 
 /**
  * @param {string | URL} url of a bundle's folder or manifest
@@ -31,9 +31,9 @@ const TRIES = 5; // of something that a lost device breaks
 export async function openProgram(url, { signal, onProgress, store, fetch = globalFetch } = {}) {
   throwIfAborted(signal);
   const progress = new Progress(onProgress);
-  progress.say("manifest");
-  const kept = store ?? (await openStore());
-  const files = new Files(manifestURL(url), kept, (name) => progress.refuse(name), fetch);
+  progress.report("manifest");
+  const fileStore = store ?? (await openStore());
+  const files = new Files(manifestURL(url), fileStore, (name) => progress.reportDamaged(name), fetch);
   const [raw] = await abortable(Promise.all([requestAdapter(), files.open(signal)]), signal);
   const program = new Program(files, progress);
   try {
@@ -45,7 +45,7 @@ export async function openProgram(url, { signal, onProgress, store, fetch = glob
   }
 }
 
-/** A bundle on a device. It tells of "lost" and "recovered". */
+/** A bundle on a device. Its events are "lost" and "recovered". */
 export class Program extends EventTarget {
   losses = 0;
   recoveries = 0;
@@ -74,47 +74,47 @@ export class Program extends EventTarget {
   async open(raw) {
     const device = await requestDevice(this.manifest, raw);
     if (this.#stop.signal.aborted) device.destroy();
-    let gone = false;
+    let isLost = false;
     const constants = new Constants(device, this.#files, this.#progress);
-    const gpu = { device, raw, adapter: describe(raw), constants, isLost: () => gone };
+    const gpu = { device, raw, adapter: describe(raw), constants, isLost: () => isLost };
     device.lost.then((info) => {
-      gone = true;
+      isLost = true;
       if (this.#stop.signal.aborted || this.#gpu !== gpu) return;
       this.losses++;
       this.dispatchEvent(new CustomEvent("lost", { detail: info.message || info.reason }));
-      this.recover().catch(() => {}); // whoever calls next is told
+      this.recover().catch(() => {}); // the next call raises the error
     });
     this.#gpu = gpu;
   }
 
   /**
-   * A method, ready to be called. The same one for the same question.
+   * Return a method, ready to be called; the same object for the same arguments.
    * @param {string} [name]
-   * @param {number | null} [slots] sequences at once, for language models
+   * @param {number | null} [slots] concurrent sequences, for language models
    * @param {AbortSignal | null} [signal]
    * @returns {Promise<Method>}
    */
   method(name = "forward", slots = null, signal = null) {
-    if (this.#stop.signal.aborted) return Promise.reject(disposed(this.manifest.name));
+    if (this.#stop.signal.aborted) return Promise.reject(disposedError(this.manifest.name));
     const key = `${name} ${slots}`;
-    let found = this.#methods.get(key);
-    if (!found) {
-      found = this.#open(name, slots, signal);
-      this.#methods.set(key, found);
-      found.catch(() => this.#methods.delete(key));
+    let method = this.#methods.get(key);
+    if (!method) {
+      method = this.#open(name, slots, signal);
+      this.#methods.set(key, method);
+      method.catch(() => this.#methods.delete(key));
     }
-    return abortable(found, signal);
+    return abortable(method, signal);
   }
 
   /** @param {string} name @param {number | null} slots @param {AbortSignal | null} signal */
   async #open(name, slots, signal) {
     const stop = signal ? AbortSignal.any([signal, this.#stop.signal]) : this.#stop.signal;
-    return this.#persist(async () => {
+    return this.#retryOnLoss(async () => {
       const variant = chooseVariant(this.manifest, name, slots, this.#gpu.raw);
       const plan = new Plan(JSON.parse(await this.#files.text(variant.plan, stop)));
       const { inputs, outputs } = this.manifest.methods[name];
       const method = new Method(this, plan, inputs, outputs);
-      method.move(await this.#instance(plan, variant, stop));
+      method.attach(await this.#instance(plan, variant, stop));
       this.#variants.set(method, variant);
       return method;
     }, stop);
@@ -124,8 +124,8 @@ export class Program extends EventTarget {
   async #instance(plan, variant, signal) {
     const instance = new Instance(this.#gpu, plan);
     try {
-      await instance.open(await this.#files.text(variant.wgsl, signal), plan.hosted, this.#progress, signal);
-      if (instance.gpu.isLost()) throw lost();
+      await instance.open(await this.#files.text(variant.wgsl, signal), plan.hostConstants, this.#progress, signal);
+      if (instance.gpu.isLost()) throw deviceLostError();
       return instance;
     } catch (error) {
       instance.dispose();
@@ -134,34 +134,34 @@ export class Program extends EventTarget {
   }
 
   /**
-   * What needs a device, again on the next one if that is lost meanwhile.
+   * Run work that needs a device. If the device is lost meanwhile, repeat it on the next one.
    * @template T
-   * @param {() => Promise<T>} job
+   * @param {() => Promise<T>} work
    * @param {AbortSignal} signal
    * @returns {Promise<T>}
    */
-  async #persist(job, signal) {
+  async #retryOnLoss(work, signal) {
     for (let attempt = 1; ; attempt++) {
       const { losses } = this;
-      await abortable(this.healthy(), signal);
+      await abortable(this.ensureDevice(), signal);
       try {
-        return await job();
+        return await work();
       } catch (error) {
-        if (this.#stop.signal.aborted) throw disposed(this.manifest.name);
+        if (this.#stop.signal.aborted) throw disposedError(this.manifest.name);
         throwIfAborted(signal);
-        const gone = losses !== this.losses || (await isGone(this.#gpu));
-        if (!gone || attempt === TRIES) throw error;
+        const wasLost = losses !== this.losses || (await waitForLoss(this.#gpu));
+        if (!wasLost || attempt === MAX_ATTEMPTS) throw error;
       }
     }
   }
 
-  /** As soon as there is a device on which everything is in place. */
-  async healthy() {
-    if (this.#stop.signal.aborted) throw disposed(this.manifest.name);
+  /** Wait until there is a device with all methods. */
+  async ensureDevice() {
+    if (this.#stop.signal.aborted) throw disposedError(this.manifest.name);
     if (this.#recovery || this.#gpu.isLost()) await this.recover();
   }
 
-  /** A new device with all methods, their state as at the beginning; one for all who ask. */
+  /** Open a new device with all methods and their initial state. Concurrent calls share one recovery. */
   recover() {
     if (!this.#recovery && !this.#gpu.isLost()) return Promise.resolve();
     this.#recovery ??= this.#reopen().finally(() => (this.#recovery = null));
@@ -170,15 +170,15 @@ export class Program extends EventTarget {
 
   async #reopen() {
     for (let attempt = 1; ; attempt++) {
-      this.#progress.again();
+      this.#progress.restart();
       try {
         await this.open(await requestAdapter());
         for (const [method, variant] of this.#variants) {
-          method.move(await this.#instance(method.plan, variant, this.#stop.signal));
+          method.attach(await this.#instance(method.plan, variant, this.#stop.signal));
         }
         break;
       } catch (error) {
-        if (this.#stop.signal.aborted || attempt === TRIES || !(await isGone(this.#gpu))) throw error;
+        if (this.#stop.signal.aborted || attempt === MAX_ATTEMPTS || !(await waitForLoss(this.#gpu))) throw error;
       }
     }
     this.recoveries++;
@@ -186,7 +186,7 @@ export class Program extends EventTarget {
     this.dispatchEvent(new CustomEvent("recovered", { detail: this.recoveries }));
   }
 
-  /** Say that all is in place. */
+  /** Report that loading has finished. */
   ready() {
     this.#progress.ready();
   }
@@ -201,16 +201,16 @@ export class Program extends EventTarget {
     return this.#files.bytes(sha, { signal });
   }
 
-  /** Lose the device on purpose, to see how a page copes. */
+  /** Lose the device on purpose, to test a page. */
   loseDevice() {
     this.#gpu.device.destroy();
   }
 
-  /** @param {Method} method that is not wanted any more */
-  forget(method) {
+  /** Do not open a method again after a loss. @param {Method} method */
+  remove(method) {
     this.#variants.delete(method);
-    for (const [key, found] of this.#methods) {
-      found.then(
+    for (const [key, promise] of this.#methods) {
+      promise.then(
         (each) => each === method && this.#methods.delete(key),
         () => {},
       );
@@ -226,4 +226,4 @@ export class Program extends EventTarget {
 }
 
 /** @param {string} name */
-const disposed = (name) => new WebpteError("disposed", `${name} was disposed.`);
+const disposedError = (name) => new WebpteError("disposed", `${name} was disposed.`);

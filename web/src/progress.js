@@ -1,26 +1,26 @@
 /**
  * @typedef {{
  *   stage: "manifest" | "weights" | "compile" | "ready" | "recover", done: number, total: number, cached: number,
- *   secondsLeft: number | null, refused?: string
- * }} ProgressEvent  bytes of weights, or kernels. `cached` of the bytes came from the local store. `refused` names a
- *   file that was damaged and is fetched again
+ *   secondsLeft: number | null, damagedFile?: string
+ * }} ProgressEvent  bytes of weights, or kernels. `cached` of the bytes came from the local store. `damagedFile` is
+ *   fetched again
  * @typedef {(event: ProgressEvent) => void} OnProgress
  */
 
-const PAUSE = 50; // milliseconds between two events of a stage
+const INTERVAL_MS = 50; // between two events of a stage
 
-/** What has been done of what is to do, told at a pace that people can follow. */
+/** Counts what is loaded, and reports it at intervals. */
 export class Progress {
   weights = { done: 0, total: 0, cached: 0 };
   kernels = { done: 0, total: 0, cached: 0 };
-  #tell;
-  #told = 0;
-  #began = 0;
+  #onProgress;
+  #lastReport = 0;
+  #started = 0;
   #recovering = false;
 
-  /** @param {OnProgress} [tell] */
-  constructor(tell) {
-    this.#tell = tell;
+  /** @param {OnProgress} [onProgress] */
+  constructor(onProgress) {
+    this.#onProgress = onProgress;
   }
 
   /**
@@ -31,41 +31,41 @@ export class Progress {
   add(stage, more, cached = 0) {
     const count = stage === "weights" ? this.weights : this.kernels;
     const now = performance.now();
-    if (count.done === 0) this.#began = now;
+    if (count.done === 0) this.#started = now;
     count.done += more;
     count.cached += cached;
-    if (count.done < count.total && now - this.#told < PAUSE) return;
-    this.#told = now;
-    if (!this.#recovering) this.say(stage, count);
-    else if (stage === "weights") this.say("recover", count);
+    if (count.done < count.total && now - this.#lastReport < INTERVAL_MS) return;
+    this.#lastReport = now;
+    if (!this.#recovering) this.report(stage, count);
+    else if (stage === "weights") this.report("recover", count);
   }
 
-  /** From the beginning, on another device. */
-  again() {
+  /** Start again, on another device. */
+  restart() {
     this.weights = { done: 0, total: 0, cached: 0 };
     this.kernels = { done: 0, total: 0, cached: 0 };
     this.#recovering = true;
-    this.say("recover");
+    this.report("recover");
   }
 
   ready() {
     this.#recovering = false;
-    this.say("ready", this.weights);
+    this.report("ready", this.weights);
   }
 
   /**
    * @param {ProgressEvent["stage"]} stage
    * @param {{ done: number, total: number, cached: number }} [count]
-   * @param {string} [refused]
+   * @param {string} [damagedFile]
    */
-  say(stage, count = { done: 0, total: 0, cached: 0 }, refused) {
-    const seconds = (performance.now() - this.#began) / 1000;
+  report(stage, count = { done: 0, total: 0, cached: 0 }, damagedFile) {
+    const seconds = (performance.now() - this.#started) / 1000;
     const secondsLeft = count.done > 0 && seconds > 0.5 ? (seconds * (count.total - count.done)) / count.done : null;
-    this.#tell?.({ stage, ...count, secondsLeft, ...(refused && { refused }) });
+    this.#onProgress?.({ stage, ...count, secondsLeft, ...(damagedFile && { damagedFile }) });
   }
 
   /** @param {string} name */
-  refuse(name) {
-    this.say(this.#recovering ? "recover" : "weights", this.weights, name);
+  reportDamaged(name) {
+    this.report(this.#recovering ? "recover" : "weights", this.weights, name);
   }
 }

@@ -1,25 +1,25 @@
 /**
- * The page's end of a model that lives in a worker.
- * @typedef {import("./host.js").About} About
+ * The page's side of a model in a worker.
+ * @typedef {import("./host.js").ModelState} ModelState
  * @typedef {import("./host.js").Backend} Backend
  * @typedef {import("./host.js").CallName} CallName
  * @typedef {import("./messages.js").ToWorker} ToWorker
  * @typedef {import("./messages.js").FromWorker} FromWorker
- * @typedef {{ resolve: (message: any) => void, reject: (error: unknown) => void }} Waiting
+ * @typedef {{ resolve: (message: any) => void, reject: (error: unknown) => void }} PendingCall
  */
 import { abortable, throwIfAborted, unpackError, WebpteError } from "./errors.js";
 
 /** @implements {Backend} */
 export class Remote {
-  /** @type {About} */ about = /** @type {any} */ (null);
-  /** @type {Map<number, Waiting>} */ #waiting = new Map();
-  /** @type {Error | null} */ #over = null;
-  #count = 0;
+  /** @type {ModelState} */ state = /** @type {any} */ (null);
+  /** @type {Map<number, PendingCall>} */ #pending = new Map();
+  /** @type {Error | null} */ #endError = null;
+  #lastId = 0;
   #worker;
   #options;
 
   /**
-   * @param {Worker} worker that has said hello
+   * @param {Worker} worker that has sent hello
    * @param {{
    *   signal?: AbortSignal | null, onProgress?: import("./progress.js").OnProgress,
    *   onEvent: import("./host.js").OnEvent
@@ -28,22 +28,22 @@ export class Remote {
   constructor(worker, options) {
     this.#worker = worker;
     this.#options = options;
-    worker.onmessage = ({ data }) => this.#take(data);
+    worker.onmessage = ({ data }) => this.#receive(data);
     worker.onerror = (event) => this.#end(new WebpteError("disposed", `The model's worker stopped: ${event.message}`));
   }
 
   /**
-   * A worker with WebGPU; null where there is none: the page does its work then.
-   * @param {Worker | true} given
+   * Return a worker with WebGPU; null if there is none, and the model must run in the page.
+   * @param {Worker | true} option
    * @param {AbortSignal | null} [signal]
    * @returns {Promise<Worker | null>}
    */
-  static async start(given, signal) {
+  static async start(option, signal) {
     let worker;
     try {
-      worker = given === true ? new Worker(new URL("./worker.js", import.meta.url), { type: "module" }) : given;
+      worker = option === true ? new Worker(new URL("./worker.js", import.meta.url), { type: "module" }) : option;
     } catch {
-      return null; // such as a player from another origin, whose scripts cannot be workers of this page
+      return null; // for example, the scripts of another origin cannot be workers of this page
     }
     const hello = new Promise((resolve) => {
       worker.onmessage = ({ data }) => resolve(data.hello?.gpu);
@@ -62,7 +62,7 @@ export class Remote {
    */
   async open(url) {
     try {
-      this.about = (await this.#ask((id) => ({ open: id, url }), this.#options.signal)).value;
+      this.state = (await this.#send((id) => ({ open: id, url }), this.#options.signal)).value;
       return this;
     } catch (error) {
       this.dispose();
@@ -76,7 +76,7 @@ export class Remote {
    * @param {AbortSignal | null} [signal]
    */
   async call(name, args, signal) {
-    const answer = await this.#ask((id) => ({ call: id, name, args }), signal);
+    const answer = await this.#send((id) => ({ call: id, name, args }), signal);
     return "stream" in answer ? this.#stream(answer.stream, signal) : answer.value;
   }
 
@@ -84,7 +84,7 @@ export class Remote {
   async *#stream(of, signal) {
     try {
       for (;;) {
-        const { value, last } = await this.#ask((id) => ({ next: id, of }), signal);
+        const { value, last } = await this.#send((id) => ({ next: id, of }), signal);
         if (last) return;
         yield value;
       }
@@ -98,11 +98,11 @@ export class Remote {
    * @param {AbortSignal | null} [signal]
    * @returns {Promise<any>}
    */
-  #ask(message, signal) {
+  #send(message, signal) {
     throwIfAborted(signal);
-    if (this.#over) return Promise.reject(this.#over);
-    const id = ++this.#count;
-    const answer = new Promise((resolve, reject) => this.#waiting.set(id, { resolve, reject }));
+    if (this.#endError) return Promise.reject(this.#endError);
+    const id = ++this.#lastId;
+    const answer = new Promise((resolve, reject) => this.#pending.set(id, { resolve, reject }));
     this.#worker.postMessage(message(id));
     const stop = () => this.#worker.postMessage({ abort: id });
     signal?.addEventListener("abort", stop);
@@ -111,26 +111,26 @@ export class Remote {
   }
 
   /** @param {FromWorker} message */
-  #take(message) {
+  #receive(message) {
     if ("progress" in message) return this.#options.onProgress?.(message.progress);
     if ("event" in message) {
-      this.about = message.about;
-      return this.#options.onEvent(message.event, message.about, message.detail);
+      this.state = message.state;
+      return this.#options.onEvent(message.event, message.state, message.detail);
     }
     const any = /** @type {any} */ (message);
     const id = any.done ?? any.stream ?? any.item ?? any.failed;
-    const waiting = this.#waiting.get(id);
-    this.#waiting.delete(id);
-    if (any.failed) waiting?.reject(unpackError(any.error));
-    else waiting?.resolve(message);
+    const pending = this.#pending.get(id);
+    this.#pending.delete(id);
+    if (any.failed) pending?.reject(unpackError(any.error));
+    else pending?.resolve(message);
   }
 
   /** @param {Error} error */
   #end(error) {
-    this.#over ??= error;
-    for (const { reject } of this.#waiting.values()) reject(error);
-    this.#waiting.clear();
-    this.#worker.terminate(); // and with it all that it holds of the GPU
+    this.#endError ??= error;
+    for (const { reject } of this.#pending.values()) reject(error);
+    this.#pending.clear();
+    this.#worker.terminate(); // frees its GPU memory, too
   }
 
   dispose() {

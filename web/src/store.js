@@ -1,30 +1,29 @@
 /**
- * Where files stay from visit to visit: the origin-private file system, the Cache API where that is missing, or
- * nowhere. A store never makes a load fail or wait for ever: what it cannot keep or give is fetched again.
+ * The local store of files: the origin-private file system, the Cache API if that is missing, or none. Errors and
+ * timeouts of a store never fail a load: the file is fetched again.
  * @typedef {{
- *   lasting: boolean,
+ *   persistent: boolean,
  *   get(name: string, into?: Uint8Array<ArrayBuffer> | null): Promise<Uint8Array<ArrayBuffer> | null>,
  *   put(name: string, bytes: Uint8Array<ArrayBuffer>): Promise<void>,
  *   delete(name: string): Promise<void>,
  *   adopt(manifest: string, bytes: Uint8Array<ArrayBuffer>): Promise<void>,
- * }} Store  names are of letters, digits and hyphens
+ * }} Store  names consist of letters, digits and hyphens
  * @typedef {{
  *   read(name: string): Promise<ReadableStream<Uint8Array> | null>,
  *   write(name: string, bytes: Uint8Array<ArrayBuffer>): Promise<void>,
  *   remove(name: string): Promise<unknown>, names(): Promise<string[]>
- * }} Shelf
+ * }} Directory
  */
 import { within } from "./errors.js";
 
-const PIECE = 1 << 18; // bytes that are read at once
-// Milliseconds for each thing that is read or written. Chromium can forget to tell that a file that is being read was
-// replaced or removed meanwhile, as by another tab.
-const PATIENCE = 5000;
-export const MANIFEST = "manifest-"; // begins the names of those
+const CHUNK_BYTES = 1 << 18; // of a read
+// For each read or write: in Chromium, the read of a file may never end if another tab replaces or removes the file.
+const TIMEOUT_MS = 5000;
+export const MANIFEST = "manifest-"; // prefix of names
 
-/** @type {Store} keeps nothing */
-export const nowhere = {
-  lasting: false,
+/** @type {Store} stores nothing */
+export const noStore = {
+  persistent: false,
   get: async () => null,
   put: async () => {},
   delete: async () => {},
@@ -35,29 +34,29 @@ export const nowhere = {
 export async function openStore() {
   for (const open of [openFolder, openCache]) {
     try {
-      return new ShelfStore(await open());
+      return new DirectoryStore(await open());
     } catch {
-      // It is missing, or private windows may not use it.
+      // It does not exist, or a private window must not use it.
     }
   }
-  return nowhere;
+  return noStore;
 }
 
 /** @implements {Store} */
-class ShelfStore {
-  lasting = true;
-  #shelf;
+class DirectoryStore {
+  persistent = true;
+  #directory;
 
-  /** @param {Shelf} shelf */
-  constructor(shelf) {
-    this.#shelf = shelf;
+  /** @param {Directory} directory */
+  constructor(directory) {
+    this.#directory = directory;
   }
 
   /** @param {string} name @param {Uint8Array<ArrayBuffer> | null} [into] */
   async get(name, into) {
     try {
-      const stream = await within(this.#shelf.read(name), PATIENCE);
-      return stream && (await drain(stream, PATIENCE, into));
+      const stream = await within(this.#directory.read(name), TIMEOUT_MS);
+      return stream && (await drain(stream, TIMEOUT_MS, into));
     } catch {
       return null;
     }
@@ -66,49 +65,49 @@ class ShelfStore {
   /** @param {string} name @param {Uint8Array<ArrayBuffer>} bytes */
   async put(name, bytes) {
     try {
-      await within(this.#shelf.write(name, bytes), PATIENCE);
+      await within(this.#directory.write(name, bytes), TIMEOUT_MS);
     } catch {
-      this.lasting = false; // most likely the disk is full
+      this.persistent = false; // most likely the disk is full
     }
   }
 
   /** @param {string} name */
   async delete(name) {
-    await this.#shelf.remove(name).catch(() => {});
+    await this.#directory.remove(name).catch(() => {});
   }
 
   /**
-   * Keep a manifest instead of the last one from the same place, and no files but those that some manifest names.
+   * Store a manifest in place of the last one from the same address, and remove files that no manifest lists.
    * @param {string} manifest
    * @param {Uint8Array<ArrayBuffer>} bytes
    */
   async adopt(manifest, bytes) {
     await this.put(manifest, bytes);
-    const names = await within(this.#shelf.names(), PATIENCE).catch(() => []);
-    const wanted = new Set();
+    const names = await within(this.#directory.names(), TIMEOUT_MS).catch(() => []);
+    const referenced = new Set();
     for (const name of names.filter((each) => each.startsWith(MANIFEST))) {
-      for (const file of filesOf(await this.get(name))) wanted.add(file);
+      for (const file of filesOf(await this.get(name))) referenced.add(file);
     }
     for (const name of names) {
-      if (!name.startsWith(MANIFEST) && !wanted.has(name)) await this.delete(name);
+      if (!name.startsWith(MANIFEST) && !referenced.has(name)) await this.delete(name);
     }
   }
 }
 
 /**
- * All of a stream. What goes beyond the memory that is given is not taken: it is damaged anyway.
+ * Return the contents of a stream. If they exceed `into`, the file is damaged, and nothing is returned.
  * @param {ReadableStream<Uint8Array>} stream
- * @param {number} patience in milliseconds, for each piece
- * @param {Uint8Array<ArrayBuffer> | null} [into] memory to use again, as engines are slow to give back what is large
+ * @param {number} timeout in milliseconds, for each read
+ * @param {Uint8Array<ArrayBuffer> | null} [into] memory to reuse, because browsers free large buffers late
  * @param {(bytes: number) => void} [onBytes]
  */
-export async function drain(stream, patience, into, onBytes) {
-  if (!into) return new Uint8Array(await within(new Response(/** @type {any} */ (stream)).arrayBuffer(), patience));
+export async function drain(stream, timeout, into, onBytes) {
+  if (!into) return new Uint8Array(await within(new Response(/** @type {any} */ (stream)).arrayBuffer(), timeout));
   let at = 0;
-  const { read, cancel } = reading(stream);
+  const { read, cancel } = openReader(stream);
   try {
     for (;;) {
-      const { done, value } = await within(read(), patience);
+      const { done, value } = await within(read(), timeout);
       if (done || !value) return into.subarray(0, at);
       if (at + value.length > into.length) return new Uint8Array(0);
       into.set(value, at);
@@ -116,21 +115,21 @@ export async function drain(stream, patience, into, onBytes) {
       onBytes?.(value.length);
     }
   } finally {
-    cancel(); // what is left of it
+    cancel();
   }
 }
 
 /**
- * The pieces of a stream, if it lets us all in the same memory.
+ * Open a reader of a stream that reuses one buffer, if the stream supports that.
  * @param {ReadableStream<Uint8Array>} stream
  * @returns {{ read: () => Promise<{ done: boolean, value?: Uint8Array }>, cancel: () => void }}
  */
-function reading(stream) {
+function openReader(stream) {
   /** @param {ReadableStreamBYOBReader | ReadableStreamDefaultReader} reader */
-  const cancelling = (reader) => () => void reader.cancel().catch(() => {}); // nobody waits for it: it may never end
+  const cancelling = (reader) => () => void reader.cancel().catch(() => {}); // not awaited, because it may never end
   try {
     const reader = stream.getReader({ mode: "byob" });
-    let memory = new ArrayBuffer(PIECE);
+    let memory = new ArrayBuffer(CHUNK_BYTES);
     const read = async () => {
       const { done, value } = await reader.read(new Uint8Array(memory));
       if (value) memory = value.buffer;
@@ -148,11 +147,11 @@ function filesOf(manifest) {
   try {
     return Object.keys(JSON.parse(new TextDecoder().decode(manifest ?? undefined)).files);
   } catch {
-    return []; // damaged: its files are fetched again with it
+    return []; // a damaged manifest is fetched again, with its files
   }
 }
 
-/** @returns {Promise<Shelf>} */
+/** @returns {Promise<Directory>} */
 async function openFolder() {
   const root = await navigator.storage.getDirectory();
   const folder = await root.getDirectoryHandle("webpte", { create: true });
@@ -160,12 +159,12 @@ async function openFolder() {
     read: async (name) => (await (await folder.getFileHandle(name)).getFile()).stream(),
     write: async (name, bytes) => writeFile(await folder.getFileHandle(name, { create: true }), bytes),
     remove: (name) => folder.removeEntry(name),
-    names: () => collected(folder.keys()),
+    names: () => toList(folder.keys()),
   };
 }
 
 /** @param {AsyncIterable<string>} names */
-async function collected(names) {
+async function toList(names) {
   const list = [];
   for await (const name of names) list.push(name);
   return list;
@@ -174,7 +173,7 @@ async function collected(names) {
 /** @param {FileSystemFileHandle} file @param {Uint8Array<ArrayBuffer>} bytes */
 async function writeFile(file, bytes) {
   if (file.createWritable) {
-    const stream = await file.createWritable(); // nothing of it shows before it is closed
+    const stream = await file.createWritable(); // the file changes when the stream is closed
     await stream.write(bytes);
     await stream.close();
     return;
@@ -185,10 +184,10 @@ async function writeFile(file, bytes) {
   access.close();
 }
 
-/** @returns {Promise<Shelf>} */
+/** @returns {Promise<Directory>} */
 async function openCache() {
   const cache = await caches.open("webpte");
-  const base = "https://webpte.invalid/"; // entries are for us, not for the pages of any site
+  const base = "https://webpte.invalid/"; // not an address of any site
   return {
     read: async (name) => (await cache.match(base + name))?.body ?? null,
     write: (name, bytes) => cache.put(base + name, new Response(bytes)),

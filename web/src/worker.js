@@ -1,5 +1,5 @@
 /**
- * The worker's end of a model: a module worker that a page starts.
+ * The worker's side of a model: a module worker that a page starts.
  * @typedef {import("./messages.js").ToWorker} ToWorker
  * @typedef {import("./messages.js").FromWorker} FromWorker
  */
@@ -10,24 +10,24 @@ import { memoryOf } from "./messages.js";
 /** @type {Host | null} */
 let host = null;
 /** @type {Map<number, AbortController>} */
-const underWay = new Map();
+const activeCalls = new Map();
 /** @type {Map<number, AsyncIterator<any>>} */
 const streams = new Map();
 
-/** @param {FromWorker} message @param {ArrayBuffer[]} [moved] */
-const post = (message, moved = []) => self.postMessage(message, { transfer: moved });
+/** @param {FromWorker} message @param {ArrayBuffer[]} [transfer] */
+const post = (message, transfer = []) => self.postMessage(message, { transfer });
 
-/** @param {number} id @param {(signal: AbortSignal) => Promise<FromWorker>} job */
-async function answer(id, job) {
+/** @param {number} id @param {(signal: AbortSignal) => Promise<FromWorker>} work */
+async function respond(id, work) {
   const stop = new AbortController();
-  underWay.set(id, stop);
+  activeCalls.set(id, stop);
   try {
-    const message = await job(stop.signal);
+    const message = await work(stop.signal);
     post(message, "done" in message ? memoryOf(message.value) : []);
   } catch (error) {
     post({ failed: id, error: packError(error) });
   }
-  if (!streams.has(id)) underWay.delete(id);
+  if (!streams.has(id)) activeCalls.delete(id);
 }
 
 /** @param {number} id @param {string} url @param {AbortSignal} signal @returns {Promise<FromWorker>} */
@@ -35,9 +35,9 @@ async function open(id, url, signal) {
   host = await Host.open(url, {
     signal,
     onProgress: (progress) => post({ progress }),
-    onEvent: (event, about, detail) => post({ event, about, detail }),
+    onEvent: (event, state, detail) => post({ event, state, detail }),
   });
-  return { done: id, value: host.about };
+  return { done: id, value: host.state };
 }
 
 /** @param {Extract<ToWorker, { call: number }>} message @param {AbortSignal} signal @returns {Promise<FromWorker>} */
@@ -57,13 +57,13 @@ async function next(id, of) {
 
 /** @param {MessageEvent<ToWorker>} event */
 self.onmessage = ({ data }) => {
-  if ("open" in data) answer(data.open, (signal) => open(data.open, data.url, signal));
-  else if ("call" in data) answer(data.call, (signal) => call(data, signal));
-  else if ("next" in data) answer(data.next, () => next(data.next, data.of));
-  else if ("abort" in data) underWay.get(data.abort)?.abort();
+  if ("open" in data) respond(data.open, (signal) => open(data.open, data.url, signal));
+  else if ("call" in data) respond(data.call, (signal) => call(data, signal));
+  else if ("next" in data) respond(data.next, () => next(data.next, data.of));
+  else if ("abort" in data) activeCalls.get(data.abort)?.abort();
   else {
-    underWay.get(data.stop)?.abort();
-    underWay.delete(data.stop);
+    activeCalls.get(data.stop)?.abort();
+    activeCalls.delete(data.stop);
     streams
       .get(data.stop)
       ?.return?.()

@@ -56,7 +56,7 @@ test("variants for the CPU are for software adapters only, and come first there"
 test("a number of sequences selects among variants", () => {
   const manifest = manifestOf(variant("one", { slots: 1 }), variant("four", { slots: 4 }));
   assert.equal(chosen(manifest, adapterOf(), 4), "four");
-  assert.throws(() => chosen(manifest, adapterOf(), 2), { code: "unsupported", message: /2 sequences/ });
+  assert.throws(() => chosen(manifest, adapterOf(), 2), { code: "unsupported", message: /2 concurrent sequences/ });
 });
 
 test("what is lacking is named with both numbers", () => {
@@ -67,7 +67,7 @@ test("what is lacking is named with both numbers", () => {
   });
   assert.throws(() => chooseVariant(manifest, "backward", null, adapterOf()), {
     code: "input",
-    message: /no method backward; it has forward/,
+    message: /method of .*: expected forward, got "backward"/,
   });
 });
 

@@ -8,11 +8,11 @@ const BASE = new URL("https://a.example/site/manifest.json");
 async function opened(texts = { "a.bin": "hello" }, arrange = (_bodies) => {}) {
   const { bodies, shas } = await bundle(texts);
   arrange(bodies);
-  const [server, store, refused] = [new FakeServer(bodies), new FakeStore(), []];
-  const files = new Files(BASE, store, (name) => refused.push(name), server.fetch);
+  const [server, store, damaged] = [new FakeServer(bodies), new FakeStore(), []];
+  const files = new Files(BASE, store, (name) => damaged.push(name), server.fetch);
   await files.open();
   server.asked.length = 0;
-  return { files, server, store, refused, shas };
+  return { files, server, store, damaged, shas };
 }
 
 test("a file is fetched once and then read from the store", async () => {
@@ -24,24 +24,24 @@ test("a file is fetched once and then read from the store", async () => {
   assert.deepEqual(cached, [5]);
 });
 
-test("without a lasting store the browser's cache may keep files", async () => {
+test("without a persistent store the browser's cache may keep files", async () => {
   const { files, server, store, shas } = await opened();
-  store.lasting = false;
+  store.persistent = false;
   await files.bytes(shas[0]);
   assert.deepEqual(server.asked, [["/site/a.bin", "default"]]);
 });
 
 test("a damaged file in the store is replaced", async () => {
-  const { files, server, store, refused, shas } = await opened();
+  const { files, server, store, damaged, shas } = await opened();
   store.kept.set(shas[0], new TextEncoder().encode("hellx"));
   assert.equal(await files.text(shas[0]), "hello");
-  assert.deepEqual(refused, ["a.bin in the local store"]);
+  assert.deepEqual(damaged, ["a.bin in the local store"]);
   assert.equal(server.asked.length, 1);
   assert.equal(new TextDecoder().decode(store.kept.get(shas[0])), "hello");
 });
 
 test("a damaged transfer is fetched again past every cache, and progress counts it once", async () => {
-  const { files, server, refused, shas } = await opened({ "a.bin": "hello" }, (bodies) => {
+  const { files, server, damaged, shas } = await opened({ "a.bin": "hello" }, (bodies) => {
     bodies["/site/a.bin"] = ["hellx", "hello"];
   });
   let sum = 0;
@@ -50,7 +50,7 @@ test("a damaged transfer is fetched again past every cache, and progress counts 
     server.asked.map(([, cache]) => cache),
     ["no-store", "reload"],
   );
-  assert.deepEqual(refused, ["a.bin"]);
+  assert.deepEqual(damaged, ["a.bin"]);
   assert.equal(sum, 5);
 });
 
@@ -100,7 +100,7 @@ test("bytes are written into the caller's memory", async () => {
   assert.equal(into[5], 7);
 });
 
-test("a file that the manifest does not name is refused", async () => {
+test("a file that the manifest does not name is damaged", async () => {
   const { files } = await opened();
   await assert.rejects(files.bytes("0".repeat(64)), { code: "damaged", message: /0000/ });
 });
@@ -117,7 +117,7 @@ test("without a network the last visit's manifest serves", async () => {
   await assert.rejects(new Files(BASE, store, () => {}, offline.fetch).open(), { code: "network" });
 });
 
-test("a manifest that does not match its own hash is refused", async () => {
+test("a manifest that does not match its own hash is damaged", async () => {
   const bytes = await manifestBytes();
   bytes[bytes.length - 3] ^= 1;
   const files = new Files(BASE, new FakeStore(), () => {}, new FakeServer({ "/site/manifest.json": bytes }).fetch);

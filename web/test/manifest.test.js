@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { sha256 } from "../src/hash.js";
-import { isWhole, manifestURL, readManifest } from "../src/manifest.js";
+import { isIntact, manifestURL, readManifest } from "../src/manifest.js";
 import { manifestBytes } from "./support/bundle.js";
 
 test("sha256 has the digests of FIPS 180-2", async () => {
@@ -21,14 +21,14 @@ test("a folder, a page and a manifest lead to the same manifest", () => {
 
 test("a manifest is whole if its first hash is that of the rest", async () => {
   const bytes = await manifestBytes({ name: "a" });
-  assert.equal(await isWhole(bytes), true);
+  assert.equal(await isIntact(bytes), true);
   for (const at of [0, 20, bytes.length - 2]) {
     const damaged = bytes.slice();
     damaged[at] ^= 1;
-    assert.equal(await isWhole(damaged), false, `byte ${at}`);
+    assert.equal(await isIntact(damaged), false, `byte ${at}`);
   }
-  assert.equal(await isWhole(bytes.slice(0, -1)), false);
-  assert.equal(await isWhole(new Uint8Array(0)), false);
+  assert.equal(await isIntact(bytes.slice(0, -1)), false);
+  assert.equal(await isIntact(new Uint8Array(0)), false);
 });
 
 test("manifests of other formats and versions are refused", async () => {

@@ -40,21 +40,23 @@ test("the time left is that of the pace so far, once half a second has passed", 
 
 test("a damaged file is named, and does not look like progress", () => {
   const { events, progress } = recorded();
-  progress.refuse("a.bin");
-  assert.deepEqual(events, [{ stage: "weights", done: 0, total: 0, cached: 0, secondsLeft: null, refused: "a.bin" }]);
+  progress.reportDamaged("a.bin");
+  assert.deepEqual(events, [
+    { stage: "weights", done: 0, total: 0, cached: 0, secondsLeft: null, damagedFile: "a.bin" },
+  ]);
 });
 
 test("a recovery starts from zero, reports bytes only, and ends with ready", () => {
   const { events, progress } = recorded();
   progress.weights.total = 10;
   progress.add("weights", 10);
-  progress.again();
+  progress.restart();
   progress.weights.total = 10;
   progress.kernels.total = 1;
   progress.add("compile", 1);
   now += 100;
   progress.add("weights", 10);
-  progress.refuse("a.bin");
+  progress.reportDamaged("a.bin");
   progress.ready();
   assert.deepEqual(
     events.map(({ stage, done }) => [stage, done]),
@@ -73,6 +75,6 @@ test("a recovery starts from zero, reports bytes only, and ends with ready", () 
 test("without a listener nothing fails", () => {
   const progress = new Progress();
   progress.add("weights", 1);
-  progress.again();
+  progress.restart();
   progress.ready();
 });

@@ -29,13 +29,13 @@ class FakeWorker {
 /** @returns {any} */
 const fakeWorker = () => new FakeWorker();
 
-const about = { info: { name: "m", kind: "program" }, adapter: null, recoveries: 0 };
+const state = { info: { name: "m", kind: "program" }, adapter: null, recoveries: 0 };
 
 async function opened(options = {}) {
   const worker = fakeWorker();
   const remote = new Remote(worker, { onEvent: () => {}, ...options });
   const opening = remote.open("https://a.example/");
-  worker.answer({ done: 1, value: about });
+  worker.answer({ done: 1, value: state });
   await opening;
   worker.sent.length = 0;
   return { worker, remote };
@@ -56,9 +56,9 @@ test("a worker with WebGPU is taken, one without it is ended", async () => {
 
 test("answers find their questions in any order", async () => {
   const { worker, remote } = await opened();
-  const [first, second] = [remote.call("embed", [["a"]]), remote.call("count", [[]])];
+  const [first, second] = [remote.call("embed", [["a"]]), remote.call("countTokens", [[]])];
   const [one, other] = worker.sent;
-  assert.deepEqual([one.name, one.args, other.name], ["embed", [["a"]], "count"]);
+  assert.deepEqual([one.name, one.args, other.name], ["embed", [["a"]], "countTokens"]);
   worker.answer({ done: other.call, value: 7 });
   worker.answer({ done: one.call, value: [1] });
   assert.deepEqual([await first, await second], [[1], 7]);
@@ -129,14 +129,14 @@ test("progress and events reach the page, and the model knows of recoveries", as
     onEvent: (type, _, detail) => events.push([type, detail]),
   });
   worker.answer({ progress: { stage: "ready" } });
-  worker.answer({ event: "recovered", about: { ...about, recoveries: 1 }, detail: "1" });
+  worker.answer({ event: "recovered", state: { ...state, recoveries: 1 }, detail: "1" });
   assert.deepEqual([progress, events], [[{ stage: "ready" }], [["recovered", "1"]]]);
   assert.equal(new Model(remote).recoveries, 1);
 });
 
 test("a model hands its requests on without the signal", async () => {
   const calls = [];
-  const backend = { about, call: async (...args) => void calls.push(args), dispose: () => calls.push("dispose") };
+  const backend = { state, call: async (...args) => void calls.push(args), dispose: () => calls.push("dispose") };
   const model = new Model(/** @type {any} */ (backend));
   const { signal } = new AbortController();
   await model.chat.completions.create({ messages: [], temperature: 1, signal });
@@ -155,9 +155,9 @@ test("a model hands its requests on without the signal", async () => {
 test("a host refuses what its kind of program cannot do", async () => {
   const program = { kind: "program", manifest: { name: "m", methods: {} }, adapter: null, recoveries: 2 };
   const host = new Host(/** @type {any} */ (program));
-  await assert.rejects(host.call("embed", [["a"]]), { code: "input", message: /m is not a sentence encoder/ });
-  await assert.rejects(host.call("answer", [{}]), { code: "input", message: /not a language model/ });
-  assert.equal(host.about.recoveries, 2);
+  await assert.rejects(host.call("embed", [["a"]]), { code: "input", message: /m: expected a sentence encoder/ });
+  await assert.rejects(host.call("answer", [{}]), { code: "input", message: /expected a language model/ });
+  assert.equal(host.state.recoveries, 2);
 });
 
 test("memoryOf finds each buffer of a result once", () => {

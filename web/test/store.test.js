@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { afterEach, test } from "node:test";
-import { drain, nowhere, openStore } from "../src/store.js";
+import { drain, noStore, openStore } from "../src/store.js";
 
 const text = (string) => new TextEncoder().encode(string);
 const streamOf = (...pieces) =>
@@ -61,7 +61,7 @@ afterEach(() => {
 test("files stay in the folder from visit to visit", async () => {
   provide(new FakeFolder());
   const store = await openStore();
-  assert.equal(store.lasting, true);
+  assert.equal(store.persistent, true);
   assert.equal(await store.get("a"), null);
   await store.put("a", text("hello"));
   const later = await openStore();
@@ -73,13 +73,13 @@ test("files stay in the folder from visit to visit", async () => {
   assert.equal(await later.get("a"), null);
 });
 
-test("a full disk does not fail a load, and the store stops calling itself lasting", async () => {
+test("a full disk does not fail a load, and the store stops calling itself persistent", async () => {
   const folder = new FakeFolder();
   provide(folder);
   const store = await openStore();
   folder.full = true;
   await store.put("a", text("hello"));
-  assert.equal(store.lasting, false);
+  assert.equal(store.persistent, false);
   assert.equal(await store.get("a"), null);
 });
 
@@ -124,9 +124,9 @@ test("without a folder the Cache API serves, and without both nothing is kept", 
   await store.adopt("manifest-a", text('{"files":{}}'));
   assert.deepEqual([...entries.keys()], ["https://webpte.invalid/manifest-a"]);
   delete globalThis.caches;
-  assert.equal(await openStore(), nowhere);
-  await nowhere.put("a", text("hello"));
-  assert.equal(await nowhere.get("a"), null);
+  assert.equal(await openStore(), noStore);
+  await noStore.put("a", text("hello"));
+  assert.equal(await noStore.get("a"), null);
 });
 
 test("drain joins the pieces of a stream, byte streams and others", async () => {

@@ -1,14 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { gather, Holder } from "../src/language/stream.js";
+import { joinChunks, StopStringBuffer } from "../src/language/stream.js";
 
-/** What comes out of a holder piece by piece, and whether it stopped. @returns {[string[], boolean]} */
+/** What comes out of a buffer piece by piece, and whether it stopped. @returns {[string[], boolean]} */
 function held(stop, ...pieces) {
-  const holder = new Holder(stop);
+  const buffer = new StopStringBuffer(stop);
   const out = [];
-  for (const piece of pieces) if (!holder.found) out.push(holder.push(piece));
-  if (!holder.found) out.push(holder.rest(""));
-  return [out, holder.found];
+  for (const piece of pieces) if (!buffer.found) out.push(buffer.push(piece));
+  if (!buffer.found) out.push(buffer.flush(""));
+  return [out, buffer.found];
 }
 
 test("without stop strings text passes at once", () => {
@@ -44,7 +44,7 @@ async function* chunks(...pieces) {
 
 test("chunks of a chat become one answer", async () => {
   const logprobs = (token) => ({ content: [{ token }] });
-  const answer = await gather(
+  const answer = await joinChunks(
     chunks(
       [{ index: 0, delta: { role: "assistant", content: "" }, finish_reason: null }],
       [{ index: 0, delta: { content: "Hel" }, logprobs: logprobs("Hel"), token_ids: [1], finish_reason: null }],
@@ -76,6 +76,6 @@ test("chunks of a completion become one text", async () => {
       yield { object: "text_completion", choices: [{ index: 0, text, finish_reason: null }] };
     yield { object: "text_completion", choices: [{ index: 0, text: "", finish_reason: "length" }] };
   }
-  const { object, choices } = await gather(pieces());
+  const { object, choices } = await joinChunks(pieces());
   assert.deepEqual([object, choices[0].text, choices[0].finish_reason], ["text_completion", "ab", "length"]);
 });

@@ -40,8 +40,8 @@ test("special tokens may replace what templates find by default", () => {
 test("messages without role or content are refused by position", () => {
   const wrong = (messages) => () => renderChat("x", messages);
   assert.throws(wrong("hi"), { code: "input" });
-  assert.throws(wrong([...user, { role: "user" }]), { code: "input", message: /message 1/ });
-  assert.throws(wrong([null]), { code: "input", message: /message 0/ });
+  assert.throws(wrong([...user, { role: "user" }]), { code: "input", message: /messages\[1\]/ });
+  assert.throws(wrong([null]), { code: "input", message: /messages\[0\]/ });
 });
 
 test("a template's own refusal arrives with its text", () => {

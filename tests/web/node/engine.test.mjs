@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Language } from "../../../web/src/language/chat.js";
-import { Choosing, pack } from "../../../web/src/language/choices.js";
-import { settingsFrom } from "../../../web/src/language/settings.js";
+import { LogitsProcessor, pack } from "../../../web/src/language/sampling.js";
+import { samplingParamsFrom } from "../../../web/src/language/settings.js";
 import { expected, FakeProgram, VOCABULARY } from "./fake_program.mjs";
 
 const letters = (count, first = 65) => Array.from({ length: count }, (_, i) => (first + 7 * i) % VOCABULARY);
@@ -18,13 +18,13 @@ async function opened(changes, arrange = () => {}) {
 
 /** The tokens that an answer must have. */
 function alone(prompt, count, asked = {}, context = 64) {
-  const settings = settingsFrom(asked, VOCABULARY);
-  const choosing = new Choosing(settings, prompt);
+  const settings = samplingParamsFrom(asked, VOCABULARY);
+  const processor = new LogitsProcessor(settings, prompt);
   const tokens = [...prompt];
   while (tokens.length < Math.min(prompt.length + count, context + 1)) {
-    const { words, edits } = pack([choosing.choice(tokens.length - prompt.length)], 1, 8 + 1024);
-    tokens.push(expected(tokens, words, 0, 1, edits, 0));
-    choosing.add(tokens.at(-1));
+    const { words, adjustments } = pack([processor.params(tokens.length - prompt.length)], 1, 8 + 1024);
+    tokens.push(expected(tokens, words, 0, 1, adjustments, 0));
+    processor.add(tokens.at(-1));
   }
   return tokens.slice(prompt.length);
 }
@@ -34,7 +34,7 @@ async function ask(language, prompt, max_tokens, asked = {}, signal) {
   return { tokens: answer.choices[0].token_ids, finish: answer.choices[0].finish_reason, ...answer };
 }
 
-test("an answer is what the model says behind each token", async () => {
+test("an answer is what the model returns after each token", async () => {
   const { language, program } = await opened();
   for (const length of [1, 2, 9, 20, 40, 50]) {
     const { tokens, finish, usage } = await ask(language, letters(length, length), 12);
@@ -109,7 +109,7 @@ test("stopping ends at once, and the others do not notice", async () => {
   program.delay = 0;
 });
 
-test("whoever leaves a loop early frees the slot", async () => {
+test("leaving the loop early frees the slot", async () => {
   const { language } = await opened({ sequences: 1 });
   for await (const _ of await language.create({ prompt: letters(3), max_tokens: 50 })) break;
   assert.deepEqual((await ask(language, letters(6), 5)).tokens, alone(letters(6), 5));
@@ -143,7 +143,7 @@ test("logits that are not finite end one answer", async () => {
   const { language } = await opened({}, (program) => (program.bad = (prefix) => prefix[0] === 9 && prefix.length > 6));
   const [bad, good] = await Promise.allSettled([ask(language, [9, 1, 2], 12), ask(language, [8, 1, 2], 12)]);
   assert.equal(bad.reason.code, "logits");
-  assert.match(bad.reason.message, /behind position 6 hold NaN/);
+  assert.match(bad.reason.message, /after position 6 contain NaN/);
   assert.deepEqual(good.value.tokens, alone([8, 1, 2], 12));
 });
 
@@ -153,7 +153,7 @@ test("the context ends an answer", async () => {
   assert.deepEqual(tokens, alone(letters(60), 100));
   assert.equal(tokens.length, 5); // of which the last is not read any more
   assert.equal(finish, "length");
-  await assert.rejects(language.create({ prompt: letters(64) }), { code: "input", message: /64 tokens.*holds 64/ });
+  await assert.rejects(language.create({ prompt: letters(64) }), { code: "input", message: /context of 64, got 64/ });
 });
 
 test("answers wait where memory does not suffice, and take the place of those that nobody reads", async () => {
@@ -174,7 +174,7 @@ test("chunks have the shapes that clients know", async () => {
   for await (const chunk of await language.create(asked)) chunks.push(chunk);
   const prompt = [..."u:hi;a:"].map((c) => c.charCodeAt(0));
   const tokens = alone(prompt, 3);
-  assert.equal(language.count(messages), prompt.length);
+  assert.equal(language.countTokens(messages), prompt.length);
   assert.deepEqual(chunks[0].choices[0].delta, { role: "assistant", content: "" });
   assert.ok(chunks.every(({ object }) => object === "chat.completion.chunk"));
   const text = chunks.map(({ choices: [piece] }) => piece?.delta.content ?? "").join("");

@@ -1,13 +1,13 @@
 // What Python's tests ask of the player's language parts: `node language.mjs NAME`, JSON in and JSON out.
 import { readFileSync } from "node:fs";
-import { Choosing, pack } from "../../../web/src/language/choices.js";
+import { LogitsProcessor, pack } from "../../../web/src/language/sampling.js";
 import { FILTER_NAMES, TEST_NAMES } from "../../../web/src/language/jinja/filters.js";
 import { strftime } from "../../../web/src/language/jinja/globals.js";
 import { ABSENT } from "../../../web/src/language/jinja/strings.js";
-import { automatonOf } from "../../../web/src/language/schema.js";
-import { Guide, Vocabulary } from "../../../web/src/language/schema_masks.js";
-import { settingsFrom } from "../../../web/src/language/settings.js";
-import { Holder } from "../../../web/src/language/stream.js";
+import { compileSchema } from "../../../web/src/language/schema.js";
+import { GrammarMatcher, Vocabulary } from "../../../web/src/language/grammar_matcher.js";
+import { samplingParamsFrom } from "../../../web/src/language/settings.js";
+import { StopStringBuffer } from "../../../web/src/language/stream.js";
 import { encodeChat, renderChat } from "../../../web/src/language/template.js";
 import { encodePrompt, specialTokens, TextStream, Tokenizer } from "../../../web/src/language/tokenizer.js";
 
@@ -32,12 +32,12 @@ function chance(seed) {
 const has = (mask, token) => (mask[token >> 5] >>> (token & 31)) & 1;
 const allowed = (mask, size) => Array.from({ length: size }, (_, token) => token).filter((token) => has(mask, token));
 
-/** An answer by allowed tokens at random, of which ends are preferred behind some. */
+/** Return an answer of random allowed tokens; end tokens are preferred later on. */
 function walk(vocabulary, automaton, random, most) {
-  const guide = new Guide(vocabulary, automaton);
+  const matcher = new GrammarMatcher(vocabulary, automaton);
   const tokens = [];
-  while (!guide.ended && tokens.length < most) {
-    const mask = guide.mask();
+  while (!matcher.ended && tokens.length < most) {
+    const mask = matcher.mask();
     const ends = vocabulary.ends.filter((end) => has(mask, end));
     const choices = allowed(mask, vocabulary.texts.length);
     // Closing marks are preferred later on, lest texts grow for ever.
@@ -46,10 +46,10 @@ function walk(vocabulary, automaton, random, most) {
     const some = ends.length && random() < 0.5 ? ends : late ? closing : choices;
     const token = some[Math.floor(random() * some.length)];
     if (vocabulary.ends.includes(token)) return { tokens, finished: true };
-    guide.take(token);
+    matcher.take(token);
     tokens.push(token);
   }
-  return { tokens, finished: guide.ended };
+  return { tokens, finished: matcher.ended };
 }
 
 const handlers = {
@@ -108,32 +108,32 @@ const handlers = {
   },
   hold(cases) {
     return cases.map(([stop, pieces]) => {
-      const hold = new Holder(stop);
+      const hold = new StopStringBuffer(stop);
       const out = [];
       for (const piece of pieces) if (!hold.found) out.push(hold.push(piece));
-      if (!hold.found) out.push(hold.rest(""));
+      if (!hold.found) out.push(hold.flush(""));
       return { out, found: hold.found };
     });
   },
   pack({ vocabulary, rows, room, answers }) {
     const choices = answers.map(({ settings, prompt, tokens, mask }) => {
-      const choosing = new Choosing(settingsFrom(settings, vocabulary), prompt, 3072);
-      for (const token of tokens) choosing.add(token);
-      return choosing.choice(tokens.length, mask && Int32Array.from(mask));
+      const processor = new LogitsProcessor(samplingParamsFrom(settings, vocabulary), prompt, 3072);
+      for (const token of tokens) processor.add(token);
+      return processor.params(tokens.length, mask && Int32Array.from(mask));
     });
-    const { words, edits, features } = pack(choices, rows, room);
-    return { words: [...words], edits, features };
+    const { words, adjustments, features } = pack(choices, rows, room);
+    return { words: [...words], adjustments, features };
   },
   walk({ tokenizer, size, ends, schemas, most }) {
     const vocabulary = new Vocabulary(new Tokenizer(tokenizer), size, new Set(ends));
-    return schemas.map((schema, seed) => attempt(() => walk(vocabulary, automatonOf(schema), chance(seed), most)));
+    return schemas.map((schema, seed) => attempt(() => walk(vocabulary, compileSchema(schema), chance(seed), most)));
   },
   masks({ tokenizer, size, ends, schema, tokens }) {
     const vocabulary = new Vocabulary(new Tokenizer(tokenizer), size, new Set(ends));
-    const guide = new Guide(vocabulary, automatonOf(schema));
+    const matcher = new GrammarMatcher(vocabulary, compileSchema(schema));
     return [...tokens, null].map((token) => {
-      const mask = guide.ended ? [] : [...guide.mask()];
-      if (token !== null) guide.take(token);
+      const mask = matcher.ended ? [] : [...matcher.mask()];
+      if (token !== null) matcher.take(token);
       return mask;
     });
   },

@@ -1,5 +1,5 @@
-// What somebody writes who uses the package: types are checked, the result runs in a page.
-import { load, WebpteError, type ChatChunk, type Model, type ProgressEvent, type Tensor } from "webpte";
+// A user's program: its types are checked, and the result runs in a page.
+import { load, WebpteError, type ChatCompletionChunk, type Model, type ProgressEvent, type Tensor } from "webpte";
 
 async function talk(model: Model, signal: AbortSignal): Promise<string> {
   let text = "";
@@ -9,7 +9,7 @@ async function talk(model: Model, signal: AbortSignal): Promise<string> {
     temperature: 0,
     signal,
   });
-  for await (const chunk of chunks satisfies AsyncIterable<ChatChunk>) text += chunk.choices[0]?.delta.content ?? "";
+  for await (const chunk of chunks satisfies AsyncIterable<ChatCompletionChunk>) text += chunk.choices[0]?.delta.content ?? "";
   const answer = await model.chat.completions.create({ messages: [{ role: "user", content: "Hello" }] });
   return text + answer.choices[0].message.content + answer.usage?.total_tokens;
 }

@@ -1,11 +1,11 @@
-/** Run every program of the bundle on this GPU and show what is right and what is not, by operator. */
+/** Run every program of the bundle on this GPU, compare the outputs, and show the results by operator. */
 
 import { compare, golden, suspects } from "./compare.js";
-import { adapterName, begin, complain, make, parts, save, say, titleOf } from "./shared.js";
+import { adapterName, announce, loadModel, make, parts, plural, save, showError, titleOf } from "./shared.js";
 
 const pause = () => new Promise((resolve) => setTimeout(resolve));
 
-/** One operator's row: it is filled as its programs are run. */
+/** The row of an operator, filled as its programs run. */
 class Row {
   #result = make("td");
   #count = make("td", { className: "numbers" });
@@ -63,9 +63,10 @@ class Check {
     this.#programs = model.info.check;
     const { work, results, run, stop, copy, keep, failures, rows } = this.#part;
     work.hidden = results.hidden = false;
-    const left = model.info.refused ?? [];
-    this.#part.refused.hidden = left.length === 0;
-    this.#part.refused.textContent = `No page can run ${left.map(({ op, name }) => `${op}/${name}`).join(", ")}.`;
+    const omitted = model.info.refused ?? [];
+    this.#part.omitted.hidden = omitted.length === 0;
+    const names = omitted.map(({ op, name }) => `${op}/${name}`).join(", ");
+    this.#part.omitted.textContent = `Not supported in a page: ${names}.`;
     run.onclick = () => this.run();
     stop.onclick = () => (this.#stopped = true);
     keep.onclick = () => save("webpte-check.json", this.#report(), "application/json");
@@ -85,12 +86,12 @@ class Check {
     stop.hidden = false;
     for (const program of this.#programs) {
       if (this.#stopped) break;
-      verdict.textContent = `${this.#results.length} of ${this.#programs.length} programs: ${program.op}`;
+      verdict.textContent = `${this.#results.length} of ${plural(this.#programs.length, "program")}: ${program.op}`;
       const result = await this.#one(program);
       this.#results.push(result);
       this.#row(program.op).add(result);
       bar.value = this.#results.length;
-      await pause(); // so that the page draws, and hears "Stop"
+      await pause(); // so that the page is drawn and the button "Stop" works
     }
     run.hidden = false;
     stop.hidden = true;
@@ -106,10 +107,10 @@ class Check {
     const { op, name, method } = program;
     const result = { op, name, ok: false, error: Infinity, why: "", kernels: [] };
     try {
-      const [inputs, wanted] = await Promise.all([this.#arrays(program.inputs), this.#arrays(program.outputs)]);
+      const [inputs, expected] = await Promise.all([this.#arrays(program.inputs), this.#arrays(program.outputs)]);
       result.kernels = await this.#kernels(method);
       const got = await this.#model.run(inputs, { method });
-      const compared = wanted.map((array, at) => compare(got[at], array, program.atol, program.rtol));
+      const compared = expected.map((array, at) => compare(got[at], array, program.atol, program.rtol));
       result.error = Math.max(0, ...compared.map(({ error }) => error));
       result.ok = compared.every(({ ok }) => ok);
       result.why = compared
@@ -126,13 +127,13 @@ class Check {
     return Promise.all(items.map(async (item) => golden(item, await this.#model.bytes(item.file))));
   }
 
-  /** The kernels of a method's plan, to name those that only failing programs use. */
+  /** Return the kernels of a method's plans. */
   async #kernels(method) {
     const plans = this.#model.info.methods[method].variants.map(({ plan }) => plan);
-    const found = [];
+    const kernels = [];
     for (const plan of plans)
-      found.push(...JSON.parse(new TextDecoder().decode(await this.#model.bytes(plan))).kernels);
-    return found.map(({ label, sha256 }) => ({ label, sha256 }));
+      kernels.push(...JSON.parse(new TextDecoder().decode(await this.#model.bytes(plan))).kernels);
+    return kernels.map(({ label, sha256 }) => ({ label, sha256 }));
   }
 
   #conclude() {
@@ -141,15 +142,17 @@ class Check {
     const kernels = suspects(this.#results);
     const [run, total] = [this.#results.length, this.#programs.length];
     const outcome = failed.length ? `${failed.length} failed` : "none failed";
-    if (this.#stopped) verdict.textContent = `Stopped after ${run} of ${total} programs, ${outcome}`;
+    if (this.#stopped) verdict.textContent = `Stopped after ${run} of ${plural(total, "program")}, ${outcome}`;
     else
       verdict.textContent = failed.length
-        ? `${failed.length} of ${total} programs failed`
-        : `All ${total} programs passed`;
+        ? `${failed.length} of ${plural(total, "program")} failed`
+        : total === 1
+          ? "1 program passed"
+          : `All ${total} programs passed`;
     verdict.className = failed.length ? "bad-text" : this.#stopped ? "" : "good-text";
     place.hidden = kernels.length === 0;
     place.textContent = `Kernels that only failing programs use: ${kernels.join(", ")}`;
-    say(this.#root, verdict.textContent);
+    announce(this.#root, verdict.textContent);
   }
 
   #report() {
@@ -175,13 +178,13 @@ class Check {
     try {
       await navigator.clipboard.writeText(this.#report());
       this.#part.copy.textContent = "Copied";
-      say(this.#root, "Copied");
+      announce(this.#root, "Copied");
     } catch (error) {
-      complain(this.#part.lost, Object.assign(error, { code: "input" }));
+      showError(this.#part.lost, Object.assign(error, { code: "input" }));
     }
   }
 }
 
 export async function start(page) {
-  await new Check(page.root, await begin(page)).run();
+  await new Check(page.root, await loadModel(page)).run();
 }

@@ -1,12 +1,12 @@
-/** Search by meaning: texts and query become vectors on this device, and the nearest come first. */
-import { begin, complain, make, parts } from "./shared.js";
+/** Semantic search: texts and query are embedded on this device, and sorted by similarity. */
+import { loadModel, make, parts, plural, showError } from "./shared.js";
 
-const PAUSE = 150; // milliseconds without a key before a query is embedded
-const BATCH = 8; // texts at once, so that a long list shows its progress
+const PAUSE_MS = 150; // without a key, before a query is embedded
+const BATCH_SIZE = 8; // texts, so that a long list shows its progress
 
 const dot = (one, other) => one.reduce((sum, value, at) => sum + value * other[at], 0);
 
-/** A unit vector, so that a product of two is the cosine of their angle. */
+/** Return a unit vector: the dot product of two is the cosine of their angle. */
 function unit(vector) {
   const length = Math.sqrt(dot(vector, vector)) || 1;
   return vector.map((value) => value / length);
@@ -15,7 +15,7 @@ function unit(vector) {
 class Search {
   #part;
   #model = null;
-  #known = new Map();
+  #vectors = new Map();
   #timer;
   #abort = null;
 
@@ -24,28 +24,28 @@ class Search {
     const { form, query, texts } = this.#part;
     form.addEventListener("submit", (event) => {
       event.preventDefault();
-      this.#soon(0);
+      this.#schedule(0);
     });
-    query.oninput = texts.oninput = () => this.#soon(PAUSE);
+    query.oninput = texts.oninput = () => this.#schedule(PAUSE_MS);
   }
 
   ready(model) {
     this.#model = model;
-    this.#soon(0);
+    this.#schedule(0);
     this.#part.query.focus();
   }
 
-  #soon(pause) {
+  #schedule(pause) {
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.#search(), pause);
   }
 
   async #search() {
     if (!this.#model) return;
-    this.#abort?.abort(); // the newest question only
+    this.#abort?.abort(); // of the previous query
     this.#abort = new AbortController();
     const { signal } = this.#abort;
-    const { query, texts, wrong } = this.#part;
+    const { query, texts, error: errorBox } = this.#part;
     const lines = [
       ...new Set(
         texts.value
@@ -54,46 +54,45 @@ class Search {
           .filter(Boolean),
       ),
     ];
-    const asked = query.value.trim();
+    const question = query.value.trim();
     try {
-      if (!asked || !lines.length)
-        return this.#show([], asked ? "There are no texts to search." : "Type what to search for.");
-      await this.#embed([asked, ...lines], signal);
-      const wanted = this.#known.get(asked);
-      const found = lines.map((text) => ({ text, score: dot(wanted, this.#known.get(text)) }));
-      this.#forget(new Set([...lines, asked]));
-      wrong.hidden = true;
+      if (!question || !lines.length) return this.#show([], question ? "Enter texts to search." : "Enter a query.");
+      await this.#embed([question, ...lines], signal);
+      const target = this.#vectors.get(question);
+      const results = lines.map((text) => ({ text, score: dot(target, this.#vectors.get(text)) }));
+      this.#evict(new Set([...lines, question]));
+      errorBox.hidden = true;
       this.#show(
-        found.sort((a, b) => b.score - a.score),
-        `${found.length} texts, nearest in meaning first`,
+        results.sort((a, b) => b.score - a.score),
+        `${plural(results.length, "text")}, most similar first`,
       );
     } catch (error) {
-      if (!signal.aborted) complain(wrong, error);
+      if (!signal.aborted) showError(errorBox, error);
     }
   }
 
-  /** Vectors of what has none yet. */
+  /** Embed the texts without a vector. */
   async #embed(texts, signal) {
-    const missing = texts.filter((text) => !this.#known.has(text));
-    for (let at = 0; at < missing.length; at += BATCH) {
-      if (missing.length > BATCH) this.#part.state.textContent = `Reading the texts: ${at} of ${missing.length}`;
-      const batch = missing.slice(at, at + BATCH);
+    const missing = texts.filter((text) => !this.#vectors.has(text));
+    for (let at = 0; at < missing.length; at += BATCH_SIZE) {
+      if (missing.length > BATCH_SIZE) this.#part.state.textContent = `Embedding the texts: ${at} of ${missing.length}`;
+      const batch = missing.slice(at, at + BATCH_SIZE);
       const vectors = await this.#model.embed(batch, { signal });
-      batch.forEach((text, number) => this.#known.set(text, unit(vectors[number])));
+      batch.forEach((text, number) => this.#vectors.set(text, unit(vectors[number])));
       if (signal.aborted) throw signal.reason;
     }
   }
 
-  #forget(kept) {
-    for (const text of this.#known.keys()) if (!kept.has(text)) this.#known.delete(text);
+  #evict(kept) {
+    for (const text of this.#vectors.keys()) if (!kept.has(text)) this.#vectors.delete(text);
   }
 
-  #show(found, state) {
+  #show(results, state) {
     this.#part.state.textContent = state;
     this.#part.results.replaceChildren(
-      ...found.map(({ text, score }) => {
+      ...results.map(({ text, score }) => {
         const meter = make("meter", { min: 0, max: 1, value: Math.max(0, score) });
-        meter.setAttribute("aria-hidden", "true"); // the number beside it says the same
+        meter.setAttribute("aria-hidden", "true"); // the number beside it is the same
         return make(
           "li",
           { className: "card" },
@@ -108,5 +107,5 @@ class Search {
 
 export async function start(page) {
   const search = new Search(page.root);
-  search.ready(await begin(page));
+  search.ready(await loadModel(page));
 }

@@ -1,16 +1,16 @@
-/** What a vision program makes of an image: the likeliest labels, a map, or its numbers. */
-import { begin, complain, make, parts, say, short } from "./shared.js";
+/** Run a vision program on an image, and show the most probable labels, maps, or numbers. */
+import { announce, loadModel, make, parts, short, showError } from "./shared.js";
 
-const TOP = 5;
+const TOP_CLASSES = 5;
 
-/** f32 (1, 3, height, width) of an image, scaled so that it covers the program's size, cut in the middle. */
+/** Return f32 (1, 3, height, width) of an image, scaled to cover the program's size, and cropped to its centre. */
 function pixels(bitmap, { height, width, mean, std }) {
   const canvas = new OffscreenCanvas(width, height);
   const context = canvas.getContext("2d", { willReadFrequently: true });
   const scale = Math.max(width / bitmap.width, height / bitmap.height);
   const [wide, high] = [bitmap.width * scale, bitmap.height * scale];
   context.imageSmoothingQuality = "high";
-  context.fillStyle = "#fff"; // behind what is transparent
+  context.fillStyle = "#fff"; // under transparent pixels
   context.fillRect(0, 0, width, height);
   context.drawImage(bitmap, (width - wide) / 2, (height - high) / 2, wide, high);
   const { data } = context.getImageData(0, 0, width, height);
@@ -22,72 +22,70 @@ function pixels(bitmap, { height, width, mean, std }) {
   return { data: planes, dims: [1, 3, height, width], canvas };
 }
 
-/** Probabilities of scores; what already is a distribution stays as it is. */
-function shares(scores) {
+/** Return the probabilities of logits; a distribution is returned unchanged. */
+function probabilities(scores) {
   const sum = scores.reduce((total, score) => total + score, 0);
   if (scores.every((score) => score >= 0) && Math.abs(sum - 1) < 1e-3) return scores;
-  const most = scores.reduce((a, b) => Math.max(a, b));
-  const powers = scores.map((score) => Math.exp(score - most));
-  const whole = powers.reduce((total, power) => total + power, 0);
-  return powers.map((power) => power / whole);
+  const max = scores.reduce((a, b) => Math.max(a, b));
+  const powers = scores.map((score) => Math.exp(score - max));
+  const total = powers.reduce((sum, power) => sum + power, 0);
+  return powers.map((power) => power / total);
 }
 
 function ranking({ data }, labels) {
-  const found = Array.from(shares(Float32Array.from(data)), (share, number) => ({ share, number }));
-  found.sort((a, b) => b.share - a.share);
+  const classes = Array.from(probabilities(Float32Array.from(data)), (probability, number) => ({
+    probability,
+    number,
+  }));
+  classes.sort((a, b) => b.probability - a.probability);
   const body = make("tbody");
-  for (const { share, number } of found.slice(0, TOP)) {
-    const meter = make("meter", { value: share });
-    meter.setAttribute("aria-hidden", "true"); // the number beside it says the same
+  for (const { probability, number } of classes.slice(0, TOP_CLASSES)) {
+    const meter = make("meter", { value: probability });
+    meter.setAttribute("aria-hidden", "true"); // the number beside it is the same
     body.append(
       make(
         "tr",
         {},
         make("th", { scope: "row", textContent: labels[number] ?? `class ${number}` }),
         make("td", { className: "share" }, meter),
-        make("td", { className: "numbers", textContent: `${(100 * share).toFixed(1)} %` }),
+        make("td", { className: "numbers", textContent: `${(100 * probability).toFixed(1)} %` }),
       ),
     );
   }
-  return make("table", {}, make("caption", { className: "unseen", textContent: "Likeliest first" }), body);
+  return make("table", {}, make("caption", { className: "unseen", textContent: "Most probable first" }), body);
 }
 
-/** Planes of an output as grey maps, from its least to its largest number. */
+/** Return the planes of an output as greyscale maps, from the minimum to the maximum. */
 function maps({ data, dims }) {
   const [height, width] = dims.slice(-2);
   const area = height * width;
   const figures = [];
   for (let plane = 0; plane < Math.min(3, data.length / area); plane += 1) {
     const numbers = Array.from(data.slice(plane * area, (plane + 1) * area), Number);
-    const [least, most] = [numbers.reduce((a, b) => Math.min(a, b)), numbers.reduce((a, b) => Math.max(a, b))];
+    const [min, max] = [numbers.reduce((a, b) => Math.min(a, b)), numbers.reduce((a, b) => Math.max(a, b))];
     const canvas = make("canvas", { className: "map", width, height, role: "img" });
     canvas.setAttribute("aria-label", `Plane ${plane}`);
     const context = canvas.getContext("2d");
     const image = context.createImageData(width, height);
     numbers.forEach((number, at) =>
-      image.data.set([...Array(3).fill((255 * (number - least)) / (most - least || 1)), 255], 4 * at),
+      image.data.set([...Array(3).fill((255 * (number - min)) / (max - min || 1)), 255], 4 * at),
     );
     context.putImageData(image, 0, 0);
     figures.push(
-      make(
-        "figure",
-        {},
-        canvas,
-        make("figcaption", { textContent: `plane ${plane}, ${short(least)} to ${short(most)}` }),
-      ),
+      make("figure", {}, canvas, make("figcaption", { textContent: `plane ${plane}, ${short(min)} to ${short(max)}` })),
     );
   }
   return make("div", { className: "row" }, ...figures);
 }
 
-/** An output as people read it: classes, maps, or its first numbers. */
-function shown(output, number, labels) {
+/** Return an output as classes, maps, or its first numbers. */
+function outputCard(output, number, labels) {
   const { data, dims } = output;
-  const long = dims.filter((dim) => dim > 1).length;
+  const rank = dims.filter((dim) => dim > 1).length;
   const heading = make("h2", {
-    textContent: labels.length && number === 0 ? "Likeliest" : `Output ${number}: ${dims.join(" × ")}`,
+    textContent: labels.length && number === 0 ? "Most probable" : `Output ${number}: ${dims.join(" × ")}`,
   });
-  const classes = long === 1 && dims.length <= 2 && (number === 0 || !labels.length);
+  const classes = rank === 1 && dims.length <= 2 && (number === 0 || !labels.length);
   const map = dims.length >= 3 && dims.at(-1) > 3 && dims.at(-2) > 3;
   const first =
     Array.from(data.slice(0, 16), (item) => short(Number(item))).join(", ") + (data.length > 16 ? ", …" : "");
@@ -104,7 +102,7 @@ class Images {
   #part;
   #model = null;
   #labels = [];
-  #waiting = null;
+  #queuedFile = null;
 
   constructor(root) {
     this.#root = root;
@@ -134,26 +132,26 @@ class Images {
         .decode(await model.bytes(labels))
         .split("\n")
         .map((label) => label.trim());
-    await this.#take(this.#waiting);
+    await this.#take(this.#queuedFile);
   }
 
   async #take(file) {
     if (!file) return;
     if (!this.#model) {
-      this.#waiting = file; // chosen while the model is still loading
+      this.#queuedFile = file; // until the model has loaded
       return;
     }
-    const { wrong, outputs, time } = this.#part;
+    const { error: errorBox, outputs, time } = this.#part;
     try {
       const image = await this.#read(file);
       const began = performance.now();
       const results = await this.#model.run([{ data: image.data, dims: image.dims }]);
       time.textContent = `${short(performance.now() - began)} ms`;
-      outputs.replaceChildren(...results.map((output, number) => shown(output, number, this.#labels)));
-      wrong.hidden = true;
-      say(this.#root, outputs.innerText);
+      outputs.replaceChildren(...results.map((output, number) => outputCard(output, number, this.#labels)));
+      errorBox.hidden = true;
+      announce(this.#root, outputs.innerText);
     } catch (error) {
-      complain(wrong, error);
+      showError(errorBox, error);
     }
   }
 
@@ -162,13 +160,16 @@ class Images {
     try {
       bitmap = await createImageBitmap(file);
     } catch {
-      throw Object.assign(new Error(`${file.name} is not an image that this browser can read.`), { code: "input" });
+      throw Object.assign(
+        new Error(`${file.name}: expected an image that this browser can decode. Choose another file.`),
+        { code: "input" },
+      );
     }
     const image = pixels(bitmap, this.#model.info.image);
-    const { picture, ask } = this.#part;
-    [picture.width, picture.height] = [image.canvas.width, image.canvas.height];
-    picture.getContext("2d").drawImage(image.canvas, 0, 0);
-    picture.setAttribute("aria-label", `${file.name}, as the model sees it`);
+    const { preview, ask } = this.#part;
+    [preview.width, preview.height] = [image.canvas.width, image.canvas.height];
+    preview.getContext("2d").drawImage(image.canvas, 0, 0);
+    preview.setAttribute("aria-label", `${file.name}, as the model sees it`);
     ask.hidden = true;
     bitmap.close();
     return image;
@@ -177,5 +178,5 @@ class Images {
 
 export async function start(page) {
   const images = new Images(page.root);
-  await images.ready(await begin(page));
+  await images.ready(await loadModel(page));
 }

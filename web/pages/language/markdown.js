@@ -1,4 +1,4 @@
-/** A little Markdown as nodes: code blocks, inline code and bold. Everything else is text, and none of it HTML. */
+/** Render a subset of Markdown: code blocks, inline code and bold. Everything else is text, never HTML. */
 import { make } from "./shared.js";
 
 const INLINE = /`([^`\n]+)`|\*\*([^*\n]+)\*\*/g;
@@ -13,8 +13,8 @@ function inline(text) {
   return [...nodes, text.slice(end)];
 }
 
-/** The nodes of an answer; a code block that is not closed yet goes on to the end. */
-export function rendered(text) {
+/** Return the nodes of an answer. A code block that is not closed yet extends to the end. */
+export function renderMarkdown(text) {
   return text
     .split(/^```/m)
     .map((piece, number) => {

@@ -1,26 +1,29 @@
 /** A chat with the bundled language model. */
 
-import { rendered } from "./markdown.js";
-import { begin, complain, make, parts, say } from "./shared.js";
+import { renderMarkdown } from "./markdown.js";
+import { announce, loadModel, make, parts, plural, showError } from "./shared.js";
 
-/** What the settings ask for, by the names of the API. */
+/** Return a request with the settings of the page. */
 function request(part, messages) {
-  const asked = { messages: [...messages], stream: true, stream_options: { include_usage: true } };
+  const fields = { messages: [...messages], stream: true, stream_options: { include_usage: true } };
   for (const field of part.settings.elements)
-    if (field.type === "number" && field.value !== "") asked[field.name] = field.valueAsNumber;
+    if (field.type === "number" && field.value !== "") fields[field.name] = field.valueAsNumber;
   const system = part.system.value.trim();
-  if (system) asked.messages = [{ role: "system", content: system }, ...messages];
+  if (system) fields.messages = [{ role: "system", content: system }, ...messages];
   const schema = part.schema.value.trim();
   if (schema)
-    asked.response_format = { type: "json_schema", json_schema: { name: "answer", schema: JSON.parse(schema) } };
-  return asked;
+    fields.response_format = { type: "json_schema", json_schema: { name: "answer", schema: JSON.parse(schema) } };
+  return fields;
 }
 
-/** Show text as it grows, once a frame at most, and keep the end in sight unless somebody scrolled away from it. */
+const NEAR_END_PIXELS = 80;
+
+/** Shows streamed text, drawn at most once per frame. It keeps the end visible unless the user has scrolled up. */
 class Bubble {
   #log;
   #body;
   #drawn = true;
+  #note = null;
   #text = "";
 
   constructor(log, role) {
@@ -32,7 +35,7 @@ class Bubble {
       this.#body,
     );
     log.append(this.element);
-    this.#keep(true);
+    this.#scroll(true);
   }
 
   get text() {
@@ -47,12 +50,20 @@ class Bubble {
 
   draw() {
     this.#drawn = true;
-    const near = this.#log.scrollHeight - this.#log.scrollTop - this.#log.clientHeight < 80;
-    this.#body.replaceChildren(...rendered(this.#text));
-    this.#keep(near);
+    const near = this.#log.scrollHeight - this.#log.scrollTop - this.#log.clientHeight < NEAR_END_PIXELS;
+    this.#body.replaceChildren(...renderMarkdown(this.#text));
+    this.#scroll(near);
   }
 
-  #keep(near) {
+  /** Add a note under the text, or remove it. */
+  note(text) {
+    this.#note?.remove();
+    this.#note = text ? make("p", { className: "quiet", textContent: text }) : null;
+    if (this.#note) this.element.append(this.#note);
+    this.#scroll(true);
+  }
+
+  #scroll(near) {
     if (near) this.#log.scrollTop = this.#log.scrollHeight;
   }
 }
@@ -61,6 +72,10 @@ class Chat {
   #root;
   #part;
   #model;
+  #setModel;
+  #loaded = new Promise((resolve) => {
+    this.#setModel = resolve;
+  });
   #messages = [];
   #abort = null;
   #bubble = null;
@@ -68,7 +83,7 @@ class Chat {
   constructor(root) {
     this.#root = root;
     this.#part = parts(root);
-    const { composer, message, stop, again, fresh, schema, settings } = this.#part;
+    const { composer, message, stop, regenerate, newChat, schema, settings } = this.#part;
     composer.addEventListener("submit", (event) => {
       event.preventDefault();
       this.#send();
@@ -81,37 +96,38 @@ class Chat {
     });
     this.#part.log.parentElement.addEventListener("keydown", (event) => event.key === "Escape" && this.#stop());
     stop.onclick = () => this.#stop();
-    again.onclick = () => this.#regenerate();
-    fresh.onclick = () => this.#fresh();
-    schema.oninput = () => this.#blame("");
+    regenerate.onclick = () => this.#regenerate();
+    newChat.onclick = () => this.#newChat();
+    schema.oninput = () => this.#showSchemaError("");
   }
 
   ready(model) {
     this.#model = model;
-    this.#show();
-    this.#room(0);
+    this.#showContext(0);
     this.#part.message.focus();
-    say(this.#root, "The model is ready.");
+    announce(this.#root, "The model is ready.");
+    this.#setModel(model);
   }
 
   #show() {
-    const { send, stop, again, fresh, log } = this.#part;
+    const { send, stop, regenerate, newChat, log } = this.#part;
     const busy = this.#abort !== null;
-    send.disabled = busy || !this.#model;
+    send.disabled = busy;
     stop.hidden = !busy;
-    again.hidden = busy || this.#messages.length === 0;
-    fresh.disabled = this.#messages.length === 0;
+    regenerate.hidden = busy || this.#messages.length === 0;
+    newChat.disabled = this.#messages.length === 0;
     log.setAttribute("aria-busy", String(busy));
   }
 
-  #room(used) {
+  #showContext(used) {
+    if (!this.#model) return;
     const { context } = this.#model.info.language;
-    this.#part.room.textContent = `${Math.max(0, context - used)} of ${context} tokens of context left`;
+    this.#part.context.textContent = `${Math.max(0, context - used)} of ${context} tokens of context left`;
   }
 
-  #blame(text) {
-    this.#part.wrong.textContent = text;
-    this.#part.wrong.hidden = !text;
+  #showSchemaError(text) {
+    this.#part.error.textContent = text;
+    this.#part.error.hidden = !text;
     this.#part.schema.setAttribute("aria-invalid", String(Boolean(text)));
   }
 
@@ -119,19 +135,19 @@ class Chat {
     this.#abort?.abort();
   }
 
-  #fresh() {
+  #newChat() {
     this.#stop();
     this.#messages = [];
     this.#part.log.replaceChildren(this.#part.hint);
     this.#part.speed.textContent = "";
-    this.#room(0);
+    this.#showContext(0);
     this.#show();
     this.#part.message.focus();
   }
 
   async #send() {
     const content = this.#part.message.value.trim();
-    if (!content || this.#abort || !this.#model || !this.#sound()) return;
+    if (!content || this.#abort || !this.#validate()) return;
     this.#part.message.value = "";
     this.#messages.push({ role: "user", content });
     this.#part.hint.remove();
@@ -140,15 +156,15 @@ class Chat {
     await this.#answer();
   }
 
-  /** Whether what was set can be asked for; if not, it is said beside the field. */
-  #sound() {
+  /** Return whether the settings are valid; show an error beside the field if not. */
+  #validate() {
     const { schema, settings } = this.#part;
     if (!settings.reportValidity()) return false;
     try {
       if (schema.value.trim()) JSON.parse(schema.value);
       return true;
     } catch (error) {
-      this.#blame(`The schema is not JSON: ${error.message}`);
+      this.#showSchemaError(`The schema is not valid JSON: ${error.message}`);
       settings.firstElementChild.open = true;
       schema.focus();
       return false;
@@ -156,7 +172,7 @@ class Chat {
   }
 
   async #regenerate() {
-    if (this.#abort || !this.#sound()) return;
+    if (this.#abort || !this.#validate()) return;
     if (this.#messages.at(-1)?.role === "assistant") this.#messages.pop();
     this.#bubble?.element.remove();
     await this.#answer();
@@ -169,68 +185,83 @@ class Chat {
     const bubble = new Bubble(this.#part.log, "assistant");
     this.#bubble = bubble;
     this.#show();
-    say(this.#root, "The model is answering.");
-    bubble.element.classList.add("writing");
     try {
+      await this.#waitForModel(bubble, abort.signal);
+      announce(this.#root, "The model is answering.");
+      bubble.element.classList.add("writing");
       await this.#stream({ ...request(this.#part, messages), signal: abort.signal }, bubble);
     } catch (error) {
-      if (error?.code === "aborted" || abort.signal.aborted) say(this.#root, "Stopped.");
-      else this.#failed(error, bubble);
+      if (error?.code === "aborted" || abort.signal.aborted) this.#note("(stopped)", bubble);
+      else this.#showFailure(error, bubble);
     }
     bubble.draw();
     bubble.element.classList.remove("writing");
     if (bubble.text) messages.push({ role: "assistant", content: bubble.text });
-    else if (!bubble.element.classList.contains("note")) bubble.element.remove();
     this.#abort = null;
     this.#show();
   }
 
-  async #stream(asked, bubble) {
-    let pieces = 0;
-    let began = 0;
+  /** Wait until the model has loaded, and show that the message is queued. */
+  async #waitForModel(bubble, signal) {
+    if (this.#model) return;
+    this.#note("The message is queued until the model has loaded.", bubble);
+    await new Promise((resolve, reject) => {
+      this.#loaded.then(resolve);
+      signal.addEventListener("abort", () => reject(signal.reason), { once: true });
+    });
+    bubble.note("");
+  }
+
+  #note(text, bubble) {
+    bubble.note(text);
+    announce(this.#root, text);
+  }
+
+  async #stream(chatRequest, bubble) {
+    let tokens = 0;
+    let started = 0;
     let reason = null;
-    for await (const chunk of await this.#model.chat.completions.create(asked)) {
+    for await (const chunk of await this.#model.chat.completions.create(chatRequest)) {
       const choice = chunk.choices[0];
       if (choice?.delta?.content) {
         bubble.text += choice.delta.content;
-        began ||= performance.now();
-        this.#speed(pieces++, began);
+        started ||= performance.now();
+        this.#showSpeed(tokens++, started);
       }
       reason = choice?.finish_reason ?? reason;
-      if (chunk.usage) this.#used(chunk.usage, began);
+      if (chunk.usage) this.#showUsage(chunk.usage, started);
     }
-    say(this.#root, bubble.text);
-    if (reason === "length") this.#cut(bubble);
+    announce(this.#root, bubble.text);
+    if (reason === "length") this.#showLimit(bubble);
   }
 
-  #speed(tokens, began) {
-    const seconds = (performance.now() - began) / 1000;
+  #showSpeed(tokens, started) {
+    const seconds = (performance.now() - started) / 1000;
     if (tokens > 0 && seconds > 0) this.#part.speed.textContent = `${(tokens / seconds).toFixed(1)} tokens/s`;
   }
 
-  #used(usage, began) {
-    this.#speed(usage.completion_tokens - 1, began);
-    this.#room(usage.total_tokens);
+  #showUsage(usage, started) {
+    this.#showSpeed(usage.completion_tokens - 1, started);
+    this.#showContext(usage.total_tokens);
   }
 
-  #cut(bubble) {
-    const asked = this.#part.settings.elements.namedItem("max_tokens").value;
-    const why = asked
-      ? `Cut after ${asked} tokens, as the settings say.`
-      : "The context is full. Begin a new chat to go on.";
-    bubble.element.append(make("p", { className: "quiet", textContent: why }));
-    say(this.#root, why);
+  #showLimit(bubble) {
+    const limit = this.#part.settings.elements.namedItem("max_tokens").valueAsNumber;
+    const text = limit
+      ? `Ended at the limit of ${plural(limit, "token")} in the settings.`
+      : "The context is full. Start a new chat to continue.";
+    this.#note(text, bubble);
   }
 
-  #failed(error, bubble) {
+  #showFailure(error, bubble) {
     const note = make("div");
     bubble.element.classList.add("note");
     bubble.element.append(note);
-    complain(note, error, "Try again", () => this.#regenerate());
+    showError(note, error, "Try again", () => this.#regenerate());
   }
 }
 
 export async function start(page) {
   const chat = new Chat(page.root);
-  chat.ready(await begin(page));
+  chat.ready(await loadModel(page));
 }

@@ -12,7 +12,7 @@ const CODES = {
   "|u1": Uint8Array,
   "|b1": Uint8Array,
 };
-const OF_DTYPES = {
+const CODE_OF_DTYPE = {
   f16: "<f4",
   bf16: "<f4",
   f32: "<f4",
@@ -28,30 +28,30 @@ const OF_DTYPES = {
 };
 const HEAD = "\x93NUMPY";
 
-/** {data, dims} of a file's ArrayBuffer. */
+/** Return {data, dims} of a file's ArrayBuffer. */
 export function readNpy(buffer) {
   const view = new DataView(buffer);
   const latin = (from, to) => String.fromCharCode(...new Uint8Array(buffer, from, to - from));
-  if (buffer.byteLength < 12 || latin(0, 6) !== HEAD) throw new Error("this is not a .npy file");
+  if (buffer.byteLength < 12 || latin(0, 6) !== HEAD) throw new Error("expected a .npy file");
   const start = view.getUint8(6) === 1 ? 10 : 12;
   const length = start === 10 ? view.getUint16(8, true) : view.getUint32(8, true);
   const head = latin(start, Math.min(start + length, buffer.byteLength));
   const code = /'descr':\s*'([^']+)'/.exec(head)?.[1];
   if (!CODES[code])
-    throw new Error(`arrays of dtype ${code} are not read; convert it, for example by .astype("float32")`);
+    throw new Error(`dtype ${code} is not supported; convert the array, for example with .astype("float32")`);
   if (/'fortran_order':\s*True/.test(head))
-    throw new Error("it is in Fortran order; save numpy.ascontiguousarray of it");
+    throw new Error("expected C order, got Fortran order; save numpy.ascontiguousarray of the array");
   const dims = [...(/'shape':\s*\(([^)]*)\)/.exec(head)?.[1] ?? "").matchAll(/\d+/g)].map(Number);
   const count = dims.reduce((product, dim) => product * dim, 1);
   const bytes = count * CODES[code].BYTES_PER_ELEMENT;
   if (buffer.byteLength - start - length < bytes)
-    throw new Error(`it ends early: ${dims.join(" × ")} take ${bytes} bytes`);
+    throw new Error(`expected ${bytes} bytes for ${dims.join(" × ")}, got ${buffer.byteLength - start - length}`);
   return { data: new CODES[code](buffer.slice(start + length, start + length + bytes)), dims };
 }
 
-/** The bytes of a file with `data` (a typed array, or numbers) of a dtype of the program. */
+/** Return the bytes of a file with `data` (a typed array, or numbers) of a dtype of the program. */
 export function writeNpy({ data, dims, dtype }) {
-  const code = OF_DTYPES[dtype];
+  const code = CODE_OF_DTYPE[dtype];
   const shape = dims.map((dim) => `${dim},`).join(" ");
   const head = `{'descr': '${code}', 'fortran_order': False, 'shape': (${shape}), }`;
   const text = `${head.padEnd(Math.ceil((head.length + 11) / 64) * 64 - 11)}\n`;

@@ -1,29 +1,29 @@
-/** A form for any program: a field for every input, and what comes out. */
+/** A form for any program: a field for every input, and the outputs. */
 
 import { readNpy, writeNpy } from "./npy.js";
-import { begin, complain, make, parts, save, say, short } from "./shared.js";
+import { announce, loadModel, make, parts, plural, save, short, showError } from "./shared.js";
 
-const WHOLE = /^(i|u|bool)/;
+const INTEGER_DTYPES = /^(i|u|bool)/;
 const FILLS = { random: "random numbers", zeros: "zeros", ones: "ones", typed: "typed numbers", file: "a .npy file" };
 const count = (dims) => dims.reduce((product, dim) => product * dim, 1);
 const shape = (dims) => (dims.length ? dims.join(" × ") : "one number");
 
-/** A normal deviate; a whole number below 2, which is a valid index into anything that has two rows. */
+/** Return a normal deviate; for integers 0 or 1, which are valid indices into two rows. */
 const random = (dtype) =>
-  WHOLE.test(dtype)
+  INTEGER_DTYPES.test(dtype)
     ? Math.floor(Math.random() * 2)
     : Math.sqrt(-2 * Math.log(1 - Math.random())) * Math.cos(2 * Math.PI * Math.random());
 
-/** One input of the program: its fieldset, and the argument that was asked for. */
+/** One input of the program: its fieldset, and the argument that it describes. */
 class Field {
-  #border;
+  #spec;
   #fill;
   #typed;
   #file;
 
-  constructor(border, number) {
-    this.#border = border;
-    this.dims = border.dims ?? [];
+  constructor(spec, number) {
+    this.#spec = spec;
+    this.dims = spec.dims ?? [];
     this.#typed = make("textarea", { rows: 2, spellcheck: false, className: "numbers", placeholder: "1, 2.5, -3 …" });
     this.#typed.setAttribute("aria-label", `Numbers of input ${number}`);
     this.#fill = make("select");
@@ -33,25 +33,20 @@ class Field {
     this.legend = make("legend");
     this.element = make("fieldset", {}, this.legend);
     this.number = number;
-    if (border.kind === "tensor") {
+    if (spec.kind === "tensor") {
       this.element.append(make("label", {}, "Filled with", this.#fill), this.#typed, this.#file);
       this.#fill.onchange = () => this.show();
     } else {
-      this.#typed = make("input", { type: "number", step: border.kind === "symfloat" ? "any" : "1", value: "0" });
+      this.#typed = make("input", { type: "number", step: spec.kind === "symfloat" ? "any" : "1", value: "0" });
       this.element.append(
-        make(
-          "label",
-          {},
-          { symint: "A whole number", symfloat: "A number", symbool: "0 or 1" }[border.kind],
-          this.#typed,
-        ),
+        make("label", {}, { symint: "An integer", symfloat: "A number", symbool: "0 or 1" }[spec.kind], this.#typed),
       );
     }
   }
 
   show() {
-    const tensor = this.#border.kind === "tensor";
-    const about = tensor ? `${this.#border.dtype}, ${shape(this.dims)}` : this.#border.kind;
+    const tensor = this.#spec.kind === "tensor";
+    const about = tensor ? `${this.#spec.dtype}, ${shape(this.dims)}` : this.#spec.kind;
     this.legend.textContent = `Input ${this.number}: ${about}`;
     if (!tensor) return;
     this.#typed.hidden = this.#fill.value !== "typed";
@@ -59,8 +54,8 @@ class Field {
   }
 
   async argument() {
-    if (this.#border.kind !== "tensor") return this.#typed.valueAsNumber;
-    const { dtype } = this.#border;
+    if (this.#spec.kind !== "tensor") return this.#typed.valueAsNumber;
+    const { dtype } = this.#spec;
     const size = count(this.dims);
     if (this.#fill.value === "file") return this.#fromFile();
     if (this.#fill.value === "typed") return { data: this.#numbers(size), dims: this.dims };
@@ -71,47 +66,47 @@ class Field {
   #numbers(size) {
     const words = this.#typed.value.split(/[\s,;[\]()]+/).filter(Boolean);
     const wrong = words.find((word) => Number.isNaN(Number(word)) && !/^[+-]?(nan|inf)$/i.test(word));
-    if (wrong) throw this.#refused(`"${wrong}" is not a number`);
+    if (wrong) throw this.#inputError(`expected numbers, got "${wrong}"`);
     if (words.length !== size && words.length !== 1)
-      throw this.#refused(`${size} numbers are needed (or one for all), there are ${words.length}`);
+      throw this.#inputError(`expected ${plural(size, "number")}, or 1 for all, got ${words.length}`);
     const numbers = words.map((word) => Number(word.replace(/inf$/i, "Infinity")));
     return words.length === 1 ? new Array(size).fill(numbers[0]) : numbers;
   }
 
   async #fromFile() {
     const [file] = this.#file.files;
-    if (!file) throw this.#refused("choose a .npy file");
+    if (!file) throw this.#inputError("expected a .npy file, got none");
     let array;
     try {
       array = readNpy(await file.arrayBuffer());
     } catch (error) {
-      throw this.#refused(`${file.name}: ${error.message}`);
+      throw this.#inputError(`${file.name}: ${error.message}`);
     }
     if (array.dims.join() !== this.dims.join())
-      throw this.#refused(`${file.name} is ${shape(array.dims)}, and ${shape(this.dims)} is needed`);
+      throw this.#inputError(`${file.name}: expected shape ${shape(this.dims)}, got ${shape(array.dims)}`);
     return array;
   }
 
-  #refused(message) {
+  #inputError(message) {
     return Object.assign(new Error(`Input ${this.number}: ${message}.`), { code: "input" });
   }
 }
 
-/** What one looks at first in an array: least, mean, largest, and how many are no numbers. */
+/** Return minimum, mean and maximum of an array, and the count of NaN and infinite numbers. */
 function statistics(data) {
-  let [least, largest, sum, odd] = [Infinity, -Infinity, 0, 0];
+  let [min, max, sum, notFinite] = [Infinity, -Infinity, 0, 0];
   for (const item of data) {
     const number = Number(item);
-    if (!Number.isFinite(number)) odd += 1;
+    if (!Number.isFinite(number)) notFinite += 1;
     else {
-      least = Math.min(least, number);
-      largest = Math.max(largest, number);
+      min = Math.min(min, number);
+      max = Math.max(max, number);
       sum += number;
     }
   }
-  const fine = data.length - odd;
-  const shown = fine ? { least: short(least), mean: short(sum / fine), largest: short(largest) } : {};
-  return odd ? { ...shown, "NaN or infinite": String(odd) } : shown;
+  const finite = data.length - notFinite;
+  const statistics = finite ? { minimum: short(min), mean: short(sum / finite), maximum: short(max) } : {};
+  return notFinite ? { ...statistics, "NaN or infinite": String(notFinite) } : statistics;
 }
 
 function card(output, number) {
@@ -158,36 +153,36 @@ class Form {
     const { form, method, shapes } = this.#part;
     method.append(...Object.keys(this.#methods).map((name) => make("option", { textContent: name })));
     this.#part.whichMethod.hidden = method.length < 2;
-    method.onchange = () => this.#chosen();
-    shapes.onchange = () => this.#shaped();
+    method.onchange = () => this.#showInputs();
+    shapes.onchange = () => this.#showShapes();
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.#run();
     });
-    this.#chosen();
+    this.#showInputs();
     form.hidden = false;
     this.#part.run.focus();
   }
 
-  #planned() {
+  #bundledShapes() {
     return this.#model.info.shapes?.[this.#part.method.value] ?? [];
   }
 
-  #chosen() {
+  #showInputs() {
     const { method, shapes, inputs, whichShapes } = this.#part;
-    this.#fields = this.#methods[method.value].inputs.map((border, number) => new Field(border, number));
+    this.#fields = this.#methods[method.value].inputs.map((spec, number) => new Field(spec, number));
     inputs.replaceChildren(...this.#fields.map((field) => field.element));
     shapes.replaceChildren(
-      ...this.#planned().map((set, value) =>
+      ...this.#bundledShapes().map((set, value) =>
         make("option", { value: String(value), textContent: set.map(shape).join(", ") }),
       ),
     );
     whichShapes.hidden = shapes.length < 2;
-    this.#shaped();
+    this.#showShapes();
   }
 
-  #shaped() {
-    const set = this.#planned()[this.#part.shapes.value];
+  #showShapes() {
+    const set = this.#bundledShapes()[this.#part.shapes.value];
     for (const [number, field] of this.#fields.entries()) {
       if (set?.[number]) field.dims = set[number];
       field.show();
@@ -196,24 +191,24 @@ class Form {
 
   async #run() {
     if (this.#busy) return;
-    const { wrong, time, outputs, method } = this.#part;
-    this.#busy = wrong.hidden = true;
+    const { error: errorBox, time, outputs, method } = this.#part;
+    this.#busy = errorBox.hidden = true;
     time.textContent = "Running …";
     try {
       const args = await Promise.all(this.#fields.map((field) => field.argument()));
-      const began = performance.now();
+      const started = performance.now();
       const results = await this.#model.run(args, { method: method.value });
-      time.textContent = `${short(performance.now() - began)} ms`;
+      time.textContent = `${short(performance.now() - started)} ms`;
       outputs.replaceChildren(...results.map(card));
-      say(this.#root, `Done: ${results.length} ${results.length === 1 ? "output" : "outputs"}.`);
+      announce(this.#root, `Done: ${plural(results.length, "output")}.`);
     } catch (error) {
       time.textContent = "";
-      complain(wrong, error);
+      showError(errorBox, error);
     }
     this.#busy = false;
   }
 }
 
 export async function start(page) {
-  new Form(page.root, await begin(page));
+  new Form(page.root, await loadModel(page));
 }

@@ -1,13 +1,13 @@
-// Chats and completions of a language model, in the shapes that OpenAI's clients know.
-import { throwIfAborted, WebpteError } from "../errors.js";
-import { Engine, Job } from "./engine.js";
-import { settingsFrom, tokensFrom } from "./settings.js";
-import { gather, Holder } from "./stream.js";
+// Chats and completions of a language model, in OpenAI's format.
+import { inputError, throwIfAborted, WebpteError } from "../errors.js";
+import { Engine, GenerationRequest } from "./engine.js";
+import { samplingParamsFrom, tokensFrom } from "./settings.js";
+import { joinChunks, StopStringBuffer } from "./stream.js";
 import { encodeChat, renderChat } from "./template.js";
 import { encodePrompt, specialTokens, TextStream, Tokenizer } from "./tokenizer.js";
 
 /** @typedef {import("./template.js").Message} Message */
-const KEPT = 16; // schemas, with the masks of their states
+const MAX_COMPILED_SCHEMAS = 16; // kept with the masks of their states
 
 export class Language {
   #program;
@@ -17,11 +17,11 @@ export class Language {
   #tokenizer;
   /** @type {any} */
   #special;
-  /** @type {import("./schema_masks.js").Vocabulary | undefined} */
+  /** @type {import("./grammar_matcher.js").Vocabulary | undefined} */
   #vocabulary;
-  /** By their JSON, the latest used last. @type {Map<string, ReturnType<typeof import("./schema.js").automatonOf>>} */
-  #schemas = new Map();
-  #answers = 0;
+  /** By their JSON, the most recently used last. @type {Map<string, ReturnType<typeof import("./schema.js").compileSchema>>} */
+  #automata = new Map();
+  #numRequests = 0;
 
   /** @param {any} program of a language model */
   constructor(program) {
@@ -30,7 +30,7 @@ export class Language {
     this.#engine = new Engine(program);
   }
 
-  /** Tokens of a conversation, prompt and answer. @returns {number} */
+  /** Maximum number of tokens of prompt and answer. @returns {number} */
   get context() {
     return this.#language.context;
   }
@@ -41,30 +41,31 @@ export class Language {
     const [json, config] = await Promise.all([
       this.#program.text(tokenizer),
       tokenizer_config ? this.#program.text(tokenizer_config) : "{}",
-      this.#engine.slots.open(signal),
+      this.#engine.kvSlots.open(signal),
     ]);
     this.#tokenizer = new Tokenizer(JSON.parse(json));
     this.#special = specialTokens(this.#tokenizer, JSON.parse(config), this.#language);
     return this;
   }
 
-  /** Tokens that messages become. @param {Message[]} messages */
-  count(messages) {
+  /** Return the number of tokens of messages. @param {Message[]} messages */
+  countTokens(messages) {
     return this.#encode({ messages }).length;
   }
 
   /**
-   * An answer: all of it, or its chunks if `stream` is set.
+   * Return a completion, or its chunks if `stream` is set.
    * @param {any} request
    * @param {AbortSignal | null} [signal]
    */
   async answer(request, signal) {
     if (request.stream) return this.create(request, signal);
-    return gather(await this.create({ ...request, stream_options: { include_usage: true } }, signal));
+    return joinChunks(await this.create({ ...request, stream_options: { include_usage: true } }, signal));
   }
 
   /**
-   * The chunks of an answer to `messages`, or of what follows `prompt`. It is computed while somebody reads them.
+   * Return the chunks of an answer to `messages`, or of the text after `prompt`. They are computed while the caller
+   * reads them.
    * @param {any} request
    * @param {AbortSignal | null} [signal]
    * @returns {Promise<AsyncGenerator<any, void, undefined>>}
@@ -72,117 +73,120 @@ export class Language {
   async create(request, signal) {
     throwIfAborted(signal);
     const { vocabulary, context } = this.#language;
-    const settings = settingsFrom(request, vocabulary);
-    const guide = settings.schema === null ? null : await this.#guide(settings.schema);
+    const settings = samplingParamsFrom(request, vocabulary);
+    const matcher = settings.schema === null ? null : await this.#matcher(settings.schema);
     const prompt = tokensFrom(this.#encode(request), vocabulary);
-    if (!prompt.length) throw new WebpteError("input", "the prompt has no tokens");
+    if (!prompt.length) throw inputError("prompt", "at least one token", 0);
     if (prompt.length >= context) {
-      throw new WebpteError("input", `the prompt has ${prompt.length} tokens; the model's context holds ${context}`);
+      const expected = `fewer tokens than the model's context of ${context}`;
+      throw inputError("prompt", expected, prompt.length, "Shorten it, or start a new chat.");
     }
-    const limits = { ends: this.#special.ends, capacity: context, mostEdits: this.#engine.slots.mostEdits };
-    return this.#chunks(new Job(prompt, settings, limits, guide), request, signal);
+    const limits = { ends: this.#special.ends, context, maxAdjustments: this.#engine.kvSlots.maxAdjustments };
+    return this.#chunks(new GenerationRequest(prompt, settings, limits, matcher), request, signal);
   }
 
   /** @param {any} request @returns {number[]} */
   #encode({ messages, prompt, parse_special }) {
     const { template } = this.#language;
     if ((messages === undefined) === (prompt === undefined)) {
-      throw new WebpteError("input", "give messages or a prompt, one of them");
+      throw inputError("request", "either messages or prompt", messages === undefined ? "neither" : "both");
     }
     if (Array.isArray(prompt)) return prompt;
     if (messages === undefined) {
       return encodePrompt(this.#tokenizer, this.#special, prompt, parse_special === true);
     }
     if (template === null) {
-      throw new WebpteError("input", "the model has no chat template; give a prompt instead of messages");
+      throw new WebpteError("input", "messages: the model has no chat template. Pass prompt instead.");
     }
     const { texts } = this.#special;
     if (parse_special === true) return this.#tokenizer.encode(renderChat(template, messages, texts));
     return encodeChat(this.#tokenizer, template, messages, texts);
   }
 
-  /** What follows schemas is loaded with the first one: few pages have any. @param {object | boolean} schema */
-  async #guide(schema) {
-    const { automatonOf, Guide, Vocabulary } = await import("./schema_masks.js");
+  /** Return a matcher for a schema. Its modules are loaded with the first schema. @param {object | boolean} schema */
+  async #matcher(schema) {
+    const { compileSchema, GrammarMatcher, Vocabulary } = await import("./grammar_matcher.js");
     const key = JSON.stringify(schema);
-    const automaton = this.#schemas.get(key) ?? automatonOf(schema);
-    this.#schemas.delete(key);
-    this.#schemas.set(key, automaton);
-    if (this.#schemas.size > KEPT) this.#schemas.delete(/** @type {string} */ (this.#schemas.keys().next().value));
+    const automaton = this.#automata.get(key) ?? compileSchema(schema);
+    this.#automata.delete(key);
+    this.#automata.set(key, automaton);
+    if (this.#automata.size > MAX_COMPILED_SCHEMAS)
+      this.#automata.delete(/** @type {string} */ (this.#automata.keys().next().value));
     this.#vocabulary ??= new Vocabulary(this.#tokenizer, this.#language.vocabulary, this.#special.ends);
-    return new Guide(this.#vocabulary, automaton);
+    return new GrammarMatcher(this.#vocabulary, automaton);
   }
 
-  /** @param {Job} job @param {any} request @param {AbortSignal | null} [signal] */
-  async *#chunks(job, request, signal) {
+  /** @param {GenerationRequest} generation @param {any} request @param {AbortSignal | null} [signal] */
+  async *#chunks(generation, request, signal) {
     const chat = request.messages !== undefined;
     const head = {
-      id: `${chat ? "chatcmpl" : "cmpl"}-${++this.#answers}`,
+      id: `${chat ? "chatcmpl" : "cmpl"}-${++this.#numRequests}`,
       object: chat ? "chat.completion.chunk" : "text_completion",
       created: Math.floor(Date.now() / 1000),
       model: this.#program.manifest.name,
     };
-    const shaped = (/** @type {string} */ text, /** @type {string | null} */ finish_reason, rest = {}) => {
+    const chunk = (/** @type {string} */ text, /** @type {string | null} */ finish_reason, rest = {}) => {
       const piece = chat ? { delta: text || !finish_reason ? { content: text } : {} } : { text };
       return { ...head, choices: [{ index: 0, ...piece, logprobs: null, finish_reason, ...rest }] };
     };
-    this.#engine.start(job);
+    this.#engine.submit(generation);
     try {
-      if (chat) yield shaped("", null, { delta: { role: "assistant", content: "" } });
-      for await (const { text, finish, chosen } of this.#pieces(job, signal)) {
-        const { logprobs, top_logprobs } = job.settings;
+      if (chat) yield chunk("", null, { delta: { role: "assistant", content: "" } });
+      for await (const { text, finish, sampled } of this.#pieces(generation, signal)) {
+        const { logprobs, top_logprobs } = generation.settings;
         const details = {
-          ...(logprobs && { logprobs: { content: [this.#likelihood(chosen, top_logprobs)] } }),
-          ...(request.return_token_ids && { token_ids: [chosen.token] }),
+          ...(logprobs && { logprobs: { content: [this.#logprobs(sampled, top_logprobs)] } }),
+          ...(request.return_token_ids && { token_ids: [sampled.token] }),
         };
-        if (text || finish || Object.keys(details).length) yield shaped(text, finish, details);
+        if (text || finish || Object.keys(details).length) yield chunk(text, finish, details);
       }
-      if (request.stream_options?.include_usage) yield { ...head, choices: [], usage: usage(job) };
+      if (request.stream_options?.include_usage) yield { ...head, choices: [], usage: usage(generation) };
     } finally {
-      this.#engine.drop(job);
+      this.#engine.abort(generation);
     }
   }
 
   /**
-   * Every token of a job with the text that it completes, and what ends by it.
-   * @param {Job} job
+   * Yield every token with the text that it completes and, with the last one, the finish reason.
+   * @param {GenerationRequest} generation
    * @param {AbortSignal | null} [signal]
    */
-  async *#pieces(job, signal) {
+  async *#pieces(generation, signal) {
     const stream = new TextStream(this.#tokenizer);
-    const hold = new Holder(job.settings.stop);
+    const buffer = new StopStringBuffer(generation.settings.stop);
     for (;;) {
-      const found = await this.#engine.next(job, signal);
+      const output = await this.#engine.next(generation, signal);
       throwIfAborted(signal);
-      if (!found) return;
-      const { chosen } = found;
-      const silent = this.#special.ends.has(chosen.token);
-      let text = silent ? "" : hold.push(stream.push(chosen.token));
-      const finish = hold.found ? "stop" : found.finish;
-      if (finish && !hold.found) text += hold.rest(silent ? "" : stream.flush());
-      yield { text, finish, chosen };
+      if (!output) return;
+      const { sampled } = output;
+      const silent = this.#special.ends.has(sampled.token);
+      let text = silent ? "" : buffer.push(stream.push(sampled.token));
+      const finish = buffer.found ? "stop" : output.finish;
+      if (finish && !buffer.found) text += buffer.flush(silent ? "" : stream.flush());
+      yield { text, finish, sampled };
       if (finish) return;
     }
   }
 
-  /** @param {import("./choices.js").Chosen} chosen @param {number} tops */
-  #likelihood({ token, logprob, tops: likeliest }, tops) {
+  /** @param {import("./sampling.js").SampledToken} sampled @param {number} count of top_logprobs */
+  #logprobs({ token, logprob, top_logprobs }, count) {
     const entry = (/** @type {number} */ id, /** @type {number} */ logprob) => ({
       token: this.#tokenizer.decode([id]) || this.#tokenizer.text(id),
       bytes: [...(this.#tokenizer.bytes(id) ?? [])],
       logprob,
     });
-    return { ...entry(token, logprob), top_logprobs: likeliest.slice(0, tops).map(([id, value]) => entry(id, value)) };
+    const top = top_logprobs.slice(0, count).map(([id, value]) => entry(id, value));
+    return { ...entry(token, logprob), top_logprobs: top };
   }
 }
 
-/** What an answer took. Seconds are of the passes that it had part in. @param {Job} job */
-function usage({ prompt, chosen, reused, milliseconds }) {
+/** Return the usage of a request. Seconds are those of the steps that it took part in. @param {GenerationRequest} request */
+function usage({ numPrompt, numGenerated, numCached, milliseconds }) {
   return {
-    prompt_tokens: prompt,
-    completion_tokens: chosen,
-    total_tokens: prompt + chosen,
-    prompt_tokens_details: { cached_tokens: reused ?? 0 },
+    prompt_tokens: numPrompt,
+    completion_tokens: numGenerated,
+    total_tokens: numPrompt + numGenerated,
+    prompt_tokens_details: { cached_tokens: numCached ?? 0 },
     prefill_seconds: milliseconds.prefill / 1000,
     decode_seconds: milliseconds.decode / 1000,
   };

@@ -1,293 +1,310 @@
-// Many answers at once: one pass over the weights for all that decode, and pieces of prompts in between.
+// Continuous batching: one decode step for all requests that generate, and prefill steps in between.
 //
-// What a job has to compute is always what its tokens are beyond those that its slot has cached: one row for an answer
-// that decodes, many for a prompt, and all of them for one that had to give up its slot or whose device was lost.
+// A request has to compute the tokens that its slot has not cached: one for a request that generates, many for a prompt,
+// and all of them for a request that was preempted or whose device was lost.
 import { abortable, WebpteError } from "../errors.js";
-import { Choosing, impossible } from "./choices.js";
-import { Slots } from "./slots.js";
+import { KvSlots } from "./kv_slots.js";
+import { LogitsProcessor, logitsError } from "./sampling.js";
 
-/** @typedef {import("./choices.js").Chosen} Chosen */
-/** @typedef {import("./settings.js").Settings} Settings */
-/** @typedef {"stop" | "length"} Finish */
+/** @typedef {import("./sampling.js").SampledToken} SampledToken */
+/** @typedef {import("./settings.js").SamplingParams} SamplingParams */
+/** @typedef {"stop" | "length"} FinishReason */
 
-const MOST_WAITING = 1024;
-const AHEAD = 16; // tokens that are computed before anyone has read those before them
-const LATENCY = 50; // milliseconds between two bursts of text that a reader takes for a stream
-const MOST_STEPS = 8; // tokens of each answer in one submit
+const MAX_QUEUE_SIZE = 1024; // requests
+const MAX_UNREAD_TOKENS = 16; // a request with as many is not computed until its caller reads some
+const SUBMIT_MS = 50; // what a submit of several decode steps may take, so that text still streams
+const MAX_STEPS_PER_SUBMIT = 8;
 
-/** One answer under way. */
-export class Job {
-  /** Not yet read, with what ends by them. @type {{chosen: Chosen, finish: Finish | null}[]} */
-  coming = [];
-  /** @type {Finish | null} */
+/** One answer: its tokens, its progress, and the tokens that its caller has not read yet. */
+export class GenerationRequest {
+  /** Not read yet. @type {{sampled: SampledToken, finish: FinishReason | null}[]} */
+  output = [];
+  /** @type {FinishReason | null} */
   finish = null;
   /** @type {unknown} */
   error = null;
-  /** @type {import("./slots.js").Slot | null} */
+  /** @type {import("./kv_slots.js").Slot | null} */
   slot = null;
   /** Tokens of the prompt that were cached. @type {number | null} */
-  reused = null;
+  numCached = null;
   milliseconds = { prefill: 0, decode: 0 };
-  dropped = false;
-  /** Called when something has come. */
+  aborted = false;
+  /** Called when there is new output. */
   wake = () => {};
 
   /**
    * @param {number[]} prompt
-   * @param {Settings} settings
-   * @param {{ends: Set<number>, capacity: number, mostEdits: number}} limits
-   * @param {import("./schema_masks.js").Guide | null} guide
+   * @param {SamplingParams} settings
+   * @param {{ends: Set<number>, context: number, maxAdjustments: number}} limits
+   * @param {import("./grammar_matcher.js").GrammarMatcher | null} matcher
    */
-  constructor(prompt, settings, limits, guide) {
+  constructor(prompt, settings, limits, matcher) {
     this.tokens = [...prompt];
-    this.prompt = prompt.length;
+    this.numPrompt = prompt.length;
     this.settings = settings;
     this.limits = limits;
-    this.guide = guide;
-    this.choosing = new Choosing(settings, prompt, limits.mostEdits);
+    this.matcher = matcher;
+    this.logitsProcessor = new LogitsProcessor(settings, prompt, limits.maxAdjustments);
   }
 
-  get over() {
-    return this.finish !== null || this.error !== null || this.dropped;
+  get finished() {
+    return this.finish !== null || this.error !== null || this.aborted;
   }
 
-  get chosen() {
-    return this.tokens.length - this.prompt;
+  get backpressured() {
+    return this.output.length >= MAX_UNREAD_TOKENS;
   }
 
-  /** Tokens that are not cached. */
-  get left() {
+  get numGenerated() {
+    return this.tokens.length - this.numPrompt;
+  }
+
+  get numUncached() {
     return this.tokens.length - (this.slot?.tokens.length ?? 0);
   }
 
-  /** How many tokens may be chosen without looking at those before them. */
-  get mostSteps() {
-    if (this.guide || !this.choosing.steady) return 1;
-    return Math.min(this.settings.max_tokens - this.chosen, this.limits.capacity - this.tokens.length + 1);
+  /** Decode steps that may run in one submit. A matcher or a penalty needs each token before the next step. */
+  get maxSteps() {
+    if (this.matcher || !this.logitsProcessor.isStatic) return 1;
+    return Math.min(this.settings.max_tokens - this.numGenerated, this.limits.context - this.tokens.length + 1);
   }
 
-  next() {
-    return this.choosing.choice(this.chosen, this.guide?.mask() ?? null);
+  /** Return the sampling parameters of the next token. */
+  nextParams() {
+    return this.logitsProcessor.params(this.numGenerated, this.matcher?.mask() ?? null);
   }
 
-  /** Tokens that follow each other; those behind an end are none. @param {Chosen[]} chosen */
-  give(chosen) {
-    for (const found of chosen) {
-      if (this.over) return;
-      if (found.token < 0) {
-        if (found === chosen[0]) throw impossible(found.token, this.tokens.length - 1);
-        return; // it comes first when what follows the good ones is computed
+  /** Append successive tokens up to the end of the answer. @param {SampledToken[]} tokens */
+  appendTokens(tokens) {
+    for (const sampled of tokens) {
+      if (this.finished) return;
+      if (sampled.token < 0) {
+        if (sampled === tokens[0]) throw logitsError(sampled.token, this.tokens.length - 1);
+        return; // the next step computes it again, as its first token
       }
-      this.tokens.push(found.token);
-      this.choosing.add(found.token);
-      const { ends, capacity } = this.limits;
-      const ended = ends.has(found.token);
-      if (!ended) this.guide?.take(found.token);
-      if (ended || this.guide?.ended) this.finish = "stop";
-      else if (this.chosen >= this.settings.max_tokens || this.tokens.length > capacity) this.finish = "length";
-      this.coming.push({ chosen: found, finish: this.finish });
+      this.tokens.push(sampled.token);
+      this.logitsProcessor.add(sampled.token);
+      const { ends, context } = this.limits;
+      const isEnd = ends.has(sampled.token);
+      if (!isEnd) this.matcher?.take(sampled.token);
+      if (isEnd || this.matcher?.ended) this.finish = "stop";
+      else if (this.numGenerated >= this.settings.max_tokens || this.tokens.length > context) this.finish = "length";
+      this.output.push({ sampled, finish: this.finish });
     }
   }
 }
 
-/** Slots, a queue in front of them, and ticks, as long as somebody waits for a token. */
+/** Slots, a queue for them, and steps. The engine runs as long as a caller waits for a token. */
 export class Engine {
-  slots;
-  /** @type {Job[]} */
+  kvSlots;
+  /** @type {GenerationRequest[]} */
   #waiting = [];
-  /** Those that have a slot; who was served longest ago comes first. @type {Job[]} */
+  /** Requests with a slot, the least recently computed first. @type {GenerationRequest[]} */
   #active = [];
-  #ticking = false;
-  #readNext = true;
-  /** Steps to take in one submit, by the number of rows. @type {number[]} */
+  #running = false;
+  #prefillNext = true;
+  /** Decode steps per submit, by the number of rows. @type {number[]} */
   #steps = [];
-  /** Least milliseconds of a pass that reads so many rows; of one that decodes at 0. @type {number[]} */
+  /** Lowest milliseconds of a prefill step, by its rows; of a decode step at 0. @type {number[]} */
   #costs = [];
   #program;
 
   /** @param {any} program */
   constructor(program) {
     this.#program = program;
-    this.slots = new Slots(program);
+    this.kvSlots = new KvSlots(program);
   }
 
-  /** Queue a job. @param {Job} job */
-  start(job) {
-    if (this.#waiting.length >= MOST_WAITING) {
-      throw new WebpteError("queue-full", `${MOST_WAITING} answers wait already; read or stop some of them first`);
+  /** Queue a request. @param {GenerationRequest} request */
+  submit(request) {
+    if (this.#waiting.length >= MAX_QUEUE_SIZE) {
+      throw new WebpteError(
+        "queue-full",
+        `queue: expected fewer than ${MAX_QUEUE_SIZE} waiting requests, got ${this.#waiting.length}. ` +
+          "Read or abort some of them first.",
+      );
     }
-    this.#waiting.push(job);
+    this.#waiting.push(request);
   }
 
-  /** The next token of a job; undefined behind the last. @param {Job} job @param {AbortSignal | null} [signal] */
-  async next(job, signal) {
-    while (!job.coming.length && !job.over) {
-      if (!job.slot && !this.#waiting.includes(job)) this.#waiting.push(job); // it had to give up its slot
-      const change = new Promise((resolve) => (job.wake = () => resolve(null)));
+  /**
+   * Return the next token of a request; undefined after the last.
+   * @param {GenerationRequest} request
+   * @param {AbortSignal | null} [signal]
+   */
+  async next(request, signal) {
+    while (!request.output.length && !request.finished) {
+      if (!request.slot && !this.#waiting.includes(request)) this.#waiting.push(request); // it was preempted
+      const change = new Promise((resolve) => (request.wake = () => resolve(null)));
       this.#run();
       await abortable(change, signal);
     }
-    if (!job.coming.length && job.error) throw job.error;
-    return job.coming.shift();
+    if (!request.output.length && request.error) throw request.error;
+    return request.output.shift();
   }
 
-  /** Nobody wants the rest. @param {Job} job */
-  drop(job) {
-    job.dropped = true;
-    if (!this.#ticking) this.#leave();
+  /** Stop computing a request. @param {GenerationRequest} request */
+  abort(request) {
+    request.aborted = true;
+    if (!this.#running) this.#retire();
   }
 
   async #run() {
-    if (this.#ticking) return;
-    this.#ticking = true;
+    if (this.#running) return;
+    this.#running = true;
     try {
-      while (await this.#tick());
+      while (await this.#step());
     } finally {
-      this.#ticking = false;
+      this.#running = false;
     }
   }
 
-  /** One pass for all that take part; whether there was anything to do. */
-  async #tick() {
+  /** Run one prefill or decode step. Return whether there may be more to do. */
+  async #step() {
     try {
-      this.slots.noticeLoss();
-      this.#leave();
+      this.kvSlots.invalidate();
+      this.#retire();
       await this.#admit();
-      const ready = this.#active.filter((job) => job.coming.length < AHEAD);
-      const reading = ready.filter((job) => job.left > 1);
-      const decoding = ready.filter((job) => job.left === 1);
-      this.#readNext = reading.length > 0 && (this.#readNext || !decoding.length);
-      if (this.#readNext) await this.#read(reading[0], decoding.length > 0);
-      else if (decoding.length) await this.#decode(decoding, !reading.length);
-      this.#readNext = !this.#readNext;
+      const ready = this.#active.filter((request) => !request.backpressured);
+      const prefilling = ready.filter((request) => request.numUncached > 1);
+      const decoding = ready.filter((request) => request.numUncached === 1);
+      this.#prefillNext = prefilling.length > 0 && (this.#prefillNext || !decoding.length);
+      if (this.#prefillNext) await this.#prefill(prefilling[0], decoding.length > 0);
+      else if (decoding.length) await this.#decode(decoding, !prefilling.length);
+      this.#prefillNext = !this.#prefillNext;
       return ready.length > 0;
     } catch (error) {
-      return this.#survive(error);
+      return this.#recoverOrFail(error);
     }
   }
 
-  /** Go on behind the loss of a device; anything else ends all answers. @param {any} error */
-  async #survive(error) {
+  /** Continue after the loss of a device; any other error fails all requests. @param {any} error */
+  async #recoverOrFail(error) {
     try {
       if (error?.code !== "device-lost") throw error;
       await this.#program.recover();
-      this.slots.noticeLoss(true);
-    } catch (worse) {
-      for (const job of [...this.#active, ...this.#waiting]) this.#fail(job, worse);
-      this.#leave();
+      this.kvSlots.invalidate(true);
+    } catch (fatal) {
+      for (const request of [...this.#active, ...this.#waiting]) this.#fail(request, fatal);
+      this.#retire();
     }
     return this.#active.length + this.#waiting.length > 0;
   }
 
-  /** @param {Job} job @param {unknown} error */
-  #fail(job, error) {
-    job.error ??= error;
-    job.wake();
+  /** @param {GenerationRequest} request @param {unknown} error */
+  #fail(request, error) {
+    request.error ??= error;
+    request.wake();
   }
 
-  /** See to those that are over. */
-  #leave() {
-    for (const job of this.#active) {
-      if (job.over && job.slot) job.slot.owner = job.slot = null;
+  /** Remove finished requests and free their slots. */
+  #retire() {
+    for (const request of this.#active) {
+      if (request.finished && request.slot) request.slot.owner = request.slot = null;
     }
-    this.#active = this.#active.filter((job) => !job.over);
-    this.#waiting = this.#waiting.filter((job) => !job.over);
+    this.#active = this.#active.filter((request) => !request.finished);
+    this.#waiting = this.#waiting.filter((request) => !request.finished);
   }
 
-  /** Give slots to those who wait, in the order of coming. */
+  /** Give slots to waiting requests, first come, first served. */
   async #admit() {
     while (this.#waiting.length) {
-      const [job] = this.#waiting;
-      const reusable = job.tokens.slice(0, -1); // what comes behind the last one has not been kept
-      const slot = this.slots.vacant(reusable);
+      const [request] = this.#waiting;
+      const reusable = request.tokens.slice(0, -1); // the last token is computed in any case, for its logits
+      const slot = this.kvSlots.lookupPrefix(reusable);
       if (slot) {
-        job.slot = slot;
-        const cached = this.slots.give(slot, job, reusable);
-        job.reused ??= cached;
+        request.slot = slot;
+        const cached = this.kvSlots.assign(slot, request, reusable);
+        request.numCached ??= cached;
         this.#waiting.shift();
-        this.#active.push(job);
-      } else if (!(await this.slots.grow()) && !this.#evict()) {
+        this.#active.push(request);
+      } else if (!(await this.kvSlots.grow()) && !this.#preempt()) {
         return;
       }
     }
   }
 
-  /** Take the slot of an answer that nobody reads: it is computed again when somebody does. */
-  #evict() {
-    const idle = this.#active.find((job) => job.coming.length >= AHEAD);
+  /** Free the slot of a request whose caller does not read; it is computed again when the caller does. */
+  #preempt() {
+    const idle = this.#active.find((request) => request.backpressured);
     if (!idle?.slot) return false;
     idle.slot.owner = idle.slot = null;
-    this.#active = this.#active.filter((job) => job !== idle);
+    this.#active = this.#active.filter((request) => request !== idle);
     return true;
   }
 
-  /** A piece of a prompt: a smaller one where others wait for tokens. @param {Job} job @param {boolean} others */
-  async #read(job, others) {
-    const slot = /** @type {import("./slots.js").Slot} */ (job.slot);
-    const rest = job.tokens.slice(slot.tokens.length, -1);
-    const { rows } = this.slots.piece(rest.length, others ? this.#mostRows() : Infinity);
+  /**
+   * Compute a chunk of a prompt, a smaller one if other requests are decoding.
+   * @param {GenerationRequest} request
+   * @param {boolean} othersDecode
+   */
+  async #prefill(request, othersDecode) {
+    const slot = /** @type {import("./kv_slots.js").Slot} */ (request.slot);
+    const rest = request.tokens.slice(slot.tokens.length, -1);
+    const { rows } = this.kvSlots.prefillRows(rest.length, othersDecode ? this.#maxPrefillRows() : Infinity);
     const started = performance.now();
-    await this.slots.read(slot, rest.slice(0, rows), rows);
-    this.#count([job], rows, performance.now() - started);
+    await this.kvSlots.prefill(slot, rest.slice(0, rows), rows);
+    this.#record([request], rows, performance.now() - started);
   }
 
-  /** Rows of a piece that take no longer than two passes of those who wait for tokens, as far as that is known. */
-  #mostRows() {
-    let most = 0;
-    for (const rows of this.slots.piece(1).sizes) {
-      most = rows;
-      if (!(this.#costs[rows] <= 2 * this.#costs[0])) break; // what has not been tried is, one size after the other
+  /** Return the largest prefill size that takes at most as long as two decode steps; untried sizes are tried in order. */
+  #maxPrefillRows() {
+    let max = 0;
+    for (const rows of this.kvSlots.prefillRows(1).sizes) {
+      max = rows;
+      if (!(this.#costs[rows] <= 2 * this.#costs[0])) break;
     }
-    return most;
+    return max;
   }
 
-  /** @param {Job[]} jobs @param {boolean} alone nobody waits to read a prompt */
-  async #decode(jobs, alone) {
-    /** @type {import("./slots.js").Row[]} */
+  /** @param {GenerationRequest[]} requests @param {boolean} alone whether no request waits for a prefill step */
+  async #decode(requests, alone) {
+    /** @type {import("./kv_slots.js").DecodeRow[]} */
     const rows = [];
-    const taking = jobs.filter((job) => {
+    const batch = requests.filter((request) => {
       try {
-        const [slot, token] = /** @type {[any, any]} */ ([job.slot, job.tokens.at(-1)]);
-        rows.push({ slot, token, choice: job.next() });
+        const [slot, token] = /** @type {[any, any]} */ ([request.slot, request.tokens.at(-1)]);
+        rows.push({ slot, token, params: request.nextParams() });
         return true;
       } catch (error) {
-        return this.#fail(job, error);
+        return this.#fail(request, error);
       }
     });
-    if (!taking.length) return;
-    const usual = alone ? (this.#steps[taking.length] ?? 1) : 1;
-    const steps = Math.min(usual, ...taking.map((job) => job.mostSteps));
+    if (!batch.length) return;
+    const target = alone ? (this.#steps[batch.length] ?? 1) : 1;
+    const steps = Math.min(target, ...batch.map((request) => request.maxSteps));
     const started = performance.now();
-    const found = await this.slots.decode(rows, steps);
-    const passed = performance.now() - started;
-    this.#steps[taking.length] = Math.max(1, Math.min(Math.floor((LATENCY * steps) / passed), 2 * steps, MOST_STEPS));
-    this.#count(taking, 0, passed, steps);
-    taking.forEach((job, row) =>
-      this.#hand(
-        job,
+    const sampled = await this.kvSlots.decode(rows, steps);
+    const elapsed = performance.now() - started;
+    const affordable = Math.floor((SUBMIT_MS * steps) / elapsed);
+    this.#steps[batch.length] = Math.max(1, Math.min(affordable, 2 * steps, MAX_STEPS_PER_SUBMIT));
+    this.#record(batch, 0, elapsed, steps);
+    batch.forEach((request, row) =>
+      this.#process(
+        request,
         rows[row],
-        found.map((step) => step[row]),
+        sampled.map((step) => step[row]),
       ),
     );
   }
 
-  /** @param {Job} job @param {import("./slots.js").Row} row @param {Chosen[]} chosen */
-  #hand(job, { slot, token }, chosen) {
-    const bad = chosen.findIndex((found) => found.token < 0);
-    const good = bad < 0 ? chosen : chosen.slice(0, bad);
-    if (good.length) slot.tokens.push(token, ...good.slice(0, -1).map((found) => found.token));
+  /** @param {GenerationRequest} request @param {import("./kv_slots.js").DecodeRow} row @param {SampledToken[]} sampled */
+  #process(request, { slot, token }, sampled) {
+    const bad = sampled.findIndex((each) => each.token < 0);
+    const good = bad < 0 ? sampled : sampled.slice(0, bad);
+    if (good.length) slot.tokens.push(token, ...good.slice(0, -1).map((each) => each.token));
     try {
-      job.give(chosen);
-      job.wake();
+      request.appendTokens(sampled);
+      request.wake();
     } catch (error) {
-      this.#fail(job, error);
+      this.#fail(request, error);
     }
   }
 
-  /** What a pass took, and who had it. @param {Job[]} jobs @param {number} rows @param {number} passed milliseconds */
-  #count(jobs, rows, passed, steps = 1) {
-    this.#costs[rows] = Math.min(this.#costs[rows] ?? Infinity, passed / steps);
-    for (const job of jobs) job.milliseconds[job.chosen ? "decode" : "prefill"] += passed;
-    this.#active = [...this.#active.filter((job) => !jobs.includes(job)), ...jobs];
+  /** @param {GenerationRequest[]} requests @param {number} rows 0 for a decode step @param {number} elapsed milliseconds */
+  #record(requests, rows, elapsed, steps = 1) {
+    this.#costs[rows] = Math.min(this.#costs[rows] ?? Infinity, elapsed / steps);
+    for (const request of requests) request.milliseconds[request.numGenerated ? "decode" : "prefill"] += elapsed;
+    this.#active = [...this.#active.filter((request) => !requests.includes(request)), ...requests];
   }
 }

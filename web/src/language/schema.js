@@ -1,16 +1,19 @@
-// A JSON schema as an automaton over the bytes of the texts that it allows, as json.dumps lays them out. What it does
-// not know is refused by name and place: an answer that ends follows its schema.
+// Compile a JSON schema to an automaton over the bytes of the texts that it allows, with the spaces of json.dumps. An
+// unsupported keyword is an error that names it and its path, so that every finished answer is valid.
+//
+// Python compiles schemas with llguidance. The page has its own compiler because callers pass schemas at run time: the
+// bundle cannot carry them precompiled, there is no server, and the pages' content security policy forbids WebAssembly.
 import { WebpteError } from "../errors.js";
-import { Automaton, choice, Later, NOTHING, sequence, text } from "./schema_items.js";
+import { Automaton, choice, Lazy, NOTHING, sequence, text } from "./automaton.js";
 import { number, otherKey, string } from "./schema_values.js";
 
-/** @typedef {import("./schema_items.js").Item} Item */
-const LONGEST = 1 << 18; // characters, as natively
-const NOTES = [
+/** @typedef {import("./automaton.js").Item} Item */
+const MAX_SOURCE_CHARS = 1 << 18; // as in Python
+const ANNOTATIONS = [
   ..."title description default examples deprecated readOnly writeOnly".split(" "),
   ..."$schema $id $anchor $comment $defs definitions".split(" "),
 ];
-/** Keywords by the type that they are about. @type {Record<string, string[]>} */
+/** Keywords by the type that they constrain. @type {Record<string, string[]>} */
 const KEYWORDS = {
   object: ["properties", "required", "additionalProperties"],
   array: ["items", "prefixItems", "minItems", "maxItems"],
@@ -20,26 +23,28 @@ const KEYWORDS = {
   boolean: [],
   null: [],
 };
-const KNOWN = ["type", ...Object.values(KEYWORDS).flat()];
-const ALONE = ["$ref", "anyOf", "oneOf", "allOf"]; // with notes beside them only
-const ALL = ["object", "array", "string", "number", "boolean", "null"];
+const SUPPORTED = ["type", ...Object.values(KEYWORDS).flat()];
+const ALONE = ["$ref", "anyOf", "oneOf", "allOf"]; // with annotations beside them only
+const ALL_TYPES = ["object", "array", "string", "number", "boolean", "null"];
 
-/** @param {string} where @param {string} why */
-const refuse = (where, why) => new WebpteError("input", `json_schema cannot be followed: ${why} at ${where}`);
+/** @param {string} path @param {string} reason */
+const schemaError = (path, reason) => new WebpteError("input", `json_schema${path}: ${reason}.`);
 
-/** The automaton of a schema. @param {any} schema */
-export function automatonOf(schema) {
-  if (JSON.stringify(schema).length > LONGEST) throw refuse("#", `it has more than ${LONGEST} characters`);
+/** Return the automaton of a schema. @param {any} schema */
+export function compileSchema(schema) {
+  const { length } = JSON.stringify(schema);
+  if (length > MAX_SOURCE_CHARS)
+    throw schemaError("#", `expected at most ${MAX_SOURCE_CHARS} characters, got ${length}`);
   const automaton = new Automaton(new Compiler(schema).all());
-  if (!automaton.start) throw refuse("#", "no text satisfies it");
-  return /** @type {Automaton & {start: import("./schema_items.js").State}} */ (automaton);
+  if (!automaton.start) throw schemaError("#", "no text satisfies it");
+  return /** @type {Automaton & {start: import("./automaton.js").State}} */ (automaton);
 }
 
 class Compiler {
-  /** Parts that are referred to, by pointer. @type {Map<string, Later>} */
-  #parts = new Map();
+  /** The targets of $ref, by pointer. @type {Map<string, Lazy>} */
+  #targets = new Map();
   #root;
-  #any = new Later(() => this.#schema({}, "#"));
+  #any = new Lazy(() => this.#schema({}, "#"));
 
   /** @param {any} root */
   constructor(root) {
@@ -48,70 +53,72 @@ class Compiler {
 
   all() {
     const item = this.#schema(this.#root, "#");
-    for (const part of this.#parts.values()) part.item; // each may add others; all are looked at before the first token
+    for (const target of this.#targets.values()) target.item; // compile all now: an error must come before the first token
     return item;
   }
 
-  /** @param {any} schema @param {string} where @returns {Item} */
-  #schema(schema, where) {
+  /** @param {any} schema @param {string} path @returns {Item} */
+  #schema(schema, path) {
     if (schema === true) return this.#any;
     if (schema === false) return NOTHING;
-    if (typeof schema !== "object" || !schema || Array.isArray(schema)) throw refuse(where, "there is no schema");
-    const keys = Object.keys(schema).filter((key) => !NOTES.includes(key));
+    if (typeof schema !== "object" || !schema || Array.isArray(schema))
+      throw schemaError(path, `expected a schema, got ${JSON.stringify(schema)}`);
+    const keys = Object.keys(schema).filter((key) => !ANNOTATIONS.includes(key));
     const alone = keys.find((key) => ALONE.includes(key));
     if (alone) {
       const other = keys.find((key) => key !== alone);
-      if (other) throw refuse(`${where}/${other}`, `${other} beside ${alone} is not supported`);
-      return this.#combined(alone, schema[alone], `${where}/${alone}`);
+      if (other) throw schemaError(`${path}/${other}`, `${other} beside ${alone} is not supported`);
+      return this.#combined(alone, schema[alone], `${path}/${alone}`);
     }
-    const types = schema.type === undefined ? ALL : [schema.type].flat();
+    const types = schema.type === undefined ? ALL_TYPES : [schema.type].flat();
     const unknown = types.find((type) => !(type in KEYWORDS));
-    if (unknown !== undefined) throw refuse(`${where}/type`, `there is no type ${unknown}`);
-    if ("enum" in schema || "const" in schema) return literals(schema, keys, types, where);
-    const stranger = keys.find((key) => !KNOWN.includes(key));
-    if (stranger) throw refuse(`${where}/${stranger}`, `${stranger} is not supported`);
-    return choice(...types.map((type) => this.#typed(type, schema, where)));
+    if (unknown !== undefined)
+      throw schemaError(`${path}/type`, `expected one of ${Object.keys(KEYWORDS).join(", ")}, got ${unknown}`);
+    if ("enum" in schema || "const" in schema) return literals(schema, keys, types, path);
+    const unsupported = keys.find((key) => !SUPPORTED.includes(key));
+    if (unsupported) throw schemaError(`${path}/${unsupported}`, `${unsupported} is not supported`);
+    return choice(...types.map((type) => this.#typed(type, schema, path)));
   }
 
-  /** @param {string} how @param {any} given @param {string} where */
-  #combined(how, given, where) {
-    if (how === "$ref") return this.#referred(given, where);
-    const items = [given].flat().map((schema, at) => this.#schema(schema, `${where}/${at}`));
-    if (how === "allOf" && items.length > 1) {
-      throw refuse(where, "allOf of several schemas is not supported; write them as one");
+  /** @param {string} keyword @param {any} value @param {string} path */
+  #combined(keyword, value, path) {
+    if (keyword === "$ref") return this.#reference(value, path);
+    const items = [value].flat().map((schema, at) => this.#schema(schema, `${path}/${at}`));
+    if (keyword === "allOf" && items.length > 1) {
+      throw schemaError(path, "allOf of several schemas is not supported; merge them");
     }
-    if (how === "oneOf" && !areDisjoint(given)) {
-      throw refuse(where, "oneOf of schemas that are not of different types is not supported; use anyOf");
+    if (keyword === "oneOf" && !areDisjoint(value)) {
+      throw schemaError(path, "oneOf is supported for schemas of different types only; use anyOf");
     }
     return choice(...items);
   }
 
-  /** @param {unknown} pointer @param {string} where */
-  #referred(pointer, where) {
+  /** @param {unknown} pointer @param {string} path */
+  #reference(pointer, path) {
     if (typeof pointer !== "string" || !/^#(\/|$)/.test(pointer)) {
-      throw refuse(where, `a $ref may point only into the schema itself, not to ${pointer}`);
+      throw schemaError(path, `$ref is supported into the schema itself only, got ${pointer}`);
     }
-    let part = this.#parts.get(pointer);
-    if (!part) {
+    let target = this.#targets.get(pointer);
+    if (!target) {
       let schema = this.#root;
       for (const name of pointer.split("/").slice(1)) {
         const key = decodeURIComponent(name).replaceAll("~1", "/").replaceAll("~0", "~");
         schema = Object.hasOwn(Object(schema), key) ? schema[key] : undefined;
       }
-      if (schema === undefined) throw refuse(where, `${pointer} points to nothing`);
-      part = new Later(() => this.#schema(schema, pointer));
-      this.#parts.set(pointer, part);
+      if (schema === undefined) throw schemaError(path, `the target ${pointer} of $ref does not exist`);
+      target = new Lazy(() => this.#schema(schema, pointer));
+      this.#targets.set(pointer, target);
     }
-    return part;
+    return target;
   }
 
-  /** @param {string} type @param {any} schema @param {string} where @returns {Item} */
-  #typed(type, schema, where) {
+  /** @param {string} type @param {any} schema @param {string} path @returns {Item} */
+  #typed(type, schema, path) {
     switch (type) {
       case "object":
-        return this.#object(schema, where);
+        return this.#object(schema, path);
       case "array":
-        return this.#array(schema, where);
+        return this.#array(schema, path);
       case "string":
         return string(schema.minLength, schema.maxLength);
       case "boolean":
@@ -123,76 +130,78 @@ class Compiler {
     }
   }
 
-  /** @param {any} schema @param {string} where */
-  #object({ properties = {}, required = [], additionalProperties = true }, where) {
-    const others = this.#schema(additionalProperties, `${where}/additionalProperties`);
+  /** @param {any} schema @param {string} path */
+  #object({ properties = {}, required = [], additionalProperties = true }, path) {
+    const others = this.#schema(additionalProperties, `${path}/additionalProperties`);
     const names = [...new Set([...Object.keys(properties), ...required])];
     const entries = names
       .map((name) => ({
         name,
-        needed: required.includes(name),
-        value: Object.hasOwn(properties, name) ? this.#schema(properties[name], `${where}/properties/${name}`) : others,
+        isRequired: required.includes(name),
+        value: Object.hasOwn(properties, name) ? this.#schema(properties[name], `${path}/properties/${name}`) : others,
       }))
-      .filter(({ needed, value }) => needed || value !== NOTHING);
+      .filter(({ isRequired, value }) => isRequired || value !== NOTHING);
     if (entries.some(({ value }) => value === NOTHING)) return NOTHING;
     const key = otherKey(names);
     /** @type {Item[]} */
-    const made = [];
-    /** All from the property number `at` on. @param {number} at @param {number} first 1 or 0 @returns {Item} */
+    const cache = [];
+    /** Return all from property number `at`. @param {number} at @param {number} first 1 or 0 @returns {Item} */
     const from = (at, first) =>
-      (made[2 * at + first] ??= new Later(() => {
+      (cache[2 * at + first] ??= new Lazy(() => {
         const separator = first ? "" : ", ";
         if (at === entries.length) {
           return choice(text("}"), sequence(text(separator), key, text(": "), others, from(at, 0)));
         }
-        const { name, value, needed } = entries[at];
-        const there = sequence(text(`${separator}${JSON.stringify(name)}: `), value, from(at + 1, 0));
-        return needed ? there : choice(there, from(at + 1, first));
+        const { name, value, isRequired } = entries[at];
+        const present = sequence(text(`${separator}${JSON.stringify(name)}: `), value, from(at + 1, 0));
+        return isRequired ? present : choice(present, from(at + 1, first));
       }));
     return sequence(text("{"), from(0, 1));
   }
 
-  /** @param {any} schema @param {string} where */
-  #array({ items = true, prefixItems = [], minItems = 0, maxItems = Infinity }, where) {
-    if (Array.isArray(items)) throw refuse(`${where}/items`, "items is one schema; prefixItems is a list of them");
+  /** @param {any} schema @param {string} path */
+  #array({ items = true, prefixItems = [], minItems = 0, maxItems = Infinity }, path) {
+    if (Array.isArray(items)) throw schemaError(`${path}/items`, "expected one schema, got a list; use prefixItems");
     const first = prefixItems.map((/** @type {any} */ item, /** @type {number} */ at) =>
-      this.#schema(item, `${where}/prefixItems/${at}`),
+      this.#schema(item, `${path}/prefixItems/${at}`),
     );
-    const others = this.#schema(items, `${where}/items`);
+    const others = this.#schema(items, `${path}/items`);
     const item = (/** @type {number} */ at) => first[at] ?? others;
-    let most = maxItems;
-    for (let at = 0; at <= first.length && at < most; at++) if (item(at) === NOTHING) most = at;
-    if (minItems > most) return NOTHING;
-    const alike = Math.max(first.length, minItems, 1); // from there on all are the same, if there is no last one
+    let max = maxItems;
+    for (let at = 0; at <= first.length && at < max; at++) if (item(at) === NOTHING) max = at;
+    if (minItems > max) return NOTHING;
+    const uniform = Math.max(first.length, minItems, 1); // without a maximum, all elements from this one are the same
     /** @type {Item[]} */
-    const made = [];
-    /** All from the element number `at` on. @param {number} at @returns {Item} */
+    const cache = [];
+    /** Return all from element number `at`. @param {number} at @returns {Item} */
     const from = (at) =>
-      (made[at] ??= new Later(() => {
-        const next = most === Infinity ? Math.min(at + 1, alike) : at + 1;
-        const more = at < most ? sequence(text(at ? ", " : ""), item(at), from(next)) : NOTHING;
+      (cache[at] ??= new Lazy(() => {
+        const next = max === Infinity ? Math.min(at + 1, uniform) : at + 1;
+        const more = at < max ? sequence(text(at ? ", " : ""), item(at), from(next)) : NOTHING;
         return at < minItems ? more : choice(text("]"), more);
       }));
     return sequence(text("["), from(0));
   }
 }
 
-/** @param {any} schema @param {boolean} whole */
-function bounds(schema, whole) {
+/** @param {any} schema @param {boolean} integer */
+function bounds(schema, integer) {
   const { minimum = -Infinity, maximum = Infinity } = schema;
   const { exclusiveMinimum = -Infinity, exclusiveMaximum = Infinity } = schema;
   const above = exclusiveMinimum >= minimum && exclusiveMinimum > -Infinity;
   const below = exclusiveMaximum <= maximum && exclusiveMaximum < Infinity;
-  return { low: above ? exclusiveMinimum : minimum, high: below ? exclusiveMaximum : maximum, above, below, whole };
+  return { low: above ? exclusiveMinimum : minimum, high: below ? exclusiveMaximum : maximum, above, below, integer };
 }
 
-/** @param {any} schema @param {string[]} keys @param {string[]} types @param {string} where */
-function literals(schema, keys, types, where) {
+/** @param {any} schema @param {string[]} keys @param {string[]} types @param {string} path */
+function literals(schema, keys, types, path) {
   const other = keys.find((key) => !["enum", "const", "type"].includes(key));
-  if (other) throw refuse(`${where}/${other}`, `${other} beside enum or const is not supported`);
+  if (other) throw schemaError(`${path}/${other}`, `${other} beside enum or const is not supported`);
   const values = "enum" in schema ? [schema.enum].flat(1) : [schema.const];
-  const wanted = "const" in schema ? values.filter((value) => json(value) === json(schema.const)) : values;
-  return choice(...wanted.filter((value) => types.some((type) => isOf(type, value))).map((value) => text(json(value))));
+  const allowed = "const" in schema ? values.filter((value) => json(value) === json(schema.const)) : values;
+  return choice(
+    ...allowed.filter((value) => types.some((type) => isOf(type, value))).map((value) => text(json(value))),
+  );
 }
 
 /** @param {string} type @param {unknown} value */
@@ -201,7 +210,7 @@ function isOf(type, value) {
   return type === own || (type === "integer" && Number.isInteger(value));
 }
 
-/** As json.dumps writes it. @param {any} value @returns {string} */
+/** Return a value as json.dumps writes it. @param {any} value @returns {string} */
 function json(value) {
   if (Array.isArray(value)) return `[${value.map(json).join(", ")}]`;
   if (typeof value !== "object" || !value) return JSON.stringify(value);
@@ -210,7 +219,7 @@ function json(value) {
     .join(", ")}}`;
 }
 
-/** Whether no value can be of two of the schemas. @param {any} schemas */
+/** Return whether no value can satisfy two of the schemas. @param {any} schemas */
 function areDisjoint(schemas) {
   const types = [schemas]
     .flat()

@@ -1,8 +1,8 @@
-// Strings, keys and numbers of JSON, as items of an automaton.
-import { bytes, choice, EMPTY, Item, NOTHING, repeated, sequence, text } from "./schema_items.js";
+// Strings, keys and numbers of JSON as items of an automaton.
+import { bytes, choice, EMPTY, Item, NOTHING, repeat, sequence, text } from "./automaton.js";
 
 const QUOTE = 0x22;
-const DIGITS = 16; // of a number before the point, and behind it: more would not survive as a double
+const MAX_DIGITS = 16; // before the decimal point, and after it: a double has no more
 const [TAIL1, TAIL2, TAIL3] = [bytes([0x80, 0xbf])].flatMap((one) => {
   const two = bytes([0x80, 0xbf, one]);
   return [one, two, bytes([0x80, 0xbf, two])];
@@ -24,36 +24,36 @@ const CHARACTER = bytes(
   [0xf0, 0xf0, bytes([0x90, 0xbf, TAIL2])],
   [0xf4, 0xf4, bytes([0x80, 0x8f, TAIL2])],
 );
-const REST_OF_STRING = sequence(repeated(CHARACTER), text('"'));
-/** The rest of a string, by what its last character needs. @type {Map<Item, Item>} */
-const BEHIND = new Map([EMPTY, TAIL1, TAIL2, TAIL3].map((rest) => [rest, sequence(rest, REST_OF_STRING)]));
+const REST_OF_STRING = sequence(repeat(CHARACTER), text('"'));
+/** The rest of a string, by the rest of its current character. @type {Map<Item, Item>} */
+const REST_AFTER = new Map([EMPTY, TAIL1, TAIL2, TAIL3].map((rest) => [rest, sequence(rest, REST_OF_STRING)]));
 
-/** Of so many characters. */
-export const string = (least = 0, most = Infinity) => sequence(text('"'), repeated(CHARACTER, least, most), text('"'));
+/** Return a string of `min` to `max` characters. */
+export const string = (min = 0, max = Infinity) => sequence(text('"'), repeat(CHARACTER, min, max), text('"'));
 
-/** What is left of it behind each byte is remembered: equal items must be one object. */
-class Remembering extends Item {
+/** An item that caches the rest after each byte, because equal items must be one object. */
+class CachedItem extends Item {
   /** @type {(Item | null)[]} */
   #steps = [];
 
   /** @param {number} byte @returns {Item | null} */
   step(byte) {
-    if (this.#steps[byte] === undefined) this.#steps[byte] = this.make(byte);
+    if (this.#steps[byte] === undefined) this.#steps[byte] = this.rest(byte);
     return this.#steps[byte];
   }
 
   /** @param {number} _byte @returns {Item | null} */
-  make(_byte) {
+  rest(_byte) {
     return null;
   }
 }
 
-/** A string behind its first quote that is none of some names. */
-class OtherKey extends Remembering {
+/** A string, after its first quote, that is not one of some names. */
+class OtherKey extends CachedItem {
   /**
-   * @param {Uint8Array[]} names that begin like what was read
-   * @param {number} at bytes of it
-   * @param {Item} within what the last character needs
+   * @param {Uint8Array[]} names that start with the bytes read so far
+   * @param {number} at number of bytes read
+   * @param {Item} within rest of the current character
    */
   constructor(names, at, within) {
     super();
@@ -63,17 +63,18 @@ class OtherKey extends Remembering {
   }
 
   /** @param {number} byte */
-  make(byte) {
+  rest(byte) {
     const between = this.within === EMPTY;
     if (between && byte === QUOTE) return this.names.some((name) => name.length === this.at) ? null : EMPTY;
     const rest = (between ? CHARACTER : this.within).step(byte);
-    if (!rest || rest === ESCAPED) return null; // an escape could spell a name in other letters
-    const alike = this.names.filter((name) => name[this.at] === byte);
-    return alike.length ? new OtherKey(alike, this.at + 1, rest) : (BEHIND.get(rest) ?? sequence(rest, REST_OF_STRING));
+    if (!rest || rest === ESCAPED) return null; // an escape sequence could spell a name
+    const names = this.names.filter((name) => name[this.at] === byte);
+    if (names.length) return new OtherKey(names, this.at + 1, rest);
+    return REST_AFTER.get(rest) ?? sequence(rest, REST_OF_STRING);
   }
 }
 
-/** A key that is none of some names. @param {string[]} names */
+/** Return a key that is not one of some names. @param {string[]} names */
 export const otherKey = (names) =>
   sequence(
     text('"'),
@@ -87,19 +88,19 @@ export const otherKey = (names) =>
 const DIGIT = bytes([0x30, 0x39]);
 /** @param {Item[]} items */
 const optional = (...items) => choice(EMPTY, sequence(...items));
-const POSITIVE = sequence(bytes([0x31, 0x39]), repeated(DIGIT, 0, DIGITS - 1));
+const POSITIVE = sequence(bytes([0x31, 0x39]), repeat(DIGIT, 0, MAX_DIGITS - 1));
 const INTEGER = sequence(optional(text("-")), choice(text("0"), POSITIVE));
-const FRACTION = optional(text("."), repeated(DIGIT, 1, DIGITS));
-const EXPONENT = optional(choice(text("e"), text("E")), choice(EMPTY, text("+"), text("-")), repeated(DIGIT, 1, 2));
+const FRACTION = optional(text("."), repeat(DIGIT, 1, MAX_DIGITS));
+const EXPONENT = optional(choice(text("e"), text("E")), choice(EMPTY, text("+"), text("-")), repeat(DIGIT, 1, 2));
 const NUMBER = sequence(INTEGER, FRACTION, EXPONENT);
 
 /**
- * @typedef {{low: number, high: number, above: boolean, below: boolean, whole: boolean}} Bounds above and below: the
- *   bound itself is excluded
+ * @typedef {{low: number, high: number, above: boolean, below: boolean, integer: boolean}} Bounds above, below: whether
+ *   the bound itself is excluded
  */
 
-/** A number between bounds, of which some digits are read: more come as long as a number within can come of them. */
-class Ranged extends Remembering {
+/** A number within bounds, after some of its characters. It allows those that can still lead to such a number. */
+class BoundedNumber extends CachedItem {
   /** @param {Bounds} bounds @param {string} read */
   constructor(bounds, read) {
     super();
@@ -113,14 +114,14 @@ class Ranged extends Remembering {
   }
 
   /** @param {number} byte */
-  make(byte) {
+  rest(byte) {
     const read = this.read + String.fromCharCode(byte);
-    return possible(this.bounds, read) ? new Ranged(this.bounds, read) : null;
+    return possible(this.bounds, read) ? new BoundedNumber(this.bounds, read) : null;
   }
 }
 
 /**
- * Whether a number from `first` to `last` is within.
+ * Return whether a number from `first` to `last` is within the bounds.
  * @param {Bounds} bounds
  * @param {number} first
  * @param {number} last
@@ -129,24 +130,24 @@ function within({ low, high, above, below }, first, last) {
   return (below ? first < high : first <= high) && (above ? last > low : last >= low);
 }
 
-/** Whether what is read can become a number within. @param {Bounds} bounds @param {string} read */
+/** Return whether the characters read so far can become a number within the bounds. @param {Bounds} bounds @param {string} read */
 function possible(bounds, read) {
   const parts = /^(-?)(0|[1-9]\d*|)(\.\d*)?$/.exec(read);
   if (!parts) return false;
-  const [, sign, whole, point] = parts;
+  const [, sign, digits, point] = parts;
   const fraction = point?.slice(1) ?? "";
-  if (point !== undefined && (bounds.whole || !whole)) return false;
-  if (whole.length > DIGITS || fraction.length > DIGITS) return false;
+  if (point !== undefined && (bounds.integer || !digits)) return false;
+  if (digits.length > MAX_DIGITS || fraction.length > MAX_DIGITS) return false;
   const { low, high, above, below } = bounds;
-  const magnitudes = sign ? { low: -high, high: -low, above: below, below: above, whole: bounds.whole } : bounds;
-  if (!whole) return within(magnitudes, 0, Infinity);
-  const longest = point !== undefined || whole === "0" ? 0 : DIGITS - whole.length;
-  for (let more = 0; more <= longest; more++) {
-    // Behind so many more digits: from all zeros up to, not including, the next number of this length.
+  const magnitudes = sign ? { low: -high, high: -low, above: below, below: above, integer: bounds.integer } : bounds;
+  if (!digits) return within(magnitudes, 0, Infinity);
+  const maxMore = point !== undefined || digits === "0" ? 0 : MAX_DIGITS - digits.length;
+  for (let more = 0; more <= maxMore; more++) {
+    // With `more` further digits: from all zeros up to, not including, the next number of this length.
     const scale = `e${more - fraction.length}`;
-    const first = Number(whole + fraction + scale);
-    const next = Number(`${BigInt(whole + fraction) + 1n}${scale}`);
-    const [last, above] = bounds.whole ? [next - 1, magnitudes.above] : [next, true];
+    const first = Number(digits + fraction + scale);
+    const next = Number(`${BigInt(digits + fraction) + 1n}${scale}`);
+    const [last, above] = bounds.integer ? [next - 1, magnitudes.above] : [next, true];
     if (within({ ...magnitudes, above }, first, last)) return true;
   }
   return false;
@@ -154,12 +155,14 @@ function possible(bounds, read) {
 
 /** @param {Bounds} bounds @returns {Item} */
 export function number(bounds) {
-  const { low, high, above, below, whole } = bounds;
-  if (low === -Infinity && high === Infinity) return whole ? INTEGER : NUMBER;
-  if (whole) {
+  const { low, high, above, below, integer } = bounds;
+  if (low === -Infinity && high === Infinity) return integer ? INTEGER : NUMBER;
+  if (integer) {
     const first = above ? Math.floor(low) + 1 : Math.ceil(low);
     const last = below ? Math.ceil(high) - 1 : Math.floor(high);
-    return first > last ? NOTHING : new Ranged({ low: first, high: last, above: false, below: false, whole }, "");
+    return first > last
+      ? NOTHING
+      : new BoundedNumber({ low: first, high: last, above: false, below: false, integer }, "");
   }
-  return low > high || (low === high && (above || below)) ? NOTHING : new Ranged(bounds, "");
+  return low > high || (low === high && (above || below)) ? NOTHING : new BoundedNumber(bounds, "");
 }

@@ -1,25 +1,25 @@
-// What a caller may ask of an answer, checked before anything is touched. Names are OpenAI's; ranges and defaults are
-// those of the native player, which has the same sampler.
-import { WebpteError } from "../errors.js";
+// The settings of a request, checked before anything is computed. Names are OpenAI's; ranges and defaults are those of
+// webpte in Python, which has the same sampler.
+import { inputError } from "../errors.js";
 
-const LARGEST = 2 ** 31 - 1; // integers travel to the device in 32 bits
-export const MOST_TOPS = 20;
-const MOST_BIASES = 1024;
+const MAX_INT32 = 2 ** 31 - 1; // the device has 32-bit integers
+export const MAX_TOP_LOGPROBS = 20;
+const MAX_BIASED_TOKENS = 1024;
 /**
- * Numbers: lowest, highest, default, and whether they are whole.
+ * Numbers: lowest, highest, default, and whether they are integers.
  * @type {Record<string, [number, number, number, boolean?]>}
  */
 const NUMBERS = {
-  max_tokens: [1, LARGEST, 256, true],
+  max_tokens: [1, MAX_INT32, 256, true],
   temperature: [0, 1e6, 0],
-  top_k: [0, LARGEST, 0, true],
+  top_k: [0, MAX_INT32, 0, true],
   top_p: [0, 1, 1],
   min_p: [0, 1, 0],
   repetition_penalty: [0.01, 100, 1],
   presence_penalty: [-100, 100, 0],
   frequency_penalty: [-100, 100, 0],
-  seed: [0, LARGEST, 0, true],
-  top_logprobs: [0, MOST_TOPS, 0, true],
+  seed: [0, MAX_INT32, 0, true],
+  top_logprobs: [0, MAX_TOP_LOGPROBS, 0, true],
   n: [1, 1, 1, true],
 };
 const OTHERS = [
@@ -28,9 +28,9 @@ const OTHERS = [
 ];
 
 /**
- * @typedef {object} Settings
+ * @typedef {object} SamplingParams
  * @property {number} max_tokens
- * @property {number} temperature 0 takes the likeliest
+ * @property {number} temperature 0 takes the most probable token
  * @property {number} top_k
  * @property {number} top_p
  * @property {number} min_p
@@ -45,71 +45,68 @@ const OTHERS = [
  * @property {object | boolean | null} schema
  */
 
-/** @param {string} message */
-const refuse = (message) => new WebpteError("input", message);
-
-/** @param {any} request @param {number} vocabulary @returns {Settings} */
-export function settingsFrom(request, vocabulary) {
+/** Return the checked settings of a request. @param {any} request @param {number} vocabulary @returns {SamplingParams} */
+export function samplingParamsFrom(request, vocabulary) {
+  const names = [...Object.keys(NUMBERS), ...OTHERS];
   for (const name of Object.keys(request)) {
-    if (!(name in NUMBERS) && !OTHERS.includes(name)) {
-      throw refuse(`there is no setting ${name}; there are ${[...Object.keys(NUMBERS), ...OTHERS].join(", ")}`);
-    }
+    if (!names.includes(name)) throw inputError("request", `settings out of ${names.join(", ")}`, name);
   }
-  const given = { ...request, max_tokens: request.max_tokens ?? request.max_completion_tokens };
+  const settings = { ...request, max_tokens: request.max_tokens ?? request.max_completion_tokens };
   /** @type {any} */
-  const found = {};
-  for (const [name, [low, high, usual, whole]] of Object.entries(NUMBERS)) {
-    found[name] = number(name, given[name] ?? usual, low, high, whole);
+  const numbers = {};
+  for (const [name, [low, high, fallback, isInteger]] of Object.entries(NUMBERS)) {
+    numbers[name] = number(name, settings[name] ?? fallback, low, high, isInteger);
   }
-  if (found.top_p === 0) throw refuse("top_p is above 0 and at most 1, not 0");
-  if (found.temperature > 0 && found.temperature < 1e-6) {
-    throw refuse(`temperature is 0, or between 1e-6 and 1e6, not ${found.temperature}`);
+  if (numbers.top_p === 0) throw inputError("top_p", "a number above 0 and at most 1", 0);
+  if (numbers.temperature > 0 && numbers.temperature < 1e-6) {
+    throw inputError("temperature", "0, or a number from 1e-6 to 1e6", numbers.temperature);
   }
-  if (typeof (given.logprobs ?? false) !== "boolean") throw refuse(`logprobs is true or false, not ${given.logprobs}`);
+  if (typeof (settings.logprobs ?? false) !== "boolean") {
+    throw inputError("logprobs", "true or false", settings.logprobs);
+  }
   return {
-    ...found,
-    logit_bias: biases(given.logit_bias ?? {}, vocabulary),
-    stop: stops(given.stop ?? []),
-    logprobs: given.logprobs === true || found.top_logprobs > 0,
-    schema: schemaOf(given.response_format),
+    ...numbers,
+    logit_bias: logitBias(settings.logit_bias ?? {}, vocabulary),
+    stop: stopStrings(settings.stop ?? []),
+    logprobs: settings.logprobs === true || numbers.top_logprobs > 0,
+    schema: schemaOf(settings.response_format),
   };
 }
 
-/** @param {string} name @param {unknown} value @param {number} low @param {number} high @param {boolean} [whole] */
-function number(name, value, low, high, whole) {
-  if (typeof value !== "number" || !(whole ? Number.isInteger(value) : Number.isFinite(value))) {
-    throw refuse(`${name} is a ${whole ? "whole" : "finite"} number, not ${shown(value)}`);
-  }
-  if (value < low || value > high) throw refuse(`${name} is between ${low} and ${high}, not ${value}`);
+/** @param {string} name @param {unknown} value @param {number} low @param {number} high @param {boolean} [isInteger] */
+function number(name, value, low, high, isInteger) {
+  const kind = isInteger ? "an integer" : "a finite number";
+  const valid = typeof value === "number" && (isInteger ? Number.isInteger(value) : Number.isFinite(value));
+  if (!valid || value < low || value > high) throw inputError(name, `${kind} from ${low} to ${high}`, value);
   return value;
 }
 
 /** @param {unknown} value @param {number} vocabulary @returns {Map<number, number>} */
-function biases(value, vocabulary) {
-  if (typeof value !== "object" || !value) throw refuse(`logit_bias maps tokens to numbers; it is ${shown(value)}`);
+function logitBias(value, vocabulary) {
+  if (typeof value !== "object" || !value) throw inputError("logit_bias", "an object of tokens and numbers", value);
   const entries = Object.entries(value);
-  if (entries.length > MOST_BIASES) {
-    throw refuse(`logit_bias holds ${entries.length} tokens; ${MOST_BIASES} are the most`);
+  if (entries.length > MAX_BIASED_TOKENS) {
+    throw inputError("logit_bias", `at most ${MAX_BIASED_TOKENS} tokens`, entries.length);
   }
   return new Map(
     entries.map(([key, bias]) => {
       const token = /^\d+$/.test(key) ? Number(key) : key;
       return [
-        number("logit_bias holds tokens, each of which", token, 0, vocabulary - 1, true),
-        number(`logit_bias holds numbers; that of token ${key}`, bias, -100, 100),
+        number("token of logit_bias", token, 0, vocabulary - 1, true),
+        number(`logit_bias[${key}]`, bias, -100, 100),
       ];
     }),
   );
 }
 
 /** @param {unknown} value @returns {string[]} */
-function stops(value) {
-  const texts = typeof value === "string" ? [value] : value;
-  if (!Array.isArray(texts)) throw refuse(`stop is a text or a list of texts, not ${shown(value)}`);
-  for (const text of texts) {
-    if (typeof text !== "string" || !text) throw refuse(`stop holds ${shown(text)}, not a text of some characters`);
+function stopStrings(value) {
+  const strings = typeof value === "string" ? [value] : value;
+  if (!Array.isArray(strings)) throw inputError("stop", "a string or a list of strings", value);
+  for (const string of strings) {
+    if (typeof string !== "string" || !string) throw inputError("stop", "strings of at least one character", string);
   }
-  return texts;
+  return strings;
 }
 
 /** @param {any} format */
@@ -122,17 +119,14 @@ function schemaOf(format) {
     case "json_schema": {
       const schema = format.json_schema?.schema;
       if (typeof schema === "boolean" || (typeof schema === "object" && schema)) return schema;
-      throw refuse("response_format of type json_schema needs json_schema: {schema}");
+      throw inputError("response_format.json_schema.schema", "an object or a boolean", schema);
     }
     default:
-      throw refuse(`response_format is text, json_object or json_schema, not ${shown(format.type)}`);
+      throw inputError("response_format.type", "text, json_object or json_schema", format.type);
   }
 }
 
-/** Token ids, each in the vocabulary. @param {unknown[]} given @param {number} vocabulary @returns {number[]} */
-export function tokensFrom(given, vocabulary) {
-  return given.map((token, at) => number(`token ${at} of the prompt`, token, 0, vocabulary - 1, true));
+/** Return token ids, all of which are in the vocabulary. @param {unknown[]} tokens @param {number} vocabulary */
+export function tokensFrom(tokens, vocabulary) {
+  return tokens.map((token, at) => number(`prompt[${at}]`, token, 0, vocabulary - 1, true));
 }
-
-/** @param {unknown} value */
-const shown = (value) => (JSON.stringify(value) ?? String(value)).slice(0, 40);

@@ -1,7 +1,7 @@
-// Text on its way to a reader: stop strings must not leak, and pieces become one answer.
+// Streamed text: stop strings are held back, and chunks are joined into one completion.
 
-/** Keeps back text that may turn out to be the beginning of a stop string. */
-export class Holder {
+/** Holds back text that may be the beginning of a stop string. */
+export class StopStringBuffer {
   #held = "";
   #stop;
   found = false;
@@ -11,21 +11,21 @@ export class Holder {
     this.#stop = stop;
   }
 
-  /** What of the text so far can be given out. @param {string} text */
+  /** Add text; return what cannot be part of a stop string. @param {string} text */
   push(text) {
     this.#held += text;
-    const places = this.#stop.map((stop) => this.#held.indexOf(stop)).filter((at) => at >= 0);
-    this.found = places.length > 0;
-    return this.#take(this.found ? Math.min(...places) : this.#held.length - this.#partial());
+    const positions = this.#stop.map((stop) => this.#held.indexOf(stop)).filter((at) => at >= 0);
+    this.found = positions.length > 0;
+    return this.#take(this.found ? Math.min(...positions) : this.#held.length - this.#partial());
   }
 
-  /** All that is held, at the end. @param {string} text */
-  rest(text) {
+  /** Add the last text; return all that is held back, up to a stop string. @param {string} text */
+  flush(text) {
     const out = this.push(text);
     return this.found ? out : out + this.#take(this.#held.length);
   }
 
-  /** The length of the longest tail that begins a stop string. */
+  /** Return the length of the longest tail that begins a stop string. */
   #partial() {
     let longest = 0;
     for (const stop of this.#stop) {
@@ -44,10 +44,10 @@ export class Holder {
   }
 }
 
-/** The answer that chunks make together. @param {AsyncIterable<any>} chunks of one answer, with its usage */
-export async function gather(chunks) {
+/** Return the completion that chunks make together. @param {AsyncIterable<any>} chunks of one answer, with its usage */
+export async function joinChunks(chunks) {
   /** @type {any} */
-  let answer;
+  let completion;
   for await (const {
     choices: [piece],
     usage,
@@ -56,19 +56,19 @@ export async function gather(chunks) {
   } of chunks) {
     const chat = object === "chat.completion.chunk";
     const empty = chat ? { message: { role: "assistant", content: "" } } : { text: "" };
-    answer ??= {
+    completion ??= {
       ...head,
       object: chat ? "chat.completion" : object,
       choices: [{ index: 0, ...empty, logprobs: null, finish_reason: null }],
     };
-    const [whole] = answer.choices;
-    if (usage) answer.usage = usage;
+    const [result] = completion.choices;
+    if (usage) completion.usage = usage;
     if (!piece) continue;
-    if (chat) whole.message.content += piece.delta.content ?? "";
-    else whole.text += piece.text;
-    if (piece.logprobs) whole.logprobs = { content: [...(whole.logprobs?.content ?? []), ...piece.logprobs.content] };
-    if (piece.token_ids) whole.token_ids = [...(whole.token_ids ?? []), ...piece.token_ids];
-    whole.finish_reason ??= piece.finish_reason;
+    if (chat) result.message.content += piece.delta.content ?? "";
+    else result.text += piece.text;
+    if (piece.logprobs) result.logprobs = { content: [...(result.logprobs?.content ?? []), ...piece.logprobs.content] };
+    if (piece.token_ids) result.token_ids = [...(result.token_ids ?? []), ...piece.token_ids];
+    result.finish_reason ??= piece.finish_reason;
   }
-  return answer;
+  return completion;
 }

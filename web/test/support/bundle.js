@@ -12,7 +12,7 @@ export async function manifestBytes(changes = {}) {
 /** A store over a Map that remembers what it was asked. */
 export class FakeStore {
   kept = new Map();
-  lasting = true;
+  persistent = true;
   adopted = [];
 
   async get(name, into) {

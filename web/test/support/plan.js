@@ -127,18 +127,18 @@ export async function methodOf(changes = {}) {
   const program = {
     losses: 0,
     recoveries: 0,
-    forgotten: [],
-    healthy: async () => {},
-    forget: (method) => program.forgotten.push(method),
+    removed: [],
+    ensureDevice: async () => {},
+    remove: (method) => program.removed.push(method),
     recover: async () => {
       program.recoveries++;
       device.broken = null;
     },
   };
   const instance = new Instance(gpu, plan);
-  await instance.open(WGSL, plan.hosted, progress, new AbortController().signal);
+  await instance.open(WGSL, plan.hostConstants, progress, new AbortController().signal);
   const method = new Method(/** @type {any} */ (program), plan, [], []);
-  method.move(instance);
+  method.attach(instance);
   return { plan, device, files, constants, program, instance, method, progress };
 }
 

@@ -1,4 +1,4 @@
-// The filters and tests of templates. Those of Jinja that are absent here are refused where a bundle is written.
+// The filters and tests of templates. `webpte bundle` rejects templates that use others of Jinja.
 import { toJson } from "./json.js";
 import { arithmetic, fixed, percent } from "./operators.js";
 import { capitalize, methodOf, replace, reversed, SPACE, splitLines, strip } from "./strings.js";
@@ -30,7 +30,7 @@ import {
 /** @typedef {import("./values.js").Named} Named */
 /** @typedef {(value: Value, key: Value) => Value} Getter an item or attribute of a value */
 
-/** What a filter such as map reads of every item. @param {Getter} get @param {Value} attribute @param {Value} otherwise @returns {(item: Value) => Value} */
+/** Return a function that reads an attribute of an item, for filters such as map. @param {Getter} get @param {Value} attribute @param {Value} otherwise @returns {(item: Value) => Value} */
 function reader(get, attribute, otherwise = null) {
   if (attribute === null) return (item) => item;
   const path =
@@ -38,16 +38,16 @@ function reader(get, attribute, otherwise = null) {
       ? attribute.split(".").map((part) => (/^\d+$/.test(part) ? BigInt(part) : part))
       : [attribute];
   return (item) => {
-    let found = item;
+    let current = item;
     for (const key of path) {
-      found = get(found, key);
-      if (found instanceof Undefined && otherwise !== null) found = otherwise;
+      current = get(current, key);
+      if (current instanceof Undefined && otherwise !== null) current = otherwise;
     }
-    return found;
+    return current;
   };
 }
 
-/** As sort, unique, min and max look at a value. @param {Value} caseSensitive @returns {(value: Value) => Value} */
+/** Return the key function of sort, unique, min and max. @param {Value} caseSensitive @returns {(value: Value) => Value} */
 const folded = (caseSensitive) => (value) =>
   typeof value === "string" && !truth(caseSensitive) ? value.toLowerCase() : value;
 
@@ -60,7 +60,7 @@ function sorted(values, key, reverse) {
     .map(([, value]) => value);
 }
 
-/** The items for which a test holds, or does not. @param {string} name @param {Value} value @param {Value[]} args @param {Named} named @param {Getter} get */
+/** Return the items for which a test holds, or does not. @param {string} name @param {Value} value @param {Value[]} args @param {Named} named @param {Getter} get */
 function selected(name, value, args, named, get) {
   const ofAttribute = name.endsWith("attr");
   if (ofAttribute && !args.length) throw new TemplateError(`${name}: the argument attribute is missing`);
@@ -68,10 +68,10 @@ function selected(name, value, args, named, get) {
   const [test, ...rest] = ofAttribute ? args.slice(1) : args;
   const holds = (/** @type {Value} */ item) =>
     test === undefined ? truth(item) : truth(runTest(test, item, rest, named));
-  const wanted = name.startsWith("select");
+  const expected = name.startsWith("select");
   return new Once(
     (function* () {
-      if (truth(value)) for (const item of iterate(value)) if (holds(read(item)) === wanted) yield item;
+      if (truth(value)) for (const item of iterate(value)) if (holds(read(item)) === expected) yield item;
     })(),
   );
 }
@@ -147,14 +147,14 @@ function indented(text, width, first, blank) {
   return (truth(first) ? margin : "") + [lines[0], ...rest].join("\n");
 }
 
-/** @param {Value} value @param {boolean} most @param {Value} caseSensitive @param {Value} attribute @param {Getter} get */
-function extreme(value, most, caseSensitive, attribute, get) {
+/** @param {Value} value @param {boolean} largest @param {Value} caseSensitive @param {Value} attribute @param {Getter} get */
+function extreme(value, largest, caseSensitive, attribute, get) {
   const read = reader(get, attribute);
   const key = (/** @type {Value} */ item) => folded(caseSensitive)(read(item));
   const all = [...iterate(value)];
   if (!all.length) return new Undefined("No aggregated item, sequence was empty.");
   return all.reduce((best, item) =>
-    (most ? compare(key(item), key(best)) > 0 : compare(key(item), key(best)) < 0) ? item : best,
+    (largest ? compare(key(item), key(best)) > 0 : compare(key(item), key(best)) < 0) ? item : best,
   );
 }
 
@@ -347,11 +347,11 @@ export function runFilter(name, value, args, named, get) {
     case "format":
       return percent(str(value), named.size ? new Dict(named) : new Tuple(args));
   }
-  const known = OTHER_NAMES[name] ?? name;
-  if (!Object.hasOwn(FILTERS, known)) throw new TemplateError(`the filter ${name} is not supported in a page`);
-  if (value instanceof Markup && !OF_MARKUP.includes(known))
+  const canonical = OTHER_NAMES[name] ?? name;
+  if (!Object.hasOwn(FILTERS, canonical)) throw new TemplateError(`the filter ${name} is not supported in a page`);
+  if (value instanceof Markup && !OF_MARKUP.includes(canonical))
     throw new TemplateError(`${name} after safe or escape is not supported in a page`);
-  const [parameters, filter] = FILTERS[known];
+  const [parameters, filter] = FILTERS[canonical];
   return filter(value, ...bind(name, parameters, args, named), get);
 }
 
@@ -408,13 +408,13 @@ const OTHER_TESTS = /** @type {Record<string, string>} */ ({
 
 /** @param {string} name @param {Value} value @param {Value[]} args @param {Named} named */
 export function runTest(name, value, args, named) {
-  const known = OTHER_TESTS[name] ?? name;
-  if (!Object.hasOwn(TESTS, known)) throw new TemplateError(`the test ${name} is not supported in a page`);
-  if (args.length !== TESTS[known].length - 1 || named.size) throw new TemplateError(`${name}: wrong arguments`);
-  return TESTS[known](value, ...args);
+  const canonical = OTHER_TESTS[name] ?? name;
+  if (!Object.hasOwn(TESTS, canonical)) throw new TemplateError(`the test ${name} is not supported in a page`);
+  if (args.length !== TESTS[canonical].length - 1 || named.size) throw new TemplateError(`${name}: wrong arguments`);
+  return TESTS[canonical](value, ...args);
 }
 
 const BY_CASE = ["format", "map", "reject", "rejectattr", "select", "selectattr", "tojson"];
-/** All that a template may use; `webpte bundle` refuses the others. */
+/** All that a template may use; `webpte bundle` rejects the others. */
 export const FILTER_NAMES = [...Object.keys(FILTERS), ...Object.keys(OTHER_NAMES), ...BY_CASE];
 export const TEST_NAMES = [...Object.keys(TESTS), ...Object.keys(OTHER_TESTS)];

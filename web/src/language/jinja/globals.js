@@ -1,4 +1,4 @@
-// What every template finds: range, namespace, dates and the like.
+// The global names of templates: range, namespace, dates and others.
 import {
   Attributes,
   asIndex,
@@ -17,40 +17,40 @@ import {
 /** @typedef {import("./values.js").Value} Value */
 /** @typedef {import("./values.js").Callable} Callable */
 
-/** A template's own refusal of the messages. */
+/** The error of raise_exception: the template rejects the messages. */
 export class Refusal extends TemplateError {}
 
 const DAYS = "Sunday Monday Tuesday Wednesday Thursday Friday Saturday".split(" ");
 const MONTHS = "January February March April May June July August September October November December".split(" ");
 
-/** A date as Python's strftime writes it, in the C locale. @param {Date} date @param {string} format @returns {string} */
+/** Return a date as Python's strftime writes it, in the C locale. @param {Date} date @param {string} format @returns {string} */
 export function strftime(date, format) {
   const pad = (/** @type {number} */ number, digits = 2, fill = "0") => String(number).padStart(digits, fill);
   const [year, month, day, weekday] = [date.getFullYear(), date.getMonth(), date.getDate(), date.getDay()];
   const [hour, minute, second] = [date.getHours(), date.getMinutes(), date.getSeconds()];
   const dayOfYear = Math.round((Date.UTC(year, month, day) - Date.UTC(year, 0, 1)) / 864e5);
-  const whole = (/** @type {string} */ inner) => strftime(date, inner);
+  const nested = (/** @type {string} */ inner) => strftime(date, inner);
   /** @type {Record<string, () => string>} */
   const parts = {
     "%": () => "%",
     A: () => DAYS[weekday],
     B: () => MONTHS[month],
     C: () => pad(Math.floor(year / 100)),
-    D: () => whole("%m/%d/%y"),
-    F: () => whole("%Y-%m-%d"),
+    D: () => nested("%m/%d/%y"),
+    F: () => nested("%Y-%m-%d"),
     H: () => pad(hour),
     I: () => pad(hour % 12 || 12),
     M: () => pad(minute),
-    R: () => whole("%H:%M"),
+    R: () => nested("%H:%M"),
     S: () => pad(second),
-    T: () => whole("%H:%M:%S"),
+    T: () => nested("%H:%M:%S"),
     U: () => pad(Math.floor((dayOfYear + 7 - weekday) / 7)),
     W: () => pad(Math.floor((dayOfYear + 7 - ((weekday + 6) % 7)) / 7)),
-    X: () => whole("%H:%M:%S"),
+    X: () => nested("%H:%M:%S"),
     Y: () => String(year),
     a: () => DAYS[weekday].slice(0, 3),
     b: () => MONTHS[month].slice(0, 3),
-    c: () => whole("%a %b %e %H:%M:%S %Y"),
+    c: () => nested("%a %b %e %H:%M:%S %Y"),
     d: () => pad(day),
     e: () => pad(day, 2, " "),
     h: () => MONTHS[month].slice(0, 3),
@@ -61,7 +61,7 @@ export function strftime(date, format) {
     t: () => "\t",
     u: () => String(weekday || 7),
     w: () => String(weekday),
-    x: () => whole("%m/%d/%y"),
+    x: () => nested("%m/%d/%y"),
     y: () => pad(year % 100),
     z: () => "",
     Z: () => "",
@@ -69,8 +69,8 @@ export function strftime(date, format) {
   return format.replace(/%(-?)(.?)/gsu, (all, bare, part) => {
     if (!Object.hasOwn(parts, part))
       throw new TemplateError(`strftime_now: the format ${all} is not supported in a page`);
-    const found = parts[part]();
-    return bare ? found.replace(/^[0 ]+(?=.)/, "") : found;
+    const text = parts[part]();
+    return bare ? text.replace(/^[0 ]+(?=.)/, "") : text;
   });
 }
 
@@ -81,13 +81,13 @@ const range = (args) => {
   return numbers.length === 1 ? new Range(0n, numbers[0], 1n) : new Range(numbers[0], numbers[1], numbers[2] ?? 1n);
 };
 
-/** The pairs that dict() and namespace() are made of. @param {Value[]} args @param {Map<string, Value>} named @returns {[Value, Value][]} */
+/** Return the pairs of dict() and namespace(). @param {Value[]} args @param {Map<string, Value>} named @returns {[Value, Value][]} */
 function pairs(args, named) {
   if (args.length > 1) throw new TemplateError("expected one argument, and named ones");
-  const given =
+  const pairs =
     args[0] instanceof Dict ? args[0].items() : [...iterate(args[0] ?? [])].map((each) => elements(each) ?? []);
-  if (given.some((each) => each.length !== 2)) throw new TemplateError("expected pairs");
-  return /** @type {[Value, Value][]} */ ([...given, ...named]);
+  if (pairs.some((each) => each.length !== 2)) throw new TemplateError("expected pairs");
+  return /** @type {[Value, Value][]} */ ([...pairs, ...named]);
 }
 
 /** @type {Callable} */
@@ -100,9 +100,9 @@ const cycler = (args) => {
     attributes.set("current", args[at]);
   };
   attributes.set("next", () => {
-    const found = args[at];
+    const current = args[at];
     go(at + 1);
-    return found;
+    return current;
   });
   attributes.set("reset", () => {
     go(0);
@@ -116,9 +116,9 @@ const joiner = (args, named) => {
   const [separator] = bind("joiner", [["sep", ", "]], args, named);
   let used = false;
   return () => {
-    const found = used ? separator : "";
+    const text = used ? separator : "";
     used = true;
-    return found;
+    return text;
   };
 };
 
@@ -139,7 +139,7 @@ export const GLOBALS = {
   ),
 };
 
-/** The variable `loop`. @param {Value[]} items @param {number} at @param {{seen: Value}} changes */
+/** Return the variable `loop`. @param {Value[]} items @param {number} at @param {{seen: Value}} changes */
 export function loopOf(items, at, changes) {
   const [index, length] = [BigInt(at), BigInt(items.length)];
   return new Attributes(
@@ -152,7 +152,7 @@ export function loopOf(items, at, changes) {
         ["first", at === 0],
         ["last", at === items.length - 1],
         ["length", length],
-        ["depth", 1n], // of recursive loops, which there are none of
+        ["depth", 1n], // recursive loops are not supported
         ["depth0", 0n],
         ["previtem", at ? items[at - 1] : new Undefined("there is no previous item")],
         ["nextitem", at < items.length - 1 ? items[at + 1] : new Undefined("there is no next item")],
@@ -163,7 +163,7 @@ export function loopOf(items, at, changes) {
   );
 }
 
-/** Whether the values are others than the last time. @param {Value[]} args @param {{seen: Value}} changes */
+/** Return whether the values differ from the last call's. @param {Value[]} args @param {{seen: Value}} changes */
 function changed(args, changes) {
   const differs = !equal(changes.seen, args);
   changes.seen = args;

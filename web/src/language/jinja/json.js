@@ -56,7 +56,7 @@ export function toJson(value, args, named) {
       const key = (/** @type {Value} */ name) => (typeof name === "string" ? name : scalar(name));
       return wrapped(
         "{",
-        pairs.map(([name, part]) => `${text(known(key(name), name))}${colon}${write(part, deeper)}`),
+        pairs.map(([name, part]) => `${text(required(key(name), name))}${colon}${write(part, deeper)}`),
         "}",
         margin,
       );
@@ -64,7 +64,7 @@ export function toJson(value, args, named) {
     const items = Array.isArray(each) || each instanceof Tuple ? elements(each) : null;
     return wrapped(
       "[",
-      known(items, each).map((part) => write(part, deeper)),
+      required(items, each).map((part) => write(part, deeper)),
       "]",
       margin,
     );
@@ -72,8 +72,8 @@ export function toJson(value, args, named) {
   return write(value, "");
 }
 
-/** @template T @param {T | null | undefined} found @param {Value} value @returns {T} */
-function known(found, value) {
-  if (found === null || found === undefined) throw new TemplateError(`tojson: ${typeName(value)} is not JSON`);
-  return found;
+/** @template T @param {T | null | undefined} converted @param {Value} value @returns {T} */
+function required(converted, value) {
+  if (converted === null || converted === undefined) throw new TemplateError(`tojson: ${typeName(value)} is not JSON`);
+  return converted;
 }

@@ -1,5 +1,5 @@
-// Templates into tokens: text, and what stands between braces. Blocks take the line break after them and the spaces
-// before them along, as trim_blocks and lstrip_blocks of Jinja.
+// Split templates into tokens: text, and the contents of braces. The line break after a block and the spaces before it
+// are removed, as with trim_blocks and lstrip_blocks of Jinja.
 import { SPACE, strip } from "./strings.js";
 import { TemplateError } from "./values.js";
 
@@ -39,7 +39,7 @@ export function tokenize(source) {
   const tokens = [];
   let at = 0;
   let lineStarts = true;
-  /** The text before a tag. @param {string} data @param {string} sign @param {boolean} block */
+  /** Add the text before a tag. @param {string} data @param {string} sign @param {boolean} block */
   const add = (data, sign, block) => {
     let kept = data;
     if (sign === "-") kept = strip(data, null, "right");
@@ -52,20 +52,20 @@ export function tokenize(source) {
   /** @param {RegExp} pattern @param {string} what */
   const upTo = (pattern, what) => {
     pattern.lastIndex = at;
-    const found = pattern.exec(text);
-    if (!found) throw new TemplateError(`the end of ${what} is missing`);
-    return found;
+    const end = pattern.exec(text);
+    if (!end) throw new TemplateError(`the end of ${what} is missing`);
+    return end;
   };
   while (at < text.length) {
     BEGIN.lastIndex = at;
-    const found = BEGIN.exec(text);
-    if (!found) {
+    const begin = BEGIN.exec(text);
+    if (!begin) {
       tokens.push({ type: "data", value: text.slice(at) });
       break;
     }
-    const [all, rawSign, kind, sign] = found;
-    add(text.slice(at, found.index), sign ?? rawSign, kind !== "{");
-    at = found.index + all.length;
+    const [all, rawSign, kind, sign] = begin;
+    add(text.slice(at, begin.index), sign ?? rawSign, kind !== "{");
+    at = begin.index + all.length;
     lineStarts = false;
     if (kind === undefined || kind === "#") {
       const end = kind === "#" ? upTo(COMMENT_END, "a comment") : upTo(RAW_END, "raw");
@@ -81,7 +81,7 @@ export function tokenize(source) {
   return tokens;
 }
 
-/** Tokens up to the end of a tag. @param {string} text @param {number} at @param {RegExp} ending @param {Token[]} tokens @returns {number} */
+/** Add the tokens of a tag. Return the position after it. @param {string} text @param {number} at @param {RegExp} ending @param {Token[]} tokens @returns {number} */
 function inside(text, at, ending, tokens) {
   /** @type {string[]} */
   const open = [];
@@ -95,31 +95,31 @@ function inside(text, at, ending, tokens) {
       tokens.push({ type: "close", value: end[0] });
       return at + end[0].length;
     }
-    const [type, found] = next(match, text[at - 1] !== ".");
-    if (!found)
+    const [type, lexeme] = next(match, text[at - 1] !== ".");
+    if (!lexeme)
       throw new TemplateError(
         at < text.length ? `unexpected ${text.slice(at, at + 10)}` : "the end of a tag is missing",
       );
-    const all = found[0];
+    const all = lexeme[0];
     if (type === "operator") {
       if (CLOSING[all]) open.push(CLOSING[all]);
       else if (")]}".includes(all) && open.pop() !== all) throw new TemplateError(`unexpected ${all}`);
       tokens.push({ type: all, value: all });
-    } else if (type === "string") tokens.push({ type, value: unescaped(found[1] ?? found[2]) });
+    } else if (type === "string") tokens.push({ type, value: unescaped(lexeme[1] ?? lexeme[2]) });
     else if (type === "name") tokens.push({ type, value: all });
     else if (type === "float") tokens.push({ type: "constant", value: Number(all.replaceAll("_", "")) });
     else if (type === "integer") {
       tokens.push({ type: "constant", value: BigInt(all.replaceAll("_", "").replace(/^0+(?=\d)/, "")) });
     }
-    at += found[0].length;
+    at += lexeme[0].length;
   }
 }
 
-/** The kind of the next token, and where it is. @param {(pattern: RegExp) => RegExpExecArray | null} match @param {boolean} float whether it may be one @returns {[string, RegExpExecArray | null]} */
+/** Return the kind and the match of the next token. @param {(pattern: RegExp) => RegExpExecArray | null} match @param {boolean} float whether it may be one @returns {[string, RegExpExecArray | null]} */
 function next(match, float) {
   for (const [type, pattern] of PATTERNS) {
-    const found = type !== "float" || float ? match(pattern) : null;
-    if (found) return [type, found];
+    const lexeme = type !== "float" || float ? match(pattern) : null;
+    if (lexeme) return [type, lexeme];
   }
   return ["none", null];
 }

@@ -17,7 +17,7 @@ import {
 
 /** @typedef {import("./values.js").Value} Value */
 
-const BITS = 100_000; // of an integer
+const MAX_INTEGER_BITS = 100_000;
 
 /** @param {string} operator @param {Value} a @param {Value} b @returns {Value} */
 export function arithmetic(operator, a, b) {
@@ -51,7 +51,7 @@ export function arithmetic(operator, a, b) {
   throw new TemplateError(`${operator}: not for ${typeName(a)} and ${typeName(b)}`);
 }
 
-/** Texts after each other. @param {string[]} texts */
+/** Concatenate texts. @param {string[]} texts */
 export function joined(texts) {
   checkLength(texts.reduce((sum, text) => sum + text.length, 0));
   return texts.join("");
@@ -87,7 +87,8 @@ const bits = (value) => value.toString(16).length * 4;
 
 /** @param {number} count */
 function checkBits(count) {
-  if (count > BITS) throw new TemplateError(`an integer of ${count} bits; at most ${BITS} are allowed`);
+  if (count > MAX_INTEGER_BITS)
+    throw new TemplateError(`integer: expected at most ${MAX_INTEGER_BITS} bits, got ${count}`);
 }
 
 /** @param {string} operator @param {number} x @param {number} y @returns {number} */
@@ -105,8 +106,8 @@ function ofFloats(operator, x, y) {
     case "//": {
       const rest = x % y;
       const quotient = (x - rest) / y - (rest !== 0 && rest < 0 !== y < 0 ? 1 : 0);
-      const whole = Math.floor(quotient);
-      return quotient - whole > 0.5 ? whole + 1 : whole || (x / y < 0 ? -0 : 0);
+      const floor = Math.floor(quotient);
+      return quotient - floor > 0.5 ? floor + 1 : floor || (x / y < 0 ? -0 : 0);
     }
     case "%": {
       const rest = x % y;
@@ -126,31 +127,31 @@ export function signed(sign, value) {
   return sign === "-" ? -number : number;
 }
 
-/** Where a slice goes through so many elements. @param {number} length @param {(bigint | null)[]} slice @returns {number[]} */
-function places(length, [start, stop, step]) {
+/** Return the indices of a slice of `length` elements. @param {number} length @param {(bigint | null)[]} slice @returns {number[]} */
+function indices(length, [start, stop, step]) {
   const by = step === null ? 1 : Number(step);
   if (by === 0) throw new TemplateError("slice: expected a step other than 0");
   const [low, high] = by > 0 ? [0, length] : [-1, length - 1];
   const clip = (/** @type {bigint | null} */ at, /** @type {number} */ none) =>
     at === null ? none : Math.min(Math.max(Number(at) < 0 ? Number(at) + length : Number(at), low), high);
   const [from, to] = [clip(start, by > 0 ? low : high), clip(stop, by > 0 ? high : low)];
-  const found = [];
-  for (let at = from; by > 0 ? at < to : at > to; at += by) found.push(at);
-  return found;
+  const list = [];
+  for (let at = from; by > 0 ? at < to : at > to; at += by) list.push(at);
+  return list;
 }
 
-/** The part of a list, a tuple or a string; undefined for what has no parts. @param {Value} value @param {Value[]} slice @returns {Value} */
+/** Return a slice of a list, a tuple or a string; undefined for other types. @param {Value} value @param {Value[]} slice @returns {Value} */
 export function sliced(value, slice) {
   if (value instanceof Undefined) value.fail();
   const bounds = slice.map((each) => (each === null ? null : asNumber(each)));
   if (bounds.some((each) => each !== null && typeof each !== "bigint")) return undefined;
-  const parts = (/** @type {Value[]} */ all) => places(all.length, /** @type {any} */ (bounds)).map((at) => all[at]);
+  const parts = (/** @type {Value[]} */ all) => indices(all.length, /** @type {any} */ (bounds)).map((at) => all[at]);
   if (typeof value === "string") return parts([...value]).join("");
   if (Array.isArray(value)) return parts(value);
   return value instanceof Tuple ? new Tuple(parts(value.items)) : undefined;
 }
 
-/** An element by its key; undefined where there is none. @param {Value} value @param {Value} key @returns {Value} */
+/** Return an element by its key; undefined if there is none. @param {Value} value @param {Value} key @returns {Value} */
 export function item(value, key) {
   if (value instanceof Undefined) value.fail();
   if (value instanceof Dict)
@@ -163,27 +164,29 @@ export function item(value, key) {
   return all[Number(at < 0n ? at + BigInt(all.length) : at)];
 }
 
-/** A number with so many decimals, a half rounded to the even digit. Exact: every float is a fraction of a power of two. @param {number} value @param {number} decimals */
+/** Return a number with a number of decimals, rounding half to even. Exact: every float is a fraction of a power of two. @param {number} value @param {number} decimals */
 export function fixed(value, decimals) {
   if (!Number.isFinite(value)) return floatText(value);
   let [top, bottom] = [Math.abs(value), 0];
   while (!Number.isInteger(top)) [top, bottom] = [top * 2, bottom + 1];
   const scaled = BigInt(top) * 10n ** BigInt(Math.max(decimals, 0));
   const divisor = (1n << BigInt(bottom)) * 10n ** BigInt(Math.max(-decimals, 0));
-  let whole = scaled / divisor;
+  let integer = scaled / divisor;
   const twice = (scaled % divisor) * 2n;
-  if (twice > divisor || (twice === divisor && whole % 2n === 1n)) whole++;
+  if (twice > divisor || (twice === divisor && integer % 2n === 1n)) integer++;
   const digits =
-    decimals > 0 ? String(whole).padStart(decimals + 1, "0") : String(whole * 10n ** BigInt(Math.max(-decimals, 0)));
+    decimals > 0
+      ? String(integer).padStart(decimals + 1, "0")
+      : String(integer * 10n ** BigInt(Math.max(-decimals, 0)));
   const sign = value < 0 || Object.is(value, -0) ? "-" : "";
   return sign + (decimals > 0 ? `${digits.slice(0, -decimals)}.${digits.slice(-decimals)}` : digits);
 }
 
-/** Formatting with %. @param {string} text @param {Value} values a tuple, a dict or one value */
+/** Format with %. @param {string} text @param {Value} values a tuple, a dict or one value */
 export function percent(text, values) {
   const list = values instanceof Tuple ? [...values.items] : [values];
   let used = 0;
-  const found = text.replace(
+  const result = text.replace(
     /%(?:\((.*?)\))?([-+ 0#]*)(\d*)(?:\.(\d+))?(.?)/gsu,
     (all, key, flags, width, precision, kind) => {
       if (kind === "%") return "%";
@@ -192,21 +195,21 @@ export function percent(text, values) {
       }
       const value = key === undefined ? list[used++] : values instanceof Dict ? values.get(key) : undefined;
       if (value === undefined) throw new TemplateError(`no argument for the format ${all}`);
-      const shown =
+      const formatted =
         kind === "s" || kind === "r"
           ? cut(kind === "s" ? str(value) : repr(value), precision)
           : digits(value, kind, precision);
       const sign =
         kind === "s" || kind === "r"
           ? ""
-          : shown.startsWith("-")
+          : formatted.startsWith("-")
             ? "-"
             : flags.includes("+")
               ? "+"
               : flags.includes(" ")
                 ? " "
                 : "";
-      const body = shown.startsWith("-") && sign === "-" ? shown.slice(1) : shown;
+      const body = formatted.startsWith("-") && sign === "-" ? formatted.slice(1) : formatted;
       const missing = Math.max(0, Number(width || 0) - [...(sign + body)].length);
       if (flags.includes("-")) return sign + body + " ".repeat(missing);
       if (flags.includes("0") && kind !== "s" && kind !== "r") return sign + "0".repeat(missing) + body;
@@ -216,7 +219,7 @@ export function percent(text, values) {
   const plain = values instanceof Dict || elements(values) !== null;
   if (used < list.length && (values instanceof Tuple || !plain))
     throw new TemplateError("%: more arguments than formats");
-  return found;
+  return result;
 }
 
 /** @param {string} text @param {string | undefined} precision */
@@ -230,7 +233,9 @@ function digits(value, kind, precision) {
   const hexadecimal = kind === "x" || kind === "X";
   if (typeof number === "number" && (hexadecimal || !Number.isFinite(number)))
     throw new TemplateError(`%${kind}: expected an integer`);
-  const whole = typeof number === "bigint" ? number : BigInt(Math.trunc(number));
-  const text = (whole < 0n ? -whole : whole).toString(hexadecimal ? 16 : 10).padStart(Number(precision ?? 0), "0");
-  return (whole < 0n ? "-" : "") + (kind === "X" ? text.toUpperCase() : text);
+  const integer = typeof number === "bigint" ? number : BigInt(Math.trunc(number));
+  const text = (integer < 0n ? -integer : integer)
+    .toString(hexadecimal ? 16 : 10)
+    .padStart(Number(precision ?? 0), "0");
+  return (integer < 0n ? "-" : "") + (kind === "X" ? text.toUpperCase() : text);
 }

@@ -1,4 +1,4 @@
-// Tokens into a tree: nodes are objects with a `kind`. The grammar is Jinja's.
+// Parse tokens to a tree with Jinja's grammar. Nodes are objects with a `kind`.
 import { tokenize } from "./lexer.js";
 import { TemplateError } from "./values.js";
 
@@ -32,7 +32,7 @@ class Parser {
     return this.#token.type === type && (value === undefined || this.#token.value === value);
   }
 
-  /** Goes past a token, if it is that one. @param {string} type @param {any} [value] */
+  /** Skip a token if it is this one. @param {string} type @param {any} [value] */
   #skip(type, value) {
     const is = this.#is(type, value);
     if (is) this.#at++;
@@ -48,7 +48,7 @@ class Parser {
 
   // -- statements --------------------------------------------------------------------------------------------------
 
-  /** Up to one of the tags, which is left; with no tags up to the end. @param {string[]} ends @returns {Node[]} */
+  /** Parse up to one of the tags, exclusive; without tags up to the end. @param {string[]} ends @returns {Node[]} */
   body(ends) {
     /** @type {Node[]} */
     const nodes = [];
@@ -71,7 +71,7 @@ class Parser {
     }
   }
 
-  /** The body of a tag up to its end, which is gone past. @param {string} end */
+  /** Parse the body of a tag, including its end tag. @param {string} end */
   #block(end) {
     this.#expect("close");
     const nodes = this.body([end]);
@@ -113,7 +113,7 @@ class Parser {
       }
       case "print":
         return { kind: "Output", value: this.#tuple() };
-      case "generation": // marks what a model said, for training
+      case "generation": // marks the model's answers, for training
         return { kind: "With", pairs: [], body: this.#block("endgeneration") };
       case "break":
       case "continue":
@@ -163,25 +163,26 @@ class Parser {
     return { kind: "SetBlock", target, filter, body: this.#block("endset") };
   }
 
-  /** What is assigned to. @param {boolean} attributes whether of namespaces @param {string} [end] @returns {Node} */
+  /** Parse the target of an assignment. @param {boolean} attributes whether of namespaces @param {string} [end] @returns {Node} */
   #target(attributes, end) {
-    const found = [];
+    const targets = [];
     let many = false;
-    while (!(found.length && end && this.#is("name", end))) {
+    while (!(targets.length && end && this.#is("name", end))) {
       if (this.#skip("(")) {
-        found.push(this.#target(attributes));
+        targets.push(this.#target(attributes));
         this.#expect(")");
       } else {
         const name = this.#expect("name");
         if (CONSTANTS.has(name)) throw new TemplateError(`cannot assign to ${name}`);
-        if (attributes && this.#skip(".")) found.push({ kind: "NamespaceItem", name, attribute: this.#expect("name") });
-        else found.push({ kind: "Name", name });
+        if (attributes && this.#skip("."))
+          targets.push({ kind: "NamespaceItem", name, attribute: this.#expect("name") });
+        else targets.push({ kind: "Name", name });
       }
       if (!this.#skip(",")) break;
       many = true;
       if (this.#is("=") || this.#is(")") || this.#is("close")) break;
     }
-    return many ? { kind: "Tuple", items: found } : found[0];
+    return many ? { kind: "Tuple", items: targets } : targets[0];
   }
 
   #signature() {
@@ -198,7 +199,7 @@ class Parser {
 
   // -- expressions -------------------------------------------------------------------------------------------------
 
-  /** One expression, or several with commas. @returns {Node} */
+  /** Parse one expression, or several with commas. @returns {Node} */
   #tuple({ conditional = true, parentheses = false } = {}) {
     const items = [];
     let many = false;
@@ -290,9 +291,9 @@ class Parser {
       return { kind: "Constant", value: text };
     }
     if (type === "(") {
-      const found = this.#tuple({ parentheses: true });
+      const tuple = this.#tuple({ parentheses: true });
       this.#expect(")");
-      return found;
+      return tuple;
     }
     if (type === "[") return { kind: "List", items: this.#listed("]", () => this.#expression()) };
     if (type === "{") {
@@ -306,32 +307,32 @@ class Parser {
     throw new TemplateError(`unexpected ${value}`);
   }
 
-  /** Things with commas between, and perhaps after them. @template T @param {string} end @param {() => T} read @returns {T[]} */
+  /** Parse items with commas between them, and optionally after the last. @template T @param {string} end @param {() => T} read @returns {T[]} */
   #listed(end, read) {
-    const found = [];
+    const items = [];
     while (!this.#is(end)) {
-      if (found.length) this.#expect(",");
+      if (items.length) this.#expect(",");
       if (this.#is(end)) break;
-      found.push(read());
+      items.push(read());
     }
     this.#expect(end);
-    return found;
+    return items;
   }
 
   /** @param {Node} node @returns {Node} */
   #postfix(node) {
-    for (let found = node; ; ) {
+    for (let result = node; ; ) {
       if (this.#skip(".")) {
         const { type, value } = this.#token;
         this.#at++;
-        if (type === "name") found = { kind: "Attribute", value: found, name: value };
-        else if (typeof value === "bigint") found = { kind: "Item", value: found, key: { kind: "Constant", value } };
+        if (type === "name") result = { kind: "Attribute", value: result, name: value };
+        else if (typeof value === "bigint") result = { kind: "Item", value: result, key: { kind: "Constant", value } };
         else throw new TemplateError(`expected a name, got ${value}`);
       } else if (this.#skip("[")) {
         const keys = this.#listed("]", () => this.#subscript());
-        found = { kind: "Item", value: found, key: keys.length === 1 ? keys[0] : { kind: "Tuple", items: keys } };
-      } else if (this.#is("(")) found = { kind: "Call", callee: found, ...this.#arguments() };
-      else return found;
+        result = { kind: "Item", value: result, key: keys.length === 1 ? keys[0] : { kind: "Tuple", items: keys } };
+      } else if (this.#is("(")) result = { kind: "Call", callee: result, ...this.#arguments() };
+      else return result;
     }
   }
 
@@ -367,17 +368,17 @@ class Parser {
     return { args, named, spread };
   }
 
-  /** Filters, tests and calls after an expression; with `inline` the first filter stands without its bar. @param {Node | null} node @param {boolean} inline @returns {Node} */
+  /** Parse filters, tests and calls after an expression; with `inline` the first filter has no bar. @param {Node | null} node @param {boolean} inline @returns {Node} */
   #filters(node, inline) {
-    let found = node;
+    let result = node;
     for (let first = inline; ; first = false) {
       if (first || this.#skip("|")) {
         const name = this.#dotted();
         const rest = this.#is("(") ? this.#arguments() : { args: [], named: [], spread: { list: null, dict: null } };
-        found = { kind: "Filter", value: found, name, ...rest };
-      } else if (node !== null && this.#skip("name", "is")) found = this.#test(/** @type {Node} */ (found));
-      else if (node !== null && this.#is("(")) found = { kind: "Call", callee: found, ...this.#arguments() };
-      else return /** @type {Node} */ (found);
+        result = { kind: "Filter", value: result, name, ...rest };
+      } else if (node !== null && this.#skip("name", "is")) result = this.#test(/** @type {Node} */ (result));
+      else if (node !== null && this.#is("(")) result = { kind: "Call", callee: result, ...this.#arguments() };
+      else return /** @type {Node} */ (result);
     }
   }
 

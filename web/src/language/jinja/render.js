@@ -32,7 +32,7 @@ const FORBIDDEN = "append clear extend fromkeys insert pop popitem remove revers
 const OF_NUMBERS =
   /^(?:as_integer_ratio|bit_count|bit_length|conjugate|denominator|fromhex|from_bytes|hex|imag|is_integer|numerator|real|to_bytes)$/;
 
-/** The text that a template gives. @param {string} source @param {Record<string, unknown>} variables plain JavaScript @returns {string} */
+/** Render a template. @param {string} source @param {Record<string, unknown>} variables plain JavaScript @returns {string} */
 export function render(source, variables) {
   const scope = new Scope(null);
   for (const [name, value] of Object.entries(GLOBALS)) scope.names.set(name, value);
@@ -52,20 +52,20 @@ class Scope {
   /** @param {string} name @returns {Value} */
   get(name) {
     for (let scope = /** @type {Scope | null} */ (this); scope; scope = scope.outer) {
-      const found = scope.names.get(name);
-      if (found !== undefined) return found;
+      const value = scope.names.get(name);
+      if (value !== undefined) return value;
     }
     return new Undefined(`'${name}'`);
   }
 }
 
-/** Whether a name is used anywhere in a tree. @param {any} tree @param {string} name @returns {boolean} */
+/** Return whether a name is used anywhere in a tree. @param {any} tree @param {string} name @returns {boolean} */
 function uses(tree, name) {
   if (typeof tree !== "object" || tree === null) return false;
   return (tree.kind === "Name" && tree.name === name) || Object.values(tree).some((part) => uses(part, name));
 }
 
-/** An attribute that Python's object has; undefined where there is none. @param {Value} value @param {string} name @returns {Value} */
+/** Return an attribute of the Python object; undefined if it has none. @param {Value} value @param {string} name @returns {Value} */
 function attribute(value, name) {
   if (value instanceof Undefined) value.fail();
   if (value instanceof Attributes) return value.attributes.get(name);
@@ -89,12 +89,12 @@ function attribute(value, name) {
     return name === "copy" ? () => new Dict(value.items()) : undefined;
   }
   if (name === "copy" && Array.isArray(value)) return () => [...value];
-  const same = (/** @type {Value} */ wanted) => (/** @type {Value} */ each) => equal(each, wanted);
+  const same = (/** @type {Value} */ target) => (/** @type {Value} */ each) => equal(each, target);
   if (name === "count")
-    return (/** @type {Value[]} */ [wanted]) => BigInt(/** @type {Value[]} */ (list).filter(same(wanted)).length);
+    return (/** @type {Value[]} */ [target]) => BigInt(/** @type {Value[]} */ (list).filter(same(target)).length);
   if (name !== "index") return undefined;
-  return (/** @type {Value[]} */ [wanted]) => {
-    const at = /** @type {Value[]} */ (list).findIndex(same(wanted));
+  return (/** @type {Value[]} */ [target]) => {
+    const at = /** @type {Value[]} */ (list).findIndex(same(target));
     if (at < 0) throw new TemplateError("index: the value is not in the list");
     return BigInt(at);
   };
@@ -108,14 +108,14 @@ function dot(value, name) {
 
 /** `value[key]`: an item, else an attribute. @param {Value} value @param {Value} key @returns {Value} */
 function subscript(value, key) {
-  const found = item(value, key);
-  if (found !== undefined || typeof key !== "string" || /^__\w+__$/.test(key)) return own(found, key);
+  const element = item(value, key);
+  if (element !== undefined || typeof key !== "string" || /^__\w+__$/.test(key)) return own(element, key);
   return own(attribute(value, key), key);
 }
 
-/** @param {Value} found @param {Value} name */
-const own = (found, name) =>
-  found === undefined ? new Undefined(typeof name === "string" ? `'${name}'` : "an element") : found;
+/** @param {Value} element @param {Value} name */
+const own = (element, name) =>
+  element === undefined ? new Undefined(typeof name === "string" ? `'${name}'` : "an element") : element;
 
 class Renderer {
   #steps = 0;
@@ -132,7 +132,7 @@ class Renderer {
     if (++this.#steps > STEPS) throw new TemplateError(`it takes more than ${STEPS} steps`);
   }
 
-  /** What ends the innermost loop's turn, if anything does. @param {Node[]} body @param {Scope} scope @param {string[]} out @returns {"break" | "continue" | undefined} */
+  /** Render a body. Return the statement that ends the iteration of the innermost loop, if any. @param {Node[]} body @param {Scope} scope @param {string[]} out @returns {"break" | "continue" | undefined} */
   #run(body, scope, out) {
     for (const node of body) {
       const left = this.#statement(node, scope, out);
@@ -220,7 +220,7 @@ class Renderer {
       );
     } else if (target.kind === "NamespaceItem") {
       const namespace = scope.get(target.name);
-      if (!(namespace instanceof Attributes && namespace.shown))
+      if (!(namespace instanceof Attributes && namespace.printable))
         throw new TemplateError(`${target.name} is not a namespace`);
       namespace.attributes.set(target.attribute, value);
     } else scope.names.set(target.name, value);
@@ -303,10 +303,10 @@ class Renderer {
         return dot(value(node.value), node.name);
       case "Item":
         if (node.key.kind === "Slice") {
-          const whole = value(node.value);
+          const container = value(node.value);
           return own(
             sliced(
-              whole,
+              container,
               node.key.bounds.map((/** @type {Node | null} */ each) => (each ? value(each) : null)),
             ),
             null,

@@ -4,15 +4,15 @@ import { asIndex, asString, bind, iterate, lengthOf, str, TemplateError, Tuple }
 /** @typedef {import("./values.js").Value} Value */
 /** @typedef {import("./values.js").Callable} Callable */
 
-/** What Python takes for whitespace, in a class of characters. JavaScript's \s has U+FEFF and lacks others. */
+/** Python's whitespace, for use in a character class. JavaScript's \s has U+FEFF and lacks others. */
 export const SPACE = "\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000";
-const LONGEST = 48_000_000; // characters of a string that a template makes
-const WIDEST = 10_000; // of padding
+const MAX_STRING_CHARS = 48_000_000; // of a string in a template
+const MAX_WIDTH_CHARS = 10_000; // of padding
 const SPACES = new RegExp(`[${SPACE}]+`, "u");
 const ONE_SPACE = new RegExp(`^[${SPACE}]$`, "u");
 // biome-ignore lint/suspicious/noControlCharactersInRegex: Python ends lines at them
 const LINE = /\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]/g;
-// Digits that are not decimal: superscripts, circled ones and the like.
+// Digits that are not decimal, such as superscripts and circled digits.
 const DIGIT =
   /^[\p{Nd}\xb2\xb3\xb9\u1369-\u1371\u19da\u2070\u2074-\u2079\u2080-\u2089\u2460-\u2468\u2474-\u247c\u2488-\u2490\u24ea\u24f5-\u24fd\u24ff\u2776-\u277e\u2780-\u2788\u278a-\u2792\u{10a40}-\u{10a43}\u{10e60}-\u{10e68}\u{11052}-\u{1105a}\u{1f100}-\u{1f10a}]+$/u;
 
@@ -31,9 +31,9 @@ export function strip(text, characters, side) {
 export function splitLines(text, keepEnds = false) {
   const lines = [];
   let start = 0;
-  for (const found of text.matchAll(LINE)) {
-    const end = found.index + found[0].length;
-    lines.push(text.slice(start, keepEnds ? end : found.index));
+  for (const match of text.matchAll(LINE)) {
+    const end = match.index + match[0].length;
+    lines.push(text.slice(start, keepEnds ? end : match.index));
     start = end;
   }
   if (start < text.length) lines.push(text.slice(start));
@@ -44,16 +44,16 @@ export function splitLines(text, keepEnds = false) {
 export function replace(text, old, now, count) {
   const pieces = old === "" ? [...text] : text.split(old);
   const places = old === "" ? pieces.length + 1 : pieces.length - 1;
-  const wanted = count < 0 ? places : Math.min(count, places);
-  checkLength(text.length + wanted * now.length);
+  const limit = count < 0 ? places : Math.min(count, places);
+  checkLength(text.length + limit * now.length);
   if (old === "") {
-    const found = pieces.map((piece, at) => (at < wanted ? now : "") + piece).join("");
-    return wanted > pieces.length ? found + now : found;
+    const joined = pieces.map((piece, at) => (at < limit ? now : "") + piece).join("");
+    return limit > pieces.length ? joined + now : joined;
   }
   return (
-    pieces.slice(0, wanted + 1).join(now) +
+    pieces.slice(0, limit + 1).join(now) +
     pieces
-      .slice(wanted + 1)
+      .slice(limit + 1)
       .map((piece) => old + piece)
       .join("")
   );
@@ -61,22 +61,23 @@ export function replace(text, old, now, count) {
 
 /** @param {number} length */
 export function checkLength(length) {
-  if (length > LONGEST) throw new TemplateError(`a string of ${length} characters; at most ${LONGEST} are allowed`);
+  if (length > MAX_STRING_CHARS)
+    throw new TemplateError(`string: expected at most ${MAX_STRING_CHARS} characters, got ${length}`);
 }
 
-/** @param {string} text @param {Value} separator @param {number} most */
-function split(text, separator, most) {
-  const limit = most < 0 ? Infinity : most;
-  const found = [];
+/** @param {string} text @param {Value} separator @param {number} maxSplits */
+function split(text, separator, maxSplits) {
+  const limit = maxSplits < 0 ? Infinity : maxSplits;
+  const parts = [];
   if (separator === null) {
     let rest = strip(text, null, "left");
-    while (rest !== "" && found.length < limit) {
+    while (rest !== "" && parts.length < limit) {
       const gap = SPACES.exec(rest);
       if (!gap) break;
-      found.push(rest.slice(0, gap.index));
+      parts.push(rest.slice(0, gap.index));
       rest = rest.slice(gap.index + gap[0].length);
     }
-    return rest === "" ? found : [...found, rest];
+    return rest === "" ? parts : [...parts, rest];
   }
   if (asString(separator, "split") === "") throw new TemplateError("split: expected a separator, got an empty string");
   const pieces = text.split(separator);
@@ -84,11 +85,11 @@ function split(text, separator, most) {
   return [...pieces.slice(0, limit), pieces.slice(limit).join(separator)];
 }
 
-/** @param {string} text @param {Value} separator @param {number} most */
-function splitRight(text, separator, most) {
+/** @param {string} text @param {Value} separator @param {number} maxSplits */
+function splitRight(text, separator, maxSplits) {
   // Read backwards: the first pieces of the reversed text are the last ones.
   const turned = separator === null ? null : reversed(asString(separator, "rsplit"));
-  return split(reversed(text), turned, most).map(reversed).reverse();
+  return split(reversed(text), turned, maxSplits).map(reversed).reverse();
 }
 
 /** @param {string} text */
@@ -99,7 +100,7 @@ export function reversed(text) {
 const CASED = /\p{Cased}/u;
 const IGNORED = /\p{Case_Ignorable}/u;
 
-/** The lower case of the character at a position, where a final sigma depends on its neighbours. @param {string[]} all @param {number} at */
+/** Return the lower case of the character at a position. A final sigma depends on its neighbours. @param {string[]} all @param {number} at */
 function lowerAt(all, at) {
   if (all[at] !== "Σ") return all[at].toLowerCase();
   const next = (/** @type {number} */ from, /** @type {number} */ step) => {
@@ -110,13 +111,13 @@ function lowerAt(all, at) {
   return next(at, -1) && !next(at, 1) ? "ς" : "σ";
 }
 
-/** The title case of a character, which JavaScript does not know. @param {string} character */
+/** Return the title case of a character, which JavaScript lacks. @param {string} character */
 function titleOf(character) {
   const upper = character.toUpperCase();
   if (/[Ǆ-ǌǱ-ǳ]/.test(character))
     return /[Ǆ-ǆ]/.test(character) ? "ǅ" : /[Ǉ-ǉ]/.test(character) ? "ǈ" : /[Ǌ-ǌ]/.test(character) ? "ǋ" : "ǲ";
   if (/[\u10d0-\u10ff]/.test(character)) return character; // Georgian has no title case
-  // Greek letters with an iota below keep it; of ligatures the first letter is large.
+  // Greek letters keep their iota subscript; only the first letter of a ligature is capitalised.
   if (/[\u1f80-\u1fff]/.test(character) && /.Ι$/.test(upper)) return `${upper.slice(0, -1)}\u0345`.normalize("NFC");
   return /[ßև\ufb00-\ufb17]/.test(character) ? upper[0] + upper.slice(1).toLowerCase() : upper;
 }
@@ -135,16 +136,16 @@ function title(text) {
 
 /** @param {string} text @param {Value} width @param {Value} fill @param {"left" | "right" | "both"} side where the text stands */
 export function pad(text, width, fill, side) {
-  const wanted = asIndex(width, "width");
-  if (wanted > WIDEST) throw new TemplateError(`width: expected at most ${WIDEST}, got ${wanted}`);
+  const columns = asIndex(width, "width");
+  if (columns > MAX_WIDTH_CHARS) throw new TemplateError(`width: expected at most ${MAX_WIDTH_CHARS}, got ${columns}`);
   if (lengthOf(asString(fill, "fill")) !== 1) throw new TemplateError("fill: expected one character");
-  const missing = Math.max(0, wanted - lengthOf(text));
-  // As Python's center does it: the odd one goes left where the width is odd, too.
-  const before = side === "left" ? 0 : side === "right" ? missing : (missing >> 1) + (missing & wanted & 1);
+  const missing = Math.max(0, columns - lengthOf(text));
+  // As in Python's center, an odd space goes left if the width is odd, too.
+  const before = side === "left" ? 0 : side === "right" ? missing : (missing >> 1) + (missing & columns & 1);
   return fill.repeat(before) + text + fill.repeat(missing - before);
 }
 
-/** A part of a text by code points. @param {string} text @param {Value} start @param {Value} end @returns {[string[], number]} */
+/** Return a part of a text by code points. @param {string} text @param {Value} start @param {Value} end @returns {[string[], number]} */
 function part(text, start, end) {
   const all = [...text];
   const clip = (/** @type {Value} */ value, /** @type {number} */ none) => {
@@ -157,29 +158,29 @@ function part(text, start, end) {
   return [all.slice(from, Math.max(from, clip(end, all.length))), from];
 }
 
-/** The position of a text in another, or -1. @param {string} text @param {Value[]} args @param {boolean} last */
+/** Return the position of a text in another, or -1. @param {string} text @param {Value[]} args @param {boolean} last */
 function find(text, [sub, start, end], last) {
-  const [found, from] = part(text, start, end);
+  const [characters, from] = part(text, start, end);
   if (Number.isNaN(from)) return -1n;
-  const whole = found.join("");
-  const at = last ? whole.lastIndexOf(asString(sub, "find")) : whole.indexOf(asString(sub, "find"));
-  return at < 0 ? -1n : BigInt(from + lengthOf(whole.slice(0, at)));
+  const section = characters.join("");
+  const at = last ? section.lastIndexOf(asString(sub, "find")) : section.indexOf(asString(sub, "find"));
+  return at < 0 ? -1n : BigInt(from + lengthOf(section.slice(0, at)));
 }
 
 /** @param {string} text @param {Value[]} args @param {boolean} last */
 function index(text, args, last) {
   const at = find(text, args, last);
-  if (at < 0n) throw new TemplateError("index: substring not found");
+  if (at < 0n) throw new TemplateError("index: substring not characters");
   return at;
 }
 
 /** @param {string} text @param {Value[]} args @param {"startsWith" | "endsWith"} how */
 function beginsOrEnds(text, [prefix, start, end], how) {
-  const [found, from] = part(text, start, end);
+  const [characters, from] = part(text, start, end);
   if (Number.isNaN(from)) return false;
-  const whole = found.join("");
+  const section = characters.join("");
   const tried = prefix instanceof Tuple ? prefix.items : [prefix];
-  return tried.some((each) => whole[how](asString(each, how)));
+  return tried.some((each) => section[how](asString(each, how)));
 }
 
 /** @param {string} text @param {Value} separator @param {boolean} last */
@@ -191,7 +192,7 @@ function partition(text, separator, last) {
   return new Tuple([text.slice(0, at), separator, text.slice(at + separator.length)]);
 }
 
-/** Of replacement fields without conversion or format. @param {string} text @param {Value[]} args @param {Map<string, Value>} named */
+/** Format with replacement fields without conversion or format. @param {string} text @param {Value[]} args @param {Map<string, Value>} named */
 function format(text, args, named) {
   let next = 0;
   return text.replace(/\{\{|\}\}|\{([^{}]*)\}|[{}]/g, (all, field) => {
@@ -206,15 +207,15 @@ function format(text, args, named) {
 
 /** @param {string} text @param {Value[]} args */
 function count(text, [sub, start, end]) {
-  const [found, from] = part(text, start, end);
+  const [characters, from] = part(text, start, end);
   if (Number.isNaN(from)) return 0n;
-  return BigInt(asString(sub, "count") === "" ? found.length + 1 : found.join("").split(sub).length - 1);
+  return BigInt(asString(sub, "count") === "" ? characters.length + 1 : characters.join("").split(sub).length - 1);
 }
 
-/** Whether there are characters and all are of a kind. @param {RegExp} pattern @returns {[string[], (text: string) => boolean]} */
+/** Return a method: whether the text is not empty and all characters match. @param {RegExp} pattern @returns {[string[], (text: string) => boolean]} */
 const all = (pattern) => [[], (text) => pattern.test(text)];
 
-/** By name: the parameters, those with defaults as pairs, and what is done.
+/** By name: the parameters, with defaults as pairs, and the function.
  * @type {Record<string, [import("./values.js").Parameters, (text: string, ...args: Value[]) => Value]>} */
 const METHODS = {
   capitalize: [[], capitalize],
@@ -247,7 +248,8 @@ const METHODS = {
   ],
   replace: [
     ["old", "new", ["count", -1n]],
-    (text, old, now, most) => replace(text, asString(old, "replace"), asString(now, "replace"), asIndex(most, "count")),
+    (text, old, now, count) =>
+      replace(text, asString(old, "replace"), asString(now, "replace"), asIndex(count, "count")),
   ],
   rfind: [["sub", ["start", null], ["end", null]], (text, ...args) => find(text, args, true)],
   rindex: [["sub", ["start", null], ["end", null]], (text, ...args) => index(text, args, true)],
@@ -258,7 +260,7 @@ const METHODS = {
       ["sep", null],
       ["maxsplit", -1n],
     ],
-    (text, separator, most) => splitRight(text, separator, asIndex(most, "maxsplit")),
+    (text, separator, maxSplits) => splitRight(text, separator, asIndex(maxSplits, "maxsplit")),
   ],
   rstrip: [[["chars", null]], (text, characters) => strip(text, characters, "right")],
   split: [
@@ -266,7 +268,7 @@ const METHODS = {
       ["sep", null],
       ["maxsplit", -1n],
     ],
-    (text, separator, most) => split(text, separator, asIndex(most, "maxsplit")),
+    (text, separator, maxSplits) => split(text, separator, asIndex(maxSplits, "maxsplit")),
   ],
   splitlines: [[["keepends", false]], splitLines],
   startswith: [["prefix", ["start", null], ["end", null]], (text, ...args) => beginsOrEnds(text, args, "startsWith")],
@@ -291,12 +293,12 @@ const METHODS = {
   ],
 };
 
-// Methods of Python's strings that templates cannot call here; without them they would seem to be undefined.
+// Methods of Python's strings that are not supported; without this list they would be undefined values.
 export const ABSENT = "casefold encode expandtabs format_map isidentifier isnumeric istitle maketrans translate".split(
   " ",
 );
 
-/** A method of a text; undefined where there is none of that name. @param {string} text @param {string} name @returns {Callable | undefined} */
+/** Return a method of a string; undefined if there is none. @param {string} text @param {string} name @returns {Callable | undefined} */
 export function methodOf(text, name) {
   if (name === "format") return (args, named) => format(text, args, named);
   if (Object.hasOwn(METHODS, name)) {

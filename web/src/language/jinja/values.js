@@ -1,5 +1,5 @@
-// Values of templates, which behave as Python's: an integer is a bigint, a float a number, none is null, a list an array.
-// The other kinds are the classes below; what can be called is a function of positional and named arguments.
+// Values of templates, with Python's behaviour: an integer is a bigint, a float a number, none is null, a list an array.
+// Other types are the classes below. A callable is a function of positional and named arguments.
 
 /** @typedef {any} Value */
 /** @typedef {Map<string, Value>} Named */
@@ -19,7 +19,7 @@ export class Undefined {
   }
 }
 
-/** A string that is HTML already: what `safe` and `escape` give. What is added to it is escaped. */
+/** A string of HTML, the result of `safe` and `escape`. Text that is added to it is escaped. */
 export class Markup {
   /** @param {string} text */
   constructor(text) {
@@ -81,7 +81,7 @@ export class Dict {
   }
 }
 
-/** What keys(), values() and items() of a dict give. */
+/** The result of keys(), values() and items() of a dict. */
 export class View {
   /** @param {"keys" | "values" | "items"} kind @param {Dict} dict */
   constructor(kind, dict) {
@@ -95,7 +95,7 @@ export class View {
   }
 }
 
-/** What can be read once, as Python's generators: always true, without a length. */
+/** A generator: it can be read once, is always true, and has no length. */
 export class Once {
   /** @param {Iterable<Value>} values */
   constructor(values) {
@@ -109,10 +109,10 @@ export class Once {
 
 /** An object with attributes: a namespace, a loop, a cycler. */
 export class Attributes {
-  /** @param {Named} attributes @param {boolean} shown whether it can be printed */
-  constructor(attributes, shown = false) {
+  /** @param {Named} attributes @param {boolean} printable whether it can be printed */
+  constructor(attributes, printable = false) {
     this.attributes = attributes;
-    this.shown = shown;
+    this.printable = printable;
   }
 }
 
@@ -132,7 +132,7 @@ export function fromJs(value) {
   return value;
 }
 
-/** What a key is found by: equal keys have the same. @param {Value} key @returns {string} */
+/** Return the hash key of a value; equal keys have the same. @param {Value} key @returns {string} */
 export function hash(key) {
   if (typeof key === "string") return `s${key}`;
   const number = asNumber(key);
@@ -142,7 +142,7 @@ export function hash(key) {
   throw new TemplateError(`${typeName(key)} cannot be the key of a dict`);
 }
 
-/** The number that a value is; a boolean is one, too. @param {Value} value @returns {bigint | number | undefined} */
+/** Return a value as a number; a boolean is 0 or 1. @param {Value} value @returns {bigint | number | undefined} */
 export function asNumber(value) {
   if (typeof value === "boolean") return value ? 1n : 0n;
   return typeof value === "bigint" || typeof value === "number" ? value : undefined;
@@ -290,7 +290,7 @@ export function repr(value) {
   if (value instanceof Range) return value.text;
   if (value instanceof Markup) return `Markup(${textRepr(value.text)})`;
   if (value instanceof Undefined) return "Undefined";
-  if (value instanceof Attributes && value.shown) return `<Namespace ${pairsRepr([...value.attributes])}>`;
+  if (value instanceof Attributes && value.printable) return `<Namespace ${pairsRepr([...value.attributes])}>`;
   throw new TemplateError(`${typeName(value)} cannot be printed`);
 }
 

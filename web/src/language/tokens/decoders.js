@@ -1,4 +1,4 @@
-// Decoders: the texts of tokens, as the vocabulary writes them, into text.
+// Decoders: from tokens as written in the vocabulary to text.
 import { finder, refuse } from "./patterns.js";
 import { BYTES } from "./pieces.js";
 
@@ -9,10 +9,10 @@ const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 const BYTE = /^<0x([0-9A-Fa-f]{2})>$/;
 const NUMBERS = new Map(BYTES.map((character, byte) => [character, byte]));
 
-/** The bytes of a byte-level token. Added tokens may hold other characters, and are text as they stand. @param {string} token */
+/** Return the bytes of a byte-level token. Added tokens may contain other characters, and are plain text. @param {string} token */
 export function alphabetBytes(token) {
-  const found = Array.from(token, (character) => NUMBERS.get(character));
-  return found.includes(undefined) ? encoder.encode(token) : Uint8Array.from(/** @type {number[]} */ (found));
+  const bytes = Array.from(token, (character) => NUMBERS.get(character));
+  return bytes.includes(undefined) ? encoder.encode(token) : Uint8Array.from(/** @type {number[]} */ (bytes));
 }
 
 /** @param {any} part @returns {Decoder} */
@@ -22,7 +22,7 @@ export function decoder(part) {
     case "Sequence": {
       const all = part.decoders.map(decoder);
       return (tokens) =>
-        all.reduce((/** @type {string[]} */ found, /** @type {Decoder} */ each) => each(found), tokens);
+        all.reduce((/** @type {string[]} */ result, /** @type {Decoder} */ each) => each(result), tokens);
     }
     case "ByteLevel":
       return (tokens) => [lossy.decode(Uint8Array.from(tokens.flatMap((token) => [...alphabetBytes(token)])))];
@@ -62,11 +62,11 @@ function stripped(all, { content, start, stop }) {
 
 /** @param {string} token @param {number} at @param {any} part */
 function word(token, at, { prefix, cleanup }) {
-  let found = token;
-  if (at) found = token.startsWith(prefix) ? token.slice(prefix.length) : ` ${token}`;
-  if (!cleanup) return found;
-  for (const [old, now] of CLEANED) found = found.replaceAll(old, now);
-  return found;
+  let result = token;
+  if (at) result = token.startsWith(prefix) ? token.slice(prefix.length) : ` ${token}`;
+  if (!cleanup) return result;
+  for (const [old, now] of CLEANED) result = result.replaceAll(old, now);
+  return result;
 }
 const CLEANED = [
   [" .", "."],
@@ -82,9 +82,9 @@ const CLEANED = [
   [" 're", "'re"],
 ];
 
-/** Tokens of bytes joined to characters: where they are none, each is one that says so. @param {string[]} tokens */
+/** Join byte tokens to characters. If the bytes are invalid UTF-8, each becomes U+FFFD. @param {string[]} tokens */
 function fromBytes(tokens) {
-  const found = [];
+  const texts = [];
   for (let at = 0; at < tokens.length; at++) {
     const bytes = [];
     for (let byte = BYTE.exec(tokens[at]); byte; byte = BYTE.exec(tokens[at] ?? "")) {
@@ -93,12 +93,12 @@ function fromBytes(tokens) {
     }
     if (bytes.length) {
       try {
-        found.push(strict.decode(Uint8Array.from(bytes)));
+        texts.push(strict.decode(Uint8Array.from(bytes)));
       } catch {
-        found.push("\ufffd".repeat(bytes.length));
+        texts.push("\ufffd".repeat(bytes.length));
       }
     }
-    if (at < tokens.length) found.push(tokens[at]);
+    if (at < tokens.length) texts.push(tokens[at]);
   }
-  return found;
+  return texts;
 }

@@ -1,11 +1,11 @@
-// The models of tokenizers: a piece of text into the numbers of tokens.
+// The models of tokenizers: they map a piece of text to token ids.
 import { WebpteError } from "../../errors.js";
 import { refuse } from "./patterns.js";
 
 /** @typedef {{vocabulary: Map<string, number>, encode: (piece: string) => number[]}} Model */
-const KEPT = 10_000; // pieces whose tokens are remembered
-const LONGEST_KEPT = 256;
-const PAIR = 2 ** 26; // above the number of any token
+const MAX_CACHED_PIECES = 10_000;
+const MAX_CACHED_CHARS = 256; // of a piece
+const PAIR = 2 ** 26; // above any token id
 const encoder = new TextEncoder();
 
 /** @param {any} json @returns {Model} */
@@ -17,21 +17,21 @@ export function model(json) {
     WordLevel: wordLevel,
   });
   const make = kinds[json.type ?? (json.merges ? "BPE" : "WordPiece")];
-  const made = make ? make(json) : refuse(`the model ${json.type}`);
+  const model = make ? make(json) : refuse(`the model ${json.type}`);
   /** @type {Map<string, number[]>} */
-  const kept = new Map();
-  const { encode } = made;
-  made.encode = (piece) => {
-    const known = kept.get(piece);
-    if (known) return known;
-    const found = encode(piece);
-    if (piece.length <= LONGEST_KEPT) {
-      if (kept.size >= KEPT) kept.clear();
-      kept.set(piece, found);
+  const cache = new Map();
+  const { encode } = model;
+  model.encode = (piece) => {
+    const cached = cache.get(piece);
+    if (cached) return cached;
+    const ids = encode(piece);
+    if (piece.length <= MAX_CACHED_CHARS) {
+      if (cache.size >= MAX_CACHED_PIECES) cache.clear();
+      cache.set(piece, ids);
     }
-    return found;
+    return ids;
   };
-  return made;
+  return model;
 }
 
 /** @param {string} what @returns {never} */
@@ -42,11 +42,11 @@ function unknown(what) {
   );
 }
 
-/** The tokens of the bytes of a text, if there are such. @param {Map<string, number>} vocabulary @param {string} text */
+/** Return the byte tokens of a text; null if the vocabulary lacks one. @param {Map<string, number>} vocabulary @param {string} text */
 function byteTokens(vocabulary, text) {
   const names = Array.from(encoder.encode(text), (byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`);
-  const found = names.map((name) => vocabulary.get(name));
-  return found.includes(undefined) ? null : /** @type {number[]} */ (found);
+  const ids = names.map((name) => vocabulary.get(name));
+  return ids.includes(undefined) ? null : /** @type {number[]} */ (ids);
 }
 
 /** @param {any} json @returns {Model} */
@@ -55,7 +55,7 @@ function bpe(json) {
   const prefix = json.continuing_subword_prefix ?? "";
   const suffix = json.end_of_word_suffix ?? "";
   if (json.dropout) refuse("dropout");
-  /** By both tokens: the rank, and what they become. @type {Map<number, [number, number]>} */
+  /** By the pair of tokens: the rank, and the merged token. @type {Map<number, [number, number]>} */
   const merges = new Map();
   /** @type {(string | [string, string])[]} */ (json.merges).forEach((merge, rank) => {
     const [left, right] = typeof merge === "string" ? merge.split(" ") : merge;
@@ -67,51 +67,51 @@ function bpe(json) {
   });
   const unknownId = json.unk_token == null ? undefined : vocabulary.get(json.unk_token);
 
-  /** The tokens of the characters, before any are merged. @param {string} piece */
+  /** Return the tokens of the characters, before merges. @param {string} piece */
   const characters = (piece) => {
     /** @type {number[]} */
-    const found = [];
+    const ids = [];
     let pending = false;
     const all = [...piece];
     all.forEach((character, at) => {
       const text = (at ? prefix : "") + character + (at === all.length - 1 ? suffix : "");
       const id = vocabulary.get(text);
       if (id !== undefined) {
-        if (pending) found.push(/** @type {number} */ (unknownId));
+        if (pending) ids.push(/** @type {number} */ (unknownId));
         pending = false;
-        found.push(id);
+        ids.push(id);
         return;
       }
       const bytes = json.byte_fallback ? byteTokens(vocabulary, text) : null;
-      if (bytes) found.push(...bytes);
+      if (bytes) ids.push(...bytes);
       else if (json.unk_token != null) {
         if (unknownId === undefined) unknown(character);
-        if (pending && !json.fuse_unk) found.push(unknownId);
+        if (pending && !json.fuse_unk) ids.push(unknownId);
         pending = true;
       }
     });
-    if (pending) found.push(/** @type {number} */ (unknownId));
-    return found;
+    if (pending) ids.push(/** @type {number} */ (unknownId));
+    return ids;
   };
 
   return {
     vocabulary,
     encode(piece) {
-      const whole = json.ignore_merges ? vocabulary.get(piece) : undefined;
-      return whole === undefined ? merge(characters(piece), merges) : [whole];
+      const id = json.ignore_merges ? vocabulary.get(piece) : undefined;
+      return id === undefined ? merge(characters(piece), merges) : [id];
     },
   };
 }
 
-/** Merges the pair of the lowest rank, the leftmost of equals, until there is none. @param {number[]} tokens @param {Map<number, [number, number]>} merges */
+/** Merge the pair of the lowest rank, the leftmost of equal ranks, until there is none. @param {number[]} tokens @param {Map<number, [number, number]>} merges */
 function merge(tokens, merges) {
   const count = tokens.length;
   const next = Int32Array.from(tokens, (_, at) => (at + 1 < count ? at + 1 : -1));
   const previous = Int32Array.from(tokens, (_, at) => at - 1);
   const heap = new Heap();
   const offer = (/** @type {number} */ at) => {
-    const found = at >= 0 && next[at] >= 0 ? merges.get(tokens[at] * PAIR + tokens[next[at]]) : undefined;
-    if (found) heap.push({ rank: found[0], at, token: found[1] });
+    const pair = at >= 0 && next[at] >= 0 ? merges.get(tokens[at] * PAIR + tokens[next[at]]) : undefined;
+    if (pair) heap.push({ rank: pair[0], at, token: pair[1] });
   };
   for (let at = 0; at < count; at++) offer(at);
   for (let top = heap.pop(); top; top = heap.pop()) {
@@ -156,13 +156,13 @@ class Heap {
   pop() {
     if (!this.#items.length) return undefined;
     this.#swap(0, this.#items.length - 1);
-    const found = this.#items.pop();
+    const item = this.#items.pop();
     for (let at = 0; ; ) {
       const children = [2 * at + 1, 2 * at + 2].filter((child) => child < this.#items.length);
-      const least = children.reduce((best, child) => (this.#less(child, best) ? child : best), at);
-      if (least === at) return found;
-      this.#swap(at, least);
-      at = least;
+      const smallest = children.reduce((best, child) => (this.#less(child, best) ? child : best), at);
+      if (smallest === at) return item;
+      this.#swap(at, smallest);
+      at = smallest;
     }
   }
 }
@@ -177,7 +177,7 @@ function wordPiece(json) {
       const all = [...piece];
       const none = () => [vocabulary.get(json.unk_token) ?? unknown(piece)];
       if (all.length > (json.max_input_chars_per_word ?? 100)) return none();
-      const found = [];
+      const ids = [];
       for (let start = 0; start < all.length; ) {
         let end = all.length;
         let id;
@@ -186,10 +186,10 @@ function wordPiece(json) {
           if (id !== undefined) break;
         }
         if (id === undefined) return none();
-        found.push(id);
+        ids.push(id);
         start = end;
       }
-      return found;
+      return ids;
     },
   };
 }
@@ -204,12 +204,12 @@ function wordLevel(json) {
 function unigram(json) {
   const pieces = /** @type {[string, number][]} */ (json.vocab);
   const vocabulary = new Map(pieces.map(([piece], id) => [piece, id]));
-  const longest = pieces.reduce((most, [piece]) => Math.max(most, piece.length), 0);
-  const unknownScore = pieces.reduce((least, [, score]) => Math.min(least, score), Infinity) - 10;
+  const maxLength = pieces.reduce((max, [piece]) => Math.max(max, piece.length), 0);
+  const unknownScore = pieces.reduce((min, [, score]) => Math.min(min, score), Infinity) - 10;
   return {
     vocabulary,
     encode(text) {
-      /** The best way to each position: its score, where its last piece starts and which it is. @type {([number, number, number] | undefined)[]} */
+      /** The best segmentation up to each position: score, start and id of its last piece. @type {([number, number, number] | undefined)[]} */
       const best = [[0, 0, -1]];
       const offer = (
         /** @type {number} */ from,
@@ -218,13 +218,13 @@ function unigram(json) {
         /** @type {number} */ id,
       ) => {
         const sum = score + /** @type {number[]} */ (best[from])[0];
-        const known = best[to];
-        if (!known || sum > known[0]) best[to] = [sum, from, id];
+        const current = best[to];
+        if (!current || sum > current[0]) best[to] = [sum, from, id];
       };
       for (let from = 0; from < text.length; ) {
         const step = /** @type {number} */ (text.codePointAt(from)) > 0xffff ? 2 : 1;
         let single = false;
-        for (let to = from + 1; to <= Math.min(text.length, from + longest); to++) {
+        for (let to = from + 1; to <= Math.min(text.length, from + maxLength); to++) {
           const id = vocabulary.get(text.slice(from, to));
           if (id === undefined) continue;
           offer(from, to, pieces[id][1], id);
@@ -234,20 +234,20 @@ function unigram(json) {
         from += step;
       }
       /** @type {string[]} */
-      const found = [];
+      const reversed = [];
       let unknownText = "";
       for (let to = text.length; to > 0; ) {
         const [, from, id] = /** @type {number[]} */ (best[to]);
         if (id === (json.unk_id ?? -1)) unknownText = text.slice(from, to) + unknownText;
         else {
-          if (unknownText) found.push(unknownText);
+          if (unknownText) reversed.push(unknownText);
           unknownText = "";
-          found.push(text.slice(from, to));
+          reversed.push(text.slice(from, to));
         }
         to = from;
       }
-      if (unknownText) found.push(unknownText);
-      return found.reverse().flatMap((each) => {
+      if (unknownText) reversed.push(unknownText);
+      return reversed.reverse().flatMap((each) => {
         const id = vocabulary.get(each);
         if (id !== undefined) return [id];
         return (json.byte_fallback && byteTokens(vocabulary, each)) || [json.unk_id ?? unknown(each)];

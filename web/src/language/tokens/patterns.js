@@ -1,9 +1,9 @@
-// The expressions of tokenizers, which are Oniguruma's, as JavaScript's; and classes of characters as Rust has them.
+// Convert the regular expressions of tokenizers, which are Oniguruma's, to JavaScript's, with Rust's character classes.
 import { WebpteError } from "../../errors.js";
 
-/** In a class of characters. JavaScript's \s has U+FEFF and lacks U+0085. */
+/** For use in a character class. JavaScript's \s has U+FEFF and lacks U+0085. */
 export const SPACE = "\\p{White_Space}";
-export const JOINERS = "\\u200c\\u200d"; // part of a word to Rust, not to Oniguruma
+export const JOINERS = "\\u200c\\u200d"; // word characters in Rust, not in Oniguruma
 export const WORD = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
 const CLASSES = /** @type {Record<string, string>} */ ({ s: SPACE, w: WORD, d: "\\p{Nd}" });
 const FOLDED = /** @type {Record<string, string>} */ ({ s: "sSſ", k: "kK\u212a" });
@@ -13,12 +13,12 @@ export function refuse(what) {
   throw new WebpteError("unsupported", `tokenizer: ${what} is not supported in a page`);
 }
 
-/** An expression of the kind that tokenizer.json has. @param {string} source @param {string} [flags] */
+/** Return the expression of a tokenizer.json as a RegExp. @param {string} source @param {string} [flags] */
 export function expression(source, flags = "gu") {
   return new RegExp(new Translation(source).text(), flags);
 }
 
-/** What finds the pattern of a part of a tokenizer. @param {{String?: string, Regex?: string}} pattern */
+/** Return the RegExp of a pattern in tokenizer.json. @param {{String?: string, Regex?: string}} pattern */
 export function finder(pattern) {
   if (pattern?.Regex !== undefined) return expression(pattern.Regex);
   if (pattern?.String === undefined) refuse(`the pattern ${JSON.stringify(pattern)}`);
@@ -33,7 +33,7 @@ export function literal(text) {
 class Translation {
   #at = 0;
   #source;
-  /** Of every open group, whether case is ignored in it. @type {boolean[]} */
+  /** For every open group, whether it ignores case. @type {boolean[]} */
   #groups = [];
 
   /** @param {string} source */
@@ -42,9 +42,9 @@ class Translation {
   }
 
   text() {
-    let found = "";
-    while (this.#at < this.#source.length) found += this.#next();
-    return found;
+    let result = "";
+    while (this.#at < this.#source.length) result += this.#next();
+    return result;
   }
 
   #refuse(/** @type {string} */ what) {
@@ -100,7 +100,7 @@ class Translation {
         try {
           return new RegExp(`\\${negative ? "P" : "p"}{${name}}`, "u").source;
         } catch {
-          // Perhaps it is the name of a script.
+          // It may be the name of a script.
         }
       }
       this.#refuse(named[0]);
@@ -111,12 +111,12 @@ class Translation {
       return `\\u{${code[1] ?? code[2] ?? code[3]}}`;
     }
     const letter = rest[1] ?? "";
-    const known = CLASSES[letter.toLowerCase()];
-    if (known) {
+    const members = CLASSES[letter.toLowerCase()];
+    if (members) {
       this.#take(2);
-      if (letter === letter.toLowerCase()) return inClass ? known : `[${known}]`;
-      if (!inClass) return `[^${known}]`;
-      return letter === "W" ? this.#refuse("\\W in a class") : known.replace("p", "P");
+      if (letter === letter.toLowerCase()) return inClass ? members : `[${members}]`;
+      if (!inClass) return `[^${members}]`;
+      return letter === "W" ? this.#refuse("\\W in a class") : members.replace("p", "P");
     }
     if (/[a-zA-Z\d]/.test(letter) && !/[nrtfv]/.test(letter)) this.#refuse(`\\${letter}`);
     this.#take(2);
@@ -126,15 +126,15 @@ class Translation {
 
   #class() {
     if (this.#groups.at(-1)) this.#refuse("a class in any case");
-    let found = this.#take();
-    if (this.#source[this.#at] === "^") found += this.#take();
+    let result = this.#take();
+    if (this.#source[this.#at] === "^") result += this.#take();
     for (let first = true; this.#source[this.#at] !== "]" || first; first = false) {
       const character = this.#source[this.#at];
       if (character === undefined) this.#refuse("a class without end");
       if (character === "[" || this.#source.startsWith("&&", this.#at)) this.#refuse(`${character} in a class`);
-      if (character === "\\") found += this.#escape(true);
-      else found += /[\](){}|/]/.test(character) ? `\\${this.#take()}` : this.#take();
+      if (character === "\\") result += this.#escape(true);
+      else result += /[\](){}|/]/.test(character) ? `\\${this.#take()}` : this.#take();
     }
-    return found + this.#take();
+    return result + this.#take();
   }
 }

@@ -1,16 +1,16 @@
-// Normalizers and pre-tokenizers: a text changed, and cut into the pieces that the model sees.
+// Normalizers and pre-tokenizers: they change a text, and split it into the pieces that the model encodes.
 import { expression, finder, JOINERS, literal, refuse, SPACE, WORD } from "./patterns.js";
 import { COMBINING_MARK, CONTROL, NONSPACING_MARK, normalForm, PUNCTUATION_MARK } from "./unicode.js";
 
 /** A part of a tokenizer, as tokenizer.json describes it. @typedef {{type: string, [key: string]: any}} Part */
-/** @typedef {{text: string, first: boolean}} Piece `first` where it begins the whole text */
+/** @typedef {{text: string, first: boolean}} Piece `first`: whether it starts the text */
 
 const CHINESE =
   /[\u4e00-\u9fff\u3400-\u4dbf\u{20000}-\u{2a6df}\u{2a700}-\u{2b73f}\u{2b740}-\u{2b81f}\u{2b920}-\u{2ceaf}\uf900-\ufaff\u{2f800}-\u{2fa1f}]/gu;
 const GPT2 = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 const ANY_SPACE = new RegExp(`[${SPACE}]`, "gu");
 
-/** Character by character: a final sigma is none of its own. @param {string} text */
+/** Return the lower case of each character; a final sigma is not special. @param {string} text */
 const lower = (text) => text.replace(/./gsu, (character) => character.toLowerCase());
 
 /** @param {Part | null | undefined} part @returns {(text: string) => string} */
@@ -19,7 +19,7 @@ export function normalizer(part) {
   switch (part.type) {
     case "Sequence": {
       const all = part.normalizers.map(normalizer);
-      return (text) => all.reduce((/** @type {string} */ found, /** @type {any} */ each) => each(found), text);
+      return (text) => all.reduce((/** @type {string} */ result, /** @type {any} */ each) => each(result), text);
     }
     case "NFC":
     case "NFD":
@@ -53,14 +53,14 @@ export function normalizer(part) {
 
 /** @param {string} text @param {Part} part */
 function bert(text, part) {
-  let found = text;
-  if (part.clean_text) found = found.replace(CONTROL, "").replace(ANY_SPACE, " ");
-  if (part.handle_chinese_chars) found = found.replace(CHINESE, " $& ");
-  if (part.strip_accents ?? part.lowercase) found = normalForm(found, "NFD").replace(NONSPACING_MARK, "");
-  return part.lowercase ? lower(found) : found;
+  let result = text;
+  if (part.clean_text) result = result.replace(CONTROL, "").replace(ANY_SPACE, " ");
+  if (part.handle_chinese_chars) result = result.replace(CHINESE, " $& ");
+  if (part.strip_accents ?? part.lowercase) result = normalForm(result, "NFD").replace(NONSPACING_MARK, "");
+  return part.lowercase ? lower(result) : result;
 }
 
-/** Pieces at the matches of a pattern. @param {Piece} piece @param {RegExp} pattern @param {string} behavior @param {boolean} [invert] @returns {Piece[]} */
+/** Split a piece at the matches of a pattern. @param {Piece} piece @param {RegExp} pattern @param {string} behavior @param {boolean} [invert] @returns {Piece[]} */
 function split({ text, first }, pattern, behavior, invert = false) {
   /** @type {[number, number, boolean][]} */
   const parts = [];
@@ -88,17 +88,17 @@ function merged(parts, behavior) {
     case "MergedWithNext": {
       const backwards = behavior === "MergedWithNext";
       /** @type {[number, number, boolean][]} */
-      const found = [];
+      const groups = [];
       let previous = false;
       for (const part of backwards ? [...parts].reverse() : parts) {
-        const last = found.at(-1);
+        const last = groups.at(-1);
         const joins = behavior === "Contiguous" ? part[2] === previous : part[2] && !previous;
-        if (!joins || !last) found.push([...part]);
+        if (!joins || !last) groups.push([...part]);
         else if (backwards) last[0] = part[0];
         else last[1] = part[1];
         previous = part[2];
       }
-      return backwards ? found.reverse() : found;
+      return backwards ? groups.reverse() : groups;
     }
     default:
       return refuse(`the behavior ${behavior}`);
@@ -115,7 +115,7 @@ export function preTokenizer(part) {
     case "Sequence": {
       const all = part.pretokenizers.map(preTokenizer);
       return (piece) =>
-        all.reduce((/** @type {Piece[]} */ found, /** @type {any} */ each) => found.flatMap(each), [piece]);
+        all.reduce((/** @type {Piece[]} */ pieces, /** @type {any} */ each) => pieces.flatMap(each), [piece]);
     }
     case "ByteLevel":
       return byteLevel(part);
@@ -140,7 +140,7 @@ export function preTokenizer(part) {
   }
 }
 
-/** The characters that byte-level tokenizers write bytes with: visible ones as they are, the rest from 256 on. */
+/** The characters of byte-level tokenizers for bytes: visible ones unchanged, the others from U+0100. */
 export const BYTES = (() => {
   let hidden = 256;
   return Array.from({ length: 256 }, (_, byte) => {
@@ -154,8 +154,8 @@ const encoder = new TextEncoder();
 function byteLevel(part) {
   const pattern = expression(GPT2);
   return ({ text, first }) => {
-    const whole = { text: part.add_prefix_space && !text.startsWith(" ") ? ` ${text}` : text, first };
-    const pieces = part.use_regex === false ? [whole] : split(whole, pattern, "Isolated");
+    const piece = { text: part.add_prefix_space && !text.startsWith(" ") ? ` ${text}` : text, first };
+    const pieces = part.use_regex === false ? [piece] : split(piece, pattern, "Isolated");
     return pieces.map((piece) => ({
       ...piece,
       text: Array.from(encoder.encode(piece.text), (byte) => BYTES[byte]).join(""),
@@ -171,7 +171,7 @@ function metaspace(part) {
   return ({ text, first }) => {
     const replaced = text.replaceAll(" ", mark);
     const prepended = (scheme === "always" || (scheme === "first" && first)) && !replaced.startsWith(mark);
-    const whole = { text: (prepended ? mark : "") + replaced, first };
-    return part.split === false ? [whole] : split(whole, pattern, "MergedWithNext");
+    const piece = { text: (prepended ? mark : "") + replaced, first };
+    return part.split === false ? [piece] : split(piece, pattern, "MergedWithNext");
   };
 }

@@ -1,4 +1,4 @@
-// What a tokenizer.json describes: text to tokens and back, as the `tokenizers` package does it.
+// The pipeline of a tokenizer.json: encode and decode with the results of the `tokenizers` package.
 import { decoder } from "./decoders.js";
 import { model } from "./models.js";
 import { JOINERS, literal, refuse, SPACE, WORD } from "./patterns.js";
@@ -7,10 +7,10 @@ import { normalizer, preTokenizer } from "./pieces.js";
 /** @typedef {{id: number, content: string, special?: boolean, normalized?: boolean, single_word?: boolean, lstrip?: boolean, rstrip?: boolean}} Added */
 /** @typedef {{text: string, first: boolean, id?: number}} Part of a text; with a number it is an added token */
 
-/** @typedef {[string, Added]} Entry what is found, and the token that it is */
+/** @typedef {[string, Added]} Entry the text, and its token */
 /** @typedef {{pattern: RegExp, tokens: Map<string, Added>}} Finder */
 
-export const SEPARATOR = "\ufdd1"; // a noncharacter, which Unicode reserves for a program's own use
+export const SEPARATOR = "\ufdd1"; // a noncharacter, which Unicode reserves for internal use
 export const SEPARATED = -1;
 const WORD_BEFORE = new RegExp(`[${WORD}${JOINERS}]$`, "u");
 const WORD_AFTER = new RegExp(`^[${WORD}${JOINERS}]`, "u");
@@ -25,7 +25,7 @@ export class Pipeline {
   #processor;
   /** @type {Map<string, number>} */
   #ids = new Map();
-  /** By number. @type {Map<number, Added>} */
+  /** By id. @type {Map<number, Added>} */
   added = new Map();
   /** @type {Map<number, string>} */
   #texts = new Map();
@@ -68,20 +68,20 @@ export class Pipeline {
     return this.#texts.get(id);
   }
 
-  /** @param {string} text @param {boolean} specials whether to add what every text gets */
+  /** @param {string} text @param {boolean} specials whether to add those of the post-processor */
   encode(text, specials) {
-    const found = this.#tokens(text, this.#raw, false);
-    return specials ? this.#processor(found) : found;
+    const ids = this.#tokens(text, this.#raw, false);
+    return specials ? this.#processor(ids) : ids;
   }
 
-  /** The tokens of a text whose special tokens are text. SEPARATOR is the token SEPARATED.
-   * @param {string} text @param {boolean} [specials] whether to add what every text gets */
+  /** Return the tokens of a text. Special tokens in it are text; SEPARATOR is the token SEPARATED.
+   * @param {string} text @param {boolean} [specials] whether to add those of the post-processor */
   encodePlain(text, specials = false) {
-    const found = this.#tokens(text, this.#separated, true);
-    return specials ? this.#processor(found) : found;
+    const ids = this.#tokens(text, this.#separated, true);
+    return specials ? this.#processor(ids) : ids;
   }
 
-  /** A text as special tokens are looked for in it. Most tokenizers look in the text itself. @param {string} text */
+  /** Return a text as it is searched for special tokens. Most tokenizers search the text itself. @param {string} text */
   normalizedForSpecials(text) {
     return this.#normalizesSpecials ? this.#normalize(text) : text;
   }
@@ -105,20 +105,20 @@ export class Pipeline {
   }
 }
 
-/** The longest of the tokens that begin first. @param {Entry[]} entries @returns {Finder} */
+/** Return a finder of the leftmost, longest token. @param {Entry[]} entries @returns {Finder} */
 function finderOf(entries) {
-  const tokens = new Map([...entries].reverse()); // of equal texts the first counts
+  const tokens = new Map([...entries].reverse()); // the first of equal texts is used
   const sorted = [...tokens.keys()].filter(Boolean).sort((a, b) => b.length - a.length);
   return { pattern: new RegExp(sorted.map((text) => literal(text).source).join("|") || "(?!)", "gu"), tokens };
 }
 
-/** A part of a text at its added tokens. @param {Part} part @param {Finder} finder @param {boolean} plain whether special ones are text @returns {Part[]} */
+/** Split a part of a text at its added tokens. @param {Part} part @param {Finder} finder @param {boolean} plain whether special ones are text @returns {Part[]} */
 function cut({ text, first }, { pattern, tokens }, plain) {
   /** @type {Part[]} */
-  const found = [];
+  const pieces = [];
   let at = 0;
   const rest = (/** @type {number} */ to) => {
-    if (to > at) found.push({ text: text.slice(at, to), first: first && at === 0 });
+    if (to > at) pieces.push({ text: text.slice(at, to), first: first && at === 0 });
   };
   for (const { index, 0: all } of text.matchAll(pattern)) {
     const token = /** @type {Added} */ (tokens.get(all));
@@ -129,19 +129,19 @@ function cut({ text, first }, { pattern, tokens }, plain) {
       start = Math.max(at, /** @type {RegExpExecArray} */ (SPACE_BEFORE.exec(text.slice(0, start))).index);
     if (token.rstrip) stop += /** @type {RegExpExecArray} */ (SPACE_AFTER.exec(text.slice(stop)))[0].length;
     rest(start);
-    found.push({ text: all, first: false, id: token.id });
+    pieces.push({ text: all, first: false, id: token.id });
     at = stop;
   }
   rest(text.length);
-  return found;
+  return pieces;
 }
 
-/** What a post-processor adds to every text. @param {any} part @returns {(ids: number[]) => number[]} */
+/** Return a function that adds the tokens of a post-processor. @param {any} part @returns {(ids: number[]) => number[]} */
 function processor(part) {
   if (!part || part.type === "ByteLevel") return (ids) => ids;
   if (part.type === "Sequence") {
     const all = part.processors.map(processor);
-    return (ids) => all.reduce((/** @type {number[]} */ found, /** @type {any} */ each) => each(found), ids);
+    return (ids) => all.reduce((/** @type {number[]} */ result, /** @type {any} */ each) => each(result), ids);
   }
   if (part.type === "BertProcessing" || part.type === "RobertaProcessing")
     return (ids) => [part.cls[1], ...ids, part.sep[1]];

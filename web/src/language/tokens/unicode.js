@@ -1,5 +1,5 @@
-// The `tokenizers` package knows older versions of Unicode than a browser does. These are the characters whose property
-// differs there from Unicode 17, as ranges of hexadecimal code points.
+// The `tokenizers` package has older versions of Unicode than browsers. These are the characters whose property differs
+// from Unicode 17, as ranges of hexadecimal code points.
 
 const NORMALIZED =
   "7fd 897-89f 8ca-8d3 9fe c3c d3b-d3c eba 1715 1abf-1add 1ae0-1aeb 1df6-1dfa 32ff a7f1-a7f4 a82c ab69 " +
@@ -38,7 +38,7 @@ const PUNCTUATION =
   "11944-11946 119e2 11a3f-11a46 11a9a-11a9c 11a9e-11aa2 11b00-11b09 11be1 11c41-11c45 11c70-11c71 " +
   "11ef7-11ef8 11f43-11f4f 11fff 12ff1-12ff2 16d6d-16d6f 16e97-16e9a 16fe2 1e5ff 1e95e-1e95f";
 
-/** A class of characters. @param {string} ranges */
+/** Return a character class of ranges. @param {string} ranges */
 function classOf(ranges) {
   const one = (/** @type {string} */ code) => `\\u{${code}}`;
   return `[${ranges
@@ -47,17 +47,17 @@ function classOf(ranges) {
     .join("")}]`;
 }
 
-/** The property of characters, except that it is the other way round for some. @param {string} property @param {string} ranges */
+/** Return a pattern of a property that is inverted for some characters. @param {string} property @param {string} ranges */
 const but = (property, ranges) => `(?!${classOf(ranges)})${property}|(?!${property})${classOf(ranges)}`;
 
-/** What BERT's normalizer takes away as control characters, besides line breaks and tabs. */
+/** The control characters that BERT's normalizer removes; not line breaks and tabs. */
 export const CONTROL = new RegExp(`[\\0\\ufffd]|(?![\\t\\n\\r])(?:[\\p{Cc}\\p{Co}]|${but("\\p{Cf}", FORMAT)})`, "gu");
 export const NONSPACING_MARK = new RegExp(but("\\p{Mn}", NONSPACING), "gu");
 export const COMBINING_MARK = new RegExp(but("\\p{M}", MARKS), "gu");
 export const PUNCTUATION_MARK = new RegExp(`[!-/:-@[-\`{-~]|${but("\\p{P}", PUNCTUATION)}`, "gu");
 const WITHOUT_FORM = new RegExp(`(${classOf(NORMALIZED)})`, "u");
 
-/** A text in a normal form, in which some characters stay as they are and where they are. @param {string} text @param {string} form */
+/** Return a text in a normal form; characters that are newer than the package's Unicode are unchanged. @param {string} text @param {string} form */
 export function normalForm(text, form) {
   return text
     .split(WITHOUT_FORM)

@@ -1,28 +1,29 @@
-// An automaton over bytes that can count and nest: what a text consists of, and which states reading it leads through.
+// An automaton over bytes with counters and nesting.
 //
-// An item is a piece of text yet to come. A state is a set of lists of items, any of which may come; lists share their
-// tails and equal ones are one object, so that states reached in different ways are the same, and know what follows.
+// An item matches a part of the remaining text. A state is a set of lists of items: the rest of the text matches one of
+// them. Lists share their tails, and equal lists are one object. So equal states are one object too, and cache their
+// transitions and masks.
 
 /** @typedef {{item: Item, next: List}} Link */
 /** @typedef {Link | null} List null is the end of the text */
 
-/** Something to come: what it may consist of (`open`), or which bytes it may begin with (`step`). */
+/** A part of the remaining text: it expands to lists of items (`open`), or starts with a byte (`step`). */
 export class Item {
-  /** Lists that begin with it, by the list behind. @type {Map<List, Link>} */
+  /** Lists that start with this item, by their tail. @type {Map<List, Link>} */
   #links = new Map();
 
   /** @param {List} next @returns {Link} */
   before(next) {
-    let found = this.#links.get(next);
-    if (!found) {
-      found = { item: this, next };
-      this.#links.set(next, found);
+    let link = this.#links.get(next);
+    if (!link) {
+      link = { item: this, next };
+      this.#links.set(next, link);
     }
-    return found;
+    return link;
   }
 
   /**
-   * What it is instead, before the list `_next`; null where it begins with a byte.
+   * Return the lists that it expands to before the list `_next`; null if it starts with a byte.
    * @param {List} _next
    * @returns {List[] | null}
    */
@@ -31,7 +32,7 @@ export class Item {
   }
 
   /**
-   * What is left of it behind a byte; null where it does not begin with that.
+   * Return the rest of it after a byte; null if it does not start with that byte.
    * @param {number} _byte
    * @returns {Item | null}
    */
@@ -45,7 +46,7 @@ export class Item {
   }
 }
 
-/** Every item by its first byte. */
+/** The rest of the text by its first byte. */
 export class Switch extends Item {
   /** @param {(Item | null)[]} table of 256 */
   constructor(table) {
@@ -85,43 +86,43 @@ class Choice extends Item {
   }
 }
 
-class Repeated extends Item {
-  /** @type {Repeated | undefined} */
-  #less;
+class Repetition extends Item {
+  /** @type {Repetition | undefined} */
+  #rest;
 
-  /** @param {Item} item @param {number} least @param {number} most */
-  constructor(item, least, most) {
+  /** @param {Item} item @param {number} min @param {number} max */
+  constructor(item, min, max) {
     super();
     this.item = item;
-    this.least = least;
-    this.most = most;
+    this.min = min;
+    this.max = max;
   }
 
   /** @param {List} next */
   open(next) {
-    const lists = this.least > 0 ? [] : [next];
-    if (this.most > 0) {
-      const same = this.least === 0 && this.most === Infinity;
-      this.#less ??= same ? this : new Repeated(this.item, Math.max(0, this.least - 1), this.most - 1);
-      lists.push(this.item.before(this.#less.before(next)));
+    const lists = this.min > 0 ? [] : [next];
+    if (this.max > 0) {
+      const unlimited = this.min === 0 && this.max === Infinity;
+      this.#rest ??= unlimited ? this : new Repetition(this.item, Math.max(0, this.min - 1), this.max - 1);
+      lists.push(this.item.before(this.#rest.before(next)));
     }
     return lists;
   }
 }
 
-/** What is made when it is first needed, for it may contain itself. */
-export class Later extends Item {
+/** An item that is constructed on first use, because it may contain itself. */
+export class Lazy extends Item {
   /** @type {Item | undefined} */
   #item;
 
-  /** @param {() => Item} make */
-  constructor(make) {
+  /** @param {() => Item} construct */
+  constructor(construct) {
     super();
-    this.make = make;
+    this.construct = construct;
   }
 
   get item() {
-    this.#item ??= this.make();
+    this.#item ??= this.construct();
     return this.#item;
   }
 
@@ -158,7 +159,7 @@ class Empty extends Item {
 }
 
 export const EMPTY = new Empty();
-/** What cannot come. */
+/** It matches no text. */
 export const NOTHING = new Choice([]);
 
 /** @param {Item[]} items @returns {Item} */
@@ -169,12 +170,11 @@ export const choice = (...items) => {
   return possible.length > 1 ? new Choice(possible) : (possible[0] ?? NOTHING);
 };
 /** @param {Item} item @returns {Item} */
-export const repeated = (item, least = 0, most = Infinity) =>
-  least > most ? NOTHING : new Repeated(item, least, most);
+export const repeat = (item, min = 0, max = Infinity) => (min > max ? NOTHING : new Repetition(item, min, max));
 /** @param {string} text @returns {Item} */
 export const text = (text) => (text ? new Text(new TextEncoder().encode(text), 0) : EMPTY);
 
-/** What comes behind each byte of some ranges. @param {[number, number, Item?][]} ranges first, last, rest */
+/** Return an item of one byte of some ranges and the rest after it. @param {[number, number, Item?][]} ranges first, last, rest */
 export function bytes(...ranges) {
   /** @type {(Item | null)[]} */
   const table = Array(256).fill(null);
@@ -184,7 +184,7 @@ export function bytes(...ranges) {
 
 /** @typedef {{links: Link[], accepting: boolean, to: (State | null | undefined)[], mask: Int32Array | null}} State */
 
-/** The states of one text. */
+/** The states of one grammar, constructed on first use. */
 export class Automaton {
   /** @type {Map<string, State>} */
   #states = new Map();
@@ -198,26 +198,26 @@ export class Automaton {
   }
 
   /**
-   * The state behind a byte; null if it cannot come.
+   * Return the state after a byte; null if the byte is not allowed.
    * @param {State} state
    * @param {number} byte
    * @returns {State | null}
    */
   step(state, byte) {
-    let found = state.to[byte];
-    if (found === undefined) {
+    let next = state.to[byte];
+    if (next === undefined) {
       /** @type {List[]} */
       const lists = [];
-      for (const { item, next } of state.links) {
+      for (const { item, next: tail } of state.links) {
         const rest = item.step(byte);
-        if (rest) lists.push(rest === EMPTY ? next : rest.before(next));
+        if (rest) lists.push(rest === EMPTY ? tail : rest.before(tail));
       }
-      found = state.to[byte] = lists.length ? this.#state(lists) : null;
+      next = state.to[byte] = lists.length ? this.#state(lists) : null;
     }
-    return found;
+    return next;
   }
 
-  /** Of the lists, with all that they may be instead. @param {List[]} lists @returns {State | null} */
+  /** Return the state of lists, after expanding them. @param {List[]} lists @returns {State | null} */
   #state(lists) {
     /** @type {Set<List>} */
     const seen = new Set();
@@ -228,9 +228,9 @@ export class Automaton {
       if (seen.has(list)) continue;
       seen.add(list);
       if (!list) continue;
-      const opened = list.item.open(list.next);
-      if (opened) {
-        lists.push(...opened);
+      const expansion = list.item.open(list.next);
+      if (expansion) {
+        lists.push(...expansion);
       } else {
         links.push(list);
         if (list.item.done) lists.push(list.next);

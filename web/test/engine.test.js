@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Engine, Job } from "../src/language/engine.js";
-import { settingsFrom } from "../src/language/settings.js";
-import { Slots } from "../src/language/slots.js";
+import { Engine, GenerationRequest } from "../src/language/engine.js";
+import { KvSlots } from "../src/language/kv_slots.js";
+import { samplingParamsFrom } from "../src/language/settings.js";
 
 const language = {
   sequences: 3,
@@ -24,16 +24,16 @@ const programOf = (changes = {}) => ({
 
 async function opened(changes) {
   const program = programOf(changes);
-  const slots = new Slots(program);
+  const slots = new KvSlots(program);
   await slots.open();
   return { program, slots };
 }
 
 const tokens = (count, first = 0) => Array.from({ length: count }, (_, i) => first + i);
 
-test("a piece of a prompt has the rows of a schedule, in two passes where that saves 16 rows", async () => {
+test("a prefill step has the rows of a schedule; a prompt takes two steps if that saves 16 rows", async () => {
   const { slots } = await opened();
-  const rows = (count, most) => slots.piece(count, most).rows;
+  const rows = (count, maxRows) => slots.prefillRows(count, maxRows).rows;
   assert.equal(rows(1), 8);
   assert.equal(rows(8), 8);
   assert.equal(rows(9), 8); // 8 + 8 instead of 32
@@ -52,14 +52,14 @@ test("the slot that begins with most of the prompt is taken, if that is 8 tokens
     [0, 20],
     [1, 12],
   ]) {
-    slots.give(slots.list[number], {}, []);
+    slots.assign(slots.list[number], {}, []);
     slots.list[number].tokens = tokens(count);
     slots.list[number].owner = null;
   }
-  assert.equal(slots.vacant(tokens(30)), slots.list[0]);
+  assert.equal(slots.lookupPrefix(tokens(30)), slots.list[0]);
   slots.list[0].owner = {};
-  assert.equal(slots.vacant(tokens(30)), slots.list[1]);
-  assert.equal(slots.vacant(tokens(30, 500)), slots.list[2]); // nothing in common: an empty one
+  assert.equal(slots.lookupPrefix(tokens(30)), slots.list[1]);
+  assert.equal(slots.lookupPrefix(tokens(30, 500)), slots.list[2]); // nothing in common: an empty one
 });
 
 test("without an empty slot the least recently used one is taken", async () => {
@@ -67,18 +67,18 @@ test("without an empty slot the least recently used one is taken", async () => {
   await slots.grow();
   for (const number of [1, 0, 2]) {
     const slot = slots.list[number];
-    slots.give(slot, {}, []);
+    slots.assign(slot, {}, []);
     slot.tokens = tokens(5, 100 * number);
     slot.owner = null;
   }
-  assert.equal(slots.vacant(tokens(9, 900)), slots.list[1]);
+  assert.equal(slots.lookupPrefix(tokens(9, 900)), slots.list[1]);
 });
 
 test("what a slot has cached beyond the common beginning is dropped", async () => {
   const { slots } = await opened();
   const [slot] = slots.list;
   slot.tokens = [1, 2, 3, 4];
-  assert.equal(slots.give(slot, {}, [1, 2, 9]), 2);
+  assert.equal(slots.assign(slot, {}, [1, 2, 9]), 2);
   assert.deepEqual(slot.tokens, [1, 2]);
 });
 
@@ -104,63 +104,68 @@ test("slots grow once, and not where memory does not suffice", async () => {
 test("a recovery empties the caches once", async () => {
   const { slots, program } = await opened();
   slots.list[0].tokens = [1, 2];
-  slots.noticeLoss();
+  slots.invalidate();
   assert.equal(slots.list[0].tokens.length, 2);
   program.recoveries++;
-  slots.noticeLoss();
+  slots.invalidate();
   assert.equal(slots.list[0].tokens.length, 0);
 });
 
-test("the number of edits is what the tightest packing has room for, at most 3072", async () => {
+test("the number of adjustments is what every batch size has words for, at most 3072", async () => {
   const { slots } = await opened();
-  assert.equal(slots.mostEdits, Math.floor((520 - 8 - 32) / 4)); // four rows share 32 + 2048 words
+  assert.equal(slots.maxAdjustments, Math.floor((520 - 8 - 32) / 4)); // four rows share 32 + 2048 words
   const roomy = await opened({ choice_words: { 1: 1e6 } });
-  assert.equal(roomy.slots.mostEdits, 3072);
+  assert.equal(roomy.slots.maxAdjustments, 3072);
 });
 
-const jobOf = (request, { ends = [], capacity = 50 } = {}, prompt = [1, 2, 3]) =>
-  new Job(prompt, settingsFrom(request, 1000), { ends: new Set(ends), capacity, mostEdits: 100 }, null);
-const chosen = (...list) => list.map((token) => ({ token, logprob: NaN, tops: [] }));
+const requestOf = (settings, { ends = [], context = 50 } = {}, prompt = [1, 2, 3]) =>
+  new GenerationRequest(
+    prompt,
+    samplingParamsFrom(settings, 1000),
+    { ends: new Set(ends), context, maxAdjustments: 100 },
+    null,
+  );
+const sampledTokens = (...list) => list.map((token) => ({ token, logprob: NaN, top_logprobs: [] }));
 
-test("a job ends with an end token, and what follows it is dropped", () => {
-  const job = jobOf({ max_tokens: 10 }, { ends: [9] });
-  job.give(chosen(5, 9, 6));
-  assert.deepEqual(job.tokens, [1, 2, 3, 5, 9]);
+test("a request ends with an end token, and what follows it is dropped", () => {
+  const request = requestOf({ max_tokens: 10 }, { ends: [9] });
+  request.appendTokens(sampledTokens(5, 9, 6));
+  assert.deepEqual(request.tokens, [1, 2, 3, 5, 9]);
   assert.deepEqual(
-    job.coming.map(({ finish }) => finish),
+    request.output.map(({ finish }) => finish),
     [null, "stop"],
   );
 });
 
-test("a job ends at max_tokens, or one token beyond the context", () => {
-  const short = jobOf({ max_tokens: 2 });
-  assert.equal(short.mostSteps, 2);
-  short.give(chosen(5, 6, 7));
-  assert.deepEqual([short.chosen, short.finish, short.over], [2, "length", true]);
-  const full = jobOf({ max_tokens: 100 }, { capacity: 4 });
-  assert.equal(full.mostSteps, 2);
-  full.give(chosen(5, 6));
-  assert.deepEqual([full.chosen, full.finish], [2, "length"]);
+test("a request ends at max_tokens, or one token beyond the context", () => {
+  const short = requestOf({ max_tokens: 2 });
+  assert.equal(short.maxSteps, 2);
+  short.appendTokens(sampledTokens(5, 6, 7));
+  assert.deepEqual([short.numGenerated, short.finish, short.finished], [2, "length", true]);
+  const full = requestOf({ max_tokens: 100 }, { context: 4 });
+  assert.equal(full.maxSteps, 2);
+  full.appendTokens(sampledTokens(5, 6));
+  assert.deepEqual([full.numGenerated, full.finish], [2, "length"]);
 });
 
-test("a choice that failed is an error only if it comes first", () => {
-  const job = jobOf({ max_tokens: 10 });
-  job.give(chosen(5, -1));
-  assert.deepEqual([job.chosen, job.finish], [1, null]);
-  assert.throws(() => job.give(chosen(-1)), { code: "logits", message: /position 3/ });
+test("a failed sample is an error only if it comes first", () => {
+  const request = requestOf({ max_tokens: 10 });
+  request.appendTokens(sampledTokens(5, -1));
+  assert.deepEqual([request.numGenerated, request.finish], [1, null]);
+  assert.throws(() => request.appendTokens(sampledTokens(-1)), { code: "logits", message: /position 3/ });
 });
 
 test("penalties allow one step at a time", () => {
-  assert.equal(jobOf({ max_tokens: 10 }).mostSteps, 10);
-  assert.equal(jobOf({ max_tokens: 10, presence_penalty: 1 }).mostSteps, 1);
-  assert.equal(jobOf({ max_tokens: 10, logit_bias: { 1: 1 } }).mostSteps, 10);
+  assert.equal(requestOf({ max_tokens: 10 }).maxSteps, 10);
+  assert.equal(requestOf({ max_tokens: 10, presence_penalty: 1 }).maxSteps, 1);
+  assert.equal(requestOf({ max_tokens: 10, logit_bias: { 1: 1 } }).maxSteps, 10);
 });
 
-test("the queue holds 1024 jobs, and a dropped one leaves it", () => {
+test("the queue holds 1024 requests, and an aborted one leaves it", () => {
   const engine = new Engine(programOf());
-  const jobs = Array.from({ length: 1024 }, () => jobOf({}));
-  for (const job of jobs) engine.start(job);
-  assert.throws(() => engine.start(jobOf({})), { code: "queue-full", message: /1024/ });
-  engine.drop(jobs[7]);
-  engine.start(jobOf({}));
+  const requests = Array.from({ length: 1024 }, () => requestOf({}));
+  for (const request of requests) engine.submit(request);
+  assert.throws(() => engine.submit(requestOf({})), { code: "queue-full", message: /1024/ });
+  engine.abort(requests[7]);
+  engine.submit(requestOf({}));
 });

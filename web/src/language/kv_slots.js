@@ -1,0 +1,174 @@
+// The KV cache of a language model as slots, one sequence each, and the steps that the bundle has schedules for.
+import { MAX_LOGIT_ADJUSTMENTS, pack, SAMPLING_WORDS, samplerOutputs, TOKEN, unpack } from "./sampling.js";
+
+/** @typedef {import("./sampling.js").RowSamplingParams} RowSamplingParams */
+/** @typedef {import("./sampling.js").SampledToken} SampledToken */
+/**
+ * @typedef {object} Slot a cache for one sequence
+ * @property {number} number
+ * @property {number[]} tokens those that are cached; added after the device has computed them
+ * @property {object | null} owner the request that uses it
+ * @property {number} lastUsed
+ */
+/** @typedef {{slot: Slot, token: number, params: RowSamplingParams}} DecodeRow a token and how the next one is sampled */
+/** @typedef {[token: number, slot: number, position: number]} BatchToken a token at a position of a slot's cache */
+
+const MIN_REUSED_TOKENS = 8; // for a shorter common prefix, the least recently used slot is taken
+const MIN_SAVED_ROWS = 16; // a prompt is computed in two steps if that saves at least this number of rows
+
+export class KvSlots {
+  /** @type {Slot[]} */
+  list = [];
+  /** @type {any} */
+  #method;
+  #program;
+  #language;
+  #clock = 0;
+  #recoveries = 0;
+  #maxSlots;
+
+  /** @param {any} program whose manifest is of a language model */
+  constructor(program) {
+    this.#program = program;
+    this.#language = program.manifest.language;
+    this.#maxSlots = this.#language.sequences;
+  }
+
+  /** @param {AbortSignal | null} [signal] */
+  async open(signal) {
+    this.#method = await this.#program.method("forward", 1, signal);
+    this.#add(1);
+    this.#recoveries = this.#program.recoveries;
+  }
+
+  /** Clear all slots if the device was lost since the last call, or if `force` is set. */
+  invalidate(force = false) {
+    if (force || this.#program.recoveries !== this.#recoveries) for (const slot of this.list) slot.tokens = [];
+    this.#recoveries = this.#program.recoveries;
+  }
+
+  /** Return the free slot with the longest common prefix, or the least recently used one. @param {number[]} tokens */
+  lookupPrefix(tokens) {
+    const free = this.list.filter((slot) => !slot.owner);
+    const reusable = new Map(free.map((slot) => [slot, commonPrefix(slot.tokens, tokens)]));
+    const priority = (/** @type {Slot} */ slot) => {
+      const count = reusable.get(slot) ?? 0;
+      return count >= MIN_REUSED_TOKENS ? count : slot.tokens.length ? -slot.lastUsed : 0;
+    };
+    return free.sort((a, b) => priority(b) - priority(a))[0];
+  }
+
+  /**
+   * Give a slot to an owner, truncate its cache to the common prefix, and return the length of that.
+   * @param {Slot} slot
+   * @param {object} owner
+   * @param {number[]} tokens
+   */
+  assign(slot, owner, tokens) {
+    slot.owner = owner;
+    slot.lastUsed = ++this.#clock;
+    slot.tokens.length = commonPrefix(slot.tokens, tokens);
+    return slot.tokens.length;
+  }
+
+  /** Allocate all slots of the bundle; caches are kept. Return whether there are more slots now. */
+  async grow() {
+    if (this.list.length >= this.#maxSlots) return false;
+    try {
+      const larger = await this.#program.method("forward", this.#maxSlots);
+      larger.takeState(this.#method);
+      this.invalidate();
+      this.#method.dispose();
+      this.#method = larger;
+      this.#add(this.#maxSlots);
+      return true;
+    } catch (error) {
+      if (/** @type {any} */ (error).code !== "out-of-memory") throw error;
+      this.#maxSlots = this.list.length;
+      return false;
+    }
+  }
+
+  /** @param {number} count */
+  #add(count) {
+    while (this.list.length < count) this.list.push({ number: this.list.length, tokens: [], owner: null, lastUsed: 0 });
+  }
+
+  /**
+   * Return the rows of the next prefill step for `count` tokens, and the sizes that are possible up to `maxRows`.
+   * @param {number} count
+   */
+  prefillRows(count, maxRows = Infinity) {
+    const all = this.#language.prompt_rows;
+    const sizes = all.filter((/** @type {number} */ rows, /** @type {number} */ at) => rows <= maxRows || at === 0);
+    const smallest = (/** @type {number} */ rows) =>
+      sizes.find((/** @type {number} */ size) => size >= rows) ?? sizes.at(-1);
+    const whole = smallest(count);
+    const below = sizes.findLast((/** @type {number} */ size) => size <= count) ?? whole;
+    return { rows: below + smallest(count - below) + MIN_SAVED_ROWS <= whole ? below : whole, sizes };
+  }
+
+  /** Append tokens to the cache of a slot. @param {Slot} slot @param {number[]} tokens @param {number} rows */
+  async prefill(slot, tokens, rows) {
+    const start = slot.tokens.length;
+    const batch = tokens.map((token, at) => /** @type {BatchToken} */ ([token, slot.number, start + at]));
+    await this.#method.run(this.#arguments(batch, rows, 0, pack([], 1, 0), 0), { outputs: [TOKEN] });
+    slot.tokens.push(...tokens);
+  }
+
+  /** Sample `steps` successive tokens after each of the rows.
+   * @param {DecodeRow[]} decodeRows @param {number} steps @returns {Promise<SampledToken[][]>} by step, for each row */
+  async decode(decodeRows, steps) {
+    const rows = this.#language.decode_rows.find((/** @type {number} */ size) => size >= decodeRows.length);
+    const params = decodeRows.map((row) => row.params);
+    const packed = pack(params, rows, this.#language.choice_words[rows]);
+    const batch = decodeRows.map(({ slot, token }) => {
+      return /** @type {BatchToken} */ ([token, slot.number, slot.tokens.length]);
+    });
+    const calls = Array.from({ length: steps }, (_, step) => this.#arguments(batch, rows, rows, packed, step));
+    const outputs = samplerOutputs(params);
+    const results =
+      steps > 1
+        ? await this.#method.runSteps(calls, { [TOKEN]: 0 }, outputs)
+        : [await this.#method.run(calls[0], { outputs })];
+    return results.map((/** @type {any} */ result) => unpack(result, decodeRows.length));
+  }
+
+  /** Return the method's arguments for one step; rows after those of the batch are idle.
+   * @param {BatchToken[]} batch @param {number} rows @param {number} numDecode @param {ReturnType<typeof pack>} packed
+   * @param {number} step */
+  #arguments(batch, rows, numDecode, { words, adjustments, features }, step) {
+    const tokens = new Int32Array(rows);
+    const slotMapping = Int32Array.from({ length: 2 * rows }, (_, at) => (at % 2 ? 0 : -1));
+    batch.forEach(([token, slot, position], row) => {
+      tokens[row] = token;
+      slotMapping.set([slot, position], 2 * row);
+    });
+    const logitsIndices = Int32Array.from({ length: numDecode || 1 }, (_, row) => row);
+    return [
+      { data: tokens, dims: [1, rows] },
+      { data: slotMapping, dims: [rows, 2] },
+      numDecode,
+      { data: logitsIndices, dims: [logitsIndices.length] },
+      step,
+      { data: words, dims: [words.length] },
+      adjustments,
+      features,
+    ];
+  }
+
+  /** Logit adjustments for which every batch size has enough words. */
+  get maxAdjustments() {
+    const { choice_words, vocabulary } = this.#language;
+    const fixedWords = SAMPLING_WORDS + Math.ceil(vocabulary / 32);
+    const wordsPerRow = Object.entries(choice_words).map(([rows, words]) => words / Number(rows));
+    return Math.min(MAX_LOGIT_ADJUSTMENTS, Math.floor((Math.min(...wordsPerRow) - fixedWords) / 4));
+  }
+}
+
+/** Return the length of the common prefix of two lists. @param {number[]} one @param {number[]} other */
+function commonPrefix(one, other) {
+  let count = 0;
+  while (count < one.length && count < other.length && one[count] === other[count]) count++;
+  return count;
+}

@@ -177,7 +177,5 @@ def test_what_is_wrong_with_a_request_is_told_by_name(chat):
     requests += [{"prompt": "x", "response_format": {"type": "json_schema", "json_schema": {"schema": {"not": {}}}}}]
     found = chat.evaluate(ASK, requests)
     assert [answer["code"] for answer in found] == ["input"] * 4
-    for answer, words in zip(
-        found, ("temperature: ", "context of 64", 'got "tools"', "not is not"), strict=True
-    ):
+    for answer, words in zip(found, ("temperature: ", "context of 64", 'got "tools"', "not is not"), strict=True):
         assert words in answer["message"]

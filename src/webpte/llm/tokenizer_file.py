@@ -141,7 +141,7 @@ def _check_charsmaps(normalizer: Any) -> None:
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """What is read here must be what the package reads, and of two values of a key it may take the other."""
+    """Return the object. Raise FormatError if a key is there twice: the package may use the other value."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise FormatError("the tokenizer has a JSON object with a key twice", code="duplicate_key")
@@ -164,7 +164,7 @@ def _check_merges(model: dict[str, Any]) -> None:
 
 
 def _flat(part: Any) -> Iterator[dict[str, Any]]:
-    """A part and the parts of a sequence."""
+    """Yield a part and the parts of a sequence."""
     if isinstance(part, dict):
         yield part
         for key in _LISTS:
@@ -186,7 +186,7 @@ def _check(name: str, parts: list[dict[str, Any]]) -> None:
 
 
 def _growth(name: str, part: dict[str, Any]) -> float:
-    """How many times as long a part can make a text."""
+    """Return the factor by which a part can lengthen a text."""
     addition = part.get("prepend")
     if isinstance(addition, str) and len(addition) > LONGEST_ADDITION:
         raise FormatError(f"the tokenizer's {name} puts {len(addition)} characters before every text")

@@ -319,11 +319,11 @@ class PlanFiles(Protocol):
 
     @property
     def name(self) -> str:
-        """The name in messages."""
+        """Return the name in messages."""
 
     @property
     def mapped(self) -> list[MappedFile]:
-        """The files that must stay mapped while the plan is used."""
+        """Return the files that must stay mapped while the plan is used."""
 
     def document(self) -> str: ...
 

@@ -47,7 +47,7 @@ class Bundle(MethodSource):
 
     @property
     def folder(self) -> str:
-        """Where the bundle is."""
+        """Return the bundle's folder."""
         return self._path
 
     def show(self) -> Any:

@@ -32,7 +32,7 @@ class Executor:
     """
 
     def __init__(self, scheduler: ScheduleStore, kernels: CpuKernels, *, lazy: bool = False) -> None:
-        """With `lazy`, a kernel is compiled by the first call that uses it."""
+        """Prepare the plan. With `lazy`, the first call that uses a kernel compiles it."""
         self.scheduler = scheduler
         self.plan = scheduler.plan
         self.converter = ArgumentConverter(self.plan)

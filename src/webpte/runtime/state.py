@@ -68,7 +68,7 @@ class MethodState:
     def commit(self, written: Mapping[int, Array]) -> int:
         """Store the tensors that the host has written in a call: all of them, or none if one cannot be converted.
 
-        Returns the bytes that were uploaded.
+        Return the bytes that were uploaded.
         """
         ready = self.for_device(written)
         # Copies: the result of a kernel may be a view of the caller's inputs or outputs.

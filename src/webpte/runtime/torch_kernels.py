@@ -71,7 +71,7 @@ Array = np.ndarray[Any, Any]
 
 
 def _parts(name: str) -> tuple[str, str, str]:
-    """`aten::cumsum.out` outside delegates; inside, with the fallback on, `aten.cumsum.default`."""
+    """Split `aten::cumsum.out` (outside delegates) or `aten.cumsum.default` (inside) into its parts."""
     namespace, _, rest = name.partition("::" if "::" in name else ".")
     base, _, overload = rest.partition(".")
     return namespace, base, overload or "default"
@@ -79,7 +79,7 @@ def _parts(name: str) -> tuple[str, str, str]:
 
 @functools.lru_cache(1024)
 def torch_kernel(name: str) -> Any | None:
-    """The overload that a file's name stands for, if it is one of the pure ops and torch is installed."""
+    """Return the overload that a name in a file stands for, if it is a pure op and torch is installed."""
     namespace, base, overload = _parts(name)
     if namespace != "aten" or base not in PURE:
         return None
@@ -149,7 +149,7 @@ def _refuse_arguments(call: Call, schema: Sequence[Any], args: Sequence[Any]) ->
 
 
 def _plain(value: Any, argument: Any, nested: bool = False) -> bool:
-    """Tensors, numbers and lists of them; a string where the op wants one, such as the kind of a reduction."""
+    """Return whether a value is a tensor, a number, a list of them, or a string for a string argument."""
     if isinstance(value, list) and not nested:
         return all(_plain(item, argument, nested=True) for item in value)
     if isinstance(value, str):
@@ -158,7 +158,7 @@ def _plain(value: Any, argument: Any, nested: bool = False) -> bool:
 
 
 def _refuse_sizes(call: Call, made: Sequence[Any], outs: Sequence[TensorSpec]) -> None:
-    """Before anything is computed: as many results as the file takes, each within its declared bound."""
+    """Raise GraphError unless the results have the number that the file expects, each within its declared bound."""
     if len(made) != len(outs):
         raise GraphError(f"{call.name} ({call.origin}) gives {len(made)} results; the file takes {len(outs)}")
     for tensor, spec in zip(made, outs, strict=True):

@@ -31,12 +31,12 @@ def deployment(
     resource: str | None = None,
     **options: Any,
 ) -> Any:
-    """An application for `ray.serve.run`, whose replicas serve `models` (PATH or NAME=PATH) as `webpte serve` does.
+    """Return an application for `ray.serve.run` that serves `models` (PATH or NAME=PATH) as `webpte serve` does.
 
-    `replicas` is a number, or a range of numbers in which requests decide: another for each
-    `config.slots` that are computed or wait. With `gpus` a replica takes a GPU of Ray's and computes on the adapter of
-    its number; with `resource`, one of a custom resource of that name. Other `options` are those of
-    `ray.serve.deployment`, and go before ours. Models are paths as every machine sees them.
+    `replicas` is a number or a range. In a range, Ray adds a replica for each `config.slots` requests that are computed
+    or wait. With `gpus`, a replica takes one of Ray's GPUs and uses the adapter of the same number. With `resource`, it
+    takes one unit of the custom resource of that name. Other `options` are passed to `ray.serve.deployment` and
+    override ours. The paths of models must be valid on every machine.
     """
     serve = _ray_serve()
     wanted = _checked(config or Config(), models)
@@ -64,7 +64,7 @@ class Replica:
         await self._service.start()  # here, where Ray shows what is raised; that of a lifespan is only logged
 
     def __serve_build_asgi_app__(self) -> ASGI:
-        """The application, started already: what Ray says of its lifespan is only heard."""
+        """Return the running application. Ray's lifespan events are acknowledged and have no effect."""
 
         async def asgi(scope: MutableMapping[str, Any], receive: Any, send: Send) -> None:
             if scope["type"] != "lifespan":
@@ -77,19 +77,19 @@ class Replica:
         return asgi
 
     async def check_health(self) -> None:
-        """Raises where there will be no worker any more. One that is being started again is not ill: requests wait."""
+        """Raise WorkerUnavailable if no worker will start again. During a restart, requests wait."""
         state = self._service.backend.stats().state
         if state in ("failed", "stopped"):
             raise WorkerUnavailable(f"the worker of this replica has {state} for good; see its log")
 
     async def __del__(self) -> None:
-        """Called by Ray when the answers under way have ended; the worker's process is gone then."""
+        """Stop the service. Ray calls this after the last response; the worker process then exits."""
         if hasattr(self, "_service"):
             await self._service.stop()
 
 
 def _without_id(send: Send) -> Send:
-    """Ray's proxy says a request's id itself; it is the one that the application was given."""
+    """Return `send` without the header of the request id: Ray's proxy adds it with the same value."""
 
     async def sent(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
@@ -110,7 +110,7 @@ def _checked(config: Config, models: tuple[str | os.PathLike[str], ...]) -> Conf
 
 
 def _placed(given: str) -> str:
-    """NAME=PATH, with a path that means the same in processes that begin elsewhere. The file may not be here."""
+    """Return NAME=PATH with an absolute path, for processes in other folders. The file may be missing here."""
     name, equals, path = given.partition("=")
     if not equals or os.path.exists(given):
         name, path = Path(given).stem, given
@@ -148,7 +148,7 @@ def _options(
 
 
 def _adapter() -> int:
-    """The number of the GPU that Ray has given this process."""
+    """Return the number of the GPU that Ray has assigned to this process."""
     import ray
 
     numbers = ray.get_runtime_context().get_accelerator_ids()["GPU"]

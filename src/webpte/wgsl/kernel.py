@@ -59,7 +59,7 @@ class Kernel:
 
     @functools.cached_property
     def label(self) -> str:
-        """The short name in error messages, profiles and GPU labels."""
+        """Return the short name in error messages, profiles and GPU labels."""
         if self.text is not None:
             return self.template
         name = self.template.removesuffix(".wgsl").rpartition("/")[2]

@@ -214,7 +214,7 @@ def check_tokenizer(data: bytes) -> None:
         raise FormatError(f"the tokenizer is not a valid tokenizer.json: {error}", code="not_a_tokenizer") from error
     if missing is not None:
         raise UnsupportedError(
-            f"tokenizer.json: {missing} is not supported in a page. Run the model with webpte itself, or take a "
+            f"tokenizer.json: {missing} is not supported in a page. Run the model with webpte itself, or use a "
             "tokenizer without it.",
             code="tokenizer_part",
         )

@@ -64,8 +64,7 @@ def _reader(parts: list[dict[str, Any]]) -> Callable[[str], bytes]:
     if not kinds:  # spaces between tokens, or endings that depend on what follows: no bytes of a token's own
         named = ", ".join(str(part.get("type")) for part in parts) or "none"
         raise UnsupportedError(
-            f"constraints need a tokenizer whose tokens have bytes of their own; its decoder is: {named}. "
-            "Byte-level, byte-fallback and Metaspace tokenizers have them.",
+            f"constraints: expected a byte-level, byte-fallback or Metaspace tokenizer, got the decoder: {named}",
             code="tokenizer",
         )
     return lambda text: _from_text(text, replaced, fallback)
@@ -209,7 +208,7 @@ class Tokenizer:
         unused = self.size - inner.get_vocab_size()
         if unused > MAX_UNUSED_NUMBERS:
             raise UnsupportedError(
-                f"the tokenizer's vocabulary leaves {unused} numbers out; at most {MAX_UNUSED_NUMBERS} are allowed",
+                f"the tokenizer's vocabulary leaves {unused} numbers unused; the limit is {MAX_UNUSED_NUMBERS}",
                 code="vocabulary",
             )
         fillers = [f"{MARK}{number}" for number in range(unused)]  # in no text: marks are taken out before

@@ -76,7 +76,7 @@ class Lowering:
             for guard in context.guards:
                 guards.setdefault((guard.term, guard.low, guard.high), guard)
         if context.sealed and len(context.slots) > SYM_SLOTS:  # the plan counts the slots at build
-            raise ShapeError(f"at these shapes the kernels would read more than {SYM_SLOTS} live integers")
+            raise ShapeError(f"at these shapes the kernels need more than {SYM_SLOTS} uniform slots")
         results = [out for index in segment.steps for out in self._bound[index].call.outs]
         terms = {out: scalars[out].term for out in results if out in scalars}
         return Schedule(

@@ -112,11 +112,13 @@ def embedding_bag(
     starts = offsets[:-1] if include_last_offset else offsets
     ends = np.append(starts[1:], indices.size)
     if starts.size > indices.size + 1:
-        raise ValueError(f"{starts.size} bags of {indices.size} indices: more than one of them is empty")
+        raise ValueError(f"offsets: expected at most {indices.size + 1} bags, got {starts.size}")
     if starts.size and (starts[0] != 0 or (starts > ends).any()):
-        raise ValueError(f"offsets must rise from 0 to at most {indices.size}")
+        raise ValueError(
+            f"offsets: expected 0 first, then ascending numbers up to {indices.size}, got {starts.tolist()!s:.200}"
+        )
     if indices.size and not 0 <= indices.min() <= indices.max() < len(weight):
-        raise IndexError(f"indices from {indices.min()} to {indices.max()} into {len(weight)} rows")
+        raise IndexError(f"indices: expected 0 to {len(weight) - 1}, got {indices.min()} to {indices.max()}")
     bags = np.zeros((starts.size, weight.shape[1]))
     sizes = np.zeros(starts.size, np.int64)
     largest = np.zeros((starts.size, weight.shape[1]) if mode == 2 else starts.size, np.int64)
@@ -153,7 +155,7 @@ def trilinear(
     }
     kept = [d for d in range(rank) if d not in sumdim]
     if (elements := math.prod(sizes.get(d, 1) for d in kept)) > LARGEST_PRODUCT:
-        raise ValueError(f"a product of {elements} elements; at most {LARGEST_PRODUCT} are made")
+        raise ValueError(f"a product of {elements} elements exceeds the limit of {LARGEST_PRODUCT}")
     arguments = [part for (array, _), mine in zip(operands, labels, strict=True) for part in (array, mine)]
     result: Array = np.einsum(*arguments, kept, optimize=True)
     return result

@@ -44,7 +44,7 @@ def deployment(
     try:
         made = serve.deployment(serve.ingress()(Replica), **given)
     except (TypeError, ValueError) as error:  # what it says of options that it does not know, or does not like
-        raise InputError(f"Ray Serve takes no such deployment: {error}", code="deployment") from error
+        raise InputError(f"Ray Serve rejects the options of the deployment: {error}", code="deployment") from error
     return made.bind(wanted, gpus)
 
 
@@ -80,7 +80,7 @@ class Replica:
         """Raise WorkerUnavailable if no worker will start again. During a restart, requests wait."""
         state = self._service.backend.stats().state
         if state in ("failed", "stopped"):
-            raise WorkerUnavailable(f"the worker of this replica has {state} for good; see its log")
+            raise WorkerUnavailable(f"the worker of this replica has {state} and will not start again. See its log.")
 
     async def __del__(self) -> None:
         """Stop the service. Ray calls this after the last response; the worker process then exits."""
@@ -102,10 +102,12 @@ def _without_id(send: Send) -> Send:
 def _checked(config: Config, models: tuple[str | os.PathLike[str], ...]) -> Config:
     for name in ("host", "port"):
         if getattr(config, name) != FIELDS[name].default:
-            raise InputError(f"{name} is Ray's to choose: ray.serve.start(http_options={{{name!r}: …}})")
+            raise InputError(
+                f"{name}: not allowed, because Ray listens. Use ray.serve.start(http_options={{{name!r}: …}})."
+            )
     named = tuple(_placed(os.fspath(model)) for model in (*config.models, *models))
     if not named:
-        raise InputError("there is no model to serve: name a .pte file or a bundle", code="no_model")
+        raise InputError(argument="models", expected="a .pte file or a bundle", got="none", code="no_model")
     return config.model_copy(update={"models": named})
 
 
@@ -123,10 +125,12 @@ def _options(
     scaled = isinstance(replicas, tuple)
     least, most = replicas if isinstance(replicas, tuple) else (replicas, replicas)
     if not 1 <= least <= most:
-        raise InputError(f"replicas is a number from 1 on, or a pair of the least and the most, not {replicas!r}")
+        raise InputError(
+            argument="replicas", expected="a number of at least 1, or a pair of minimum and maximum", got=repr(replicas)
+        )
     if "num_replicas" in more or ("autoscaling_config" in more and not scaled):
         raise InputError(
-            "how many replicas there are is said by replicas: a number, or a pair of the least and the most",
+            "num_replicas, autoscaling_config: set replicas instead, to a number or a pair of minimum and maximum",
             code="conflicting_options",
         )
     actor: dict[str, Any] = {"num_cpus": 1} | ({"num_gpus": 1} if gpus else {})
@@ -153,7 +157,7 @@ def _adapter() -> int:
 
     numbers = ray.get_runtime_context().get_accelerator_ids()["GPU"]
     if len(numbers) != 1 or not numbers[0].isdigit():
-        raise InputError(f"a replica computes on one GPU, known by its number; Ray has given it {numbers}")
+        raise InputError(argument="gpus", expected="one GPU with a number for each replica", got=numbers)
     return int(numbers[0])
 
 
@@ -161,5 +165,7 @@ def _ray_serve() -> Any:
     try:
         from ray import serve
     except ImportError as error:
-        raise UnsupportedError(f"a deployment needs Ray Serve: pip install 'webpte[ray,server]' ({error})") from error
+        raise UnsupportedError(
+            f"a deployment requires Ray Serve. Run: pip install 'webpte[ray,server]' ({error})"
+        ) from error
     return serve

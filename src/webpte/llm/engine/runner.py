@@ -294,7 +294,7 @@ def _num_decode(tokens: Sequence[BatchToken]) -> int:
 
 def _check_all_sampled(tokens: Sequence[BatchToken], samples: Sequence[SampleRow]) -> None:
     if [sample.row for sample in samples] != list(range(len(tokens))):
-        raise InputError("samples: expected one for every token, in order, where several steps are one submit")
+        raise InputError("samples: expected one for each token, in order, if one submit has several steps")
 
 
 def _bound(method: Method, number: int) -> tuple[int, ...]:

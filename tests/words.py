@@ -1,4 +1,4 @@
-"""Report words and phrases that the project does not use, because readers do not know them in this sense.
+"""Report words that the project does not use, and docstrings that do not begin with an imperative verb.
 
 python -m tests.words [FOLDER or FILE...]    # every hit as file:line, and exit code 1 if there is one
 
@@ -9,6 +9,7 @@ out, because that text belongs to the program.
 from __future__ import annotations
 
 import argparse
+import ast
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -42,6 +43,13 @@ WORDS = {
     r"\bwhat goes wrong\b": "every failure",
 }
 
+# A function's docstring begins with an imperative verb. Ruff's D401 checks verbs, but not properties and other words.
+NOT_VERB = re.compile(
+    r"an?|after|all|and|as|at|before|by|each|for|from|how|if|in|its?|never|no|of|on|one|only|some|such|that|the|their"
+    r"|these|this|those|to|what|when|where|whether|which|whose?|why|with|without|.*[^a-z].*",
+    re.IGNORECASE,
+)
+
 # A place, a text in the line, and the reason why it is right there.
 ALLOWED = (
     ("docs/demo/answers.json", "", "training data of the committed demo model"),
@@ -70,11 +78,22 @@ class Hit:
 def hits(path: Path) -> Iterator[Hit]:
     """Yield the words of a file to replace, without the exceptions."""
     shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+    if path.is_relative_to(ROOT / "src") and path.suffix == ".py":
+        for number, word in first_words(path):
+            if NOT_VERB.fullmatch(word):
+                yield Hit(shown, number, word, "an imperative verb, such as Return")
     for number, line in prose(path):
         for pattern, instead in WORDS.items():
             for found in re.finditer(pattern, line, re.IGNORECASE):
                 if not any(shown.as_posix() == place and text in line for place, text, _ in ALLOWED):
                     yield Hit(shown, number, found[0], instead)
+
+
+def first_words(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the line and the first word of every function's docstring."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (text := ast.get_docstring(node)):
+            yield node.body[0].lineno, text.split()[0].rstrip(",:.")
 
 
 def prose(path: Path) -> Iterator[tuple[int, str]]:

@@ -189,7 +189,7 @@ def common_code(problems: Sequence[Problem]) -> str:
 
 
 def remedies(problems: Sequence[Problem]) -> list[str]:
-    """What to do about them, each thing once."""
+    """Return the fixes of the problems, each one once."""
     return list(dict.fromkeys(problem.remedy for problem in problems if problem.remedy))
 
 

@@ -23,6 +23,25 @@ def test_hit_has_file_line_and_replacement(tmp_path, capsys):
     ]
 
 
+@pytest.mark.parametrize("text", ["The size.", "Whether it fits.", "`size` is a number."])
+def test_docstring_of_function_without_verb_is_a_hit(tmp_path, monkeypatch, text):
+    monkeypatch.setattr(words, "ROOT", tmp_path)
+    module = tmp_path / "src" / "module.py"
+    module.parent.mkdir()
+    module.write_text(f'"""The module."""\n\n\ndef size():\n    """{text}"""\n')
+    assert [str(hit) for hit in words.hits(module)] == [
+        f"src/module.py:5: {text.split()[0]!r}; write: an imperative verb, such as Return"
+    ]
+
+
+def test_docstring_of_function_with_verb_is_not_a_hit(tmp_path, monkeypatch):
+    monkeypatch.setattr(words, "ROOT", tmp_path)
+    module = tmp_path / "src" / "module.py"
+    module.parent.mkdir()
+    module.write_text('def size():\n    """Return, in bytes, the size."""\n')
+    assert not list(words.hits(module))
+
+
 @pytest.mark.parametrize("text", ["there is no such file", "is no longer used", "untold", "goes ongoing"])
 def test_ordinary_english_is_not_a_hit(tmp_path, text):
     page = tmp_path / "page.md"

@@ -54,7 +54,7 @@ def test_every_access_goes_through_a_function():
 
 def test_a_text_that_cannot_be_split_is_refused():
     for text, code, expected in (
-        (TEXT.replace("return x * p.x[1];", "return x[0];"), "shadowed_array", ["x names"]),
+        (TEXT.replace("return x * p.x[1];", "return x[0];"), "shadowed_array", ["kernel k: x "]),
         (TEXT.replace("y[i] = vec4<f32>();", "y[i].x = 1.0;"), "member_assignment", ["of y,"]),
         (TEXT.replace("x: array<f32>", "x: array<Pair>"), "element_type", ["Pair"]),
     ):

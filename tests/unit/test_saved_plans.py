@@ -184,7 +184,7 @@ def change(folder, where, value):
 @pytest.mark.parametrize(
     ("where", "value", "code", "expected"),
     [
-        (("version",), 2, "unknown_version", ["version 2;", "is 1"]),
+        (("version",), 2, "unknown_version", ["version 1", "got 2"]),
         (("kernels", 0, "reads"), 7, "invalid_field", ["bindings: ", "of 8"]),
         (("kernels", 0, "sha256"), "0" * 64, "hash_mismatch", ["kernel0.wgsl"]),
         (("places",), {}, "unplaced_value", ["values [1]"]),

@@ -97,7 +97,7 @@ def test_keys_of_a_file(tmp_path):
     file.write_text("\n")
     with raises(InputError, f"api_key_file: {file}", code="empty_file"):
         Config(api_key_file=str(file)).with_key_file()
-    with raises(InputError, f"api_key_file: {tmp_path / 'nowhere'}", code="unreadable"):
+    with raises(InputError, "api_key_file", tmp_path / "nowhere", code="unreadable"):
         Config(api_key_file=str(tmp_path / "nowhere")).with_key_file()
 
 

@@ -102,7 +102,7 @@ class TaskSpec:
         for name, task in TASK_OF_OPTION.items():
             if getattr(self, name) not in (None, False, {}) and self.task != task:
                 raise InputError(
-                    f"{name}: is an option of the task {task!r}, and the task is {self.task!r}", code="other_task"
+                    f"{name}: allowed only for the task {task!r}, and the task is {self.task!r}", code="other_task"
                 )
         if self.system is not None and self.raw:
             raise InputError(

@@ -70,7 +70,7 @@ class BatchWorker:
         *,
         trusted: bool = False,
     ) -> None:
-        """`progress` reports loading, and `ready` is called after it. `trusted`: skip the check of the fingerprint."""
+        """Store the job. `progress` reports loading; then `ready` is called. `trusted` skips the fingerprint check."""
         self._job, self._progress, self._ready, self._trusted = job, progress, ready, trusted
         self._inputs = InputTables(Path(job.input))
         self._folder = Path(job.output)

@@ -45,7 +45,7 @@ class CatalogCheck:
 
 
 def own_checks() -> Iterator[CatalogCheck]:
-    """What `webpte doctor` tries, with NumPy's answers."""
+    """Yield the self-tests of `webpte doctor`, with NumPy's results."""
     for name, make in SELF_TEST_CASES.items():
         trial = make()
 
@@ -57,7 +57,7 @@ def own_checks() -> Iterator[CatalogCheck]:
 
 
 def catalog_checks(folder: Path, keep: Callable[[Program], Program]) -> Iterator[CatalogCheck]:
-    """Those of a folder; `keep` holds on to programs, whose constants are read later."""
+    """Yield the checks of a catalog folder. `keep` keeps a program open, because its constants are read later."""
     for path, entries in _programs(folder).items():
         program = keep(load_program(path))
         first = entries[0]
@@ -84,7 +84,7 @@ def catalog_checks(folder: Path, keep: Callable[[Program], Program]) -> Iterator
 
 
 def _programs(folder: Path) -> dict[Path, list[dict[str, Any]]]:
-    """What the catalog's manifest says of each program: an entry for each output that is compared."""
+    """Return the entries of the catalog's manifest by program: one entry for each compared output."""
     path = folder / MANIFEST
     programs: dict[Path, list[dict[str, Any]]] = {}
     try:
@@ -149,7 +149,7 @@ def bundle_checks(
 def _add(
     site: Site, methods: MethodWriter, checks: Sequence[CatalogCheck], progress: OnProgress
 ) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
-    """What the manifest says of those that a page can run, and of the others."""
+    """Return the manifest entries of the checks that a page can run, and those of the others."""
     written, refused = [], []
     for number, check in enumerate(checks):
         progress(Progress("plan", number, len(checks), "programs"))
@@ -171,7 +171,7 @@ def _add(
 
 
 def _entry(site: Site, check: CatalogCheck, method: str) -> dict[str, Any]:
-    """A check with its arrays, which are in one file, one after the other."""
+    """Return the manifest entry of a check. Its arrays are consecutive in one file."""
     data, placed = bytearray(), []
     graph = check.graph
     values = (*graph.inputs, *graph.outputs[: len(check.outputs)])

@@ -48,7 +48,7 @@ class Shards:
         self._places: dict[object, list[list[int]]] = {}
 
     def place(self, constant: Constant, dtype: DType) -> list[list[int]]:
-        """Spans of [shard, offset, bytes]. The bytes after the last are zeros, up to a multiple of 4."""
+        """Return spans of [shard, offset, bytes]. The last one is padded with zeros to a multiple of 4 bytes."""
         key = (constant.identity, dtype)
         if key not in self._places:
             spans: list[list[int]] = []
@@ -84,7 +84,7 @@ class Shards:
 
 
 def device_bytes(constant: Constant, dtype: DType) -> int:
-    """What a constant takes on the device, without padding."""
+    """Return the bytes of a constant on the device, without padding."""
     return constant.nbytes // constant.dtype.itemsize * storage_dtype(dtype).itemsize
 
 
@@ -106,7 +106,7 @@ class ShardSources:
 
 
 def _stored(dtype: DType) -> str:
-    """A dtype of the same bytes as a device holds: bools, and halves where there is no f16, take a word."""
+    """Return the dtype that a device stores: bools, and f16 on a device without f16, take a word."""
     stored = storage_dtype(dtype)
     if dtype.numpy == stored:
         return dtype.short
@@ -129,12 +129,12 @@ Shapes = Sequence[Sequence[int]]  # the dims of each of its inputs; () for a num
 
 
 def planned(program: Program, name: str, caps: Caps, calls: Iterable[Call], rewrite: Rewrite | None = None) -> Planner:
-    """A planner that has made the schedules of the calls."""
+    """Return a planner that has the schedules of the calls."""
     return with_schedules(program._planner(name, caps, rewrite), calls)
 
 
 def planned_at(program: Program, name: str, caps: Caps, shapes: Sequence[Shapes]) -> Planner:
-    """The same for all calls of these shapes, whatever data they are given."""
+    """Return a planner that has the schedules of all calls of these shapes, for any data."""
     return for_any_data(with_schedules(program._planner(name, caps), [zeros(program.graph(name), s) for s in shapes]))
 
 
@@ -151,7 +151,7 @@ def with_schedules(planner: Planner, calls: Iterable[Call]) -> Planner:
 
 
 def for_any_data(planner: Planner) -> Planner:
-    """The planner, unless what it made serves only calls with certain numbers in them."""
+    """Return the planner. Raise UnsupportedError if its schedules depend on input data."""
     terms = {str(term) for _, schedule in planner.known() for term, _ in schedule.decisions}
     if terms:
         graph = planner.plan.graph
@@ -166,7 +166,7 @@ def for_any_data(planner: Planner) -> Planner:
 
 
 def extents(program: Program, name: str) -> list[Shapes]:
-    """The largest inputs, and the smallest if the program can take those."""
+    """Return the largest input shapes, and the smallest if the program accepts them."""
     plan = program.plan(name, Caps())
     largest, *smaller = [[bound.get(i, ()) for i in plan.graph.inputs] for bound in plan.extents()]
     extremes: list[Shapes] = [largest]
@@ -178,7 +178,7 @@ def extents(program: Program, name: str) -> list[Shapes]:
 
 
 def zeros(graph: Graph, shapes: Shapes) -> Call:
-    """Arguments of these shapes, of which nothing but the shapes is looked at."""
+    """Return arguments of these shapes. Only their shapes are used."""
     if len(shapes) != len(graph.inputs):
         raise InputError(
             f"{graph.name}: expected {len(graph.inputs)} shapes, one for each input, got {len(shapes)}",
@@ -188,7 +188,7 @@ def zeros(graph: Graph, shapes: Shapes) -> Call:
 
 
 def only_segment(planner: Planner) -> PlanSegment:
-    """The submit that is the whole method."""
+    """Return the segment of a method that consists of one submit."""
     plan = planner.plan
     if plan.cpu_calls:
         listed = ", ".join(f"{name} x{count}" for name, count in sorted(plan.cpu_calls.items()))
@@ -210,7 +210,7 @@ def only_segment(planner: Planner) -> PlanSegment:
 
 
 def _constant(planner: Planner, value_id: int) -> np.ndarray[Any, Any]:
-    """What a lowering looks at in a tensor that it does not compute."""
+    """Return the data of a constant that a lowering inspects."""
     graph = planner.plan.graph
     spec = graph.values[value_id]
     if not isinstance(spec, TensorSpec) or spec.constant is None or value_id in planner.plan.flow.state:
@@ -244,7 +244,7 @@ class MethodWriter:
         self._fingerprints: dict[str, str] = {}
 
     def add(self, name: str, fingerprint: str, plan_for: PlanFor, slots: int | None = None) -> Planner:
-        """Plan a method for every device; the last plan is that for any software."""
+        """Plan a method for every device. The last plan runs on any device."""
         self._fingerprints[name] = fingerprint
         for caps in TARGETS:
             planner = plan_for(caps)
@@ -270,7 +270,7 @@ class MethodWriter:
                 self.shards.place(value.constant, value.constant.dtype)
 
     def written(self) -> dict[str, Any]:
-        """What the manifest says of the methods, by name."""
+        """Return the manifest entries of the methods, by name."""
         self.shards.close()
         return {name: self._method(name, plans) for name, plans in self._planned.items()}
 
@@ -301,7 +301,7 @@ class MethodWriter:
         )
 
     def _written(self, document: dict[str, Any], texts: Sequence[str]) -> dict[str, Any]:
-        """The hashes of its files. All texts are in one file: similar texts compress to a third."""
+        """Return the hashes of the plan's files. All texts are in one file: similar texts compress to a third."""
         offset = 0
         for kernel, text in zip(document["kernels"], texts, strict=True):
             kernel["text"] = [offset, len(text)]

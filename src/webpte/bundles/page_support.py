@@ -156,7 +156,7 @@ def _of_filter(node: nodes.Filter) -> Iterator[str]:
 
 
 def _of_name(node: nodes.Filter) -> Iterator[str]:
-    """Of a filter or test that another filter is given by name."""
+    """Yield the filter or test that another filter gets by name, if the page does not support it."""
     at = 1 if node.name.endswith("attr") else 0
     name = node.args[at] if len(node.args) > at else None
     known, kind = (FILTERS, "filter") if node.name == "map" else (TESTS, "test")
@@ -214,7 +214,7 @@ def check_tokenizer(data: bytes) -> None:
         raise FormatError(f"the tokenizer is not a valid tokenizer.json: {error}", code="not_a_tokenizer") from error
     if missing is not None:
         raise UnsupportedError(
-            f"tokenizer.json: {missing} is not supported in a page. Run the model with webpte itself, or take a "
+            f"tokenizer.json: {missing} is not supported in a page. Run the model with webpte itself, or use a "
             "tokenizer without it.",
             code="tokenizer_part",
         )
@@ -234,7 +234,7 @@ def _unsupported_parts(described: dict[str, Any]) -> Iterator[str]:
 
 
 def _flat(part: Any) -> Iterator[dict[str, Any]]:
-    """A part and the parts of a sequence."""
+    """Yield a part and the parts of a sequence."""
     if part is not None:
         yield part
         for key in _SEQUENCES:

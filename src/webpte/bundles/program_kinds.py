@@ -32,12 +32,12 @@ MAX_EDITED_TOKENS = 1024  # tokens of a sequence that have penalties or biases i
 
 
 def decode_rows(sequences: int) -> list[int]:
-    """Numbers of sequences that are computed side by side: 1, 2, 4, ... and all of them."""
+    """Return the numbers of sequences that are computed in one step: 1, 2, 4, ... and all of them."""
     return sorted({*(1 << n for n in range(sequences.bit_length())), sequences})
 
 
 def slot_counts(sequences: int) -> list[int]:
-    """Sequences that have caches: one by default."""
+    """Return the numbers of sequences that have caches: one by default."""
     return sorted({1, sequences})
 
 
@@ -46,14 +46,13 @@ def prompt_rows(most: int) -> list[int]:
 
 
 def choice_words(rows: int, vocabulary: int) -> int:
-    """Words of `choices` where rows have masks or edits: always as many, so that there is one schedule."""
+    """Return the words of `choices` for rows with masks or edits. The number is fixed: there is one schedule."""
     edits = min(MAX_EDITED_TOKENS, MAX_LOGIT_ADJUSTMENTS, vocabulary)
     return rows * len(SAMPLING_WORDS) + padded_words(rows * (4 * edits + mask_words(vocabulary)))
 
 
 def calls(sequences: int, most_rows: int, vocabulary: int) -> Iterator[Call]:
-    """All that a page calls: pieces of prompts, and passes that choose a token for each row, with or without what makes
-    choices cost more."""
+    """Yield all calls of a page: chunks of prompts, and steps that sample a token for each row."""
     for rows in prompt_rows(most_rows):
         yield _call(rows, singles=0, picked=1, words=len(SAMPLING_WORDS), features=0)
     for rows in decode_rows(sequences):
@@ -74,7 +73,7 @@ def _call(rows: int, singles: int, picked: int, words: int, features: int) -> Ca
 def add_language(
     site: Site, methods: MethodWriter, program: Program, tokenizer: Path, sequences: int, fingerprint: str
 ) -> dict[str, Any]:
-    """Plan and write it; what the manifest says of it."""
+    """Plan and write a language model. Return its manifest entry."""
     metadata = read_program_metadata(program, Path(program._file.path), tokenizer)
     if metadata.template is not None:
         check_template(metadata.template)
@@ -104,13 +103,13 @@ def add_language(
 
 
 def _sizes(program: Program) -> tuple[int, int]:
-    """The most rows of a pass, and the tokens that there are."""
+    """Return the maximum rows of a step, and the size of the vocabulary."""
     graph = program.graph("forward")
     return graph.tensor(graph.inputs[TOKENS]).dims[1], graph.tensor(graph.outputs[0]).dims[-1]
 
 
 def tokenizer_files(site: Site, tokenizer: Path, config: Path | None) -> dict[str, Any]:
-    """What the manifest calls the files that text is read by."""
+    """Return the manifest entries of the tokenizer's files."""
     data = tokenizer.read_bytes()
     check_tokenizer(data)
     return {
@@ -132,7 +131,7 @@ class Encoder(NamedTuple):
 
 
 def find_encoder(program: Program) -> Encoder | None:
-    """What `forward` is, if it takes tokens (1, n) and as many of a mask, and gives vectors."""
+    """Return the encoder, if `forward` takes tokens (1, n) and a mask of that shape and returns vectors."""
     if "forward" not in program.method_names:
         return None
     graph = program.graph("forward")
@@ -154,7 +153,7 @@ def _vector_dims(graph: Graph) -> tuple[int, ...] | None:
 
 
 def encoder_shapes(program: Program, encoder: Encoder) -> list[Shapes]:
-    """Lengths 16, 32, 64 and so on, and the longest; that one alone if the program takes no others."""
+    """Return lengths 16, 32, 64, ... and the maximum; the maximum alone if the program accepts no others."""
     lengths = [encoder.max_tokens]
     if program.plan("forward", Caps()).dynamic_dims[program.graph("forward").inputs[0]][1]:
         lengths += [
@@ -168,7 +167,7 @@ def encoder_shapes(program: Program, encoder: Encoder) -> list[Shapes]:
 def encoder_part(
     site: Site, program: Program, encoder: Encoder, tokenizer: Path, shapes: list[Shapes]
 ) -> dict[str, Any]:
-    """What the manifest says of it. Inputs are in the order that encoders have them: tokens, mask, types."""
+    """Return the manifest entry of an encoder. Its inputs are in the usual order: tokens, mask, types."""
     config = beside(Path(program._file.path), "tokenizer_config.json")
     return {
         **tokenizer_files(site, tokenizer, config),
@@ -199,7 +198,7 @@ class ImageOptions(NamedTuple):
 
 
 def is_image(program: Program) -> bool:
-    """Whether `forward` takes one image: f32 (1, 3, height, width)."""
+    """Return whether `forward` takes one image: f32 (1, 3, height, width)."""
     if "forward" not in program.method_names:
         return False
     graph = program.graph("forward")
@@ -214,7 +213,7 @@ def is_image(program: Program) -> bool:
 
 
 def image_part(site: Site, program: Program, options: ImageOptions, shapes: Sequence[Shapes]) -> dict[str, Any]:
-    """What the manifest says of it. A page makes images of the first shape."""
+    """Return the manifest entry of an image model. A page makes images of the first shape."""
     height, width = shapes[0][0][2:]
     mean, std = _three("mean", options.mean or (0, 0, 0)), _three("std", options.std or (1, 1, 1))
     if not all(std):
@@ -232,7 +231,7 @@ def _three(name: str, value: Sequence[float]) -> list[float]:
 
 
 def _labels(program: Program, path: Path) -> str:
-    """The text, if it has a line for each class."""
+    """Return the labels file's text. Raise InputError unless it has a line for each class."""
     try:
         if path.stat().st_size > MAX_LABELS_BYTES:
             raise InputError(

@@ -39,7 +39,7 @@ class Site:
         return folder
 
     def add(self, data: bytes, kind: str) -> str:
-        """Its hash, by which the manifest and plans name it."""
+        """Write a file and return its hash, by which the manifest and plans name it."""
         digest = hashlib.sha256(data).hexdigest()
         if digest not in self.files:
             path = file_path(digest, kind)
@@ -90,13 +90,13 @@ def _is_bundle_or_empty(folder: Path) -> bool:
 
 
 def without_comments(text: str) -> str:
-    """WGSL as a page loads it: no comments and no indentation. There are no strings in WGSL, and no block comments."""
+    """Return WGSL without comments and indentation. WGSL has no strings, and our templates no block comments."""
     lines = (re.sub(r"//.*", "", line).strip() for line in text.splitlines())
     return "".join(f"{line}\n" for line in lines if line)
 
 
 def web_folder() -> Path:
-    """The npm package: beside `src` in a checkout, inside the package once it is installed."""
+    """Return the npm package's folder: beside `src` in a checkout, inside the package if it is installed."""
     package = Path(__file__).parents[1]
     for folder in (package / "web", package.parents[1] / "web"):
         if (folder / "player").is_dir():
@@ -109,7 +109,7 @@ def web_folder() -> Path:
 
 
 def player_files() -> Iterator[tuple[str, bytes]]:
-    """Its files by their names in a bundle: what `npm run player` makes of its modules, and the licence."""
+    """Yield the player's files by their names in a bundle: the output of `npm run player`, and the licence."""
     web = web_folder()
     for path in sorted((web / "player").glob("*.js")):
         yield f"player/src/{path.name}", path.read_bytes()
@@ -117,7 +117,7 @@ def player_files() -> Iterator[tuple[str, bytes]]:
 
 
 def page_files(kind: str) -> Iterator[tuple[str, bytes]]:
-    """The page of a kind of bundle, and what all pages share: as it is, for people who change it."""
+    """Yield the page of a kind of bundle and the files that all pages share, unminified so that users can edit them."""
     pages = web_folder() / "pages"
     for path in (*sorted(pages.glob("shared*")), *sorted((pages / kind).glob("*"))):
         yield path.name, path.read_bytes()
@@ -130,8 +130,8 @@ PathLike = str | os.PathLike[str]
 
 
 def summary(folder: PathLike) -> dict[str, Any]:
-    """Sizes in bytes. `visit` is what a page loads first, on a GPU that has all that was planned for: the page with its
-    player and what plans and kernels take as a server packs them, and weights, which do not get smaller."""
+    """Return sizes in bytes. `visit` is the first download, on a GPU that supports the best variant: the page, the
+    player, plans and kernels as a server compresses them, and weights, which do not compress."""
     manifest = read_manifest(folder)
     root = Path(folder)
     paths = [path for path in root.rglob("*") if path.is_file()]
@@ -161,7 +161,7 @@ def _packed(paths: Iterable[Path]) -> int:
 
 
 def _first_files(manifest: Manifest) -> list[BundledFile]:
-    """Of the best variant of each method, and what the part of its kind names: tokenizers, labels, answers."""
+    """Return the files of the best variant of each method, and those of its kind: tokenizers, labels, answers."""
     files = [file for variants in manifest.methods.values() for file in _variant_files(variants[0])]
     for part in (manifest.data.get(kind, {}) for kind in ("language", "encoder", "image")):
         files += [manifest.files[name] for name in part.values() if isinstance(name, str) and name in manifest.files]

@@ -132,7 +132,7 @@ def _other(
     options: ImageOptions,
     progress: OnProgress,
 ) -> tuple[str, dict[str, Any]]:
-    """The kind of bundle that a program becomes, and what the manifest says of it."""
+    """Return the kind of bundle that a program becomes, and its manifest entry."""
     names = [name for name in program.method_names if program.graph(name).steps]
     if unknown := sorted(set(shapes) - set(names)):
         raise InputError(
@@ -166,7 +166,7 @@ def _other(
 
 
 def _refusing_together(program: Program, jobs: Iterable[Callable[[], Any]]) -> list[Any]:
-    """What the jobs give; or one error with all reasons why they cannot be done."""
+    """Return the jobs' results. If jobs fail, raise one error with all reasons."""
     done, refused = [], []
     for job in jobs:
         try:
@@ -187,7 +187,7 @@ def _refusal(program: Program, refused: Sequence[Error]) -> UnsupportedError:
 
 
 def takes_tokens(program: Program) -> bool:
-    """Whether it takes tokens (1, n) and a position (1): a language model that continues from its cache."""
+    """Return whether `forward` takes tokens (1, n) and a position (1), as a language model with a cache does."""
     if "forward" not in program.method_names:
         return False
     graph = program.graph("forward")

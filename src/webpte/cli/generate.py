@@ -111,7 +111,11 @@ def _prompt(arguments: argparse.Namespace) -> str:
     text = read_stdin().removesuffix("\n")
     if not text.strip():
         raise InputError(
-            argument="stdin", expected="a prompt", got="nothing", hint="Or pass PROMPT.", code="empty_prompt"
+            argument="stdin",
+            expected="a prompt",
+            got="nothing",
+            hint="Pass PROMPT, or write a prompt to stdin.",
+            code="empty_prompt",
         )
     return text
 

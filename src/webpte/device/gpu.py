@@ -356,7 +356,7 @@ class Gpu:
 
     @translate_errors
     def wait(self) -> None:
-        """Block until the device is idle; frees the queue's staging memory."""
+        """Block until the device is idle, and free the queue's staging memory."""
         with self.lock:
             self.check()
             self.device.queue.submit([])
@@ -393,7 +393,7 @@ _LOCK = threading.Lock()
 
 
 def use_adapter(number: int) -> None:
-    """Select the adapter of this process by its number. Raises DeviceError while programs run on another one."""
+    """Select the adapter of this process by its number. Raise DeviceError while programs run on another one."""
     with _LOCK:
         if any(gpu.alive() for gpu in _OPEN) and os.environ.get(ADAPTER_VARIABLE) != str(number):
             raise DeviceError(

@@ -84,7 +84,7 @@ Hook = Callable[[], None]
 
 
 def keep_alive_in_child(holder: object) -> None:
-    """Never collect `holder`, nor the objects that it holds, in a child of this process."""
+    """Keep `holder` and the objects that it holds from being collected in a child of this process."""
     _holders.add(holder)
 
 

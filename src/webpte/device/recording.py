@@ -262,7 +262,7 @@ class NativeRecorder:
 
         wait_until(mapped)
         if _pending[request] != lib.WGPUMapAsyncStatus_Success:
-            raise RuntimeError(f"results could not be mapped (status {_pending[request]})")
+            raise RuntimeError(f"cannot map the results (status {_pending[request]})")
 
 
 class _NativeStamps:

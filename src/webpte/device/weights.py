@@ -39,7 +39,7 @@ class WeightBuffers:
 
     @property
     def present(self) -> Container[object]:
-        """The keys of the constants that are on the device."""
+        """Return the keys of the constants that are on the device."""
         return self._buffers
 
     def memory_limit(self) -> MemoryLimit:

@@ -121,7 +121,7 @@ class Workspace:
     def __init__(
         self, plan: Plan, gpu: Gpu, weights: WeightBuffers, progress: OnProgress = ignore, *, lazy: bool = False
     ) -> None:
-        """With `lazy`, a kernel is compiled when a schedule first needs it."""
+        """Allocate the buffers. With `lazy`, a kernel is compiled when a schedule first needs it."""
         # Before anything is allocated. One state is included: a method cannot run without.
         check_memory(memory_needs(plan, weights.present), weights.memory_limit())
         self.plan = plan
@@ -197,7 +197,7 @@ class Workspace:
 
     @property
     def encoded(self) -> list[EncodedSchedule]:
-        """The schedules that are kept. Parameter blocks of others may have been overwritten."""
+        """Return the cached schedules. Parameter blocks of others may have been overwritten."""
         return list(self._encoded.values())
 
     def _encode(self, schedule: Schedule) -> EncodedSchedule:

@@ -57,7 +57,8 @@ def match_delegate_io(
     outputs = _outputs(vk, args[split:], fits, buffers)
     if not inputs or not outputs:
         raise GraphError(
-            f"delegate {origin.delegate} {counts}, {split} of them inputs, which does not fit", code="wrong_arity"
+            f"delegate {origin.delegate} {counts}, {split} of them inputs; their shapes and dtypes do not match",
+            code="wrong_arity",
         )
     if len(inputs) > 1 or len(outputs) > 1 or any(buffers.is_overwritten(vk_id) for vk_id, _ in outputs[0][1]):
         detail = f"{counts}, {split} of them inputs, and the file does not say which is which"

@@ -344,7 +344,7 @@ def term_from_json(data: Any, depth: int = MAX_TERM_DEPTH) -> Term:
     if not isinstance(data, list):
         return number_from_json(data)
     if depth == 0:
-        raise FormatError(f"a term of more than {MAX_TERM_DEPTH} levels")
+        raise FormatError(f"the term has more than {MAX_TERM_DEPTH} levels")
     match data:
         case ["element", int(tensor), [*index], bool(whole)] if all(isinstance(i, int) for i in index):
             return Element(tensor, tuple(index), whole)

@@ -55,7 +55,7 @@ class Constant:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Equal for constants with the same bytes: content-addressed data shares one span."""
+        """Return a key that is equal for constants with the same bytes: content-addressed data shares one span."""
         return (self.dtype, *((id(span.file), span.offset, span.size) for span in self.spans))
 
     def pieces(self, limit: int) -> Iterator[memoryview | bytes]:
@@ -94,7 +94,7 @@ class TensorSpec:
 
     @property
     def stored(self) -> bool:
-        """Whether it exists before the method runs: a constant or a buffer."""
+        """Return whether the value exists before the method runs: a constant or a buffer."""
         return self.constant is not None or self.mutable
 
     def __str__(self) -> str:

@@ -193,7 +193,7 @@ class GrammarMatcher:
 
     @property
     def ended(self) -> bool:
-        """Whether only an end-of-text token may follow."""
+        """Return whether only an end-of-text token may follow."""
         return self._closed or bool(self._matcher.is_stopped())
 
     def mask(self) -> Mask:
@@ -281,7 +281,7 @@ class GrammarCompiler:
         )
 
     def matcher(self, constraint: Constraint) -> GrammarMatcher:
-        """A matcher for an answer that begins now."""
+        """Return a matcher for a new answer."""
         with self._lock:
             matcher = self._compiled.pop(constraint, None) or self._compile(constraint)
             self._compiled[constraint] = matcher  # the latest used is the last
@@ -295,7 +295,7 @@ class GrammarCompiler:
             self._compile(constraint)
 
     def _fit(self) -> bool:
-        """Whether the cache is within its limits. Requests are untrusted, and their constraints may all differ."""
+        """Return whether the cache is within its limits. Untrusted requests may all have different constraints."""
         characters = sum(len(constraint.source) for constraint in self._compiled)
         return len(self._compiled) <= MAX_CACHED_CONSTRAINTS and characters <= MAX_CACHED_SOURCE_CHARS
 

@@ -84,7 +84,7 @@ class Generation:
         parse_tool_calls: Callable[[Sequence[int]], tuple[ToolCall, ...]],
         cancel: CancelToken | None = None,
     ) -> None:
-        """Without a request, the answer is over: see `refused`."""
+        """Create an answer. Without a request, it has ended: see `refused`."""
         self._cancel = cancel or CancelToken()
         self.error = None
         self._engine = engine
@@ -116,7 +116,7 @@ class Generation:
 
     @property
     def prompt(self) -> tuple[int, ...]:
-        """The tokens of the prompt."""
+        """Return the tokens of the prompt."""
         request = self._request
         return tuple(request.tokens[: request.num_prompt_tokens]) if request is not None else ()
 
@@ -146,17 +146,17 @@ class Generation:
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """The calls of tools in the answer, as the model's `tool_format` writes them."""
+        """Return the tool calls in the answer, parsed by the model's `tool_format`."""
         return self._parse_tool_calls(self._tokens)
 
     @property
     def finished(self) -> bool:
-        """Whether the answer was read to its end, cancelled, or ended by an error."""
+        """Return whether the answer was read to its end, cancelled, or ended by an error."""
         return self._usage.finish_reason is not None
 
     @property
     def _ready(self) -> bool:
-        """Whether the next piece, or the end, can be read without waiting."""
+        """Return whether the next piece, or the end, can be read without waiting."""
         with self._lock:
             if isinstance(self._outputs.peek(), Admitted):
                 self._outputs.take()
@@ -209,7 +209,7 @@ class Generation:
         return self
 
     async def __anext__(self) -> Piece:
-        """A task that is cancelled cancels the request."""
+        """Return the next piece. If the task is cancelled, the request is cancelled."""
         self._engine.check_process()
         while True:
             try:
@@ -232,7 +232,7 @@ class Generation:
         self._end("cancelled")
 
     async def aclose(self) -> None:
-        """As `close`, for `contextlib.aclosing`."""
+        """Close the answer, for `contextlib.aclosing`."""
         self.close()
 
     def _next_piece(self) -> Piece | None:

@@ -221,7 +221,7 @@ class LLM:
         cancel: CancelToken | None = None,
         **settings: Any,
     ) -> Generation:
-        """As `generate`; `changed` is notified of the outputs, as of those of other answers."""
+        """Generate as `generate` does; `changed` is notified of the outputs of this and other answers."""
         state = SequenceState(keeps_slot=False)
         return self._generate_in(
             state, prompt, tokens, settings, tools=tools, parse_special=parse_special, cancel=cancel, changed=changed
@@ -320,7 +320,7 @@ class LLM:
 
     @property
     def tool_format(self) -> ToolFormat | None:
-        """How the model writes tool calls; None if its files do not say."""
+        """Return the format of the model's tool calls; None if its files do not specify one."""
         return self._special_tokens.tool_format
 
     @shows_settings
@@ -386,17 +386,17 @@ class LLM:
 
     @property
     def _method(self) -> Method:
-        """The method that runs on the device."""
+        """Return the method that runs on the device."""
         return self._engine.runner.method
 
     @property
     def batching_unsupported_reason(self) -> str | None:
-        """Why the program computes one sequence at a time; None if it computes several."""
+        """Return why the program computes one sequence at a time; None if it computes several."""
         return self._engine.runner.batching_unsupported_reason
 
     @property
     def fingerprint(self) -> str:
-        """Identifies the model in snapshots."""
+        """Return the identity of the model in snapshots."""
         return self._method.fingerprint()
 
     def recover(self, progress: OnProgress = ignore, cancel: CancelToken | None = None) -> bool:
@@ -464,7 +464,7 @@ def _metadata(program: Program | Bundle, path: Path, tokenizer: PathLike | None)
 
 
 def _weakly(llm: LLM) -> Callable[[], object]:
-    """The engine recovers the model, and must not keep it alive."""
+    """Return a function that recovers the model and does not keep it alive."""
     reference = weakref.ref(llm)
 
     def recover() -> object:
@@ -475,7 +475,7 @@ def _weakly(llm: LLM) -> Callable[[], object]:
 
 
 def _runner(program: Program | Bundle, kv_cache: str, most_slots: int, progress: OnProgress) -> ModelRunner:
-    """Of many sequences, or of one where the program's structure allows no more."""
+    """Return a runner of many sequences, or of one if the program's structure does not allow more."""
     if isinstance(program, Bundle):
         if kv_cache != "f32":
             raise InputError(argument="kv_cache", expected="'f32', as the bundle was planned", got=repr(kv_cache))

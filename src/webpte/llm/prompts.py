@@ -206,5 +206,5 @@ def _keys_of(value: object) -> str:
 
 def _now(form: str) -> str:
     if len(form) > MAX_DATE_FORMAT_CHARS:
-        raise limit_error(f"formats a date by {len(form):,} characters")
+        raise limit_error(f"has a date format of {len(form):,} characters")
     return datetime.datetime.now().strftime(form)

@@ -185,7 +185,7 @@ class LogitsProcessor:
 
     @property
     def is_static(self) -> bool:
-        """Whether the parameters of all later tokens are the same but for their step."""
+        """Return whether the parameters of all later tokens are the same except for their step."""
         return not self._has_penalties
 
     def add(self, token: int) -> None:

@@ -70,7 +70,7 @@ class Sequence:
         cancel: CancelToken | None = None,
         **settings: Unpack[GenerateSettings],
     ) -> Generation:
-        """As `LLM.generate`, in this sequence: the prompt is the whole conversation, and what is cached is reused."""
+        """Generate as `LLM.generate` does. The prompt is the whole conversation, whose cached prefix is reused."""
         return self.llm._generate_in(
             self._state, prompt, tokens, settings, tools=tools, parse_special=parse_special, cancel=cancel
         )
@@ -81,12 +81,12 @@ class Sequence:
 
     @property
     def position(self) -> int:
-        """The number of tokens."""
+        """Return the number of tokens."""
         return len(self._state)
 
     @property
     def remaining(self) -> int:
-        """The number of tokens that still fit."""
+        """Return the number of tokens that still fit."""
         return self.llm.capacity - self.position
 
     def reset(self) -> None:

@@ -120,7 +120,7 @@ class RenderBudget:
 def check_width(*values: Any) -> None:
     for value in values:
         if isinstance(value, int) and abs(value) > MAX_WIDTH_CHARACTERS:
-            raise limit_error(f"asks for a width of {value if abs(value) < 10**12 else 'very many'} characters")
+            raise limit_error(f"pads to more than {MAX_WIDTH_CHARACTERS:,} characters")
 
 
 def limit_error(what: str) -> FormatError:

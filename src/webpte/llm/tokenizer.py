@@ -36,7 +36,7 @@ def bytes_of_tokens(inner: tokenizers.Tokenizer, count: int) -> list[bytes | Non
 
 
 def _parts(decoder: Any) -> Iterator[dict[str, Any]]:
-    """The decoders of a sequence of them, in order."""
+    """Yield the decoders of a sequence of decoders, in order."""
     if isinstance(decoder, dict):
         if decoder.get("type") == "Sequence":
             for inside in decoder.get("decoders") or ():
@@ -46,7 +46,7 @@ def _parts(decoder: Any) -> Iterator[dict[str, Any]]:
 
 
 def _reader(parts: list[dict[str, Any]]) -> Callable[[str], bytes]:
-    """How a token as it is written in the vocabulary becomes bytes."""
+    """Return the function that converts a token, as the vocabulary spells it, to bytes."""
     kinds = [str(part.get("type")) for part in parts]
     if kinds == ["ByteLevel"]:
         return _from_alphabet
@@ -64,8 +64,7 @@ def _reader(parts: list[dict[str, Any]]) -> Callable[[str], bytes]:
     if not kinds:  # spaces between tokens, or endings that depend on what follows: no bytes of a token's own
         named = ", ".join(str(part.get("type")) for part in parts) or "none"
         raise UnsupportedError(
-            f"constraints need a tokenizer whose tokens have bytes of their own; its decoder is: {named}. "
-            "Byte-level, byte-fallback and Metaspace tokenizers have them.",
+            f"constraints: expected a byte-level, byte-fallback or Metaspace tokenizer, got the decoder: {named}",
             code="tokenizer",
         )
     return lambda text: _from_text(text, replaced, fallback)
@@ -80,7 +79,7 @@ def _from_text(text: str, replaced: list[tuple[str, str]], fallback: bool) -> by
 
 
 def _from_alphabet(text: str) -> bytes:
-    """Of a byte-level token, each character a byte. Added tokens may hold others, and are text as they stand."""
+    """Return the bytes of a byte-level token, one for each character. If it has other characters, it is UTF-8 text."""
     alphabet = _alphabet()
     found = [alphabet.get(character) for character in text]
     return bytes(b for b in found if b is not None) if None not in found else text.encode("utf-8", "surrogatepass")
@@ -88,7 +87,7 @@ def _from_alphabet(text: str) -> bytes:
 
 @cache
 def _alphabet() -> dict[str, int]:
-    """The characters that byte-level tokenizers write bytes with: visible ones as they are, the rest from 256 on."""
+    """Return the alphabet of byte-level tokenizers: visible bytes stand for themselves, the rest start at 256."""
     visible = {*range(33, 127), *range(161, 173), *range(174, 256)}
     hidden = [byte for byte in range(256) if byte not in visible]
     return {chr(byte): byte for byte in visible} | {chr(256 + at): byte for at, byte in enumerate(hidden)}
@@ -102,7 +101,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, extra: str = "llm", most_tokens: int | None = None) -> Tokenizer:
-        """`extra` is what to install where the package is absent. `encode_cut` gives at most `most_tokens`."""
+        """Load a tokenizer. `extra` provides the package. `encode_cut` returns at most `most_tokens`."""
         return cls(load_tokenizer(path, extra, most_tokens))
 
     def encode(self, text: str, *, add_special: bool = False, parse_special: bool = False) -> list[int]:
@@ -117,7 +116,7 @@ class Tokenizer:
 
     @cached_property
     def max_token_bytes(self) -> int:
-        """The most bytes of a text that one token stands for."""
+        """Return the maximum bytes of a text that one token stands for."""
         longest = max((len(token.encode()) for token in self._inner.get_vocab()), default=1)
         return longest * (NORMALIZED_BYTES if self._inner.normalizer is not None else 1)
 
@@ -166,7 +165,7 @@ class Tokenizer:
         return text
 
     def _spells_special(self, text: str) -> bool:
-        """Whether a special token may be recognized in a text."""
+        """Return whether a special token may be recognized in a text."""
         if not self._special_texts:
             return False
         return any(self._special_pattern.search(each) for each in {text, self._normalized(text)})
@@ -182,13 +181,13 @@ class Tokenizer:
 
     @cached_property
     def _special_pattern(self) -> re.Pattern[str]:
-        """Finds special tokens without a mark. In one of a single character the mark follows it."""
+        """Return the pattern of special tokens without a mark. In one of a single character the mark follows it."""
         texts = sorted(self._special_texts, key=len, reverse=True)
         return re.compile("|".join(re.escape(text) + (f"(?!{MARK})" if len(text) == 1 else "") for text in texts))
 
     @cached_property
     def _special_edges(self) -> tuple[frozenset[str], frozenset[str], int]:
-        """The proper beginnings and ends of special tokens, and the length of the longest token."""
+        """Return the proper beginnings and ends of special tokens, and the length of the longest token."""
         cuts = [(text, at) for text in self._special_texts for at in range(1, len(text))]
         longest = max(map(len, self._special_texts), default=0)
         return frozenset(text[:at] for text, at in cuts), frozenset(text[at:] for text, at in cuts), longest
@@ -200,7 +199,7 @@ class Tokenizer:
 
     @cached_property
     def _plain(self) -> Tokenizer:
-        """The same tokenizer, to which special tokens are text. SEPARATOR stands for those that are not."""
+        """Return the same tokenizer, to which special tokens are text. SEPARATOR stands for those that are not."""
         from tokenizers import AddedToken
 
         inner = copy_tokenizer(self._inner)
@@ -209,7 +208,7 @@ class Tokenizer:
         unused = self.size - inner.get_vocab_size()
         if unused > MAX_UNUSED_NUMBERS:
             raise UnsupportedError(
-                f"the tokenizer's vocabulary leaves {unused} numbers out; at most {MAX_UNUSED_NUMBERS} are allowed",
+                f"the tokenizer's vocabulary leaves {unused} numbers unused; the limit is {MAX_UNUSED_NUMBERS}",
                 code="vocabulary",
             )
         fillers = [f"{MARK}{number}" for number in range(unused)]  # in no text: marks are taken out before
@@ -241,14 +240,14 @@ class Tokenizer:
 
     @property
     def size(self) -> int:
-        """One more than the highest number of a token."""
+        """Return one more than the highest number of a token."""
         return 1 + max(self._inner.get_vocab(with_added_tokens=True).values(), default=-1)
 
     def token_id(self, token: str) -> int | None:
         return self._inner.token_to_id(token)
 
     def token_text(self, number: int | None) -> str | None:
-        """A token as it is written in the vocabulary."""
+        """Return a token as the vocabulary spells it."""
         return None if number is None or number < 0 else self._inner.id_to_token(number)
 
     def token_bytes(self, count: int) -> list[bytes | None]:
@@ -257,7 +256,7 @@ class Tokenizer:
 
     @property
     def special_ids(self) -> frozenset[int]:
-        """The special tokens, such as the one that ends a text."""
+        """Return the special tokens, such as the one that ends a text."""
         added = self._inner.get_added_tokens_decoder()
         return frozenset(number for number, token in added.items() if token.special)
 
@@ -273,7 +272,7 @@ class TextStream:
         self._read = 0  # tokens whose text was given out
 
     def push(self, token: int) -> str:
-        """The text that this token completes; empty while a character is unfinished."""
+        """Return the text that this token completes; empty while a character is unfinished."""
         self._tokens.append(token)
         before = self._decode(self._tokens[self._start : self._read])
         now = self._decode(self._tokens[self._start :])
@@ -283,7 +282,7 @@ class TextStream:
         return now[len(before) :]
 
     def flush(self) -> str:
-        """What is left at the end, with replacement characters for bytes that never became text."""
+        """Return the rest at the end, with replacement characters for bytes that never became text."""
         before = self._decode(self._tokens[self._start : self._read])
         now = self._decode(self._tokens[self._start :])
         self._start = self._read = len(self._tokens)

@@ -31,7 +31,7 @@ def load_tokenizer(path: str | os.PathLike[str], extra: str, most_tokens: int | 
         with open(name, "rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as error:
-        raise FormatError(f"{name} cannot be read: {error}", code="not_a_tokenizer") from error
+        raise FormatError(f"cannot read {name}: {error}", code="not_a_tokenizer") from error
     return read_tokenizer(name, data, extra, most_tokens)
 
 
@@ -111,11 +111,11 @@ def _read_document(data: bytes) -> None:
     for number in (*numbers, *listed):
         if type(number) is not int or not 0 <= number < MAX_VOCABULARY:
             raise FormatError(
-                f"the tokenizer's vocabulary has the number {number!r:.40}; expected 0 to {MAX_VOCABULARY - 1}",
+                f"token numbers of the tokenizer: expected 0 to {MAX_VOCABULARY - 1}, got {number!r:.40}",
                 code="vocabulary",
             )
     if len({*numbers}) != len(numbers):
-        raise FormatError("the tokenizer's vocabulary gives a number to two tokens", code="vocabulary")
+        raise FormatError("two tokens of the tokenizer's vocabulary have the same number", code="vocabulary")
     _check_merges(model)
     _check_charsmaps(document.get("normalizer"))
 
@@ -135,13 +135,13 @@ def _check_charsmaps(normalizer: Any) -> None:
                 announced = int.from_bytes(data[:4], "little")
                 if announced % 4 or announced > len(data) - 4:
                     raise FormatError(
-                        f"the tokenizer's normalizer has a table of {len(data)} bytes that announces {announced}",
+                        f"the tokenizer's normalizer has a table of {len(data)} bytes whose header states {announced}",
                         code="charsmap",
                     )
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """What is read here must be what the package reads, and of two values of a key it may take the other."""
+    """Return the object. Raise FormatError if a key is there twice: the package may use the other value."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise FormatError("the tokenizer has a JSON object with a key twice", code="duplicate_key")
@@ -164,7 +164,7 @@ def _check_merges(model: dict[str, Any]) -> None:
 
 
 def _flat(part: Any) -> Iterator[dict[str, Any]]:
-    """A part and the parts of a sequence."""
+    """Yield a part and the parts of a sequence."""
     if isinstance(part, dict):
         yield part
         for key in _LISTS:
@@ -186,16 +186,20 @@ def _check(name: str, parts: list[dict[str, Any]]) -> None:
 
 
 def _growth(name: str, part: dict[str, Any]) -> float:
-    """How many times as long a part can make a text."""
+    """Return the factor by which a part can lengthen a text."""
     addition = part.get("prepend")
     if isinstance(addition, str) and len(addition) > LONGEST_ADDITION:
-        raise FormatError(f"the tokenizer's {name} puts {len(addition)} characters before every text")
+        raise FormatError(
+            f"the tokenizer's {name} prepends {len(addition)} characters; the limit is {LONGEST_ADDITION}"
+        )
     if part.get("type") != "Replace":
         return 1.0
     pattern, content = part.get("pattern") or {}, str(part.get("content", ""))
     literal = pattern.get("String") if isinstance(pattern, dict) else None
     if literal == "":
-        raise FormatError(f"the tokenizer's {name} replaces the empty text, which is everywhere", code="empty_pattern")
+        raise FormatError(
+            f"the tokenizer's {name} replaces the empty string, which matches everywhere", code="empty_pattern"
+        )
     return len(content) / len(literal) if literal else float(len(content))  # an expression may match one character
 
 

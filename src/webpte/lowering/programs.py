@@ -38,7 +38,7 @@ class Operation(NamedTuple):
 
     @property
     def signature(self) -> tuple[str | None, ...]:
-        """Equal for steps that can call one custom function."""
+        """Return a key that is equal for steps that can call one custom function."""
         return (self.function, self.number, self.code, *(operand.target for operand in self.operands))
 
 
@@ -54,12 +54,12 @@ class ElementwiseProgram:
 
     @functools.cached_property
     def functions(self) -> tuple[tuple[str, str], ...]:
-        """(name, number) of each function of formulas.wgsl that is needed."""
+        """Return (name, number) of each function of formulas.wgsl that is needed."""
         return tuple(dict.fromkeys((step.function, step.number) for step in self.steps if step.code is None))
 
     @functools.cached_property
     def own(self) -> tuple[Operation, ...]:
-        """The first step of each function that is not of formulas.wgsl."""
+        """Return the first step of each function that is not in formulas.wgsl."""
         return tuple({step.signature: step for step in reversed(self.steps) if step.code is not None}.values())
 
     def called(self, step: Operation) -> str:
@@ -74,17 +74,17 @@ class ElementwiseProgram:
 
     @functools.cached_property
     def extension(self) -> str | None:
-        """The features that the shader enables: a flag "f16" makes the template enable f16."""
+        """Return the feature that the shader enables: the flag "f16" makes the template enable f16."""
         return "f16" if "f16" in (*self.inputs, *self.output_types) else None
 
     @functools.cached_property
     def weight(self) -> int:
-        """The compile time in units of an addition."""
+        """Return the compile time in units of an addition."""
         return sum(weight_of(step.function, step.code) for step in self.steps)
 
     @functools.cached_property
     def reached(self) -> tuple[frozenset[int], ...]:
-        """The inputs that each output depends on."""
+        """Return the inputs that each output depends on."""
         below: list[frozenset[int]] = []
         for step in self.steps:
             own = {o.position for o in step.operands if o.name.startswith("x")}
@@ -131,7 +131,7 @@ class Writer:
 
     @property
     def bits(self) -> tuple[int, ...]:
-        """The bits of the numbers, none of which may be an expression."""
+        """Return the bits of the numbers, none of which may be an expression."""
         return tuple(number for number in self.numbers if isinstance(number, int))
 
     def _operand(self, operand: Tensor | Term, dtype: DType) -> ProgramOperand:

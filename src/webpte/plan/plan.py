@@ -47,12 +47,12 @@ class Plan:
 
     @functools.cached_property
     def host_state(self) -> tuple[int, ...]:
-        """The state that no kernel of the device uses. It is stored on the host, in the dtypes the program declares."""
+        """Return the state that no kernel of the device uses. The host stores it in the dtypes the program declares."""
         return tuple(sorted(v for v in self.flow.state if v not in self.buffer_of))
 
     @functools.cached_property
     def limits(self) -> dict[str, int]:
-        """The device limits that this plan needs."""
+        """Return the device limits that this plan needs."""
         largest = max((b.nbytes for b in self.buffers), default=0)
         return {
             "max-storage-buffer-binding-size": max(map(self.bound_bytes, self.bindings), default=0),
@@ -64,7 +64,7 @@ class Plan:
 
     @property
     def cpu_calls(self) -> dict[str, int]:
-        """The number of calls that run on the CPU, by name."""
+        """Return the number of calls that run on the CPU, by name."""
         counts: dict[str, int] = {}
         for block in self.flow.blocks:
             for stage in block.stages:
@@ -75,7 +75,7 @@ class Plan:
 
     @property
     def staging_bytes(self) -> int:
-        """The maximum bytes that a segment reads back."""
+        """Return the maximum bytes that a segment reads back."""
         return max((read_bytes(self.graph, s) for s in self.flow.segments), default=0)
 
     def bound_bytes(self, binding: Binding) -> int:

@@ -90,7 +90,7 @@ def _document(name: str, text: str) -> Any:
         raise FormatError(f"{name}: {DOCUMENT} is not a {FORMAT}", code="bad_magic")
     if data.get("version") != VERSION:
         raise FormatError(
-            f"{name}: the plan has version {ascii(data.get('version'))[:20]}; known is {VERSION}",
+            f"{name}: expected plan version {VERSION}, got {ascii(data.get('version'))[:20]}",
             code="unknown_version",
         )
     return data
@@ -107,7 +107,9 @@ class _PlanReader:
         missing = sorted({call.name for call in self.calls if call.name not in cpu_kernels})
         if missing:
             raise UnsupportedError(
-                f"{self.name} needs CPU kernels that are not here: {', '.join(missing)}", missing, code="no_cpu_kernel"
+                f"{self.name} needs CPU kernels that this machine does not have: {', '.join(missing)}",
+                missing,
+                code="no_cpu_kernel",
             )
 
     def opened(self) -> LoadedPlan:
@@ -221,7 +223,7 @@ class _PlanReader:
         blocks = [self._block(item, segments) for item in json_list(json_field(self.data, "blocks"), "blocks")]
         listed = [stage for block in blocks for stage in block.stages if isinstance(stage, PlanSegment)]
         if listed != segments:
-            raise FormatError(f"the {len(segments)} segments are not in the blocks in order", code="block_order")
+            raise FormatError(f"expected the blocks to list the {len(segments)} segments in order", code="block_order")
         state = frozenset(self._ids("state"))
         flow = Flow(tuple(blocks), frozenset(), state, frozenset(), frozenset(self._ids("hosted")), state)
         submits = [Call(SUBMIT, (), (), Origin(number)) for number in range(len(segments))]
@@ -319,11 +321,11 @@ class PlanFiles(Protocol):
 
     @property
     def name(self) -> str:
-        """The name in messages."""
+        """Return the name in messages."""
 
     @property
     def mapped(self) -> list[MappedFile]:
-        """The files that must stay mapped while the plan is used."""
+        """Return the files that must stay mapped while the plan is used."""
 
     def document(self) -> str: ...
 
@@ -346,7 +348,7 @@ class PlanFolder:
         try:
             file = MappedFile(os.path.join(self.name, DOCUMENT))
         except FormatError as error:
-            raise InputError(f"{self.name}: no plan found: {error}") from error
+            raise InputError(f"{self.name}: cannot read the plan: {error}") from error
         with file:
             return contents(file, "plan bytes")
 
@@ -363,8 +365,8 @@ class PlanFolder:
                 return file
             candidates.append(f"{path} of {file.size} bytes" + (" with other contents" if file.size == size else ""))
         raise InputError(
-            f"{self.name}: the plan's constants lie in {name} of {size} bytes; "
-            f"found {', '.join(candidates) or 'no file'}. "
+            f"{self.name}: expected the plan's constants in {name} of {size} bytes, "
+            f"got {', '.join(candidates) or 'no file'}. "
             "Put that file into the plan's folder, or name it: open_plan(folder, data=[path]).",
             code="missing_file",
         )

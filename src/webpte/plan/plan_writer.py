@@ -108,7 +108,8 @@ def _write(folder: str, document: Mapping[str, Any], texts: Sequence[str]) -> No
         os.makedirs(folder, exist_ok=True)
         if os.listdir(folder) and not os.path.exists(path):
             raise InputError(
-                f"{folder}: the folder contains other files than a plan. Name another folder", code="foreign_folder"
+                f"{folder}: expected an empty folder or a plan, got other files. Choose another folder.",
+                code="foreign_folder",
             )
         for old in (path, *glob.glob(os.path.join(glob.escape(folder), "kernel*.wgsl"))):
             with contextlib.suppress(FileNotFoundError):
@@ -120,7 +121,7 @@ def _write(folder: str, document: Mapping[str, Any], texts: Sequence[str]) -> No
             json.dump(document, file, separators=(",", ":"), allow_nan=False)
         os.replace(f"{path}.part", path)
     except OSError as error:
-        raise InputError(f"{folder}: the plan cannot be written: {error.strerror}") from error
+        raise InputError(f"{folder}: cannot write the plan: {error.strerror}") from error
 
 
 def kernel_file(number: int) -> str:

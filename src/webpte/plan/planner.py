@@ -76,7 +76,7 @@ class Lowering:
             for guard in context.guards:
                 guards.setdefault((guard.term, guard.low, guard.high), guard)
         if context.sealed and len(context.slots) > SYM_SLOTS:  # the plan counts the slots at build
-            raise ShapeError(f"at these shapes the kernels would read more than {SYM_SLOTS} live integers")
+            raise ShapeError(f"at these shapes the kernels need more than {SYM_SLOTS} uniform slots")
         results = [out for index in segment.steps for out in self._bound[index].call.outs]
         terms = {out: scalars[out].term for out in results if out in scalars}
         return Schedule(
@@ -246,17 +246,17 @@ class Planner(ScheduleStore):
 
     @property
     def caps(self) -> Caps:
-        """The capabilities that the plan was made for."""
+        """Return the capabilities that the plan was made for."""
         return self._lowering.context.caps
 
     @property
     def examples(self) -> dict[TuningKey, Example]:
-        """The tuning jobs, each with an example."""
+        """Return the tuning jobs, each with an example."""
         return self._lowering.examples
 
     @property
     def runs(self) -> int:
-        """The number of lowerings that have run."""
+        """Return the number of lowerings that have run."""
         return self._lowering.runs
 
     def missing(self, segment: PlanSegment, live: CallValues, numbers: TermEvaluator) -> Schedule:
@@ -275,7 +275,7 @@ def make_planner(
     passes: Sequence[str] = (),
     tuning: Mapping[str, str] | None = None,
 ) -> Planner:
-    """Decide everything about a method. Raises one error that lists all problems of a kind.
+    """Decide everything about a method. Raise one error that lists all problems of a kind.
 
     `passes` names the rewrites to apply, of fusion.PASSES; `tuning` the kernels to prefer, see Context.variant.
     """

@@ -219,7 +219,5 @@ def _slot_values(schedule: Schedule, numbers: TermEvaluator) -> dict[int, int]:
     values = {slot: int(numbers(term)) for slot, term in schedule.slots}
     if values and (min(values.values()) < INT32_LOW or max(values.values()) > INT32_HIGH):
         wrong = ", ".join(str(value) for value in values.values() if not INT32_LOW <= value <= INT32_HIGH)
-        raise RangeError(
-            f"the kernels would read the live integers {wrong}, which do not fit 32 bits", code="live_integer"
-        )
+        raise RangeError(f"uniform slots: expected 32-bit integers, got {wrong}", code="live_integer")
     return values

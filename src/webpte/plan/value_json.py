@@ -223,7 +223,7 @@ def _tensor_from_json(data: Any, files: Files) -> TensorSpec:
         json_bool(json_field(data, "mutable"), "mutable"),
     )
     if spec.constant is not None and spec.constant.nbytes != numel(spec.dims) * spec.constant.dtype.itemsize:
-        raise FormatError(f"constant {spec.constant.name} has {spec.constant.nbytes} bytes; it is for {spec}")
+        raise FormatError(f"constant {spec.constant.name}: expected the bytes of {spec}, got {spec.constant.nbytes}")
     return spec
 
 

@@ -47,7 +47,7 @@ class Bundle(MethodSource):
 
     @property
     def folder(self) -> str:
-        """Where the bundle is."""
+        """Return the bundle's folder."""
         return self._path
 
     def show(self) -> Any:
@@ -124,7 +124,10 @@ class Bundle(MethodSource):
         if not matching:
             available = sorted({variant.slots for variant in variants if variant.slots is not None})
             raise InputError(
-                f"{name} is bundled for slots among {available}, not for slots={slots}", code="unknown_slots"
+                argument="slots",
+                expected=f"{f'one of {available}' if available else 'None'}, for which {name} is bundled",
+                got=slots,
+                code="unknown_slots",
             )
         return choose(matching, caps or adapter_caps().within(self._limits), f"{self._path}: {name}")
 

@@ -32,7 +32,7 @@ class Executor:
     """
 
     def __init__(self, scheduler: ScheduleStore, kernels: CpuKernels, *, lazy: bool = False) -> None:
-        """With `lazy`, a kernel is compiled by the first call that uses it."""
+        """Prepare the plan. With `lazy`, the first call that uses a kernel compiles it."""
         self.scheduler = scheduler
         self.plan = scheduler.plan
         self.converter = ArgumentConverter(self.plan)
@@ -398,7 +398,7 @@ def _stays_on_device(plan: Plan, stage: PlanSegment, fed: _Link, wanted: Sequenc
 def _check_size(plan: Plan, fed: _Link, made: tuple[int, ...], taken: tuple[int, ...]) -> None:
     if numel(made) != numel(taken):
         raise InputError(
-            f"{_link_text(plan, fed)}: its shape is {list(made)}, that of the next step's input {list(taken)}",
+            f"{_link_text(plan, fed)}: expected shape {list(taken)} of the next step's input, got {list(made)}",
             code="shape",
         )
 
@@ -454,7 +454,7 @@ def lower_shapes(executor: Executor, state: MethodState, dims: Sequence[Sequence
     stage, graph = executor.only_stage(), executor.plan.graph
     if stage is None:
         raise InputError(
-            f"{graph.name} takes several submits", code="several_submits", hint="Call it at the shapes to save."
+            f"{graph.name} needs several submits", code="several_submits", hint="Call it at the shapes to save."
         )
     if len(dims) != len(graph.inputs):
         inputs = ", ".join(map(str, executor.converter.inputs))

@@ -82,7 +82,7 @@ class OperatorRegistry:
 
     @property
     def operator_names(self) -> set[str]:
-        """The ops that have a kernel for the device, by their names in delegates."""
+        """Return the ops that have a kernel for the device, by their names in delegates."""
         return set(registered())
 
 

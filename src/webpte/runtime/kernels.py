@@ -82,7 +82,7 @@ def shift_right(self: Array, other: Array | int) -> Array:
 def batch_norm_by_its_own_statistics(
     self: Array, weight: Array | None, bias: Array | None, training: bool, momentum: float, eps: float
 ) -> tuple[Array, Array, Array]:
-    """What `InstanceNorm` becomes: its channels are those of all images, side by side in one."""
+    """Normalize by the batch's statistics. `InstanceNorm` calls it with the channels of all images in one image."""
     others = tuple(d for d in range(self.ndim) if d != 1)
     per_channel = tuple(-1 if d == 1 else 1 for d in range(self.ndim))
     wide = self.astype(np.float64)
@@ -108,15 +108,17 @@ def embedding_bag(
     include_last_offset: bool,
     padding_idx: int,
 ) -> tuple[Array, Array, Array, Array]:
-    """The sum (mode 0), mean (1) or maximum (2) of each bag's rows: bag i has the indices from offsets[i] on."""
+    """Return the sum (mode 0), mean (1) or maximum (2) of each bag's rows: bag i has the indices from offsets[i] on."""
     starts = offsets[:-1] if include_last_offset else offsets
     ends = np.append(starts[1:], indices.size)
     if starts.size > indices.size + 1:
-        raise ValueError(f"{starts.size} bags of {indices.size} indices: more than one of them is empty")
+        raise ValueError(f"offsets: expected at most {indices.size + 1} bags, got {starts.size}")
     if starts.size and (starts[0] != 0 or (starts > ends).any()):
-        raise ValueError(f"offsets must rise from 0 to at most {indices.size}")
+        raise ValueError(
+            f"offsets: expected 0 first, then ascending numbers up to {indices.size}, got {starts.tolist()!s:.200}"
+        )
     if indices.size and not 0 <= indices.min() <= indices.max() < len(weight):
-        raise IndexError(f"indices from {indices.min()} to {indices.max()} into {len(weight)} rows")
+        raise IndexError(f"indices: expected 0 to {len(weight) - 1}, got {indices.min()} to {indices.max()}")
     bags = np.zeros((starts.size, weight.shape[1]))
     sizes = np.zeros(starts.size, np.int64)
     largest = np.zeros((starts.size, weight.shape[1]) if mode == 2 else starts.size, np.int64)
@@ -144,7 +146,7 @@ def trilinear(
     sumdim: list[int],
     unroll_dim: int,
 ) -> Array:
-    """What `Bilinear` becomes: three tensors, each lacking the dims it is expanded by, multiplied and summed."""
+    """Multiply and sum three tensors, as `Bilinear` does: each lacks the dims it is expanded by."""
     operands = [(i1, expand1), (i2, expand2), (i3, expand3)]
     rank = i1.ndim + len(expand1)
     labels = [[d for d in range(rank) if d not in expand] for _, expand in operands]
@@ -153,7 +155,7 @@ def trilinear(
     }
     kept = [d for d in range(rank) if d not in sumdim]
     if (elements := math.prod(sizes.get(d, 1) for d in kept)) > LARGEST_PRODUCT:
-        raise ValueError(f"a product of {elements} elements; at most {LARGEST_PRODUCT} are made")
+        raise ValueError(f"a product of {elements} elements exceeds the limit of {LARGEST_PRODUCT}")
     arguments = [part for (array, _), mine in zip(operands, labels, strict=True) for part in (array, mine)]
     result: Array = np.einsum(*arguments, kept, optimize=True)
     return result
@@ -161,7 +163,7 @@ def trilinear(
 
 @kernel("executorch_prim::et_copy_index.tensor")
 def copy_index(self: Array, row: Array, index: int) -> Array:
-    """A loop over rows has made one more."""
+    """Return the rows before `index` and the new row, as a loop over rows appends it."""
     return np.concatenate([self[:index], row[None]])
 
 

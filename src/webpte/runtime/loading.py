@@ -250,7 +250,7 @@ class TaskProgram:
 
     @property
     def _forward(self) -> Method:
-        """The method that computes."""
+        """Return the method that computes."""
         return self._program.method("forward")
 
     def close(self) -> None:

@@ -195,7 +195,10 @@ class _ManifestReader:
         template, bos = json_field(item, "template"), json_field(item, "bos")
         if template is not None and (not isinstance(template, str) or len(template) > _MAX_TEMPLATE_CHARS):
             raise FormatError(
-                f"template: expected a string of at most {_MAX_TEMPLATE_CHARS} characters", code="invalid_field"
+                argument="template",
+                expected=f"a string of at most {_MAX_TEMPLATE_CHARS} characters",
+                got=f"{len(template)} characters" if isinstance(template, str) else ascii(template)[:60],
+                code="invalid_field",
             )
         prompt, decode = (_ascending(json_field(item, name), name) for name in ("prompt_rows", "decode_rows"))
         words = {int(rows): json_int(most, "choice_words") for rows, most in _object(item, "choice_words").items()}

@@ -117,17 +117,17 @@ class Method:
 
     @property
     def counters(self) -> Counters:
-        """The counters of the device this method runs on, for all its users together."""
+        """Return the counters of the device this method runs on, for all its users together."""
         return self._gpu.counters if self._gpu is not None else Counters()
 
     @property
     def adapter(self) -> str:
-        """The name of the adapter this method runs on."""
+        """Return the name of the adapter this method runs on."""
         return self._gpu.caps.adapter if self._gpu is not None else Caps().adapter
 
     @property
     def _planner(self) -> Planner:
-        """The planner, which makes schedules for new shapes."""
+        """Return the planner, which makes schedules for new shapes."""
         if not isinstance(self._scheduler, Planner):
             raise InputError(
                 f"{self.name} runs from saved schedules: it has no graph to plan from",
@@ -137,11 +137,11 @@ class Method:
 
     @property
     def lowerings(self) -> int:
-        """The number of lowerings that have run, at load and in calls."""
+        """Return the number of lowerings that have run, at load and in calls."""
         return self._scheduler.runs if isinstance(self._scheduler, Planner) else 0
 
     def __call__(self, /, *args: Input, **named: Input) -> Value:
-        """Run the method with inputs by position or by name. Returns the output, or a tuple of several outputs."""
+        """Run the method with inputs by position or by name. Return the output, or a tuple of several outputs."""
         outputs = self.run(merge_named_inputs(self.name, self.inputs, args, named) if named else args)
         return outputs[0] if len(outputs) == 1 else outputs
 
@@ -377,7 +377,7 @@ class Method:
             session.close()
 
     def _recover(self, gpu: Gpu, weights: WeightBuffers, progress: OnProgress) -> None:
-        """For Program.recover: allocate this method and its forks on another device, where they were released."""
+        """Allocate this method and its forks on another device if they were released, for Program.recover."""
         with self._lock:
             for method in self._stranded():
                 if method._session is None:

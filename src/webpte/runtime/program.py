@@ -61,9 +61,9 @@ class DeviceResources:
             method.close()
 
     def recover(self, progress: OnProgress = ignore, cancel: CancelToken | None = None) -> bool:
-        """After DeviceLost: open another device and load everything again from the mapped file.
+        """Open another device after DeviceLost, and load everything again from the mapped file.
 
-        Existing methods and forks work again, with their initial state; `Method.restore` restores a snapshot. Returns
+        Existing methods and forks work again, with their initial state; `Method.restore` restores a snapshot. Return
         False if no device was lost. A recovery that fails, or is interrupted, may be repeated.
         """
         progress = cancellable(progress, cancel)
@@ -169,7 +169,7 @@ class MethodSource(DeviceResources):
 
     @property
     def method_names(self) -> tuple[str, ...]:
-        """The names of the methods."""
+        """Return the names of the methods."""
         raise NotImplementedError
 
     def method(
@@ -230,7 +230,7 @@ class MethodSource(DeviceResources):
 
     @functools.cached_property
     def _contents(self) -> str:
-        """A hash of every byte of the files. Only snapshots and saved plans need it."""
+        """Return a hash of every byte of the files. Only snapshots and saved plans need it."""
         return hashlib.sha256(b"".join(bytes.fromhex(file.sha256()) for file in self._files)).hexdigest()
 
 

@@ -83,7 +83,7 @@ def refuse_device(plan: Plan, features: Iterable[str], caps: Caps) -> None:
     """Raise one error that lists everything a plan requires and a device does not have."""
     if missing := lacking(features, plan.subgroup, plan.limits, caps):
         raise DeviceError(
-            f"{plan.graph.name} was saved for a device with more than {caps.adapter}: {'; '.join(missing)}",
+            f"{plan.graph.name} requires more than {caps.adapter} has: {'; '.join(missing)}",
             code="over_limits",
             hint="Save it on this device, or for it: load(..., limits=...), WEBPTE_DEVICE=browser.",
         )

@@ -68,7 +68,7 @@ class MethodState:
     def commit(self, written: Mapping[int, Array]) -> int:
         """Store the tensors that the host has written in a call: all of them, or none if one cannot be converted.
 
-        Returns the bytes that were uploaded.
+        Return the bytes that were uploaded.
         """
         ready = self.for_device(written)
         # Copies: the result of a kernel may be a view of the caller's inputs or outputs.
@@ -238,7 +238,7 @@ def write_state(path: PathLike, fingerprint: str, state: Sequence[memoryview], n
         os.replace(temporary, path)
         _sync_folder(os.path.dirname(name) or ".")
     except OSError as error:
-        raise InputError(f"{name}: cannot be written: {error}", code="unwritable") from error
+        raise InputError(f"cannot write {name}: {error}", code="unwritable") from error
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.remove(temporary)
@@ -269,14 +269,14 @@ def read_state(path: PathLike, fingerprint: str, sizes: Sizes) -> tuple[list[mem
         with open(path, "rb") as file:
             return _read(file, name, fingerprint, sizes)
     except OSError as error:
-        raise FormatError(f"{name} cannot be read: {error}", code="unreadable") from error
+        raise FormatError(f"cannot read {name}: {error}", code="unreadable") from error
 
 
 def _read(file: BinaryIO, name: str, fingerprint: str, wanted: Sizes) -> tuple[list[memoryview], bytes]:
     head = file.read(_HEADER.size)
     if head.startswith(OLD_MAGIC):
         raise FormatError(
-            f"{name}: is a snapshot of an older format, without a digest",
+            f"{name} is a snapshot of an older format, without a digest",
             code="unknown_version",
             hint="Write it again.",
         )
@@ -284,18 +284,18 @@ def _read(file: BinaryIO, name: str, fingerprint: str, wanted: Sizes) -> tuple[l
         raise FormatError(f"{name} is not a webpte state file", code="bad_magic")
     _, owner, count, length = _HEADER.unpack(head)
     if owner != fingerprint.encode():
-        raise DataError(f"{name}: is the state of another program or method, or of other weights", code="other_program")
+        raise DataError(f"{name} is the state of another program or method, or of other weights", code="other_program")
     found = os.fstat(file.fileno()).st_size
     table = file.read(min(8 * count, found))
     note = file.read(min(length, MAX_NOTE_BYTES))
     sizes = wanted(note) if callable(wanted) else wanted
     if count != len(sizes) or table != struct.pack(f"<{len(sizes)}Q", *sizes):
         raise DataError(
-            f"{name}: its {count} buffers differ in size from this method's {len(sizes)}", code="buffer_sizes"
+            f"{name}: the sizes of its {count} buffers differ from this method's {len(sizes)}", code="buffer_sizes"
         )
     expected = len(head) + len(table) + length + sum(sizes) + _DIGEST
     if length > MAX_NOTE_BYTES or found != expected:
-        kind = "truncated" if found < expected else "longer than it says"
+        kind = "truncated" if found < expected else "too long"
         code = "truncated" if found < expected else "too_long"
         raise FormatError(
             f"{name} is {kind}: expected {expected} bytes for its note and {count} buffers, got {found} bytes",

@@ -71,7 +71,7 @@ Array = np.ndarray[Any, Any]
 
 
 def _parts(name: str) -> tuple[str, str, str]:
-    """`aten::cumsum.out` outside delegates; inside, with the fallback on, `aten.cumsum.default`."""
+    """Split `aten::cumsum.out` (outside delegates) or `aten.cumsum.default` (inside) into its parts."""
     namespace, _, rest = name.partition("::" if "::" in name else ".")
     base, _, overload = rest.partition(".")
     return namespace, base, overload or "default"
@@ -79,7 +79,7 @@ def _parts(name: str) -> tuple[str, str, str]:
 
 @functools.lru_cache(1024)
 def torch_kernel(name: str) -> Any | None:
-    """The overload that a file's name stands for, if it is one of the pure ops and torch is installed."""
+    """Return the overload that a name in a file stands for, if it is a pure op and torch is installed."""
     namespace, base, overload = _parts(name)
     if namespace != "aten" or base not in PURE:
         return None
@@ -106,7 +106,7 @@ def run_torch(call: Call, args: Sequence[Any], outs: Sequence[TensorSpec]) -> An
         _refuse_sizes(call, _run(kernel, schema, args, outs, "meta"), outs)
     results = _run(kernel, schema, args, outs, "cpu")
     if not all(isinstance(r, torch.Tensor) for r in results):
-        raise GraphError(f"{call.name} ({call.origin}) gives something other than tensors")
+        raise GraphError(f"{call.name} ({call.origin}) returned a value that is not a tensor")
     arrays = tuple(r.numpy() for r in results)
     return arrays if len(arrays) != 1 else arrays[0]
 
@@ -134,22 +134,23 @@ def _run(kernel: Any, schema: Sequence[Any], args: Sequence[Any], outs: Sequence
 
 
 def _refuse_arguments(call: Call, schema: Sequence[Any], args: Sequence[Any]) -> None:
-    wanted = [a for a in schema if not a.is_out]
-    if len(args) > len(wanted):
+    inputs = [a for a in schema if not a.is_out]
+    if len(args) > len(inputs):
         raise GraphError(
-            f"{call.name} ({call.origin}) has {len(args)} arguments; it takes {len(wanted)}", code="wrong_arity"
+            f"{call.name} ({call.origin}): expected at most {len(inputs)} arguments, got {len(args)}",
+            code="wrong_arity",
         )
-    for argument, value in zip(wanted, args, strict=False):
+    for argument, value in zip(inputs, args, strict=False):
         if not _plain(value, argument) or (argument.name in PLACEMENT and value is not None):
             raise GraphError(
-                f"{call.name} ({call.origin}), argument {argument.name}: torch's kernels are given tensors, numbers "
-                f"and lists of them, not {value!r:.80}",
+                f"{call.name} ({call.origin}), argument {argument.name}: expected a tensor, a number or a list of "
+                f"them, got {value!r:.80}",
                 code="wrong_kind",
             )
 
 
 def _plain(value: Any, argument: Any, nested: bool = False) -> bool:
-    """Tensors, numbers and lists of them; a string where the op wants one, such as the kind of a reduction."""
+    """Return whether a value is a tensor, a number, a list of them, or a string for a string argument."""
     if isinstance(value, list) and not nested:
         return all(_plain(item, argument, nested=True) for item in value)
     if isinstance(value, str):
@@ -157,14 +158,16 @@ def _plain(value: Any, argument: Any, nested: bool = False) -> bool:
     return value is None or isinstance(value, (bool, int, float, np.ndarray))
 
 
-def _refuse_sizes(call: Call, made: Sequence[Any], outs: Sequence[TensorSpec]) -> None:
-    """Before anything is computed: as many results as the file takes, each within its declared bound."""
-    if len(made) != len(outs):
-        raise GraphError(f"{call.name} ({call.origin}) gives {len(made)} results; the file takes {len(outs)}")
-    for tensor, spec in zip(made, outs, strict=True):
+def _refuse_sizes(call: Call, results: Sequence[Any], outs: Sequence[TensorSpec]) -> None:
+    """Raise GraphError unless the results have the number that the file expects, each within its declared bound."""
+    if len(results) != len(outs):
+        raise GraphError(
+            f"{call.name} ({call.origin}) would return {len(results)} results; the file expects {len(outs)}"
+        )
+    for tensor, spec in zip(results, outs, strict=True):
         shape = tuple(tensor.shape)
         if len(shape) != len(spec.dims) or any(a > b for a, b in zip(shape, spec.dims, strict=True)):
             raise GraphError(
-                f"{call.name} ({call.origin}) would give the shape {list(shape)}, outside its bound {list(spec.dims)}",
+                f"{call.name} ({call.origin}) would return shape {list(shape)}, outside its bound {list(spec.dims)}",
                 code="exceeds_bound",
             )

@@ -116,28 +116,28 @@ class TunedKernel:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """The median of each variant, shortest first."""
+        """Return the median of each variant, shortest first."""
         medians = {name: median(times) for name, times in self.rounds.items()}
         return dict(sorted(medians.items(), key=lambda item: item[1]))
 
     @property
     def usual(self) -> str:
-        """The default: the first variant that this device can run."""
+        """Return the default: the first variant that this device can run."""
         return next(name for name in self.job.names if name in self.rounds)
 
     @property
     def best(self) -> str:
-        """The shortest of those that beat the usual one clearly, or the usual one."""
+        """Return the shortest of those that beat the default clearly, or the default."""
         return self.fastest if self.confirmed else self.usual
 
     @property
     def fastest(self) -> str:
-        """The shortest of those that beat the usual one in this measurement, or the usual one."""
+        """Return the shortest of those that beat the default in this measurement, or the default."""
         return next((name for name in self.seconds if self._beats(name)), self.usual)
 
     @property
     def gain(self) -> float:
-        """The speedup of the best variant over the default: the median over rounds."""
+        """Return the speedup of the best variant over the default: the median over rounds."""
         return median(self._ratios(self.best))
 
     def _beats(self, name: str) -> bool:

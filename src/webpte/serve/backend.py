@@ -67,7 +67,7 @@ class Stream(Protocol):
 
     @property
     def usage(self) -> RequestUsage:
-        """The token counts so far."""
+        """Return the token counts so far."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class FairQueue(Generic[Item]):
 
     @property
     def num_held(self) -> int:
-        """The number of slots that are taken."""
+        """Return the number of slots that are taken."""
         return self._held.total()
 
     def push(self, client: str, item: Item) -> None:

@@ -107,7 +107,7 @@ class Config(BaseModel):
         try:
             lines = Path(path).read_text("utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"api_key_file: {path} cannot be read: {error}", code="unreadable") from error
+            raise InputError(f"api_key_file: cannot read {path}: {error}", code="unreadable") from error
         keys = tuple(line.strip() for line in lines if line.strip())
         if not keys:
             raise InputError(f"api_key_file: {path} contains no key. Write one per line.", code="empty_file")

@@ -31,12 +31,12 @@ def deployment(
     resource: str | None = None,
     **options: Any,
 ) -> Any:
-    """An application for `ray.serve.run`, whose replicas serve `models` (PATH or NAME=PATH) as `webpte serve` does.
+    """Return an application for `ray.serve.run` that serves `models` (PATH or NAME=PATH) as `webpte serve` does.
 
-    `replicas` is a number, or a range of numbers in which requests decide: another for each
-    `config.slots` that are computed or wait. With `gpus` a replica takes a GPU of Ray's and computes on the adapter of
-    its number; with `resource`, one of a custom resource of that name. Other `options` are those of
-    `ray.serve.deployment`, and go before ours. Models are paths as every machine sees them.
+    `replicas` is a number or a range. In a range, Ray adds a replica for each `config.slots` requests that are computed
+    or wait. With `gpus`, a replica takes one of Ray's GPUs and uses the adapter of the same number. With `resource`, it
+    takes one unit of the custom resource of that name. Other `options` are passed to `ray.serve.deployment` and
+    override ours. The paths of models must be valid on every machine.
     """
     serve = _ray_serve()
     wanted = _checked(config or Config(), models)
@@ -44,7 +44,7 @@ def deployment(
     try:
         made = serve.deployment(serve.ingress()(Replica), **given)
     except (TypeError, ValueError) as error:  # what it says of options that it does not know, or does not like
-        raise InputError(f"Ray Serve takes no such deployment: {error}", code="deployment") from error
+        raise InputError(f"Ray Serve rejects the options of the deployment: {error}", code="deployment") from error
     return made.bind(wanted, gpus)
 
 
@@ -64,7 +64,7 @@ class Replica:
         await self._service.start()  # here, where Ray shows what is raised; that of a lifespan is only logged
 
     def __serve_build_asgi_app__(self) -> ASGI:
-        """The application, started already: what Ray says of its lifespan is only heard."""
+        """Return the running application. Ray's lifespan events are acknowledged and have no effect."""
 
         async def asgi(scope: MutableMapping[str, Any], receive: Any, send: Send) -> None:
             if scope["type"] != "lifespan":
@@ -77,19 +77,19 @@ class Replica:
         return asgi
 
     async def check_health(self) -> None:
-        """Raises where there will be no worker any more. One that is being started again is not ill: requests wait."""
+        """Raise WorkerUnavailable if no worker will start again. During a restart, requests wait."""
         state = self._service.backend.stats().state
         if state in ("failed", "stopped"):
-            raise WorkerUnavailable(f"the worker of this replica has {state} for good; see its log")
+            raise WorkerUnavailable(f"the worker of this replica has {state} and will not start again. See its log.")
 
     async def __del__(self) -> None:
-        """Called by Ray when the answers under way have ended; the worker's process is gone then."""
+        """Stop the service. Ray calls this after the last response; the worker process then exits."""
         if hasattr(self, "_service"):
             await self._service.stop()
 
 
 def _without_id(send: Send) -> Send:
-    """Ray's proxy says a request's id itself; it is the one that the application was given."""
+    """Return `send` without the header of the request id: Ray's proxy adds it with the same value."""
 
     async def sent(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
@@ -102,15 +102,17 @@ def _without_id(send: Send) -> Send:
 def _checked(config: Config, models: tuple[str | os.PathLike[str], ...]) -> Config:
     for name in ("host", "port"):
         if getattr(config, name) != FIELDS[name].default:
-            raise InputError(f"{name} is Ray's to choose: ray.serve.start(http_options={{{name!r}: …}})")
+            raise InputError(
+                f"{name}: not allowed, because Ray listens. Use ray.serve.start(http_options={{{name!r}: …}})."
+            )
     named = tuple(_placed(os.fspath(model)) for model in (*config.models, *models))
     if not named:
-        raise InputError("there is no model to serve: name a .pte file or a bundle", code="no_model")
+        raise InputError(argument="models", expected="a .pte file or a bundle", got="none", code="no_model")
     return config.model_copy(update={"models": named})
 
 
 def _placed(given: str) -> str:
-    """NAME=PATH, with a path that means the same in processes that begin elsewhere. The file may not be here."""
+    """Return NAME=PATH with an absolute path, for processes in other folders. The file may be missing here."""
     name, equals, path = given.partition("=")
     if not equals or os.path.exists(given):
         name, path = Path(given).stem, given
@@ -123,10 +125,12 @@ def _options(
     scaled = isinstance(replicas, tuple)
     least, most = replicas if isinstance(replicas, tuple) else (replicas, replicas)
     if not 1 <= least <= most:
-        raise InputError(f"replicas is a number from 1 on, or a pair of the least and the most, not {replicas!r}")
+        raise InputError(
+            argument="replicas", expected="a number of at least 1, or a pair of minimum and maximum", got=repr(replicas)
+        )
     if "num_replicas" in more or ("autoscaling_config" in more and not scaled):
         raise InputError(
-            "how many replicas there are is said by replicas: a number, or a pair of the least and the most",
+            "num_replicas, autoscaling_config: set replicas instead, to a number or a pair of minimum and maximum",
             code="conflicting_options",
         )
     actor: dict[str, Any] = {"num_cpus": 1} | ({"num_gpus": 1} if gpus else {})
@@ -148,12 +152,12 @@ def _options(
 
 
 def _adapter() -> int:
-    """The number of the GPU that Ray has given this process."""
+    """Return the number of the GPU that Ray has assigned to this process."""
     import ray
 
     numbers = ray.get_runtime_context().get_accelerator_ids()["GPU"]
     if len(numbers) != 1 or not numbers[0].isdigit():
-        raise InputError(f"a replica computes on one GPU, known by its number; Ray has given it {numbers}")
+        raise InputError(argument="gpus", expected="one GPU with a number for each replica", got=numbers)
     return int(numbers[0])
 
 
@@ -161,5 +165,7 @@ def _ray_serve() -> Any:
     try:
         from ray import serve
     except ImportError as error:
-        raise UnsupportedError(f"a deployment needs Ray Serve: pip install 'webpte[ray,server]' ({error})") from error
+        raise UnsupportedError(
+            f"a deployment requires Ray Serve. Run: pip install 'webpte[ray,server]' ({error})"
+        ) from error
     return serve

@@ -279,7 +279,7 @@ async def _announce(
     while not server.started and not serving.done():
         await asyncio.sleep(0.01)
     if not server.started:
-        raise InputError("the server cannot listen on its address; the log says why. Is another server running there?")
+        raise InputError("the server cannot listen on its address. The log has the reason.")
     listening.listen(BACKLOG)  # asyncio has set it to the number that it accepts at once
     host, port = listening.getsockname()[:2]
     with contextlib.suppress(OSError):  # stderr may be full or closed: requests are accepted all the same

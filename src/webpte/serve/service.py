@@ -166,7 +166,7 @@ class Service:
 
     @property
     def max_client_requests(self) -> int:
-        """The requests of one client that can be in progress: those that are computed, and those that wait."""
+        """Return the maximum requests of one client: those that are computed and those that wait."""
         return (self.config.slots + self.config.max_queue) * max(1, len(self.backend.models))
 
     def warn_of_field(self, name: str, known: Iterable[str]) -> None:

@@ -65,7 +65,7 @@ class InFlightGeneration:
     """A response that is being generated, and its stream of events. It ends even if it is not read."""
 
     def __init__(self, id: int, request: GenerateRequest, detach: Callable[[InFlightGeneration], None]) -> None:
-        """`detach` is called when the response ends here before the worker ends it."""
+        """Store the request. `detach` is called when the response ends here before the worker ends it."""
         self.id = id
         self.request = request
         self.model, self.client = request.model, request.client
@@ -285,7 +285,7 @@ class Supervisor:
 
     @property
     def worker_pid(self) -> int | None:
-        """The process id of the current worker."""
+        """Return the process id of the current worker."""
         return self._manager.pid
 
     def generate(self, request: GenerateRequest) -> InFlightGeneration:

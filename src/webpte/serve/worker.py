@@ -90,7 +90,7 @@ class ModelWorker(Protocol):
 
     @property
     def last_progress(self) -> float | None:
-        """When its thread last completed a step (`time.monotonic`); None if it has nothing to do."""
+        """Return when the worker's thread last completed a step (`time.monotonic`); None if it is idle."""
 
     def submit(self, request: Generate | Embed) -> None:
         """Start a request; raise what is wrong with it."""

@@ -170,12 +170,12 @@ class WorkerListener(Protocol):
     """What `WorkerManager` reports to."""
 
     def on_ready(self, models: Sequence[ModelInfo]) -> None:
-        """A worker has loaded its models. It has no requests yet."""
+        """Handle a worker that has loaded its models. It has no requests yet."""
 
     def on_message(self, message: StepOutput | Vectors | Failed) -> None: ...
 
     def on_exit(self, reason: str) -> bool:
-        """The worker exited, and its requests with it. Return whether a request was to blame and has been failed."""
+        """Handle the exit of the worker and its requests. Return whether a request caused it and has been failed."""
 
 
 class WorkerManager:
@@ -202,7 +202,7 @@ class WorkerManager:
 
     @property
     def stats(self) -> WorkerStats:
-        """The counters of all workers together, and the slots of the current one."""
+        """Return the counters of all workers together, and the slots of the current one."""
         now, past = self._process.stats if self._process is not None else WorkerStats(), self._past
         return WorkerStats(
             now.slots, past.steps + now.steps, past.tokens + now.tokens, past.device_losses + now.device_losses

@@ -277,8 +277,9 @@ def read_image(path: str | os.PathLike[str], scale: str, argument: ArgumentInfo,
     channels_last = len(bound) >= 3 and bound[-1] in (1, 3) and bound[-3] not in (1, 3)
     if len(bound) not in (3, 4) or (bound[-1] if channels_last else bound[-3]) not in (1, 3):
         raise InputError(
-            f"an image needs an input of 3 or 4 dims with 1 or 3 channels, and this input is {argument}",
             argument=f"input {position}",
+            expected="3 or 4 dims with 1 or 3 channels, for an image",
+            got=argument,
             code="not_an_image_input",
         )
     height, width = bound[-3:-1] if channels_last else bound[-2:]

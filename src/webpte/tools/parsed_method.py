@@ -51,7 +51,7 @@ class ParsedMethod:
 
     @property
     def planned_graph(self) -> Graph:
-        """The graph of the plan, or that of the file if there is no plan."""
+        """Return the graph of the plan, or that of the file if there is no plan."""
         return self.graph if self.planner is None else self.planner.plan.graph
 
 

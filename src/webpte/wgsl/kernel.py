@@ -59,7 +59,7 @@ class Kernel:
 
     @functools.cached_property
     def label(self) -> str:
-        """The short name in error messages, profiles and GPU labels."""
+        """Return the short name in error messages, profiles and GPU labels."""
         if self.text is not None:
             return self.template
         name = self.template.removesuffix(".wgsl").rpartition("/")[2]
@@ -291,7 +291,7 @@ def _through_functions(text: str, name: str, label: str) -> str:
         if re.search(rf"(?<!\.)\b{name}\[", function):
             if re.search(rf"\b(let|var|const)\s+{name}\b|[(,]\s*{name}\s*:", function):
                 raise GraphError(
-                    f"kernel {label}: {name} names a variable too, so its array cannot be bound in parts",
+                    f"kernel {label}: {name} is also the name of a variable, so its array cannot be bound in parts",
                     code="shadowed_array",
                 )
             function = _in_calls(function, name, label)

@@ -44,7 +44,7 @@ class Conversation:
 
     @property
     def all_messages(self) -> Messages:
-        """The messages, after the system message if there is one."""
+        """Return the messages, after the system message if there is one."""
         return self._with_system(self.messages)
 
     def _with_system(self, messages: Messages) -> Messages:
@@ -79,7 +79,7 @@ class Conversation:
 
     @property
     def tokens(self) -> int:
-        """The length of the conversation in tokens, as rendered by the chat template."""
+        """Return the length of the conversation in tokens, as rendered by the chat template."""
         messages = self.all_messages
         if messages != self._counted[0]:  # the toolbar asks at every key press
             try:

@@ -64,7 +64,7 @@ class EngineCore:
         background: bool = True,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Up to `max_num_seqs` sequences are computed at once; `num_cache_slots` more slots cache prompt prefixes."""
+        """Prepare to compute `max_num_seqs` sequences at once; `num_cache_slots` more slots cache prompt prefixes."""
         self.runner = runner
         self.kv_slots = KvSlots(
             runner, min(max_num_seqs + num_cache_slots, runner.max_slots), keep_prefixes=num_cache_slots > 0
@@ -177,7 +177,7 @@ class EngineCore:
 
     @property
     def _steps_here(self) -> bool:
-        """Whether the calling thread runs the steps it waits for."""
+        """Return whether the calling thread runs the steps it waits for."""
         return not self.background or self._visitors.is_here
 
     def _check_open(self) -> None:
@@ -185,7 +185,7 @@ class EngineCore:
             raise ClosedError("the language model was closed; load it again")
 
     def _check_caches(self) -> None:
-        """Requests whose caches were lost with a device begin again."""
+        """Restart requests whose caches were lost with a device."""
         if self.runner.recoveries != self._recoveries:
             self._recoveries = self.runner.recoveries
             self.kv_slots.invalidate()
@@ -217,7 +217,7 @@ class EngineCore:
                 self.after_step()
 
     def _recover_or_fail(self, error: Exception) -> None:
-        """After the loss of the device: open another, or fail every request."""
+        """Open another device after the loss of one, or fail every request."""
         try:
             if self._recover is None:
                 raise error
@@ -330,7 +330,7 @@ class EngineCore:
 
     @property
     def is_cold(self) -> bool:
-        """Whether a step of the warm-up is left, for the slots that exist."""
+        """Return whether a step of the warm-up is left, for the slots that exist."""
         return self._next_warmup() is not None
 
     def warm_up_idle(self) -> bool:
@@ -399,7 +399,7 @@ _running: weakref.WeakSet[EngineCore] = weakref.WeakSet()
 
 @atexit.register
 def _end_all() -> None:
-    """A thread that is inside the driver when the interpreter ends could crash the process."""
+    """End all threads: one that is inside the driver when the interpreter ends could crash the process."""
     for engine in list(_running):
         if engine.process.is_current:
             engine.end_thread(EXIT_SECONDS)

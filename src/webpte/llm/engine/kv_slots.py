@@ -25,7 +25,7 @@ class CacheWindow(NamedTuple):
         return max(0, end - self.held)
 
     def can_continue(self, count: int, first_kept: int) -> bool:
-        """Whether a token can be computed after the first `count`, if positions from `first_kept` on are held."""
+        """Return whether the token after the first `count` can be computed from the positions since `first_kept`."""
         return first_kept <= max(0, count - self.needed)
 
 
@@ -139,7 +139,7 @@ class KvSlots:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is cached."""
+        """Return whether nothing is cached."""
         return not any(slot.tokens for slot in self._slots)
 
     def touch(self, slot: Slot) -> None:
@@ -222,7 +222,7 @@ class KvSlots:
         return free is not None and not free.tokens
 
     def _free(self) -> Slot | None:
-        """A free slot: an empty one, or the least recently used."""
+        """Return a free slot: an empty one, or the least recently used."""
         free = [slot for slot in self._slots if slot.owner is None]
         return min(free, key=lambda slot: (bool(slot.tokens), slot.last_used), default=None)
 

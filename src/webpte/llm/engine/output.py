@@ -49,7 +49,7 @@ class OutputSink(Protocol):
     def put(self, outputs: Sequence[Output]) -> None: ...
 
     def __len__(self) -> int:
-        """Outputs that have not been read."""
+        """Return the number of unread outputs."""
 
 
 class OutputQueue:
@@ -116,7 +116,7 @@ class StopStringBuffer:
 
     @property
     def held(self) -> str:
-        """The text that is held back; once a stop string was found, that string and what follows it."""
+        """Return the text that is held back; once a stop string was found, that string and what follows it."""
         return self._held
 
     def push(self, text: str) -> str:
@@ -157,7 +157,7 @@ class OutputProcessor:
 
     @property
     def stopped(self) -> bool:
-        """Whether a stop string was found."""
+        """Return whether a stop string was found."""
         return self._buffer.found
 
     def push(self, token: int, *, silent: bool = False, last: bool = False) -> str:

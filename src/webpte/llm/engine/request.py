@@ -124,7 +124,7 @@ class Request:
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether the rest is unused."""
+        """Return whether the rest is unused."""
         return self._aborted or self._cancel.cancelled or not self.sequence.is_owned_by(self)
 
     @property
@@ -133,29 +133,29 @@ class Request:
 
     @property
     def backpressured(self) -> bool:
-        """Whether the reader has many unread tokens."""
+        """Return whether the reader has many unread tokens."""
         return len(self.sink) >= MAX_UNREAD_OUTPUTS
 
     # -- for the engine ------------------------------------------------------------------------------------------------
 
     @property
     def num_computed(self) -> int:
-        """Tokens in the cache: the position of the next one."""
+        """Return the number of tokens in the cache: the position of the next one."""
         slot = self.sequence.slot
         return len(slot.tokens) if slot is not None else 0
 
     @property
     def reusable_tokens(self) -> list[int]:
-        """Tokens that are not computed if they are cached."""
+        """Return the tokens that are not computed if they are cached."""
         return self.tokens
 
     @property
     def has_output(self) -> bool:
-        """Whether the prompt was computed and a token came after it: later steps are decode steps."""
+        """Return whether a token came after the prompt: later steps are decode steps."""
         return False
 
     def num_logits_before(self, end: int) -> int:
-        """Of the tokens before a position, return the number of those whose logits are requested."""
+        """Return the number of tokens before a position whose logits are requested."""
         return 0
 
     def admit(self, num_cached: int) -> None:
@@ -168,7 +168,7 @@ class Request:
         self.status = RequestStatus.PREEMPTED
 
     def prefilled(self) -> None:
-        """All tokens are computed, and none is sampled."""
+        """Finish the request: all tokens are computed, and none is sampled."""
         self.finish("length")
 
     def finish(self, reason: FinishReason) -> None:
@@ -241,7 +241,7 @@ class GenerationRequest(Request):
         sink: OutputSink | None = None,
         generated: Sequence[int] = (),
     ) -> None:
-        """`generated` are tokens of the answer that another process has delivered. The request continues after them."""
+        """Create a request that continues after `generated`: answer tokens that another process has delivered."""
         super().__init__(sequence, prompt, cancel=cancel, sink=sink)
         self.params = params
         self._output = output
@@ -275,7 +275,7 @@ class GenerationRequest(Request):
         return self.tokens[:-1]  # the logits after the last one are needed
 
     def is_decoding(self, max_tokens: int) -> bool:
-        """Whether at most `max_tokens` tokens are left, all after the prompt. Otherwise it is prefilled in chunks."""
+        """Return whether at most `max_tokens` tokens are left, all after the prompt. Otherwise they are prefilled."""
         uncached = len(self.tokens) - self.num_computed
         return uncached == 1 or (uncached <= max_tokens and self.num_computed >= self.num_prompt_tokens)
 
@@ -285,13 +285,13 @@ class GenerationRequest(Request):
 
     @property
     def multi_step_ok(self) -> bool:
-        """Whether the device may compute several tokens without the host seeing those before them."""
+        """Return whether the device may compute several tokens before the host reads them."""
         guided = self._decode_state is not None and self._decode_state.guided
         return self._logits_processor.is_static and not guided
 
     @property
     def max_steps(self) -> int:
-        """Tokens that still fit into the answer and into the cache."""
+        """Return the number of tokens that still fit into the answer and into the cache."""
         return min(self.params.max_new_tokens - self.num_generated, self._capacity - len(self.tokens) + 1)
 
     def decode_input(self, num_tokens: int, max_drafts: int) -> DecodeInput | None:

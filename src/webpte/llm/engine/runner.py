@@ -58,46 +58,46 @@ class ModelRunner(Protocol):
 
     @property
     def method(self) -> Method:
-        """What runs on the device."""
+        """Return the method that runs on the device."""
 
     @property
     def num_slots(self) -> int:
-        """Slots that exist now."""
+        """Return the number of slots that exist now."""
 
     @property
     def max_slots(self) -> int:
-        """Slots that there may be: 1 if the program cannot be batched."""
+        """Return the maximum number of slots: 1 if the program cannot be batched."""
 
     @property
     def batching_unsupported_reason(self) -> str | None: ...
 
     @property
     def capacity(self) -> int:
-        """Tokens of a slot."""
+        """Return the maximum tokens of a slot."""
 
     @property
     def cache_window(self) -> CacheWindow | None:
-        """How far back a cache reaches; None if it keeps every position."""
+        """Return how far back a cache reaches; None if it keeps every position."""
 
     @property
     def max_batch_tokens(self) -> int:
-        """Tokens of one step."""
+        """Return the maximum tokens of one step."""
 
     @property
     def max_samples(self) -> int:
-        """Tokens that one step samples."""
+        """Return the maximum tokens that one step samples."""
 
     @property
     def max_draft_tokens(self) -> int:
-        """Drafts of a slot in one step; 0 if each would be a step of its own."""
+        """Return the maximum draft tokens of a slot in one step; 0 if each would be a separate step."""
 
     @property
     def max_logit_adjustments(self) -> int:
-        """Tokens of a row whose logits can be changed before sampling."""
+        """Return the maximum tokens of a row whose logits can be changed before sampling."""
 
     @property
     def recoveries(self) -> int:
-        """How often the caches were lost with a device. A change means that every slot is empty."""
+        """Return how often the caches were lost with a device. A change means that every slot is empty."""
 
     def run(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow]) -> list[SampledToken]:
         """Run one step. Tokens of a slot are adjacent, at ascending positions."""
@@ -174,7 +174,7 @@ class SlotPool(ABC):
         self.method._copy_extents(self.method, self._extents(source, target, count))
 
     def grow(self, num_slots: int) -> None:
-        """The old state becomes the beginning of the new one."""
+        """Allocate more slots. The old state becomes the beginning of the new one."""
         old, num_slots = self.method, self.available_slots(num_slots)
         new = self.make(num_slots, ignore)
         sizes = (buffer.nbytes for buffer in old.plan.buffers if buffer.kind == "state")
@@ -193,7 +193,7 @@ class SlotPool(ABC):
         self.method._write_extents(self._extents(slot, slot, count), pieces)
 
     def _extents(self, source: int, target: int, count: int) -> list[Extent]:
-        """The first `count` rows of a slot, in every cache."""
+        """Return the first `count` rows of a slot, in every cache."""
         plan = self.method.plan
         caches = {plan.buffer_of[value_id]: value_id for value_id in plan.flow.state if value_id in plan.buffer_of}
         extents: list[Extent] = []
@@ -263,7 +263,7 @@ class BatchedRunner(SlotPool):
         self.method.run((*arguments, picked, 0, *pack(params_by_row)), outputs=sampler_outputs(params_by_row))
 
     def _num_idle(self, num_tokens: int, num_decode: int) -> int:
-        """Idle tokens to add where a prompt is computed: few sizes, because the first step of each takes longer."""
+        """Return the padding of a prompt's step: few sizes, because the first step of each takes longer."""
         fitting = min(-num_tokens % TOKENS_STEP, self.max_batch_tokens - num_tokens)
         return fitting if num_decode < num_tokens and num_tokens > MAX_EXACT_TOKENS else 0
 
@@ -294,7 +294,7 @@ def _num_decode(tokens: Sequence[BatchToken]) -> int:
 
 def _check_all_sampled(tokens: Sequence[BatchToken], samples: Sequence[SampleRow]) -> None:
     if [sample.row for sample in samples] != list(range(len(tokens))):
-        raise InputError("samples: expected one for every token, in order, where several steps are one submit")
+        raise InputError("samples: expected one for each token, in order, if one submit has several steps")
 
 
 def _bound(method: Method, number: int) -> tuple[int, ...]:
@@ -360,7 +360,7 @@ class SingleRunner:
         return np.stack(found)  # (count, V)
 
     def _begin(self, tokens: Sequence[BatchToken]) -> None:
-        """A state that has no positions would still be that of another text."""
+        """Reset a state without positions before a new text: it would still be that of another text."""
         if self.cache_window is not None and tokens[0].position == 0:
             self.method.reset()
 
@@ -460,7 +460,7 @@ class BundledRunner(SlotPool):
 
     @property
     def _max_decode(self) -> int:
-        """Tokens of a step that samples: a method of fewer slots has no schedule for more."""
+        """Return the maximum tokens of a step that samples: a method of fewer slots has no schedule for more."""
         return max(rows for rows in self._language.decode_rows if rows <= self.num_slots)
 
     def _prefill(self, tokens: Sequence[BatchToken]) -> None:

@@ -82,7 +82,7 @@ class ScheduledRequest(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The position after the last token."""
+        """Return the position after the last token."""
         return len(self.slot.tokens) + len(self.tokens)
 
 
@@ -116,12 +116,12 @@ class Scheduler:
 
     @property
     def max_num_seqs(self) -> int:
-        """Sequences that are computed at once. Less than asked for if memory allows no more slots."""
+        """Return the maximum sequences that are computed at once. It is below the requested one if memory is short."""
         return min(self._max_num_seqs, self._kv_slots.max_slots)
 
     @property
     def has_work(self) -> bool:
-        """Whether the next step would do anything."""
+        """Return whether the next step would do anything."""
         return bool(self._arriving or self.waiting) or any(
             request.is_abandoned or not request.backpressured for request in self.running
         )
@@ -203,7 +203,7 @@ class Scheduler:
         return all(request.sequence is not owner for request in self.running)
 
     def _waits_for_prefix(self, request: Request) -> bool:
-        """Whether a prompt with the same beginning is being computed. It is copied once it is cached."""
+        """Return whether a prompt with the same beginning is being computed. It is copied once it is cached."""
         tokens = request.reusable_tokens
         readers = (other for other in self.running if len(other.tokens) - other.num_computed > 1)
         shared = max((common_prefix(other.tokens, tokens) for other in readers), default=0)
@@ -237,7 +237,7 @@ class Scheduler:
     def _schedule_decode(
         self, decoding: list[tuple[GenerationRequest, Slot]], budget: Budget, drafting: bool
     ) -> Iterable[ScheduledRequest]:
-        """Requests that do not fit come first in the next step. No request drafts while a prompt is waiting."""
+        """Return the requests that fit. The others come first in the next step. None drafts while a prompt waits."""
         fitting: list[tuple[GenerationRequest, Slot]] = []
         num_tokens = 0
         for request, slot in decoding[: budget.samples]:

@@ -107,7 +107,7 @@ class StepCosts:
             self._drop_stale()
 
     def _drop_stale(self) -> None:
-        """Old figures come from other context lengths, or from a moment when the machine was busy."""
+        """Remove old figures: they come from other context lengths, or from a moment when the machine was busy."""
         for size in [size for size, seen in self._last_seen.items() if self._steps - seen >= STALE_STEPS]:
             del self._latest[size], self._last_seen[size]
             self._costs.pop(size, None)
@@ -229,12 +229,12 @@ class DecodeState:
 
     @property
     def guided(self) -> bool:
-        """Whether each token decides what may follow it."""
+        """Return whether each token decides what may follow it."""
         return self._matcher is not None
 
     @property
     def ended(self) -> bool:
-        """Whether the constraint allows nothing more."""
+        """Return whether the constraint allows nothing more."""
         return self._matcher is not None and self._matcher.ended
 
     def append(self, token: int) -> None:

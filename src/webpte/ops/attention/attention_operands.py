@@ -95,17 +95,17 @@ class AttentionOperands:
 
     @property
     def alone(self) -> int:
-        """The number of batches that the kernel for one token computes."""
+        """Return the number of batches that the kernel for one token computes."""
         return self.batch
 
     @property
     def most_batch(self) -> int:
-        """The largest there can be."""
+        """Return the largest possible batch."""
         return self.query.bound[0]
 
     @property
     def busy_batch(self) -> int:
-        """Of the batch, what may decide how the work is divided."""
+        """Return the part of the batch that may decide how the work is divided."""
         return self.batch
 
     @property
@@ -114,12 +114,12 @@ class AttentionOperands:
 
     @property
     def capacity(self) -> int:
-        """Keys that there are, seen or not."""
+        """Return the number of keys, masked or not."""
         return self.key.dims[2 if self.heads_first else 1]
 
     @property
     def most_keys(self) -> int:
-        """The largest capacity there can be."""
+        """Return the largest possible capacity."""
         return self.key.bound[2 if self.heads_first else 1]
 
     @property
@@ -136,7 +136,7 @@ class AttentionOperands:
 
     @property
     def lanes(self) -> int:
-        """Elements per load."""
+        """Return the elements per load."""
         return 4 if self.query.dims[3] % 4 == 0 and self.value.dims[3] % 4 == 0 else 1
 
     @property
@@ -149,7 +149,7 @@ class AttentionOperands:
 
     @property
     def kinds(self) -> tuple[str, str]:
-        """How queries, and how keys and values are loaded; see loads.wgsl."""
+        """Return the load types of queries, and of keys and values; see loads.wgsl."""
         return load_type(self.query, self.lanes), load_type(self.key, self.lanes)
 
     @property

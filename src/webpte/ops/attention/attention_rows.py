@@ -58,7 +58,7 @@ class RowsProblem(NamedTuple):
 
     @property
     def plain(self) -> bool:
-        """Rows in loads of four, and no mask."""
+        """Return whether rows are loaded in fours, without a mask."""
         return self.operands.lanes == 4 and self.mask is None
 
 

@@ -57,17 +57,17 @@ class RotaryTables:
 
     @property
     def loads(self) -> int:
-        """The number of loads of the cosines."""
+        """Return the number of loads of the cosines."""
         return self.cosine.dims[-2] * self.width // (2 if self.pairs == "neighbours" else 4)
 
     @property
     def kind(self) -> str:
-        """How the entries of four elements are loaded: neighbours share one."""
+        """Return the load type of the entries of four elements: neighbours share one."""
         return load_type(self.cosine, 2 if self.pairs == "neighbours" else 4)
 
     @property
     def rotated(self) -> int:
-        """Loads of a row that rotate, where halves pair up."""
+        """Return the loads of a row that rotate, where halves pair up."""
         return self.width // 4
 
     def fits(self, x: Tensor) -> bool:

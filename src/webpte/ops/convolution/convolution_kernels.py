@@ -93,7 +93,7 @@ class ConvolutionWindow(NamedTuple):
 
     @property
     def pointwise(self) -> bool:
-        """Whether each output pixel reads the one input pixel at its own place, and every input channel of it."""
+        """Return whether each output pixel reads one input pixel, at its own position, in every input channel."""
         plain = {*self.kernel, *self.stride} == {1} and not any((*self.padding, *self.output_padding))
         return plain and self.groups == 1 and not self.transposed
 
@@ -211,7 +211,7 @@ class ConvolutionProblem(NamedTuple):
 
     @property
     def alone(self) -> bool:
-        """Each channel for itself."""
+        """Return whether each channel is computed from one input channel."""
         return (self.depth, self.channels, self.window.transposed) == (1, 1, False)
 
 

@@ -64,7 +64,7 @@ class ProductShape(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The class of the number of rows, for tuning: 1, few, or many."""
+        """Return the class of the number of rows, for tuning: 1, few, or many."""
         return "row" if self.rows == 1 else "few" if self.rows <= FEW_ROWS else "many"
 
 

@@ -153,14 +153,14 @@ class Q8taConvolution(NamedTuple):
 
     @property
     def _pointwise(self) -> bool:
-        """Whether each output pixel reads only the input pixel at its own position."""
+        """Return whether each output pixel reads only the input pixel at its own position."""
         window = self.window
         still = not any((*window.padding, *window.output_padding, window.transposed))
         return still and {*window.kernel, *window.stride} == {1}
 
     @property
     def _depth(self) -> int:
-        """Input channels of a group."""
+        """Return the input channels of a group."""
         return self.x.dims[-3] // self.window.groups
 
     def _by_rows(self) -> tuple[int, int, WeightStrides]:

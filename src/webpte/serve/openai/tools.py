@@ -170,7 +170,7 @@ def _closed(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _python(tool: Function) -> str:
-    """`name(city="Bern", days=3)`; the values of literals are those of JSON."""
+    """Return the grammar of `name(city="Bern", days=3)`. Literals have the values of JSON."""
     if not all(part.isidentifier() for part in tool.name.split(".")):
         raise ApiError(
             400, f"tools: the model writes calls in Python, where {tool.name!r} is not a name", param="tools"
@@ -189,7 +189,7 @@ def _python(tool: Function) -> str:
 
 
 def _parameters(tool: Function) -> str:
-    """`<function=name>`, with a value of JSON for each `<parameter=name>`."""
+    """Return the grammar of `<function=name>`, with a JSON value for each `<parameter=name>`."""
     required = set(tool.parameters.get("required", ()))
     parts = []
     for name, schema in _properties(tool):

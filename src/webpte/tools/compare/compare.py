@@ -260,7 +260,7 @@ def compare_file(
     if is_bundle(path):
         if state is not None or repro is not None or not joined:
             raise InputError(
-                f"{path} is a bundle, of which only outputs can be compared",
+                f"{path} is a bundle: only its outputs can be compared",
                 hint="Leave out --state, --repro and --no-passes.",
                 code="not_applicable",
             )

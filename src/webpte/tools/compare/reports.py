@@ -227,23 +227,23 @@ class Comparison:
 
     @property
     def first(self) -> CallReport | None:
-        """The first call out of tolerance."""
+        """Return the first call out of tolerance."""
         return next((call for call in self.calls if call.outside), None)
 
     @property
     def watch(self) -> list[CallReport]:
-        """Calls with NaN or infinity in their outputs."""
+        """Return the calls with NaN or infinity in their outputs."""
         return [call for call in self.calls if call.not_finite]
 
     @property
     def ok(self) -> bool:
-        """Whether everything is within tolerance and nothing is NaN. Expected infinities, as in masks, are allowed."""
+        """Return whether everything is within tolerance and nothing is NaN. Expected infinities are allowed."""
         ends = all(end.difference.within for end in self.ends)
         return ends and self.first is None and not any(call.nan for call in self.calls)
 
     @property
     def ops(self) -> list[OpSummary]:
-        """A summary by op, the worst first."""
+        """Return a summary by op, the worst first."""
         by_name: dict[str, list[CallReport]] = {}
         for call in self.calls:
             if call.outputs:

@@ -59,7 +59,7 @@ class Run:
 
     @property
     def device(self) -> HostSpan | None:
-        """From the start of the first dispatch to the end of the last."""
+        """Return the span from the start of the first dispatch to the end of the last."""
         if not self.intervals:
             return None
         return HostSpan("device", min(a for a, _ in self.intervals), max(b for _, b in self.intervals))
@@ -78,7 +78,7 @@ class ObservedMethod:
 
     @property
     def stamps(self) -> bool:
-        """Whether the device has timestamp queries for the dispatches of a timed call."""
+        """Return whether the device has timestamp queries for the dispatches of a timed call."""
         return self.clock is not None and self.clock.stamps
 
     def run(self, args: Sequence[Any]) -> Run:

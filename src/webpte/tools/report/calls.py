@@ -62,7 +62,7 @@ class Order:
 
     @property
     def steps(self) -> list[int]:
-        """The step of the graph for each row."""
+        """Return the step of the graph for each row."""
         return [step for stage in self.stages for step in stage.steps]
 
 

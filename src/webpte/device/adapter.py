@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,6 +22,7 @@ from wgpu.backends import wgpu_native
 from ..errors import DeviceError
 from ..wgsl import BROWSER_LIMITS, Caps
 from .process_events import defer_interrupts, keep_alive_in_child
+from .subgroup_probe import WIDTHS, subgroup_width
 
 ADAPTER_VARIABLE = "WEBPTE_ADAPTER"
 RESTRICTIONS_VARIABLE = "WEBPTE_DEVICE"
@@ -120,8 +120,11 @@ def adapter_caps() -> Caps:
     name = f"{info['device']} ({info['backend_type']}, {info['description']})"
     features = frozenset(f for f in _USED_FEATURES if f in adapter.features)
     kind = "cpu" if info["adapter_type"] == "CPU" else "gpu"
-    subgroup = _min_subgroup_size(info) if "subgroup" in features else 0
+    subgroup = _subgroup_width(adapter) if "subgroup" in features else 0
     return _restrict(Caps(dict(adapter.limits), features, name, kind, subgroup))
+
+
+_subgroup_width = functools.lru_cache(1)(defer_interrupts(subgroup_width))  # `adapter_caps` is called often
 
 
 def _request_adapter() -> Any:
@@ -161,15 +164,15 @@ def _info(adapter: Any, chosen: bool) -> AdapterInfo:
     )
 
 
-def _min_subgroup_size(info: Mapping[str, Any]) -> int:
-    # llvmpipe reports the minimum of the specification, but its name has the width of its vectors.
-    vectors = re.search(r"llvmpipe .*\b(\d+) bits", info["device"])
-    return int(vectors[1]) // 32 if vectors else int(info.get("subgroup_min_size", 4))
-
-
 def _without(caps: Caps, *features: str) -> Caps:
     remaining = caps.features.difference(features)
     return replace(caps, features=remaining, subgroup=caps.subgroup if "subgroup" in remaining else 0)
+
+
+def _with_subgroups(caps: Caps, width: int) -> Caps:
+    """Return capabilities with at most this width. A width that could not be measured is taken from the caller."""
+    known = caps.subgroup or (width if "subgroup" in caps.features else 0)
+    return replace(caps, subgroup=min(known, width))
 
 
 RESTRICTIONS: dict[str, Callable[[Caps], Caps]] = {
@@ -177,6 +180,7 @@ RESTRICTIONS: dict[str, Callable[[Caps], Caps]] = {
     "no-f16": lambda caps: _without(caps, "shader-f16"),
     "no-subgroups": lambda caps: _without(caps, "subgroup"),
     "gpu": lambda caps: replace(caps, kind="gpu"),  # the kernels that a GPU would run, on any device
+    **{f"subgroup-{width}": functools.partial(_with_subgroups, width=width) for width in WIDTHS},
 }
 
 

@@ -1,7 +1,7 @@
 """From a template and its parameters to WGSL text, a uniform block and a pipeline key."""
 
 from .caps import BROWSER_LIMITS, Caps, Grid, grid_for
-from .kernel import Kernel, home_of, render, uses_subgroups
+from .kernel import Kernel, home_of, read_cached, render, uses_subgroups, write_cached
 from .uniforms import Live, LiveInt, Uniforms, dims4, dims8, f32, i32, u32, words
 
 __all__ = [
@@ -18,8 +18,10 @@ __all__ = [
     "grid_for",
     "home_of",
     "i32",
+    "read_cached",
     "render",
     "u32",
     "uses_subgroups",
     "words",
+    "write_cached",
 ]

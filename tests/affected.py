@@ -116,7 +116,7 @@ def _add(selection: Selection, path: PurePosixPath) -> None:
         case (".ci" | ".github" | "pyproject.toml", *_):
             selection.add(*PACKAGING)
         case ("bench", *_):
-            selection.add("project/test_bench_harness.py", "project/test_bench_against.py")
+            selection.add("project/test_bench_harness.py", "project/test_bench_against.py", "gpu/test_memory_trace.py")
 
 
 def runnable(names: set[str]) -> list[str]:

@@ -1,3 +1,3 @@
 """The version, apart from everything else so that anyone may import it."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -51,7 +51,7 @@ class DispatchClock:
 
     def submit(self, stages: Sequence[Stage], phase: Phase | None = None) -> int:
         """Submit as `Gpu.submit` does, and return the number of the last submit."""
-        single = [stage for several in stages for stage in _one_dispatch_per_pass(several)]
+        single = [stage for several in stages for stage in one_dispatch_per_pass(several)]
         if not self.stamps:
             return self._wait_for_each(single, phase)
         number = 0
@@ -110,7 +110,7 @@ class DispatchClock:
         return ticks.astype(np.int64) if period == 1.0 else (ticks * period).astype(np.int64)
 
 
-def _one_dispatch_per_pass(stage: Stage) -> Iterator[Stage]:
+def one_dispatch_per_pass(stage: Stage) -> Iterator[Stage]:
     """Yield the same work with one dispatch per pass. A prepared dispatch omits what the previous one has set."""
     copies, dispatches = stage
     if copies:

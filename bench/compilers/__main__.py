@@ -1,0 +1,82 @@
+"""Compile the kernels of programs with real GPU compilers, without a GPU.
+
+    python -m bench.compilers llama256                     # on all devices whose compilers are here
+    python -m bench.compilers model.pte --device navi31 vega10
+    python -m bench.compilers --wgsl kernel.wgsl           # one file of WGSL, with an entry point `main`
+    python -m bench.compilers --all --write                # all programs and devices; writes results and page
+    python -m bench.compilers --record                     # writes budgets.json, which the gate compares with
+
+A cell has registers, occupancy and instructions of a kernel, its spills if there are any, and for matrix kernels the
+instructions of the innermost loop for one multiply-add. Occupancy is: subgroups per SIMD on AMD, invocations per
+instruction on Intel, threads on Mali, waves on Adreno. A phase has dispatches x workgroups.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from . import build
+from .drivers import DEVICES, Device, Source, compile_all, missing
+from .programs import PROGRAMS
+from .report import measure, result_path, text_table, to_json
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.compilers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=f"a .pte file, or {', '.join(PROGRAMS)}")
+    parser.add_argument("--device", nargs="+", choices=DEVICES, metavar="DEVICE", help=", ".join(DEVICES))
+    parser.add_argument("--json", action="store_true", help="print the whole report")
+    parser.add_argument("--write", action="store_true", help="store the reports, and write the page of the documents")
+    parser.add_argument("--all", action="store_true", help="all programs and devices; builds the drivers it needs")
+    parser.add_argument("--record", action="store_true", help="write the budgets of the gate")
+    parser.add_argument("--wgsl", type=Path, help="compile one file of WGSL, and print all figures")
+    options = parser.parse_args()
+    if options.all:
+        for target in build.TARGETS:
+            build.build(target)
+    devices = _devices(options.device)
+    if options.wgsl is not None:
+        source = Source(options.wgsl.read_text(encoding="utf-8"))
+        print(json.dumps({device.name: compile_all(device, [source])[0] for device in devices}, indent=1))
+        return 0
+    if options.record:
+        from . import budgets
+
+        budgets.record()
+        return 0
+    names = list(PROGRAMS) if options.all else options.programs
+    if not names:
+        parser.error(f"PROGRAM: expected a .pte file or a name, got none. The names are {', '.join(PROGRAMS)}.")
+    for name in names:
+        report = measure(name, devices)
+        print(to_json(report) if options.json else f"{name}\n{text_table(report)}\n", flush=True)
+        if options.write:
+            result_path(name).parent.mkdir(exist_ok=True)
+            result_path(name).write_text(to_json(report), encoding="utf-8")
+    if options.write:
+        from docs import make_compilers
+
+        make_compilers.main()
+    return 0
+
+
+def _devices(names: list[str] | None) -> list[Device]:
+    """Return the devices of these names, or all whose compilers are here; the others are named on stderr."""
+    if names:
+        return [DEVICES[name] for name in names]
+    here = []
+    for device in DEVICES.values():
+        if (reason := missing(device)) is None:
+            here.append(device)
+        else:
+            print(f"{device.name}: {reason}", file=sys.stderr)
+    return here
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,248 @@
+"""GPUs whose compilers run here, and the processes that compile for them.
+
+Mesa's drivers compile for a GPU that is not there: RADV by itself, the others with a stub of the kernel interface
+(`build.py`). `null_driver.c` lets WebGPU accept RADV's device. Nothing is executed.
+
+Reports are cached in `compilers` of webpte's cache folder, keyed by the kernel, the device, the driver and wgpu.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from webpte.cache import cache_folder
+from webpte.wgsl import Caps, Kernel, render
+
+from . import build, parse
+
+HERE = Path(__file__).parent
+ICDS = Path("/usr/share/vulkan/icd.d")
+SECONDS = 1800  # for all kernels of a program
+
+
+class CompilerError(Exception):
+    """A driver is missing, or rejected a kernel."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a driver compiles. A file of WGSL has no workgroup size to set, and a layout that WebGPU derives."""
+
+    text: str
+    workgroup: int | None = None
+    reads: int | None = None
+    writes: int = 0
+
+    @staticmethod
+    def of(kernel: Kernel) -> Source:
+        return Source(render(kernel), kernel.workgroup, kernel.reads, kernel.writes)
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU. `subgroup` is the least number of invocations of its subgroups; 0 if its compiler decides."""
+
+    name: str
+    title: str
+    vendor: str  # a key of VENDORS
+    code: str  # its name for the driver
+    subgroup: int
+
+
+DEVICES = {
+    device.name: device
+    for device in (
+        Device("navi31", "Radeon RX 7900 (RDNA 3)", "amd", "navi31", 32),
+        Device("navi21", "Radeon RX 6800 (RDNA 2)", "amd", "navi21", 32),
+        Device("gfx1151", "Radeon 8060S (RDNA 3.5)", "amd", "gfx1151", 32),
+        Device("gfx1201", "Radeon RX 9070 (RDNA 4)", "amd", "gfx1201", 32),
+        Device("vega10", "Radeon RX Vega (GCN 5)", "amd", "vega10", 64),
+        Device("polaris10", "Radeon RX 480 (GCN 4)", "amd", "polaris10", 64),
+        Device("tgl", "Iris Xe of Tiger Lake (Xe-LP)", "intel", "tgl", 0),
+        Device("dg2", "Arc A770M (Xe-HPG)", "intel", "dg2", 0),
+        Device("lnl", "Arc 140V of Lunar Lake (Xe2)", "intel", "lnl", 0),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Vendor:
+    """How one driver is started, and how its reports are read."""
+
+    driver: str  # what reports and documents call it
+    missing: Callable[[], str | None]  # why it cannot be used here
+    environment: Callable[[Device], dict[str, str]]
+    parse: Callable[[str], dict[str, int]]
+
+
+# ---------------------------------------------------------------- the drivers
+
+
+def folder() -> Path:
+    return cache_folder() / "compilers"
+
+
+def _missing_radv() -> str | None:
+    if not (ICDS / "radeon_icd.json").exists():
+        return "RADV is not installed: apt-get install mesa-vulkan-drivers"
+    if not shutil.which("cc"):
+        return "there is no C compiler: apt-get install gcc libc6-dev"
+    if not Path("/usr/include/vulkan/vk_icd.h").exists():
+        return "Vulkan's headers are not installed: apt-get install libvulkan-dev"
+    return None
+
+
+@functools.cache
+def _null_driver() -> Path:
+    """Return the description of the null driver, which is compiled once per version of its source."""
+    source = HERE / "null_driver.c"
+    target = folder() / f"null-driver-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}"
+    icd = target / "icd.json"
+    if not icd.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent) as partial:
+            library = Path(partial) / "libnull_driver.so"
+            subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+            about = {"api_version": "1.4.305", "library_path": str(target / library.name)}
+            (Path(partial) / icd.name).write_text(json.dumps({"file_format_version": "1.0.0", "ICD": about}))
+            shutil.copytree(partial, target, dirs_exist_ok=True)
+    return icd
+
+
+def _radv(device: Device) -> dict[str, str]:
+    return {
+        "VK_ICD_FILENAMES": str(_null_driver()),
+        "RADV_FORCE_FAMILY": device.code,
+        "RADV_DEBUG": "shaderstats,asm,nocache",
+    }
+
+
+def _missing_anv() -> str | None:
+    if not (ICDS / "intel_icd.json").exists():
+        return "ANV is not installed: apt-get install mesa-vulkan-drivers"
+    return build.missing("intel")
+
+
+def _anv(device: Device) -> dict[str, str]:
+    return {
+        "VK_ICD_FILENAMES": str(ICDS / "intel_icd.json"),
+        "LD_PRELOAD": str(build.library("intel", "drm_shim.so")),
+        "INTEL_STUB_GPU_PLATFORM": device.code,
+        "INTEL_DEBUG": "cs",
+        "MESA_SHADER_CACHE_DISABLE": "1",
+    }
+
+
+VENDORS = {
+    "amd": Vendor("RADV", _missing_radv, _radv, parse.radv),
+    "intel": Vendor("ANV", _missing_anv, _anv, parse.anv),
+}
+
+
+def missing(device: Device) -> str | None:
+    """Return why kernels cannot be compiled for a device here; None if they can."""
+    return VENDORS[device.vendor].missing()
+
+
+# ---------------------------------------------------------------- compiling
+
+_BLOCK = re.compile(r"^@@ begin (\d+)\n(.*?)^@@ end$", re.MULTILINE | re.DOTALL)
+_ERROR = re.compile(r"^@@ error (.*)$", re.MULTILINE)
+
+
+def _run(device: Device, sources: Sequence[Source]) -> tuple[dict[str, Any], list[str]]:
+    """Start a worker; return what its adapter is, and the report of every kernel."""
+    vendor = VENDORS[device.vendor]
+    if (reason := vendor.missing()) is not None:
+        raise CompilerError(f"{device.name}: {reason}")
+    dropped = ("WEBPTE_DEVICE", "WEBPTE_ADAPTER", "VK_DRIVER_FILES", "VK_LOADER_DRIVERS_SELECT", "LD_PRELOAD")
+    environment = {name: value for name, value in os.environ.items() if name not in dropped}
+    with tempfile.TemporaryDirectory() as runtime:
+        worker = subprocess.run(
+            [sys.executable, HERE / "worker.py"],
+            input=json.dumps([asdict(source) for source in sources]).encode(),
+            capture_output=True,
+            timeout=SECONDS,
+            env={**environment, "XDG_RUNTIME_DIR": runtime, **vendor.environment(device)},
+        )
+    errors = worker.stderr.decode(errors="replace")
+    blocks = {int(number): text for number, text in _BLOCK.findall(errors)}
+    if worker.returncode or len(blocks) != len(sources):
+        raise CompilerError(f"{device.name}: the compiler ended with {worker.returncode}: {errors[-2000:]}")
+    adapter = json.loads(worker.stdout.decode().splitlines()[-1])
+    if adapter["backend"] != "Vulkan" or "llvmpipe" in adapter["device"]:
+        raise CompilerError(f"{device.name}: WebGPU selected {adapter['device']} ({adapter['backend']}) instead")
+    return adapter, [blocks[number] for number in range(len(sources))]
+
+
+def _cached(parts: Mapping[str, object], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    path = _cache_path(parts)
+    if not path.exists():
+        _store(path, make())
+    loaded: dict[str, Any] = json.loads(path.read_text())
+    return loaded
+
+
+def _cache_path(parts: Mapping[str, object]) -> Path:
+    key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+    return folder() / "reports" / key[:2] / f"{key}.json"
+
+
+def _store(path: Path, content: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(f".{os.getpid()}")
+    partial.write_text(json.dumps(content))
+    partial.replace(path)
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """Return what the reports depend on besides kernel and device: the driver's package, wgpu, and this code."""
+    package = subprocess.run(
+        ["dpkg-query", "-W", "-f", "${Version}", "mesa-vulkan-drivers"], capture_output=True, text=True
+    )
+    code = [(HERE / name).read_bytes() for name in ("worker.py", "parse.py", "null_driver.c")]
+    return {
+        "mesa": package.stdout,
+        "wgpu": version("wgpu"),
+        "code": hashlib.sha256(b"".join(code)).hexdigest(),
+    }
+
+
+@functools.cache
+def adapter(device: Device) -> dict[str, Any]:
+    """Return what the adapter of a device is: its name, driver, features and limits."""
+    return _cached({"adapter": asdict(device), **versions()}, lambda: _run(device, ())[0])
+
+
+def caps(device: Device) -> Caps:
+    """Return the capabilities that a plan for the device may use."""
+    about = adapter(device)
+    features = frozenset(about["features"])
+    return Caps(about["limits"], features, about["device"], "gpu", device.subgroup if "subgroup" in features else 0)
+
+
+def compile_all(device: Device, sources: Sequence[Source]) -> list[dict[str, int]]:
+    """Return the figures of each kernel on a device, from the cache or compiled now in one process."""
+    paths = [_cache_path({"source": asdict(source), "device": asdict(device), **versions()}) for source in sources]
+    new = {path: source for path, source in zip(paths, sources, strict=True) if not path.exists()}
+    if new:
+        _, reports = _run(device, list(new.values()))
+        for (path, source), report in zip(new.items(), reports, strict=True):
+            if (error := _ERROR.search(report)) is not None:
+                raise CompilerError(f"{device.name} rejects a kernel: {error[1]}\n{source.text[:200]}")
+            _store(path, VENDORS[device.vendor].parse(report))
+    return [json.loads(path.read_text()) for path in paths]

@@ -1,0 +1,147 @@
+"""Read the reports of shader compilers: the figures of one kernel, by name.
+
+Names that all devices share:
+
+    instructions    of the whole kernel, each counted once
+    spills          registers that were moved to memory
+    registers       per invocation (AMD, Adreno, NVIDIA); Mali and Intel have a fixed number
+    occupancy       subgroups of a SIMD (AMD), invocations of an instruction (Intel), threads (Mali), waves (Adreno)
+    shared_bytes    workgroup memory
+    code_bytes      size of the machine code
+    latency, inverse_throughput, cycles     the compiler's own estimates
+    loop_*          the innermost loop with the most multiplications: where a matrix product spends its time
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+class ReportError(Exception):
+    """A report has no figures where they were expected."""
+
+
+def _figures(report: str, names: dict[str, str], pattern: str) -> dict[str, int]:
+    """Return the last value of each name of the report, under our names."""
+    values = dict(re.findall(pattern, report, re.MULTILINE))
+    if missing := [name for name in names if name not in values]:
+        raise ReportError(f"the report has no {', '.join(missing)}: {report[-300:]!r}")
+    return {ours: int(values[theirs]) for theirs, ours in names.items()}
+
+
+# ---------------------------------------------------------------- loops
+
+
+@dataclass
+class Block:
+    """Instructions after a label, without its operands, and the labels that they branch to."""
+
+    label: str
+    instructions: list[str] = field(default_factory=list)
+    targets: list[str] = field(default_factory=list)
+
+
+def loops(blocks: Sequence[Block]) -> list[list[str]]:
+    """Return the instructions of the innermost loops: from a label to the last branch back to it."""
+    at = {block.label: number for number, block in enumerate(blocks)}
+    ends: dict[int, int] = {}
+    for number, block in enumerate(blocks):
+        for target in block.targets:
+            if at.get(target, number + 1) <= number:
+                ends[at[target]] = number
+    inner = [
+        (first, last)
+        for first, last in ends.items()
+        if not any((a, b) != (first, last) and first <= a and b <= last for a, b in ends.items())
+    ]
+    return [[name for block in blocks[first : last + 1] for name in block.instructions] for first, last in inner]
+
+
+def _hot(bodies: Sequence[list[str]], multiplies: re.Pattern[str]) -> list[str]:
+    return max(bodies, key=lambda body: sum(bool(multiplies.match(name)) for name in body), default=[])
+
+
+# ---------------------------------------------------------------- AMD
+
+_RADV_NAMES = {
+    "Instructions": "instructions",
+    "SGPRs": "scalar_registers",
+    "VGPRs": "registers",
+    "Spilled SGPRs": "scalar_spills",
+    "Spilled VGPRs": "spills",
+    "Subgroups per SIMD": "occupancy",
+    "LDS size": "shared_bytes",
+    "Scratch size": "scratch_bytes",
+    "Code size": "code_bytes",
+    "Latency": "latency",
+    "Inverse Throughput": "inverse_throughput",
+    "VALU": "valu",
+    "SALU": "salu",
+    "VMEM": "vmem",
+    "SMEM": "smem",
+    "VOPD": "vopd",
+    "Branches": "branches",
+}
+_AMD_KINDS = {  # of an instruction, by the beginning of its name; waits and hints are not counted
+    "valu": re.compile(r"v_"),
+    "vmem": re.compile(r"(buffer|global|flat|scratch|image)_"),
+    "lds": re.compile(r"ds_"),
+    "smem": re.compile(r"s_(load|buffer_load)"),
+    "salu": re.compile(r"s_(?!load|buffer_load|wait|delay|clause|nop|code_end|endpgm|sendmsg|inst_prefetch|set_inst)"),
+}
+_AMD_MULTIPLY = re.compile(r"v_(dual_)?(pk_)?(mul_f|fma|mac_|mad_f|dot)")
+
+
+def radv(report: str) -> dict[str, int]:
+    """Read RADV_DEBUG=shaderstats,asm. For the newest GPUs Debian's RADV lists the instructions in its own notation."""
+    figures = _figures(report, _RADV_NAMES, r"^([A-Z][\w -]+): (-?\d+)$")
+    blocks: list[Block] = []
+    listing = report.rpartition("disasm:")[2].partition("SHADER STATS")[0]
+    for line in listing.splitlines():
+        if (label := re.match(r"(BB\d+):?$", line)) is not None:
+            blocks.append(Block(label[1]))
+        elif (instruction := re.match(r"\t(?: .* = )?(\w+)(.*)", line)) is not None:
+            blocks[-1].instructions.append(instruction[1])
+            if re.match(r"s_c?branch", instruction[1]):
+                blocks[-1].targets += re.findall(r"\bBB\d+\b", instruction[2])
+    if not blocks:
+        raise ReportError("the report has no instructions")
+    every = [name for block in blocks for name in block.instructions]
+    hot = _hot(loops(blocks), _AMD_MULTIPLY)
+    figures["lds"] = sum(bool(_AMD_KINDS["lds"].match(name)) for name in every)
+    counts = {f"loop_{kind}": sum(bool(begin.match(name)) for name in hot) for kind, begin in _AMD_KINDS.items()}
+    return figures | {"loop_instructions": sum(counts.values())} | counts
+
+
+# ---------------------------------------------------------------- Intel
+
+_INTEL_HEAD = re.compile(
+    r"^SIMD(?P<occupancy>\d+) shader: (?P<instructions>\d+) instructions\. (?P<loops>\d+) loops\. "
+    r"(?P<cycles>\d+) cycles\. (?P<spills>\d+):(?P<fills>\d+) spills:fills, (?P<sends>\d+) sends.*?"
+    r"Compacted \d+ to (?P<code_bytes>\d+) bytes",
+    re.MULTILINE,
+)
+_INTEL_INSTRUCTION = re.compile(r"(?:\([^)]*\) )?(\w+)[\w.]*\(\d+\)(?:\s+JIP:\s+(\w+))?")
+_INTEL_MULTIPLY = re.compile(r"(mad|mul|mac|dp4a)")
+
+
+def anv(report: str) -> dict[str, int]:
+    """Read INTEL_DEBUG=cs. If several widths were compiled, the driver runs the last one."""
+    heads = list(_INTEL_HEAD.finditer(report))
+    if not heads:
+        raise ReportError(f"the report has no SIMD width: {report[-300:]!r}")
+    figures = {name: int(value) for name, value in heads[-1].groupdict().items()}
+    blocks = [Block("")]
+    for line in report[heads[-1].end() :].splitlines():
+        if (label := re.match(r"(LABEL\d+):$", line)) is not None:
+            blocks.append(Block(label[1]))
+        elif (instruction := _INTEL_INSTRUCTION.match(line)) is not None:
+            blocks[-1].instructions.append(instruction[1])
+            if instruction[1] == "while":
+                blocks[-1].targets.append(instruction[2])
+                blocks.append(Block(""))
+    hot = _hot(loops(blocks), _INTEL_MULTIPLY)
+    sends = sum(name.startswith("send") for name in hot)
+    return figures | {"loop_instructions": len(hot), "loop_sends": sends}

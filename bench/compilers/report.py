@@ -1,0 +1,199 @@
+"""The figures of all kernels of a program on all devices: measured, as JSON, as text, and as tables."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .drivers import DEVICES, Device, Source, caps, compile_all, versions
+from .programs import Phases, multiply_adds, phases, program_path
+
+RESULTS = Path(__file__).with_name("results")
+Figures = dict[str, int]
+
+
+@dataclass
+class KernelReport:
+    """A kernel of a plan: its uses (dispatches and workgroups, by phase), and its figures by device."""
+
+    kernel: str
+    workgroup: int
+    multiply_adds: int | None  # of an iteration of its innermost loop
+    phases: dict[str, list[int]]
+    figures: dict[str, Figures] = field(default_factory=dict)
+
+    def per_multiply_add(self, device: str) -> float | None:
+        """Return the instructions of the innermost loop of a matrix kernel, for one multiply-add."""
+        instructions = self.figures[device].get("loop_instructions", 0)
+        return instructions / self.multiply_adds if self.multiply_adds and instructions else None
+
+
+@dataclass
+class PlanReport:
+    """The kernels that some devices run: those with the same plan."""
+
+    devices: list[str]
+    kernels: list[KernelReport]
+
+
+@dataclass
+class ProgramReport:
+    """A program on all devices. Counts of dispatches are those of the real number of layers."""
+
+    program: str
+    layers_exported: int
+    layers: int
+    versions: dict[str, str]
+    plans: list[PlanReport]
+
+    def kernels(self, device: str) -> list[KernelReport]:
+        return next((plan.kernels for plan in self.plans if device in plan.devices), [])
+
+    @property
+    def devices(self) -> list[str]:
+        present = {name for plan in self.plans for name in plan.devices}
+        return [name for name in DEVICES if name in present]
+
+
+def measure(name: str, devices: Iterable[Device]) -> ProgramReport:
+    """Plan a program for each device, compile its kernels, and return the figures."""
+    path = program_path(name)
+    plans: list[PlanReport] = []
+    uses = Phases()
+    for device in devices:
+        uses = phases(name, path, caps(device))
+        kernels = list(uses.uses)
+        figures = compile_all(device, [Source.of(kernel) for kernel in kernels])
+        rows = [
+            KernelReport(
+                kernel.label,
+                kernel.workgroup,
+                multiply_adds(kernel),
+                {phase: [use.dispatches, use.workgroups] for phase, use in uses.uses[kernel].items()},
+            )
+            for kernel in kernels
+        ]
+        plan = next((plan for plan in plans if _same(plan.kernels, rows)), None)
+        if plan is None:
+            plan = PlanReport([], rows)
+            plans.append(plan)
+        plan.devices.append(device.name)
+        for row, values in zip(plan.kernels, figures, strict=True):
+            row.figures[device.name] = values
+    exported, real = uses.layers
+    known = {name: version for name, version in versions().items() if name != "code"}
+    return ProgramReport(name, exported, real, known, plans)
+
+
+def _same(some: Sequence[KernelReport], others: Sequence[KernelReport]) -> bool:
+    def identity(row: KernelReport) -> object:
+        return row.kernel, row.workgroup, row.phases
+
+    return [identity(row) for row in some] == [identity(row) for row in others]
+
+
+# ---------------------------------------------------------------- files
+
+
+def to_json(report: ProgramReport) -> str:
+    """Return a document that is the same for the same figures: a line for each kernel and device."""
+    columns: dict[str, list[str]] = {}
+    plans = []
+    for plan in report.plans:
+        rows = []
+        for row in plan.kernels:
+            figures = {}
+            for device in sorted(row.figures):
+                names = columns.setdefault(DEVICES[device].vendor, list(row.figures[device]))
+                figures[device] = [row.figures[device][name] for name in names]
+            rows.append({**asdict(row), "figures": figures})
+        plans.append({"devices": sorted(plan.devices), "kernels": rows})
+    document = {**asdict(report), "columns": dict(sorted(columns.items())), "plans": plans}
+    text = json.dumps(document, indent=1)
+    return re.sub(r"\[\s+((?:-?\d+|\"[^\"]*\")(?:,\s+(?:-?\d+|\"[^\"]*\"))*)\s+\]", _on_a_line, text) + "\n"
+
+
+def _on_a_line(match: re.Match[str]) -> str:
+    return "[" + re.sub(r",\s+", ", ", match[1]) + "]"
+
+
+def from_json(text: str) -> ProgramReport:
+    document: dict[str, Any] = json.loads(text)
+    columns = document.pop("columns")
+    plans = []
+    for plan in document.pop("plans"):
+        rows = []
+        for row in plan["kernels"]:
+            figures = {
+                device: dict(zip(columns[DEVICES[device].vendor], values, strict=True))
+                for device, values in row.pop("figures").items()
+            }
+            rows.append(KernelReport(**row, figures=figures))
+        plans.append(PlanReport(plan["devices"], rows))
+    return ProgramReport(**document, plans=plans)
+
+
+def result_path(name: str) -> Path:
+    return RESULTS / f"{name}.json"
+
+
+def stored() -> list[ProgramReport]:
+    """Return the reports in the repository, by name."""
+    return [from_json(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))]
+
+
+# ---------------------------------------------------------------- text
+
+_DULL = re.compile(r"|\w+=(?:False|f32|f32x2|f32x4|)")
+
+
+def short(label: str) -> str:
+    """Return a kernel's label without the flags that have their usual value."""
+    name, _, flags = label.partition("[")
+    kept = [flag.removesuffix("=True") for flag in flags.removesuffix("]").split(",") if not _DULL.fullmatch(flag)]
+    return f"{name}[{','.join(kept)}]" if kept else name
+
+
+def cell(row: KernelReport, device: str) -> str:
+    """Return the main figures: registers, occupancy, instructions, and spills if there are any."""
+    figures = row.figures[device]
+    parts = [str(figures[name]) for name in ("registers", "occupancy", "instructions") if name in figures]
+    return " · ".join(parts) + (f" · **{figures['spills']} spills**" if figures["spills"] else "")
+
+
+def text_table(report: ProgramReport) -> str:
+    """Return the report for a terminal."""
+    lines = []
+    for plan in report.plans:
+        devices = [name for name in DEVICES if name in plan.devices]
+        names = sorted({phase for row in plan.kernels for phase in row.phases})
+        head = ["kernel", *names, *devices]
+        table = [head]
+        for row in plan.kernels:
+            uses = ["x".join(map(str, row.phases[phase])) if phase in row.phases else "" for phase in names]
+            cells = []
+            for device in devices:
+                each = row.per_multiply_add(device)
+                cells.append(cell(row, device).replace("*", "") + ("" if each is None else f" · {each:.2f}/fma"))
+            table.append([short(row.kernel), *uses, *cells])
+        widths = [max(len(line[i]) for line in table) for i in range(len(head))]
+        lines += ["  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) for line in table]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(head)} |", "|---|" + "--:|" * (len(head) - 1)]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def totals(report: ProgramReport, phase: str) -> Mapping[str, tuple[int, int]]:
+    """Return dispatches and workgroups of a phase, by device."""
+    sums = {}
+    for device in report.devices:
+        uses = [row.phases[phase] for row in report.kernels(device) if phase in row.phases]
+        sums[device] = (sum(use[0] for use in uses), sum(use[1] for use in uses))
+    return sums

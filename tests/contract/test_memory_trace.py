@@ -1,0 +1,44 @@
+"""The memory trace of whole programs: every kernel can be traced, and results keep their bits."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import webpte
+from bench.trace.__main__ import main
+from bench.trace.run import device_for_traces, trace_call
+from tests.support.export.exporting import export
+
+
+@pytest.mark.parametrize("device", ["", "gpu"])
+@pytest.mark.parametrize("name", ["llama_4w_emb4", "mtcnn_rnet", "hf_resnet"])
+def test_traced_calls_have_the_same_bits(name, device, monkeypatch):
+    monkeypatch.setenv("WEBPTE_DEVICE", device)
+    exported = export(name)
+    with device_for_traces(), webpte.load(exported.path) as program:
+        for sequence in exported.sequences:
+            methods = {step.method: program.method(step.method) for step in sequence}
+            plain = {name: method.fork() for name, method in methods.items()}
+            for step in sequence[:2]:
+                outputs = plain[step.method].run(step.inputs)
+                call = trace_call(methods[step.method], step.inputs, workgroups=2)
+                assert call.traces and not call.failures
+                for traced, output in zip(call.outputs, outputs, strict=True):
+                    np.testing.assert_array_equal(traced, output)
+            break
+
+
+def test_command_prints_figures_of_the_kernels(capsys):
+    path = str(export("llama_4w").path)
+    assert (
+        main([path, "--input", "1x5:0..99", "0", "--input", "1x1:0..99", "5", "--kernel", "linear_q4", "--json"]) == 0
+    )
+    report = json.loads(capsys.readouterr().out)
+    assert report["failures"] == {} and all(label.startswith("linear_q4") for label in report["kernels"])
+    assert main([path, "--input", "1x5:0..99", "0", "--kernel", "rms_norm", "--sites"]) == 0
+    assert "weight load" in capsys.readouterr().out
+    assert main([path, "--input", "1x5:0..99", "0", "--kernel", "rms_norm", "--records", "9"]) == 1
+    assert "not traced: records: expected at most 9" in capsys.readouterr().out

@@ -1,0 +1,146 @@
+"""Reports of GPU compilers: the figures that are read from short samples of each."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.compilers import parse
+
+RADV_STATS = """
+Compute Shader:
+*** SHADER STATS ***
+Driver pipeline hash: 1551562088769633702
+SGPRs: 128
+VGPRs: 48
+Spilled SGPRs: 0
+Spilled VGPRs: 3
+Code size: 2912
+LDS size: 1024
+Scratch size: 0
+Subgroups per SIMD: 32
+Combined inputs: 0
+Instructions: 550
+Copies: 48
+Branches: 4
+Latency: 3439
+Inverse Throughput: 957
+VMEM Clause: 5
+Pre-Sched VGPRs: 25
+VALU: 257
+SALU: 94
+VMEM: 11
+SMEM: 13
+VOPD: 1
+********************
+"""
+# Two loops in one: the first of them has the multiplications, a wait and a hint are not counted.
+RADV_LISTING = """Compute Shader
+disasm:
+BB0:
+	s_mov_b32 s0, s3                                            ; be800003
+	s_cbranch_scc0 BB5                                          ; bfa102c6
+BB1:
+	s_add_u32 s2, s2, 1                                         ; 80028102
+BB2:
+	buffer_load_b32 v6, v6, s[28:31], 0 offen                   ; e0500000 80470606
+	s_waitcnt vmcnt(0)                                          ; bf8903f7
+	v_fma_f32 v7, v6, v5, v7                                    ; d6130007 041e0b06
+	s_delay_alu instid0(VALU_DEP_1)                             ; bf870001
+	v_dual_fmac_f32 v1, v2, v3 :: v_dual_mul_f32 v0, v4, v5     ; ca100080 01000080
+	s_cbranch_scc1 BB2                                          ; bfa2fff0
+BB3:
+	ds_load_b32 v1, v2                                          ; d8d80000 01000002
+	v_add_nc_u32_e32 v3, 64, v3                                 ; 4a0606c0
+	s_cbranch_execnz BB3                                        ; bfa6fff0
+BB4:
+	s_branch BB1                                                ; bfa0ffc1
+BB5:
+	s_endpgm                                                    ; bfb00000
+
+"""
+RADV_OWN_NOTATION = """Compute Shader
+disasm:
+Shader disassembly is not supported in the current configuration, falling back to print_program.
+
+After lowering to hw instructions:
+ACO shader stage: SW (CS), HW (COMPUTE_SHADER)
+BB0
+/* logical preds: / linear preds: / kind: uniform, top-level, */
+\t s1: %0:s[0] = s_mov_b32 %1069:s[3]
+BB1
+/* logical preds: BB0, BB1, / linear preds: BB0, BB1, / kind: uniform, loop-header, */
+\t v4: %123:v[28-31] = buffer_load_dwordx4 %121:s[20-23], %122:v[26], 0 offen storage:buffer
+\t v1: %7:v[7] = v_fma_f32 %6:v[6], %5:v[5], %7:v[7]
+\tds_write_b128 %139:v[25], %136:v[28-31] storage:shared
+\ts_wait_kmcnt imm:0
+\ts_cbranch_scc1 block:BB1
+"""
+ANV = """
+Native code for unnamed compute shader (null) (src_hash 0x4c6b1844) (sha1 58677d71)
+SIMD16 shader: 954 instructions. 4 loops. 358988 cycles. 2:7 spills:fills, 70 sends, scheduled with mode lifo. \
+Promoted 0 constants. Non-SSA regs (after NIR): 980. Compacted 20912 to 19632 bytes (6%)
+   START B0 (126 cycles)
+and(1)          g49<1>UD        g0<0,1,0>UD     0xffffffc0UD    { align1 WE_all 1N };
+(+f0.0) if(16)  JIP:  LABEL1          UIP:  LABEL0              { align1 1H };
+
+LABEL8:
+sync nop(1)                     null<0,1,0>UB                   { align1 WE_all 1N I@1 };
+(+f0.0) break(16) JIP:  LABEL5        UIP:  LABEL5              { align1 1H };
+send(16)        g23UD           g50UD           nullUD          0x0210c580                0x00000000
+                            ugm MsgDesc: ( load, a64, d32, V8 )  base_offset 0  { align1 WE_all 1N $1 };
+mad(16)         g16<1>F         g17<8,8,1>F     g18<8,8,1>F     g19<1,1,1>F { align1 1H };
+cmp.z.f0.0(16)  null<1>D        g21<0,1,0>D     -1D             { align1 1H F@3 };
+
+LABEL5:
+while(16)       JIP:  LABEL8                                    { align1 1H };
+mov(16)         g16<1>UD        g23<0,1,0>UD                    { align1 1H };
+"""
+
+
+def test_radv_figures_and_the_loop_with_the_multiplications():
+    figures = parse.radv(RADV_LISTING + RADV_STATS)
+    assert figures["registers"] == 48 and figures["scalar_registers"] == 128 and figures["spills"] == 3
+    assert figures["occupancy"] == 32 and figures["shared_bytes"] == 1024 and figures["code_bytes"] == 2912
+    assert figures["instructions"] == 550 and figures["latency"] == 3439 and figures["inverse_throughput"] == 957
+    assert [figures[name] for name in ("valu", "salu", "vmem", "smem", "vopd", "lds")] == [257, 94, 11, 13, 1, 1]
+    loop = {name: value for name, value in figures.items() if name.startswith("loop_")}
+    assert loop == {
+        "loop_instructions": 4,
+        "loop_valu": 2,
+        "loop_vmem": 1,
+        "loop_lds": 0,
+        "loop_smem": 0,
+        "loop_salu": 1,
+    }
+
+
+def test_radv_own_notation_has_the_same_counts():
+    figures = parse.radv(RADV_OWN_NOTATION + RADV_STATS)
+    assert [figures[f"loop_{kind}"] for kind in ("instructions", "valu", "vmem", "lds", "salu")] == [4, 1, 1, 1, 1]
+
+
+def test_anv_figures_and_the_loop():
+    figures = parse.anv(ANV)
+    assert figures == {
+        "occupancy": 16,
+        "instructions": 954,
+        "loops": 4,
+        "cycles": 358988,
+        "spills": 2,
+        "fills": 7,
+        "sends": 70,
+        "code_bytes": 19632,
+        "loop_instructions": 5,  # break, send, mad, cmp, while
+        "loop_sends": 1,
+    }
+
+
+@pytest.mark.parametrize("read", [parse.radv, parse.anv])
+def test_a_report_without_figures_is_an_error(read):
+    with pytest.raises(parse.ReportError):
+        read("nothing was compiled")
+
+
+def test_a_kernel_without_a_loop_has_no_loop_instructions():
+    listing = "disasm:\nBB0:\n\tv_mov_b32_e32 v1, 0   ; 7e020280\n\ts_endpgm   ; bfb00000\n"
+    assert parse.radv(listing + RADV_STATS)["loop_instructions"] == 0

@@ -21,7 +21,7 @@ from webpte.device import acquire, timing
 from webpte.errors import DeviceError
 from webpte.progress import Progress
 from webpte.tools import bench_model, bench_report
-from webpte.tools.doctor import without_personal_data
+from webpte.tools.bug_report import without_personal_data
 
 MARKER = "zaphod"
 F32 = DType.FLOAT32

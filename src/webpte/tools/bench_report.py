@@ -37,7 +37,8 @@ from .bench_model import (
     step_inputs,
     stored_answers,
 )
-from .doctor import LIMITS, run_self_test, without_personal_data
+from .bug_report import without_personal_data
+from .doctor import LIMITS, run_self_test
 from .run import timed
 
 REPORT = "webpte bench"
@@ -95,7 +96,7 @@ def device_report(
             report["programs"].append(_program(path, seconds))
     report["load"] = machine_load()
     report["seconds"] = time.perf_counter() - started
-    return dict(without_personal_data(report))
+    return dict(without_personal_data(report, programs))
 
 
 def _machine() -> dict[str, Any]:

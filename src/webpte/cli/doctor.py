@@ -37,7 +37,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if not arguments.bug_report and (named := [name for name in ("file", "output") if getattr(arguments, name)]):
-        raise InputError("requires --bug-report", argument=named[0], code="not_applicable")
+        got = getattr(arguments, named[0])
+        raise InputError(argument=named[0], expected="none without --bug-report", got=got, code="not_applicable")
     output = arguments.output or "webpte-bug-report.zip"
     if arguments.bug_report:
         check_output("--output", output, (".zip",))

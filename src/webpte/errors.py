@@ -230,7 +230,7 @@ class StaleGenerationError(Error):
 
 def error_of(kind: str, message: str, reason: str = "") -> Error:
     """Return the error that another process raised: of this kind if it is one of ours, else a plain Error."""
-    found = globals().get(kind)
-    if isinstance(found, type) and issubclass(found, Error) and found is not HubError:
-        return found(message, code=reason)
+    error_class = globals().get(kind)
+    if isinstance(error_class, type) and issubclass(error_class, Error) and error_class is not HubError:
+        return error_class(message, code=reason)
     return Error(message)

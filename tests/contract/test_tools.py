@@ -114,7 +114,7 @@ class TestRun:
         assert "UnsupportedError: 1 op of forward cannot run" in capsys.readouterr().err
         plant(source, tmp_path / "dropped.pte", drop=largest_key(source))
         assert main(["run", str(tmp_path / "dropped.pte")]) == 1
-        assert "DataError: 1 of the constants of forward have no data" in capsys.readouterr().err
+        assert "DataError: forward: 1 constant without data" in capsys.readouterr().err
 
 
 class TestBench:

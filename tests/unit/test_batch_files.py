@@ -13,12 +13,13 @@ import pytest
 
 import webpte
 from tests.support.harness.errors import raises
-from webpte.batch.job import _check_columns
+from webpte.batch.job import BatchReport, _check_columns
 from webpte.batch.output import block_name, check_job, read_block_counts, remove_stale_blocks, with_result, write_block
 from webpte.batch.runners import BatchResult, text_or_tokens
 from webpte.batch.tables import InputTables, RowBlock
 from webpte.batch.task_spec import TaskSpec, task_spec, template_fields
 from webpte.batch.worker import input_columns
+from webpte.cli.batch import summary
 
 
 @pytest.mark.parametrize(
@@ -208,10 +209,20 @@ def test_a_folder_belongs_to_one_job(tmp_path):
     check_job(tmp_path / "out", {"model": "a", "options": {"task": "embed"}})
     with raises(webpte.InputError, tmp_path / "out", "model", code="other_job"):
         check_job(tmp_path / "out", {"model": "b", "options": {"task": "embed"}})
+    with raises(webpte.InputError, "task", "embed", "generate", code="other_job"):
+        check_job(tmp_path / "out", {"model": "a", "options": {"task": "generate"}})
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("precious")
     with raises(webpte.InputError, tmp_path / "mine", code="foreign_folder"):
         check_job(tmp_path / "mine", {"model": "a"})
+
+
+def test_check_job_of_another_model_does_not_show_fingerprints(tmp_path):
+    check_job(tmp_path / "out", {"model": "0d1d" * 16})
+    with raises(webpte.InputError, tmp_path / "out", code="other_job") as raised:
+        check_job(tmp_path / "out", {"model": "2e3e" * 16})
+    assert "the model is another file" in str(raised.value)
+    assert "0d1d" not in str(raised.value) and "2e3e" not in str(raised.value)
 
 
 def test_sweeping_takes_what_is_ours_and_left_over(tmp_path):
@@ -234,3 +245,26 @@ def test_check_columns_of_one_name_are_refused():
         _check_columns(inputs, SimpleNamespace(input_columns=("text",), output_columns=("error",)))  # type: ignore[arg-type]
     single: Any = SimpleNamespace(files=["in.parquet"], schema=lambda file: schema.remove(0))
     _check_columns(single, SimpleNamespace(input_columns=("text",), output_columns=("error",)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "option"), [({"column": "txt"}, "--column"), ({"prompt_template": "{txt}?"}, "--prompt-template")]
+)
+def test_check_columns_of_unknown_name_names_the_option_to_correct(options, option):
+    schema = pa.schema([("text", pa.string())])
+    inputs: Any = SimpleNamespace(files=["in.parquet"], schema=lambda file: schema)
+    with raises(webpte.InputError, "'txt'", "'text'?", code="unknown_column") as raised:
+        _check_columns(inputs, TaskSpec("generate", **options))
+    assert raised.value.hint == f"Its columns: text. Correct {option}."
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (1, "[1 row, 0 failed; 1 block; 1 already done; 1 row in 2 s, 0.5 rows/s, device 0%]"),
+        (2, "[2 rows, 0 failed; 2 blocks; 2 already done; 2 rows in 2 s, 1 rows/s, device 0%]"),
+    ],
+)
+def test_summary_of_counts_has_singular_and_plural(count, text):
+    report = BatchReport(count, 0, count, count, 0, 0, 0, count, seconds=2.0, device_seconds=0.0)
+    assert summary(report) == text

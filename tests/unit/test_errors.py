@@ -12,6 +12,7 @@ import webpte.serve.errors  # defines classes of its own
 from tests.support.harness.errors import raises
 from webpte.cli import main
 from webpte.errors import Error, ErrorFields, FormatError, HubError, InputError, Problem, common_code
+from webpte.runtime.checks import check_method_name
 
 
 def classes(kind: type[Error] = Error) -> list[type[Error]]:
@@ -70,3 +71,9 @@ def test_a_command_that_fails_with_json_prints_the_error_as_an_object(capsys, tm
     assert error["message"] in printed.err.replace("\n", " ")
     assert main(["inspect", str(missing)]) == 1
     assert capsys.readouterr().out == ""
+
+
+def test_unknown_method_is_named_with_a_similar_one():
+    with raises(webpte.InputError, "got 'foward' (did you mean 'forward'?)", code="unknown_method") as raised:
+        check_method_name("foward", ("forward", "encode"))
+    assert (raised.value.argument, raised.value.expected) == ("name", "a method of the program (forward, encode)")

@@ -129,7 +129,7 @@ class TestImages:
     [
         (["tokens=x.npy"], "unknown_input", ["'tokens'", "in0"]),
         (["2=3"], "unknown_input", ["input 2;", "2 inputs"]),
-        (["1x2:ones", "1", "1"], "unknown_input", ["input 2;", "2 inputs"]),
+        (["1x2:ones", "1", "1"], "unknown_input", ["input 2;", "2 inputs (0 to 1)"]),
         (["nothing.npy"], "unreadable", ["nothing.npy"]),
         (["1xx:ones"], "invalid_value", ["input 0:", "'1xx:ones'", "1x16:random"]),
         (["1x4:many"], "invalid_value", ["input 0:", "'1x4:many'", "1x16:random"]),
@@ -173,3 +173,12 @@ def test_a_position_beyond_the_inputs_names_their_number(count, text):
     infos = [ArgumentInfo(f"in{i}", "tensor", "f32", (2,), (False,)) for i in range(count)]
     with raises(webpte.InputError, text, code="unknown_input"):
         make_inputs(infos, [f"{count}=2:zeros"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [([], "has 0 inputs"), ([TOKENS], "has 1 input (0)"), ([TOKENS, POSITION], "has 2 inputs (0 to 1)")],
+)
+def test_make_inputs_for_unknown_position_counts_inputs(arguments, expected):
+    with raises(webpte.InputError, "--input", "input 7;", expected, code="unknown_input"):
+        make_inputs(arguments, ["7=1"])

@@ -44,17 +44,17 @@ def test_an_unfinished_character_is_held_back():
 def test_stop_strings_never_leak_and_nothing_else_is_lost(text, stop, data):
     hold = StopStringBuffer(stop)
     out, rest = "", text
-    while rest and not hold.found:
+    while rest and not hold.matched:
         count = data.draw(st.integers(1, len(rest)))
         out += hold.push(rest[:count])
         rest = rest[count:]
-    if not hold.found:
+    if not hold.matched:
         out += hold.flush("")
     cuts = [text.find(s) for s in stop if s in text]
     if not cuts:
-        assert out == text and not hold.found
+        assert out == text and not hold.matched
     else:
-        assert hold.found and all(s not in out for s in stop)
+        assert hold.matched and all(s not in out for s in stop)
         assert text.startswith(out)
         assert hold.held.startswith(tuple(stop)) and (out + hold.held + rest) == text
 

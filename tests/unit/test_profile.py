@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.support.harness.graphs import GraphBuilder, live
+from tests.support.harness.screens import printed
+from webpte.cli.profile import _device
 from webpte.graph import Bool, DType
 from webpte.lowering import FLOATS, Context, OpTraits, Tensor, op, unregister
 from webpte.tools.profile.profile import attribution
@@ -57,6 +59,14 @@ class TestAttribution:
     def test_a_method_without_dispatches(self):
         found = attribution(Run(HostSpan("forward", 0, 100), [HostSpan("CPU kernels", 10, 90)], []))
         assert found["attributed"] == pytest.approx(0.8) and found["device_seconds"] == 0
+
+
+def test_device_section_has_one_figure_for_dispatches_and_no_empty_parts():
+    run = Run(HostSpan("forward", 0, 400), [HostSpan("record", 0, 100), HostSpan("wait", 100, 400)], [], [(100, 400)])
+    report = {"timed_call": attribution(run), "dispatches": [{}], "timestamps": True, "peak": None}
+    text = " ".join(printed([lambda page: _device(report, page)], None))
+    assert "1 dispatch, timed by timestamp queries" in text and "dispatches 0.3 µs + between them 0 µs" in text
+    assert "on: work 0.1 µs, wait during dispatches 0.3 µs; rest" in text
 
 
 def worked(builder, inputs, outputs, dims):

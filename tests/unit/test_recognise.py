@@ -55,6 +55,7 @@ FILES = {
     "tiny.pte": (b"ET", "expected 'ET' at byte 4, got b'ET'", "Download or copy it again"),
     "odd.onnx": (b"??????????", "It may be an ONNX model", "webpte.export.lower"),
     "odd.bin": (b"??????????", "It may be a file of weights", "webpte.export.lower"),
+    "run.py": (b"import webpte\n\nprint(webpte.load('model.pte'))\n", "got a text file", "Pass a .pte file."),
     "empty.pte": (b"", "is empty", "Download or copy it again"),
 }
 
@@ -124,7 +125,7 @@ def test_a_ptd_file_is_told_from_its_program(keyed, capsys):
 def test_constants_that_are_away_can_still_be_looked_at(keyed, capsys):
     assert main(["inspect", str(keyed)]) == 0
     shown = capsys.readouterr().out
-    assert "f32[7]" in shown and "VulkanBackend" in shown and "1 of the constants of forward have no data" in shown
+    assert "f32[7]" in shown and "VulkanBackend" in shown and "forward: 1 constant without data" in shown
     assert f"add --data {keyed.with_name('weights.ptd')}." in shown
     assert main(["check", str(keyed)]) == 1
     assert f"add --data {keyed.with_name('weights.ptd')}." in capsys.readouterr().out

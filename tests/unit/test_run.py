@@ -9,6 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from tests.support.harness.screens import printed
+from webpte.cli.run import _reduced_dims
 from webpte.errors import ShapeError
 from webpte.progress import Progress
 from webpte.runtime import ArgumentInfo
@@ -87,6 +89,16 @@ def test_a_shape_that_is_given_is_not_changed():
     method, infos = Picky(1), [ArgumentInfo("x", "tensor", "f32", (3, 512), (False, True))]
     values, _, _ = run._first_call(method, infos, ["3x300:zeros"], 0, run.DIM_SIZES)  # type: ignore[arg-type]
     assert method.calls == [300] and run._reduced_dims(values, infos) == []
+
+
+def test_reduced_shape_is_printed_with_the_option_for_another():
+    reduced = [{"input": 0, "dim": 1, "size": 16, "bound": 512}]
+    report = {"reduced_dims": reduced, "inputs": [{"bound": [3, 512]}]}
+    assert printed([lambda page: _reduced_dims(report, page)], 80)[-2:] == [
+        "chosen shapes: input 0 dim 1: 16 of at most 512",
+        "another shape: --input 0=3x512:random",
+    ]
+    assert printed([lambda page: _reduced_dims({"reduced_dims": []}, page)], 80) == []
 
 
 @pytest.mark.parametrize(("count", "noun", "text"), [

@@ -9,6 +9,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from tests.support.harness.screens import check_table, printed
+from webpte.cli import inspect
 from webpte.cli.terminal import Column, OutputTable, wrap
 
 
@@ -87,3 +88,11 @@ def test_what_a_file_holds_moves_no_cursor_in_a_table():
     table = OutputTable((Column("name"),))
     table.add("a\x1b[2Jb")
     assert lines(table, None)[1] == "a\ufffd[2Jb"
+
+
+def test_constants_of_many_users_are_listed_in_narrow_rows():
+    """Without a terminal nothing is folded, so the number of users that a row names is limited."""
+    entry = {"dtype": "f32", "dims": [64], "bytes": 256, "name": "table", "values": list(range(1000, 1200))}
+    shown = printed([lambda page: inspect._constants([entry], page)], None)
+    assert max(map(cell_len, shown)) <= 100
+    assert "%1000, %1001" in shown[-1] and f"and {200 - inspect.MAX_USERS} more" in shown[-1]

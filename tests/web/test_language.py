@@ -152,10 +152,10 @@ def test_stop_strings_are_held_back_as_natively():
         pieces = ["".join(chance.choices("ab<>", k=chance.randint(0, 4))) for _ in range(8)]
         cases.append([stop, pieces])
         hold = StopStringBuffer(stop)
-        out = [hold.push(piece) for piece in pieces if not hold.found]
-        if not hold.found:
+        out = [hold.push(piece) for piece in pieces if not hold.matched]
+        if not hold.matched:
             out.append(hold.flush(""))
-        wanted.append({"out": out, "found": hold.found})
+        wanted.append({"out": out, "found": hold.matched})
     assert ask_node("language.mjs", "hold", cases) == wanted
 
 

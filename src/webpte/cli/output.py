@@ -20,8 +20,13 @@ def say(text: str = "", end: str = "\n", error: bool = False) -> None:
 
 
 def print_json(report: Any) -> None:
-    """Print a report as JSON. NaN and infinity, which JSON does not have, become strings."""
-    print(json.dumps(_finite(report), indent=2, allow_nan=False))
+    """Print a report as JSON."""
+    print(json_text(report))
+
+
+def json_text(report: Any) -> str:
+    """Return a report as JSON. NaN and infinity, which JSON does not have, become strings."""
+    return json.dumps(_finite(report), indent=2, allow_nan=False)
 
 
 def _finite(value: Any) -> Any:

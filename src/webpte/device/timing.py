@@ -1,4 +1,4 @@
-"""Timing: the duration of each dispatch, and the measured peak of a device.
+"""Timing: the duration of each dispatch, the measured peak of a device, and the cost of a dispatch and a submit.
 
 Work is submitted with one pass per dispatch. Devices with `timestamp-query` record the begin and the end of a pass.
 On other devices every dispatch is submitted and waited for, and the host's clock is used: that includes the round trip.
@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -159,6 +161,17 @@ def measure_peak(gpu: Gpu) -> Peak:
 
 def _seconds(gpu: Gpu, kernel: Kernel, params: Uniforms, threads: int, nbytes: int) -> float:
     """Return the duration of the fastest of several runs."""
+    with _probe_dispatch(gpu, kernel, params, threads, nbytes) as dispatch:
+        clock = DispatchClock(gpu)
+        for _ in range(PEAK_ROUNDS):
+            clock.submit([((), gpu.recorder.prepare([dispatch]))])
+            gpu.wait()
+        return min(end - begin for begin, end in clock.take()) / 1e9
+
+
+@contextmanager
+def _probe_dispatch(gpu: Gpu, kernel: Kernel, params: Uniforms, threads: int, nbytes: int) -> Iterator[DispatchCommand]:
+    """Yield a dispatch from one buffer to another."""
     parameters = Parameters(gpu)
     source, target = (gpu.create_buffer(name, nbytes, USAGE) for name in ("peak source", "peak target"))
     try:
@@ -166,13 +179,40 @@ def _seconds(gpu: Gpu, kernel: Kernel, params: Uniforms, threads: int, nbytes: i
         layout, _ = gpu.storage_layout(kernel.reads, kernel.writes)
         storage = gpu.create_bind_group(layout, [(source, 0, nbytes), (target, 0, nbytes)])
         grid = grid_for(threads, kernel.workgroup, gpu.caps.workgroups_per_dimension)
-        dispatch = DispatchCommand(gpu.pipeline(kernel), uniforms, storage, *grid)
-        clock = DispatchClock(gpu)
-        for _ in range(PEAK_ROUNDS):
-            clock.submit([((), gpu.recorder.prepare([dispatch]))])
-            gpu.wait()
-        return min(end - begin for begin, end in clock.take()) / 1e9
+        yield DispatchCommand(gpu.pipeline(kernel), uniforms, storage, *grid)
     finally:
         source.destroy()
         target.destroy()
         parameters.close()
+
+
+MANY_DISPATCHES = 1000
+COST_ROUNDS = 20
+
+
+@dataclass(frozen=True)
+class DispatchCost:
+    """The seconds of each round: a submit of one small dispatch with the wait for it, and of MANY_DISPATCHES."""
+
+    single: tuple[float, ...]
+    many: tuple[float, ...]
+
+    @property
+    def per_dispatch(self) -> float:
+        """Return the median cost of a further dispatch in a submit."""
+        return (median(self.many) - median(self.single)) / (MANY_DISPATCHES - 1)
+
+
+def measure_dispatch_cost(gpu: Gpu) -> DispatchCost:
+    """Measure submits by the host's clock. Every dispatch writes the same buffer, so it waits for the previous one."""
+    with _probe_dispatch(gpu, PEAK_COPY, PeakCopyParams(), PEAK_WORKGROUP, PEAK_WORKGROUP * 16) as dispatch:
+
+        def seconds(count: int) -> float:
+            began = time.perf_counter()
+            gpu.submit([((), gpu.recorder.prepare([dispatch] * count))])
+            gpu.wait()
+            return time.perf_counter() - began
+
+        seconds(1)  # compiles
+        single = tuple(seconds(1) for _ in range(COST_ROUNDS))
+        return DispatchCost(single, tuple(seconds(MANY_DISPATCHES) for _ in range(COST_ROUNDS)))

@@ -39,14 +39,14 @@ def elided_views(plan: MethodPlan, reads: Sequence[Iterable[int]], writes: Seque
         search.read(read)
         search.write(written, index)
     search.read(plan.outputs)
-    return search.found
+    return search.views
 
 
 class _Search:
     """Tracks the value in each place of planned memory through a method's instructions."""
 
     def __init__(self, plan: MethodPlan, written: set[int]) -> None:
-        self.found: list[ElidedView] = []
+        self.views: list[ElidedView] = []
         self._values = plan.values
         self._holders: dict[Place, tuple[int, int]] = {}  # a value, and since which instruction
         self._buffers: dict[Place, list[int]] = {}  # written somewhere: if read before, they keep their contents
@@ -75,7 +75,7 @@ class _Search:
             )
             if view is not None:
                 self._known.add(index)
-                self.found.append(view)
+                self.views.append(view)
 
     def _place(self, index: int) -> Place | None:
         value = self._values[index]

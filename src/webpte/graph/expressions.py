@@ -270,7 +270,7 @@ class TermEvaluator:
         if isinstance(term, Element):
             return self._element(term)
         if isinstance(term, ScalarInput):
-            return self._given(term)
+            return self._scalar(term)
         if isinstance(term, Sum):
             return _in_64_bits(term.constant + sum(int(self(part)) * factor for part, factor in term.terms))
         return self._apply(term.function, *(self(argument) for argument in term.args))
@@ -284,7 +284,7 @@ class TermEvaluator:
             raise ShapeError(f"value {term.tensor} has no element {list(term.index)}") from None
         return number
 
-    def _given(self, term: ScalarInput) -> Number:
+    def _scalar(self, term: ScalarInput) -> Number:
         try:
             return self._scalars[term.value]
         except KeyError:
@@ -300,7 +300,7 @@ class AssumedEvaluator(TermEvaluator):
     def _element(self, term: Element) -> Number:
         return 0
 
-    def _given(self, term: ScalarInput) -> Number:
+    def _scalar(self, term: ScalarInput) -> Number:
         return self._scalars.get(term.value, 0)
 
     def _apply(self, function: str, *args: Number) -> Number:

@@ -37,6 +37,7 @@ from ..container import (
     parse_vulkan,
 )
 from ..errors import DataError, Error, GraphError, Problem, UnsupportedError, common_code, remedies
+from ..text import plural
 from .delegate import inline, read_delegates, refuse_own
 from .elided_views import START, ElidedView, elided_views, to_row_major
 from .graph import (
@@ -373,7 +374,9 @@ def _refusal(name: str, problems: list[Problem]) -> Error:
         return UnsupportedError(f"{name}: {listed}. {advice}", subjects, code=common_code(unsupported))
     keys = [problem.subject.removeprefix("key ") for problem in problems]
     return DataError(
-        f"{len(problems)} of the constants of {name} have no data:\n  {listed}\n{advice}", keys, code="missing_constant"
+        f"{name}: {plural(len(problems), 'constant')} without data:\n  {listed}\n{advice}",
+        keys,
+        code="missing_constant",
     )
 
 

@@ -48,12 +48,12 @@ def constraint_from(
     json_schema: Any = None, regex: Any = None, grammar: Any = None, choices: Any = None
 ) -> Constraint | None:
     """Return the constraint that is given; None if there is none."""
-    given = {"json_schema": json_schema, "regex": regex, "grammar": grammar, "choices": choices}
-    named = [name for name, value in given.items() if value is not None]
+    sources = {"json_schema": json_schema, "regex": regex, "grammar": grammar, "choices": choices}
+    named = [name for name, value in sources.items() if value is not None]
     if len(named) > 1:
         raise InputError(
             argument="constraints",
-            expected=f"one of {', '.join(given)}",
+            expected=f"one of {', '.join(sources)}",
             got=" and ".join(named),
             code="conflicting_options",
         )
@@ -62,7 +62,7 @@ def constraint_from(
     if choices is not None:
         return Constraint("choices", _choices(choices))
     for kind in ("regex", "grammar"):
-        value = given[kind]
+        value = sources[kind]
         if value is not None:
             if not isinstance(value, str) or not value:
                 raise InputError(
@@ -75,10 +75,10 @@ def constraint_from(
     return None
 
 
-def _schema(given: Any) -> str:
+def _schema(source: Any) -> str:
     """Return a schema as JSON text. Properties keep their order."""
     try:
-        schema = json.loads(given) if isinstance(given, (str, bytes)) else given
+        schema = json.loads(source) if isinstance(source, (str, bytes)) else source
         if isinstance(schema, Mapping):
             schema = dict(schema)
         elif not isinstance(schema, bool):
@@ -93,17 +93,19 @@ def _schema(given: Any) -> str:
         raise ConstraintError(f"not valid JSON: {error}", argument="json_schema", code="invalid_json") from error
 
 
-def _choices(given: Any) -> str:
-    if isinstance(given, (str, bytes)) or not isinstance(given, Sequence):
-        raise InputError(argument="choices", expected="a list of strings", got=type(given).__name__, code="wrong_type")
-    for choice in given:
+def _choices(choices: Any) -> str:
+    if isinstance(choices, (str, bytes)) or not isinstance(choices, Sequence):
+        raise InputError(
+            argument="choices", expected="a list of strings", got=type(choices).__name__, code="wrong_type"
+        )
+    for choice in choices:
         if not isinstance(choice, str) or not choice:
             raise InputError(
                 argument="choices", expected="strings of at least one character", got=repr(choice), code="wrong_type"
             )
-    if not given:
+    if not choices:
         raise InputError(argument="choices", expected="at least one string", got="none", code="empty")
-    return json.dumps(list(given), ensure_ascii=False)
+    return json.dumps(list(choices), ensure_ascii=False)
 
 
 def without_excluded_integers(schema: Any) -> Any:
@@ -116,22 +118,22 @@ def without_excluded_integers(schema: Any) -> Any:
         return [without_excluded_integers(inside) for inside in schema]
     if not isinstance(schema, dict):
         return schema
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for key, value in schema.items():
         if key in _NAMED and isinstance(value, dict):
-            found[key] = {name: without_excluded_integers(inside) for name, inside in value.items()}
+            result[key] = {name: without_excluded_integers(inside) for name, inside in value.items()}
         else:
-            found[key] = value if key in _DATA else without_excluded_integers(value)
+            result[key] = value if key in _DATA else without_excluded_integers(value)
     for key, bound, sign in (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1)):
-        numbers = [found[name] for name in (key, bound) if name in found]
-        if key not in found or any(isinstance(n, bool) or not isinstance(n, (int, float)) for n in numbers):
+        numbers = [result[name] for name in (key, bound) if name in result]
+        if key not in result or any(isinstance(n, bool) or not isinstance(n, (int, float)) for n in numbers):
             continue
         excluded, *bounds = numbers
         if 0 <= sign * excluded <= 1e6 and excluded == int(excluded):
-            del found[key]
+            del result[key]
             bounds.append(round(excluded + sign * EXCLUSIVE_BOUND_STEP, 9))
-            found[bound] = max(bounds) if sign > 0 else min(bounds)
-    return found
+            result[bound] = max(bounds) if sign > 0 else min(bounds)
+    return result
 
 
 def compile_error(constraint: Constraint, message: str) -> ConstraintError:
@@ -350,8 +352,8 @@ def _grammar(constraint: Constraint) -> str:
 def _schema_grammar(text: str) -> str:
     import llguidance
 
-    given = json.loads(text)
-    schema = json.dumps(without_excluded_integers({} if given is True else given), ensure_ascii=False)
+    document = json.loads(text)
+    schema = json.dumps(without_excluded_integers({} if document is True else document), ensure_ascii=False)
     return llguidance.LLMatcher.grammar_from_json_schema(schema, LAYOUT, EXACT)  # type: ignore[arg-type]
 
 

@@ -414,8 +414,8 @@ class LLM:
             self._program.close()
 
     def __repr__(self) -> str:
-        found = ", ".join(f"{name}: {text}" if name != "program" else text for name, text in self._rows().items())
-        return f"LLM({found})"
+        rows = ", ".join(f"{name}: {text}" if name != "program" else text for name, text in self._rows().items())
+        return f"LLM({rows})"
 
     def _repr_html_(self) -> str:
         return table("LLM", self._rows())
@@ -455,11 +455,11 @@ def _check_cancel(cancel: object) -> None:
 
 
 def _metadata(program: Program | Bundle, path: Path, tokenizer: PathLike | None) -> ModelMetadata:
-    given = Path(tokenizer) if tokenizer is not None else None
+    tokenizer_path = Path(tokenizer) if tokenizer is not None else None
     return (
-        read_bundle_metadata(program, given)
+        read_bundle_metadata(program, tokenizer_path)
         if isinstance(program, Bundle)
-        else read_program_metadata(program, path, given)
+        else read_program_metadata(program, path, tokenizer_path)
     )
 
 
@@ -468,8 +468,8 @@ def _weakly(llm: LLM) -> Callable[[], object]:
     reference = weakref.ref(llm)
 
     def recover() -> object:
-        found = reference()
-        return found.recover() if found is not None else None
+        model = reference()
+        return model.recover() if model is not None else None
 
     return recover
 

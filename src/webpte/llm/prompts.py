@@ -135,8 +135,9 @@ def render_chat(
     environment = TemplateEnvironment()
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = _now
-    given: dict[str, Any] = {"documents": None, **special_tokens, "add_generation_prompt": add_generation_prompt}
-    given["tools"] = list(tools) if tools else None  # some templates ask whether it is none, others whether it is empty
+    variables: dict[str, Any] = {"documents": None, **special_tokens, "add_generation_prompt": add_generation_prompt}
+    # Some templates ask whether it is none, others whether it is empty.
+    variables["tools"] = list(tools) if tools else None
     try:
         if tools and "tools" not in meta.find_undeclared_variables(environment.parse(template)):
             raise InputError(
@@ -145,7 +146,7 @@ def render_chat(
                 hint="Describe them in a message.",
                 code="tools_unsupported",
             )
-        return "".join(environment.from_string(template).generate(messages=messages, **given))
+        return "".join(environment.from_string(template).generate(messages=messages, **variables))
     except Error:
         raise
     except Exception as error:  # a template can raise whatever Python can

@@ -114,7 +114,7 @@ def shows_settings(function: _Function) -> _Function:
 
     Type checkers read `**settings: Unpack[GenerateSettings]` instead.
     """
-    given = inspect.signature(function)
+    signature = inspect.signature(function)
     types = GenerateSettings.__annotations__
     listed = [
         inspect.Parameter(
@@ -126,15 +126,15 @@ def shows_settings(function: _Function) -> _Function:
         for each in fields(SamplingParams)
         if each.init
     ]
-    own = [each for each in given.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
-    vars(function)["__signature__"] = given.replace(parameters=[*own, *listed])
+    own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    vars(function)["__signature__"] = signature.replace(parameters=[*own, *listed])
     return function
 
 
-def sampling_params_from(given: Mapping[str, Any], vocabulary: int = LARGEST) -> SamplingParams:
+def sampling_params_from(values: Mapping[str, Any], vocabulary: int = LARGEST) -> SamplingParams:
     """Return settings given by keyword. An unknown name is an InputError."""
     known = [each.name for each in fields(SamplingParams) if each.init]
-    for name in given:
+    for name in values:
         if name not in known:
             near = close_matches(str(name), known)
             raise InputError(
@@ -144,7 +144,7 @@ def sampling_params_from(given: Mapping[str, Any], vocabulary: int = LARGEST) ->
                 hint=f"Did you mean {near[0]}?" if near else "",
                 code="unknown_option",
             )
-    settings = SamplingParams(**given)
+    settings = SamplingParams(**values)
     if (highest := max(settings.logit_bias, default=0)) >= vocabulary:
         raise InputError(
             argument="logit_bias",
@@ -168,12 +168,12 @@ def integer(name: str, value: Any, low: int, high: int) -> int:
     return number
 
 
-def tokens_from(given: Any, vocabulary: int) -> tuple[int, ...]:
+def tokens_from(tokens: Any, vocabulary: int) -> tuple[int, ...]:
     """Return token ids, all of which are in the vocabulary."""
-    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
-        raise _wrong_type("tokens", "a sequence of integers", given)
-    found = []
-    for position, token in enumerate(given):
+    if isinstance(tokens, (str, bytes)) or not isinstance(tokens, Iterable):
+        raise _wrong_type("tokens", "a sequence of integers", tokens)
+    numbers = []
+    for position, token in enumerate(tokens):
         try:
             number = None if isinstance(token, bool) else operator.index(token)
         except TypeError:
@@ -187,8 +187,8 @@ def tokens_from(given: Any, vocabulary: int) -> tuple[int, ...]:
                 got=_shown(number),
                 code="token_out_of_range",
             )
-        found.append(number)
-    return tuple(found)
+        numbers.append(number)
+    return tuple(numbers)
 
 
 def _temperature(value: Any) -> float:

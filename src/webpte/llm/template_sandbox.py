@@ -328,10 +328,10 @@ def _metered_filter(meter: RenderBudget, name: str, real: Callable[..., Any]) ->
     @functools.wraps(real)
     def metered(*args: Any, **named: Any) -> Any:
         meter.step()
-        given = list(args)
-        if len(given) > first:
-            given[first] = _checked_value(meter, name, given[first], given[first + 1 :], named)
-        return meter.charge(real(*given, **named))
+        values = list(args)
+        if len(values) > first:
+            values[first] = _checked_value(meter, name, values[first], values[first + 1 :], named)
+        return meter.charge(real(*values, **named))
 
     return metered
 

@@ -71,8 +71,8 @@ def _reader(parts: list[dict[str, Any]]) -> Callable[[str], bytes]:
 
 
 def _from_text(text: str, replaced: list[tuple[str, str]], fallback: bool) -> bytes:
-    if fallback and (found := _BYTE.fullmatch(text)):
-        return bytes((int(found[1], 16),))
+    if fallback and (match := _BYTE.fullmatch(text)):
+        return bytes((int(match[1], 16),))
     for old, new in replaced:
         text = text.replace(old, new)
     return text.encode("utf-8", "surrogatepass")
@@ -81,8 +81,8 @@ def _from_text(text: str, replaced: list[tuple[str, str]], fallback: bool) -> by
 def _from_alphabet(text: str) -> bytes:
     """Return the bytes of a byte-level token, one for each character. If it has other characters, it is UTF-8 text."""
     alphabet = _alphabet()
-    found = [alphabet.get(character) for character in text]
-    return bytes(b for b in found if b is not None) if None not in found else text.encode("utf-8", "surrogatepass")
+    codes = [alphabet.get(character) for character in text]
+    return bytes(b for b in codes if b is not None) if None not in codes else text.encode("utf-8", "surrogatepass")
 
 
 @cache
@@ -123,10 +123,10 @@ class Tokenizer:
     def encode_marked(self, text: str) -> list[int]:
         """Return the tokens of a text whose special tokens are recognized, except those that `mark_special_tokens` has
         marked: they are encoded as ordinary text."""
-        found = [self._special_texts[special] for special in self._special_pattern.findall(text)]
+        special_tokens = [self._special_texts[special] for special in self._special_pattern.findall(text)]
         plain = self._special_pattern.sub(SEPARATOR, text).replace(MARK, "")
         ids = self._plain._encoding(plain, add_special=False).ids
-        separator, specials = self._plain.token_id(SEPARATOR), iter(found)
+        separator, specials = self._plain.token_id(SEPARATOR), iter(special_tokens)
         return [next(specials) if token == separator else token for token in ids]
 
     def mark_special_tokens(self, value: Any) -> tuple[Any, bool]:
@@ -156,7 +156,7 @@ class Tokenizer:
         if normalized != text and self._spells_special(normalized):  # encode_marked takes only unnormalized spellings
             text += MARK
         while self._special_texts and self._special_pattern.search(text):  # a mark in one may leave another
-            text = self._special_pattern.sub(lambda found: found[0][0] + MARK + found[0][1:], text)
+            text = self._special_pattern.sub(lambda match: match[0][0] + MARK + match[0][1:], text)
         beginnings, ends, longest = self._special_edges
         if any(each[-length:] in beginnings for length in range(1, longest) for each in (text, normalized)):
             text += MARK
@@ -217,9 +217,9 @@ class Tokenizer:
 
     def encode_cut(self, text: str) -> tuple[list[int], int]:
         """Return the tokens of a text with what is added to every text, truncated by `load`; and their full number."""
-        found = self._encoding(text, add_special=True)
-        rest = sum(len(part) - sum(part.special_tokens_mask) for part in found.overflowing)
-        return list(found.ids), len(found) + (max(rest, 1) if found.overflowing else 0)
+        encoding = self._encoding(text, add_special=True)
+        rest = sum(len(part) - sum(part.special_tokens_mask) for part in encoding.overflowing)
+        return list(encoding.ids), len(encoding) + (max(rest, 1) if encoding.overflowing else 0)
 
     def _encoding(self, text: str, add_special: bool) -> tokenizers.Encoding:
         try:

@@ -142,10 +142,10 @@ def _check_charsmaps(normalizer: Any) -> None:
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the object. Raise FormatError if a key is there twice: the package may use the other value."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    document = dict(pairs)
+    if len(document) != len(pairs):
         raise FormatError("the tokenizer has a JSON object with a key twice", code="duplicate_key")
-    return found
+    return document
 
 
 def _check_merges(model: dict[str, Any]) -> None:

@@ -145,8 +145,8 @@ class Bundle(MethodSource):
 
     def _signatures(self) -> dict[str, str]:
         return {
-            name: f"{sanitize_line(name)}, planned for {len(found)} devices"
-            for name, found in self._manifest.methods.items()
+            name: f"{sanitize_line(name)}, planned for {len(variants)} devices"
+            for name, variants in self._manifest.methods.items()
         }
 
 

@@ -85,9 +85,9 @@ class Executor:
     # -- one call --------------------------------------------------------------------------------------------------
 
     def run(
-        self, state: MethodState, args: Sequence[Any], wanted: Sequence[int], targets: Sequence[OutputTarget] = ()
+        self, state: MethodState, args: Sequence[Any], output_ids: Sequence[int], targets: Sequence[OutputTarget] = ()
     ) -> tuple[Any, ...]:
-        """Run a call and return the values of `wanted`, which are also written into `targets`."""
+        """Run a call and return the values of `output_ids`, which are also written into `targets`."""
         observer = self.observer
         if observer is not None:
             observer.phase("check inputs")
@@ -103,10 +103,10 @@ class Executor:
                 if isinstance(stage, HostCalls):
                     self._run_on_host(stage, live, state)
                 else:
-                    self._run_on_device(stage, live, state, wanted, targets)
+                    self._run_on_device(stage, live, state, output_ids, targets)
             jumps = block.condition is not None and not self._truth(block.condition, live, state)
             number = block.target if jumps and block.target is not None else number + 1
-        results = tuple(self.output(i, live, state) for i in wanted)
+        results = tuple(self.output(i, live, state) for i in output_ids)
         if targets:
             check_target_shapes(targets, live)
         if live.unsaved:
@@ -257,7 +257,7 @@ class Feedback:
     """The checked feeds and outputs of `run_steps`, cached for equal arguments."""
 
     feeds: tuple[_Link, ...]
-    wanted: tuple[int, ...]
+    output_ids: tuple[int, ...]
     stage: PlanSegment | None  # the segment that may run several times in one submit; None: run one by one
     fed: frozenset[int]  # inputs
 
@@ -275,7 +275,7 @@ class StepRunner:
         """Run the steps of Method.run_steps, which holds the lock."""
         executor, feedback = self._executor, self._feedback(feed, outputs)
         if len(steps) == 1:
-            return [executor.run(state, steps[0], feedback.wanted)]
+            return [executor.run(state, steps[0], feedback.output_ids)]
         lives = [
             executor.converter.bind_inputs(args) for args in steps
         ]  # all, so that nothing has run when one is refused
@@ -297,12 +297,13 @@ class StepRunner:
 
 
 def _new_feedback(executor: Executor, feed: Mapping[int, int], outputs: Sequence[int]) -> Feedback:
-    feeds, wanted, stage = _checked(executor.plan, feed), executor.converter.output_ids(outputs), executor.only_stage()
-    if stage is not None and not all(_stays_on_device(executor.plan, stage, fed, wanted) for fed in feeds):
+    feeds, output_ids = _checked(executor.plan, feed), executor.converter.output_ids(outputs)
+    stage = executor.only_stage()
+    if stage is not None and not all(_stays_on_device(executor.plan, stage, fed, output_ids) for fed in feeds):
         stage = None
     if stage is not None and executor.plan.flow.state.intersection(stage.looks):
         stage = None  # the host reads what the previous step has written
-    return Feedback(tuple(feeds), wanted, stage, frozenset(fed.target for fed in feeds))
+    return Feedback(tuple(feeds), output_ids, stage, frozenset(fed.target for fed in feeds))
 
 
 def _run_together(
@@ -315,7 +316,7 @@ def _run_together(
     if prepared is None:
         return None
     schedule, scalars = prepared
-    reads = converter.reads(stage, first, feedback.wanted)
+    reads = converter.reads(stage, first, feedback.output_ids)
     later = _later_uploads(executor, stage, lives, feedback.fed)
     if _bytes_held(reads, later, len(lives)) > MAX_STEP_BYTES:
         return None
@@ -326,7 +327,7 @@ def _run_together(
     results = []
     for live, outputs in zip(lives, data, strict=True):
         converter.collect_outputs(live, reads, outputs)
-        results.append(tuple(executor.output(value_id, live, state) for value_id in feedback.wanted))
+        results.append(tuple(executor.output(value_id, live, state) for value_id in feedback.output_ids))
     return results
 
 
@@ -338,13 +339,13 @@ def _checked(plan: Plan, feed: Mapping[int, int]) -> list[_Link]:
         source = at_position(graph.outputs, output, f"outputs of {graph.name}")
         target = at_position(graph.inputs, position, f"inputs of {graph.name}")
         fed = _Link(output, position, source, target)
-        made, taken = graph.values[source], graph.values[target]
-        if not isinstance(made, TensorSpec) or not isinstance(taken, TensorSpec):
+        source_spec, target_spec = graph.values[source], graph.values[target]
+        if not isinstance(source_spec, TensorSpec) or not isinstance(target_spec, TensorSpec):
             raise InputError(f"{_link_text(plan, fed)}: both must be tensors", code="not_a_tensor")
-        if not _castable(made.host_dtype, taken.host_dtype):
+        if not _castable(source_spec.host_dtype, target_spec.host_dtype):
             raise InputError(
-                f"{_link_text(plan, fed)}: {made.host_dtype.short} does not convert to {taken.host_dtype.short} "
-                "without loss",
+                f"{_link_text(plan, fed)}: {source_spec.host_dtype.short} does not convert to "
+                f"{target_spec.host_dtype.short} without loss",
                 code="dtype",
             )
         if any(target == other.target for other in feeds):
@@ -353,9 +354,9 @@ def _checked(plan: Plan, feed: Mapping[int, int]) -> list[_Link]:
     return feeds
 
 
-def _castable(made: DType, taken: DType) -> bool:
+def _castable(source: DType, target: DType) -> bool:
     # The device computes with 32 bits, so its results fit both.
-    return (made in _INTEGERS and taken in _INTEGERS) or _holds(taken, made)
+    return (source in _INTEGERS and target in _INTEGERS) or _holds(target, source)
 
 
 def _holds(wide: DType, narrow: DType) -> bool:
@@ -385,20 +386,20 @@ def _prepare(
     return None if first is None else (first, scalars)
 
 
-def _stays_on_device(plan: Plan, stage: PlanSegment, fed: _Link, wanted: Sequence[int]) -> bool:
+def _stays_on_device(plan: Plan, stage: PlanSegment, fed: _Link, output_ids: Sequence[int]) -> bool:
     """Return whether a copy on the device gives the same result as a copy through the host."""
-    made, taken = plan.graph.tensor(fed.source), plan.graph.tensor(fed.target)
+    source, target = plan.graph.tensor(fed.source), plan.graph.tensor(fed.target)
     # A narrower dtype for callers means rounding when it is read.
-    exact = _holds(made.host_dtype, made.dtype) and _holds(taken.host_dtype, made.dtype)
+    exact = _holds(source.host_dtype, source.dtype) and _holds(target.host_dtype, source.dtype)
     # Only results of the stage last until its end; an input that is also an output is returned by the host.
-    kept = fed.source in stage.reads and (fed.target in stage.reads or fed.target not in wanted)
-    return kept and exact and made.dtype is taken.dtype and fed.target not in plan.flow.hosted
+    kept = fed.source in stage.reads and (fed.target in stage.reads or fed.target not in output_ids)
+    return kept and exact and source.dtype is target.dtype and fed.target not in plan.flow.hosted
 
 
-def _check_size(plan: Plan, fed: _Link, made: tuple[int, ...], taken: tuple[int, ...]) -> None:
-    if numel(made) != numel(taken):
+def _check_size(plan: Plan, fed: _Link, source: tuple[int, ...], target: tuple[int, ...]) -> None:
+    if numel(source) != numel(target):
         raise InputError(
-            f"{_link_text(plan, fed)}: expected shape {list(taken)} of the next step's input, got {list(made)}",
+            f"{_link_text(plan, fed)}: expected shape {list(target)} of the next step's input, got {list(source)}",
             code="shape",
         )
 
@@ -410,9 +411,9 @@ def _later_uploads(
     later = []
     before: dict[int, bytes] = {}
     for live in lives:
-        given = executor.converter.uploads(stage, live, fed)
-        data = {value_id: array.tobytes() for value_id, array in given if value_id in executor.plan.kept}
-        later.append([(v, array) for v, array in given if v not in data or data[v] != before.get(v)])
+        uploads = executor.converter.uploads(stage, live, fed)
+        data = {value_id: array.tobytes() for value_id, array in uploads if value_id in executor.plan.kept}
+        later.append([(v, array) for v, array in uploads if v not in data or data[v] != before.get(v)])
         before = data
     return later[1:]  # the first step's are uploaded in any case
 
@@ -434,8 +435,8 @@ def _run_separately(
     lives: Sequence[CallValues],
 ) -> list[tuple[Any, ...]]:
     results: list[tuple[Any, ...]] = []
-    feeds, count = feedback.feeds, len(feedback.wanted)
-    wanted = (*feedback.wanted, *(fed.source for fed in feeds))
+    feeds, count = feedback.feeds, len(feedback.output_ids)
+    output_ids = (*feedback.output_ids, *(fed.source for fed in feeds))
     previous: tuple[Any, ...] = ()  # the outputs of the previous step that are fed back
     for args, live in zip(steps, lives, strict=True):
         inputs = list(args)
@@ -443,7 +444,7 @@ def _run_separately(
             _check_size(executor.plan, fed, value.shape, live.dims[fed.target])
             spec = executor.plan.graph.tensor(fed.target)
             inputs[fed.input] = value.astype(spec.host_dtype.held).reshape(live.dims[fed.target])
-        outputs = executor.run(state, inputs, wanted)
+        outputs = executor.run(state, inputs, output_ids)
         results.append(outputs[:count])
         previous = outputs[count:]
     return results

@@ -101,14 +101,14 @@ def data_beside(path: str | os.PathLike[str], keys: Collection[str]) -> list[str
         names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(".ptd") and entry.is_file())
     except OSError:
         return []
-    found = {}
+    matches = {}
     for name in names[:MAX_DATA_FILES]:
         try:
             with MappedFile(os.path.join(folder, name)) as file:
-                found[name] = len(parse_tensors(file).entries.keys() & set(keys))
+                matches[name] = len(parse_tensors(file).entries.keys() & set(keys))
         except Error:  # the file may be of another format
             continue
-    best = sorted((name for name in found if found[name]), key=lambda name: -found[name])
+    best = sorted((name for name in matches if matches[name]), key=lambda name: -matches[name])
     return [os.path.join(os.path.dirname(os.fspath(path)), name) for name in best[:MAX_LISTED_DATA_FILES]]
 
 

@@ -223,10 +223,10 @@ class _ManifestReader:
 
 
 def _object(data: Any, name: str) -> Mapping[str, Any]:
-    found = json_field(data, name)
-    if not isinstance(found, dict):
-        raise FormatError(argument=name, expected="an object", got=ascii(found)[:60], code="invalid_field")
-    return found
+    value = json_field(data, name)
+    if not isinstance(value, dict):
+        raise FormatError(argument=name, expected="an object", got=ascii(value)[:60], code="invalid_field")
+    return value
 
 
 def _limit(name: str) -> str:
@@ -236,9 +236,9 @@ def _limit(name: str) -> str:
 
 
 def _ascending(data: Any, what: str) -> tuple[int, ...]:
-    found = json_ints(data, what, 1)
-    if not found or list(found) != sorted(set(found)):
+    numbers = json_ints(data, what, 1)
+    if not numbers or list(numbers) != sorted(set(numbers)):
         raise FormatError(
             argument=what, expected="integers in ascending order", got=ascii(data)[:60], code="invalid_field"
         )
-    return found
+    return numbers

@@ -385,10 +385,10 @@ def _log_tuned(name: str, measured: int, seconds: float) -> None:
 
 
 @contextmanager
-def open_graph(graph: Graph) -> Iterator[Method]:
-    """Open a method that runs `graph` on this machine's adapter, without passes. For graphs that are in no file."""
+def open_graph(graph: Graph, passes: Sequence[str] = ()) -> Iterator[Method]:
+    """Open a method that runs `graph` on this machine's adapter. For graphs that are in no file."""
     kernels = CpuKernels()
-    planner = make_planner(graph, adapter_caps(), kernels)
+    planner = make_planner(graph, adapter_caps(), kernels, passes=passes)
     gpu = acquire(planner.plan.limits)
     weights = WeightBuffers(gpu)
     try:

@@ -43,9 +43,9 @@ class MethodState:
         arrays = {}
         for value_id in self._plan.host_state:
             spec = self._plan.graph.tensor(value_id)
-            wanted = spec.host_dtype.held
-            held = spec.constant.array(spec.dims) if spec.constant is not None else np.zeros(spec.dims, wanted)
-            arrays[value_id] = np.ascontiguousarray(held, wanted).reshape(spec.dims)
+            dtype = spec.host_dtype.held
+            held = spec.constant.array(spec.dims) if spec.constant is not None else np.zeros(spec.dims, dtype)
+            arrays[value_id] = np.ascontiguousarray(held, dtype).reshape(spec.dims)
         return arrays
 
     def array(self, value_id: int, observer: Observer | None = None) -> Array:
@@ -272,7 +272,7 @@ def read_state(path: PathLike, fingerprint: str, sizes: Sizes) -> tuple[list[mem
         raise FormatError(f"cannot read {name}: {error}", code="unreadable") from error
 
 
-def _read(file: BinaryIO, name: str, fingerprint: str, wanted: Sizes) -> tuple[list[memoryview], bytes]:
+def _read(file: BinaryIO, name: str, fingerprint: str, expected_sizes: Sizes) -> tuple[list[memoryview], bytes]:
     head = file.read(_HEADER.size)
     if head.startswith(OLD_MAGIC):
         raise FormatError(
@@ -285,20 +285,20 @@ def _read(file: BinaryIO, name: str, fingerprint: str, wanted: Sizes) -> tuple[l
     _, owner, count, length = _HEADER.unpack(head)
     if owner != fingerprint.encode():
         raise DataError(f"{name} is the state of another program or method, or of other weights", code="other_program")
-    found = os.fstat(file.fileno()).st_size
-    table = file.read(min(8 * count, found))
+    file_size = os.fstat(file.fileno()).st_size
+    table = file.read(min(8 * count, file_size))
     note = file.read(min(length, MAX_NOTE_BYTES))
-    sizes = wanted(note) if callable(wanted) else wanted
+    sizes = expected_sizes(note) if callable(expected_sizes) else expected_sizes
     if count != len(sizes) or table != struct.pack(f"<{len(sizes)}Q", *sizes):
         raise DataError(
             f"{name}: the sizes of its {count} buffers differ from this method's {len(sizes)}", code="buffer_sizes"
         )
     expected = len(head) + len(table) + length + sum(sizes) + _DIGEST
-    if length > MAX_NOTE_BYTES or found != expected:
-        kind = "truncated" if found < expected else "too long"
-        code = "truncated" if found < expected else "too_long"
+    if length > MAX_NOTE_BYTES or file_size != expected:
+        kind = "truncated" if file_size < expected else "too long"
+        code = "truncated" if file_size < expected else "too_long"
         raise FormatError(
-            f"{name} is {kind}: expected {expected} bytes for its note and {count} buffers, got {found} bytes",
+            f"{name} is {kind}: expected {expected} bytes for its note and {count} buffers, got {file_size} bytes",
             code=code,
         )
     rest = file.read()

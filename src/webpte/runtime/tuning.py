@@ -193,7 +193,7 @@ def _measure(
         for _ in range(ROUNDS):
             for name, trial in trials.items():
                 times[name].append(trial.seconds())
-        return {name: tuple(found) for name, found in times.items()}
+        return {name: tuple(seconds) for name, seconds in times.items()}
     finally:
         for trial in trials.values():
             trial.close()

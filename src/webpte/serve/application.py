@@ -127,9 +127,9 @@ async def _no_route(request: Request, error: Exception) -> Response:
     reasons = {404: "unknown path", 405: "this path does not support the method"}
     status = error.status_code if error.status_code in reasons else 400
     reason = reasons.get(error.status_code, error.detail)
-    found = ApiError(status, f"{reason}: {request.method} {request.url.path}. GET / lists the endpoints.")
-    found.headers |= dict(error.headers or {})
-    return error_response(found)
+    response = ApiError(status, f"{reason}: {request.method} {request.url.path}. GET / lists the endpoints.")
+    response.headers |= dict(error.headers or {})
+    return error_response(response)
 
 
 async def _too_deep(request: Request, error: Exception) -> Response:
@@ -139,6 +139,6 @@ async def _too_deep(request: Request, error: Exception) -> Response:
 
 async def _failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, Error | ApiError)
-    found = api_error(error)
-    request.scope["state"]["log"]["error"] = found.code
-    return error_response(found)
+    response = api_error(error)
+    request.scope["state"]["log"]["error"] = response.code
+    return error_response(response)

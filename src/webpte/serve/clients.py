@@ -18,12 +18,12 @@ IPV6_CLIENT_BITS = 64  # a subscriber has at least a network of this length, and
 def client_of_address(address: str) -> str:
     """Return the name of the client at an IP address. All addresses of one IPv6 network are one client."""
     try:
-        found = ipaddress.ip_address(address)
+        parsed = ipaddress.ip_address(address)
     except ValueError:  # such as the path of a socket
         return address
-    if found.version == 6 and found.ipv4_mapped is None:
-        return str(ipaddress.ip_network((int(found), IPV6_CLIENT_BITS), strict=False))
-    return str(getattr(found, "ipv4_mapped", None) or found)
+    if parsed.version == 6 and parsed.ipv4_mapped is None:
+        return str(ipaddress.ip_network((int(parsed), IPV6_CLIENT_BITS), strict=False))
+    return str(getattr(parsed, "ipv4_mapped", None) or parsed)
 
 
 class FairQueue(Generic[Item]):

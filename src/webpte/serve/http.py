@@ -143,22 +143,22 @@ def parse_body(data: bytes, declaration: type[Body], on_unknown: OnUnknownField 
     """Return the body as declared; ApiError 400 lists every field that is not. `on_unknown` is called for each unknown
     field, which is ignored; without it, unknown fields are errors."""
     try:
-        found = json.loads(data.decode("utf-8"), parse_constant=_reject_constant)
+        body = json.loads(data.decode("utf-8"), parse_constant=_reject_constant)
         if b"\\ud" in data or b"\\uD" in data:  # half a surrogate pair is not text: replace it, as browsers do
-            found = json.loads(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
+            body = json.loads(json.dumps(body, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError) as error:
         why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise ApiError(400, f"the body is not valid JSON: {why}", code="invalid_json") from None
-    if isinstance(found, dict):
-        if len(found) > MAX_FIELDS:
-            raise ApiError(400, f"the body: expected at most {MAX_FIELDS} fields, got {len(found)}")
+    if isinstance(body, dict):
+        if len(body) > MAX_FIELDS:
+            raise ApiError(400, f"the body: expected at most {MAX_FIELDS} fields, got {len(body)}")
         for name, remedy in declaration.unsupported.items():
-            if found.get(name) not in (None, False):
+            if body.get(name) not in (None, False):
                 raise ApiError(400, f"{name} is not supported: {remedy}", param=name, code="unsupported_parameter")
     try:
-        return declaration.model_validate(found, context=on_unknown)
+        return declaration.model_validate(body, context=on_unknown)
     except ValidationError as error:
-        raise _invalid(error, found, declaration) from None
+        raise _invalid(error, body, declaration) from None
     except RecursionError:
         raise ApiError(400, "the body is nested too deeply", code="invalid_json") from None
 
@@ -177,7 +177,10 @@ def _invalid(error: ValidationError, body: Any, declaration: type[BaseModel]) ->
         (place, each)
         for place, each in errors
         if not any(other.startswith((f"{place}.", f"{place}[")) for other in places)
-        and not (each["type"].endswith("_type") and any(_is_closer(place, other, found) for other, found in errors))
+        and not (
+            each["type"].endswith("_type")
+            and any(_is_closer(place, other, other_error) for other, other_error in errors)
+        )
     ]
     messages = list(dict.fromkeys(_message(place, each, declaration) for place, each in errors))
     more = len(messages) - MAX_ERRORS_SHOWN + error.error_count() - len(first_errors)

@@ -39,13 +39,13 @@ def deployment(
     override ours. The paths of models must be valid on every machine.
     """
     serve = _ray_serve()
-    wanted = _checked(config or Config(), models)
-    given = _options(wanted, replicas, gpus, resource, options)
+    settings = _checked(config or Config(), models)
+    arguments = _options(settings, replicas, gpus, resource, options)
     try:
-        made = serve.deployment(serve.ingress()(Replica), **given)
+        application = serve.deployment(serve.ingress()(Replica), **arguments)
     except (TypeError, ValueError) as error:  # what it says of options that it does not know, or does not like
         raise InputError(f"Ray Serve rejects the options of the deployment: {error}", code="deployment") from error
-    return made.bind(wanted, gpus)
+    return application.bind(settings, gpus)
 
 
 class Replica:
@@ -111,11 +111,11 @@ def _checked(config: Config, models: tuple[str | os.PathLike[str], ...]) -> Conf
     return config.model_copy(update={"models": named})
 
 
-def _placed(given: str) -> str:
+def _placed(model: str) -> str:
     """Return NAME=PATH with an absolute path, for processes in other folders. The file may be missing here."""
-    name, equals, path = given.partition("=")
-    if not equals or os.path.exists(given):
-        name, path = Path(given).stem, given
+    name, equals, path = model.partition("=")
+    if not equals or os.path.exists(model):
+        name, path = Path(model).stem, model
     return f"{name}={os.path.abspath(path)}"
 
 
@@ -136,7 +136,7 @@ def _options(
     actor: dict[str, Any] = {"num_cpus": 1} | ({"num_gpus": 1} if gpus else {})
     actor |= {"resources": {resource: 1}} if resource is not None else {}
     scaling = {"min_replicas": least, "max_replicas": most, "target_ongoing_requests": config.slots}
-    made: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "name": NAME,
         "max_ongoing_requests": config.slots * len(config.models),
         "max_queued_requests": config.max_queue * most,
@@ -146,7 +146,7 @@ def _options(
         **more,
         "ray_actor_options": actor | more.get("ray_actor_options", {}),
     }
-    return made | (
+    return arguments | (
         {"autoscaling_config": scaling | more.get("autoscaling_config", {})} if scaled else {"num_replicas": least}
     )
 

@@ -41,12 +41,12 @@ def model_files(models: tuple[str, ...]) -> list[ModelFile]:
     if not models:
         raise InputError("FILE: expected at least one .pte file or bundle to serve, got none")
     files = []
-    for given in models:
-        name, equals, path = given.partition("=")
-        if not equals or os.path.exists(given):
-            name, path = Path(given).stem, given
+    for model in models:
+        name, equals, path = model.partition("=")
+        if not equals or os.path.exists(model):
+            name, path = Path(model).stem, model
         if not name or not os.path.exists(path):
-            raise InputError(f"{path or given} does not exist. Pass a .pte file or a bundle, as PATH or NAME=PATH.")
+            raise InputError(f"{path or model} does not exist. Pass a .pte file or a bundle, as PATH or NAME=PATH.")
         files.append(ModelFile(name, os.path.abspath(path)))
     names = [file.name for file in files]
     if double := sorted({name for name in names if names.count(name) > 1}):
@@ -76,10 +76,10 @@ def serve(config: Config, on_listening: Callable[[str], None]) -> int:
     configure_logging(config.log_level, config.log_format)
     raise_file_limit(config.max_connections)
     log.info("loading", extra={"fields": {"models": config.models, "warmup": config.warmup}})
-    made = app(backend, config)
+    application = app(backend, config)
     server = Server(
         uvicorn.Config(
-            made,
+            application,
             log_config=None,
             access_log=False,
             server_header=False,
@@ -95,7 +95,7 @@ def serve(config: Config, on_listening: Callable[[str], None]) -> int:
     )
     sys.setswitchinterval(SWITCH_SECONDS)
     with listening:
-        return asyncio.run(_run(server, made.state.service, on_listening, listening))
+        return asyncio.run(_run(server, application.state.service, on_listening, listening))
 
 
 class BoundedProtocol(H11Protocol):
@@ -189,26 +189,26 @@ def raise_file_limit(connections: int) -> None:
         import resource
     except ImportError:  # not POSIX
         return
-    wanted = connections + OTHER_FILES
+    needed = connections + OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-        if allowed < wanted:
-            log.warning("few files", extra={"fields": {"open_files": allowed, "needed": wanted}})
+        if allowed < needed:
+            log.warning("few files", extra={"fields": {"open_files": allowed, "needed": needed}})
 
 
 def bind(config: Config) -> socket.socket:
     """Return the socket to listen on. Raise InputError if the server could not listen: before it loads its models."""
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     try:
-        found = socket.socket(family)
+        listener = socket.socket(family)
         if os.name == "posix":  # elsewhere the option would let two servers have the same port
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:  # as asyncio does: IPv4 only where it is asked for
-            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        found.bind((config.host, config.port))
-        return found
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind((config.host, config.port))
+        return listener
     except OSError as error:
         raise InputError(
             f"host, port: cannot listen on {config.host}:{config.port}: {error.strerror or error}. "

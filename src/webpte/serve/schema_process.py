@@ -136,7 +136,7 @@ class _HelperProcess:
     async def check(self, constraint: Constraint, timeout: float) -> None:
         try:
             async with asyncio.timeout(timeout):
-                found = await self._ask([constraint.kind, constraint.source, timeout])
+                failure = await self._ask([constraint.kind, constraint.source, timeout])
         except TimeoutError:
             raise ApiError(
                 422, f"the {constraint.kind} did not compile within {timeout:g} s (schema_timeout). Simplify it."
@@ -145,8 +145,8 @@ class _HelperProcess:
             raise ApiError(
                 422, f"the {constraint.kind} takes more than {self._memory_bytes >> 20} MB to compile. Simplify it."
             ) from None
-        if found is not None:
-            raise error_of(*found)
+        if failure is not None:
+            raise error_of(*failure)
 
     async def _ask(self, message: Any) -> Any:
         assert self._child.stdin is not None and self._child.stdout is not None

@@ -86,7 +86,7 @@ class TextProcessor:
 
     def tokenize_chat(self, messages: Messages, tools: Tools | None) -> list[int]:
         """Return the tokens of a conversation up to the start of the response, if they could fit into the context."""
-        checked: Callable[[Messages, Tools | None], str] = lambda *given: self._check_length(self._render(*given))  # noqa: E731
+        checked: Callable[[Messages, Tools | None], str] = lambda *args: self._check_length(self._render(*args))  # noqa: E731
         return encode_chat(self.tokenizer, checked, messages, tools)
 
     def _render(self, messages: Messages, tools: Tools | None) -> str:
@@ -174,7 +174,7 @@ class Service:
         name = name[:MAX_FIELD_CHARS]
         if name not in self._unknown_fields and len(self._unknown_fields) < MAX_UNKNOWN_FIELDS:
             self._unknown_fields.add(name)
-            similar = {"similar": found[0]} if (found := close_matches(name, known)) else {}
+            similar = {"similar": matches[0]} if (matches := close_matches(name, known)) else {}
             log.warning("unknown field ignored", extra={"fields": {"field": name, **similar}})
 
     def model(self, name: str, kind: str | None = None) -> ModelInfo:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from datetime import datetime
@@ -45,6 +47,32 @@ def machine() -> dict[str, Any]:
         "versions": versions(),
         "date": datetime.now().astimezone().isoformat(timespec="seconds"),
     }
+
+
+def without_personal_data(value: Any) -> Any:
+    """Return a JSON value whose strings contain neither the home folder, the current folder nor the user's name."""
+    if isinstance(value, str):
+        for pattern, replacement in _personal_patterns():
+            value = pattern.sub(replacement, value)
+        return value
+    if isinstance(value, Mapping):
+        return {without_personal_data(key): without_personal_data(item) for key, item in value.items()}
+    return [without_personal_data(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _personal_patterns() -> list[tuple[re.Pattern[str], str]]:
+    """Return what to replace: folders before the names that are parts of them."""
+    home, folder = os.path.expanduser("~"), os.getcwd()
+    places = {home: "~", os.path.realpath(home): "~", folder: ".", tempfile.gettempdir(): "TMP"}
+    names = {os.environ.get(name, "") for name in ("LOGNAME", "USER", "USERNAME")} | {os.path.basename(home)}
+    patterns = [
+        (re.compile(rf"{re.escape(place)}(?![\w-])"), mark)
+        for place, mark in sorted(places.items(), key=lambda item: -len(item[0]))
+        if len(place) > 1
+    ]
+    # "root" is not a personal name. Shorter names than three letters would match parts of other words.
+    personal = sorted(name for name in names if len(name) > 2 and name != "root")
+    return patterns + [(re.compile(rf"(?<![^\W_]){re.escape(name)}(?![^\W_])"), "USER") for name in personal]
 
 
 # feature -> effect with it, effect without it

@@ -39,9 +39,18 @@ class GraphBuilder:
     def null(self) -> int:
         return self.add(Null())
 
+    def dims(self, tensor: int) -> tuple[int, ...]:
+        """Return the dims of a tensor."""
+        spec = self._values[tensor]
+        assert isinstance(spec, TensorSpec)
+        return spec.dims
+
     def call(self, name: str, *args: int, out: int) -> int:
-        self._calls.append(Call(name, args, (out,), Origin(len(self._calls))))
+        self.add_call(name, args, (out,))
         return out
+
+    def add_call(self, name: str, args: tuple[int, ...], outs: tuple[int, ...]) -> None:
+        self._calls.append(Call(name, args, outs, Origin(len(self._calls))))
 
     def graph(self, inputs: Sequence[int], outputs: Sequence[int]) -> Graph:
         return Graph("probe", tuple(self._values), tuple(self._calls), tuple(inputs), tuple(outputs))

@@ -264,7 +264,7 @@ class EngineCore:
         for part in parts:
             part.slot.before_write(len(part.tokens) + steps - 1)
         started = self._clock()
-        found = self.runner.run_steps(tokens, samples, steps) if steps > 1 else [self.runner.run(tokens, samples)]
+        outputs = self.runner.run_steps(tokens, samples, steps) if steps > 1 else [self.runner.run(tokens, samples)]
         seconds = self._clock() - started
         self._steps += steps
         self._tokens += steps * len(tokens)
@@ -274,7 +274,7 @@ class EngineCore:
         number = 0
         for part in parts:
             request, count = part.request, len(part.sampling)
-            chosen = [each for step in found for each in step[number : number + count]]
+            chosen = [each for step in outputs for each in step[number : number + count]]
             number += count
             if isinstance(request, GenerationRequest) and count:
                 if steps == 1:

@@ -160,8 +160,8 @@ class KvSlots:
 
     def lookup_prefix(self, tokens: Sequence[int]) -> tuple[Slot, int]:
         """Return the slot that caches most of the beginning of `tokens`, and how much. A free slot wins a tie."""
-        found = [(_usable_prefix(slot, tokens), slot.owner is None, slot) for slot in self._slots]
-        count, _, slot = max(found, key=lambda entry: entry[:2])
+        prefixes = [(_usable_prefix(slot, tokens), slot.owner is None, slot) for slot in self._slots]
+        count, _, slot = max(prefixes, key=lambda entry: entry[:2])
         return slot, count
 
     def allocate(self, owner: SlotOwner, tokens: Sequence[int], is_idle: Callable[[SlotOwner], bool]) -> int | None:

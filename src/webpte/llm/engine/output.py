@@ -112,7 +112,7 @@ class StopStringBuffer:
     def __init__(self, stop: Sequence[str]) -> None:
         self._stop = stop
         self._held = ""
-        self.found = False
+        self.matched = False
 
     @property
     def held(self) -> str:
@@ -124,14 +124,14 @@ class StopStringBuffer:
         self._held += text
         positions = [at for s in self._stop if (at := self._held.find(s)) >= 0]
         if positions:
-            self.found = True
+            self.matched = True
             return self._take(min(positions))
         return self._take(len(self._held) - self._partial())
 
     def flush(self, text: str) -> str:
         """Add the last text; return all that is held back, up to a stop string."""
         out = self.push(text)
-        return out if self.found else out + self._take(len(self._held))
+        return out if self.matched else out + self._take(len(self._held))
 
     def _partial(self) -> int:
         """Return the length of the longest tail that begins a stop string."""
@@ -158,7 +158,7 @@ class OutputProcessor:
     @property
     def stopped(self) -> bool:
         """Return whether a stop string was found."""
-        return self._buffer.found
+        return self._buffer.matched
 
     def push(self, token: int, *, silent: bool = False, last: bool = False) -> str:
         """Return the text that a token completes. A `silent` token, such as end-of-text, has none."""

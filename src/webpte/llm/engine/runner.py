@@ -237,7 +237,7 @@ class BatchedRunner(SlotPool):
         numbers, places, num_decode, picked, _, *packed = self._arguments(tokens, samples, count)
         steps = [(numbers, places, num_decode, picked, advance, *packed) for advance in range(count)]
         params_by_row = [sample.params for sample in samples]
-        return [unpack(found) for found in self.method.run_steps(steps, {TOKEN: 0}, sampler_outputs(params_by_row))]
+        return [unpack(outputs) for outputs in self.method.run_steps(steps, {TOKEN: 0}, sampler_outputs(params_by_row))]
 
     def _arguments(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow], steps: int = 1) -> tuple[Any, ...]:
         if len(tokens) > self.max_batch_tokens or len(samples) > self.max_samples:
@@ -268,14 +268,14 @@ class BatchedRunner(SlotPool):
         return fitting if num_decode < num_tokens and num_tokens > MAX_EXACT_TOKENS else 0
 
     def logits(self, tokens: Sequence[BatchToken], count: int = 1) -> np.ndarray[Any, Any]:
-        found, start = [], 0
+        pieces, start = [], 0
         for first in range(len(tokens) - count, len(tokens), self.max_samples):
             end = min(first + self.max_samples, len(tokens))
             samples = [NO_SAMPLE._replace(row=row - start) for row in range(first, end)]
             (piece,) = self.method.run(self._arguments(tokens[start:end], samples), outputs=(LOGITS,))  # (P, V)
-            found.append(np.asarray(piece))
+            pieces.append(np.asarray(piece))
             start = end
-        return np.concatenate(found)
+        return np.concatenate(pieces)
 
 
 def _warm_choice(method: Method, constrained: bool) -> RowSamplingParams:
@@ -331,14 +331,14 @@ class SingleRunner:
 
     def run(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow]) -> list[SampledToken]:
         self._begin(tokens)
-        found, start = [], 0
+        sampled, start = [], 0
         for row, params in samples:  # the sampler works on the last token of a call
             piece = tokens[start : row + 1]
-            found += unpack(self.method.run(self._arguments(piece, params), outputs=sampler_outputs([params])))
+            sampled += unpack(self.method.run(self._arguments(piece, params), outputs=sampler_outputs([params])))
             start = row + 1
         if start < len(tokens):
             self.method.run(self._arguments(tokens[start:], RowSamplingParams()), outputs=())
-        return found
+        return sampled
 
     def run_steps(
         self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow], count: int
@@ -346,18 +346,18 @@ class SingleRunner:
         self._begin(tokens)
         params = samples[0].params
         steps = [self._arguments(tokens, params, advance) for advance in range(count)]
-        return [unpack(found) for found in self.method.run_steps(steps, {TOKEN: 0}, sampler_outputs([params]))]
+        return [unpack(outputs) for outputs in self.method.run_steps(steps, {TOKEN: 0}, sampler_outputs([params]))]
 
     def logits(self, tokens: Sequence[BatchToken], count: int = 1) -> np.ndarray[Any, Any]:
         self._begin(tokens)
-        found, start = [], 0
+        rows, start = [], 0
         for last in range(len(tokens) - count, len(tokens)):  # a call returns those after its last token
             (logits,) = self.method.run(
                 self._arguments(tokens[start : last + 1], RowSamplingParams()), outputs=(LOGITS,)
             )
-            found.append(np.asarray(logits).reshape(-1))
+            rows.append(np.asarray(logits).reshape(-1))
             start = last + 1
-        return np.stack(found)  # (count, V)
+        return np.stack(rows)  # (count, V)
 
     def _begin(self, tokens: Sequence[BatchToken]) -> None:
         """Reset a state without positions before a new text: it would still be that of another text."""
@@ -417,7 +417,7 @@ class BundledRunner(SlotPool):
     def run(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow]) -> list[SampledToken]:
         self.check_positions(tokens)
         params_by_row = {sample.row: sample.params for sample in samples}
-        found: dict[int, SampledToken] = {}
+        sampled_by_row: dict[int, SampledToken] = {}
         left: dict[int, deque[int]] = {}  # by slot, in their order
         for number, token in enumerate(tokens):
             left.setdefault(token.slot, deque()).append(number)
@@ -427,8 +427,8 @@ class BundledRunner(SlotPool):
             for first in range(0, len(heads), self._max_decode):
                 piece = heads[first : first + self._max_decode]
                 sampled = self._decode([tokens[n] for n in piece], [params_by_row[n] for n in piece])
-                found.update(zip(piece, sampled, strict=False))  # those of idle tokens follow
-        return [found[sample.row] for sample in samples]
+                sampled_by_row.update(zip(piece, sampled, strict=False))  # those of idle tokens follow
+        return [sampled_by_row[sample.row] for sample in samples]
 
     def run_steps(
         self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow], count: int
@@ -438,17 +438,17 @@ class BundledRunner(SlotPool):
         params_by_row = [sample.params for sample in samples]
         numbers, places, num_decode, picked, _, *packed = self._decode_arguments(tokens, params_by_row)
         steps = [(numbers, places, num_decode, picked, advance, *packed) for advance in range(count)]
-        found = self.method.run_steps(steps, {TOKEN: 0}, sampler_outputs(params_by_row))
-        return [unpack(step)[: len(tokens)] for step in found]
+        outputs = self.method.run_steps(steps, {TOKEN: 0}, sampler_outputs(params_by_row))
+        return [unpack(step)[: len(tokens)] for step in outputs]
 
     def logits(self, tokens: Sequence[BatchToken], count: int = 1) -> np.ndarray[Any, Any]:
         self.check_positions(tokens)
         self._prefill(tokens[:-count])
-        found = []
+        rows = []
         for token in tokens[len(tokens) - count :]:  # a step that samples has one token per slot
             (logits,) = self.method.run(self._decode_arguments([token], [RowSamplingParams()]), outputs=(LOGITS,))
-            found.append(np.asarray(logits)[0])
-        return np.stack(found)  # (count, V)
+            rows.append(np.asarray(logits)[0])
+        return np.stack(rows)  # (count, V)
 
     def warm_up(self, num_tokens: int, num_samples: int, constrained: bool) -> None:
         if num_samples < num_tokens:

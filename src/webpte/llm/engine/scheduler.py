@@ -50,14 +50,14 @@ class PrefillPolicy:
             return max_tokens
         plain = self._fastest.seconds(num_decode) or 0.0
         measured = max((size for size, count in self._counts.items() if count >= MIN_SAMPLES), default=0)
-        found = max(MIN_CHUNK_TOKENS, num_decode)  # twice the tokens take at most twice as long
+        chunk = max(MIN_CHUNK_TOKENS, num_decode)  # twice the tokens take at most twice as long
         for size in STEP_SIZES:
             seconds = self._fastest.seconds(size)
             # The cost of a step far larger than any before is not extrapolated: sizes grow step by step.
             if seconds is None or seconds > MAX_SLOWDOWN * plain or size > 2 * max(measured, num_decode):
                 break
-            found = max(found, size - num_decode)
-        return min(found, max_tokens - num_decode)
+            chunk = max(chunk, size - num_decode)
+        return min(chunk, max_tokens - num_decode)
 
 
 class BatchLimits(Protocol):

@@ -77,10 +77,10 @@ class NgramDrafter:
         """Return up to `count` tokens that followed the match. A text that repeats itself is continued periodically."""
         if not self.match_length:
             return ()
-        found = self._tokens[self._next : self._next + count]
-        while len(found) < count:
-            found += found[: count - len(found)]  # the period is the distance from the match to the end
-        return tuple(found)
+        drafts = self._tokens[self._next : self._next + count]
+        while len(drafts) < count:
+            drafts += drafts[: count - len(drafts)]  # the period is the distance from the match to the end
+        return tuple(drafts)
 
 
 class StepCosts:

@@ -68,17 +68,17 @@ def template_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
 
 def _template_message(message: ChatMessage, at: int) -> dict[str, Any]:
     role = "system" if message.role == "developer" else message.role
-    found: dict[str, Any] = {"role": role, "content": _text(message.content)}
+    fields: dict[str, Any] = {"role": role, "content": _text(message.content)}
     if isinstance(message, AssistantMessage):
         if message.content is None and not message.tool_calls:
             raise ApiError(400, f"messages[{at}].content: required without tool_calls", param=f"messages[{at}].content")
         if message.tool_calls:
-            found["tool_calls"] = [call.model_dump() for call in message.tool_calls]
+            fields["tool_calls"] = [call.model_dump() for call in message.tool_calls]
     if isinstance(message, ToolMessage):
-        found["tool_call_id"] = message.tool_call_id
+        fields["tool_call_id"] = message.tool_call_id
     if message.name is not None:
-        found["name"] = message.name
-    return found
+        fields["name"] = message.name
+    return fields
 
 
 def _text(content: Content | None) -> str:

@@ -201,12 +201,12 @@ def _parameters(tool: Function) -> str:
 def _properties(tool: Function) -> list[tuple[str, str]]:
     """Return each property with its schema as a grammar. Shared definitions are copied into each."""
     shared = {key: tool.parameters[key] for key in ("$defs", "definitions") if key in tool.parameters}
-    found = []
+    properties = []
     for name, schema in dict(tool.parameters.get("properties", {})).items():
         if not name.isidentifier():
             raise ApiError(400, f"tools: the model cannot write an argument named {name!r}", param="tools")
-        found.append((name, _json({**shared, **schema} if isinstance(schema, dict) else schema)))
-    return found
+        properties.append((name, _json({**shared, **schema} if isinstance(schema, dict) else schema)))
+    return properties
 
 
 def _json(schema: Any) -> str:
@@ -290,7 +290,7 @@ class ToolCallParser:
             return "", text
         self._first = self._first and not text.strip()
         before = self._hold.push(text)
-        if not self._hold.found:
+        if not self._hold.matched:
             return before, ""
         after = self._hold.held
         if after.startswith(self._format.begin):
@@ -302,10 +302,10 @@ class ToolCallParser:
     def _block(self, inside: str, whole: bool) -> Iterator[TextDelta | ToolCallDelta]:
         format = self._format
         written = inside if format.bare and not whole and inside.lstrip()[:1] in ("{", "[") else format.begin + inside
-        found = parse_tool_calls(written + (format.end if whole else ""), format)
-        if not found.calls and whole:
-            yield TextDelta(found.text)
-        for call in found.calls:
+        parsed = parse_tool_calls(written + (format.end if whole else ""), format)
+        if not parsed.calls and whole:
+            yield TextDelta(parsed.text)
+        for call in parsed.calls:
             yield self._delta(call)
 
     def _delta(self, call: ToolCall) -> ToolCallDelta:

@@ -25,6 +25,7 @@ TITLES = {
     "cnn-int8": "CNN (int8)",
     "whisper-tiny": "Whisper tiny (f32)",
 }
+LOOP_FLAGS = {"a_width", "bits", "columns", "packed", "rows", "tile", "weights", "words"}
 LLM_PHASES = ("decode", "prefill")
 
 
@@ -50,7 +51,7 @@ def _devices(reports: list[ProgramReport]) -> str:
 
 
 def _matrix_products(reports: list[ProgramReport]) -> str:
-    """Return the instructions per multiply-add of all matrix kernels, each kernel once."""
+    """Return the instructions per multiply-add of all matrix kernels. What they do with a result does not matter."""
     devices = [name for name in DEVICES if any(name in report.devices for report in reports)]
     rows: dict[str, dict[str, str]] = {}
     for report in reports:
@@ -58,14 +59,21 @@ def _matrix_products(reports: list[ProgramReport]) -> str:
             for row in report.kernels(device):
                 each = row.per_multiply_add(device)
                 if each is not None:
-                    rows.setdefault(f"`{short(row.kernel)}`", {}).setdefault(device, f"{each:.2f}")
+                    rows.setdefault(f"`{_tile(row.kernel)}`", {}).setdefault(device, f"{each:.2f}")
     table = markdown_table(
         ("kernel", *devices), ([name, *(cells.get(d, "–") for d in devices)] for name, cells in sorted(rows.items()))
     )
     return (
-        "## Instructions per multiply-add\n\nInstructions of the innermost loop, divided by its multiply-adds. Waits "
-        f"and hints are not counted.\n\n{table}"
+        "## Instructions per multiply-add\n\nInstructions of the innermost loop, divided by its multiply-adds: the "
+        f"weights of an iteration times the rows of the input. Waits and hints are not counted.\n\n{table}"
     )
+
+
+def _tile(label: str) -> str:
+    """Return the name of a kernel with the flags that make its innermost loop."""
+    name, _, flags = label.removesuffix("]").partition("[")
+    kept = [flag for flag in flags.split(",") if flag.partition("=")[0] in LOOP_FLAGS]
+    return f"{name}[{','.join(kept)}]" if kept else name
 
 
 def _program(report: ProgramReport) -> str:
@@ -76,9 +84,7 @@ def _program(report: ProgramReport) -> str:
             f"Exported with {report.layers_exported} layers. Counts are scaled to {report.layers} layers: a dispatch "
             "that occurs once per exported layer counts once per layer."
         )
-    first = report.devices[0]
-    counts = [f"{phase}: {totals(report, phase)[first][0]} dispatches" for phase in phases]
-    parts.append(f"On {first}, {'; '.join(counts)}.")
+    parts.append(_totals(report, phases))
     for plan in report.plans:
         rows = [row for row in plan.kernels if any(phase in row.phases for phase in phases)]
         for vendor in VENDORS:
@@ -86,6 +92,17 @@ def _program(report: ProgramReport) -> str:
             if devices:
                 parts.append(markdown_table(("kernel", *phases, *devices), _rows(rows, phases, devices)))
     return "\n\n".join(parts)
+
+
+def _totals(report: ProgramReport, phases: list[str]) -> str:
+    """Return a table of the instructions of all workgroups, each instruction counted once, in millions."""
+    rows = []
+    for phase in phases:
+        sums = totals(report, phase)
+        dispatches, workgroups, _ = sums[report.devices[0]]
+        rows.append([phase, f"{dispatches:,}", f"{workgroups:,}", *(f"{sums[d][2] / 1e6:,.2f}" for d in sums)])
+    head = ("phase", "dispatches", "workgroups", *(f"{device}, 10⁶ instructions" for device in report.devices))
+    return markdown_table(head, rows)
 
 
 def _phases(report: ProgramReport) -> list[str]:

@@ -115,6 +115,9 @@ def _add(selection: Selection, path: PurePosixPath) -> None:
             selection.tests |= {str(test) for test in importers(path)}
         case (".ci" | ".github" | "pyproject.toml", *_):
             selection.add(*PACKAGING)
+        case ("bench", "compilers", *_):
+            selection.add("unit/test_compiler_reports.py", "contract/test_compiler_budgets.py")
+            selection.add("project/test_figures.py")
         case ("bench", *_):
             selection.add("project/test_bench_harness.py", "project/test_bench_against.py", "gpu/test_memory_trace.py")
 

@@ -4,6 +4,7 @@
     python -m bench.compilers model.pte --device navi31 vega10
     python -m bench.compilers --wgsl kernel.wgsl           # one file of WGSL, with an entry point `main`
     python -m bench.compilers --all --write                # all programs and devices; writes results and page
+    python -m bench.compilers --all --check                # fails if a report differs from the stored one
     python -m bench.compilers --record                     # writes budgets.json, which the gate compares with
 
 A cell has registers, occupancy and instructions of a kernel, its spills if there are any, and for matrix kernels the
@@ -33,6 +34,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print the whole report")
     parser.add_argument("--write", action="store_true", help="store the reports, and write the page of the documents")
     parser.add_argument("--all", action="store_true", help="all programs and devices; builds the drivers it needs")
+    parser.add_argument("--check", action="store_true", help="fail if a report differs from the stored one")
     parser.add_argument("--record", action="store_true", help="write the budgets of the gate")
     parser.add_argument("--wgsl", type=Path, help="compile one file of WGSL, and print all figures")
     options = parser.parse_args()
@@ -52,8 +54,11 @@ def main() -> int:
     names = list(PROGRAMS) if options.all else options.programs
     if not names:
         parser.error(f"PROGRAM: expected a .pte file or a name, got none. The names are {', '.join(PROGRAMS)}.")
+    different = []
     for name in names:
         report = measure(name, devices)
+        if options.check and to_json(report) != result_path(name).read_text(encoding="utf-8"):
+            different.append(name)
         print(to_json(report) if options.json else f"{name}\n{text_table(report)}\n", flush=True)
         if options.write:
             result_path(name).parent.mkdir(exist_ok=True)
@@ -62,7 +67,9 @@ def main() -> int:
         from docs import make_compilers
 
         make_compilers.main()
-    return 0
+    if different:
+        print(f"not as stored: {', '.join(different)}. If this is meant: python -m bench.compilers --all --write")
+    return int(bool(different))
 
 
 def _devices(names: list[str] | None) -> list[Device]:

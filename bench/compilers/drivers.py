@@ -53,7 +53,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU. `subgroup` is the least number of invocations of its subgroups; 0 if its compiler decides."""
+    """A GPU. `subgroup` is the width that plans rely on: 4 if the compiler chooses one for each kernel."""
 
     name: str
     title: str
@@ -71,9 +71,9 @@ DEVICES = {
         Device("gfx1201", "Radeon RX 9070 (RDNA 4)", "amd", "gfx1201", 32),
         Device("vega10", "Radeon RX Vega (GCN 5)", "amd", "vega10", 64),
         Device("polaris10", "Radeon RX 480 (GCN 4)", "amd", "polaris10", 64),
-        Device("tgl", "Iris Xe of Tiger Lake (Xe-LP)", "intel", "tgl", 0),
-        Device("dg2", "Arc A770M (Xe-HPG)", "intel", "dg2", 0),
-        Device("lnl", "Arc 140V of Lunar Lake (Xe2)", "intel", "lnl", 0),
+        Device("tgl", "Iris Xe of Tiger Lake (Xe-LP)", "intel", "tgl", 4),
+        Device("dg2", "Arc A770M (Xe-HPG)", "intel", "dg2", 4),
+        Device("lnl", "Arc 140V of Lunar Lake (Xe2)", "intel", "lnl", 4),
     )
 }
 

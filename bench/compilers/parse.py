@@ -9,7 +9,8 @@ Names that all devices share:
     shared_bytes    workgroup memory
     code_bytes      size of the machine code
     latency, inverse_throughput, cycles     the compiler's own estimates
-    loop_*          the innermost loop with the most multiplications: where a matrix product spends its time
+    loop_*          the innermost loop with the most multiplications that stores no results: where a matrix product
+                    spends its time
 """
 
 from __future__ import annotations
@@ -59,8 +60,13 @@ def loops(blocks: Sequence[Block]) -> list[list[str]]:
     return [[name for block in blocks[first : last + 1] for name in block.instructions] for first, last in inner]
 
 
-def _hot(bodies: Sequence[list[str]], multiplies: re.Pattern[str]) -> list[str]:
-    return max(bodies, key=lambda body: sum(bool(multiplies.match(name)) for name in body), default=[])
+def _hot(bodies: Sequence[list[str]], multiplies: re.Pattern[str], stores: re.Pattern[str]) -> list[str]:
+    """Return the loop with the most multiplications; one that stores results only if there is no other."""
+
+    def rank(body: list[str]) -> tuple[bool, int]:
+        return not any(map(stores.match, body)), sum(bool(multiplies.match(name)) for name in body)
+
+    return max(bodies, key=rank, default=[])
 
 
 # ---------------------------------------------------------------- AMD
@@ -92,6 +98,7 @@ _AMD_KINDS = {  # of an instruction, by the beginning of its name; waits and hin
     "salu": re.compile(r"s_(?!load|buffer_load|wait|delay|clause|nop|code_end|endpgm|sendmsg|inst_prefetch|set_inst)"),
 }
 _AMD_MULTIPLY = re.compile(r"v_(dual_)?(pk_)?(mul_f|fma|mac_|mad_f|dot)")
+_AMD_STORE = re.compile(r"(buffer|global|flat)_store")
 
 
 def radv(report: str) -> dict[str, int]:
@@ -109,7 +116,7 @@ def radv(report: str) -> dict[str, int]:
     if not blocks:
         raise ReportError("the report has no instructions")
     every = [name for block in blocks for name in block.instructions]
-    hot = _hot(loops(blocks), _AMD_MULTIPLY)
+    hot = _hot(loops(blocks), _AMD_MULTIPLY, _AMD_STORE)
     figures["lds"] = sum(bool(_AMD_KINDS["lds"].match(name)) for name in every)
     counts = {f"loop_{kind}": sum(bool(begin.match(name)) for name in hot) for kind, begin in _AMD_KINDS.items()}
     return figures | {"loop_instructions": sum(counts.values())} | counts
@@ -125,6 +132,7 @@ _INTEL_HEAD = re.compile(
 )
 _INTEL_INSTRUCTION = re.compile(r"(?:\([^)]*\) )?(\w+)[\w.]*\(\d+\)(?:\s+JIP:\s+(\w+))?")
 _INTEL_MULTIPLY = re.compile(r"(mad|mul|mac|dp4a)")
+_INTEL_STORE = re.compile(r"send_store")  # as `anv` names a send whose message is a write
 
 
 def anv(report: str) -> dict[str, int]:
@@ -142,6 +150,8 @@ def anv(report: str) -> dict[str, int]:
             if instruction[1] == "while":
                 blocks[-1].targets.append(instruction[2])
                 blocks.append(Block(""))
-    hot = _hot(loops(blocks), _INTEL_MULTIPLY)
+        elif re.match(r"\s+.*MsgDesc: *\(.*\b(store|write)\b", line):
+            blocks[-1].instructions[-1] = "send_store"
+    hot = _hot(loops(blocks), _INTEL_MULTIPLY, _INTEL_STORE)
     sends = sum(name.startswith("send") for name in hot)
     return figures | {"loop_instructions": len(hot), "loop_sends": sends}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 import webpte
 from webpte.bundles.methods import only_segment, zeros
 from webpte.bundles.program_kinds import _call as engine_call
-from webpte.errors import UnsupportedError
+from webpte.errors import ShapeError, UnsupportedError
 from webpte.fusion.batching import TOKENS, with_sampled_slots
 from webpte.fusion.llm_rewrites import SAMPLING_WORDS
 from webpte.graph import TensorSpec
@@ -68,7 +69,7 @@ def phases(name: str, path: Path, caps: Caps) -> Phases:
     """Plan a program for a device, and return what its phases run.
 
     A language model has the phases `decode` and `prefill`, as the engine of `webpte.llm` runs it, and `forward 1` and
-    `forward 255`, as its method runs. Every other method is a phase, at the largest shapes.
+    `forward 255`, as its method runs. Every other method has a phase for its largest and its smallest shapes.
     """
     model = LANGUAGE_MODELS.get(name)
     layers = (1, 1) if model is None else (int(model.config["num_hidden_layers"]), model.layers)
@@ -81,7 +82,7 @@ def phases(name: str, path: Path, caps: Caps) -> Phases:
             if method == "forward" and _is_language(program):
                 _add_language(result, program, planner, caps)
             else:
-                result.add(method, _dispatches(planner, _bounds(planner)))
+                _add_extents(result, method, planner)
     return result
 
 
@@ -105,9 +106,11 @@ def _dims(value: object) -> tuple[int, ...]:
     return value.dims if isinstance(value, TensorSpec) else ()
 
 
-def _bounds(planner: Planner) -> Sequence[Any]:
+def _add_extents(result: Phases, method: str, planner: Planner) -> None:
     graph = planner.plan.graph
-    return zeros(graph, [_dims(graph.values[i]) for i in graph.inputs])
+    for phase, dims in zip((method, f"{method}, smallest"), planner.plan.extents(), strict=False):
+        with contextlib.suppress(ShapeError):  # the smallest shapes are a guess: a file has no lower bounds
+            result.add(phase, _dispatches(planner, zeros(graph, [dims.get(i, ()) for i in graph.inputs])))
 
 
 def _dispatches(planner: Planner, call: Sequence[Any]) -> list[Dispatch]:

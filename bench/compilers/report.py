@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -148,7 +148,7 @@ def stored() -> list[ProgramReport]:
 
 # ---------------------------------------------------------------- text
 
-_DULL = re.compile(r"|\w+=(?:False|f32|f32x2|f32x4|)")
+_DULL = re.compile(r"|\w+=(?:False|None|\(\)|f32|f32x2|f32x4|)|operands=0")
 
 
 def short(label: str) -> str:
@@ -190,10 +190,14 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
-def totals(report: ProgramReport, phase: str) -> Mapping[str, tuple[int, int]]:
-    """Return dispatches and workgroups of a phase, by device."""
+def totals(report: ProgramReport, phase: str) -> dict[str, tuple[int, int, int]]:
+    """Return dispatches, workgroups, and workgroups times instructions of a phase, by device."""
     sums = {}
     for device in report.devices:
-        uses = [row.phases[phase] for row in report.kernels(device) if phase in row.phases]
-        sums[device] = (sum(use[0] for use in uses), sum(use[1] for use in uses))
+        rows = [row for row in report.kernels(device) if phase in row.phases]
+        sums[device] = (
+            sum(row.phases[phase][0] for row in rows),
+            sum(row.phases[phase][1] for row in rows),
+            sum(row.phases[phase][1] * row.figures[device]["instructions"] for row in rows),
+        )
     return sums

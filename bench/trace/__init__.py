@@ -12,6 +12,9 @@ number form one *instruction* of a subgroup. Subgroups are 32 or 64 consecutive 
 the trace says what a GPU would have to do, and needs none. If control flow diverges inside a loop, invocations that
 skip an iteration get behind, and their instruction is counted with a later one.
 
+Many GPUs execute accesses of 8 and 16 bytes to workgroup memory in two and four parts of a subgroup. The degree counts
+all words of the instruction, so a conflict of vectors that lie in different parts costs less than the figure says.
+
 | figure | meaning |
 |---|---|
 | requested | bytes of all accesses |

@@ -48,6 +48,7 @@ PARTS = (
     Part("devices-models", 90 * MINUTE, (suite("models"),)),
     part("zoo", 90, "python -m tests.zoo"),
     part("families", 60, "python -m tests.families"),
+    part("compilers", 90, "python -m bench.compilers --all --check"),
     part("catalog", 20, "python -m tests.catalog.run"),
     part("random-modules", 60, "python -m tests.random_modules --count 300"),
     part("random-steps", 30, "python -m tests.support.harness.random_steps 2000"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
 
-from docs import make_benchmarks, make_figures
+from docs import make_benchmarks, make_compilers, make_figures
 
 
 def test_the_drawings_show_the_plan_of_today():
@@ -46,3 +46,8 @@ def test_wrong_results_never_count_as_fast():
     assert make_benchmarks.milliseconds({"x": {"cannot": "no", "wrong": False, "seconds": 1.0}}, "x") is None
     assert make_benchmarks.milliseconds({"x": {"milliseconds": 2.0, "right": False}}, "x") is None
     assert make_benchmarks.milliseconds({"x": {"milliseconds": 2.0, "right": True}}, "x") == 2.0
+
+
+def test_the_page_of_compilers_has_the_stored_figures():
+    page = make_compilers.PAGE.read_text(encoding="utf-8")
+    assert page == make_compilers.text(), "docs/compilers.md is out of date: python -m docs.make_compilers"

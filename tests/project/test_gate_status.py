@@ -35,7 +35,7 @@ def gate(tmp_path):
     (clone / ".ci").mkdir()
     for name in (".ci/run", "pyproject.toml", "web/package-lock.json"):
         shutil.copy(ROOT / name, clone / name)
-    for name in ("ruff", "mypy", "npm", "pip", "chromium", "pytest"):
+    for name in ("ruff", "mypy", "npm", "pip", "python", "chromium", "pytest"):
         write(stand_ins / name, NOTHING)
     write(stand_ins / "dpkg-query", "#!/bin/sh\nprintf 'installed 99'\n")
     write(stand_ins / "dpkg", NOTHING)

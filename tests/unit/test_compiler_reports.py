@@ -114,6 +114,17 @@ def test_radv_figures_and_the_loop_with_the_multiplications():
     }
 
 
+def test_a_loop_that_stores_results_is_not_the_hot_one():
+    """An activation after a matrix product may have more multiplications than the product."""
+    stored = RADV_LISTING.replace(
+        "\tv_add_nc_u32_e32 v3, 64, v3", "\tv_mul_f32_e32 v3, 64, v3\n" * 9 + "\tbuffer_store_b32 v3"
+    )
+    assert stored != RADV_LISTING
+    assert parse.radv(stored + RADV_STATS)["loop_vmem"] == 1
+    store = "                            ugm MsgDesc: ( store, a64, d32, V1 )  base_offset 0  { align1 1H };"
+    assert parse.anv(ANV.replace("mad(16) ", f"send(16)    nullUD\n{store}\nmad(16) "))["loop_instructions"] == 6
+
+
 def test_radv_own_notation_has_the_same_counts():
     figures = parse.radv(RADV_OWN_NOTATION + RADV_STATS)
     assert [figures[f"loop_{kind}"] for kind in ("instructions", "valu", "vmem", "lds", "salu")] == [4, 1, 1, 1, 1]

@@ -78,6 +78,7 @@ def test_decoders_are_left_out_after_the_time_limit(place, monkeypatch):
     assert (report["models"], report["left_out"]) == ([], [256])
     check_result(report)
     assert events[0].done == 0 and events[-1].done == events[-1].total
+    assert [event.note for event in events] == ["op checks", "probes", "width 256", ""]
     assert "width 256, for lack of time" in bench_report.markdown(report)
 
 

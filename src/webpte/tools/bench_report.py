@@ -68,7 +68,8 @@ class ReportProgress:
         self._progress(Progress("report", self._done, self._total, "steps", note))
         yield
         self._done += weight
-        self._progress(Progress("report", self._done, self._total, "steps"))
+        if self._done == self._total:  # an event between two steps would keep the bar from showing the next
+            self._progress(Progress("report", self._done, self._total, "steps"))
 
 
 def device_report(

@@ -9,11 +9,12 @@
 
 {$ include "q4/codes_q4.wgsl" $}
 
-const STRIDE = 9u;  // of a row in shared memory, in vec4: one more than is used, so that rows begin in different banks
-
-var<workgroup> x_tile: array<vec4<f32>, {{ 32 * 9 }}>;  // 32 rows by 32 of K
+// A quad of K of row, or column, n is tile[quad][n / 8][n % 8 ^ quad]. In the loop n / 8 is a constant, which costs no check
+// of an index. The quads of a row begin in different banks, and so do neighbouring rows.
+alias Tile = array<array<array<vec4<f32>, 8>, 4>, 8>;
+var<workgroup> x_tile: Tile;  // 32 rows by 32 of K
 $$ for v in range(weights)
-var<workgroup> w_tile{{ v }}: array<vec4<f32>, {{ 32 * 9 }}>;  // 32 columns by 32 of K
+var<workgroup> w_tile{{ v }}: Tile;  // 32 columns by 32 of K
 $$ endfor
 
 // The codes in a word of column n, as numbers; zeros beyond K.
@@ -26,7 +27,7 @@ fn fill{{ v }}(c: u32, n: u32, word: u32, at: u32) {
         scale = f32(scales{{ v }}[(at / p.group_words) * p.scale_stride + p.first + n]);
     }
 $$ for h in range(word_quads)
-    w_tile{{ v }}[c * STRIDE + word * {{ word_quads }}u + {{ h }}u] = codes(q{{ " >> 16u" if h }}) * UNITS * scale;
+    w_tile{{ v }}[word * {{ word_quads }}u + {{ h }}u][c / 8u][(c % 8u) ^ (word * {{ word_quads }}u + {{ h }}u)] = codes(q{{ " >> 16u" if h }}) * UNITS * scale;
 $$ endfor
 }
 
@@ -50,7 +51,7 @@ $$ endfor
             if (quad < p.row_words * {{ word_quads }}u) {
                 value = vec4<f32>(x[min(row + j / 8u, p.rows - 1u) * p.row_words * {{ word_quads }}u + quad]);
             }
-            x_tile[(j / 8u) * STRIDE + j % 8u] = value;
+            x_tile[j % 8u][j / 64u][(j / 8u % 8u) ^ (j % 8u)] = value;
         }
         for (var j = local; j < {{ 32 * words }}u; j += wg) {
             let n = min(column + j / {{ words }}u, p.columns - 1u);
@@ -61,11 +62,11 @@ $$ endfor
         workgroupBarrier();
         for (var k = 0u; k < p.step; k++) {
 $$ for r in range(4)
-            let a{{ r }} = x_tile[(down + {{ 8 * r }}u) * STRIDE + k];
+            let a{{ r }} = x_tile[k][{{ r }}][down ^ k];
 $$ endfor
 $$ for v in range(weights)
 $$ for c in range(4)
-            let b{{ v }}_{{ c }} = w_tile{{ v }}[(right + {{ 8 * c }}u) * STRIDE + k];
+            let b{{ v }}_{{ c }} = w_tile{{ v }}[k][{{ c }}][right ^ k];
 $$ endfor
 $$ for r in range(4)
 $$ for c in range(4)

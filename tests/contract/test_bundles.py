@@ -249,7 +249,7 @@ class TestCompare:
         assert [end["against"] for end in ends] == [f"{name}/probe" for name in SELF_TEST_CASES]
         (tmp_path / "state").write_bytes(b"")
         assert main(["compare", site, "--state", str(tmp_path / "state")]) == 1
-        assert "only outputs can be compared" in capsys.readouterr().err
+        assert "--state, --repro" in capsys.readouterr().err
 
     def test_run_takes_the_first_shape(self, faces, capsys):
         assert main(["run", str(faces / "site"), "--repeat", "0", "--json"]) == 0

@@ -174,7 +174,7 @@ class TestAgainstAnotherProgram:
         report = self.run("llama", "llama_4w")
         assert not report.ok and report.first is not None
         before = [call for call in report.calls if call.index < report.first.index and call.step == 0]
-        assert {"aten.embedding.default", "et_vk.rms_norm.default"} <= {call.op for call in before}
+        assert "aten.embedding.default" in {call.op for call in before}  # a norm is part of its layer
         assert not all(end.difference.within for end in report.ends)
         assert self.run("llama", "llama_4w", tolerance=Tolerance(rtol=10)).ok
 

@@ -11,12 +11,20 @@ from tests.support.harness.cases import assert_close
 from webpte.fusion import PASSES
 
 # What each saves in two layers of a Llama, and how far results may be apart.
-CALLS = {"identities": 2 * 3 + 2, "gated-linears": 2 * 4, "joined-linears": 2 * 2, "residual-linears": 2 * 2}
+CALLS = {
+    "identities": 2 * 3 + 2,
+    "gated-linears": 2 * 4,
+    "joined-linears": 2 * 2,
+    "residual-linears": 2 * 2,
+    "norm-linears": 2 * 2 + 1,
+}
+# A view costs nothing on the device, and only kernels for GPUs normalize.
+SAME_DISPATCHES = ("identities", "norm-linears")
 PROGRAMS = {
     "llama_4w": (CALLS, 1e-5),
     "llama_4w_fp16": (CALLS, 4e-3),
     "llama_hfrope_4w": (CALLS, 1e-5),
-    "llama_8da4w": ({**CALLS, "identities": 2, "qparams": 2 * 3}, 1e-5),
+    "llama_8da4w": ({**CALLS, "identities": 2, "qparams": 2 * 3, "norm-linears": 0}, 1e-5),
 }
 
 
@@ -41,7 +49,7 @@ def test_every_pass_leaves_the_numbers_and_saves_calls(name):
     for off in saved:
         results, applied, dispatches = logits(name, tuple(other for other in PASSES if other != off))
         assert off not in applied
-        assert dispatches >= fewest + (off != "identities" and 2)  # a view alone costs nothing on the device
+        assert dispatches >= fewest + (0 if off in SAME_DISPATCHES else 2)
         for number, (got, want) in enumerate(zip(wanted, results, strict=True)):
             assert_close(got, want, tolerance, tolerance, f"{name} without {off}, result {number}")
 
@@ -54,4 +62,16 @@ def test_a_layer_takes_four_dispatches_for_its_linears():
             {i: (1,) * len(forward.plan.graph.tensor(i).dims) for i in forward.plan.graph.inputs}
         )
         linears = [call for call in schedule.calls if "linear" in forward.plan.graph.call(call.step).name]
-    assert [len(call.dispatches) for call in linears] == [1] * (2 * 4 + 1)  # two layers, and the head
+    layer = [2, 1, 2, 1]  # with a norm before queries, keys and values, and before the gate
+    assert [len(call.dispatches) for call in linears] == [*layer, *layer, 2]
+
+
+@pytest.mark.gpu
+def test_kernels_for_gpus_normalize_in_the_layer(monkeypatch):
+    """A token takes a dispatch less for each norm, and its logits stay."""
+    monkeypatch.setenv("WEBPTE_DEVICE", "gpu")
+    fused, _, fewer = logits("llama_4w", tuple(PASSES))
+    apart, _, dispatches = logits("llama_4w", tuple(name for name in PASSES if name != "norm-linears"))
+    assert dispatches == fewer + 2 * 2 + 1
+    for number, (got, want) in enumerate(zip(fused, apart, strict=True)):
+        assert_close(got, want, 1e-5, 1e-5, f"result {number}")

@@ -21,7 +21,7 @@ from webpte.device import acquire, timing
 from webpte.errors import DeviceError
 from webpte.progress import Progress
 from webpte.tools import bench_model, bench_report
-from webpte.tools.doctor import without_personal_data
+from webpte.tools.bug_report import without_personal_data
 
 MARKER = "zaphod"
 F32 = DType.FLOAT32
@@ -78,6 +78,7 @@ def test_decoders_are_left_out_after_the_time_limit(place, monkeypatch):
     assert (report["models"], report["left_out"]) == ([], [256])
     check_result(report)
     assert events[0].done == 0 and events[-1].done == events[-1].total
+    assert [event.note for event in events] == ["op checks", "probes", "width 256", ""]
     assert "width 256, for lack of time" in bench_report.markdown(report)
 
 

@@ -21,13 +21,16 @@ from webpte.wgsl import Caps
 PRINT_WIDTH = "from webpte.device import adapter_caps; print(adapter_caps().adapter, adapter_caps().subgroup, sep='|')"
 
 
+def _fresh(tmp_path) -> dict[str, str]:
+    """Empty caches: Mesa's cache of shaders does not know the width that they were compiled for."""
+    return {"XDG_CACHE_HOME": str(tmp_path), "MESA_SHADER_CACHE_DISABLE": "true"}
+
+
 def _caps_elsewhere(tmp_path, **environment: str) -> tuple[str, int]:
     """The adapter's name and its width in another process, with empty caches."""
-    # Mesa's cache of shaders does not know the width that they were compiled for.
-    fresh = {"XDG_CACHE_HOME": str(tmp_path), "MESA_SHADER_CACHE_DISABLE": "true"}
     done = subprocess.run(
         [sys.executable, "-c", PRINT_WIDTH],
-        env=os.environ | fresh | environment,
+        env=os.environ | _fresh(tmp_path) | environment,
         check=True,
         capture_output=True,
         text=True,
@@ -112,3 +115,18 @@ def test_caps_have_the_measured_width(device):
     caps = adapter_caps()
     if "subgroup" in caps.features and not os.environ.get(adapter.RESTRICTIONS_VARIABLE):
         assert caps.subgroup == adapter._subgroup_width(adapter.chosen_adapter())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bits", [128, 512])
+def test_kernels_that_share_values_are_right_at_other_widths(bits, tmp_path):
+    """Subgroups of 4 and 16: a case of each kernel that relies on the width, in a process with other vectors."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--one-case-per-file", "-k", "broadcast", "tests/gpu/test_cases.py"],
+        env=os.environ | _fresh(tmp_path) | {"LP_NATIVE_VECTOR_WIDTH": str(bits)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert " passed" in done.stdout

@@ -32,7 +32,7 @@ from webpte.lowering import find
 
 Q4, DQ8, FUSED = "et_vk.linear_q4gsw.default", "et_vk.linear_dq8ca_q4gsw.default", "webpte.linear_q4"
 INT8 = "aten._weight_int8pack_mm.default"
-LINEARS = ("qparams", "gated-linears", "joined-linears", "residual-linears")
+LINEARS = ("qparams", "gated-linears", "joined-linears", "residual-linears", "norm-linears")
 RANDOM = np.random.default_rng(7)
 
 
@@ -89,6 +89,12 @@ class Builder(GraphBuilder):
     def binary(self, name: str, a: int, b: int, *more: int) -> int:
         out = self.tensor(*self.dims(a))
         self.call(f"aten.{name}.Tensor", (a, b, *more), out)
+        return out
+
+    def norm(self, x: int) -> int:
+        out = self.tensor(*self.dims(x))
+        weight = self.constant(RANDOM.normal(size=self.dims(x)[-1]).astype(np.float32))
+        self.call("et_vk.rms_norm.default", (x, weight, self.add(Double(1e-2))), out)
         return out
 
     def plus(self, a: int, b: int, alpha: int = 1) -> int:
@@ -340,11 +346,36 @@ def test_layers_with_different_roundings_are_not_joined(b):
 def test_a_layer_of_a_transformer(b):
     """Queries, keys and values; a projection with its residual; a gate; a projection with its residual."""
     x = b.tensor(5, 32)
-    q, k, v = b.linear(x, 32), b.linear(x, 8), b.linear(x, 8)
+    normed = b.norm(x)
+    q, k, v = b.linear(normed, 32), b.linear(normed, 8), b.linear(normed, 8)
     after = b.plus(x, b.linear(b.unary(q, 5, 32, name="aten.silu.default"), 32))
-    hidden = b.swiglu(b.linear(after, 32), b.linear(after, 32))
+    normed = b.norm(after)
+    hidden = b.swiglu(b.linear(normed, 32), b.linear(normed, 32))
     out = b.plus(after, b.linear(hidden, 32))
     check(b.graph([x], [out, k, v]), ["webpte", "silu", "webpte", "webpte", "webpte"])
+
+
+# -- norms -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layer", [Builder.linear, Builder.int8])
+def test_a_norm_is_fused_into_its_only_layer(b, layer):
+    x = b.tensor(5, 32)
+    check(b.graph([x], [layer(b, b.norm(x), 8)]), ["webpte"])
+
+
+def test_a_norm_with_other_readers_stays(b):
+    x, y, z = b.tensor(5, 32), b.tensor(5, 32), b.tensor(5, 32)
+    shown, read = b.norm(x), b.norm(y)
+    outs = [b.linear(shown, 8), shown, b.linear(read, 8), b.unary(read, 5, 32), b.rounded(b.norm(z), 8)]
+    expected = ["rms_norm", "rms_norm", "linear_q4gsw", "linear_q4gsw", "relu", "rms_norm", "torchao"]
+    check(b.graph([x, y, z], outs), [*expected, "linear_dq8ca_q4gsw"])
+
+
+def test_a_norm_whose_input_is_a_residual_stays_before_it(b):
+    """The layer adds what the norm gives: its x is another tensor."""
+    x, y = b.tensor(5, 32), b.tensor(5, 32)
+    check(b.graph([x, y], [b.plus(b.linear(y, 32), b.norm(x))]), ["rms_norm", "webpte"])
 
 
 # -- views -------------------------------------------------------------------------------------------------------------

@@ -163,6 +163,13 @@ def residual(b: Builder) -> Graph:
     return b.done(b.plus(b.unary(y, S, 8), b.q4(x, 8), S, 8))
 
 
+def normed(b: Builder) -> Graph:
+    x = b.input(S, 32)
+    weight = b.constant(RANDOM.normal(size=32).astype(np.float32))
+    norm = b.make("et_vk.rms_norm.default", (x, weight, b.add(Double(1e-2))), S, 32)
+    return b.done(b.q4(norm, 8))
+
+
 def attention(b: Builder) -> Graph:
     q, k, v = b.input(1, S, 2 * H, D), b.input(1, S, H, D), b.input(1, S, H, D)
     caches = [b.tensor(1, 5, H, D, mutable=True) for _ in "kv"]
@@ -201,6 +208,7 @@ GRAPHS: dict[str, Callable[[Builder], Graph]] = {
     "gated-linears": gated,
     "joined-linears": joined,
     "residual-linears": residual,
+    "norm-linears": normed,
     "rotary-attention": attention,
     "elementwise": elementwise,
     "epilogues": epilogue,

@@ -46,7 +46,7 @@ def _loaded(files: dict[str, bytes], kind: str) -> set[str]:
     return {f"player/src/{name}" for name in found}
 
 
-@pytest.mark.parametrize("kind", ["language", "encoder", "image", "program", "check"])
+@pytest.mark.parametrize("kind", ["language", "encoder", "image", "program", "check", "bench"])
 def test_everything_but_weights_and_tokenizer_is_small(kind):
     player, page = dict(player_files()), dict(page_files(kind))
     files = page | {name: player[name] for name in _loaded(player, kind)}

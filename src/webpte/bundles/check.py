@@ -138,7 +138,7 @@ def bundle_checks(
             source = None if catalog is None else Path(catalog)
             checks = own_checks() if source is None else catalog_checks(source, programs.enter_context)
             methods = MethodWriter(site)
-            written, refused = _add(site, methods, list(checks), progress)
+            written, refused = add_checks(site, methods, list(checks), progress)
             parts = {"methods": methods.written(), "check": written, "refused": refused}
             site.finish("check", {"name": name or (source.name if source is not None else "webpte"), **parts})
             return site.path
@@ -146,7 +146,7 @@ def bundle_checks(
             site.abandon()
 
 
-def _add(
+def add_checks(
     site: Site, methods: MethodWriter, checks: Sequence[CatalogCheck], progress: OnProgress
 ) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
     """Return the manifest entries of the checks that a page can run, and those of the others."""

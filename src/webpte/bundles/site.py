@@ -50,9 +50,12 @@ class Site:
     def add_json(self, document: Any, kind: str = "json") -> str:
         return self.add(compact(document).encode(), kind)
 
-    def finish(self, kind: str, manifest: Mapping[str, Any]) -> None:
-        """Add the player and the page of a kind, write the manifest, and take the place of what was there."""
-        for name, data in (*player_files(), *page_files(kind)):
+    def finish(self, kind: str, manifest: Mapping[str, Any], page: str | None = None) -> None:
+        """Add the player and the page of a kind, write the manifest, and take the place of what was there.
+
+        `page` names another page than that of the kind.
+        """
+        for name, data in (*player_files(), *page_files(page or kind)):
             self._write(name, data)
         head = {"format": FORMAT, "version": VERSION, "webpte": __version__, "kind": kind, **manifest}
         rest = compact({**head, "files": self.files})[1:].encode()
@@ -116,10 +119,14 @@ def player_files() -> Iterator[tuple[str, bytes]]:
     yield "player/LICENSE", (web / "LICENSE").read_bytes()
 
 
-def page_files(kind: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the page of a kind of bundle and the files that all pages share, unminified so that users can edit them."""
+BORROWED_FILES = {"bench": ("check/compare.js",)}  # of other pages, by page
+
+
+def page_files(page: str) -> Iterator[tuple[str, bytes]]:
+    """Yield a page and the files that all pages share, unminified so that users can edit them."""
     pages = web_folder() / "pages"
-    for path in (*sorted(pages.glob("shared*")), *sorted((pages / kind).glob("*"))):
+    borrowed = [pages / name for name in BORROWED_FILES.get(page, ())]
+    for path in (*sorted(pages.glob("shared*")), *borrowed, *sorted((pages / page).glob("*"))):
         yield path.name, path.read_bytes()
 
 

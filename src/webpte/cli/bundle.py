@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..bundles import bundle, bundle_checks
+from ..bundles import bundle, bundle_bench, bundle_checks
 from ..bundles.site import summary
 from ..errors import InputError
 from ..runtime import load_program
@@ -49,17 +49,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="write a page that tests ops on the visitor's GPU: a built-in set, or a folder "
         "written by ExecuTorch's op test generator",
     )
+    parser.add_argument(
+        "--bench",
+        action="store_true",
+        help="write a page that measures the visitor's GPU as bench --report does; 100 MB",
+    )
     add_json(parser, "print the summary as JSON")
 
 
 def run(arguments: argparse.Namespace) -> None:
     check_folder("--output", arguments.output)
-    if arguments.check and (named := [name for name in PROGRAM_OPTIONS if getattr(arguments, name)]):
-        raise InputError(f"not allowed with --{', --'.join(named)}", argument="--check", code="not_applicable")
+    for page, excluded in (("check", PROGRAM_OPTIONS), ("bench", (*PROGRAM_OPTIONS, "check"))):
+        if getattr(arguments, page) and (named := [name for name in excluded if getattr(arguments, name)]):
+            raise InputError(f"not allowed with --{', --'.join(named)}", argument=f"--{page}", code="not_applicable")
+    if arguments.bench and arguments.file is not None:
+        raise InputError(argument="file", expected="none with --bench", got=arguments.file, code="not_applicable")
     for option in ("tokenizer", "labels"):
         check_input(f"--{option}", getattr(arguments, option))
     interrupts.go_on_after()  # to remove the files written so far
-    path = _write_checks(arguments) if arguments.check else _write_program(arguments)
+    write = _write_bench if arguments.bench else _write_checks if arguments.check else _write_program
+    path = write(arguments)
     show(summary(path), arguments.json)
 
 
@@ -68,9 +77,14 @@ def _write_checks(arguments: argparse.Namespace) -> Path:
         return bundle_checks(arguments.output, arguments.file, name=arguments.name, progress=progress)
 
 
+def _write_bench(arguments: argparse.Namespace) -> Path:
+    with bars() as progress:
+        return bundle_bench(arguments.output, name=arguments.name, progress=progress)
+
+
 def _write_program(arguments: argparse.Namespace) -> Path:
     if arguments.file is None:
-        raise InputError(argument="file", expected="a .pte program, or --check", got="none", code="no_program")
+        raise InputError(argument="file", expected="a .pte program, --check or --bench", got="none", code="no_program")
     with bars() as progress, load_program(arguments.file, arguments.data) as program:
         return bundle(
             program,

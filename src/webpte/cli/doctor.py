@@ -1,4 +1,7 @@
-"""Report the adapters, features and limits of this machine, and test them. The exit code is 1 if the test fails."""
+"""Report the adapters, features and limits of this machine, and test them. The exit code is 1 if the test fails.
+
+With --bug-report, write a file to attach to an issue.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,42 @@ from typing import Any
 
 from rich.text import Text
 
+from ..errors import InputError
 from ..text import duration, size
+from ..tools.bug_report import write_bug_report
 from ..tools.doctor import bug_report, examine
-from .output import print_json
-from .parsing import add_json
+from .output import print_json, say
+from .parsing import add_json, check_input, check_output
 from .terminal import Column, OutputTable, Page, open_page
+
+BUG_REPORT = """\
+--bug-report writes a .zip file: this report, the environment variables of webpte and of drivers, and the log of a
+self-test; for a program its inspect and check reports, but not its weights. It contains no user names, and paths begin
+with ~ instead of the home folder. Nothing is sent.
+"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = BUG_REPORT
+    parser.add_argument("file", nargs="?", help="with --bug-report: the .pte program that fails")
     parser.add_argument("--no-test", action="store_true", help="skip the self-test, which computes on the device")
+    parser.add_argument("--bug-report", action="store_true", help="write a file to attach to an issue")
+    parser.add_argument("-o", "--output", metavar="ZIP", help="name of that file (webpte-bug-report.zip)")
     add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if not arguments.bug_report and (named := [name for name in ("file", "output") if getattr(arguments, name)]):
+        got = getattr(arguments, named[0])
+        raise InputError(argument=named[0], expected="none without --bug-report", got=got, code="not_applicable")
+    output = arguments.output or "webpte-bug-report.zip"
+    if arguments.bug_report:
+        check_output("--output", output, (".zip",))
+        check_input("file", arguments.file)
     report = examine(self_test=not arguments.no_test)
+    if arguments.bug_report:
+        write_bug_report(output, report, arguments.file, log=not arguments.no_test)
+        say(f"written: {output}. Look at its contents before you attach it to an issue.", error=True)
     if arguments.json:
         print_json(report)
     else:

@@ -330,4 +330,4 @@ def _amount(event: Progress) -> str:
     if event.unit == "bytes":
         return f"{size(event.done)} of {size(event.total)}"
     amount = "" if event.unit == "steps" else f"{event.done} of {event.total} {event.unit}"
-    return f"{amount}, {event.note}" if event.note else amount
+    return ", ".join(filter(None, (amount, event.note)))

@@ -1,4 +1,4 @@
-"""Fuse 4-bit and 8-bit linear layers: layers with one input, gates with their values, residuals."""
+"""Fuse 4-bit and 8-bit linear layers: layers with one input, gates with their values, residuals, norms."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ PATTERN = {
     "sigmoid": ("aten.sigmoid.default",),
     "product": ("aten.mul.Tensor",),
     "sum": ("aten.add.Tensor",),
+    "norm": ("et_vk.rms_norm.default",),
 }
 ROLES = roles(PATTERN)
 MAX_OUTPUTS = 3  # of a joined layer: with its inputs, as many buffers as every device can bind
@@ -299,4 +300,35 @@ def add_residuals(graph: Graph) -> Graph:
             weights = ([linear.codes], [linear.scales])
             added = _fused(rewriter, linear, call.outs, *weights, linear.bias, residual)
             rewriter.replace([linear.index, at], added, at)
+    return rewriter.result()
+
+
+# -- norms -------------------------------------------------------------------------------------------------------------
+
+
+def normalize_in_linears(graph: Graph) -> Graph:
+    """Fuse an RMS norm into the only layer that reads it. Kernels for few rows then need no dispatch for the norm."""
+    rewriter = Rewriter(graph)
+    if not rewriter.is_straight_line:
+        return graph
+    plain = {linear.index: linear for linear in _linears(rewriter)}
+    for index in range(len(rewriter.steps)):
+        norm = rewriter.call(index)
+        if norm is None or ROLES.get(norm.name) != "norm":
+            continue
+        options = rewriter.arguments(norm)
+        user = rewriter.only_user(norm.outs[0])
+        immutable = all(map(rewriter.is_immutable, (options["x"], options["weight"], norm.outs[0])))
+        if user is None or not immutable or not _same_spec(rewriter, options["x"], norm.outs[0]):
+            continue
+        at, call = user
+        if at in plain:
+            linear = plain[at]
+            call = _fused(rewriter, linear, call.outs, [linear.codes], [linear.scales], linear.bias)
+        if call.name != LINEAR_Q4:
+            continue
+        arguments = rewriter.arguments(call)
+        if arguments["x"] == norm.outs[0] and isinstance(rewriter.values[arguments["x_scales"]], Null):
+            normed = {**arguments, "x": options["x"], "norm": options["weight"], "norm_eps": options["eps"]}
+            rewriter.replace([index, at], rewriter.make(LINEAR_Q4, call.outs, call.origin, **normed), at)
     return rewriter.result()

@@ -37,13 +37,14 @@ from .bench_model import (
     step_inputs,
     stored_answers,
 )
-from .doctor import LIMITS, run_self_test, without_personal_data
+from .bug_report import without_personal_data
+from .doctor import LIMITS, run_self_test
 from .run import timed
 
 REPORT = "webpte bench"
 VERSION = 1  # of the format; docs/results/schema.json describes it
 MAX_SECONDS = 120  # after which no further decoder is started
-POINT_SECONDS = 2.0  # of a measurement
+POINT_SECONDS = 1.0  # of a measurement
 MIN_CALLS, MAX_CALLS = 3, 200  # of a measurement
 SLOW_CALL_SECONDS = 2.0  # a first call that takes longer is counted, although it may compile
 SINGLE_CALL_SECONDS = 10.0  # a call that takes longer is measured once
@@ -67,7 +68,8 @@ class ReportProgress:
         self._progress(Progress("report", self._done, self._total, "steps", note))
         yield
         self._done += weight
-        self._progress(Progress("report", self._done, self._total, "steps"))
+        if self._done == self._total:  # an event between two steps would keep the bar from showing the next
+            self._progress(Progress("report", self._done, self._total, "steps"))
 
 
 def device_report(
@@ -93,9 +95,8 @@ def device_report(
     for path in programs:
         with steps.step(steps.PROGRAM, os.path.basename(path)):
             report["programs"].append(_program(path, seconds))
-    report["load"] = machine_load()
     report["seconds"] = time.perf_counter() - started
-    return dict(without_personal_data(report))
+    return dict(without_personal_data(report, programs))
 
 
 def _machine() -> dict[str, Any]:
@@ -121,6 +122,7 @@ def _machine() -> dict[str, Any]:
         "features": sorted(caps.features),
         "limits": {name: caps.limit(name) for name in LIMITS},
         "subgroup": caps.subgroup,
+        "load": machine_load(),  # before this process adds to it
     }
 
 
@@ -250,11 +252,11 @@ def _model_row(model: Mapping[str, Any]) -> tuple[str, ...]:
         f"{model['width']} x {plural(model['layers'], 'layer')}",
         size(model["weight_bytes"]),
         _spread(decode) if decode else "",
-        f"{decode['tokens_per_second']:.4g}" if decode else "",
+        _number(decode["tokens_per_second"]) if decode else "",
         _giga(decode["weight_bytes_per_second"]) if decode else "",
-        f"{paced['tokens_per_second']:.4g}" if paced else "",
+        _number(paced["tokens_per_second"]) if paced else "",
         _spread(prefill) if prefill else "",
-        f"{prefill['tokens_per_second']:.4g}" if prefill else "",
+        _number(prefill["tokens_per_second"]) if prefill else "",
     )
 
 
@@ -264,12 +266,17 @@ def _program_row(measured: Mapping[str, Any]) -> tuple[str, ...]:
         result = f"{duration(point['median'])} at the largest shapes" if point else "no shapes that it accepts"
     else:
         point = measured["decode"][0]
-        result = f"decode {point['tokens_per_second']:.4g} tok/s after {point['context']} tokens"
+        result = f"decode {_number(point['tokens_per_second'])} tok/s after {point['context']} tokens"
     return measured["file"], size(measured["bytes"]), result
 
 
+def _number(value: float) -> str:
+    """Return a rate with three digits, or all digits before the point."""
+    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
+
+
 def _giga(rate: float) -> str:
-    return f"{rate / 1e9:.3g}"
+    return _number(rate / 1e9)
 
 
 def _spread(times: Mapping[str, Any]) -> str:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
-import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from datetime import datetime
@@ -47,32 +45,6 @@ def machine() -> dict[str, Any]:
         "versions": versions(),
         "date": datetime.now().astimezone().isoformat(timespec="seconds"),
     }
-
-
-def without_personal_data(value: Any) -> Any:
-    """Return a JSON value whose strings contain neither the home folder, the current folder nor the user's name."""
-    if isinstance(value, str):
-        for pattern, replacement in _personal_patterns():
-            value = pattern.sub(replacement, value)
-        return value
-    if isinstance(value, Mapping):
-        return {without_personal_data(key): without_personal_data(item) for key, item in value.items()}
-    return [without_personal_data(item) for item in value] if isinstance(value, (list, tuple)) else value
-
-
-def _personal_patterns() -> list[tuple[re.Pattern[str], str]]:
-    """Return what to replace: folders before the names that are parts of them."""
-    home, folder = os.path.expanduser("~"), os.getcwd()
-    places = {home: "~", os.path.realpath(home): "~", folder: ".", tempfile.gettempdir(): "TMP"}
-    names = {os.environ.get(name, "") for name in ("LOGNAME", "USER", "USERNAME")} | {os.path.basename(home)}
-    patterns = [
-        (re.compile(rf"{re.escape(place)}(?![\w-])"), mark)
-        for place, mark in sorted(places.items(), key=lambda item: -len(item[0]))
-        if len(place) > 1
-    ]
-    # "root" is not a personal name. Shorter names than three letters would match parts of other words.
-    personal = sorted(name for name in names if len(name) > 2 and name != "root")
-    return patterns + [(re.compile(rf"(?<![^\W_]){re.escape(name)}(?![^\W_])"), "USER") for name in personal]
 
 
 # feature -> effect with it, effect without it
@@ -194,12 +166,8 @@ def examine(self_test: bool = True) -> dict[str, Any]:
 
 def run_self_test() -> dict[str, Any]:
     """Run the self-test in a child process, because a broken driver may abort the process."""
-    source = str(Path(__file__).parents[2])
-    paths = [source, os.environ.get("PYTHONPATH", "")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    command = [sys.executable, "-m", "webpte.tools.selftest"]
     try:
-        child = subprocess.run(command, capture_output=True, text=True, timeout=MAX_SELF_TEST_SECONDS, env=environment)
+        child = self_test_child()
     except subprocess.TimeoutExpired:
         return _broken(f"the device did not answer within {MAX_SELF_TEST_SECONDS} s")
     if child.returncode != 0:
@@ -207,6 +175,15 @@ def run_self_test() -> dict[str, Any]:
         return _broken(f"the process ended with {child.returncode}: {last}")
     result: dict[str, Any] = json.loads(child.stdout.splitlines()[-1])
     return result
+
+
+def self_test_child(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Return the ended process of a self-test."""
+    source = str(Path(__file__).parents[2])
+    paths = [source, os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    command = [sys.executable, "-m", "webpte.tools.selftest", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=MAX_SELF_TEST_SECONDS, env=environment)
 
 
 def _broken(problem: str) -> dict[str, Any]:

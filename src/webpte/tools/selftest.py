@@ -6,6 +6,8 @@ Run as a module, it prints the result as JSON: a broken driver can abort the pro
 from __future__ import annotations
 
 import json
+import logging
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -111,6 +113,7 @@ SELF_TEST_CASES: dict[str, Callable[[], SelfTestCase]] = {
 }
 
 
+LOG_OPTION = "--log"  # log to stderr, in a child process
 ROUND_TRIPS = 40
 COPIES = 8
 COPY_BYTES = 16 << 20
@@ -186,4 +189,8 @@ def _times(call: Callable[[], Any], max_calls: int) -> list[float]:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == [LOG_OPTION]:
+        logging.basicConfig(
+            level=logging.DEBUG, stream=sys.stderr, format="%(relativeCreated)d ms %(name)s %(message)s"
+        )
     print(json.dumps(self_test()))

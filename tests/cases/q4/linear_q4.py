@@ -143,18 +143,24 @@ def packed(columns, inner, group, bits):
     return codes(columns, inner // 2), scales(inner // group, columns)
 
 
-def joined(x, columns, group=32, *, row=None, biased=False, residual=None, bits=4, **options):
+def normalized(x):
+    """The weight and the epsilon of a norm; large enough to make a difference."""
+    return T(x.dims[-1], constant=True, dtype=x.dtype), 1e-2
+
+
+def joined(x, columns, group=32, *, row=None, biased=False, residual=None, bits=4, normed=False, **options):
     """One weight whose columns are split among outputs."""
     inner, total = x.dims[-1], sum(columns)
     weight = [[part] for part in packed(total, inner, group, bits)]
-    added = bias(total) if biased else None, residual, bits
+    added = bias(total) if biased else None, residual, bits, *(normalized(x) if normed else (None, None))
     return case(FUSED, x, *(row or (None, None)), *weight, group, list(columns), *added, **options)
 
 
-def gated(x, columns, group=32, *, row=None, residual=None, bits=4, **options):
+def gated(x, columns, group=32, *, row=None, residual=None, bits=4, normed=False, **options):
     """Two weights."""
     weights = [[part] * 2 for part in packed(columns, x.dims[-1], group, bits)]
-    return case(FUSED, x, *(row or (None, None)), *weights, group, [columns], None, residual, bits, **options)
+    added = None, residual, bits, *(normalized(x) if normed else (None, None))
+    return case(FUSED, x, *(row or (None, None)), *weights, group, [columns], *added, **options)
 
 
 AROUND = [
@@ -174,6 +180,9 @@ AROUND = [
     gated(T("n", 12), 5, group=4, n=(7, 1)),
     gated(T("n", 64), 20, row=rounded("n"), n=(19, 3, 1)),
     gated(T("n", 64), 13, residual=T("n", 13), n=(19, 3, 1)),
+    joined(T("n", 64), (12, 4, 8), normed=True, n=(19, 3, 1)),
+    joined(T("n", 12), (5,), group=4, normed=True, residual=T("n", 5), n=(7, 1)),
+    gated(T("n", 64), 13, normed=True, n=(19, 3, 1)),
 ]
 
 
@@ -195,6 +204,12 @@ def by(variant, row_qparams=False):
         joined(T("n", 2112), (5,), group=192, atol=1e-3, **row, **some),
         gated(T("n", 64), 37, **row, **some),
     ]
+    if not row_qparams:
+        either += [
+            joined(T("n", 96), (33, 7, 5), normed=True, biased=True, **some),
+            joined(half(T("n", 64)), (13,), normed=True, **HALF, **some),
+            gated(T("n", 2112), 5, group=192, normed=True, residual=T("n", 5), atol=1e-3, **some),
+        ]
     return either if row_qparams else alone + either
 
 

@@ -31,6 +31,11 @@ def rms_norm(cx: Context, x: Tensor, weight: Tensor, eps: float, *, out: Tensor)
             f"weight {list(weight.dims)} and the last dim of {list(x.dims)} differ", code="operand_mismatch"
         )
     out.dims = x.dims
+    normalize_rows(cx, x, weight, eps, out)
+
+
+def normalize_rows(cx: Context, x: Tensor, weight: Tensor, eps: float, out: Tensor) -> None:
+    """Divide each row of `x` by the root of its mean square, and multiply it by the weight."""
     rows, columns = numel(x.dims[:-1]), x.dims[-1]
     lanes = lanes_per_any_row(cx, "rms norm", columns)
     wide = 4 if columns % 4 == 0 else 1

@@ -13,7 +13,7 @@ from ...lowering.context import Context, Tensor
 from ...lowering.registry import BYTES, FLOATS, Unused, op
 from ...lowering.traits import CallSizes, OpTraits, sums_over
 from ..quantize.affine import numpy_fake_quantize
-from .linear_q4_kernels import LinearQ4Operands, PackedWeight, project_q4
+from .linear_q4_kernels import LinearQ4Operands, PackedWeight, RmsNorm, project_q4
 
 
 def _plain(cx: Context, x: Tensor, weight: PackedWeight, out: Tensor, **around: Any) -> None:
@@ -116,6 +116,8 @@ def linear_q4(
     bias: Tensor | None,
     residual: Tensor | None,
     bits: int,
+    norm: Tensor | None,
+    norm_eps: float | None,
     *,
     out: list[Tensor],
 ) -> None:
@@ -129,7 +131,8 @@ def linear_q4(
         result.dims = (*x.dims[:-1], count)
     weights = tuple(PackedWeight(c, s, group, bits=bits) for c, s in zip(codes, scales, strict=True))
     row_qparams = None if x_scales is None or x_zeros is None else (x_scales, x_zeros)
-    project_q4(cx, LinearQ4Operands(x, weights, out, bias, residual, row_qparams))
+    rms_norm = None if norm is None or norm_eps is None else RmsNorm(norm, norm_eps)
+    project_q4(cx, LinearQ4Operands(x, weights, out, bias, residual, row_qparams, rms_norm))
 
 
 @linear_q4.reference
@@ -144,8 +147,13 @@ def _(
     bias: Any,
     residual: Any,
     bits: int,
+    norm: Any,
+    norm_eps: float,
 ) -> Any:
     rounded = x if x_scales is None else numpy_fake_quantize(x, x_scales, x_zeros)
+    if norm is not None:
+        wide = x.astype(np.float64)
+        rounded = wide / np.sqrt(np.mean(wide**2, axis=-1, keepdims=True) + norm_eps) * norm
     weights = (numpy_weight(c, s, group, bits) for c, s in zip(codes, scales, strict=True))
     gate, *values = [numpy_linear_q4(rounded, weight, bias) for weight in weights]
     result = gate * np.exp(-np.logaddexp(0, -gate)) * values[0] if values else gate  # silu(gate) * values

@@ -12,8 +12,12 @@ $$ endif
 $$ if residual
 @group(1) @binding({{ added + biased }}) var<storage, read> residual: array<{{ out_type }}>;  // (M, N)
 $$ endif
+{$ set norms = 1 if norm_type is defined and norm_type else 0 $}
+$$ if norms
+@group(1) @binding({{ added + biased + residual }}) var<storage, read> norm: array<{{ norm_type }}>;  // (K)
+$$ endif
 $$ for o in range(outs)
-@group(1) @binding({{ added + biased + residual + o }}) var<storage, read_write> y{{ o }}: array<{{ out_type }}>;
+@group(1) @binding({{ added + biased + residual + norms + o }}) var<storage, read_write> y{{ o }}: array<{{ out_type }}>;
 $$ endfor
 
 $$ if weights == 2

@@ -15,7 +15,8 @@ from ...errors import ShapeError
 from ...graph import DType, numel
 from ...lowering.context import Context, Tensor
 from ...lowering.variants import ANYWHERE, Requirements, Variant
-from ...wgsl import Caps, Uniforms, u32
+from ...wgsl import Caps, Uniforms, f32, u32
+from ..norm.norm import normalize_rows
 from ..quantize.affine import fake_quantize
 
 FEW_ROWS = 16
@@ -65,10 +66,17 @@ class PackedWeight(NamedTuple):
         return next(words for words in (4, 2, 1) if self.group // self.word_codes % words == 0)
 
 
+class RmsNorm(NamedTuple):
+    """The normalisation of the rows of x before a layer."""
+
+    weight: Tensor  # (K,)
+    eps: float
+
+
 class LinearQ4Operands(NamedTuple):
     """A linear layer, y = x W^T + bias + residual, whose columns are split among the outputs.
 
-    With two weights it is silu(x A^T) * (x B^T).
+    With two weights it is silu(x A^T) * (x B^T). With a norm, the rows of x are normalized first.
     """
 
     x: Tensor  # (..., K)
@@ -77,6 +85,7 @@ class LinearQ4Operands(NamedTuple):
     bias: Tensor | None = None
     residual: Tensor | None = None
     row_qparams: tuple[Tensor, Tensor] | None = None  # scale and zero of each row of x, which is rounded to int8
+    norm: RmsNorm | None = None
 
     @property
     def inner(self) -> int:
@@ -101,6 +110,11 @@ class LinearQ4Operands(NamedTuple):
         if self.bias is not None and self.bias.numel < self.columns:
             raise ShapeError(
                 f"bias {list(self.bias.dims)} does not fit {self.columns} columns", code="operand_mismatch"
+            )
+        if self.norm is not None and self.norm.weight.dims != (self.inner,):
+            raise ShapeError(
+                f"norm {list(self.norm.weight.dims)} and the last dim of {list(self.x.dims)} differ",
+                code="operand_mismatch",
             )
         dims = (*self.x.dims[:-1], self.columns)
         if self.residual is not None and self.residual.dims != dims:
@@ -129,6 +143,11 @@ class LinearQ4Params(ColumnsParams):
     tile_rows: u32
     tile_columns: u32
     load_words: u32
+
+
+class LinearQ4LanesParams(LinearQ4Params):
+    norm_columns: f32  # K
+    norm_eps: f32
 
 
 class LinearQ4SharedParams(ColumnsParams):
@@ -196,7 +215,15 @@ def _lanes(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, packed
         words //= 2  # all invocations should have something to read
     down = -(-layer.rows // tile)
     params = _tiled_params(layer, bound, down, words, tile, columns)
-    flags: dict[str, object] = {"packed": packed, "words": words, "tile": tile, "columns": columns}
+    if layer.norm is not None:
+        params = LinearQ4LanesParams(norm_columns=layer.inner, norm_eps=layer.norm.eps, **vars(params))
+    flags: dict[str, object] = {
+        "packed": packed,
+        "words": words,
+        "tile": tile,
+        "columns": columns,
+        "norm_type": "" if layer.norm is None else f"vec4<{layer.norm.weight.wgsl}>",
+    }
     return LinearQ4Config(
         "q4/linear_q4_lanes.wgsl", flags, params, down * -(-bound["columns"] // columns) * workgroup, workgroup
     )
@@ -278,6 +305,8 @@ def project_q4(cx: Context, layer: LinearQ4Operands) -> None:
     """Run a layer: (..., K) x (N, K) -> (..., N). The caller has set the dims of the outputs."""
     layer.check()
     variant = _choose(cx, layer) if layer.weights[0].words_per_load(layer.inner) else ANY
+    if layer.norm is not None and variant is not LANES:
+        layer = layer._replace(x=_normalized(cx, layer.x, layer.norm), norm=None)
     if layer.row_qparams is not None:
         layer = layer._replace(x=_rounded(cx, layer, packed=variant is PACKED))
     codes = layer.weights[0].codes
@@ -286,7 +315,7 @@ def project_q4(cx: Context, layer: LinearQ4Operands) -> None:
         first, count, _ = parts[0]
         config = variant.config(cx.caps, layer, _columns(layer, first, count))
         weights = [t for weight, part in zip(layer.weights, parts, strict=True) for t in (part[2], weight.scales)]
-        added = [t for t in (layer.bias, layer.residual) if t is not None]
+        added = [t for t in (layer.bias, layer.residual, layer.norm and layer.norm.weight) if t is not None]
         cx.dispatch(
             config.template,
             reads=(layer.x, *weights, *added),
@@ -322,6 +351,13 @@ def _choose(cx: Context, layer: LinearQ4Operands) -> Variant[Rule]:
     )
     gpu = (PACKED, LANES) if few else (PACKED, SHARED, LANES)
     return cx.variant(f"linear_q{layer.weights[0].bits}", shape, cpu=(BROADCAST, TILE), gpu=gpu, work=layer)
+
+
+def _normalized(cx: Context, x: Tensor, norm: RmsNorm) -> Tensor:
+    """Return the normalized rows, for kernels that do not normalize."""
+    normalized = cx.scratch(x.dtype, x.dims)
+    normalize_rows(cx, x, norm.weight, norm.eps, normalized)
+    return normalized
 
 
 def _rounded(cx: Context, layer: LinearQ4Operands, packed: bool) -> Tensor:

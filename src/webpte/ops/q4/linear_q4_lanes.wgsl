@@ -8,6 +8,7 @@
 {$ set word_quads = 8 // bits $}
 {$ set quads = word_quads * words $}
 {$ set results = tile * columns $}
+{$ set normed = norm_type != "" $}
 {$ include "q4/linear_q4_bindings.wgsl" $}
 
 $$ if packed
@@ -16,7 +17,10 @@ $$ else
 {$ include "q4/codes_q4.wgsl" $}
 $$ endif
 
-var<workgroup> shares: array<f32, {{ weights * results * workgroup }}>;
+{# With a norm, x is multiplied by its weight only, and the results by the factor of their row: the squares of a row are
+   added up beside the products. #}
+{$ set shared = weights * results + (tile if normed else 0) $}
+var<workgroup> shares: array<f32, {{ shared * workgroup }}>;
 
 // A workgroup owns {{ tile }} rows by {{ columns }} columns: its invocations read neighbouring loads of a row of the
 // weight, and add up their sums in the end. Tails clamp their reads and skip their writes.
@@ -35,6 +39,11 @@ $$ endfor
 $$ call(v, r, c) each_result(weights, tile, columns)
     var sum{{ v }}_{{ r }}_{{ c }} = 0.0;
 $$ endcall
+$$ if normed
+$$ for r in range(tile)
+    var squares{{ r }} = 0.0;
+$$ endfor
+$$ endif
     for (var load = local; load < p.row_loads; load += wg) {
         let s = (load / p.group_loads) * p.scale_stride + p.first;
 $$ for v in range(weights)
@@ -63,11 +72,18 @@ $$ else
 $$ endif
 $$ endfor
 $$ endfor
+$$ if normed
+            let units = vec4<f32>(norm[load * {{ quads }}u + {{ h }}u]) * UNITS;
+$$ endif
 $$ for r in range(tile)
             {
 $$ if packed
                 let a = x[x{{ r }} + load * {{ words }}u + {{ h + 1 }}u];
                 let excess = 8 * (dot4I8Packed(a.x, ONES) + dot4I8Packed(a.y, ONES));
+$$ elif normed
+                let row_x = vec4<f32>(x[x{{ r }} + load * {{ quads }}u + {{ h }}u]);
+                squares{{ r }} += dot(row_x, row_x);
+                let a = row_x * units;
 $$ else
                 let a = vec4<f32>(x[x{{ r }} + load * {{ quads }}u + {{ h }}u]) * UNITS;
 $$ endif
@@ -93,10 +109,15 @@ $$ endcall
 $$ call(v, r, c) each_result(weights, tile, columns)
     shares[{{ (v * tile + r) * columns + c }}u * wg + local] = sum{{ v }}_{{ r }}_{{ c }};
 $$ endcall
+$$ if normed
+$$ for r in range(tile)
+    shares[{{ weights * results + r }}u * wg + local] = squares{{ r }};
+$$ endfor
+$$ endif
     for (var half = wg / 2u; half > 0u; half /= 2u) {
         workgroupBarrier();
         if (local < half) {
-$$ for j in range(weights * results)
+$$ for j in range(shared)
             shares[{{ j }}u * wg + local] += shares[{{ j }}u * wg + local + half];
 $$ endfor
         }
@@ -107,6 +128,8 @@ $$ endfor
     if (local < {{ results }}u && row + r < p.rows && column + c < p.columns) {
 $$ if packed
         let factor = bitcast<f32>(x[(row + r) * (p.row_loads * {{ words }}u + 1u)].x);
+$$ elif normed
+        let factor = inverseSqrt(shares[({{ weights * results }}u + r) * wg] / p.norm_columns + p.norm_eps);
 $$ else
         let factor = 1.0;
 $$ endif

@@ -1,0 +1,66 @@
+"""The cost model: its formula on numbers computed by hand, its errors on published figures, and its page."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from bench.cost_model import (
+    CARDS,
+    PAGE,
+    PUBLISHED,
+    TOLERANCE,
+    Card,
+    Parameters,
+    PublishedFigure,
+    Work,
+    error,
+    filled,
+    fit,
+    predict,
+)
+
+CARD = Card("a card", 100, 1000, 1.0, "Vulkan", "")
+PARAMETERS = Parameters({"Vulkan": 10e-6}, issue=0.5, bandwidth=0.8)
+
+
+@pytest.mark.parametrize(
+    ("work", "seconds"),
+    [
+        (Work(0.8, 100), 0.001 + 0.01),  # 0.8 GB at 80 GB/s
+        (Work(0.8, 100, 1e9), 0.001 + 0.01),  # 1e9 instructions at 0.5e12 per second take 2 ms
+        (Work(0.8, 100, 10e9), 0.001 + 0.02),
+        (Work(0, 0, 10e9), 0.02),
+    ],
+)
+def test_time_of_a_step_is_dispatches_and_the_longer_of_bytes_and_instructions(work, seconds):
+    assert predict(work, CARD, PARAMETERS) == pytest.approx(seconds)
+
+
+def test_fitted_figures_have_no_error():
+    parameters = fit()
+    assert all(abs(error(figure, parameters)) < 1e-9 for figure in PUBLISHED if figure.fits)
+
+
+def test_a_held_out_figure_does_not_change_the_fit():
+    changed = [figure if figure.fits else dataclasses.replace(figure, tokens_per_second=1.0) for figure in PUBLISHED]
+    assert fit(changed) == fit()
+
+
+def test_five_of_eight_held_out_figures_are_within_tolerance():
+    parameters = fit()
+    held_out = [figure for figure in PUBLISHED if not figure.fits]
+    right = [figure for figure in held_out if abs(error(figure, parameters)) <= TOLERANCE]
+    assert (len(held_out), len(right)) == (8, 5)
+
+
+def test_error_is_relative_to_the_published_figure():
+    figure = PublishedFigure("x", "M2", Work(100 * 0.85, 0), 2.0)
+    assert error(figure, Parameters({"Metal": 0.0}, 1.0)) == pytest.approx(-0.5)
+    assert set(CARDS) >= {figure.card for figure in PUBLISHED}
+
+
+def test_page_has_the_current_tables():
+    page = PAGE.read_text(encoding="utf-8")
+    assert page == filled(page)

@@ -29,7 +29,8 @@ def subgroup_width(adapter: Any) -> int:
 
     The width is cached in the user's folder of caches, for the adapter, its driver and the version of wgpu.
     """
-    key = (sorted(adapter.info.items()), wgpu.__version__, WORKGROUP, LIVE_VALUES)
+    texts = [_kernel_text(live) for live in LIVE_VALUES]
+    key = (sorted(adapter.info.items()), wgpu.__version__, texts)
     name = f"subgroup-{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}"
     cached = read_cached(name)
     if cached is not None and cached.isdecimal() and int(cached) in (0, *WIDTHS):
@@ -82,7 +83,8 @@ def _kernel_widths(device: Any, live: int) -> list[int]:
 def _kernel_text(live: int) -> str:
     """Return a kernel that counts the invocations of each subgroup beside a loop that keeps `live` values in registers.
 
-    The number of iterations is a value of the buffer, zero, which no compiler knows.
+    It gives 0 where `subgroup_size` differs from the count, or where a subgroup is not a run of invocations: kernels
+    rely on both. The number of iterations is a value of the buffer, zero, which no compiler knows.
     """
     vectors = range(live // 4)
     starts = "\n".join(f"    var sum{n} = vec4<f32>({n}.0);" for n in vectors)
@@ -93,13 +95,14 @@ def _kernel_text(live: int) -> str:
 @group(0) @binding(1) var<storage, read_write> values: array<vec4<f32>>;
 
 @compute @workgroup_size({WORKGROUP})
-fn main(@builtin(local_invocation_index) i: u32) {{
+fn main(@builtin(local_invocation_index) i: u32, @builtin(subgroup_size) size: u32) {{
 {starts}
     for (var step = 0u; step < u32(values[0].x); step++) {{
         let x = values[step + 1u];
 {steps}
     }}
     values[i + 1u] = {total};
-    widths[i] = subgroupAdd(1u);
+    let width = subgroupAdd(1u);
+    widths[i] = select(0u, width, width == size && subgroupMin(i) == i / width * width);
 }}
 """

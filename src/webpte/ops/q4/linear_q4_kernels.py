@@ -219,6 +219,7 @@ def _lanes(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, packed
         params = LinearQ4LanesParams(norm_columns=layer.inner, norm_eps=layer.norm.eps, **vars(params))
     flags: dict[str, object] = {
         "packed": packed,
+        "subgroups": caps.subgroup > 0,
         "words": words,
         "tile": tile,
         "columns": columns,

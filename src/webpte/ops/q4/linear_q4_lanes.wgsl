@@ -1,7 +1,8 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_workgroup $}
 {$ from "tiles.wgsl" import clamped_columns, each_result $}
-{# words, tile, columns: as in linear_q4.wgsl; packed: x is int8, see linear_q4_pack.wgsl. #}
+{# words, tile, columns: as in linear_q4.wgsl; packed: x is int8, see linear_q4_pack.wgsl; subgroups: sums are added up
+   within subgroups of any width first, else over workgroup memory alone. #}
 {$ set x_type = "vec2<u32>" if packed else "vec4<" ~ type ~ ">" $}
 {$ set w_type = "u32" if words == 1 else "vec" ~ words ~ "<u32>" $}
 {$ set s_type = scale_type $}
@@ -20,11 +21,28 @@ $$ endif
 {# With a norm, x is multiplied by its weight only, and the results by the factor of their row: the squares of a row are
    added up beside the products. #}
 {$ set shared = weights * results + (tile if normed else 0) $}
-var<workgroup> shares: array<f32, {{ shared * workgroup }}>;
+{$ set parts = [workgroup // 4, 1] | max if subgroups else workgroup $}
+var<workgroup> shares: array<f32, {{ shared * parts }}>;
+
+{$ set size = ", lanes_here" if subgroups else "" $}
+// A sum over the workgroup.
+$$ if subgroups
+fn total(j: u32, lanes_here: u32) -> f32 {
+    var sum = shares[j * {{ parts }}u];
+    for (var part = 1u; part < wg / lanes_here; part++) {
+        sum += shares[j * {{ parts }}u + part];
+    }
+    return sum;
+}
+$$ else
+fn total(j: u32) -> f32 {
+    return shares[j * wg];
+}
+$$ endif
 
 // A workgroup owns {{ tile }} rows by {{ columns }} columns: its invocations read neighbouring loads of a row of the
 // weight, and add up their sums in the end. Tails clamp their reads and skip their writes.
-$$ call per_workgroup()
+$$ call per_workgroup(subgroups=subgroups)
     let column = (workgroup / p.stride) * {{ columns }}u;
     let row = (workgroup % p.stride) * {{ tile }}u;
 {{ clamped_columns(columns) }}
@@ -106,14 +124,29 @@ $$ call(v, r, c) each_result(weights, tile, columns)
         sum{{ cell }} += scale{{ v }}_{{ c }} * {{ part }};
 $$ endcall
     }
+{$ macro share(j, value) $}
+$$ if subgroups
+    let share{{ j }} = subgroupAdd({{ value }});
+$$ else
+    shares[{{ j }}u * wg + local] = {{ value }};
+$$ endif
+{$ endmacro $}
 $$ call(v, r, c) each_result(weights, tile, columns)
-    shares[{{ (v * tile + r) * columns + c }}u * wg + local] = sum{{ v }}_{{ r }}_{{ c }};
+{{ share((v * tile + r) * columns + c, "sum%d_%d_%d" % (v, r, c)) }}
 $$ endcall
 $$ if normed
 $$ for r in range(tile)
-    shares[{{ weights * results + r }}u * wg + local] = squares{{ r }};
+{{ share(weights * results + r, "squares%d" % r) }}
 $$ endfor
 $$ endif
+$$ if subgroups
+    if (lane == 0u) {
+$$ for j in range(shared)
+        shares[{{ j * parts }}u + local / lanes_here] = share{{ j }};
+$$ endfor
+    }
+    workgroupBarrier();
+$$ else
     for (var half = wg / 2u; half > 0u; half /= 2u) {
         workgroupBarrier();
         if (local < half) {
@@ -123,19 +156,20 @@ $$ endfor
         }
     }
     workgroupBarrier();
+$$ endif
     let r = local / {{ columns }}u;
     let c = local % {{ columns }}u;
     if (local < {{ results }}u && row + r < p.rows && column + c < p.columns) {
 $$ if packed
         let factor = bitcast<f32>(x[(row + r) * (p.row_loads * {{ words }}u + 1u)].x);
 $$ elif normed
-        let factor = inverseSqrt(shares[({{ weights * results }}u + r) * wg] / p.norm_columns + p.norm_eps);
+        let factor = inverseSqrt(total({{ weights * results }}u + r{{ size }}) / p.norm_columns + p.norm_eps);
 $$ else
         let factor = 1.0;
 $$ endif
-        let value = factor * shares[local * wg];
+        let value = factor * total(local{{ size }});
 $$ if weights == 2
-        put(row + r, p.first + column + c, gated(value, factor * shares[({{ results }}u + local) * wg]));
+        put(row + r, p.first + column + c, gated(value, factor * total({{ results }}u + local{{ size }})));
 $$ else
         put(row + r, p.first + column + c, value);
 $$ endif

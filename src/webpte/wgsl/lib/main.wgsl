@@ -10,15 +10,19 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     }
 {{ caller() }}}
 {$ endmacro $}
-{# `workgroup` is the number of the workgroup, `local` that of the invocation in it, `lane` that in its subgroup. #}
-{$ macro per_workgroup(lanes=0) $}
+{# `workgroup` is the number of the workgroup, `local` that of the invocation in it, `lane` that in its subgroup, which has
+   `lanes_here` invocations. #}
+{$ macro per_workgroup(lanes=0, subgroups=False) $}
 @compute @workgroup_size(wg)
 fn main(
     @builtin(workgroup_id) id: vec3<u32>,
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) local: u32,
-$$ if lanes
+$$ if lanes or subgroups
     @builtin(subgroup_invocation_id) lane: u32,
+$$ endif
+$$ if subgroups
+    @builtin(subgroup_size) lanes_here: u32,
 $$ endif
 ) {
     let workgroup = id.x + id.y * workgroups.x;

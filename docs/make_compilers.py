@@ -25,7 +25,7 @@ TITLES = {
     "cnn-int8": "CNN (int8)",
     "whisper-tiny": "Whisper tiny (f32)",
 }
-LOOP_FLAGS = {"a_width", "bits", "columns", "packed", "rows", "tile", "weights", "words"}
+LOOP_FLAGS = {"a_width", "bits", "columns", "norm_type", "packed", "rows", "tile", "weights", "words"}
 LLM_PHASES = ("decode", "prefill")
 
 
@@ -71,7 +71,7 @@ def _matrix_products(reports: list[ProgramReport]) -> str:
 
 def _tile(label: str) -> str:
     """Return the name of a kernel with the flags that make its innermost loop."""
-    name, _, flags = label.removesuffix("]").partition("[")
+    name, _, flags = short(label).removesuffix("]").partition("[")
     kept = [flag for flag in flags.split(",") if flag.partition("=")[0] in LOOP_FLAGS]
     return f"{name}[{','.join(kept)}]" if kept else name
 

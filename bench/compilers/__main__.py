@@ -9,7 +9,7 @@
 
 A cell has registers, occupancy and instructions of a kernel, its spills if there are any, and for matrix kernels the
 instructions of the innermost loop for one multiply-add. Occupancy is: subgroups per SIMD on AMD, invocations per
-instruction on Intel, threads on Mali, waves on Adreno. A phase has dispatches x workgroups.
+instruction on Intel; on Mali 2 if a core holds all its threads, else 1. A phase has dispatches x workgroups.
 """
 
 from __future__ import annotations

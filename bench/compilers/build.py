@@ -1,10 +1,11 @@
-"""Build what Debian's packages lack, once, into the cache: `python -m bench.compilers.build intel|arm`.
+"""Build what Debian's packages lack, once, into the cache: `python -m bench.compilers.build intel|mali|adreno`.
 
-    intel   a stub of the kernel interface of Intel's GPUs: a minute. The compiler is that of mesa-vulkan-drivers.
-    arm     the drivers of Mali and Adreno, and their stubs: ten minutes on two cores
+    intel           a stub of the kernel interface of Intel's GPUs: a minute. The compiler is in mesa-vulkan-drivers.
+    mali, adreno    a driver and the stub that it needs: some minutes each on two cores
 
 The source is Mesa's, of the version that is installed, from the archive that apt uses. It needs these packages:
 apt-get install -t bookworm-backports gcc meson ninja-build pkg-config bison flex python3-mako python3-yaml libdrm-dev
+and for adreno: libarchive-dev libxml2-dev
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -44,14 +46,13 @@ TARGETS = {
         ("-Dvulkan-drivers=", "-Dtools=intel,drm-shim", "-Dbuildtype=plain"),
         ("src/intel/tools/libintel_noop_drm_shim.so",),
     ),
-    "arm": Target(
-        ("-Dvulkan-drivers=panfrost,freedreno", "-Dtools=drm-shim", "-Dbuildtype=release"),
-        (
-            "src/panfrost/vulkan/libvulkan_panfrost.so",
-            "src/panfrost/drm-shim/libpanfrost_noop_drm_shim.so",
-            "src/freedreno/vulkan/libvulkan_freedreno.so",
-            "src/freedreno/drm-shim/libfreedreno_noop_drm_shim.so",
-        ),
+    "mali": Target(
+        ("-Dvulkan-drivers=panfrost", "-Dtools=drm-shim", "-Dbuildtype=plain", "-Db_ndebug=true"),
+        ("src/panfrost/vulkan/libvulkan_panfrost.so", "src/panfrost/drm-shim/libpanfrost_noop_drm_shim.so"),
+    ),
+    "adreno": Target(
+        ("-Dvulkan-drivers=freedreno", "-Dtools=drm-shim", "-Dbuildtype=plain", "-Db_ndebug=true"),
+        ("src/freedreno/vulkan/libvulkan_freedreno.so", "src/freedreno/drm-shim/libfreedreno_noop_drm_shim.so"),
     ),
 }
 
@@ -67,6 +68,11 @@ def library(name: str, file: str) -> Path:
     """Return the path of a file of a target, by the end of its name."""
     (path,) = (path for path in TARGETS[name].files if path.endswith(file))
     return folder(name) / Path(path).name
+
+
+def icd(name: str) -> Path:
+    """Return the description of a driver for Vulkan's loader."""
+    return folder(name) / "icd.json"
 
 
 def missing(name: str) -> str | None:
@@ -99,6 +105,10 @@ def _build(name: str, target: Path) -> None:
     target.mkdir(exist_ok=True)
     for path in TARGETS[name].files:
         shutil.copy(work / path, target)
+    driver = next((Path(path).name for path in TARGETS[name].files if "vulkan" in path), None)
+    if driver is not None:
+        about = {"api_version": "1.4.305", "library_path": str(target / driver)}
+        icd(name).write_text(json.dumps({"file_format_version": "1.0.0", "ICD": about}))
     shutil.rmtree(work)
     shutil.rmtree(source)
 

@@ -74,6 +74,8 @@ DEVICES = {
         Device("tgl", "Iris Xe of Tiger Lake (Xe-LP)", "intel", "tgl", 4),
         Device("dg2", "Arc A770M (Xe-HPG)", "intel", "dg2", 4),
         Device("lnl", "Arc 140V of Lunar Lake (Xe2)", "intel", "lnl", 4),
+        Device("g610", "Mali-G610 (Valhall)", "mali", "a867", 16),
+        Device("a740", "Adreno 740", "adreno", "740", 64),
     )
 }
 
@@ -86,6 +88,7 @@ class Vendor:
     missing: Callable[[], str | None]  # why it cannot be used here
     environment: Callable[[Device], dict[str, str]]
     parse: Callable[[str], dict[str, int]]
+    revision: int = 1  # of the parser: a change of its figures needs another number, because figures are cached
 
 
 # ---------------------------------------------------------------- the drivers
@@ -146,9 +149,32 @@ def _anv(device: Device) -> dict[str, str]:
     }
 
 
+def _panvk(device: Device) -> dict[str, str]:
+    return {
+        "VK_ICD_FILENAMES": str(build.icd("mali")),
+        "LD_PRELOAD": str(build.library("mali", "drm_shim.so")),
+        "PAN_GPU_ID": device.code,
+        "PAN_I_WANT_A_BROKEN_VULKAN_DRIVER": "1",
+        "BIFROST_MESA_DEBUG": "shaderdb",
+        "MESA_SHADER_CACHE_DISABLE": "1",
+    }
+
+
+def _turnip(device: Device) -> dict[str, str]:
+    return {
+        "VK_ICD_FILENAMES": str(build.icd("adreno")),
+        "LD_PRELOAD": str(build.library("adreno", "drm_shim.so")),
+        "FD_GPU_ID": device.code,
+        "IR3_SHADER_DEBUG": "cs",
+        "MESA_SHADER_CACHE_DISABLE": "1",
+    }
+
+
 VENDORS = {
     "amd": Vendor("RADV", _missing_radv, _radv, parse.radv),
     "intel": Vendor("ANV", _missing_anv, _anv, parse.anv),
+    "mali": Vendor("panvk", functools.partial(build.missing, "mali"), _panvk, parse.panvk),
+    "adreno": Vendor("turnip", functools.partial(build.missing, "adreno"), _turnip, parse.turnip),
 }
 
 
@@ -210,11 +236,11 @@ def _store(path: Path, content: Mapping[str, Any]) -> None:
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """Return what the reports depend on besides kernel and device: the driver's package, wgpu, and this code."""
+    """Return what the reports depend on besides kernel, device and parser: the driver's package, wgpu, the worker."""
     package = subprocess.run(
         ["dpkg-query", "-W", "-f", "${Version}", "mesa-vulkan-drivers"], capture_output=True, text=True
     )
-    code = [(HERE / name).read_bytes() for name in ("worker.py", "parse.py", "null_driver.c")]
+    code = [(HERE / name).read_bytes() for name in ("worker.py", "null_driver.c")]
     return {
         "mesa": package.stdout,
         "wgpu": version("wgpu"),
@@ -237,7 +263,8 @@ def caps(device: Device) -> Caps:
 
 def compile_all(device: Device, sources: Sequence[Source]) -> list[dict[str, int]]:
     """Return the figures of each kernel on a device, from the cache or compiled now in one process."""
-    paths = [_cache_path({"source": asdict(source), "device": asdict(device), **versions()}) for source in sources]
+    shared = {"device": asdict(device), "revision": VENDORS[device.vendor].revision, **versions()}
+    paths = [_cache_path({"source": asdict(source), **shared}) for source in sources]
     new = {path: source for path, source in zip(paths, sources, strict=True) if not path.exists()}
     if new:
         _, reports = _run(device, list(new.values()))

@@ -4,8 +4,9 @@ Names that all devices share:
 
     instructions    of the whole kernel, each counted once
     spills          registers that were moved to memory
-    registers       per invocation (AMD, Adreno, NVIDIA); Mali and Intel have a fixed number
-    occupancy       subgroups of a SIMD (AMD), invocations of an instruction (Intel), threads (Mali), waves (Adreno)
+    registers       per invocation (AMD, Adreno)
+    occupancy       subgroups of a SIMD (AMD), invocations of an instruction (Intel), all (2) or half (1) of the threads
+                    of a core (Mali)
     shared_bytes    workgroup memory
     code_bytes      size of the machine code
     latency, inverse_throughput, cycles     the compiler's own estimates
@@ -155,3 +156,66 @@ def anv(report: str) -> dict[str, int]:
     hot = _hot(loops(blocks), _INTEL_MULTIPLY, _INTEL_STORE)
     sends = sum(name.startswith("send") for name in hot)
     return figures | {"loop_instructions": len(hot), "loop_sends": sends}
+
+
+# ---------------------------------------------------------------- Mali
+
+_MALI = re.compile(
+    r"^SHADER-DB: .*shader: (?P<instructions>\d+) inst, (?P<cycles>[\d.]+) cycles, (?P<fma>[\d.]+) fma, "
+    r"(?P<cvt>[\d.]+) cvt, (?P<sfu>[\d.]+) sfu, [\d.]+ v, [\d.]+ t, (?P<load_store>[\d.]+) ls, "
+    r"(?P<quadwords>\d+) quadwords, (?P<occupancy>\d+) threads, (?P<loops>\d+) loops, "
+    r"(?P<spills>\d+):(?P<fills>\d+) spills:fills$",
+    re.MULTILINE,
+)
+_MALI_PER_CYCLE = {"fma": 64, "cvt": 64, "sfu": 16, "load_store": 1}  # instructions of a unit, as the compiler has them
+
+
+def panvk(report: str) -> dict[str, int]:
+    """Read BIFROST_MESA_DEBUG=shaderdb. Cycles of a unit are returned as its instructions, which are whole numbers."""
+    lines = list(_MALI.finditer(report))
+    if not lines:
+        raise ReportError(f"the report has no SHADER-DB line: {report[-300:]!r}")
+    figures = {name: float(value) for name, value in lines[-1].groupdict().items()}
+    for unit, count in _MALI_PER_CYCLE.items():
+        figures[unit] *= count
+    figures["code_bytes"] = figures.pop("quadwords") * 16
+    return {name: round(value) for name, value in figures.items()}
+
+
+# ---------------------------------------------------------------- Adreno
+
+_ADRENO = re.compile(
+    r"prog \d+/\d+: (?P<instructions>\d+) instr, (?P<nops>\d+) nops, .*?(?P<dwords>\d+) dwords\n"
+    r"; .*?(?P<half_registers>\d+) half, (?P<registers>\d+) full.*\n"
+    r"; .*?(?P<cat2>\d+) cat2, (?P<cat3>\d+) cat3, (?P<cat4>\d+) cat4, (?P<cat5>\d+) cat5, (?P<cat6>\d+) cat6.*\n"
+    r"; .*?(?P<ss_stalls>\d+) sstall, .*?(?P<sy_stalls>\d+) systall, .*?(?P<loops>\d+) loops",
+)
+
+
+_ADRENO_INSTRUCTION = re.compile(r"((?:\(\w+\))*)([a-z][\w.]*)(.*)")
+_ADRENO_MULTIPLY = re.compile(r"(mad|mul)\.f")
+_ADRENO_STORE = re.compile(r"stib")
+
+
+def turnip(report: str) -> dict[str, int]:
+    """Read IR3_SHADER_DEBUG=cs. A register has four components; a store to private memory is a spill."""
+    report = re.sub(r"^MESA: info: ", "", report, flags=re.MULTILINE)
+    heads = list(_ADRENO.finditer(report))
+    if not heads:
+        raise ReportError(f"the report has no figures of a program: {report[-300:]!r}")
+    figures = {name: int(value) for name, value in heads[-1].groupdict().items()}
+    figures["code_bytes"] = figures.pop("dwords") * 4
+    blocks = [Block("")]
+    listing = report[: heads[-1].start()].rpartition("Native code")[2]
+    for line in listing.splitlines():
+        if (label := re.match(r"(l\d+):$", line)) is not None:
+            blocks.append(Block(label[1]))
+        elif (instruction := _ADRENO_INSTRUCTION.match(line)) is not None and instruction[2] != "nop":
+            repeated = re.search(r"\(rpt(\d+)\)", instruction[1])
+            blocks[-1].instructions += [instruction[2]] * (1 + int(repeated[1]) if repeated else 1)
+            if re.match(r"(jump|br)", instruction[2]):
+                blocks[-1].targets += re.findall(r"#(l\d+)", instruction[3])
+                blocks.append(Block(""))
+    hot = _hot(loops(blocks), _ADRENO_MULTIPLY, _ADRENO_STORE)
+    spills = sum(name.startswith("stp") for block in blocks for name in block.instructions)
+    return figures | {"spills": spills, "loop_instructions": len(hot)}

@@ -69,7 +69,8 @@ def phases(name: str, path: Path, caps: Caps) -> Phases:
     """Plan a program for a device, and return what its phases run.
 
     A language model has the phases `decode` and `prefill`, as the engine of `webpte.llm` runs it, and `forward 1` and
-    `forward 255`, as its method runs. Every other method has a phase for its largest and its smallest shapes.
+    `forward 255`, as its method runs. If the engine cannot batch it, it runs the method. Every other method has a phase
+    for its largest and its smallest shapes.
     """
     model = LANGUAGE_MODELS.get(name)
     layers = (1, 1) if model is None else (int(model.config["num_hidden_layers"]), model.layers)
@@ -93,13 +94,21 @@ def _is_language(program: Program) -> bool:
 def _add_language(result: Phases, program: Program, planner: Planner, caps: Caps) -> None:
     graph = planner.plan.graph
     rows = min(PREFILL_TOKENS, graph.tensor(graph.inputs[TOKENS]).dims[1])
-    slotted = program._planner("forward", caps, functools.partial(with_sampled_slots, slots=1))
+    method = {}
+    for tokens in (1, rows):
+        shapes = [(1, tokens), *(_dims(graph.values[i]) for i in graph.inputs[1:])]
+        method[tokens] = _dispatches(planner, zeros(graph, shapes))
+    try:
+        slotted = program._planner("forward", caps, functools.partial(with_sampled_slots, slots=1))
+    except UnsupportedError:  # the engine runs one sequence at a time, with the method itself
+        result.add("decode", method[1])
+        result.add("prefill", method[rows])
+        return
     words = len(SAMPLING_WORDS)
     result.add("decode", _dispatches(slotted, engine_call(1, 1, 1, words, 0)))
     result.add("prefill", _dispatches(slotted, engine_call(rows, 0, 1, words, 0)))
-    for tokens in (1, rows):
-        shapes = [(1, tokens), *(_dims(graph.values[i]) for i in graph.inputs[1:])]
-        result.add(f"forward {tokens}", _dispatches(planner, zeros(graph, shapes)))
+    for tokens, dispatches in method.items():
+        result.add(f"forward {tokens}", dispatches)
 
 
 def _dims(value: object) -> tuple[int, ...]:

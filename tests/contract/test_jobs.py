@@ -202,7 +202,7 @@ def test_the_command_refuses_before_it_loads(model, table, tmp_path, capsys):
     for given, told in (
         ((model, tmp_path / "no.parquet", tmp_path / "out"), "no.parquet does not exist"),
         ((model, table, tmp_path / "a" / "b"), "there is no folder"),
-        ((model, table, tmp_path / "out", "--temperature", "1"), "option of the task 'generate'"),
+        ((model, table, tmp_path / "out", "--temperature", "1"), "allowed only for the task 'generate'"),
     ):
         assert main(["batch", *map(str, given)]) == 1
         assert told in capsys.readouterr().err and not (tmp_path / "out").exists()

@@ -29,7 +29,8 @@ def test_a_layer_is_drawn_whole():
 
 def test_dispatches_and_buffers_are_all_there():
     found = make_figures.facts()
-    assert len(found.one) == len(found.many) == sum(len(call["kernels"]) for call in found.report["calls"])
+    assert len(found.many) == sum(len(call["kernels"]) for call in found.report["calls"])
+    assert len(found.one) < len(found.many)  # layers of few rows normalize them
     assert sum(groups for _, groups in found.one) < sum(groups for _, groups in found.many)
     drawn = make_figures.memory(found).svg()
     buffers = [b for b in found.report["memory"]["buffers"] if b["kind"] == "activation"]

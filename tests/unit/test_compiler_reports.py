@@ -95,6 +95,53 @@ LABEL5:
 while(16)       JIP:  LABEL8                                    { align1 1H };
 mov(16)         g16<1>UD        g23<0,1,0>UD                    { align1 1H };
 """
+PANVK = """
+SHADER-DB: MESA_SHADER_COMPUTE shader: 54 inst, 27.000000 cycles, 0.000000 fma, 0.406250 cvt, 0.062500 sfu, \
+0.000000 v, 0.000000 t, 27.000000 ls, 32 quadwords, 2 threads, 0 loops, 0:0 spills:fills
+SHADER-DB: MESA_SHADER_COMPUTE shader: 1794 inst, 444.000000 cycles, 3.984375 fma, 14.109375 cvt, 11.875000 sfu, \
+0.000000 v, 0.000000 t, 444.000000 ls, 904 quadwords, 1 threads, 4 loops, 32:288 spills:fills
+"""
+# A repeated instruction counts as often as it runs; waits are no instructions.
+TURNIP = """
+MESA: info: Native code for unnamed CL shader (null) with sha1 dc30a327:
+MESA: info: l193:
+MESA: info: br !p0.y, #l616
+MESA: info: l309:
+MESA: info: (sy)(rpt2)mad.f32 r5.y, r9.z, r14.z, r5.y
+MESA: info: nop
+MESA: info: stp.f32 p[r1.x+0], r2.x, 1
+MESA: info: jump #l309
+MESA: info: l616:
+MESA: info: end
+MESA: info: ; CL: outputs:
+MESA: info: ; CL prog 20/1: 1949 instr, 1042 nops, 907 non-nops, 96 mov, 8 cov, 2528 dwords
+MESA: info: ; CL prog 20/1: 0 last-baryf, 0 last-helper, 0 half, 32 full, 32 constlen
+MESA: info: ; CL prog 20/1: 1161 cat0, 104 cat1, 361 cat2, 255 cat3, 0 cat4, 3 cat5, 59 cat6, 6 cat7
+MESA: info: ; CL prog 20/1: 39 sstall, 20 (ss), 0 systall, 6 (sy), 4 loops
+"""
+
+
+def test_turnip_figures_and_the_loop():
+    figures = parse.turnip(TURNIP)
+    assert figures["instructions"] == 1949 and figures["registers"] == 32 and figures["nops"] == 1042
+    assert figures["code_bytes"] == 2528 * 4 and figures["cat3"] == 255 and figures["ss_stalls"] == 39
+    assert figures["spills"] == 1 and figures["loop_instructions"] == 5 and figures["loops"] == 4
+
+
+def test_panvk_figures():
+    assert parse.panvk(PANVK) == {
+        "instructions": 1794,
+        "cycles": 444,
+        "fma": 255,
+        "cvt": 903,
+        "sfu": 190,
+        "load_store": 444,
+        "occupancy": 1,
+        "loops": 4,
+        "spills": 32,
+        "fills": 288,
+        "code_bytes": 904 * 16,
+    }
 
 
 def test_radv_figures_and_the_loop_with_the_multiplications():
@@ -146,7 +193,7 @@ def test_anv_figures_and_the_loop():
     }
 
 
-@pytest.mark.parametrize("read", [parse.radv, parse.anv])
+@pytest.mark.parametrize("read", [parse.radv, parse.anv, parse.panvk, parse.turnip])
 def test_a_report_without_figures_is_an_error(read):
     with pytest.raises(parse.ReportError):
         read("nothing was compiled")

@@ -5,8 +5,15 @@
 {$ set b_type = type $}
 {$ include "matmul/matmul_put.wgsl" $}
 
-var<workgroup> a_tile: array<f32, 512>;  // (16, 32): K, then M
-var<workgroup> b_tile: array<f32, 512>;  // (16, 32): K, then N
+// 16 steps of K by 32 rows, or columns: tile[place(k, n)][n % 4]. The four of an invocation are constants of the inner
+// array, which cost no check of an index and are one load.
+var<workgroup> a_tile: array<array<f32, 4>, 128>;
+var<workgroup> b_tile: array<array<f32, 4>, 128>;
+
+// Where four neighbours from n on lie. The steps of a row begin in different banks.
+fn place(k: u32, n: u32) -> u32 {
+    return k * 8u + (n / 4u ^ k % 8u);
+}
 
 $$ call per_workgroup()
     let tile = workgroup / p.column_groups;
@@ -31,7 +38,7 @@ $$ endfor
             if (m < p.rows && k < p.inner) {
                 found = f32(a[a_start + m * p.a_row + k]);
             }
-            a_tile[i % 16u * 32u + i / 16u] = found;
+            a_tile[place(i % 16u, i / 16u)][i / 16u % 4u] = found;
         }
         for (var i = local; i < 512u; i += wg) {
 $$ if by_rows
@@ -46,15 +53,15 @@ $$ endif
             if (column + n < p.columns && k < p.inner) {
                 found = f32(b[b_start + {{ "(column + n) * p.b_row + k" if by_rows else "k * p.b_row + column + n" }}]);
             }
-            b_tile[step * 32u + n] = found;
+            b_tile[place(step, n)][n % 4u] = found;
         }
         workgroupBarrier();
         for (var k = 0u; k < p.depth; k++) {
-            let m = k * 32u + own_row;
-            let n = k * 32u + own_column;
-            let b_row = vec4<f32>(b_tile[n], b_tile[n + 1u], b_tile[n + 2u], b_tile[n + 3u]);
+            let m = place(k, own_row);
+            let n = place(k, own_column);
+            let b_row = vec4<f32>(b_tile[n][0], b_tile[n][1], b_tile[n][2], b_tile[n][3]);
 $$ for r in range(4)
-            sum{{ r }} += a_tile[m + {{ r }}u] * b_row;
+            sum{{ r }} += a_tile[m][{{ r }}] * b_row;
 $$ endfor
         }
         workgroupBarrier();

@@ -11,10 +11,9 @@
 
 // A quad of K of row, or column, n is tile[quad][n / 8][n % 8 ^ quad]. In the loop n / 8 is a constant, which costs no check
 // of an index. The quads of a row begin in different banks, and so do neighbouring rows.
-alias Tile = array<array<array<vec4<f32>, 8>, 4>, 8>;
-var<workgroup> x_tile: Tile;  // 32 rows by 32 of K
+var<workgroup> x_tile: array<array<array<vec4<f32>, 8>, 4>, 8>;  // 32 rows by 32 of K
 $$ for v in range(weights)
-var<workgroup> w_tile{{ v }}: Tile;  // 32 columns by 32 of K
+var<workgroup> w_tile{{ v }}: array<array<array<vec4<f32>, 8>, 4>, 8>;  // 32 columns by 32 of K
 $$ endfor
 
 // The codes in a word of column n, as numbers; zeros beyond K.

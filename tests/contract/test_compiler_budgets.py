@@ -71,7 +71,7 @@ def excess(device: drivers.Device, kernel: Kernel, planted: Kernel, text: str | 
 
 def test_a_spill_is_over_the_budget(devices, decode_kernel):
     """A tile of 12 by 8 for two weights has more sums than an invocation has registers."""
-    huge = with_flags(decode_kernel, tile=12, columns=8)
+    huge = with_flags(decode_kernel, tile=12, columns=8, aligned=False)
     for device in devices:
         assert re.search(r"spills [1-9]", excess(device, decode_kernel, huge)), device.name
 
@@ -79,13 +79,13 @@ def test_a_spill_is_over_the_budget(devices, decode_kernel):
 def test_a_clamp_for_each_load_is_over_the_budget(devices, decode_kernel):
     loads = re.compile(r"\b(x|weight\d|scales\d)\[([^\]]*)\]")
     text, count = loads.subn(r"\1[min(\2, p.columns * p.row_loads - 1u)]", render(decode_kernel))
-    assert count >= 10
+    assert count >= 8
     for device in devices:
         assert "per_multiply_add" in excess(device, decode_kernel, decode_kernel, text), device.name
 
 
 def test_half_a_tile_is_over_the_budget(devices, decode_kernel):
-    half = with_flags(decode_kernel, columns=dict(decode_kernel.flags)["columns"] // 2)
+    half = with_flags(decode_kernel, columns=dict(decode_kernel.flags)["columns"] // 2, aligned=False)
     for device in devices:
         assert "per_multiply_add" in excess(device, decode_kernel, half), device.name
 

@@ -58,7 +58,7 @@ $$ endif
 $$ if lanes
 $$ for o in range(0, tile, held)
 $$ for h in range(0, quads, lanes)
-            let own{{ o }}_{{ h }} = vec4<f32>(x[x{{ o }} + load * {{ quads }}u + {{ h }}u + own_quad]) * UNITS;
+            let own{{ o }}_{{ h }} = vec4<f32>(x[x{{ o }} + load * {{ quads }}u + {{ h }}u + own_quad]);
 $$ endfor
 $$ endfor
 $$ for c in range(columns)
@@ -74,7 +74,7 @@ $$ endfor
 $$ else
 $$ for r in range(tile)
 $$ for h in range(quads)
-            let a{{ r }}_{{ h }} = vec4<f32>(x[x{{ r }} + load * {{ quads }}u + {{ h }}u]) * UNITS;
+            let a{{ r }}_{{ h }} = vec4<f32>(x[x{{ r }} + load * {{ quads }}u + {{ h }}u]);
 $$ endfor
 $$ endfor
 $$ for c in range(columns)

@@ -220,7 +220,9 @@ def _lanes(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, packed
     flags: dict[str, object] = {
         "packed": packed,
         "subgroups": caps.subgroup > 0,
+        "aligned": weight.scale_stride % columns == 0 and bound["first"] % columns == 0,
         "words": words,
+        "group_loads": weight.group // (words * weight.word_codes) if weight.group < layer.inner else 0,
         "tile": tile,
         "columns": columns,
         "norm_type": "" if layer.norm is None else f"vec4<{layer.norm.weight.wgsl}>",

@@ -1,11 +1,12 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_workgroup $}
 {$ from "tiles.wgsl" import clamped_columns, each_result $}
-{# words, tile, columns: as in linear_q4.wgsl; packed: x is int8, see linear_q4_pack.wgsl; subgroups: sums are added up
-   within subgroups of any width first, else over workgroup memory alone. #}
+{# words, tile, columns, aligned: as in linear_q4.wgsl; packed: x is int8, see linear_q4_pack.wgsl; subgroups: sums are added up
+   within subgroups of any width first, else over workgroup memory alone; group_loads: loads of a group, a constant
+   because a division by a uniform takes many instructions; 0 if a row is one group. #}
 {$ set x_type = "vec2<u32>" if packed else "vec4<" ~ type ~ ">" $}
 {$ set w_type = "u32" if words == 1 else "vec" ~ words ~ "<u32>" $}
-{$ set s_type = scale_type $}
+{$ set s_type = "vec%d<%s>" % (columns, scale_type) if aligned else scale_type $}
 {$ set word_quads = 8 // bits $}
 {$ set quads = word_quads * words $}
 {$ set results = tile * columns $}
@@ -63,11 +64,14 @@ $$ for r in range(tile)
 $$ endfor
 $$ endif
     for (var load = local; load < p.row_loads; load += wg) {
-        let s = (load / p.group_loads) * p.scale_stride + p.first;
+        let s = {{ "load / %du * p.scale_stride + " % group_loads if group_loads }}p.first;
 $$ for v in range(weights)
+$$ if aligned
+        let scales{{ v }}_here = vec{{ columns }}<f32>(scales{{ v }}[(s + column) / {{ columns }}u]);
+$$ endif
 $$ for c in range(columns)
         let q{{ v }}_{{ c }} = weight{{ v }}[n{{ c }} * p.row_loads + load];
-        let scale{{ v }}_{{ c }} = f32(scales{{ v }}[s + n{{ c }}]);
+        let scale{{ v }}_{{ c }} = {{ "scales%d_here[%d]" % (v, c) if aligned else "f32(scales%d[s + n%d])" % (v, c) }};
 $$ if packed
         var total{{ v }}_{{ c }} = {{ -64 * words }};
 $$ endif
@@ -91,7 +95,7 @@ $$ endif
 $$ endfor
 $$ endfor
 $$ if normed
-            let units = vec4<f32>(norm[load * {{ quads }}u + {{ h }}u]) * UNITS;
+            let norm_here = vec4<f32>(norm[load * {{ quads }}u + {{ h }}u]);
 $$ endif
 $$ for r in range(tile)
             {
@@ -101,9 +105,9 @@ $$ if packed
 $$ elif normed
                 let row_x = vec4<f32>(x[x{{ r }} + load * {{ quads }}u + {{ h }}u]);
                 squares{{ r }} += dot(row_x, row_x);
-                let a = row_x * units;
+                let a = row_x * norm_here;
 $$ else
-                let a = vec4<f32>(x[x{{ r }} + load * {{ quads }}u + {{ h }}u]) * UNITS;
+                let a = vec4<f32>(x[x{{ r }} + load * {{ quads }}u + {{ h }}u]);
 $$ endif
 $$ for v in range(weights)
 $$ for c in range(columns)

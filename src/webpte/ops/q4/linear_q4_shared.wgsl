@@ -26,7 +26,7 @@ fn fill{{ v }}(c: u32, n: u32, word: u32, at: u32) {
         scale = f32(scales{{ v }}[(at / p.group_words) * p.scale_stride + p.first + n]);
     }
 $$ for h in range(word_quads)
-    w_tile{{ v }}[word * {{ word_quads }}u + {{ h }}u][c / 8u][(c % 8u) ^ (word * {{ word_quads }}u + {{ h }}u)] = codes(q{{ " >> 16u" if h }}) * UNITS * scale;
+    w_tile{{ v }}[word * {{ word_quads }}u + {{ h }}u][c / 8u][(c % 8u) ^ (word * {{ word_quads }}u + {{ h }}u)] = codes(q{{ " >> 16u" if h }}) * scale;
 $$ endfor
 }
 

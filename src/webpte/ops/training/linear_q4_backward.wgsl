@@ -29,8 +29,6 @@ $$ if words
         low += d * codes(word);
         high += d * codes(word >> 16u);
     }
-    low *= UNITS;
-    high *= UNITS;
     let first = row * p.columns + k;
 $$ for c in range(8)
     d_x[first + {{ c }}u] = {{ type }}({{ "f32(d_x[first + " ~ c ~ "u]) + " if more }}{{ "low" if c < 4 else "high" }}[{{ c % 4 }}]);

@@ -12,7 +12,7 @@ var<workgroup> b_tile: array<array<f32, 4>, 128>;
 
 // Where four neighbours from n on lie. The steps of a row begin in different banks.
 fn place(k: u32, n: u32) -> u32 {
-    return k * 8u + (n / 4u ^ k % 8u);
+    return k * 8u + ((n / 4u) ^ (k % 8u));
 }
 
 $$ call per_workgroup()

@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from bench.compilers.drivers import DEVICES
 from bench.cost_model import (
     CARDS,
     PAGE,
@@ -21,7 +22,7 @@ from bench.cost_model import (
     predict,
 )
 
-CARD = Card("a card", 100, 1000, 1.0, "Vulkan", "")
+CARD = Card("a card", 100, 1000, 1.0, "Vulkan", "", "navi31")
 PARAMETERS = Parameters({"Vulkan": 10e-6}, issue=0.5, bandwidth=0.8)
 
 
@@ -59,6 +60,10 @@ def test_error_is_relative_to_the_published_figure():
     figure = PublishedFigure("x", "M2", Work(100 * 0.85, 0), 2.0)
     assert error(figure, Parameters({"Metal": 0.0}, 1.0)) == pytest.approx(-0.5)
     assert set(CARDS) >= {figure.card for figure in PUBLISHED}
+
+
+def test_every_card_has_a_compiler_that_is_there():
+    assert {card.compiler for card in CARDS.values()} <= set(DEVICES)
 
 
 def test_page_has_the_current_tables():

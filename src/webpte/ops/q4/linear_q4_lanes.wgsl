@@ -1,9 +1,9 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_workgroup $}
 {$ from "tiles.wgsl" import clamped_columns, each_result $}
-{# words, tile, columns, aligned: as in linear_q4.wgsl; packed: x is int8, see linear_q4_pack.wgsl; subgroups: sums are added up
-   within subgroups of any width first, else over workgroup memory alone; group_loads: loads of a group, a constant
-   because a division by a uniform takes many instructions; 0 if a row is one group. #}
+{# words, tile, columns, aligned: as in linear_q4.wgsl; packed: x is int8, see linear_q4_pack.wgsl; subgroups: sums are
+   added up within subgroups of any width first, else over workgroup memory alone; group_loads: loads of a group, a
+   constant because a division by a uniform takes many instructions; 0 if a row is one group. #}
 {$ set x_type = "vec2<u32>" if packed else "vec4<" ~ type ~ ">" $}
 {$ set w_type = "u32" if words == 1 else "vec" ~ words ~ "<u32>" $}
 {$ set s_type = "vec%d<%s>" % (columns, scale_type) if aligned else scale_type $}

@@ -163,17 +163,20 @@ def attend_token(
     split = config.splits(operands.most_keys) > 1
     dispatch_token(cx, operands, seen, fresh, scale, config, partial if split else out)
     if split:
-        merge_splits(cx, operands, config, partial, out)
+        merge_splits(cx, operands, config, partial, out, operands.batch)
 
 
-def merge_splits(cx: Context, operands: AttentionOperands, config: TokenConfig, partial: Tensor, out: Tensor) -> None:
+def merge_splits(
+    cx: Context, operands: AttentionOperands, config: TokenConfig, partial: Tensor, out: Tensor, tokens: int
+) -> None:
+    """Merge the splits of the first tokens."""
     value_steps = operands.value_steps
     cx.dispatch(
         "attention/attention_merge.wgsl",
         reads=(partial,),
         writes=(out,),
         params=MergeParams(splits=config.splits(operands.most_keys), value_steps=value_steps),
-        threads=operands.batch * operands.heads * value_steps,
+        threads=tokens * operands.heads * value_steps,
         type=operands.kinds[0],
     )
 

@@ -68,6 +68,8 @@ var<workgroup> own_products: array<f32, {{ heads * key_steps }}>;
 var<workgroup> own_scores: array<f32, {{ heads }}>;
 $$ endif
 
+{$ include "attention/cache_loads.wgsl" $}
+
 // Attention of one token. A workgroup has some of the query heads of a key head, and all or part of its keys. In each
 // round it scores as many keys as fit in shared memory, and adds up their values. Scores and sums are relative to the
 // highest score so far.

@@ -1,4 +1,4 @@
-"""Parse .pte programs, .ptd tensors and Vulkan delegate blobs into frozen dataclasses. Every offset is checked."""
+"""Parse .pte programs, .ptd tensors and delegate blobs into frozen dataclasses. Every offset is checked."""
 
 from .dtypes import DType
 from .files import MappedFile, Span
@@ -48,6 +48,16 @@ from .vulkan import (
     VkValueList,
     parse_vulkan,
 )
+from .xnnpack import (
+    XnnConstant,
+    XnnGraph,
+    XnnNode,
+    XnnQuant,
+    XnnType,
+    XnnValue,
+    count_code_bytes,
+    parse_xnnpack,
+)
 
 __all__ = [
     "BoolListValue",
@@ -92,8 +102,16 @@ __all__ = [
     "VkTensor",
     "VkValue",
     "VkValueList",
+    "XnnConstant",
+    "XnnGraph",
+    "XnnNode",
+    "XnnQuant",
+    "XnnType",
+    "XnnValue",
+    "count_code_bytes",
     "parse_program",
     "parse_tensors",
     "parse_vulkan",
+    "parse_xnnpack",
     "recognise",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...graph import SLOT_ATTENTION, DType, numel
+from ...graph.expressions import apply
 from ...lowering.context import Context, LiveScalar, Tensor, load_type
 from ...lowering.registry import FLOATS, op
 from ...lowering.traits import CallSizes, OpTraits
@@ -86,7 +88,12 @@ def _flops(sizes: CallSizes) -> int:
     return 2 * numel(sizes.dims("query")) * sizes.dims("key_cache")[1]
 
 
-@op(SLOT_ATTENTION, dtypes=FLOATS | {DType.INT32}, traits=OpTraits(mutates=("key_cache", "value_cache"), work=_flops))
+@op(
+    SLOT_ATTENTION,
+    dtypes=FLOATS | {DType.INT32},
+    host_args=("places",),
+    traits=OpTraits(mutates=("key_cache", "value_cache"), work=_flops),
+)
 def slot_attention(
     cx: Context,
     tokens: CachedAttention,
@@ -112,6 +119,8 @@ def slot_attention(
     operands = SlotOperands(tokens.query, *caches)
     config = token_config(cx, operands)
     rows = operands.batch
+    whole = config.short_keys > 0 and singles >= rows and _all_short(cx, places, advance, config.short_keys)
+    config = config.whole if whole else config
     # Neighbouring rows share the loads of keys, if the invocations of a subgroup can exchange values.
     shared = config.subgroup and operands.key_steps <= MAX_SHARED_STEPS
     operands = replace(operands, singles=min(singles, rows) if shared else rows)
@@ -119,6 +128,8 @@ def slot_attention(
     fresh = NewTokens(tokens.key, tokens.value, rotary, places, cached_before)
     _check(operands, fresh, places)
     partial = scratch_for_token(cx, operands)
+    if whole:
+        cx.reserve(partial)
     out.dims = tokens.query.dims
     if fresh.cached_before:
         _fill(cx, fresh, caches, places, advance)
@@ -130,6 +141,14 @@ def slot_attention(
         _by_blocks(cx, operands, seen, fresh, scale, config, target)
     if split:
         merge_splits(cx, operands, config, partial, out)
+
+
+def _all_short(cx: Context, places: Tensor, advance: LiveScalar, keys: int) -> bool:
+    """Return whether every row is at a position below `keys`. Calls that differ in this have different schedules."""
+    highest = functools.reduce(
+        lambda a, b: apply("max", a, b), (cx.element(places, (row, 1)) for row in range(places.dims[0]))
+    )
+    return bool(cx.specialize(apply("lt", apply("add", highest, advance.term), keys)))
 
 
 def _by_blocks(

@@ -1,4 +1,4 @@
-"""Parse .pte programs, .ptd tensors and Vulkan delegate blobs into frozen dataclasses, and write them.
+"""Parse .pte programs, .ptd tensors and delegate blobs into frozen dataclasses, and write them.
 
 Every offset that is read is checked.
 """
@@ -53,6 +53,16 @@ from .vulkan import (
 )
 from .vulkan_writer import vulkan_blob
 from .writer import write_program, write_tensors
+from .xnnpack import (
+    XnnConstant,
+    XnnGraph,
+    XnnNode,
+    XnnQuant,
+    XnnType,
+    XnnValue,
+    count_code_bytes,
+    parse_xnnpack,
+)
 
 __all__ = [
     "BoolListValue",
@@ -97,9 +107,17 @@ __all__ = [
     "VkTensor",
     "VkValue",
     "VkValueList",
+    "XnnConstant",
+    "XnnGraph",
+    "XnnNode",
+    "XnnQuant",
+    "XnnType",
+    "XnnValue",
+    "count_code_bytes",
     "parse_program",
     "parse_tensors",
     "parse_vulkan",
+    "parse_xnnpack",
     "recognise",
     "vulkan_blob",
     "write_program",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...graph import SLOT_ATTENTION, DType, numel
-from ...graph.expressions import apply
+from ...graph.expressions import Term, apply
 from ...lowering.context import Context, LiveScalar, Tensor, load_type
 from ...lowering.registry import FLOATS, op
 from ...lowering.traits import CallSizes, OpTraits
@@ -145,9 +144,9 @@ def slot_attention(
 
 def _all_short(cx: Context, places: Tensor, advance: LiveScalar, keys: int) -> bool:
     """Return whether every row is at a position below `keys`. Calls that differ in this have different schedules."""
-    highest = functools.reduce(
-        lambda a, b: apply("max", a, b), (cx.element(places, (row, 1)) for row in range(places.dims[0]))
-    )
+    highest: Term = 0
+    for row in range(places.dims[0]):
+        highest = apply("max", highest, cx.element(places, (row, 1)))
     return bool(cx.specialize(apply("lt", apply("add", highest, advance.term), keys)))
 
 

@@ -38,6 +38,11 @@ def pieces(*starts: int) -> Callable[[tuple[int, ...]], np.ndarray]:
     return make
 
 
+def crossing(dims: tuple[int, ...]) -> np.ndarray:
+    """Tokens at positions around the number of keys from which on a GPU divides them."""
+    return np.array([(1, 255), (0, 256), (2, 3), (4, 611), (3, 254)])[: dims[0]]
+
+
 def slotted(heads: int, kv_heads: int, width: int, places: Callable[[tuple[int, ...]], np.ndarray], **more) -> Case:
     """`rotated` elements of a head rotate by halves, all of them by neighbours with "neighbours"."""
     slots, capacity, rotated = more.pop("slots", 11), more.pop("capacity", 16), more.pop("rotated", None)
@@ -69,6 +74,7 @@ CASES = [
             slotted(8, 2, 32, reading(590), rotated="neighbours", variant=variant, **LONG),
             slotted(7, 1, 64, reading(41), rotated=32, variant=variant, **LONG),
             slotted(6, 2, 256, reading(131), cache="f16", variant=variant, **LONG, **HALF),
+            slotted(8, 2, 32, crossing, rotated=32, variant=variant, slots=5, capacity=613, singles=5, n=(5, 1)),
         )
     ),
     # Tiles: more rows than 16, in one slot and in several, with 1 to 8 query heads per key head.

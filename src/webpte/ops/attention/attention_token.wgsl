@@ -146,8 +146,15 @@ $$ endif
     // Keys go to the splits in turn: the split of a key does not depend on the number of keys.
     let step = {{ "TILE * LANES" if subgroup else "TILES * TILE" }};
     let begin = split * step;
+$$ if short
+    // Few keys go to the first split alone, so that a row has the bits that it has without splits.
+    let few = cached < {{ short }}u;
+    let stride = select(p.splits, 1u, few) * step;
+    let end = select(cached, 0u, few && split > 0u);
+$$ else
     let stride = p.splits * step;
     let end = cached;
+$$ endif
 $$ if subgroup
 $$ for piece in range(pieces)
     let own{{ piece }} = min({{ piece }}u * LANES + lane, KEY_STEPS - 1u);

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...graph import SLOT_ATTENTION, DType, numel
+from ...graph.expressions import Term, apply
 from ...lowering.context import Context, LiveScalar, Tensor, load_type
 from ...lowering.registry import FLOATS, op
 from ...lowering.traits import CallSizes, OpTraits
@@ -104,7 +105,12 @@ def _flops(sizes: CallSizes) -> int:
     return 2 * numel(sizes.dims("query")) * sizes.dims("key_cache")[1]
 
 
-@op(SLOT_ATTENTION, dtypes=FLOATS | {DType.INT32}, traits=OpTraits(mutates=("key_cache", "value_cache"), work=_flops))
+@op(
+    SLOT_ATTENTION,
+    dtypes=FLOATS | {DType.INT32},
+    host_args=("places",),
+    traits=OpTraits(mutates=("key_cache", "value_cache"), work=_flops),
+)
 def slot_attention(
     cx: Context,
     tokens: CachedAttention,
@@ -130,6 +136,8 @@ def slot_attention(
     operands = SlotOperands(tokens.query, *caches)
     config = token_config(cx, operands)
     rows = operands.batch
+    whole = config.short_keys > 0 and singles >= rows and _all_short(cx, places, advance, config.short_keys)
+    config = config.whole if whole else config
     singles = min(singles, rows)
     tile = _tile_config(cx, operands, rows - singles)
     # Neighbouring rows share the loads of keys in tiles, or if the invocations of a subgroup can exchange values.
@@ -139,6 +147,8 @@ def slot_attention(
     fresh = NewTokens(tokens.key, tokens.value, rotary, places, cached_before)
     _check(operands, fresh, places)
     partial = scratch_for_token(cx, operands)
+    if whole:
+        cx.reserve(partial)
     out.dims = tokens.query.dims
     rotates = tile is not None and rotary is not None
     rotated = cx.scratch(tokens.query.dtype, tokens.query.dims) if rotates else None
@@ -190,6 +200,14 @@ def _by_tiles(
         capacity=capacity,
     )
     dispatch_tile(cx, replace(operands, query=query), config, params, blocks, (places,), out, slots=True)
+
+
+def _all_short(cx: Context, places: Tensor, advance: LiveScalar, keys: int) -> bool:
+    """Return whether every row is at a position below `keys`. Calls that differ in this have different schedules."""
+    highest: Term = 0
+    for row in range(places.dims[0]):
+        highest = apply("max", highest, cx.element(places, (row, 1)))
+    return bool(cx.specialize(apply("lt", apply("add", highest, advance.term), keys)))
 
 
 def _by_blocks(

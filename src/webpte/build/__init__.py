@@ -1,0 +1,1 @@
+"""Build programs from checkpoints without torch."""

@@ -17,6 +17,7 @@ from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..runtime import Bundle, Method, Program, load_source
 from ..runtime.checks import check_bool, check_callable, check_choice, check_path, described
 from ..runtime.program import Tune
+from ..sources import resolve_program
 from ..text import table
 from .constraints import GrammarCompiler
 from .engine.core import EngineCore
@@ -121,7 +122,10 @@ class LLM:
         memory: int | None = None,
         progress: OnProgress = ignore,
     ) -> LLM:
-        """Load a language model from a program or a bundle.
+        """Load a language model from a program, a bundle or a checkpoint.
+
+        A checkpoint is a .gguf file, a folder with config.json and safetensors, `hf:org/name`, or a short name such as
+        "smollm2". It is built into a program on first use; `webpte cache` lists these programs.
 
         Beside a program, three files are looked for: `tokenizer.json` (unless `tokenizer` names it),
         `tokenizer_config.json` with the names of special tokens, and `chat_template.jinja`. A bundle contains them.
@@ -142,6 +146,7 @@ class LLM:
         most = integer("max_sequences", max_sequences, 1, MAX_SEQUENCES_LIMIT)
         waiting = integer("max_queue_size", max_queue_size, 1, LARGEST)
         prefixes = integer("prefix_cache", prefix_cache, 0, 1 << 50)
+        path = resolve_program(path, progress)
         program = load_source(
             path, data, fallback=fallback, limits=limits, passes=passes, tune=tune, memory=memory, progress=progress
         )

@@ -118,7 +118,7 @@ def fill(module: torch.nn.Module, source: Checkpoint, part: str = "") -> None:
     for name, parameter in list(module.named_parameters()):
         if not name.startswith(part) or not parameter.is_meta:
             continue
-        weight = source.weights.read(name)
+        weight = torch.tensor(source.weights.read(name))
         if weight.shape != parameter.shape:
             raise FormatError(
                 argument=name,
@@ -139,8 +139,3 @@ def _meta_module(family: Family, model: Architecture, max_context: int, max_toke
     absent = [name for name, buffer in module.named_buffers() if buffer.is_meta]
     assert not absent, f"buffers on the meta device: {absent}; create them with device='cpu'"
     return module
-
-
-def shapes_of(family: Family, model: Architecture) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the parameters by name."""
-    return {name: tuple(p.shape) for name, p in _meta_module(family, model, 2, 2).named_parameters()}

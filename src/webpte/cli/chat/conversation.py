@@ -12,8 +12,9 @@ from typing import Any
 
 from ...errors import Error, InputError
 from ...llm import LLM, Generation
+from ...llm.defaults import apply_defaults
 from ...llm.prompts import encode_chat
-from ...llm.settings import GenerateSettings, sampling_params_from
+from ...llm.settings import GenerateSettings, SamplingParams, sampling_params_from
 from ...runtime.checks import described
 from ...text import plural
 from ..output import say
@@ -102,6 +103,11 @@ class Conversation:
         if constraint is not None:
             self.llm._grammar_compiler().matcher(constraint)
         self.settings = GenerateSettings(**changed)  # type: ignore[typeddict-item]
+
+    @property
+    def current_settings(self) -> SamplingParams:
+        """Return all settings, with the model's defaults."""
+        return sampling_params_from(apply_defaults(self.settings, self.llm.sampling_defaults))
 
     def save(self, name: str) -> int:
         """Write all messages as JSON and return their number."""
@@ -221,7 +227,7 @@ def _system(talk: Conversation, rest: str) -> None:
 
 def _retry(talk: Conversation, rest: str) -> Question:
     question = talk.last_question()
-    if talk.llm._params(talk.settings).temperature:  # the same seed would give the same answer
+    if talk.current_settings.temperature:  # the same seed would give the same answer
         talk.set("seed", (talk.settings.get("seed", 0) + 1) % 2**31)
     return question
 
@@ -251,7 +257,7 @@ def _set(talk: Conversation, rest: str) -> None:
         raise InputError(f"unknown setting {name}{suggestion}", argument="/set", code="unknown_setting")
     if text:
         talk.set(name, None if text.strip() == "default" else _value(name, text.strip()))
-    current = talk.llm._params(talk.settings)
+    current = talk.current_settings
     for each in [name] if name else NAMES:
         say(f"({each} = {json.dumps(getattr(current, each))})")
 

@@ -20,6 +20,7 @@ from tests.fuzz.documents import honest, read_changed, read_document
 from tests.fuzz.mutations import mutant
 from tests.support.harness.container_samples import facts, read_all, sample_blob, sample_ptd, sample_pte
 from tests.support.harness.work import counted_calls
+from tests.support.harness.xnn_writer import xnn_sample_blob
 from webpte import container as c
 from webpte.bundles import bundle_checks
 from webpte.errors import Error
@@ -62,6 +63,10 @@ def read_program(data: bytes) -> None:
 
 def read_delegate(data: bytes) -> None:
     facts(c.parse_vulkan(c.Span(c.MappedFile.from_bytes("fuzz.pte", data), 0, len(data))))
+
+
+def read_xnnpack(data: bytes) -> None:
+    facts(c.parse_xnnpack(c.Span(c.MappedFile.from_bytes("fuzz.pte", data), 0, len(data))))
 
 
 def read_tensors(data: bytes) -> None:
@@ -154,4 +159,5 @@ TARGETS: dict[str, Target] = {
     "snapshot": Target(read_snapshot, lambda: [_state_bytes()], longest=512),
     "template": Target(render_template, lambda: [template.encode() for template in TEMPLATES], longest=512),
     "tensors": Target(read_tensors, lambda: [sample_ptd()]),
+    "xnnpack": Target(read_xnnpack, lambda: [xnn_sample_blob("offsets"), xnn_sample_blob("inline")]),
 }

@@ -92,6 +92,7 @@ class Checkpoint:
     eos_ids: tuple[int, ...]
     # As in tokenizer_config.json: strings by name, such as bos_token. With add_bos_token, every text begins with it.
     special_tokens: Mapping[str, str | bool] = field(default_factory=dict)
+    generation_config: Mapping[str, Any] = field(default_factory=dict)  # sampling defaults, as transformers names them
 
     @property
     def tool_format(self) -> ToolFormat | None:

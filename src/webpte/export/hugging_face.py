@@ -160,6 +160,7 @@ def read_folder(folder: Path) -> Checkpoint:
         fields.token_id("bos_token_id"),
         end_ids(str(folder), ends, family.end_tokens, tokenizer),
         _special_tokens(folder),
+        generation,
     )
 
 

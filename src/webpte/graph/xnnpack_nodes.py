@@ -259,8 +259,9 @@ def _convolution(xv: XnnValues, node: XnnNode) -> None:
     dtype = xv.dtype(source)
     if not xv.is_constant(weights):
         raise UnsupportedNodeError("a convolution whose weights are not constant")
-    if node.numbers["groups"] < 1 or xv.rank(weights) != 4:
-        raise GraphError(f"{node.type}: {node.numbers['groups']} groups of weights with {xv.rank(weights)} dims")
+    groups, shape = node.numbers["groups"], xv.value(weights).dims
+    if len(shape) != 4 or groups < 1 or shape[3 if node.type == "DepthwiseConv2d" else 0] % groups:
+        raise GraphError(f"{node.type}: weights {list(shape)} cannot be split into {groups} groups")
     weight = xv.constant(weights, f"for {node.type}", lambda a: _filter(node, a), dtype)
     image, padding = convolution_input(xv, node, xv.laid(source, NHWC))
     clamp = [Null() if np.isinf(bound) else Double(bound) for bound in node.clamp or (-np.inf, np.inf)]
@@ -273,7 +274,7 @@ def _convolution(xv: XnnValues, node: XnnNode) -> None:
         IntList(_pair(node, "dilation")),
         Bool(node.type == "ConvTranspose2d"),
         IntList(_pair(node, "adjust")),
-        Int(node.numbers["groups"]),
+        Int(groups),
         *clamp,
     )
     total = xv.call(CONV_WITH_CLAMP, arguments, dtype, xv.bound(out, NHWC))

@@ -55,7 +55,7 @@ def test_a_checkpoint_is_exported_by_name_and_read_again_without_the_hub(checkpo
         assert 0 < report["peak_memory"] < 8 << 30 and report["seconds"] > 0
     with LLM.load(target) as llm:
         llm.stop_tokens = frozenset()  # random weights choose any token
-        answer = llm.generate("Hello", max_new_tokens=3)
+        answer = llm.complete("Hello", max_new_tokens=3)
         answer.result()
         assert answer.usage.completion_tokens == 3
     # The hub is gone. What was fetched is read again, up to where its sizes contradict the options.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import webpte
@@ -45,8 +46,20 @@ def test_constants_in_a_file_of_their_own(given, tmp_path, capsys):
 
 
 @pytest.fixture(scope="module")
-def foreign():
-    return xnnpack_program()
+def foreign(tmp_path_factory):
+    path = tmp_path_factory.mktemp("foreign") / "program.pte"
+    path.write_bytes(xnnpack_program().read_bytes().replace(b"XnnpackBackend", b"ForeignBackend"))
+    return path
+
+
+def test_xnnpack_delegates_are_shown_and_run(tmp_path, capsys):
+    assert check_same(xnnpack_program(), tmp_path, capsys) == 1
+    (method,) = reported(capsys, "inspect", xnnpack_program())["methods"]
+    (delegate,) = method["delegates"]
+    assert (delegate["backend"], delegate["calls"], delegate["known"]) == ("XnnpackBackend", 2, True)
+    assert main(["check", str(xnnpack_program())]) == 0
+    with webpte.load(xnnpack_program()) as program:
+        assert program.method("forward")(np.ones((3, 16), np.float32)).shape == (3, 4)
 
 
 def test_delegates_of_another_backend_are_shown(foreign, tmp_path, capsys):
@@ -54,7 +67,7 @@ def test_delegates_of_another_backend_are_shown(foreign, tmp_path, capsys):
     check_widths(record("inspect", foreign))
     (method,) = reported(capsys, "inspect", foreign)["methods"]
     (delegate,) = method["delegates"]
-    assert delegate["backend"] == "XnnpackBackend" and delegate["bytes"] > 100
+    assert delegate["backend"] == "ForeignBackend" and delegate["bytes"] > 100
     assert (delegate["takes"], delegate["gives"]) == (["f32[3, 16]"], ["f32[3, 4]"])
     assert method["kernel_calls"] == {"aten::cumsum.out": 1} and "VulkanPartitioner" in method["problem"]
 
@@ -64,5 +77,5 @@ def test_other_commands_say_how_to_export_it(command, foreign, capsys):
     assert main([command, str(foreign)]) == 1
     shown = capsys.readouterr()
     assert "webpte.export.lower(model, inputs" in shown.out + shown.err
-    with raises(webpte.UnsupportedError, "XnnpackBackend", "VulkanPartitioner"):
+    with raises(webpte.UnsupportedError, "ForeignBackend", "VulkanPartitioner"):
         webpte.load(foreign)

@@ -79,9 +79,10 @@ def test_sources_and_registries(portable, tmp_path):
             assert program.method_names == ("forward",)
     ptd_file(tmp_path / "w.ptd", {"w": np.ones(3, np.float32)})
     runtime.load_program(portable, data_path=tmp_path / "w.ptd")._program.close()
-    assert runtime.backend_registry.registered_backend_names == ["VulkanBackend"]
+    assert runtime.backend_registry.registered_backend_names == ["VulkanBackend", "XnnpackBackend"]
     assert runtime.backend_registry.is_available("VulkanBackend")
-    assert not runtime.backend_registry.is_available("XnnpackBackend")
+    assert runtime.backend_registry.is_available("XnnpackBackend")
+    assert not runtime.backend_registry.is_available("CoreMLBackend")
     assert "aten.add.Tensor" in runtime.operator_registry.operator_names
     with raises(webpte.UnsupportedError, "enable_etdump", "webpte profile"):
         runtime.load_program(portable, enable_etdump=True)

@@ -18,8 +18,10 @@ from random import Random
 from tests.fuzz.bases import bases
 from tests.fuzz.documents import honest, read_changed, read_document
 from tests.fuzz.mutations import mutant
+from tests.fuzz.xnnpack import xnnpack_mutant
 from tests.support.harness.container_samples import facts, read_all, sample_blob, sample_ptd, sample_pte
 from tests.support.harness.work import counted_calls
+from tests.support.harness.xnn_writer import xnn_sample_blob
 from webpte import container as c
 from webpte.bundles import bundle_checks
 from webpte.errors import Error
@@ -64,6 +66,10 @@ def read_delegate(data: bytes) -> None:
     facts(c.parse_vulkan(c.Span(c.MappedFile.from_bytes("fuzz.pte", data), 0, len(data))))
 
 
+def read_xnnpack(data: bytes) -> None:
+    facts(c.parse_xnnpack(c.Span(c.MappedFile.from_bytes("fuzz.pte", data), 0, len(data))))
+
+
 def read_tensors(data: bytes) -> None:
     facts(c.parse_tensors(c.MappedFile.from_bytes("fuzz.ptd", data)))
 
@@ -86,6 +92,13 @@ def plan_mutant(data: bytes) -> None:
     """Bytes choose what is changed in an honest program."""
     random = Random(data)
     changed = mutant(random.choice(bases()), random)
+    if changed is not None:
+        plan_program(changed)
+
+
+def plan_xnnpack(data: bytes) -> None:
+    """Bytes choose what is changed in an honest XNNPACK delegate."""
+    changed = xnnpack_mutant(Random(data))
     if changed is not None:
         plan_program(changed)
 
@@ -154,4 +167,6 @@ TARGETS: dict[str, Target] = {
     "snapshot": Target(read_snapshot, lambda: [_state_bytes()], longest=512),
     "template": Target(render_template, lambda: [template.encode() for template in TEMPLATES], longest=512),
     "tensors": Target(read_tensors, lambda: [sample_ptd()]),
+    "plan_xnnpack": Target(plan_xnnpack, lambda: [b"0", b"1"], longest=16),
+    "xnnpack": Target(read_xnnpack, lambda: [xnn_sample_blob("offsets"), xnn_sample_blob("inline")]),
 }

@@ -11,7 +11,7 @@ from tests.support.harness.cases import OneOp, T, case, choosing
 MASKS = {"none": None, "f32": T(1, 1, 5, 11), "f16": T(1, 1, 5, 11, dtype="f16")}
 
 
-@pytest.mark.parametrize("variant", ["rows", "staged"])
+@pytest.mark.parametrize("variant", ["rows", "tile"])
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("where", ["q", "k", "v", "mask"])
 def test_nan_is_not_taken_for_a_hidden_key(tmp_path, where, mask, variant):

@@ -198,10 +198,10 @@ def test_a_foreign_delegate_says_what_to_do(tmp_path):
         inputs=[0],
         outputs=[1],
         instructions=[c.DelegateCall(0, (0, 1))],
-        delegates=[DelegateBlob(b"????", backend="XnnpackBackend")],
+        delegates=[DelegateBlob(b"????", backend="CoreMLBackend")],
     )
     pte_file(tmp_path / "p.pte", [method])
-    with raises(webpte.UnsupportedError, "XnnpackBackend", "VulkanPartitioner"):
+    with raises(webpte.UnsupportedError, "CoreMLBackend", "VulkanPartitioner"):
         webpte.load(tmp_path / "p.pte")
 
 

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 import webpte
+from tests.cases.attention.slot_attention import crossing, slotted
 from tests.cases.q4.linear_q4 import DQ8, INT8, Q4, QCS, codes, half, int8, rounded, scales, sums
 from tests.cases.q8.q8ta import linear as int8_linear
 from tests.cases.quantize.quantize import CHOOSE_TOKEN, I8, SIGNED, TOKEN, zeros
-from tests.support.harness.cases import OneOp, T, case
+from tests.support.harness.cases import OneOp, T, case, choosing
 from webpte.device import adapter_caps
 
 MOST, WIDTH = 35, 576
@@ -86,3 +87,25 @@ def test_a_row_does_not_depend_on_how_many_there_are(name, tmp_path, device):
             for i, found in enumerate(method.run(part(0, count))):
                 expected = np.concatenate([row[i] for row in alone[:count]])
                 assert np.array_equal(found, expected), f"output {i} of {count} rows"
+
+
+def test_row_with_few_keys_has_the_same_bits_beside_a_long_one(tmp_path, device):
+    """A GPU divides the keys of long rows. Without one, the same call needs no merge."""
+    subject = slotted(8, 2, 32, crossing, rotated=32, slots=5, capacity=613, singles=5, n=(5, 1))
+    OneOp(subject).write(tmp_path / "op.pte")
+    random = np.random.default_rng(7)
+    q, k, v, *caches, places = (t.array({"n": 5}, random) for t in subject.tensors if not t.constant)
+    with choosing("lanes split"), webpte.load(tmp_path / "op.pte") as program:
+        method = program.method()
+
+        def run(rows):
+            before = method.counters.snapshot()
+            found = method.run([q[:, rows], k[:, rows], v[:, rows], *caches, places[rows]])[0]
+            return found, method.counters.since(before).dispatches - len(caches)  # inputs, which are copied
+
+        together, dispatches = run(slice(0, 5))
+        assert dispatches == 2, "attention and its merge"
+        for row, (_, position) in enumerate(places):
+            alone, dispatches = run(slice(row, row + 1))
+            assert dispatches == (1 if position < 256 else 2)
+            np.testing.assert_array_equal(alone[:, 0], together[:, row])

@@ -135,9 +135,7 @@ def test_limits_by_name(tmp_path, capsys):
 def test_backends_of_all_methods(tmp_path):
     plain = c.TensorValue(F32, (3,), (0,), place=ALONE)
     methods = [
-        Method(
-            "foreign", [plain, plain], [0], [1], [c.DelegateCall(0, (0, 1))], [DelegateBlob(b"?", "XnnpackBackend")]
-        ),
+        Method("foreign", [plain, plain], [0], [1], [c.DelegateCall(0, (0, 1))], [DelegateBlob(b"?", "CoreMLBackend")]),
     ]
     pte_file(tmp_path / "p.pte", methods)
     report = check_file(tmp_path / "p.pte")

@@ -95,6 +95,11 @@ ARROWS: dict[str, set[str]] = {
         "tools",  # and measures what it writes as `webpte eval` does
         "llm",  # and notes how a model writes calls of tools
     },
+    "build": {
+        "export",  # architectures, families, and the files of checkpoints: all that needs no torch
+        "container",  # writes programs
+        "llm",
+    },
     "cli": {
         "runtime",
         "tools",

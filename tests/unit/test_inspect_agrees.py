@@ -29,7 +29,7 @@ def test_small_programs_that_run_or_do_not(op, where, tmp_path, capsys):
 
 def test_another_backends_delegate(tmp_path, capsys):
     plain = c.TensorValue(F32, (3,), (0,), place=ALONE)
-    foreign = [DelegateBlob(b"?" * 33, "XnnpackBackend")]
+    foreign = [DelegateBlob(b"?" * 33, "CoreMLBackend")]
     methods = [Method(n, [plain, plain], [0], [1], [c.DelegateCall(0, (0, 1))], foreign) for n in ("forward", "other")]
     pte_file(tmp_path / "p.pte", methods)
     assert check_same(tmp_path / "p.pte", tmp_path, capsys) == 2

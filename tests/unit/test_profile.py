@@ -9,8 +9,9 @@ from tests.support.harness.screens import printed
 from webpte.cli.profile import _device
 from webpte.graph import Bool, DType
 from webpte.lowering import FLOATS, Context, OpTraits, Tensor, op, unregister
+from webpte.plan import CallWork
 from webpte.tools.profile.profile import attribution
-from webpte.tools.profile.runs import CallObserver, CallWork, HostSpan, Run, times_by_name
+from webpte.tools.profile.runs import CallObserver, HostSpan, Run, times_by_name
 
 
 class TestSpans:

@@ -28,6 +28,7 @@ from .page_support import check_template, check_tokenizer
 from .site import Site
 
 PROMPT_ROWS = (8, 16, 32, 64, 128)
+LONG_POSITION = 1 << 20  # attention on a GPU has another schedule for steps with a token far from the beginning
 MAX_EDITED_TOKENS = 1024  # tokens of a sequence that have penalties or biases in a page
 
 
@@ -62,11 +63,12 @@ def calls(sequences: int, most_rows: int, vocabulary: int) -> Iterator[Call]:
             (full, FEATURE_ADJUSTMENTS),
             (full, FEATURE_ADJUSTMENTS | FEATURE_TOP_LOGPROBS),
         ):
-            yield _call(rows, rows, rows, words, features)
+            for position in (0, LONG_POSITION):
+                yield _call(rows, rows, rows, words, features, position)
 
 
-def _call(rows: int, singles: int, picked: int, words: int, features: int) -> Call:
-    tokens, places = np.zeros((1, rows), np.int64), np.zeros((rows, 2), np.int32)
+def _call(rows: int, singles: int, picked: int, words: int, features: int, position: int = 0) -> Call:
+    tokens, places = np.zeros((1, rows), np.int64), np.full((rows, 2), (0, position), np.int32)
     return tokens, places, singles, np.zeros(picked, np.int32), 0, np.zeros(words, np.int32), 0, features
 
 
@@ -93,6 +95,7 @@ def add_language(
         "template": metadata.template,
         "eos": list(metadata.eos_ids),
         "bos": metadata.bos_id,
+        "sampling": dict(metadata.sampling),
         "context": context(program, planner.plan),
         "vocabulary": vocabulary,
         "sequences": sequences,

@@ -10,6 +10,7 @@ from typing import Any
 from ..bundles import bundle, bundle_bench, bundle_checks
 from ..bundles.site import summary
 from ..errors import InputError
+from ..llm.defaults import describe_defaults
 from ..runtime import load_program
 from ..text import plural, size
 from . import interrupts
@@ -136,6 +137,8 @@ def show(report: dict[str, Any], as_json: bool) -> None:
     page = open_page()
     visit = report["visit"]
     page.text(f"{report['folder']}  {report['kind']}, {plural(report['files'], 'file')}, {size(report['bytes'])}")
+    if report["sampling_defaults"]:
+        page.text(f"sampling defaults: {describe_defaults(report['sampling_defaults'])}")
     methods = report["methods"]
     for name in list(methods)[:MAX_METHODS]:
         page.text(f"  {name}: {'; '.join(methods[name])}", indent="    ")

@@ -1,4 +1,7 @@
-"""Parse .pte programs, .ptd tensors and Vulkan delegate blobs into frozen dataclasses. Every offset is checked."""
+"""Parse .pte programs, .ptd tensors and delegate blobs into frozen dataclasses, and write them.
+
+Every offset that is read is checked.
+"""
 
 from .dtypes import DType
 from .files import MappedFile, Span
@@ -48,6 +51,18 @@ from .vulkan import (
     VkValueList,
     parse_vulkan,
 )
+from .vulkan_writer import vulkan_blob
+from .writer import write_program, write_tensors
+from .xnnpack import (
+    XnnConstant,
+    XnnGraph,
+    XnnNode,
+    XnnQuant,
+    XnnType,
+    XnnValue,
+    count_code_bytes,
+    parse_xnnpack,
+)
 
 __all__ = [
     "BoolListValue",
@@ -92,8 +107,19 @@ __all__ = [
     "VkTensor",
     "VkValue",
     "VkValueList",
+    "XnnConstant",
+    "XnnGraph",
+    "XnnNode",
+    "XnnQuant",
+    "XnnType",
+    "XnnValue",
+    "count_code_bytes",
     "parse_program",
     "parse_tensors",
     "parse_vulkan",
+    "parse_xnnpack",
     "recognise",
+    "vulkan_blob",
+    "write_program",
+    "write_tensors",
 ]

@@ -7,6 +7,7 @@ import hashlib
 import mmap
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -22,11 +23,12 @@ class MappedFile:
     checks first that the file is unchanged.
     """
 
-    __slots__ = ("_digest", "_map", "_stamp", "_view", "path", "size")
+    __slots__ = ("_compute", "_digest", "_map", "_stamp", "_view", "path", "size")
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self._digest: str | None = None
+        self._compute: Callable[[], memoryview] | None = None
         self._map: mmap.mmap | None
         self._map, self._stamp = _map_file(self.path)
         self._view: memoryview | None = memoryview(self._map)
@@ -42,7 +44,14 @@ class MappedFile:
             )
         self = cls.__new__(cls)
         self.path, self.size, self._map, self._view, self._stamp = name, view.nbytes, None, view, (0, 0, 0)
-        self._digest = None
+        self._digest = self._compute = None
+        return self
+
+    @classmethod
+    def computed(cls, name: str, size: int, compute: Callable[[], memoryview]) -> MappedFile:
+        """Return the same over bytes that every view computes anew, so that a writer holds one tensor at a time."""
+        self = cls.from_bytes(name, b"\0")
+        self.size, self._compute = size, compute
         return self
 
     def view(self, offset: int, size: int) -> memoryview:
@@ -51,7 +60,15 @@ class MappedFile:
             raise ClosedError("the file is closed", argument=self.path, hint="Load it again.")
         _check_range(self.path, offset, size, self.size)
         self._check_unchanged()
+        if self._compute is not None:
+            return self._computed(self._compute)[offset : offset + size]
         return self._view[offset : offset + size]
+
+    def _computed(self, compute: Callable[[], memoryview]) -> memoryview:
+        data = compute().cast("B")
+        if data.nbytes != self.size:
+            raise FormatError(argument=self.path, expected=f"{self.size} bytes", got=data.nbytes, code="computed_size")
+        return data
 
     def sha256(self) -> str:
         """Return the SHA-256 of the file. It is computed once, at 1 to 2 GB per second."""
@@ -100,6 +117,17 @@ class Span:
     file: MappedFile
     offset: int
     size: int
+
+    @classmethod
+    def of(cls, name: str, data: bytes | bytearray | memoryview) -> Span:
+        """Return bytes in memory as a range. ``name`` replaces the path in messages."""
+        size = memoryview(data).nbytes
+        return cls(MappedFile.from_bytes(name, data if size else b"\0"), 0, size)
+
+    @classmethod
+    def computed(cls, name: str, size: int, compute: Callable[[], memoryview]) -> Span:
+        """Return a range whose bytes are computed when they are viewed."""
+        return cls(MappedFile.computed(name, size, compute), 0, size)
 
     def __post_init__(self) -> None:
         _check_range(self.file.path, self.offset, self.size, self.file.size)

@@ -22,7 +22,7 @@ _TABLE_WORK = 8  # the minimum: a vector entry (4 bytes) and a vtable offset (4)
 
 _U8, _I8, _BOOL = Struct("<B"), Struct("<b"), Struct("<?")
 _U32, _I32, _U64, _I64, _F64 = Struct("<I"), Struct("<i"), Struct("<Q"), Struct("<q"), Struct("<d")
-_U16, _VTABLE = Struct("<H"), Struct("<HH")
+_U16, _I16, _F32, _VTABLE = Struct("<H"), Struct("<h"), Struct("<f"), Struct("<HH")
 _Number = TypeVar("_Number", int, float, bool)
 
 
@@ -102,6 +102,9 @@ class FlatTable:
     def i8(self, slot: int, name: str, default: int = 0) -> int:
         return self._scalar(_I8, slot, name, default)
 
+    def i16(self, slot: int, name: str, default: int = 0) -> int:
+        return self._scalar(_I16, slot, name, default)
+
     def u32(self, slot: int, name: str, default: int = 0) -> int:
         return self._scalar(_U32, slot, name, default)
 
@@ -114,6 +117,9 @@ class FlatTable:
     def i64(self, slot: int, name: str, default: int = 0) -> int:
         return self._scalar(_I64, slot, name, default)
 
+    def f32(self, slot: int, name: str, default: float = 0.0) -> float:
+        return self._scalar(_F32, slot, name, default)
+
     def f64(self, slot: int, name: str, default: float = 0.0) -> float:
         return self._scalar(_F64, slot, name, default)
 
@@ -124,9 +130,9 @@ class FlatTable:
         """Return a vector of integers. ``code`` is their :mod:`struct` letter."""
         return self._scalars(slot, name, code)
 
-    def floats(self, slot: int, name: str) -> tuple[float, ...]:
-        """Return a vector of doubles."""
-        return self._scalars(slot, name, "d")
+    def floats(self, slot: int, name: str, code: str = "d") -> tuple[float, ...]:
+        """Return a vector of floating point numbers: doubles, or single precision with ``code="f"``."""
+        return self._scalars(slot, name, code)
 
     def bools(self, slot: int, name: str) -> tuple[bool, ...]:
         """Return a vector of booleans."""

@@ -15,9 +15,9 @@ from .files import Span
 from .flat import FlatBuffer, FlatTable
 from .tensor_data import count_bytes, read_dtype, read_sizes
 
-_HEADER_SIZE = 30
-_NAMED_OFFSET = 2**64 - 1  # of a constant that is not in the blob
-_UNSET_DTYPE = 127
+HEADER_SIZE = 30
+NAMED_OFFSET = 2**64 - 1  # of a constant that is not in the blob
+UNSET_DTYPE = 127
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,14 +163,14 @@ def parse_vulkan(blob: Span) -> VkGraph:
 def _read_header(blob: Span) -> tuple[Span, Span]:
     """Return the ranges of the flatbuffer and of the raw bytes."""
     where = f"{blob.file.path}: delegate blob of {blob.size} bytes at byte {blob.offset}"
-    start = bytes(blob.sub(0, min(blob.size, _HEADER_SIZE)).view())
-    if len(start) < _HEADER_SIZE or start[4:8] != b"VH00":
+    start = bytes(blob.sub(0, min(blob.size, HEADER_SIZE)).view())
+    if len(start) < HEADER_SIZE or start[4:8] != b"VH00":
         raise FormatError(
             f"not a Vulkan delegate: expected 'VH00' at byte 4, got {start[:16]!r}", argument=where, code="bad_magic"
         )
     length, flat_at, flat_size, raw_at, raw_size = unpack_from("<HIIIQ", start, 8)
     raw_end = raw_at + raw_size
-    if length < _HEADER_SIZE or not length <= flat_at < flat_at + flat_size <= raw_at <= raw_end <= blob.size:
+    if length < HEADER_SIZE or not length <= flat_at < flat_at + flat_size <= raw_at <= raw_end <= blob.size:
         raise FormatError(
             f"expected header, flatbuffer and constants in this order, got a header of {length} bytes, a flatbuffer at"
             f" {flat_at} to {flat_at + flat_size} and constants at {raw_at} to {raw_end}",
@@ -182,7 +182,7 @@ def _read_header(blob: Span) -> tuple[Span, Span]:
 
 def _read_constant(entry: FlatTable, raw: Span) -> VkConstant:
     offset, length = entry.u64(0, "offset"), entry.u64(1, "length")
-    if offset == _NAMED_OFFSET:
+    if offset == NAMED_OFFSET:
         return VkConstant(None, entry.text(2, "named_key"), length)
     if offset + length > raw.size:
         raise entry.error(
@@ -239,11 +239,11 @@ def _read_tensor(table: FlatTable, constants: tuple[VkConstant, ...]) -> VkTenso
         raise table.error(
             f"tensor of {needed} bytes, its constant {constant_id} has {length}", "constant_id", code="data_too_small"
         )
-    staging = table.i8(6, "staging_datatype", _UNSET_DTYPE)
+    staging = table.i8(6, "staging_datatype", UNSET_DTYPE)
     return VkTensor(
         dtype=dtype,
         dims=dims,
         constant_id=max(constant_id, -1),
         mem_obj_id=max(mem_obj_id, -1),
-        staging_dtype=None if staging == _UNSET_DTYPE else read_dtype(table, 6, "staging_datatype", DType.from_vulkan),
+        staging_dtype=None if staging == UNSET_DTYPE else read_dtype(table, 6, "staging_datatype", DType.from_vulkan),
     )

@@ -28,6 +28,7 @@ from ..wgsl.kernel import SYM_SLOTS
 from ..wgsl.uniforms import SLOT_BYTES
 from .adapter import ADAPTER_VARIABLE, SPEC_LIMITS, adapter_caps, chosen_adapter
 from .memory import track_buffer
+from .pacing import Pace, submit_limit
 from .process_events import after_fork_in_child, defer_interrupts, keep_alive_in_child
 from .recording import BufferCopy, DispatchCommand, Stage, recorder
 
@@ -159,6 +160,7 @@ class Gpu:
         self.limits: dict[str, int] = dict(self.device.limits)
         self.counters = Counters()
         self.recorder = recorder(self.device, self.lock)
+        self.pace = Pace(submit_limit(self.caps.kind))
         self._submitted = 0  # submits of all users
         self.idle = True  # whether all submits were waited for
         self.users = 0
@@ -311,6 +313,21 @@ class Gpu:
             phase("submit")
         self.recorder.enqueue(commands)
         return self._submitted
+
+    @locked
+    def fence(self) -> int:
+        """Return a number for `wait_for`, which all submits so far come before."""
+        return self.recorder.fence()
+
+    @translate_errors
+    def wait_for(self, fence: int) -> None:
+        """Wait for all submits before a fence. The lock is not held."""
+        started = time.perf_counter()
+        try:
+            self.recorder.wait_for(fence)
+        finally:
+            with self.lock:
+                self.counters.wait_seconds += time.perf_counter() - started
 
     @defer_interrupts
     @locked

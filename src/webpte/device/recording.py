@@ -125,6 +125,12 @@ class Recorder(Protocol):
     def wait(self) -> None:
         """Return when all submitted work is done. Ctrl-C interrupts the wait; it would not interrupt a native one."""
 
+    def fence(self) -> int:
+        """Return a number for `wait_for`. The caller holds the lock of `enqueue`."""
+
+    def wait_for(self, fence: int) -> None:
+        """Return when all work that was submitted before the fence is done. Ctrl-C interrupts the wait."""
+
     def map(self, buffer: Any, nbytes: int, brief: bool = False) -> None:
         """Return when the first bytes of a mappable buffer can be read. Ctrl-C interrupts the wait.
 
@@ -222,6 +228,19 @@ class NativeRecorder:
     def wait(self) -> None:
         wait_until(self._poll)
 
+    def fence(self) -> int:
+        fence = next(_requests)
+        _fences.add(fence)
+        info = ffi.new("WGPUQueueWorkDoneCallbackInfo *")
+        info.mode = lib.WGPUCallbackMode_AllowProcessEvents
+        info.callback = _on_done
+        info.userdata1 = ffi.cast("void *", fence)
+        libf.wgpuQueueOnSubmittedWorkDone(self._queue, info[0])
+        return fence
+
+    def wait_for(self, fence: int) -> None:
+        wait_until(lambda: self._poll() or fence not in _fences)
+
     def _poll(self) -> bool:
         """Process the device's callbacks, and return whether no work is in flight."""
         empty = lib.wgpuDevicePoll(self._device, 0, ffi.NULL) & 0xFF  # only the low byte is defined
@@ -283,11 +302,13 @@ class _NativeStamps:
 
 _requests = itertools.count(1)
 _pending: dict[int, int | None] = {}  # request -> the status of its mapping; None while it is in flight
+_fences: set[int] = set()  # requests that were not reached yet
 _raised: dict[int, BaseException] = {}  # thread -> the exception raised in a callback of native code
 
 
 def _remember_status(status: int, message: Any, request: Any, unused: Any) -> None:
     number = int(ffi.cast("intptr_t", request))
+    _fences.discard(number)
     if number in _pending:  # else Ctrl-C abandoned it
         _pending[number] = status
 
@@ -307,9 +328,10 @@ def _raise_from_callback() -> None:
 
 
 if ffi is not None:
-    # It lives as long as the process: a mapping that Ctrl-C abandoned may end much later.
-    _on_mapped = ffi.callback(
-        "void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)", _remember_status, onerror=_remember_exception
+    # They live as long as the process: a mapping that Ctrl-C abandoned may end much later.
+    _on_mapped, _on_done = (
+        ffi.callback(f"void({status}, WGPUStringView, void *, void *)", _remember_status, onerror=_remember_exception)
+        for status in ("WGPUMapAsyncStatus", "WGPUQueueWorkDoneStatus")
     )
 
 
@@ -348,6 +370,12 @@ class PortableRecorder:
 
     def wait(self) -> None:
         self._device._poll_wait()
+
+    def fence(self) -> int:
+        return 0
+
+    def wait_for(self, fence: int) -> None:
+        self.wait()  # also for later work: the public API has no narrower wait that Ctrl-C could interrupt
 
     def map(self, buffer: Any, nbytes: int, brief: bool = False) -> None:
         buffer.map_sync(wgpu.MapMode.READ, 0, nbytes)

@@ -1,7 +1,7 @@
 """One running instance of a plan: its state on the device, and the execution of schedules.
 
 A call writes changed inputs and uniforms, records one compute pass, submits once and reads back the requested outputs.
-After the first call at a shape it creates no GPU object.
+After the first call at a shape it creates no GPU object. Long work is submitted in parts: see pacing.py.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from ..plan import Schedule, padded
 from .budget import check_memory, state_memory_needs
 from .gpu import Observer
+from .pacing import Costs, submit_parts
 from .process_events import defer_interrupts, keep_alive_in_child
 from .recording import BufferCopy, DispatchCommand, Stage
 from .weights import USAGE, UploadStream, fill_buffer
@@ -166,7 +167,7 @@ class Session:
         later_uploads: Sequence[Sequence[tuple[int, Array]]] = (),
         observer: Observer | None = None,
     ) -> list[dict[int, memoryview]]:
-        """Execute a schedule once for each entry of `scalars`, in one submit, and return the results of each.
+        """Execute a schedule once for each entry of `scalars`, in one submit if it is short, and return all results.
 
         `uploads` are (tensor, contiguous array in the device's dtype), `reads` (tensor, bytes). Between two executions
         the results in `feeds` become inputs, and the next entry of `later_uploads` is put in place.
@@ -195,13 +196,36 @@ class Session:
         # Inside the driver Ctrl-C is delayed: longer work, such as earlier submits in flight, must not come before.
         brief = encoded.seconds * count < BRIEF_SECONDS and self.gpu.idle
         started = time.perf_counter()
-        submit = self.gpu.submit(stages) if observer is None else observer.submit(self.gpu, stages)
+        limit, several = self.gpu.pace.limit, False
+        if encoded.seconds * count <= limit:
+            submit = self.gpu.submit(stages) if observer is None else observer.submit(self.gpu, stages)
+        else:  # long, or the first time
+            submit, several = self._submit_parts(stages, encoded.costs, observer)
         workspace.parameters.submitted()
         results = self._read_back(reads, staging, total, count, submit, brief, observer)
         workspace.staging = staging
         if total:
             encoded.seconds = (time.perf_counter() - started) / count
+            if encoded.seconds * count > limit and not several:
+                encoded.costs.correct_all(encoded.seconds)
         return results
+
+    def _submit_parts(self, stages: Sequence[Stage], costs: Costs, observer: Observer | None) -> tuple[int, bool]:
+        gpu = self.gpu
+
+        def submit(part: Sequence[Stage]) -> tuple[int, int]:
+            if observer is not None:
+                observer.phase("record")
+            with gpu.lock:
+                number = gpu.submit(part) if observer is None else observer.submit(gpu, part)
+                return number, gpu.fence()
+
+        def wait_for(fence: int) -> None:
+            if observer is not None:
+                observer.phase("wait")
+            gpu.wait_for(fence)
+
+        return submit_parts(stages, costs, submit, wait_for)
 
     def _copies_between(
         self, feeds: Sequence[Feed], later: Sequence[Sequence[tuple[int, Array]]], scalars: Sequence[BufferCopy]

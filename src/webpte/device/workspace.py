@@ -16,10 +16,11 @@ import numpy as np
 import wgpu
 
 from ..errors import GraphError
-from ..plan import Binding, Plan, Schedule, padded
+from ..plan import Binding, DispatchWork, Plan, Schedule, padded
 from ..progress import OnProgress, Progress, ignore
 from .budget import check_memory, memory_needs, staging_bytes
 from .gpu import Gpu
+from .pacing import Costs
 from .parameters import Parameters
 from .process_events import defer_interrupts, keep_alive_in_child
 from .recording import BufferCopy, DispatchCommand
@@ -111,6 +112,7 @@ class EncodedSchedule:
     dispatches: list[DispatchCommand]  # storage is None where state is bound
     stateful: dict[int, BoundRanges]  # the ranges of those, by index among the dispatches
     blocks: list[bytes]
+    costs: Costs  # predicted, of the dispatches
     prepared: dict[int, DispatchCommand] = field(default_factory=dict)  # prepared by the recorder, without state
     seconds: float = math.inf  # duration of the last execution
 
@@ -204,17 +206,19 @@ class Workspace:
         blocks = [dispatch.params for dispatch in schedule.dispatches]
         kept = (block for others in self._encoded.values() for block in others.blocks)
         uniforms = self.parameters.groups(blocks, kept)
-        dispatches, stateful = [], {}
+        dispatches, stateful, work = [], {}, list(schedule.work)
         for number, (dispatch, group) in enumerate(zip(schedule.dispatches, uniforms, strict=True)):
             kernel = dispatch.kernel
             bound = self._bound(kernel.reads, dispatch.bindings)
+            if not schedule.work:
+                work.append(DispatchWork(0, sum(nbytes for _, _, nbytes in bound.ranges)))
             storage = None
             if any(self.buffers[buffer] is None for buffer, _, _ in bound.ranges):
                 stateful[number] = bound
             else:
                 storage = self.group(bound, self.buffers, self._groups)
             dispatches.append(DispatchCommand(self.gpu.pipeline(kernel), group, storage, *dispatch.grid))
-        return EncodedSchedule(dispatches, stateful, blocks)
+        return EncodedSchedule(dispatches, stateful, blocks, Costs(self.gpu.pace, work))
 
     def _bound(self, reads: int, bindings: tuple[Binding, ...]) -> BoundRanges:
         try:

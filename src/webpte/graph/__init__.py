@@ -35,7 +35,7 @@ from .graph import (
     numel,
     parse_program,
 )
-from .method import build_graph
+from .method import BACKENDS, build_graph
 from .names import (
     CONVOLUTION,
     COPY,
@@ -55,6 +55,7 @@ from .names import (
 )
 
 __all__ = [
+    "BACKENDS",
     "CONVOLUTION",
     "COPY",
     "ELEMENTWISE",

@@ -34,7 +34,9 @@ from ..container import (
     TensorListValue,
     TensorValue,
     VkGraph,
+    XnnGraph,
     parse_vulkan,
+    parse_xnnpack,
 )
 from ..errors import DataError, Error, GraphError, Problem, UnsupportedError, common_code, remedies
 from ..text import plural
@@ -70,15 +72,35 @@ from .graph import (
 )
 from .mutable_buffers import split_buffers
 from .names import COPY, COPY_INDEX, EMPTY, RETURN_ONLY, VIEW
+from .xnnpack import XNN_BACKEND, XnnDelegate, inline_xnnpack, match_xnnpack_io
 
 BACKEND = "VulkanBackend"
 REPARTITION = (
-    "Re-export with VulkanPartitioner or WebGPUPartitioner: webpte.export.lower(model, inputs, path='model.pte') does, "
+    "Re-export with VulkanPartitioner, WebGPUPartitioner or XnnpackPartitioner: "
+    "webpte.export.lower(model, inputs, path='model.pte') does, "
     "and so does to_edge_transform_and_lower(torch.export.export(model, inputs), partitioner=[VulkanPartitioner()])."
 )
 PASS_DATA = (
     "If constants were exported to .ptd files, pass those: load(path, data=['weights.ptd']), or --data in a command."
 )
+PARSERS: dict[str, Callable[[Span], VkGraph | XnnGraph]] = {BACKEND: parse_vulkan, XNN_BACKEND: parse_xnnpack}
+BACKENDS = tuple(PARSERS)
+# What other delegates are for, by the id that ExecuTorch writes.
+OTHER_BACKENDS = {
+    "CoreMLBackend": "Core ML, on Apple devices",
+    "CudaBackend": "CUDA, on NVIDIA GPUs",
+    "EnnBackend": "Samsung Exynos NPUs",
+    "EthosUBackend": "Arm Ethos-U NPUs",
+    "MLXBackend": "MLX, on Apple devices",
+    "MPSBackend": "Metal Performance Shaders, on Apple devices",
+    "MetalBackend": "Metal, on Apple devices",
+    "NeuropilotBackend": "MediaTek NPUs",
+    "NeutronBackend": "NXP eIQ Neutron NPUs",
+    "OpenvinoBackend": "OpenVINO, on Intel devices",
+    "QnnBackend": "QNN, on Qualcomm devices",
+    "TOSABackend": "TOSA, for Arm devices",
+    "VgfBackend": "VGF, for Arm GPUs",
+}
 FIRST_SHARED_POOL = 2  # `MemoryPlanningPass(share_mutable_buffers=True)` puts them after the pools of one method
 
 
@@ -123,11 +145,16 @@ class _Builder:
         self.problems: list[Problem] = []
         self.infos: dict[int, DelegateInfo] = {}
         used = [i.delegate for i in plan.instructions if isinstance(i, DelegateCall)]
-        self._blobs: dict[Span, VkGraph] = {}
-        self.parsed = {index: vk for index in sorted(set(used)) if (vk := self._parse(index)) is not None}
-        self._refuse_expansion([self.parsed[index] for index in used if index in self.parsed])
-        self.delegates, problems = read_delegates(plan, self.parsed, mutates)
+        self._blobs: dict[Span, VkGraph | XnnGraph] = {}
+        parsed = {index: graph for index in sorted(set(used)) if (graph := self._parse(index)) is not None}
+        self._refuse_expansion([parsed[index] for index in used if index in parsed])
+        vulkan = {index: graph for index, graph in parsed.items() if isinstance(graph, VkGraph)}
+        self.delegates, problems = read_delegates(plan, vulkan, mutates)
         self.problems += problems
+        self.xnnpack: dict[int, XnnDelegate] = {}
+        for index, call in enumerate(plan.instructions):
+            if isinstance(call, DelegateCall) and isinstance(graph := parsed.get(call.delegate), XnnGraph):
+                self.xnnpack[index] = match_xnnpack_io(plan.values, graph, call.args, Origin(index, call.delegate))
         writes = [self._written(index) for index in range(len(plan.instructions))]
         live = {*plan.inputs, *(value_id for written in writes for value_id in written)}
         null = len(plan.values)
@@ -295,36 +322,54 @@ class _Builder:
             inputs, outs = (rest[:-1] if rest and rest[-1] == last else rest), (last,)
         return Call(call.op, tuple(inputs), outs, origin, kernel=True)
 
-    def _parse(self, index: int) -> VkGraph | None:
+    def _parse(self, index: int) -> VkGraph | XnnGraph | None:
         delegate = self.plan.delegates[index]
-        if delegate.backend == BACKEND:
+        parse = PARSERS.get(delegate.backend)
+        if parse is not None:
             if delegate.blob not in self._blobs:
-                self._blobs[delegate.blob] = parse_vulkan(delegate.blob)
+                self._blobs[delegate.blob] = parse(delegate.blob)
             return self._blobs[delegate.blob]
-        detail = f"was made for {delegate.backend}; webpte runs {BACKEND} delegates"
+        purpose = f" ({OTHER_BACKENDS[delegate.backend]})" if delegate.backend in OTHER_BACKENDS else ""
+        detail = f"was made for {delegate.backend}{purpose}; webpte runs {' and '.join(PARSERS)} delegates"
         self.problems.append(
             Problem("backend", f"delegate {index}", detail, (f"delegate {index}",), REPARTITION, "unknown_backend")
         )
         return None
 
-    def _refuse_expansion(self, inlined: list[VkGraph]) -> None:
+    def _refuse_expansion(self, inlined: list[VkGraph | XnnGraph]) -> None:
         """Check the number of calls and values, and of repeated delegates, before anything is inlined."""
-        calls, first = [len(vk.calls) for vk in inlined], {id(vk): vk for vk in inlined}.values()
+        calls, first = [_count_calls(graph) for graph in inlined], {id(graph): graph for graph in inlined}.values()
         spend("calls", len(self.plan.instructions) + sum(calls), self.plan.name)
-        spend("values", len(self.plan.values) + sum(len(vk.values) for vk in inlined), self.plan.name)
-        spend("repeated calls", sum(calls) - sum(len(vk.calls) for vk in first), self.plan.name)
+        spend("values", len(self.plan.values) + sum(len(graph.values) for graph in inlined), self.plan.name)
+        spend("repeated calls", sum(calls) - sum(map(_count_calls, first)), self.plan.name)
 
     def _delegate(self, call: DelegateCall, origin: Origin) -> None:
+        listed = self.plan.delegates[call.delegate]
+        if (xnn := self.xnnpack.get(origin.instruction)) is not None:
+            self.infos[call.delegate] = _info(call.delegate, listed, xnn.xnn)
+            calls, unsupported = inline_xnnpack(self.values, xnn, self._named)
+            self.steps.extend(calls)
+            for missing in unsupported:
+                self._add_problem(missing)
+            return
         delegate = self.delegates.get(origin.instruction)
         if delegate is None:  # another backend's, or one whose border cannot be read: reported when it was found
-            self.infos[call.delegate] = _info(call.delegate, self.plan.delegates[call.delegate], None)
+            self.infos[call.delegate] = _info(call.delegate, listed, None)
             return
-        self.infos[call.delegate] = _info(call.delegate, self.plan.delegates[call.delegate], delegate.vk)
+        self.infos[call.delegate] = _info(call.delegate, listed, delegate.vk)
         before = len(self.problems)
         calls, problem = inline(self.values, delegate, self._named, self.mutates)
         self.steps.extend(calls)
         if problem is not None and len(self.problems) == before:  # constants without data show nothing
             self.problems.append(problem)
+
+    def _add_problem(self, problem: Problem) -> None:
+        """Add a problem. If an earlier delegate has the same, only the place is added there."""
+        for number, earlier in enumerate(self.problems):
+            if earlier._replace(where=()) == problem._replace(where=()):
+                self.problems[number] = earlier._replace(where=(*earlier.where, *problem.where))
+                return
+        self.problems.append(problem)
 
     def _written(self, index: int) -> Sequence[int]:
         """Return the ids that an instruction writes. Scalars that an instruction writes are live, others literals."""
@@ -333,6 +378,8 @@ class _Builder:
                 return call.args[:1] if call.op == COPY_INDEX else call.args[-1:]
             case DelegateCall() if index in self.delegates:
                 return [program_id for _, program_id in self.delegates[index].border.outputs]
+            case DelegateCall() if index in self.xnnpack:
+                return [argument.outer for argument in self.xnnpack[index].outputs]
             case DelegateCall() as call:
                 return call.args
             case MoveCall(_, target):
@@ -389,10 +436,15 @@ def _names(plan: MethodPlan) -> dict[int, str]:
     }  # fit to be typed
 
 
-def _info(number: int, delegate: Delegate, vk: VkGraph | None) -> DelegateInfo:
+def _count_calls(graph: VkGraph | XnnGraph) -> int:
+    return len(graph.calls if isinstance(graph, VkGraph) else graph.nodes)
+
+
+def _info(number: int, delegate: Delegate, graph: VkGraph | XnnGraph | None) -> DelegateInfo:
     """Return the summary of a delegate, without counts if it cannot be read."""
     options = tuple((key, value.hex()) for key, value in sorted(delegate.compile_specs.items()))
     counts = (0, 0, 0, 0)
-    if vk is not None:
-        counts = (len(vk.calls), len(vk.values), len(vk.constants), sum(c.length for c in vk.constants))
-    return DelegateInfo(number, delegate.backend, *counts, options, vk is not None)
+    if graph is not None:
+        constants = [c.length for c in graph.constants if c.span is not None or c.key is not None]
+        counts = (_count_calls(graph), len(graph.values), len(constants), sum(constants))
+    return DelegateInfo(number, delegate.backend, *counts, options, graph is not None)

@@ -32,6 +32,61 @@ VIEW = "executorch_prim::et_view.default"
 COPY_INDEX = "executorch_prim::et_copy_index.tensor"  # target, row, index: appends a row, in the loop of a map
 RETURN_ONLY = ("executorch_prim::", ITEM, "aten::sym_size.int", "aten::sym_numel")  # kernels without an out argument
 
+# -- what nodes of XNNPACK delegates become ----------------------------------------------------------------------------
+
+XNN_UNARY = {
+    "Abs": "aten.abs.default",
+    "Ceiling": "aten.ceil.default",
+    "Cos": "aten.cos.default",
+    "Exp": "aten.exp.default",
+    "Floor": "aten.floor.default",
+    "Hardswish": "aten.hardswish.default",
+    "Log": "aten.log.default",
+    "Negate": "aten.neg.default",
+    "ReciprocalSquareRoot": "aten.rsqrt.default",
+    "Sigmoid": "aten.sigmoid.default",
+    "Sin": "aten.sin.default",
+    "SquareRoot": "aten.sqrt.default",
+    "Tanh": "aten.tanh.default",
+}
+ADD, SUB, MUL = "aten.add.Tensor", "aten.sub.Tensor", "aten.mul.Tensor"
+XNN_BINARY = {
+    "Add": ADD,
+    "Div": "aten.div.Tensor",
+    "Maximum": "aten.maximum.default",
+    "Minimum": "aten.minimum.default",
+    "Multiply": MUL,
+    "Subtract": SUB,
+}
+SCALED = (ADD, SUB)  # with a factor of the second operand
+AVG_POOL = "aten.avg_pool2d.default"
+BMM = "aten.bmm.default"
+CAT = "aten.cat.default"
+CHOOSE_QPARAMS = "torchao.choose_qparams_affine.default"
+CLAMP = "aten.clamp.default"
+CONV_WITH_CLAMP = "et_vk.conv_with_clamp.default"
+DEQUANTIZE = "quantized_decomposed.dequantize_per_tensor.default"
+DYNAMIC_LINEAR_Q4 = "et_vk.linear_dq8ca_q4gsw.default"
+ELU = "aten.elu.default"
+GELU = "aten.gelu.default"
+LEAKY_RELU = "aten.leaky_relu.default"
+MAX_ALONG_DIM = "aten.max.dim"
+MAX_OF_DIMS, MIN_OF_DIMS = "aten.amax.default", "aten.amin.default"
+MAX_POOL = "aten.max_pool2d.default"
+MEAN = "aten.mean.dim"
+MM = "aten.mm.default"
+PAD = "aten.constant_pad_nd.default"
+PERMUTE = "aten.permute_copy.default"
+PLAIN_LINEAR = "aten.linear.default"
+QUANTIZE = "quantized_decomposed.quantize_per_tensor.default"
+RELU = "aten.relu.default"
+RESHAPE = "aten.view_copy.default"
+RESIZE = "aten.upsample_bilinear2d.vec"
+ROUND = "aten.round.default"
+SLICE = "aten.slice_copy.Tensor"
+SOFTMAX = "aten._softmax.default"
+UNSQUEEZE = "aten.unsqueeze_copy.default"
+
 # -- what advice about an export is about ------------------------------------------------------------------------------
 
 ATEN = "aten."

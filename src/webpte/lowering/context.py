@@ -332,6 +332,10 @@ class Context:
             count = min(step, rows - first)
             yield first, count, Part(tensor, first * row_bytes, -(-count * row_bytes // 4) * 4)
 
+    def reserve(self, tensor: Tensor) -> None:
+        """Give a tensor memory that no dispatch of this schedule binds, but one of another schedule does."""
+        self.touched.add(tensor.binding)
+
     def specialize(self, term: Term) -> Any:
         """Return the number that a term is now. Calls with another number get another schedule."""
         if not isinstance(term, EXPRESSIONS):

@@ -4,9 +4,10 @@ from ..lowering import WHOLE, Binding
 from .memory import Buffer, BufferFill, padded
 from .plan import Plan, Scratch
 from .planner import REMEDIES, Example, Planner, buffer_name, draft, make_planner
-from .schedules import CallValues, LoweredCall, Schedule, ScheduleStore
+from .schedules import CallValues, DispatchWork, LoweredCall, Schedule, ScheduleStore
 from .segments import Flow, FlowBlock, HostCalls, PlanSegment, advice, unsupported
 from .validate import wrong
+from .work import CallWork
 
 __all__ = [
     "REMEDIES",
@@ -15,6 +16,8 @@ __all__ = [
     "Buffer",
     "BufferFill",
     "CallValues",
+    "CallWork",
+    "DispatchWork",
     "Example",
     "Flow",
     "FlowBlock",

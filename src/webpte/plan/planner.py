@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..budgets import limit, over, spend
 from ..errors import DeviceError, Error, GraphError, Problem, ShapeError, remedies
@@ -20,6 +21,9 @@ from .plan import Plan, Scratch, shrunk
 from .schedules import CallValues, Dims, LoweredCall, Schedule, ScheduleStore, add_results
 from .segments import Flow, PlanSegment, cut_graph
 from .validate import refuse_wrong
+from .work import CallWork
+
+logger = logging.getLogger("webpte")
 
 
 @dataclass(slots=True)
@@ -260,7 +264,13 @@ class Planner(ScheduleStore):
         return self._lowering.runs
 
     def missing(self, segment: PlanSegment, live: CallValues, numbers: TermEvaluator) -> Schedule:
-        return self._lowering.lower(segment, live, numbers)
+        schedule = self._lowering.lower(segment, live, numbers)
+        try:
+            work = CallWork(self.plan, [schedule], live).dispatches(schedule)
+        except Exception as error:  # a rule of a user's op; the work is an estimate, which no call depends on
+            logger.warning("the work of %s is not known: %s: %s", self.plan.graph.name, type(error).__name__, error)
+            return schedule
+        return replace(schedule, work=work)
 
     def lower(self, inputs: Mapping[int, Dims]) -> list[Schedule]:
         """Return the schedules for these input shapes; other inputs are at their bound. For inspection only."""

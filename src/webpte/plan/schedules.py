@@ -35,6 +35,13 @@ class LoweredCall:
     dispatches: tuple[Dispatch, ...]
 
 
+class DispatchWork(NamedTuple):
+    """The work of a dispatch: multiplications and additions of products, and bytes read and written."""
+
+    flops: int
+    nbytes: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
     """The dispatches of a segment for one set of live shapes and specialised values."""
@@ -48,6 +55,7 @@ class Schedule:
     decisions: tuple[tuple[Expression, Number], ...]  # the schedule applies to calls in which these hold
     slots: tuple[tuple[int, Expression], ...]  # live integers that its kernels read
     guards: tuple[Guard, ...]
+    work: tuple[DispatchWork, ...] = ()  # of every dispatch; empty if it is not known, as in a saved plan
 
     @property
     def dispatches(self) -> list[Dispatch]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from ..container import MethodPlan, TensorValue
 from ..errors import InputError, UnsupportedError
+from ..graph import BACKENDS
 from ..lowering import registered
 from .arguments import Input, Value, ordered_inputs
 from .checks import check_bool, check_int, check_method_name, check_path, check_str, wrong_argument
@@ -19,7 +20,6 @@ from .loading import Source, check_source, load_program
 from .method import Method
 from .program import Program
 
-BACKEND = "VulkanBackend"  # whose delegates are run, on any GPU
 _NO_DUMP = "webpte does not write ETDump files. Use profile() of webpte.tools, or `webpte profile`"
 
 
@@ -71,10 +71,10 @@ class BackendRegistry:
 
     @property
     def registered_backend_names(self) -> list[str]:
-        return [BACKEND]
+        return list(BACKENDS)
 
     def is_available(self, backend_name: str) -> bool:
-        return check_str(backend_name, "backend_name", BACKEND) == BACKEND
+        return check_str(backend_name, "backend_name", BACKENDS[0]) in BACKENDS
 
 
 class OperatorRegistry:

@@ -59,14 +59,13 @@ class Config(BaseModel):
     read_timeout: Seconds = Field(default=30.0, description="seconds for a client to send its request")
     write_timeout: Seconds = Field(default=60.0, description="seconds for a client to read a part of its response")
     max_output_tokens: int = Field(
-        default=4096, ge=1, description="maximum length of a response, and its length where the request sets none"
+        default=4096, ge=1, description="maximum length of a response; where a request sets none, it is 1,024"
     )
     max_choices: int = Field(default=8, ge=1, description="maximum responses per request (n × prompts)")
     max_inputs: int = Field(default=2048, ge=1, description="maximum texts per embedding request")
     max_tools: int = Field(default=128, ge=1, description="maximum tools per request")
     max_schema_bytes: int = Field(default=64 << 10, ge=16, description="maximum size of a schema, and of all tools")
     schema_timeout: Seconds = Field(default=2.0, description="seconds to compile a schema")
-    default_temperature: float = Field(default=1.0, ge=0, description="temperature where a request sets none")
     slots: int = Field(default=16, ge=1, le=4096, description="maximum responses generated at once, as memory allows")
     warmup: bool = Field(default=False, description="allocate all slots and compile all kernels before serving")
     max_queue: int = Field(default=64, ge=0, description="maximum requests that wait for a slot; others get status 429")

@@ -48,6 +48,7 @@ class TextFiles:
     eos_ids: tuple[int, ...]
     bos_id: int | None
     stop_tokens: tuple[int, ...]
+    sampling: dict[str, int | float] = field(default_factory=dict)  # defaults of the settings of responses
 
 
 @dataclass(frozen=True)

@@ -121,6 +121,7 @@ def _typical(rows: int) -> Graph:
 # Variables that select drivers and the cache of compiled shaders.
 ENVIRONMENT = (
     "WEBPTE_DEVICE",
+    "WEBPTE_MAX_SUBMIT_MS",
     "VK_DRIVER_FILES",
     "VK_ICD_FILENAMES",
     "WGPU_BACKEND_TYPE",

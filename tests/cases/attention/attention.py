@@ -151,7 +151,7 @@ CASES += [
 ]
 CASES += [
     form
-    for variant in ("broadcast", "rows", "staged")
+    for variant in ("broadcast", "rows", "tile")
     for form in (
         over_cache(1, 6, 2, 64, 61, capacity=130, variant=variant, n=(37, 13, 2)),
         over_cache(2, 3, 3, 20, 3, capacity=70, variant=variant, n=(67, 5)),
@@ -163,7 +163,7 @@ CASES += [
 # With a mask, or rows that cannot be loaded in fours.
 CASES += [
     form
-    for variant in ("rows", "staged")
+    for variant in ("rows", "tile")
     for form in (
         over_cache(2, 3, 3, 5, 3, capacity=70, variant=variant, n=(67, 5)),
         over_cache(1, 2, 1, 251, 1, capacity=5, variant=variant, n=(3, 1)),

@@ -27,12 +27,29 @@ def reading(start: int) -> Callable[[tuple[int, ...]], np.ndarray]:
     return make
 
 
+def pieces(*starts: int) -> Callable[[tuple[int, ...]], np.ndarray]:
+    """A token of slot 0, then a piece of a prompt in each further slot, of about the same number of tokens."""
+
+    def make(dims: tuple[int, ...]) -> np.ndarray:
+        parts = np.array_split(np.arange(dims[0] - 1), len(starts))
+        rows = [(1 + k, starts[k] + i) for k, part in enumerate(parts) for i in range(len(part))]
+        return np.array([(0, 3), *rows])
+
+    return make
+
+
+def crossing(dims: tuple[int, ...]) -> np.ndarray:
+    """Tokens at positions around the number of keys from which on a GPU divides them."""
+    return np.array([(1, 255), (0, 256), (2, 3), (4, 611), (3, 254)])[: dims[0]]
+
+
 def slotted(heads: int, kv_heads: int, width: int, places: Callable[[tuple[int, ...]], np.ndarray], **more) -> Case:
     """`rotated` elements of a head rotate by halves, all of them by neighbours with "neighbours"."""
     slots, capacity, rotated = more.pop("slots", 11), more.pop("capacity", 16), more.pop("rotated", None)
     dtype, cache, scale = more.pop("dtype", "f32"), more.pop("cache", None), more.pop("scale", None)
     q, k, v = (T(1, "n", h, width, dtype=dtype) for h in (heads, kv_heads, kv_heads))
-    caches = [T(slots, capacity, kv_heads, width, dtype=cache or dtype, constant=more.pop("kept", False)) for _ in "kv"]
+    kept = more.pop("kept", False)
+    caches = [T(slots, capacity, kv_heads, width, dtype=cache or dtype, constant=kept) for _ in "kv"]
     halves = isinstance(rotated, int)
     table = T(2, capacity + 3, rotated if halves else width // 2, dtype=dtype, constant=True) if rotated else None
     rows = T("n", 2, dtype="i32", make=places)
@@ -57,6 +74,22 @@ CASES = [
             slotted(8, 2, 32, reading(590), rotated="neighbours", variant=variant, **LONG),
             slotted(7, 1, 64, reading(41), rotated=32, variant=variant, **LONG),
             slotted(6, 2, 256, reading(131), cache="f16", variant=variant, **LONG, **HALF),
+            slotted(8, 2, 32, crossing, rotated=32, variant=variant, slots=5, capacity=613, singles=5, n=(5, 1)),
+        )
+    ),
+    # Tiles: more rows than 16, in one slot and in several, with 1 to 8 query heads per key head.
+    *(
+        slotted(*heads, places, variant="tile", n=(67, 29, 17), capacity=capacity, slots=4, **more)
+        for heads, places, capacity, more in (
+            ((3, 1, 64), reading(0), 71, {"rotated": "neighbours"}),
+            ((8, 2, 64), reading(541), 613, {"rotated": 32, "cache": "f16", **HALF}),
+            ((4, 4, 128), pieces(0, 61, 7), 97, {"rotated": 128}),
+            ((8, 1, 32), pieces(5, 0, 131), 157, {"rotated": "neighbours", "singles": 0}),
+            ((2, 2, 80), pieces(2, 33), 71, {"rotated": 32, "scale": 0.3}),
+            ((4, 1, 96), reading(64), 137, {"dtype": "f16", **HALF}),
+            ((5, 1, 20), pieces(0, 1, 2), 71, {"advance": 2}),
+            ((4, 1, 256), reading(97), 167, {"rotated": "neighbours", "cache": "f16", **HALF}),
+            ((6, 2, 8), pieces(0, 40), 79, {"singles": 0}),
         )
     ),
 ]

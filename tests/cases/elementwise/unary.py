@@ -27,6 +27,8 @@ CASES = [c for name, (low, high) in _FLOATS.items() for c in _shapes(name, low, 
 CASES += [c for name in _ANY for c in _shapes(name, -30, 30)]
 CASES += [c for mode in ("none", "tanh") for c in _shapes("gelu", -6, 6, mode)]
 CASES += [c for c in _shapes("leaky_relu", -3, 3, 0.01)]
+CASES += [c for c in _shapes("elu", -6, 6, 1.3, 1, 1)]
+CASES += [case("aten.elu.default", T(6, make=among(-INFINITE, -90, -1e-3, 0, 2, INFINITE)), 1.5, 1.25, 0.5)]
 CASES += [c for c in _shapes("hardshrink", -1, 1, 0.5)]
 CASES += [c for c in _shapes("hardtanh", -3, 3, -1, 1)]
 CASES += [c for low, high in [(-0.5, 0.75), (None, 0.5), (-1, None)] for c in _shapes("clamp", -3, 3, low, high)]

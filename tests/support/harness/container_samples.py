@@ -69,7 +69,7 @@ def sample_methods() -> list[Method]:
         c.KernelCall("aten::copy_", (2, 0)),
         c.FreeCall(2),
     ]
-    other = DelegateBlob(b"opaque", "XnnpackBackend")
+    other = DelegateBlob(b"opaque", "CoreMLBackend")
     vulkan = DelegateBlob(sample_blob(), compile_specs={"force_fp16": b"\x01", "empty": b""})
     second = c.TensorValue(DType.FLOAT32, (3,), (0,), data=span_of(np.full(3, 2, dtype="<f4")))
     return [
@@ -109,5 +109,7 @@ def facts(thing: Any) -> Any:
 def read_all(data: bytes) -> Any:
     """Parse a program and the graphs in it, and touch every byte they refer to."""
     program = c.parse_program(c.MappedFile.from_bytes("sample.pte", data))
-    blobs = [d.blob for m in program.methods for d in m.delegates if d.backend == "VulkanBackend"]
-    return facts(program), facts([c.parse_vulkan(blob) for blob in blobs])
+    delegates = [d for m in program.methods for d in m.delegates]
+    vulkan = [c.parse_vulkan(d.blob) for d in delegates if d.backend == "VulkanBackend"]
+    xnnpack = [c.parse_xnnpack(d.blob) for d in delegates if d.backend == "XnnpackBackend"]
+    return facts(program), facts(vulkan), facts(xnnpack)

@@ -1,6 +1,7 @@
 """Writes .pte and .ptd files and Vulkan delegate blobs from Python values, with no torch and no exporter.
 
 It is independent of what it tests: flatbuffers are made by the ``flatbuffers`` package, which ``webpte`` does not use.
+The package's own writer is not used here, since reader and writer could share an error that no test would then find.
 It validates nothing, so that broken files can be written too. Values are the dataclasses of ``webpte.container``::
 
     values = [

@@ -258,9 +258,12 @@ class BatchedRunner(SlotPool):
         table = np.tile(IDLE, (num_tokens, 1))
         num_decode = num_tokens if num_samples == num_tokens else 0
         params_by_row = [_warm_choice(self.method, constrained)] * num_samples
-        arguments = (table[None, :, 0], table[:, 1:].astype(np.int32), num_decode)
         picked = np.arange(num_samples, dtype=np.int32)
-        self.method.run((*arguments, picked, 0, *pack(params_by_row)), outputs=sampler_outputs(params_by_row))
+        # A GPU may attend in another way to a token far from the beginning.
+        for position in (0, self.capacity - 1) if num_decode else (0,):
+            table[:, 2] = position
+            arguments = (table[None, :, 0], table[:, 1:].astype(np.int32), num_decode)
+            self.method.run((*arguments, picked, 0, *pack(params_by_row)), outputs=sampler_outputs(params_by_row))
 
     def _num_idle(self, num_tokens: int, num_decode: int) -> int:
         """Return the padding of a prompt's step: few sizes, because the first step of each takes longer."""

@@ -1,4 +1,4 @@
-"""Attention of many tokens at once: four rows of queries share the loads of keys and values."""
+"""Attention of many tokens at once: rows of queries share the loads of keys and values."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ...lowering.shapes import broadcast, broadcast_strides
 from ...lowering.variants import ANYWHERE, Requirements, Variant
 from ...wgsl import dims8, u32
 from .attention_operands import AttentionOperands, AttentionParams, VisibleKeys
+from .attention_tile import TileConfig, dispatch_tile
 from .attention_token import attend_token, scratch_for_token
 
 # Flags, not dtypes: a mask is read as words, so that a half mask alone does not ask the device for f16.
 _MASKS = {DType.BOOL: "bool", DType.FLOAT16: "half", DType.FLOAT32: "float", DType.WIDE_FLOAT16: "float"}
 ROWS = 4
-SHARED_BYTES = 8 << 10  # for keys, of the 16 KB that every device has
 MAX_COLUMN_LOADS = 8  # loads of a row of values that an invocation adds up
 
 
@@ -32,22 +32,16 @@ class RowsConfig(NamedTuple):
     """How a workgroup goes over the keys."""
 
     across: int  # invocations that share four rows
-    down: int  # fours of rows
     tile: int  # keys that an invocation scores at a time
-    staged: bool = False  # keys pass through shared memory
     handing: bool = False  # the invocations are a subgroup, own a row each and share their loads
 
     def fit(self, operands: AttentionOperands, masked: bool) -> RowsConfig:
-        """Return this configuration reduced to what registers and shared memory allow."""
-        across, down, tile, staged, _ = self
+        """Return this configuration reduced to what registers allow."""
+        across = self.across
         while operands.value_steps > MAX_COLUMN_LOADS * across:
-            across, down = 2 * across, 1
-        if masked:
-            tile = 2  # each pair of row and key has its own mask entry to load
-        key_bytes = across * operands.key_steps * operands.lanes * 4  # of `across` keys
-        while staged and tile > 1 and tile * key_bytes > SHARED_BYTES:
-            tile //= 2
-        return RowsConfig(across, down, tile, staged and tile * key_bytes <= SHARED_BYTES)
+            across *= 2
+        # Each pair of row and key has its own mask entry to load.
+        return RowsConfig(across, 2 if masked else self.tile)
 
 
 class RowsProblem(NamedTuple):
@@ -63,12 +57,11 @@ class RowsProblem(NamedTuple):
 
 
 # On a CPU, shared memory is not faster, and barriers cost time.
-BROADCAST = Variant(
-    "broadcast", Requirements(subgroup=4, work=lambda work: work.plain), RowsConfig(8, 1, 2, handing=True)
-)
-BY_ROWS = Variant("rows", ANYWHERE, RowsConfig(8, 1, 4))
-STAGED = Variant("staged", ANYWHERE, RowsConfig(8, 8, 4, staged=True))
-VARIANTS = (BROADCAST, BY_ROWS, STAGED)
+_PLAIN = Requirements(subgroup=4, work=lambda work: work.plain)
+BROADCAST: Variant[RowsConfig | TileConfig] = Variant("broadcast", _PLAIN, RowsConfig(8, 2, handing=True))
+BY_ROWS: Variant[RowsConfig | TileConfig] = Variant("rows", ANYWHERE, RowsConfig(8, 4))
+TILE: Variant[RowsConfig | TileConfig] = Variant("tile", ANYWHERE, TileConfig())
+VARIANTS = (BROADCAST, BY_ROWS, TILE)
 
 
 def attend(
@@ -95,8 +88,13 @@ def attend_rows(
     out.dims = (*query.dims[:3], value.dims[3])
     shape = (operands.group, operands.key_steps, operands.value_steps, *operands.kinds)
     work = RowsProblem(operands, mask)
-    config = cx.variant("attention", shape, cpu=(BROADCAST, BY_ROWS), gpu=(STAGED,), work=work).config
-    if config.handing:
+    config = cx.variant("attention", shape, cpu=(BROADCAST, BY_ROWS), gpu=(TILE,), work=work).config
+    if isinstance(config, TileConfig):
+        blocks = -(-operands.seq * operands.group // config.rows)
+        params = _params(operands, seen, mask, scale, blocks, 0)
+        kind = "" if mask is None else _MASKS[mask.dtype]
+        dispatch_tile(cx, operands, config, params, blocks, () if mask is None else (mask,), out, mask=kind)
+    elif config.handing:
         _by_subgroups(cx, operands, seen, scale, config, out)
     else:
         _by_workgroups(cx, operands, seen, mask, scale, config.fit(operands, mask is not None), out)
@@ -112,25 +110,21 @@ def _by_workgroups(
     out: Tensor,
 ) -> None:
     tensors = (operands.query, operands.key, operands.value)
-    blocks = -(-operands.seq * operands.group // (ROWS * config.down))
-    workgroup = config.across * config.down
+    blocks = -(-operands.seq * operands.group // ROWS)
     cx.dispatch(
         "attention/attention_rows.wgsl",
         reads=tensors if mask is None else (*tensors, mask),
         writes=(out,),
         params=_params(operands, seen, mask, scale, blocks, config.across),
-        threads=operands.batch * operands.key_heads * blocks * workgroup,
-        workgroup=workgroup,
+        threads=operands.batch * operands.key_heads * blocks * config.across,
+        workgroup=config.across,
         type=operands.kinds[0],
         cache=operands.kinds[1],
         mask="" if mask is None else _MASKS[mask.dtype],
         heads_first=operands.heads_first,
         wide=-(-operands.value_steps // config.across),
-        key_steps=operands.key_steps if config.staged else 0,  # sizes shared memory, so it is compiled in
         across=config.across,
-        down=config.down,
         tile=config.tile,
-        staged=config.staged,
     )
 
 

@@ -17,15 +17,13 @@ $$ endif
 const LOWEST = -3.4e38;
 const HIDDEN = -3.402e38;  // a score below the lowest: the key is not there
 const ACROSS = {{ across }}u;  // invocations that share four rows, first over keys, then over columns of values
-const DOWN = {{ down }}u;  // groups of four rows in a workgroup
 const TILE = {{ tile }}u;  // keys that an invocation scores at a time
 const KEYS = {{ across * tile }}u;
 
-var<workgroup> tops: array<vec4<f32>, {{ across * down }}>;
-var<workgroup> weights: array<vec4<f32>, {{ across * tile * down }}>;
-$$ if staged
-var<workgroup> block: array<{{ lane_type }}, {{ across * tile * key_steps }}>;
-$$ endif
+var<workgroup> tops: array<vec4<f32>, {{ across }}>;
+var<workgroup> weights: array<vec4<f32>, {{ across * tile }}>;
+
+{$ include "attention/cache_loads.wgsl" $}
 
 $$ if mask
 {$ include "attention/attention_mask.wgsl" $}
@@ -44,14 +42,13 @@ fn main(
     @builtin(local_invocation_id) local: vec3<u32>,  // its index would be computed at every use by some drivers
 ) {
     let job = id.x + id.y * groups.x;  // (B, key head, rows)
-    let busy = job * ACROSS * DOWN < p.threads;
+    let busy = job * ACROSS < p.threads;
     let row_of_keys = job / p.row_blocks;  // (B, key head)
     let row_block = job - row_of_keys * p.row_blocks;
     let batch = row_of_keys / p.key_heads;
     let key_head = row_of_keys - batch * p.key_heads;
-    let x = local.x % ACROSS;
-    let four = local.x / ACROSS;
-    let first_row = (row_block * DOWN + four) * 4u;
+    let x = local.x;
+    let first_row = row_block * 4u;
     let last_row = p.seq * p.group - 1u;
     // The rows of a key head are its query heads of the first token, then of the next.
     let r = min(first_row + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(last_row));
@@ -66,7 +63,7 @@ $$ endif
     let start = u32(live(p.start)) + p.keys;
     let visible = start + token * p.causal;
     // The keys that the last token of the workgroup sees: uniform in the workgroup.
-    let end = start + min((row_block + 1u) * DOWN * 4u - 1u, last_row) / p.group * p.causal;
+    let end = start + min(first_row + 3u, last_row) / p.group * p.causal;
     let query_at = row * p.key_steps;
 $$ if mask
     let mask_at = batch * p.mask_strides[0].x + head * p.mask_strides[0].y + token * p.mask_strides[0].z;
@@ -81,20 +78,9 @@ $$ endfor
 $$ endfor
     for (var base = 0u; base < end; base += KEYS) {
         let count = min(end - base, KEYS);
-$$ if staged
-        workgroupBarrier();
-        for (var i = local.x; i < count * p.key_steps; i += ACROSS * DOWN) {
-            let c = i / p.key_steps;
-            let key = (first + (base + c) * p.key_rows) * p.key_steps;
-            block[i % p.key_steps * KEYS + c] = {{ loaded("keys[key + i % p.key_steps]", cache) }};
-        }
-        workgroupBarrier();
-$$ endif
 $$ for t in range(tile)
         let c{{ t }} = base + min({{ t }}u * ACROSS + x, count - 1u);
-$$ if not staged
         let key{{ t }} = (first + c{{ t }} * p.key_rows) * p.key_steps;
-$$ endif
         var score{{ t }} = vec4<f32>();
 $$ endfor
         for (var d = 0u; d < p.key_steps; d++) {
@@ -102,11 +88,7 @@ $$ for i in rows
             let q_{{ i }} = {{ loaded("q[query_at." ~ i ~ " + d]", type) }};
 $$ endfor
 $$ for t in range(tile)
-$$ if staged
-            let k{{ t }} = block[d * KEYS + {{ t }}u * ACROSS + x];
-$$ else
-            let k{{ t }} = {{ loaded("keys[key" ~ t ~ " + d]", cache) }};
-$$ endif
+            let k{{ t }} = load_key(key{{ t }}, d);
 $$ for i in rows
             score{{ t }}.{{ i }} += product(q_{{ i }}, k{{ t }});
 $$ endfor
@@ -126,11 +108,11 @@ $$ endif
         score{{ t }} = select(vec4<f32>(HIDDEN), score{{ t }}, vec4<u32>(base + {{ t }}u * ACROSS + x) < visible);
         found = max(found, score{{ t }});
 $$ endfor
-        tops[local.x] = found;
+        tops[x] = found;
         workgroupBarrier();
         var higher = top;
         for (var i = 0u; i < p.across; i++) {
-            higher = max(higher, tops[four * ACROSS + i]);
+            higher = max(higher, tops[i]);
         }
         let keep = exp(top - higher);
         top = higher;
@@ -142,16 +124,15 @@ $$ endfor
 $$ endfor
 $$ for t in range(tile)
         let hidden{{ t }} = score{{ t }} < vec4<f32>(LOWEST);
-        weights[four * KEYS + {{ t }}u * ACROSS + x] = select(exp(score{{ t }} - top), vec4<f32>(), hidden{{ t }});
+        weights[{{ t }}u * ACROSS + x] = select(exp(score{{ t }} - top), vec4<f32>(), hidden{{ t }});
 $$ endfor
         workgroupBarrier();
         for (var c = 0u; c < count; c++) {
-            let added = weights[four * KEYS + c];
+            let added = weights[c];
             let first_value = (first + (base + c) * p.key_rows) * p.value_steps;
             weight += added;
 $$ for w in range(wide)
-            let at{{ w }} = first_value + min(x + {{ w * across }}u, p.value_steps - 1u);
-            let value{{ w }} = {{ loaded("values[at" ~ w ~ "]", cache) }};
+            let value{{ w }} = load_value(first_value, min(x + {{ w * across }}u, p.value_steps - 1u));
 $$ for i in rows
             sum_{{ i }}{{ w }} += added.{{ i }} * value{{ w }};
 $$ endfor

@@ -15,6 +15,8 @@ const LOWEST = -3.4e38;
 const LANES = {{ lanes }}u;
 const TILE = {{ tile }}u;
 
+{$ include "attention/cache_loads.wgsl" $}
+
 // Attention of many tokens: each invocation of a subgroup owns a row of queries.
 @compute @workgroup_size(wg)
 fn main(

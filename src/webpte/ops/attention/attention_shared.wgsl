@@ -22,7 +22,7 @@ $$ for h in range(heads)
             let q{{ h }} = queries[{{ h }}u * p.key_steps + d];
 $$ endfor
 $$ for t in range(tile)
-            let k{{ t }} = {{ loaded("keys[row" ~ t ~ " + d]", cache) }};
+            let k{{ t }} = load_key(row{{ t }}, d);
 $$ for h in range(heads)
             score{{ t }}{{ each[h] }} += dot(q{{ h }}, k{{ t }});
 $$ endfor
@@ -75,8 +75,7 @@ $$ endfor
                 let row = (first + (base + c) * p.key_rows) * p.value_steps;
                 weight += added;
 $$ for w in range(wide)
-                let at{{ w }} = row + min(column + {{ w * columns }}u, p.value_steps - 1u);
-                let value{{ w }} = {{ loaded("values[at" ~ w ~ "]", cache) }};
+                let value{{ w }} = load_value(row, min(column + {{ w * columns }}u, p.value_steps - 1u));
 $$ for h in range(heads)
                 sum{{ h }}_{{ w }} += added{{ each[h] }} * value{{ w }};
 $$ endfor

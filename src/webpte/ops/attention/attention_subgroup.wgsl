@@ -30,7 +30,7 @@ $$ if pieces
 $$ for piece in range(pieces)
             let at{{ piece }} = min({{ piece }}u * LANES + i, p.key_steps - 1u);
 $$ for t in range(tile)
-            let k{{ t }}_{{ piece }} = {{ loaded("keys[key" ~ t ~ " + at" ~ piece ~ "]", cache) }};
+            let k{{ t }}_{{ piece }} = load_key(key{{ t }}, at{{ piece }});
 $$ endfor
 $$ if own_query
             let own{{ piece }} = select(vec4<f32>(), {{ own_query }}[at{{ piece }}], {{ piece }}u * LANES + i < p.key_steps);
@@ -51,7 +51,7 @@ $$ else
         for (var d = 0u; d < p.key_steps; d++) {
             let own_query = {{ own_query }};
 $$ for t in range(tile)
-            let k{{ t }} = {{ loaded("keys[key" ~ t ~ " + d]", cache) }};
+            let k{{ t }} = load_key(key{{ t }}, d);
 $$ endfor
 $$ for r in range(rows)
             let q{{ r }} = subgroupBroadcast(own_query, {{ r }}u);
@@ -96,7 +96,7 @@ $$ for f in range(fours)
             let added{{ t }}_{{ f }} = subgroupShuffle(score{{ t }}_{{ f }}, j);
 $$ endfor
 $$ for w in range(wide)
-            let v{{ t }}_{{ w }} = {{ loaded("values[value" ~ t ~ " + column" ~ w ~ "]", cache) }};
+            let v{{ t }}_{{ w }} = load_value(value{{ t }}, column{{ w }});
 $$ for r in range(rows)
             sum{{ r }}_{{ w }} += added{{ t }}_{{ r // 4 }}{{ each[r % 4] }} * v{{ t }}_{{ w }};
 $$ endfor

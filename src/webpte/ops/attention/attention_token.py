@@ -13,6 +13,7 @@ from .attention_operands import FIRST, AttentionOperands, AttentionParams, Visib
 
 MAX_HEADS = 4  # query heads that share the loads of keys: the width of a vector
 MAX_SPLITS = 32
+SHORT_KEYS = 256  # of a row: a GPU reads them in less time than the dispatch of a merge takes
 FEW_WORKGROUPS = 8  # fewer do not keep a CPU's cores busy
 
 
@@ -109,6 +110,7 @@ class TokenConfig(NamedTuple):
     wide: int  # loads of a row of values that an invocation adds up
     split_keys: int = 0  # minimum keys of a workgroup
     subgroup: bool = False  # the invocations are a subgroup, and share their loads
+    short_keys: int = 0  # below which the first split has all keys of a row: no merge if this holds for all rows
 
     def fit(self, cx: Context, value_steps: int) -> TokenConfig:
         """Return this configuration for a device and the width of the values."""
@@ -127,6 +129,11 @@ class TokenConfig(NamedTuple):
             columns *= 2
         return columns
 
+    @property
+    def whole(self) -> TokenConfig:
+        """Return the configuration for rows that all have fewer than `short_keys` keys, with the same bits."""
+        return self._replace(split_keys=0)
+
     def splits(self, capacity: int) -> int:
         return min(-(-capacity // self.split_keys), MAX_SPLITS) if self.split_keys else 1
 
@@ -138,7 +145,7 @@ BROADCAST = Variant("broadcast", HANDING, TokenConfig(8, 2, 1, 1, subgroup=True)
 BROADCAST_SPLIT = Variant("broadcast split", HANDING, TokenConfig(8, 2, 1, 1, split_keys=512, subgroup=True))
 ROWS = Variant("rows", ANYWHERE, TokenConfig(8, 4, 1, 2))
 LANES = Variant("lanes", ANYWHERE, TokenConfig(64, 4, 8, 1))
-LANES_SPLIT = Variant("lanes split", ANYWHERE, TokenConfig(64, 4, 8, 1, split_keys=128))
+LANES_SPLIT = Variant("lanes split", ANYWHERE, TokenConfig(64, 4, 8, 1, split_keys=128, short_keys=SHORT_KEYS))
 VARIANTS = (BROADCAST, BROADCAST_SPLIT, ROWS, LANES, LANES_SPLIT)
 
 
@@ -163,17 +170,20 @@ def attend_token(
     split = config.splits(operands.most_keys) > 1
     dispatch_token(cx, operands, seen, fresh, scale, config, partial if split else out)
     if split:
-        merge_splits(cx, operands, config, partial, out)
+        merge_splits(cx, operands, config, partial, out, operands.batch)
 
 
-def merge_splits(cx: Context, operands: AttentionOperands, config: TokenConfig, partial: Tensor, out: Tensor) -> None:
+def merge_splits(
+    cx: Context, operands: AttentionOperands, config: TokenConfig, partial: Tensor, out: Tensor, tokens: int
+) -> None:
+    """Merge the splits of the first tokens."""
     value_steps = operands.value_steps
     cx.dispatch(
         "attention/attention_merge.wgsl",
         reads=(partial,),
         writes=(out,),
         params=MergeParams(splits=config.splits(operands.most_keys), value_steps=value_steps),
-        threads=operands.batch * operands.heads * value_steps,
+        threads=tokens * operands.heads * value_steps,
         type=operands.kinds[0],
     )
 
@@ -218,6 +228,7 @@ def dispatch_token(
         fresh="" if fresh is None else "cached" if fills else "before",
         slots=fresh is not None and fresh.places is not None,
         split=splits > 1,
+        short=config.short_keys if splits > 1 else 0,
         heads=-(-operands.group // head_parts),
         slices=slices,
         **token_flags(operands, fresh.rotary if fresh is not None else None, config),

@@ -68,6 +68,8 @@ var<workgroup> own_products: array<f32, {{ heads * key_steps }}>;
 var<workgroup> own_scores: array<f32, {{ heads }}>;
 $$ endif
 
+{$ include "attention/cache_loads.wgsl" $}
+
 // Attention of one token. A workgroup has some of the query heads of a key head, and all or part of its keys. In each
 // round it scores as many keys as fit in shared memory, and adds up their values. Scores and sums are relative to the
 // highest score so far.
@@ -144,8 +146,15 @@ $$ endif
     // Keys go to the splits in turn: the split of a key does not depend on the number of keys.
     let step = {{ "TILE * LANES" if subgroup else "TILES * TILE" }};
     let begin = split * step;
+$$ if short
+    // Few keys go to the first split alone, so that a row has the bits that it has without splits.
+    let few = cached < {{ short }}u;
+    let stride = select(p.splits, 1u, few) * step;
+    let end = select(cached, 0u, few && split > 0u);
+$$ else
     let stride = p.splits * step;
     let end = cached;
+$$ endif
 $$ if subgroup
 $$ for piece in range(pieces)
     let own{{ piece }} = min({{ piece }}u * LANES + lane, KEY_STEPS - 1u);

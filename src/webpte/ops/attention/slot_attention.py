@@ -9,12 +9,15 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...graph import SLOT_ATTENTION, DType, numel
+from ...graph.expressions import Term, apply
 from ...lowering.context import Context, LiveScalar, Tensor, load_type
 from ...lowering.registry import FLOATS, op
 from ...lowering.traits import CallSizes, OpTraits
+from ...lowering.variants import ANYWHERE, Variant
 from ...wgsl import Live, Uniforms, u32
 from .attention import attention_reference
-from .attention_operands import AttentionOperands, CachedAttention, VisibleKeys
+from .attention_operands import AttentionOperands, AttentionParams, CachedAttention, VisibleKeys
+from .attention_tile import TileConfig, dispatch_tile
 from .attention_token import (
     NewTokens,
     RotaryTables,
@@ -32,6 +35,21 @@ from .rotary import rotated_halves, rotated_neighbours
 MAX_SHARED_STEPS = 32  # loads of a key: drivers take seconds to compile the kernel for wider heads
 
 
+FEW_ROWS = 16  # up to which a row has the same bits in any batch on a GPU, as in linear layers: docs/numbers.md
+
+# How the rows after the single ones run: each like a single one or, with a configuration, in tiles.
+BY_TOKEN: Variant[TileConfig | None] = Variant("token", ANYWHERE, None)
+TILE: Variant[TileConfig | None] = Variant("tile", ANYWHERE, TileConfig())
+
+
+class SlotTileParams(AttentionParams):
+    first_token: u32  # after the single ones
+    seq: u32  # tokens from there on
+    row_blocks: u32  # workgroups for the rows of a key head
+    slots: u32
+    capacity: u32
+
+
 class SlotBlocksParams(SlotAttentionParams):
     first_row: u32  # after the single ones
     row_blocks: u32  # workgroups for the rows of a key head
@@ -41,6 +59,7 @@ class SlotFillParams(Uniforms):
     start: Live
     slots: u32
     capacity: u32
+    heads: u32  # of queries that rotate; 0 if none do
     key_heads: u32
     key_steps: u32  # loads per row
     rotated: u32  # of which rotate, where halves pair up
@@ -86,7 +105,12 @@ def _flops(sizes: CallSizes) -> int:
     return 2 * numel(sizes.dims("query")) * sizes.dims("key_cache")[1]
 
 
-@op(SLOT_ATTENTION, dtypes=FLOATS | {DType.INT32}, traits=OpTraits(mutates=("key_cache", "value_cache"), work=_flops))
+@op(
+    SLOT_ATTENTION,
+    dtypes=FLOATS | {DType.INT32},
+    host_args=("places",),
+    traits=OpTraits(mutates=("key_cache", "value_cache"), work=_flops),
+)
 def slot_attention(
     cx: Context,
     tokens: CachedAttention,
@@ -112,24 +136,78 @@ def slot_attention(
     operands = SlotOperands(tokens.query, *caches)
     config = token_config(cx, operands)
     rows = operands.batch
-    # Neighbouring rows share the loads of keys, if the invocations of a subgroup can exchange values.
-    shared = config.subgroup and operands.key_steps <= MAX_SHARED_STEPS
-    operands = replace(operands, singles=min(singles, rows) if shared else rows)
+    whole = config.short_keys > 0 and singles >= rows and _all_short(cx, places, advance, config.short_keys)
+    config = config.whole if whole else config
+    singles = min(singles, rows)
+    tile = _tile_config(cx, operands, rows - singles)
+    # Neighbouring rows share the loads of keys in tiles, or if the invocations of a subgroup can exchange values.
+    blocks = tile is None and config.subgroup and operands.key_steps <= MAX_SHARED_STEPS
+    operands = replace(operands, singles=singles if tile is not None or blocks else rows)
     cached_before = singles < rows  # the next row of a slot may see it
     fresh = NewTokens(tokens.key, tokens.value, rotary, places, cached_before)
     _check(operands, fresh, places)
     partial = scratch_for_token(cx, operands)
+    if whole:
+        cx.reserve(partial)
     out.dims = tokens.query.dims
+    rotates = tile is not None and rotary is not None
+    rotated = cx.scratch(tokens.query.dtype, tokens.query.dims) if rotates else None
     if fresh.cached_before:
-        _fill(cx, fresh, caches, places, advance)
+        _fill(cx, fresh, caches, places, advance, tokens.query, rotated)
     seen, split = VisibleKeys(0, advance.dynamic), config.splits(operands.most_keys) > 1
     target = partial if split else out
     if operands.singles:
         dispatch_token(cx, operands, seen, fresh, scale, config, target)
-    if operands.singles < rows:
+    if tile is not None:
+        _by_tiles(cx, operands, tokens.query if rotated is None else rotated, seen, places, scale, tile, out)
+    elif operands.singles < rows:
         _by_blocks(cx, operands, seen, fresh, scale, config, target)
     if split:
-        merge_splits(cx, operands, config, partial, out)
+        merge_splits(cx, operands, config, partial, out, operands.singles if tile is not None else rows)
+
+
+def _tile_config(cx: Context, operands: SlotOperands, together: int) -> TileConfig | None:
+    """Return how rows that are not single run in tiles; None if they do not.
+
+    A GPU's kernels for a single row and for tiles sum in different orders.
+    """
+    if together == 0 or operands.batch <= FEW_ROWS:
+        return None
+    shape = (operands.group, operands.key_steps, operands.value_steps, *operands.kinds)
+    return cx.variant("attention of slots", shape, cpu=(BY_TOKEN,), gpu=(TILE,)).config
+
+
+def _by_tiles(
+    cx: Context,
+    operands: SlotOperands,
+    query: Tensor,
+    seen: VisibleKeys,
+    places: Tensor,
+    scale: float | None,
+    config: TileConfig,
+    out: Tensor,
+) -> None:
+    """Dispatch the rows after the single ones in tiles. `query` is rotated, and the caches have the keys and values."""
+    slots, capacity = operands.key.dims[:2]
+    seq = operands.batch - operands.singles
+    blocks = -(-seq * operands.group // config.rows)
+    params = SlotTileParams(
+        **operands.params(seen, scale),
+        first_token=operands.singles,
+        seq=seq,
+        row_blocks=blocks,
+        slots=slots,
+        capacity=capacity,
+    )
+    dispatch_tile(cx, replace(operands, query=query), config, params, blocks, (places,), out, slots=True)
+
+
+def _all_short(cx: Context, places: Tensor, advance: LiveScalar, keys: int) -> bool:
+    """Return whether every row is at a position below `keys`. Calls that differ in this have different schedules."""
+    highest: Term = 0
+    for row in range(places.dims[0]):
+        highest = apply("max", highest, cx.element(places, (row, 1)))
+    return bool(cx.specialize(apply("lt", apply("add", highest, advance.term), keys)))
 
 
 def _by_blocks(
@@ -181,27 +259,39 @@ def _check(operands: SlotOperands, fresh: NewTokens, places: Tensor) -> None:
         )
 
 
-def _fill(cx: Context, fresh: NewTokens, caches: tuple[Tensor, Tensor], places: Tensor, advance: LiveScalar) -> None:
+def _fill(
+    cx: Context,
+    fresh: NewTokens,
+    caches: tuple[Tensor, Tensor],
+    places: Tensor,
+    advance: LiveScalar,
+    query: Tensor,
+    rotated: Tensor | None,
+) -> None:
+    """Cache keys and values, rotated. If there is a tensor for them, write the rotated queries too."""
     _, rows, key_heads, width = fresh.key.dims
     rotary = fresh.rotary
+    heads = 0 if rotated is None else query.dims[2]
     cx.dispatch(
         "attention/slot_fill.wgsl",
-        reads=fresh.tensors,
-        writes=caches,
+        reads=fresh.tensors if rotated is None else (*fresh.tensors, query),
+        writes=caches if rotated is None else (*caches, rotated),
         params=SlotFillParams(
             start=advance.dynamic,
             slots=caches[0].dims[0],
             capacity=caches[0].dims[1],
+            heads=heads,
             key_heads=key_heads,
             key_steps=width // 4,
             rotated=rotary.rotated if rotary is not None else 0,
             table_loads=rotary.loads if rotary is not None else 0,
         ),
-        threads=rows * 2 * key_heads * (width // 4),
+        threads=rows * (2 * key_heads + heads) * (width // 4),
         type=load_type(fresh.key, 4),
         cache=load_type(caches[0], 4),
         rotary=rotary.pairs if rotary is not None else "",
         table=rotary.kind if rotary is not None else "",
+        queries=rotated is not None,
     )
 
 

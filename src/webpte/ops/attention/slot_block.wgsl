@@ -34,6 +34,8 @@ const KEY_STEPS = {{ key_steps }}u;
 
 var<workgroup> queries: array<array<vec4<f32>, {{ key_steps }}>, {{ rows }}>;
 
+{$ include "attention/cache_loads.wgsl" $}
+
 // Return the position of a token in its slot; -1 if it is idle.
 fn position_of(token: u32) -> i32 {
     let place = places[token];

@@ -5,6 +5,7 @@
 {$ from "loads.wgsl" import array_of, loaded, storable $}
 {$ from "attention/rotate.wgsl" import angles, rotated $}
 {$ set places_at = 3 if rotary else 2 $}
+{$ set keys_at = places_at + (2 if queries else 1) $}
 
 @group(1) @binding(0) var<storage, read> k: {{ array_of(type) }};
 @group(1) @binding(1) var<storage, read> v: {{ array_of(type) }};
@@ -12,14 +13,20 @@ $$ if rotary
 @group(1) @binding(2) var<storage, read> cosine: {{ array_of(table) }};
 $$ endif
 @group(1) @binding({{ places_at }}) var<storage, read> places: array<vec2<i32>>;  // slot and position of each row
-@group(1) @binding({{ places_at + 1 }}) var<storage, read_write> keys: {{ array_of(cache) }};
-@group(1) @binding({{ places_at + 2 }}) var<storage, read_write> values: {{ array_of(cache) }};
+$$ if queries
+@group(1) @binding({{ places_at + 1 }}) var<storage, read> q: {{ array_of(type) }};
+$$ endif
+@group(1) @binding({{ keys_at }}) var<storage, read_write> keys: {{ array_of(cache) }};
+@group(1) @binding({{ keys_at + 1 }}) var<storage, read_write> values: {{ array_of(cache) }};
+$$ if queries
+@group(1) @binding({{ keys_at + 2 }}) var<storage, read_write> queries: {{ array_of(type) }};
+$$ endif
 
-// One invocation per load of keys, then values: (R, heads of both, D / 4).
+// One invocation per load of keys, then values, then queries: (R, heads of all, D / 4).
 $$ call per_thread()
     let d = i % p.key_steps;
-    let head = i / p.key_steps % (2u * p.key_heads);
-    let row = i / (p.key_steps * 2u * p.key_heads);
+    let head = i / p.key_steps % (2u * p.key_heads + p.heads);
+    let row = i / (p.key_steps * (2u * p.key_heads + p.heads));
     let place = places[row];
     let position = place.y + live(p.start);
     if (u32(place.x) >= p.slots || u32(position) >= p.capacity) {
@@ -30,9 +37,16 @@ $$ call per_thread()
     if (head < p.key_heads) {
         let key = {{ rotated(rotary, "k", "(row * p.key_heads + head)", type) }};
         keys[(target_row * p.key_heads + head) * p.key_steps + d] = {{ storable("key", cache) }};
-    } else {
+    } else if (head < 2u * p.key_heads) {
         let at = head - p.key_heads;
         let value = {{ loaded("v[(row * p.key_heads + at) * p.key_steps + d]", type) }};
         values[(target_row * p.key_heads + at) * p.key_steps + d] = {{ storable("value", cache) }};
     }
+$$ if queries
+    else {
+        let at = row * p.heads + head - 2u * p.key_heads;
+        let query = {{ rotated(rotary, "q", "at", type) }};
+        queries[at * p.key_steps + d] = {{ storable("query", type) }};
+    }
+$$ endif
 $$ endcall

@@ -101,6 +101,16 @@ def _(self: Any, negative_slope: float) -> Any:
     return computed(lambda x: np.where(x > 0, x, x * negative_slope), self)
 
 
+@elementwise("aten.elu.default")
+def elu(self: Tensor, alpha: int | float, scale: int | float, input_scale: int | float, *, out: Tensor) -> Formula:
+    return Formula("elu", (self,), numbers=tuple(map(Number.of, (alpha, scale, input_scale))))
+
+
+@elu.reference
+def _(self: Any, alpha: float, scale: float, input_scale: float) -> Any:
+    return computed(lambda x: scale * np.where(x > 0, x, alpha * np.expm1(x * input_scale)), self)
+
+
 @elementwise("aten.hardshrink.default")
 def hardshrink(self: Tensor, lambd: float, *, out: Tensor) -> Formula:
     return Formula("hardshrink", (self,), numbers=(Number.of(lambd),))

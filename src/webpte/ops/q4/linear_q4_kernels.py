@@ -308,7 +308,9 @@ TILE: Variant[Rule] = Variant("tile", ANYWHERE, functools.partial(_tiles, broadc
 BROADCAST: Variant[Rule] = Variant("broadcast", Requirements(subgroup=1), functools.partial(_tiles, broadcast=True))
 LANES: Variant[Rule] = Variant("lanes", ANYWHERE, functools.partial(_lanes, packed=False))
 PACKED: Variant[Rule] = Variant(
-    "packed", Requirements(work=lambda layer: layer.row_qparams is not None), functools.partial(_lanes, packed=True)
+    "packed",
+    Requirements(work=lambda layer: layer.row_qparams is not None and layer.weights[0].bits == 4),
+    functools.partial(_lanes, packed=True),
 )
 SHARED: Variant[Rule] = Variant("shared", Requirements(workgroup=64), functools.partial(_shared, size=32))
 SHARED_LARGE: Variant[Rule] = Variant("shared-64", Requirements(workgroup=256), functools.partial(_shared, size=64))

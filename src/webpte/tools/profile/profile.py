@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from ...device.timing import Peak, measure_peak
 from ...errors import InputError
-from ...plan import Planner
+from ...plan import CallWork, Planner
 from ...progress import OnProgress, Progress, ignore
 from ...runtime import Method, load
 from ...runtime.checks import check_method_name
@@ -24,7 +24,7 @@ from ..inputs import check_specs, make_inputs
 from ..report import method_data
 from ..report.calls import order_of
 from ..run import spread
-from .runs import CallWork, HostSpan, ObservedMethod, Run, times_by_name
+from .runs import HostSpan, ObservedMethod, Run, times_by_name
 
 
 def modules_of(planner: Planner) -> dict[int, str]:

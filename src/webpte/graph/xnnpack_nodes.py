@@ -1,0 +1,414 @@
+"""Nodes of XNNPACK delegates on floats, as calls of ops.
+
+Dims, axes and paddings of a node are in the order of its values. A node computes on the tensors of its operands in
+whatever order they have, with its axes mapped, or asks for (N, C, H, W).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..container import DType, XnnNode
+from ..errors import GraphError
+from .graph import Bool, Double, Int, IntList, Null, String, TensorSpec, Value
+from .names import (
+    ADD,
+    AVG_POOL,
+    BMM,
+    CAT,
+    CONV_WITH_CLAMP,
+    ELU,
+    GELU,
+    LEAKY_RELU,
+    MAX_ALONG_DIM,
+    MAX_POOL,
+    MEAN,
+    MM,
+    MUL,
+    PAD,
+    PLAIN_LINEAR,
+    RESIZE,
+    SCALED,
+    SLICE,
+    SOFTMAX,
+    XNN_BINARY,
+    XNN_UNARY,
+)
+from .xnnpack_values import NHWC, Array, UnsupportedNodeError, XnnValues, identity
+
+TRANSPOSE_WEIGHTS, ALIGN_CORNERS = 1, 8  # flags
+Translate = Callable[[XnnValues, XnnNode], None]
+
+
+def operand(node: XnnNode, name: str) -> int:
+    """Return the id of a value that a node must have."""
+    if name not in node.ids:
+        raise GraphError(f"{node.type}: expected a value as {name}, got none")
+    return node.ids[name]
+
+
+def _finish(xv: XnnValues, node: XnnNode, tensor: int, order: tuple[int, ...]) -> None:
+    """Define the output of a node, limited and in the output's dtype."""
+    out = operand(node, "output")
+    xv.put(out, xv.converted(xv.clamped(tensor, node.clamp), xv.dtype(out)), order)
+
+
+def _unary(name: str, *literals: Value) -> Translate:
+    def translate(xv: XnnValues, node: XnnNode) -> None:
+        source, order = xv.place(operand(node, "input"))
+        spec = xv.tensor(source)
+        _finish(xv, node, xv.call(name, (source, *literals), spec.dtype, spec.dims), order)
+
+    return translate
+
+
+def _with_factor(name: str, *further: Value) -> Translate:
+    """Return the translation of a unary node with a number."""
+
+    def translate(xv: XnnValues, node: XnnNode) -> None:
+        _unary(name, Double(node.factor), *further)(xv, node)
+
+    return translate
+
+
+def _binary(xv: XnnValues, node: XnnNode) -> None:
+    a, b, out = (operand(node, name) for name in ("input1", "input2", "output"))
+    order = xv.common_order((a, b))
+    x, y = (xv.broadcast(value_id, order) for value_id in (a, b))
+    name = XNN_BINARY[node.type]
+    factor = (Int(1),) if name in SCALED else ()
+    _finish(xv, node, xv.call(name, (x, y, *factor), xv.dtype(out), xv.bound(out, order)), order)
+
+
+def _square(xv: XnnValues, node: XnnNode) -> None:
+    source, order = xv.place(operand(node, "input"))
+    spec = xv.tensor(source)
+    _finish(xv, node, xv.call(MUL, (source, source), spec.dtype, spec.dims), order)
+
+
+def _same(xv: XnnValues, node: XnnNode) -> None:
+    """Translate Copy, Clamp and Convert between floats."""
+    source, order = xv.place(operand(node, "input"))
+    _finish(xv, node, source, order)
+
+
+def _prelu(xv: XnnValues, node: XnnNode) -> None:
+    x, order = xv.ranked(operand(node, "input1"))
+    slope, spec = xv.broadcast(operand(node, "input2"), order), xv.tensor(x)
+    positive = xv.clamped(x, (0.0, np.inf))
+    negative = xv.clamped(x, (-np.inf, 0.0))
+    scaled = xv.call(MUL, (negative, slope), spec.dtype, spec.dims)
+    _finish(xv, node, xv.call(ADD, (positive, scaled, Int(1)), spec.dtype, spec.dims), order)
+
+
+def _softmax(xv: XnnValues, node: XnnNode) -> None:
+    source, order = xv.ranked(operand(node, "input"))
+    spec = xv.tensor(source)
+    _finish(xv, node, xv.call(SOFTMAX, (source, Int(order[-1]), Bool(False)), spec.dtype, spec.dims), order)
+
+
+# -- movement ----------------------------------------------------------------------------------------------------------
+
+
+def _transpose(xv: XnnValues, node: XnnNode) -> None:
+    source, perm = operand(node, "input"), node.lists["perm"]
+    rank = xv.rank(source)
+    if sorted(perm) != list(range(rank)):
+        raise GraphError(f"StaticTranspose: expected a permutation of {rank} dims, got {list(perm)}")
+    tensor, order = xv.ranked(source)
+    xv.put(operand(node, "output"), tensor, tuple(order[d] for d in perm))
+
+
+def _reshape(xv: XnnValues, node: XnnNode) -> None:
+    out, shape = operand(node, "output"), node.lists["shape"]
+    if shape.count(0) > 1 or len(shape) != xv.rank(out):
+        raise GraphError(f"StaticReshape: expected {xv.rank(out)} sizes and at most one 0, got {list(shape)}")
+    size = tuple(dim or -1 for dim in shape)
+    bound = xv.value(out).dims
+    xv.put(out, xv.viewed(xv.plain(operand(node, "input")), size, bound), identity(len(size)))
+
+
+def _slice(xv: XnnValues, node: XnnNode) -> None:
+    source, out = operand(node, "input"), operand(node, "output")
+    offsets, sizes = node.lists["offsets"], node.lists["sizes"]
+    tensor, order = xv.ranked(source)
+    if not len(offsets) == len(sizes) == len(order) == xv.rank(source):
+        raise GraphError(f"StaticSlice: expected {xv.rank(source)} offsets and sizes, got {offsets} and {sizes}")
+    for dim, (offset, size) in enumerate(zip(offsets, sizes, strict=True)):
+        spec, axis = xv.tensor(tensor), order[dim]
+        length = size or spec.dims[axis] - offset  # 0 is all that remains
+        if (offset, length) == (0, spec.dims[axis]):
+            continue
+        bound = [length if d == axis else n for d, n in enumerate(spec.dims)]
+        arguments = (tensor, Int(axis), Int(offset), Int(offset + length), Int(1))
+        tensor = xv.call(SLICE, arguments, spec.dtype, bound)
+    xv.put(out, tensor, order)
+
+
+def _concatenate(xv: XnnValues, node: XnnNode) -> None:
+    sources = [node.ids[name] for name in ("input1", "input2", "input3", "input4", "input5") if name in node.ids]
+    out, axis = operand(node, "output"), node.numbers["axis"]
+    order = xv.common_order(sources)
+    if axis >= len(order):
+        raise GraphError(f"{node.type}: axis {axis} of values with {len(order)} dims")
+    parts = xv.listed([xv.laid(value_id, order) for value_id in sources])
+    xv.put(out, xv.call(CAT, (parts, Int(order[axis])), xv.dtype(out), xv.bound(out, order)), order)
+
+
+def _pad(xv: XnnValues, node: XnnNode) -> None:
+    tensor, order = xv.ranked(operand(node, "input"))
+    pre, post = node.lists["pre"], node.lists["post"]
+    if not len(pre) == len(post) == len(order):
+        raise GraphError(f"StaticConstantPad: expected {len(order)} sizes, got {list(pre)} and {list(post)}")
+    out = operand(node, "output")
+    sizes = [size for axis in reversed(range(len(order))) for size in _at(order, axis, pre, post)]
+    padded = xv.call(PAD, (tensor, IntList(tuple(sizes)), Double(node.factor)), xv.dtype(out), xv.bound(out, order))
+    xv.put(out, padded, order)
+
+
+def _at(order: tuple[int, ...], axis: int, pre: tuple[int, ...], post: tuple[int, ...]) -> tuple[int, int]:
+    dim = order.index(axis)
+    return pre[dim], post[dim]
+
+
+# -- products ----------------------------------------------------------------------------------------------------------
+
+
+def _fully_connected(xv: XnnValues, node: XnnNode) -> None:
+    source, weights, out = (operand(node, name) for name in ("input", "filter", "output"))
+    dtype, flags = xv.dtype(source), node.numbers["flags"]
+    if xv.rank(weights) != 2:
+        raise GraphError(f"FullyConnected: expected weights with 2 dims, got {xv.rank(weights)}")
+    x = xv.plain(source)
+    if xv.is_constant(weights):
+        turned = bool(flags & TRANSPOSE_WEIGHTS)
+        weight = xv.constant(weights, "turned" if turned else "", lambda a: a.T if turned else a, dtype)
+    else:
+        weight = xv.converted(xv.laid(weights, (1, 0) if flags & TRANSPOSE_WEIGHTS else (0, 1)), dtype)
+    spec = xv.tensor(x)
+    columns = xv.tensor(weight).dims[0]
+    total = xv.call(PLAIN_LINEAR, (x, weight, bias_of(xv, node, dtype)), dtype, (*spec.dims[:-1], columns))
+    if xv.rank(out) != len(spec.dims):
+        total = xv.viewed(total, (-1, columns), xv.value(out).dims) if xv.rank(out) == 2 else total
+    _finish(xv, node, total, identity(xv.rank(out)))
+
+
+def bias_of(xv: XnnValues, node: XnnNode, dtype: DType) -> int | Value:
+    bias = node.ids.get("bias")
+    if bias is None:
+        return Null()
+    if xv.is_constant(bias):
+        return xv.constant(bias, "", lambda a: a, dtype)
+    return xv.plain(bias)
+
+
+def _batch_matmul(xv: XnnValues, node: XnnNode) -> None:
+    a, b, out = (operand(node, name) for name in ("input1", "input2", "output"))
+    if node.numbers["flags"] & TRANSPOSE_WEIGHTS:
+        y = xv.laid(b, (*range(xv.rank(b) - 2), xv.rank(b) - 1, xv.rank(b) - 2))
+    else:
+        y = xv.plain(b)
+    rank = xv.rank(out)
+    if rank not in (2, 3) or xv.rank(a) != rank or xv.rank(b) != rank:
+        raise UnsupportedNodeError(f"a product of values with {xv.rank(a)} and {xv.rank(b)} dims")
+    name = BMM if rank == 3 else MM
+    _finish(xv, node, xv.call(name, (xv.plain(a), y), xv.dtype(out), xv.value(out).dims), identity(rank))
+
+
+def pads(node: XnnNode) -> tuple[int, int, int, int]:
+    top, right, bottom, left = (node.numbers[f"pad_{side}"] for side in ("top", "right", "bottom", "left"))
+    return top, right, bottom, left
+
+
+def pair(node: XnnNode, name: str) -> tuple[int, int]:
+    return node.numbers[f"{name}_h"], node.numbers[f"{name}_w"]
+
+
+def laid_out_filter(node: XnnNode, array: Array) -> Array:
+    """Return the weights as (O, I / groups, kh, kw), those of a transposed convolution as (I, O / groups, kh, kw)."""
+    if node.type == "DepthwiseConv2d":
+        return array.transpose(3, 0, 1, 2)
+    if node.type == "Conv2d":
+        return array.transpose(0, 3, 1, 2)
+    groups = node.numbers["groups"]
+    outputs, height, width, inputs = array.shape
+    split = array.reshape(groups, outputs // groups, height, width, inputs).transpose(0, 4, 1, 2, 3)
+    return split.reshape(groups * inputs, outputs // groups, height, width)
+
+
+def convolution_input(xv: XnnValues, node: XnnNode, tensor: int) -> tuple[int, tuple[int, int]]:
+    """Return the tensor (N, C, H, W) to convolve, and its padding. Unequal paddings of two sides are added before."""
+    top, right, bottom, left = pads(node)
+    if (top, left) == (bottom, right):
+        return tensor, (top, left)
+    if node.type == "ConvTranspose2d":
+        raise UnsupportedNodeError("a transposed convolution with unequal paddings")
+    return padded_image(xv, node, tensor, 0.0), (0, 0)
+
+
+def padded_image(xv: XnnValues, node: XnnNode, tensor: int, value: float) -> int:
+    """Return an image (N, C, H, W) with the paddings of a node around it."""
+    top, right, bottom, left = pads(node)
+    spec = xv.tensor(tensor)
+    bound = (*spec.dims[:2], spec.dims[2] + top + bottom, spec.dims[3] + left + right)
+    return xv.call(PAD, (tensor, IntList((left, right, top, bottom)), Double(value)), spec.dtype, bound)
+
+
+def filter_dims(xv: XnnValues, node: XnnNode) -> tuple[int, ...]:
+    """Return the dims of the weights of a convolution, which must be constant."""
+    weights, groups = operand(node, "filter"), node.numbers["groups"]
+    if not xv.is_constant(weights):
+        raise UnsupportedNodeError("a convolution whose weights are not constant")
+    dims = xv.value(weights).dims
+    if len(dims) != 4 or groups < 1 or dims[3 if node.type == "DepthwiseConv2d" else 0] % groups:
+        raise GraphError(f"{node.type}: weights {list(dims)} cannot be split into {groups} groups")
+    return dims
+
+
+def convolved(
+    xv: XnnValues,
+    node: XnnNode,
+    image: int,
+    weight: int,
+    bias: int | Value,
+    clamp: tuple[float, float] | None = None,
+) -> int:
+    """Return the result (N, C, H, W) of a convolution of an image (N, C, H, W)."""
+    padded, padding = convolution_input(xv, node, image)
+    low, high = (Null() if np.isinf(bound) else Double(bound) for bound in clamp or (-np.inf, np.inf))
+    arguments = (
+        padded,
+        weight,
+        bias,
+        IntList(pair(node, "stride")),
+        IntList(padding),
+        IntList(pair(node, "dilation")),
+        Bool(node.type == "ConvTranspose2d"),
+        IntList(pair(node, "adjust")),
+        Int(node.numbers["groups"]),
+        low,
+        high,
+    )
+    return xv.call(CONV_WITH_CLAMP, arguments, xv.tensor(image).dtype, xv.bound(operand(node, "output"), NHWC))
+
+
+def _convolution(xv: XnnValues, node: XnnNode) -> None:
+    source, weights, out = (operand(node, name) for name in ("input", "filter", "output"))
+    dtype = xv.dtype(source)
+    filter_dims(xv, node)
+    weight = xv.constant(weights, f"for {node.type}", lambda a: laid_out_filter(node, a), dtype)
+    image = xv.laid(source, NHWC)
+    total = convolved(xv, node, image, weight, bias_of(xv, node, dtype), node.clamp)
+    xv.put(out, xv.converted(total, xv.dtype(out)), NHWC)
+
+
+# -- images ------------------------------------------------------------------------------------------------------------
+
+
+def _max_pool(xv: XnnValues, node: XnnNode) -> None:
+    out = operand(node, "output")
+    image = xv.laid(operand(node, "input"), NHWC)
+    top, right, bottom, left = pads(node)
+    if (top, left) != (bottom, right):
+        image, padding = padded_image(xv, node, image, -np.inf), (0, 0)
+    else:
+        padding = (top, left)
+    kernel, stride, dilation = (IntList(pair(node, name)) for name in ("kernel", "stride", "dilation"))
+    arguments = (image, kernel, stride, IntList(padding), dilation, Bool(False))
+    _finish(xv, node, xv.call(MAX_POOL, arguments, xv.dtype(out), xv.bound(out, NHWC)), NHWC)
+
+
+def _average_pool(xv: XnnValues, node: XnnNode) -> None:
+    out = operand(node, "output")
+    top, right, bottom, left = pads(node)
+    if (top, left) != (bottom, right):
+        raise UnsupportedNodeError("an average over windows with unequal paddings")
+    kernel, stride = (IntList(pair(node, name)) for name in ("kernel", "stride"))
+    image = xv.laid(operand(node, "input"), NHWC)
+    arguments = (image, kernel, stride, IntList((top, left)), Bool(False), Bool(False), Null())
+    _finish(xv, node, xv.call(AVG_POOL, arguments, xv.dtype(out), xv.bound(out, NHWC)), NHWC)
+
+
+def _global_average(xv: XnnValues, node: XnnNode) -> None:
+    image = xv.laid(operand(node, "input"), NHWC)
+    spec = xv.tensor(image)
+    arguments = (image, IntList((2, 3)), Bool(True), Null())
+    _finish(xv, node, xv.call(MEAN, arguments, spec.dtype, (*spec.dims[:2], 1, 1)), NHWC)
+
+
+def _resize(xv: XnnValues, node: XnnNode) -> None:
+    out = operand(node, "output")
+    aligned = bool(node.numbers["flags"] & ALIGN_CORNERS)
+    arguments = (xv.laid(operand(node, "input"), NHWC), IntList(pair(node, "new")), Bool(aligned), Null())
+    _finish(xv, node, xv.call(RESIZE, arguments, xv.dtype(out), xv.bound(out, NHWC)), NHWC)
+
+
+def _arg_max_pool(xv: XnnValues, node: XnnNode) -> None:
+    """Translate the maximum along one dim, for which exporters up to 0.6 wrote this node."""
+    out, index = operand(node, "output"), operand(node, "output_index")
+    image = xv.laid(operand(node, "input"), NHWC)
+    spec, kernel = xv.tensor(image), pair(node, "kernel")
+    height, width = spec.dims[2:]
+    if any(pads(node)) or kernel not in ((height, 1), (1, width)):
+        raise UnsupportedNodeError(
+            f"the position of a maximum in windows of {kernel}, where the image is {height}x{width},"
+        )
+    axis = 2 if kernel == (height, 1) else 3
+    dims = xv.bound(out, NHWC)
+    best = xv.new(TensorSpec(spec.dtype, tuple(dims), spec.dtype))
+    at = xv.new(TensorSpec(xv.dtype(index), tuple(dims), xv.dtype(index)))
+    xv.call_into(MAX_ALONG_DIM, (image, Int(axis), Bool(True)), (best, at))
+    xv.put(out, best, NHWC)
+    xv.put(index, at, NHWC)
+
+
+def _attention(xv: XnnValues, node: XnnNode) -> None:
+    """Translate softmax(q * scale @ k.T + mask) @ v of (B, H, T, D), which 0.2 to 0.6 wrote."""
+    query, key, value, out = (operand(node, name) for name in ("query", "key", "value", "output"))
+    dtype = xv.dtype(out)
+    dims = [xv.value(value_id).dims for value_id in (query, key, value)]
+    if any(len(d) != 4 or d[:2] != dims[0][:2] for d in dims):
+        raise UnsupportedNodeError(f"attention of values with the dims {', '.join(map(str, map(list, dims)))}")
+    (batch, heads, rows, depth), (_, _, columns, _), (_, _, _, width) = dims
+    count = batch * heads
+    spec = xv.tensor(xv.plain(query))
+    scaled = xv.call(MUL, (xv.plain(query), xv.plain(operand(node, "scale"))), dtype, spec.dims)
+    q = xv.viewed(scaled, (count, -1, depth), (count, rows, depth))
+    k = xv.viewed(xv.plain(key), (count, -1, depth), (count, columns, depth))
+    v = xv.viewed(xv.plain(value), (count, -1, width), (count, columns, width))
+    scores = xv.call(BMM, (q, xv.permuted(k, (0, 2, 1))), dtype, (count, rows, columns))
+    if "mask" in node.ids:
+        scores = xv.call(ADD, (scores, xv.plain(node.ids["mask"]), Int(1)), dtype, (count, rows, columns))
+    weights = xv.call(SOFTMAX, (scores, Int(2), Bool(False)), dtype, (count, rows, columns))
+    total = xv.call(BMM, (weights, v), dtype, (count, rows, width))
+    total = xv.viewed(total, (batch, heads, -1, width), (batch, heads, rows, width))
+    xv.put(out, total, identity(4))
+
+
+FLOAT_NODES: dict[str, Translate] = {
+    **{name: _unary(op) for name, op in XNN_UNARY.items()},
+    **dict.fromkeys(XNN_BINARY, _binary),
+    **dict.fromkeys(("Concatenate2", "Concatenate3", "Concatenate4", "Concatenate5"), _concatenate),
+    **dict.fromkeys(("Conv2d", "DepthwiseConv2d", "ConvTranspose2d"), _convolution),
+    **dict.fromkeys(("Clamp", "Convert", "Copy"), _same),
+    "ArgMaxPooling2d": _arg_max_pool,
+    "AvgPooling2d": _average_pool,
+    "BatchMatrixMultiply": _batch_matmul,
+    "ELU": _with_factor(ELU, Double(1.0), Double(1.0)),
+    "FullyConnected": _fully_connected,
+    "Gelu": _unary(GELU, String("none")),
+    "GlobalAvgPooling2d": _global_average,
+    "LeakyReLU": _with_factor(LEAKY_RELU),
+    "MaxPooling2d": _max_pool,
+    "PReLU": _prelu,
+    "ScaledDotProductAttention": _attention,
+    "Softmax": _softmax,
+    "Square": _square,
+    "StaticConstantPad": _pad,
+    "StaticReshape": _reshape,
+    "StaticResizeBilinear2D": _resize,
+    "StaticSlice": _slice,
+    "StaticTranspose": _transpose,
+}

@@ -1,0 +1,275 @@
+{$ include "kernel.wgsl" $}
+{$ include "loads.wgsl" $}
+{$ from "loads.wgsl" import array_of, loaded, storable $}
+{$ set wide4 = type.endswith("x4") $}
+{$ set lane_type = "vec4<f32>" if wide4 else "f32" $}
+{$ set extra = 1 if mask or slots else 0 $}
+{$ set rows = ["x", "y", "z", "w"] $}
+{$ set lanes = across * down $}
+{# Shared memory has rows of 8 elements and one that keeps rows from beginning at the same bank. An element of a row is
+   mostly a constant, because naga bounds every other index. Of an invocation's keys, element s * tile + t is load s of
+   key t; of its queries, element i * chunk + s is load s of row i. #}
+{$ set inner = 8 $}
+{$ set key_rows = chunk * tile // inner $}
+{$ set query_rows = chunk * 4 // inner $}
+{$ set first_query = key_rows * across $}
+{$ set stage_rows = first_query + query_rows * down $}
+{$ set weight_rows = across * tile // inner $}
+{$ set weights = "stage" if wide4 else "weights" $}
+{$ set q_loads = (4 * down * chunk + lanes - 1) // lanes $}
+{$ set partial_chunk = key_steps % chunk != 0 $}
+
+@group(1) @binding(0) var<storage, read> q: {{ array_of(type) }};
+@group(1) @binding(1) var<storage, read> keys: {{ array_of(cache) }};
+@group(1) @binding(2) var<storage, read> values: {{ array_of(cache) }};
+$$ if mask
+@group(1) @binding(3) var<storage, read> mask: array<u32>;
+$$ elif slots
+@group(1) @binding(3) var<storage, read> places: array<vec2<i32>>;  // slot and position of each token
+$$ endif
+@group(1) @binding({{ 3 + extra }}) var<storage, read_write> y: {{ array_of(type) }};
+
+const LOWEST = -3.4e38;
+const HIDDEN = -3.402e38;  // a score below the lowest: the key is not there
+const KEY_STEPS = {{ key_steps }}u;
+const VALUE_STEPS = {{ value_steps }}u;
+const ACROSS = {{ across }}u;  // invocations that share four rows, first over keys, then over columns of values
+const ROWS = {{ 4 * down }}u;
+const LANES = {{ lanes }}u;
+const KEYS = {{ across * tile }}u;
+const CHUNK = {{ chunk }}u;  // loads of a row that are staged at a time
+const ROWS_STAGED = {{ lanes // chunk }}u;  // at a time
+
+$$ if wide4
+var<workgroup> stage: array<array<vec4<f32>, {{ inner + 1 }}>, {{ [stage_rows, weight_rows * down] | max }}>;  // then weights
+$$ else
+var<workgroup> stage: array<array<f32, {{ inner + 1 }}>, {{ stage_rows }}>;
+var<workgroup> weights: array<array<vec4<f32>, {{ inner + 1 }}>, {{ weight_rows * down }}>;
+$$ endif
+var<workgroup> tops: array<array<vec4<f32>, {{ across }}>, {{ down }}>;
+var<workgroup> query_rows: array<array<u32, 4>, {{ down }}>;  // of each row, its number in the queries,
+var<workgroup> visible: array<array<u32, 4>, {{ down }}>;  // and the keys that it sees
+$$ if mask
+var<workgroup> mask_rows: array<array<u32, 4>, {{ down }}>;
+$$ endif
+
+{$ include "attention/cache_loads.wgsl" $}
+
+$$ if mask
+{$ include "attention/attention_mask.wgsl" $}
+$$ endif
+$$ if slots
+// Return the position of a token in its slot; -1 if it is idle.
+fn position_of(token: u32) -> i32 {
+    let place = places[token];
+    let position = place.y + live(p.start);
+    let known = u32(place.x) < p.slots && u32(position) < p.capacity;  // negative numbers are large ones
+    return select(-1, position, known);
+}
+
+$$ endif
+// Return load d of a query; zero after its end, where a chunk is larger than what is left.
+fn staged_query(first: u32, d: u32) -> {{ lane_type }} {
+$$ if partial_chunk
+    let at = first + min(d, KEY_STEPS - 1u);
+    return select({{ lane_type }}(), {{ loaded("q[at]", type) }}, d < KEY_STEPS);
+$$ else
+    return {{ loaded("q[first + d]", type) }};
+$$ endif
+}
+
+// One addition per multiplication, so that compilers fuse each pair.
+fn plus_product(sum: f32, a: {{ lane_type }}, b: {{ lane_type }}) -> f32 {
+    return {{ "sum + a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w" if wide4 else "sum + a * b" }};
+}
+
+// Attention of many tokens. A workgroup has {{ 4 * down }} rows, which are tokens times query heads of a key head, and
+// goes over the keys from the first on, KEYS at a time. An invocation has four rows: it scores {{ tile }} keys for them,
+// then adds up columns of the values. Scores and sums are relative to the highest score of a row so far. A key that a
+// row does not see changes nothing of that row, so its bits do not depend on the other rows.
+@compute @workgroup_size(wg)
+fn main(
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_id) local: vec3<u32>,  // its index would be computed at every use by some drivers
+) {
+    let job = id.x + id.y * groups.x;  // (B, key head, rows)
+    let busy = job * LANES < p.threads;
+    let row_of_keys = job / p.row_blocks;  // (B, key head)
+    let row_block = job - row_of_keys * p.row_blocks;
+    let batch = row_of_keys / p.key_heads;
+    let key_head = row_of_keys - batch * p.key_heads;
+    let x = local.x % ACROSS;
+    let four = local.x / ACROSS;
+    // The rows of a key head are its query heads of the first token, then of the next.
+    let first_row = row_block * ROWS;
+    let last_row = p.seq * p.group - 1u;
+    let r = min(first_row + local.x, last_row);
+    let token = r / p.group{{ " + p.first_token" if slots }};
+    let head = key_head * p.group + r % p.group;
+$$ if not slots
+    let first = batch * p.batch_rows + key_head * p.head_rows;  // row of the first key
+    let start = u32(live(p.start)) + p.keys;
+    // The keys that the last token of the workgroup sees: uniform in the workgroup.
+    let end = start + min(first_row + ROWS - 1u, last_row) / p.group * p.causal;
+$$ endif
+    if (local.x < ROWS) {
+        query_rows[local.x / 4u][local.x % 4u] = {{ "(batch * p.heads + head) * p.seq + token" if heads_first else "(batch * p.seq + token) * p.heads + head" }};
+$$ if mask
+        mask_rows[local.x / 4u][local.x % 4u] = batch * p.mask_strides[0].x + head * p.mask_strides[0].y + token * p.mask_strides[0].z;
+$$ endif
+$$ if not slots
+        visible[local.x / 4u][local.x % 4u] = start + token * p.causal;
+$$ endif
+    }
+    workgroupBarrier();
+    // What this invocation stages of queries and keys.
+    let staged_step = local.x % CHUNK;
+    let staged_row = local.x / CHUNK;
+$$ for i in range(q_loads)
+    let row_{{ i }} = staged_row + {{ i }}u * ROWS_STAGED;
+    let query_{{ i }} = query_rows[row_{{ i }} / 4u][row_{{ i }} % 4u] * KEY_STEPS;
+$$ endfor
+
+$$ if slots
+    let first_token = p.first_token + first_row / p.group;
+    let last_token = p.first_token + min(first_row + ROWS - 1u, last_row) / p.group;
+    for (var begin = first_token; begin <= last_token; begin++) {
+    let slot = places[begin].x;
+    if (begin > first_token && places[begin - 1u].x == slot) {
+        continue;  // it went with the one before
+    }
+    var highest_position = -1;
+    for (var t = begin; t <= last_token && places[t].x == slot; t++) {
+        highest_position = max(highest_position, position_of(t));
+    }
+    let end = u32(highest_position + 1);
+    let first = u32(clamp(slot, 0, i32(p.slots) - 1)) * p.batch_rows + key_head * p.head_rows;  // row of the first key
+    workgroupBarrier();
+    if (local.x < ROWS) {
+        let takes_part = token >= begin && places[token].x == slot && first_row + local.x <= last_row;
+        visible[local.x / 4u][local.x % 4u] = select(0u, u32(position_of(token) + 1), takes_part);
+    }
+    workgroupBarrier();
+$$ endif
+
+    var top = vec4<f32>(LOWEST);
+    var weight = vec4<f32>();  // of the keys that this invocation scores
+$$ for w in range(wide)
+$$ for i in rows
+    var sum_{{ i }}{{ w }} = {{ lane_type }}();
+$$ endfor
+$$ endfor
+    for (var base = 0u; base < end; base += KEYS) {
+        let last = min(end - base, KEYS) - 1u;
+$$ for t in range(tile)
+        var score{{ t }} = vec4<f32>();
+$$ endfor
+        for (var d = 0u; d < KEY_STEPS; d += CHUNK) {
+            workgroupBarrier();
+            let staged = d + staged_step;
+$$ for i in range(q_loads)
+            if ({{ "row_0 < ROWS" if 4 * down * chunk < lanes else "true" }}) {
+                let element_{{ i }} = row_{{ i }} % 4u * CHUNK + staged_step;
+                stage[{{ first_query }}u + element_{{ i }} / {{ inner }}u * {{ down }}u + row_{{ i }} / 4u][element_{{ i }} % {{ inner }}u] = staged_query(query_{{ i }}, staged);
+            }
+$$ endfor
+$$ for i in range(tile * chunk // down)
+            let c_{{ i }} = staged_row + {{ i }}u * ROWS_STAGED;
+            let key_{{ i }} = load_key((first + (base + min(c_{{ i }}, last)) * p.key_rows) * KEY_STEPS, {{ "min(staged, KEY_STEPS - 1u)" if partial_chunk else "staged" }});
+            let element_of_{{ i }} = staged_step * {{ tile }}u + c_{{ i }} / ACROSS;
+            stage[element_of_{{ i }} / {{ inner }}u * ACROSS + c_{{ i }} % ACROSS][element_of_{{ i }} % {{ inner }}u] = key_{{ i }};
+$$ endfor
+            workgroupBarrier();
+$$ for s in range(chunk)
+$$ for t in range(tile)
+            let k{{ s }}_{{ t }} = stage[{{ (s * tile + t) // inner * across }}u + x][{{ (s * tile + t) % inner }}];
+$$ endfor
+$$ for i in rows
+$$ set element = loop.index0 * chunk + s
+            let q{{ s }}_{{ i }} = stage[{{ first_query + element // inner * down }}u + four][{{ element % inner }}];
+$$ for t in range(tile)
+            score{{ t }}.{{ i }} = plus_product(score{{ t }}.{{ i }}, q{{ s }}_{{ i }}, k{{ s }}_{{ t }});
+$$ endfor
+$$ endfor
+$$ endfor
+        }
+        let seen = vec4<u32>(
+$$ for i in rows
+            visible[four][{{ loop.index0 }}],
+$$ endfor
+        );
+        var highest = vec4<f32>(HIDDEN);
+$$ for t in range(tile)
+        score{{ t }} *= p.scale;
+$$ if mask
+        let c{{ t }} = base + min({{ t * across }}u + x, last);
+$$ for i in rows
+        let m{{ t }}{{ i }} = mask_rows[four][{{ loop.index0 }}] + c{{ t }} * p.mask_strides[0].w;
+        let biased{{ t }}{{ i }} = score{{ t }}.{{ i }} + bias(m{{ t }}{{ i }});
+        let limited{{ t }}{{ i }} = select(biased{{ t }}{{ i }}, LOWEST, biased{{ t }}{{ i }} < LOWEST);  // NaN stays
+        score{{ t }}.{{ i }} = select(limited{{ t }}{{ i }}, HIDDEN, hides(m{{ t }}{{ i }}));
+$$ endfor
+$$ endif
+        score{{ t }} = select(vec4<f32>(HIDDEN), score{{ t }}, vec4<u32>(base + {{ t * across }}u + x) < seen);
+        highest = max(highest, score{{ t }});
+$$ endfor
+        tops[four][x] = highest;
+        workgroupBarrier();
+        var higher = top;
+$$ for i in range(across)
+        higher = max(higher, tops[four][{{ i }}]);
+$$ endfor
+        let keep = exp(top - higher);
+        top = higher;
+        weight *= keep;
+$$ for w in range(wide)
+$$ for i in rows
+        sum_{{ i }}{{ w }} *= keep.{{ i }};
+$$ endfor
+$$ endfor
+$$ for t in range(tile)
+        let added{{ t }} = select(exp(score{{ t }} - top), vec4<f32>(), score{{ t }} < vec4<f32>(LOWEST));
+        weight += added{{ t }};
+        {{ weights }}[four * {{ weight_rows }}u + ({{ t * across }}u + x) / {{ inner }}u][x % {{ inner }}u] = added{{ t }};
+$$ endfor
+        workgroupBarrier();
+        for (var c = 0u; c <= last; c += {{ inner }}u) {
+            let added = four * {{ weight_rows }}u + c / {{ inner }}u;
+$$ for u in range(inner)
+            let added_{{ u }} = {{ weights }}[added][{{ u }}];
+            let value_{{ u }} = (first + (base + min(c + {{ u }}u, last)) * p.key_rows) * VALUE_STEPS;
+$$ for w in range(wide)
+            let v_{{ u }}{{ w }} = load_value(value_{{ u }}, min(x + {{ w * across }}u, VALUE_STEPS - 1u));
+$$ for i in rows
+            sum_{{ i }}{{ w }} += added_{{ u }}.{{ i }} * v_{{ u }}{{ w }};
+$$ endfor
+$$ endfor
+$$ endfor
+        }
+    }
+
+    workgroupBarrier();
+    tops[four][x] = weight;
+    workgroupBarrier();
+    var whole = vec4<f32>();
+$$ for i in range(across)
+    whole += tops[four][{{ i }}];
+$$ endfor
+    // The highest score weighs 1, so less than that means that every key was hidden: the row is zero.
+    let share = 1.0 / max(whole, vec4<f32>(1.0));
+$$ for i in rows
+    if (busy && {{ "visible[four][" ~ loop.index0 ~ "] > 0u" if slots else "first_row + four * 4u + " ~ loop.index0 ~ "u <= last_row" }}) {
+        let at_{{ i }} = query_rows[four][{{ loop.index0 }}] * VALUE_STEPS + x;
+$$ for w in range(wide)
+        if (x + {{ w * across }}u < VALUE_STEPS) {
+            let out_{{ w }} = sum_{{ i }}{{ w }} * share.{{ i }};
+            y[at_{{ i }} + {{ w * across }}u] = {{ storable("out_" ~ w, type) }};
+        }
+$$ endfor
+    }
+$$ endfor
+$$ if slots
+    }
+$$ endif
+}

@@ -1,0 +1,87 @@
+"""Programs with XNNPACK delegates give what the executorch wheel gives."""
+
+from __future__ import annotations
+
+import pytest
+
+import webpte
+from tests.support.harness.errors import raises
+from tests.xnnpack.facts import SAMPLES
+from tests.xnnpack.running import FOLDER, compare
+
+F32 = 1e-6  # of the largest value of an output
+F16 = 1e-3  # one unit of f16 at 0.7
+RIGHT = {
+    "attention": F32,
+    "bert_dyn": F32,
+    "bf16_linear": 8e-3,  # no delegate; one unit of bf16 at 0.7
+    "conv1d_lstm_speech": F32,
+    "conv_bn_relu": F32,
+    "conv_channels_last_io": F32,
+    "conv_int8_pc": 6e-3,  # one of five codes differs by one, as it does in eager PyTorch
+    "conv_int8_pt": 0.0,
+    "conv_qd8": F32,
+    "conv_qd8_1x1": F32,
+    "conv_qd8_3x3": F32,
+    "conv_transpose": F32,
+    "depthwise": F32,
+    "elementwise": F32,
+    "external_weights": F32,
+    "fp16": F16,
+    "fp16_8da4w": F16,
+    "gru": F32,
+    "inline_blob": F32,
+    "legacy_offsets_8da4w": F32,
+    "legacy_offsets_fp32": F32,
+    "legacy_xn00_8da4w": F32,
+    "legacy_xn00_fp32": F32,
+    "linear_8da4w_g32": F32,
+    "linear_8da4w_pc": F32,
+    "linear_fp32": F32,
+    "linear_fp32_dynbatch": F32,
+    "linear_int8_static": 0.0,
+    "linear_qd8_qc4w": F32,
+    "linear_qd8_qc4w_odd": 1e-2,  # the wheel is wrong; eager PyTorch has one scale for all rows
+    "linear_qd8_qc8w": F32,
+    "linear_qd8_qc8w_all": F32,
+    "llama_8da4w": F32,
+    "mixed_vulkan_xnnpack": F32,
+    "mv2_fp32": F32,
+    "mv2_int8": 0.0,
+    "mv3_fp32": F32,
+    "pooling": F32,
+    "resize_pad_cat": F32,
+    "vit_block": F32,
+}
+# What each refused sample lacks. The list shrinks.
+REFUSED = {"llama_fp32_q8kv": "custom_quantized_sdpa"}
+
+
+def test_every_sample_is_listed():
+    assert sorted([*RIGHT, *REFUSED]) == [path.stem for path in SAMPLES]
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_sample_gives_the_results_of_the_wheel(name, device):
+    difference = compare(name)
+    assert difference.relative <= RIGHT[name], difference
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_sample_names_what_is_missing(name, device):
+    with raises(webpte.UnsupportedError, REFUSED[name]), webpte.load(FOLDER / f"{name}.pte") as program:
+        program.method("forward")
+
+
+def test_delegates_of_both_kinds_are_one_submit(device):
+    with webpte.load(FOLDER / "mixed_vulkan_xnnpack.pte") as program:
+        plan = program.method("forward").plan
+    assert len({call.origin.delegate for call in plan.graph.calls}) > 1
+    assert len(plan.flow.segments) == 1
+
+
+@pytest.mark.parametrize("name", ["mv2_fp32", "conv_bn_relu", "conv_channels_last_io", "depthwise"])
+def test_transposes_around_convolutions_vanish(name, device):
+    with webpte.load(FOLDER / f"{name}.pte", passes=()) as program:
+        called = [call.name for call in program.method("forward").plan.graph.calls]
+    assert "aten.permute_copy.default" not in called

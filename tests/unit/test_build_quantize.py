@@ -1,0 +1,93 @@
+"""Weights that are quantized in NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.support.harness.errors import raises
+from webpte.build.checkpoint import ArrayWeights, BlockTensor
+from webpte.build.ggml import TYPES, TensorType
+from webpte.build.quantize import Grouped, by_row, check_range, grouped, pack_embedding, pack_linear, pack_rows
+from webpte.container import MappedFile, Span
+from webpte.export.gguf_reader import StoredTensor
+from webpte.export.weights import WeightSource
+
+
+@pytest.fixture(scope="module")
+def weight():
+    return np.random.default_rng(5).standard_normal((24, 96)).astype(np.float32)
+
+
+def error(weight: np.ndarray, codes: Grouped) -> float:
+    return float(((weight - codes.values()) ** 2).sum())
+
+
+@pytest.mark.parametrize(("bits", "group"), [(4, 32), (4, 16), (8, 32), (8, 96)])
+def test_grouped_error_is_below_that_of_scaling_by_the_maximum(weight, bits, group):
+    result = grouped(weight, bits, group)
+    assert result.codes.dtype == np.int8 and result.scales.shape == (24, 96 // group) and result.group == group
+    assert result.codes.min() >= -(1 << bits - 1) and result.codes.max() < 1 << bits - 1
+    split = weight.reshape(24, -1, group)
+    step = np.abs(split).max(-1, keepdims=True) / ((1 << bits - 1) - 1)
+    plain = (np.rint(split / step) * step).reshape(weight.shape)
+    assert error(weight, result) < ((weight - plain) ** 2).sum()
+
+
+def test_grouped_of_zeros_is_zero():
+    result = grouped(np.zeros((4, 64), np.float32))
+    assert not result.codes.any() and np.isfinite(result.scales).all()
+
+
+def test_grouped_of_a_large_weight_in_parts_equals_that_of_its_rows():
+    large = np.random.default_rng(6).standard_normal((4096, 64)).astype(np.float32)
+    result = grouped(large)
+    assert np.array_equal(result.codes[-16:], grouped(large[-16:]).codes)
+
+
+def test_by_row_has_one_scale_for_each_row(weight):
+    codes, scales = pack_rows(by_row(weight))
+    assert codes.shape == weight.shape and scales.shape == (24,) and scales.flags.c_contiguous
+    assert np.allclose(codes * scales[:, None], weight, atol=0.03)
+
+
+def test_pack_linear_has_even_columns_in_lower_halves_and_transposed_scales(weight):
+    layer = grouped(weight[:22])
+    codes, scales = pack_linear(layer)
+    assert codes.shape == (22, 48) and scales.shape == (3, 24)  # rows of scales are padded to a multiple of 4
+    assert np.array_equal((codes & 15).astype(int) - 8, layer.codes[:, ::2])
+    assert np.array_equal((codes >> 4).astype(int) - 8, layer.codes[:, 1::2])
+    assert np.array_equal(scales[:, :22].T, layer.scales) and not scales[:, 22:].any()
+
+
+def test_pack_embedding_has_scales_by_row(weight):
+    codes, scales = pack_embedding(grouped(weight))
+    assert codes.shape == (24, 48) and scales.shape == (24, 3)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e11])
+def test_check_range_refuses_weights_without_a_finite_square(weight, value):
+    damaged = weight.copy()
+    damaged[3, 4] = value
+    with raises(webpte.UnsupportedError, code="weight_range"):
+        check_range("layers.0", damaged)
+
+
+@pytest.mark.parametrize("kind", [k for k in TYPES.values() if k.affine and k.bits == 4], ids=lambda kind: kind.name)
+def test_affine_codes_have_the_values_of_the_stored_blocks(kind: TensorType):
+    """Rows that rotate are reordered, and a factor goes into steps and offsets."""
+    rows, columns = 16, 512
+    blocks = np.random.default_rng(9).integers(0, 256, (rows * columns // kind.weights, kind.bytes), dtype=np.uint8)
+    blocks[:, 1:4:2] &= 0x3B  # exponents of f16 numbers that are finite and below 1
+    span = Span(MappedFile.from_bytes("blocks", blocks.tobytes()), 0, blocks.size)
+    stored = StoredTensor("w", None, (rows, columns), blocks.size // rows, span)
+    source = WeightSource("w", (rows, columns), heads=2, rotary_width=8, factor=0.5)
+    weights = ArrayWeights({"wq": source}, {"w": BlockTensor(stored, kind)})
+    affine = weights.affine("wq")
+    assert affine is not None
+    layer, offsets = affine
+    assert np.allclose(layer.values() + np.repeat(offsets, 32, axis=1), weights.read("wq"), rtol=1e-5, atol=1e-5)
+    exact = weights.grouped("wq")
+    assert (exact is not None) == (kind.name == "Q4_0")
+    assert exact is None or np.array_equal(exact.values(), weights.read("wq"))

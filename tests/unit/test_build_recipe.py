@@ -1,0 +1,86 @@
+"""Formats of a program's layers, chosen from those of the checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from webpte.build.checkpoint import ArrayCheckpoint, ArrayWeights, BlockTensor
+from webpte.build.ggml import TYPES
+from webpte.build.recipe import ProgramWeights, default_recipe
+from webpte.build.shapes import parameter_shapes
+from webpte.container import MappedFile, Span
+from webpte.export.architecture import Architecture, LayerSpec, Rope
+from webpte.export.families import families
+from webpte.export.gguf_reader import StoredTensor
+from webpte.export.quantization.recipe import INT8, WeightFormat
+from webpte.export.weights import GGUF_IN_PAIRS, CheckpointWeights, map_weights
+
+MODEL = Architecture(64, 2, 1, 32, 128, 96, 1e-5, (LayerSpec(),) * 2, {"rope": Rope(1e4, 32)}, tied=True)
+FOUR = WeightFormat("4w", 32)
+SENSITIVE = {"wq", "wk", "wv", "w2"}
+
+
+def checkpoint(**formats: str) -> ArrayCheckpoint:
+    """Return a random model with layers in these formats by their last name, and others in f32."""
+    numbers, kinds = np.random.default_rng(3), {kind.name: kind for kind in TYPES.values()}
+    sources = map_weights(parameter_shapes(MODEL), MODEL, GGUF_IN_PAIRS)
+    tensors = {}
+    for name, source in sources.items():
+        kind = kinds[formats.get(name.split(".")[-2], "F32")]
+        count = int(np.prod(source.shape)) // kind.weights
+        data = numbers.integers(0, 60, (count, kind.bytes), dtype=np.uint8)  # all numbers are finite
+        span = Span(MappedFile.from_bytes(name, data.tobytes()), 0, data.size)
+        stored = StoredTensor(name, None, source.shape, 0, span)
+        tensors[source.stored_name] = BlockTensor(stored, kind)
+    weights = CheckpointWeights(sources, lambda name: None)
+    return ArrayCheckpoint(
+        families()["llama"], MODEL, weights, "{}", None, None, (), arrays=ArrayWeights(sources, tensors)
+    )
+
+
+def formats_of(source: ArrayCheckpoint) -> dict[str, WeightFormat]:
+    return {name.split(".")[-1]: kind for name, kind in default_recipe(source).linears.items()}
+
+
+def test_sensitive_layers_of_a_float_checkpoint_have_8_bits():
+    formats = formats_of(checkpoint())
+    assert {name for name, kind in formats.items() if kind == INT8} == SENSITIVE | {"output"}
+    assert {name for name, kind in formats.items() if kind == FOUR} == {"wo", "w1", "w3"}
+
+
+def test_layers_in_q4_0_keep_their_values():
+    source = checkpoint(wq="Q4_0", wk="Q4_0", wv="Q4_0", w2="Q4_0")
+    formats = formats_of(source)
+    assert all(formats[name] == FOUR for name in SENSITIVE)
+    weights = ProgramWeights(source)
+    layer = weights.quantized("layers.1.feed_forward.w2", FOUR)
+    assert np.array_equal(layer.values(), weights.read("layers.1.feed_forward.w2.weight"))
+
+
+@pytest.mark.parametrize("stored", ["Q5_1", "Q8_0"])
+def test_layers_with_more_bits_in_the_checkpoint_have_8(stored):
+    assert formats_of(checkpoint(wo=stored))["wo"] == INT8
+
+
+def test_the_embedding_has_4_bits_unless_a_row_is_one_group():
+    source = checkpoint()
+    assert default_recipe(source).embedding == FOUR
+    narrow = replace(source, architecture=replace(MODEL, dim=32))
+    assert default_recipe(narrow).embedding == INT8
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "codes", "scales"),
+    [
+        ("layers.0.feed_forward.w1", FOUR, (128, 32), (2, 128)),
+        ("layers.0.feed_forward.w2", INT8, (64, 128), (64,)),
+        ("tok_embeddings", FOUR, (96, 32), (96, 2)),
+        ("tok_embeddings", INT8, (96, 64), (96,)),
+    ],
+)
+def test_codes_have_the_layout_of_the_op(name, kind, codes, scales):
+    packed = ProgramWeights(checkpoint()).codes(name, kind)
+    assert (packed[0].shape, packed[1].shape) == (codes, scales)

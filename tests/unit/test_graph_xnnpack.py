@@ -1,0 +1,155 @@
+"""XNNPACK delegates as calls of the graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.harness.errors import raises
+from tests.support.harness.writer import ALONE, DelegateBlob, Method, pte_bytes
+from tests.support.harness.xnn_writer import xnn_blob, xnn_node, xnn_pte, xnn_sample, xnn_value
+from webpte import container as c
+from webpte.container import DType, XnnQuant, XnnType
+from webpte.errors import GraphError, UnsupportedError
+from webpte.graph import Graph, TensorSpec, build_graph
+from webpte.lowering import mutated_positions
+
+F32 = DType.FLOAT32
+
+
+def graph_of(data: bytes) -> Graph:
+    program = c.parse_program(c.MappedFile.from_bytes("m.pte", data))
+    return build_graph(program.methods[0], program.named_data.get, mutated_positions)
+
+
+def names(graph: Graph) -> list[str]:
+    return [call.name.split(".")[1] for call in graph.calls]
+
+
+X = xnn_value((2, 3, 5, 7), argument=0)
+TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
+
+
+def transpose(source: int, target: int, perm: tuple[int, ...] = TO_NHWC):
+    return xnn_node("StaticTranspose", num_dims=len(perm), perm=perm, input=source, output=target)
+
+
+def test_transposes_around_a_pool_are_no_calls() -> None:
+    values = [X, xnn_value((2, 5, 7, 3)), xnn_value((2, 5, 7, 3)), xnn_value((2, 3, 5, 7), argument=1, output=True)]
+    pool: dict[str, Any] = {
+        "kernel_h": 3,
+        "kernel_w": 3,
+        "stride_h": 1,
+        "stride_w": 1,
+        "dilation_h": 1,
+        "dilation_w": 1,
+    }
+    pool |= dict.fromkeys(("pad_top", "pad_right", "pad_bottom", "pad_left"), 1)
+    nodes = [transpose(0, 1), xnn_node("MaxPooling2d", input=1, output=2, **pool), transpose(2, 3, TO_NCHW)]
+    graph = graph_of(xnn_pte(values, nodes))
+    assert names(graph) == ["max_pool2d"]
+    (call,) = graph.calls
+    assert (call.args[0], call.outs) == (graph.inputs[0], graph.outputs)
+
+
+def test_vector_of_channels_is_laid_out_where_its_operand_is() -> None:
+    values = [X, xnn_value((2, 5, 7, 3)), xnn_value((3,), constant=1), xnn_value((2, 5, 7, 3))]
+    values.append(xnn_value((2, 3, 5, 7), argument=1, output=True))
+    nodes = [transpose(0, 1), xnn_node("Multiply", input1=1, input2=2, output=3), transpose(3, 4, TO_NCHW)]
+    graph = graph_of(xnn_pte(values, nodes, [np.arange(3, dtype="f4")]))
+    assert names(graph) == ["mul"]
+    weight = graph.values[graph.calls[0].args[1]]
+    assert isinstance(weight, TensorSpec) and weight.dims == (1, 3, 1, 1)
+
+
+def test_output_in_another_order_is_one_permutation() -> None:
+    values = [X, xnn_value((2, 5, 7, 3)), xnn_value((2, 5, 7, 3), argument=1, output=True)]
+    graph = graph_of(xnn_pte(values, [transpose(0, 1), xnn_node("Abs", input=1, output=2)]))
+    assert names(graph) == ["abs", "permute_copy"]
+    assert graph.calls[-1].outs == graph.outputs
+
+
+def test_input_passed_through_is_copied() -> None:
+    values = [X, xnn_value((2, 3, 5, 7), argument=1, output=True)]
+    graph = graph_of(xnn_pte(values, [xnn_node("Copy", input=0, output=1)]))
+    assert names(graph) == ["copy"]
+
+
+def test_channels_last_tensor_enters_without_a_call() -> None:
+    values = [xnn_value((2, 5, 7, 3), argument=0), xnn_value((2, 5, 7, 3), argument=1, output=True)]
+    blob = xnn_blob(values, [xnn_node("Abs", input=0, output=1)])
+    tensors = [c.TensorValue(F32, (2, 3, 5, 7), (0, 2, 3, 1), place=ALONE) for _ in values]
+    method = Method("forward", tensors, [0], [1], [c.DelegateCall(0, (0, 1))], [DelegateBlob(blob, "XnnpackBackend")])
+    graph = graph_of(pte_bytes([method]))
+    assert names(graph) == ["abs"]
+    assert graph.tensor(graph.outputs[0]).dims == (2, 3, 5, 7)
+
+
+def test_scalar_of_the_program_enters_with_one_dim() -> None:
+    values = [xnn_value((4,), argument=0), xnn_value((1,), argument=1), xnn_value((4,), argument=2, output=True)]
+    blob = xnn_blob(values, [xnn_node("Add", input1=0, input2=1, output=2)])
+    tensors = [c.TensorValue(F32, dims, tuple(range(len(dims))), place=ALONE) for dims in ((4,), (), (4,))]
+    call = c.DelegateCall(0, (0, 1, 2))
+    method = Method("forward", tensors, [0, 1], [2], [call], [DelegateBlob(blob, "XnnpackBackend")])
+    assert names(graph_of(pte_bytes([method]))) == ["add"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "dtype", "arguments"), [((2, 2), F32, (0, 1)), ((4,), DType.FLOAT16, (0, 1)), ((4,), F32, (0,))]
+)
+def test_border_that_does_not_fit_is_an_error(sizes, dtype, arguments) -> None:
+    values = [xnn_value((4,), argument=0), xnn_value((4,), argument=1, output=True)]
+    blob = xnn_blob(values, [xnn_node("Abs", input=0, output=1)])
+    tensors = [c.TensorValue(dtype, sizes, tuple(range(len(sizes))), place=ALONE) for _ in values]
+    call = c.DelegateCall(0, arguments)
+    method = Method("forward", tensors, [0], [1], [call], [DelegateBlob(blob, "XnnpackBackend")])
+    with raises(GraphError):
+        graph_of(pte_bytes([method]))
+
+
+def test_unsupported_nodes_are_one_error() -> None:
+    types = (XnnType.BF16, XnnType.QUINT8)  # never written by an exporter, or only on request
+    values = [xnn_value((4,), argument=0), *(xnn_value((4,), type=t) for t in types)]
+    values.append(xnn_value((4,), argument=1, output=True))
+    nodes = [xnn_node("Convert", input=i, output=i + 1) for i in range(3)]
+    with raises(UnsupportedError, "XNNPACK Convert with a value of type bf16", "quint8"):
+        graph_of(xnn_pte(values, nodes))
+
+
+def test_value_that_no_node_defines_is_an_error() -> None:
+    values = [xnn_value((4,), argument=0), xnn_value((4,)), xnn_value((4,), argument=1, output=True)]
+    with raises(GraphError, "read before it is defined"):
+        graph_of(xnn_pte(values, [xnn_node("Add", input1=0, input2=1, output=2)]))
+
+
+def test_value_defined_twice_is_an_error() -> None:
+    values = [xnn_value((4,), argument=0), xnn_value((4,), argument=1, output=True)]
+    with raises(GraphError, "defined twice"):
+        graph_of(xnn_pte(values, [xnn_node("Abs", input=0, output=1)] * 2))
+
+
+def test_quantized_layers_become_calls_of_existing_ops() -> None:
+    values, nodes, constants = xnn_sample()
+    graph = graph_of(xnn_pte(values, nodes, constants))
+    called = names(graph)
+    assert called.count("choose_qparams_affine") == called.count("linear_dq8ca_q4gsw") == 1
+    assert called[-3:] == ["clamp", "mul", "permute_copy"]  # codes, their numbers, and the output's order
+
+
+def test_codes_without_a_scale_are_an_error() -> None:
+    values = [xnn_value((4,), argument=0), xnn_value((4,), type=XnnType.QINT8)]
+    values.append(xnn_value((4,), argument=1, output=True))
+    nodes = [xnn_node("Convert", input=i, output=i + 1) for i in range(2)]
+    with raises(GraphError, "without a scale"):
+        graph_of(xnn_pte(values, nodes))
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
+def test_impossible_scale_is_an_error(scale: float) -> None:
+    coded = xnn_value((4,), type=XnnType.QINT8, quant=XnnQuant("tensor", (scale,), 3))
+    values = [xnn_value((4,), argument=0), coded, xnn_value((4,), argument=1, output=True)]
+    nodes = [xnn_node("Convert", input=i, output=i + 1) for i in range(2)]
+    with raises(GraphError, "scale"):
+        graph_of(xnn_pte(values, nodes))

@@ -1,0 +1,7 @@
+"""`python -m tests.xnnpack [NAME ...]`: compare the samples with the results of the executorch wheel."""
+
+import sys
+
+from tests.xnnpack.running import main
+
+main(sys.argv[1:])

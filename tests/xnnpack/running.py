@@ -1,0 +1,84 @@
+"""Run samples, and hold their results against those of the executorch wheel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import webpte
+from tests.xnnpack.facts import SAMPLES
+
+FOLDER = SAMPLES[0].parent
+REFERENCES = {
+    "linear_qd8_qc4w_odd": "quant",  # eager PyTorch: the wheel is wrong for rows of odd length
+    "mixed_vulkan_xnnpack": "portable",  # the same program without delegates: the wheel has no Vulkan
+}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The largest difference over all outputs of all calls, also relative to the largest value of the output."""
+
+    relative: float
+    absolute: float
+    elements: int
+    differing: int  # by more than 1e-6 of the largest value
+
+    def __str__(self) -> str:
+        return f"{self.relative:.2g} relative, {self.absolute:.2g} absolute, {self.differing} of {self.elements} differ"
+
+
+def compare(name: str) -> Difference:
+    """Run all calls of a sample in order, with one state."""
+    golden = np.load(FOLDER / f"{name}.npz")
+    kind = REFERENCES.get(name, "out")
+    data = [path] if (path := FOLDER / f"{name}.ptd").exists() else []
+    with webpte.load(FOLDER / f"{name}.pte", data=data) as program:
+        method = program.method("forward")
+        results = [
+            (result, golden[f"c{call}_{kind}{number}"])
+            for call in range(_count(golden, "c{}_in0"))
+            for number, result in enumerate(_listed(method(*_inputs(golden, call))))
+        ]
+    return _difference(results)
+
+
+def _listed(outputs: Any) -> Sequence[np.ndarray]:
+    return outputs if isinstance(outputs, tuple | list) else (outputs,)
+
+
+def _count(golden: np.lib.npyio.NpzFile, pattern: str) -> int:
+    return next(number for number in range(100) if pattern.format(number) not in golden)
+
+
+def _inputs(golden: np.lib.npyio.NpzFile, call: int) -> list[np.ndarray]:
+    return [golden[f"c{call}_in{number}"] for number in range(_count(golden, f"c{call}_in{{}}"))]
+
+
+def _difference(results: list[tuple[np.ndarray, np.ndarray]]) -> Difference:
+    relative = absolute = 0.0
+    elements = differing = 0
+    for result, expected in results:
+        assert result.shape == expected.shape, (result.shape, expected.shape)
+        gap = np.abs(result.astype(np.float64) - expected.astype(np.float64))
+        assert np.isfinite(gap).all()
+        largest = max(float(np.abs(expected).max(initial=0)), 1e-9)
+        relative = max(relative, float(gap.max(initial=0)) / largest)
+        absolute = max(absolute, float(gap.max(initial=0)))
+        elements += gap.size
+        differing += int((gap > 1e-6 * max(1.0, largest)).sum())
+    return Difference(relative, absolute, elements, differing)
+
+
+def main(names: list[str]) -> None:
+    """Print the difference of each sample, or why it is refused."""
+    for path in SAMPLES:
+        if names and path.stem not in names:
+            continue
+        try:
+            print(f"{path.stem}: {compare(path.stem)}", flush=True)
+        except (webpte.Error, AssertionError) as error:
+            print(f"{path.stem}: {type(error).__name__}: {str(error)[:300]}", flush=True)

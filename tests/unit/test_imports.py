@@ -105,6 +105,7 @@ ARROWS: dict[str, set[str]] = {
         "tools",
         "llm",
         "export",
+        "build",
         "bundles",
         "serve",
         "batch",

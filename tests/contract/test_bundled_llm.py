@@ -64,7 +64,7 @@ def test_several_at_once_as_each_alone(pair):
 def test_constraints_and_log_probabilities(pair):
     found = []
     for llm in pair:
-        answer = llm.generate("say", choices=["yes", "no"], temperature=1.0, seed=3, top_logprobs=3, logprobs=True)
+        answer = llm.complete("say", choices=["yes", "no"], temperature=1.0, seed=3, top_logprobs=3, logprobs=True)
         pieces = list(answer)
         found.append((answer.text, [(p.token, p.logprob, p.top_logprobs) for p in pieces]))
     assert found[0] == found[1] and found[0][0] in ("yes", "no")
@@ -112,7 +112,7 @@ def test_a_conversation_goes_from_program_to_bundle(pair, tmp_path):
     """Caches lie alike in both, so a snapshot of one is taken by the other."""
     program, bundle = pair
     sequence = program.sequence()
-    list(sequence.generate("a story:", max_new_tokens=5))
+    list(sequence.complete("a story:", max_new_tokens=5))
     sequence.snapshot(tmp_path / "state")
     other = bundle.sequence()
     other.restore(tmp_path / "state")
@@ -142,8 +142,8 @@ def test_a_lost_device_is_recovered_from_the_bundle(folder):
     """Last in this file, for others share the device."""
     with LLM.load(folder / "site", recover=True) as llm:
         llm._engine.background = False  # the device is lost before the second token is computed
-        want = tokens_of(llm.generate("hello", max_new_tokens=10))
-        answer = llm.generate("hello", max_new_tokens=10)
+        want = tokens_of(llm.complete("hello", max_new_tokens=10))
+        answer = llm.complete("hello", max_new_tokens=10)
         assert next(answer).token == want[0]
         assert llm._method._gpu is not None
         llm._method._gpu.device.destroy()

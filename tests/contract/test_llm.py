@@ -12,7 +12,7 @@ import pytest
 import webpte
 from tests.support.export.exporting import export
 from tests.support.harness.errors import raises
-from tests.support.models.tiny_llm import CHUNK, CONTEXT, VOCAB, write_tiny_llm
+from tests.support.models.tiny_llm import CHUNK, CONTEXT, VOCAB, tokens_of, write_tiny_llm
 from webpte import CancelToken
 from webpte.device import Gpu, adapter_caps
 from webpte.fusion.llm_rewrites import with_half_caches
@@ -44,7 +44,7 @@ def test_metadata_comes_from_the_program(folder):
 
 
 def test_greedy_tokens_are_the_argmax_of_the_logits(talk):
-    generation = talk.generate("hello", max_new_tokens=8)
+    generation = talk.complete("hello", max_new_tokens=8)
     generation.result()
     other = talk.llm.sequence()
     tokens = list(b"hello")
@@ -76,22 +76,22 @@ def test_logits_behind_every_token_are_those_behind_each(talk):
 
 
 def test_a_known_prefix_is_not_computed_again(talk):
-    first = talk.generate("the quick brown fox", max_new_tokens=4)
+    first = talk.complete("the quick brown fox", max_new_tokens=4)
     first.result()
     assert first.usage.reused_tokens == 0
-    second = talk.generate("the quick brown dog", max_new_tokens=4)
+    second = talk.complete("the quick brown dog", max_new_tokens=4)
     second.result()
     assert second.usage.reused_tokens == len("the quick brown ")
     talk.reset()
-    again = talk.generate("the quick brown dog", max_new_tokens=4)
+    again = talk.complete("the quick brown dog", max_new_tokens=4)
     assert again.result() == second.text and again.usage.reused_tokens == 0
 
 
 def test_the_last_token_of_a_known_prompt_is_computed_again(llm):
     """Its logits are what comes next, and nobody has kept them."""
-    first = llm.generate("the quick brown fox", max_new_tokens=4)
+    first = llm.complete("the quick brown fox", max_new_tokens=4)
     first.result()
-    again = llm.generate("the quick brown fox", max_new_tokens=4)
+    again = llm.complete("the quick brown fox", max_new_tokens=4)
     assert again.result() == first.text and again.usage.reused_tokens == len("the quick brown fox") - 1
 
 
@@ -104,7 +104,7 @@ def stepwise(llm):
 
 def test_what_a_decode_step_costs(stepwise):
     llm = stepwise
-    generation = iter(llm.generate("hello", max_new_tokens=12, tokens_per_submit=1, speculate=False))
+    generation = iter(llm.complete("hello", max_new_tokens=12, tokens_per_submit=1, speculate=False))
     for _ in range(3):
         next(generation)
     for _ in range(5):
@@ -126,7 +126,7 @@ SAMPLING_WORDS: tuple[dict[str, Any], ...] = (
 def test_several_tokens_per_submit_are_the_tokens_of_single_steps(talk, settings):
     def answer(count):
         talk.reset()
-        generation = talk.generate("hello", max_new_tokens=100, tokens_per_submit=count, **settings)
+        generation = talk.complete("hello", max_new_tokens=100, tokens_per_submit=count, **settings)
         pieces = [(piece.token, piece.logprob) for piece in generation]
         return pieces, generation.usage.finish_reason, talk.position
 
@@ -138,7 +138,7 @@ def test_several_tokens_per_submit_are_the_tokens_of_single_steps(talk, settings
 
 def test_a_burst_is_one_submit(stepwise):
     llm = stepwise
-    generation = iter(llm.generate("hello", max_new_tokens=40, tokens_per_submit=8, speculate=False))
+    generation = iter(llm.complete("hello", max_new_tokens=40, tokens_per_submit=8, speculate=False))
     for _ in range(9):  # the first comes out of prefill, then one burst
         next(generation)
     before = llm._method.counters.snapshot()
@@ -150,16 +150,16 @@ def test_a_burst_is_one_submit(stepwise):
 
 
 def test_what_ends_an_answer_inside_a_burst_leaves_no_trace(talk):
-    tokens = [piece.token for piece in talk.generate("hello", max_new_tokens=20, tokens_per_submit=1)]
+    tokens = [piece.token for piece in talk.complete("hello", max_new_tokens=20, tokens_per_submit=1)]
     talk.llm.stop_tokens = frozenset({tokens[4]})
     found = tokens.index(tokens[4]) + 1
     for count in (1, 8):
         talk.reset()
-        generation = talk.generate("hello", max_new_tokens=20, tokens_per_submit=count)
+        generation = talk.complete("hello", max_new_tokens=20, tokens_per_submit=count)
         assert [piece.token for piece in generation] == tokens[:found]
         assert talk.position == len("hello") + found - 1
     talk.reset()
-    stream = iter(talk.generate("hello", max_new_tokens=20, tokens_per_submit=8))
+    stream = iter(talk.complete("hello", max_new_tokens=20, tokens_per_submit=8))
     for _ in range(3):
         next(stream)
     stream.close()  # the reader leaves in the middle of a burst
@@ -178,21 +178,21 @@ def test_bursts_hide_a_slow_readback(stepwise, monkeypatch):
     monkeypatch.setattr(Gpu, "read", counted)
     for count in (1, 8):
         talk.reset()
-        talk.generate("hello", max_new_tokens=41, tokens_per_submit=count, speculate=False).result()
+        talk.complete("hello", max_new_tokens=41, tokens_per_submit=count, speculate=False).result()
     assert reads[1] == 41 and reads[8] <= 10
 
 
 def test_a_seed_gives_the_same_text_and_another_seed_another(talk):
     def draw(seed):
         talk.reset()
-        return talk.generate("hello", max_new_tokens=30, temperature=1.5, top_k=50, top_p=0.95, seed=seed).result()
+        return talk.complete("hello", max_new_tokens=30, temperature=1.5, top_k=50, top_p=0.95, seed=seed).result()
 
     assert draw(1) == draw(1)
     assert len({draw(seed) for seed in range(4)}) > 1
 
 
 def test_logprobs_are_those_of_the_logits(talk):
-    generation = talk.generate("hello", max_new_tokens=3, logprobs=True)
+    generation = talk.complete("hello", max_new_tokens=3, logprobs=True)
     pieces = list(generation)
     other = talk.llm.sequence()
     tokens = list(b"hello")
@@ -204,42 +204,42 @@ def test_logprobs_are_those_of_the_logits(talk):
 
 
 def test_usage_and_finish_reasons(talk):
-    length = talk.generate("hello", max_new_tokens=5)
+    length = talk.complete("hello", max_new_tokens=5)
     length.result()
     assert (length.usage.prompt_tokens, length.usage.completion_tokens, length.usage.finish_reason) == (5, 5, "length")
     talk.reset()
-    full = talk.generate("x" * 60, max_new_tokens=50)
+    full = talk.complete("x" * 60, max_new_tokens=50)
     full.result()
     assert full.usage.finish_reason == "length" and full.usage.completion_tokens == CONTEXT - 60 + 1
     talk.reset()
     talk.llm.stop_tokens = frozenset({length.tokens[2]})
-    stopped = talk.generate("hello", max_new_tokens=50)
+    stopped = talk.complete("hello", max_new_tokens=50)
     stopped.result()
     assert stopped.usage.finish_reason == "stop" and stopped.tokens == length.tokens[:3]
 
 
 def test_stop_strings_end_the_text_before_them(talk):
-    whole = talk.generate("hello", max_new_tokens=20).result()
+    whole = talk.complete("hello", max_new_tokens=20).result()
     talk.reset()
-    cut = talk.generate("hello", max_new_tokens=20, stop=[whole[5:8]])
+    cut = talk.complete("hello", max_new_tokens=20, stop=[whole[5:8]])
     assert cut.result() == whole[: whole.find(whole[5:8])]
     assert cut.usage.finish_reason == "stop"
 
 
 def test_cancelling_keeps_the_session_usable(llm):
     cancel = CancelToken()
-    generation = llm.generate("hello", max_new_tokens=50, cancel=cancel)
+    generation = llm.complete("hello", max_new_tokens=50, cancel=cancel)
     for number, _ in enumerate(generation):
         if number == 3:
             cancel.cancel()
     assert generation.usage.finish_reason == "cancelled" and generation.usage.completion_tokens == 4
-    cancelled = llm.generate("x" * 60, cancel=cancel)
+    cancelled = llm.complete("x" * 60, cancel=cancel)
     assert cancelled.result() == "" and cancelled.usage.finish_reason == "cancelled"
-    assert len(llm.generate("hello", max_new_tokens=4).result()) == 4
+    assert len(llm.complete("hello", max_new_tokens=4).result()) == 4
 
 
 def test_leaving_the_loop_early_is_a_cancel(llm):
-    generation = llm.generate("hello", max_new_tokens=50)
+    generation = llm.complete("hello", max_new_tokens=50)
     stream = iter(generation)
     next(stream)
     stream.close()
@@ -248,7 +248,7 @@ def test_leaving_the_loop_early_is_a_cancel(llm):
 
 def test_a_prompt_that_does_not_fit_is_a_typed_error(talk):
     with raises(ContextFullError, "got 64 tokens", "fewer than 64"):
-        talk.generate("x" * 64)
+        talk.complete("x" * 64)
     talk.logits(list(range(30)))
     talk.logits(list(range(30)))
     with raises(ContextFullError, 5, "60 of 64"):
@@ -270,12 +270,12 @@ def test_rewind_forgets_the_last_tokens(talk):
 
 def test_forks_interleaved_equal_separate_runs(talk, folder):
     other = talk.fork()
-    a, b = iter(talk.generate("first", max_new_tokens=10)), iter(other.generate("second", max_new_tokens=10))
+    a, b = iter(talk.complete("first", max_new_tokens=10)), iter(other.complete("second", max_new_tokens=10))
     together = [(next(a).token, next(b).token) for _ in range(10)]
     for index, prompt in enumerate(("first", "second")):
         with LLM.load(folder / "tiny.pte") as alone:
             alone.stop_tokens = frozenset()
-            generation = alone.generate(prompt, max_new_tokens=10)
+            generation = alone.complete(prompt, max_new_tokens=10)
             generation.result()
             assert generation.tokens == [pair[index] for pair in together]
 
@@ -300,12 +300,12 @@ def test_chat_goes_through_the_template(llm):
 
 def test_wrong_settings_are_refused(llm):
     with raises(webpte.InputError, "'tempurature'", "temperature"):
-        llm.generate("x", tempurature=1)
+        llm.complete("x", tempurature=1)
     with raises(webpte.InputError, "prompt", code="empty_prompt"):
-        llm.generate("")
+        llm.complete("")
     with raises(webpte.InputError, "top_p", 0, 1, 2):
-        llm.generate("x", temperature=1, top_p=2.0)
-    assert len(llm.generate("x", max_new_tokens=1).result()) == 1
+        llm.complete("x", temperature=1, top_p=2.0)
+    assert len(llm.complete("x", max_new_tokens=1).result()) == 1
 
 
 def test_a_missing_tokenizer_is_named(tmp_path):
@@ -327,8 +327,46 @@ def test_half_caches_take_half_the_memory_and_say_nearly_the_same(llm, folder):
         if stored == 2:
             with raises(webpte.DataError, "half.state", code="buffer_sizes"):
                 whole.restore(folder / "half.state")
-    with raises(webpte.InputError, "kv_cache", "'f32', 'f16'", "'f8'"):
+    with raises(webpte.InputError, "kv_cache", "'f32', 'f16', 'int8'", "'f8'"):
         LLM.load(folder / "tiny.pte", kv_cache="f8")  # type: ignore[arg-type]
+
+
+def test_caches_of_bytes_take_a_quarter_of_the_memory_and_a_scale_per_row(llm, folder, tmp_path):
+    width = llm._method.plan.graph.tensor(next(iter(llm._method.plan.flow.state))).dims[-1]
+    with LLM.load(folder / "tiny.pte", kv_cache="int8") as small:
+        state = small._method.plan.bytes_by_kind()["state"]
+        assert state * 4 * width == llm._method.plan.bytes_by_kind()["state"] * (width + 4) > 0
+        whole, rounded = llm.sequence(), small.sequence()
+        for talk in (whole, rounded):
+            talk.logits(list(b"hello"))
+        assert 0 < np.abs(rounded.logits([7]) - whole.logits([7])).max() <= 0.05
+        rounded.snapshot(tmp_path / "bytes.state")
+        following, other = rounded.logits([8]), small.sequence()
+        other.restore(tmp_path / "bytes.state")
+        np.testing.assert_array_equal(other.logits([8]), following)
+        with raises(webpte.DataError, "bytes.state", code="buffer_sizes"):
+            whole.restore(tmp_path / "bytes.state")
+
+
+def test_caches_of_bytes_are_computed_again_after_a_loss(folder):
+    with LLM.load(folder / "tiny.pte", kv_cache="int8", recover=True) as llm:
+        llm.stop_tokens = frozenset()
+        llm._engine.background = False  # the device is lost before the second token is computed
+        expected = tokens_of(llm.generate("hello", max_new_tokens=10))
+        answer = llm.generate("hello", max_new_tokens=10)
+        assert next(answer).token == expected[0]
+        assert llm._method._gpu is not None
+        llm._method._gpu.device.destroy()
+        assert tokens_of(answer) == expected and llm._method.recoveries == 1
+
+
+def test_caches_of_bytes_need_a_program_that_can_be_batched(folder, monkeypatch):
+    def refuse(*args):
+        raise webpte.UnsupportedError("it has branches", code="branches")
+
+    monkeypatch.setattr("webpte.llm.engine.runner.with_sampled_slots", refuse)
+    with raises(webpte.UnsupportedError, "kv_cache", "'int8'", "branches", code="kv_cache"):
+        LLM.load(folder / "tiny.pte", kv_cache="int8")
 
 
 def test_half_caches_need_caches():

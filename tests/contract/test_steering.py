@@ -32,15 +32,15 @@ def test_answers_to_schemas_validate(llm):
 
 @pytest.mark.parametrize("drawn", [{}, {"temperature": 1.0, "seed": 3}])
 def test_a_constraint_is_followed_and_chosen_from_by_the_settings(llm, drawn):
-    text = llm.generate("hi", regex="[a-f]{2}-[0-9]{3}", **drawn).result()
+    text = llm.complete("hi", regex="[a-f]{2}-[0-9]{3}", **drawn).result()
     assert re.fullmatch("[a-f]{2}-[0-9]{3}", text)
-    assert text == llm.generate("hi", regex="[a-f]{2}-[0-9]{3}", speculate=True, **drawn).result()
+    assert text == llm.complete("hi", regex="[a-f]{2}-[0-9]{3}", speculate=True, **drawn).result()
 
 
 def test_constrained_and_free_answers_share_passes(llm):
     asked: list[dict[str, Any]] = [{"regex": "[a-z]{20}"}, {}, {"choices": ["yes", "no"]}, {"temperature": 1.0}]
-    alone = [tokens_of(llm.generate(f"number {at}", max_new_tokens=20, **given)) for at, given in enumerate(asked)]
-    answers = [llm.generate(f"number {at}", max_new_tokens=20, **given) for at, given in enumerate(asked)]
+    alone = [tokens_of(llm.complete(f"number {at}", max_new_tokens=20, **given)) for at, given in enumerate(asked)]
+    answers = [llm.complete(f"number {at}", max_new_tokens=20, **given) for at, given in enumerate(asked)]
     for each in answers:
         each.start()
     for each in answers:
@@ -71,6 +71,6 @@ def test_drafts_that_are_right_save_passes(llm):
     counts = []
     for how in (False, True):
         before = llm._method.counters.snapshot()
-        llm.generate("hello", max_new_tokens=50, speculate=how, **words).result()
+        llm.complete("hello", max_new_tokens=50, speculate=how, **words).result()
         counts.append(llm._method.counters.since(before).submits)
     assert counts[1] < counts[0]

@@ -21,8 +21,10 @@ def answers(model: str, requests: list[dict[str, Any]]) -> list[list[int]]:
     with LLM.load(model) as llm:
         for request in requests:
             settings = {NAMES.get(name, name): value for name, value in request.items()}
-            prompt = settings.pop("messages", None) or settings.pop("prompt")
-            generation = llm.generate(prompt, **settings)
+            if "messages" in settings:
+                generation = llm.generate(settings.pop("messages"), **settings)
+            else:
+                generation = llm.complete(settings.pop("prompt"), **settings)
             generation.result()
             found.append(list(generation.tokens))
     return found

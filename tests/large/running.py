@@ -28,7 +28,7 @@ def first_token(path: Path) -> bool:
     print(f"loaded in {loaded - began:.1f} s, logits of 3 tokens after {first - loaded:.1f} s more")
     print(f"memory: {foretold / 1e6:.0f} MB foretold, {taken / 1e6:.0f} MB taken ({taken / foretold - 1:+.1%})")
     with LLM.load(path, tune="off") as llm:
-        chosen = llm.generate("w1 w2 w3", max_new_tokens=1).result()
+        chosen = llm.complete("w1 w2 w3", max_new_tokens=1).result()
         print(f"first token {chosen!r}, the program's own is w{int(logits.argmax())}")
     return abs(taken / foretold - 1) < NEAR
 

@@ -564,8 +564,8 @@ MUTANTS = (
     Mutant(
         "several steps in a submit beside a penalty",
         "llm/engine/core.py",
-        "            if not request.multi_step_ok:\n                return 1\n",
-        "",
+        "request.max_steps_per_submit))",
+        "request.max_steps))",
         "tests/unit/test_engine_random.py tests/unit/test_generation.py",
     ),
     Mutant(

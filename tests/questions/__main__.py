@@ -1,6 +1,7 @@
 """Ask language models 40 questions with known answers: `python -m tests.questions REFERENCE.pte [PROGRAM.pte]`.
 
-Each is asked by itself through the model's chat template, and the likeliest tokens are taken. With a second program,
+Each is asked by itself through the model's chat template, and the likeliest tokens are taken, or with `--defaults`
+those by the model's sampling defaults. With a second program,
 ends with status 1 if it answers less than 90 % of those that the first one answers.
 """
 
@@ -19,10 +20,12 @@ ENOUGH = 0.9
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.questions", description=__doc__)
     parser.add_argument("programs", nargs="+", metavar="PTE", help="a language model with its tokenizer beside it")
+    parser.add_argument("--defaults", action="store_true", help="sample by the model's defaults")
     options = parser.parse_args(arguments)
     if len(options.programs) > 2:
         parser.error("one program, or two: the second is measured by the first")
-    given = [answers(path, QUESTIONS) for path in options.programs]
+    settings = {} if options.defaults else {"temperature": 0.0}
+    given = [answers(path, QUESTIONS, **settings) for path in options.programs]
     right = [[is_right(q, text) for q, text in zip(QUESTIONS, each, strict=True)] for each in given]
     for number, question in enumerate(QUESTIONS):
         print(f"{question.text}  [{question.accepted}]")

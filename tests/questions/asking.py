@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from webpte.llm import LLM
 
@@ -17,11 +18,11 @@ def is_right(question: Question, answer: str) -> bool:
     return re.search(rf"(?<!\w)(?:{question.accepted})(?!\w)", answer, re.IGNORECASE) is not None
 
 
-def answers(path: str, questions: Sequence[Question]) -> list[str]:
-    """The likeliest answer to each, through the chat template, side by side."""
+def answers(path: str, questions: Sequence[Question], **settings: Any) -> list[str]:
+    """The answer to each, through the chat template, side by side. Without settings, by the model's defaults."""
     with LLM.load(path) as llm:
         asked = [[{"role": "user", "content": question.text}] for question in questions]
-        found = list(llm.generate_many(asked, max_new_tokens=MOST_TOKENS))
+        found = list(llm.generate_many(asked, max_new_tokens=MOST_TOKENS, **settings))
     for answer in found:
         if answer.error is not None:
             raise answer.error

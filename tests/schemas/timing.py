@@ -23,7 +23,7 @@ def ratio(llm: LLM, rounds: int) -> float:
 
 def _seconds(llm: LLM, number: int, given: dict[str, Any]) -> float:
     """Of a token behind the first. Several in a submit would be another comparison."""
-    stream = llm.generate(
+    stream = llm.complete(
         f"Once upon a time, in the year {1800 + number},",
         max_new_tokens=TOKENS,
         tokens_per_submit=1,

@@ -86,7 +86,7 @@ def _tell(size: int, costs: tuple[Cost, Cost], first: float) -> None:
 def _by_engine(llm: LLM, asked: Sequence[str], tokens: int) -> Cost:
     llm.reset_prefix_cache()
     started, spent, count = time.monotonic(), time.process_time(), 0
-    live = [llm._generate_into(CHANGED, text, max_new_tokens=tokens) for text in asked]
+    live = [llm._generate_into(CHANGED, text=text, max_new_tokens=tokens) for text in asked]
     while live:
         count += len(read(llm, live))
         live = [answer for answer in live if not answer.finished]
@@ -95,7 +95,7 @@ def _by_engine(llm: LLM, asked: Sequence[str], tokens: int) -> Cost:
 
 def _alone(llm: LLM, text: str, tokens: int) -> str:
     llm.reset_prefix_cache()
-    return llm.generate(text, max_new_tokens=tokens).result()
+    return llm.complete(text, max_new_tokens=tokens).result()
 
 
 def _by_http(running: Running, asked: Sequence[str], tokens: int) -> tuple[Cost, list[str]]:

@@ -44,9 +44,9 @@ def one_round(model: LLM) -> int:
     steps = 0
     for count in PER_SUBMIT:
         talk = model.sequence()
-        steps += len(tokens_of(talk.generate(PROMPT, max_new_tokens=NEW, tokens_per_submit=count)))
+        steps += len(tokens_of(talk.complete(PROMPT, max_new_tokens=NEW, tokens_per_submit=count)))
         fork = talk.fork()
-        steps += len(tokens_of(fork.generate(f"{PROMPT}, {count}", max_new_tokens=NEW, tokens_per_submit=count)))
+        steps += len(tokens_of(fork.complete(f"{PROMPT}, {count}", max_new_tokens=NEW, tokens_per_submit=count)))
         if count > 2:
             fork.close()  # others are left to the collector
     model.reset_prefix_cache()

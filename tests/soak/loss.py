@@ -66,7 +66,7 @@ def generate(path: str, clock: Clock, box: list[LLM]) -> list[int]:
     model.stop_tokens = frozenset()
     model.reset_prefix_cache()
     clock.begin("prompt")
-    stream = model.generate(PROMPT, max_new_tokens=TOKENS)
+    stream = model.complete(PROMPT, max_new_tokens=TOKENS)
     next(stream)
     clock.begin("decode")
     tokens = tokens_of(stream)

@@ -17,6 +17,7 @@ import webpte
 from tests.support.harness.errors import raises
 from webpte.fusion.llm_rewrites import FEATURE_ADJUSTMENTS, FEATURE_TOP_LOGPROBS, MAX_TOP_LOGPROBS, SAMPLING_WORDS
 from webpte.llm import LLM, GenerateSettings, Sequence
+from webpte.llm.model import LLMLoadOptions
 from webpte.llm.sampling import ALL_HIDDEN
 from webpte.llm.settings import SamplingParams, sampling_params_from, tokens_from
 from webpte.ops.sampling import sampling
@@ -115,12 +116,15 @@ def test_the_settings_are_listed_with_types_in_one_order_and_shown_by_help():
         shown = inspect.signature(function).parameters
         assert list(shown)[-len(known) :] == known
         assert {shown[name].kind for name in known} == {inspect.Parameter.KEYWORD_ONLY}
-        assert (shown["max_new_tokens"].default, shown["max_new_tokens"].annotation) == (256, "int")
+        assert (shown["max_new_tokens"].default, shown["max_new_tokens"].annotation) == (1024, "int")
         assert SamplingParams(**{name: shown[name].default for name in known}) == SamplingParams()
 
 
 def test_loading_a_language_model_takes_every_keyword_of_load():
-    ours, theirs = inspect.signature(LLM.load).parameters, inspect.signature(webpte.load).parameters
+    ours, theirs = inspect.signature(LLM).parameters, inspect.signature(webpte.load).parameters
     shared = [name for name, each in theirs.items() if each.kind is inspect.Parameter.KEYWORD_ONLY]
     assert shared and {name: ours[name].default for name in shared} == {name: theirs[name].default for name in shared}
+    assert list(LLMLoadOptions.__annotations__) == [
+        name for name, each in ours.items() if each.kind is inspect.Parameter.KEYWORD_ONLY
+    ]
     assert not [each for each in ours.values() if each.kind is inspect.Parameter.VAR_KEYWORD]

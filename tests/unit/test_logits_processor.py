@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,7 +62,7 @@ def test_edits_are_what_the_settings_mean(settings, prompt, answer, drafted):
             found.logit_adjustments
         )
     assert (choice.step, ahead.step) == (len(answer), 7)
-    if processor.is_static:
+    if processor.num_static is None:
         assert pack([choice])[0][8:].tolist() == pack([LogitsProcessor(settings).params(0)])[0][8:].tolist()
 
 
@@ -78,12 +79,12 @@ def test_without_penalties_no_account_is_kept():
         SamplingParams(temperature=0.5, top_k=3, top_p=0.9, min_p=0.1, seed=4, logprobs=True), [1, 2]
     )
     processor.add(5)
-    assert processor.is_static and processor.params(6) == RowSamplingParams(0.5, 3, 0.9, 0.1, 4, 6, True)
+    assert processor.num_static is None and processor.params(6) == RowSamplingParams(0.5, 3, 0.9, 0.1, 4, 6, True)
     assert (
         processor.params(6).logit_adjustments is None
-        and not LogitsProcessor(SamplingParams(presence_penalty=0.1)).is_static
+        and LogitsProcessor(SamplingParams(presence_penalty=0.1)).num_static == 1
     )
-    assert LogitsProcessor(SamplingParams(logit_bias={1: 2.0})).is_static
+    assert LogitsProcessor(SamplingParams(logit_bias={1: 2.0})).num_static is None
 
 
 def test_of_too_many_tokens_the_oldest_are_forgotten_and_biases_are_not():
@@ -143,3 +144,44 @@ def test_a_biased_token_must_be_in_the_vocabulary():
     assert sampling_params_from({"logit_bias": {127: 1}}, 128).logit_bias == {127: 1.0}
     with raises(webpte.InputError, "logit_bias", "got 128", "0 to 127", code="token_out_of_range"):
         sampling_params_from({"logit_bias": {128: 1}}, 128)
+
+
+# -- repetitions ------------------------------------------------------------------------------------------------------
+
+
+def dry_by_definition(tokens: list[int], allowed: int, multiplier: float) -> dict[int, float]:
+    """The penalty of each token, from all suffixes that occur earlier."""
+    penalties: dict[int, float] = {}
+    for length in range(allowed, len(tokens)):
+        for start in range(len(tokens) - length):
+            if tokens[start : start + length] == tokens[len(tokens) - length :]:
+                follower = tokens[start + length]
+                penalties[follower] = max(
+                    penalties.get(follower, 0.0), min(multiplier * 1.75 ** (length - allowed), 100)
+                )
+    return penalties
+
+
+@given(st.lists(st.integers(0, 3), max_size=40), st.integers(1, 6), st.integers(0, 2))
+def test_dry_penalties_are_those_of_the_definition(tokens, allowed, drafts):
+    settings = SamplingParams(dry_multiplier=0.8, dry_allowed_length=allowed, logit_bias={1: 2.0})
+    processor = LogitsProcessor(settings)
+    for token in tokens[: len(tokens) - drafts]:
+        processor.add(token)
+    static = processor.num_static
+    adjustments = processor.params(0, tokens[len(tokens) - drafts :]).logit_adjustments
+    assert adjustments is not None
+    found = dict(zip(adjustments[:, 0].tolist(), adjustments.view(np.float32)[:, 2].tolist(), strict=True))
+    want = dry_by_definition(tokens, allowed, 0.8)
+    assert found == pytest.approx({1: 2.0 - want.pop(1, 0.0)} | {token: -penalty for token, penalty in want.items()})
+    plain = processor.params(0).logit_adjustments
+    assert static is not None and plain is not None
+    assert drafts >= static or adjustments.tolist() == plain.tolist()
+
+
+def test_dry_penalties_keep_within_the_limit_of_adjustments():
+    processor = LogitsProcessor(SamplingParams(dry_multiplier=1, dry_allowed_length=1, frequency_penalty=1), (), 2)
+    for token in (1, 2, 1, 3, 1):
+        processor.add(token)
+    adjustments = processor.params(5).logit_adjustments
+    assert adjustments is not None and len(adjustments) == 2

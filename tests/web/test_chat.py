@@ -70,7 +70,7 @@ def _natively(llm: LLM, prompt: str, asked: dict[str, Any]) -> list[int]:
     del settings["max_tokens"]
     if "logit_bias" in settings:
         settings["logit_bias"] = {int(token): bias for token, bias in settings["logit_bias"].items()}
-    answer = llm.generate(prompt, speculate=False, **settings)
+    answer = llm.complete(prompt, speculate=False, **settings)
     answer.result()
     return answer.tokens
 

@@ -5,7 +5,7 @@
  * @typedef {{
  *   stream?: boolean, temperature?: number, top_p?: number, top_k?: number, min_p?: number, seed?: number,
  *   max_tokens?: number, stop?: string | string[], frequency_penalty?: number, presence_penalty?: number,
- *   repetition_penalty?: number, logit_bias?: Record<string, number>, logprobs?: boolean, top_logprobs?: number,
+ *   repetition_penalty?: number, dry_multiplier?: number, dry_allowed_length?: number, logit_bias?: Record<string, number>, logprobs?: boolean, top_logprobs?: number,
  *   response_format?: {
  *     type: "text" | "json_object" | "json_schema", json_schema?: { name?: string, schema: object | boolean }
  *   },

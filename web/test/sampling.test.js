@@ -25,7 +25,7 @@ test("without penalties and biases there are no adjustments", () => {
   const processor = new LogitsProcessor(settings(), [1, 2, 3]);
   processor.add(4);
   assert.equal(processor.params(1).logit_adjustments, null);
-  assert.equal(processor.isStatic, true);
+  assert.equal(processor.numStatic, Infinity);
 });
 
 test("a repetition penalty is for prompt and answer, whatever the count", () => {
@@ -41,7 +41,7 @@ test("presence counts once, frequency every time, and neither counts the prompt"
 test("a bias adds to the penalties of its token", () => {
   assert.deepEqual(after({ logit_bias: { 5: 2, 6: -1 }, presence_penalty: 0.5 }, [], [5]), { 5: [1, 1.5], 6: [1, -1] });
   const biased = new LogitsProcessor(settings({ logit_bias: { 5: 2 } }), []);
-  assert.equal(biased.isStatic, true);
+  assert.equal(biased.numStatic, Infinity);
 });
 
 test("more tokens than adjustments: the oldest penalty is evicted, biases stay", () => {
@@ -121,4 +121,18 @@ test("the two ways in which no token can be sampled have different messages", ()
   assert.match(logitsError(-1, 6).message, /position 6 contain NaN or infinity/);
   assert.match(logitsError(-2, 6).message, /minus infinity for every allowed token/);
   assert.equal(logitsError(-1, 0).code, "logits");
+});
+
+test("a token that would lengthen a repetition is penalized, more with each token", () => {
+  const changes = { dry_multiplier: 1, dry_allowed_length: 2, logit_bias: { 3: 5 } };
+  assert.deepEqual(after(changes, [1, 2], [1, 2]), { 3: [1, 5] });
+  assert.deepEqual(after(changes, [], [1, 2, 3, 1, 2]), { 3: [1, 4] });
+  assert.deepEqual(after(changes, [], [1, 2, 3, 1, 2, 3]), { 1: [1, -1.75], 3: [1, 5] });
+  assert.deepEqual(after(changes, [], [7, 7, 7, 7]), { 3: [1, 5], 7: [1, -1.75] });
+  const processor = new LogitsProcessor(settings({ dry_multiplier: 1, dry_allowed_length: 4 }), []);
+  const counts = [1, 2, 1, 2, 1, 2, 1].map((token) => {
+    processor.add(token);
+    return processor.numStatic;
+  });
+  assert.deepEqual(counts, [4, 4, 3, 2, 1, 1, 1]);
 });

@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { samplingParamsFrom, tokensFrom } from "../src/language/settings.js";
+import { applyDefaults, samplingParamsFrom, tokensFrom } from "../src/language/settings.js";
 
 const refused = (request, message) => assert.throws(() => samplingParamsFrom(request, 100), { code: "input", message });
 
-test("defaults are greedy, without penalties and with 256 tokens", () => {
+test("defaults are greedy, without penalties and with 1024 tokens", () => {
   const { logit_bias, ...rest } = samplingParamsFrom({ prompt: "a" }, 100);
   assert.deepEqual(rest, {
-    max_tokens: 256,
+    max_tokens: 1024,
     temperature: 0,
     top_k: 0,
     top_p: 1,
@@ -15,6 +15,8 @@ test("defaults are greedy, without penalties and with 256 tokens", () => {
     repetition_penalty: 1,
     presence_penalty: 0,
     frequency_penalty: 0,
+    dry_multiplier: 0,
+    dry_allowed_length: 6,
     seed: 0,
     top_logprobs: 0,
     n: 1,
@@ -26,7 +28,7 @@ test("defaults are greedy, without penalties and with 256 tokens", () => {
 });
 
 test("null means the default, and max_completion_tokens is the newer name", () => {
-  assert.equal(samplingParamsFrom({ temperature: null, max_tokens: null }, 100).max_tokens, 256);
+  assert.equal(samplingParamsFrom({ temperature: null, max_tokens: null }, 100).max_tokens, 1024);
   assert.equal(samplingParamsFrom({ max_completion_tokens: 7 }, 100).max_tokens, 7);
   assert.equal(samplingParamsFrom({ max_tokens: 5, max_completion_tokens: 7 }, 100).max_tokens, 5);
 });
@@ -87,4 +89,13 @@ test("tokens of a prompt are integers of the vocabulary", () => {
   assert.deepEqual(tokensFrom([0, 99], 100), [0, 99]);
   assert.throws(() => tokensFrom([1, 100], 100), { code: "input", message: /prompt\[1\]: .* got 100/ });
   assert.throws(() => tokensFrom([1.5], 100), { code: "input" });
+});
+
+test("a model's defaults apply where the request sets nothing, its penalties only without explicit sampling", () => {
+  const defaults = { temperature: 0.6, top_p: 0.9, dry_multiplier: 0.8 };
+  assert.deepEqual(applyDefaults({ seed: 3 }, defaults), { seed: 3, ...defaults });
+  assert.deepEqual(applyDefaults({ temperature: 0 }, defaults), { temperature: 0, top_p: 0.9 });
+  const format = { response_format: { type: "json_object" } };
+  assert.deepEqual(applyDefaults(format, defaults), { ...format, temperature: 0.6, top_p: 0.9 });
+  assert.deepEqual(applyDefaults({ temperature: null }, defaults), defaults);
 });

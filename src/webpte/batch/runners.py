@@ -159,7 +159,7 @@ class GenerateRunner:
             return {"tokens": prompt}
         check_prompt_size(prompt, self.model.tokenizer, self.model.capacity)
         if spec.raw or self.model.template is None:
-            return {"prompt": prompt}
+            return {"text": prompt}
         system = [{"role": "system", "content": spec.system}] if spec.system is not None else []
         return {"prompt": [*system, {"role": "user", "content": prompt}]}
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypedDict, cast
 
 from ..container.files import similar_paths
 from ..errors import FormatError, InputError
+from ..llm.defaults import FILTERS, PENALTIES
 from ..llm.metadata import beside
 from ..llm.settings import SamplingParams, sampling_params_from
 from ..runtime.checks import check_bool, check_choice, check_str, did_you_mean, wrong_argument
@@ -41,7 +42,7 @@ TASK_OF_OPTION: dict[str, Task] = {  # options that only one task takes
 }
 ERROR_COLUMN = "error"
 
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
 READ_BYTES = 1 << 20  # of a file that is hashed, at a time
 
 
@@ -90,12 +91,17 @@ class TaskSpec:
         self._check_combination()
 
     def _check_settings(self) -> None:
-        """Check the settings, and keep those that differ from the defaults."""
+        """Check the settings. Drop those that equal their defaults; those of sampling have defaults of the model."""
         if not isinstance(self.settings, Mapping):
             raise wrong_argument("settings", "a mapping of the settings of `generate`", self.settings)
         checked = sampling_params_from(self.settings)
         defaults = {each.name: getattr(SamplingParams(), each.name) for each in fields(SamplingParams)}
-        changed = {name: value for name, value in self.settings.items() if getattr(checked, name) != defaults[name]}
+        sampling = (*FILTERS, *PENALTIES)
+        changed = {
+            name: value
+            for name, value in self.settings.items()
+            if name in sampling or getattr(checked, name) != defaults[name]
+        }
         object.__setattr__(self, "settings", changed)
 
     def _check_combination(self) -> None:

@@ -95,6 +95,7 @@ def add_language(
         "template": metadata.template,
         "eos": list(metadata.eos_ids),
         "bos": metadata.bos_id,
+        "sampling": dict(metadata.sampling),
         "context": context(program, planner.plan),
         "vocabulary": vocabulary,
         "sequences": sequences,

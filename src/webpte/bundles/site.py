@@ -152,6 +152,7 @@ def summary(folder: PathLike) -> dict[str, Any]:
         "name": manifest.name,
         "kind": manifest.kind,
         "methods": {name: [str(variant) for variant in variants] for name, variants in manifest.methods.items()},
+        "sampling_defaults": manifest.language.sampling if manifest.language is not None else None,
         "refused": list(manifest.data.get("refused", ())),
         "files": len(paths),
         "bytes": sum(path.stat().st_size for path in paths),

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,12 @@ from . import interrupts
 from .generation_options import add_constraints, add_parse_special, add_settings, checked, constraints, settings
 from .output import say
 from .parsing import add_json, add_program
+from .programs import open_source
 from .terminal import bars
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    add_program(parser, bundle=True)
+    add_program(parser, model=True)
     parser.add_argument("text", nargs="?", metavar="PROMPT", help="the prompt; - or nothing reads it from stdin")
     parser.add_argument("--prompt", metavar="TEXT", help="the prompt, as an option")
     parser.add_argument(
@@ -52,7 +54,11 @@ def open_model(arguments: argparse.Namespace) -> LLM:
     """Load the language model of a command line."""
     with bars() as progress:
         return LLM.load(
-            arguments.file, arguments.tokenizer, arguments.data, progress=progress, kv_cache=arguments.kv_cache
+            open_source(arguments.file, progress),
+            arguments.tokenizer,
+            arguments.data,
+            progress=progress,
+            kv_cache=arguments.kv_cache,
         )
 
 
@@ -65,7 +71,9 @@ def run(arguments: argparse.Namespace) -> int:
     text = _prompt(arguments)
     interrupted = False
     with open_model(arguments) as llm:
-        answer = llm.generate(messages_or_text(llm, text, arguments), parse_special=arguments.parse_special, **options)
+        asked = prompt_arguments(llm, text, arguments)
+        ask: Callable[..., Generation] = llm.complete if "text" in asked else llm.generate
+        answer = ask(**asked, parse_special=arguments.parse_special, **options)
         pieces = []
         try:
             for piece in answer:
@@ -133,8 +141,8 @@ def read_stdin() -> str:
         ) from error
 
 
-def messages_or_text(llm: LLM, text: str, arguments: argparse.Namespace) -> str | list[dict[str, str]]:
-    """Return a prompt as messages, or as text for a model without chat template and with --raw."""
+def prompt_arguments(llm: LLM, text: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return a prompt as an argument of an answer: messages, or with --raw and without chat template a text."""
     if llm.template is None and arguments.system is not None:
         raise InputError(
             "the model has no chat template",
@@ -143,9 +151,9 @@ def messages_or_text(llm: LLM, text: str, arguments: argparse.Namespace) -> str 
             code="no_chat_template",
         )
     if llm.template is None or arguments.raw:
-        return text
+        return {"text": text}
     first = [{"role": "system", "content": arguments.system}] if arguments.system is not None else []
-    return [*first, {"role": "user", "content": text}]
+    return {"prompt": [*first, {"role": "user", "content": text}]}
 
 
 def _logprobs(piece: Piece) -> dict[str, Any]:
@@ -231,8 +239,10 @@ def _arguments(llm: LLM, line: dict[str, Any], arguments: argparse.Namespace) ->
     options = {name: value for name, value in line.items() if name not in ("id", "messages")}
     if "messages" in line:
         options["prompt"] = line["messages"]
-    elif isinstance(line.get("prompt"), str):
-        options["prompt"] = messages_or_text(llm, line["prompt"], arguments)
+    elif isinstance(prompt := options.pop("prompt", None), str):
+        options |= prompt_arguments(llm, prompt, arguments)
+    elif prompt is not None:
+        options["prompt"] = prompt
     return options
 
 

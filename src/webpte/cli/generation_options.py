@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from ..errors import Error, InputError
 from ..llm.constraints import check_alone
-from ..llm.settings import GenerateSettings, sampling_params_from
+from ..llm.settings import MAX_NEW_TOKENS, GenerateSettings, KvCache, sampling_params_from
 from .parsing import option_error
 
 SETTINGS = (
@@ -21,6 +21,8 @@ SETTINGS = (
     "repetition_penalty",
     "presence_penalty",
     "frequency_penalty",
+    "dry_multiplier",
+    "dry_allowed_length",
     "seed",
     "stop",
 )
@@ -30,7 +32,10 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     """Add the options that name files, the KV cache and sampling."""
     add_tokenizer(parser)
     parser.add_argument(
-        "--kv-cache", choices=("f32", "f16"), default="f32", help="dtype of the KV cache; f16 halves its memory (f32)"
+        "--kv-cache",
+        choices=get_args(KvCache),
+        default="f32",
+        help="dtype of the KV cache; f16 halves its memory, int8 about halves it again (f32)",
     )
     add_sampling(parser)
 
@@ -51,14 +56,16 @@ def add_parse_special(parser: argparse._ActionsContainer) -> None:
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:
     """Add the options of sampling and stopping."""
-    _add(parser, "max_new_tokens", int, 256, "N", "maximum tokens to generate (256)")
-    _add(parser, "temperature", float, 0.0, "T", "sampling temperature; 0 is greedy (0)")
-    _add(parser, "top_k", int, 0, "K", "keep the K most likely tokens (0: all)")
-    _add(parser, "top_p", float, 1.0, "P", "keep the most likely tokens up to cumulative probability P (1)")
-    _add(parser, "min_p", float, 0.0, "P", "keep tokens with probability of at least P times the highest (0)")
-    _add(parser, "repetition_penalty", float, 1.0, "X", "above 1: divide the logits of tokens seen before (1)")
-    _add(parser, "presence_penalty", float, 0.0, "X", "subtract X from the logits of generated tokens (0)")
-    _add(parser, "frequency_penalty", float, 0.0, "X", "subtract X per occurrence of a generated token (0)")
+    _add(parser, "max_new_tokens", int, "N", f"maximum tokens to generate ({MAX_NEW_TOKENS})")
+    _add(parser, "temperature", float, "T", "sampling temperature; 0 is greedy (the model's)")
+    _add(parser, "top_k", int, "K", "keep the K most likely tokens; 0: all (the model's)")
+    _add(parser, "top_p", float, "P", "keep the most likely tokens up to cumulative probability P (the model's)")
+    _add(parser, "min_p", float, "P", "keep tokens with probability of at least P times the highest (the model's)")
+    _add(parser, "repetition_penalty", float, "X", "above 1: divide the logits of tokens seen before (the model's)")
+    _add(parser, "presence_penalty", float, "X", "subtract X from the logits of generated tokens (0)")
+    _add(parser, "frequency_penalty", float, "X", "subtract X per occurrence of a generated token (0)")
+    _add(parser, "dry_multiplier", float, "X", "penalize tokens that lengthen a repetition; 0: do not (the model's)")
+    _add(parser, "dry_allowed_length", int, "N", "length of the shortest repetition that is penalized (6)")
     parser.add_argument(
         "--logit-bias",
         type=_bias,
@@ -67,7 +74,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
         metavar="TOKEN=X",
         help="add X to the logit of a token; repeatable",
     )
-    _add(parser, "seed", int, 0, "N", "seed of sampling (0)")
+    _add(parser, "seed", int, "N", "seed of sampling (0)")
     parser.add_argument("--speculate", choices=("on", "off"), help="draft tokens by n-gram lookup (if it is faster)")
     parser.add_argument(
         "--stop",
@@ -79,9 +86,9 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add(parser: argparse.ArgumentParser, name: str, kind: type, default: float, metavar: str, text: str) -> None:
+def _add(parser: argparse.ArgumentParser, name: str, kind: type, metavar: str, text: str) -> None:
     option = f"--{name.replace('_', '-')}"
-    parser.add_argument(option, type=checked(name, kind), default=default, metavar=metavar, help=text)
+    parser.add_argument(option, type=checked(name, kind), metavar=metavar, help=text)
 
 
 def checked(name: str, kind: type) -> Callable[[str], Any]:
@@ -118,9 +125,10 @@ def _validate(**values: Any) -> None:
 
 
 def settings(arguments: argparse.Namespace, **more: Any) -> GenerateSettings:
-    """Return the settings of a command line, validated together before a model is loaded."""
+    """Return the settings that a command line sets, validated together before a model is loaded."""
     speculate = {"on": True, "off": False}.get(arguments.speculate)
-    values: dict[str, Any] = {name: getattr(arguments, name) for name in SETTINGS}
+    named: dict[str, Any] = {name: getattr(arguments, name) for name in SETTINGS}
+    values = {name: value for name, value in named.items() if value is not None}
     values |= {"logit_bias": dict(arguments.logit_bias), "speculate": speculate, **more}
     constraint = sampling_params_from(values).constraint
     if constraint is not None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ..bundles.site import summary
 from ..errors import InputError
+from ..llm.defaults import describe_defaults, read_generation_config
+from ..llm.metadata import beside
 from ..runtime.manifest import is_bundle
 from ..text import plural, size
 from ..tools.inspect import inspect_file
@@ -38,12 +41,15 @@ def run(arguments: argparse.Namespace) -> None:
         show(summary(arguments.file), arguments.json)
         return
     report = inspect_file(arguments.file, arguments.data)
+    report["sampling_defaults"] = sampling = _sampling_defaults(Path(arguments.file), report["methods"])
     if arguments.json:
         print_json(report)
         return
     page = open_page()
     methods = plural(len(report["methods"]), "method")
     page.text(f"{report['file']}  {size(report['bytes'])}, {methods}", style="bold")
+    if sampling is not None:
+        page.text(f"sampling defaults: {describe_defaults(sampling)}")
     constants = [m for m in report["methods"] if m["returns"] is not None]
     for method in report["methods"]:
         if method not in constants:
@@ -53,6 +59,14 @@ def run(arguments: argparse.Namespace) -> None:
         for method in constants:
             table.add(method["name"], ", ".join(map(str, method["returns"])))
         page.table(table)
+
+
+def _sampling_defaults(path: Path, methods: list[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Return the sampling defaults of a language model; None for other programs."""
+    names = [method["name"] for method in methods]
+    if "get_max_context_len" not in names or beside(path, "tokenizer.json") is None:
+        return None
+    return read_generation_config(beside(path, "generation_config.json"))
 
 
 def _draw(arguments: argparse.Namespace) -> None:

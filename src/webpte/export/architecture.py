@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Any
+
+import numpy as np
 
 from ..errors import FormatError, UnsupportedError
 
-if TYPE_CHECKING:
-    import torch
-
+Array = np.ndarray[Any, Any]
 
 MAX_LAYERS = 1000
 MAX_ELEMENTS = 1 << 24  # of a row of a weight or of a state: larger sizes are refused before memory is allocated
@@ -29,20 +29,22 @@ class Rope:
     long_divisors: tuple[float, ...] | None = None
     original: int | None = None
 
-    def tables(self, context: int, head_dim: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return cosines and sines of `context` positions, (C, D / 2). Pairs beyond `width` do not rotate."""
-        import torch
+    def tables(self, context: int, head_dim: int) -> tuple[Array, Array]:
+        """Return cosines and sines of `context` positions, (C, D / 2) f32. Pairs beyond `width` do not rotate.
 
+        Frequencies and angles are rounded to f32, as models are trained; functions are computed in f64, so that the
+        result does not depend on the library.
+        """
         long = self.long_divisors is not None and self.original is not None and context > self.original
         divisors = self.long_divisors if long else self.divisors
-        frequencies = 1.0 / (self.theta ** (torch.arange(0, self.width, 2, device="cpu").float() / self.width))
+        frequencies: Array = (1.0 / self.theta ** (np.arange(0, self.width, 2) / self.width)).astype(np.float32)
         if divisors is not None:
-            frequencies = frequencies / torch.tensor(divisors, dtype=torch.float32, device="cpu")
-        angles = torch.outer(torch.arange(context, device="cpu").float(), frequencies)  # (C, width / 2)
-        still = torch.zeros(context, (head_dim - self.width) // 2, device="cpu")
-        cosines = torch.cat([angles.cos() * self.amplitude, still + 1], dim=1)
-        sines = torch.cat([angles.sin() * self.amplitude, still], dim=1)
-        return cosines, sines
+            frequencies = frequencies / np.asarray(divisors, np.float32)
+        angles = np.outer(np.arange(context, dtype=np.float32), frequencies).astype(np.float64)  # (C, width / 2)
+        still = ((0, 0), (0, (head_dim - self.width) // 2))
+        amplitude = np.float32(self.amplitude)
+        cosines = np.pad(np.cos(angles).astype(np.float32) * amplitude, still, constant_values=1)
+        return cosines, np.pad(np.sin(angles).astype(np.float32) * amplitude, still)
 
 
 @dataclass(frozen=True)

@@ -131,11 +131,12 @@ def _lower(
         steps,
         path=path,
         options={"require_dynamic_shapes": True, "alias_buffer_mutations": source.architecture.has_recurrent_state},
-        constant_methods=_metadata(source, max_context, max_tokens),
+        constant_methods=decoder_metadata(source, max_context, max_tokens),
     )
 
 
-def _metadata(source: Checkpoint, max_context: int, max_tokens: int) -> dict[str, Any]:
+def decoder_metadata(source: Checkpoint, max_context: int, max_tokens: int) -> dict[str, Any]:
+    """Return the metadata of a program, by the names that ExecuTorch's runners use."""
     metadata: dict[str, Any] = {
         "get_max_seq_len": max_tokens,
         "get_max_context_len": max_context,

@@ -6,6 +6,7 @@ from ..deferred import lazy_exports
 from ..errors import ConstraintError, ContextFullError, LogitsError, QueueFullError, StaleGenerationError
 
 if TYPE_CHECKING:
+    from .chat import Chat
     from .engine.output import Piece
     from .generation import Generation, Usage
     from .model import LLM
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LLM",
+    "Chat",
     "ConstraintError",
     "ContextFullError",
     "GenerateSettings",
@@ -34,6 +36,7 @@ __all__ = [
 
 # A server's process uses tokenizers, templates and settings, and leaves the GPU to another one: it must not load wgpu.
 _HOMES = {
+    "Chat": "chat",
     "LLM": "model",
     "GenerateSettings": "settings",
     "Generation": "generation",

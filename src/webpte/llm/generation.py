@@ -17,7 +17,7 @@ from .engine.request import MAX_UNREAD_OUTPUTS, GenerationRequest
 from .prompts import Messages
 from .tools import ToolCall
 
-Prompt = str | Messages | Mapping[str, Any]  # a mapping holds arguments of `generate`
+Prompt = str | Messages | Mapping[str, Any]  # a mapping holds arguments of `generate`, or `text` to continue
 PROMPTS_PER_SLOT = 2  # prompts of generate_many that are queued, so that no slot stays free
 MAX_REPR_CHARACTERS = 60  # of an answer's text
 
@@ -131,6 +131,10 @@ class Generation:
             self._end("cancelled", error)
             raise
         return self._text
+
+    def __str__(self) -> str:
+        """Wait for the end and return the whole text, as `result` does."""
+        return self.result()
 
     @property
     def text(self) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from ..fusion.llm_rewrites import LOGITS, keeps_every_position
 from ..plan import Plan
 from ..runtime import Bundle, Method, Program
 from ..runtime.manifest import Language
+from .defaults import OWN_DEFAULTS, check_defaults, read_generation_config
 from .engine.kv_slots import LAST_TOKEN_ONLY, CacheWindow
 
 
@@ -23,6 +25,7 @@ class ModelMetadata:
     template: str | None  # of chats
     eos_ids: tuple[int, ...] = ()
     bos_id: int | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict)  # defaults of the settings of answers
 
 
 def read_program_metadata(program: Program, path: Path, tokenizer: Path | None) -> ModelMetadata:
@@ -42,6 +45,7 @@ def read_program_metadata(program: Program, path: Path, tokenizer: Path | None) 
         template.read_text("utf-8") if template is not None else None,
         numbers(metadata(program, "get_eos_ids", ())),
         next(iter(numbers(metadata(program, "get_bos_id", ()))), None),
+        read_generation_config(beside(path, "generation_config.json")),
     )
 
 
@@ -55,6 +59,7 @@ def read_bundle_metadata(bundle: Bundle, tokenizer: Path | None) -> ModelMetadat
         language.template,
         language.eos,
         language.bos,
+        check_defaults(OWN_DEFAULTS if language.sampling is None else language.sampling, "language.sampling"),
     )
 
 

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as Tokens
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, TypedDict, Unpack, get_args
 
 from ..errors import ContextFullError, InputError, UnsupportedError
 from ..fusion.llm_rewrites import with_sampler, with_sampler_and_half_caches
@@ -17,8 +17,11 @@ from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..runtime import Bundle, Method, Program, load_source
 from ..runtime.checks import check_bool, check_callable, check_choice, check_path, described
 from ..runtime.program import Tune
+from ..sources import resolve_program
 from ..text import table
+from .chat import Chat
 from .constraints import GrammarCompiler
+from .defaults import apply_defaults, describe_defaults
 from .engine.core import EngineCore
 from .engine.output import OutputProcessor, OutputQueue, OutputSink
 from .engine.request import GenerationRequest, SequenceState
@@ -39,6 +42,7 @@ from .sequence import Sequence
 from .settings import (
     LARGEST,
     GenerateSettings,
+    KvCache,
     SamplingParams,
     integer,
     sampling_params_from,
@@ -51,7 +55,8 @@ from .tools import ToolCall, ToolFormat, parse_tool_calls
 PathLike = str | os.PathLike[str]
 MAX_SEQUENCES, MAX_SEQUENCES_LIMIT = 16, 4096
 MAX_QUEUE_SIZE = 1024
-REWRITES = {"f32": with_sampler, "f16": with_sampler_and_half_caches}
+CACHE_DTYPES: Mapping[KvCache, DType | None] = {"f32": None, "f16": DType.FLOAT16, "int8": DType.INT8}
+REWRITES = {"f32": with_sampler, "f16": with_sampler_and_half_caches}  # of a program that cannot be batched
 # End of a turn or a text, in the vocabularies of common model families.
 END_TOKENS = (
     "<|im_end|>",
@@ -65,36 +70,98 @@ END_TOKENS = (
 )
 
 
+class LLMLoadOptions(TypedDict, total=False):
+    """The keywords of `LLM`, for type checkers."""
+
+    kv_cache: KvCache
+    recover: bool
+    max_sequences: int
+    max_queue_size: int
+    prefix_cache: int
+    cancel: CancelToken | None
+    fallback: Literal["cpu"] | None
+    limits: Mapping[str, int] | None
+    passes: list[str] | tuple[str, ...] | None
+    tune: Tune
+    memory: int | None
+    progress: OnProgress
+
+
 class LLM:
     """A language model: weights, a tokenizer and an engine that computes many answers at once. It is thread-safe."""
 
-    path = ""  #: of the program or bundle
     _compiler: GrammarCompiler | None = None
 
     def __init__(
         self,
-        program: Program | Bundle,
-        runner: ModelRunner,
-        metadata: ModelMetadata,
-        tokenizer: Tokenizer,
+        path: PathLike,
+        tokenizer: PathLike | None = None,
+        data: Iterable[PathLike] = (),
         *,
+        kv_cache: KvCache = "f32",
+        recover: bool = False,
         max_sequences: int = MAX_SEQUENCES,
         max_queue_size: int = MAX_QUEUE_SIZE,
         prefix_cache: int = 0,
-        recover: bool = False,
+        cancel: CancelToken | None = None,
+        fallback: Literal["cpu"] | None = None,
+        limits: Mapping[str, int] | None = None,
+        passes: list[str] | tuple[str, ...] | None = None,
+        tune: Tune = "cached",
+        memory: int | None = None,
+        progress: OnProgress = ignore,
     ) -> None:
+        """Load a language model from a program, a bundle or a checkpoint.
+
+        A checkpoint is a .gguf file, a folder with config.json and safetensors, `hf:org/name`, or a short name such as
+        "smollm2". It is built into a program on first use; `webpte cache` lists these programs.
+
+        Beside a program, four files are looked for: `tokenizer.json` (unless `tokenizer` names it),
+        `tokenizer_config.json` with the names of special tokens, `chat_template.jinja`, and `generation_config.json`
+        with sampling defaults. A bundle contains them.
+
+        `kv_cache="f16"` halves the cache's memory, "int8" about halves it again; both cost some precision. With
+        `recover`, answers resume on another device if theirs is lost; otherwise they raise DeviceLost. Up to
+        `max_sequences` answers are computed at once, as memory allows, and `max_queue_size` more may wait. A common
+        prefix of prompts is computed once while a cache slot holds it; `prefix_cache` adds that many bytes of slots for
+        this, and least recently used ones are evicted first. The other arguments are those of `webpte.load`.
+        """
+        check_path(path, "path")
+        if tokenizer is not None:
+            check_path(tokenizer, "tokenizer")
+        check_choice(kv_cache, "kv_cache", get_args(KvCache))
+        check_bool(recover, "recover")
+        check_callable(progress, "progress", "events")
+        progress = cancellable(progress, cancel)
+        most = integer("max_sequences", max_sequences, 1, MAX_SEQUENCES_LIMIT)
+        waiting = integer("max_queue_size", max_queue_size, 1, LARGEST)
+        prefixes = integer("prefix_cache", prefix_cache, 0, 1 << 50)
+        path = resolve_program(path, progress)
+        program = load_source(
+            path, data, fallback=fallback, limits=limits, passes=passes, tune=tune, memory=memory, progress=progress
+        )
+        try:
+            metadata = _metadata(program, Path(path), tokenizer)  # files first: planning and uploading take their time
+            words = Tokenizer.load(metadata.tokenizer)
+            runner = _runner(program, kv_cache, MAX_SEQUENCES_LIMIT if prefixes else most, progress)
+        except BaseException:
+            program.close()
+            raise
+        self.path = os.fspath(path)  #: of the program or bundle
         self._program = program
         self._metadata = metadata
-        self.tokenizer = tokenizer  #: its `encode` and `decode` convert between text and tokens
+        self.tokenizer = words  #: its `encode` and `decode` convert between text and tokens
         self.template = metadata.template  #: of chats, in Jinja; None if the model has none
+        #: settings of answers that set none: those of `generation_config.json`, or else ours. They may be replaced.
+        self.sampling_defaults: Mapping[str, Any] = metadata.sampling
         self._special_tokens = read_special_tokens(
             metadata.tokenizer_config, self.tokenizer, metadata.bos_id, metadata.eos_ids
         )
         self._engine = EngineCore(
             runner,
-            max_num_seqs=max_sequences,
-            num_cache_slots=prefix_cache // max(1, sum(runner.sizes(runner.capacity))) if prefix_cache else 0,
-            max_queue_size=max_queue_size,
+            max_num_seqs=most,
+            num_cache_slots=prefixes // max(1, sum(runner.sizes(runner.capacity))) if prefixes else 0,
+            max_queue_size=waiting,
             recover=_weakly(self) if recover else None,
         )
         self.capacity = runner.capacity  #: tokens of the context
@@ -107,62 +174,10 @@ class LLM:
         path: PathLike,
         tokenizer: PathLike | None = None,
         data: Iterable[PathLike] = (),
-        *,
-        kv_cache: Literal["f32", "f16"] = "f32",
-        recover: bool = False,
-        max_sequences: int = MAX_SEQUENCES,
-        max_queue_size: int = MAX_QUEUE_SIZE,
-        prefix_cache: int = 0,
-        cancel: CancelToken | None = None,
-        fallback: Literal["cpu"] | None = None,
-        limits: Mapping[str, int] | None = None,
-        passes: list[str] | tuple[str, ...] | None = None,
-        tune: Tune = "cached",
-        memory: int | None = None,
-        progress: OnProgress = ignore,
+        **options: Unpack[LLMLoadOptions],
     ) -> LLM:
-        """Load a language model from a program or a bundle.
-
-        Beside a program, three files are looked for: `tokenizer.json` (unless `tokenizer` names it),
-        `tokenizer_config.json` with the names of special tokens, and `chat_template.jinja`. A bundle contains them.
-
-        `kv_cache="f16"` halves the cache's memory and costs some precision. With `recover`, answers resume on another
-        device if theirs is lost; otherwise they raise DeviceLost. Up to `max_sequences` answers are computed at once,
-        as memory allows, and `max_queue_size` more may wait. A common prefix of prompts is computed once while a cache
-        slot holds it; `prefix_cache` adds that many bytes of slots for this, and least recently used ones are evicted
-        first. The other arguments are those of `webpte.load`.
-        """
-        check_path(path, "path")
-        if tokenizer is not None:
-            check_path(tokenizer, "tokenizer")
-        check_choice(kv_cache, "kv_cache", tuple(REWRITES))
-        check_bool(recover, "recover")
-        check_callable(progress, "progress", "events")
-        progress = cancellable(progress, cancel)
-        most = integer("max_sequences", max_sequences, 1, MAX_SEQUENCES_LIMIT)
-        waiting = integer("max_queue_size", max_queue_size, 1, LARGEST)
-        prefixes = integer("prefix_cache", prefix_cache, 0, 1 << 50)
-        program = load_source(
-            path, data, fallback=fallback, limits=limits, passes=passes, tune=tune, memory=memory, progress=progress
-        )
-        try:
-            metadata = _metadata(program, Path(path), tokenizer)  # files first: planning and uploading take their time
-            words = Tokenizer.load(metadata.tokenizer)
-            llm = cls(
-                program,
-                _runner(program, kv_cache, MAX_SEQUENCES_LIMIT if prefixes else most, progress),
-                metadata,
-                words,
-                max_sequences=most,
-                max_queue_size=waiting,
-                prefix_cache=prefixes,
-                recover=recover,
-            )
-            llm.path = os.fspath(path)
-            return llm
-        except BaseException:
-            program.close()
-            raise
+        """Load a language model: the same as `LLM(path, ...)`."""
+        return cls(path, tokenizer, data, **options)
 
     # -- asking ----------------------------------------------------------------------------------------------------
 
@@ -177,22 +192,43 @@ class LLM:
         cancel: CancelToken | None = None,
         **settings: Unpack[GenerateSettings],
     ) -> Generation:
-        """Return an answer, which the engine computes once it is read.
+        """Return an answer, which the engine computes once it is read. `str(answer)` waits for its text.
 
-        A string is continued as it is, after the begin-of-text token if the tokenizer or its configuration adds one.
-        Messages are rendered by the chat template, together with `tools`: a list of objects with `type` and
-        `function`. Special tokens spelled in the prompt,
-        such as `<|im_end|>`, are ordinary text, unless `parse_special` is true.
+        A string is a user's message. If the model has no chat template, the string is continued as it is: see
+        `complete`. Messages are rendered by the chat template, together with `tools`: a list of objects with `type` and
+        `function`. Special tokens spelled in the prompt, such as `<|im_end|>`, are ordinary text, unless
+        `parse_special` is true.
 
         `max_new_tokens` and `stop` end the answer. `temperature` (0 is greedy), `top_k`, `top_p`, `min_p`, the
-        penalties, `logit_bias` (a mapping of tokens to numbers) and `seed` control sampling. `logprobs` and
-        `top_logprobs` add log probabilities to the pieces. One of `json_schema`, `regex`, `grammar` and `choices`
-        constrains the text. All arguments are checked before this returns.
+        penalties, `logit_bias` (a mapping of tokens to numbers) and `seed` control sampling; without them, the model's
+        `sampling_defaults` apply. `logprobs` and `top_logprobs` add log probabilities to the pieces. One of
+        `json_schema`, `regex`, `grammar` and `choices` constrains the text. All arguments are checked before this
+        returns.
         """
         state = SequenceState(keeps_slot=False)
         return self._generate_in(
             state, prompt, tokens, settings, tools=tools, parse_special=parse_special, cancel=cancel
         )
+
+    @shows_settings
+    def complete(
+        self,
+        text: str,
+        *,
+        parse_special: bool = False,
+        cancel: CancelToken | None = None,
+        **settings: Unpack[GenerateSettings],
+    ) -> Generation:
+        """Continue a text as it is, after the begin-of-text token if the tokenizer or its configuration adds one."""
+        state = SequenceState(keeps_slot=False)
+        return self._generate_in(state, None, None, settings, text=text, parse_special=parse_special, cancel=cancel)
+
+    @shows_settings
+    def chat(self, system: str | None = None, **settings: Unpack[GenerateSettings]) -> Chat:
+        """Return a conversation: `chat.ask("...")` answers a question after those before it."""
+        self._check_template()
+        self._params(settings)
+        return Chat(self, system, settings)
 
     def resume(
         self,
@@ -215,17 +251,17 @@ class LLM:
         changed: threading.Condition,
         prompt: str | Messages | None = None,
         *,
+        text: str | None = None,
         tokens: Tokens[int] | None = None,
         tools: Tools | None = None,
         parse_special: bool = False,
         cancel: CancelToken | None = None,
         **settings: Any,
     ) -> Generation:
-        """Generate as `generate` does; `changed` is notified of the outputs of this and other answers."""
+        """Generate as `generate` or `complete` do; `changed` is notified of the outputs of this and other answers."""
         state = SequenceState(keeps_slot=False)
-        return self._generate_in(
-            state, prompt, tokens, settings, tools=tools, parse_special=parse_special, cancel=cancel, changed=changed
-        )
+        options: dict[str, Any] = {"tools": tools, "parse_special": parse_special, "cancel": cancel}
+        return self._generate_in(state, prompt, tokens, settings, text=text, changed=changed, **options)
 
     def _generate_in(
         self,
@@ -234,6 +270,7 @@ class LLM:
         tokens: Tokens[int] | None,
         settings: Mapping[str, Any],
         *,
+        text: str | None = None,
         tools: Tools | None = None,
         parse_special: bool = False,
         cancel: CancelToken | None = None,
@@ -241,17 +278,17 @@ class LLM:
         changed: threading.Condition | None = None,
     ) -> Generation:
         """Check everything and return an answer in a sequence."""
-        sampling_params_from(settings, self.vocabulary)
+        self._params(settings)
         _check_cancel(cancel)
         check_bool(parse_special, "parse_special")
-        if tools is not None and (prompt is None or isinstance(prompt, str)):
+        if sum(each is not None for each in (prompt, text, tokens)) > 1:
             raise InputError(
-                argument="tools", expected="messages, which the chat template renders with tools", got="a string"
+                argument="prompt, text, tokens", expected="one of them", got="several", code="conflicting_options"
             )
+        if tools is not None and (prompt is None or (isinstance(prompt, str) and self.template is None)):
+            raise InputError(argument="tools", expected="a prompt that the chat template renders", got="another prompt")
         if tokens is None:
-            tokens = self._encode(prompt, tools, parse_special)
-        elif prompt is not None:
-            raise InputError(argument="prompt, tokens", expected="one of them", got="both", code="conflicting_options")
+            tokens = self._encode(prompt, text, tools, parse_special)
         cancel = cancel or CancelToken()
         outputs = OutputQueue(changed)
         request = self._request(tokens, settings, generated, state=state, cancel=cancel, sink=outputs)
@@ -268,7 +305,7 @@ class LLM:
         sink: OutputSink | None = None,
     ) -> GenerationRequest:
         """Return a request for `engine.submit`: see `resume`. Its outputs go to `sink`."""
-        params = sampling_params_from(settings, self.vocabulary)
+        params = self._params(settings)
         checked = tokens_from(tokens, self.vocabulary)
         if not checked:
             raise InputError(argument="prompt", expected="at least one token", got="none", code="empty_prompt")
@@ -292,6 +329,11 @@ class LLM:
             generated=tokens_from(generated, self.vocabulary),
         )
 
+    def _params(self, settings: Mapping[str, Any]) -> SamplingParams:
+        """Return checked settings, with the model's defaults for those that are not set."""
+        sampling_params_from(settings, self.vocabulary)
+        return sampling_params_from(apply_defaults(settings, self.sampling_defaults), self.vocabulary)
+
     def _tool_calls(self, tokens: Tokens[int]) -> tuple[ToolCall, ...]:
         format = self.tool_format
         if format is None:
@@ -299,16 +341,32 @@ class LLM:
         text = [token for token in tokens if token not in self.stop_tokens]
         return parse_tool_calls(self.tokenizer.decode(text, specials=True), format).calls
 
-    def _encode(self, prompt: str | Messages | None, tools: Tools | None, parse_special: bool) -> list[int]:
-        if prompt is None:
+    def _encode(
+        self, prompt: str | Messages | None, text: str | None, tools: Tools | None, parse_special: bool
+    ) -> list[int]:
+        if text is None and prompt is None:
             raise InputError(argument="prompt", expected="a string or messages, or tokens=", got="None")
         if isinstance(prompt, str):
-            return encode_prompt(self.tokenizer, self._special_tokens, prompt, parse_special=parse_special)
+            if not prompt:
+                raise InputError(argument="prompt", expected="at least one token", got="none", code="empty_prompt")
+            if self.template is None:
+                text = prompt
+            else:
+                prompt = [{"role": "user", "content": prompt}]
+        if text is not None:
+            if not isinstance(text, str):
+                raise InputError(argument="text", expected="a string", got=described(text), code="wrong_type")
+            return encode_prompt(self.tokenizer, self._special_tokens, text, parse_special=parse_special)
         _check_messages(prompt)
+        assert prompt is not None and not isinstance(prompt, str)
         return encode_chat(self.tokenizer, self.render, prompt, tools, parse_special=parse_special)
 
     def render(self, messages: Messages, tools: Tools | None = None) -> str:
         """Return messages, and tools that may be called, as the model's chat template renders them."""
+        return render_chat(self._check_template(), messages, self._special_tokens.texts, tools=tools)
+
+    def _check_template(self) -> str:
+        """Return the chat template. Raise InputError if the model has none."""
         if self.template is None:
             raise InputError(
                 "the model has no chat template",
@@ -316,7 +374,7 @@ class LLM:
                 hint="Put chat_template.jinja beside the model, or pass a string.",
                 code="no_chat_template",
             )
-        return render_chat(self.template, messages, self._special_tokens.texts, tools=tools)
+        return self.template
 
     @property
     def tool_format(self) -> ToolFormat | None:
@@ -336,12 +394,12 @@ class LLM:
     ) -> Iterator[Generation]:
         """Yield finished answers, in the order of the prompts or, without `in_order`, as they finish.
 
-        A prompt is a string, messages, or a mapping with `prompt` or `tokens` and settings of its own. `parse_special`
-        is that of `generate`, for all prompts. If an answer fails, its `error` is set, and the others continue.
-        Prompts are read one by one as slots become free. Once cancelled, no more prompts are read, and unfinished
-        answers end with the text so far.
+        A prompt is a string or messages, as in `generate`, or a mapping with settings of its own and one of `prompt`,
+        `text` (to continue as it is) and `tokens`. `parse_special` is that of `generate`, for all prompts. If an answer
+        fails, its `error` is set, and the others continue. Prompts are read one by one as slots become free. Once
+        cancelled, no more prompts are read, and unfinished answers end with the text so far.
         """
-        sampling_params_from(settings, self.vocabulary)
+        self._params(settings)
         check_bool(in_order, "in_order")
         check_bool(parse_special, "parse_special")
         _check_cancel(cancel)
@@ -427,6 +485,7 @@ class LLM:
             "vocabulary": f"{self.vocabulary:,} tokens",
             "at once": f"up to {self._engine.max_num_seqs:,} answers",
             "chat template": "yes" if self.template is not None else "no",
+            "sampling": describe_defaults(self.sampling_defaults),
         }
 
     def __enter__(self) -> LLM:
@@ -474,15 +533,19 @@ def _weakly(llm: LLM) -> Callable[[], object]:
     return recover
 
 
-def _runner(program: Program | Bundle, kv_cache: str, most_slots: int, progress: OnProgress) -> ModelRunner:
+def _runner(program: Program | Bundle, kv_cache: KvCache, most_slots: int, progress: OnProgress) -> ModelRunner:
     """Return a runner of many sequences, or of one if the program's structure does not allow more."""
     if isinstance(program, Bundle):
         if kv_cache != "f32":
             raise InputError(argument="kv_cache", expected="'f32', as the bundle was planned", got=repr(kv_cache))
         return BundledRunner(program, language_of(program), most_slots, progress)
-    halves = DType.FLOAT16 if kv_cache == "f16" else None
     try:
-        return BatchedRunner(program, most_slots, halves, progress)
+        return BatchedRunner(program, most_slots, CACHE_DTYPES[kv_cache], progress)
     except UnsupportedError as error:
+        if kv_cache not in REWRITES:
+            raise UnsupportedError(
+                f"kv_cache: expected one of {', '.join(map(repr, REWRITES))}, got {kv_cache!r}. {error}",
+                code="kv_cache",
+            ) from error
         method = program.method("forward", REWRITES[kv_cache], progress, lazy=True)
         return SingleRunner(method, context(program, method.plan), cache_window_of(program, method.plan), str(error))

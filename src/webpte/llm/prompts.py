@@ -39,7 +39,7 @@ def read_special_tokens(
     """Return the special tokens of a `tokenizer_config.json`. The program's own numbers fill in bos and eos."""
     known = {"bos_token": bos_id, "eos_token": eos_ids[0] if eos_ids else None}
     texts = {name: text for name, number in known.items() if (text := tokenizer.token_text(number)) is not None}
-    config = _read_object(path) if path is not None else {}
+    config = read_json_object(path) if path is not None else {}
     for name, value in config.items():
         text = value.get("content") if isinstance(value, dict) else value  # an added token is an object
         if name.endswith("_token") and isinstance(text, str):
@@ -83,7 +83,8 @@ def encode_prompt(tokenizer: Tokenizer, special: SpecialTokens, text: str, *, pa
     return tokens
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Return the object of a small JSON file."""
     try:
         if os.path.getsize(path) > MAX_FILE_BYTES:
             raise FormatError(f"{path} has {os.path.getsize(path)} bytes; the limit is {MAX_FILE_BYTES}")

@@ -157,6 +157,46 @@ def logits_error(mark: int, position: int) -> LogitsError:
 
 
 INITIAL_ADJUSTMENTS = 256  # rows of the table at first; it doubles
+DRY_BASE = 1.75  # by which the penalty grows with each repeated token
+MAX_DRY_PENALTY = 100.0
+
+
+class RepeatedSuffix:
+    """Finds earlier occurrences of an answer's last tokens, and what followed them."""
+
+    def __init__(self) -> None:
+        self._tokens: Array = np.zeros(INITIAL_ADJUSTMENTS, np.int32)
+        # For each position but the last: how many tokens up to it equal the last ones of the answer.
+        self._lengths: Array = np.zeros(INITIAL_ADJUSTMENTS, np.int32)
+        self._count = 0
+
+    @property
+    def longest(self) -> int:
+        """Return the length of the longest suffix that occurs earlier; the two may overlap."""
+        return int(self._lengths[: self._count].max(initial=0))
+
+    def add(self, token: int) -> None:
+        count = self._count
+        if count == len(self._tokens):
+            self._tokens = np.concatenate([self._tokens, np.zeros_like(self._tokens)])
+            self._lengths = np.concatenate([self._lengths, np.zeros_like(self._lengths)])
+        before = np.concatenate([np.zeros(min(count, 1), np.int32), self._lengths[: max(0, count - 1)]])
+        self._lengths[:count] = np.where(self._tokens[:count] == token, before + 1, 0)
+        self._tokens[count] = token
+        self._count += 1
+
+    def followers(self, min_length: int) -> dict[int, int]:
+        """Return the tokens that followed suffixes of at least `min_length`, each with the longest of its suffixes."""
+        longest: dict[int, int] = {}
+        for position in np.flatnonzero(self._lengths[: self._count] >= min_length).tolist():
+            token = int(self._tokens[position + 1])
+            longest[token] = max(longest.get(token, 0), int(self._lengths[position]))
+        return longest
+
+    def copy(self) -> RepeatedSuffix:
+        other = copy.copy(self)
+        other._tokens, other._lengths = self._tokens.copy(), self._lengths.copy()
+        return other
 
 
 class LogitsProcessor:
@@ -173,6 +213,7 @@ class LogitsProcessor:
         self._first = row_sampling_params(settings, 0)
         penalties = (settings.repetition_penalty, settings.presence_penalty, settings.frequency_penalty)
         self._has_penalties = penalties != (1, 0, 0)
+        self._repeated = RepeatedSuffix() if settings.dry_multiplier else None
         self._counts: dict[int, int] = {}  # of generated tokens; 0 for those that are only in the prompt
         self._rows: dict[int, int] = {}  # token -> row of the table
         self._table: Array = np.zeros((INITIAL_ADJUSTMENTS, 3), np.int32)  # see RowSamplingParams.logit_adjustments
@@ -184,29 +225,58 @@ class LogitsProcessor:
                 self._adjust(token)
 
     @property
-    def is_static(self) -> bool:
-        """Return whether the parameters of all later tokens are the same except for their step."""
-        return not self._has_penalties
+    def num_static(self) -> int | None:
+        """Return for how many of the next tokens the parameters are the same except for their step; None: for all."""
+        if self._has_penalties:
+            return 1
+        if self._repeated is not None:  # a token lengthens a repeated suffix by at most one
+            return max(1, self._settings.dry_allowed_length - self._repeated.longest)
+        return None
 
     def add(self, token: int) -> None:
         """Record a generated token."""
         if self._has_penalties:
             self._counts[token] = self._counts.get(token, 0) + 1
             self._adjust(token)
+        if self._repeated is not None:
+            self._repeated.add(token)
 
     def params(self, step: int, drafts: Sequence[int] = (), mask: Array | None = None) -> RowSamplingParams:
         """Return the parameters of token number `step`, if `drafts` follow those recorded. Records none of them."""
-        if drafts and self._has_penalties:
+        if drafts and self.num_static is not None:
             return self._with(drafts).params(step, mask=mask)
         adjustments = self._table[: len(self._rows)].copy() if self._rows else None
+        if self._repeated is not None:
+            adjustments = self._with_dry(adjustments, self._repeated.followers(self._settings.dry_allowed_length))
         return replace(self._first, step=step, logit_adjustments=adjustments, mask=mask)
 
     def _with(self, tokens: Iterable[int]) -> LogitsProcessor:
         other = copy.copy(self)
         other._counts, other._rows, other._table = self._counts.copy(), self._rows.copy(), self._table.copy()
+        other._repeated = self._repeated.copy() if self._repeated is not None else None
         for token in tokens:
             other.add(token)
         return other
+
+    def _with_dry(self, adjustments: Array | None, lengths: dict[int, int]) -> Array | None:
+        """Return adjustments with the penalties of tokens that would lengthen a repetition."""
+        new = [token for token in lengths if token not in self._rows][: self._max_adjustments - len(self._rows)]
+        if not lengths:
+            return adjustments
+        table = np.zeros((len(self._rows) + len(new), 3), np.int32)
+        floats = table.view(np.float32)
+        if adjustments is not None:
+            table[: len(adjustments)] = adjustments
+        table[len(self._rows) :, 0] = new
+        floats[len(self._rows) :, 1] = 1.0
+        rows = self._rows | {token: len(self._rows) + number for number, token in enumerate(new)}
+        for token in lengths.keys() & rows.keys():
+            floats[rows[token], 2] -= self._dry_penalty(lengths[token])
+        return table
+
+    def _dry_penalty(self, length: int) -> float:
+        exponent = min(length - self._settings.dry_allowed_length, 64)
+        return min(self._settings.dry_multiplier * DRY_BASE**exponent, MAX_DRY_PENALTY)
 
     def _adjust(self, token: int) -> None:
         """Update a token's row of the table."""

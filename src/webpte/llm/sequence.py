@@ -41,6 +41,7 @@ class SequenceModel(Protocol):
         tokens: Tokens[int] | None,
         settings: Mapping[str, Any],
         *,
+        text: str | None = None,
         tools: Tools | None = None,
         parse_special: bool = False,
         cancel: CancelToken | None = None,
@@ -73,6 +74,20 @@ class Sequence:
         """Generate as `LLM.generate` does. The prompt is the whole conversation, whose cached prefix is reused."""
         return self.llm._generate_in(
             self._state, prompt, tokens, settings, tools=tools, parse_special=parse_special, cancel=cancel
+        )
+
+    @shows_settings
+    def complete(
+        self,
+        text: str,
+        *,
+        parse_special: bool = False,
+        cancel: CancelToken | None = None,
+        **settings: Unpack[GenerateSettings],
+    ) -> Generation:
+        """Continue a text as `LLM.complete` does. The text is the whole sequence, whose cached prefix is reused."""
+        return self.llm._generate_in(
+            self._state, None, None, settings, text=text, parse_special=parse_special, cancel=cancel
         )
 
     @property

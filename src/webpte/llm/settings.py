@@ -7,7 +7,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, TypedDict, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar
 
 from ..errors import InputError
 from ..fusion.llm_rewrites import MAX_TOP_LOGPROBS
@@ -20,6 +20,10 @@ MOST_PER_SUBMIT = 4096
 PENALTIES = (-100.0, 100.0)  # added to logits, which differ by some tens
 REPETITION_PENALTIES = (0.01, 100.0)
 MAX_BIASED_TOKENS = 1024
+MAX_NEW_TOKENS = 1024  # of an answer whose length is not set, in all front ends
+
+
+KvCache = Literal["f32", "f16", "int8"]
 
 
 class GenerateSettings(TypedDict, total=False):
@@ -33,6 +37,8 @@ class GenerateSettings(TypedDict, total=False):
     repetition_penalty: float
     presence_penalty: float
     frequency_penalty: float
+    dry_multiplier: float
+    dry_allowed_length: int
     logit_bias: Mapping[int, float]
     seed: int
     stop: str | Sequence[str]
@@ -52,12 +58,14 @@ class SamplingParams:
 
     First the logits are adjusted. `repetition_penalty` divides positive logits, and multiplies negative ones, of all
     tokens in the prompt and the text so far. `presence_penalty` is subtracted once, `frequency_penalty` per occurrence,
-    from the logits of generated tokens. `logit_bias` is added. Then logits are divided by the temperature. `top_k`,
+    from the logits of generated tokens. `dry_multiplier` ends loops: if the last n ≥ `dry_allowed_length` tokens of the
+    answer occur earlier in it, it subtracts `dry_multiplier` · 1.75^(n − `dry_allowed_length`) from the logit of the
+    token that followed there. `logit_bias` is added. Then logits are divided by the temperature. `top_k`,
     `top_p` and `min_p` filter tokens in this order; `min_p` keeps tokens with at least that fraction of the highest
     probability. Log probabilities are those of the unchanged logits.
     """
 
-    max_new_tokens: int = 256
+    max_new_tokens: int = MAX_NEW_TOKENS
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
@@ -65,6 +73,8 @@ class SamplingParams:
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+    dry_multiplier: float = 0.0
+    dry_allowed_length: int = 6
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     seed: int = 0
     stop: str | Sequence[str] = ()
@@ -90,6 +100,8 @@ class SamplingParams:
             "repetition_penalty": _between("repetition_penalty", self.repetition_penalty, *REPETITION_PENALTIES),
             "presence_penalty": _between("presence_penalty", self.presence_penalty, *PENALTIES),
             "frequency_penalty": _between("frequency_penalty", self.frequency_penalty, *PENALTIES),
+            "dry_multiplier": _between("dry_multiplier", self.dry_multiplier, 0.0, PENALTIES[1]),
+            "dry_allowed_length": integer("dry_allowed_length", self.dry_allowed_length, 1, LARGEST),
             "logit_bias": _logit_bias(self.logit_bias),
             "top_logprobs": integer("top_logprobs", self.top_logprobs, 0, MAX_TOP_LOGPROBS),
             "seed": integer("seed", self.seed, 0, LARGEST),

@@ -72,6 +72,7 @@ class Language:
     prompt_rows: tuple[int, ...]  # tokens per prefill step, ascending
     decode_rows: tuple[int, ...]  # tokens per decode step, each of which is sampled
     choice_words: Mapping[int, int]  # by decode rows: words of the sampling inputs
+    sampling: Mapping[str, Any] | None  # defaults of the settings of answers; None in older bundles
 
 
 @dataclass(frozen=True)
@@ -219,6 +220,7 @@ class _ManifestReader:
             prompt_rows=prompt,
             decode_rows=decode,
             choice_words=words,
+            sampling=_object(item, "sampling") if "sampling" in item else None,
         )
 
 

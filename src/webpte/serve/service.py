@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ..embed.text_tokenizer import TextTokenizer
@@ -48,11 +49,13 @@ class TextProcessor:
         *,
         vocabulary: int,
         context: int,
+        sampling_defaults: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         self.tokenizer = tokenizer
         self.stop_tokens = stop_tokens
         self.vocabulary = vocabulary
         self.context = context
+        self.sampling_defaults = sampling_defaults
         self._special_tokens = special_tokens
         self._template = template
 
@@ -70,6 +73,7 @@ class TextProcessor:
             frozenset(files.stop_tokens),
             vocabulary=model.vocabulary,
             context=model.context,
+            sampling_defaults=files.sampling,
         )
 
     @property

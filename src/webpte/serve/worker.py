@@ -160,6 +160,7 @@ class LanguageModelWorker:
                 files.eos_ids,
                 files.bos_id,
                 tuple(sorted(llm.stop_tokens)),
+                dict(llm.sampling_defaults),
             ),
         )
 

@@ -242,6 +242,8 @@ class FakeLLM(LLM):
         self._program: Any = SimpleNamespace(recover=lambda progress, cancel: runner.recover(), close=lambda: None)
         self.tokenizer: Any = FakeTokenizer()
         self.template = None
+        self.path = ""
+        self.sampling_defaults = {}
         self._special_tokens: Any = SimpleNamespace(texts={}, add_bos=False, tool_format=None)
         self.capacity, self.vocabulary = runner.capacity, VOCABULARY
         self.stop_tokens = frozenset()

@@ -103,6 +103,7 @@ class Chat {
 
   ready(model) {
     this.#model = model;
+    this.#showDefaults();
     this.#showContext(0);
     this.#part.message.focus();
     announce(this.#root, "The model is ready.");
@@ -117,6 +118,14 @@ class Chat {
     regenerate.hidden = busy || this.#messages.length === 0;
     newChat.disabled = this.#messages.length === 0;
     log.setAttribute("aria-busy", String(busy));
+  }
+
+  /** Show the model's sampling defaults in the fields that are empty. */
+  #showDefaults() {
+    for (const [name, value] of Object.entries(this.#model.info.language.sampling ?? {})) {
+      const field = this.#part.settings.elements.namedItem(name);
+      if (field) field.placeholder = String(value);
+    }
   }
 
   #showContext(used) {
@@ -229,10 +238,13 @@ class Chat {
         this.#showSpeed(tokens++, started);
       }
       reason = choice?.finish_reason ?? reason;
-      if (chunk.usage) this.#showUsage(chunk.usage, started);
+      if (chunk.usage) {
+        tokens = chunk.usage.completion_tokens;
+        this.#showUsage(chunk.usage, started);
+      }
     }
     announce(this.#root, bubble.text);
-    if (reason === "length") this.#showLimit(bubble);
+    if (reason === "length") this.#showLimit(bubble, tokens);
   }
 
   #showSpeed(tokens, started) {
@@ -245,11 +257,13 @@ class Chat {
     this.#showContext(usage.total_tokens);
   }
 
-  #showLimit(bubble) {
-    const limit = this.#part.settings.elements.namedItem("max_tokens").valueAsNumber;
-    const text = limit
-      ? `Ended at the limit of ${plural(limit, "token")} in the settings.`
-      : "The context is full. Start a new chat to continue.";
+  #showLimit(bubble, tokens) {
+    const field = this.#part.settings.elements.namedItem("max_tokens");
+    const limit = Number(field.value || field.placeholder);
+    const text =
+      tokens >= limit
+        ? `Ended at the limit of ${plural(limit, "token")} in the settings.`
+        : "The context is full. Start a new chat to continue.";
     this.#note(text, bubble);
   }
 

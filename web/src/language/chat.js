@@ -1,7 +1,7 @@
 // Chats and completions of a language model, in OpenAI's format.
 import { inputError, throwIfAborted, WebpteError } from "../errors.js";
 import { Engine, GenerationRequest } from "./engine.js";
-import { samplingParamsFrom, tokensFrom } from "./settings.js";
+import { applyDefaults, samplingParamsFrom, tokensFrom } from "./settings.js";
 import { joinChunks, StopStringBuffer } from "./stream.js";
 import { encodeChat, renderChat } from "./template.js";
 import { encodePrompt, specialTokens, TextStream, Tokenizer } from "./tokenizer.js";
@@ -73,7 +73,7 @@ export class Language {
   async create(request, signal) {
     throwIfAborted(signal);
     const { vocabulary, context } = this.#language;
-    const settings = samplingParamsFrom(request, vocabulary);
+    const settings = samplingParamsFrom(applyDefaults(request, this.#language.sampling ?? {}), vocabulary);
     const matcher = settings.schema === null ? null : await this.#matcher(settings.schema);
     const prompt = tokensFrom(this.#encode(request), vocabulary);
     if (!prompt.length) throw inputError("prompt", "at least one token", 0);

@@ -63,10 +63,15 @@ export class GenerationRequest {
     return this.tokens.length - (this.slot?.tokens.length ?? 0);
   }
 
-  /** Decode steps that may run in one submit. A matcher or a penalty needs each token before the next step. */
+  /** Decode steps that may run in one submit. A matcher or a penalty may need each token before the next step. */
   get maxSteps() {
-    if (this.matcher || !this.logitsProcessor.isStatic) return 1;
-    return Math.min(this.settings.max_tokens - this.numGenerated, this.limits.context - this.tokens.length + 1);
+    if (this.matcher) return 1;
+    const { numStatic } = this.logitsProcessor;
+    return Math.min(
+      numStatic,
+      this.settings.max_tokens - this.numGenerated,
+      this.limits.context - this.tokens.length + 1,
+    );
   }
 
   /** Return the sampling parameters of the next token. */

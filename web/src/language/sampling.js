@@ -25,6 +25,45 @@ const NO_MASK = -1;
 const ALL_HIDDEN = -2; // in a token's place: no logit is above minus infinity; other negative numbers: NaN or infinity
 const INITIAL_ADJUSTMENTS = 64; // rows of the table at first; it doubles
 
+const DRY_BASE = 1.75; // by which the penalty grows with each repeated token
+const MAX_DRY_PENALTY = 100;
+
+/** Finds earlier occurrences of an answer's last tokens, and what followed them. */
+export class RepeatedSuffix {
+  /** @type {number[]} */
+  #tokens = [];
+  /** For each position but the last: how many tokens up to it equal the last ones of the answer. @type {number[]} */
+  #lengths = [];
+  /** Length of the longest suffix that occurs earlier; the two may overlap. */
+  longest = 0;
+
+  /** @param {number} token */
+  add(token) {
+    let before = 0;
+    this.longest = 0;
+    for (let position = 0; position < this.#tokens.length; position++) {
+      const length = this.#tokens[position] === token ? before + 1 : 0;
+      before = this.#lengths[position];
+      this.#lengths[position] = length;
+      this.longest = Math.max(this.longest, length);
+    }
+    this.#tokens.push(token);
+    this.#lengths.push(0);
+  }
+
+  /** Return the tokens that followed suffixes of at least `minLength`, each with the longest. @param {number} minLength */
+  followers(minLength) {
+    /** @type {Map<number, number>} */
+    const longest = new Map();
+    if (this.longest < minLength) return longest;
+    this.#lengths.forEach((length, position) => {
+      const token = this.#tokens[position + 1];
+      if (length >= minLength) longest.set(token, Math.max(longest.get(token) ?? 0, length));
+    });
+    return longest;
+  }
+}
+
 /** Tracks the tokens of a request, as far as its penalties need them, and returns the parameters of its next token. */
 export class LogitsProcessor {
   #settings;
@@ -35,6 +74,7 @@ export class LogitsProcessor {
   /** The row of each token in the table. @type {Map<number, number>} */
   #rows = new Map();
   #table = new Int32Array(3 * INITIAL_ADJUSTMENTS);
+  #repeated;
 
   /**
    * If there are more than `maxAdjustments` distinct tokens, the penalties of the most recently first-seen ones apply.
@@ -46,6 +86,7 @@ export class LogitsProcessor {
     this.#settings = settings;
     this.#maxAdjustments = maxAdjustments;
     const { repetition_penalty: repetition, presence_penalty: presence, frequency_penalty: frequency } = settings;
+    this.#repeated = settings.dry_multiplier ? new RepeatedSuffix() : null;
     this.#hasPenalties = repetition !== 1 || presence !== 0 || frequency !== 0;
     for (const token of settings.logit_bias.keys()) this.#adjust(token);
     if (repetition !== 1) {
@@ -56,13 +97,16 @@ export class LogitsProcessor {
     }
   }
 
-  /** Whether the parameters of all later tokens are the same but for their step. */
-  get isStatic() {
-    return !this.#hasPenalties;
+  /** For how many of the next tokens the parameters are the same but for their step. */
+  get numStatic() {
+    if (this.#hasPenalties) return 1;
+    if (!this.#repeated) return Infinity;
+    return Math.max(1, this.#settings.dry_allowed_length - this.#repeated.longest); // a token adds at most one
   }
 
   /** Record a generated token. @param {number} token */
   add(token) {
+    this.#repeated?.add(token);
     if (!this.#hasPenalties) return;
     this.#counts.set(token, (this.#counts.get(token) ?? 0) + 1);
     this.#adjust(token);
@@ -76,8 +120,32 @@ export class LogitsProcessor {
    */
   params(step, mask = null) {
     const count = this.#rows.size;
-    const logit_adjustments = count ? this.#table.subarray(0, 3 * count) : null;
+    const penalized = this.#repeated?.followers(this.#settings.dry_allowed_length);
+    const table = count ? this.#table.subarray(0, 3 * count) : null;
+    const logit_adjustments = penalized?.size ? this.#withDry(penalized) : table;
     return { settings: this.#settings, step, logit_adjustments, mask };
+  }
+
+  /** Return adjustments with the penalties of tokens that would lengthen a repetition. @param {Map<number, number>} lengths */
+  #withDry(lengths) {
+    const { dry_multiplier: multiplier, dry_allowed_length: allowed } = this.#settings;
+    const rows = new Map(this.#rows);
+    for (const token of lengths.keys()) {
+      if (rows.size < this.#maxAdjustments && !rows.has(token)) rows.set(token, rows.size);
+    }
+    const table = new Int32Array(3 * rows.size);
+    table.set(this.#table.subarray(0, 3 * this.#rows.size));
+    const floats = new Float32Array(table.buffer);
+    for (const [token, row] of rows) {
+      const length = lengths.get(token);
+      if (row >= this.#rows.size) {
+        table[3 * row] = token;
+        floats[3 * row + 1] = 1;
+      }
+      if (length)
+        floats[3 * row + 2] -= Math.min(multiplier * DRY_BASE ** Math.min(length - allowed, 64), MAX_DRY_PENALTY);
+    }
+    return table;
   }
 
   /** Update a token's row of the table. @param {number} token */

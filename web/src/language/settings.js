@@ -10,7 +10,7 @@ const MAX_BIASED_TOKENS = 1024;
  * @type {Record<string, [number, number, number, boolean?]>}
  */
 const NUMBERS = {
-  max_tokens: [1, MAX_INT32, 256, true],
+  max_tokens: [1, MAX_INT32, 1024, true],
   temperature: [0, 1e6, 0],
   top_k: [0, MAX_INT32, 0, true],
   top_p: [0, 1, 1],
@@ -18,6 +18,8 @@ const NUMBERS = {
   repetition_penalty: [0.01, 100, 1],
   presence_penalty: [-100, 100, 0],
   frequency_penalty: [-100, 100, 0],
+  dry_multiplier: [0, 100, 0],
+  dry_allowed_length: [1, MAX_INT32, 6, true],
   seed: [0, MAX_INT32, 0, true],
   top_logprobs: [0, MAX_TOP_LOGPROBS, 0, true],
   n: [1, 1, 1, true],
@@ -37,6 +39,8 @@ const OTHERS = [
  * @property {number} repetition_penalty
  * @property {number} presence_penalty
  * @property {number} frequency_penalty
+ * @property {number} dry_multiplier
+ * @property {number} dry_allowed_length
  * @property {number} seed
  * @property {number} top_logprobs
  * @property {Map<number, number>} logit_bias
@@ -44,6 +48,24 @@ const OTHERS = [
  * @property {boolean} logprobs
  * @property {object | boolean | null} schema
  */
+
+const FILTERS = ["temperature", "top_k", "top_p", "min_p"];
+const PENALTIES = [
+  ..."repetition_penalty presence_penalty frequency_penalty dry_multiplier dry_allowed_length".split(" "),
+];
+
+/**
+ * Return a request with a model's defaults for what it does not set. If it sets any filter or penalty, or a format, the
+ * default penalties do not apply.
+ * @param {any} request
+ * @param {Record<string, number>} defaults
+ */
+export function applyDefaults(request, defaults) {
+  const isSet = (/** @type {string} */ name) => request[name] !== undefined && request[name] !== null;
+  const explicit = [...FILTERS, ...PENALTIES].some(isSet) || (request.response_format?.type ?? "text") !== "text";
+  const names = Object.keys(defaults).filter((name) => !isSet(name) && !(explicit && PENALTIES.includes(name)));
+  return { ...request, ...Object.fromEntries(names.map((name) => [name, defaults[name]])) };
+}
 
 /** Return the checked settings of a request. @param {any} request @param {number} vocabulary @returns {SamplingParams} */
 export function samplingParamsFrom(request, vocabulary) {

@@ -6,12 +6,13 @@ import json
 import shutil
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...errors import Error, InputError
 from ...llm import LLM, Generation
+from ...llm.defaults import apply_defaults
 from ...llm.prompts import encode_chat
 from ...llm.settings import GenerateSettings, SamplingParams, sampling_params_from
 from ...runtime.checks import described
@@ -94,11 +95,19 @@ class Conversation:
         return f"{self.tokens:,} of {self.llm.capacity:,} tokens"
 
     def set(self, name: str, value: Any) -> None:
+        """Change a setting. None resets it to its default."""
         changed: dict[str, Any] = {**self.settings, name: value}
+        if value is None:
+            del changed[name]
         constraint = sampling_params_from(changed, self.llm.vocabulary).constraint
         if constraint is not None:
             self.llm._grammar_compiler().matcher(constraint)
         self.settings = GenerateSettings(**changed)  # type: ignore[typeddict-item]
+
+    @property
+    def current_settings(self) -> SamplingParams:
+        """Return all settings, with the model's defaults."""
+        return sampling_params_from(apply_defaults(self.settings, self.llm.sampling_defaults))
 
     def save(self, name: str) -> int:
         """Write all messages as JSON and return their number."""
@@ -154,7 +163,6 @@ def _message(name: str, position: int, message: object) -> dict[str, str]:
 
 HIDDEN = ("logprobs", "top_logprobs", "tokens_per_submit")  # settings without effect in a chat
 NAMES = tuple(name for name in GenerateSettings.__annotations__ if name not in HIDDEN)
-DEFAULTS = {each.name: getattr(SamplingParams(), each.name) for each in fields(SamplingParams) if each.name in NAMES}
 KEYS = (
     "Enter sends. Alt-Enter, or a backslash at the end of a line, starts another line; a pasted text is one message.",
     "Up and Down browse the history, Ctrl-R searches it, Tab completes.",
@@ -219,7 +227,7 @@ def _system(talk: Conversation, rest: str) -> None:
 
 def _retry(talk: Conversation, rest: str) -> Question:
     question = talk.last_question()
-    if talk.settings.get("temperature"):  # the same seed would give the same answer
+    if talk.current_settings.temperature:  # the same seed would give the same answer
         talk.set("seed", (talk.settings.get("seed", 0) + 1) % 2**31)
     return question
 
@@ -248,9 +256,10 @@ def _set(talk: Conversation, rest: str) -> None:
         suggestion = did_you_mean([name], NAMES) or f". The settings are {', '.join(NAMES)}"
         raise InputError(f"unknown setting {name}{suggestion}", argument="/set", code="unknown_setting")
     if text:
-        talk.set(name, DEFAULTS[name] if text.strip() == "default" else _value(name, text.strip()))
+        talk.set(name, None if text.strip() == "default" else _value(name, text.strip()))
+    current = talk.current_settings
     for each in [name] if name else NAMES:
-        say(f"({each} = {json.dumps(talk.settings.get(each, DEFAULTS[each]))})")
+        say(f"({each} = {json.dumps(getattr(current, each))})")
 
 
 def _value(name: str, text: str) -> Any:

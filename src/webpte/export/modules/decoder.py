@@ -119,7 +119,7 @@ class Decoder(nn.Module):
         self.output = nn.Linear(model.dim, model.vocab_size, bias=False)
         self.ropes = tuple(model.ropes)
         for name, rope in model.ropes.items():
-            cosines, sines = rope.tables(max_context, model.head_dim)
+            cosines, sines = map(torch.from_numpy, rope.tables(max_context, model.head_dim))
             self.register_buffer(f"{name}_cos", cosines, persistent=False)
             self.register_buffer(f"{name}_sin", sines, persistent=False)
 

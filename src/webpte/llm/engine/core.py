@@ -291,9 +291,7 @@ class EngineCore:
             request = part.request
             if not isinstance(request, GenerationRequest) or len(part.tokens) != 1 or not part.sampling:
                 return 1
-            if not request.multi_step_ok:
-                return 1
-            limits.append(min(request.params.tokens_per_submit or usual, request.max_steps))
+            limits.append(min(request.params.tokens_per_submit or usual, request.max_steps_per_submit))
         return min(limits)
 
     def _process(

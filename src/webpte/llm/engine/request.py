@@ -284,10 +284,11 @@ class GenerationRequest(Request):
         return self.num_generated > self._num_unsampled
 
     @property
-    def multi_step_ok(self) -> bool:
-        """Return whether the device may compute several tokens before the host reads them."""
+    def max_steps_per_submit(self) -> int:
+        """Return how many tokens the device may compute before the host reads them."""
         guided = self._decode_state is not None and self._decode_state.guided
-        return self._logits_processor.is_static and not guided
+        static = 1 if guided else self._logits_processor.num_static
+        return self.max_steps if static is None else min(static, self.max_steps)
 
     @property
     def max_steps(self) -> int:

@@ -46,7 +46,7 @@ def _parse(body: ChatRequest, service: Service) -> tuple[ParsedRequest, ChatForm
     at_most("n", body.n, config.max_choices, "max_choices")
     if body.top_logprobs and not body.logprobs:
         raise ApiError(400, "top_logprobs: allowed only with logprobs", param="top_logprobs")
-    settings = choice_settings(body, config) | {
+    settings = choice_settings(body) | {
         "max_new_tokens": output_tokens(
             config, max_completion_tokens=body.max_completion_tokens, max_tokens=body.max_tokens
         ),

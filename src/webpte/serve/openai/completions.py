@@ -47,7 +47,7 @@ def _parse(body: CompletionRequest, service: Service) -> tuple[ParsedRequest, Co
             400, "best_of is not supported: request n responses and choose", param="best_of",
             code="unsupported_parameter",
         )  # fmt: skip
-    settings = choice_settings(body, config) | {
+    settings = choice_settings(body) | {
         "max_new_tokens": output_tokens(config, max_tokens=body.max_tokens),
         "logprobs": body.logprobs is not None,
         "top_logprobs": body.logprobs or 0,

@@ -13,8 +13,9 @@ from typing import Any, Literal, Protocol
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...llm.defaults import FILTERS, PENALTIES
 from ...llm.engine.output import Admitted, Piece
-from ...llm.settings import LARGEST
+from ...llm.settings import LARGEST, MAX_NEW_TOKENS
 from ...llm.tools import ToolFormat
 from ..backend import Event, RequestUsage, Stream, StreamEnd
 from ..config import Config
@@ -53,35 +54,37 @@ class ParsedRequest:
     stop: tuple[str, ...] = ()  # with a tool format; else stop strings are among the settings
 
 
-def sampling_settings(body: SamplingFields, config: Config) -> dict[str, Any]:
-    """Return the settings that all endpoints share."""
-    seed = secrets.randbelow(MAX_SEED) if body.seed is None else body.seed % (MAX_SEED + 1)
-    temperature = config.default_temperature if body.temperature is None else body.temperature
-    if body.top_p == 0:  # greedy, as in OpenAI's API
-        return {"temperature": 0.0, "top_p": 1.0, "seed": seed}
-    return {"temperature": float(temperature), "top_p": float(body.top_p), "seed": seed}
+SAMPLING_FIELDS = (*FILTERS, *PENALTIES)
 
 
-def choice_settings(body: ChoiceFields, config: Config) -> dict[str, Any]:
+def sampling_settings(body: SamplingFields) -> dict[str, Any]:
+    """Return the sampling settings that a request sets, and a seed. The model's defaults apply to the others."""
+    named = {name: value for name in SAMPLING_FIELDS if (value := getattr(body, name, None)) is not None}
+    settings = {name: value if isinstance(value, int) else float(value) for name, value in named.items()}
+    if "top_k" in settings:
+        settings["top_k"] = max(settings["top_k"], 0)
+    if settings.get("top_p") == 0:  # greedy, as in OpenAI's API
+        settings |= {"temperature": 0.0, "top_p": 1.0}
+    # With defaults alone, the response is that of all front ends; otherwise it is random, as in OpenAI's API.
+    seed = (secrets.randbelow(MAX_SEED) if settings else 0) if body.seed is None else body.seed % (MAX_SEED + 1)
+    return settings | {"seed": seed}
+
+
+def choice_settings(body: ChoiceFields) -> dict[str, Any]:
     """Return the settings that chats and completions share."""
-    return sampling_settings(body, config) | {
-        "top_k": max(body.top_k, 0),
-        "min_p": float(body.min_p),
-        "presence_penalty": float(body.presence_penalty),
-        "frequency_penalty": float(body.frequency_penalty),
-        "repetition_penalty": float(body.repetition_penalty),
+    return sampling_settings(body) | {
         "logit_bias": {int(token): float(bias) for token, bias in body.logit_bias.items()},
         "stop": [body.stop] if isinstance(body.stop, str) else list(body.stop),
     }
 
 
 def output_tokens(config: Config, **requested: int | None) -> int:
-    """Return the maximum length of a response: the first of the fields that is set, or the server's limit."""
+    """Return the maximum length of a response: the first of the fields that is set, or the default."""
     for name, value in requested.items():
         if value is not None:
             at_most(name, value, config.max_output_tokens, "max_output_tokens")
             return value
-    return config.max_output_tokens
+    return min(MAX_NEW_TOKENS, config.max_output_tokens)
 
 
 def at_most(name: str, value: int, limit: int, option: str) -> None:

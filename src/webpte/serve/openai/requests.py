@@ -162,8 +162,8 @@ class SamplingFields(RequestBody):
     """What every generating endpoint has."""
 
     model: str
-    temperature: float | None = Field(default=None, ge=0, le=2)  # default: the server's default_temperature
-    top_p: float = Field(default=1.0, ge=0, le=1)
+    temperature: float | None = Field(default=None, ge=0, le=2)  # default: the model's, as for all of sampling
+    top_p: float | None = Field(default=None, ge=0, le=1)
     seed: int | None = Field(default=None, ge=-(2**63), le=2**64 - 1)  # default: random
     stream: bool = False
 
@@ -174,17 +174,20 @@ class StreamOptions(RequestBody):
 
 
 class ChoiceFields(SamplingFields):
-    """What chats and completions share. `top_k`, `min_p` and `repetition_penalty` are extensions, as in vLLM."""
+    """What chats and completions share. `top_k`, `min_p` and `repetition_penalty` are extensions, as in vLLM, and the
+    names that begin with `dry`, as in llama.cpp."""
 
     n: int = Field(default=1, ge=1)
     stop: NonEmpty | Annotated[list[NonEmpty], Field(max_length=MAX_STOP_STRINGS)] = Field(default_factory=list)
     max_tokens: MaxTokens | None = None
-    presence_penalty: float = Field(default=0.0, ge=-2, le=2)
-    frequency_penalty: float = Field(default=0.0, ge=-2, le=2)
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     logit_bias: dict[TokenKey, Bias] = Field(default_factory=dict)
-    top_k: int = Field(default=0, ge=-1, le=LARGEST)  # -1 and 0: all tokens
-    min_p: float = Field(default=0.0, ge=0, le=1)
-    repetition_penalty: float = Field(default=1.0, ge=0.01, le=100)
+    top_k: int | None = Field(default=None, ge=-1, le=LARGEST)  # -1 and 0: all tokens
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    repetition_penalty: float | None = Field(default=None, ge=0.01, le=100)
+    dry_multiplier: float | None = Field(default=None, ge=0, le=100)
+    dry_allowed_length: int | None = Field(default=None, ge=1, le=LARGEST)
     response_format: ChatFormat | None = None
     stream_options: StreamOptions | None = None
 

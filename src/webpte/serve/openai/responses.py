@@ -10,6 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...llm.defaults import apply_defaults
 from ..http import read_body, run_in_thread
 from ..service import Service
 from .generation import (
@@ -38,19 +39,20 @@ async def responses(request: Request) -> Response:
 def _parse(body: ResponsesRequest, service: Service) -> tuple[ParsedRequest, ResponsesFormatter]:
     config = service.config
     text = service.text_processor(body.model)
-    settings = sampling_settings(body, config)
+    settings = sampling_settings(body)
     settings["max_new_tokens"] = output_tokens(config, max_output_tokens=body.max_output_tokens)
     tools = tool_config(body, config) if body.tools or body.tool_choice else ToolConfig()
     schema = response_schema(body.text.format if body.text is not None else None, "text.format.schema", config)
     tool_format, stop = constrain_response(settings, tools, schema, text)
     tokens = text.encode_chat(_messages(body), tools.for_template())
+    effective = apply_defaults(settings, text.sampling_defaults)
     dumped = body.model_dump(by_alias=True, exclude_unset=True)
     request_fields = {
         "model": body.model,
         "instructions": body.instructions,
         "max_output_tokens": settings["max_new_tokens"],
-        "temperature": settings["temperature"],
-        "top_p": settings["top_p"],
+        "temperature": effective.get("temperature", 0.0),
+        "top_p": effective.get("top_p", 1.0),
         "tools": dumped.get("tools", []),
         "tool_choice": dumped.get("tool_choice", "auto"),
         "parallel_tool_calls": tools.parallel,

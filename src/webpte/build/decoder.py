@@ -1,0 +1,238 @@
+"""Record the calls of a decoder: what `webpte.export.modules.decoder` becomes when ExecuTorch exports it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..container import DType
+from ..export.architecture import Architecture, LayerSpec
+from ..export.quantization.recipe import EMBEDDING, INT8
+from .layers import LayerTrace
+from .ops import constant, zeros
+from .recurrent import RecurrentTrace
+from .trace import TracedInt, TracedTensor
+
+HIDDEN = 1e30  # subtracted from scores once for each position beyond the window: the weight becomes 0
+
+
+@dataclass
+class RingRows:
+    """The rows of a ring cache that a call uses."""
+
+    layer: LayerSpec
+    index: TracedTensor  # the row of each token, (S,)
+    place: TracedTensor  # the same as floats, (S, 1)
+    back: TracedTensor  # the positions before each token that it attends to, (S, 1)
+    mask: TracedTensor | None = None  # added to the scores, (S, R)
+
+
+@dataclass
+class TokenPositions:
+    """The positions of a call's tokens. What only some layers need is computed when the first of them does."""
+
+    first: TracedTensor  # (1,), the input
+    count: TracedInt
+    turns: dict[str, tuple[TracedTensor, TracedTensor]]  # cosines and sines by the rope's name, (S, D / 2)
+    rings: dict[tuple[int, int | None], RingRows] = field(default_factory=dict)  # by rows and window
+    start: TracedInt | None = None
+    recurrent: RecurrentTrace | None = None  # of layers with a recurrent state
+    wide_turns: dict[str, tuple[TracedTensor, TracedTensor]] = field(default_factory=dict)  # (1, S, 1, D / 2)
+
+
+class DecoderTrace:
+    """A decoder of (tokens, position). Each part is recorded when its method is called."""
+
+    def __init__(self, layers: LayerTrace, model: Architecture, max_context: int, max_tokens: int) -> None:
+        self.g = layers
+        self.model = model.with_rows(max_context, max_tokens)
+        self.max_context, self.max_tokens = max_context, max_tokens
+        self._assignments: list[tuple[TracedTensor, TracedTensor]] = []  # states and their new values
+
+    def logits(self) -> TracedTensor:
+        """Record the whole decoder; return the logits of the last token, (1, V)."""
+        g, model = self.g, self.model
+        tokens = g.input("tokens", DType.INT64, (1, TracedInt(self.max_tokens - 1)))
+        first = g.input("attn_options_input_pos", DType.INT64, (1,))
+        if g.format(EMBEDDING) == INT8:  # a kernel call: before all delegates
+            x = g.embedding(tokens)  # (1, S, N)
+            positions = self._positions(tokens, first)
+        else:
+            positions = self._positions(tokens, first)
+            x = g.embedding(tokens)
+        for number in range(model.n_layers):
+            x = self.block(x, number, positions)
+        x = g.norm(g.select(x, 1, -1), "norm", model.norm_eps)  # (1, N)
+        logits = g.capped(g.linear(x, "output"), model.logits_cap)
+        for state, value in self._assignments:
+            g.assign(state, value)
+        return logits
+
+    def block(self, x: TracedTensor, number: int, positions: TokenPositions) -> TracedTensor:
+        """Record attention and feed-forward, each after a norm and added to its input."""
+        g, model, name = self.g, self.model, f"layers.{number}"
+        normed = g.norm(x, f"{name}.attention_norm", model.norm_eps)
+        mixed = self._mixed(normed, number, positions)
+        if model.post_norms:
+            mixed = g.norm(mixed, f"{name}.post_attention_norm", model.norm_eps)
+        x = g.add(x, mixed)
+        out = self.feed_forward(g.norm(x, f"{name}.ffn_norm", model.norm_eps), f"{name}.feed_forward")
+        if model.post_norms:
+            out = g.norm(out, f"{name}.post_ffn_norm", model.norm_eps)
+        return g.add(x, out)
+
+    def feed_forward(self, x: TracedTensor, name: str) -> TracedTensor:
+        g = self.g
+        activation = {"silu": g.silu, "gelu_tanh": g.gelu_tanh}[self.model.activation]
+        gate = activation(g.linear(x, f"{name}.w1"))
+        return g.linear(g.mul(gate, g.linear(x, f"{name}.w3")), f"{name}.w2")
+
+    def _mixed(self, x: TracedTensor, number: int, positions: TokenPositions) -> TracedTensor:
+        """Record what the layer has in the place of attention."""
+        layer, recurrent = self.model.layers[number], positions.recurrent
+        if recurrent is not None and layer.taps:
+            return recurrent.short_conv(x, f"layers.{number}.conv", layer.taps)
+        if recurrent is not None and layer.delta is not None:
+            return recurrent.delta_attention(x, f"layers.{number}.attention", layer.delta)
+        return self.attention(x, number, positions)
+
+    def attention(self, x: TracedTensor, number: int, positions: TokenPositions) -> TracedTensor:
+        """Record grouped heads over a cache. In models with linear attention, each head has a query and a gate."""
+        g, model, name = self.g, self.model, f"layers.{number}.attention"
+        q = g.linear(x, f"{name}.wq", model.n_heads)  # (1, S, H, D), or (1, S, H, 2 D)
+        width, gate = model.head_dim, None
+        if any(layer.delta is not None for layer in model.layers):
+            q, gate = g.slice(q, 3, 0, width, width), g.slice(q, 3, width, 2 * width, width)
+        k, v = (g.linear(x, f"{name}.{part}", model.n_kv_heads) for part in ("wk", "wv"))
+        mixed = self.mix(q, k, v, number, positions)
+        return g.linear(mixed if gate is None else g.mul(mixed, g.unary("sigmoid", gate)), f"{name}.wo")
+
+    def mix(
+        self, q: TracedTensor, k: TracedTensor, v: TracedTensor, number: int, positions: TokenPositions
+    ) -> TracedTensor:
+        """Record the attention of each query, (1, S, H, D)."""
+        g, model, name = self.g, self.model, f"layers.{number}.attention"
+        layer = model.layers[number]
+        if model.qk_norm:
+            q, k = (g.norm(each, f"{name}.{part}", model.norm_eps) for each, part in ((q, "q_norm"), (k, "k_norm")))
+        if layer.rows is not None:
+            return self._ring_attention(q, k, v, layer, positions)
+        if layer.rope is not None:
+            q, k = g.call_pair(
+                "et_vk.apply_rotary_emb.default", q, k, *positions.turns[layer.rope], dims=(q.dims, k.dims)
+            )
+        size = (1, self.max_context, model.n_kv_heads, model.head_dim)
+        caches = [zeros(size) for _ in range(2)]
+        start = self._start(positions)
+        # The mask, dropout, causality and scale of the op; the integer before them is not used.
+        return g.call("sdpa_with_kv_cache.default", q, k, v, *caches, start, 1, None, 0, True, None, dims=q.dims)
+
+    # ---------------------------------------------------------------- positions
+
+    def _positions(self, tokens: TracedTensor, first: TracedTensor) -> TokenPositions:
+        g, model = self.g, self.model
+        count = g.size(tokens, 1)
+        tables = {name: self._rotary_constants(name) for name in model.ropes}
+        if all(layer.rows is None for layer in model.layers):
+            start = g.element(first, 0, self.max_context - 1)
+            end = g.plus(start, count)
+            turns = {
+                name: (
+                    g.slice(g.packed(cosines), 0, start, end, count),
+                    g.slice(g.packed(sines), 0, start, end, count),
+                )
+                for name, (cosines, sines) in tables.items()
+            }
+            recurrent = None
+            if model.has_recurrent_state:
+                recurrent = RecurrentTrace(g, model, self.max_tokens, first, count)
+            return TokenPositions(first, count, turns, start=start, recurrent=recurrent)
+        # Ring caches are written outside delegates: tables are indexed there too.
+        steps = g.call("aten.arange.start_step", 0, count, 1, None, None, None, False, dims=(count,), dtype=DType.INT64)
+        places = g.add(first, steps)  # (S,)
+        rings = {(layer.rows, layer.window): self._ring(layer, places) for layer in model.layers if layer.rows}
+        turns = {
+            name: (g.index_select(cosines, places), g.index_select(sines, places))
+            for name, (cosines, sines) in tables.items()
+        }
+        return TokenPositions(first, count, turns, rings)
+
+    def _rotary_constants(self, name: str) -> tuple[TracedTensor, TracedTensor]:
+        cosines, sines = self.model.ropes[name].tables(self.max_context, self.model.head_dim)
+        return constant(f"{name}_cos", cosines), constant(f"{name}_sin", sines)
+
+    def _start(self, positions: TokenPositions) -> TracedInt:
+        if positions.start is None:
+            positions.start = self.g.element(positions.first, 0, self.max_context - 1)
+        return positions.start
+
+    # ---------------------------------------------------------------- ring caches
+
+    def _ring(self, layer: LayerSpec, places: TracedTensor) -> RingRows:
+        """Record the rows of a call's tokens, and how far each of them attends."""
+        rows, window = layer.rows or 0, layer.window or self.max_context
+        every = np.arange(self.max_context)
+        tables = {
+            "place": (every % rows).astype("<f4")[:, None],
+            "back": np.minimum(every, window - 1).astype("<f4")[:, None],
+            "index": (every % rows).astype("<i8"),
+        }
+        name = f"{rows} rows of {window}"
+        place, back, index = (
+            self.g.index_select(constant(f"{name}: {key}", table), places) for key, table in tables.items()
+        )
+        return RingRows(layer, index, place, back)
+
+    def _mask(self, ring: RingRows) -> TracedTensor:
+        """Return what is added to scores, (S, R): 0 for the rows that a token attends to."""
+        if ring.mask is None:
+            g, rows = self.g, ring.layer.rows or 0
+            row = g.packed(constant(f"{rows} rows", np.arange(rows, dtype="<f4")[None]))  # (1, R)
+            ahead = g.sub(ring.place, row)  # (S, R)
+            whole = g.scaled(g.clamp(g.unary("neg", ahead), 0, 1), rows)
+            distance = g.add(ahead, whole)  # positions from the row's token to the token
+            ring.mask = g.scaled(g.clamp(g.sub(ring.back, distance), None, 0), HIDDEN)
+        return ring.mask
+
+    def _ring_attention(
+        self, q: TracedTensor, k: TracedTensor, v: TracedTensor, layer: LayerSpec, positions: TokenPositions
+    ) -> TracedTensor:
+        """Record attention to the rows of the window by plain ops, over a ring of keys and values, heads first."""
+        g, model = self.g, self.model
+        count, rows = positions.count, layer.rows or 0
+        ring = positions.rings[rows, layer.window]
+        if layer.rope is not None:
+            q, k = (self._rotated(each, layer.rope, positions) for each in (q, k))
+        heads, keys, width = model.n_heads, model.n_kv_heads, model.head_dim
+        queries = g.permute(q, (0, 2, 1, 3))  # (1, H, S, D)
+        fresh = [g.permute(each, (0, 2, 1, 3)) for each in (k, v)]  # (1, K, S, D)
+        caches = []
+        for new in fresh:
+            state = TracedTensor(DType.FLOAT32, (1, keys, rows, width), state=True)
+            caches.append(g.index_put(state, ring.index, 2, new))
+            self._assignments.append((state, caches[-1]))
+        mask = self._mask(ring)
+        together = count if heads == keys else g.times(heads // keys, count)
+        k_rows, v_rows = (g.select(cache, 0, 0) for cache in caches)  # (K, R, D)
+        scores = g.bmm(g.view(queries, (keys, together, width)), g.permute(k_rows, (0, 2, 1)))  # (K, H / K * S, R)
+        scores = g.capped(g.scaled(scores, 1 / math.sqrt(width)), model.attention_cap)
+        weights = g.softmax(g.add(g.view(scores, (heads, count, rows)), mask))
+        mixed = g.bmm(g.view(weights, (keys, together, rows)), v_rows)
+        return g.permute(g.view(mixed, (1, heads, count, width)), (0, 2, 1, 3))  # (1, S, H, D)
+
+    def _rotated(self, x: TracedTensor, rope: str, positions: TokenPositions) -> TracedTensor:
+        """Record the rotation of pairs of neighbours, (1, S, H, D)."""
+        g, count = self.g, positions.count
+        _, _, heads, width = x.dims
+        if rope not in positions.wide_turns:
+            cosines, sines = positions.turns[rope]
+            half = cosines.dims[1]
+            positions.wide_turns[rope] = g.view(cosines, (1, count, 1, half)), g.view(sines, (1, count, 1, half))
+        cosines, sines = positions.wide_turns[rope]
+        pairs = g.view(x, (1, count, heads, -1, 2))  # (1, S, H, D / 2, 2)
+        a, b = (g.squeeze(g.slice(pairs, 4, side, side + 1, 1), 4) for side in (0, 1))
+        turned = g.sub(g.mul(a, cosines), g.mul(b, sines)), g.add(g.mul(a, sines), g.mul(b, cosines))
+        joined = g.cat([g.unsqueeze(each, 4) for each in turned], -1, 2)
+        return g.view(joined, (1, count, heads, width))

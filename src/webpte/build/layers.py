@@ -1,0 +1,136 @@
+"""Linear layers, embeddings and norms: the constants of their weights, and the ops that read them.
+
+A weight is read from the checkpoint when the program is written, one at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..container import DType, Span
+from ..errors import UnsupportedError
+from ..export.quantization.recipe import EMBEDDING, UNQUANTIZED, WeightFormat
+from ..export.weights import WeightSource
+from .ops import OpTrace
+from .trace import Dim, TracedTensor
+
+Array = np.ndarray[Any, Any]
+_FLOAT32 = 6  # ExecuTorch's number of the type
+
+
+class WeightArrays(Protocol):
+    """The parameters of a decoder, read one at a time."""
+
+    def read(self, name: str) -> Array:
+        """Return a parameter as f32."""
+
+    def codes(self, name: str, kind: WeightFormat) -> tuple[Array, Array]:
+        """Return the codes and scales of a weight in the layout of the program's constants."""
+
+
+class LayerTrace(OpTrace):
+    """A trace with layers. `sources` has all parameters, `formats` those of layers by name."""
+
+    def __init__(
+        self, sources: Mapping[str, WeightSource], formats: Mapping[str, WeightFormat], weights: WeightArrays
+    ) -> None:
+        super().__init__()
+        self.shapes = {name: source.shape for name, source in sources.items()}
+        # The first of parameters that have one source, such as a head that shares the weights of the embedding.
+        first: dict[WeightSource, str] = {}
+        self._first = {name: first.setdefault(source, name) for name, source in sources.items()}
+        self._formats = formats
+        self._weights = weights
+
+    def format(self, name: str) -> WeightFormat:
+        """Return the format of a layer."""
+        return self._formats.get(name, UNQUANTIZED)
+
+    def parameter(self, name: str) -> TracedTensor:
+        """Return a parameter as f32."""
+        name, shape = self._first[name], self.shapes[name]
+        read = self._weights.read
+        span = Span.computed(name, 4 * math.prod(shape), lambda: _bytes(read(name).astype("<f4", copy=False)))
+        return TracedTensor(DType.FLOAT32, shape, name, span)
+
+    def linear(self, x: TracedTensor, name: str, heads: int = 0) -> TracedTensor:
+        """Return a linear layer of (1, S, K), (1, K) or heads (1, S, H, K / H); with `heads`, the result has heads."""
+        rows, columns = self.shapes[f"{name}.weight"]
+        kind = self.format(name)
+        bias = self.parameter(f"{name}.bias") if f"{name}.bias" in self.shapes else None
+        result: list[Dim] = [*x.dims[:2], -1, rows // heads] if heads else [*x.dims[:2], rows]
+        if kind.name == "4w":
+            x = self.view(x, (*x.dims[:2], -1)) if len(x.dims) == 4 else x
+            codes, scales = self._codes(
+                name, kind, (rows, columns // 2), DType.UINT8, (columns // kind.group, -(-rows // 4) * 4)
+            )
+            out = self.call("et_vk.linear_q4gsw.default", x, codes, scales, kind.group, bias, dims=(*x.dims[:-1], rows))
+            return out if len(x.dims) == 2 else self.view(out, result)
+        flat = x if len(x.dims) == 2 else self.view(x, (x.dims[1], columns))
+        if kind.name == "8w":
+            codes, scales = self._codes(name, kind, (rows, columns), DType.INT8, (rows,))
+            out = self.call("aten._weight_int8pack_mm.default", flat, codes, scales, dims=(flat.dims[0], rows))
+            if bias is not None:
+                out = self.add(out, self.packed(bias))
+        elif kind == UNQUANTIZED:
+            weight = self.parameter(f"{name}.weight")
+            out = self.call("aten.linear.default", flat, weight, bias, dims=(flat.dims[0], rows))
+        else:
+            raise UnsupportedError(f"{name}: the builder has no layers in {kind}", [name], code="weight_format")
+        return out if len(x.dims) == 2 else self.view(out, result)
+
+    def embedding(self, tokens: TracedTensor) -> TracedTensor:
+        """Return the rows (1, S, N) of tokens (1, S)."""
+        rows, columns = self.shapes[f"{EMBEDDING}.weight"]
+        dims = (*tokens.dims, columns)
+        kind = self.format(EMBEDDING)
+        if kind == UNQUANTIZED:
+            table = self.parameter(f"{EMBEDDING}.weight")
+            return self.call("aten.embedding.default", table, tokens, -1, False, False, dims=dims)
+        if kind.name == "8w":
+            codes, scales = self._codes(EMBEDDING, kind, (rows, columns), DType.INT8, (rows,))
+            out = TracedTensor(DType.FLOAT32, dims)
+            op = "quantized_decomposed::embedding_byte.dtype_out"
+            return self.kernel(op, codes, scales, None, -128, 127, tokens, _FLOAT32, out=out)
+        codes, scales = self._codes(EMBEDDING, kind, (rows, columns // 2), DType.UINT8, (rows, columns // kind.group))
+        # The last argument says that the first of two codes is in the lower half of a byte, as in linear layers.
+        return self.call("et_vk.embedding_q4gsw.default", codes, scales, kind.group, tokens, True, dims=dims)
+
+    def norm(self, x: TracedTensor, name: str, eps: float) -> TracedTensor:
+        return self.rms_norm(x, self.parameter(f"{name}.weight"), eps)
+
+    def _codes(
+        self, name: str, kind: WeightFormat, shape: tuple[int, int], dtype: DType, scales_shape: tuple[int, ...]
+    ) -> tuple[TracedTensor, TracedTensor]:
+        """Return the codes and scales of a weight as constants."""
+        both = _Together(lambda: self._weights.codes(name, kind))
+        codes = Span.computed(f"{name}.codes", math.prod(shape), both.first)
+        scales = Span.computed(f"{name}.scales", 4 * math.prod(scales_shape), both.second)
+        return (
+            TracedTensor(dtype, shape, f"{name}.codes", codes),
+            TracedTensor(DType.FLOAT32, scales_shape, f"{name}.scales", scales),
+        )
+
+
+class _Together:
+    """Two arrays that are computed at once: the second is kept from the view of the first to its own."""
+
+    def __init__(self, compute: Callable[[], tuple[Array, Array]]) -> None:
+        self._compute = compute
+        self._kept: Array | None = None
+
+    def first(self) -> memoryview:
+        first, self._kept = self._compute()
+        return _bytes(first)
+
+    def second(self) -> memoryview:
+        kept, self._kept = self._kept, None
+        return _bytes(self._compute()[1] if kept is None else kept)
+
+
+def _bytes(values: Array) -> memoryview:
+    return np.ascontiguousarray(values).data.cast("B")

@@ -1,0 +1,72 @@
+"""A conversation: questions, answers, and the messages between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, Unpack
+
+from ..errors import InputError
+from ..progress import CancelToken
+from ..runtime.checks import described
+from .generation import Generation
+from .settings import GenerateSettings, shows_settings
+
+
+class ChatModel(Protocol):
+    """What a conversation needs of a language model."""
+
+    def generate(
+        self, prompt: Any = None, *, cancel: CancelToken | None = None, **settings: Unpack[GenerateSettings]
+    ) -> Generation: ...
+
+
+class Chat:
+    """A conversation with a language model. Each question is asked after all messages before it.
+
+    An answer becomes part of the conversation as far as it was read. A question whose answer was not begun does not.
+    """
+
+    def __init__(self, llm: ChatModel, system: str | None, settings: Mapping[str, Any]) -> None:
+        if system is not None and not isinstance(system, str):
+            raise InputError(argument="system", expected="a string or None", got=described(system), code="wrong_type")
+        self._llm = llm
+        self.system = system  #: the system message; None for none
+        self._settings = dict(settings)
+        self._turns: list[tuple[str, Generation]] = []  # questions and answers
+
+    @shows_settings
+    def ask(self, text: str, *, cancel: CancelToken | None = None, **settings: Unpack[GenerateSettings]) -> Generation:
+        """Return the answer to a question. `str(answer)` waits for it; iterating streams it.
+
+        `settings` are added to those of the conversation.
+        """
+        if not isinstance(text, str) or not text:
+            raise InputError(argument="text", expected="a string of at least one character", got=described(text))
+        messages = [*self.messages, {"role": "user", "content": text}]
+        merged: Any = {**self._settings, **settings}
+        answer = self._llm.generate(messages, cancel=cancel, **merged)
+        self._turns = [*self._begun(), (text, answer)]
+        return answer
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """Return the messages so far, after the system message if there is one."""
+        messages = [{"role": "system", "content": self.system}] if self.system is not None else []
+        for question, answer in self._begun():
+            messages.append({"role": "user", "content": question})
+            messages.append({"role": "assistant", "content": answer.text})
+        return messages
+
+    def undo(self) -> None:
+        """Remove the last question and its answer."""
+        self._turns = self._begun()[:-1]
+
+    def reset(self) -> None:
+        """Remove all questions and answers."""
+        self._turns = []
+
+    def _begun(self) -> list[tuple[str, Generation]]:
+        return [turn for turn in self._turns if turn[1].text]
+
+    def __repr__(self) -> str:
+        return f"Chat({len(self._begun())} turns)"

@@ -18,6 +18,7 @@ from random import Random
 from tests.fuzz.bases import bases
 from tests.fuzz.documents import honest, read_changed, read_document
 from tests.fuzz.mutations import mutant
+from tests.fuzz.xnnpack import xnnpack_mutant
 from tests.support.harness.container_samples import facts, read_all, sample_blob, sample_ptd, sample_pte
 from tests.support.harness.work import counted_calls
 from tests.support.harness.xnn_writer import xnn_sample_blob
@@ -95,6 +96,13 @@ def plan_mutant(data: bytes) -> None:
         plan_program(changed)
 
 
+def plan_xnnpack(data: bytes) -> None:
+    """Bytes choose what is changed in an honest XNNPACK delegate."""
+    changed = xnnpack_mutant(Random(data))
+    if changed is not None:
+        plan_program(changed)
+
+
 FINGERPRINT, STATE_SIZES = "f" * 64, (8, 3)
 MESSAGES = [{"role": role, "content": text} for role, text in (("system", "Be."), ("user", "Hi?"), ("user", "\n{{1}}"))]
 TEMPLATES = [
@@ -159,5 +167,6 @@ TARGETS: dict[str, Target] = {
     "snapshot": Target(read_snapshot, lambda: [_state_bytes()], longest=512),
     "template": Target(render_template, lambda: [template.encode() for template in TEMPLATES], longest=512),
     "tensors": Target(read_tensors, lambda: [sample_ptd()]),
+    "plan_xnnpack": Target(plan_xnnpack, lambda: [b"0", b"1"], longest=16),
     "xnnpack": Target(read_xnnpack, lambda: [xnn_sample_blob("offsets"), xnn_sample_blob("inline")]),
 }

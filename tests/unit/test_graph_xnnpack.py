@@ -9,9 +9,9 @@ import pytest
 
 from tests.support.harness.errors import raises
 from tests.support.harness.writer import ALONE, DelegateBlob, Method, pte_bytes
-from tests.support.harness.xnn_writer import xnn_blob, xnn_node, xnn_pte, xnn_value
+from tests.support.harness.xnn_writer import xnn_blob, xnn_node, xnn_pte, xnn_sample, xnn_value
 from webpte import container as c
-from webpte.container import DType, XnnType
+from webpte.container import DType, XnnQuant, XnnType
 from webpte.errors import GraphError, UnsupportedError
 from webpte.graph import Graph, TensorSpec, build_graph
 from webpte.lowering import mutated_positions
@@ -110,7 +110,7 @@ def test_border_that_does_not_fit_is_an_error(sizes, dtype, arguments) -> None:
 
 
 def test_unsupported_nodes_are_one_error() -> None:
-    types = (XnnType.BF16, XnnType.QUINT8)
+    types = (XnnType.BF16, XnnType.QUINT8)  # never written by an exporter, or only on request
     values = [xnn_value((4,), argument=0), *(xnn_value((4,), type=t) for t in types)]
     values.append(xnn_value((4,), argument=1, output=True))
     nodes = [xnn_node("Convert", input=i, output=i + 1) for i in range(3)]
@@ -128,3 +128,28 @@ def test_value_defined_twice_is_an_error() -> None:
     values = [xnn_value((4,), argument=0), xnn_value((4,), argument=1, output=True)]
     with raises(GraphError, "defined twice"):
         graph_of(xnn_pte(values, [xnn_node("Abs", input=0, output=1)] * 2))
+
+
+def test_quantized_layers_become_calls_of_existing_ops() -> None:
+    values, nodes, constants = xnn_sample()
+    graph = graph_of(xnn_pte(values, nodes, constants))
+    called = names(graph)
+    assert called.count("choose_qparams_affine") == called.count("linear_dq8ca_q4gsw") == 1
+    assert called[-3:] == ["clamp", "mul", "permute_copy"]  # codes, their numbers, and the output's order
+
+
+def test_codes_without_a_scale_are_an_error() -> None:
+    values = [xnn_value((4,), argument=0), xnn_value((4,), type=XnnType.QINT8)]
+    values.append(xnn_value((4,), argument=1, output=True))
+    nodes = [xnn_node("Convert", input=i, output=i + 1) for i in range(2)]
+    with raises(GraphError, "without a scale"):
+        graph_of(xnn_pte(values, nodes))
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
+def test_impossible_scale_is_an_error(scale: float) -> None:
+    coded = xnn_value((4,), type=XnnType.QINT8, quant=XnnQuant("tensor", (scale,), 3))
+    values = [xnn_value((4,), argument=0), coded, xnn_value((4,), argument=1, output=True)]
+    nodes = [xnn_node("Convert", input=i, output=i + 1) for i in range(2)]
+    with raises(GraphError, "scale"):
+        graph_of(xnn_pte(values, nodes))

@@ -13,7 +13,7 @@ from ..container import DType, EValue, TensorValue, XnnGraph, XnnNode, XnnType, 
 from ..errors import GraphError, Problem
 from .graph import Call, Origin, TensorSpec, Value
 from .names import COPY
-from .xnnpack_nodes import FLOAT_NODES
+from .xnnpack_quantized import read_codes, scale_of, translate, write_codes
 from .xnnpack_values import FLOATS, Laid, Named, Order, UnsupportedNodeError, XnnValues, identity
 
 XNN_BACKEND = "XnnpackBackend"
@@ -67,6 +67,8 @@ def match_xnnpack_io(program: Sequence[EValue], xnn: XnnGraph, arguments: Sequen
 
 
 def _border_order(outer: EValue, inner: XnnValue, number: int, outer_id: int, origin: Origin) -> Order:
+    if inner.type is XnnType.QINT8:
+        scale_of(inner)  # must exist
     if isinstance(outer, TensorValue) and outer.dtype in _BORDER_DTYPES.get(inner.type, ()):
         if tuple(outer.sizes[d] for d in outer.dim_order) == inner.dims:
             return outer.dim_order
@@ -84,12 +86,14 @@ def inline_xnnpack(values: list[Value], delegate: XnnDelegate, named: Named) -> 
     """Append the delegate's values to `values`; return its calls, and the nodes that have no translation."""
     xv = XnnValues(values, delegate.xnn, delegate.origin, named)
     for argument in delegate.inputs:
-        xv.places[argument.inner] = Laid(argument.outer, argument.order)
+        coded = delegate.xnn.values[argument.inner].type is XnnType.QINT8
+        tensor = read_codes(xv, argument.inner, argument.outer) if coded else argument.outer
+        xv.places[argument.inner] = Laid(tensor, argument.order)
     problems: dict[tuple[str, str], Problem] = {}
     for number, node in enumerate(delegate.xnn.nodes):
         xv.origin = replace(delegate.origin, node=number)
         try:
-            FLOAT_NODES[node.type](xv, node)
+            translate(xv, node)
         except UnsupportedNodeError as error:
             _leave_out(xv, node)
             key = (f"XNNPACK {node.type}", f"with {error} is not supported")
@@ -117,6 +121,8 @@ def _bind_outputs(xv: XnnValues, delegate: XnnDelegate) -> list[Call]:
         tensor = xv.laid(argument.inner, argument.order) if outer.dims else xv.plain(argument.inner)
         if not outer.dims:
             tensor = xv.viewed(tensor, (), ())
+        if delegate.xnn.values[argument.inner].type is XnnType.QINT8:
+            tensor = write_codes(xv, argument.inner, tensor)
         made_here = any(tensor in call.outs for call in xv.calls)
         same = (xv.tensor(tensor).dtype, xv.tensor(tensor).dims) == (outer.dtype, outer.dims)
         if made_here and same and tensor not in renamed and argument.outer not in read and not outer.stored:

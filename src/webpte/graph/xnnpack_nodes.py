@@ -163,8 +163,8 @@ def _pad(xv: XnnValues, node: XnnNode) -> None:
     if not len(pre) == len(post) == len(order):
         raise GraphError(f"StaticConstantPad: expected {len(order)} sizes, got {list(pre)} and {list(post)}")
     out = operand(node, "output")
-    pads = [size for axis in reversed(range(len(order))) for size in _at(order, axis, pre, post)]
-    padded = xv.call(PAD, (tensor, IntList(tuple(pads)), Double(node.factor)), xv.dtype(out), xv.bound(out, order))
+    sizes = [size for axis in reversed(range(len(order))) for size in _at(order, axis, pre, post)]
+    padded = xv.call(PAD, (tensor, IntList(tuple(sizes)), Double(node.factor)), xv.dtype(out), xv.bound(out, order))
     xv.put(out, padded, order)
 
 
@@ -179,6 +179,8 @@ def _at(order: tuple[int, ...], axis: int, pre: tuple[int, ...], post: tuple[int
 def _fully_connected(xv: XnnValues, node: XnnNode) -> None:
     source, weights, out = (operand(node, name) for name in ("input", "filter", "output"))
     dtype, flags = xv.dtype(source), node.numbers["flags"]
+    if xv.rank(weights) != 2:
+        raise GraphError(f"FullyConnected: expected weights with 2 dims, got {xv.rank(weights)}")
     x = xv.plain(source)
     if xv.is_constant(weights):
         turned = bool(flags & TRANSPOSE_WEIGHTS)
@@ -187,13 +189,13 @@ def _fully_connected(xv: XnnValues, node: XnnNode) -> None:
         weight = xv.converted(xv.laid(weights, (1, 0) if flags & TRANSPOSE_WEIGHTS else (0, 1)), dtype)
     spec = xv.tensor(x)
     columns = xv.tensor(weight).dims[0]
-    total = xv.call(PLAIN_LINEAR, (x, weight, _bias(xv, node, dtype)), dtype, (*spec.dims[:-1], columns))
+    total = xv.call(PLAIN_LINEAR, (x, weight, bias_of(xv, node, dtype)), dtype, (*spec.dims[:-1], columns))
     if xv.rank(out) != len(spec.dims):
         total = xv.viewed(total, (-1, columns), xv.value(out).dims) if xv.rank(out) == 2 else total
     _finish(xv, node, total, identity(xv.rank(out)))
 
 
-def _bias(xv: XnnValues, node: XnnNode, dtype: DType) -> int | Value:
+def bias_of(xv: XnnValues, node: XnnNode, dtype: DType) -> int | Value:
     bias = node.ids.get("bias")
     if bias is None:
         return Null()
@@ -215,16 +217,16 @@ def _batch_matmul(xv: XnnValues, node: XnnNode) -> None:
     _finish(xv, node, xv.call(name, (xv.plain(a), y), xv.dtype(out), xv.value(out).dims), identity(rank))
 
 
-def _pads(node: XnnNode) -> tuple[int, int, int, int]:
+def pads(node: XnnNode) -> tuple[int, int, int, int]:
     top, right, bottom, left = (node.numbers[f"pad_{side}"] for side in ("top", "right", "bottom", "left"))
     return top, right, bottom, left
 
 
-def _pair(node: XnnNode, name: str) -> tuple[int, int]:
+def pair(node: XnnNode, name: str) -> tuple[int, int]:
     return node.numbers[f"{name}_h"], node.numbers[f"{name}_w"]
 
 
-def _filter(node: XnnNode, array: Array) -> Array:
+def laid_out_filter(node: XnnNode, array: Array) -> Array:
     """Return the weights as (O, I / groups, kh, kw), those of a transposed convolution as (I, O / groups, kh, kw)."""
     if node.type == "DepthwiseConv2d":
         return array.transpose(3, 0, 1, 2)
@@ -238,7 +240,7 @@ def _filter(node: XnnNode, array: Array) -> Array:
 
 def convolution_input(xv: XnnValues, node: XnnNode, tensor: int) -> tuple[int, tuple[int, int]]:
     """Return the tensor (N, C, H, W) to convolve, and its padding. Unequal paddings of two sides are added before."""
-    top, right, bottom, left = _pads(node)
+    top, right, bottom, left = pads(node)
     if (top, left) == (bottom, right):
         return tensor, (top, left)
     if node.type == "ConvTranspose2d":
@@ -248,35 +250,57 @@ def convolution_input(xv: XnnValues, node: XnnNode, tensor: int) -> tuple[int, t
 
 def padded_image(xv: XnnValues, node: XnnNode, tensor: int, value: float) -> int:
     """Return an image (N, C, H, W) with the paddings of a node around it."""
-    top, right, bottom, left = _pads(node)
+    top, right, bottom, left = pads(node)
     spec = xv.tensor(tensor)
     bound = (*spec.dims[:2], spec.dims[2] + top + bottom, spec.dims[3] + left + right)
     return xv.call(PAD, (tensor, IntList((left, right, top, bottom)), Double(value)), spec.dtype, bound)
 
 
+def filter_dims(xv: XnnValues, node: XnnNode) -> tuple[int, ...]:
+    """Return the dims of the weights of a convolution, which must be constant."""
+    weights, groups = operand(node, "filter"), node.numbers["groups"]
+    if not xv.is_constant(weights):
+        raise UnsupportedNodeError("a convolution whose weights are not constant")
+    dims = xv.value(weights).dims
+    if len(dims) != 4 or groups < 1 or dims[3 if node.type == "DepthwiseConv2d" else 0] % groups:
+        raise GraphError(f"{node.type}: weights {list(dims)} cannot be split into {groups} groups")
+    return dims
+
+
+def convolved(
+    xv: XnnValues,
+    node: XnnNode,
+    image: int,
+    weight: int,
+    bias: int | Value,
+    clamp: tuple[float, float] | None = None,
+) -> int:
+    """Return the result (N, C, H, W) of a convolution of an image (N, C, H, W)."""
+    padded, padding = convolution_input(xv, node, image)
+    low, high = (Null() if np.isinf(bound) else Double(bound) for bound in clamp or (-np.inf, np.inf))
+    arguments = (
+        padded,
+        weight,
+        bias,
+        IntList(pair(node, "stride")),
+        IntList(padding),
+        IntList(pair(node, "dilation")),
+        Bool(node.type == "ConvTranspose2d"),
+        IntList(pair(node, "adjust")),
+        Int(node.numbers["groups"]),
+        low,
+        high,
+    )
+    return xv.call(CONV_WITH_CLAMP, arguments, xv.tensor(image).dtype, xv.bound(operand(node, "output"), NHWC))
+
+
 def _convolution(xv: XnnValues, node: XnnNode) -> None:
     source, weights, out = (operand(node, name) for name in ("input", "filter", "output"))
     dtype = xv.dtype(source)
-    if not xv.is_constant(weights):
-        raise UnsupportedNodeError("a convolution whose weights are not constant")
-    if node.numbers["groups"] < 1 or xv.rank(weights) != 4:
-        raise GraphError(f"{node.type}: {node.numbers['groups']} groups of weights with {xv.rank(weights)} dims")
-    weight = xv.constant(weights, f"for {node.type}", lambda a: _filter(node, a), dtype)
-    image, padding = convolution_input(xv, node, xv.laid(source, NHWC))
-    clamp = [Null() if np.isinf(bound) else Double(bound) for bound in node.clamp or (-np.inf, np.inf)]
-    arguments = (
-        image,
-        weight,
-        _bias(xv, node, dtype),
-        IntList(_pair(node, "stride")),
-        IntList(padding),
-        IntList(_pair(node, "dilation")),
-        Bool(node.type == "ConvTranspose2d"),
-        IntList(_pair(node, "adjust")),
-        Int(node.numbers["groups"]),
-        *clamp,
-    )
-    total = xv.call(CONV_WITH_CLAMP, arguments, dtype, xv.bound(out, NHWC))
+    filter_dims(xv, node)
+    weight = xv.constant(weights, f"for {node.type}", lambda a: laid_out_filter(node, a), dtype)
+    image = xv.laid(source, NHWC)
+    total = convolved(xv, node, image, weight, bias_of(xv, node, dtype), node.clamp)
     xv.put(out, xv.converted(total, xv.dtype(out)), NHWC)
 
 
@@ -286,22 +310,22 @@ def _convolution(xv: XnnValues, node: XnnNode) -> None:
 def _max_pool(xv: XnnValues, node: XnnNode) -> None:
     out = operand(node, "output")
     image = xv.laid(operand(node, "input"), NHWC)
-    top, right, bottom, left = _pads(node)
+    top, right, bottom, left = pads(node)
     if (top, left) != (bottom, right):
         image, padding = padded_image(xv, node, image, -np.inf), (0, 0)
     else:
         padding = (top, left)
-    kernel, stride, dilation = (IntList(_pair(node, name)) for name in ("kernel", "stride", "dilation"))
+    kernel, stride, dilation = (IntList(pair(node, name)) for name in ("kernel", "stride", "dilation"))
     arguments = (image, kernel, stride, IntList(padding), dilation, Bool(False))
     _finish(xv, node, xv.call(MAX_POOL, arguments, xv.dtype(out), xv.bound(out, NHWC)), NHWC)
 
 
 def _average_pool(xv: XnnValues, node: XnnNode) -> None:
     out = operand(node, "output")
-    top, right, bottom, left = _pads(node)
+    top, right, bottom, left = pads(node)
     if (top, left) != (bottom, right):
         raise UnsupportedNodeError("an average over windows with unequal paddings")
-    kernel, stride = (IntList(_pair(node, name)) for name in ("kernel", "stride"))
+    kernel, stride = (IntList(pair(node, name)) for name in ("kernel", "stride"))
     image = xv.laid(operand(node, "input"), NHWC)
     arguments = (image, kernel, stride, IntList((top, left)), Bool(False), Bool(False), Null())
     _finish(xv, node, xv.call(AVG_POOL, arguments, xv.dtype(out), xv.bound(out, NHWC)), NHWC)
@@ -317,7 +341,7 @@ def _global_average(xv: XnnValues, node: XnnNode) -> None:
 def _resize(xv: XnnValues, node: XnnNode) -> None:
     out = operand(node, "output")
     aligned = bool(node.numbers["flags"] & ALIGN_CORNERS)
-    arguments = (xv.laid(operand(node, "input"), NHWC), IntList(_pair(node, "new")), Bool(aligned), Null())
+    arguments = (xv.laid(operand(node, "input"), NHWC), IntList(pair(node, "new")), Bool(aligned), Null())
     _finish(xv, node, xv.call(RESIZE, arguments, xv.dtype(out), xv.bound(out, NHWC)), NHWC)
 
 
@@ -325,9 +349,9 @@ def _arg_max_pool(xv: XnnValues, node: XnnNode) -> None:
     """Translate the maximum along one dim, for which exporters up to 0.6 wrote this node."""
     out, index = operand(node, "output"), operand(node, "output_index")
     image = xv.laid(operand(node, "input"), NHWC)
-    spec, kernel = xv.tensor(image), _pair(node, "kernel")
+    spec, kernel = xv.tensor(image), pair(node, "kernel")
     height, width = spec.dims[2:]
-    if any(_pads(node)) or kernel not in ((height, 1), (1, width)):
+    if any(pads(node)) or kernel not in ((height, 1), (1, width)):
         raise UnsupportedNodeError(
             f"the position of a maximum in windows of {kernel}, where the image is {height}x{width},"
         )

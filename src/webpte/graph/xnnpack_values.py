@@ -21,7 +21,13 @@ Named = Callable[[str, str, int], Span]
 Order = tuple[int, ...]
 NHWC: Order = (0, 2, 3, 1)  # of a value in (N, H, W, C) whose tensor is (N, C, H, W)
 FLOATS = {XnnType.FP32: DType.FLOAT32, XnnType.FP16: DType.FLOAT16}
-INTEGERS = {XnnType.INT32: DType.INT32}
+DTYPES = FLOATS | {XnnType.INT32: DType.INT32, XnnType.QINT8: DType.FLOAT32}
+STORED = FLOATS | {
+    XnnType.QINT8: DType.INT8,
+    XnnType.QCINT8: DType.INT8,
+    XnnType.QINT32: DType.INT32,
+    XnnType.QCINT32: DType.INT32,
+}
 Array = np.ndarray[Any, Any]
 
 
@@ -55,6 +61,7 @@ class XnnValues:
         self.named = named
         self.calls: list[Call] = []
         self.places: dict[int, Laid] = {}
+        self.dynamic: dict[int, int] = {}  # a value that is quantized at run time -> the value with its numbers
         self._copies: dict[tuple[object, ...], int] = {}
 
     # -- values of the graph -------------------------------------------------------------------------------------------
@@ -111,11 +118,9 @@ class XnnValues:
         return len(self.value(value_id).dims)
 
     def dtype(self, value_id: int) -> DType:
-        """Return the dtype of a value that is not quantized."""
+        """Return the dtype of the tensor of a value. Codes are held as f32 integers, less their zero point."""
         value = self.value(value_id)
-        if value.quantized_on_entry:
-            raise UnsupportedNodeError("an input that is quantized on entry, as ExecuTorch 0.1 wrote it,")
-        dtype = (FLOATS | INTEGERS).get(value.type)
+        dtype = DTYPES.get(value.type)
         if dtype is None:
             raise UnsupportedNodeError(f"a value of type {value.type.name.lower()}")
         return dtype
@@ -124,10 +129,15 @@ class XnnValues:
         return self.value(value_id).constant > 0
 
     def array(self, value_id: int) -> Array:
-        """Return the data of a constant in its own order of dims."""
+        """Return the data of a constant in its own order of dims; codes less their zero point."""
         value = self.value(value_id)
         data = self.data(value.constant, count_code_bytes(value.type, value.dims), f"value {value_id}")
-        return self.dtype(value_id).from_bytes(data).reshape(value.dims)
+        stored = STORED.get(value.type)
+        if stored is None:
+            raise UnsupportedNodeError(f"a constant of type {value.type.name.lower()}")
+        array = stored.from_bytes(data).reshape(value.dims)
+        zero = value.quant.zero_point if value.quant is not None else 0
+        return array if stored in FLOATS.values() else array.astype(np.float64) - zero
 
     def data(self, constant: int, needed: int, what: str) -> bytes:
         """Return the first `needed` bytes of a constant."""
@@ -156,7 +166,7 @@ class XnnValues:
         if key not in self._copies:
             entry = self.xnn.constants[value.constant]
             name = entry.key or f"delegate {self.origin.delegate}, value {value_id}"
-            if not arrange and self.dtype(value_id) is dtype:
+            if not arrange and STORED.get(value.type) is dtype:
                 needed = count_code_bytes(value.type, value.dims)
                 span = self.span(value.constant, needed, f"value {value_id}")
                 spec = TensorSpec(dtype, value.dims, dtype, constant=Constant(span, dtype, name))

@@ -16,6 +16,7 @@
 {$ set cache_access = "read_write" if fresh == "cached" else "read" $}
 {$ set rows_at = 4 if rotary else 3 $}
 {$ set cache_at = rows_at + 1 if slots else 5 if rotary else 3 if fresh else 1 $}
+{$ set codes = fresh == "cached" and cache == "i8x4" $}
 {$ set position = "cached" if slots else "u32(live(p.table_row))" $}
 {$ set sine = "cosine[p.table_loads + entry]" if slots else "sine[entry]" $}
 
@@ -67,8 +68,15 @@ $$ if fresh
 var<workgroup> own_products: array<f32, {{ heads * key_steps }}>;
 var<workgroup> own_scores: array<f32, {{ heads }}>;
 $$ endif
+$$ if codes
+var<workgroup> key_tops: array<f32, {{ key_steps }}>;  // the largest element of each load of the token's own key
+var<workgroup> value_tops: array<f32, {{ value_steps }}>;
+$$ endif
 
 {$ include "attention/cache_loads.wgsl" $}
+$$ if codes
+{$ include "attention/cache_codes.wgsl" $}
+$$ endif
 
 // Attention of one token. A workgroup has some of the query heads of a key head, and all or part of its keys. In each
 // round it scores as many keys as fit in shared memory, and adds up their values. Scores and sums are relative to the
@@ -118,19 +126,50 @@ $$ if fresh
         let own_key = {{ rotated(rotary, "k", "row_of_keys", type) }};
         own_products[i] = dot(query, own_key);
 $$ endif
-$$ if fresh == "cached"
+$$ if codes
+        key_tops[d] = largest(own_key);
+$$ elif fresh == "cached"
         if (busy && split + head_part == 0u && i < p.key_steps) {
             keys[(first + cached * p.key_rows) * p.key_steps + d] = {{ storable("own_key", cache) }};
         }
 $$ endif
     }
-$$ if fresh == "cached"
+$$ if codes
+    for (var d = lane; d < VALUE_STEPS; d += LANES) {
+        value_tops[d] = largest({{ loaded("v[row_of_keys * p.value_steps + d]", type) }});
+    }
+$$ elif fresh == "cached"
     for (var d = lane; d < p.value_steps && busy && split + head_part == 0u; d += LANES) {
         let own_value = {{ loaded("v[row_of_keys * p.value_steps + d]", type) }};
         values[(first + cached * p.key_rows) * p.value_steps + d] = {{ storable("own_value", cache) }};
     }
 $$ endif
     workgroupBarrier();
+$$ if codes
+    if (busy && split + head_part == 0u) {
+        var key_top = 0.0;
+        for (var d = 0u; d < KEY_STEPS; d++) {
+            key_top = max(key_top, key_tops[d]);
+        }
+        var value_top = 0.0;
+        for (var d = 0u; d < VALUE_STEPS; d++) {
+            value_top = max(value_top, value_tops[d]);
+        }
+        let key_at = (first + cached * p.key_rows) * (KEY_STEPS + 1u);
+        let value_at = (first + cached * p.key_rows) * (VALUE_STEPS + 1u);
+        for (var d = lane; d < KEY_STEPS; d += LANES) {
+{{ angles(rotary, table, position, sine) }}
+            keys[key_at + d] = codes({{ rotated(rotary, "k", "row_of_keys", type) }}, key_top);
+        }
+        for (var d = lane; d < VALUE_STEPS; d += LANES) {
+            values[value_at + d] = codes({{ loaded("v[row_of_keys * p.value_steps + d]", type) }}, value_top);
+        }
+        if (lane == 0u) {
+            keys[key_at + KEY_STEPS] = bitcast<u32>(key_top);
+            values[value_at + VALUE_STEPS] = bitcast<u32>(value_top);
+        }
+    }
+$$ endif
 $$ if fresh
     if (lane < HEADS) {
         var own_score = 0.0;

@@ -1,0 +1,31 @@
+"""Every node type of XNNPACK delegates against NumPy, in f32 and f16."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.xnnpack.nets import NETS
+from webpte.container.xnnpack import NODE_FIELDS
+
+BOUNDS = {"f4": 3e-6, "f2": 4e-3}  # absolute, and relative
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+@pytest.mark.parametrize("name", NETS)
+def test_nodes_compute_what_numpy_does(name, dtype, device):
+    net = NETS[name](dtype)
+    with webpte.load(net.program()) as program:
+        results = program.method("forward")(*net.inputs)
+    types = [node.type for node in net.nodes]
+    for number, (result, expected) in enumerate(zip(results, net.expected, strict=True)):
+        where = f"output {number} of {types}"
+        assert result.shape == expected.shape, where
+        bound = BOUNDS[dtype]
+        np.testing.assert_allclose(result.astype(float), expected.astype(float), bound, bound, err_msg=where)
+
+
+def test_every_type_of_node_has_a_case():
+    tested = {node.type for net in NETS.values() for node in net("f4").nodes}
+    assert tested == {name for name, _ in NODE_FIELDS.values()}

@@ -24,14 +24,13 @@ from ..container import (
     write_program,
 )
 from ..errors import InputError, UnsupportedError
-from ..export.checkpoint import write_tokenizer_files
+from ..export.checkpoint import read_checkpoint, write_tokenizer_files
 from ..export.family import Checkpoint
 from ..export.llm import decoder_metadata, export_llm
 from ..export.options import ExportWarning, LLMOptions, PathLike, check_disk_space, check_target
 from ..export.quantization.recipe import EMBEDDING, Recipe, WeightFormat
 from ..export.quantization.recipe import check_embedding as check_embedding_format
 from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
-from .checkpoint import ArrayCheckpoint, read_checkpoint
 from .decoder import DecoderTrace
 from .layers import LayerTrace, WeightArrays
 from .recipe import FOUR_BITS, ProgramWeights, default_recipe
@@ -172,7 +171,7 @@ def _torch_reason(
     return "torch measures the quality of a program" if quality else None
 
 
-def _recipe(options: LLMOptions, source: ArrayCheckpoint) -> Recipe:
+def _recipe(options: LLMOptions, source: Checkpoint) -> Recipe:
     shapes = {name.removesuffix(".weight"): weight.shape for name, weight in source.weights.sources.items()}
     recipe = options.recipe({n: shape for n, shape in shapes.items() if len(shape) == 2 and n != EMBEDDING})
     check_embedding_format(recipe.embedding, source.architecture.dim)
@@ -180,11 +179,11 @@ def _recipe(options: LLMOptions, source: ArrayCheckpoint) -> Recipe:
     return recipe
 
 
-def _second_quantizations(source: ArrayCheckpoint, recipe: Recipe) -> list[str]:
+def _second_quantizations(source: Checkpoint, recipe: Recipe) -> list[str]:
     """Return a sentence for each format of the checkpoint whose values are lost in layers of as many bits or fewer."""
     counts: Counter[tuple[str, str]] = Counter()
     for name, kind in {**recipe.linears, EMBEDDING: recipe.embedding}.items():
-        stored = source.arrays.stored_type(f"{name}.weight")
+        stored = source.weights.stored_type(f"{name}.weight")
         exact = stored is not None and stored.name == "Q4_0" and kind == FOUR_BITS
         if stored is not None and kind.bits <= stored.bits and not exact:
             counts[stored.name, str(kind)] += 1

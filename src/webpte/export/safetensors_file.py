@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +40,12 @@ class FloatTensor(NamedTuple):
         data: Array = np.frombuffer(self.span.view(), _DTYPES[self.dtype])
         return (bf16(data) if self.dtype == "BF16" else data.astype(np.float32, copy=False)).reshape(self.shape)
 
+    def part(self, start: int, stop: int) -> FloatTensor:
+        """Return some of its rows."""
+        size = self.span.size // self.shape[0]
+        span = self.span.sub(start * size, (stop - start) * size)
+        return self._replace(shape=(stop - start, *self.shape[1:]), span=span)
+
 
 def read_safetensors(path: Path) -> dict[str, FloatTensor]:
     """Return the tensors of a file by name. Tensors that are not floats are refused."""
@@ -57,7 +64,17 @@ def read_safetensors(path: Path) -> dict[str, FloatTensor]:
         raise UnsupportedError(
             f"{path} has tensors that are not floats: {', '.join(not_float)}", not_float, code="tensor_type"
         )
-    return {name: _place(file, path, name, entry, 8 + size) for name, entry in header.items()}
+    tensors = {name: _place(file, path, name, entry, 8 + size) for name, entry in header.items()}
+    _refuse_overlaps(path, tensors)
+    return tensors
+
+
+def _refuse_overlaps(path: Path, tensors: dict[str, FloatTensor]) -> None:
+    """Refuse tensors that share bytes: a small file could describe a large model."""
+    ordered = sorted(tensors.items(), key=lambda item: item[1].span.offset)
+    for (first, one), (second, other) in pairwise(ordered):
+        if one.span.offset + one.span.size > other.span.offset:
+            raise _error(path, f"tensors {quoted_name(first)} and {quoted_name(second)} overlap")
 
 
 def _place(file: MappedFile, path: Path, name: str, entry: dict[str, Any], start: int) -> FloatTensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import webpte
@@ -85,3 +86,14 @@ def test_transposes_around_convolutions_vanish(name, device):
     with webpte.load(FOLDER / f"{name}.pte", passes=()) as program:
         called = [call.name for call in program.method("forward").plan.graph.calls]
     assert "aten.permute_copy.default" not in called
+
+
+def test_saved_plan_has_the_constants_that_no_file_has(device, tmp_path):
+    golden = np.load(FOLDER / "conv_bn_relu.npz")
+    with webpte.load(FOLDER / "conv_bn_relu.pte") as program:
+        method = program.method("forward")
+        method(golden["c0_in0"])
+        method.save(tmp_path / "plan")
+    with webpte.open_plan(tmp_path / "plan", [FOLDER / "conv_bn_relu.pte"]) as plan:
+        result = plan.method()(golden["c0_in0"])
+    np.testing.assert_allclose(result, golden["c0_out0"], atol=1e-6)

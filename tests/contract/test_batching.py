@@ -9,9 +9,10 @@ from tests.support.models.tiny_llm import CONTEXT, write_tiny_llm
 from webpte.llm import LLM
 
 
-@pytest.fixture(scope="module")
-def llm(tmp_path_factory):
-    with LLM.load(write_tiny_llm(tmp_path_factory.mktemp("llm")) / "tiny.pte") as model:
+@pytest.fixture(scope="module", params=["f32", "int8"])
+def llm(request, tmp_path_factory):
+    path = write_tiny_llm(tmp_path_factory.mktemp("llm")) / "tiny.pte"
+    with LLM.load(path, kv_cache=request.param) as model:
         model.stop_tokens = frozenset()
         yield model
 

@@ -51,7 +51,7 @@ def test_a_checkpoint_is_exported_by_name_and_read_again_without_the_hub(checkpo
         assert names[0] == "talker.pte" and {"talker.tokenizer.json", "talker.source.json"} < set(names)
         assert {path.name for path in tmp_path.iterdir()} == {*names, "home"}
         stages = [stage["name"] for stage in report["stages"]]
-        assert stages[:2] == ["fetch config", "fetch weights"] and {"trace", "edge", "delegate", "write"} < set(stages)
+        assert stages == ["fetch config", "fetch weights", "build"]
         assert 0 < report["peak_memory"] < 8 << 30 and report["seconds"] > 0
     with LLM.load(target) as llm:
         llm.stop_tokens = frozenset()  # random weights choose any token
@@ -66,7 +66,8 @@ def test_a_checkpoint_is_exported_by_name_and_read_again_without_the_hub(checkpo
 
 
 def test_an_interrupted_export_leaves_nothing(checkpoint, tmp_path):
-    command = [sys.executable, "-m", "webpte", "export", checkpoint, "-o", tmp_path / "x.pte", *SIZES]
+    slow = ("--exporter", "torch")  # without torch it takes less than a second
+    command = [sys.executable, "-m", "webpte", "export", checkpoint, "-o", tmp_path / "x.pte", *SIZES, *slow]
     child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={"PYTHONPATH": str(SRC), "PATH": ""})
     deadline = time.monotonic() + 120
     while not list(tmp_path.glob(".x.pte.*.part")) and time.monotonic() < deadline:

@@ -12,7 +12,7 @@ import pytest
 import webpte
 from tests.support.export.exporting import export
 from tests.support.harness.errors import raises
-from tests.support.models.tiny_llm import CHUNK, CONTEXT, VOCAB, write_tiny_llm
+from tests.support.models.tiny_llm import CHUNK, CONTEXT, VOCAB, tokens_of, write_tiny_llm
 from webpte import CancelToken
 from webpte.device import Gpu, adapter_caps
 from webpte.fusion.llm_rewrites import with_half_caches
@@ -327,8 +327,46 @@ def test_half_caches_take_half_the_memory_and_say_nearly_the_same(llm, folder):
         if stored == 2:
             with raises(webpte.DataError, "half.state", code="buffer_sizes"):
                 whole.restore(folder / "half.state")
-    with raises(webpte.InputError, "kv_cache", "'f32', 'f16'", "'f8'"):
+    with raises(webpte.InputError, "kv_cache", "'f32', 'f16', 'int8'", "'f8'"):
         LLM.load(folder / "tiny.pte", kv_cache="f8")  # type: ignore[arg-type]
+
+
+def test_caches_of_bytes_take_a_quarter_of_the_memory_and_a_scale_per_row(llm, folder, tmp_path):
+    width = llm._method.plan.graph.tensor(next(iter(llm._method.plan.flow.state))).dims[-1]
+    with LLM.load(folder / "tiny.pte", kv_cache="int8") as small:
+        state = small._method.plan.bytes_by_kind()["state"]
+        assert state * 4 * width == llm._method.plan.bytes_by_kind()["state"] * (width + 4) > 0
+        whole, rounded = llm.sequence(), small.sequence()
+        for talk in (whole, rounded):
+            talk.logits(list(b"hello"))
+        assert 0 < np.abs(rounded.logits([7]) - whole.logits([7])).max() <= 0.05
+        rounded.snapshot(tmp_path / "bytes.state")
+        following, other = rounded.logits([8]), small.sequence()
+        other.restore(tmp_path / "bytes.state")
+        np.testing.assert_array_equal(other.logits([8]), following)
+        with raises(webpte.DataError, "bytes.state", code="buffer_sizes"):
+            whole.restore(tmp_path / "bytes.state")
+
+
+def test_caches_of_bytes_are_computed_again_after_a_loss(folder):
+    with LLM.load(folder / "tiny.pte", kv_cache="int8", recover=True) as llm:
+        llm.stop_tokens = frozenset()
+        llm._engine.background = False  # the device is lost before the second token is computed
+        expected = tokens_of(llm.generate("hello", max_new_tokens=10))
+        answer = llm.generate("hello", max_new_tokens=10)
+        assert next(answer).token == expected[0]
+        assert llm._method._gpu is not None
+        llm._method._gpu.device.destroy()
+        assert tokens_of(answer) == expected and llm._method.recoveries == 1
+
+
+def test_caches_of_bytes_need_a_program_that_can_be_batched(folder, monkeypatch):
+    def refuse(*args):
+        raise webpte.UnsupportedError("it has branches", code="branches")
+
+    monkeypatch.setattr("webpte.llm.engine.runner.with_sampled_slots", refuse)
+    with raises(webpte.UnsupportedError, "kv_cache", "'int8'", "branches", code="kv_cache"):
+        LLM.load(folder / "tiny.pte", kv_cache="int8")
 
 
 def test_half_caches_need_caches():

@@ -7,12 +7,7 @@ import pytest
 
 import webpte
 from tests.support.harness.errors import raises
-from webpte.build.checkpoint import ArrayWeights, BlockTensor
-from webpte.build.ggml import TYPES, TensorType
 from webpte.build.quantize import Grouped, by_row, check_range, grouped, pack_embedding, pack_linear, pack_rows
-from webpte.container import MappedFile, Span
-from webpte.export.gguf_reader import StoredTensor
-from webpte.export.weights import WeightSource
 
 
 @pytest.fixture(scope="module")
@@ -72,22 +67,3 @@ def test_check_range_refuses_weights_without_a_finite_square(weight, value):
     damaged[3, 4] = value
     with raises(webpte.UnsupportedError, code="weight_range"):
         check_range("layers.0", damaged)
-
-
-@pytest.mark.parametrize("kind", [k for k in TYPES.values() if k.affine and k.bits == 4], ids=lambda kind: kind.name)
-def test_affine_codes_have_the_values_of_the_stored_blocks(kind: TensorType):
-    """Rows that rotate are reordered, and a factor goes into steps and offsets."""
-    rows, columns = 16, 512
-    blocks = np.random.default_rng(9).integers(0, 256, (rows * columns // kind.weights, kind.bytes), dtype=np.uint8)
-    blocks[:, 1:4:2] &= 0x3B  # exponents of f16 numbers that are finite and below 1
-    span = Span(MappedFile.from_bytes("blocks", blocks.tobytes()), 0, blocks.size)
-    stored = StoredTensor("w", None, (rows, columns), blocks.size // rows, span)
-    source = WeightSource("w", (rows, columns), heads=2, rotary_width=8, factor=0.5)
-    weights = ArrayWeights({"wq": source}, {"w": BlockTensor(stored, kind)})
-    affine = weights.affine("wq")
-    assert affine is not None
-    layer, offsets = affine
-    assert np.allclose(layer.values() + np.repeat(offsets, 32, axis=1), weights.read("wq"), rtol=1e-5, atol=1e-5)
-    exact = weights.grouped("wq")
-    assert (exact is not None) == (kind.name == "Q4_0")
-    assert exact is None or np.array_equal(exact.values(), weights.read("wq"))

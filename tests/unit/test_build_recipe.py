@@ -7,23 +7,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from webpte.build.checkpoint import ArrayCheckpoint, ArrayWeights, BlockTensor
-from webpte.build.ggml import TYPES
 from webpte.build.recipe import ProgramWeights, default_recipe
-from webpte.build.shapes import parameter_shapes
 from webpte.container import MappedFile, Span
 from webpte.export.architecture import Architecture, LayerSpec, Rope
 from webpte.export.families import families
+from webpte.export.family import Checkpoint
+from webpte.export.ggml import TYPES, TensorType
 from webpte.export.gguf_reader import StoredTensor
 from webpte.export.quantization.recipe import INT8, WeightFormat
-from webpte.export.weights import GGUF_IN_PAIRS, CheckpointWeights, map_weights
+from webpte.export.shapes import parameter_shapes
+from webpte.export.weights import GGUF_IN_PAIRS, CheckpointWeights, WeightSource, map_weights
 
 MODEL = Architecture(64, 2, 1, 32, 128, 96, 1e-5, (LayerSpec(),) * 2, {"rope": Rope(1e4, 32)}, tied=True)
 FOUR = WeightFormat("4w", 32)
 SENSITIVE = {"wq", "wk", "wv", "w2"}
 
 
-def checkpoint(**formats: str) -> ArrayCheckpoint:
+def checkpoint(**formats: str) -> Checkpoint:
     """Return a random model with layers in these formats by their last name, and others in f32."""
     numbers, kinds = np.random.default_rng(3), {kind.name: kind for kind in TYPES.values()}
     sources = map_weights(parameter_shapes(MODEL), MODEL, GGUF_IN_PAIRS)
@@ -33,15 +33,11 @@ def checkpoint(**formats: str) -> ArrayCheckpoint:
         count = int(np.prod(source.shape)) // kind.weights
         data = numbers.integers(0, 60, (count, kind.bytes), dtype=np.uint8)  # all numbers are finite
         span = Span(MappedFile.from_bytes(name, data.tobytes()), 0, data.size)
-        stored = StoredTensor(name, None, source.shape, 0, span)
-        tensors[source.stored_name] = BlockTensor(stored, kind)
-    weights = CheckpointWeights(sources, lambda name: None)
-    return ArrayCheckpoint(
-        families()["llama"], MODEL, weights, "{}", None, None, (), arrays=ArrayWeights(sources, tensors)
-    )
+        tensors[source.stored_name] = StoredTensor(name, kind, source.shape, span)
+    return Checkpoint(families()["llama"], MODEL, CheckpointWeights(sources, tensors), "{}", None, None, ())
 
 
-def formats_of(source: ArrayCheckpoint) -> dict[str, WeightFormat]:
+def formats_of(source: Checkpoint) -> dict[str, WeightFormat]:
     return {name.split(".")[-1]: kind for name, kind in default_recipe(source).linears.items()}
 
 
@@ -84,3 +80,17 @@ def test_the_embedding_has_4_bits_unless_a_row_is_one_group():
 def test_codes_have_the_layout_of_the_op(name, kind, codes, scales):
     packed = ProgramWeights(checkpoint()).codes(name, kind)
     assert (packed[0].shape, packed[1].shape) == (codes, scales)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TYPES.values() if kind.affine], ids=lambda kind: kind.name)
+def test_affine_codes_have_the_values_of_the_stored_blocks(kind: TensorType):
+    """Rows that rotate are reordered, and a factor goes into steps and offsets."""
+    rows, columns = 16, 512
+    blocks = np.random.default_rng(9).integers(0, 256, (rows * columns // kind.weights, kind.bytes), dtype=np.uint8)
+    blocks[:, 1:4:2] &= 0x3B  # exponents of f16 numbers that are finite and below 1
+    span = Span(MappedFile.from_bytes("blocks", blocks.tobytes()), 0, blocks.size)
+    source = WeightSource("w", (rows, columns), heads=2, rotary_width=8, factor=0.5)
+    weights = CheckpointWeights({"wq": source}, {"w": StoredTensor("w", kind, (rows, columns), span)})
+    affine = weights.affine("wq")
+    assert affine is not None
+    assert np.allclose(affine.values(), weights.read("wq"), rtol=1e-6, atol=1e-6)

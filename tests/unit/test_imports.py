@@ -15,7 +15,9 @@ SRC = Path(__file__).parents[2] / "src"
 PACKAGE = "webpte"
 
 # What everyone may import.
-COMMON = {"budgets", "cache", "deferred", "errors", "progress", "task_file", "text", "version"}
+COMMON = {
+    "budgets", "cache", "deferred", "errors", "progress", "sources", "task_file", "text", "version", "web_files",
+}  # fmt: skip
 
 # room -> rooms it may import, besides itself and the common ones.
 ARROWS: dict[str, set[str]] = {
@@ -24,9 +26,11 @@ ARROWS: dict[str, set[str]] = {
     "deferred": set(),  # names that come when they are asked for
     "errors": set(),
     "progress": set(),
+    "sources": set(),  # what a user names as a model, and the builder by name
     "task_file": set(),  # beside a program: written by export, read by embed, vision and speech
     "text": set(),
     "version": set(),
+    "web_files": set(),  # pages and player: copied by bundles, shown by the server
     "container": set(),
     "graph": {"container"},
     "wgsl": set(),
@@ -105,6 +109,7 @@ ARROWS: dict[str, set[str]] = {
         "tools",
         "llm",
         "export",
+        "build",
         "bundles",
         "serve",
         "batch",

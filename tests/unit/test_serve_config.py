@@ -50,7 +50,7 @@ def test_keys_are_not_shown():
         ({"QUEUE_TIMEOUT": "nan"}, "wrong_type", ["WEBPTE_SERVE_QUEUE_TIMEOUT", "nan"]),
         ({"QUEUE_TIMEOUT": "0"}, "out_of_range", ["WEBPTE_SERVE_QUEUE_TIMEOUT", "'0'"]),
         ({"ALLOW_UNAUTHENTICATED": "perhaps"}, "wrong_type", ["WEBPTE_SERVE_ALLOW_UNAUTHENTICATED", "'perhaps'"]),
-        ({"KV_CACHE": "f8"}, "unknown_choice", ["WEBPTE_SERVE_KV_CACHE", "'f32' or 'f16'", "'f8'"]),
+        ({"KV_CACHE": "f8"}, "unknown_choice", ["WEBPTE_SERVE_KV_CACHE", "'f32', 'f16' or 'int8'", "'f8'"]),
         ({"MAX_QUEU": "1"}, "unknown_option", ["WEBPTE_SERVE_MAX_QUEU", "max_queu ", "max_queue?"]),
     ],
 )

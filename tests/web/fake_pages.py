@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page
 
 from tests.support.harness.browser import TIMEOUT
 from tests.support.harness.site_server import serving
-from webpte.bundles.site import page_files
+from webpte.web_files import page_files
 
 FAKE = Path(__file__).with_name("fake_player.js")
 POLICY = {"Content-Security-Policy": "default-src 'self'"}  # the strictest that pages promise to work under

@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from webpte.bundles.site import page_files
+from webpte.web_files import page_files
 
-KINDS = ("language", "encoder", "image", "program", "check")
+KINDS = ("language", "encoder", "image", "program", "check", "server")
 MAX_PAGE_BYTES = 12_500  # gzipped file by file
 
 

@@ -9,7 +9,8 @@ import subprocess
 
 import pytest
 
-from webpte.bundles.site import page_files, player_files
+from webpte.bundles.site import player_files
+from webpte.web_files import page_files
 
 from .conftest import WEB
 

@@ -66,6 +66,7 @@ const ERRORS = {
   "no-adapter": ["No GPU found", () => "Then restart the browser. If that does not help, update the GPU driver."],
   unsupported: ["This GPU cannot run the model", () => "Try another device, browser or driver."],
   damaged: ["A file is damaged", () => "It was not stored."],
+  server: ["The server cannot answer", () => ""],
   network: ["The download failed", () => "Downloaded files are stored. The download continues with the missing ones."],
   aborted: ["Stopped", () => "Downloaded files are stored. The download continues with the missing ones."],
   "save-data": [
@@ -111,6 +112,7 @@ const STAGES = {
     (secondsLeft ? `, ${duration(secondsLeft)} left` : ""),
   compile: ({ done, total }) => `Compiling for the GPU: ${done} of ${plural(total, "kernel")}`,
   recover: () => "The GPU was reset. Loading again from this device …",
+  server: () => "The server is loading its models …",
   ready: () => "Ready",
 };
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import warnings
+from collections import Counter
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO, cast
@@ -20,21 +23,21 @@ from ..container import (
     parse_vulkan,
     write_program,
 )
-from ..errors import UnsupportedError
-from ..export.checkpoint import write_tokenizer_files
+from ..errors import InputError, UnsupportedError
+from ..export.checkpoint import read_checkpoint, write_tokenizer_files
 from ..export.family import Checkpoint
-from ..export.llm import decoder_metadata
-from ..export.options import LLMOptions, PathLike, check_disk_space, check_target
+from ..export.llm import decoder_metadata, export_llm
+from ..export.options import ExportWarning, LLMOptions, PathLike, check_disk_space, check_target
 from ..export.quantization.recipe import EMBEDDING, Recipe, WeightFormat
 from ..export.quantization.recipe import check_embedding as check_embedding_format
 from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
-from .checkpoint import ArrayCheckpoint, read_checkpoint
 from .decoder import DecoderTrace
 from .layers import LayerTrace, WeightArrays
-from .recipe import ProgramWeights, default_recipe
+from .recipe import FOUR_BITS, ProgramWeights, default_recipe
 from .trace import TracedMethod
 
 FROM_CHECKPOINT = "checkpoint"
+EXPORTERS = ("auto", "builder", "torch")
 _FORMATS = ("4w", "8w", "f32")  # of layers that the builder writes; 8da4w needs ExecuTorch's exporter
 
 
@@ -67,6 +70,8 @@ def build_program(
     report = cancellable(progress, cancel)
     source = read_checkpoint(Path(checkpoint))
     recipe = default_recipe(source) if by_checkpoint else _recipe(options, source)
+    for text in [] if by_checkpoint else _second_quantizations(source, recipe):
+        warnings.warn(text, ExportWarning, stacklevel=2)
     program = trace_program(source, recipe, ProgramWeights(source), max_context, max_tokens)
     size = _data_size(program)
     check_disk_space(target, size)
@@ -96,23 +101,97 @@ def trace_program(
     return ProgramFile("", 0, methods, MappingProxyType(forward.named_data))
 
 
-def refusal(options: Mapping[str, Any]) -> str | None:
-    """Return why the builder cannot do what `export_llm` does with these options, or None if it can."""
-    if options.get("quantize") not in (None, *_FORMATS):
-        return f"layers in the format {options['quantize']} are exported through torch"
-    if options.get("quantize") is not None and options.get("calibrate", True) is not False:
+def export_language_model(
+    checkpoint: PathLike,
+    path: PathLike,
+    *,
+    exporter: str = "auto",
+    quantize: str | None = None,
+    group_size: int = 32,
+    embedding: str | None = None,
+    lm_head: str | None = None,
+    bits_per_weight: float | None = None,
+    calibrate: bool | PathLike | None = None,
+    max_context: int = 1024,
+    max_tokens: int = 256,
+    quality: bool | None = None,
+    progress: OnProgress = ignore,
+    cancel: CancelToken | None = None,
+) -> Path:
+    """Build a program without torch if the options allow it; otherwise export it with `export_llm`.
+
+    `exporter` is "auto", "builder" or "torch". Calibration, measured quality, "8da4w" and "auto" need torch. If layers
+    are quantized, calibration is the default, and is left out with an `ExportWarning` if torch is not installed.
+    """
+    if exporter not in EXPORTERS:
+        raise InputError(
+            argument="exporter", expected=f"one of {', '.join(EXPORTERS)}", got=repr(exporter), code="exporter"
+        )
+    sizes = {"group_size": group_size, "embedding": embedding, "lm_head": lm_head}
+    common: dict[str, Any] = {**sizes, "max_context": max_context, "max_tokens": max_tokens}
+    needed = _torch_reason(quantize, bits_per_weight, calibrate, quality)
+    if exporter == "builder" and needed is not None:
+        raise InputError(
+            argument="exporter",
+            expected=f"'torch' or 'auto', since {needed}",
+            got=repr(exporter),
+            code="exporter",
+        )
+    rounds = quantize not in (None, FROM_CHECKPOINT) and calibrate is None  # calibration would be the default
+    if exporter == "auto" and needed is None and rounds:
+        if find_spec("torch") is not None:
+            needed = "calibration runs in torch"
+        else:
+            warnings.warn(
+                "weights are rounded without calibration, which needs pip install 'webpte[export]'",
+                ExportWarning,
+                stacklevel=2,
+            )
+    if exporter != "torch" and needed is None:
+        return build_program(checkpoint, path, quantize=quantize, **common, progress=progress, cancel=cancel)
+    if quantize == FROM_CHECKPOINT:
+        raise InputError(
+            argument="quantize",
+            expected="'4w', '8w', '8da4w' or 'auto' with torch",
+            got=repr(quantize),
+            code="quantize",
+        )
+    common |= {"bits_per_weight": bits_per_weight, "calibrate": True if calibrate is None else calibrate}
+    return export_llm(checkpoint, path, quantize=quantize, **common, quality=quality, progress=progress, cancel=cancel)
+
+
+def _torch_reason(
+    quantize: str | None, bits_per_weight: float | None, calibrate: bool | PathLike | None, quality: bool | None
+) -> str | None:
+    """Return why options need torch, or None if they do not."""
+    if quantize not in (None, FROM_CHECKPOINT, *_FORMATS) or bits_per_weight is not None:
+        return f"torch exports layers in the format {quantize}"
+    if quantize is not None and calibrate not in (None, False):
         return "calibration runs in torch"
-    if options.get("quality"):
-        return "the quality of a program is measured in torch"
-    return None
+    return "torch measures the quality of a program" if quality else None
 
 
-def _recipe(options: LLMOptions, source: ArrayCheckpoint) -> Recipe:
+def _recipe(options: LLMOptions, source: Checkpoint) -> Recipe:
     shapes = {name.removesuffix(".weight"): weight.shape for name, weight in source.weights.sources.items()}
     recipe = options.recipe({n: shape for n, shape in shapes.items() if len(shape) == 2 and n != EMBEDDING})
     check_embedding_format(recipe.embedding, source.architecture.dim)
     _check_formats({**recipe.linears, EMBEDDING: recipe.embedding})
     return recipe
+
+
+def _second_quantizations(source: Checkpoint, recipe: Recipe) -> list[str]:
+    """Return a sentence for each format of the checkpoint whose values are lost in layers of as many bits or fewer."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for name, kind in {**recipe.linears, EMBEDDING: recipe.embedding}.items():
+        stored = source.weights.stored_type(f"{name}.weight")
+        exact = stored is not None and stored.name == "Q4_0" and kind == FOUR_BITS
+        if stored is not None and kind.bits <= stored.bits and not exact:
+            counts[stored.name, str(kind)] += 1
+    return [
+        f"{count} layers that are {stored} in the checkpoint are quantized a second time, as {kind}; a checkpoint in "
+        "f16 or f32 loses less"
+        for (stored, kind), count in counts.items()
+    ]
 
 
 def _check_formats(formats: Mapping[str, WeightFormat]) -> None:
@@ -124,7 +203,7 @@ def _check_formats(formats: Mapping[str, WeightFormat]) -> None:
             expected=f"one of the formats {', '.join(_FORMATS)}",
             got=str(kind),
             code="weight_format",
-            hint="Export it through torch: webpte export --exporter torch.",
+            hint="Run webpte export with --exporter torch.",
         )
 
 

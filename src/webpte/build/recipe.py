@@ -7,25 +7,26 @@ from typing import Any
 
 import numpy as np
 
+from ..export.family import Checkpoint
+from ..export.ggml import GROUP
 from ..export.quantization.recipe import EMBEDDING, INT8, Recipe, WeightFormat, linear_recipe
-from .checkpoint import ArrayCheckpoint
-from .ggml import GROUP
 from .quantize import Grouped, by_row, check_range, grouped, pack_embedding, pack_linear, pack_rows
 
 Array = np.ndarray[Any, Any]
 FOUR_BITS = WeightFormat("4w", GROUP)
+ZERO = 8  # the code of zero in Q4_0
 # Layers that lose the most in 4 bits: of SmolLM2's KL divergence, 75 % are theirs, with 40 % of the weights. Layers of
 # one input have one format, so that they are computed together.
 SENSITIVE = ("attention.wq", "attention.wk", "attention.wv", "feed_forward.w2")
 
 
-def default_recipe(source: ArrayCheckpoint) -> Recipe:
+def default_recipe(source: Checkpoint) -> Recipe:
     """Return the formats of linear layers and embedding.
 
     Layers that the checkpoint has in 4 bits without offsets (Q4_0) keep their values. Of the others, sensitive layers
     and those with more bits in the checkpoint have 8 bits, the rest 4. The embedding has 4 bits, the head 8.
     """
-    shapes = {name.removesuffix(".weight"): weight.shape for name, weight in source.arrays.sources.items()}
+    shapes = {name.removesuffix(".weight"): weight.shape for name, weight in source.weights.sources.items()}
     linears = {name: shape for name, shape in shapes.items() if len(shape) == 2 and name != EMBEDDING}
     recipe = linear_recipe(linears, "4w", GROUP, "8")
     for name, kind in recipe.linears.items():
@@ -35,8 +36,8 @@ def default_recipe(source: ArrayCheckpoint) -> Recipe:
     return replace(recipe, embedding=INT8 if width % GROUP or width == GROUP else FOUR_BITS)
 
 
-def _needs_more_bits(source: ArrayCheckpoint, name: str) -> bool:
-    kind = source.arrays.stored_type(f"{name}.weight")
+def _needs_more_bits(source: Checkpoint, name: str) -> bool:
+    kind = source.weights.stored_type(f"{name}.weight")
     if kind is not None and kind.name == "Q4_0":
         return False
     part = name.split(".", 2)[-1]
@@ -46,12 +47,12 @@ def _needs_more_bits(source: ArrayCheckpoint, name: str) -> bool:
 class ProgramWeights:
     """The parameters of a checkpoint as the constants of a program, computed one at a time."""
 
-    def __init__(self, source: ArrayCheckpoint) -> None:
-        self._arrays = source.arrays
+    def __init__(self, source: Checkpoint) -> None:
+        self._weights = source.weights
 
     def read(self, name: str) -> Array:
         """Return a parameter as f32."""
-        return self._arrays.read(name)
+        return self._weights.read(name)
 
     def codes(self, name: str, kind: WeightFormat) -> tuple[Array, Array]:
         """Return the codes and scales of a layer or of the embedding, in the layout of its op."""
@@ -63,8 +64,17 @@ class ProgramWeights:
     def quantized(self, name: str, kind: WeightFormat) -> Grouped:
         """Return the codes of a layer: its exact values if the format has them, otherwise those of least error."""
         parameter = f"{name}.weight"
-        if kind == FOUR_BITS and (same := self._arrays.grouped(parameter)) is not None:
+        if kind == FOUR_BITS and (same := self._exact(parameter)) is not None:
             return same
-        weight = self._arrays.read(parameter)
+        weight = self._weights.read(parameter)
         check_range(parameter, weight)
         return by_row(weight) if kind == INT8 else grouped(weight, kind.bits, kind.group or weight.shape[1])
+
+    def _exact(self, parameter: str) -> Grouped | None:
+        """Return a parameter that the checkpoint has in Q4_0, with the same values."""
+        kind = self._weights.stored_type(parameter)
+        stored = self._weights.affine(parameter) if kind is not None and kind.name == "Q4_0" else None
+        if stored is None:
+            return None
+        codes = (stored.codes - np.uint8(ZERO)).view(np.int8)
+        return Grouped(codes.reshape(len(codes), -1), stored.steps)

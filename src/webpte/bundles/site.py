@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import Error, InputError
+from ..errors import InputError
 from ..runtime.manifest import FORMAT, MANIFEST, VERSION, BundledFile, BundleVariant, Manifest, file_path, read_manifest
 from ..version import __version__
+from ..web_files import page_files, web_folder
 
 
 class Site:
@@ -98,36 +99,12 @@ def without_comments(text: str) -> str:
     return "".join(f"{line}\n" for line in lines if line)
 
 
-def web_folder() -> Path:
-    """Return the npm package's folder: beside `src` in a checkout, inside the package if it is installed."""
-    package = Path(__file__).parents[1]
-    for folder in (package / "web", package.parents[1] / "web"):
-        if (folder / "player").is_dir():
-            return folder
-    raise Error(
-        f"the web player is missing beside {package}",
-        code="missing_player",
-        hint="Install webpte again, from a wheel or a checkout.",
-    )
-
-
 def player_files() -> Iterator[tuple[str, bytes]]:
     """Yield the player's files by their names in a bundle: the output of `npm run player`, and the licence."""
     web = web_folder()
     for path in sorted((web / "player").glob("*.js")):
         yield f"player/src/{path.name}", path.read_bytes()
     yield "player/LICENSE", (web / "LICENSE").read_bytes()
-
-
-BORROWED_FILES = {"bench": ("check/compare.js",)}  # of other pages, by page
-
-
-def page_files(page: str) -> Iterator[tuple[str, bytes]]:
-    """Yield a page and the files that all pages share, unminified so that users can edit them."""
-    pages = web_folder() / "pages"
-    borrowed = [pages / name for name in BORROWED_FILES.get(page, ())]
-    for path in (*sorted(pages.glob("shared*")), *borrowed, *sorted((pages / page).glob("*"))):
-        yield path.name, path.read_bytes()
 
 
 # -- sizes ------------------------------------------------------------------------------------------------------------

@@ -14,15 +14,17 @@ from typing import Any
 from ..batch import BatchReport
 from ..batch import run as run_job
 from ..batch.task_spec import TASKS
+from ..sources import is_checkpoint
 from ..text import duration, plural
 from .generation_options import add_constraints, add_parse_special, add_sampling, constraints, settings
 from .output import print_json
 from .parsing import add_json, check_folder, check_input, integer
+from .programs import open_source
 from .terminal import bars
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", help="the .pte program")
+    parser.add_argument("file", help="a .pte program, or the checkpoint of a language model")
     parser.add_argument("input", metavar="IN", help="a .parquet, .jsonl or .csv file, or a folder of such files")
     parser.add_argument("output", metavar="OUT", help="the folder for blocks of rows, in parquet, and _manifest.json")
     parser.add_argument("--task", choices=TASKS, help="what to compute (the program's task)")
@@ -53,7 +55,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    check_input("file", arguments.file)
+    if not is_checkpoint(arguments.file):
+        check_input("file", arguments.file)
     check_input("IN", arguments.input)
     check_folder("OUT", arguments.output)
     options: dict[str, Any] = {
@@ -71,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     }
     with bars() as progress:
         report = run_job(
-            arguments.file,
+            open_source(arguments.file, progress),
             arguments.input,
             arguments.output,
             block_rows=arguments.block_rows,

@@ -17,6 +17,7 @@ from . import interrupts
 from .generation_options import add_tokenizer
 from .output import print_json
 from .parsing import add_json, check_folder, check_input, integer
+from .programs import open_source
 from .terminal import bars, open_page
 
 MAX_METHODS = 8  # listed
@@ -30,7 +31,9 @@ smallest inputs.
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = SHAPES
-    parser.add_argument("file", nargs="?", help="the .pte program; with --check, a folder of ops or nothing")
+    parser.add_argument(
+        "file", nargs="?", help="a .pte program or a checkpoint; with --check, a folder of ops or nothing"
+    )
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="the folder to write or replace")
     parser.add_argument("--data", action="append", default=[], metavar="PTD", help="a .ptd file with constants")
     parser.add_argument("--name", metavar="TEXT", help="title of the page (the file's name)")
@@ -86,7 +89,7 @@ def _write_bench(arguments: argparse.Namespace) -> Path:
 def _write_program(arguments: argparse.Namespace) -> Path:
     if arguments.file is None:
         raise InputError(argument="file", expected="a .pte program, --check or --bench", got="none", code="no_program")
-    with bars() as progress, load_program(arguments.file, arguments.data) as program:
+    with bars() as progress, load_program(open_source(arguments.file, progress), arguments.data) as program:
         return bundle(
             program,
             arguments.output,

@@ -29,7 +29,8 @@ FILES = {
     "FILE": "*",
 }
 FOLDER = "DIR"
-ARGUMENT_FILES = {"export": "*.gguf", "completion": ""}  # pattern of the first argument; "*.pte" for other commands
+# Pattern of the first argument; "*.pte" for other commands.
+ARGUMENT_FILES = {"export": "*.gguf", "cache": "", "completion": ""}
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ BUILT_IN = "the built-in text"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    add_program(parser, bundle=True)
+    add_program(parser, model=True)
     parser.add_argument("--text", metavar="FILE", help="the text to predict, in UTF-8; - reads stdin (a built-in text)")
     parser.add_argument(
         "--against", metavar="PTE", help="a reference program with the same tokenizer, such as one in f32"

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ..build.llm import EXPORTERS, export_language_model
 from ..export import ExportWarning, export_checkpoint
 from ..export.dispatch import ExportResult, remove_partial_output
 from ..export.report import quality_lines, read_quality
@@ -23,7 +24,7 @@ from .terminal import bars
 
 # Passed on if given. The exporter of each model knows which of them it takes, and their defaults.
 _QUANTIZATION = ("quantize", "bits_per_weight", "group_size", "embedding", "lm_head", "calibrate")
-_OPTIONS = (*_QUANTIZATION, "max_context", "max_tokens", "max_batch", "pooling", "image_size", "quality")
+_OPTIONS = (*_QUANTIZATION, "max_context", "max_tokens", "max_batch", "pooling", "image_size", "quality", "exporter")
 
 _SOURCE = ("repository", "revision", "commit")
 
@@ -33,8 +34,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the .pte program to write")
     parser.add_argument(
         "--quantize",
-        choices=("4w", "8w", "8da4w", "auto"),
-        help="weights in 4 or 8 bits; 8da4w also quantizes activations; auto uses 8 bits within --bits-per-weight",
+        choices=("4w", "8w", "8da4w", "auto", "checkpoint"),
+        help="weights in 4 or 8 bits; 8da4w also quantizes activations; auto uses 8 bits within --bits-per-weight; "
+        "checkpoint chooses formats that suit those of the checkpoint",
     )
     parser.add_argument(
         "--bits-per-weight",
@@ -73,6 +75,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="measure the quantized model against the float model (unless that is over 2 GB)",
     )
+    parser.add_argument(
+        "--exporter",
+        choices=EXPORTERS,
+        help="write a language model without torch (builder) or with it; auto uses torch for calibration, 8da4w and "
+        "--quality (auto)",
+    )
     parser.add_argument("--jobs", type=integer(1), metavar="N", help="number of threads (one per core)")
     parser.add_argument("--image-size", metavar="HxW", help="input size of a detector, such as 480x640")
     add_json(parser, "print the files and measurements as JSON")
@@ -84,7 +92,12 @@ def run(arguments: argparse.Namespace) -> None:
     cleanup = interrupts.before_the_end(lambda: remove_partial_output(Path(arguments.output)))
     with _warnings_after(), bars() as progress, cleanup, contextlib.redirect_stdout(sys.stderr):
         exported = export_checkpoint(
-            arguments.file, arguments.output, jobs=arguments.jobs, **options, progress=progress
+            arguments.file,
+            arguments.output,
+            jobs=arguments.jobs,
+            exporters={"language": export_language_model},
+            **options,
+            progress=progress,
         )
     if arguments.json:
         print_json(_report(exported))

@@ -19,11 +19,12 @@ from . import interrupts
 from .generation_options import add_constraints, add_parse_special, add_settings, checked, constraints, settings
 from .output import say
 from .parsing import add_json, add_program
+from .programs import open_source
 from .terminal import bars
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    add_program(parser, bundle=True)
+    add_program(parser, model=True)
     parser.add_argument("text", nargs="?", metavar="PROMPT", help="the prompt; - or nothing reads it from stdin")
     parser.add_argument("--prompt", metavar="TEXT", help="the prompt, as an option")
     parser.add_argument(
@@ -53,7 +54,11 @@ def open_model(arguments: argparse.Namespace) -> LLM:
     """Load the language model of a command line."""
     with bars() as progress:
         return LLM.load(
-            arguments.file, arguments.tokenizer, arguments.data, progress=progress, kv_cache=arguments.kv_cache
+            open_source(arguments.file, progress),
+            arguments.tokenizer,
+            arguments.data,
+            progress=progress,
+            kv_cache=arguments.kv_cache,
         )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from ..errors import Error, InputError
 from ..llm.constraints import check_alone
-from ..llm.settings import MAX_NEW_TOKENS, GenerateSettings, sampling_params_from
+from ..llm.settings import MAX_NEW_TOKENS, GenerateSettings, KvCache, sampling_params_from
 from .parsing import option_error
 
 SETTINGS = (
@@ -32,7 +32,10 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     """Add the options that name files, the KV cache and sampling."""
     add_tokenizer(parser)
     parser.add_argument(
-        "--kv-cache", choices=("f32", "f16"), default="f32", help="dtype of the KV cache; f16 halves its memory (f32)"
+        "--kv-cache",
+        choices=get_args(KvCache),
+        default="f32",
+        help="dtype of the KV cache; f16 halves its memory, int8 about halves it again (f32)",
     )
     add_sampling(parser)
 

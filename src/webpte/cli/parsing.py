@@ -191,9 +191,13 @@ An input that is not given is random at its bound: floats are normal, integers 0
 """
 
 
-def add_program(parser: argparse.ArgumentParser, bundle: bool = False) -> None:
-    """Add the arguments that name a program and its constants."""
-    parser.add_argument("file", help="the .pte program, or the folder of a bundle" if bundle else "the .pte program")
+MODEL = "a .pte program, a bundle's folder, or a checkpoint: model.gguf, a folder, hf:org/name or a name like smollm2"
+
+
+def add_program(parser: argparse.ArgumentParser, bundle: bool = False, model: bool = False) -> None:
+    """Add the arguments that name a program and its constants. With `model`, checkpoints are built on first use."""
+    kinds = MODEL if model else "the .pte program, or the folder of a bundle" if bundle else "the .pte program"
+    parser.add_argument("file", help=kinds)
     parser.add_argument("--data", action="append", default=[], metavar="PTD", help="a .ptd file with constants")
 
 

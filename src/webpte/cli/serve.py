@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from ..errors import Error, UnsupportedError
 from .output import say
 from .parsing import check_input, option_error
+from .programs import open_models
 
 if TYPE_CHECKING:
     from ..serve.config import ConfigSources
@@ -24,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "files",
         nargs="*",
         metavar="FILE",
-        help="a .pte program or a bundle, as PATH or NAME=PATH; repeatable",
+        help="a .pte program, a bundle or a checkpoint, as PATH or NAME=PATH; repeatable",
     )
     parser.add_argument("--config", metavar="TOML", help="file with any of the fields below, by their names")
     parser.add_argument("--show-config", action="store_true", help="print all fields and their sources, and exit")
@@ -89,7 +90,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.show_config:
         print(sources.as_toml())
         return 0
-    return serve(sources.config, lambda address: say(f"serving at {address}", error=True))
+    config = sources.config.model_copy(update={"models": open_models(sources.config.models)})
+    return serve(config, lambda address: say(f"serving at {address}", error=True))
 
 
 def load_sources(arguments: argparse.Namespace) -> ConfigSources:

@@ -20,7 +20,7 @@ import wgpu
 from wgpu.backends import wgpu_native
 
 from ..errors import DeviceError
-from ..wgsl import BROWSER_LIMITS, Caps
+from ..wgsl import BROWSER_LIMITS, FEW_REGISTERS, MANY_REGISTERS, VENDOR_REGISTERS, Caps
 from .process_events import defer_interrupts, keep_alive_in_child
 from .subgroup_probe import WIDTHS, subgroup_width
 
@@ -121,7 +121,8 @@ def adapter_caps() -> Caps:
     features = frozenset(f for f in _USED_FEATURES if f in adapter.features)
     kind = "cpu" if info["adapter_type"] == "CPU" else "gpu"
     subgroup = _subgroup_width(adapter) if "subgroup" in features else 0
-    return _restrict(Caps(dict(adapter.limits), features, name, kind, subgroup))
+    registers = VENDOR_REGISTERS.get(info.get("vendor_id", 0), MANY_REGISTERS)
+    return _restrict(Caps(dict(adapter.limits), features, name, kind, subgroup, registers))
 
 
 _subgroup_width = functools.lru_cache(1)(defer_interrupts(subgroup_width))  # `adapter_caps` is called often
@@ -180,6 +181,7 @@ RESTRICTIONS: dict[str, Callable[[Caps], Caps]] = {
     "no-f16": lambda caps: _without(caps, "shader-f16"),
     "no-subgroups": lambda caps: _without(caps, "subgroup"),
     "gpu": lambda caps: replace(caps, kind="gpu"),  # the kernels that a GPU would run, on any device
+    "few-registers": lambda caps: replace(caps, registers=FEW_REGISTERS),
     **{f"subgroup-{width}": functools.partial(_with_subgroups, width=width) for width in WIDTHS},
 }
 

@@ -72,13 +72,15 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 def write_tokenizer_files(source: Checkpoint, target: Path) -> None:
-    """Write tokenizer.json, tokenizer_config.json and chat_template.jinja beside a program."""
+    """Write tokenizer.json, tokenizer_config.json, chat_template.jinja and generation_config.json beside a program."""
     texts = {"tokenizer.json": source.tokenizer, "chat_template.jinja": source.chat_template}
     config: dict[str, Any] = dict(source.special_tokens)
     if source.tool_format is not None:
         config["tool_format"] = source.tool_format.to_json()
     if config:
         texts["tokenizer_config.json"] = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+    if source.generation_config:
+        texts["generation_config.json"] = json.dumps(dict(source.generation_config), indent=2) + "\n"
     for name, text in texts.items():
         if text is not None:
             target.with_name(f"{target.stem}.{name}").write_text(text, encoding="utf-8")

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from ..progress import OnProgress, Progress, cancellable, ignore
 from .checkpoint import check_source
 from .hub import HubCheckpoint, fetch, is_hub_name
 from .hugging_face import read_json, validate_folder
-from .lowering import require_executorch
 from .options import check_target
 from .report import quality_path
 from .sentence_transformers import read_encoder_config
@@ -151,12 +151,20 @@ class ExportResult:
         return sum(stage.seconds for stage in self.stages)
 
 
-def export_checkpoint(source: PathLike, path: PathLike, *, jobs: int | None = None, **options: Any) -> ExportResult:
+def export_checkpoint(
+    source: PathLike,
+    path: PathLike,
+    *,
+    jobs: int | None = None,
+    exporters: Mapping[str, Callable[..., Path]] | None = None,
+    **options: Any,
+) -> ExportResult:
     """Export a checkpoint of any kind with the exporter of its kind, such as `export_llm`, and the same options.
 
     `source` is a folder with config.json and safetensors, a .gguf file, or the name of either on a hub:
-    `hf:org/name[@revision]`, `hf:org/name/file.gguf[@revision]`. `jobs` is the number of threads,
-    by default one for each core. All files appear together at the end. An export that fails or is stopped leaves none.
+    `hf:org/name[@revision]`, `hf:org/name/file.gguf[@revision]`. `jobs` is the number of torch's threads,
+    by default one for each core. `exporters` replaces the exporters of kinds of models, such as "language". All files
+    appear together at the end. An export that fails or is stopped leaves none.
     """
     target = Path(path)
     check_target(target)
@@ -164,7 +172,7 @@ def export_checkpoint(source: PathLike, path: PathLike, *, jobs: int | None = No
 
     def validate(folder: Path) -> None:
         kind = model_kind(folder)
-        _exporter(source, kind, options)
+        _exporter(source, kind, options, exporters or {})
         if kind == "language":
             validate_folder(folder)
         elif kind == "encoder":
@@ -172,7 +180,7 @@ def export_checkpoint(source: PathLike, path: PathLike, *, jobs: int | None = No
 
     downloaded = fetch(source, timer, validate) if is_hub_name(source) else None
     local = Path(source) if downloaded is None else downloaded.path
-    exporter = _exporter(source, model_kind(local), options)
+    exporter = _exporter(source, model_kind(local), options, exporters or {})
     with threads(jobs), atomic_output(target) as output:
         exporter(local, output.program, **(options | {"progress": timer}))
         if downloaded is not None:
@@ -188,7 +196,9 @@ def threads(jobs: int | None) -> Iterator[None]:
         return
     if isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1:
         raise InputError(argument="jobs", expected="an integer above 0", got=repr(jobs), code="jobs")
-    require_executorch()
+    if find_spec("torch") is None:  # programs of language models are built without it
+        yield
+        return
     import torch
 
     before = torch.get_num_threads()
@@ -199,7 +209,9 @@ def threads(jobs: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _exporter(source: PathLike, kind: str, options: Mapping[str, Any]) -> Callable[..., Path]:
+def _exporter(
+    source: PathLike, kind: str, options: Mapping[str, Any], others: Mapping[str, Callable[..., Path]]
+) -> Callable[..., Path]:
     """Return the exporter of a kind of model, after checking that it takes these options."""
     if kind not in EXPORTERS:
         raise UnsupportedError(
@@ -210,7 +222,9 @@ def _exporter(source: PathLike, kind: str, options: Mapping[str, Any]) -> Callab
             code="unknown_kind",
         )
     module, name = EXPORTERS[kind]
-    exporter: Callable[..., Path] = getattr(importlib.import_module(f".{module}", __package__), name)
+    exporter: Callable[..., Path] = others.get(kind) or getattr(
+        importlib.import_module(f".{module}", __package__), name
+    )
     parameters = inspect.signature(exporter).parameters
     if unknown := [option for option in options if option not in parameters]:
         known = ", ".join(name for name, option in parameters.items() if option.kind is option.KEYWORD_ONLY)

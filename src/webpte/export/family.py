@@ -92,6 +92,7 @@ class Checkpoint:
     eos_ids: tuple[int, ...]
     # As in tokenizer_config.json: strings by name, such as bos_token. With add_bos_token, every text begins with it.
     special_tokens: Mapping[str, str | bool] = field(default_factory=dict)
+    generation_config: Mapping[str, Any] = field(default_factory=dict)  # sampling defaults, as transformers names them
 
     @property
     def tool_format(self) -> ToolFormat | None:
@@ -118,7 +119,7 @@ def fill(module: torch.nn.Module, source: Checkpoint, part: str = "") -> None:
     for name, parameter in list(module.named_parameters()):
         if not name.startswith(part) or not parameter.is_meta:
             continue
-        weight = source.weights.read(name)
+        weight = torch.tensor(source.weights.read(name))
         if weight.shape != parameter.shape:
             raise FormatError(
                 argument=name,
@@ -139,8 +140,3 @@ def _meta_module(family: Family, model: Architecture, max_context: int, max_toke
     absent = [name for name, buffer in module.named_buffers() if buffer.is_meta]
     assert not absent, f"buffers on the meta device: {absent}; create them with device='cpu'"
     return module
-
-
-def shapes_of(family: Family, model: Architecture) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the parameters by name."""
-    return {name: tuple(p.shape) for name, p in _meta_module(family, model, 2, 2).named_parameters()}

@@ -1,25 +1,20 @@
-"""Read GGUF checkpoints: keys, tokenizer, and weights, which are dequantized one at a time."""
+"""Read GGUF checkpoints: keys, tokenizer, and weights, which are decoded one at a time."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ..errors import FormatError, UnsupportedError
+from ..errors import FormatError
 from .architecture import Architecture
 from .config import MAX_DIM_SIZE, FieldRule, Fields
 from .families import family_of_gguf
-from .family import Checkpoint, Family, end_ids, shapes_of
+from .family import Checkpoint, Family, end_ids
 from .gguf_reader import StoredTensor, read_header
 from .gguf_tokenizer import rebuild_tokenizer, special_tokens
+from .shapes import parameter_shapes
 from .weights import HEAD, CheckpointWeights, check_layers, check_tensors, map_weights
-
-if TYPE_CHECKING:
-    import torch
 
 # Tensors that are settings: divisors of rotary frequencies. They are read as fields.
 ROTARY_TENSORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
@@ -84,10 +79,6 @@ def key_rules(architecture: str) -> dict[str, FieldRule]:
 
 def read_gguf(path: Path) -> Checkpoint:
     """Read a GGUF checkpoint."""
-    if find_spec("gguf") is None:
-        raise UnsupportedError(
-            "GGUF files require the package gguf", code="missing_package", hint="Run pip install 'webpte[export]'."
-        )
     values, tensors = read_header(path)
     values |= {name: _numbers(path, tensors.pop(name)) for name in ROTARY_TENSORS if name in tensors}
     fields = Fields(str(path), values)
@@ -96,7 +87,7 @@ def read_gguf(path: Path) -> Checkpoint:
     model = read_keys(family, fields, str(architecture))
     model = replace(model, tied=family.gguf_names.stored_name(HEAD) not in tensors)
     check_layers(fields.where, model.n_layers, len(tensors))
-    sources = map_weights(shapes_of(family, model), model, family.gguf_names)
+    sources = map_weights(parameter_shapes(model), model, family.gguf_names)
     check_tensors(fields.where, family.name, {name: stored.shape for name, stored in tensors.items()}, sources, ())
     keys = fields.with_prefix("tokenizer.ggml.")
     ends = [keys.token_id(f"{kind}_token_id") for kind in ("eos", "eot", "eom")]  # end of text, of turn, of message
@@ -104,7 +95,7 @@ def read_gguf(path: Path) -> Checkpoint:
     return Checkpoint(
         family,
         model,
-        CheckpointWeights(sources, lambda name: _load(path, tensors[name]), _formats(tensors)),
+        CheckpointWeights(sources, tensors),
         tokenizer,
         fields.string("tokenizer.chat_template"),
         keys.token_id("bos_token_id"),
@@ -122,12 +113,6 @@ def read_keys(family: Family, fields: Fields, architecture: str) -> Architecture
     return model
 
 
-def _formats(tensors: Mapping[str, StoredTensor]) -> dict[str, str]:
-    """Return the formats of the tensors that are quantized."""
-    names = {name: tensor.type.name for name, tensor in tensors.items()}
-    return {name: kind for name, kind in names.items() if kind not in ("F64", "F32", "F16", "BF16")}
-
-
 def _numbers(path: Path, tensor: StoredTensor) -> list[float] | None:
     """Return divisors of rotary frequencies, or None if all are 1."""
     if math.prod(tensor.shape) > MAX_DIM_SIZE:
@@ -137,21 +122,5 @@ def _numbers(path: Path, tensor: StoredTensor) -> list[float] | None:
             got=f"the shape {list(tensor.shape)}",
             code="tensor_shape",
         )
-    numbers = _load(path, tensor).flatten().tolist()
+    numbers = tensor.read().flatten().tolist()
     return None if all(number == 1 for number in numbers) else numbers
-
-
-def _load(path: Path, tensor: StoredTensor) -> torch.Tensor:
-    import gguf
-    import numpy as np
-    import torch
-
-    rows = np.frombuffer(tensor.span.view(), np.uint8).reshape(-1, tensor.row_bytes)
-    try:
-        with np.errstate(all="ignore"):  # damaged scales are NaN or infinite; users of the weight check for them
-            dense = gguf.quants.dequantize(rows, tensor.type)
-    except NotImplementedError as error:
-        raise UnsupportedError(
-            f"{path}: {tensor.name} has the format {tensor.type.name}: {error}", [tensor.name], code="tensor_type"
-        ) from error
-    return torch.from_numpy(dense.copy()).reshape(tensor.shape).float()

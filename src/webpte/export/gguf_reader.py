@@ -12,9 +12,12 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..container import MappedFile, Span
 from ..container.flat import quoted_name
 from ..errors import FormatError, UnsupportedError
+from .ggml import GROUP, TYPES, Affine, TensorType
 
 MAGIC, VERSIONS = b"GGUF", (2, 3)
 MAX_NAME_BYTES = 65_535  # of a key, and of the name of a tensor
@@ -31,10 +34,52 @@ class StoredTensor(NamedTuple):
     """A tensor in the file. Its bytes are inside the file and as many as its shape and type take."""
 
     name: str
-    type: Any  # gguf.GGMLQuantizationType
+    type: TensorType
     shape: tuple[int, ...]  # outermost dim first; the file has it the other way round
-    row_bytes: int  # of the innermost dim
     span: Span
+
+    def read(self) -> np.ndarray[Any, Any]:
+        """Return the tensor as f32."""
+        decode = self.type.decode or _decoder(self)
+        with np.errstate(all="ignore"):  # damaged scales are NaN or infinite; users of the weight check for them
+            return decode(self._blocks()).reshape(self.shape)
+
+    def affine(self) -> Affine | None:
+        """Return the codes, steps and offsets of a matrix in groups of 32: (N, G, 32), (N, G), (N, G)."""
+        if self.type.affine is None:
+            return None
+        with np.errstate(all="ignore"):
+            codes, steps, offsets = self.type.affine(self._blocks())
+        rows = self.shape[0]
+        return Affine(codes.reshape(rows, -1, GROUP), steps.reshape(rows, -1), offsets.reshape(rows, -1))
+
+    def _blocks(self) -> np.ndarray[Any, Any]:
+        return np.frombuffer(self.span.view(), np.uint8).reshape(-1, self.type.bytes)
+
+
+def _decoder(tensor: StoredTensor) -> Any:
+    """Return the function of the package gguf that decodes blocks of a rare type."""
+    try:
+        from gguf import GGMLQuantizationType, quants
+    except ImportError:
+        raise _unsupported(tensor, "without the package gguf") from None
+
+    def decode(blocks: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        try:
+            return np.asarray(quants.dequantize(blocks, GGMLQuantizationType[tensor.type.name]), np.float32)
+        except NotImplementedError:
+            raise _unsupported(tensor, "in any case") from None
+
+    return decode
+
+
+def _unsupported(tensor: StoredTensor, when: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{tensor.span.file.path}: {tensor.name} has the format {tensor.type.name}, which cannot be decoded {when}",
+        [tensor.name],
+        code="tensor_type",
+        hint="Use another quantization of the model, such as Q4_0, Q4_K_M or Q8_0.",
+    )
 
 
 class Header(NamedTuple):
@@ -159,28 +204,24 @@ def _read_tensor_info(cursor: _Cursor, what: str) -> _TensorInfo:
 
 
 def _place(file: MappedFile, info: _TensorInfo, start: int, alignment: int) -> StoredTensor:
-    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
-
     what = f"{file.path}: tensor {quoted_name(info.name)}"
-    try:
-        kind = GGMLQuantizationType(info.type)
-    except ValueError as error:
-        raise FormatError(f"{what} has the unknown type {info.type}", code="tensor_type") from error
-    block, block_bytes = GGML_QUANT_SIZES[kind]
-    if min(info.dims) < 1 or info.dims[0] % block:
+    kind = TYPES.get(info.type)
+    if kind is None:
+        raise FormatError(f"{what} has the unknown type {info.type}", code="tensor_type")
+    if min(info.dims) < 1 or info.dims[0] % kind.weights:
         raise FormatError(
-            f"{what} is {list(info.dims)}; expected sizes above 0, the first divided by {block} as {kind.name} is",
+            f"{what} is {list(info.dims)}; expected sizes above 0, the first divided by {kind.weights} as {kind.name} "
+            "is",
             code="tensor_shape",
         )
-    row = info.dims[0] // block * block_bytes
-    size, offset = row * math.prod(info.dims[1:]), start + info.offset
+    size, offset = math.prod(info.dims) // kind.weights * kind.bytes, start + info.offset
     if info.offset % alignment or offset + size > file.size:
         raise FormatError(
             f"{what} takes bytes {offset} to {offset + size} of a file of {file.size}; expected an offset that is "
             f"divided by {alignment}, and an end within the file",
             code="out_of_bounds",
         )
-    return StoredTensor(info.name, kind, info.dims[::-1], row, Span(file, offset, size))
+    return StoredTensor(info.name, kind, info.dims[::-1], Span(file, offset, size))
 
 
 def _refuse_overlaps(path: Path, tensors: list[StoredTensor]) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ..errors import FormatError, UnsupportedError
 from .architecture import Architecture
 from .config import FieldRule, Fields
 from .families import family_of_config
-from .family import Checkpoint, Family, end_ids, shapes_of
-from .weights import EMBEDDING, HEAD, CheckpointWeights, WeightSource, check_layers, check_tensors, map_weights
+from .family import Checkpoint, Family, end_ids
+from .safetensors_file import FloatTensor, read_safetensors
+from .shapes import parameter_shapes
+from .weights import EMBEDDING, HEAD, CheckpointWeights, check_layers, check_tensors, map_weights
 
 # The reason why fields have no effect -> the fields.
 _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
@@ -116,7 +119,6 @@ FIELD_RULES: dict[str, FieldRule] = {
 }  # fmt: skip
 
 
-_FLOATS = ("F64", "F32", "F16", "BF16")
 _HINT = "If you know that an unknown field has no effect, remove it from config.json."
 
 
@@ -137,25 +139,28 @@ def read_folder(folder: Path) -> Checkpoint:
     family, model, fields = validate_folder(folder)
     tensors = _find_tensors(folder, model)
     check_layers(str(folder), model.n_layers, len(tensors))
-    sources = map_weights(shapes_of(family, model), model, family.names)
+    sources = map_weights(parameter_shapes(model), model, family.names)
     head = family.names.stored_name(HEAD)
-    shapes = {name: shape for name, (_, shape) in tensors.items()}
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
     check_tensors(str(folder), family.name, shapes, sources, {head} & {*tensors})
-    load = _loader({name: path for name, (path, _) in tensors.items()})
-    if model.tied and head in tensors:
-        _check_head(folder, load, head, sources)
+    embedding = sources[EMBEDDING].stored_name
+    if model.tied and head in tensors and not np.array_equal(tensors[head].read(), tensors[embedding].read()):
+        raise FormatError(
+            f"{folder}: tie_word_embeddings is true, but {head} differs from the embedding", code="contradiction"
+        )
     generation = read_json(folder / "generation_config.json") if (folder / "generation_config.json").exists() else {}
     ends = [end for end in (fields.get("eos_token_id"), generation.get("eos_token_id")) if end is not None]
     tokenizer = _read_text(folder / "tokenizer.json")
     return Checkpoint(
         family,
         model,
-        CheckpointWeights(sources, load),
+        CheckpointWeights(sources, tensors),
         tokenizer,
         _chat_template(folder),
         fields.token_id("bos_token_id"),
         end_ids(str(folder), ends, family.end_tokens, tokenizer),
         _special_tokens(folder),
+        generation,
     )
 
 
@@ -177,32 +182,18 @@ def read_config(family: Family, fields: Fields) -> Architecture:
 # ---------------------------------------------------------------- tensors
 
 
-def _find_tensors(folder: Path, model: Architecture) -> dict[str, tuple[Path, tuple[int, ...]]]:
-    """Return file and shape of every tensor, except rotary frequencies that are computed here."""
-    from safetensors import SafetensorError, safe_open
-
-    tensors: dict[str, tuple[Path, tuple[int, ...]]] = {}
-    not_float: list[str] = []
+def _find_tensors(folder: Path, model: Architecture) -> dict[str, FloatTensor]:
+    """Return every tensor by name, except rotary frequencies that are computed here."""
+    tensors: dict[str, FloatTensor] = {}
     for path in _weight_files(folder):
-        try:
-            with safe_open(path, "pt") as file:
-                for name in file.keys():  # noqa: SIM118 — not a dict
-                    part = file.get_slice(name)
-                    if name.endswith("rotary_emb.inv_freq") and _is_plain(file.get_tensor(name), model):
-                        continue
-                    if name in tensors:
-                        raise FormatError(f"{name} is in {tensors[name][0]} and in {path}", code="duplicate_tensor")
-                    if part.get_dtype() not in _FLOATS:
-                        not_float.append(f"{name} ({part.get_dtype()})")
-                    tensors[name] = (path, tuple(part.get_shape()))
-        except (OSError, SafetensorError) as error:
-            raise FormatError(f"{path} cannot be read: {error}", code="unreadable") from error
+        for name, tensor in read_safetensors(path).items():
+            if name.endswith("rotary_emb.inv_freq") and _is_plain(tensor.read(), model):
+                continue
+            if name in tensors:
+                raise FormatError(f"{name} is in {tensors[name].span.file.path} and in {path}", code="duplicate_tensor")
+            tensors[name] = tensor
     if not tensors:
         raise FormatError(f"{folder} has no safetensors with weights", code="no_safetensors")
-    if not_float:
-        raise UnsupportedError(
-            f"{folder} has tensors that are not floats: {', '.join(not_float)}", not_float, code="tensor_type"
-        )
     return tensors
 
 
@@ -228,39 +219,14 @@ def _is_weight_file(name: object) -> bool:
     return isinstance(name, str) and name.endswith(".safetensors") and name.isprintable() and not {*name} & {*"/\\"}
 
 
-def _is_plain(frequencies: Any, model: Architecture) -> bool:
+def _is_plain(frequencies: np.ndarray[Any, Any], model: Architecture) -> bool:
     """Return whether stored rotary frequencies equal the computed ones, up to rounding to half precision."""
-    import torch
-
     for rope in model.ropes.values():
-        plain = rope.theta ** -(torch.arange(0, rope.width, 2) / rope.width)
-        same = frequencies.shape == plain.shape and torch.allclose(frequencies.float(), plain, rtol=4e-3, atol=1e-7)
+        plain = rope.theta ** -(np.arange(0, rope.width, 2) / rope.width)
+        same = frequencies.shape == plain.shape and np.allclose(frequencies, plain, rtol=4e-3, atol=1e-7)
         if rope.divisors is None and same:
             return True
     return False
-
-
-def _loader(files: Mapping[str, Path]) -> Callable[[str], Any]:
-    """Return a function that reads a tensor by name."""
-    from safetensors import SafetensorError, safe_open
-
-    def load(name: str) -> Any:
-        try:
-            with safe_open(files[name], "pt") as file:
-                return file.get_tensor(name).float()
-        except (OSError, SafetensorError) as error:
-            raise FormatError(f"{files[name]} cannot be read: {error}", code="unreadable") from error
-
-    return load
-
-
-def _check_head(folder: Path, load: Callable[[str], Any], head: str, sources: Mapping[str, WeightSource]) -> None:
-    import torch
-
-    if not torch.equal(load(head), load(sources[EMBEDDING].stored_name)):
-        raise FormatError(
-            f"{folder}: tie_word_embeddings is true, but {head} differs from the embedding", code="contradiction"
-        )
 
 
 # ---------------------------------------------------------------- text

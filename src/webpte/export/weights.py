@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
+
+import numpy as np
 
 from ..errors import FormatError, UnsupportedError
 from .architecture import Architecture
+from .ggml import Affine, TensorType
+from .gguf_reader import StoredTensor
 
-if TYPE_CHECKING:
-    import torch
-
+Array = np.ndarray[Any, Any]
 EMBEDDING, HEAD = "tok_embeddings.weight", "output.weight"
 
 
@@ -38,26 +40,25 @@ class WeightSource:
             return self.shape[::-1]
         return self.shape if self.stored_rows is None else (self.stored_rows, *self.shape[1:])
 
-    def convert(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the parameter that a stored tensor holds."""
+    def convert(self, tensor: Array) -> Array:
+        """Return the parameter that a stored tensor holds, contiguous."""
         if self.is_conv:
-            return tensor.permute(2, 1, 0)
-        if self.stored_rows is not None:
-            tensor = tensor[self.first_row : self.first_row + self.shape[0]]
-        if self.heads:
-            tensor = tensor[self.row_order()]
+            return np.ascontiguousarray(tensor.transpose(2, 1, 0))
+        tensor = tensor[self.rows()]
         if (self.factor, self.offset) != (1.0, 0.0):
-            tensor = tensor * self.factor + self.offset
-        return tensor
+            tensor = tensor * np.float32(self.factor) + np.float32(self.offset)
+        return np.ascontiguousarray(tensor)
 
-    def row_order(self) -> torch.Tensor:
-        """Return, for each row of the parameter, its row in the stored order."""
-        import torch
-
+    def rows(self) -> Array | slice:
+        """Return, for each row of the parameter, its row in the stored tensor."""
+        first = self.first_row if self.stored_rows is not None else 0
+        if not self.heads:
+            return slice(first, first + self.shape[0])
         size, half = self.shape[0] // self.heads, self.rotary_width // 2
-        pairs = torch.stack([torch.arange(half), torch.arange(half) + half], dim=1).reshape(-1)
-        head = torch.cat([pairs, torch.arange(self.rotary_width, size)])  # (size,)
-        return (torch.arange(self.heads)[:, None] * size + head).reshape(-1)
+        pairs = np.stack([np.arange(half), np.arange(half) + half], axis=1).reshape(-1)
+        head = np.concatenate([pairs, np.arange(self.rotary_width, size)])  # (size,)
+        order: Array = (np.arange(self.heads)[:, None] * size + head).reshape(-1) + first
+        return order
 
 
 @dataclass(frozen=True)
@@ -172,27 +173,47 @@ def _conversion(name: str, model: Architecture, halves: bool) -> dict[str, Any]:
     return conversion | {"heads": heads, "rotary_width": model.ropes[rope].width if rope is not None else 0}
 
 
+class StoredWeight(Protocol):
+    """A tensor of a checkpoint."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def read(self) -> Array:
+        """Return the tensor as f32."""
+
+
+@dataclass(frozen=True)
 class CheckpointWeights:
     """The parameters of a module, read one at a time from a checkpoint."""
 
-    def __init__(
-        self,
-        sources: Mapping[str, WeightSource],
-        load: Callable[[str], torch.Tensor],
-        formats: Mapping[str, str] | None = None,
-    ) -> None:
-        self.sources = sources
-        self._load = load  # by the checkpoint's name, as f32
-        self._formats = formats or {}  # by the checkpoint's name, of those that are stored quantized
+    sources: Mapping[str, WeightSource]
+    tensors: Mapping[str, StoredWeight]  # by the checkpoint's name
+
+    def read(self, name: str) -> Array:
+        """Return a parameter by name, as f32."""
+        source = self.sources[name]
+        return source.convert(self.tensors[source.stored_name].read())
+
+    def stored_type(self, name: str) -> TensorType | None:
+        """Return the type of a parameter that is quantized in the checkpoint."""
+        tensor = self.tensors[self.sources[name].stored_name]
+        return tensor.type if isinstance(tensor, StoredTensor) and tensor.type.bits < 16 else None
 
     def formats(self) -> dict[str, str]:
         """Return the format of each parameter that is stored quantized, by name."""
-        formats = ((name, self._formats.get(source.stored_name)) for name, source in self.sources.items())
-        return {name: kind for name, kind in formats if kind is not None}
+        types = ((name, self.stored_type(name)) for name in self.sources)
+        return {name: kind.name for name, kind in types if kind is not None}
 
-    def read(self, name: str) -> torch.Tensor:
-        """Return a parameter by name, as f32."""
-        return self.sources[name].convert(self._load(self.sources[name].stored_name)).contiguous()
+    def affine(self, name: str) -> Affine | None:
+        """Return the exact codes, steps and offsets of a parameter that is stored in groups of 32."""
+        source = self.sources[name]
+        tensor = self.tensors[source.stored_name]
+        stored = tensor.affine() if isinstance(tensor, StoredTensor) else None
+        if stored is None or source.is_conv or source.offset:
+            return None
+        rows, factor = source.rows(), np.float32(source.factor)
+        return Affine(stored.codes[rows], stored.steps[rows] * factor, stored.offsets[rows] * factor)
 
 
 def check_layers(where: str, layers: int, tensors: int) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from ..errors import UnsupportedError
 from ..graph import (
+    INT8_SCALE_BYTES,
     PREPACK,
     ROTARY_ATTENTION,
     SLOT_ATTENTION,
@@ -57,6 +58,8 @@ class SlottedGraph:
 
 def with_slots(graph: Graph, slots: int, cache: DType | None = None) -> SlottedGraph:
     """Rewrite the graph for `slots` sequences, with keys and values stored as `cache` if it is not None.
+
+    A row of int8, which is the key or the value of one head, ends with its scale.
 
     The inputs become: the tokens (1, R); their slot mapping (R, 2) of slot and position; how many of the first rows are
     the only ones of their slots; the rows (P,) to return logits of; and a number that is added to all positions. Rows
@@ -179,10 +182,11 @@ class _SlotRewrite:
             raise self.refuse(f"the caches of {call.origin} are shared with other calls", "shared_cache")
         if len(spec.dims) != 4 or spec.dims[0] != 1:
             raise self.refuse(f"expected caches of shape (1, C, H, D), got {list(spec.dims)}", "cache_shape")
+        scale = INT8_SCALE_BYTES if self.cache is DType.INT8 else 0
         self.rewriter.values[cache] = replace(
             spec,
             dtype=self.cache or spec.dtype,
-            dims=(self.slots, *spec.dims[1:]),
+            dims=(self.slots, *spec.dims[1:3], spec.dims[3] + scale),
             constant=None,  # rows are read after they were written
             mutable=True,
         )

@@ -16,6 +16,7 @@ ELEMENTWISE = "webpte.elementwise"  # a program of elementwise steps: see progra
 LINEAR_Q4 = "webpte.linear_q4"  # several 4-bit or 8-bit layers of one input: see ops/q4/linear_q4.py
 ROTARY_ATTENTION = "webpte.rotary_attention"  # attention that rotates its queries and keys itself
 SLOT_ATTENTION = "webpte.slot_attention"  # of tokens of several sequences: see ops/attention/slot_attention.py
+INT8_SCALE_BYTES = 4  # of the f32 that ends a row of int8 in a cache of SLOT_ATTENTION: the largest absolute element
 SAMPLE = "webpte.sample"  # the next token of each row of logits: see ops/sampling/
 # Ops whose results go through a program, as its x0. Their further arguments are described in ops/matmul/product.py.
 LINEAR = "webpte.linear"  # aten.linear

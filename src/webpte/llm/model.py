@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as Tokens
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack, get_args
 
 from ..errors import ContextFullError, InputError, UnsupportedError
 from ..fusion.llm_rewrites import with_sampler, with_sampler_and_half_caches
@@ -17,6 +17,7 @@ from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..runtime import Bundle, Method, Program, load_source
 from ..runtime.checks import check_bool, check_callable, check_choice, check_path, described
 from ..runtime.program import Tune
+from ..sources import resolve_program
 from ..text import table
 from .chat import Chat
 from .constraints import GrammarCompiler
@@ -41,6 +42,7 @@ from .sequence import Sequence
 from .settings import (
     LARGEST,
     GenerateSettings,
+    KvCache,
     SamplingParams,
     integer,
     sampling_params_from,
@@ -53,7 +55,8 @@ from .tools import ToolCall, ToolFormat, parse_tool_calls
 PathLike = str | os.PathLike[str]
 MAX_SEQUENCES, MAX_SEQUENCES_LIMIT = 16, 4096
 MAX_QUEUE_SIZE = 1024
-REWRITES = {"f32": with_sampler, "f16": with_sampler_and_half_caches}
+CACHE_DTYPES: Mapping[KvCache, DType | None] = {"f32": None, "f16": DType.FLOAT16, "int8": DType.INT8}
+REWRITES = {"f32": with_sampler, "f16": with_sampler_and_half_caches}  # of a program that cannot be batched
 # End of a turn or a text, in the vocabularies of common model families.
 END_TOKENS = (
     "<|im_end|>",
@@ -70,7 +73,7 @@ END_TOKENS = (
 class LLMLoadOptions(TypedDict, total=False):
     """The keywords of `LLM`, for type checkers."""
 
-    kv_cache: Literal["f32", "f16"]
+    kv_cache: KvCache
     recover: bool
     max_sequences: int
     max_queue_size: int
@@ -95,7 +98,7 @@ class LLM:
         tokenizer: PathLike | None = None,
         data: Iterable[PathLike] = (),
         *,
-        kv_cache: Literal["f32", "f16"] = "f32",
+        kv_cache: KvCache = "f32",
         recover: bool = False,
         max_sequences: int = MAX_SEQUENCES,
         max_queue_size: int = MAX_QUEUE_SIZE,
@@ -108,28 +111,32 @@ class LLM:
         memory: int | None = None,
         progress: OnProgress = ignore,
     ) -> None:
-        """Load a language model from a program or a bundle.
+        """Load a language model from a program, a bundle or a checkpoint.
+
+        A checkpoint is a .gguf file, a folder with config.json and safetensors, `hf:org/name`, or a short name such as
+        "smollm2". It is built into a program on first use; `webpte cache` lists these programs.
 
         Beside a program, four files are looked for: `tokenizer.json` (unless `tokenizer` names it),
         `tokenizer_config.json` with the names of special tokens, `chat_template.jinja`, and `generation_config.json`
         with sampling defaults. A bundle contains them.
 
-        `kv_cache="f16"` halves the cache's memory and costs some precision. With `recover`, answers resume on another
-        device if theirs is lost; otherwise they raise DeviceLost. Up to `max_sequences` answers are computed at once,
-        as memory allows, and `max_queue_size` more may wait. A common prefix of prompts is computed once while a cache
-        slot holds it; `prefix_cache` adds that many bytes of slots for this, and least recently used ones are evicted
-        first. The other arguments are those of `webpte.load`.
+        `kv_cache="f16"` halves the cache's memory, "int8" about halves it again; both cost some precision. With
+        `recover`, answers resume on another device if theirs is lost; otherwise they raise DeviceLost. Up to
+        `max_sequences` answers are computed at once, as memory allows, and `max_queue_size` more may wait. A common
+        prefix of prompts is computed once while a cache slot holds it; `prefix_cache` adds that many bytes of slots for
+        this, and least recently used ones are evicted first. The other arguments are those of `webpte.load`.
         """
         check_path(path, "path")
         if tokenizer is not None:
             check_path(tokenizer, "tokenizer")
-        check_choice(kv_cache, "kv_cache", tuple(REWRITES))
+        check_choice(kv_cache, "kv_cache", get_args(KvCache))
         check_bool(recover, "recover")
         check_callable(progress, "progress", "events")
         progress = cancellable(progress, cancel)
         most = integer("max_sequences", max_sequences, 1, MAX_SEQUENCES_LIMIT)
         waiting = integer("max_queue_size", max_queue_size, 1, LARGEST)
         prefixes = integer("prefix_cache", prefix_cache, 0, 1 << 50)
+        path = resolve_program(path, progress)
         program = load_source(
             path, data, fallback=fallback, limits=limits, passes=passes, tune=tune, memory=memory, progress=progress
         )
@@ -526,15 +533,19 @@ def _weakly(llm: LLM) -> Callable[[], object]:
     return recover
 
 
-def _runner(program: Program | Bundle, kv_cache: str, most_slots: int, progress: OnProgress) -> ModelRunner:
+def _runner(program: Program | Bundle, kv_cache: KvCache, most_slots: int, progress: OnProgress) -> ModelRunner:
     """Return a runner of many sequences, or of one if the program's structure does not allow more."""
     if isinstance(program, Bundle):
         if kv_cache != "f32":
             raise InputError(argument="kv_cache", expected="'f32', as the bundle was planned", got=repr(kv_cache))
         return BundledRunner(program, language_of(program), most_slots, progress)
-    halves = DType.FLOAT16 if kv_cache == "f16" else None
     try:
-        return BatchedRunner(program, most_slots, halves, progress)
+        return BatchedRunner(program, most_slots, CACHE_DTYPES[kv_cache], progress)
     except UnsupportedError as error:
+        if kv_cache not in REWRITES:
+            raise UnsupportedError(
+                f"kv_cache: expected one of {', '.join(map(repr, REWRITES))}, got {kv_cache!r}. {error}",
+                code="kv_cache",
+            ) from error
         method = program.method("forward", REWRITES[kv_cache], progress, lazy=True)
         return SingleRunner(method, context(program, method.plan), cache_window_of(program, method.plan), str(error))

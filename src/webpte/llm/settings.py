@@ -7,7 +7,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, TypedDict, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar
 
 from ..errors import InputError
 from ..fusion.llm_rewrites import MAX_TOP_LOGPROBS
@@ -21,6 +21,9 @@ PENALTIES = (-100.0, 100.0)  # added to logits, which differ by some tens
 REPETITION_PENALTIES = (0.01, 100.0)
 MAX_BIASED_TOKENS = 1024
 MAX_NEW_TOKENS = 1024  # of an answer whose length is not set, in all front ends
+
+
+KvCache = Literal["f32", "f16", "int8"]
 
 
 class GenerateSettings(TypedDict, total=False):

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from ..bundles import bundle
-from ..bundles.site import page_files, player_files
+from ..bundles.site import player_files
 from ..errors import InputError, UnsupportedError
 from ..runtime import Program, load_program
 from ..runtime.checks import check_path
 from ..runtime.manifest import MANIFEST, read_manifest
 from ..text import plural
+from ..web_files import page_files
 
 MAX_REPLY_BYTES = 1 << 20  # notebook servers drop messages that are much larger
 BUNDLE_OPTIONS = [name for name in inspect.signature(bundle).parameters if name not in ("program", "path")]

@@ -18,6 +18,7 @@ from starlette.routing import Route
 
 from ..errors import Error
 from ..version import __version__
+from . import ollama
 from .backend import Backend
 from .config import Config
 from .errors import ApiError, api_error
@@ -26,6 +27,7 @@ from .openai.chat import chat
 from .openai.completions import completions
 from .openai.models import detokenize, embeddings, model, models, tokenize
 from .openai.responses import responses
+from .page import PAGE_PATHS, page, wants_page
 from .service import Service
 
 ROUTES = (
@@ -35,6 +37,10 @@ ROUTES = (
     ("/v1/embeddings", embeddings, "POST"),
     ("/v1/models", models, "GET"),
     ("/v1/models/{name:path}", model, "GET"),
+    ("/api/chat", ollama.chat, "POST"),
+    ("/api/generate", ollama.generate, "POST"),
+    ("/api/tags", ollama.tags, "GET"),
+    ("/api/version", ollama.version, "GET"),
     ("/tokenize", tokenize, "POST"),
     ("/detokenize", detokenize, "POST"),
 )
@@ -57,6 +63,7 @@ def app(backend: Backend, config: Config | None = None) -> Starlette:
         routes=[
             *(Route(path, endpoint, methods=[method]) for path, endpoint, method in ROUTES),
             Route("/", _index),
+            *(Route(path, page) for path in PAGE_PATHS),
             Route("/health", _health),
             Route("/metrics", _metrics),
         ],
@@ -83,15 +90,17 @@ def _cors(config: Config) -> list[Middleware]:
 
 
 async def _index(request: Request) -> Response:
-    """Return the models, the endpoints, and a command that sends a first request."""
+    """Return the chat page to browsers. Others get the models, the endpoints, and a command for a first request."""
     service: Service = request.app.state.service
+    if wants_page(request.scope):
+        return await page(request)
     endpoints = [f"{method} {path}" for path, _, method in ROUTES]
     body = {
         "server": f"webpte {__version__}",
         "documentation": "https://github.com/webpte/webpte/blob/main/docs/serving.md",
         "models": {name: model.kind for name, model in service.backend.models.items()},
         "endpoints": [*endpoints, "GET /health", "GET /metrics"],
-        "example": _example(service, str(request.base_url)),
+        "example": _example(service, str(request.base_url)) if service.backend.models else None,
     }
     return Response(json.dumps(body, indent=2, ensure_ascii=False) + "\n", media_type="application/json")
 
@@ -113,8 +122,9 @@ async def _health(request: Request) -> Response:
     """Return 200 if requests are answered, else 503."""
     service: Service = request.app.state.service
     stats = service.backend.stats()
-    body = {"status": stats.state, "queued": stats.queued, "busy": stats.busy, "slots": stats.slots}
-    return JsonResponse(body, 200 if stats.state == "ready" else 503)
+    state = "loading" if service.loading and stats.state in ("starting", "ready") else stats.state
+    body = {"status": state, "queued": stats.queued, "busy": stats.busy, "slots": stats.slots}
+    return JsonResponse(body, 200 if state == "ready" else 503)
 
 
 async def _metrics(request: Request) -> Response:
@@ -141,4 +151,6 @@ async def _failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, Error | ApiError)
     response = api_error(error)
     request.scope["state"]["log"]["error"] = response.code
+    if request.url.path.startswith("/api/"):
+        return ollama.error_response(response)
     return error_response(response)

@@ -26,6 +26,7 @@ from .clients import client_of_address
 from .config import Config
 from .errors import ApiError, api_error
 from .memory import trim
+from .page import PAGE_PATHS, wants_page
 from .telemetry import log
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ MAX_VALUE_CHARS = 40
 ENCODED_ITEMS = 64  # of a list in a response, at once
 REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 MAX_NAME_CHARS = 80  # of a field in a message
-PUBLIC_PATHS = ("/health",)  # load balancers have no key
+STATUS_PATHS = ("/", "/metrics")  # that are answered while models load
+PUBLIC_PATHS = ("/health", *PAGE_PATHS)  # load balancers have no key; the page asks for one
 
 
 # -- request bodies --------------------------------------------------------------------------------------------------
@@ -353,6 +355,27 @@ class EventStream(Response):
         return f"{name}data: {json.dumps(event, ensure_ascii=False)}\n\n".encode("utf-8", "replace")
 
 
+class LineStream(EventStream):
+    """A JSON object per line, as Ollama's API has it."""
+
+    media_type = "application/x-ndjson"
+
+    def __init__(
+        self,
+        events: AsyncIterator[Mapping[str, Any]],
+        finish: Callable[[], Awaitable[None]],
+        *,
+        write_timeout: float,
+        named: bool = True,
+    ) -> None:
+        super().__init__(events, finish, write_timeout=write_timeout, named=True)  # without [DONE]
+
+    def _encoded(self, event: Mapping[str, Any]) -> bytes:
+        if event.get("type") == "error":
+            event = {"error": event["error"]["message"]}
+        return f"{json.dumps(event, ensure_ascii=False)}\n".encode("utf-8", "replace")
+
+
 # -- around every request --------------------------------------------------------------------------------------------
 
 
@@ -417,7 +440,7 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        public = scope["path"] in PUBLIC_PATHS
+        public = scope["path"] in PUBLIC_PATHS or wants_page(scope)
         with contextlib.nullcontext() if public else self._idle_trim:  # health checks come all the time
             await self._respond(scope, receive, send, check_key=not public and scope["method"] != "OPTIONS")
 
@@ -430,6 +453,10 @@ class RequestMiddleware:
             # not for OPTIONS: the preflight request of a browser has no key
             key = self._keys.check(record.headers.get("authorization")) if check_key else ""
             scope["state"]["client"] = client = key or client_of_address((scope.get("client") or ("",))[0])
+            if check_key and self._service.loading and scope["path"] not in STATUS_PATHS:
+                raise ApiError(
+                    503, "the models are loading. Retry in 2 seconds.", code="loading", headers={"Retry-After": "2"}
+                )
             with self._one_of(client) if check_key else contextlib.nullcontext():
                 await self._app(scope, receive, record.send)
         except ApiError as error:

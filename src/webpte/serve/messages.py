@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from ..errors import FormatError, InputError
 from ..llm.engine.output import Piece
+from ..llm.settings import KvCache
 
 MAX_MESSAGE_BYTES = 64 << 20
 Id = Annotated[int, Field(ge=0)]  # of a request
@@ -32,7 +33,7 @@ class WorkerOptions:
     """How models are loaded. The fields are those of `LLM.load`."""
 
     max_sequences: Annotated[int, Field(ge=1)] = 16
-    kv_cache: Literal["f32", "f16"] = "f32"
+    kv_cache: KvCache = "f32"
     memory: int | None = None  # bytes on the device, for all models together
     prefix_cache: Count = 0  # bytes for prefixes that finished requests leave, beyond the slots in use
     warmup: bool = False  # warm up before the first request: see `LLM.warmup`

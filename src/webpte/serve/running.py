@@ -240,14 +240,16 @@ async def _run(server: Server, service: Service, on_listening: Callable[[str], N
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal, number)
+    serving = loop.create_task(server.serve([listening]))  # while models load, /health and the page are answered
     try:
         if await _started(service, ending):
             freeze_garbage_collector()
-            serving = loop.create_task(server.serve([listening]))
             await _announce(server, serving, on_listening, listening)
             await serving
     finally:
+        server.should_exit = True
         await (draining[0] if draining else service.stop())
+        await asyncio.gather(serving, return_exceptions=True)
     return 0
 
 

@@ -80,6 +80,10 @@ class TextProcessor:
     def tool_format(self) -> ToolFormat | None:
         return self._special_tokens.tool_format
 
+    @property
+    def has_template(self) -> bool:
+        return self._template is not None
+
     def tokenize_text(self, text: str, parse_special: bool = False) -> list[int]:
         """Return the tokens of a text that could fit into the context."""
         text = self._check_length(text)
@@ -146,6 +150,7 @@ class Service:
         self.config = config
         self.metrics = Metrics(backend)
         self.draining = False
+        self.loading = True
         self.turns = ClientTurns()
         self._unknown_fields: set[str] = set()  # that a warning was logged for
         self._text_processors: dict[str, TextProcessor] = {}
@@ -161,6 +166,7 @@ class Service:
                 self._schema_compilers[model.name] = SchemaCompiler(model)
             else:
                 self._encoders[model.name] = await asyncio.to_thread(TextTokenizer.load, model.path)
+        self.loading = False
 
     async def stop(self) -> None:
         self.draining = True

@@ -22,6 +22,13 @@ BROWSER_LIMITS: Mapping[str, int] = MappingProxyType(
 )
 
 
+MANY_REGISTERS = 128
+FEW_REGISTERS = 64
+# WebGPU does not report registers: these are by PCI vendor. An invocation on Arm's GPUs has 64. Intel's compiler has
+# about 64 for a full subgroup, and compiles a kernel that needs more for a narrower one.
+VENDOR_REGISTERS: Mapping[int, int] = MappingProxyType({0x13B5: FEW_REGISTERS, 0x8086: 80})
+
+
 @dataclass(frozen=True)
 class Caps:
     """Limits by their WebGPU names (kebab case) and the set of optional features."""
@@ -31,6 +38,7 @@ class Caps:
     adapter: str = "no adapter"
     kind: str = "gpu"  # or "cpu": a software device, which likes other kernels
     subgroup: int = 0  # invocations that every subgroup has at least; 0 where shaders cannot use subgroups
+    registers: int = MANY_REGISTERS  # 32-bit values of an invocation that take neither memory nor narrower subgroups
 
     def limit(self, name: str) -> int:
         return self.limits.get(name, BROWSER_LIMITS[name])

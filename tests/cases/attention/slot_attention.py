@@ -6,8 +6,11 @@ from typing import Any
 import numpy as np
 
 from tests.support.harness.cases import Case, Sym, T, case
+from webpte.graph import INT8_SCALE_BYTES
+from webpte.ops.attention.slot_attention import with_scales
 
 HALF: dict[str, Any] = {"atol": 4e-3, "rtol": 2e-3}
+CODES: dict[str, Any] = {"atol": 4e-3, "rtol": 2e-3}  # an element between two codes may become either
 LONG: dict[str, Any] = {"slots": 3, "capacity": 613, "n": (7, 1)}
 
 
@@ -43,13 +46,21 @@ def crossing(dims: tuple[int, ...]) -> np.ndarray:
     return np.array([(1, 255), (0, 256), (2, 3), (4, 611), (3, 254)])[: dims[0]]
 
 
+def quantized(dims: tuple[int, ...]) -> np.ndarray:
+    """Rows of int8 with their scales."""
+    rows = np.random.default_rng(dims[-1]).standard_normal((*dims[:-1], dims[-1] - INT8_SCALE_BYTES))
+    return with_scales(rows.astype(np.float32))
+
+
 def slotted(heads: int, kv_heads: int, width: int, places: Callable[[tuple[int, ...]], np.ndarray], **more) -> Case:
     """`rotated` elements of a head rotate by halves, all of them by neighbours with "neighbours"."""
     slots, capacity, rotated = more.pop("slots", 11), more.pop("capacity", 16), more.pop("rotated", None)
     dtype, cache, scale = more.pop("dtype", "f32"), more.pop("cache", None), more.pop("scale", None)
     q, k, v = (T(1, "n", h, width, dtype=dtype) for h in (heads, kv_heads, kv_heads))
     kept = more.pop("kept", False)
-    caches = [T(slots, capacity, kv_heads, width, dtype=cache or dtype, constant=kept) for _ in "kv"]
+    bytes_of_scale, make = (INT8_SCALE_BYTES, quantized) if cache == "i8" else (0, None)
+    size = (slots, capacity, kv_heads, width + bytes_of_scale)
+    caches = [T(*size, dtype=cache or dtype, constant=kept, make=make) for _ in "kv"]
     halves = isinstance(rotated, int)
     table = T(2, capacity + 3, rotated if halves else width // 2, dtype=dtype, constant=True) if rotated else None
     rows = T("n", 2, dtype="i32", make=places)
@@ -67,6 +78,8 @@ CASES = [
     slotted(7, 7, 32, reading(4), rotated=32, n=(11, 5)),
     slotted(4, 2, 8, reading(1), rotated="neighbours", dtype="f16", n=(5, 1), **HALF),
     slotted(4, 2, 16, reading(1), rotated=8, cache="f16", n=(5, 1), **HALF),
+    slotted(4, 2, 16, reading(1), rotated=8, cache="i8", n=(5, 1), **CODES),
+    slotted(6, 2, 64, decoding, rotated="neighbours", cache="i8", singles=4, n=(5, 1), **CODES),
     *(
         built
         for variant in ("broadcast", "broadcast split", "rows", "lanes", "lanes split")
@@ -74,6 +87,7 @@ CASES = [
             slotted(8, 2, 32, reading(590), rotated="neighbours", variant=variant, **LONG),
             slotted(7, 1, 64, reading(41), rotated=32, variant=variant, **LONG),
             slotted(6, 2, 256, reading(131), cache="f16", variant=variant, **LONG, **HALF),
+            slotted(6, 2, 64, reading(131), rotated=64, cache="i8", variant=variant, **LONG, **CODES),
             slotted(8, 2, 32, crossing, rotated=32, variant=variant, slots=5, capacity=613, singles=5, n=(5, 1)),
         )
     ),
@@ -90,6 +104,8 @@ CASES = [
             ((5, 1, 20), pieces(0, 1, 2), 71, {"advance": 2}),
             ((4, 1, 256), reading(97), 167, {"rotated": "neighbours", "cache": "f16", **HALF}),
             ((6, 2, 8), pieces(0, 40), 79, {"singles": 0}),
+            # Tiles read the own key and value of a token from the cache, rounded by up to 0.02.
+            ((6, 2, 64), pieces(3, 40), 79, {"rotated": 64, "cache": "i8", "atol": 0.2}),
         )
     ),
 ]

@@ -123,7 +123,7 @@ def depthwise(variant):
     ]
 
 
-VARIANTS = [c for variant in ("broadcast", "tile", "shared") for c in (*by(variant), *depthwise(variant))]
+VARIANTS = [c for variant in ("broadcast", "tile", "shared", "lines") for c in (*by(variant), *depthwise(variant))]
 VARIANTS += depthwise("depthwise")
 
 CASES = VARIANTS + ONE_AXIS + TWO_AXES + TRANSPOSED + THREE_AXES + CLAMPS + HALVES + SHORT

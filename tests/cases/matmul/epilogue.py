@@ -67,11 +67,11 @@ CONVOLUTIONS = [
     conv(("b", 6, 1, 1), (9, 6, 1, 1), GATED, [("b", 9, 1, 1), (9, 1, 1)], [], padding=0, b=(3, 1)),  # and another
     conv((6, "h", 7), (9, 6, 3, 3), ADDED, [(9, "h", 7)], [], **SIZES),
     conv((1, 6, "h"), (9, 6, 3), ADDED, [(9, 1)], [], **SIZES),
-    *(conv(IMAGE, (9, 6, 3, 3), ADDED, [(2, 9, "h", 7)], [], variant=v, **SIZES) for v in ("tile", "shared")),
+    *(conv(IMAGE, (9, 6, 3, 3), ADDED, [(2, 9, "h", 7)], [], variant=v, **SIZES) for v in ("tile", "shared", "lines")),
 ]
 VARIANTS = [
     made
-    for variant in ("broadcast", "tile", "lanes", "shared")
+    for variant in ("broadcast", "tile", "lanes", "shared", "shared-64")
     for made in (
         case(LINEAR, T("n", 36), T(45, 36), T(45), GATED, [T("n", 45), T(45)], [], None, n=(35, 5, 1), variant=variant),
         case(LINEAR, T("n", 36), T(45, 36), None, SCALED, [T("n", 45)], [3, 1], None, n=(35, 1), variant=variant),

@@ -20,7 +20,7 @@ from .screen import Display, Lines, open_display, open_lines
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    add_program(parser, bundle=True)
+    add_program(parser, model=True)
     parser.add_argument("--system", metavar="TEXT", help="the system message")
     add_settings(parser)
 

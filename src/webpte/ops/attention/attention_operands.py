@@ -7,11 +7,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import GraphError, ShapeError
+from ...graph import INT8_SCALE_BYTES, DType
 from ...lowering.context import Tensor, load_type
 from ...wgsl import Live, LiveInt, Uniforms, f32, u32
 
 FIRST = LiveInt(0, -1)
 MAX_WIDTH = 256  # of a head's values: the invocations of a row hold them all
+
+
+def row_width(keys: Tensor) -> int:
+    """Return the elements per head of keys or values. Rows that are stored as int8 end with their scale."""
+    return keys.dims[3] - INT8_SCALE_BYTES if keys.dtype is DType.INT8 else keys.dims[3]
+
+
+def cache_type(cache: Tensor, lanes: int) -> str:
+    """Return the load type of keys and values."""
+    return f"i8x{lanes}" if cache.dtype is DType.INT8 else load_type(cache, lanes)
 
 
 class AttentionParams(Uniforms):
@@ -65,7 +76,7 @@ class AttentionOperands:
 
     def __post_init__(self) -> None:
         q, k, v = self.query, self.key, self.value
-        if k.dims[:3] != v.dims[:3] or k.dims[3] != q.dims[3] or not self._batches_fit:
+        if k.dims[:3] != v.dims[:3] or row_width(k) != q.dims[3] or not self._batches_fit:
             raise ShapeError(
                 f"query {list(q.dims)}, key {list(k.dims)} and value {list(v.dims)} have incompatible shapes",
                 code="operand_mismatch",
@@ -76,9 +87,9 @@ class AttentionOperands:
                 f"heads, {self.key_heads}",
                 code="head_count",
             )
-        if not 0 < v.dims[3] <= MAX_WIDTH:
+        if not 0 < row_width(v) <= MAX_WIDTH:
             raise ShapeError(
-                argument="value", expected=f"heads of 1 to {MAX_WIDTH} elements", got=v.dims[3], code="head_size"
+                argument="value", expected=f"heads of 1 to {MAX_WIDTH} elements", got=row_width(v), code="head_size"
             )
         if k.dtype is not v.dtype:
             raise GraphError(
@@ -145,12 +156,12 @@ class AttentionOperands:
 
     @property
     def value_steps(self) -> int:
-        return self.value.dims[3] // self.lanes
+        return row_width(self.value) // self.lanes
 
     @property
     def kinds(self) -> tuple[str, str]:
         """Return the load types of queries, and of keys and values; see loads.wgsl."""
-        return load_type(self.query, self.lanes), load_type(self.key, self.lanes)
+        return load_type(self.query, self.lanes), cache_type(self.key, self.lanes)
 
     @property
     def _batch_rows(self) -> int:

@@ -12,12 +12,24 @@ $$ endfor
         let count = min(end - base, TILES * TILE);
         // Scores of TILE keys.
         let mine = lane / {{ parts }}u * TILE;
-        let steps = select(0u, p.key_steps, mine < count);
+        let steps = {{ "KEY_STEPS" if parts > 1 else "select(0u, p.key_steps, mine < count)" }};
 $$ for t in range(tile)
         let row{{ t }} = (first + (base + min(mine + {{ t }}u, count - 1u)) * p.key_rows) * p.key_steps;
         var score{{ t }} = {{ score }}();
 $$ endfor
         for (var d = lane % {{ parts }}u; d < steps; d += {{ parts }}u) {
+$$ if parts > 1
+{# A query at a time, so that few registers are in use. #}
+$$ for t in range(tile)
+            let k{{ t }} = load_key(row{{ t }}, d);
+$$ endfor
+$$ for h in range(heads)
+            let q{{ h }} = queries[{{ h }}u * KEY_STEPS + d];
+$$ for t in range(tile)
+            score{{ t }}{{ each[h] }} = plus_product(score{{ t }}{{ each[h] }}, q{{ h }}, k{{ t }});
+$$ endfor
+$$ endfor
+$$ else
 $$ for h in range(heads)
             let q{{ h }} = queries[{{ h }}u * p.key_steps + d];
 $$ endfor
@@ -27,42 +39,50 @@ $$ for h in range(heads)
             score{{ t }}{{ each[h] }} += dot(q{{ h }}, k{{ t }});
 $$ endfor
 $$ endfor
+$$ endif
         }
 $$ if parts > 1
 $$ for t in range(tile)
-        products[lane * TILE + {{ t }}u] = score{{ t }};
+        products[{{ t }}u * TILES + lane / {{ parts }}u][lane % {{ parts }}u] = {{ "vec4<f32>(score" ~ t ~ ", 0.0)" if joint and heads == 3 else "score" ~ t }};
 $$ endfor
         workgroupBarrier();
-        let mine_now = lane * TILE;
-$$ for t in range(tile)
-        score{{ t }} = {{ score }}();
-$$ endfor
-        for (var i = lane * {{ parts }}u; i < (lane + 1u) * {{ parts }}u && lane < TILES; i++) {
-$$ for t in range(tile)
-            score{{ t }} += products[i * TILE + {{ t }}u];
-$$ endfor
+        if (lane < TILES * TILE) {
+            var whole = {{ score }}();
+            for (var i = 0u; i < {{ parts }}u; i++) {
+                whole += products[lane][i]{{ ".xyz" if joint and heads == 3 }};
+            }
+            let there = lane % TILES * TILE + lane / TILES < count;
+            scores[lane % TILES][lane / TILES] = select({{ score }}(LOWEST), whole, there);
         }
 $$ else
-        let mine_now = mine;
-$$ endif
-        if (mine_now < count) {
+        if (mine < count) {
             var found = score0;
 $$ for t in range(1, tile)
-            score{{ t }} = select({{ score }}(LOWEST), score{{ t }}, mine_now + {{ t }}u < count);
+            score{{ t }} = select({{ score }}(LOWEST), score{{ t }}, mine + {{ t }}u < count);
             found = max(found, score{{ t }});
 $$ endfor
 $$ for t in range(tile)
-            weights[mine_now + {{ t }}u] = exp(score{{ t }} - found);
+            weights[mine + {{ t }}u] = exp(score{{ t }} - found);
 $$ endfor
-            tops[mine_now / TILE] = found;
+            tops[mine / TILE] = found;
         }
+$$ endif
         workgroupBarrier();
         // Values of every SLICES-th tile.
         for (var t = slice; t * TILE < count; t += SLICES) {
+$$ if parts > 1
+            var found = scores[t][0];
+$$ for i in range(1, tile)
+            found = max(found, scores[t][{{ i }}]);
+$$ endfor
+$$ else
             let found = tops[t];
+$$ endif
             let higher = max(top, found);
             let keep = exp(top - higher);
+$$ if parts == 1
             let add = exp(found - higher);
+$$ endif
             top = higher;
             weight *= keep;
 $$ for h in range(heads)
@@ -70,6 +90,19 @@ $$ for w in range(wide)
             sum{{ h }}_{{ w }} *= keep{{ each[h] }};
 $$ endfor
 $$ endfor
+$$ if parts > 1
+$$ for i in range(tile)
+            let added_{{ i }} = exp(scores[t][{{ i }}] - higher);
+            let row_{{ i }} = (first + (base + min(t * TILE + {{ i }}u, count - 1u)) * p.key_rows) * VALUE_STEPS;
+            weight += added_{{ i }};
+$$ for w in range(wide)
+            let value_{{ i }}{{ w }} = load_value(row_{{ i }}, min(column + {{ w * columns }}u, VALUE_STEPS - 1u));
+$$ for h in range(heads)
+            sum{{ h }}_{{ w }} += added_{{ i }}{{ each[h] }} * value_{{ i }}{{ w }};
+$$ endfor
+$$ endfor
+$$ endfor
+$$ else
             for (var c = t * TILE; c < min((t + 1u) * TILE, count); c++) {
                 let added = weights[c] * add;
                 let row = (first + (base + c) * p.key_rows) * p.value_steps;
@@ -81,6 +114,7 @@ $$ for h in range(heads)
 $$ endfor
 $$ endfor
             }
+$$ endif
         }
         workgroupBarrier();
     }

@@ -78,10 +78,13 @@ $$ else
 $$ endif
 }
 
-// One addition per multiplication, so that compilers fuse each pair.
-fn plus_product(sum: f32, a: {{ lane_type }}, b: {{ lane_type }}) -> f32 {
-    return {{ "sum + a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w" if wide4 else "sum + a * b" }};
+{$ if wide4 $}
+{$ include "attention/plus_product.wgsl" $}
+{$ else $}
+fn plus_product(sum: f32, a: f32, b: f32) -> f32 {
+    return sum + a * b;
 }
+{$ endif $}
 
 // Attention of many tokens. A workgroup has {{ 4 * down }} rows, which are tokens times query heads of a key head, and
 // goes over the keys from the first on, KEYS at a time. An invocation has four rows: it scores {{ tile }} keys for them,

@@ -112,13 +112,17 @@ class TokenConfig(NamedTuple):
     subgroup: bool = False  # the invocations are a subgroup, and share their loads
     short_keys: int = 0  # below which the first split has all keys of a row: no merge if this holds for all rows
 
-    def fit(self, cx: Context, value_steps: int) -> TokenConfig:
-        """Return this configuration for a device and the width of the values."""
+    def fit(self, cx: Context, operands: AttentionOperands) -> TokenConfig:
+        """Return this configuration for a device and the operands."""
         lanes = min(self.lanes, cx.caps.subgroup) if self.subgroup else self.lanes
-        wide = self.wide
-        while lanes * wide < value_steps:
+        tile, parts, wide = self.tile, self.parts, self.wide
+        while lanes * wide < operands.value_steps:
             wide *= 2
-        return self._replace(lanes=lanes, wide=wide)
+        if parts > 1 and operands.kinds[1] == "f16x4":
+            parts = 2 * parts  # so that they read 64 bytes side by side
+        elif parts > 1 and _heads(operands) == MAX_HEADS:
+            tile = 1  # for the sums of more keys and heads, some GPUs do not have the registers
+        return self._replace(lanes=lanes, tile=tile, parts=parts, wide=wide)
 
     def columns(self, value_steps: int) -> int:
         """Return the number of invocations that share a row of values."""
@@ -144,8 +148,8 @@ HANDING = Requirements(subgroup=4)
 BROADCAST = Variant("broadcast", HANDING, TokenConfig(8, 2, 1, 1, subgroup=True))
 BROADCAST_SPLIT = Variant("broadcast split", HANDING, TokenConfig(8, 2, 1, 1, split_keys=512, subgroup=True))
 ROWS = Variant("rows", ANYWHERE, TokenConfig(8, 4, 1, 2))
-LANES = Variant("lanes", ANYWHERE, TokenConfig(64, 4, 8, 1))
-LANES_SPLIT = Variant("lanes split", ANYWHERE, TokenConfig(64, 4, 8, 1, split_keys=128, short_keys=SHORT_KEYS))
+LANES = Variant("lanes", ANYWHERE, TokenConfig(64, 2, 4, 1))
+LANES_SPLIT = Variant("lanes split", ANYWHERE, TokenConfig(64, 2, 4, 1, split_keys=128, short_keys=SHORT_KEYS))
 VARIANTS = (BROADCAST, BROADCAST_SPLIT, ROWS, LANES, LANES_SPLIT)
 
 
@@ -194,12 +198,17 @@ def token_config(cx: Context, operands: AttentionOperands) -> TokenConfig:
     shape = (*steps, *operands.kinds, groups)
     handing = (BROADCAST_SPLIT, BROADCAST) if groups < FEW_WORKGROUPS else (BROADCAST, BROADCAST_SPLIT)
     chosen = cx.variant("attention of a token", shape, cpu=(*handing, ROWS), gpu=(LANES_SPLIT, LANES))
-    return chosen.config.fit(cx, operands.value_steps)
+    return chosen.config.fit(cx, operands)
 
 
 def _head_parts(operands: AttentionOperands) -> int:
     """Return the number of workgroups for the query heads of a key head."""
     return -(-operands.group // MAX_HEADS)
+
+
+def _heads(operands: AttentionOperands) -> int:
+    """Return the number of query heads of a workgroup."""
+    return -(-operands.group // _head_parts(operands))
 
 
 def dispatch_token(
@@ -229,7 +238,7 @@ def dispatch_token(
         slots=fresh is not None and fresh.places is not None,
         split=splits > 1,
         short=config.short_keys if splits > 1 else 0,
-        heads=-(-operands.group // head_parts),
+        heads=_heads(operands),
         slices=slices,
         **token_flags(operands, fresh.rotary if fresh is not None else None, config),
     )

@@ -16,7 +16,19 @@
 {$ set cache_access = "read_write" if fresh == "cached" else "read" $}
 {$ set rows_at = 4 if rotary else 3 $}
 {$ set cache_at = rows_at + 1 if slots else 5 if rotary else 3 if fresh else 1 $}
+{$ set codes = fresh == "cached" and cache == "i8x4" $}
 {$ set position = "cached" if slots else "u32(live(p.table_row))" $}
+{# A number that the end needs: with `parts` in shared memory, because registers are scarce while it goes over keys. #}
+{$ set kept = ["first_head", "last_head", "row_of_keys", "split", "busy"] $}
+{# The sums of slices and the products of keys share memory, if these are vectors of four or nearly. #}
+{$ set joint = parts > 1 and heads > 2 $}
+{$ set sum_rows = (slices * heads * columns * wide + parts) // (parts + 1) $}
+{$ macro slice_sum(at) -$}
+{{ "products[(" ~ at ~ ") / " ~ (parts + 1) ~ "u][(" ~ at ~ ") % " ~ (parts + 1) ~ "u]" if joint else "slice_sums[" ~ at ~ "]" }}
+{$- endmacro $}
+{$ macro at_end(name) -$}
+{{ "kept[" ~ kept.index(name) ~ "]" if parts > 1 else name }}
+{$- endmacro $}
 {$ set sine = "cosine[p.table_loads + entry]" if slots else "sine[entry]" $}
 
 @group(1) @binding(0) var<storage, read> q: {{ array_of(type) }};
@@ -55,21 +67,40 @@ const SLICES = {{ slices }}u;  // and how often over different keys
 var<workgroup> queries: array<vec4<f32>, {{ heads * key_steps }}>;
 var<workgroup> slice_tops: array<{{ score }}, {{ slices }}>;
 var<workgroup> slice_weights: array<{{ score }}, {{ slices }}>;
+$$ if not joint
 var<workgroup> slice_sums: array<vec4<f32>, {{ slices * heads * columns * wide }}>;
-$$ if not subgroup
-var<workgroup> weights: array<{{ score }}, {{ tiles * tile }}>;  // of the keys, relative to the top of their tile
-var<workgroup> tops: array<{{ score }}, {{ tiles }}>;
 $$ endif
 $$ if parts > 1
-var<workgroup> products: array<{{ score }}, {{ lanes * tile }}>;
+var<workgroup> kept: array<u32, {{ kept | length }}>;
+{# One more than there are parts keeps the sums of neighbours from beginning at the same bank. #}
+$$ if joint
+var<workgroup> products: array<array<vec4<f32>, {{ parts + 1 }}>, {{ [tile * tiles, sum_rows] | max }}>;  // then sums of slices
+$$ else
+var<workgroup> products: array<array<{{ score }}, {{ parts + 1 }}>, {{ tile * tiles }}>;
+$$ endif
+var<workgroup> scores: array<array<{{ score }}, {{ tile }}>, {{ tiles }}>;
+$$ elif not subgroup
+var<workgroup> weights: array<{{ score }}, {{ tiles * tile }}>;  // of the keys, relative to the top of their tile
+var<workgroup> tops: array<{{ score }}, {{ tiles }}>;
 $$ endif
 $$ if fresh
 var<workgroup> own_products: array<f32, {{ heads * key_steps }}>;
 var<workgroup> own_scores: array<f32, {{ heads }}>;
 $$ endif
+$$ if codes
+var<workgroup> key_tops: array<f32, {{ key_steps }}>;  // the largest element of each load of the token's own key
+var<workgroup> value_tops: array<f32, {{ value_steps }}>;
+$$ endif
 
 {$ include "attention/cache_loads.wgsl" $}
+$$ if codes
+{$ include "attention/cache_codes.wgsl" $}
+$$ endif
 
+$$ if parts > 1
+{$ include "attention/plus_product.wgsl" $}
+
+$$ endif
 // Attention of one token. A workgroup has some of the query heads of a key head, and all or part of its keys. In each
 // round it scores as many keys as fit in shared memory, and adds up their values. Scores and sums are relative to the
 // highest score so far.
@@ -108,6 +139,13 @@ $$ else
 $$ endif
     let first = slot * p.batch_rows + key_head * p.head_rows;  // row of the first key
 
+$$ if parts > 1
+    if (lane == 0u) {
+$$ for name in kept
+        kept[{{ loop.index0 }}] = {{ "select(0u, 1u, busy)" if name == "busy" else name }};
+$$ endfor
+    }
+$$ endif
     for (var i = lane; i < HEADS * p.key_steps; i += LANES) {
         let d = i % KEY_STEPS;
         let row = min(first_head + i / KEY_STEPS, last_head);
@@ -118,19 +156,50 @@ $$ if fresh
         let own_key = {{ rotated(rotary, "k", "row_of_keys", type) }};
         own_products[i] = dot(query, own_key);
 $$ endif
-$$ if fresh == "cached"
+$$ if codes
+        key_tops[d] = largest(own_key);
+$$ elif fresh == "cached"
         if (busy && split + head_part == 0u && i < p.key_steps) {
             keys[(first + cached * p.key_rows) * p.key_steps + d] = {{ storable("own_key", cache) }};
         }
 $$ endif
     }
-$$ if fresh == "cached"
+$$ if codes
+    for (var d = lane; d < VALUE_STEPS; d += LANES) {
+        value_tops[d] = largest({{ loaded("v[row_of_keys * p.value_steps + d]", type) }});
+    }
+$$ elif fresh == "cached"
     for (var d = lane; d < p.value_steps && busy && split + head_part == 0u; d += LANES) {
         let own_value = {{ loaded("v[row_of_keys * p.value_steps + d]", type) }};
         values[(first + cached * p.key_rows) * p.value_steps + d] = {{ storable("own_value", cache) }};
     }
 $$ endif
     workgroupBarrier();
+$$ if codes
+    if (busy && split + head_part == 0u) {
+        var key_top = 0.0;
+        for (var d = 0u; d < KEY_STEPS; d++) {
+            key_top = max(key_top, key_tops[d]);
+        }
+        var value_top = 0.0;
+        for (var d = 0u; d < VALUE_STEPS; d++) {
+            value_top = max(value_top, value_tops[d]);
+        }
+        let key_at = (first + cached * p.key_rows) * (KEY_STEPS + 1u);
+        let value_at = (first + cached * p.key_rows) * (VALUE_STEPS + 1u);
+        for (var d = lane; d < KEY_STEPS; d += LANES) {
+{{ angles(rotary, table, position, sine) }}
+            keys[key_at + d] = codes({{ rotated(rotary, "k", "row_of_keys", type) }}, key_top);
+        }
+        for (var d = lane; d < VALUE_STEPS; d += LANES) {
+            values[value_at + d] = codes({{ loaded("v[row_of_keys * p.value_steps + d]", type) }}, value_top);
+        }
+        if (lane == 0u) {
+            keys[key_at + KEY_STEPS] = bitcast<u32>(key_top);
+            values[value_at + VALUE_STEPS] = bitcast<u32>(value_top);
+        }
+    }
+$$ endif
 $$ if fresh
     if (lane < HEADS) {
         var own_score = 0.0;
@@ -175,6 +244,14 @@ $$ endif
         slice_tops[slice] = top;
         slice_weights[slice] = weight;
     }
+$$ if parts > 1
+$$ for h in range(heads)
+$$ for w in range(wide)
+    let at{{ h }}_{{ w }} = ((slice * HEADS + {{ h }}u) * {{ wide }}u + {{ w }}u) * COLUMNS + column;
+    {{ slice_sum("at" ~ h ~ "_" ~ w) }} = sum{{ h }}_{{ w }};
+$$ endfor
+$$ endfor
+$$ else
     for (var h = 0u; h < min(HEADS, last_head + 1u - first_head); h++) {
 $$ for w in range(wide)
         var sum{{ w }} = sum0_{{ w }};
@@ -184,6 +261,7 @@ $$ endfor
         slice_sums[((slice * HEADS + h) * {{ wide }}u + {{ w }}u) * COLUMNS + column] = sum{{ w }};
 $$ endfor
     }
+$$ endif
     workgroupBarrier();
     for (var i = lane; i < HEADS * p.value_steps; i += LANES) {
         let h = i / VALUE_STEPS;
@@ -192,10 +270,10 @@ $$ endfor
         var whole = 0.0;
         var sum = vec4<f32>();
 $$ if fresh
-        if (split == 0u) {
+        if ({{ at_end("split") }} == 0u) {
             highest = own_scores[h];
             whole = 1.0;
-            sum = {{ loaded("v[row_of_keys * p.value_steps + d]", type) }};
+            sum = {{ loaded("v[" ~ at_end("row_of_keys") ~ " * p.value_steps + d]", type) }};
         }
 $$ endif
         for (var s = 0u; s < p.slices; s++) {
@@ -205,18 +283,19 @@ $$ endif
             let add = exp(found - higher);
             highest = higher;
             whole = whole * keep + slice_weights[s]{{ "[h]" if heads > 1 }} * add;
-            sum = sum * keep + slice_sums[(s * HEADS + h) * {{ wide }}u * COLUMNS + d] * add;
+            let sum_at = (s * HEADS + h) * {{ wide }}u * COLUMNS + d;
+            sum = sum * keep + {{ slice_sum("sum_at") }} * add;
         }
-        if (busy && first_head + h <= last_head) {
+        if ({{ at_end("busy") }}{{ " == 1u" if parts > 1 }} && {{ at_end("first_head") }} + h <= {{ at_end("last_head") }}) {
 $$ if split
-            let at = ((first_head + h) * p.splits + split) * (p.value_steps + 1u);
+            let at = (({{ at_end("first_head") }} + h) * p.splits + {{ at_end("split") }}) * (p.value_steps + 1u);
             if (d == 0u) {
                 partial[at] = vec4<f32>(highest, whole, 0.0, 0.0);
             }
             partial[at + 1u + d] = sum;
 $$ else
             let out = sum / max(whole, 1.0);
-            y[(first_head + h) * p.value_steps + d] = {{ storable("out", type) }};
+            y[({{ at_end("first_head") }} + h) * p.value_steps + d] = {{ storable("out", type) }};
 $$ endif
         }
     }

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
-from ...graph import SLOT_ATTENTION, DType, numel
+from ...graph import INT8_SCALE_BYTES, SLOT_ATTENTION, DType, numel
 from ...graph.expressions import Term, apply
 from ...lowering.context import Context, LiveScalar, Tensor, load_type
 from ...lowering.registry import FLOATS, op
@@ -16,7 +16,14 @@ from ...lowering.traits import CallSizes, OpTraits
 from ...lowering.variants import ANYWHERE, Variant
 from ...wgsl import Live, Uniforms, u32
 from .attention import attention_reference
-from .attention_operands import AttentionOperands, AttentionParams, CachedAttention, VisibleKeys
+from .attention_operands import (
+    AttentionOperands,
+    AttentionParams,
+    CachedAttention,
+    VisibleKeys,
+    cache_type,
+    row_width,
+)
 from .attention_tile import TileConfig, dispatch_tile
 from .attention_token import (
     NewTokens,
@@ -107,7 +114,7 @@ def _flops(sizes: CallSizes) -> int:
 
 @op(
     SLOT_ATTENTION,
-    dtypes=FLOATS | {DType.INT32},
+    dtypes=FLOATS | {DType.INT32, DType.INT8},
     host_args=("places",),
     traits=OpTraits(mutates=("key_cache", "value_cache"), work=_flops),
 )
@@ -237,7 +244,8 @@ def _by_blocks(
 
 def _check(operands: SlotOperands, fresh: NewTokens, places: Tensor) -> None:
     rotary = fresh.rotary
-    if fresh.key.dims[2:] != operands.key.dims[2:] or fresh.value.dims[2:] != operands.value.dims[2:]:
+    cached = [(cache.dims[2], row_width(cache)) for cache in (operands.key, operands.value)]
+    if [fresh.key.dims[2:], fresh.value.dims[2:]] != cached:
         raise ShapeError(
             f"key {list(fresh.key.dims)} does not fit the cache {list(operands.key.dims)}", code="operand_mismatch"
         )
@@ -288,11 +296,24 @@ def _fill(
         ),
         threads=rows * (2 * key_heads + heads) * (width // 4),
         type=load_type(fresh.key, 4),
-        cache=load_type(caches[0], 4),
+        cache=cache_type(caches[0], 4),
         rotary=rotary.pairs if rotary is not None else "",
         table=rotary.kind if rotary is not None else "",
         queries=rotated is not None,
     )
+
+
+def with_scales(rows: Any) -> Any:
+    """Return rows as a cache of int8 stores them: relative to their largest absolute element, which follows as f32."""
+    top = np.abs(rows).max(axis=-1, keepdims=True).astype(np.float32)
+    codes = np.floor(0.5 + 127 * np.clip(rows / np.where(top > 0, top, 1), -1, 1)).astype(np.int8)
+    return np.concatenate([codes, top.view(np.int8)], axis=-1)
+
+
+def without_scales(rows: Any) -> Any:
+    """Return the numbers that `with_scales` has stored."""
+    codes, top = rows[..., :-INT8_SCALE_BYTES], np.ascontiguousarray(rows[..., -INT8_SCALE_BYTES:]).view(np.float32)
+    return np.maximum(codes / np.float32(127), -1) * top
 
 
 @slot_attention.reference
@@ -317,8 +338,13 @@ def _(
         if table is not None:
             cos, sin = (angles[at, None, None, :] for angles in table)
             q, k = by(q, cos, sin), by(k, cos, sin)
-        caches[0][slot, at], caches[1][slot, at] = k[0, 0], value[0, row]
-        own = [cache[slot : slot + 1, : at + 1].astype(query.dtype) for cache in caches]
+        for cache, rows in zip(caches, (k[0, 0], value[0, row]), strict=True):
+            cache[slot, at] = with_scales(rows) if cache.dtype == np.int8 else rows
+        own = [cache[slot : slot + 1, : at + 1] for cache in caches]
+        if caches[0].dtype == np.int8:  # a token sees its own key and value as they are
+            own = [without_scales(rows) for rows in own]
+            own[0][0, at], own[1][0, at] = k[0, 0], value[0, row]
+        own = [rows.astype(query.dtype) for rows in own]
         seen = [t.swapaxes(1, 2) for t in (q, *own)]  # (1, H, 1 or C, D)
         out[:, one] = attention_reference(seen[0], seen[1], seen[2], None, scale).swapaxes(1, 2)
     return out

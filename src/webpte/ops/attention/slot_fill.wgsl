@@ -22,6 +22,10 @@ $$ if queries
 @group(1) @binding({{ keys_at + 2 }}) var<storage, read_write> queries: {{ array_of(type) }};
 $$ endif
 
+$$ if cache == "i8x4"
+{$ include "attention/cache_codes.wgsl" $}
+
+$$ endif
 // One invocation per load of keys, then values, then queries: (R, heads of all, D / 4).
 $$ call per_thread()
     let d = i % p.key_steps;
@@ -36,11 +40,37 @@ $$ call per_thread()
 {{ angles(rotary, table, "u32(position)", "cosine[p.table_loads + entry]") }}
     if (head < p.key_heads) {
         let key = {{ rotated(rotary, "k", "(row * p.key_heads + head)", type) }};
+$$ if cache == "i8x4"
+        var top = 0.0;
+        for (var step = 0u; step < p.key_steps; step++) {
+            let d = step;
+{{ angles(rotary, table, "u32(position)", "cosine[p.table_loads + entry]") }}
+            top = max(top, largest({{ rotated(rotary, "k", "(row * p.key_heads + head)", type) }}));
+        }
+        let stored = (target_row * p.key_heads + head) * (p.key_steps + 1u);
+        keys[stored + d] = codes(key, top);
+        if (d == 0u) {
+            keys[stored + p.key_steps] = bitcast<u32>(top);
+        }
+$$ else
         keys[(target_row * p.key_heads + head) * p.key_steps + d] = {{ storable("key", cache) }};
+$$ endif
     } else if (head < 2u * p.key_heads) {
         let at = head - p.key_heads;
         let value = {{ loaded("v[(row * p.key_heads + at) * p.key_steps + d]", type) }};
+$$ if cache == "i8x4"
+        var top = 0.0;
+        for (var step = 0u; step < p.key_steps; step++) {
+            top = max(top, largest({{ loaded("v[(row * p.key_heads + at) * p.key_steps + step]", type) }}));
+        }
+        let stored = (target_row * p.key_heads + at) * (p.key_steps + 1u);
+        values[stored + d] = codes(value, top);
+        if (d == 0u) {
+            values[stored + p.key_steps] = bitcast<u32>(top);
+        }
+$$ else
         values[(target_row * p.key_heads + at) * p.key_steps + d] = {{ storable("value", cache) }};
+$$ endif
     }
 $$ if queries
     else {

@@ -13,11 +13,10 @@ from ...errors import ShapeError
 from ...graph import numel
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.variants import ANYWHERE, Requirements, Variant
-from ...wgsl import Uniforms, dims4, i32, u32
+from ...wgsl import FEW_REGISTERS, Uniforms, dims4, i32, u32
 from ..matmul.matmul import project
 from ..matmul.product import (
     LANES,
-    SHARED_DEPTH,
     UNLIMITED,
     Addend,
     ClampRange,
@@ -31,6 +30,7 @@ from ..matmul.product import (
 )
 
 AXES = 3
+SHARED_DEPTH = 16  # input channels whose weights a workgroup holds
 
 
 class ConvolutionParams(Uniforms):
@@ -221,6 +221,7 @@ DEPTHWISE = Variant(
 BROADCAST = Variant("broadcast", Requirements(subgroup=4), Tiling(most=16, handing=True))
 TILE = Variant("tile", ANYWHERE, Tiling(most=4))
 SHARED = Variant("shared", ANYWHERE, Tiling(most=8, shared=SHARED_DEPTH))
+LINES = Variant("lines", ANYWHERE, Tiling("convolution/convolution_lines.wgsl", most=8, shared=SHARED_DEPTH))
 
 
 def _direct(cx: Context, layer: ConvolutionOperands, window: ConvolutionWindow, all_channels: int) -> None:
@@ -229,12 +230,14 @@ def _direct(cx: Context, layer: ConvolutionOperands, window: ConvolutionWindow, 
     channels = all_channels // groups
     config = _config(cx, ConvolutionProblem(layer, window, depth, channels))
     channel_tiles = -(-channels // config.tile)
+    *outer, line = layer.out_sizes
+    line_quads = numel(tuple(outer)) * -(-line // 4)
     if config.template == DEPTHWISE.config.template:
-        *outer, line = layer.out_sizes
         pixel_groups = -(-line // 4)
-        threads = layer.batch * groups * numel(tuple(outer)) * pixel_groups
+        threads = layer.batch * groups * line_quads
     else:
-        pixel_groups = -(-numel(layer.out_sizes) // (4 * config.workgroup))
+        quads = line_quads if config.template == LINES.config.template else -(-numel(layer.out_sizes) // 4)
+        pixel_groups = -(-quads // config.workgroup)
         threads = layer.batch * groups * channel_tiles * pixel_groups * config.workgroup
     extra = [tensor for tensor, _ in epilogue.operands] if epilogue else []
     block = with_epilogue(ConvolutionParams, len(extra), len(epilogue.bits) if epilogue else 0)
@@ -286,15 +289,22 @@ def _extents(layer: ConvolutionOperands, window: ConvolutionWindow) -> dict[str,
 def _config(cx: Context, work: ConvolutionProblem) -> ConvolutionConfig:
     layer, window, depth, channels = work
     key = (channels, depth, window.groups, *window.kernel, *layer.out_sizes, layer.x.wgsl)
-    cpu, gpu = (DEPTHWISE, BROADCAST, TILE), (DEPTHWISE, SHARED, TILE)
+    # Pixels of several lines need more registers than those of one, of which a short line leaves some without work.
+    shared = (LINES, SHARED) if layer.out_sizes[-1] >= 4 else (SHARED, LINES)
+    cpu, gpu = (DEPTHWISE, BROADCAST, TILE), (DEPTHWISE, *shared, TILE)
     variant = cx.variant("convolution", key, cpu=cpu, gpu=gpu, work=work)
     workgroup = cx.caps.workgroup(LANES if cx.caps.kind == "cpu" else 64)
     tiling = variant.config
+    flags: dict[str, object]
     if variant is DEPTHWISE:
         sliding = (window.stride[-1], window.dilation[-1]) == (1, 1)
         return ConvolutionConfig(tiling.template, tiling.most, workgroup, {"sliding": sliding})
+    if variant is LINES:
+        tile = 8 if channels > 4 and cx.caps.registers > FEW_REGISTERS else 4
+        flags = {"channels": tile, "shared": tiling.shared, "transposed": window.transposed}
+        return ConvolutionConfig(tiling.template, tile, workgroup, {**flags, "axes": max(len(layer.sizes), 2)})
     tile = next(t for t in (1, 4, 8, 16) if t >= min(channels, tiling.most))
-    flags: dict[str, object] = {
+    flags = {
         "channels": tile,
         "lanes": min(cx.caps.subgroup, workgroup) if tiling.handing else 0,
         "shared": tiling.shared,

@@ -20,28 +20,26 @@ $$ call per_workgroup()
     let y_start = start(batch, p.y_outer, p.y_head);
 $$ for r in range(rows)
     let a_at{{ r }} = (a_start + min(row + {{ r }}u, p.rows - 1u) * p.a_row) / {{ a_width }}u;
-$$ for c in range(columns)
-    var sum{{ r }}_{{ c }} = {{ wide }}();
-$$ endfor
+    var sum{{ r }} = vec{{ columns }}<f32>();
 $$ endfor
 $$ for c in range(columns)
     let b_at{{ c }} = (b_start + min(column + {{ c }}u, p.columns - 1u) * p.b_row) / {{ a_width }}u;
 $$ endfor
     for (var k = local; k < steps; k += wg) {
-$$ for r in range(rows)
-        let a{{ r }} = {{ wide }}(a[a_at{{ r }} + k]);
-$$ endfor
 $$ for c in range(columns)
         let b{{ c }} = {{ wide }}(b[b_at{{ c }} + k]);
+$$ endfor
 $$ for r in range(rows)
-        sum{{ r }}_{{ c }} += a{{ r }} * b{{ c }};
+        let a{{ r }} = {{ wide }}(a[a_at{{ r }} + k]);
+$$ for i in range(a_width)
+{$ set at = "[%d]" % i if a_width > 1 else "" $}
+        sum{{ r }} += a{{ r }}{{ at }} * vec{{ columns }}<f32>({$ for c in range(columns) $}b{{ c }}{{ at }}{{ ", " if not loop.last }}{$ endfor $});
 $$ endfor
 $$ endfor
     }
 $$ for r in range(rows)
 $$ for c in range(columns)
-{$ set sum = "sum%d_%d" % (r, c) $}
-    partial[{{ (r * columns + c) * workgroup }}u + local] = {{ sum if a_width == 1 else "dot(" ~ sum ~ ", vec4<f32>(1.0))" }};
+    partial[{{ (r * columns + c) * workgroup }}u + local] = sum{{ r }}[{{ c }}];
 $$ endfor
 $$ endfor
     workgroupBarrier();

@@ -1,78 +1,87 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_workgroup $}
-{# For many rows: a workgroup of 64 owns 32 by 32 results, and holds the operands of 16 steps of K in shared memory. #}
-{$ set a_type = type $}
-{$ set b_type = type $}
+{$ from "tiles.wgsl" import add_quads, quad_tile $}
+{# For many rows: a workgroup owns `size` by `size` results, 32 or 64, and an invocation 16 of them. a_width: how many
+   elements of a are read at once, and of b if that is (N, K). #}
+{$ set a_type = type if a_width == 1 else "vec4<" ~ type ~ ">" $}
+{$ set b_type = a_type if by_rows else type $}
+{$ set side = size // 4 $}
+{$ set depth = 16 $}
+{$ set quads = depth // 4 $}
 {$ include "matmul/matmul_put.wgsl" $}
 
-// 16 steps of K by 32 rows, or columns: tile[place(k, n)][n % 4]. The four of an invocation are constants of the inner
-// array, which cost no check of an index and are one load.
-var<workgroup> a_tile: array<array<f32, 4>, 128>;
-var<workgroup> b_tile: array<array<f32, 4>, 128>;
+{{ quad_tile("a_tile", size, depth) }}
+{{ quad_tile("b_tile", size, depth) }}
 
-// Where four neighbours from n on lie. The steps of a row begin in different banks.
-fn place(k: u32, n: u32) -> u32 {
-    return k * 8u + ((n / 4u) ^ (k % 8u));
-}
-
+{# Elements k to k + 3 of a row of a, or of b, which begins at `start`; 0 outside. #}
+{$ macro row_quad(array, start) $}
+$$ if a_width == 4
+                value = vec4<f32>({{ array }}[({{ start }} + k) / 4u]);
+$$ else
+$$ for i in range(4)
+                value[{{ i }}] = select(0.0, f32({{ array }}[{{ start }} + min(k + {{ i }}u, p.inner - 1u)]), k + {{ i }}u < p.inner);
+$$ endfor
+$$ endif
+{$ endmacro $}
+// A workgroup goes along K in steps of {{ depth }} that all of it has read together, neighbours next to each other in memory. An
+// invocation owns four rows and columns that lie apart. What lies outside counts as 0.
 $$ call per_workgroup()
     let tile = workgroup / p.column_groups;
-    let row = (tile % p.row_tiles) * 32u;
+    let row = (tile % p.row_tiles) * {{ size }}u;
     let batch = tile / p.row_tiles;
-    let column = (workgroup % p.column_groups) * 32u;
-    let own_row = local / 8u * 4u;
-    let own_column = local % 8u * 4u;
+    let column = (workgroup % p.column_groups) * {{ size }}u;
+    let below = local / {{ side }}u;
+    let right = local % {{ side }}u;
     let a_start = start(batch, p.a_outer, p.a_head);
     let b_start = start(batch, p.b_outer, p.b_head);
     let y_start = start(batch, p.y_outer, p.y_head);
 $$ for r in range(4)
     var sum{{ r }} = vec4<f32>();
 $$ endfor
-    for (var chunk = 0u; chunk < p.inner; chunk += 16u) {
-        // 64 invocations fetch 512 elements of each operand, neighbours next to each other in memory. What lies outside
-        // counts as 0.
-        for (var i = local; i < 512u; i += wg) {
-            let m = row + i / 16u;
-            let k = chunk + i % 16u;
-            var found = 0.0;
-            if (m < p.rows && k < p.inner) {
-                found = f32(a[a_start + m * p.a_row + k]);
+    let steps = p.depth;  // a literal would be unrolled, for which some devices have too few registers
+    for (var chunk = 0u; chunk < p.inner; chunk += {{ depth }}u) {
+        for (var j = local; j < {{ quads * size }}u; j += wg) {
+            let quad = j % {{ quads }}u;
+            let m = j / {{ quads }}u;
+            let k = chunk + quad * 4u;
+            var value = vec4<f32>();
+            if (row + m < p.rows && k < p.inner) {
+{{ row_quad("a", "a_start + (row + m) * p.a_row") }}
             }
-            a_tile[place(i % 16u, i / 16u)][i / 16u % 4u] = found;
+            a_tile[quad][m / {{ side }}u][(m % {{ side }}u) ^ (quad * 2u)] = value;
         }
-        for (var i = local; i < 512u; i += wg) {
+        for (var j = local; j < {{ quads * size }}u; j += wg) {
 $$ if by_rows
-            let n = i / 16u;
-            let step = i % 16u;
+            let quad = j % {{ quads }}u;
+            let n = j / {{ quads }}u;
 $$ else
-            let n = i % 32u;
-            let step = i / 32u;
+            let quad = j / {{ size }}u;
+            let n = j % {{ size }}u;
 $$ endif
-            let k = chunk + step;
-            var found = 0.0;
+            let k = chunk + quad * 4u;
+            var value = vec4<f32>();
             if (column + n < p.columns && k < p.inner) {
-                found = f32(b[b_start + {{ "(column + n) * p.b_row + k" if by_rows else "k * p.b_row + column + n" }}]);
+$$ if by_rows
+{{ row_quad("b", "b_start + (column + n) * p.b_row") }}
+$$ else
+$$ for i in range(4)
+                value[{{ i }}] = select(0.0, f32(b[b_start + min(k + {{ i }}u, p.inner - 1u) * p.b_row + column + n]), k + {{ i }}u < p.inner);
+$$ endfor
+$$ endif
             }
-            b_tile[place(step, n)][n % 4u] = found;
+            b_tile[quad][n / {{ side }}u][(n % {{ side }}u) ^ (quad * 2u)] = value;
         }
         workgroupBarrier();
-        for (var k = 0u; k < p.depth; k++) {
-            let m = place(k, own_row);
-            let n = place(k, own_column);
-            let b_row = vec4<f32>(b_tile[n][0], b_tile[n][1], b_tile[n][2], b_tile[n][3]);
-$$ for r in range(4)
-            sum{{ r }} += a_tile[m][{{ r }}] * b_row;
-$$ endfor
-        }
+{{ add_quads("a_tile", "b_tile", "steps", "* 2u") }}
         workgroupBarrier();
     }
-    var results: array<vec4<f32>, 4>;
 $$ for r in range(4)
-    results[{{ r }}] = sum{{ r }};
-$$ endfor
-    for (var r = 0u; r < p.tile_rows && row + own_row + r < p.rows; r++) {
-        for (var n = 0u; n < p.tile_columns && column + own_column + n < p.columns; n++) {
-            put(y_start, batch, row + own_row + r, column + own_column + n, results[r][n]);
+    if (row + below + {{ side * r }}u < p.rows) {
+$$ for c in range(4)
+        if (column + right + {{ side * c }}u < p.columns) {
+            put(y_start, batch, row + below + {{ side * r }}u, column + right + {{ side * c }}u, sum{{ r }}[{{ c }}]);
         }
+$$ endfor
     }
+$$ endfor
 $$ endcall

@@ -22,9 +22,8 @@ from ...wgsl import Caps, Uniforms, dims4, f32, i32, u32, words
 from ..elementwise.elementwise import evaluate
 
 FEW_ROWS = 16
-SHARED_TEMPLATE = "matmul/matmul_shared.wgsl"
-SHARED = 32  # rows and columns of a workgroup of it
-SHARED_DEPTH = 16  # steps of K that it holds
+SHARED_QUADS = 4  # of K that a workgroup of matmul_shared.wgsl holds
+MIN_WORKGROUPS = 64  # fewer would leave cores of a large GPU without work
 LANES = 8  # invocations that share a load, at most: more would unroll the kernel further
 # Rows of a tile: one row more should cost little more, and every size is a kernel to compile.
 TILE_ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32)
@@ -117,7 +116,7 @@ class ProductParams(Uniforms):
     column_groups: u32  # workgroups side by side
     tile_rows: u32
     tile_columns: u32
-    depth: u32  # steps of K that a workgroup holds
+    depth: u32  # quads of K that a workgroup holds
     parts: u32  # steps of K that a subgroup holds
     heads: u32
     a_outer: u32
@@ -192,9 +191,9 @@ def product(
         columns=shape.columns,
         row_tiles=row_tiles,
         column_groups=column_groups,
-        tile_rows=min(config.rows, 4) if config.template == SHARED_TEMPLATE else config.rows,
+        tile_rows=config.rows,
         tile_columns=config.columns,
-        depth=SHARED_DEPTH,
+        depth=SHARED_QUADS,
         parts=config.parts,
         heads=layout.heads,
         **_steps(layout),
@@ -230,8 +229,15 @@ def _steps(layout: ProductLayout) -> dict[str, int]:
     return {f"{name}_{axis}": step for name, steps in named.items() for axis, step in steps._asdict().items()}
 
 
-def _shared(caps: Caps, shape: ProductShape, layout: ProductLayout) -> ProductConfig:
-    return ProductConfig(SHARED_TEMPLATE, SHARED, 4, 64, SHARED, {})
+def _shared(caps: Caps, shape: ProductShape, layout: ProductLayout, *, size: int) -> ProductConfig:
+    """Return the configuration whose workgroups own `size` by `size` results and share what they read."""
+    flags: dict[str, object] = {"size": size, "a_width": _a_width(shape, layout)}
+    return ProductConfig("matmul/matmul_shared.wgsl", size, size, size * size // 16, size, flags)
+
+
+def busy_with(shape: ProductShape, size: int) -> bool:
+    """Return whether tiles of this size are enough to keep all cores of a GPU busy."""
+    return shape.batch * -(-shape.rows // size) * -(-shape.columns // size) >= MIN_WORKGROUPS
 
 
 def _lanes(caps: Caps, shape: ProductShape, layout: ProductLayout) -> ProductConfig:
@@ -285,7 +291,10 @@ BROADCAST: Variant[Rule] = Variant(
     "broadcast", Requirements(subgroup=4), functools.partial(_tile, most=32, handing=True)
 )
 BY_LANES: Variant[Rule] = Variant("lanes", ANYWHERE, _lanes)
-BY_WORKGROUPS: Variant[Rule] = Variant("shared", Requirements(workgroup=64), _shared)
+BY_WORKGROUPS: Variant[Rule] = Variant("shared", Requirements(workgroup=64), functools.partial(_shared, size=32))
+BY_LARGE_WORKGROUPS: Variant[Rule] = Variant(
+    "shared-64", Requirements(workgroup=256), functools.partial(_shared, size=64)
+)
 
 
 def _choose(cx: Context, shape: ProductShape, layout: ProductLayout, type: str) -> Variant[Rule]:
@@ -293,8 +302,10 @@ def _choose(cx: Context, shape: ProductShape, layout: ProductLayout, type: str) 
     key = (shape.kind, shape.columns, shape.inner, "rows" if by_rows else "columns", type)
     # One row has little to share, and long reads along rows of `b` are faster.
     cpu = (TILE, BROADCAST) if shape.kind == "row" and not by_rows else (BROADCAST, TILE)
+    gpu: tuple[Variant[Rule], ...]
     if shape.kind == "many":
-        gpu = (BY_WORKGROUPS, TILE)
+        shared = (BY_WORKGROUPS, BY_LARGE_WORKGROUPS)
+        gpu = (*(reversed(shared) if busy_with(shape, 64) else shared), TILE)
     else:
         gpu = (BY_LANES, TILE) if by_rows else (TILE, BY_WORKGROUPS)
     return cx.variant("product", key, cpu=cpu, gpu=gpu)

@@ -16,12 +16,13 @@ from ...graph import DType, numel
 from ...lowering.context import Context, Tensor
 from ...lowering.variants import ANYWHERE, Requirements, Variant
 from ...wgsl import Caps, Uniforms, f32, u32
+from ..matmul.product import ProductShape, busy_with
 from ..norm.norm import normalize_rows
 from ..quantize.affine import fake_quantize
 
 FEW_ROWS = 16
 HANDED = 8  # maximum invocations that share their loads
-SHARED_TILE = (32, 8)  # rows and columns of a workgroup, and quads of K in a step, of linear_q4_shared.wgsl
+SHARED_STEP = 8  # quads of K that a workgroup of linear_q4_shared.wgsl holds
 
 
 class PackedWeight(NamedTuple):
@@ -152,7 +153,6 @@ class LinearQ4LanesParams(LinearQ4Params):
 
 class LinearQ4SharedParams(ColumnsParams):
     column_groups: u32
-    group_words: u32
     row_words: u32
     step: u32
 
@@ -193,13 +193,20 @@ def _any(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int]) -> LinearQ4
     return LinearQ4Config("q4/linear_q4_any.wgsl", {}, params, layer.rows * bound["columns"], 32)
 
 
-def _shared(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int]) -> LinearQ4Config:
-    size, step = SHARED_TILE
-    across = -(-bound["columns"] // size)
+def _shared(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, size: int) -> LinearQ4Config:
+    """Return the configuration whose workgroups own `size` by `size` results and share what they read.
+
+    A larger tile needs less workgroup memory for each invocation, so a core holds more of them. Both add up in one
+    order.
+    """
+    across, down = -(-bound["columns"] * len(layer.weights) // size), -(-layer.rows // size)
     weight = layer.weights[0]
-    words = {"group_words": weight.group // weight.word_codes, "row_words": layer.inner // weight.word_codes}
-    params = LinearQ4SharedParams(column_groups=across, step=step, **words, **bound)
-    return LinearQ4Config("q4/linear_q4_shared.wgsl", {}, params, across * -(-layer.rows // size) * 64, 64)
+    row_words = layer.inner // weight.word_codes
+    params = LinearQ4SharedParams(column_groups=across, row_words=row_words, step=SHARED_STEP, **bound)
+    group_words = weight.group // weight.word_codes if weight.group < layer.inner else 0
+    flags: dict[str, object] = {"size": size, "group_words": group_words}
+    workgroup = size * size // 16
+    return LinearQ4Config("q4/linear_q4_shared.wgsl", flags, params, across * down * workgroup, workgroup)
 
 
 def _lanes(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, packed: bool) -> LinearQ4Config:
@@ -213,6 +220,8 @@ def _lanes(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, packed
     words = weight.words_per_load(layer.inner)
     while words > 1 and layer.inner // weight.word_codes // words < workgroup:
         words //= 2  # all invocations should have something to read
+    while layer.norm is not None and words > 1 and 48 + 16 * words > caps.registers:
+        words //= 2  # about the registers of a kernel that normalizes
     down = -(-layer.rows // tile)
     params = _tiled_params(layer, bound, down, words, tile, columns)
     if layer.norm is not None:
@@ -303,7 +312,8 @@ PACKED: Variant[Rule] = Variant(
     Requirements(work=lambda layer: layer.row_qparams is not None and layer.weights[0].bits == 4),
     functools.partial(_lanes, packed=True),
 )
-SHARED: Variant[Rule] = Variant("shared", ANYWHERE, _shared)
+SHARED: Variant[Rule] = Variant("shared", Requirements(workgroup=64), functools.partial(_shared, size=32))
+SHARED_LARGE: Variant[Rule] = Variant("shared-64", Requirements(workgroup=256), functools.partial(_shared, size=64))
 
 
 def project_q4(cx: Context, layer: LinearQ4Operands) -> None:
@@ -354,7 +364,9 @@ def _choose(cx: Context, layer: LinearQ4Operands) -> Variant[Rule]:
         len(layer.weights),
         layer.row_qparams is not None,
     )
-    gpu = (PACKED, LANES) if few else (PACKED, SHARED, LANES)
+    tiled = ProductShape(1, layer.rows, layer.inner, layer.columns * len(layer.weights))  # weights share a tile
+    shared = (SHARED_LARGE, SHARED) if busy_with(tiled, 64) else (SHARED, SHARED_LARGE)
+    gpu = (PACKED, LANES) if few else (PACKED, *shared, LANES)
     return cx.variant(f"linear_q{layer.weights[0].bits}", shape, cpu=(BROADCAST, TILE), gpu=gpu, work=layer)
 
 

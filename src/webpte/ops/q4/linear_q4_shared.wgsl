@@ -1,91 +1,74 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_workgroup $}
+{$ from "tiles.wgsl" import add_quads, quad_tile $}
+{# A workgroup owns `size` by `size` results, 32 or 64, and an invocation 16 of them. Of two weights each has half of the
+   columns, so that a pair needs no more registers and memory than one. group_words: words of a group, a constant because
+   a division by a uniform takes many instructions; 0 if a row is one group. #}
 {$ set x_type = "vec4<" ~ type ~ ">" $}
 {$ set w_type = "u32" $}
 {$ set word_quads = 8 // bits $}
 {$ set words = 8 // word_quads $}
 {$ set s_type = scale_type $}
+{$ set side = size // 4 $}
+{$ set each = 4 // weights $}
 {$ include "q4/linear_q4_bindings.wgsl" $}
 
 {$ include "q4/codes_q4.wgsl" $}
 
-// A quad of K of row, or column, n is tile[quad][n / 8][n % 8 ^ quad]. In the loop n / 8 is a constant, which costs no check
-// of an index. The quads of a row begin in different banks, and so do neighbouring rows.
-var<workgroup> x_tile: array<array<array<vec4<f32>, 8>, 4>, 8>;  // 32 rows by 32 of K
-$$ for v in range(weights)
-var<workgroup> w_tile{{ v }}: array<array<array<vec4<f32>, 8>, 4>, 8>;  // 32 columns by 32 of K
-$$ endfor
+{{ quad_tile("x_tile", size, 32) }}
+{{ quad_tile("w_tile", size, 32) }}
 
-// The codes in a word of column n, as numbers; zeros beyond K.
-$$ for v in range(weights)
-fn fill{{ v }}(c: u32, n: u32, word: u32, at: u32) {
-    var q = 0u;
-    var scale = 0.0;
-    if (at < p.row_words) {
-        q = weight{{ v }}[n * p.row_words + at];
-        scale = f32(scales{{ v }}[(at / p.group_words) * p.scale_stride + p.first + n]);
-    }
-$$ for h in range(word_quads)
-    w_tile{{ v }}[word * {{ word_quads }}u + {{ h }}u][c / 8u][(c % 8u) ^ (word * {{ word_quads }}u + {{ h }}u)] = codes(q{{ " >> 16u" if h }}) * scale;
-$$ endfor
-}
-
-$$ endfor
-// A workgroup of 8 by 8 owns 32 rows by 32 columns, and goes along K in steps of 32 that all of it has read together.
-// An invocation owns every eighth row and column. Tails clamp their reads and skip their writes.
+// A workgroup goes along K in steps of 32 that all of it has read together. An invocation owns four rows and columns that
+// lie apart. Tails clamp their reads and skip their writes.
 $$ call per_workgroup()
-    let column = (workgroup % p.column_groups) * 32u;
-    let row = (workgroup / p.column_groups) * 32u;
-    let right = local % 8u;
-    let down = local / 8u;
+    let column = (workgroup % p.column_groups) * {{ side * each }}u;
+    let row = (workgroup / p.column_groups) * {{ size }}u;
+    let right = local % {{ side }}u;
+    let below = local / {{ side }}u;
 $$ for r in range(4)
-$$ for v in range(weights)
-    var sum{{ v }}_{{ r }} = vec4<f32>();
+    var sum{{ r }} = vec4<f32>();
 $$ endfor
-$$ endfor
+    let steps = p.step;  // a literal would be unrolled, for which some devices have too few registers
     for (var start = 0u; start < p.row_words; start += {{ words }}u) {
-        for (var j = local; j < 256u; j += wg) {
+        for (var j = local; j < {{ size * 8 }}u; j += wg) {
             let quad = start * {{ word_quads }}u + j % 8u;
             var value = vec4<f32>();
             if (quad < p.row_words * {{ word_quads }}u) {
                 value = vec4<f32>(x[min(row + j / 8u, p.rows - 1u) * p.row_words * {{ word_quads }}u + quad]);
             }
-            x_tile[j % 8u][j / 64u][(j / 8u % 8u) ^ (j % 8u)] = value;
+            x_tile[j % 8u][j / {{ 8 * side }}u][(j / 8u % {{ side }}u) ^ (j % 8u)] = value;
         }
-        for (var j = local; j < {{ 32 * words }}u; j += wg) {
+$$ for v in range(weights)
+        for (var j = local; j < {{ side * each * words }}u; j += wg) {
             let n = min(column + j / {{ words }}u, p.columns - 1u);
-$$ for v in range(weights)
-            fill{{ v }}(j / {{ words }}u, n, j % {{ words }}u, start + j % {{ words }}u);
+            let word = j % {{ words }}u;
+            let at = start + word;
+            var q = 0u;
+            var scale = 0.0;
+            if (at < p.row_words) {
+                q = weight{{ v }}[n * p.row_words + at];
+                scale = f32(scales{{ v }}[{{ "at / %du * p.scale_stride + " % group_words if group_words }}p.first + n]);
+            }
+            let c = j / {{ words }}u;
+$$ for h in range(word_quads)
+            w_tile[word * {{ word_quads }}u + {{ h }}u][c / {{ side }}u{{ " + %du" % (v * each) if v }}][(c % {{ side }}u) ^ (word * {{ word_quads }}u + {{ h }}u)] = codes(q{{ " >> 16u" if h }}) * scale;
 $$ endfor
         }
+$$ endfor
         workgroupBarrier();
-        for (var k = 0u; k < p.step; k++) {
-$$ for r in range(4)
-            let a{{ r }} = x_tile[k][{{ r }}][down ^ k];
-$$ endfor
-$$ for v in range(weights)
-$$ for c in range(4)
-            let b{{ v }}_{{ c }} = w_tile{{ v }}[k][{{ c }}][right ^ k];
-$$ endfor
-$$ for r in range(4)
-$$ for c in range(4)
-            sum{{ v }}_{{ r }}[{{ c }}] += dot(a{{ r }}, b{{ v }}_{{ c }});
-$$ endfor
-$$ endfor
-$$ endfor
-        }
+{{ add_quads("x_tile", "w_tile", "steps") }}
         workgroupBarrier();
     }
 $$ for r in range(4)
-    if (row + down + {{ 8 * r }}u < p.rows) {
-$$ for c in range(4)
-        if (column + right + {{ 8 * c }}u < p.columns) {
+    if (row + below + {{ side * r }}u < p.rows) {
+$$ for c in range(each)
+        if (column + right + {{ side * c }}u < p.columns) {
 $$ if weights == 2
-            let value = gated(sum0_{{ r }}[{{ c }}], sum1_{{ r }}[{{ c }}]);
+            let value = gated(sum{{ r }}[{{ c }}], sum{{ r }}[{{ c + 2 }}]);
 $$ else
-            let value = sum0_{{ r }}[{{ c }}];
+            let value = sum{{ r }}[{{ c }}];
 $$ endif
-            put(row + down + {{ 8 * r }}u, p.first + column + right + {{ 8 * c }}u, value);
+            put(row + below + {{ side * r }}u, p.first + column + right + {{ side * c }}u, value);
         }
 $$ endfor
     }

@@ -18,7 +18,7 @@ from ...graph import numel
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.registry import op
 from ...lowering.traits import CallSizes, OpTraits
-from ...wgsl import u32
+from ...wgsl import FEW_REGISTERS, u32
 from ..convolution.convolution_kernels import ConvolutionWindow
 from .q8ta import (
     Q8TA,
@@ -134,7 +134,7 @@ class Q8taConvolution(NamedTuple):
         images, pixels = numel(out.dims[:-3]), numel(out.dims[-2:])
         # A word of output is four pixels of a channel. If planes do not fill words, it is any four neighbours.
         ragged = pixels % 4 != 0
-        tile = 4 if count // groups >= 4 and not ragged else 1
+        tile = (4 if cx.caps.registers > FEW_REGISTERS else 2) if count // groups >= 4 and not ragged else 1
         tiles = -(-(count // groups) // tile)
         cx.dispatch(
             "q8/q8ta_convolution.wgsl",

@@ -20,7 +20,7 @@ from ...llm.tools import ToolFormat
 from ..backend import Event, RequestUsage, Stream, StreamEnd
 from ..config import Config
 from ..errors import ApiError
-from ..http import EventStream, JsonResponse, client_of, run_until_disconnect
+from ..http import EventStream, JsonResponse, RequestBody, client_of, run_until_disconnect
 from ..service import Service, TextProcessor
 from ..telemetry import Metrics
 from .requests import (
@@ -29,7 +29,6 @@ from .requests import (
     JsonObjectFormat,
     NamedSchema,
     ResponsesSchemaFormat,
-    SamplingFields,
     TextFormat,
 )
 from .tools import TextDelta, ToolCallDelta, ToolCallParser, ToolConfig, constrain_to_tools
@@ -57,7 +56,7 @@ class ParsedRequest:
 SAMPLING_FIELDS = (*FILTERS, *PENALTIES)
 
 
-def sampling_settings(body: SamplingFields) -> dict[str, Any]:
+def sampling_settings(body: RequestBody, chosen_seed: int | None) -> dict[str, Any]:
     """Return the sampling settings that a request sets, and a seed. The model's defaults apply to the others."""
     named = {name: value for name in SAMPLING_FIELDS if (value := getattr(body, name, None)) is not None}
     settings = {name: value if isinstance(value, int) else float(value) for name, value in named.items()}
@@ -66,13 +65,14 @@ def sampling_settings(body: SamplingFields) -> dict[str, Any]:
     if settings.get("top_p") == 0:  # greedy, as in OpenAI's API
         settings |= {"temperature": 0.0, "top_p": 1.0}
     # With defaults alone, the response is that of all front ends; otherwise it is random, as in OpenAI's API.
-    seed = (secrets.randbelow(MAX_SEED) if settings else 0) if body.seed is None else body.seed % (MAX_SEED + 1)
+    drawn = secrets.randbelow(MAX_SEED) if settings else 0
+    seed = drawn if chosen_seed is None else chosen_seed % (MAX_SEED + 1)
     return settings | {"seed": seed}
 
 
 def choice_settings(body: ChoiceFields) -> dict[str, Any]:
     """Return the settings that chats and completions share."""
-    return sampling_settings(body) | {
+    return sampling_settings(body, body.seed) | {
         "logit_bias": {int(token): float(bias) for token, bias in body.logit_bias.items()},
         "stop": [body.stop] if isinstance(body.stop, str) else list(body.stop),
     }
@@ -285,7 +285,13 @@ class ResponseFormatter(Protocol):
     def closing(self, usage: dict[str, Any]) -> Iterable[dict[str, Any]]: ...
 
 
-async def respond(request: Request, service: Service, parsed: ParsedRequest, formatter: ResponseFormatter) -> Response:
+async def respond(
+    request: Request,
+    service: Service,
+    parsed: ParsedRequest,
+    formatter: ResponseFormatter,
+    stream_type: type[EventStream] = EventStream,
+) -> Response:
     """Submit a request and return its response. If the client disconnects, its slots are freed."""
     log = request.scope["state"]["log"]
     log |= {"model": parsed.model, "stream": parsed.stream, "choices": len(parsed.prompts)}
@@ -301,7 +307,7 @@ async def respond(request: Request, service: Service, parsed: ParsedRequest, for
         await run_until_disconnect(request, responses[0].wait_until_admitted())
         if parsed.stream:
             streaming = True
-            return EventStream(
+            return stream_type(
                 _events(responses, formatter, parsed.include_usage),
                 lambda: _close(responses),
                 write_timeout=service.config.write_timeout,

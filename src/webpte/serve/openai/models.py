@@ -32,10 +32,12 @@ async def model(request: Request) -> Response:
 
 
 def _model_entry(info: ModelInfo) -> dict[str, Any]:
-    """Return OpenAI's fields, and `kind`, `context`, `fingerprint` and `dimensions` as extensions."""
+    """Return OpenAI's fields. The others are extensions: `sampling` has the defaults of a language model."""
     more: dict[str, Any] = {"kind": info.kind, "context": info.context, "fingerprint": info.fingerprint}
     if info.kind == "encoder":
         more["dimensions"] = info.dimensions
+    if info.text is not None:
+        more["sampling"] = info.text.sampling
     return {"id": info.name, "object": "model", "created": info.created, "owned_by": "webpte", **more}
 
 

@@ -39,7 +39,7 @@ async def responses(request: Request) -> Response:
 def _parse(body: ResponsesRequest, service: Service) -> tuple[ParsedRequest, ResponsesFormatter]:
     config = service.config
     text = service.text_processor(body.model)
-    settings = sampling_settings(body)
+    settings = sampling_settings(body, body.seed)
     settings["max_new_tokens"] = output_tokens(config, max_output_tokens=body.max_output_tokens)
     tools = tool_config(body, config) if body.tools or body.tool_choice else ToolConfig()
     schema = response_schema(body.text.format if body.text is not None else None, "text.format.schema", config)

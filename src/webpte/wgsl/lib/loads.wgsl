@@ -3,6 +3,8 @@
 {$ macro array_of(kind) -$}
 {$ if kind == "f16x4" or kind == "f16x2" -$}
 array<{{ "vec2<u32>" if kind == "f16x4" else "u32" }}>
+{$- elif kind == "i8x4" -$}
+array<u32>
 {$- else -$}
 array<{{ "vec4<f32>" if kind.endswith("x4") else "vec2<f32>" if kind.endswith("x2") else kind }}>
 {$- endif $}

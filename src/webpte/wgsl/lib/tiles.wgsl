@@ -27,3 +27,25 @@ $$ endfor
         }
     }
 {$ endmacro $}
+{# Declare `size` rows, or columns, of `depth` elements each in workgroup memory, for four of them to an invocation. Quad q of
+   row n is name[q][n / side][n % side ^ q], with side = size / 4: n / side is a constant where the products are added,
+   which costs no check of an index. The quads of a row begin in different banks, and so do neighbouring rows. A shorter
+   depth needs a multiple of q for that. #}
+{$ macro quad_tile(name, size, depth) -$}
+var<workgroup> {{ name }}: array<array<array<vec4<f32>, {{ size // 4 }}>, 4>, {{ depth // 4 }}>;
+{$- endmacro $}
+{# Add to sum0 to sum3 the products of `steps` quads of two tiles: of the rows from `below` on with the columns from `right`
+   on. Products are added one by one, which is one instruction for each. #}
+{$ macro add_quads(a, b, steps, times="") $}
+        for (var k = 0u; k < {{ steps }}; k++) {
+$$ for c in range(4)
+            let b{{ c }} = {{ b }}[k][{{ c }}][right ^ (k{{ times }})];
+$$ endfor
+$$ for r in range(4)
+            let a{{ r }} = {{ a }}[k][{{ r }}][below ^ (k{{ times }})];
+$$ for i in range(4)
+            sum{{ r }} += a{{ r }}[{{ i }}] * vec4<f32>(b0[{{ i }}], b1[{{ i }}], b2[{{ i }}], b3[{{ i }}]);
+$$ endfor
+$$ endfor
+        }
+{$ endmacro $}

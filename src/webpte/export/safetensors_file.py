@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,7 +58,17 @@ def read_safetensors(path: Path) -> dict[str, FloatTensor]:
         raise UnsupportedError(
             f"{path} has tensors that are not floats: {', '.join(not_float)}", not_float, code="tensor_type"
         )
-    return {name: _place(file, path, name, entry, 8 + size) for name, entry in header.items()}
+    tensors = {name: _place(file, path, name, entry, 8 + size) for name, entry in header.items()}
+    _refuse_overlaps(path, tensors)
+    return tensors
+
+
+def _refuse_overlaps(path: Path, tensors: dict[str, FloatTensor]) -> None:
+    """Refuse tensors that share bytes: a small file could describe a large model."""
+    ordered = sorted(tensors.items(), key=lambda item: item[1].span.offset)
+    for (first, one), (second, other) in pairwise(ordered):
+        if one.span.offset + one.span.size > other.span.offset:
+            raise _error(path, f"tensors {quoted_name(first)} and {quoted_name(second)} overlap")
 
 
 def _place(file: MappedFile, path: Path, name: str, entry: dict[str, Any], start: int) -> FloatTensor:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ..export.architecture import Architecture
+from .architecture import Architecture
 
 Shapes = dict[str, tuple[int, ...]]
 
 
 def parameter_shapes(model: Architecture) -> Shapes:
-    """Return the shapes of the parameters by name, as in `webpte.export.modules`."""
+    """Return the shapes of the parameters by name, as in `modules/`."""
     shapes: Shapes = {"tok_embeddings.weight": (model.vocab_size, model.dim)}
     gated = any(layer.delta is not None for layer in model.layers)  # Qwen3.5: attention has a gated output
     for number, layer in enumerate(model.layers):

@@ -33,7 +33,7 @@ class TensorType(NamedTuple):
     name: str
     weights: int  # of a block
     bytes: int
-    decode: Callable[[Array], Array]  # (blocks, bytes) u8 -> (blocks, weights) f32
+    decode: Callable[[Array], Array] | None = None  # (blocks, bytes) u8 -> (blocks, weights) f32
     affine: Callable[[Array], Affine] | None = None  # the same without a rounding, if its groups have 32 weights
     bits: int = 32  # of a code
 
@@ -167,3 +167,13 @@ TYPES: dict[int, TensorType] = {
     28: TensorType("F64", 1, 8, _f64),
     30: TensorType("BF16", 1, 2, bf16),
 }
+# Types that the package gguf decodes, if it is installed, or that no model has.
+_OTHERS = {
+    9: ("Q8_1", 32, 40), 10: ("Q2_K", 256, 84), 11: ("Q3_K", 256, 110), 15: ("Q8_K", 256, 292),
+    16: ("IQ2_XXS", 256, 66), 17: ("IQ2_XS", 256, 74), 18: ("IQ3_XXS", 256, 98), 19: ("IQ1_S", 256, 50),
+    20: ("IQ4_NL", 32, 18), 21: ("IQ3_S", 256, 110), 22: ("IQ2_S", 256, 82), 23: ("IQ4_XS", 256, 136),
+    24: ("I8", 1, 1), 25: ("I16", 1, 2), 26: ("I32", 1, 4), 27: ("I64", 1, 8), 29: ("IQ1_M", 256, 56),
+    34: ("TQ1_0", 256, 54), 35: ("TQ2_0", 256, 66), 39: ("MXFP4", 32, 17), 40: ("NVFP4", 64, 36),
+    41: ("Q1_0", 128, 18),
+}  # fmt: skip
+TYPES |= {number: TensorType(*sizes, bits=sizes[2] * 8 // sizes[1]) for number, sizes in _OTHERS.items()}

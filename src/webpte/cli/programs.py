@@ -1,0 +1,65 @@
+"""Open what a command names as its model; a checkpoint is built into a program on first use."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import InputError
+from ..progress import OnProgress
+from ..sources import SHORT_NAMES, is_checkpoint
+from ..text import duration, size
+from .output import say
+from .terminal import bars
+
+
+def open_source(name: str, progress: OnProgress) -> str:
+    """Return the path of a program. If it was built now, print what comes next."""
+    if not is_checkpoint(name):
+        _refuse_unknown_name(name)
+        return name
+    from ..build.programs import cached_program, read_program  # imports the families of models
+
+    started = time.time()
+    path = cached_program(name, progress)
+    program = read_program(path)
+    if program is not None and program.built >= started:
+        say(
+            f"built {path.name} in {duration(program.seconds)}, {size(program.bytes)}; the next start needs no build. "
+            f"Next: webpte serve {name}, or webpte bundle {name} -o page",
+            error=True,
+        )
+    return str(path)
+
+
+def _refuse_unknown_name(name: str) -> None:
+    """Refuse a word that is neither a path nor a short name."""
+    if name.isidentifier() and not Path(name).exists():
+        raise InputError(
+            argument="model",
+            expected=f"a file, a folder, hf:org/name, or one of {', '.join(SHORT_NAMES)}",
+            got=repr(name),
+            code="unknown_model",
+        )
+
+
+def open_models(models: Sequence[str]) -> tuple[str, ...]:
+    """Return the models of a server, each PATH or NAME=PATH, with programs in place of checkpoints."""
+    return tuple(map(_open_model, models))
+
+
+def _open_model(text: str) -> str:
+    name, equals, source = text.partition("=")
+    source = source if equals else text
+    if not is_checkpoint(source):
+        return text
+    with bars() as progress:
+        path = open_source(source, progress)
+    return f"{name if equals else _name(source)}={path}"
+
+
+def _name(source: str) -> str:
+    """Return the name that clients use for a model: the last part of a path or of a hub's name."""
+    last = source.rpartition("/")[2].partition("@")[0]
+    return Path(last).stem if last.endswith(".gguf") else last

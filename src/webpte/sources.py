@@ -1,0 +1,52 @@
+"""Resolve what a user names as a model: a program, a checkpoint, a name on a hub, or a short name.
+
+Checkpoints are built into programs by `webpte.build`, which is above the packages that load models. It is imported by
+name when a checkpoint is loaded, so that they need not depend on it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .progress import OnProgress, ignore
+
+PathLike = str | os.PathLike[str]
+HUB = "hf:"
+# Short names -> checkpoints on the hub. All of them may be downloaded without an account.
+SHORT_NAMES: Mapping[str, str] = {
+    "smollm2": "hf:HuggingFaceTB/SmolLM2-135M-Instruct",
+    "smollm2-360m": "hf:HuggingFaceTB/SmolLM2-360M-Instruct",
+    "smollm2-1.7b": "hf:HuggingFaceTB/SmolLM2-1.7B-Instruct",
+    "qwen2.5": "hf:Qwen/Qwen2.5-0.5B-Instruct",
+    "qwen3": "hf:Qwen/Qwen3-0.6B",
+    "qwen3-1.7b": "hf:Qwen/Qwen3-1.7B",
+    "llama3.2": "hf:unsloth/Llama-3.2-1B-Instruct",
+    "gemma3": "hf:unsloth/gemma-3-270m-it",
+    "gemma3-1b": "hf:unsloth/gemma-3-1b-it",
+    "lfm2": "hf:LiquidAI/LFM2-350M",
+}
+_BUILDER = "webpte.build.programs"
+
+
+def resolve_program(source: Any, progress: OnProgress = ignore) -> Any:
+    """Return the path of the program of a checkpoint, which is built on first use. Other sources are returned as is."""
+    if not is_checkpoint(source):
+        return source
+    return importlib.import_module(_BUILDER).cached_program(source, progress)
+
+
+def is_checkpoint(source: Any) -> bool:
+    """Return whether a source is a checkpoint: a .gguf file, a folder with config.json, hf:org/name or a short name."""
+    if not isinstance(source, str | os.PathLike):
+        return False
+    name = os.fspath(source)
+    if not isinstance(name, str):
+        return False
+    if name.startswith(HUB) or name.endswith(".gguf"):
+        return True
+    path = Path(name)
+    return (path / "config.json").exists() if path.exists() else name in SHORT_NAMES

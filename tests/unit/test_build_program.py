@@ -1,0 +1,161 @@
+"""Building programs without torch: options, files, messages; no package of the exporter is imported."""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.harness.errors import raises
+from tests.support.models.families import write_tokenizer
+from webpte import CancelToken, container
+from webpte.build import build_program, export_language_model
+from webpte.build import llm as building
+from webpte.errors import CancelledError, InputError
+from webpte.export.options import ExportWarning
+from webpte.progress import Progress
+
+CONFIG: dict[str, Any] = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": 96,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": True,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+SIZES: dict[str, Any] = {"max_context": 40, "max_tokens": 24}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("checkpoint")
+    shapes = {"model.embed_tokens": (96, 64), "model.norm": (64,)}
+    for number in range(2):
+        layer = f"model.layers.{number}"
+        shapes |= {f"{layer}.self_attn.{part}_proj": (64 if part in "qo" else 32, 64) for part in "qkvo"}
+        shapes |= {f"{layer}.mlp.gate_proj": (128, 64), f"{layer}.mlp.up_proj": (128, 64)}
+        shapes |= {f"{layer}.mlp.down_proj": (64, 128)}
+        shapes |= {f"{layer}.input_layernorm": (64,), f"{layer}.post_attention_layernorm": (64,)}
+    random, offset, header, data = np.random.default_rng(0), 0, {}, []
+    for name, shape in shapes.items():
+        data.append(random.standard_normal(shape).astype("<f4").tobytes())
+        end = offset + len(data[-1])
+        header[f"{name}.weight"] = {"dtype": "F32", "shape": shape, "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"".join(data))
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    write_tokenizer(folder / "tokenizer.json")
+    return folder
+
+
+def ops(path: Path) -> list[str]:
+    with container.MappedFile(path) as file:
+        (delegate,) = container.parse_program(file).methods[0].delegates
+        return [call.name for call in container.parse_vulkan(delegate.blob).calls]
+
+
+def test_a_program_is_built_without_torch(checkpoint: Path, tmp_path: Path) -> None:
+    before = {name for name in ("torch", "executorch", "transformers") if name in sys.modules}
+    events: list[Progress] = []
+    build_program(checkpoint, tmp_path / "m.pte", quantize="4w", **SIZES, progress=events.append)
+    assert {name for name in ("torch", "executorch", "transformers") if name in sys.modules} == before
+    assert {path.name for path in tmp_path.iterdir()} == {"m.pte", "m.tokenizer.json"}
+    assert {event.stage for event in events} == {"build"} and events[-1].done == events[-1].total
+    assert ops(tmp_path / "m.pte").count("et_vk.linear_q4gsw.default") == 14
+
+
+def test_the_same_checkpoint_gives_the_same_bytes(checkpoint: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        build_program(checkpoint, tmp_path / f"{name}.pte", **SIZES)
+    assert (tmp_path / "a.pte").read_bytes() == (tmp_path / "b.pte").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "counts"),
+    [
+        ({"quantize": None}, {"aten.linear.default": 15, "aten.embedding.default": 1}),
+        ({"quantize": "8w", "embedding": "4,32"}, {"aten._weight_int8pack_mm.default": 15}),
+        ({"quantize": "4w", "embedding": "4,32", "lm_head": "4"}, {"et_vk.linear_q4gsw.default": 15}),
+        ({"quantize": "4w", "embedding": "4,32"}, {"et_vk.embedding_q4gsw.default": 1}),
+    ],
+)
+def test_formats_choose_the_ops(
+    options: dict[str, Any], counts: dict[str, int], checkpoint: Path, tmp_path: Path
+) -> None:
+    names = ops(build_program(checkpoint, tmp_path / "m.pte", **options, **SIZES))
+    assert {name: names.count(name) for name in counts} == counts
+
+
+def test_a_tied_head_in_f32_is_stored_once(checkpoint: Path, tmp_path: Path) -> None:
+    path = build_program(checkpoint, tmp_path / "m.pte", quantize=None, **SIZES)
+    with container.MappedFile(path) as file:
+        named = container.parse_program(file).named_data
+    assert "tok_embeddings.weight" in named and "output.weight" not in named
+
+
+def test_metadata_are_those_of_the_options(checkpoint: Path, tmp_path: Path) -> None:
+    path = build_program(checkpoint, tmp_path / "m.pte", **SIZES)
+    with container.MappedFile(path) as file:
+        methods = {method.name: method.values for method in container.parse_program(file).methods}
+    assert methods["get_max_context_len"] == (container.IntValue(40),)
+    assert methods["get_max_seq_len"] == (container.IntValue(24),)
+    assert methods["get_eos_ids"] == (container.IntValue(2),)
+
+
+def test_a_cancelled_build_leaves_nothing(checkpoint: Path, tmp_path: Path) -> None:
+    cancel = CancelToken()
+
+    def stop(event: Progress) -> None:
+        if event.done:
+            cancel.cancel()
+
+    with pytest.raises(CancelledError):
+        build_program(checkpoint, tmp_path / "m.pte", **SIZES, progress=stop, cancel=cancel)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_builder_refuses_what_needs_torch(checkpoint: Path, tmp_path: Path) -> None:
+    needs: list[dict[str, Any]] = [{"quantize": "8da4w"}, {"quantize": "4w", "calibrate": True}, {"quality": True}]
+    for options in needs:
+        with raises(InputError, "torch", code="exporter"):
+            export_language_model(checkpoint, tmp_path / "m.pte", exporter="builder", **options)
+    with raises(InputError, "both", code="exporter"):
+        export_language_model(checkpoint, tmp_path / "m.pte", exporter="both")
+
+
+def test_without_torch_weights_are_rounded_with_a_warning(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(building, "find_spec", lambda name: None)
+    with pytest.warns(ExportWarning, match="without calibration"):
+        export_language_model(checkpoint, tmp_path / "m.pte", quantize="4w", **SIZES)
+    assert (tmp_path / "m.pte").exists()
+
+
+def test_options_that_need_torch_select_it(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[dict[str, Any]] = []
+    monkeypatch.setattr(building, "export_llm", lambda *paths, **options: calls.append(options))
+    monkeypatch.setattr(building, "find_spec", lambda name: object())
+    needs: list[dict[str, Any]] = [
+        {"quantize": "4w"},
+        {"quantize": "8da4w"},
+        {"exporter": "torch"},
+        {"quality": True},
+    ]
+    for options in needs:
+        export_language_model(checkpoint, tmp_path / "m.pte", **options)
+    assert [call["quantize"] for call in calls] == ["4w", "8da4w", None, None]
+    assert all(call["calibrate"] is True for call in calls)

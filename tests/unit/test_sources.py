@@ -1,0 +1,138 @@
+"""What a user names as a model, and the programs that are built from checkpoints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import webpte
+import webpte.build
+from tests.support.harness.errors import raises
+from webpte.build import programs
+from webpte.cli.programs import open_models, open_source
+from webpte.errors import HubError
+from webpte.progress import ignore
+from webpte.sources import SHORT_NAMES, is_checkpoint, resolve_program
+
+CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
+
+
+class Builder:
+    """A builder that writes the checkpoint's name, and counts its calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[Path] = []
+
+    def __call__(self, checkpoint, path, *, progress, **options):
+        self.calls.append(checkpoint)
+        path.write_bytes(b"program of " + checkpoint.name.encode())
+        path.with_name(f"{path.stem}.tokenizer.json").write_text("{}")
+
+
+@pytest.fixture
+def builder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    made = Builder()
+    monkeypatch.setattr(webpte.build, "build_program", made, raising=False)
+    return made
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    (folder / "model.safetensors").write_bytes(bytes(100))
+    return folder
+
+
+def test_is_checkpoint_of_paths_and_names(tmp_path, checkpoint):
+    (tmp_path / "smollm2").mkdir()  # a folder of one's own
+    for source in ("model.gguf", "hf:org/name", "smollm2", "qwen3", checkpoint, str(checkpoint)):
+        assert is_checkpoint(source), source
+    for source in ("model.pte", tmp_path, tmp_path / "smollm2", "unknown", b"bytes", 3, "folder/smollm2"):
+        assert not is_checkpoint(source), source
+
+
+def test_resolve_program_returns_other_sources_as_they_are(tmp_path):
+    assert resolve_program("model.pte") == "model.pte"
+    assert resolve_program(b"data") == b"data"
+
+
+def test_a_program_is_built_once_and_again_if_the_checkpoint_changes(builder, checkpoint):
+    first = resolve_program(checkpoint)
+    assert first.read_bytes() == b"program of tiny" and first.name == "tiny.pte"
+    assert resolve_program(str(checkpoint)) == first and len(builder.calls) == 1
+    (checkpoint / "model.safetensors").write_bytes(bytes(101))
+    assert resolve_program(checkpoint) != first and len(builder.calls) == 2
+    assert [program.source for program in programs.list_programs()] == [str(checkpoint)] * 2
+
+
+def test_a_build_that_fails_leaves_nothing(builder, checkpoint, monkeypatch):
+    def failing(checkpoint, path, **options):
+        path.write_bytes(b"a part")
+        raise webpte.UnsupportedError("another family")
+
+    monkeypatch.setattr(webpte.build, "build_program", failing, raising=False)
+    with pytest.raises(webpte.UnsupportedError):
+        resolve_program(checkpoint)
+    assert not list(programs.programs_folder().iterdir()) and not programs.list_programs()
+
+
+def test_a_program_that_another_process_has_built_meanwhile_is_used(builder, checkpoint, monkeypatch):
+    def slower(path_of_checkpoint, path, **options):
+        final = path.parent.with_name(path.parent.name[1:].rpartition(".")[0].rpartition(".")[0])
+        final.mkdir()
+        (final / path.name).write_bytes(b"of another process")
+        path.write_bytes(b"ours")
+
+    monkeypatch.setattr(webpte.build, "build_program", slower, raising=False)
+    assert resolve_program(checkpoint).read_bytes() == b"of another process"
+    assert len(list(programs.programs_folder().iterdir())) == 1
+
+
+def test_clear_removes_programs_by_source_or_all(builder, checkpoint):
+    path = resolve_program(checkpoint)
+    with raises(webpte.InputError, code="unknown_program"):
+        programs.clear(["another"])
+    assert [program.path for program in programs.clear([str(checkpoint)])] == [path]
+    assert not path.exists() and not programs.list_programs()
+    resolve_program(checkpoint)
+    assert len(programs.clear()) == 1 and not programs.programs_folder().exists()
+
+
+def test_a_short_name_finds_a_checkpoint_that_the_user_has_copied(builder, monkeypatch):
+    file = programs.models_folder() / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"GGUF\x03\0\0\0" + bytes(100))
+    assert resolve_program("smollm2").read_bytes() == b"program of SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def test_a_short_name_without_a_network_states_what_to_download_and_where_to_put_it(builder, monkeypatch):
+    def offline(*arguments):
+        raise HubError("no network", "offline")
+
+    monkeypatch.setattr(programs, "fetch", offline)
+    with raises(webpte.InputError, code="no_checkpoint") as caught:
+        resolve_program("smollm2")
+    message = str(caught.value)
+    assert SHORT_NAMES["smollm2"].removeprefix("hf:") in message and str(programs.models_folder()) in message
+
+
+def test_models_of_a_server_keep_their_names(builder, checkpoint):
+    path = resolve_program(checkpoint)
+    assert open_models(["a.pte", f"b={checkpoint}", str(checkpoint)]) == ("a.pte", f"b={path}", f"tiny={path}")
+
+
+def test_a_word_that_is_neither_a_path_nor_a_short_name_is_refused_with_the_names():
+    with raises(webpte.InputError, code="unknown_model") as caught:
+        open_source("smolm2", ignore)
+    assert "smollm2, " in str(caught.value)
+
+
+def test_an_encoder_is_refused_with_the_command_that_exports_it(builder, checkpoint):
+    (checkpoint / "config.json").write_text(json.dumps({"architectures": ["BertModel"], "model_type": "bert"}))
+    with raises(webpte.InputError, code="model_kind"):
+        resolve_program(checkpoint)

@@ -17,6 +17,7 @@ from webpte import CancelToken, container
 from webpte.build import build_program, export_language_model
 from webpte.build import llm as building
 from webpte.errors import CancelledError, InputError
+from webpte.export.checkpoint import read_checkpoint
 from webpte.export.options import ExportWarning
 from webpte.progress import Progress
 
@@ -159,3 +160,9 @@ def test_options_that_need_torch_select_it(checkpoint: Path, tmp_path: Path, mon
         export_language_model(checkpoint, tmp_path / "m.pte", **options)
     assert [call["quantize"] for call in calls] == ["4w", "8da4w", None, None]
     assert all(call["calibrate"] is True for call in calls)
+
+
+def test_parts_of_a_weight_are_those_of_the_whole(checkpoint: Path) -> None:
+    weights = read_checkpoint(checkpoint).weights
+    for name in ("tok_embeddings.weight", "layers.1.attention.wq.weight", "layers.1.feed_forward.w2.weight"):
+        assert np.array_equal(np.concatenate(list(weights.parts(name, 7))), weights.read(name))

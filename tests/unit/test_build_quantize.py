@@ -7,7 +7,7 @@ import pytest
 
 import webpte
 from tests.support.harness.errors import raises
-from webpte.build.quantize import Grouped, by_row, check_range, grouped, pack_embedding, pack_linear, pack_rows
+from webpte.build.quantize import Grouped, check_range, grouped, pack_embedding, pack_linear, pack_rows
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_grouped_of_a_large_weight_in_parts_equals_that_of_its_rows():
 
 
 def test_by_row_has_one_scale_for_each_row(weight):
-    codes, scales = pack_rows(by_row(weight))
+    codes, scales = pack_rows(grouped(weight, 8, weight.shape[1]))
     assert codes.shape == weight.shape and scales.shape == (24,) and scales.flags.c_contiguous
     assert np.allclose(codes * scales[:, None], weight, atol=0.03)
 

@@ -70,15 +70,15 @@ def grouped(weight: Array, bits: int = 4, group: int = 32) -> Grouped:
         scales = _Fit(rows, group, bits).scales()
         return Grouped(_nearest(rows, scales, bits), scales)
 
-    count = max(1, MAX_PART_WEIGHTS // weight.shape[1])
+    count = part_rows(weight.shape[1])
     parts = [weight[start : start + count].astype(np.float32, copy=False) for start in range(0, len(weight), count)]
     found = _map(fit, parts)
     return Grouped(np.concatenate([part.codes for part in found]), np.concatenate([part.scales for part in found]))
 
 
-def by_row(weight: Array) -> Grouped:
-    """Return the 8-bit codes of a weight (N, K) with one scale for each row."""
-    return grouped(weight, 8, weight.shape[1])
+def part_rows(columns: int) -> int:
+    """Return the number of rows that are processed together."""
+    return max(1, MAX_PART_WEIGHTS // columns)
 
 
 def check_range(name: str, weight: Array) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from ..export.family import Checkpoint
 from ..export.ggml import GROUP
 from ..export.quantization.recipe import EMBEDDING, INT8, Recipe, WeightFormat, linear_recipe
-from .quantize import Grouped, by_row, check_range, grouped, pack_embedding, pack_linear, pack_rows
+from .quantize import Grouped, check_range, grouped, pack_embedding, pack_linear, pack_rows, part_rows
 
 Array = np.ndarray[Any, Any]
 FOUR_BITS = WeightFormat("4w", GROUP)
@@ -44,6 +44,9 @@ def _needs_more_bits(source: Checkpoint, name: str) -> bool:
     return part in SENSITIVE or (kind is not None and kind.bits > 4)
 
 
+PARTS_AT_ONCE = 64  # of a matrix are read together, so that a large one is never in memory as floats
+
+
 class ProgramWeights:
     """The parameters of a checkpoint as the constants of a program, computed one at a time."""
 
@@ -66,9 +69,17 @@ class ProgramWeights:
         parameter = f"{name}.weight"
         if kind == FOUR_BITS and (same := self._exact(parameter)) is not None:
             return same
-        weight = self._weights.read(parameter)
-        check_range(parameter, weight)
-        return by_row(weight) if kind == INT8 else grouped(weight, kind.bits, kind.group or weight.shape[1])
+        rows, columns = self._weights.sources[parameter].shape
+        group = kind.group or columns
+        codes, scales = np.empty((rows, columns), np.int8), np.empty((rows, columns // group), np.float32)
+        start = 0
+        for part in self._weights.parts(parameter, PARTS_AT_ONCE * part_rows(columns)):
+            check_range(parameter, part)
+            rounded = grouped(part, kind.bits, group)
+            end = start + len(part)
+            codes[start:end], scales[start:end] = rounded.codes, rounded.scales
+            start = end
+        return Grouped(codes, scales)
 
     def _exact(self, parameter: str) -> Grouped | None:
         """Return a parameter that the checkpoint has in Q4_0, with the same values."""

@@ -93,6 +93,11 @@ class MappedFile:
                 hint="Load it again. Replace model files by renaming new ones over them.",
             )
 
+    def release(self) -> None:
+        """Let the operating system drop the pages read so far. They are read again when they are viewed."""
+        if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):  # Windows has no such advice
+            self._map.madvise(mmap.MADV_DONTNEED)
+
     @property
     def closed(self) -> bool:
         """Return whether :meth:`close` was called."""

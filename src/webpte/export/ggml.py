@@ -70,7 +70,9 @@ def _f16(data: Array) -> Array:
 
 def bf16(data: Array) -> Array:
     """Return bf16 numbers, as bytes or u16, in f32: they are its upper half."""
-    return (data.view("<u2").astype(np.uint32) << 16).view(np.float32)
+    words = data.view("<u2").astype(np.uint32)
+    words <<= np.uint32(16)
+    return words.view(np.float32)
 
 
 # ---------------------------------------------------------------- 32 weights with an f16 step

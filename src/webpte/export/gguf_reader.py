@@ -44,6 +44,12 @@ class StoredTensor(NamedTuple):
         with np.errstate(all="ignore"):  # damaged scales are NaN or infinite; users of the weight check for them
             return decode(self._blocks()).reshape(self.shape)
 
+    def part(self, start: int, stop: int) -> StoredTensor:
+        """Return some of its rows."""
+        size = self.span.size // self.shape[0]
+        span = self.span.sub(start * size, (stop - start) * size)
+        return self._replace(shape=(stop - start, *self.shape[1:]), span=span)
+
     def affine(self) -> Affine | None:
         """Return the codes, steps and offsets of a matrix in groups of 32: (N, G, 32), (N, G), (N, G)."""
         if self.type.affine is None:

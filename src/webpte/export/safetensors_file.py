@@ -40,6 +40,12 @@ class FloatTensor(NamedTuple):
         data: Array = np.frombuffer(self.span.view(), _DTYPES[self.dtype])
         return (bf16(data) if self.dtype == "BF16" else data.astype(np.float32, copy=False)).reshape(self.shape)
 
+    def part(self, start: int, stop: int) -> FloatTensor:
+        """Return some of its rows."""
+        size = self.span.size // self.shape[0]
+        span = self.span.sub(start * size, (stop - start) * size)
+        return self._replace(shape=(stop - start, *self.shape[1:]), span=span)
+
 
 def read_safetensors(path: Path) -> dict[str, FloatTensor]:
     """Return the tensors of a file by name. Tensors that are not floats are refused."""

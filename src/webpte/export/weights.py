@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
+from ..container import Span
 from ..errors import FormatError, UnsupportedError
 from .architecture import Architecture
 from .ggml import Affine, TensorType
@@ -179,8 +180,14 @@ class StoredWeight(Protocol):
     @property
     def shape(self) -> tuple[int, ...]: ...
 
+    @property
+    def span(self) -> Span: ...
+
     def read(self) -> Array:
         """Return the tensor as f32."""
+
+    def part(self, start: int, stop: int) -> StoredWeight:
+        """Return some of its rows."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +200,23 @@ class CheckpointWeights:
     def read(self, name: str) -> Array:
         """Return a parameter by name, as f32."""
         source = self.sources[name]
-        return source.convert(self.tensors[source.stored_name].read())
+        tensor = self.tensors[source.stored_name]
+        weight = source.convert(tensor.read())
+        tensor.span.file.release()
+        return weight
+
+    def parts(self, name: str, count: int) -> Iterator[Array]:
+        """Yield a matrix as f32, `count` rows at a time if its rows are stored in their order."""
+        source = self.sources[name]
+        tensor, rows = self.tensors[source.stored_name], source.rows()
+        if not isinstance(rows, slice):
+            yield self.read(name)
+            return
+        for start in range(rows.start, rows.stop, count):
+            stop = min(rows.stop, start + count)
+            part = replace(source, shape=(stop - start, *source.shape[1:]), first_row=0, stored_rows=None)
+            yield part.convert(tensor.part(start, stop).read())
+            tensor.span.file.release()
 
     def stored_type(self, name: str) -> TensorType | None:
         """Return the type of a parameter that is quantized in the checkpoint."""

@@ -10,7 +10,13 @@ from .errors import Error
 # Files of other pages that a page has, too. Its own files replace those of the same name.
 BORROWED_FILES = {
     "bench": ("check/compare.js",),
-    "server": ("language/index.html", "language/markdown.js", "language/page.css", "language/page.js"),
+    "server": (
+        "language/index.html",
+        "language/conversations.js",
+        "language/markdown.js",
+        "language/page.css",
+        "language/page.js",
+    ),
 }
 
 

@@ -294,3 +294,60 @@ def test_nothing_sticks_out_sideways(browser, width):
         send(page, "z" * 300)
         settled(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_conversations_survive_a_reload_and_can_be_opened_and_deleted(browser):
+    with opened(browser, "language") as page:
+        is_ready(page)
+        send(page, "first")
+        settled(page)
+        page.get_by_role("button", name="New chat").click()
+        expect(page.locator("#log article")).to_have_count(0)
+        send(page, "second")
+        settled(page)
+        page.reload()
+        expect(page.locator("#log article")).to_have_count(2)
+        expect(page.locator("#log .user")).to_contain_text("second")
+        expect(page.locator("#log .assistant")).to_contain_text("Hello there")
+        is_ready(page)
+        send(page, "third")
+        settled(page)
+        contents = [message["content"] for message in page.evaluate("model.requests[0].messages")]
+        assert contents == ["second", "Hello there", "third"]
+        page.select_option("#earlier", label="first")
+        expect(page.locator("#log .user")).to_have_count(1)
+        expect(page.locator("#log .user")).to_contain_text("first")
+        page.get_by_role("button", name="Delete chat").click()
+        expect(page.locator("#log article")).to_have_count(0)
+        page.reload()
+        expect(page.locator("#log .user").first).to_contain_text("second")
+        expect(page.locator("#earlier")).to_be_hidden()
+
+
+def test_stopped_answer_is_shown_as_stopped_after_a_reload_and_not_sent(browser):
+    with opened(browser, "language", "{ pace: 300 }") as page:
+        is_ready(page)
+        send(page, "long")
+        page.keyboard.press("Escape")
+        settled(page)
+        expect(page.locator("#log .assistant")).to_contain_text("(stopped)")
+        page.reload()
+        expect(page.locator("#log .assistant")).to_contain_text("(stopped)")
+        is_ready(page)
+        page.evaluate("fake.pace = 1")
+        send(page, "next")
+        settled(page)
+        contents = [message["content"] for message in page.evaluate("model.requests[0].messages")]
+        assert contents == ["long", "next"]
+
+
+def test_damaged_storage_is_ignored(browser):
+    with opened(browser, "language") as page:
+        is_ready(page)
+        page.evaluate("""localStorage.setItem(`webpte chats ${location.pathname}`, '[{"id": 3}, {"id": "a"}, null]')""")
+        page.reload()
+        is_ready(page)
+        expect(page.locator("#log article")).to_have_count(0)
+        send(page, "works")
+        settled(page)
+        expect(page.locator("#log .assistant")).to_contain_text("Hello there")

@@ -1,15 +1,17 @@
 /** A chat with the bundled language model. */
 
+import { Conversations } from "./conversations.js";
 import { renderMarkdown } from "./markdown.js";
 import { announce, loadModel, make, parts, plural, showError } from "./shared.js";
 
 /** Return a request with the settings of the page. */
 function request(part, messages) {
-  const fields = { messages: [...messages], stream: true, stream_options: { include_usage: true } };
+  const sent = messages.filter(({ content }) => content).map(({ role, content }) => ({ role, content }));
+  const fields = { messages: sent, stream: true, stream_options: { include_usage: true } };
   for (const field of part.settings.elements)
     if (field.type === "number" && field.value !== "") fields[field.name] = field.valueAsNumber;
   const system = part.system.value.trim();
-  if (system) fields.messages = [{ role: "system", content: system }, ...messages];
+  if (system) fields.messages = [{ role: "system", content: system }, ...sent];
   const schema = part.schema.value.trim();
   if (schema)
     fields.response_format = { type: "json_schema", json_schema: { name: "answer", schema: JSON.parse(schema) } };
@@ -17,6 +19,7 @@ function request(part, messages) {
 }
 
 const NEAR_END_PIXELS = 80;
+const VARIED_TEMPERATURE = 0.7; // of a regenerated answer, if the model's default is 0
 
 /** Shows streamed text, drawn at most once per frame. It keeps the end visible unless the user has scrolled up. */
 class Bubble {
@@ -76,14 +79,16 @@ class Chat {
   #loaded = new Promise((resolve) => {
     this.#setModel = resolve;
   });
+  /** Of the user and the model; `note` of an answer is shown below it. */
   #messages = [];
+  #conversations;
   #abort = null;
   #bubble = null;
 
   constructor(root) {
     this.#root = root;
     this.#part = parts(root);
-    const { composer, message, stop, regenerate, newChat, schema, settings } = this.#part;
+    const { composer, message, stop, regenerate, newChat, deleteChat, earlier, schema, settings } = this.#part;
     composer.addEventListener("submit", (event) => {
       event.preventDefault();
       this.#send();
@@ -97,26 +102,35 @@ class Chat {
     this.#part.log.parentElement.addEventListener("keydown", (event) => event.key === "Escape" && this.#stop());
     stop.onclick = () => this.#stop();
     regenerate.onclick = () => this.#regenerate();
-    newChat.onclick = () => this.#newChat();
+    newChat.onclick = () => this.#open(() => this.#conversations.begin());
+    deleteChat.onclick = () => this.#open(() => this.#conversations.remove());
+    earlier.onchange = () => this.#open(() => this.#conversations.open(earlier.value));
     schema.oninput = () => this.#showSchemaError("");
+    // Several bundles can have the same origin. A page within another document shares its storage: there, in memory.
+    this.#conversations = new Conversations(root === document ? `webpte chats ${location.pathname}` : null);
+    this.#restore();
   }
 
   ready(model) {
     this.#model = model;
     this.#showDefaults();
-    this.#showContext(0);
+    this.#showContext();
     this.#part.message.focus();
     announce(this.#root, "The model is ready.");
     this.#setModel(model);
   }
 
   #show() {
-    const { send, stop, regenerate, newChat, log } = this.#part;
+    const { send, stop, regenerate, newChat, deleteChat, earlier, log } = this.#part;
     const busy = this.#abort !== null;
     send.disabled = busy;
     stop.hidden = !busy;
     regenerate.hidden = busy || this.#messages.length === 0;
-    newChat.disabled = this.#messages.length === 0;
+    newChat.disabled = deleteChat.hidden = this.#messages.length === 0;
+    const others = this.#conversations.others.map(({ id, title }) => make("option", { value: id, textContent: title }));
+    const first = make("option", { value: "", textContent: "Earlier chats", selected: true, disabled: true });
+    earlier.replaceChildren(first, ...others);
+    earlier.hidden = others.length === 0;
     log.setAttribute("aria-busy", String(busy));
   }
 
@@ -128,10 +142,12 @@ class Chat {
     }
   }
 
-  #showContext(used) {
+  /** Show the rest of the context. How many tokens a restored conversation uses is known after its next answer. */
+  #showContext(used = this.#messages.length ? null : 0) {
     if (!this.#model) return;
     const { context } = this.#model.info.language;
-    this.#part.context.textContent = `${Math.max(0, context - used)} of ${context} tokens of context left`;
+    this.#part.context.textContent =
+      used === null ? "" : `${Math.max(0, context - used)} of ${context} tokens of context left`;
   }
 
   #showSchemaError(text) {
@@ -144,14 +160,29 @@ class Chat {
     this.#abort?.abort();
   }
 
-  #newChat() {
+  /** Show another conversation: a new or an earlier one. */
+  #open(change) {
     this.#stop();
-    this.#messages = [];
-    this.#part.log.replaceChildren(this.#part.hint);
-    this.#part.speed.textContent = "";
-    this.#showContext(0);
-    this.#show();
+    change();
+    this.#restore();
     this.#part.message.focus();
+  }
+
+  /** Show the messages of the current conversation. */
+  #restore() {
+    this.#messages = [...this.#conversations.messages];
+    this.#bubble = null;
+    this.#part.log.replaceChildren(...(this.#messages.length ? [] : [this.#part.hint]));
+    for (const { role, content, note } of this.#messages) {
+      const bubble = new Bubble(this.#part.log, role);
+      bubble.text = content;
+      bubble.draw();
+      if (note) bubble.note(note);
+      this.#bubble = role === "assistant" ? bubble : null;
+    }
+    this.#part.speed.textContent = "";
+    this.#showContext();
+    this.#show();
   }
 
   async #send() {
@@ -162,6 +193,7 @@ class Chat {
     this.#part.hint.remove();
     const bubble = new Bubble(this.#part.log, "user");
     bubble.text = content;
+    this.#conversations.save(this.#messages);
     await this.#answer();
   }
 
@@ -184,29 +216,47 @@ class Chat {
     if (this.#abort || !this.#validate()) return;
     if (this.#messages.at(-1)?.role === "assistant") this.#messages.pop();
     this.#bubble?.element.remove();
-    await this.#answer();
+    await this.#answer(this.#variation());
   }
 
-  async #answer() {
+  /** Return settings for another answer: the defaults and a fixed seed would give the same one again. */
+  #variation() {
+    const { elements } = this.#part.settings;
+    const isSet = (name) => elements.namedItem(name).value !== "";
+    const greedy = !isSet("temperature") && !this.#model?.info.language.sampling?.temperature;
+    return {
+      ...(greedy && { temperature: VARIED_TEMPERATURE }),
+      ...(!isSet("seed") && { seed: crypto.getRandomValues(new Uint32Array(1))[0] >>> 1 }),
+    };
+  }
+
+  async #answer(variation = {}) {
     const abort = new AbortController();
     this.#abort = abort;
     const messages = this.#messages;
+    const conversations = this.#conversations;
     const bubble = new Bubble(this.#part.log, "assistant");
+    let note = null;
     this.#bubble = bubble;
     this.#show();
     try {
       await this.#waitForModel(bubble, abort.signal);
       announce(this.#root, "The model is answering.");
       bubble.element.classList.add("writing");
-      await this.#stream({ ...request(this.#part, messages), signal: abort.signal }, bubble);
+      await this.#stream({ ...request(this.#part, messages), ...variation, signal: abort.signal }, bubble);
     } catch (error) {
-      if (error?.code === "aborted" || abort.signal.aborted) this.#note("(stopped)", bubble);
+      if (error?.code === "aborted" || abort.signal.aborted) note = "(stopped)";
       else this.#showFailure(error, bubble);
     }
+    if (note) this.#note(note, bubble);
     bubble.draw();
     bubble.element.classList.remove("writing");
-    if (bubble.text) messages.push({ role: "assistant", content: bubble.text });
     this.#abort = null;
+    // Unless another conversation is shown by now.
+    if (messages === this.#messages) {
+      if (bubble.text || note) messages.push({ role: "assistant", content: bubble.text, ...(note && { note }) });
+      conversations.save(messages);
+    }
     this.#show();
   }
 

@@ -100,8 +100,7 @@ const pause = (signal) =>
 
 /** Wait until the server has loaded its models, and return the first. The page gets a choice of models. */
 export async function connect(root, { signal, onProgress }) {
-  const { hint, settings, name } = parts(root);
-  hint.textContent = "The model runs on this server. Conversations are kept in this browser.";
+  const { settings, name } = parts(root);
   let list;
   while (!list) {
     try {

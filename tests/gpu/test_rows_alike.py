@@ -109,3 +109,60 @@ def test_row_with_few_keys_has_the_same_bits_beside_a_long_one(tmp_path, device)
             alone, dispatches = run(slice(row, row + 1))
             assert dispatches == (1 if position < 256 else 2)
             np.testing.assert_array_equal(alone[:, 0], together[:, row])
+
+
+@pytest.mark.parametrize(
+    ("subject", "sequences"),
+    [
+        (slotted(8, 2, 32, crossing, rotated=32, slots=5, capacity=613, singles=5, n=(5, 1)), True),
+        (SUBJECTS["rms norm"], False),
+    ],
+    ids=["slots", "norm"],
+)
+def test_programs_with_a_kv_cache_are_planned_for_sequences(subject, sequences, tmp_path):
+    OneOp(subject).write(tmp_path / "op.pte")
+    with webpte.load(tmp_path / "op.pte") as program:
+        assert program._planner()._lowering.context.sequences is sequences
+
+
+KINDS = ((1, 1), (3, 7, 16), (17, 35))  # counts of rows that choose among the same kernels
+# The variants of each order: src/webpte/lowering/variants.py.
+ORDERS = [
+    (subject, order)
+    for subject, orders in {
+        "4-bit linear": (("tile", "broadcast"), ("lanes",), ("shared", "shared-64")),
+        "4-bit linear, channels": (("tile", "broadcast"), ("lanes",), ("shared", "shared-64")),
+        "4-bit linear of int8": (("packed",), ("shared", "shared-64")),
+        "8-bit linear": (("tile", "broadcast"), ("lanes",), ("shared", "shared-64")),
+        "linear": (("tile", "broadcast"), ("lanes",), ("shared", "shared-64")),
+        "mm": (("tile", "broadcast"), ("shared", "shared-64")),
+        "mm, odd": (("tile", "broadcast"), ("shared", "shared-64")),
+        "rms norm": (("alone",), ("by 8",), ("by 64",)),
+        "layer norm": (("alone",), ("by 8",), ("by 64",)),
+    }.items()
+    for order in orders
+]
+
+
+@pytest.mark.parametrize(("name", "variants"), ORDERS, ids=lambda value: value if isinstance(value, str) else value[0])
+def test_variants_of_an_order_give_a_row_the_same_bits_beside_any_rows(name, variants, tmp_path, device):
+    subject = SUBJECTS[name]
+    OneOp(subject).write(tmp_path / "op.pte")
+    specs = [t for t in subject.tensors if not t.constant]
+    first = [t.array({"n": MOST}, np.random.default_rng(7)) for t in specs]
+
+    def beside_others(count: int) -> list[np.ndarray]:
+        """The first row, and others that no other call has."""
+        others = [t.array({"n": count}, np.random.default_rng(count)) for t in specs]
+        rows = [t.dims[:1] == ("n",) for t in specs]
+        return [np.concatenate([x[:1], y[1:]]) if cut else x for x, y, cut in zip(first, others, rows, strict=True)]
+
+    seen: dict[int, list[np.ndarray]] = {}
+    for variant in variants:
+        with choosing(variant), webpte.load(tmp_path / "op.pte") as program:
+            method = program.method()
+            for kind, counts in enumerate(KINDS):
+                for count in counts:
+                    row = [out[:1] for out in method.run(beside_others(count))]
+                    expected = seen.setdefault(kind, row)
+                    assert all(map(np.array_equal, row, expected)), f"{variant}, {count} rows"

@@ -49,6 +49,30 @@ def test_what_was_measured_is_taken_if_it_can_run(tuned, expected):
     assert chosen(Caps(subgroup=0), tuned)[0] == expected
 
 
+STEPS = Variant("steps", ANYWHERE, 5, "steps")
+LARGE_STEPS = Variant("large steps", ANYWHERE, 6, "steps")
+LANES = Variant("lanes", ANYWHERE, 7, "lanes")
+
+
+@pytest.mark.parametrize(
+    ("tuned", "expected"),
+    [("", "steps"), ("large steps", "large steps"), ("lanes", "steps"), ("tile", "steps")],
+)
+def test_rows_of_sequences_are_added_up_in_one_order_whatever_was_measured(tuned, expected):
+    cx = Context(Caps(), {"work 8": tuned})
+    cx.sequences = True
+    assert cx.variant("work", (8,), cpu=(LANES,), gpu=(TILE, STEPS, LARGE_STEPS)).name == expected
+    assert cx.tuning_keys[0].names == ("steps", "large steps")  # nothing else is measured for them
+    cx.sequences = False
+    assert cx.variant("work", (8,), cpu=(LANES,), gpu=(TILE, STEPS, LARGE_STEPS)).name == (tuned or "tile")
+
+
+def test_sequences_choose_among_all_if_no_variant_declares_an_order():
+    cx = Context(Caps(), {"work ": "shared"})
+    cx.sequences = True
+    assert cx.variant("work", (), cpu=(SHARED,), gpu=(TILE, ALIGNED), work=8).name == "shared"
+
+
 def test_the_form_is_what_a_dispatch_is_built_from():
     cx = Context(Caps(kind="cpu"), {"work": "shared"})
     assert cx.variant("work", (), cpu=(TILE,), gpu=(SHARED,)).config == 1

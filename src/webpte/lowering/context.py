@@ -17,7 +17,7 @@ from ..errors import GraphError, ShapeError
 from ..graph import Call, Constant, DType, TensorSpec, numel
 from ..graph.expressions import EXPRESSIONS, AssumedEvaluator, Element, Expression, Number, Term, TermEvaluator, apply
 from ..wgsl import Caps, Grid, Kernel, LiveInt, Uniforms, grid_for
-from .variants import KernelConfig, TuningKey, Variant, choose, usable
+from .variants import KernelConfig, TuningKey, Variant, choose, of_one_order, usable
 
 if TYPE_CHECKING:
     from .registry import Op
@@ -213,6 +213,7 @@ class Context:
         self.caps = caps
         self.tuning = tuning or {}  # tuning key -> variant, as measured on this device
         self.tuning_keys: list[TuningKey] = []  # of the current call
+        self.sequences = False  # rows are tokens of sequences, whose bits may not depend on the rows beside them
         self.dispatches: list[Dispatch] = []
         self.guards: list[Guard] = []
         self.touched: set[Binding] = set()  # ranges that the current call binds, also with zero threads
@@ -276,10 +277,10 @@ class Context:
         """Return the kernel to run: the fastest measured for this shape, else the first for the kind of device.
 
         The choice may depend on `shape`. `work` is passed to the requirements of the variants. A measurement may
-        choose a variant of the other kind of device.
+        choose a variant of the other kind of device, but for sequences none that adds up a row in another order.
         """
-        preferred = (*cpu, *gpu) if self.caps.kind == "cpu" else (*gpu, *cpu)
-        key, chosen = choose(family, shape, usable(preferred, self.caps, work), self.tuning)
+        preferred = usable((*cpu, *gpu) if self.caps.kind == "cpu" else (*gpu, *cpu), self.caps, work)
+        key, chosen = choose(family, shape, of_one_order(preferred) if self.sequences else preferred, self.tuning)
         self.tuning_keys.append(key)
         return chosen
 

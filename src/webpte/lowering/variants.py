@@ -5,7 +5,9 @@
 
     rows = cx.variant("product", shape, cpu=(BROADCAST, TILE), gpu=(TILE,)).config
 
-Every variant is correct on a device that meets its requirements. The choice between them affects speed only.
+Every variant is correct on a device that meets its requirements. The choice between them affects speed and the last
+bits: a variant declares the order in which it adds up a row. The rows of a language model may lie beside any others, so
+these choose only among variants of one order.
 """
 
 from __future__ import annotations
@@ -57,11 +59,20 @@ class Variant(Generic[KernelConfig]):
     name: str  # stored by `webpte tune`
     requirements: Requirements
     config: KernelConfig  # the sizes of its dispatch, or a function that computes them for a device and a shape
+    # How a row is added up. All variants of an order give it the same bits, for any number of rows and any values of
+    # the others. Empty: not declared, so its bits may depend on the rows beside it.
+    order: str = ""
 
 
 def usable(variants: Iterable[Variant[KernelConfig]], caps: Caps, work: object = None) -> list[Variant[KernelConfig]]:
     """Return the variants whose requirements are met, in order."""
     return [variant for variant in variants if variant.requirements.met(caps, work)]
+
+
+def of_one_order(variants: Sequence[Variant[KernelConfig]]) -> list[Variant[KernelConfig]]:
+    """Return the variants that add up a row like the first that declares how; all if none does."""
+    order = next((variant.order for variant in variants if variant.order), "")
+    return [variant for variant in variants if variant.order == order]
 
 
 def choose(

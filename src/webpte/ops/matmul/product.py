@@ -286,14 +286,16 @@ def tile_rows(rows: int, most: int) -> int:
 
 
 Rule = Callable[[Caps, ProductShape, ProductLayout], ProductConfig]
-TILE: Variant[Rule] = Variant("tile", ANYWHERE, functools.partial(_tile, most=8, handing=False))
+TILE: Variant[Rule] = Variant("tile", ANYWHERE, functools.partial(_tile, most=8, handing=False), "tiles")
 BROADCAST: Variant[Rule] = Variant(
-    "broadcast", Requirements(subgroup=4), functools.partial(_tile, most=32, handing=True)
+    "broadcast", Requirements(subgroup=4), functools.partial(_tile, most=32, handing=True), "tiles"
 )
-BY_LANES: Variant[Rule] = Variant("lanes", ANYWHERE, _lanes)
-BY_WORKGROUPS: Variant[Rule] = Variant("shared", Requirements(workgroup=64), functools.partial(_shared, size=32))
+BY_LANES: Variant[Rule] = Variant("lanes", ANYWHERE, _lanes, "lanes")
+BY_WORKGROUPS: Variant[Rule] = Variant(
+    "shared", Requirements(workgroup=64), functools.partial(_shared, size=32), "steps"
+)
 BY_LARGE_WORKGROUPS: Variant[Rule] = Variant(
-    "shared-64", Requirements(workgroup=256), functools.partial(_shared, size=64)
+    "shared-64", Requirements(workgroup=256), functools.partial(_shared, size=64), "steps"
 )
 
 

@@ -14,7 +14,7 @@ from ...lowering.registry import FLOATS, Unused, op
 from ...lowering.shapes import Dims
 from ...lowering.traits import OpTraits
 from ...wgsl import Uniforms, f32, u32
-from ..reduce.reduce import lanes_per_any_row, workgroup_for
+from ..reduce.reduce import lanes_per_any_row, with_subgroups, workgroup_for
 
 
 class RmsNormParams(Uniforms):
@@ -49,6 +49,7 @@ def normalize_rows(cx: Context, x: Tensor, weight: Tensor, eps: float, out: Tens
         type=load_type(x, wide),
         weight_type=load_type(weight, wide),
         lanes=lanes,
+        subgroups=with_subgroups(cx, lanes),
         wide=wide,
     )
 
@@ -124,6 +125,7 @@ def row_norm(
         scaled=affine.weight is not None,
         shifted=affine.bias is not None,
         lanes=lanes,
+        subgroups=with_subgroups(cx, lanes),
         wide=wide,
     )
 

@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import rows_main $}
 {$ include "loads.wgsl" $}
 {$ include "rows.wgsl" $}
 {$ from "loads.wgsl" import array_of, loaded, storable $}
@@ -7,8 +8,7 @@
 @group(1) @binding(1) var<storage, read> weight: {{ array_of(weight_type) }};
 @group(1) @binding(2) var<storage, read_write> y: {{ array_of(type) }};
 
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+$$ call rows_main(subgroups)
     let i = thread_index(id, groups);
     let lane = i % LANES;
     let steps = select(0u, p.steps, i < p.threads);
@@ -23,4 +23,4 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         let v = {{ loaded("x[start + k]", type) }} * scale * {{ loaded("weight[k]", weight_type) }};
         y[start + k] = {{ storable("v", type) }};
     }
-}
+$$ endcall

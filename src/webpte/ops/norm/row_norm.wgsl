@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import rows_main $}
 {$ include "loads.wgsl" $}
 {$ include "rows.wgsl" $}
 {$ from "loads.wgsl" import array_of, loaded, storable $}
@@ -31,8 +32,7 @@ fn sum_around(first: u32, end: u32, shift: f32, squared: bool) -> f32 {
 }
 
 // The mean first, then the squares around it, which loses no digits to cancellation.
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+$$ call rows_main(subgroups)
     let i = thread_index(id, groups);
     let lane = i % LANES;
     let row = i / LANES;
@@ -58,4 +58,4 @@ $$ if shifted
 $$ endif
         y[k] = {{ storable("v", type) }};
     }
-}
+$$ endcall

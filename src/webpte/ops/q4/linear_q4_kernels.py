@@ -304,16 +304,21 @@ def _tiled_params(
 
 Rule = Callable[[Caps, LinearQ4Operands, dict[str, int]], LinearQ4Config]
 ANY: Variant[Rule] = Variant("any", ANYWHERE, _any)  # where rows or groups do not begin at words; never one of several
-TILE: Variant[Rule] = Variant("tile", ANYWHERE, functools.partial(_tiles, broadcast=False))
-BROADCAST: Variant[Rule] = Variant("broadcast", Requirements(subgroup=1), functools.partial(_tiles, broadcast=True))
-LANES: Variant[Rule] = Variant("lanes", ANYWHERE, functools.partial(_lanes, packed=False))
+TILE: Variant[Rule] = Variant("tile", ANYWHERE, functools.partial(_tiles, broadcast=False), "tiles")
+BROADCAST: Variant[Rule] = Variant(
+    "broadcast", Requirements(subgroup=1), functools.partial(_tiles, broadcast=True), "tiles"
+)
+LANES: Variant[Rule] = Variant("lanes", ANYWHERE, functools.partial(_lanes, packed=False), "lanes")
 PACKED: Variant[Rule] = Variant(
     "packed",
     Requirements(work=lambda layer: layer.row_qparams is not None and layer.weights[0].bits == 4),
     functools.partial(_lanes, packed=True),
+    "packed",
 )
-SHARED: Variant[Rule] = Variant("shared", Requirements(workgroup=64), functools.partial(_shared, size=32))
-SHARED_LARGE: Variant[Rule] = Variant("shared-64", Requirements(workgroup=256), functools.partial(_shared, size=64))
+SHARED: Variant[Rule] = Variant("shared", Requirements(workgroup=64), functools.partial(_shared, size=32), "steps")
+SHARED_LARGE: Variant[Rule] = Variant(
+    "shared-64", Requirements(workgroup=256), functools.partial(_shared, size=64), "steps"
+)
 
 
 def project_q4(cx: Context, layer: LinearQ4Operands) -> None:

@@ -30,7 +30,7 @@ var<workgroup> shares: array<f32, {{ shared * parts }}>;
 $$ if subgroups
 fn total(j: u32, lanes_here: u32) -> f32 {
     var sum = shares[j * {{ parts }}u];
-    for (var part = 1u; part < wg / lanes_here; part++) {
+    for (var part = 1u; part < (wg >> countTrailingZeros(lanes_here)); part++) {
         sum += shares[j * {{ parts }}u + part];
     }
     return sum;
@@ -145,8 +145,9 @@ $$ endfor
 $$ endif
 $$ if subgroups
     if (lane == 0u) {
+        let own_part = local >> countTrailingZeros(lanes_here);  // widths are powers of two
 $$ for j in range(shared)
-        shares[{{ j * parts }}u + local / lanes_here] = share{{ j }};
+        shares[{{ j * parts }}u + own_part] = share{{ j }};
 $$ endfor
     }
     workgroupBarrier();

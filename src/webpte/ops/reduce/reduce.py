@@ -18,7 +18,7 @@ from ...wgsl import Uniforms, dims8, f32, u32
 
 FEW_ROWS = 4  # as in decoding: a CPU, which runs eight invocations at once, then shares a row among them
 LONG_ROW = 64  # minimum elements of a row that several invocations share
-ALONE, BY_8, BY_64 = (Variant(name, ANYWHERE, lanes) for name, lanes in (("alone", 1), ("by 8", 8), ("by 64", 64)))
+ALONE, BY_8, BY_64 = (Variant(name, ANYWHERE, n, name) for name, n in (("alone", 1), ("by 8", 8), ("by 64", 64)))
 
 
 def lanes_per_row(cx: Context, family: str, rows: int, columns: int) -> int:
@@ -36,6 +36,11 @@ def _lanes(cx: Context, family: str, columns: int, few: bool, key: tuple[str, ..
     cpu = (BY_8, ALONE) if few and long else (ALONE, BY_8)
     gpu = (BY_64, BY_8, ALONE) if long else (ALONE, BY_8, BY_64)
     return cx.variant(family, (columns, *key), cpu=cpu, gpu=gpu).config
+
+
+def with_subgroups(cx: Context, lanes: int) -> bool:
+    """Return whether the invocations of a row combine their values by subgroup operations: on GPUs that have them."""
+    return cx.caps.kind == "gpu" and cx.caps.subgroup > 0 and lanes == BY_64.config
 
 
 def workgroup_for(lanes: int) -> int:
@@ -259,6 +264,7 @@ def variance(cx: Context, x: Tensor, dim: list[int] | None, correction: float, k
         workgroup=workgroup_for(lanes),
         type=x.wgsl,
         lanes=lanes,
+        subgroups=with_subgroups(cx, lanes),
         single=params.outer_rank == 0,
     )
 

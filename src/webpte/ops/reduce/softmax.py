@@ -13,7 +13,7 @@ from ...lowering.registry import FLOATS, Unused, op
 from ...lowering.shapes import strides
 from ...lowering.traits import OpTraits
 from ...wgsl import Uniforms, u32
-from .reduce import lanes_per_row, workgroup_for
+from .reduce import lanes_per_row, with_subgroups, workgroup_for
 
 
 class SoftmaxParams(Uniforms):
@@ -41,6 +41,7 @@ def normalised(cx: Context, x: Tensor, dim: int, out: Tensor, log: bool) -> None
         result=load_type(out, wide),  # wider than the input where half_to_float is set
         log=log,
         lanes=lanes,
+        subgroups=with_subgroups(cx, lanes),
         wide=wide,
     )
 

@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import rows_main $}
 {$ include "loads.wgsl" $}
 {$ include "rows.wgsl" $}
 {$ include "floats.wgsl" $}
@@ -30,8 +31,7 @@ fn share(i: u32, highest: f32) -> {{ number }} {
     return select(select(finite, {{ number }}(NONE), beyond), {{ number }}(), hidden);
 }
 
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+$$ call rows_main(subgroups)
     let i = thread_index(id, groups);
     let lane = i % LANES;
     let row = i / LANES;
@@ -61,4 +61,4 @@ $$ endif
         let v = select(answer, {{ number }}(nan_like(whole)), whole <= 0.0);
         y[at] = {{ storable("v", result) }};
     }
-}
+$$ endcall

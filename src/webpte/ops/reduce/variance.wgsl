@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import rows_main $}
 {$ set wide = 1 $}
 {$ include "rows.wgsl" $}
 
@@ -25,8 +26,7 @@ fn sum_around(first: u32, lane: u32, shift: f32, squared: bool) -> f32 {
 }
 
 // The mean first, then the squares around it, which loses no digits to cancellation.
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+$$ call rows_main(subgroups)
     let thread = thread_index(id, groups);
     let busy = thread < p.threads;
     let lane = thread % LANES;
@@ -37,4 +37,4 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     if (busy && lane == 0u) {
         y[i] = {{ type }}(squares / p.divisor);
     }
-}
+$$ endcall

@@ -31,7 +31,7 @@ MAX_PARTS = 1024  # of a row, one per invocation
 PART_STEPS = 8  # minimum loads of a part
 ROUNDS = 6  # see sampling.wgsl
 # One workgroup chooses in the end: on a CPU one that is a single vector wide.
-NARROW, WIDE = Variant("narrow", ANYWHERE, 8), Variant("wide", ANYWHERE, 256)
+NARROW, WIDE = Variant("narrow", ANYWHERE, 8, "narrow"), Variant("wide", ANYWHERE, 256, "wide")
 SETTINGS = ("temperature", "top_k", "top_p", "min_p", "seed", "step", "mask", "unused")
 COLUMNS, MASK = len(SETTINGS), SETTINGS.index("mask")
 EDITED, TOP_LOGPROBS = 1, 2  # bits of the features: there are edits or masks; the most probable tokens are requested

@@ -31,3 +31,19 @@ $$ endif
     }
 {{ caller() }}}
 {$ endmacro $}
+{# For kernels that include rows.wgsl. All invocations reach the end, because they share sums. #}
+{$ macro rows_main(subgroups=False) $}
+@compute @workgroup_size(wg)
+fn main(
+    @builtin(global_invocation_id) id: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+$$ if subgroups
+    @builtin(subgroup_invocation_id) subgroup_lane: u32,
+    @builtin(subgroup_size) lanes_here: u32,
+$$ endif
+) {
+$$ if subgroups
+    subgroup_lanes = lanes_here;
+$$ endif
+{{ caller() }}}
+{$ endmacro $}

@@ -133,7 +133,8 @@ def _unavailable(name: str) -> InputError:
         f"{name}: the checkpoint {repository} is not on this machine and cannot be downloaded",
         code="no_checkpoint",
         hint=f"On a machine with a network, download https://huggingface.co/{repository} (config.json, tokenizer.json, "
-        f"*.safetensors), or a GGUF file of the model, and copy the folder or the file to {models_folder() / stem}.",
+        f"*.safetensors) and copy the folder to {models_folder() / stem}, or a GGUF file of the model to "
+        f"{models_folder() / stem}.gguf.",
     )
 
 

@@ -25,6 +25,7 @@ EVERY_CASE = ""  # as `Selection.cases`: one case of every op
 # package of src/webpte -> tests outside the unit tier that notice most of what can go wrong in it
 WITNESSES: dict[str, tuple[str, ...]] = {
     "batch": ("contract/test_predictor.py", "contract/test_jobs.py"),
+    "build": ("contract/test_built_programs.py", "contract/test_build_weights.py", "contract/test_written_programs.py"),
     "bundles": ("contract/test_bundles.py", "web/test_programs.py"),
     "cli": ("process", "gpu/test_wrong_commands.py"),
     "container": ("gpu/test_loading.py", "gpu/test_sources.py", "contract/test_programs.py"),
@@ -37,7 +38,13 @@ WITNESSES: dict[str, tuple[str, ...]] = {
         "contract/test_fusion_elementwise.py",
         "contract/test_fusion_linears.py",
     ),
-    "graph": ("contract/test_programs.py", "contract/test_state_forms.py", "contract/test_kept_buffers.py"),
+    "graph": (
+        "contract/test_programs.py",
+        "contract/test_state_forms.py",
+        "contract/test_kept_buffers.py",
+        "gpu/test_xnnpack.py",
+        "gpu/test_xnnpack_nodes.py",
+    ),
     "llm": ("contract/test_llm.py", "contract/test_batching.py", "contract/test_steering.py"),
     "lowering": ("contract/test_programs.py",),
     "notebook": ("web/test_notebook.py",),

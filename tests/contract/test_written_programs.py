@@ -5,12 +5,16 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.harness.container_samples import sample_ptd, sample_pte
 from tests.support.harness.rewriting import archived, contents, rewritten, rewritten_tensors
+from tests.support.models.families import first
+from webpte import container
+from webpte.build import build_program
 
 # Fields that webpte does not read, so that a program that was read and written again lacks them. ExecuTorch's planner
 # may also count memory that no value of the plan is in.
@@ -33,11 +37,16 @@ def differences(one: Any, other: Any, path: str = "") -> Iterator[str]:
         yield path
 
 
-def read(data: bytes) -> Any:
-    """What ExecuTorch's Python finds. Blobs are left out: their graphs are compared."""
+def read_whole(data: bytes) -> Any:
+    """What ExecuTorch's Python finds."""
     from executorch.exir._serialize._program import deserialize_pte_binary
 
-    file = deserialize_pte_binary(data)
+    return deserialize_pte_binary(data)
+
+
+def read(data: bytes) -> Any:
+    """The same without blobs: their graphs are compared."""
+    file = read_whole(data)
     for entry in file.program.backend_delegate_data:
         if entry.data[4:8] == b"VH00":
             entry.data = b""
@@ -98,3 +107,30 @@ def test_the_runtime_loads_a_written_program_and_runs_its_constant_methods() -> 
             assert [module.run_method(m) for m in methods] == [wanted.run_method(m) for m in methods], name
             count += 1
     assert count
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3", "lfm2"])
+def test_executorch_reads_a_built_program(family: str, tmp_path: Path) -> None:
+    """Delegates, kernel calls between them, caches of both kinds: every table is there, and C++ verifies the file."""
+    from executorch.backends.vulkan.serialization import vulkan_graph_serialize as vulkan
+
+    portable_lib = pytest.importorskip("executorch.extension.pybindings.portable_lib")
+    first(family).save(tmp_path / "checkpoint")
+    path = build_program(tmp_path / "checkpoint", tmp_path / "m.pte", quantize="4w", max_context=40, max_tokens=24)
+    data = path.read_bytes()
+    assert portable_lib._load_for_executorch_from_buffer(data).run_method("get_max_seq_len") == [24]
+    with container.MappedFile(path) as file:
+        program = container.parse_program(file)
+        theirs = read_whole(data)
+        assert [plan.name for plan in theirs.program.execution_plan] == [method.name for method in program.methods]
+        forward, plan = program.methods[0], theirs.program.execution_plan[0]
+        assert len(plan.values) == len(forward.values) and plan.inputs == list(forward.inputs)
+        assert len(plan.chains[0].instructions) == len(forward.instructions)
+        assert {*theirs.named_data.pte_data} == {*program.named_data}
+        for delegate, blob in zip(forward.delegates, theirs.program.backend_delegate_data, strict=True):
+            ours = container.parse_vulkan(delegate.blob)
+            graph = vulkan.flatbuffer_to_vk_graph(vulkan.extract_vk_flatbuffer(bytes(blob.data)))
+            assert [(call.name, call.args) for call in graph.chain] == [(c.name, list(c.args)) for c in ours.calls]
+            assert len(graph.values) == len(ours.values) and len(graph.constants) == len(ours.constants)
+        for key, entry in theirs.named_data.pte_data.items():
+            assert bytes(theirs.named_data.buffers[entry.buffer_index]) == bytes(program.named_data[key].view())

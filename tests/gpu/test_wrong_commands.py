@@ -163,6 +163,10 @@ LINES = [
     ("eval DEMO --against model.pte", "model.pte"),
     ("eval DEMO --tokenizer none.json", "none.json"),
     ("eval model.pte", "tokenizer.json"),
+    ("cache remove", "remove"),
+    ("cache list smollm2", "NAME"),
+    ("cache clear nothing", "nothing"),
+    ("chat smolm2", "smolm2"),
     ("completion", "SHELL"),
     ("completion tcsh", "SHELL"),
 ]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import webpte
-from tests.support.harness.errors import raises
 from tests.xnnpack.facts import SAMPLES
 from tests.xnnpack.running import FOLDER, compare
 
@@ -45,6 +45,7 @@ RIGHT = {
     "linear_qd8_qc8w": F32,
     "linear_qd8_qc8w_all": F32,
     "llama_8da4w": F32,
+    "llama_fp32_q8kv": F32,
     "mixed_vulkan_xnnpack": F32,
     "mv2_fp32": F32,
     "mv2_int8": 0.0,
@@ -53,24 +54,16 @@ RIGHT = {
     "resize_pad_cat": F32,
     "vit_block": F32,
 }
-# What each refused sample lacks. The list shrinks.
-REFUSED = {"llama_fp32_q8kv": "custom_quantized_sdpa"}
 
 
 def test_every_sample_is_listed():
-    assert sorted([*RIGHT, *REFUSED]) == [path.stem for path in SAMPLES]
+    assert sorted(RIGHT) == [path.stem for path in SAMPLES]
 
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_sample_gives_the_results_of_the_wheel(name, device):
     difference = compare(name)
     assert difference.relative <= RIGHT[name], difference
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_refused_sample_names_what_is_missing(name, device):
-    with raises(webpte.UnsupportedError, REFUSED[name]), webpte.load(FOLDER / f"{name}.pte") as program:
-        program.method("forward")
 
 
 def test_delegates_of_both_kinds_are_one_submit(device):
@@ -85,3 +78,14 @@ def test_transposes_around_convolutions_vanish(name, device):
     with webpte.load(FOLDER / f"{name}.pte", passes=()) as program:
         called = [call.name for call in program.method("forward").plan.graph.calls]
     assert "aten.permute_copy.default" not in called
+
+
+def test_saved_plan_has_the_constants_that_no_file_has(device, tmp_path):
+    golden = np.load(FOLDER / "conv_bn_relu.npz")
+    with webpte.load(FOLDER / "conv_bn_relu.pte") as program:
+        method = program.method("forward")
+        method(golden["c0_in0"])
+        method.save(tmp_path / "plan")
+    with webpte.open_plan(tmp_path / "plan", [FOLDER / "conv_bn_relu.pte"]) as plan:
+        result = plan.method()(golden["c0_in0"])
+    np.testing.assert_allclose(result, golden["c0_out0"], atol=1e-6)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import webpte
+from tests.xnnpack.coded_nets import coded_net
 from tests.xnnpack.nets import NETS
 from webpte.container.xnnpack import NODE_FIELDS
 
@@ -29,3 +30,12 @@ def test_nodes_compute_what_numpy_does(name, dtype, device):
 def test_every_type_of_node_has_a_case():
     tested = {node.type for net in NETS.values() for node in net("f4").nodes}
     assert tested == {name for name, _ in NODE_FIELDS.values()}
+
+
+def test_nodes_on_codes_give_the_codes_of_integer_arithmetic(device):
+    net = coded_net()
+    with webpte.load(net.program()) as program:
+        results = program.method("forward")(*net.inputs)
+    for node, result, expected in zip(net.nodes, results, net.expected, strict=True):
+        assert result.dtype == np.int8, node.type
+        np.testing.assert_array_equal(result, expected, err_msg=node.type)

@@ -23,11 +23,12 @@ class MappedFile:
     checks first that the file is unchanged.
     """
 
-    __slots__ = ("_compute", "_digest", "_map", "_stamp", "_view", "path", "size")
+    __slots__ = ("_compute", "_digest", "_map", "_stamp", "_view", "derived", "path", "size")
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self._digest: str | None = None
+        self.derived = False
         self._compute: Callable[[], memoryview] | None = None
         self._map: mmap.mmap | None
         self._map, self._stamp = _map_file(self.path)
@@ -35,8 +36,11 @@ class MappedFile:
         self.size = len(self._view)
 
     @classmethod
-    def from_bytes(cls, name: str, data: bytes | bytearray | memoryview) -> MappedFile:
-        """Return the same over bytes in memory. ``name`` replaces the path in messages."""
+    def from_bytes(cls, name: str, data: bytes | bytearray | memoryview, derived: bool = False) -> MappedFile:
+        """Return the same over bytes in memory. ``name`` replaces the path in messages.
+
+        ``derived`` bytes were computed from a file, for instance a constant in another order. No file has them.
+        """
         view = memoryview(data).cast("B").toreadonly()
         if not view.nbytes:
             raise FormatError(
@@ -45,6 +49,7 @@ class MappedFile:
         self = cls.__new__(cls)
         self.path, self.size, self._map, self._view, self._stamp = name, view.nbytes, None, view, (0, 0, 0)
         self._digest = self._compute = None
+        self.derived = derived
         return self
 
     @classmethod

@@ -104,4 +104,4 @@ def to_row_major(span: Span, value: TensorValue) -> Span:
         return span
     stored = np.frombuffer(span.view(), f"V{value.dtype.itemsize}").reshape([value.sizes[d] for d in value.dim_order])
     ordered = np.ascontiguousarray(stored.transpose(np.argsort(value.dim_order)))
-    return Span(MappedFile.from_bytes(f"{span.file.path}, in order", ordered.tobytes()), 0, span.size)
+    return Span(MappedFile.from_bytes(f"{span.file.path}, in order", ordered.tobytes(), derived=True), 0, span.size)

@@ -156,7 +156,7 @@ class XnnValues:
     def literal(self, array: Array, dtype: DType, name: str) -> int:
         """Return a constant tensor of this data."""
         data = dtype.rounded(array).tobytes()
-        span = Span(MappedFile.from_bytes(f"{name}, laid out", data or b"\0"), 0, len(data))
+        span = Span(MappedFile.from_bytes(f"{name}, laid out", data or b"\0", derived=True), 0, len(data))
         return self.new(TensorSpec(dtype, array.shape, dtype, constant=Constant(span, dtype, name)))
 
     def constant(self, value_id: int, arrange: str, change: Callable[[Array], Array], dtype: DType) -> int:

@@ -24,7 +24,7 @@ from .plan import Plan
 from .schedule_json import Numbered, Writing, block_to_json
 from .schedules import ScheduleStore
 from .segments import FlowBlock, HostCalls, PlanSegment
-from .value_json import Files, Sources, call_to_json, value_to_json
+from .value_json import DERIVED_FILE, Files, Sources, call_to_json, value_to_json
 
 FORMAT, VERSION = "webpte plan", 1
 DOCUMENT = "plan.json"
@@ -33,7 +33,9 @@ PathLike = str | os.PathLike[str]
 
 def save_plan(scheduler: ScheduleStore, folder: PathLike, fingerprint: str = "") -> None:
     """Write the plan and every schedule that calls have used so far. `fingerprint` identifies its state."""
-    _write(os.fspath(folder), *plan_document(scheduler, fingerprint, Files()))
+    files = Files()
+    document, texts = plan_document(scheduler, fingerprint, files)
+    _write(os.fspath(folder), document, texts, files.derived_data())
 
 
 def plan_document(
@@ -101,7 +103,7 @@ def _method_to_json(plan: Plan, schedules: Sequence[Mapping[str, Any]], sources:
     return {"name": parts.pop("name"), "files": sources.listed(), **parts}  # all that the others named
 
 
-def _write(folder: str, document: Mapping[str, Any], texts: Sequence[str]) -> None:
+def _write(folder: str, document: Mapping[str, Any], texts: Sequence[str], constants: bytes) -> None:
     """Write the files, the document last: a folder without it is not a plan."""
     path = os.path.join(folder, DOCUMENT)
     try:
@@ -111,12 +113,16 @@ def _write(folder: str, document: Mapping[str, Any], texts: Sequence[str]) -> No
                 f"{folder}: expected an empty folder or a plan, got other files. Choose another folder.",
                 code="foreign_folder",
             )
-        for old in (path, *glob.glob(os.path.join(glob.escape(folder), "kernel*.wgsl"))):
+        data = os.path.join(folder, DERIVED_FILE)
+        for old in (path, data, *glob.glob(os.path.join(glob.escape(folder), "kernel*.wgsl"))):
             with contextlib.suppress(FileNotFoundError):
                 os.remove(old)
         for number, text in enumerate(texts):
             with open(os.path.join(folder, kernel_file(number)), "w", encoding="ascii", newline="\n") as file:
                 file.write(text)
+        if constants:
+            with open(data, "wb") as binary:
+                binary.write(constants)
         with open(f"{path}.part", "w", encoding="ascii", newline="\n") as file:
             json.dump(document, file, separators=(",", ":"), allow_nan=False)
         os.replace(f"{path}.part", path)

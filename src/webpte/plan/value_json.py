@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -106,6 +107,9 @@ _LISTS: dict[str, tuple[str, Any]] = {"ints": ("int", IntList), "doubles": ("dou
 _LISTS["bools"] = ("bool", BoolList)
 
 
+DERIVED_FILE = "constants.bin"  # in the folder of a plan
+
+
 class Sources(Protocol):
     """The files of constants, which a plan's JSON refers to by number."""
 
@@ -117,27 +121,54 @@ class Sources(Protocol):
 
 
 class Files:
-    """Constants in the program's files."""
+    """Constants in the program's files. Data that no file has is collected in one further file."""
 
     def __init__(self, files: Sequence[MappedFile] = ()) -> None:
-        self.files = list(files)
+        self.files: list[MappedFile | None] = list(files)  # None is the file of derived data
+        self._derived: dict[MappedFile, int] = {}  # where each begins
+        self._derived_size = 0
 
-    def number(self, file: MappedFile) -> int:
+    def place(self, span: Span) -> list[int]:
+        """Return the number of a span's file, and its offset and size."""
+        if not span.file.derived:
+            return [self._number(span.file), span.offset, span.size]
+        if span.file not in self._derived:
+            self._derived[span.file] = self._derived_size
+            self._derived_size += span.file.size
+        return [self._number(None), self._derived[span.file] + span.offset, span.size]
+
+    def _number(self, file: MappedFile | None) -> int:
         for number, listed in enumerate(self.files):
             if listed is file:
                 return number
         self.files.append(file)
         return len(self.files) - 1
 
+    def file(self, number: int) -> MappedFile:
+        """Return a file of the program by its number."""
+        file = self.files[number]
+        assert file is not None
+        return file
+
+    def derived_data(self) -> bytes:
+        """Return the contents of the further file."""
+        return b"".join(file.view(0, file.size) for file in self._derived)
+
     def constant(self, constant: Constant, dtype: DType) -> dict[str, Any]:
         return {
             "name": constant.name,
             "stored": constant.dtype.short,
-            "spans": [[self.number(span.file), span.offset, span.size] for span in constant.spans],
+            "spans": [self.place(span) for span in constant.spans],
         }
 
     def listed(self) -> list[dict[str, Any]]:
-        return [{"name": _file_name(file.path), "bytes": file.size, "sha256": file.sha256()} for file in self.files]
+        return [self._listed(file) for file in self.files]
+
+    def _listed(self, file: MappedFile | None) -> dict[str, Any]:
+        if file is None:
+            data = self.derived_data()
+            return {"name": DERIVED_FILE, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        return {"name": _file_name(file.path), "bytes": file.size, "sha256": file.sha256()}
 
 
 def _file_name(path: str) -> str:
@@ -166,7 +197,7 @@ def constant_from_json(data: Any, files: Files) -> Constant:
 
 def _span(data: Any, files: Files) -> Span:
     file, offset, size = json_ints(json_list(data, "a span", 3), "a number of a span")
-    return Span(files.files[json_int(file, "the file of a span", high=len(files.files) - 1)], offset, size)
+    return Span(files.file(json_int(file, "the file of a span", high=len(files.files) - 1)), offset, size)
 
 
 def value_to_json(value: Value, sources: Sources) -> dict[str, Any]:

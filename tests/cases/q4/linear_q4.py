@@ -254,6 +254,8 @@ for variant in ("broadcast", "tile", "lanes", "shared", "shared-64"):
 WHOLE += [
     case(INT8, T("n", 96), int8(29, 96), scales(29), **COUNTS, **LOOSE),
     joined(T("n", 29), (8,), group=29, residual=T("n", 8), bits=8, n=(7, 1), **LOOSE),
+    joined(T("n", 48), (33,), group=48, row=rounded("n"), biased=True, bits=8, n=(19, 3, 1), **LOOSE),
+    joined(T("n", 29), (8,), group=29, row=rounded("n"), bits=8, n=(7, 1), **LOOSE),
     gated(T("n", 29, low=-0.1, high=0.1), 5, group=29, bits=8, n=(7, 1), **LOOSE),
 ]
 

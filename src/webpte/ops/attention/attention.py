@@ -17,6 +17,7 @@ from ...wgsl import Live, Uniforms, u32
 from .attention_operands import FIRST, AttentionOperands, CachedAttention, VisibleKeys
 from .attention_rows import attend, attend_rows
 from .attention_token import NewTokens, attend_token, scratch_for_token
+from .byte_cache import write_byte_cache
 
 
 class CacheWriteParams(Uniforms):
@@ -114,7 +115,7 @@ def guard_position(cx: Context, start: LiveScalar, tokens: Tensor, cache: Tensor
     cx.guard(start.term, 0, capacity - seq + 1, message)
 
 
-def _seen(
+def visible_keys(
     query: Tensor, cache: Tensor, start: LiveScalar, mask: Tensor | None, dropout: float, causal: bool
 ) -> VisibleKeys:
     """Return the visible keys: with a mask the whole cache, else those up to the last token of the query."""
@@ -145,7 +146,7 @@ def attend_and_cache(
 
     With rotary tables, the fresh must go with the query.
     """
-    seen = _seen(query, caches[0], start, mask, dropout, causal)
+    seen = visible_keys(query, caches[0], start, mask, dropout, causal)
     for tokens, cache in zip((fresh.key, fresh.value), caches, strict=True):
         _check_cache(tokens, cache)
     guard_position(cx, start, fresh.key, caches[0])
@@ -262,7 +263,7 @@ def custom_sdpa(
     """Compute attention over caches that `update_cache` has written."""
     if attn_mask is None:  # with a mask the position plays no part
         guard_position(cx, start_pos, query, key)
-    seen = _seen(query, key, start_pos, attn_mask, drpout_p, is_causal)
+    seen = visible_keys(query, key, start_pos, attn_mask, drpout_p, is_causal)
     attend(cx, AttentionOperands(query, key, value), seen, attn_mask, scale, out)
 
 
@@ -283,14 +284,19 @@ def _(
 @op(
     "update_cache.default",
     kernels=("llama::update_cache.out",),
-    dtypes=FLOATS,
+    dtypes=FLOATS | {DType.INT8},
     traits=OpTraits(mutates=("cache",), memory_traffic={"cache": filled("value", "start_pos")}),
 )
 def update_cache(cx: Context, value: Tensor, cache: Tensor, start_pos: LiveScalar, *, out: Tensor) -> None:
     """Write the cache in place; `out` is a single element without meaning, which PyTorch leaves uninitialised."""
     out.dims = (1,)
     guard_position(cx, start_pos, value, cache)
-    write_cache(cx, value, cache, start_pos, out)
+    _check_cache(value, cache)
+    if (value.dtype is DType.INT8) != (cache.dtype is DType.INT8):
+        raise GraphError(
+            f"value {value.spec} and cache {cache.spec}: expected both as codes or as floats", code="dtype"
+        )
+    (write_byte_cache if cache.dtype is DType.INT8 else write_cache)(cx, value, cache, start_pos, out)
 
 
 @update_cache.reference

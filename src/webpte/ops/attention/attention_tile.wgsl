@@ -47,6 +47,8 @@ var<workgroup> stage: array<array<f32, {{ inner + 1 }}>, {{ stage_rows }}>;
 var<workgroup> weights: array<array<vec4<f32>, {{ inner + 1 }}>, {{ weight_rows * down }}>;
 $$ endif
 var<workgroup> tops: array<array<vec4<f32>, {{ across }}>, {{ down }}>;
+// What is needed now and then, because registers are scarce:
+var<workgroup> rows_here: u32;
 var<workgroup> query_rows: array<array<u32, 4>, {{ down }}>;  // of each row, its number in the queries,
 var<workgroup> visible: array<array<u32, 4>, {{ down }}>;  // and the keys that it sees
 $$ if mask
@@ -68,14 +70,17 @@ fn position_of(token: u32) -> i32 {
 }
 
 $$ endif
-// Return load d of a query; zero after its end, where a chunk is larger than what is left.
-fn staged_query(first: u32, d: u32) -> {{ lane_type }} {
+// Stage load d of a row's query as its load `step` of the chunk; zero after the end of the row.
+fn stage_query(row: u32, step: u32, d: u32) {
+    let first = query_rows[row / 4u][row % 4u] * KEY_STEPS;
 $$ if partial_chunk
     let at = first + min(d, KEY_STEPS - 1u);
-    return select({{ lane_type }}(), {{ loaded("q[at]", type) }}, d < KEY_STEPS);
+    let query = select({{ lane_type }}(), {{ loaded("q[at]", type) }}, d < KEY_STEPS);
 $$ else
-    return {{ loaded("q[first + d]", type) }};
+    let query = {{ loaded("q[first + d]", type) }};
 $$ endif
+    let element = row % 4u * CHUNK + step;
+    stage[{{ first_query }}u + element / {{ inner }}u * {{ down }}u + row / 4u][element % {{ inner }}u] = query;
 }
 
 {$ if wide4 $}
@@ -116,6 +121,9 @@ $$ if not slots
     // The keys that the last token of the workgroup sees: uniform in the workgroup.
     let end = start + min(first_row + ROWS - 1u, last_row) / p.group * p.causal;
 $$ endif
+    if (local.x == 0u) {
+        rows_here = select(0u, min(ROWS, last_row + 1u - first_row), busy);
+    }
     if (local.x < ROWS) {
         query_rows[local.x / 4u][local.x % 4u] = {{ "(batch * p.heads + head) * p.seq + token" if heads_first else "(batch * p.seq + token) * p.heads + head" }};
 $$ if mask
@@ -131,7 +139,6 @@ $$ endif
     let staged_row = local.x / CHUNK;
 $$ for i in range(q_loads)
     let row_{{ i }} = staged_row + {{ i }}u * ROWS_STAGED;
-    let query_{{ i }} = query_rows[row_{{ i }} / 4u][row_{{ i }} % 4u] * KEY_STEPS;
 $$ endfor
 
 $$ if slots
@@ -150,8 +157,9 @@ $$ if slots
     let first = u32(clamp(slot, 0, i32(p.slots) - 1)) * p.batch_rows + key_head * p.head_rows;  // row of the first key
     workgroupBarrier();
     if (local.x < ROWS) {
-        let takes_part = token >= begin && places[token].x == slot && first_row + local.x <= last_row;
-        visible[local.x / 4u][local.x % 4u] = select(0u, u32(position_of(token) + 1), takes_part);
+        let own_token = query_rows[local.x / 4u][local.x % 4u] / p.heads;
+        let takes_part = own_token >= begin && places[own_token].x == slot && local.x < rows_here;
+        visible[local.x / 4u][local.x % 4u] = select(0u, u32(position_of(own_token) + 1), takes_part);
     }
     workgroupBarrier();
 $$ endif
@@ -172,10 +180,13 @@ $$ endfor
             workgroupBarrier();
             let staged = d + staged_step;
 $$ for i in range(q_loads)
-            if ({{ "row_0 < ROWS" if 4 * down * chunk < lanes else "true" }}) {
-                let element_{{ i }} = row_{{ i }} % 4u * CHUNK + staged_step;
-                stage[{{ first_query }}u + element_{{ i }} / {{ inner }}u * {{ down }}u + row_{{ i }} / 4u][element_{{ i }} % {{ inner }}u] = staged_query(query_{{ i }}, staged);
+$$ if 4 * down * chunk < lanes
+            if (row_{{ i }} < ROWS) {
+                stage_query(row_{{ i }}, staged_step, staged);
             }
+$$ else
+            stage_query(row_{{ i }}, staged_step, staged);
+$$ endif
 $$ endfor
 $$ for i in range(tile * chunk // down)
             let c_{{ i }} = staged_row + {{ i }}u * ROWS_STAGED;
@@ -262,7 +273,7 @@ $$ endfor
     // The highest score weighs 1, so less than that means that every key was hidden: the row is zero.
     let share = 1.0 / max(whole, vec4<f32>(1.0));
 $$ for i in rows
-    if (busy && {{ "visible[four][" ~ loop.index0 ~ "] > 0u" if slots else "first_row + four * 4u + " ~ loop.index0 ~ "u <= last_row" }}) {
+    if ({{ "visible[four][" ~ loop.index0 ~ "] > 0u" if slots else "four * 4u + " ~ loop.index0 ~ "u < rows_here" }}) {
         let at_{{ i }} = query_rows[four][{{ loop.index0 }}] * VALUE_STEPS + x;
 $$ for w in range(wide)
         if (x + {{ w * across }}u < VALUE_STEPS) {

@@ -170,6 +170,11 @@ def dequantize(cx: Context, x: Tensor, how: PerTensorScale | PerBlockScales, out
     )
 
 
+def dequantize_tokens(cx: Context, x: Tensor, scales: Tensor, zeros: Tensor, out: Tensor) -> None:
+    """Compute the same with a scale and a zero point for each row."""
+    dequantize(cx, x, _tokens(x, scales, zeros), out)
+
+
 def _named(name: str, kernel: str) -> Callable[[Callable[..., Any]], Op]:
     """Register under the edge name and the name that calls outside delegates have."""
     return op(f"quantized_decomposed.{name}", kernels=(f"quantized_decomposed::{kernel}",), dtypes=QUANTIZED)

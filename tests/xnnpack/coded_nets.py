@@ -1,0 +1,129 @@
+"""Small delegates on int8 codes, each node an output with its codes by NumPy: exact sums, rounded to even."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tests.support.harness.xnn_writer import xnn_node, xnn_pte, xnn_value
+from webpte.container import XnnNode, XnnQuant, XnnType, XnnValue
+
+Array = np.ndarray
+
+
+class CodedNet:
+    """Values with their codes. Inputs and outputs of the program are int8."""
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(35)
+        self.values: list[XnnValue] = []
+        self.nodes: list[XnnNode] = []
+        self.inputs: list[Array] = []
+        self.constants: list[Array] = []
+        self.expected: list[Array] = []
+
+    def codes(self, *dims: int) -> Array:
+        return self.rng.integers(-128, 128, dims).astype("i1")
+
+    def _add(self, dims: tuple[int, ...], **more: Any) -> int:
+        self.values.append(xnn_value(dims, **more))
+        return len(self.values) - 1
+
+    def _argument(self) -> int:
+        return len(self.inputs) + len(self.expected)
+
+    def input(self, codes: Array, scale: float, zero: int) -> int:
+        quant = XnnQuant("tensor", (scale,), zero)
+        number = self._add(codes.shape, argument=self._argument(), type=XnnType.QINT8, quant=quant)
+        self.inputs.append(codes)
+        return number
+
+    def constant(self, array: Array, type: XnnType, quant: XnnQuant) -> int:
+        self.constants.append(array)
+        return self._add(array.shape, constant=len(self.constants), type=type, quant=quant)
+
+    def node(
+        self,
+        type: str,
+        numbers: Array,
+        scale: float,
+        zero: int,
+        clamp: tuple[float, float] | None = None,
+        **fields: Any,
+    ) -> int:
+        """A node whose result is `numbers`, in units of the output's scale."""
+        low, high = -128.0, 127.0
+        if clamp is not None:
+            low, high = (float(np.rint(np.clip(end / np.float32(scale) + zero, -128, 127))) for end in clamp)
+        quant = XnnQuant("tensor", (scale,), zero)
+        codes = np.clip(np.rint(numbers.astype(np.float32)) + zero, low, high).astype("i1")
+        out = self._add(codes.shape, argument=self._argument(), output=True, type=XnnType.QINT8, quant=quant)
+        self.expected.append(codes)
+        self.nodes.append(xnn_node(type, clamp, output=out, **fields))
+        return out
+
+    def program(self) -> bytes:
+        return xnn_pte(self.values, self.nodes, self.constants)
+
+
+def coded_net() -> CodedNet:
+    """Every type of node that the partitioner leaves on codes."""
+    net = CodedNet()
+    scale, zero, other, other_zero = 0.0625, -7, 0.03125, 11
+    x, y = net.codes(2, 7, 6, 4), net.codes(2, 7, 6, 4)
+    a, b = net.input(x, scale, zero), net.input(y, other, other_zero)
+    p, q = x.astype(np.int64) - zero, y.astype(np.int64) - other_zero
+    out = 0.11
+    for name, function in (("Add", np.add), ("Subtract", np.subtract)):
+        numbers = (function(p * scale, q * other)).astype(np.float32) * np.float32(1 / np.float32(out))
+        net.node(name, numbers, out, 5, clamp=(-3.0, 4.0), input1=a, input2=b)
+    product = np.float32(np.float32(scale) * np.float32(other) / np.float32(out))
+    net.node("Multiply", (p * q).astype(np.float32) * product, out, 3, input1=a, input2=b)
+    net.node("Convert", p.astype(np.float32) * np.float32(np.float32(scale) / np.float32(out)), out, 1, input=a)
+    net.node("Clamp", p, scale, zero, clamp=(-2.0, 3.0), input=a)
+    mean = p.astype(np.float32).mean((1, 2), keepdims=True)
+    net.node("GlobalAvgPooling2d", mean.astype(np.float32), scale, zero, flags=64, input=a)
+    parts = [p.astype(np.float32) * np.float32(scale), q.astype(np.float32) * np.float32(other)]
+    joined = np.concatenate(parts, 3) * np.float32(1 / np.float32(out))
+    net.node("Concatenate2", joined, out, 0, axis=3, input1=a, input2=b)
+    net.node("StaticTranspose", p.transpose(0, 3, 1, 2), scale, zero, num_dims=4, perm=(0, 3, 1, 2), input=a)
+    net.node("StaticReshape", p.reshape(2, 42, 4), scale, zero, num_dims=3, shape=(2, 42, 4), input=a)
+    net.node("StaticSlice", p[:, 1:4], scale, zero, num_dims=4, offsets=(0, 1, 0, 0), sizes=(2, 3, 6, 4), input=a)
+    padded = np.pad(p.astype(float), ((0, 0), (1, 0), (0, 2), (0, 0)), constant_values=np.rint(0.5 / scale))
+    net.node("StaticConstantPad", padded, scale, zero, factor=0.5, pre=(0, 1, 0, 0), post=(0, 0, 2, 0), input=a)
+    pool: dict[str, Any] = {f"{name}_{axis}": size for name, size in (("kernel", 2), ("stride", 2)) for axis in "hw"}
+    most = p[:, :6].reshape(2, 3, 2, 3, 2, 4).max((2, 4))
+    net.node("MaxPooling2d", most, scale, zero, dilation_h=1, dilation_w=1, input=a, **pool)
+    _layers(net, a, p, scale)
+    return net
+
+
+def _layers(net: CodedNet, a: int, p: Array, scale: float) -> None:
+    """A convolution of 3x3 with padding, one for each channel, and a linear layer."""
+    out = 1.7
+    around = np.pad(p, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    taps = np.stack([around[:, i : i + 7, j : j + 6] for i in range(3) for j in range(3)], 3)  # (N, H, W, 9, C)
+    pads = dict.fromkeys(("pad_top", "pad_right", "pad_bottom", "pad_left"), 1)
+    sizes = {f"{name}_{axis}": n for name, n in (("kernel", 3), ("stride", 1), ("dilation", 1)) for axis in "hw"}
+    for name in ("Conv2d", "DepthwiseConv2d", "FullyConnected"):
+        count = 4 if name == "DepthwiseConv2d" else 6
+        scales = net.rng.uniform(0.01, 0.03, count).astype("f4")
+        bias = net.rng.integers(-3000, 3000, count).astype("i4")
+        if name == "Conv2d":
+            weight = net.codes(6, 3, 3, 4)
+            total = np.einsum("nhwtc,otc->nhwo", taps, weight.reshape(6, 9, 4).astype(np.int64))
+            group = {"groups": 1, "group_in": 4, "group_out": 6}
+        elif name == "DepthwiseConv2d":
+            weight = net.codes(1, 3, 3, 4)
+            total = np.einsum("nhwtc,tc->nhwc", taps, weight.reshape(9, 4).astype(np.int64))
+            group = {"groups": 4, "group_in": 1, "group_out": 1}
+        else:
+            weight = net.codes(6, 4)
+            total, group = p @ weight.T.astype(np.int64), {}
+        quant = XnnQuant("channel", tuple(map(float, scales)), channel_dim=3 if name == "DepthwiseConv2d" else 0)
+        ids = {"filter": net.constant(weight, XnnType.QCINT8, quant)}
+        ids["bias"] = net.constant(bias, XnnType.QCINT32, XnnQuant("channel", tuple(map(float, scales * scale))))
+        factor = np.float32(scale) * scales / np.float32(out)
+        geometry: dict[str, Any] = {} if name == "FullyConnected" else {**pads, **sizes, **group}
+        net.node(name, (total + bias).astype(np.float32) * factor, out, -4, (0.0, np.inf), input=a, **ids, **geometry)

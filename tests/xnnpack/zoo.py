@@ -1,0 +1,121 @@
+"""`python -m tests.xnnpack.zoo [--quantize int8|dynamic] [MODULE[.PROGRAM] ...]`: programs of the zoo for XNNPACK.
+
+Each is exported with XnnpackPartitioner and run by the executorch wheel and by webpte, at the shapes of its calls.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import pkgutil
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import tests.zoo.programs
+import webpte
+from tests.zoo.building import Case
+
+
+def programs(wanted: list[str]) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield the programs of the zoo by name."""
+    for module in pkgutil.iter_modules(tests.zoo.programs.__path__):
+        loaded = importlib.import_module(f"tests.zoo.programs.{module.name}")
+        for name, function in inspect.getmembers(loaded, inspect.isfunction):
+            full, returned = f"{module.name}.{name}", inspect.signature(function).return_annotation
+            chosen = not wanted or module.name in wanted or full in wanted
+            if chosen and function.__module__ == loaded.__name__ and returned in (Case, "Case"):
+                yield full, function
+
+
+def export(case: Case, quantize: str | None, path: Path) -> None:
+    """Write a program for XNNPACK."""
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+
+    traced = case.steps[min(1, len(case.steps) - 1)]
+    exported = torch.export.export(case.module, traced, dynamic_shapes=case.dims)
+    if quantize:
+        exported = torch.export.export(_quantized(exported.module(), case, quantize), traced, dynamic_shapes=case.dims)
+    lowered = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()]).to_executorch()
+    path.write_bytes(lowered.buffer)
+
+
+def _quantized(module: Any, case: Case, quantize: str) -> Any:
+    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+        XNNPACKQuantizer,
+        get_symmetric_quantization_config,
+    )
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+    config = get_symmetric_quantization_config(is_per_channel=True, is_dynamic=quantize == "dynamic")
+    prepared = prepare_pt2e(module, XNNPACKQuantizer().set_global(config))
+    for step in case.steps:
+        prepared(*step)
+    return convert_pt2e(prepared)
+
+
+def compare(path: Path, case: Case) -> float:
+    """Return the largest difference from the wheel over all calls, relative to the largest value of the output."""
+    from executorch.extension.pybindings import portable_lib
+
+    wheel = portable_lib._load_for_executorch(str(path))
+    worst = 0.0
+    with webpte.load(path) as program:
+        method = program.method("forward")
+        for step in case.steps:
+            expected = [torch.as_tensor(out).float().numpy().copy() for out in wheel.forward(step)]
+            results = method(*(arg.numpy() if isinstance(arg, torch.Tensor) else arg for arg in step))
+            listed = results if isinstance(results, tuple | list) else (results,)
+            for result, out in zip(listed, expected, strict=True):
+                with np.errstate(invalid="ignore"):
+                    gap = np.abs(np.asarray(result, np.float64) - out)
+                gap = gap[np.isfinite(out)]
+                worst = max(
+                    worst, float(gap.max(initial=0)) / max(float(np.abs(out[np.isfinite(out)]).max(initial=0)), 1e-6)
+                )
+    return worst
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.xnnpack.zoo")
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--quantize", choices=("int8", "dynamic"))
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    counts: Counter[str] = Counter()
+    for name, function in programs(args.names):
+        torch.manual_seed(0)
+        with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+            path = Path(folder, "program.pte")
+            try:
+                case = function()
+                export(case, args.quantize, path)
+            except Exception as error:
+                counts["not exported"] += 1
+                print(f"{name}: not exported: {type(error).__name__}: {str(error)[:100]!r}", flush=True)
+                continue
+            delegates = path.read_bytes().count(b"XH00")
+            try:
+                worst = compare(path, case)
+                kind = "right" if worst < (2e-2 if args.quantize else 2e-5) else "wrong"
+                print(f"{name}: {kind}, {delegates} delegates, {worst:.2g} relative", flush=True)
+            except webpte.Error as error:
+                kind = "refused"
+                print(f"{name}: refused: {str(error)[:200]!r}", flush=True)
+            except Exception as error:
+                kind = "failed"
+                print(f"{name}: failed: {type(error).__name__}: {str(error)[:200]!r}", flush=True)
+            counts[kind] += 1
+    print(dict(counts))
+
+
+if __name__ == "__main__":
+    main()

@@ -175,6 +175,14 @@ def test_the_command_says_the_same(models, folder, capsys, monkeypatch, tmp_path
     assert report["perplexity"] == pytest.approx(found.perplexity._asdict())
 
 
+def test_command_measures_what_a_cache_of_bytes_costs(folder, capsys, monkeypatch, tmp_path):
+    (tmp_path / "text.txt").write_text(TEXT)
+    monkeypatch.chdir(folder)
+    same = ("eval", "4w.pte", "--against", "4w.pte", "--text", tmp_path / "text.txt", "--tokens", 40)
+    costs = [reported(capsys, *same, "--kv-cache", cache)["against"]["kl"]["value"] for cache in ("f32", "int8")]
+    assert costs[0] == 0 < costs[1] < 0.005
+
+
 # -- the report of an export ---------------------------------------------------------------------------------------
 
 

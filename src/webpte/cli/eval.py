@@ -9,12 +9,13 @@ from typing import Any
 
 from ..errors import InputError
 from ..llm import LLM
+from ..llm.settings import KvCache
 from ..progress import OnProgress
 from ..text import plural
 from ..tools.evaluation.measures import Estimate
 from ..tools.evaluation.programs import Evaluation, evaluate
 from .generate import read_stdin
-from .generation_options import add_tokenizer
+from .generation_options import add_kv_cache, add_tokenizer
 from .output import print_json
 from .parsing import add_json, add_program, check_input, integer
 from .terminal import Column, OutputTable, Page, bars, open_page
@@ -36,6 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="overlap windows, each of which predicts N tokens (no overlap, as in lm-evaluation-harness)",
     )
     add_tokenizer(parser)
+    add_kv_cache(parser)
     add_json(parser)
 
 
@@ -43,7 +45,7 @@ def run(arguments: argparse.Namespace) -> None:
     text = _text(arguments.text)
     check_input("--against", arguments.against)
     with ExitStack() as opened, bars() as progress:
-        llm = opened.enter_context(_load(arguments.file, arguments, progress))
+        llm = opened.enter_context(_load(arguments.file, arguments, progress, arguments.kv_cache))
         against = None
         if arguments.against is not None:
             against = opened.enter_context(_load(arguments.against, arguments, progress))
@@ -56,10 +58,10 @@ def run(arguments: argparse.Namespace) -> None:
         _show(arguments, evaluation, open_page())
 
 
-def _load(path: str, arguments: argparse.Namespace, progress: OnProgress) -> LLM:
+def _load(path: str, arguments: argparse.Namespace, progress: OnProgress, kv_cache: KvCache = "f32") -> LLM:
     # One sequence: the windows of a text are evaluated one after the other, in full passes.
     data = arguments.data if path == arguments.file else ()
-    return LLM.load(path, arguments.tokenizer, data, max_sequences=1, progress=progress)
+    return LLM.load(path, arguments.tokenizer, data, kv_cache=kv_cache, max_sequences=1, progress=progress)
 
 
 def _text(name: str | None) -> str | None:

@@ -31,13 +31,18 @@ SETTINGS = (
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """Add the options that name files, the KV cache and sampling."""
     add_tokenizer(parser)
+    add_kv_cache(parser)
+    add_sampling(parser)
+
+
+def add_kv_cache(parser: argparse.ArgumentParser) -> None:
+    """Add the option that selects the dtype of the KV cache."""
     parser.add_argument(
         "--kv-cache",
         choices=get_args(KvCache),
         default="f32",
         help="dtype of the KV cache; f16 halves its memory, int8 about halves it again (f32)",
     )
-    add_sampling(parser)
 
 
 def add_tokenizer(parser: argparse.ArgumentParser) -> None:

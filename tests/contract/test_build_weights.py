@@ -39,6 +39,7 @@ def test_every_type_has_the_size_of_the_gguf_package():
 )
 def test_every_block_decodes_as_in_the_gguf_package(number):
     kind, theirs = TYPES[number], GGMLQuantizationType(number)
+    assert kind.decode is not None
     blocks = np.random.default_rng(8).integers(0, 256, (512, kind.bytes), dtype=np.uint8)
     with np.errstate(all="ignore"):
         if kind.name == "F64":

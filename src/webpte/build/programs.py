@@ -77,9 +77,9 @@ def list_programs() -> list[CachedProgram]:
 
 def clear(names: Iterable[str] = ()) -> list[CachedProgram]:
     """Remove programs by name or source, or all of them, and what interrupted builds have left."""
-    programs, wanted = list_programs(), set(names)
+    programs, selection = list_programs(), set(names)
     known = {name for program in programs for name in (program.name, program.source)}
-    if unknown := wanted - known:
+    if unknown := selection - known:
         name = sorted(unknown)[0]
         raise InputError(
             argument="name",
@@ -88,10 +88,10 @@ def clear(names: Iterable[str] = ()) -> list[CachedProgram]:
             code="unknown_program",
             hint=f"The cache has {', '.join(close_matches(name, known, 3, 0)) or 'none'}.",
         )
-    removed = [program for program in programs if not wanted or wanted & {program.name, program.source}]
+    removed = [program for program in programs if not selection or selection & {program.name, program.source}]
     for program in removed:
         shutil.rmtree(program.path.parent)
-    if not wanted:
+    if not selection:
         shutil.rmtree(programs_folder(), ignore_errors=True)
     return removed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from tests.support.harness.gate import slow_but
 from tests.support.models import gguf_families
 from tests.support.models.families import CONTEXT, MAX_TOKENS, PREFILL, Tiny, first, tinies, tokens
 from webpte.build import build_program
+from webpte.export import export_llm
 
 IN_F32 = ("qwen3",)
 BUILT = {f"{family}: {name}": tiny for family, variants in tinies().items() for name, tiny in variants.items()}
@@ -66,3 +68,31 @@ def test_a_program_built_from_gguf_answers_as_transformers(name: str, tmp_path: 
     file = gguf_families.write_gguf(tmp_path, tmp_path / "model.gguf")
     built = build(file, tmp_path / "model.pte", quantize=None)
     assert difference(logits(built), wanted) <= TOLERANCE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("llama: scaled RoPE", {"quantize": "4w", "embedding": "4,32", "lm_head": "4"}),
+        ("granite: biases", {"quantize": "4w"}),
+        ("granite: biases", {"quantize": "8w", "embedding": "none", "lm_head": "none"}),
+        ("gemma3: both kinds of layers", {"quantize": "4w"}),
+        ("lfm2: three taps", {"quantize": "4w"}),
+    ],
+)
+def test_codes_and_logits_are_those_of_an_export_without_calibration(
+    name: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    BUILT[name].save(tmp_path / "checkpoint")
+    built = build(tmp_path / "checkpoint", tmp_path / "built.pte", **options)
+    exported = export_llm(
+        tmp_path / "checkpoint",
+        tmp_path / "exported.pte",
+        **options,
+        calibrate=False,
+        quality=False,
+        max_context=CONTEXT,
+        max_tokens=MAX_TOKENS,
+    )
+    assert np.array_equal(logits(built), logits(exported))

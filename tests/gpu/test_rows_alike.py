@@ -132,7 +132,7 @@ ORDERS = [
     for subject, orders in {
         "4-bit linear": (("tile", "broadcast"), ("lanes",), ("shared", "shared-64")),
         "4-bit linear, channels": (("tile", "broadcast"), ("lanes",), ("shared", "shared-64")),
-        "4-bit linear of int8": (("packed",), ("shared", "shared-64")),
+        "4-bit linear of int8": (("packed",), ("packed-32", "packed-64"), ("shared", "shared-64")),
         "8-bit linear": (("tile", "broadcast"), ("lanes",), ("shared", "shared-64")),
         "linear": (("tile", "broadcast"), ("lanes",), ("shared", "shared-64")),
         "mm": (("tile", "broadcast"), ("shared", "shared-64")),

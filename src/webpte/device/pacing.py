@@ -6,7 +6,7 @@ results do not change: dispatches run in the same order.
 
 The prediction is work over a rate. Work is known from the plan: multiplications and additions, and bytes. The rates
 begin with those of a slow device, and completed submits correct them: for the device, and for each dispatch of a
-schedule. Two submits are in flight, so that the device does not wait for the host, and Ctrl-C ends a call between two
+schedule. A few submits are in flight, so that the device does not wait for the host, and Ctrl-C ends a call between two
 of them. A dispatch that takes longer than the limit is submitted alone; it cannot be cut.
 
 WEBPTE_MAX_SUBMIT_MS is the limit in milliseconds, 0 for none. The default is 50 on a GPU, and none on a software
@@ -32,6 +32,7 @@ FLOPS_PER_SECOND = 10e9
 BYTES_PER_SECOND = 1e9
 FIRST_SHARE = 1 / 8  # of the limit: what a submit may take by rates that were not measured yet
 MAX_SPEEDUP = 4.0  # by which one submit may lower a prediction: it may have been easier than the next
+MAX_IN_FLIGHT = 3  # submits: the device shall not wait for a host that is busy with other work
 MIN_SECONDS = 0.002  # a shorter submit is mostly overhead, and does not show that the device is slow
 
 
@@ -79,15 +80,18 @@ class Pace:
     def is_known(self, work: DispatchWork) -> bool:
         return self._basis(work)[0].known
 
-    def learn(self, works: Sequence[DispatchWork], ratio: float) -> None:
-        """Record that dispatches took `ratio` times as long as predicted. The rate that bounds most of them changes."""
-        totals: dict[_Rate, float] = {}
-        for work in works:
-            rate, seconds = self._basis(work)
-            totals[rate] = totals.get(rate, 0.0) + rate.factor * seconds
+    def learn(self, seconds: Sequence[tuple[DispatchWork, float]]) -> None:
+        """Record how long dispatches took. The rate that bounds most of them changes."""
+        totals: dict[_Rate, list[float]] = {}  # seconds, and those of a slow device
+        for work, taken in seconds:
+            rate, slow = self._basis(work)
+            total = totals.setdefault(rate, [0.0, 0.0])
+            total[0] += taken
+            total[1] += slow
         if totals:
-            rate = max(totals, key=totals.__getitem__)
-            rate.factor *= max(ratio, 1 / MAX_SPEEDUP)
+            rate = max(totals, key=lambda each: totals[each][0])
+            taken, slow = totals[rate]
+            rate.factor = max(taken / slow, rate.factor / MAX_SPEEDUP) if slow else rate.factor
             rate.known = True
 
 
@@ -108,51 +112,48 @@ class Costs:
 
     def correct_all(self, seconds: float) -> None:
         """Record that all dispatches took this long together."""
-        everything = range(len(self._work))
-        self.correct(everything, sum(map(self.__getitem__, everything)), seconds)
+        self.correct([(number, self[number]) for number in range(len(self._work))], seconds)
 
-    def correct(self, dispatches: Sequence[int], predicted: float, seconds: float) -> None:
-        """Record that these dispatches took this long together."""
-        if predicted <= 0 or (seconds < MIN_SECONDS and seconds >= predicted):
+    def correct(self, predicted: Sequence[tuple[int, float]], seconds: float) -> None:
+        """Record that dispatches took this long together, whose durations were predicted as these."""
+        total = sum(cost for _, cost in predicted)
+        if total <= 0 or (seconds < MIN_SECONDS and seconds >= total):
             return
-        ratio = seconds / predicted
-        unseen = [self._work[number] for number in set(dispatches).difference(self._seen)]
-        scaled = {number: self[number] * ratio for number in set(dispatches)}
-        self.pace.learn(unseen, ratio)
-        self._seen.update(scaled)
+        taken = {number: cost * (seconds / total) for number, cost in predicted}
+        self.pace.learn([(self._work[number], cost) for number, cost in taken.items() if number not in self._seen])
+        self._seen.update(taken)
 
 
 class SubmitPart(NamedTuple):
     """The work of one submit."""
 
     stages: list[Stage]
-    dispatches: list[int]  # by number in the schedule
-    predicted: float  # seconds
+    costs: list[tuple[int, float]]  # number of each dispatch in the schedule, and its predicted seconds
     known: bool  # whether the prediction is based on measurements
 
 
 def parts(stages: Sequence[Stage], costs: Costs) -> Iterator[SubmitPart]:
     """Yield the work of each submit in turn. Corrections of `costs` between two parts take effect."""
     now: list[Stage] = []
-    numbers: list[int] = []
-    predicted, known = 0.0, True
+    predicted: list[tuple[int, float]] = []
+    total, known = 0.0, True
     for copies, dispatches in stages:
         first = 0
         for number in range(len(dispatches)):
             cost, measured = costs[number], costs.is_known(number)
             budget = costs.pace.limit * (1.0 if known and measured else FIRST_SHARE)
-            if numbers and predicted + cost > budget:
+            if predicted and total + cost > budget:
                 if number > first:
                     now.append((copies, _from(dispatches, first, number)))
                     copies, first = (), number
-                yield SubmitPart(now, numbers, predicted, known)
-                now, numbers, predicted, known = [], [], 0.0, True
+                yield SubmitPart(now, predicted, known)
+                now, predicted, total, known = [], [], 0.0, True
                 cost, measured = costs[number], costs.is_known(number)
-            numbers.append(number)
-            predicted += cost
+            predicted.append((number, cost))
+            total += cost
             known = known and measured
         now.append((copies, _from(dispatches, first, len(dispatches))))
-    yield SubmitPart(now, numbers, predicted, known)
+    yield SubmitPart(now, predicted, known)
 
 
 def _from(dispatches: Sequence[DispatchCommand], first: int, end: int) -> Sequence[DispatchCommand]:
@@ -194,14 +195,14 @@ def submit_parts(
         part, fence, began = flight.pop(0)
         wait_for(fence)
         done = time.perf_counter()
-        costs.correct(part.dispatches, part.predicted, done - max(began, last))
+        costs.correct(part.costs, done - max(began, last))
         last = done
 
     for part in parts(stages, costs):
         number, fence = submit(part.stages)
         count += 1
         flight.append(_Flight(part, fence, time.perf_counter()))
-        while len(flight) > (1 if part.known else 0):
+        while len(flight) > (MAX_IN_FLIGHT - 1 if part.known else 0):
             land()
     while flight and count > 1:
         land()

@@ -200,7 +200,7 @@ def by(variant, row_qparams=False):
     either = [
         joined(T("n", 64), (33, 7, 5), **row, **some),
         joined(T("n", 64), (37,), biased=True, residual=T("n", 37), **row, **some),
-        joined(T("n", 96), (37,), group=16, **row, **some),
+        joined(T("n", 96), (37,), group=32 if variant.startswith("packed-") else 16, **row, **some),
         joined(T("n", 2112), (5,), group=192, atol=1e-3, **row, **some),
         gated(T("n", 64), 37, **row, **some),
     ]
@@ -214,7 +214,7 @@ def by(variant, row_qparams=False):
 
 
 VARIANTS = [c for variant in ("broadcast", "tile", "lanes", "shared", "shared-64") for c in by(variant)]
-VARIANTS += by("packed", row_qparams=True)
+VARIANTS += [c for variant in ("packed", "packed-32", "packed-64") for c in by(variant, row_qparams=True)]
 # Tiles have as many rows as there are, up to 16; then as few tiles as can be have them evenly.
 COUNTS = {"n": (35, 17, 16, 12, 7, 5, 4, 2), "variant": "broadcast"}
 VARIANTS += [

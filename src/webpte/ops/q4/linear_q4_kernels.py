@@ -15,7 +15,7 @@ from ...errors import ShapeError
 from ...graph import DType, numel
 from ...lowering.context import Context, Tensor
 from ...lowering.variants import ANYWHERE, Requirements, Variant
-from ...wgsl import Caps, Uniforms, f32, u32
+from ...wgsl import FEW_REGISTERS, Caps, Uniforms, f32, u32
 from ..matmul.product import ProductShape, busy_with
 from ..norm.norm import normalize_rows
 from ..quantize.affine import fake_quantize
@@ -23,6 +23,7 @@ from ..quantize.affine import fake_quantize
 FEW_ROWS = 16
 HANDED = 8  # maximum invocations that share their loads
 SHARED_STEP = 8  # quads of K that a workgroup of linear_q4_shared.wgsl holds
+PACKED_STEP = 4  # words of 8 codes that a workgroup of linear_q4_packed.wgsl holds
 
 
 class PackedWeight(NamedTuple):
@@ -193,7 +194,9 @@ def _any(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int]) -> LinearQ4
     return LinearQ4Config("q4/linear_q4_any.wgsl", {}, params, layer.rows * bound["columns"], 32)
 
 
-def _shared(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, size: int) -> LinearQ4Config:
+def _shared(
+    caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, size: int, packed: bool = False
+) -> LinearQ4Config:
     """Return the configuration whose workgroups own `size` by `size` results and share what they read.
 
     A larger tile needs less workgroup memory for each invocation, so a core holds more of them. Both add up in one
@@ -202,11 +205,14 @@ def _shared(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, size:
     across, down = -(-bound["columns"] * len(layer.weights) // size), -(-layer.rows // size)
     weight = layer.weights[0]
     row_words = layer.inner // weight.word_codes
-    params = LinearQ4SharedParams(column_groups=across, row_words=row_words, step=SHARED_STEP, **bound)
+    params = LinearQ4SharedParams(
+        column_groups=across, row_words=row_words, step=PACKED_STEP if packed else SHARED_STEP, **bound
+    )
     group_words = weight.group // weight.word_codes if weight.group < layer.inner else 0
     flags: dict[str, object] = {"size": size, "group_words": group_words}
     workgroup = size * size // 16
-    return LinearQ4Config("q4/linear_q4_shared.wgsl", flags, params, across * down * workgroup, workgroup)
+    template = "q4/linear_q4_packed.wgsl" if packed else "q4/linear_q4_shared.wgsl"
+    return LinearQ4Config(template, flags, params, across * down * workgroup, workgroup)
 
 
 def _lanes(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, packed: bool) -> LinearQ4Config:
@@ -302,6 +308,16 @@ def _tiled_params(
     return LinearQ4Params(stride=stride, tile_rows=tile, tile_columns=columns, load_words=words, **loads, **bound)
 
 
+def _has_codes(layer: LinearQ4Operands) -> bool:
+    """Return whether x is rounded to int8 and the weight has 4 bits: then their codes can be multiplied."""
+    return layer.row_qparams is not None and layer.weights[0].bits == 4
+
+
+def _has_whole_steps(layer: LinearQ4Operands) -> bool:
+    """Return whether steps of linear_q4_packed.wgsl lie in one group each."""
+    return _has_codes(layer) and layer.weights[0].group % (PACKED_STEP * layer.weights[0].word_codes) == 0
+
+
 Rule = Callable[[Caps, LinearQ4Operands, dict[str, int]], LinearQ4Config]
 ANY: Variant[Rule] = Variant("any", ANYWHERE, _any)  # where rows or groups do not begin at words; never one of several
 TILE: Variant[Rule] = Variant("tile", ANYWHERE, functools.partial(_tiles, broadcast=False), "tiles")
@@ -310,15 +326,22 @@ BROADCAST: Variant[Rule] = Variant(
 )
 LANES: Variant[Rule] = Variant("lanes", ANYWHERE, functools.partial(_lanes, packed=False), "lanes")
 PACKED: Variant[Rule] = Variant(
-    "packed",
-    Requirements(work=lambda layer: layer.row_qparams is not None and layer.weights[0].bits == 4),
-    functools.partial(_lanes, packed=True),
-    "packed",
+    "packed", Requirements(work=_has_codes), functools.partial(_lanes, packed=True), "packed"
 )
 SHARED: Variant[Rule] = Variant("shared", Requirements(workgroup=64), functools.partial(_shared, size=32), "steps")
 SHARED_LARGE: Variant[Rule] = Variant(
     "shared-64", Requirements(workgroup=256), functools.partial(_shared, size=64), "steps"
 )
+PACKED_SHARED: Variant[Rule] = Variant(
+    "packed-32", Requirements(0, 64, _has_whole_steps), functools.partial(_shared, size=32, packed=True), "packed steps"
+)
+PACKED_LARGE: Variant[Rule] = Variant(
+    "packed-64",
+    Requirements(0, 256, _has_whole_steps),
+    functools.partial(_shared, size=64, packed=True),
+    "packed steps",
+)
+BY_CODES = (PACKED, PACKED_SHARED, PACKED_LARGE)  # of x, which is packed for them
 
 
 def project_q4(cx: Context, layer: LinearQ4Operands) -> None:
@@ -328,7 +351,7 @@ def project_q4(cx: Context, layer: LinearQ4Operands) -> None:
     if layer.norm is not None and variant is not LANES:
         layer = layer._replace(x=_normalized(cx, layer.x, layer.norm), norm=None)
     if layer.row_qparams is not None:
-        layer = layer._replace(x=_rounded(cx, layer, packed=variant is PACKED))
+        layer = layer._replace(x=_rounded(cx, layer, packed=variant in BY_CODES))
     codes = layer.weights[0].codes
     cut = [cx.parts(weight.codes, codes.dims[1], codes.dims[0]) for weight in layer.weights]
     for parts in zip(*cut, strict=True):
@@ -370,8 +393,12 @@ def _choose(cx: Context, layer: LinearQ4Operands) -> Variant[Rule]:
         layer.row_qparams is not None,
     )
     tiled = ProductShape(1, layer.rows, layer.inner, layer.columns * len(layer.weights))  # weights share a tile
-    shared = (SHARED_LARGE, SHARED) if busy_with(tiled, 64) else (SHARED, SHARED_LARGE)
-    gpu = (PACKED, LANES) if few else (PACKED, *shared, LANES)
+    shared = (PACKED_LARGE, PACKED_SHARED, SHARED_LARGE, SHARED)
+    if not busy_with(tiled, 64):
+        shared = (PACKED_SHARED, PACKED_LARGE, SHARED, SHARED_LARGE)
+    gpu: tuple[Variant[Rule], ...] = (PACKED, LANES) if few else (*shared, PACKED, LANES)
+    if cx.caps.registers <= FEW_REGISTERS:
+        gpu = (PACKED, *(variant for variant in gpu if variant is not PACKED))  # the others would spill
     return cx.variant(f"linear_q{layer.weights[0].bits}", shape, cpu=(BROADCAST, TILE), gpu=gpu, work=layer)
 
 

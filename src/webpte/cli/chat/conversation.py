@@ -95,14 +95,16 @@ class Conversation:
         return f"{self.tokens:,} of {self.llm.capacity:,} tokens"
 
     def set(self, name: str, value: Any) -> None:
-        """Change a setting. None resets it to its default."""
         changed: dict[str, Any] = {**self.settings, name: value}
-        if value is None:
-            del changed[name]
         constraint = sampling_params_from(changed, self.llm.vocabulary).constraint
         if constraint is not None:
             self.llm._grammar_compiler().matcher(constraint)
         self.settings = GenerateSettings(**changed)  # type: ignore[typeddict-item]
+
+    def unset(self, name: str) -> None:
+        """Reset a setting to its default."""
+        kept: Any = {each: value for each, value in self.settings.items() if each != name}
+        self.settings = GenerateSettings(**kept)
 
     @property
     def current_settings(self) -> SamplingParams:
@@ -255,11 +257,13 @@ def _set(talk: Conversation, rest: str) -> None:
     if name and name not in NAMES:
         suggestion = did_you_mean([name], NAMES) or f". The settings are {', '.join(NAMES)}"
         raise InputError(f"unknown setting {name}{suggestion}", argument="/set", code="unknown_setting")
-    if text:
-        talk.set(name, None if text.strip() == "default" else _value(name, text.strip()))
+    if text.strip() == "default":
+        talk.unset(name)
+    elif text:
+        talk.set(name, _value(name, text.strip()))
     current = talk.current_settings
     for each in [name] if name else NAMES:
-        say(f"({each} = {json.dumps(getattr(current, each))})")
+        say(f"({each} = {json.dumps(talk.settings.get(each, getattr(current, each)))})")
 
 
 def _value(name: str, text: str) -> Any:

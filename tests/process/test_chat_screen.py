@@ -221,7 +221,7 @@ def test_every_command_does_what_help_says(chat, tmp_path):
 def test_settings_are_shown_changed_and_put_back(own_chat):
     chat = own_chat
     chat.turn("/set", "(speculate = null)")
-    assert "(temperature = 0.0)" in chat.text and "(max_new_tokens = 256)" in chat.text
+    assert "(temperature = 0.0)" in chat.text and "(max_new_tokens = 1024)" in chat.text
     chat.turn("/set temperature 0.5", "(temperature = 0.5)")
     chat.turn("/set seed 7", "(seed = 7)")
     chat.turn("settings temperature seed", "temperature=0.5, seed=7")

@@ -201,15 +201,18 @@ def test_constructs_without_a_rule_are_named(body, construct):
 # The text of the kernel, its replacement; variable and direction; subgroup figure or figure, before and after.
 FAULTS = {
     "uncoalesced load": (
-        ("k * p.b_row + column + n", "(column + n) * p.b_row + k"),
-        ("b", "load", "share", 1, 1 / 16),
+        ("quad = j / 32u;\n            let n = j % 32u;", "quad = j % 4u;\n            let n = j / 4u;"),
+        ("b", "load", "share", 1, 1 / 2),
     ),
     "bank conflict": (
-        ("b_tile[place(step, n)][n % 4u] = found", "b_tile[(n * 8u + step / 4u) % 128u][step % 4u] = found"),
-        ("b_tile", "store", "degree", 1, 16),
+        ("b_tile[quad][n / 8u][(n % 8u) ^ (quad * 2u)] =", "b_tile[n / 8u][n % 4u][quad] ="),
+        ("b_tile", "store", "degree", 4, 16),  # 4: what 32 vectors take
     ),
     "double read": (
-        ("found = f32(a[a_start", "found = 0.0 * f32(a[a_start + m * p.a_row + k]) + f32(a[a_start"),
+        (
+            "value = vec4<f32>(a[(a_start",
+            "value = vec4<f32>(a[(a_start + (row + m) * p.a_row + k) / 4u]) + vec4<f32>(a[(a_start",
+        ),
         ("a", "load", "cached", 1, 2),
     ),
 }
@@ -219,14 +222,14 @@ FAULTS = {
 def matmul():
     """The text of the kernel for products of many rows, and the arguments of a product of 64 x 64 matrices."""
     kernels = (kernel for _, kernels in planned_cases() for kernel in kernels)
-    flags = {"type": "f32", "by_rows": False, "clamped": False, "added": False}
+    flags = {"type": "f32", "by_rows": False, "clamped": False, "added": False, "size": 32, "a_width": 4}
     kernel = next(
         k for k in kernels if k.label.startswith("matmul_shared[") and flags.items() <= dict(k.flags).items()
         and (k.reads, k.params) == (2, ProductParams.wgsl)
     )  # fmt: skip
     sizes = dict.fromkeys((name for name, _ in ProductParams._fields), 0) | dict.fromkeys(("a_row", "b_row"), 64)
     sizes |= dict.fromkeys(("rows", "inner", "columns", "y_row"), 64) | dict.fromkeys(("tile_rows", "tile_columns"), 4)
-    params = ProductParams(**sizes | {"row_tiles": 2, "column_groups": 2, "depth": 16, "heads": 1, "alpha": 1.0})
+    params = ProductParams(**sizes | {"row_tiles": 2, "column_groups": 2, "depth": 4, "heads": 1, "alpha": 1.0})
     a, b = np.random.default_rng(0).standard_normal((2, 64, 64)).astype(np.float32)
     block = np.frombuffer(params.pack(4 * kernel.workgroup), np.uint32)
     buffers = {"p": block, "sym": np.zeros((256, 4), np.int32), "a": a, "b": b, "y": np.zeros_like(a)}

@@ -103,8 +103,8 @@ class Conversation:
 
     def unset(self, name: str) -> None:
         """Reset a setting to its default."""
-        kept: Any = {each: value for each, value in self.settings.items() if each != name}
-        self.settings = GenerateSettings(**kept)
+        kept = {each: value for each, value in self.settings.items() if each != name}
+        self.settings = GenerateSettings(**kept)  # type: ignore[typeddict-item]
 
     @property
     def current_settings(self) -> SamplingParams:

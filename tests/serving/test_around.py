@@ -79,7 +79,7 @@ def test_executorchs_conformance_tests_pass_unmodified(tmp_path):
 
     (root,) = executorch.__path__
     file = Path(root) / "examples" / "llm_server" / "conformance" / "test_openai_contract.py"
-    with Running(write_caller(tmp_path), "--default-temperature", "0") as running:
+    with Running(write_caller(tmp_path)) as running:
         environment = os.environ | {"OPENAI_BASE_URL": running.api, "OPENAI_MODEL": "caller"}
         command = [
             sys.executable,

@@ -58,6 +58,7 @@ class OpTraits:
     work: Flops | None = None  # multiplications and additions: see `sums_over`
     memory_traffic: Mapping[str, Share] = field(default_factory=dict)  # arguments that a call reads or writes in part
     integers: Integers = NO_INTEGERS  # the range of integer results: see integers.py
+    sequences: bool = False  # its rows are tokens, whose bits may not depend on the rows beside them
 
     @property
     def same(self) -> str | None:

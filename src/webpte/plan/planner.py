@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from ..budgets import limit, over, spend
 from ..errors import DeviceError, Error, GraphError, Problem, ShapeError, remedies
 from ..fusion import apply_passes, widen_halves
-from ..graph import LIVE_SCALARS, OVERFLOW, ROTARY_ATTENTION, SLOT_ATTENTION, Call, Graph, TensorSpec
+from ..graph import LIVE_SCALARS, OVERFLOW, Call, Graph, TensorSpec
 from ..graph.expressions import EXPRESSIONS, AssumedEvaluator, Number, TermEvaluator
 from ..lowering import Binding, BoundCall, Context, Frame, Guard, TuningKey, gpu_op
 from ..wgsl import Caps, Kernel
@@ -36,9 +36,6 @@ class Example:
     uses: int = 0
 
 
-SEQUENCE_OPS = {SLOT_ATTENTION, ROTARY_ATTENTION, "sdpa_with_kv_cache.default", "update_cache.default"}
-
-
 class Lowering:
     """Runs the lowerings of one method, one call at a time: not thread safe."""
 
@@ -46,7 +43,6 @@ class Lowering:
         self.graph = graph
         self.context = Context(caps, tuning)
         self.context.pinned = flow.pinned
-        self.context.sequences = any(isinstance(call, Call) and call.name in SEQUENCE_OPS for call in graph.steps)
         self.frame = Frame(graph, self.context)
         self.runs = 0  # lowerings executed, ever; tests and `bench` read it
         self.touched: set[Binding] = set()  # what some dispatch may bind
@@ -59,6 +55,7 @@ class Lowering:
                 op = gpu_op(call, graph)
                 assert op is not None
                 self._bound[index] = BoundCall(op, call, self.frame)
+                self.context.sequences |= op.traits.sequences
         for value_id, value in enumerate(graph.values):
             if isinstance(value, TensorSpec) and value.stored:
                 self.frame.tensors[value_id].dims = value.dims

@@ -196,6 +196,7 @@ IN_CACHE = filled("query", "start_pos")
         work=cached_flops,
         memory_traffic={"key_cache": IN_CACHE, "value_cache": IN_CACHE},
         dims=dim_rules.like("query"),
+        sequences=True,
     ),
 )
 def sdpa_with_kv_cache(
@@ -285,7 +286,7 @@ def _(
     "update_cache.default",
     kernels=("llama::update_cache.out",),
     dtypes=FLOATS | {DType.INT8},
-    traits=OpTraits(mutates=("cache",), memory_traffic={"cache": filled("value", "start_pos")}),
+    traits=OpTraits(mutates=("cache",), memory_traffic={"cache": filled("value", "start_pos")}, sequences=True),
 )
 def update_cache(cx: Context, value: Tensor, cache: Tensor, start_pos: LiveScalar, *, out: Tensor) -> None:
     """Write the cache in place; `out` is a single element without meaning, which PyTorch leaves uninitialised."""

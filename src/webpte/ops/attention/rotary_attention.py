@@ -22,6 +22,7 @@ from .rotary import guard_table, rotate_halves, rotate_neighbours, rotated_halve
         mutates=("key_cache", "value_cache"),
         work=cached_flops,
         memory_traffic={"key_cache": IN_CACHE, "value_cache": IN_CACHE},
+        sequences=True,
     ),
 )
 def rotary_attention(

@@ -116,7 +116,7 @@ def _flops(sizes: CallSizes) -> int:
     SLOT_ATTENTION,
     dtypes=FLOATS | {DType.INT32, DType.INT8},
     host_args=("places",),
-    traits=OpTraits(mutates=("key_cache", "value_cache"), work=_flops),
+    traits=OpTraits(mutates=("key_cache", "value_cache"), work=_flops, sequences=True),
 )
 def slot_attention(
     cx: Context,

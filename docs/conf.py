@@ -7,10 +7,13 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE / "_extensions"), str(HERE.parent / "src")]  # the code beside these pages
 
 import webpte  # noqa: E402
-from webpte.llm import LLM, Sequence  # noqa: E402
+from webpte.llm import LLM, Chat, Sequence  # noqa: E402
 
 # Defaults are read from the source, which says `**settings` here; the page describes these beside it.
-for _function in (LLM.generate, LLM.generate_many, Sequence.generate):
+for _function in (
+    *(LLM.generate, LLM.generate_many, LLM.complete, LLM.chat),
+    *(Sequence.generate, Sequence.complete, Chat.ask),
+):
     del vars(_function)["__signature__"]
 
 project = "webpte"

@@ -125,7 +125,8 @@ def test_a_safetensors_checkpoint_equals_hugging_face(tmp_path):
         export_llm(tmp_path, folder / "tiny.pte", max_context=48, max_tokens=16)
 
     folder = example_models.cached("hf-llama", [], make, inspect.getsource(save_checkpoint), exporter=EXPORTER)
-    assert {p.name for p in folder.iterdir()} == {"tiny.pte", "tiny.tokenizer.json", "tiny.chat_template.jinja"}
+    beside = {"tiny.tokenizer.json", "tiny.chat_template.jinja", "tiny.generation_config.json"}
+    assert {p.name for p in folder.iterdir()} == {"tiny.pte", *beside}
     tokens = [(7 * i + 3) % 96 for i in range(40)]
     with torch.no_grad():
         want = model(torch.tensor([tokens])).logits[0].numpy()  # (S, V)

@@ -37,7 +37,10 @@ SLOW_TIERS = {
     "project": 90,
 }  # minutes; others have no slow tests
 EXTRAS = {"llm": 20, "tasks": 10, "server": 10, "batch": 10, "ray": 40, "notebook": 10, "export": 60}
-FUZZED = ("container", "delegate", "manifest", "plan", "saved", "saved_field", "snapshot", "template", "tensors")
+FUZZED = (
+    *("container", "delegate", "xnnpack", "tensors", "plan", "plan_xnnpack", "saved", "saved_field", "manifest"),
+    *("snapshot", "template"),
+)
 FUZZ_SECONDS = 300
 
 PARTS = (
@@ -54,6 +57,7 @@ PARTS = (
     part("random-steps", 30, "python -m tests.support.harness.random_steps 2000"),
     part("special", 30, "python -m tests.special"),
     part("saved-plans", 60, "python -m tests.saved_plans"),
+    part("xnnpack", 60, "python -m tests.xnnpack", "python -m tests.xnnpack.zoo"),
     part("large", 15, "python -m tests.large vocabulary --bits 4"),
     part("soak-threads", 60, "python -m tests.soak.threads", "python -m tests.soak.pair"),
     part("soak-loss", 40, "python -m tests.soak.loss"),

@@ -34,7 +34,7 @@ def rewritten_tensors(data: bytes) -> bytes:
 
 def contents(data: bytes) -> Any:
     """What `read_all` returns, without the bytes of Vulkan blobs: their graphs are in it."""
-    program, graphs = read_all(data)
+    program, *graphs = read_all(data)
     for method in program[1]["methods"]:
         for _, delegate in method[1]["delegates"]:
             if delegate["backend"] == "VulkanBackend":

@@ -53,13 +53,14 @@
     "gelu_tanh": [one, "0.5 * x * (1.0 + hyperbolic_tangent(0.7978845608 * (x + 0.044715 * x * x * x)))", none],
     "leaky_relu": [one ~ ", slope: f32", "select(x * slope, x, x > 0.0)", none],
     "elu": [one ~ ", alpha: f32, scale: f32, input_scale: f32",
-            "scale * select(alpha * (exp(clamp(x * input_scale, -110.0, 0.0)) - 1.0), x, x > 0.0)", none],
+            "scale * select(alpha * exp_minus_one(max(x * input_scale, -110.0)), x, x > 0.0)", none],
     "hardshrink": [one ~ ", threshold: f32", "select(x, 0.0, abs(x) <= threshold)", none],
 } $}
 {# Which helpers they call. #}
 {$ set helpers = {
     "elementwise/trigonometry.wgsl": ["sin", "cos"],
     "elementwise/errorfunction.wgsl": ["gelu", "erf"],
+    "elementwise/exponential.wgsl": ["elu"],
     "elementwise/hyperbolic.wgsl": ["tanh", "gelu_tanh"],
     "elementwise/logistic.wgsl": ["sigmoid", "silu"],
     "elementwise/logarithm.wgsl": ["log", "log10"],

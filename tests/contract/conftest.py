@@ -8,7 +8,7 @@ import pytest
 from webpte.llm import defaults
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def greedy_defaults() -> Iterator[None]:
     patch = pytest.MonkeyPatch()
     patch.setattr(defaults, "OWN_DEFAULTS", {"temperature": 0.0})

@@ -13,6 +13,7 @@ import webpte
 from webpte.cli import COMMANDS, load_command
 from webpte.export import export_llm, lower
 from webpte.llm import LLM
+from webpte.llm.model import LLMLoadOptions
 from webpte.plan.segments import by_torch
 
 ROOT = Path(__file__).parents[2]
@@ -75,7 +76,9 @@ def test_keywords_exist():
     }
     for name, given in found(r"\b((?:LLM\.)?load|lower|export_llm)\(([^()]*\w+=[^()]*)\)"):
         for keyword in re.findall(r"(\w+)=", given):
-            assert keyword in inspect.signature(functions[name]).parameters, f"{name} takes no {keyword}"
+            parameters = inspect.signature(functions[name]).parameters
+            keywords = {*parameters, *(LLMLoadOptions.__annotations__ if name == "LLM.load" else ())}
+            assert keyword in keywords, f"{name} takes no {keyword}"
 
 
 def test_torch_is_recommended_where_it_would_help(monkeypatch):

@@ -14,14 +14,19 @@ from tests.cases.sampling import sampling
 from tests.support.harness.cases import OneOp, choosing
 from webpte.wgsl import BROWSER_LIMITS, Caps, Kernel, render
 
-SHARED = re.compile(r"var<workgroup> \w+: array<((?:atomic<u32>)|f32|i32|u32|vec([234])<f32>), (\d+)>;")
-WORD = re.compile(r"var<workgroup> \w+: atomic<u32>;")
+SHARED = re.compile(
+    r"var<workgroup> \w+: array<(?:array<)?((?:atomic<u32>)|f32|i32|u32|vec([234])<f32>), (\d+)>(?:, (\d+)>)?;"
+)
+WORD = re.compile(r"var<workgroup> \w+: (?:atomic<u32>|u32);")
 MODULES = (attention, norm, reduce, sampling, softmax)
 CAPS = [Caps(features=frozenset({"shader-f16"}), kind=kind) for kind in ("cpu", "gpu")]
 
 
 def shared_bytes(source: str) -> int:
-    sizes = [{"2": 8, "3": 16, "4": 16}.get(width, 4) * int(count) for _, width, count in SHARED.findall(source)]
+    sizes = [
+        {"2": 8, "3": 16, "4": 16}.get(width, 4) * int(count) * int(outer or 1)
+        for _, width, count, outer in SHARED.findall(source)
+    ]
     sizes += [4] * len(WORD.findall(source))
     assert len(sizes) == source.count("var<workgroup>"), "an array is declared in a way this test does not know"
     return sum(sizes)
@@ -47,4 +52,5 @@ def test_shared_memory_fits_every_device(module, tmp_path):
 
 def test_sizes_are_counted():
     source = "var<workgroup> a: array<vec3<f32>, 3>;\nvar<workgroup> b: array<atomic<u32>, 5>;"
-    assert shared_bytes(source) == 68
+    source += "\nvar<workgroup> c: array<array<vec4<f32>, 3>, 2>;\nvar<workgroup> d: u32;"
+    assert shared_bytes(source) == 68 + 96 + 4

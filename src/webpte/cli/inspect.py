@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from ..bundles.site import summary
 from ..errors import InputError
-from ..llm.defaults import describe_defaults, read_generation_config
-from ..llm.metadata import beside
+from ..llm.defaults import describe_defaults
 from ..runtime.manifest import is_bundle
 from ..text import plural, size
 from ..tools.inspect import inspect_file
@@ -41,7 +39,7 @@ def run(arguments: argparse.Namespace) -> None:
         show(summary(arguments.file), arguments.json)
         return
     report = inspect_file(arguments.file, arguments.data)
-    report["sampling_defaults"] = sampling = _sampling_defaults(Path(arguments.file), report["methods"])
+    sampling = report["sampling_defaults"]
     if arguments.json:
         print_json(report)
         return
@@ -59,14 +57,6 @@ def run(arguments: argparse.Namespace) -> None:
         for method in constants:
             table.add(method["name"], ", ".join(map(str, method["returns"])))
         page.table(table)
-
-
-def _sampling_defaults(path: Path, methods: list[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Return the sampling defaults of a language model; None for other programs."""
-    names = [method["name"] for method in methods]
-    if "get_max_context_len" not in names or beside(path, "tokenizer.json") is None:
-        return None
-    return read_generation_config(beside(path, "generation_config.json"))
 
 
 def _draw(arguments: argparse.Namespace) -> None:

@@ -6,9 +6,12 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from ..graph import Graph, TensorSpec
+from ..llm.defaults import read_generation_config
+from ..llm.metadata import beside
 from ..plan import Plan
 from ..runtime import describe, describe_all
 from .parsed_method import ParsedMethod, PathLike, delegate_io, dynamic_dims, parse_methods
@@ -25,7 +28,15 @@ def inspect_file(path: PathLike, data: Iterable[PathLike] = ()) -> dict[str, Any
             "version": file.version,
             "named_data": len(file.named_data),
             "methods": [inspect_method(method) for method in methods],
+            "sampling_defaults": _sampling_defaults(Path(path), [method.name for method in methods]),
         }
+
+
+def _sampling_defaults(path: Path, methods: Sequence[str]) -> dict[str, Any] | None:
+    """Return the sampling defaults of a language model; None for other programs."""
+    if "get_max_context_len" not in methods or beside(path, "tokenizer.json") is None:
+        return None
+    return read_generation_config(beside(path, "generation_config.json"))
 
 
 def inspect_method(method: ParsedMethod) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,17 +25,14 @@ QUESTION = "What is the capital of France?"
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
     listening = bind(Config(port=0))
-    servers: list[Server] = []
-
-    async def serve() -> None:
-        application = app(StandIn(tmp_path, byte_level(), "Paris."), Config(api_keys=("secret",)))
-        servers.append(Server(uvicorn.Config(application, log_config=None, access_log=False)))
-        await servers[0].serve([listening])
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    application = app(StandIn(tmp_path, byte_level(), "Paris."), Config(api_keys=("secret",)))
+    server = Server(uvicorn.Config(application, log_config=None, access_log=False))
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])))
     thread.start()
+    while thread.is_alive() and not server.started:
+        time.sleep(0.01)
     yield f"http://127.0.0.1:{listening.getsockname()[1]}/"
-    servers[0].should_exit = True
+    server.should_exit = True
     thread.join()
 
 

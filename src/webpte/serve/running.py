@@ -201,6 +201,7 @@ def raise_file_limit(connections: int) -> None:
 def bind(config: Config) -> socket.socket:
     """Return the socket to listen on. Raise InputError if the server could not listen: before it loads its models."""
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    listener = None
     try:
         listener = socket.socket(family)
         if os.name == "posix":  # elsewhere the option would let two servers have the same port
@@ -210,6 +211,8 @@ def bind(config: Config) -> socket.socket:
         listener.bind((config.host, config.port))
         return listener
     except OSError as error:
+        if listener is not None:
+            listener.close()
         raise InputError(
             f"host, port: cannot listen on {config.host}:{config.port}: {error.strerror or error}. "
             "Choose another port, or stop the server that uses it.",

@@ -18,7 +18,10 @@ from typing import Any
 
 from tests.support.export.exporter_files import exporter_files
 from tests.support.export.exporting import cache_root, export, fill, versions
+from webpte import build
+from webpte.build import build_program
 
+BUILD = Path(build.__file__).parent
 MAX_CONTEXT, MAX_TOKENS = 1024, 256
 
 
@@ -63,27 +66,24 @@ LANGUAGE_MODELS = {
 
 
 def language_model(name: str) -> Path:
-    """Return the program of a language model in 4 bits, exported as `webpte export --quantize 4w --embedding 4,32`."""
+    """Return the program of a language model in 4 bits, built as by `webpte export --quantize 4w --embedding 4,32`."""
     config = LANGUAGE_MODELS[name].config
 
     def make(folder: Path) -> None:
-        from webpte.export import export_llm
-
         with tempfile.TemporaryDirectory() as checkpoint:
             _write_checkpoint(Path(checkpoint), config)
-            export_llm(
+            build_program(
                 checkpoint,
                 folder / "model.pte",
                 quantize="4w",
                 embedding="4,32",
-                calibrate=False,
                 max_context=MAX_CONTEXT,
                 max_tokens=MAX_TOKENS,
-                quality=False,
             )
 
     family = str(config["model_type"]).removesuffix("_text")
-    return _kept(name, [config, MAX_CONTEXT, MAX_TOKENS], exporter_files("llm", f"families/{family}"), make)
+    sources = [*exporter_files("llm", f"families/{family}"), *sorted(BUILD.glob("*.py"))]
+    return _kept(name, [config, MAX_CONTEXT, MAX_TOKENS], sources, make)
 
 
 def _write_checkpoint(folder: Path, config: Mapping[str, Any]) -> None:

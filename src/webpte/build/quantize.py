@@ -15,17 +15,20 @@ from typing import Any
 import numpy as np
 
 from ..errors import UnsupportedError
+from ..export.quantization.grid import (
+    CLIP_COUNT,
+    LONG_GROUP_WEIGHTS,
+    MAX_PART_WEIGHTS,
+    MAX_WEIGHT,
+    MIN_CLIP,
+    MIN_VALUE,
+    OTHER_CLIP_COUNT,
+    REFINEMENTS,
+    extremes,
+)
 
 Array = np.ndarray[Any, Any]
 
-CLIP_COUNT = 9  # tried with the sign that gives the larger end of the range to the largest value
-OTHER_CLIP_COUNT = {4: 4, 8: 0}  # by bits: tried with the other sign, which matters with few codes
-REFINEMENTS = 2  # of the codes by the best scale, and the scale by those codes
-MIN_CLIP = {4: 0.5, 8: 0.9}  # by bits, relative to the largest value: smaller clips do not pay
-MIN_VALUE = 1e-20  # a group of smaller values is zero
-MAX_PART_WEIGHTS = 1 << 17  # processed together: as many as fit into a cache of the CPU
-MAX_WEIGHT = 1e10
-LONG_GROUP_WEIGHTS = 256  # groups from this size are summed in place; shorter ones are transposed first
 SUM_ROWS = 16  # rows that torch adds before it adds the sums
 ROW_MULTIPLE = 4  # scales of a 4-bit layer are padded to a multiple of this number of rows
 
@@ -93,11 +96,6 @@ def check_range(name: str, weight: Array) -> None:
             code="weight_range",
             hint="Repair the checkpoint, or build without quantization.",
         )
-
-
-def extremes(bits: int) -> tuple[int, int]:
-    """Return the range of codes. Scales may be negative, so that either side can use the larger end."""
-    return -(1 << bits - 1), (1 << bits - 1) - 1
 
 
 def _map(function: Callable[[Array], Grouped], parts: list[Array]) -> list[Grouped]:

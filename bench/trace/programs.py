@@ -34,8 +34,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "compilers.md"
 BEGIN, END = "<!-- memory: begin -->", "<!-- memory: end -->"
 PROGRAMS = ("llama256", "smollm2-135m")
 CONFIGURATIONS = ("", "gpu", "gpu,no-subgroups", "gpu,few-registers")
-MAX_RECORDS = 1 << 22
-WORKGROUPS = 16  # neighbours, which run at the same time
+WORKGROUPS = {"prefill": 2, "decode": 8}  # to trace: neighbours, which run at the same time
 SCALES = "scales"  # how the variables of a kernel with the scales of quantized weights begin
 TABLES = ("norm", "cosine", "sine")  # constants that are no matrices: all workgroups read them
 
@@ -54,7 +53,7 @@ class Access(NamedTuple):
     ways: float  # of bank conflicts
 
 
-def accesses(call: TracedCall) -> Iterator[Access]:
+def accesses(call: TracedCall, workgroups: int) -> Iterator[Access]:
     """Yield the accesses of a call by kernel and variable. Figures of subgroups are the worst of all widths."""
     for label, trace in call.traces.items():
         bindings = {site.variable.name: site.variable for site in trace.sites}
@@ -63,7 +62,7 @@ def accesses(call: TracedCall) -> Iterator[Access]:
             if variable.space == "uniform":
                 continue
             kind = "workgroup" if variable.space == "workgroup" else call.kinds[label][variable.binding]
-            repeats = max(call.workgroups[label] / WORKGROUPS, 1) * call.dispatches[label]
+            repeats = max(call.workgroups[label] / workgroups, 1) * call.dispatches[label]
             yield _access(label, kind, figures, repeats)
 
 
@@ -122,10 +121,10 @@ def traced(name: str) -> dict[str, list[Access]]:
         calls = {"prefill": _call(PREFILL_TOKENS, 0, 0), "decode": _call(1, 1, PREFILL_TOKENS)}
         result = {}
         for phase, arguments in calls.items():
-            call = trace_call(method, arguments, workgroups=WORKGROUPS, max_records=MAX_RECORDS)
+            call = trace_call(method, arguments, workgroups=WORKGROUPS[phase])
             for label, reason in call.failures.items():
                 print(f"{label}: not traced: {reason}", file=sys.stderr)
-            result[phase] = list(accesses(call))
+            result[phase] = list(accesses(call, WORKGROUPS[phase]))
         return result
 
 

@@ -44,6 +44,13 @@ def _needs_more_bits(source: Checkpoint, name: str) -> bool:
     return part in SENSITIVE or (kind is not None and kind.bits > 4)
 
 
+def packed(name: str, weight: Grouped, kind: WeightFormat) -> tuple[Array, Array]:
+    """Return the codes and scales of a layer or of the embedding, in the layout of its op."""
+    if kind.bits == 8:
+        return pack_rows(weight)
+    return pack_embedding(weight) if name == EMBEDDING else pack_linear(weight)
+
+
 PARTS_AT_ONCE = 64  # of a matrix are read together, so that a large one is never in memory as floats
 
 
@@ -59,10 +66,7 @@ class ProgramWeights:
 
     def codes(self, name: str, kind: WeightFormat) -> tuple[Array, Array]:
         """Return the codes and scales of a layer or of the embedding, in the layout of its op."""
-        weight = self.quantized(name, kind)
-        if kind.bits == 8:
-            return pack_rows(weight)
-        return pack_embedding(weight) if name == EMBEDDING else pack_linear(weight)
+        return packed(name, self.quantized(name, kind), kind)
 
     def quantized(self, name: str, kind: WeightFormat) -> Grouped:
         """Return the codes of a layer: its exact values if the format has them, otherwise those of least error."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter
-from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO, cast
@@ -26,19 +24,18 @@ from ..container import (
 from ..errors import InputError, UnsupportedError
 from ..export.checkpoint import read_checkpoint, write_tokenizer_files
 from ..export.family import Checkpoint
-from ..export.llm import decoder_metadata, export_llm
+from ..export.llm import _calibration_pieces, decoder_metadata, export_llm
 from ..export.options import ExportWarning, LLMOptions, PathLike, check_disk_space, check_target
-from ..export.quantization.recipe import EMBEDDING, Recipe, WeightFormat
+from ..export.quantization.recipe import AUTO, EMBEDDING, QUANTIZERS, Recipe
 from ..export.quantization.recipe import check_embedding as check_embedding_format
 from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
 from .decoder import DecoderTrace
 from .layers import LayerTrace, WeightArrays
-from .recipe import FOUR_BITS, ProgramWeights, default_recipe
+from .recipe import ProgramWeights, default_recipe, holds_q4_0
 from .trace import TracedMethod
 
 FROM_CHECKPOINT = "checkpoint"
 EXPORTERS = ("auto", "builder", "torch")
-_FORMATS = ("4w", "8w", "f32")  # of layers that the builder writes; 8da4w needs ExecuTorch's exporter
 
 
 def build_program(
@@ -49,6 +46,7 @@ def build_program(
     group_size: int = 32,
     embedding: str | None = None,
     lm_head: str | None = None,
+    calibrate: bool | PathLike = False,
     max_context: int = 1024,
     max_tokens: int = 256,
     progress: OnProgress = ignore,
@@ -57,13 +55,23 @@ def build_program(
     """Write `path`, and beside it the files of the tokenizer under its stem.
 
     `checkpoint` is a .gguf file, or a folder with config.json and safetensors. `quantize` is "checkpoint" for formats
-    that suit those of the checkpoint, "4w", "8w", or None for f32; the other options are those of `export_llm`.
-    Weights are read and quantized one at a time, while they are written.
+    that suit those of the checkpoint, "4w", "8w", "8da4w", or None for f32; the others are options of `export_llm`.
+    Weights are read and quantized one at a time, while they are written. With `calibrate`, they are rounded before for
+    the inputs that they have while the model reads a text on the device.
     """
+    if quantize == AUTO:
+        raise UnsupportedError(
+            items=[AUTO],
+            argument="quantize",
+            expected=f"one of {FROM_CHECKPOINT}, {', '.join(QUANTIZERS)}",
+            got=repr(AUTO),
+            code="weight_format",
+            hint="Run webpte export with --exporter torch.",
+        )
     target = Path(path)
     by_checkpoint = quantize == FROM_CHECKPOINT
     options = LLMOptions(
-        None if by_checkpoint else quantize, group_size, embedding, lm_head, None, False, max_context, max_tokens
+        None if by_checkpoint else quantize, group_size, embedding, lm_head, None, calibrate, max_context, max_tokens
     )
     options.check()
     check_target(target)
@@ -72,7 +80,13 @@ def build_program(
     recipe = default_recipe(source) if by_checkpoint else _recipe(options, source)
     for text in [] if by_checkpoint else _second_quantizations(source, recipe):
         warnings.warn(text, ExportWarning, stacklevel=2)
-    program = trace_program(source, recipe, ProgramWeights(source), max_context, max_tokens)
+    weights = ProgramWeights(source)
+    if calibrate and quantize is not None:
+        from .calibration import calibrated_weights  # imports the runtime
+
+        pieces = _calibration_pieces(source, options)
+        weights = calibrated_weights(source, recipe, pieces, max_context, max_tokens, report)
+    program = trace_program(source, recipe, weights, max_context, max_tokens)
     size = _data_size(program)
     check_disk_space(target, size)
     temporary = target.with_name(f"{target.name}.{os.getpid()}.part")
@@ -120,16 +134,14 @@ def export_language_model(
 ) -> Path:
     """Build a program without torch if the options allow it; otherwise export it with `export_llm`.
 
-    `exporter` is "auto", "builder" or "torch". Calibration, measured quality, "8da4w" and "auto" need torch. If layers
-    are quantized, calibration is the default, and is left out with an `ExportWarning` if torch is not installed.
+    `exporter` is "auto", "builder" or "torch". Measured quality and "auto" need torch. If layers are quantized
+    to a format that is named, `calibrate` is on unless it is false.
     """
     if exporter not in EXPORTERS:
         raise InputError(
             argument="exporter", expected=f"one of {', '.join(EXPORTERS)}", got=repr(exporter), code="exporter"
         )
-    sizes = {"group_size": group_size, "embedding": embedding, "lm_head": lm_head}
-    common: dict[str, Any] = {**sizes, "max_context": max_context, "max_tokens": max_tokens}
-    needed = _torch_reason(quantize, bits_per_weight, calibrate, quality)
+    needed = _torch_reason(quantize, bits_per_weight, quality)
     if exporter == "builder" and needed is not None:
         raise InputError(
             argument="exporter",
@@ -137,16 +149,9 @@ def export_language_model(
             got=repr(exporter),
             code="exporter",
         )
-    rounds = quantize not in (None, FROM_CHECKPOINT) and calibrate is None  # calibration would be the default
-    if exporter == "auto" and needed is None and rounds:
-        if find_spec("torch") is not None:
-            needed = "calibration runs in torch"
-        else:
-            warnings.warn(
-                "weights are rounded without calibration, which needs pip install 'webpte[export]'",
-                ExportWarning,
-                stacklevel=2,
-            )
+    sizes = {"group_size": group_size, "embedding": embedding, "lm_head": lm_head}
+    common: dict[str, Any] = {**sizes, "max_context": max_context, "max_tokens": max_tokens}
+    common["calibrate"] = quantize != FROM_CHECKPOINT if calibrate is None else calibrate
     if exporter != "torch" and needed is None:
         return build_program(checkpoint, path, quantize=quantize, **common, progress=progress, cancel=cancel)
     if quantize == FROM_CHECKPOINT:
@@ -156,18 +161,14 @@ def export_language_model(
             got=repr(quantize),
             code="quantize",
         )
-    common |= {"bits_per_weight": bits_per_weight, "calibrate": True if calibrate is None else calibrate}
+    common["bits_per_weight"] = bits_per_weight
     return export_llm(checkpoint, path, quantize=quantize, **common, quality=quality, progress=progress, cancel=cancel)
 
 
-def _torch_reason(
-    quantize: str | None, bits_per_weight: float | None, calibrate: bool | PathLike | None, quality: bool | None
-) -> str | None:
+def _torch_reason(quantize: str | None, bits_per_weight: float | None, quality: bool | None) -> str | None:
     """Return why options need torch, or None if they do not."""
-    if quantize not in (None, FROM_CHECKPOINT, *_FORMATS) or bits_per_weight is not None:
-        return f"torch exports layers in the format {quantize}"
-    if quantize is not None and calibrate not in (None, False):
-        return "calibration runs in torch"
+    if quantize == AUTO or bits_per_weight is not None:
+        return f"torch chooses the formats of {AUTO}"
     return "torch measures the quality of a program" if quality else None
 
 
@@ -175,7 +176,6 @@ def _recipe(options: LLMOptions, source: Checkpoint) -> Recipe:
     shapes = {name.removesuffix(".weight"): weight.shape for name, weight in source.weights.sources.items()}
     recipe = options.recipe({n: shape for n, shape in shapes.items() if len(shape) == 2 and n != EMBEDDING})
     check_embedding_format(recipe.embedding, source.architecture.dim)
-    _check_formats({**recipe.linears, EMBEDDING: recipe.embedding})
     return recipe
 
 
@@ -184,7 +184,7 @@ def _second_quantizations(source: Checkpoint, recipe: Recipe) -> list[str]:
     counts: Counter[tuple[str, str]] = Counter()
     for name, kind in {**recipe.linears, EMBEDDING: recipe.embedding}.items():
         stored = source.weights.stored_type(f"{name}.weight")
-        exact = stored is not None and stored.name == "Q4_0" and kind == FOUR_BITS
+        exact = stored is not None and stored.name == "Q4_0" and holds_q4_0(kind)
         if stored is not None and kind.bits <= stored.bits and not exact:
             counts[stored.name, str(kind)] += 1
     return [
@@ -192,19 +192,6 @@ def _second_quantizations(source: Checkpoint, recipe: Recipe) -> list[str]:
         "f16 or f32 loses less"
         for (stored, kind), count in counts.items()
     ]
-
-
-def _check_formats(formats: Mapping[str, WeightFormat]) -> None:
-    if other := {name: kind for name, kind in formats.items() if kind.name not in _FORMATS}:
-        name, kind = next(iter(other.items()))
-        raise UnsupportedError(
-            items=list(other),
-            argument=name,
-            expected=f"one of the formats {', '.join(_FORMATS)}",
-            got=str(kind),
-            code="weight_format",
-            hint="Run webpte export with --exporter torch.",
-        )
 
 
 def _constant_method(name: str, value: int | bool | list[int]) -> MethodPlan:

@@ -16,6 +16,7 @@ from ..errors import UnsupportedError
 from ..export.quantization.recipe import EMBEDDING, UNQUANTIZED, WeightFormat
 from ..export.weights import WeightSource
 from .ops import OpTrace
+from .quantize import FOUR_BITS_WITH_OFFSETS, ROW_MULTIPLE
 from .trace import Dim, TracedTensor
 
 Array = np.ndarray[Any, Any]
@@ -31,6 +32,9 @@ class WeightArrays(Protocol):
     def codes(self, name: str, kind: WeightFormat) -> tuple[Array, Array]:
         """Return the codes and scales of a weight in the layout of the program's constants."""
 
+    def offsets(self, name: str) -> tuple[Array, Array]:
+        """Return the codes and scales of the offsets of a weight: those of an 8-bit layer of group sums."""
+
 
 class LayerTrace(OpTrace):
     """A trace with layers. `sources` has all parameters, `formats` those of layers by name."""
@@ -45,6 +49,7 @@ class LayerTrace(OpTrace):
         self._first = {name: first.setdefault(source, name) for name, source in sources.items()}
         self._formats = formats
         self._weights = weights
+        self._group_sums: dict[TracedTensor, TracedTensor] = {}
 
     def format(self, name: str) -> WeightFormat:
         """Return the format of a layer."""
@@ -63,12 +68,14 @@ class LayerTrace(OpTrace):
         kind = self.format(name)
         bias = self.parameter(f"{name}.bias") if f"{name}.bias" in self.shapes else None
         result: list[Dim] = [*x.dims[:2], -1, rows // heads] if heads else [*x.dims[:2], rows]
-        if kind.name == "4w":
+        if kind.bits == 4:
             x = self.view(x, (*x.dims[:2], -1)) if len(x.dims) == 4 else x
             codes, scales = self._codes(
                 name, kind, (rows, columns // 2), DType.UINT8, (columns // kind.group, -(-rows // 4) * 4)
             )
             out = self.call("et_vk.linear_q4gsw.default", x, codes, scales, kind.group, bias, dims=(*x.dims[:-1], rows))
+            if kind == FOUR_BITS_WITH_OFFSETS:
+                out = self.add(out, self._offset_product(x, name, out.dims))
             return out if len(x.dims) == 2 else self.view(out, result)
         flat = x if len(x.dims) == 2 else self.view(x, (x.dims[1], columns))
         if kind.name == "8w":
@@ -82,6 +89,30 @@ class LayerTrace(OpTrace):
         else:
             raise UnsupportedError(f"{name}: the builder has no layers in {kind}", [name], code="weight_format")
         return out if len(x.dims) == 2 else self.view(out, result)
+
+    def _offset_product(self, x: TracedTensor, name: str, dims: tuple[Dim, ...]) -> TracedTensor:
+        """Return what the offsets of a layer add to its result: the sums of the groups of x times the offsets.
+
+        A layer has a multiple of 4 columns in ExecuTorch, so the sums are padded with zeros. Layers of one input share
+        the sums.
+        """
+        rows, columns = self.shapes[f"{name}.weight"]
+        group = FOUR_BITS_WITH_OFFSETS.group
+        groups = columns // group
+        padding = -groups % ROW_MULTIPLE
+        sums = self._group_sums.get(x)
+        if sums is None:
+            split = self.view(x, (x.dims[-2], groups, group))
+            sums = self.call("aten.sum.dim_IntList", split, (-1,), False, None, dims=split.dims[:2])
+            if padding:
+                padded = (x.dims[-2], groups + padding)
+                sums = self.call("aten.constant_pad_nd.default", sums, (0, padding), 0.0, dims=padded)
+            self._group_sums[x] = sums
+        offsets = self._constants(
+            f"{name}.offsets", lambda: self._weights.offsets(name), (rows, groups + padding), DType.INT8, (rows,)
+        )
+        product = self.call("aten._weight_int8pack_mm.default", sums, *offsets, dims=(x.dims[-2], rows))
+        return product if len(x.dims) == 2 else self.view(product, dims)
 
     def embedding(self, tokens: TracedTensor) -> TracedTensor:
         """Return the rows (1, S, N) of tokens (1, S)."""
@@ -107,7 +138,17 @@ class LayerTrace(OpTrace):
         self, name: str, kind: WeightFormat, shape: tuple[int, int], dtype: DType, scales_shape: tuple[int, ...]
     ) -> tuple[TracedTensor, TracedTensor]:
         """Return the codes and scales of a weight as constants."""
-        both = _Together(lambda: self._weights.codes(name, kind))
+        return self._constants(name, lambda: self._weights.codes(name, kind), shape, dtype, scales_shape)
+
+    def _constants(
+        self,
+        name: str,
+        compute: Callable[[], tuple[Array, Array]],
+        shape: tuple[int, int],
+        dtype: DType,
+        scales_shape: tuple[int, ...],
+    ) -> tuple[TracedTensor, TracedTensor]:
+        both = _Together(compute)
         codes = Span.computed(f"{name}.codes", math.prod(shape), both.first)
         scales = Span.computed(f"{name}.scales", 4 * math.prod(scales_shape), both.second)
         return (

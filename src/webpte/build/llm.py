@@ -33,7 +33,8 @@ from ..export.quantization.recipe import check_embedding as check_embedding_form
 from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
 from .decoder import DecoderTrace
 from .layers import LayerTrace, WeightArrays
-from .recipe import FOUR_BITS, ProgramWeights, default_recipe
+from .quantize import FOUR_BITS
+from .recipe import ProgramWeights, default_recipe
 from .trace import TracedMethod
 
 FROM_CHECKPOINT = "checkpoint"

@@ -14,6 +14,7 @@ from .elementwise import join_elementwise
 from .epilogues import add_epilogues
 from .layouts import fold_transposes
 from .linears import add_residuals, gate_linears, join_linears, normalize_in_linears, share_qparams
+from .offsets import offset_linears
 from .rewriter import Rewriter
 
 
@@ -67,6 +68,7 @@ Pass = Callable[[Graph], Graph]
 PASSES: dict[str, Pass] = {  # in the order in which they run
     "identities": drop_identities,
     "qparams": share_qparams,
+    "offset-linears": offset_linears,
     "gated-linears": gate_linears,
     "joined-linears": join_linears,
     "residual-linears": add_residuals,

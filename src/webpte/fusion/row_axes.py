@@ -32,6 +32,7 @@ PATTERN = {
         "aten._weight_int8pack_mm.default",
         "et_vk.rms_norm.default",
     ),
+    "last dim": ("aten.sum.dim_IntList", "aten.constant_pad_nd.default"),  # if they change no other
     "blocks": ("torchao.choose_qparams_affine.default",),
 }
 ROLES = roles(PATTERN)
@@ -103,14 +104,24 @@ class RowAxes:
             return self._reshapes(call, carried)
         if elementwise_op(call) is not None:
             return self._elementwise(call, carried)
-        if role not in ("rows", "blocks", "attention", "lookup"):
+        if role == "last dim" and not self._changes_last(call):
+            return False
+        if role not in ("rows", "last dim", "blocks", "attention", "lookup"):
             return False
         axis = self.axis[carried[0]]
         self.axis.update(dict.fromkeys(call.outs, axis))
         if any(self.axis[value_id] != axis for value_id in carried):
             return False
-        summed = role == "rows" and axis == self._rank(carried[0]) - 1  # over the whole last dim
+        summed = role in ("rows", "last dim") and axis == self._rank(carried[0]) - 1  # over the whole last dim
         return not summed and (role != "blocks" or self._one_row_each(call, axis))
+
+    def _changes_last(self, call: Call) -> bool:
+        """Check a sum over the last dim, or the padding of that dim."""
+        source, sizes = self.graph.tensor(call.args[0]), self.graph.values[call.args[1]]
+        numbers = sizes.values if isinstance(sizes, IntList) else ()
+        if call.name == PATTERN["last dim"][0]:
+            return len(numbers) == 1 and normalize_dim(numbers[0], len(source.dims)) == len(source.dims) - 1
+        return len(numbers) == 2
 
     def _one_row_each(self, call: Call, axis: int) -> bool:
         sizes = [self.graph.values[value_id] for value_id in call.args]

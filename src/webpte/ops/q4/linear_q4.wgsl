@@ -11,6 +11,7 @@
 {$ set word_quads = 8 // bits $}
 {$ set quads = word_quads * words $}
 {$ set held = [1, lanes // quads] | max if lanes else 1 $}
+{$ set row_groups = "p.groups" $}
 {$ include "q4/linear_q4_bindings.wgsl" $}
 
 {$ include "q4/codes_q4.wgsl" $}
@@ -44,7 +45,27 @@ $$ endcall
 $$ if not single
     var load = 0u;  // along K; what else depends on it is not carried from step to step
 $$ endif
+$$ if offset
+$$ for v in range(weights)
+$$ for c in range(columns)
+    let offsets{{ v }}_{{ c }} = offset_row({{ v }}u, first + n{{ c }});
+    let offset_scale{{ v }}_{{ c }} = offset_scale({{ v }}u, first + n{{ c }});
+$$ endfor
+$$ endfor
+    for (var word = 0u; word * 4u < groups; word++) {  // a word has the offsets of four groups
+$$ for v in range(weights)
+$$ for c in range(columns)
+    var codes{{ v }}_{{ c }} = bitcast<i32>(offsets[offsets{{ v }}_{{ c }} + word]);
+$$ endfor
+$$ endfor
+    let end = min(word * 4u + 4u, groups);
+    for (var g = word * 4u; g < end; g++) {
+$$ for r in range(tile)
+        var x_sum{{ r }} = 0.0;
+$$ endfor
+$$ else
     for (var g = 0u; g < groups; g++) {
+$$ endif
         let s = g * scale_stride + first;
 $$ call(v, r, c) each_result(weights, tile, columns)
         var part{{ v }}_{{ r }}_{{ c }} = 0.0;
@@ -83,6 +104,24 @@ $$ for v in range(weights)
 $$ endfor
 $$ endfor
 $$ endif
+$$ if offset
+$$ if lanes
+$$ for o in range(0, tile, held)
+$$ for h in range(0, quads, lanes)
+            let own_sum{{ o }}_{{ h }} = (own{{ o }}_{{ h }}.x + own{{ o }}_{{ h }}.y) + (own{{ o }}_{{ h }}.z + own{{ o }}_{{ h }}.w);
+$$ endfor
+$$ endfor
+$$ endif
+$$ for r in range(tile)
+$$ for h in range(quads)
+$$ if lanes
+            x_sum{{ r }} += subgroupBroadcast(own_sum{{ r - r % held }}_{{ h - h % lanes }}, {{ (r % held * quads + h) % lanes }}u);
+$$ else
+            x_sum{{ r }} += (a{{ r }}_{{ h }}.x + a{{ r }}_{{ h }}.y) + (a{{ r }}_{{ h }}.z + a{{ r }}_{{ h }}.w);
+$$ endif
+$$ endfor
+$$ endfor
+$$ endif
 $$ for c in range(columns)
 $$ for v in range(weights)
             {
@@ -109,12 +148,19 @@ $$ if aligned
 $$ else
         let factor{{ v }}_{{ c }} = f32(scales{{ v }}[s + n{{ c }}]);
 $$ endif
+$$ if offset
+        let offset{{ v }}_{{ c }} = f32(extractBits(codes{{ v }}_{{ c }}, 0u, 8u)) * offset_scale{{ v }}_{{ c }};
+        codes{{ v }}_{{ c }} >>= 8u;
+$$ endif
 $$ for r in range(tile)
-        sum{{ v }}_{{ r }}_{{ c }} += factor{{ v }}_{{ c }} * part{{ v }}_{{ r }}_{{ c }};
+        sum{{ v }}_{{ r }}_{{ c }} += factor{{ v }}_{{ c }} * part{{ v }}_{{ r }}_{{ c }}{{ " + offset%d_%d * x_sum%d" % (v, c, r) if offset }};
 $$ endfor
 $$ endfor
 $$ endfor
     }
+$$ if offset
+    }
+$$ endif
 $$ call(r, c) put_results(tile, columns, "row + r, p.first + column + c")
 {{ "gated(sum0_%d_%d, sum1_%d_%d)" % (r, c, r, c) if weights == 2 else "sum0_%d_%d" % (r, c) }}
 $$ endcall

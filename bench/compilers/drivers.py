@@ -24,13 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from webpte.cache import cache_folder
-from webpte.wgsl import MANY_REGISTERS, VENDOR_REGISTERS, Caps, Kernel, render
+from webpte.wgsl import AMD, ARM, INTEL, MANY_REGISTERS, VENDOR_REGISTERS, Caps, Kernel, render
 
 from . import build, parse
 
 HERE = Path(__file__).parent
 ICDS = Path("/usr/share/vulkan/icd.d")
-VENDOR_IDS = {"intel": 0x8086, "mali": 0x13B5}  # of PCI; those that have fewer registers
+VENDOR_IDS = {"amd": AMD, "intel": INTEL, "mali": ARM}  # those that kernels are chosen by
 SECONDS = 1800  # for all kernels of a program
 
 
@@ -260,8 +260,9 @@ def caps(device: Device) -> Caps:
     about = adapter(device)
     features = frozenset(about["features"])
     width = device.subgroup if "subgroup" in features else 0
-    registers = VENDOR_REGISTERS.get(VENDOR_IDS.get(device.vendor, 0), MANY_REGISTERS)
-    return Caps(about["limits"], features, about["device"], "gpu", width, registers)
+    vendor = VENDOR_IDS.get(device.vendor, 0)
+    registers = VENDOR_REGISTERS.get(vendor, MANY_REGISTERS)
+    return Caps(about["limits"], features, about["device"], "gpu", width, registers, vendor)
 
 
 def compile_all(device: Device, sources: Sequence[Source]) -> list[dict[str, int]]:

@@ -9,10 +9,12 @@ import torch
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
 from tests.support.models.families import Tiny, tinies
-from webpte.build.quantize import grouped
+from webpte.build.compensation import InputMoments, compensated
+from webpte.build.quantize import Grouped, grouped
 from webpte.export.checkpoint import read_checkpoint
 from webpte.export.family import empty_module
 from webpte.export.ggml import TYPES
+from webpte.export.quantization import compensation
 from webpte.export.quantization.grid import least_squares
 from webpte.export.shapes import parameter_shapes
 
@@ -26,6 +28,20 @@ def test_grouped_has_the_bits_of_torch(rows, columns, group):
     ours, theirs = grouped(weight, 4, group), least_squares(torch.from_numpy(weight), group, 4)
     assert np.array_equal(ours.codes, theirs.codes.numpy())
     assert np.array_equal(ours.scales, theirs.scales.numpy())
+
+
+@pytest.mark.parametrize(("bits", "group"), [(4, 32), (8, 192)])
+def test_compensated_has_the_error_of_torch(bits, group):
+    random = np.random.default_rng(9)
+    weight = random.standard_normal((36, 192)).astype(np.float32)
+    inputs = (random.standard_normal((500, 192)) @ random.standard_normal((192, 192))).astype(np.float32)
+    inputs[:, 5] = 0
+    moments = InputMoments(inputs.T @ inputs)
+    ours = compensated(weight, group, bits, moments)
+    theirs = compensation.compensated(torch.from_numpy(weight), group, bits, torch.from_numpy(inputs.T @ inputs))
+    both = [moments.error(weight, each).sum() for each in (ours, Grouped(theirs.codes.numpy(), theirs.scales.numpy()))]
+    assert both[0] == pytest.approx(both[1], rel=0.02)
+    assert both[0] < 0.8 * moments.error(weight, grouped(weight, bits, group)).sum()
 
 
 def test_every_type_has_the_size_of_the_gguf_package():

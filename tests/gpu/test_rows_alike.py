@@ -11,7 +11,7 @@ import pytest
 
 import webpte
 from tests.cases.attention.slot_attention import crossing, slotted
-from tests.cases.q4.linear_q4 import DQ8, INT8, Q4, QCS, codes, half, int8, joined, rounded, scales, sums
+from tests.cases.q4.linear_q4 import DQ8, INT8, LANES, Q4, QCS, codes, half, int8, joined, rounded, scales, sums
 from tests.cases.q8.q8ta import linear as int8_linear
 from tests.cases.quantize.quantize import CHOOSE_TOKEN, I8, SIGNED, TOKEN, zeros
 from tests.support.harness.cases import OneOp, T, case, choosing
@@ -131,9 +131,9 @@ KINDS = ((1, 1), (3, 7, 16), (17, 35))  # counts of rows that choose among the s
 ORDERS = [
     (subject, order)
     for subject, orders in {
-        "4-bit linear": (("tile", "broadcast"), ("lanes",), ("shared", "shared-64")),
-        "4-bit linear with offsets": (("tile", "broadcast"), ("lanes",), ("shared", "shared-64")),
-        "4-bit linear, channels": (("tile", "broadcast"), ("lanes",), ("shared", "shared-64")),
+        "4-bit linear": (("tile", "broadcast"), LANES, ("shared", "shared-64")),
+        "4-bit linear with offsets": (("tile", "broadcast"), LANES, ("shared", "shared-64")),
+        "4-bit linear, channels": (("tile", "broadcast"), LANES, ("shared", "shared-64")),
         "4-bit linear of int8": (("packed",), ("packed-32", "packed-64"), ("shared", "shared-64")),
         "8-bit linear": (("tile", "broadcast"), ("lanes",), ("shared", "shared-64")),
         "linear": (("tile", "broadcast"), ("lanes",), ("shared", "shared-64")),

@@ -18,7 +18,6 @@ from webpte.build import build_program, export_language_model
 from webpte.build import llm as building
 from webpte.errors import CancelledError, InputError
 from webpte.export.checkpoint import read_checkpoint
-from webpte.export.options import ExportWarning
 from webpte.progress import Progress
 
 CONFIG: dict[str, Any] = {
@@ -129,7 +128,7 @@ def test_a_cancelled_build_leaves_nothing(checkpoint: Path, tmp_path: Path) -> N
 
 
 def test_the_builder_refuses_what_needs_torch(checkpoint: Path, tmp_path: Path) -> None:
-    needs: list[dict[str, Any]] = [{"quantize": "8da4w"}, {"quantize": "4w", "calibrate": True}, {"quality": True}]
+    needs: list[dict[str, Any]] = [{"quantize": "8da4w"}, {"quality": True}]
     for options in needs:
         with raises(InputError, "torch", code="exporter"):
             export_language_model(checkpoint, tmp_path / "m.pte", exporter="builder", **options)
@@ -137,29 +136,28 @@ def test_the_builder_refuses_what_needs_torch(checkpoint: Path, tmp_path: Path) 
         export_language_model(checkpoint, tmp_path / "m.pte", exporter="both")
 
 
-def test_without_torch_weights_are_rounded_with_a_warning(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(building, "find_spec", lambda name: None)
-    with pytest.warns(ExportWarning, match="without calibration"):
-        export_language_model(checkpoint, tmp_path / "m.pte", quantize="4w", **SIZES)
-    assert (tmp_path / "m.pte").exists()
-
-
 def test_options_that_need_torch_select_it(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[dict[str, Any]] = []
     monkeypatch.setattr(building, "export_llm", lambda *paths, **options: calls.append(options))
-    monkeypatch.setattr(building, "find_spec", lambda name: object())
     needs: list[dict[str, Any]] = [
-        {"quantize": "4w"},
         {"quantize": "8da4w"},
         {"exporter": "torch"},
         {"quality": True},
     ]
     for options in needs:
         export_language_model(checkpoint, tmp_path / "m.pte", **options)
-    assert [call["quantize"] for call in calls] == ["4w", "8da4w", None, None]
+    assert [call["quantize"] for call in calls] == ["8da4w", None, None]
     assert all(call["calibrate"] is True for call in calls)
+
+
+def test_calibration_is_the_default_of_named_formats(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[dict[str, Any]] = []
+    monkeypatch.setattr(building, "build_program", lambda *paths, **options: calls.append(options))
+    for options in ({"quantize": "4w"}, {"quantize": "checkpoint"}, {"quantize": "8w", "calibrate": False}):
+        export_language_model(checkpoint, tmp_path / "m.pte", **options)
+    assert [call["calibrate"] for call in calls] == [True, False, False]
 
 
 def test_parts_of_a_weight_are_those_of_the_whole(checkpoint: Path) -> None:

@@ -103,6 +103,7 @@ ARROWS: dict[str, set[str]] = {
         "export",  # architectures, families, and the files of checkpoints: all that needs no torch
         "container",  # writes programs
         "llm",
+        "runtime",  # runs blocks of a model, to round its weights for their inputs
     },
     "cli": {
         "runtime",

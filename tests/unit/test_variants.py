@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from webpte.lowering import ANYWHERE, Context, Requirements, Variant
-from webpte.wgsl import Caps
+from webpte.ops.q4.linear_q4_kernels import _lanes_variants
+from webpte.wgsl import AMD, ARM, INTEL, Caps
 
 TILE = Variant("tile", ANYWHERE, 1)
 BROADCAST = Variant("broadcast", Requirements(subgroup=4), 2)
@@ -77,3 +78,20 @@ def test_the_form_is_what_a_dispatch_is_built_from():
     cx = Context(Caps(kind="cpu"), {"work": "shared"})
     assert cx.variant("work", (), cpu=(TILE,), gpu=(SHARED,)).config == 1
     assert Context(Caps(), {"work ": "tile"}).variant("work", (), cpu=(TILE,), gpu=(SHARED,)).config == 1
+
+
+@pytest.mark.parametrize(
+    ("vendor", "subgroup", "first"),
+    [
+        (0, 32, "lanes"),
+        (AMD, 32, "lanes-halves"),
+        (AMD, 64, "lanes-bytes"),
+        (INTEL, 8, "lanes-bytes"),
+        (ARM, 0, "lanes-bytes"),
+    ],
+)
+def test_lanes_variants_of_a_vendor_share_an_order(vendor, subgroup, first):
+    variants = _lanes_variants(Caps(vendor=vendor, subgroup=subgroup))
+    assert variants[0].name == first
+    assert len(variants) == 3
+    assert {variant.order for variant in variants} == {"lanes"}

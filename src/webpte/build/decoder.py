@@ -58,16 +58,15 @@ class DecoderTrace:
         first = g.input("attn_options_input_pos", DType.INT64, (1,))
         if g.format(EMBEDDING) == INT8:  # a kernel call: before all delegates
             x = g.embedding(tokens)  # (1, S, N)
-            positions = self._positions(tokens, first)
+            positions = self.positions(tokens, first)
         else:
-            positions = self._positions(tokens, first)
+            positions = self.positions(tokens, first)
             x = g.embedding(tokens)
         for number in range(model.n_layers):
             x = self.block(x, number, positions)
         x = g.norm(g.select(x, 1, -1), "norm", model.norm_eps)  # (1, N)
         logits = g.capped(g.linear(x, "output"), model.logits_cap)
-        for state, value in self._assignments:
-            g.assign(state, value)
+        self.assign_states()
         return logits
 
     def block(self, x: TracedTensor, number: int, positions: TokenPositions) -> TracedTensor:
@@ -82,6 +81,11 @@ class DecoderTrace:
         if model.post_norms:
             out = g.norm(out, f"{name}.post_ffn_norm", model.norm_eps)
         return g.add(x, out)
+
+    def assign_states(self) -> None:
+        """Record the new values of states, at the end."""
+        for state, value in self._assignments:
+            self.g.assign(state, value)
 
     def feed_forward(self, x: TracedTensor, name: str) -> TracedTensor:
         g = self.g
@@ -131,7 +135,8 @@ class DecoderTrace:
 
     # ---------------------------------------------------------------- positions
 
-    def _positions(self, tokens: TracedTensor, first: TracedTensor) -> TokenPositions:
+    def positions(self, tokens: TracedTensor, first: TracedTensor) -> TokenPositions:
+        """Record the positions of tokens (1, S) or of their hidden states (1, S, N)."""
         g, model = self.g, self.model
         count = g.size(tokens, 1)
         tables = {name: self._rotary_constants(name) for name in model.ropes}

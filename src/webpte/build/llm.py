@@ -6,7 +6,6 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO, cast
@@ -26,7 +25,7 @@ from ..container import (
 from ..errors import InputError, UnsupportedError
 from ..export.checkpoint import read_checkpoint, write_tokenizer_files
 from ..export.family import Checkpoint
-from ..export.llm import decoder_metadata, export_llm
+from ..export.llm import _calibration_pieces, decoder_metadata, export_llm
 from ..export.options import ExportWarning, LLMOptions, PathLike, check_disk_space, check_target
 from ..export.quantization.recipe import EMBEDDING, Recipe, WeightFormat
 from ..export.quantization.recipe import check_embedding as check_embedding_format
@@ -50,6 +49,7 @@ def build_program(
     group_size: int = 32,
     embedding: str | None = None,
     lm_head: str | None = None,
+    calibrate: bool | PathLike = False,
     max_context: int = 1024,
     max_tokens: int = 256,
     progress: OnProgress = ignore,
@@ -59,12 +59,13 @@ def build_program(
 
     `checkpoint` is a .gguf file, or a folder with config.json and safetensors. `quantize` is "checkpoint" for formats
     that suit those of the checkpoint, "4w", "8w", or None for f32; the other options are those of `export_llm`.
-    Weights are read and quantized one at a time, while they are written.
+    Weights are read and quantized one at a time, while they are written. With `calibrate`, they are rounded before for
+    the inputs that they have while the model reads a text on the device.
     """
     target = Path(path)
     by_checkpoint = quantize == FROM_CHECKPOINT
     options = LLMOptions(
-        None if by_checkpoint else quantize, group_size, embedding, lm_head, None, False, max_context, max_tokens
+        None if by_checkpoint else quantize, group_size, embedding, lm_head, None, calibrate, max_context, max_tokens
     )
     options.check()
     check_target(target)
@@ -73,7 +74,13 @@ def build_program(
     recipe = default_recipe(source) if by_checkpoint else _recipe(options, source)
     for text in [] if by_checkpoint else _second_quantizations(source, recipe):
         warnings.warn(text, ExportWarning, stacklevel=2)
-    program = trace_program(source, recipe, ProgramWeights(source), max_context, max_tokens)
+    weights = ProgramWeights(source)
+    if calibrate and quantize is not None:
+        from .calibration import calibrated_weights  # imports the runtime
+
+        pieces = _calibration_pieces(source, options)
+        weights = calibrated_weights(source, recipe, pieces, max_context, max_tokens, report)
+    program = trace_program(source, recipe, weights, max_context, max_tokens)
     size = _data_size(program)
     check_disk_space(target, size)
     temporary = target.with_name(f"{target.name}.{os.getpid()}.part")
@@ -121,16 +128,14 @@ def export_language_model(
 ) -> Path:
     """Build a program without torch if the options allow it; otherwise export it with `export_llm`.
 
-    `exporter` is "auto", "builder" or "torch". Calibration, measured quality, "8da4w" and "auto" need torch. If layers
-    are quantized, calibration is the default, and is left out with an `ExportWarning` if torch is not installed.
+    `exporter` is "auto", "builder" or "torch". Measured quality, "8da4w" and "auto" need torch. If layers are quantized
+    to a format that is named, `calibrate` is on unless it is false.
     """
     if exporter not in EXPORTERS:
         raise InputError(
             argument="exporter", expected=f"one of {', '.join(EXPORTERS)}", got=repr(exporter), code="exporter"
         )
-    sizes = {"group_size": group_size, "embedding": embedding, "lm_head": lm_head}
-    common: dict[str, Any] = {**sizes, "max_context": max_context, "max_tokens": max_tokens}
-    needed = _torch_reason(quantize, bits_per_weight, calibrate, quality)
+    needed = _torch_reason(quantize, bits_per_weight, quality)
     if exporter == "builder" and needed is not None:
         raise InputError(
             argument="exporter",
@@ -138,16 +143,9 @@ def export_language_model(
             got=repr(exporter),
             code="exporter",
         )
-    rounds = quantize not in (None, FROM_CHECKPOINT) and calibrate is None  # calibration would be the default
-    if exporter == "auto" and needed is None and rounds:
-        if find_spec("torch") is not None:
-            needed = "calibration runs in torch"
-        else:
-            warnings.warn(
-                "weights are rounded without calibration, which needs pip install 'webpte[export]'",
-                ExportWarning,
-                stacklevel=2,
-            )
+    sizes = {"group_size": group_size, "embedding": embedding, "lm_head": lm_head}
+    common: dict[str, Any] = {**sizes, "max_context": max_context, "max_tokens": max_tokens}
+    common["calibrate"] = quantize != FROM_CHECKPOINT if calibrate is None else calibrate
     if exporter != "torch" and needed is None:
         return build_program(checkpoint, path, quantize=quantize, **common, progress=progress, cancel=cancel)
     if quantize == FROM_CHECKPOINT:
@@ -157,18 +155,14 @@ def export_language_model(
             got=repr(quantize),
             code="quantize",
         )
-    common |= {"bits_per_weight": bits_per_weight, "calibrate": True if calibrate is None else calibrate}
+    common["bits_per_weight"] = bits_per_weight
     return export_llm(checkpoint, path, quantize=quantize, **common, quality=quality, progress=progress, cancel=cancel)
 
 
-def _torch_reason(
-    quantize: str | None, bits_per_weight: float | None, calibrate: bool | PathLike | None, quality: bool | None
-) -> str | None:
+def _torch_reason(quantize: str | None, bits_per_weight: float | None, quality: bool | None) -> str | None:
     """Return why options need torch, or None if they do not."""
     if quantize not in (None, FROM_CHECKPOINT, *_FORMATS) or bits_per_weight is not None:
         return f"torch exports layers in the format {quantize}"
-    if quantize is not None and calibrate not in (None, False):
-        return "calibration runs in torch"
     return "torch measures the quality of a program" if quality else None
 
 

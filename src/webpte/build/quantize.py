@@ -66,15 +66,15 @@ class Grouped:
 # ---------------------------------------------------------------- codes and scales
 
 
-def grouped(weight: Array, bits: int = 4, group: int = 32) -> Grouped:
-    """Return the codes and scales of a weight (N, K) with the least squared error.
+def grouped(weight: Array, bits: int = 4, group: int = 32, importance: Array | None = None) -> Grouped:
+    """Return the codes and scales of a weight (N, K) with the least squared error; `importance` (K,) weighs columns.
 
     For every group, several clips are tried with either sign, each with the best scale for its codes, and the best one
     is refined. One clip is the largest value itself, so the error is never above that of scaling by the maximum.
     """
 
     def fit(rows: Array) -> Grouped:
-        scales = _Fit(rows, group, bits).scales()
+        scales = _Fit(rows, group, bits, importance).scales()
         return Grouped(_nearest(rows, scales, bits), scales)
 
     count = part_rows(weight.shape[1])
@@ -124,13 +124,18 @@ def _nearest(weight: Array, scales: Array, bits: int) -> Array:
 class _Fit:
     """The best scales of some rows so far."""
 
-    def __init__(self, weight: Array, group: int, bits: int) -> None:
+    def __init__(self, weight: Array, group: int, bits: int, importance: Array | None = None) -> None:
         self._bits = bits
         self._axis = -1 if group >= LONG_GROUP_WEIGHTS else 0
-        split = weight.reshape(len(weight), -1, group)
-        # (N, G, group), or (group, N, G)
-        self._values = split if self._axis else np.ascontiguousarray(split.transpose(2, 0, 1))
+        self._values = self._in_groups(weight, group)
+        self._importance = None if importance is None else self._in_groups(importance[None], group)
+        self._target = self._values if self._importance is None else self._values * self._importance
         self._codes, self._products = np.empty_like(self._values), np.empty_like(self._values)
+
+    def _in_groups(self, rows: Array, group: int) -> Array:
+        """Return rows (N, K) as (N, G, group), or (group, N, G)."""
+        split = rows.reshape(len(rows), -1, group)
+        return split if self._axis else np.ascontiguousarray(split.transpose(2, 0, 1))
 
     def scales(self) -> Array:
         """Return the scales (N, G)."""
@@ -156,8 +161,11 @@ class _Fit:
         np.rint(codes, out=codes)
         np.clip(codes, *extremes(self._bits), out=codes)
         # The scale that fits these codes best is <codes, w> / <codes, codes>; the error is <w, w> less the gain.
-        inner = self._sum(np.multiply(codes, self._values, out=self._products))
-        square = self._sum(np.multiply(codes, codes, out=self._products))
+        inner = self._sum(np.multiply(codes, self._target, out=self._products))
+        squares = np.multiply(codes, codes, out=self._products)
+        if self._importance is not None:
+            squares *= self._importance
+        square = self._sum(squares)
         gain = inner * inner / np.maximum(square, np.finfo(np.float32).tiny)
         better = (square > 0) & (inner != 0) & (gain > best_gain)
         return np.where(better, inner / square, best), np.where(better, gain, best_gain)

@@ -57,6 +57,13 @@ def _format(source: Checkpoint, name: str) -> WeightFormat:
     return FOUR_BITS if kind.name == "Q4_0" else FOUR_BITS_WITH_OFFSETS
 
 
+def packed(name: str, weight: Grouped, kind: WeightFormat) -> tuple[Array, Array]:
+    """Return the codes and scales of a layer or of the embedding, in the layout of its op."""
+    if kind.bits == 8:
+        return pack_rows(weight)
+    return pack_embedding(weight) if name == EMBEDDING else pack_linear(weight)
+
+
 PARTS_AT_ONCE = 64  # of a matrix are read together, so that a large one is never in memory as floats
 
 
@@ -72,15 +79,13 @@ class ProgramWeights:
 
     def codes(self, name: str, kind: WeightFormat) -> tuple[Array, Array]:
         """Return the codes and scales of a layer or of the embedding, in the layout of its op."""
-        weight = self.quantized(name, kind)
-        if kind.bits == 8:
-            return pack_rows(weight)
-        return pack_embedding(weight) if name == EMBEDDING else pack_linear(weight)
+        return packed(name, self.quantized(name, kind), kind)
 
     def quantized(self, name: str, kind: WeightFormat) -> Grouped:
         """Return the codes of a layer: its exact values if the format has them, otherwise those of least error."""
         parameter = f"{name}.weight"
-        if (stored := self._exact(parameter, kind)) is not None:
+        stored = self._weights.affine(parameter) if self.is_exact(name, kind) else None
+        if stored is not None:
             return Grouped((stored.codes - np.uint8(ZERO)).view(np.int8).reshape(len(stored.codes), -1), stored.steps)
         rows, columns = self._weights.sources[parameter].shape
         group = kind.group or columns
@@ -96,16 +101,15 @@ class ProgramWeights:
 
     def offsets(self, name: str) -> tuple[Array, Array]:
         """Return the codes and scales of a layer's offsets, as of an 8-bit layer with a column for each group."""
-        stored = self._exact(f"{name}.weight", FOUR_BITS_WITH_OFFSETS)
+        stored = self._weights.affine(f"{name}.weight")
         assert stored is not None, name
         values = stored.offsets + np.float32(ZERO) * stored.steps  # (N, G)
         padded = np.pad(values, ((0, 0), (0, -values.shape[1] % ROW_MULTIPLE)))
         check_range(name, padded)
         return pack_rows(grouped(padded, 8, padded.shape[1]))
 
-    def _exact(self, parameter: str, kind: WeightFormat) -> Affine | None:
-        """Return the codes, steps and offsets of the checkpoint if the format can hold them."""
-        stored = self._weights.stored_type(parameter)
+    def is_exact(self, name: str, kind: WeightFormat) -> bool:
+        """Return whether the format holds the codes and scales that the checkpoint has."""
+        stored = self._weights.stored_type(f"{name}.weight")
         symmetric = stored is not None and stored.name == "Q4_0"
-        holds = kind == FOUR_BITS_WITH_OFFSETS or (kind == FOUR_BITS and symmetric)
-        return self._weights.affine(parameter) if holds else None
+        return kind == FOUR_BITS_WITH_OFFSETS or (kind == FOUR_BITS and symmetric)

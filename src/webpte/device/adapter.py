@@ -121,8 +121,9 @@ def adapter_caps() -> Caps:
     features = frozenset(f for f in _USED_FEATURES if f in adapter.features)
     kind = "cpu" if info["adapter_type"] == "CPU" else "gpu"
     subgroup = _subgroup_width(adapter) if "subgroup" in features else 0
-    registers = VENDOR_REGISTERS.get(info.get("vendor_id", 0), MANY_REGISTERS)
-    return _restrict(Caps(dict(adapter.limits), features, name, kind, subgroup, registers))
+    vendor = info.get("vendor_id", 0)
+    registers = VENDOR_REGISTERS.get(vendor, MANY_REGISTERS)
+    return _restrict(Caps(dict(adapter.limits), features, name, kind, subgroup, registers, vendor))
 
 
 _subgroup_width = functools.lru_cache(1)(defer_interrupts(subgroup_width))  # `adapter_caps` is called often

@@ -1,12 +1,26 @@
 """From a template and its parameters to WGSL text, a uniform block and a pipeline key."""
 
-from .caps import BROWSER_LIMITS, FEW_REGISTERS, MANY_REGISTERS, VENDOR_REGISTERS, Caps, Grid, grid_for
+from .caps import (
+    AMD,
+    ARM,
+    BROWSER_LIMITS,
+    FEW_REGISTERS,
+    INTEL,
+    MANY_REGISTERS,
+    VENDOR_REGISTERS,
+    Caps,
+    Grid,
+    grid_for,
+)
 from .kernel import Kernel, home_of, read_cached, render, uses_subgroups, write_cached
 from .uniforms import Live, LiveInt, Uniforms, dims4, dims8, f32, i32, u32, words
 
 __all__ = [
+    "AMD",
+    "ARM",
     "BROWSER_LIMITS",
     "FEW_REGISTERS",
+    "INTEL",
     "MANY_REGISTERS",
     "VENDOR_REGISTERS",
     "Caps",

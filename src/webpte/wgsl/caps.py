@@ -24,9 +24,10 @@ BROWSER_LIMITS: Mapping[str, int] = MappingProxyType(
 
 MANY_REGISTERS = 128
 FEW_REGISTERS = 64
-# WebGPU does not report registers: these are by PCI vendor. An invocation on Arm's GPUs has 64. Intel's compiler has
+AMD, ARM, INTEL = 0x1002, 0x13B5, 0x8086  # vendors of PCI
+# WebGPU does not report registers: these are by vendor. An invocation on Arm's GPUs has 64. Intel's compiler has
 # about 64 for a full subgroup, and compiles a kernel that needs more for a narrower one.
-VENDOR_REGISTERS: Mapping[int, int] = MappingProxyType({0x13B5: FEW_REGISTERS, 0x8086: 80})
+VENDOR_REGISTERS: Mapping[int, int] = MappingProxyType({ARM: FEW_REGISTERS, INTEL: 80})
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Caps:
     kind: str = "gpu"  # or "cpu": a software device, which likes other kernels
     subgroup: int = 0  # invocations that every subgroup has at least; 0 where shaders cannot use subgroups
     registers: int = MANY_REGISTERS  # 32-bit values of an invocation that take neither memory nor narrower subgroups
+    vendor: int = 0  # of PCI, for choices between kernels with equal results; 0 if it is not known
 
     def limit(self, name: str) -> int:
         return self.limits.get(name, BROWSER_LIMITS[name])

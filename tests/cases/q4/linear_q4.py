@@ -236,7 +236,8 @@ def by(variant, row_qparams=False):
     return either if row_qparams else alone + either
 
 
-VARIANTS = [c for variant in ("broadcast", "tile", "lanes", "shared", "shared-64") for c in by(variant)]
+LANES = ("lanes", "lanes-halves", "lanes-bytes")
+VARIANTS = [c for variant in ("broadcast", "tile", *LANES, "shared", "shared-64") for c in by(variant)]
 VARIANTS += [c for variant in ("packed", "packed-32", "packed-64") for c in by(variant, row_qparams=True)]
 # Tiles have as many rows as there are, up to 16; then as few tiles as can be have them evenly.
 COUNTS = {"n": (35, 17, 16, 12, 7, 5, 4, 2), "variant": "broadcast"}

@@ -5,6 +5,46 @@ $$ if bits == 8
 fn codes(word: u32) -> vec4<f32> {
     return vec4<f32>(signed_bytes(word));
 }
+$$ elif decode is defined and decode == "halves"
+// As below, but two codes at once, in the two halves of a word. A device that adds a half to a float in one instruction
+// has two codes after four.
+{$ set even, odd = (240, 15) if high_first else (15, 240) $}
+{$ set steps = {15: (25600, 1032), 240: (21504, 72)} $}
+const MASKS = vec4<u32>({{ 65537 * even }}u, {{ 65537 * odd }}u, {{ 65537 * even }}u, {{ 65537 * odd }}u);
+const HALVES = vec4<u32>({{ 65537 * steps[even][0] }}u, {{ 65537 * steps[odd][0] }}u, {{ 65537 * steps[even][0] }}u, {{ 65537 * steps[odd][0] }}u);
+const ZERO = vec4<f32>({{ steps[even][1] }}.0, {{ steps[odd][1] }}.0, {{ steps[even][1] }}.0, {{ steps[odd][1] }}.0);  // the weight 0
+
+fn halves(word: u32) -> vec4<u32> {
+    let next = word >> 8u;
+    return (vec4<u32>(word, word, next, next) & MASKS) | HALVES;
+}
+{$ for name, half in (("codes", "x"), ("upper_codes", "y")) $}
+
+// The weights for the four codes in the {{ "lower" if half == "x" else "upper" }} half of a word, -8 to 7 each.
+fn {{ name }}(word: u32) -> vec4<f32> {
+    let h = halves(word);
+    return vec4<f32>(unpack2x16float(h.x).{{ half }}, unpack2x16float(h.y).{{ half }}, unpack2x16float(h.z).{{ half }}, unpack2x16float(h.w).{{ half }}) - ZERO;
+}
+{$ endfor $}
+$$ elif decode is defined and decode == "bytes"
+// A code in the upper half of a byte is 16 times its weight, as a signed byte with the first bit flipped. Devices that
+// convert any byte of a word in one instruction need no other.
+{$ set even, odd = ("high", "low") if high_first else ("low", "high") $}
+{$ for name, first in (("codes", 0), ("upper_codes", 16)) $}
+
+// 16 times the weights for the four codes in the {{ "upper" if first else "lower" }} half of a word.
+fn {{ name }}(word: u32) -> vec4<f32> {
+    let flipped = word ^ 0x88888888u;
+    let low = bitcast<i32>((flipped << 4u) & 0xf0f0f0f0u);
+    let high = bitcast<i32>(flipped & 0xf0f0f0f0u);
+    return vec4<f32>(vec4<i32>(
+        extractBits({{ even }}, {{ first }}u, 8u),
+        extractBits({{ odd }}, {{ first }}u, 8u),
+        extractBits({{ even }}, {{ first + 8 }}u, 8u),
+        extractBits({{ odd }}, {{ first + 8 }}u, 8u),
+    ));
+}
+{$ endfor $}
 $$ else
 // A code stays where it lies in its half word. As a float, the bits of FLOATS are a power of two so large that the last bit
 // of the code counts 1: a code among its lower bits is added to it without a conversion and without a shift.
@@ -22,4 +62,10 @@ $$ endif
 fn codes(word: u32) -> vec4<f32> {
     return bitcast<vec4<f32>>((vec4<u32>(word) & MASKS) | FLOATS) - ZERO;
 }
+$$ if decode is defined
+
+fn upper_codes(word: u32) -> vec4<f32> {
+    return codes(word >> 16u);
+}
+$$ endif
 $$ endif

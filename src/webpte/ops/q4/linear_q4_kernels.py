@@ -15,7 +15,7 @@ from ...errors import ShapeError
 from ...graph import DType, numel
 from ...lowering.context import Context, Tensor
 from ...lowering.variants import ANYWHERE, Requirements, Variant
-from ...wgsl import FEW_REGISTERS, Caps, Uniforms, f32, u32
+from ...wgsl import AMD, ARM, FEW_REGISTERS, INTEL, Caps, Uniforms, f32, u32
 from ..matmul.product import ProductShape, busy_with
 from ..norm.norm import normalize_rows
 from ..quantize.affine import fake_quantize
@@ -233,13 +233,17 @@ def _shared(
     return LinearQ4Config(template, flags, params, across * down * workgroup, workgroup)
 
 
-def _lanes(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, packed: bool) -> LinearQ4Config:
+def _lanes(
+    caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, packed: bool = False, decode: str = "floats"
+) -> LinearQ4Config:
     """Return the configuration whose workgroups own a few rows and columns, with invocations along K.
 
-    Workgroups that share columns are neighbours: what one reads of the weight the next finds in a cache.
+    Workgroups that share columns are neighbours: what one reads of the weight the next finds in a cache. `decode` is
+    how 4-bit codes become floats, which are the same (codes_q4.wgsl).
     """
-    tile = next(rows for rows in (1, 2, 4) if rows >= min(layer.rows, 4))
-    columns, workgroup = 4 // len(layer.weights), caps.workgroup(64)
+    side = 4 if layer.rows == 1 or caps.registers > FEW_REGISTERS else 2  # rows and columns, at most
+    tile = next(rows for rows in (1, 2, 4) if rows >= min(layer.rows, side))
+    columns, workgroup = side // len(layer.weights), caps.workgroup(64)
     weight = layer.weights[0]
     words = weight.words_per_load(layer.inner)
     while words > 1 and layer.inner // weight.word_codes // words < workgroup:
@@ -252,8 +256,9 @@ def _lanes(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, packed
         params = LinearQ4LanesParams(norm_columns=layer.inner, norm_eps=layer.norm.eps, **vars(params))
     flags: dict[str, object] = {
         "packed": packed,
+        "decode": decode,
         "subgroups": caps.subgroup > 0,
-        "aligned": weight.scale_stride % columns == 0 and bound["first"] % columns == 0,
+        "aligned": columns > 1 and weight.scale_stride % columns == 0 and bound["first"] % columns == 0,
         "words": words,
         "group_loads": weight.group // (words * weight.word_codes) if weight.group < layer.inner else 0,
         "tile": tile,
@@ -336,13 +341,23 @@ def _has_whole_steps(layer: LinearQ4Operands) -> bool:
     return _has_codes(layer) and layer.weights[0].group % (PACKED_STEP * layer.weights[0].word_codes) == 0
 
 
+def _has_nibbles(layer: LinearQ4Operands) -> bool:
+    return layer.weights[0].bits == 4
+
+
 Rule = Callable[[Caps, LinearQ4Operands, dict[str, int]], LinearQ4Config]
 ANY: Variant[Rule] = Variant("any", ANYWHERE, _any)  # where rows or groups do not begin at words; never one of several
 TILE: Variant[Rule] = Variant("tile", ANYWHERE, functools.partial(_tiles, broadcast=False), "tiles")
 BROADCAST: Variant[Rule] = Variant(
     "broadcast", Requirements(subgroup=1), functools.partial(_tiles, broadcast=True), "tiles"
 )
-LANES: Variant[Rule] = Variant("lanes", ANYWHERE, functools.partial(_lanes, packed=False), "lanes")
+LANES: Variant[Rule] = Variant("lanes", ANYWHERE, _lanes, "lanes")
+HALVES: Variant[Rule] = Variant(
+    "lanes-halves", Requirements(work=_has_nibbles), functools.partial(_lanes, decode="halves"), "lanes"
+)
+BYTES: Variant[Rule] = Variant(
+    "lanes-bytes", Requirements(work=_has_nibbles), functools.partial(_lanes, decode="bytes"), "lanes"
+)
 PACKED: Variant[Rule] = Variant(
     "packed", Requirements(work=_has_codes), functools.partial(_lanes, packed=True), "packed"
 )
@@ -366,7 +381,7 @@ def project_q4(cx: Context, layer: LinearQ4Operands) -> None:
     """Run a layer: (..., K) x (N, K) -> (..., N). The caller has set the dims of the outputs."""
     layer.check()
     variant = _choose(cx, layer) if layer.weights[0].words_per_load(layer.inner) else ANY
-    if layer.norm is not None and variant is not LANES:
+    if layer.norm is not None and variant not in (LANES, HALVES, BYTES):
         layer = layer._replace(x=_normalized(cx, layer.x, layer.norm), norm=None)
     if layer.row_qparams is not None:
         layer = layer._replace(x=_rounded(cx, layer, packed=variant in BY_CODES))
@@ -415,10 +430,22 @@ def _choose(cx: Context, layer: LinearQ4Operands) -> Variant[Rule]:
     shared = (PACKED_LARGE, PACKED_SHARED, SHARED_LARGE, SHARED)
     if not busy_with(tiled, 64):
         shared = (PACKED_SHARED, PACKED_LARGE, SHARED, SHARED_LARGE)
-    gpu: tuple[Variant[Rule], ...] = (PACKED, LANES) if few else (*shared, PACKED, LANES)
+    lanes = _lanes_variants(cx.caps)
+    gpu: tuple[Variant[Rule], ...] = (PACKED, *lanes) if few else (*shared, PACKED, *lanes)
     if cx.caps.registers <= FEW_REGISTERS:
         gpu = (PACKED, *(variant for variant in gpu if variant is not PACKED))  # the others would spill
     return cx.variant(f"linear_q{layer.weights[0].bits}", shape, cpu=(BROADCAST, TILE), gpu=gpu, work=layer)
+
+
+def _lanes_variants(caps: Caps) -> tuple[Variant[Rule], ...]:
+    """Return the variants that differ in their instructions only, the shortest on the device first (docs/compilers.md).
+
+    Intel's and Arm's GPUs and AMD's older ones, whose subgroups have 64 invocations, convert bytes without shifting
+    them. AMD's newer ones add halves to floats.
+    """
+    if caps.vendor in (ARM, INTEL) or (caps.vendor == AMD and caps.subgroup == 64):
+        return (BYTES, LANES, HALVES)
+    return (HALVES, LANES, BYTES) if caps.vendor == AMD else (LANES, HALVES, BYTES)
 
 
 def _normalized(cx: Context, x: Tensor, norm: RmsNorm) -> Tensor:

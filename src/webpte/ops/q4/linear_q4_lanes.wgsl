@@ -3,7 +3,7 @@
 {$ from "tiles.wgsl" import clamped_columns, each_result $}
 {# words, tile, columns, aligned: as in linear_q4.wgsl; packed: x is int8, see linear_q4_pack.wgsl; subgroups: sums are
    added up within subgroups of any width first, else over workgroup memory alone; group_loads: loads of a group, a
-   constant because a division by a uniform takes many instructions; 0 if a row is one group. #}
+   constant because a division by a uniform takes many instructions; 0 if a row is one group; decode: see codes_q4.wgsl. #}
 {$ set x_type = "vec2<u32>" if packed else "vec4<" ~ type ~ ">" $}
 {$ set w_type = "u32" if words == 1 else "vec" ~ words ~ "<u32>" $}
 {$ set s_type = "vec%d<%s>" % (columns, scale_type) if aligned else scale_type $}
@@ -12,6 +12,7 @@
 {$ set results = tile * columns $}
 {$ set normed = norm_type != "" $}
 {$ set row_groups = "p.groups" $}
+{$ set unit = "0.0625 * " if decode == "bytes" else "" $}
 {$ include "q4/linear_q4_bindings.wgsl" $}
 
 $$ if packed
@@ -82,11 +83,11 @@ $$ endfor
 $$ endif
 $$ for v in range(weights)
 $$ if aligned
-        let scales{{ v }}_here = vec{{ columns }}<f32>(scales{{ v }}[(s + column) / {{ columns }}u]);
+        let scales{{ v }}_here = {{ unit }}vec{{ columns }}<f32>(scales{{ v }}[(s + column) / {{ columns }}u]);
 $$ endif
 $$ for c in range(columns)
         let q{{ v }}_{{ c }} = weight{{ v }}[n{{ c }} * p.row_loads + load];
-        let scale{{ v }}_{{ c }} = {{ "scales%d_here[%d]" % (v, c) if aligned else "f32(scales%d[s + n%d])" % (v, c) }};
+        let scale{{ v }}_{{ c }} = {{ "scales%d_here[%d]" % (v, c) if aligned else "%sf32(scales%d[s + n%d])" % (unit, v, c) }};
 $$ if packed
         var total{{ v }}_{{ c }} = {{ -64 * words }};
 $$ endif
@@ -105,7 +106,7 @@ $$ if packed
             let odd{{ v }}_{{ c }} = ({{ word }} >> 4u) & 0x0f0f0f0fu;
             total{{ v }}_{{ c }} += dot4I8Packed(even{{ v }}_{{ c }} + odd{{ v }}_{{ c }}, ONES);
 $$ else
-            let b{{ v }}_{{ c }} = codes({{ word }}{{ " >> 16u" if h % word_quads }});
+            let b{{ v }}_{{ c }} = {{ "upper_" if h % word_quads }}codes({{ word }});
 $$ endif
 $$ endfor
 $$ endfor

@@ -1,0 +1,76 @@
+"""Calibration without torch: blocks run on the device, and weights are rounded for their inputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import webpte
+from tests.support.harness.errors import raises
+from tests.unit.test_build_program import SIZES, checkpoint  # noqa: F401 - a fixture
+from webpte import CancelToken
+from webpte.build import build_program
+from webpte.build.calibration import BlockPrograms, embedded
+from webpte.errors import CancelledError
+from webpte.export.checkpoint import read_checkpoint
+from webpte.progress import Progress
+
+OPTIONS: dict[str, Any] = {**SIZES, "embedding": "none", "lm_head": "4"}
+
+
+def logits(path: Path, tokens: np.ndarray) -> np.ndarray:
+    with webpte.load(path) as program:
+        return np.array(program.method("forward")(tokens[None], np.array([0])))
+
+
+def test_calibration_reduces_the_error_of_logits(checkpoint: Path, tmp_path: Path) -> None:  # noqa: F811
+    text = tmp_path / "text.txt"
+    text.write_text("the cat sat on the mat and looked at the dog. " * 6)
+    paths = {
+        "f32": build_program(checkpoint, tmp_path / "f32.pte", quantize=None, **SIZES),
+        "plain": build_program(checkpoint, tmp_path / "plain.pte", quantize="4w", **OPTIONS),
+        "calibrated": build_program(checkpoint, tmp_path / "calibrated.pte", quantize="4w", calibrate=text, **OPTIONS),
+    }
+    errors = dict.fromkeys(("plain", "calibrated"), 0.0)
+    random = np.random.default_rng(3)
+    for _ in range(8):
+        tokens = random.integers(3, 90, 20)
+        wanted = logits(paths["f32"], tokens)
+        for name in errors:
+            errors[name] += float(((logits(paths[name], tokens) - wanted) ** 2).sum())
+    assert paths["plain"].stat().st_size == paths["calibrated"].stat().st_size
+    assert errors["calibrated"] < errors["plain"]
+
+
+def test_blocks_compute_what_the_whole_program_does(checkpoint: Path, tmp_path: Path) -> None:  # noqa: F811
+    source = read_checkpoint(checkpoint)
+    tokens = np.arange(5, 22)
+    (hidden,) = embedded(source, [list(tokens)])
+    with BlockPrograms(source, SIZES["max_context"], SIZES["max_tokens"]) as blocks:
+        for number in range(2):
+            with blocks.floats(number) as (method, units):
+                hidden, *inputs = method(hidden, np.zeros(1, np.int64))
+            assert [len(unit) for unit in units] == [3, 1, 2, 1]
+            assert [np.shape(rows)[1] for rows in inputs] == [17] * 4
+    row = np.asarray(hidden)[0, -1]
+    row = row / np.sqrt((row * row).mean() + source.architecture.norm_eps) * source.weights.read("norm.weight")
+    wanted = logits(build_program(checkpoint, tmp_path / "m.pte", quantize=None, **SIZES), tokens)
+    np.testing.assert_allclose(source.weights.read("output.weight") @ row, wanted.reshape(-1), rtol=1e-4, atol=1e-4)
+
+
+def test_a_cancelled_calibration_leaves_nothing(checkpoint: Path, tmp_path: Path) -> None:  # noqa: F811
+    cancel = CancelToken()
+    stages: list[str] = []
+
+    def stop(event: Progress) -> None:
+        stages.append(event.stage)
+        if event.done:
+            cancel.cancel()
+
+    with raises(CancelledError, "calibrate"):
+        build_program(
+            checkpoint, tmp_path / "m.pte", quantize="4w", calibrate=True, progress=stop, cancel=cancel, **SIZES
+        )
+    assert set(stages) == {"calibrate"} and list(tmp_path.iterdir()) == []

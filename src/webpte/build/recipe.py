@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..export.family import Checkpoint
-from ..export.ggml import GROUP, Affine
+from ..export.ggml import GROUP
 from ..export.quantization.recipe import EMBEDDING, INT8, Recipe, WeightFormat, linear_recipe
 from .quantize import (
     FOUR_BITS,

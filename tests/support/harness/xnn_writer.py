@@ -7,6 +7,7 @@ xnn_pte("abs.pte", [x, y], [xnn_node("Abs", input=0, output=1)])
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tests.support.harness.flat_builder import Builder, Field, Offset, align
-from tests.support.harness.writer import ALONE, DelegateBlob, Method, pte_bytes
+from tests.support.harness.writer import DelegateBlob, Method, pte_bytes
 from webpte import container as c
 from webpte.container import DType, XnnNode, XnnQuant, XnnType, XnnValue
 from webpte.container.xnnpack import NODE_FIELDS
@@ -121,9 +122,11 @@ def _node(b: Builder, node: XnnNode) -> Offset:
 def xnn_method(values: Sequence[XnnValue], blob: bytes, dynamic: bool = False) -> Method:
     """A method that is one XNNPACK delegate, with tensors of its arguments' shapes around it."""
     order = sorted((v for v in values if v.argument is not None), key=lambda v: v.argument or 0)
-    borders = [
-        c.TensorValue(_BORDER[v.type], v.dims, tuple(range(len(v.dims))), dynamic=dynamic, place=ALONE) for v in order
-    ]
+    borders, end = [], 0
+    for value in order:
+        axes = tuple(range(len(value.dims)))
+        borders.append(c.TensorValue(_BORDER[value.type], value.dims, axes, dynamic=dynamic, place=(1, end)))
+        end = align(end + 8 * math.prod(value.dims) + 1, 16)
     ids = tuple(range(len(order)))
     inputs = tuple(i for i in ids if order[i].is_input)
     outputs = tuple(i for i in ids if order[i].is_output)

@@ -12,8 +12,10 @@
 {$ set quads = word_quads * words $}
 {$ set held = [1, lanes // quads] | max if lanes else 1 $}
 {$ set row_groups = "p.groups" $}
+{$ macro sum_of(v) $}({{ v }}.x + {{ v }}.y) + ({{ v }}.z + {{ v }}.w){$ endmacro $}
 {$ include "q4/linear_q4_bindings.wgsl" $}
 
+{$ set units = true $}
 {$ include "q4/codes_q4.wgsl" $}
 
 // Each invocation owns {{ tile }} rows by {{ columns }} columns; those of a workgroup have the rows in common.
@@ -79,7 +81,11 @@ $$ endif
 $$ if lanes
 $$ for o in range(0, tile, held)
 $$ for h in range(0, quads, lanes)
-            let own{{ o }}_{{ h }} = vec4<f32>(x[x{{ o }} + load * {{ quads }}u + {{ h }}u + own_quad]);
+            let own_x{{ o }}_{{ h }} = vec4<f32>(x[x{{ o }} + load * {{ quads }}u + {{ h }}u + own_quad]);
+            let own{{ o }}_{{ h }} = own_x{{ o }}_{{ h }} * UNITS;
+$$ if offset
+            let own_sum{{ o }}_{{ h }} = {{ sum_of("own_x%d_%d" % (o, h)) }};
+$$ endif
 $$ endfor
 $$ endfor
 $$ for c in range(columns)
@@ -95,7 +101,8 @@ $$ endfor
 $$ else
 $$ for r in range(tile)
 $$ for h in range(quads)
-            let a{{ r }}_{{ h }} = vec4<f32>(x[x{{ r }} + load * {{ quads }}u + {{ h }}u]);
+            let x{{ r }}_{{ h }} = vec4<f32>(x[x{{ r }} + load * {{ quads }}u + {{ h }}u]);
+            let a{{ r }}_{{ h }} = x{{ r }}_{{ h }} * UNITS;
 $$ endfor
 $$ endfor
 $$ for c in range(columns)
@@ -105,19 +112,12 @@ $$ endfor
 $$ endfor
 $$ endif
 $$ if offset
-$$ if lanes
-$$ for o in range(0, tile, held)
-$$ for h in range(0, quads, lanes)
-            let own_sum{{ o }}_{{ h }} = (own{{ o }}_{{ h }}.x + own{{ o }}_{{ h }}.y) + (own{{ o }}_{{ h }}.z + own{{ o }}_{{ h }}.w);
-$$ endfor
-$$ endfor
-$$ endif
 $$ for r in range(tile)
 $$ for h in range(quads)
 $$ if lanes
             x_sum{{ r }} += subgroupBroadcast(own_sum{{ r - r % held }}_{{ h - h % lanes }}, {{ (r % held * quads + h) % lanes }}u);
 $$ else
-            x_sum{{ r }} += (a{{ r }}_{{ h }}.x + a{{ r }}_{{ h }}.y) + (a{{ r }}_{{ h }}.z + a{{ r }}_{{ h }}.w);
+            x_sum{{ r }} += {{ sum_of("x%d_%d" % (r, h)) }};
 $$ endif
 $$ endfor
 $$ endfor

@@ -41,7 +41,7 @@ def _lanes(cx: Context, family: str, columns: int, few: bool, key: tuple[str, ..
 
 def with_subgroups(cx: Context, lanes: int) -> bool:
     """Return whether the invocations of a row combine their values by subgroup operations: on GPUs that have them."""
-    return cx.caps.kind == "gpu" and cx.caps.subgroup > 0 and lanes == BY_64.config
+    return cx.caps.kind == "gpu" and cx.caps.subgroup > 0 and lanes >= BY_64.config
 
 
 def workgroup_for(lanes: int) -> int:

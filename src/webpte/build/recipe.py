@@ -57,6 +57,11 @@ def _format(source: Checkpoint, name: str) -> WeightFormat:
     return FOUR_BITS if kind.name == "Q4_0" else FOUR_BITS_WITH_OFFSETS
 
 
+def holds_q4_0(kind: WeightFormat) -> bool:
+    """Return whether a format has all values of Q4_0."""
+    return kind.bits == 4 and kind.group == GROUP
+
+
 def packed(name: str, weight: Grouped, kind: WeightFormat) -> tuple[Array, Array]:
     """Return the codes and scales of a layer or of the embedding, in the layout of its op."""
     if kind.bits == 8:
@@ -112,4 +117,4 @@ class ProgramWeights:
         """Return whether the format holds the codes and scales that the checkpoint has."""
         stored = self._weights.stored_type(f"{name}.weight")
         symmetric = stored is not None and stored.name == "Q4_0"
-        return kind == FOUR_BITS_WITH_OFFSETS or (kind == FOUR_BITS and symmetric)
+        return kind == FOUR_BITS_WITH_OFFSETS or (holds_q4_0(kind) and symmetric)

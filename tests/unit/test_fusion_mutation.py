@@ -180,6 +180,22 @@ def attention(b: Builder) -> Graph:
     return b.done(b.make("sdpa_with_kv_cache.default", (*turned, v, *caches, *options), 1, S, 2 * H, D))
 
 
+def decomposed(b: Builder) -> Graph:
+    """A norm before attention, as XnnpackPartitioner leaves them."""
+    x, v = b.input(1, S, H, D), b.input(1, S, H, D)
+    caches = [b.tensor(1, 5, H, D, mutable=True) for _ in "kv"]
+    axes, kept = b.add(IntList((-1,))), b.add(Bool(True))
+    mean = b.make("aten.mean.dim", (b.times(x, x, 1, S, H, D), axes, kept, b.null()), 1, S, H, 1)
+    shifted = b.plus(mean, b.constant(np.array(1e-2, np.float32)), 1, S, H, 1)
+    root = b.unary(shifted, 1, S, H, 1, name="aten.rsqrt.default")
+    key = b.times(b.times(x, root, 1, S, H, D), b.weight(D), 1, S, H, D)
+    start = b.number(1)
+    for value, cache in zip((key, v), caches, strict=True):
+        b.call("update_cache.default", (value, cache, start), b.tensor(1))
+    options = (start, b.null(), b.add(Double(0.0)), b.add(Bool(True)), b.null())
+    return b.done(b.make("custom_sdpa.default", (x, *caches, *options), 1, S, H, D))
+
+
 def elementwise(b: Builder) -> Graph:
     x, y = b.input(S, D), b.input(S, D)
     inner = b.times(x, y, S, D)
@@ -204,6 +220,7 @@ def layouts(b: Builder) -> Graph:
 
 GRAPHS: dict[str, Callable[[Builder], Graph]] = {
     "identities": views,
+    "decompositions": decomposed,
     "qparams": qparams,
     "gated-linears": gated,
     "joined-linears": joined,

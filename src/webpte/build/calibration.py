@@ -24,7 +24,7 @@ from .compensation import InputMoments, compensated
 from .decoder import DecoderTrace
 from .layers import LayerTrace, WeightArrays
 from .quantize import check_range
-from .recipe import FOUR_BITS, ProgramWeights, packed
+from .recipe import ProgramWeights, holds_q4_0, packed
 from .trace import TracedInt, TracedTensor
 
 Array = np.ndarray[Any, Any]
@@ -59,7 +59,7 @@ class CalibratedWeights(ProgramWeights):
 
     def _is_exact(self, name: str, kind: WeightFormat) -> bool:
         stored = self._weights.stored_type(f"{name}.weight")
-        return kind == FOUR_BITS and stored is not None and stored.name == "Q4_0"
+        return holds_q4_0(kind) and stored is not None and stored.name == "Q4_0"
 
 
 def calibrated_weights(

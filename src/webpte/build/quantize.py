@@ -197,6 +197,14 @@ def pack_linear(weight: Grouped) -> tuple[Array, Array]:
     return _nibbles(weight.codes), np.pad(scales, ((0, 0), (0, padding))) if padding else scales
 
 
+def group_sums(codes: Array, scales: Array) -> Array:
+    """Return the sums of the codes in each group, (G, N) i32, of the constants of a 4-bit layer."""
+    values = np.stack([codes & 15, codes >> 4], axis=-1).astype(np.int32) - 8  # (N, K / 2, 2)
+    result = np.zeros(scales.shape, np.int32)
+    result[:, : len(codes)] = values.reshape(len(codes), len(scales), -1).sum(-1).T
+    return result
+
+
 def pack_embedding(weight: Grouped) -> tuple[Array, Array]:
     """Return the constants of `et_vk.embedding_q4gsw`: codes (V, E / 2) u8 and scales (V, G) f32."""
     return _nibbles(weight.codes), weight.scales

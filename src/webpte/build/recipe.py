@@ -44,6 +44,11 @@ def _needs_more_bits(source: Checkpoint, name: str) -> bool:
     return part in SENSITIVE or (kind is not None and kind.bits > 4)
 
 
+def holds_q4_0(kind: WeightFormat) -> bool:
+    """Return whether a format has all values of Q4_0."""
+    return kind.bits == 4 and kind.group == GROUP
+
+
 def packed(name: str, weight: Grouped, kind: WeightFormat) -> tuple[Array, Array]:
     """Return the codes and scales of a layer or of the embedding, in the layout of its op."""
     if kind.bits == 8:
@@ -71,7 +76,7 @@ class ProgramWeights:
     def quantized(self, name: str, kind: WeightFormat) -> Grouped:
         """Return the codes of a layer: its exact values if the format has them, otherwise those of least error."""
         parameter = f"{name}.weight"
-        if kind == FOUR_BITS and (same := self._exact(parameter)) is not None:
+        if holds_q4_0(kind) and (same := self._exact(parameter)) is not None:
             return same
         rows, columns = self._weights.sources[parameter].shape
         group = kind.group or columns

@@ -9,6 +9,7 @@ from ..errors import InputError
 from ..graph import OWN, DType, Graph, String, TensorSpec, Value, format_program, parse_program
 from ..lowering import find
 from .attention import rotate_in_attention
+from .decompositions import recompose
 from .dims import SymbolicDims
 from .elementwise import join_elementwise
 from .epilogues import add_epilogues
@@ -66,6 +67,7 @@ def _widened_program(text: str) -> str:
 Pass = Callable[[Graph], Graph]
 PASSES: dict[str, Pass] = {  # in the order in which they run
     "identities": drop_identities,
+    "decompositions": recompose,
     "qparams": share_qparams,
     "gated-linears": gate_linears,
     "joined-linears": join_linears,

@@ -13,6 +13,7 @@
 {$ set held = [1, lanes // quads] | max if lanes else 1 $}
 {$ include "q4/linear_q4_bindings.wgsl" $}
 
+{$ set units = true $}
 {$ include "q4/codes_q4.wgsl" $}
 
 // Each invocation owns {{ tile }} rows by {{ columns }} columns; those of a workgroup have the rows in common.
@@ -58,7 +59,7 @@ $$ endif
 $$ if lanes
 $$ for o in range(0, tile, held)
 $$ for h in range(0, quads, lanes)
-            let own{{ o }}_{{ h }} = vec4<f32>(x[x{{ o }} + load * {{ quads }}u + {{ h }}u + own_quad]);
+            let own{{ o }}_{{ h }} = vec4<f32>(x[x{{ o }} + load * {{ quads }}u + {{ h }}u + own_quad]) * UNITS;
 $$ endfor
 $$ endfor
 $$ for c in range(columns)
@@ -74,7 +75,7 @@ $$ endfor
 $$ else
 $$ for r in range(tile)
 $$ for h in range(quads)
-            let a{{ r }}_{{ h }} = vec4<f32>(x[x{{ r }} + load * {{ quads }}u + {{ h }}u]);
+            let a{{ r }}_{{ h }} = vec4<f32>(x[x{{ r }} + load * {{ quads }}u + {{ h }}u]) * UNITS;
 $$ endfor
 $$ endfor
 $$ for c in range(columns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import webpte
 from tests.xnnpack.facts import SAMPLES
 
 FOLDER = SAMPLES[0].parent
+LLMS = FOLDER.with_name("llms")  # exported by `export_llm` later than the samples
 REFERENCES = {
     "linear_qd8_qc4w_odd": "quant",  # eager PyTorch: the wheel is wrong for rows of odd length
     "mixed_vulkan_xnnpack": "portable",  # the same program without delegates: the wheel has no Vulkan
@@ -31,12 +33,12 @@ class Difference:
         return f"{self.relative:.2g} relative, {self.absolute:.2g} absolute, {self.differing} of {self.elements} differ"
 
 
-def compare(name: str) -> Difference:
+def compare(name: str, folder: Path = FOLDER) -> Difference:
     """Run all calls of a sample in order, with one state."""
-    golden = np.load(FOLDER / f"{name}.npz")
+    golden = np.load(folder / f"{name}.npz")
     kind = REFERENCES.get(name, "out")
-    data = [path] if (path := FOLDER / f"{name}.ptd").exists() else []
-    with webpte.load(FOLDER / f"{name}.pte", data=data) as program:
+    data = [path] if (path := folder / f"{name}.ptd").exists() else []
+    with webpte.load(folder / f"{name}.pte", data=data) as program:
         method = program.method("forward")
         results = [
             (result, golden[f"c{call}_{kind}{number}"])

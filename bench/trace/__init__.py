@@ -1,6 +1,7 @@
 """Memory trace: the bytes that every invocation of a kernel loads and stores, and how well they use the memory system.
 
     python -m bench.trace PROGRAM.pte [--method forward] [--kernel NAME] [--workgroups 4] [--json]
+    python -m bench.trace.programs [--write]  # the summary of whole language models in docs/compilers.md
 
 `rewrite` changes a kernel's WGSL: every access to a storage buffer or a workgroup variable also appends a record to one
 more buffer. `run` executes the result on the adapter, for a kernel with its arrays (`trace`) or for the first dispatch
@@ -24,6 +25,8 @@ all words of the instruction, so a conflict of vectors that lie in different par
 | segments | segments touched, relative to the number that the same bytes would need if they were contiguous |
 | degree | largest number of distinct words in one of 32 banks (workgroup memory); equal addresses are a broadcast |
 | conflicts | sum of the degrees, relative to the sum that the same number of words would need without conflicts |
+| ways | the largest degree relative to the minimum of its instruction; 1 is no conflict |
+| use | share of the bytes of the segments that all traced workgroups touch: what is left if a cache catches the rest |
 | rereads | requested bytes relative to the unique bytes of each workgroup |
 | cached | the same after the accesses of an instruction are merged: the part that a cache or a register must catch |
 | across | unique bytes of each workgroup, added up, relative to the unique bytes of all traced workgroups |

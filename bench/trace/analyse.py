@@ -29,6 +29,7 @@ class SubgroupFigures:
     segments: float  # touched, relative to the minimum
     degree: int  # largest number of distinct words in one bank
     conflicts: float  # sum of the degrees, relative to the minimum
+    ways: float  # the largest degree relative to the minimum of its instruction
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Figures:
     requested: int  # bytes
     unique: int  # bytes
     by_subgroup: dict[int, SubgroupFigures]
+    use: float
     rereads: float
     cached: float
     across: float
@@ -86,6 +88,7 @@ def _measure(trace: Trace, records: Array, direction: Direction, label: str) -> 
     unique = in_groups if variable.space == "workgroup" else len(np.unique(grains)) * grain
     by_subgroup = {width: _subgroups(records, owner, grains, grain, width) for width in SUBGROUPS}
     merged = _merged_bytes(records, owner, grains, grain)
+    segments = len(np.unique(grains // (SEGMENT_BYTES // grain)))
     return Figures(
         variable.name,
         variable.space,
@@ -95,6 +98,7 @@ def _measure(trace: Trace, records: Array, direction: Direction, label: str) -> 
         int(nbytes.sum()),
         unique,
         by_subgroup,
+        len(np.unique(grains)) * grain / (segments * SEGMENT_BYTES),
         nbytes.sum() / in_groups,
         merged / in_groups,
         in_groups / unique,
@@ -132,6 +136,7 @@ def _subgroups(records: Array, owner: Array, grains: Array, grain: int, width: i
         float(segments / least.sum()),
         int(degree.max()),
         float(degree.sum() / least_degree.sum()),
+        float((degree / least_degree).max()),
     )
 
 

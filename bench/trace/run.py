@@ -15,7 +15,7 @@ from webpte.device import Gpu, Observer, acquire, adapter_caps
 from webpte.device.recording import DispatchCommand, Stage
 from webpte.device.timing import one_dispatch_per_pass
 from webpte.lowering import Dispatch
-from webpte.plan import CallValues, Schedule
+from webpte.plan import CallValues, Plan, Schedule
 from webpte.runtime import Method
 from webpte.wgsl import Kernel, render
 
@@ -212,14 +212,17 @@ class TracedCall:
     traces: dict[str, Trace] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     dispatches: dict[str, int] = field(default_factory=dict)
+    workgroups: dict[str, int] = field(default_factory=dict)  # of the traced dispatch, also those without records
+    kinds: dict[str, list[str]] = field(default_factory=dict)  # of each binding's buffer: constant, state, activation
     outputs: Any = None
 
 
 class _TraceObserver(Observer):
     """Runs the first dispatch of each kernel of a call with a trace, and the others as they are."""
 
-    def __init__(self, call: TracedCall, name: str, workgroups: int, max_records: int) -> None:
+    def __init__(self, call: TracedCall, plan: Plan, name: str, workgroups: int, max_records: int) -> None:
         self.call = call
+        self.plan = plan
         self.name = name
         self.workgroups = workgroups
         self.max_records = max_records
@@ -231,13 +234,14 @@ class _TraceObserver(Observer):
 
     def submit(self, gpu: Gpu, stages: Sequence[Stage]) -> int:
         for stage in (single for several in stages for single in one_dispatch_per_pass(several)):
-            if not (stage[1] and self._trace(gpu, self._dispatches.pop(0).kernel, stage[1][0])):
+            if not (stage[1] and self._trace(gpu, self._dispatches.pop(0), stage[1][0])):
                 gpu.submit([stage])
         return gpu.submit(())
 
-    def _trace(self, gpu: Gpu, kernel: Kernel, command: DispatchCommand) -> bool:
+    def _trace(self, gpu: Gpu, dispatch: Dispatch, command: DispatchCommand) -> bool:
         """Run a dispatch with a trace. Return False if it has to run without."""
-        call, seen = self.call, kernel in self._labels
+        call, kernel = self.call, dispatch.kernel
+        seen = kernel in self._labels
         if not seen:
             twins = sum(other.label == kernel.label for other in self._labels)
             self._labels[kernel] = f"{kernel.label} #{twins + 1}" if twins else kernel.label
@@ -256,6 +260,9 @@ class _TraceObserver(Observer):
             pipeline = _pipeline(gpu, rewritten, layouts, {"wg": kernel.workgroup})
             _submit(gpu, pipeline, [command.uniforms, command.storage, log.group], command[3:])
             call.traces[label] = Trace(label, rewritten.sites, log.read(label))
+            call.workgroups[label] = dispatch.grid[0] * dispatch.grid[1] * dispatch.grid[2]
+            buffers = [self.plan.buffers[self.plan.buffer_of[binding.tensor]] for binding in dispatch.bindings]
+            call.kinds[label] = [buffer.kind for buffer in buffers]
         except TraceError as error:
             call.failures[label] = str(error)
         finally:
@@ -272,6 +279,6 @@ def trace_call(
     workgroups are recorded.
     """
     call = TracedCall()
-    with method._observed(_TraceObserver(call, kernel, workgroups, max_records)):
+    with method._observed(_TraceObserver(call, method.plan, kernel, workgroups, max_records)):
         call.outputs = method.run(args)
     return call

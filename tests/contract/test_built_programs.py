@@ -77,6 +77,7 @@ def test_a_program_built_from_gguf_answers_as_transformers(name: str, tmp_path: 
         ("llama: scaled RoPE", {"quantize": "4w", "embedding": "4,32", "lm_head": "4"}),
         ("granite: biases", {"quantize": "4w"}),
         ("granite: biases", {"quantize": "8w", "embedding": "none", "lm_head": "none"}),
+        ("granite: biases", {"quantize": "8da4w", "lm_head": "4"}),
         ("gemma3: both kinds of layers", {"quantize": "4w"}),
         ("lfm2: three taps", {"quantize": "4w"}),
     ],

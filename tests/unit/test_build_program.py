@@ -89,6 +89,10 @@ def test_the_same_checkpoint_gives_the_same_bytes(checkpoint: Path, tmp_path: Pa
         ({"quantize": None}, {"aten.linear.default": 15, "aten.embedding.default": 1}),
         ({"quantize": "8w", "embedding": "4,32"}, {"aten._weight_int8pack_mm.default": 15}),
         ({"quantize": "4w", "embedding": "4,32", "lm_head": "4"}, {"et_vk.linear_q4gsw.default": 15}),
+        (
+            {"quantize": "8da4w", "lm_head": "4", "embedding": "none"},
+            {"torchao.choose_qparams_affine.default": 15, "et_vk.linear_dq8ca_q4gsw.default": 15},
+        ),
         ({"quantize": "4w", "embedding": "4,32"}, {"et_vk.embedding_q4gsw.default": 1}),
     ],
 )
@@ -128,7 +132,7 @@ def test_a_cancelled_build_leaves_nothing(checkpoint: Path, tmp_path: Path) -> N
 
 
 def test_the_builder_refuses_what_needs_torch(checkpoint: Path, tmp_path: Path) -> None:
-    needs: list[dict[str, Any]] = [{"quantize": "8da4w"}, {"quality": True}]
+    needs: list[dict[str, Any]] = [{"quantize": "auto", "bits_per_weight": 5}, {"quality": True}]
     for options in needs:
         with raises(InputError, "torch", code="exporter"):
             export_language_model(checkpoint, tmp_path / "m.pte", exporter="builder", **options)
@@ -140,13 +144,13 @@ def test_options_that_need_torch_select_it(checkpoint: Path, tmp_path: Path, mon
     calls: list[dict[str, Any]] = []
     monkeypatch.setattr(building, "export_llm", lambda *paths, **options: calls.append(options))
     needs: list[dict[str, Any]] = [
-        {"quantize": "8da4w"},
+        {"quantize": "auto", "bits_per_weight": 5},
         {"exporter": "torch"},
         {"quality": True},
     ]
     for options in needs:
         export_language_model(checkpoint, tmp_path / "m.pte", **options)
-    assert [call["quantize"] for call in calls] == ["8da4w", None, None]
+    assert [call["quantize"] for call in calls] == ["auto", None, None]
     assert all(call["calibrate"] is True for call in calls)
 
 

@@ -146,6 +146,17 @@ def qparams(b: Builder) -> Graph:
     return b.done(b.rounded(x, 8), b.rounded(x, 4))
 
 
+def offset(b: Builder) -> Graph:
+    x = b.input(S, 32)
+    axis, keep = b.add(IntList((-1,))), b.add(Bool(False))
+    sums = b.make("aten.sum.dim_IntList", (b.view(x, S, 2, 16), axis, keep, b.null()), S, 2)
+    padded = b.make("aten.constant_pad_nd.default", (sums, b.add(IntList((0, 2))), b.add(Double(0.0))), S, 4)
+    codes = b.constant(RANDOM.integers(-128, 128, (8, 4)).astype(np.int8))
+    scales = b.constant(RANDOM.uniform(0.001, 0.01, 8).astype(np.float32))
+    product = b.make("aten._weight_int8pack_mm.default", (padded, codes, scales), S, 8)
+    return b.done(b.plus(b.q4(x, 8), b.view(product, S, 8), S, 8))
+
+
 def gated(b: Builder) -> Graph:
     x = b.input(S, 32)
     gate, values = b.q4(x, 8), b.q4(x, 8)
@@ -180,6 +191,22 @@ def attention(b: Builder) -> Graph:
     return b.done(b.make("sdpa_with_kv_cache.default", (*turned, v, *caches, *options), 1, S, 2 * H, D))
 
 
+def decomposed(b: Builder) -> Graph:
+    """A norm before attention, as XnnpackPartitioner leaves them."""
+    x, v = b.input(1, S, H, D), b.input(1, S, H, D)
+    caches = [b.tensor(1, 5, H, D, mutable=True) for _ in "kv"]
+    axes, kept = b.add(IntList((-1,))), b.add(Bool(True))
+    mean = b.make("aten.mean.dim", (b.times(x, x, 1, S, H, D), axes, kept, b.null()), 1, S, H, 1)
+    shifted = b.plus(mean, b.constant(np.array(1e-2, np.float32)), 1, S, H, 1)
+    root = b.unary(shifted, 1, S, H, 1, name="aten.rsqrt.default")
+    key = b.times(b.times(x, root, 1, S, H, D), b.weight(D), 1, S, H, D)
+    start = b.number(1)
+    for value, cache in zip((key, v), caches, strict=True):
+        b.call("update_cache.default", (value, cache, start), b.tensor(1))
+    options = (start, b.null(), b.add(Double(0.0)), b.add(Bool(True)), b.null())
+    return b.done(b.make("custom_sdpa.default", (x, *caches, *options), 1, S, H, D))
+
+
 def elementwise(b: Builder) -> Graph:
     x, y = b.input(S, D), b.input(S, D)
     inner = b.times(x, y, S, D)
@@ -204,7 +231,9 @@ def layouts(b: Builder) -> Graph:
 
 GRAPHS: dict[str, Callable[[Builder], Graph]] = {
     "identities": views,
+    "decompositions": decomposed,
     "qparams": qparams,
+    "offset-linears": offset,
     "gated-linears": gated,
     "joined-linears": joined,
     "residual-linears": residual,

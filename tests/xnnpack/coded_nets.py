@@ -1,4 +1,4 @@
-"""Small delegates on int8 codes, each node an output with its codes by NumPy: exact sums, rounded to even."""
+"""Small delegates on int8 codes, each node an output with its codes by NumPy, with the roundings of XNNPACK."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class CodedNet:
     def _argument(self) -> int:
         return len(self.inputs) + len(self.expected)
 
-    def input(self, codes: Array, scale: float, zero: int) -> int:
-        quant = XnnQuant("tensor", (scale,), zero)
+    def input(self, codes: Array, scale: Any, zero: int) -> int:
+        quant = XnnQuant("tensor", (float(scale),), zero)
         number = self._add(codes.shape, argument=self._argument(), type=XnnType.QINT8, quant=quant)
         self.inputs.append(codes)
         return number
@@ -47,17 +47,19 @@ class CodedNet:
         self,
         type: str,
         numbers: Array,
-        scale: float,
+        scale: Any,
         zero: int,
         clamp: tuple[float, float] | None = None,
+        early: bool = False,
         **fields: Any,
     ) -> int:
-        """A node whose result is `numbers`, in units of the output's scale."""
+        """A node whose result is `numbers`, in units of the output's scale. `early`: rounded with the zero point."""
         low, high = -128.0, 127.0
         if clamp is not None:
             low, high = (float(np.rint(np.clip(end / np.float32(scale) + zero, -128, 127))) for end in clamp)
-        quant = XnnQuant("tensor", (scale,), zero)
-        codes = np.clip(np.rint(numbers.astype(np.float32)) + zero, low, high).astype("i1")
+        quant = XnnQuant("tensor", (float(scale),), zero)
+        codes = np.rint(numbers.astype(np.float32) + zero) if early else np.rint(numbers.astype(np.float32)) + zero
+        codes = np.clip(codes, low, high).astype("i1")
         out = self._add(codes.shape, argument=self._argument(), output=True, type=XnnType.QINT8, quant=quant)
         self.expected.append(codes)
         self.nodes.append(xnn_node(type, clamp, output=out, **fields))
@@ -67,30 +69,49 @@ class CodedNet:
         return xnn_pte(self.values, self.nodes, self.constants)
 
 
+def fixed_point(numbers: Array, factor: int, bits: int) -> Array:
+    """Return integers times a factor with so many bits after the point, rounded half up."""
+    return (numbers * factor + (1 << (bits - 1))) >> bits
+
+
+def summed(p: Array, q: Array, a: np.float32, b: np.float32) -> Array:
+    """Return p * a + q * b with factors of 21 bits, rounded half up."""
+    bits = 20 - int(np.floor(np.log2(max(abs(a), abs(b)))))
+    first, second = (int(np.rint(float(ratio) * 2.0**bits)) for ratio in (a, b))
+    return fixed_point(p * first + q * second, 1, bits)
+
+
 def coded_net() -> CodedNet:
     """Every type of node that the partitioner leaves on codes."""
     net = CodedNet()
-    scale, zero, other, other_zero = 0.0625, -7, 0.03125, 11
-    x, y = net.codes(2, 7, 6, 4), net.codes(2, 7, 6, 4)
-    a, b = net.input(x, scale, zero), net.input(y, other, other_zero)
-    p, q = x.astype(np.int64) - zero, y.astype(np.int64) - other_zero
-    out = 0.11
-    for name, function in (("Add", np.add), ("Subtract", np.subtract)):
-        numbers = (function(p * scale, q * other)).astype(np.float32) * np.float32(1 / np.float32(out))
+    scale, zero, other, other_zero = np.float32(0.057), -7, np.float32(0.031), 11
+    x, y, z = (net.codes(2, 7, 6, 4) for _ in range(3))
+    a, b, c = net.input(x, scale, zero), net.input(y, other, other_zero), net.input(z, scale, zero)
+    p, q, r = x.astype(np.int64) - zero, y.astype(np.int64) - other_zero, z.astype(np.int64) - zero
+    out = np.float32(0.11)
+    for name, sign in (("Add", 1), ("Subtract", -1)):
+        numbers = summed(p, q, scale / out, sign * other / out)
         net.node(name, numbers, out, 5, clamp=(-3.0, 4.0), input1=a, input2=b)
-    product = np.float32(np.float32(scale) * np.float32(other) / np.float32(out))
-    net.node("Multiply", (p * q).astype(np.float32) * product, out, 3, input1=a, input2=b)
-    net.node("Convert", p.astype(np.float32) * np.float32(np.float32(scale) / np.float32(out)), out, 1, input=a)
+    net.node("Multiply", (p * q).astype(np.float32) * (scale * other / out), out, 3, input1=a, input2=b)
+    ratio = int(np.rint(scale / out * np.float32(256)))
+    net.node("Convert", fixed_point(p, ratio, 8), out, 1, input=a)
+    below = int(np.rint(scale * np.float32(0.2) / out * np.float32(256)))
+    leaky = np.where(p < 0, fixed_point(p, below, 8), fixed_point(p, ratio, 8))
+    net.node("LeakyReLU", leaky, out, 1, factor=0.2, input=a)
     net.node("Clamp", p, scale, zero, clamp=(-2.0, 3.0), input=a)
-    mean = p.astype(np.float32).mean((1, 2), keepdims=True)
-    net.node("GlobalAvgPooling2d", mean.astype(np.float32), scale, zero, flags=64, input=a)
-    parts = [p.astype(np.float32) * np.float32(scale), q.astype(np.float32) * np.float32(other)]
-    joined = np.concatenate(parts, 3) * np.float32(1 / np.float32(out))
-    net.node("Concatenate2", joined, out, 0, axis=3, input1=a, input2=b)
+    numbers = p.astype(np.float32) * scale
+    net.node("Tanh", np.tanh(numbers) * np.float32(128), 1 / 128, 0, early=True, input=a)
+    net.node("Sigmoid", 1 / (1 + np.exp(-numbers)) * np.float32(256), 1 / 256, -128, early=True, input=a)
+    gates = numbers * (np.clip(numbers + 3, 0, 6) / 6) * (np.float32(1) / out)
+    net.node("Hardswish", gates, out, 4, early=True, input=a)
+    mean = p.sum((1, 2), keepdims=True).astype(np.float32)
+    net.node("GlobalAvgPooling2d", mean * np.float32(1 / 42), scale, zero, early=True, flags=64, input=a)
+    net.node("Concatenate2", np.concatenate([p, r], 3), scale, zero, axis=3, input1=a, input2=c)
+    net.node("Concatenate3", np.concatenate([p, r, p], 1), scale, zero, axis=1, input1=a, input2=c, input3=a)
     net.node("StaticTranspose", p.transpose(0, 3, 1, 2), scale, zero, num_dims=4, perm=(0, 3, 1, 2), input=a)
     net.node("StaticReshape", p.reshape(2, 42, 4), scale, zero, num_dims=3, shape=(2, 42, 4), input=a)
     net.node("StaticSlice", p[:, 1:4], scale, zero, num_dims=4, offsets=(0, 1, 0, 0), sizes=(2, 3, 6, 4), input=a)
-    padded = np.pad(p.astype(float), ((0, 0), (1, 0), (0, 2), (0, 0)), constant_values=np.rint(0.5 / scale))
+    padded = np.pad(p, ((0, 0), (1, 0), (0, 2), (0, 0)), constant_values=round(0.5 / scale))
     net.node("StaticConstantPad", padded, scale, zero, factor=0.5, pre=(0, 1, 0, 0), post=(0, 0, 2, 0), input=a)
     pool: dict[str, Any] = {f"{name}_{axis}": size for name, size in (("kernel", 2), ("stride", 2)) for axis in "hw"}
     most = p[:, :6].reshape(2, 3, 2, 3, 2, 4).max((2, 4))
@@ -99,7 +120,7 @@ def coded_net() -> CodedNet:
     return net
 
 
-def _layers(net: CodedNet, a: int, p: Array, scale: float) -> None:
+def _layers(net: CodedNet, a: int, p: Array, scale: np.float32) -> None:
     """A convolution of 3x3 with padding, one for each channel, and a linear layer."""
     out = 1.7
     around = np.pad(p, ((0, 0), (1, 1), (1, 1), (0, 0)))
@@ -122,8 +143,8 @@ def _layers(net: CodedNet, a: int, p: Array, scale: float) -> None:
             weight = net.codes(6, 4)
             total, group = p @ weight.T.astype(np.int64), {}
         quant = XnnQuant("channel", tuple(map(float, scales)), channel_dim=3 if name == "DepthwiseConv2d" else 0)
-        ids = {"filter": net.constant(weight, XnnType.QCINT8, quant)}
+        ids: dict[str, Any] = {"filter": net.constant(weight, XnnType.QCINT8, quant)}
         ids["bias"] = net.constant(bias, XnnType.QCINT32, XnnQuant("channel", tuple(map(float, scales * scale))))
         factor = np.float32(scale) * scales / np.float32(out)
-        geometry: dict[str, Any] = {} if name == "FullyConnected" else {**pads, **sizes, **group}
+        geometry: Any = {} if name == "FullyConnected" else {**pads, **sizes, **group}
         net.node(name, (total + bias).astype(np.float32) * factor, out, -4, (0.0, np.inf), input=a, **ids, **geometry)

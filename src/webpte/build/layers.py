@@ -5,8 +5,9 @@ A weight is read from the checkpoint when the program is written, one at a time.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +17,7 @@ from ..errors import UnsupportedError
 from ..export.quantization.recipe import EMBEDDING, UNQUANTIZED, WeightFormat
 from ..export.weights import WeightSource
 from .ops import OpTrace
+from .quantize import FOUR_BITS_WITH_OFFSETS, ROW_MULTIPLE, group_sums
 from .trace import Dim, TracedTensor
 
 Array = np.ndarray[Any, Any]
@@ -31,6 +33,9 @@ class WeightArrays(Protocol):
     def codes(self, name: str, kind: WeightFormat) -> tuple[Array, Array]:
         """Return the codes and scales of a weight in the layout of the program's constants."""
 
+    def offsets(self, name: str) -> tuple[Array, Array]:
+        """Return the codes and scales of the offsets of a weight: those of an 8-bit layer of group sums."""
+
 
 class LayerTrace(OpTrace):
     """A trace with layers. `sources` has all parameters, `formats` those of layers by name."""
@@ -45,6 +50,7 @@ class LayerTrace(OpTrace):
         self._first = {name: first.setdefault(source, name) for name, source in sources.items()}
         self._formats = formats
         self._weights = weights
+        self._group_sums: dict[TracedTensor, TracedTensor] = {}
 
     def format(self, name: str) -> WeightFormat:
         """Return the format of a layer."""
@@ -63,12 +69,9 @@ class LayerTrace(OpTrace):
         kind = self.format(name)
         bias = self.parameter(f"{name}.bias") if f"{name}.bias" in self.shapes else None
         result: list[Dim] = [*x.dims[:2], -1, rows // heads] if heads else [*x.dims[:2], rows]
-        if kind.name == "4w":
+        if kind.bits == 4:
             x = self.view(x, (*x.dims[:2], -1)) if len(x.dims) == 4 else x
-            codes, scales = self._codes(
-                name, kind, (rows, columns // 2), DType.UINT8, (columns // kind.group, -(-rows // 4) * 4)
-            )
-            out = self.call("et_vk.linear_q4gsw.default", x, codes, scales, kind.group, bias, dims=(*x.dims[:-1], rows))
+            out = self._linear_q4(x, name, kind, bias)
             return out if len(x.dims) == 2 else self.view(out, result)
         flat = x if len(x.dims) == 2 else self.view(x, (x.dims[1], columns))
         if kind.name == "8w":
@@ -82,6 +85,48 @@ class LayerTrace(OpTrace):
         else:
             raise UnsupportedError(f"{name}: the builder has no layers in {kind}", [name], code="weight_format")
         return out if len(x.dims) == 2 else self.view(out, result)
+
+    def _linear_q4(self, x: TracedTensor, name: str, kind: WeightFormat, bias: TracedTensor | None) -> TracedTensor:
+        """Return a layer with 4-bit weights. As 8da4w, its input has 8 bits, with a scale and a zero for each token."""
+        tokens, (rows, columns) = x.dims[:-1], self.shapes[f"{name}.weight"]
+        group = kind.group or columns
+        by_group = columns // group, -(-rows // 4) * 4
+        if kind.name != "8da4w":
+            codes, scales = self._codes(name, kind, (rows, columns // 2), DType.UINT8, by_group)
+            out = self.call("et_vk.linear_q4gsw.default", x, codes, scales, group, bias, dims=(*tokens, rows))
+            return self.add(out, self._offset_product(x, name, out.dims)) if kind == FOUR_BITS_WITH_OFFSETS else out
+        x_scales, x_zeros = self.call_pair(
+            "torchao.choose_qparams_affine.default",
+            *(x, "ASYMMETRIC", (*[1] * len(tokens), columns), None, -128, 127, None, None, None, False),
+            dims=(tokens, tokens),
+            dtypes=(DType.FLOAT32, DType.INT8),
+        )
+        codes, scales, sums = self._codes(name, kind, (rows, columns // 2), DType.UINT8, by_group, by_group)
+        args = (x, x_scales, x_zeros, codes, sums, scales, group, bias)
+        return self.call("et_vk.linear_dq8ca_q4gsw.default", *args, dims=(*tokens, rows))
+
+    def _offset_product(self, x: TracedTensor, name: str, dims: tuple[Dim, ...]) -> TracedTensor:
+        """Return what the offsets of a layer add to its result: the sums of the groups of x times the offsets.
+
+        A layer has a multiple of 4 columns in ExecuTorch, so the sums are padded with zeros. Layers of one input share
+        the sums.
+        """
+        rows, columns = self.shapes[f"{name}.weight"]
+        group = FOUR_BITS_WITH_OFFSETS.group
+        groups = columns // group
+        padding = -groups % ROW_MULTIPLE
+        sums = self._group_sums.get(x)
+        if sums is None:
+            split = self.view(x, (x.dims[-2], groups, group))
+            sums = self.call("aten.sum.dim_IntList", split, (-1,), False, None, dims=split.dims[:2])
+            if padding:
+                padded = (x.dims[-2], groups + padding)
+                sums = self.call("aten.constant_pad_nd.default", sums, (0, padding), 0.0, dims=padded)
+            self._group_sums[x] = sums
+        parts: list[Part] = [("codes", DType.INT8, (rows, groups + padding)), ("scales", DType.FLOAT32, (rows,))]
+        offsets = _constants(f"{name}.offsets", lambda: self._weights.offsets(name), parts)
+        product = self.call("aten._weight_int8pack_mm.default", sums, *offsets, dims=(x.dims[-2], rows))
+        return product if len(x.dims) == 2 else self.view(product, dims)
 
     def embedding(self, tokens: TracedTensor) -> TracedTensor:
         """Return the rows (1, S, N) of tokens (1, S)."""
@@ -104,32 +149,50 @@ class LayerTrace(OpTrace):
         return self.rms_norm(x, self.parameter(f"{name}.weight"), eps)
 
     def _codes(
-        self, name: str, kind: WeightFormat, shape: tuple[int, int], dtype: DType, scales_shape: tuple[int, ...]
-    ) -> tuple[TracedTensor, TracedTensor]:
-        """Return the codes and scales of a weight as constants."""
-        both = _Together(lambda: self._weights.codes(name, kind))
-        codes = Span.computed(f"{name}.codes", math.prod(shape), both.first)
-        scales = Span.computed(f"{name}.scales", 4 * math.prod(scales_shape), both.second)
-        return (
-            TracedTensor(dtype, shape, f"{name}.codes", codes),
-            TracedTensor(DType.FLOAT32, scales_shape, f"{name}.scales", scales),
-        )
+        self,
+        name: str,
+        kind: WeightFormat,
+        shape: tuple[int, int],
+        dtype: DType,
+        scales_shape: tuple[int, ...],
+        sums_shape: tuple[int, ...] | None = None,
+    ) -> list[TracedTensor]:
+        """Return the codes and scales of a weight as constants, and the sums of its groups if they have a shape."""
+
+        def compute() -> tuple[Array, ...]:
+            codes, scales = self._weights.codes(name, kind)
+            return (codes, scales) if sums_shape is None else (codes, scales, group_sums(codes, scales))
+
+        parts: list[Part] = [("codes", dtype, shape), ("scales", DType.FLOAT32, scales_shape)]
+        parts += [] if sums_shape is None else [("sums", DType.INT32, sums_shape)]
+        return _constants(name, compute, parts)
+
+
+Part = tuple[str, DType, tuple[int, ...]]  # the name, type and dims of a constant
+
+
+def _constants(name: str, compute: Callable[[], tuple[Array, ...]], parts: Sequence[Part]) -> list[TracedTensor]:
+    """Return constants that are computed at once."""
+    together = _Together(compute)
+    tensors = []
+    for number, (part, dtype, dims) in enumerate(parts):
+        size = dtype.itemsize * math.prod(dims)
+        span = Span.computed(f"{name}.{part}", size, functools.partial(together.view, number))
+        tensors.append(TracedTensor(dtype, dims, f"{name}.{part}", span))
+    return tensors
 
 
 class _Together:
-    """Two arrays that are computed at once: the second is kept from the view of the first to its own."""
+    """Arrays that are computed at once: when the first is viewed, the others are kept until their own view."""
 
-    def __init__(self, compute: Callable[[], tuple[Array, Array]]) -> None:
+    def __init__(self, compute: Callable[[], tuple[Array, ...]]) -> None:
         self._compute = compute
-        self._kept: Array | None = None
+        self._kept: dict[int, Array] = {}
 
-    def first(self) -> memoryview:
-        first, self._kept = self._compute()
-        return _bytes(first)
-
-    def second(self) -> memoryview:
-        kept, self._kept = self._kept, None
-        return _bytes(self._compute()[1] if kept is None else kept)
+    def view(self, number: int) -> memoryview:
+        if number not in self._kept:
+            self._kept = dict(enumerate(self._compute()))
+        return _bytes(self._kept.pop(number))
 
 
 def _bytes(values: Array) -> memoryview:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO, cast
@@ -27,17 +26,16 @@ from ..export.checkpoint import read_checkpoint, write_tokenizer_files
 from ..export.family import Checkpoint
 from ..export.llm import _calibration_pieces, decoder_metadata, export_llm
 from ..export.options import ExportWarning, LLMOptions, PathLike, check_disk_space, check_target
-from ..export.quantization.recipe import EMBEDDING, Recipe, WeightFormat
+from ..export.quantization.recipe import AUTO, EMBEDDING, QUANTIZERS, Recipe
 from ..export.quantization.recipe import check_embedding as check_embedding_format
 from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
 from .decoder import DecoderTrace
 from .layers import LayerTrace, WeightArrays
-from .recipe import FOUR_BITS, ProgramWeights, default_recipe
+from .recipe import ProgramWeights, default_recipe, holds_q4_0
 from .trace import TracedMethod
 
 FROM_CHECKPOINT = "checkpoint"
 EXPORTERS = ("auto", "builder", "torch")
-_FORMATS = ("4w", "8w", "f32")  # of layers that the builder writes; 8da4w needs ExecuTorch's exporter
 
 
 def build_program(
@@ -57,10 +55,19 @@ def build_program(
     """Write `path`, and beside it the files of the tokenizer under its stem.
 
     `checkpoint` is a .gguf file, or a folder with config.json and safetensors. `quantize` is "checkpoint" for formats
-    that suit those of the checkpoint, "4w", "8w", or None for f32; the other options are those of `export_llm`.
+    that suit those of the checkpoint, "4w", "8w", "8da4w", or None for f32; the others are options of `export_llm`.
     Weights are read and quantized one at a time, while they are written. With `calibrate`, they are rounded before for
     the inputs that they have while the model reads a text on the device.
     """
+    if quantize == AUTO:
+        raise UnsupportedError(
+            items=[AUTO],
+            argument="quantize",
+            expected=f"one of {FROM_CHECKPOINT}, {', '.join(QUANTIZERS)}",
+            got=repr(AUTO),
+            code="weight_format",
+            hint="Run webpte export with --exporter torch.",
+        )
     target = Path(path)
     by_checkpoint = quantize == FROM_CHECKPOINT
     options = LLMOptions(
@@ -127,7 +134,7 @@ def export_language_model(
 ) -> Path:
     """Build a program without torch if the options allow it; otherwise export it with `export_llm`.
 
-    `exporter` is "auto", "builder" or "torch". Measured quality, "8da4w" and "auto" need torch. If layers are quantized
+    `exporter` is "auto", "builder" or "torch". Measured quality and "auto" need torch. If layers are quantized
     to a format that is named, `calibrate` is on unless it is false.
     """
     if exporter not in EXPORTERS:
@@ -160,8 +167,8 @@ def export_language_model(
 
 def _torch_reason(quantize: str | None, bits_per_weight: float | None, quality: bool | None) -> str | None:
     """Return why options need torch, or None if they do not."""
-    if quantize not in (None, FROM_CHECKPOINT, *_FORMATS) or bits_per_weight is not None:
-        return f"torch exports layers in the format {quantize}"
+    if quantize == AUTO or bits_per_weight is not None:
+        return f"torch chooses the formats of {AUTO}"
     return "torch measures the quality of a program" if quality else None
 
 
@@ -169,7 +176,6 @@ def _recipe(options: LLMOptions, source: Checkpoint) -> Recipe:
     shapes = {name.removesuffix(".weight"): weight.shape for name, weight in source.weights.sources.items()}
     recipe = options.recipe({n: shape for n, shape in shapes.items() if len(shape) == 2 and n != EMBEDDING})
     check_embedding_format(recipe.embedding, source.architecture.dim)
-    _check_formats({**recipe.linears, EMBEDDING: recipe.embedding})
     return recipe
 
 
@@ -178,7 +184,7 @@ def _second_quantizations(source: Checkpoint, recipe: Recipe) -> list[str]:
     counts: Counter[tuple[str, str]] = Counter()
     for name, kind in {**recipe.linears, EMBEDDING: recipe.embedding}.items():
         stored = source.weights.stored_type(f"{name}.weight")
-        exact = stored is not None and stored.name == "Q4_0" and kind == FOUR_BITS
+        exact = stored is not None and stored.name == "Q4_0" and holds_q4_0(kind)
         if stored is not None and kind.bits <= stored.bits and not exact:
             counts[stored.name, str(kind)] += 1
     return [
@@ -186,19 +192,6 @@ def _second_quantizations(source: Checkpoint, recipe: Recipe) -> list[str]:
         "f16 or f32 loses less"
         for (stored, kind), count in counts.items()
     ]
-
-
-def _check_formats(formats: Mapping[str, WeightFormat]) -> None:
-    if other := {name: kind for name, kind in formats.items() if kind.name not in _FORMATS}:
-        name, kind = next(iter(other.items()))
-        raise UnsupportedError(
-            items=list(other),
-            argument=name,
-            expected=f"one of the formats {', '.join(_FORMATS)}",
-            got=str(kind),
-            code="weight_format",
-            hint="Run webpte export with --exporter torch.",
-        )
 
 
 def _constant_method(name: str, value: int | bool | list[int]) -> MethodPlan:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import UnsupportedError
+from ..export.ggml import GROUP
 from ..export.quantization.grid import (
     CLIP_COUNT,
     LONG_GROUP_WEIGHTS,
@@ -26,11 +27,14 @@ from ..export.quantization.grid import (
     REFINEMENTS,
     extremes,
 )
+from ..export.quantization.recipe import WeightFormat
 
 Array = np.ndarray[Any, Any]
 
 SUM_ROWS = 16  # rows that torch adds before it adds the sums
-ROW_MULTIPLE = 4  # scales of a 4-bit layer are padded to a multiple of this number of rows
+ROW_MULTIPLE = 4  # scales of a 4-bit layer are padded to a multiple of this number of rows, offsets of columns
+FOUR_BITS = WeightFormat("4w", GROUP)
+FOUR_BITS_WITH_OFFSETS = WeightFormat("4w with 8-bit offsets", GROUP)  # a number more for each group
 
 
 @dataclass(frozen=True)
@@ -195,6 +199,14 @@ def pack_linear(weight: Grouped) -> tuple[Array, Array]:
     scales = np.ascontiguousarray(weight.scales.T)
     padding = -scales.shape[1] % ROW_MULTIPLE
     return _nibbles(weight.codes), np.pad(scales, ((0, 0), (0, padding))) if padding else scales
+
+
+def group_sums(codes: Array, scales: Array) -> Array:
+    """Return the sums of the codes in each group, (G, N) i32, of the constants of a 4-bit layer."""
+    values = np.stack([codes & 15, codes >> 4], axis=-1).astype(np.int32) - 8  # (N, K / 2, 2)
+    result = np.zeros(scales.shape, np.int32)
+    result[:, : len(codes)] = values.reshape(len(codes), len(scales), -1).sum(-1).T
+    return result
 
 
 def pack_embedding(weight: Grouped) -> tuple[Array, Array]:

@@ -132,9 +132,15 @@ class MethodTrace:
         self.steps.append(_Step(op, args, out, kernel=False))
         return out
 
-    def call_pair(self, op: str, *args: Any, dims: tuple[Sequence[Dim], Sequence[Dim]]) -> tuple[TracedTensor, ...]:
+    def call_pair(
+        self,
+        op: str,
+        *args: Any,
+        dims: tuple[Sequence[Dim], Sequence[Dim]],
+        dtypes: tuple[DType, DType] = (DType.FLOAT32, DType.FLOAT32),
+    ) -> tuple[TracedTensor, ...]:
         """Record a call with two outputs."""
-        outs = tuple(TracedTensor(DType.FLOAT32, tuple(each)) for each in dims)
+        outs = tuple(TracedTensor(dtype, tuple(each)) for dtype, each in zip(dtypes, dims, strict=True))
         self.steps.append(_Step(op, args, outs, kernel=False))
         return outs
 

@@ -78,7 +78,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--exporter",
         choices=EXPORTERS,
-        help="write a language model without torch (builder) or with it; auto uses torch for 8da4w, auto and "
+        help="write a language model without torch (builder) or with it; auto uses torch for --quantize auto and "
         "--quality (auto)",
     )
     parser.add_argument("--jobs", type=integer(1), metavar="N", help="number of threads (one per core)")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..graph import ROTARY_ATTENTION, Bool, Call, Graph, Int, Null, TensorSpec, Value
 from ..lowering import elementwise_op
-from .rewriter import Rewriter, roles
+from .rewriter import Rewriter, role_of, roles
 
 PATTERN = {
     "neighbours": ("et_vk.apply_rotary_emb.default",),  # rotates pairs of neighbouring elements
@@ -36,7 +36,7 @@ def rotate_in_attention(graph: Graph) -> Graph:
         return graph
     for index in range(len(graph.steps)):
         call = rewriter.call(index)
-        if call is None or ROLES.get(call.name) not in ("neighbours", "halves") or len(call.outs) != 2:
+        if call is None or role_of(call, ROLES) not in ("neighbours", "halves") or len(call.outs) != 2:
             continue
         attention = _attention_after(rewriter, call)
         arguments = rewriter.arguments(call)
@@ -53,7 +53,7 @@ def _attention_after(rewriter: Rewriter, rotary: Call) -> tuple[int, Call] | Non
     """Return the step and call of the attention that is the only reader of both results."""
     query, key = rotary.outs
     user = rewriter.only_user(query)
-    if user is None or ROLES.get(user[1].name) != "attention" or user != rewriter.only_user(key):
+    if user is None or role_of(user[1], ROLES) != "attention" or user != rewriter.only_user(key):
         return None
     arguments = rewriter.arguments(user[1])
     unmasked = isinstance(rewriter.values[arguments["attn_mask"]], Null)
@@ -71,7 +71,9 @@ def _fused(rewriter: Rewriter, rotary: Call, attention: Call) -> Call:
     rotated, arguments = rewriter.arguments(rotary), rewriter.arguments(attention)
     halves = ROLES[rotary.name] == "halves"
     cosine, sine = rotated["freqs_cos"], rotated["freqs_sin"]
-    tables = RotaryTableValues(cosine, sine, rotated["start_pos"]) if halves else _whole_tables(rewriter, cosine, sine)
+    tables = _whole_tables(rewriter, cosine, sine)
+    if halves and (tables.start is None or rewriter.values[rotated["start_pos"]] != Int(0)):
+        tables = RotaryTableValues(cosine, sine, rotated["start_pos"])
     unchanged = ("value", "key_cache", "value_cache", "start_pos", "is_causal", "scale")
     return rewriter.make(
         ROTARY_ATTENTION,
@@ -110,15 +112,15 @@ def _table_slice(rewriter: Rewriter, value_id: int) -> TableSlice | None:
     producer = rewriter.producer(value_id)
     while producer is not None and (source := _copied(rewriter, producer[1])) is not None:
         producer = rewriter.producer(source)
-    if producer is None or ROLES.get(producer[1].name) != "slice":
+    if producer is None or role_of(producer[1], ROLES) != "slice":
         return None
     arguments, values = rewriter.arguments(producer[1]), rewriter.values
     table, start, total = arguments["self"], arguments["start"], rewriter.producer(arguments["end"])
     by_rows = values[arguments["dim"]] == Int(0) and values[arguments["step"]] == Int(1)
-    if not by_rows or not rewriter.is_immutable(table) or total is None or ROLES.get(total[1].name) != "sum":
+    if not by_rows or not rewriter.is_immutable(table) or total is None or role_of(total[1], ROLES) != "sum":
         return None
     others = [a for a in rewriter.arguments(total[1]).values() if a != start]
-    if len(others) != 1 or (size := rewriter.producer(others[0])) is None or ROLES.get(size[1].name) != "size":
+    if len(others) != 1 or (size := rewriter.producer(others[0])) is None or role_of(size[1], ROLES) != "size":
         return None
     measured = rewriter.arguments(size[1])
     return TableSlice(table, start, others[0], (measured["self"], values[measured["dim"]]))
@@ -134,7 +136,7 @@ def _drop_unread(rewriter: Rewriter) -> None:
     """Remove slices without readers, and the calls that only they read."""
     for index in reversed(range(len(rewriter.steps))):
         call = rewriter.call(index)
-        if call is None or not (ROLES.get(call.name) in ("slice", "sum") or _copied(rewriter, call) is not None):
+        if call is None or not (role_of(call, ROLES) in ("slice", "sum") or _copied(rewriter, call) is not None):
             continue
         (out,) = call.outs
         if not rewriter.users.get(out) and out not in rewriter.outputs and rewriter.producer(out) is not None:

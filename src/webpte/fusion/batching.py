@@ -29,8 +29,9 @@ from ..graph import (
     ValueList,
 )
 from .attention import rotate_in_attention
+from .decompositions import recompose
 from .llm_rewrites import add_value, append_sampler
-from .rewriter import Rewriter, roles
+from .rewriter import Rewriter, role_of, roles
 from .row_axes import RowAxes, row_axes
 
 TOKENS, POSITION = range(2)  # inputs of a model
@@ -87,7 +88,7 @@ class _SlotRewrite:
     def __init__(self, graph: Graph, slots: int, cache: DType | None) -> None:
         self.name = graph.name
         self._check_inputs(graph)
-        self.rewriter = rewriter = Rewriter(rotate_in_attention(graph))
+        self.rewriter = rewriter = Rewriter(rotate_in_attention(recompose(graph)))
         self.slots = slots
         self.cache = cache
         self.rows = graph.tensor(graph.inputs[TOKENS]).dims[1]
@@ -131,7 +132,7 @@ class _SlotRewrite:
         rewriter, replaced = self.rewriter, 0
         for index in range(len(rewriter.steps)):
             call = rewriter.call(index)
-            if call is None or (call.name != ROTARY_ATTENTION and ROLES.get(call.name) != "attention"):
+            if call is None or (call.name != ROTARY_ATTENTION and role_of(call, ROLES) != "attention"):
                 continue
             replaced += 1
             rewriter.replace([index], self._slot_attention(call), index)
@@ -171,7 +172,7 @@ class _SlotRewrite:
 
     def _is_position(self, value_id: int) -> bool:
         producer = self.rewriter.producer(value_id)
-        if producer is None or ROLES.get(producer[1].name) != "position":
+        if producer is None or role_of(producer[1], ROLES) != "position":
             return False
         return producer[1].args[0] == self.position  # it has one element
 

@@ -22,7 +22,8 @@ from ..graph import (
     TensorSpec,
     Value,
 )
-from .rewriter import roles
+from .decompositions import recompose
+from .rewriter import role_of, roles
 
 LOGITS, TOKEN, LOGPROB, TOP_TOKENS, TOP_LOGPROBS = range(5)  # positions of the outputs
 SAMPLING_WORDS = ("temperature", "top_k", "top_p", "min_p", "seed", "step", "mask", "unused")  # of each row
@@ -120,10 +121,11 @@ def with_sampler(graph: Graph) -> Graph:
 
 def with_half_caches(graph: Graph) -> Graph:
     """Store keys and values as f16. Attention still accumulates in f32. Devices without f16 save no memory."""
+    graph = recompose(graph)
     calls = [call for call in graph.calls if call.name == ATTENTION]
     caches = {call.args[position] for call in calls for position in CACHE_ARGUMENTS}
     others = {v for call in graph.calls if call.name != ATTENTION for v in (*graph.flatten(call.args), *call.outs)}
-    owned = [v for v in caches if isinstance(spec := graph.values[v], TensorSpec) and spec.constant is not None]
+    owned = [v for v in caches if isinstance(spec := graph.values[v], TensorSpec) and spec.stored]
     if not owned or len(owned) != len(caches) or caches & others:
         raise UnsupportedError(
             f"{graph.name} has no KV caches that only attention uses, so they stay f32", code="no_kv_cache"
@@ -143,7 +145,7 @@ def keeps_every_position(graph: Graph, state: frozenset[int]) -> bool:
     """Return whether all state is caches with a row for each position."""
     users = [call for call in graph.calls if not state.isdisjoint([*graph.flatten(call.args), *call.outs])]
     producers = {out: call for call in graph.calls for out in call.outs}
-    return all(ROLES.get(call.name) == "attention" for call in users) and all(
+    return all(role_of(call, ROLES) == "attention" for call in users) and all(
         _is_input(graph, producers, value_id)
         for call in users
         for value_id in call.args
@@ -153,6 +155,6 @@ def keeps_every_position(graph: Graph, state: frozenset[int]) -> bool:
 
 def _is_input(graph: Graph, producers: Mapping[int, Call], value_id: int) -> bool:
     """Return whether an integer is an input of the graph, not computed from one."""
-    while (call := producers.get(value_id)) is not None and ROLES.get(call.name) in ("position", "select"):
+    while (call := producers.get(value_id)) is not None and role_of(call, ROLES) in ("position", "select"):
         value_id = call.args[0]
     return value_id in graph.inputs

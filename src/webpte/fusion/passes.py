@@ -9,11 +9,13 @@ from ..errors import InputError
 from ..graph import OWN, DType, Graph, String, TensorSpec, Value, format_program, parse_program
 from ..lowering import find
 from .attention import rotate_in_attention
+from .decompositions import recompose
 from .dims import SymbolicDims
 from .elementwise import join_elementwise
 from .epilogues import add_epilogues
 from .layouts import fold_transposes
 from .linears import add_residuals, gate_linears, join_linears, normalize_in_linears, share_qparams
+from .offsets import offset_linears
 from .rewriter import Rewriter
 
 
@@ -66,7 +68,9 @@ def _widened_program(text: str) -> str:
 Pass = Callable[[Graph], Graph]
 PASSES: dict[str, Pass] = {  # in the order in which they run
     "identities": drop_identities,
+    "decompositions": recompose,
     "qparams": share_qparams,
+    "offset-linears": offset_linears,
     "gated-linears": gate_linears,
     "joined-linears": join_linears,
     "residual-linears": add_residuals,

@@ -24,6 +24,14 @@ def roles(pattern: Pattern) -> dict[str, str]:
     return {name: role for role, names in pattern.items() for name in names}
 
 
+def role_of(call: Call | None, by_name: Mapping[str, str]) -> str | None:
+    """Return the role of a call. A kernel outside delegates has the role of its op."""
+    if call is None or not call.kernel or call.name in by_name:
+        return None if call is None else by_name.get(call.name)
+    op = find(call)
+    return None if op is None else next((by_name[name] for name in op.names if name in by_name), None)
+
+
 class Rewriter:
     """A graph that can be changed. Steps keep their indices; a removed one becomes None."""
 

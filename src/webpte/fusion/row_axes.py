@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ..errors import Error
 from ..graph import SLOT_ATTENTION, Call, Graph, Int, IntList, TensorSpec, normalize_dim, numel
 from ..lowering import elementwise_op, find
-from .rewriter import roles
+from .rewriter import role_of, roles
 
 PATTERN = {
     "size": ("sym_size.int",),
@@ -23,7 +23,8 @@ PATTERN = {
     "lookup": (
         "aten.embedding.default",
         "et_vk.embedding_q4gsw.default",
-        "quantized_decomposed::embedding_byte.dtype_out",  # outside of delegates
+        "quantized_decomposed.embedding_byte.dtype",
+        "quantized_decomposed.embedding_4bit.dtype",
     ),
     "rows": (
         "aten.linear.default",
@@ -32,6 +33,8 @@ PATTERN = {
         "aten._weight_int8pack_mm.default",
         "et_vk.rms_norm.default",
     ),
+    "sum": ("aten.sum.dim_IntList",),  # of the last dim alone
+    "pad": ("aten.constant_pad_nd.default",),
     "blocks": ("torchao.choose_qparams_affine.default",),
 }
 ROLES = roles(PATTERN)
@@ -59,7 +62,7 @@ class RowAxes:
         for index, call in enumerate(self.graph.steps):
             assert isinstance(call, Call)
             carried = self.carried(call)
-            if not carried or ROLES.get(call.name) == "size":
+            if not carried or role_of(call, ROLES) == "size":
                 continue
             if not self._by_rows(call, carried):
                 raise self.refuse(f"{call.name} ({call.origin}) may mix tokens", "mixed_tokens")
@@ -86,16 +89,16 @@ class RowAxes:
                 pending.extend(self.carried(self.graph.call(index)))
         if len(sources) != 1 or not steps:
             raise self.refuse("its logits depend on more than one value with rows", "several_logits")
-        last = [index for index in steps if ROLES.get(self.graph.call(index).name) == "last"]
+        last = [index for index in steps if role_of(self.graph.call(index), ROLES) == "last"]
         return Head(sources.pop(), tuple(sorted(steps)), last[0] if last else None)
 
     def _in_head(self, index: int) -> bool:
         call = self.graph.call(index)
         alone = len(set(self.carried(call))) == 1
-        return ROLES.get(call.name) in ("last", "rows", "blocks") or (alone and elementwise_op(call) is not None)
+        return role_of(call, ROLES) in ("last", "rows", "blocks") or (alone and elementwise_op(call) is not None)
 
     def _by_rows(self, call: Call, carried: Sequence[int]) -> bool:
-        role = ROLES.get(call.name)
+        role = role_of(call, ROLES)
         if role == "last":
             return self._takes_last(call)
         op = find(call)
@@ -103,14 +106,24 @@ class RowAxes:
             return self._reshapes(call, carried)
         if elementwise_op(call) is not None:
             return self._elementwise(call, carried)
-        if role not in ("rows", "blocks", "attention", "lookup"):
+        if role not in ("rows", "sum", "pad", "blocks", "attention", "lookup"):
+            return False
+        if role in ("sum", "pad") and not self._changes_last(call, role):
             return False
         axis = self.axis[carried[0]]
         self.axis.update(dict.fromkeys(call.outs, axis))
         if any(self.axis[value_id] != axis for value_id in carried):
             return False
-        summed = role == "rows" and axis == self._rank(carried[0]) - 1  # over the whole last dim
+        summed = role in ("rows", "sum", "pad") and axis == self._rank(carried[0]) - 1  # over the whole last dim
         return not summed and (role != "blocks" or self._one_row_each(call, axis))
+
+    def _changes_last(self, call: Call, role: str) -> bool:
+        """Check a sum over the last dim, or the padding of that dim."""
+        rank, sizes = self._rank(call.args[0]), self.graph.values[call.args[1]]
+        numbers = sizes.values if isinstance(sizes, IntList) else ()
+        if role == "pad":
+            return len(numbers) == 2
+        return len(numbers) == 1 and normalize_dim(numbers[0], rank) == rank - 1
 
     def _one_row_each(self, call: Call, axis: int) -> bool:
         sizes = [self.graph.values[value_id] for value_id in call.args]

@@ -13,8 +13,9 @@ from ..container import DType, EValue, TensorValue, XnnGraph, XnnNode, XnnType, 
 from ..errors import GraphError, Problem
 from .graph import Call, Origin, TensorSpec, Value
 from .names import COPY
-from .xnnpack_quantized import read_codes, scale_of, translate, write_codes
-from .xnnpack_values import FLOATS, Laid, Named, Order, UnsupportedNodeError, XnnValues, identity
+from .xnnpack_codes import scale_of
+from .xnnpack_quantized import translate
+from .xnnpack_values import DTYPES, Laid, Named, Order, UnsupportedNodeError, XnnValues, identity
 
 XNN_BACKEND = "XnnpackBackend"
 _BORDER_DTYPES = {
@@ -86,9 +87,7 @@ def inline_xnnpack(values: list[Value], delegate: XnnDelegate, named: Named) -> 
     """Append the delegate's values to `values`; return its calls, and the nodes that have no translation."""
     xv = XnnValues(values, delegate.xnn, delegate.origin, named)
     for argument in delegate.inputs:
-        coded = delegate.xnn.values[argument.inner].type is XnnType.QINT8
-        tensor = read_codes(xv, argument.inner, argument.outer) if coded else argument.outer
-        xv.places[argument.inner] = Laid(tensor, argument.order)
+        xv.places[argument.inner] = Laid(argument.outer, argument.order)
     problems: dict[tuple[str, str], Problem] = {}
     for number, node in enumerate(delegate.xnn.nodes):
         xv.origin = replace(delegate.origin, node=number)
@@ -108,7 +107,7 @@ def _leave_out(xv: XnnValues, node: XnnNode) -> None:
     for result in (node.ids[name] for name in _RESULTS if name in node.ids):
         if result not in xv.places and not xv.is_constant(result):
             value = xv.value(result)
-            dtype = FLOATS.get(value.type, DType.FLOAT32)
+            dtype = DTYPES.get(value.type, DType.FLOAT32)
             xv.places[result] = Laid(xv.new(TensorSpec(dtype, value.dims, dtype)), identity(len(value.dims)))
 
 
@@ -121,8 +120,6 @@ def _bind_outputs(xv: XnnValues, delegate: XnnDelegate) -> list[Call]:
         tensor = xv.laid(argument.inner, argument.order) if outer.dims else xv.plain(argument.inner)
         if not outer.dims:
             tensor = xv.viewed(tensor, (), ())
-        if delegate.xnn.values[argument.inner].type is XnnType.QINT8:
-            tensor = write_codes(xv, argument.inner, tensor)
         made_here = any(tensor in call.outs for call in xv.calls)
         same = (xv.tensor(tensor).dtype, xv.tensor(tensor).dims) == (outer.dtype, outer.dims)
         if made_here and same and tensor not in renamed and argument.outer not in read and not outer.stored:

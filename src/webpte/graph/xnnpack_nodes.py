@@ -159,18 +159,18 @@ def _concatenate(xv: XnnValues, node: XnnNode) -> None:
 
 def _pad(xv: XnnValues, node: XnnNode) -> None:
     tensor, order = xv.ranked(operand(node, "input"))
+    out = operand(node, "output")
+    arguments = (tensor, IntList(padded_sizes(node, order)), Double(node.factor))
+    xv.put(out, xv.call(PAD, arguments, xv.dtype(out), xv.bound(out, order)), order)
+
+
+def padded_sizes(node: XnnNode, order: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the sizes that a node adds before and after each dim of a tensor, the last dim first."""
     pre, post = node.lists["pre"], node.lists["post"]
     if not len(pre) == len(post) == len(order):
         raise GraphError(f"StaticConstantPad: expected {len(order)} sizes, got {list(pre)} and {list(post)}")
-    out = operand(node, "output")
-    sizes = [size for axis in reversed(range(len(order))) for size in _at(order, axis, pre, post)]
-    padded = xv.call(PAD, (tensor, IntList(tuple(sizes)), Double(node.factor)), xv.dtype(out), xv.bound(out, order))
-    xv.put(out, padded, order)
-
-
-def _at(order: tuple[int, ...], axis: int, pre: tuple[int, ...], post: tuple[int, ...]) -> tuple[int, int]:
-    dim = order.index(axis)
-    return pre[dim], post[dim]
+    dims = [order.index(axis) for axis in reversed(range(len(order)))]
+    return tuple(size for dim in dims for size in (pre[dim], post[dim]))
 
 
 # -- products ----------------------------------------------------------------------------------------------------------

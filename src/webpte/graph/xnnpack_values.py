@@ -21,7 +21,7 @@ Named = Callable[[str, str, int], Span]
 Order = tuple[int, ...]
 NHWC: Order = (0, 2, 3, 1)  # of a value in (N, H, W, C) whose tensor is (N, C, H, W)
 FLOATS = {XnnType.FP32: DType.FLOAT32, XnnType.FP16: DType.FLOAT16}
-DTYPES = FLOATS | {XnnType.INT32: DType.INT32, XnnType.QINT8: DType.FLOAT32}
+DTYPES = FLOATS | {XnnType.INT32: DType.INT32, XnnType.QINT8: DType.INT8}
 STORED = FLOATS | {
     XnnType.QINT8: DType.INT8,
     XnnType.QCINT8: DType.INT8,
@@ -62,6 +62,7 @@ class XnnValues:
         self.calls: list[Call] = []
         self.places: dict[int, Laid] = {}
         self.dynamic: dict[int, int] = {}  # a value that is quantized at run time -> the value with its numbers
+        self.codes_dtype = DType.INT8  # of values of type qint8; floats while a node on codes is computed on numbers
         self._copies: dict[tuple[object, ...], int] = {}
 
     # -- values of the graph -------------------------------------------------------------------------------------------
@@ -118,9 +119,9 @@ class XnnValues:
         return len(self.value(value_id).dims)
 
     def dtype(self, value_id: int) -> DType:
-        """Return the dtype of the tensor of a value. Codes are held as f32 integers, less their zero point."""
+        """Return the dtype of the tensor of a value."""
         value = self.value(value_id)
-        dtype = DTYPES.get(value.type)
+        dtype = self.codes_dtype if value.type is XnnType.QINT8 else DTYPES.get(value.type)
         if dtype is None:
             raise UnsupportedNodeError(f"a value of type {value.type.name.lower()}")
         return dtype
@@ -129,15 +130,13 @@ class XnnValues:
         return self.value(value_id).constant > 0
 
     def array(self, value_id: int) -> Array:
-        """Return the data of a constant in its own order of dims; codes less their zero point."""
+        """Return the data of a constant in its own order of dims; codes as they are stored."""
         value = self.value(value_id)
         data = self.data(value.constant, count_code_bytes(value.type, value.dims), f"value {value_id}")
         stored = STORED.get(value.type)
         if stored is None:
             raise UnsupportedNodeError(f"a constant of type {value.type.name.lower()}")
-        array = stored.from_bytes(data).reshape(value.dims)
-        zero = value.quant.zero_point if value.quant is not None else 0
-        return array if stored in FLOATS.values() else array.astype(np.float64) - zero
+        return stored.from_bytes(data).reshape(value.dims)
 
     def data(self, constant: int, needed: int, what: str) -> bytes:
         """Return the first `needed` bytes of a constant."""

@@ -19,6 +19,7 @@ Data is bytes, an array, or ``Stream(size, chunks)`` for what should never be in
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -233,7 +234,15 @@ def _plan(b: Builder, method: Method, numbers: dict[int, int], places: list[int]
         b.tables([chain] * method.chains),
         b.tables([b.table(*(b.string(part) for part in op.partition(".")[::2])) for op in ops]),
         b.tables([_delegate(b, d, places.pop(0), inline) for d in method.delegates]),
+        b.scalars("q", (0, _planned_bytes(method))),
     )
+
+
+def _planned_bytes(method: Method) -> int:
+    """Return the size of the memory in which the method's tensors are, which ExecuTorch's runtime allocates."""
+    tensors = [v for i, value in enumerate(method.values) if isinstance(v := _placed(value, i), c.TensorValue)]
+    largest = max((v.place[1] + math.prod(v.sizes) * 8 for v in tensors if v.place is not None), default=0)
+    return min(largest, 2**63 - 1)  # some tests write impossible sizes
 
 
 def _delegate(b: Builder, delegate: DelegateBlob, place: int, inline: bool) -> Offset:

@@ -190,6 +190,7 @@ IN_CACHE = filled("query", "start_pos")
 
 @op(
     "sdpa_with_kv_cache.default",
+    kernels=("llama::sdpa_with_kv_cache.out",),
     dtypes=FLOATS,
     traits=OpTraits(
         mutates=("key_cache", "value_cache"),
@@ -246,7 +247,9 @@ def _(
     "custom_sdpa.default",
     kernels=("llama::custom_sdpa.out",),
     dtypes=FLOATS,
-    traits=OpTraits(work=cached_flops, memory_traffic={"key": IN_CACHE, "value": IN_CACHE}),
+    traits=OpTraits(
+        work=cached_flops, memory_traffic={"key": IN_CACHE, "value": IN_CACHE}, dims=dim_rules.like("query")
+    ),
 )
 def custom_sdpa(
     cx: Context,

@@ -47,7 +47,7 @@ $$ else
 var<workgroup> stage: array<array<f32, {{ inner + 1 }}>, {{ stage_rows }}>;
 var<workgroup> weights: array<array<vec4<f32>, {{ inner + 1 }}>, {{ weight_rows * down }}>;
 $$ endif
-var<workgroup> tops: array<array<vec4<f32>, {{ across }}>, {{ down }}>;
+var<workgroup> tops: array<array<vec4<f32>, {{ across + 1 }}>, {{ down }}>;  // one more, for the banks as well
 // What is needed now and then, because registers are scarce:
 var<workgroup> rows_here: u32;
 var<workgroup> query_rows: array<array<u32, 4>, {{ down }}>;  // of each row, its number in the queries,
@@ -291,11 +291,11 @@ $$ endfor
 $$ for t in range(tile)
         let added{{ t }} = select(exp(score{{ t }} - top), vec4<f32>(), score{{ t }} < vec4<f32>(LOWEST));
         weight += added{{ t }};
-        {{ weights }}[four * {{ weight_rows }}u + ({{ t * across }}u + x) / {{ inner }}u][x % {{ inner }}u] = added{{ t }};
+        {{ weights }}[({{ t * across }}u + x) / {{ inner }}u * {{ down }}u + four][x % {{ inner }}u] = added{{ t }};
 $$ endfor
         workgroupBarrier();
         for (var c = 0u; c <= last; c += {{ inner }}u) {
-            let added = four * {{ weight_rows }}u + c / {{ inner }}u;
+            let added = c / {{ inner }}u * {{ down }}u + four;
 $$ for u in range(inner)
             let added_{{ u }} = {{ weights }}[added][{{ u }}];
             let value_{{ u }} = (first + (base + min(c + {{ u }}u, last)) * p.key_rows) * VALUE_STEPS;

@@ -232,7 +232,10 @@ def _(weight: Any, weight_scales: Any, group_size: int, indices: Any, is_linear_
     "quantized_decomposed.embedding_4bit.dtype",
     kernels=("quantized_decomposed::embedding_4bit.out", "quantized_decomposed::embedding_4bit.dtype_out"),
     dtypes=TABLES,
-    traits=OpTraits(memory_traffic=rows_of("weight", "weight_scales", "weight_zero_points")),
+    traits=OpTraits(
+        memory_traffic=rows_of("weight", "weight_scales", "weight_zero_points"),
+        dims=dim_rules.looked_up("weight", "indices"),
+    ),
 )
 def embedding_4bit(
     cx: Context,

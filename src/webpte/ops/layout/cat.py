@@ -10,13 +10,14 @@ from ...errors import ShapeError
 from ...graph import normalize_dim, numel
 from ...lowering.context import Context, Tensor
 from ...lowering.integers import elements_of
-from ...lowering.registry import op
+from ...lowering.registry import BYTES, MOVABLE, op
 from ...lowering.traits import OpTraits
 from ...wgsl import Uniforms, u32
 from .strided import word
 
 
 class StripeParams(Uniforms):
+    count: u32  # output elements
     width: u32  # contiguous elements of the input per outer index
     out_width: u32
     offset: u32
@@ -24,10 +25,22 @@ class StripeParams(Uniforms):
 
 def _write_stripes(cx: Context, parts: list[Tensor], widths: list[int], out: Tensor) -> None:
     """Write one stripe of each part into every row of `out`; that of part k has widths[k] elements."""
+    packed = out.dtype in BYTES
+    in_word = 4 if packed else 1
+    if packed and all(width % 4 == 0 for width in widths):  # words are moved whole
+        widths, packed = [width // 4 for width in widths], False
     row, offset = sum(widths), 0
-    for part, width in zip(parts, widths, strict=True):
-        params = StripeParams(width=width, out_width=row, offset=offset)
-        cx.dispatch("layout/cat.wgsl", reads=(part,), writes=(out,), params=params, threads=part.numel, word=word(out))
+    for number, (part, width) in enumerate(zip(parts, widths, strict=True)):
+        cx.dispatch(
+            "layout/cat.wgsl",
+            reads=(part,),
+            writes=(out,),
+            params=StripeParams(count=out.numel, width=width, out_width=row, offset=offset),
+            threads=-(-(out if packed else part).numel // in_word),
+            word=word(out),
+            packed=packed,
+            first=packed and number == 0,
+        )
         offset += width
 
 
@@ -35,7 +48,7 @@ def _listed(tensors: list[Tensor]) -> str:
     return ", ".join(str(list(t.dims)) for t in tensors)
 
 
-@op("aten.cat.default", traits=OpTraits(integers=elements_of("tensors")))
+@op("aten.cat.default", dtypes=MOVABLE, traits=OpTraits(integers=elements_of("tensors")))
 def cat(cx: Context, tensors: list[Tensor], dim: int, *, out: Tensor) -> None:
     axis = normalize_dim(dim, out.rank)
     # PyTorch skips empty 1-D tensors, for any rank of the others.

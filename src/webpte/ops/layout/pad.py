@@ -7,17 +7,20 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
-from ...graph import DType
+from ...graph import DType, numel
 from ...graph.expressions import float_bits, half
+from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.numbers import fitting
-from ...lowering.registry import op
+from ...lowering.registry import BYTES, MOVABLE, op
 from ...lowering.shapes import check_rank, strides
+from ...lowering.traits import OpTraits
 from ...wgsl import Uniforms, dims8, u32
 from .strided import word, wrapped
 
 
 class PadParams(Uniforms):
+    count: u32  # output elements
     rank: u32
     value: u32  # bits of the padding
     dims: dims8
@@ -38,7 +41,7 @@ def bits_of(value: float, dtype: DType) -> int:
         return int.from_bytes(np.asarray(value, dtype.numpy).tobytes(), "little")
 
 
-@op("aten.constant_pad_nd.default")
+@op("aten.constant_pad_nd.default", dtypes=MOVABLE, traits=OpTraits(dims=dim_rules.padded("self", "pad")))
 def constant_pad_nd(cx: Context, self: Tensor, pad: list[int], value: int | float, *, out: Tensor) -> None:
     if len(pad) % 2 or len(pad) > 2 * self.rank:
         raise ShapeError(
@@ -55,15 +58,28 @@ def constant_pad_nd(cx: Context, self: Tensor, pad: list[int], value: int | floa
         raise ShapeError(f"negative padding {pad} removes more elements than {list(self.dims)} has", code="too_small")
     out.dims = dims
     check_rank(dims)
+    sizes, bits, packed = self.dims, bits_of(value, self.dtype), self.dtype in BYTES
+    if packed and dims and dims[-1] == sizes[-1] and dims[-1] % 4 == 0 and not before[-1]:  # words are moved whole
+        dims, sizes = (*dims[:-1], dims[-1] // 4), (*sizes[:-1], sizes[-1] // 4)
+        bits, packed = bits * 0x01010101, False
     params = PadParams(
+        count=out.numel,
         rank=len(dims),
-        value=bits_of(value, self.dtype),
+        value=bits,
         dims=dims,
-        sizes=self.dims,
+        sizes=sizes,
         shifts=wrapped(tuple(-b for b in before)),
-        strides=strides(self.dims),
+        strides=strides(sizes),
     )
-    cx.dispatch("layout/pad.wgsl", reads=(self,), writes=(out,), params=params, threads=out.numel, word=word(self))
+    cx.dispatch(
+        "layout/pad.wgsl",
+        reads=(self,),
+        writes=(out,),
+        params=params,
+        threads=-(-out.numel // 4) if packed else numel(dims),
+        word=word(self),
+        packed=packed,
+    )
 
 
 @constant_pad_nd.reference

@@ -5,7 +5,8 @@
 @group(1) @binding(0) var<storage, read> x: array<{{ word }}>;
 @group(1) @binding(1) var<storage, read_write> y: array<{{ word }}>;
 
-$$ call per_thread()
+{# Declare the position `source` of element i in the input, and whether it is `inside`. #}
+{$ macro position() $}
     var source = 0u;
     var inside = true;
 $$ call walk({})
@@ -14,6 +15,25 @@ $$ call walk({})
         inside = inside && moved < p.sizes[k >> 2u][k & 3u];
         source += moved * p.strides[k >> 2u][k & 3u];
 $$ endcall
+{$ endmacro $}
+$$ if packed
+// Four bytes to a word: each invocation owns a word of the output, and fetches its bytes one by one.
+$$ call per_thread("t")
+    let end = min(t * 4u + 4u, p.count);
+    var word = 0u;
+    for (var i = t * 4u; i < end; i++) {
+{{ position() }}
+        var bits = p.value;
+        if (inside) {
+            bits = extractBits(x[source >> 2u], (source & 3u) * 8u, 8u);
+        }
+        word |= bits << ((i & 3u) * 8u);
+    }
+    y[t] = word;
+$$ endcall
+$$ else
+$$ call per_thread()
+{{ position() }}
     if (inside) {
         y[i] = x[source];
     } else {
@@ -24,3 +44,4 @@ $$ else
 $$ endif
     }
 $$ endcall
+$$ endif

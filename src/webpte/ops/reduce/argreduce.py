@@ -14,7 +14,7 @@ from ...lowering.registry import op
 from ...lowering.shapes import reduced, strides
 from ...lowering.traits import OpTraits
 from ...wgsl import Uniforms, u32
-from .reduce import lanes_per_row, workgroup_for
+from .reduce import lanes_per_row, with_subgroups, workgroup_for
 
 
 class ArgReduceParams(Uniforms):
@@ -53,6 +53,7 @@ def arg_reduce(
         workgroup=workgroup_for(lanes),
         type=x.wgsl,
         lanes=lanes,
+        subgroups=with_subgroups(cx, lanes),
         largest=largest,
         with_values=values is not None,
     )

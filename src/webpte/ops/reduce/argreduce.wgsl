@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "main.wgsl" import rows_main $}
 {$ set number = "f32" if type in ("f16", "f16w") else type $}
 
 @group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
@@ -11,14 +12,12 @@ $$ endif
 
 {$ include "extreme.wgsl" $}
 $$ if lanes > 1
-
-var<workgroup> best_by_lane: array<{{ number }}, {{ lanes }}>;
-var<workgroup> at_by_lane: array<u32, {{ lanes }}>;
+{$ include "lanes.wgsl" $}
+{$ include "best.wgsl" $}
 $$ endif
 
 // One {{ "workgroup" if lanes > 1 else "invocation" }} per output.
-@compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+$$ call rows_main(subgroups)
     let thread = thread_index(id, groups);
     let busy = thread < p.threads;
     let lane = thread % {{ lanes }}u;
@@ -34,28 +33,12 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         }
     }
 $$ if lanes > 1
-    best_by_lane[lane] = best;
-    at_by_lane[lane] = at;
-    for (var half = p.lanes / 2u; half > 0u; half /= 2u) {
-        workgroupBarrier();
-        if (lane < half) {
-            let other = best_by_lane[lane + half];
-            let other_at = at_by_lane[lane + half];
-            // The first of equals: of those that neither beats the other.
-            let equal = !beats(other, best) && !beats(best, other);
-            if (beats(other, best) || (equal && other_at < at)) {
-                best = other;
-                at = other_at;
-                best_by_lane[lane] = best;
-                at_by_lane[lane] = at;
-            }
-        }
-    }
+    at = best_over_lanes(lane, key_of(best), at).y;
 $$ endif
     if (busy && lane == 0u) {
         indices[i] = i32(at);
 $$ if with_values
-        values[i] = {{ type }}(best);
+        values[i] = x[first + at * p.inner];
 $$ endif
     }
-}
+$$ endcall

@@ -26,6 +26,7 @@ from ...lowering.context import Context, LiveScalar, Tensor, load_type
 from ...lowering.registry import WORDS, op
 from ...lowering.variants import ANYWHERE, Variant
 from ...wgsl import Live, Uniforms, f32, u32
+from ..reduce.reduce import with_subgroups
 
 MAX_PARTS = 1024  # of a row, one per invocation
 PART_STEPS = 8  # minimum loads of a part
@@ -45,8 +46,8 @@ class SampleParams(Uniforms):
     steps: u32  # loads per row
     parts: u32  # of a row
     # Bounds of loops, which literals would unroll:
-    lanes: u32  # tokens per load
-    invocations: u32
+    width: u32  # tokens per load
+    lanes: u32  # invocations that share a row in the end
     rounds: u32
     unit: f32  # the weight of the most probable token of a bin, where probabilities are added up as integers
     tops: u32
@@ -85,10 +86,10 @@ def sample(
     for tensor, dims in zip(out, ((rows,), (rows,), (rows, tops), (rows, tops)), strict=True):
         tensor.dims = dims
     bounds = _bounds(cx, vocabulary)
-    parts, invocations = bounds["parts"], bounds["invocations"]
+    parts, lanes = bounds["parts"], bounds["lanes"]
     unit = 2.0 ** (31 - vocabulary.bit_length())  # all tokens together weigh less than 2^32
     params = SampleParams(vocabulary=vocabulary, unit=unit, **bounds, tops=tops, advance=advance.dynamic)
-    type_ = load_type(logits, bounds["lanes"])
+    type_ = load_type(logits, bounds["width"])
     partial = cx.scratch(DType.INT32, (rows, parts, 8))
     changed = cx.scratch(DType.FLOAT32, (rows, vocabulary))
     tried = (changed,) if requested & EDITED else ()
@@ -96,7 +97,7 @@ def sample(
     flags: dict[str, Any] = {"params": params, "type": type_, "edited": bool(tried), "columns": COLUMNS}
     reads = (logits, choices, *tried)
     cx.dispatch("sampling/sampling_part.wgsl", reads=reads, writes=(partial,), threads=rows * parts, **flags)
-    flags |= {"threads": rows * invocations, "workgroup": invocations, "invocations": invocations}
+    flags |= {"threads": rows * lanes, "workgroup": lanes, "lanes": lanes, "subgroups": with_subgroups(cx, lanes)}
     flags |= {"unusable": UNUSABLE, "all_hidden": ALL_HIDDEN, "most_parts": MAX_PARTS}
     cx.dispatch("sampling/sampling.wgsl", reads=(logits, choices, partial, *tried), writes=out[:2], **flags)
     flags["threads"] *= tops > 0
@@ -144,14 +145,14 @@ def _edit(
 
 def _bounds(cx: Context, vocabulary: int) -> dict[str, int]:
     """Return the bounds of the loops over a row."""
-    lanes = 4 if vocabulary % 4 == 0 else 1
-    steps = vocabulary // lanes
-    invocations = cx.variant("sampler", (vocabulary,), cpu=(NARROW,), gpu=(WIDE,)).config
+    width = 4 if vocabulary % 4 == 0 else 1
+    steps = vocabulary // width
+    lanes = cx.variant("sampler", (vocabulary,), cpu=(NARROW,), gpu=(WIDE,)).config
     return {
         "steps": steps,
         "parts": min(MAX_PARTS, -(-steps // PART_STEPS)),
-        "lanes": lanes,
-        "invocations": cx.caps.workgroup(invocations),
+        "width": width,
+        "lanes": cx.caps.workgroup(lanes),
         "rounds": ROUNDS,
     }
 

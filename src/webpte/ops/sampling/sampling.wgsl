@@ -1,12 +1,15 @@
 {$ include "kernel.wgsl" $}
 {$ include "loads.wgsl" $}
 {$ include "sampling/choice.wgsl" $}
-{$ include "sampling/lanes.wgsl" $}
+{$ include "lanes.wgsl" $}
+{$ set number, largest = "f32", True $}
+{$ include "best.wgsl" $}
 {$ from "loads.wgsl" import array_of, loaded $}
-{$ set lanes = 4 if type.endswith("x4") else 1 $}
+{$ set width = 4 if type.endswith("x4") else 1 $}
 
+{$ set group = [lanes, 16] | min $}
 {$ set tried = "edited" if edited else "logits" $}
-{$ set tried_type = type if not edited else "f32x4" if lanes == 4 else "f32" $}
+{$ set tried_type = type if not edited else "f32x4" if width == 4 else "f32" $}
 
 @group(1) @binding(0) var<storage, read> logits: {{ array_of(type) }};
 @group(1) @binding(1) var<storage, read> choices: array<i32>;
@@ -17,7 +20,8 @@ $$ endif
 @group(1) @binding({{ 4 if edited else 3 }}) var<storage, read_write> tokens: array<i32>;
 @group(1) @binding({{ 5 if edited else 4 }}) var<storage, read_write> log_probabilities: array<u32>;  // bits: it may be NaN
 
-const INVOCATIONS = {{ invocations }}u;
+const LANES = {{ lanes }}u;
+const GROUP = {{ group }}u;
 const BINS = 2048u;  // each divided into as many finer bins
 const FINEST = 4194303u;  // the last finer bin
 const PER_UNIT = 131072.0;  // finer bins in a unit of logit / temperature: 32 units are distinguished
@@ -25,7 +29,8 @@ const COARSE_PER_UNIT = 64.0;
 const NAN = 0x7fc00000u;
 
 var<workgroup> bins: array<atomic<u32>, 2048>;
-var<workgroup> bin_sums: array<f32, {{ invocations }}>;
+var<workgroup> bin_sums: array<f32, {{ lanes }}>;  // by invocation,
+var<workgroup> group_sums: array<f32, {{ lanes // group }}>;  // and by {{ group }} of them
 var<workgroup> holds: atomic<u32>;
 
 // Return the distance of a logit from the highest, in bins.
@@ -53,9 +58,16 @@ fn main(
     @builtin(workgroup_id) id: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_id) local: vec3<u32>,  // its index would be computed at every use by some drivers
+$$ if subgroups
+    @builtin(subgroup_invocation_id) subgroup_lane: u32,
+    @builtin(subgroup_size) lanes_here: u32,
+$$ endif
 ) {
+$$ if subgroups
+    subgroup_lanes = lanes_here;
+$$ endif
     let lane = local.x;
-    let row = min(id.x + id.y * groups.x, p.threads / INVOCATIONS - 1u);  // a folded grid may have idle workgroups
+    let row = min(id.x + id.y * groups.x, p.threads / LANES - 1u);  // a folded grid may have idle workgroups
     let choice = choice_of(row);
     let scale = choice.scale;
 
@@ -65,7 +77,7 @@ fn main(
     workgroupBarrier();
     var best = -3.4e38;
     var index = 0xffffffffu;
-    for (var i = lane; i < p.parts; i += INVOCATIONS) {
+    for (var i = lane; i < p.parts; i += LANES) {
         let part = parts[2u * (row * p.parts + i)];
         let found = bitcast<f32>(part.x);
         if (found > best || (found == best && part.z < index)) {
@@ -74,23 +86,20 @@ fn main(
         }
         atomicOr(&holds, part.w);
     }
-    best_over_lanes(lane, best, index);
-    let highest = shared_value[0];
-    var token = min(shared_index[0], p.vocabulary - 1u);
-    workgroupBarrier();
+    let first_best = best_over_lanes(lane, key_of(best), index);
+    let highest = value_of(first_best.x);
+    var token = min(first_best.y, p.vocabulary - 1u);
 $$ if edited
     best = -3.4e38;
-    for (var i = lane; i < p.parts; i += INVOCATIONS) {
+    for (var i = lane; i < p.parts; i += LANES) {
         best = max(best, bitcast<f32>(parts[2u * (row * p.parts + i) + 1u].z));
     }
-    best_over_lanes(lane, best, 0u);
-    let raw_highest = shared_value[0];
-    workgroupBarrier();
+    let raw_highest = highest_over_lanes(lane, best);
 $$ else
     let raw_highest = highest;
 $$ endif
     var sum = 0.0;
-    for (var i = lane; i < p.parts; i += INVOCATIONS) {
+    for (var i = lane; i < p.parts; i += LANES) {
         let raw = bitcast<f32>(parts[2u * (row * p.parts + i) + 1u].z);
         sum += bitcast<f32>(parts[2u * (row * p.parts + i)].y) * exp(raw - raw_highest);
     }
@@ -109,11 +118,11 @@ $$ endif
             if (select(choice.top_p >= 1.0, unlimited, counting)) {
                 continue;
             }
-            for (var i = lane; i < BINS; i += INVOCATIONS) {
+            for (var i = lane; i < BINS; i += LANES) {
                 atomicStore(&bins[i], 0u);
             }
             workgroupBarrier();
-            for (var i = lane; i < p.parts; i += INVOCATIONS) {
+            for (var i = lane; i < p.parts; i += LANES) {
                 let part_depth = depth(bitcast<f32>(parts[2u * (row * p.parts + i)].x), highest, scale);
                 let above = fine && part_depth / BINS > coarse;  // none of it is in the bin that is looked into
                 if (above || part_depth > limit || (!counting && part_depth == FINEST)) {
@@ -121,8 +130,8 @@ $$ endif
                 }
                 for (var s = i; s < p.steps; s += p.parts) {
                     let x = {{ loaded(tried ~ "[row * p.steps + s]", tried_type) }};
-                    for (var c = 0u; c < p.lanes; c++) {
-                        let d = select(depth(x{{ "[c]" if lanes == 4 }}, highest, scale), part_depth, by_parts);
+                    for (var c = 0u; c < p.width; c++) {
+                        let d = select(depth(x{{ "[c]" if width == 4 }}, highest, scale), part_depth, by_parts);
                         if (d <= limit && (!fine || d / BINS == coarse)) {
                             atomicAdd(&bins[select(d / BINS, d % BINS, fine)], select(weight(d), 1u, counting));
                         }
@@ -137,15 +146,23 @@ $$ endif
             }
             workgroupBarrier();
             var own = 0.0;
-            let span = BINS / INVOCATIONS;
+            let span = BINS / LANES;
             for (var i = lane * span; i < (lane + 1u) * span; i++) {
                 own += amount(i, coarse, counting, fine);
             }
             bin_sums[lane] = own;
             workgroupBarrier();
+            if (lane < LANES / GROUP) {
+                var of_group = 0.0;
+                for (var i = lane * GROUP; i < (lane + 1u) * GROUP; i++) {
+                    of_group += bin_sums[i];
+                }
+                group_sums[lane] = of_group;
+            }
+            workgroupBarrier();
             var all = 0.0;
-            for (var i = 0u; i < p.invocations; i++) {
-                all += bin_sums[i];
+            for (var i = 0u; i < p.lanes / GROUP; i++) {
+                all += group_sums[i];
             }
             if (!fine) {
                 wanted = select(choice.top_p * all, f32(choice.top_k), counting);
@@ -153,7 +170,12 @@ $$ endif
             // The first bin with which the target is reached; the last if it is never reached.
             var at = 0u;
             var before = 0.0;
-            while (at < INVOCATIONS - 1u && before + bin_sums[at] < wanted) {
+            while (at < LANES / GROUP - 1u && before + group_sums[at] < wanted) {
+                before += group_sums[at];
+                at++;
+            }
+            at *= GROUP;
+            while (at < LANES - 1u && before + bin_sums[at] < wanted) {
                 before += bin_sums[at];
                 at++;
             }
@@ -176,7 +198,7 @@ $$ endif
         if (choice.min_p > 0.0) {
             limit = min(limit, u32(clamp(-log(choice.min_p) * PER_UNIT, 0.0, f32(FINEST))));
         }
-        for (var i = lane; i < p.parts; i += INVOCATIONS) {
+        for (var i = lane; i < p.parts; i += LANES) {
             let draw = parts[2u * (row * p.parts + i) + 1u];
             if (free) {
                 if (bitcast<f32>(draw.x) > best) {
@@ -186,25 +208,25 @@ $$ endif
             } else if (depth(bitcast<f32>(parts[2u * (row * p.parts + i)].x), highest, scale) <= limit) {
                 for (var s = i; s < p.steps; s += p.parts) {
                     let x = {{ loaded(tried ~ "[row * p.steps + s]", tried_type) }};
-                    for (var c = 0u; c < p.lanes; c++) {
-                        let logit = x{{ "[c]" if lanes == 4 }};
-                        let noisy = logit * scale + gumbel(choice.key, s * {{ lanes }}u + c);
+                    for (var c = 0u; c < p.width; c++) {
+                        let logit = x{{ "[c]" if width == 4 }};
+                        let noisy = logit * scale + gumbel(choice.key, s * {{ width }}u + c);
                         if (depth(logit, highest, scale) <= limit && noisy > best) {
                             best = noisy;
-                            index = s * {{ lanes }}u + c;
+                            index = s * {{ width }}u + c;
                         }
                     }
                 }
             }
         }
-        best_over_lanes(lane, best, index);
-        token = select(token, shared_index[0], shared_index[0] < p.vocabulary);
+        let drawn = best_over_lanes(lane, key_of(best), index).y;
+        token = select(token, drawn, drawn < p.vocabulary);
     }
     if (lane == 0u) {
         let found = atomicLoad(&holds);
         let usable = found == CHOICE;
         tokens[row] = select(select({{ all_hidden }}, {{ unusable }}, (found & UNUSABLE) != 0u), i32(token), usable);
-$$ if lanes == 4
+$$ if width == 4
         let x = {{ loaded("logits[row * p.steps + token / 4u]", type) }};
         let logit = x[token % 4u];
 $$ else

@@ -3,11 +3,11 @@
 {$ include "loads.wgsl" $}
 {$ include "sampling/choice.wgsl" $}
 {$ from "loads.wgsl" import array_of, loaded $}
-{$ set lanes = 4 if type.endswith("x4") else 1 $}
-{$ set number = "vec4<f32>" if lanes == 4 else "f32" $}
-{$ set elements = [".x", ".y", ".z", ".w"] if lanes == 4 else [""] $}
+{$ set width = 4 if type.endswith("x4") else 1 $}
+{$ set number = "vec4<f32>" if width == 4 else "f32" $}
+{$ set elements = [".x", ".y", ".z", ".w"] if width == 4 else [""] $}
 {# Tokens are chosen by the logits after masks and edits, if there are any; `raw` are the model's logits. #}
-{$ set tried_type = type if not edited else "f32x4" if lanes == 4 else "f32" $}
+{$ set tried_type = type if not edited else "f32x4" if width == 4 else "f32" $}
 {$ set raw = "raw_" if edited else "" $}
 
 @group(1) @binding(0) var<storage, read> logits: {{ array_of(type) }};
@@ -48,7 +48,7 @@ $$ else
         let read = given;
 $$ endif
         let x = max(read, {{ number }}(-3.4e38));
-        let first = s * {{ lanes }}u;
+        let first = s * {{ width }}u;
         let before = {{ raw }}highest;
 $$ for element in elements
         holds |= select(0u, UNUSABLE, is_unusable(given{{ element }}));
@@ -62,8 +62,8 @@ $$ endfor
 $$ endfor
         let powers = exp({{ raw }}x - {{ raw }}highest);
         sum = sum * exp(before - {{ raw }}highest){$ for element in elements $} + powers{{ element }}{$ endfor $};
-        for (var c = 0u; c < p.lanes && drawing; c++) {
-            let noisy = x{{ "[c]" if lanes == 4 }} * choice.scale + gumbel(choice.key, first + c);
+        for (var c = 0u; c < p.width && drawing; c++) {
+            let noisy = x{{ "[c]" if width == 4 }} * choice.scale + gumbel(choice.key, first + c);
             drawn = select(drawn, first + c, noisy > score);
             score = max(score, noisy);
         }

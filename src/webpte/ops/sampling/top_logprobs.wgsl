@@ -1,15 +1,17 @@
 {$ include "kernel.wgsl" $}
 {$ include "loads.wgsl" $}
-{$ include "sampling/lanes.wgsl" $}
+{$ include "lanes.wgsl" $}
+{$ set number, largest = "f32", True $}
+{$ include "best.wgsl" $}
 {$ from "loads.wgsl" import array_of, loaded $}
-{$ set lanes = 4 if type.endswith("x4") else 1 $}
+{$ set width = 4 if type.endswith("x4") else 1 $}
 
 @group(1) @binding(0) var<storage, read> logits: {{ array_of(type) }};
 @group(1) @binding(1) var<storage, read> parts: array<vec4<u32>>;
 @group(1) @binding(2) var<storage, read_write> tokens: array<i32>;
 @group(1) @binding(3) var<storage, read_write> log_probabilities: array<f32>;
 
-const INVOCATIONS = {{ invocations }}u;
+const LANES = {{ lanes }}u;
 const UNUSABLE = 1u;
 const LOWEST = -3.4e38;
 
@@ -25,27 +27,32 @@ fn main(
     @builtin(workgroup_id) id: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_id) local: vec3<u32>,
+$$ if subgroups
+    @builtin(subgroup_invocation_id) subgroup_lane: u32,
+    @builtin(subgroup_size) lanes_here: u32,
+$$ endif
 ) {
+$$ if subgroups
+    subgroup_lanes = lanes_here;
+$$ endif
     let lane = local.x;
-    let row = min(id.x + id.y * groups.x, p.threads / INVOCATIONS - 1u);
+    let row = min(id.x + id.y * groups.x, p.threads / LANES - 1u);
     if (lane == 0u) {
         atomicStore(&holds, 0u);
     }
     workgroupBarrier();
     var best = LOWEST;
-    for (var i = lane; i < p.parts; i += INVOCATIONS) {
+    for (var i = lane; i < p.parts; i += LANES) {
         let at = 2u * (row * p.parts + i);
         part_value[i] = bitcast<f32>(parts[at + 1u].z);
         part_token[i] = parts[at + 1u].w;
         best = max(best, part_value[i]);
         atomicOr(&holds, parts[at].w);
     }
-    best_over_lanes(lane, best, 0u);
-    let highest = shared_value[0];
+    let highest = highest_over_lanes(lane, best);
     let usable = (atomicLoad(&holds) & UNUSABLE) == 0u;
-    workgroupBarrier();
     var sum = 0.0;
-    for (var i = lane; i < p.parts; i += INVOCATIONS) {
+    for (var i = lane; i < p.parts; i += LANES) {
         sum += bitcast<f32>(parts[2u * (row * p.parts + i)].y) * exp(part_value[i] - highest);
     }
     let total = sum_over_lanes(lane, sum);
@@ -53,29 +60,28 @@ fn main(
     for (var rank = 0u; rank < p.tops; rank++) {
         best = LOWEST;
         var token = 0xffffffffu;
-        for (var i = lane; i < p.parts; i += INVOCATIONS) {
+        for (var i = lane; i < p.parts; i += LANES) {
             if (part_value[i] > best || (part_value[i] == best && part_token[i] < token)) {
                 best = part_value[i];
                 token = part_token[i];
             }
         }
-        best_over_lanes(lane, best, token);
-        let value = shared_value[0];
-        let listed = shared_index[0];
-        workgroupBarrier();
+        let next = best_over_lanes(lane, key_of(best), token);
+        let value = value_of(next.x);
+        let listed = next.y;
         let is_token = usable && value > LOWEST && listed < p.vocabulary;
         if (lane == 0u) {
             tokens[row * p.tops + rank] = select(-1, i32(listed), is_token);
             log_probabilities[row * p.tops + rank] = select(0.0, value - highest - log(total), is_token);
         }
-        let part = listed / {{ lanes }}u % p.parts;
+        let part = listed / {{ width }}u % p.parts;
         best = LOWEST;
         token = 0xffffffffu;
-        for (var s = part + lane * p.parts; s < p.steps; s += INVOCATIONS * p.parts) {
+        for (var s = part + lane * p.parts; s < p.steps; s += LANES * p.parts) {
             let read = {{ loaded("logits[row * p.steps + s]", type) }};
-            for (var c = 0u; c < p.lanes; c++) {
-                let x = max(read{{ "[c]" if lanes == 4 }}, LOWEST);
-                let other = s * {{ lanes }}u + c;
+            for (var c = 0u; c < p.width; c++) {
+                let x = max(read{{ "[c]" if width == 4 }}, LOWEST);
+                let other = s * {{ width }}u + c;
                 let unlisted = x < value || (x == value && other > listed);
                 if (unlisted && (x > best || (x == best && other < token))) {
                     best = x;
@@ -83,10 +89,10 @@ fn main(
                 }
             }
         }
-        best_over_lanes(lane, best, token);
+        let left = best_over_lanes(lane, key_of(best), token);
         if (lane == 0u) {
-            part_value[part] = shared_value[0];
-            part_token[part] = shared_index[0];
+            part_value[part] = value_of(left.x);
+            part_token[part] = left.y;
         }
         workgroupBarrier();
     }

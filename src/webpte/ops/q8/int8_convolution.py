@@ -1,0 +1,390 @@
+"""Layers over int8 codes in (N, H, W, C), with the arithmetic of XNNPACK.
+
+    sum  = bias[channel] + the products of codes and weights      in i32
+    code = clamp(round(sum * scale[channel]) + zero, low, high)   in f32, ties to even
+
+The bias is less the input's zero point times the sum of the channel's weights, so that codes are multiplied as they
+are stored. Outside the image the input is its zero point. Weights are (words, output channels, 4): a word is four
+neighbours of the inputs of a channel, in the order (ky, kx, input channel of the group), each tap padded with zeros.
+Weights of layers for each channel are (taps, channels).
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...graph import INT8_CONVOLUTION, INT8_DYNAMIC_CONVOLUTION, INT8_IMAGE_CODES, INT8_LINEAR, DType, numel
+from ...lowering.context import Context, Dims, Tensor
+from ...lowering.registry import op
+from ...lowering.shapes import coalesce, strides
+from ...lowering.traits import CallSizes, OpTraits, sums_over
+from ...wgsl import FEW_REGISTERS, Uniforms, dims8, f32, u32
+from .q8ta import require_codes
+
+LAYER_DTYPES = frozenset({DType.INT8, DType.INT32, DType.FLOAT32})
+
+
+class Int8ConvolutionParams(Uniforms):
+    count: u32  # output elements
+    pixels: u32  # of all outputs
+    channels: u32  # of the output
+    channel_tiles: u32  # of four
+    group_channels: u32  # output channels of a group
+    in_channels: u32
+    depth: u32  # input channels of a group
+    depth_words: u32
+    last_word: u32  # of the input
+    outside: u32  # four codes of the input's 0
+    in_height: u32
+    in_width: u32
+    out_height: u32
+    out_width: u32
+    kernel_y: u32
+    kernel_x: u32
+    stride_y: u32
+    stride_x: u32
+    padding_y: u32
+    padding_x: u32
+    dilation_y: u32
+    dilation_x: u32
+    zero: f32
+    low: f32
+    high: f32
+
+
+@dataclass(frozen=True)
+class CodeLimits:
+    """The zero point and the smallest and largest code of an output."""
+
+    zero: int
+    low: int
+    high: int
+
+    def numpy(self, numbers: Any) -> Any:
+        """Return the codes of rounded numbers."""
+        return np.clip(numbers + np.float32(self.zero), self.low, self.high).astype(np.int8)
+
+
+@dataclass(frozen=True)
+class NumberLimits:
+    """The smallest and largest number of an output that is not quantized."""
+
+    low: float
+    high: float
+
+    @property
+    def zero(self) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
+class Int8Window:
+    """How a convolution reads its input. `padding` is top, left, bottom, right."""
+
+    kernel_size: list[int]
+    stride: list[int]
+    padding: list[int]
+    dilation: list[int]
+    output_padding: list[int]
+    transposed: bool
+    groups: int
+
+    def extent(self, sizes: Dims) -> Dims:
+        """Return height and width of the output."""
+        padding = zip(self.padding[:2], self.padding[2:], strict=True)
+        axes = zip(sizes, self.kernel_size, self.stride, self.dilation, self.output_padding, padding, strict=True)
+        if self.transposed:
+            return tuple((n - 1) * s - sum(p) + d * (k - 1) + 1 + extra for n, k, s, d, extra, p in axes)
+        return tuple((n + sum(p) - d * (k - 1) - 1) // s + 1 for n, k, s, d, _, p in axes)
+
+    @property
+    def pointwise(self) -> bool:
+        """Return whether each output pixel reads the input pixel at its own position."""
+        still = not any((*self.padding, *self.output_padding, self.transposed))
+        return still and {*self.kernel_size, *self.stride} == {1}
+
+
+POINT = Int8Window([1, 1], [1, 1], [0, 0, 0, 0], [1, 1], [0, 0], False, 1)
+
+
+@dataclass(frozen=True)
+class Int8Layer:
+    """The constants of a layer."""
+
+    weights: Tensor
+    scales: Tensor
+    bias: Tensor
+    input_zero: int
+
+
+def _params(x: Tensor, window: Int8Window, codes: CodeLimits | NumberLimits, zero: int, out: Tensor) -> Uniforms:
+    """Return the uniforms of an image (N, H, W, C), or of rows (..., C) of which every one is a pixel."""
+    depth, channels = x.dims[-1] // window.groups, out.dims[-1]
+    (height, width), (out_height, out_width) = (t.dims[1:3] if t.rank == 4 else (1, 1) for t in (x, out))
+    axes = {
+        f"{name}_{axis}": value
+        for name, values in (
+            ("kernel", window.kernel_size),
+            ("stride", window.stride),
+            ("padding", window.padding[:2]),
+            ("dilation", window.dilation),
+        )
+        for axis, value in zip("yx", values, strict=True)
+    }
+    return Int8ConvolutionParams(
+        **axes,
+        count=out.numel,
+        pixels=out.numel // channels,
+        channels=channels,
+        channel_tiles=channels // 4,
+        group_channels=channels // window.groups,
+        in_channels=x.dims[-1],
+        depth=depth,
+        depth_words=-(-depth // 4),
+        last_word=-(-x.numel // 4) - 1,
+        outside=(zero & 255) * 0x01010101,
+        in_height=height,
+        in_width=width,
+        out_height=out_height,
+        out_width=out_width,
+        zero=codes.zero,
+        low=codes.low,
+        high=codes.high,
+    )
+
+
+def _layer(cx: Context, x: Tensor, layer: Int8Layer, codes: CodeLimits, window: Int8Window, out: Tensor) -> None:
+    require_codes(x, layer.weights, out)
+    _check(x, layer.weights, (layer.scales, layer.bias), window)
+    params = _params(x, window, codes, layer.input_zero, out)
+    reads = (x, layer.weights, layer.scales, layer.bias)
+    if layer.weights.rank == 3:
+        _dispatch(cx, reads, params, window, out)
+        return
+    tiles = layer.scales.numel // 4
+    cx.dispatch(
+        "q8/int8_depthwise.wgsl",
+        reads=reads,
+        writes=(out,),
+        params=params,
+        threads=tiles * -(-out.numel // (16 * tiles)),
+        transposed=window.transposed,
+    )
+
+
+def _dispatch(
+    cx: Context, reads: tuple[Tensor, ...], params: Uniforms, window: Int8Window, out: Tensor, dynamic: bool = False
+) -> None:
+    channels, depth = out.dims[-1], reads[0].dims[-1] // window.groups
+    ragged = (channels if window.groups == 1 else channels // window.groups) % 4 != 0
+    pixels = out.numel // channels
+    tile = 1 if pixels == 1 else 2 if cx.caps.registers <= FEW_REGISTERS else 4
+    cx.dispatch(
+        "q8/int8_convolution.wgsl",
+        reads=reads,
+        writes=(out,),
+        params=params,
+        threads=-(-out.numel // 4) if ragged else (channels // 4) * -(-pixels // tile),
+        rows=4 if ragged else tile,
+        ragged=ragged,
+        aligned=depth % 4 == 0,
+        wide=depth % 16 == 0 and not ragged,
+        pointwise=window.pointwise,
+        transposed=window.transposed,
+        dynamic=dynamic,
+    )
+
+
+def _check(x: Tensor, weights: Tensor, by_channel: tuple[Tensor, ...], window: Int8Window) -> None:
+    """Raise ShapeError if the constants do not fit the input."""
+    channels, depth = by_channel[0].numel, x.dims[-1] // window.groups
+    if weights.rank == 2:
+        expected: Dims = (numel(tuple(window.kernel_size)), x.dims[-1])
+        fits = channels == x.dims[-1] == window.groups and channels % 4 == 0
+    else:
+        expected = (numel(tuple(window.kernel_size)) * -(-depth // 4), channels, 4)
+        fits = x.dims[-1] == depth * window.groups and channels % window.groups == 0
+    if weights.dims != expected or any(t.numel != channels for t in by_channel) or not fits:
+        raise ShapeError(
+            f"input {list(x.dims)} and weights {list(weights.dims)} have incompatible shapes for {channels} "
+            f"channels in {window.groups} groups",
+            code="operand_mismatch",
+        )
+
+
+def _out_dims(x: Tensor, window: Int8Window, channels: int) -> Dims:
+    sizes = window.extent(x.dims[1:3])
+    if x.rank != 4 or any(size < 1 for size in sizes):
+        raise ShapeError(
+            f"input {list(x.dims)} is too small for a kernel of {window.kernel_size}: the output would be "
+            f"{list(sizes)}",
+            code="too_small",
+        )
+    return (x.dims[0], *sizes, channels)
+
+
+def _flops(sizes: CallSizes) -> int:
+    transposed = sizes.number("transposed")
+    side, channels = (sizes.dims("x"), sizes.out[-1]) if transposed else (sizes.out, sizes.dims("x")[-1])
+    return 2 * numel(side) * numel(tuple(sizes.numbers("kernel_size"))) * channels // int(sizes.number("groups"))
+
+
+@op(INT8_CONVOLUTION, dtypes=LAYER_DTYPES, traits=OpTraits(work=_flops))
+def int8_convolution(
+    cx: Context, x: Tensor, layer: Int8Layer, codes: CodeLimits, window: Int8Window, *, out: Tensor
+) -> None:
+    out.dims = _out_dims(x, window, layer.scales.numel)
+    _layer(cx, x, layer, codes, window, out)
+
+
+@op(INT8_LINEAR, dtypes=LAYER_DTYPES, traits=OpTraits(work=sums_over("x")))
+def int8_linear(cx: Context, x: Tensor, layer: Int8Layer, codes: CodeLimits, *, out: Tensor) -> None:
+    out.dims = (*x.dims[:-1], layer.scales.numel)
+    _layer(cx, x, layer, codes, POINT, out)
+
+
+class ImageCodesParams(Uniforms):
+    count: u32
+    rank: u32
+    image: u32  # elements of an image
+    dims: dims8
+    x_strides: dims8
+
+
+@op(INT8_IMAGE_CODES, dtypes=LAYER_DTYPES)
+def int8_image_codes(cx: Context, x: Tensor, lows: Tensor, highs: Tensor, dims: list[int], *, out: Tensor) -> None:
+    """Quantize each image by its smallest and largest number. Dim d of the result is dim dims[d] of `x`."""
+    if sorted(dims) != list(range(x.rank)) or dims[0] != 0 or {lows.numel, highs.numel} != {x.dims[0]}:
+        raise ShapeError(argument="dims", expected="a permutation that keeps images", got=dims, code="operand_mismatch")
+    require_codes(out)
+    out.dims = tuple(x.dims[d] for d in dims)
+    own = strides(x.dims)
+    walked, (steps,) = coalesce(out.dims, tuple(own[d] for d in dims))
+    cx.dispatch(
+        "q8/int8_image_codes.wgsl",
+        reads=(x, lows, highs),
+        writes=(out,),
+        params=ImageCodesParams(count=x.numel, rank=len(walked), image=numel(x.dims[1:]), dims=walked, x_strides=steps),
+        threads=-(-x.numel // 4),
+        flat=steps == strides(walked),
+    )
+
+
+@dataclass(frozen=True)
+class DynamicInt8Layer:
+    """The constants of a layer whose input is quantized at run time."""
+
+    weights: Tensor
+    scales: Tensor
+    bias: Tensor
+    weight_sums: Tensor
+
+
+@op(INT8_DYNAMIC_CONVOLUTION, dtypes=LAYER_DTYPES, traits=OpTraits(work=_flops))
+def int8_dynamic_convolution(
+    cx: Context,
+    x: Tensor,
+    lows: Tensor,
+    highs: Tensor,
+    layer: DynamicInt8Layer,
+    limits: NumberLimits,
+    window: Int8Window,
+    *,
+    out: Tensor,
+) -> None:
+    """Convolve codes of `int8_image_codes` to numbers."""
+    require_codes(x, layer.weights)
+    by_channel = (layer.scales, layer.bias, layer.weight_sums)
+    _check(x, layer.weights, by_channel, window)
+    out.dims = _out_dims(x, window, layer.scales.numel)
+    reads = (x, layer.weights, *by_channel, lows, highs)
+    _dispatch(cx, reads, _params(x, window, limits, 0, out), window, out, dynamic=True)
+
+
+# -- references --------------------------------------------------------------------------------------------------------
+
+
+@int8_linear.reference
+def _(x: Any, layer: Int8Layer, codes: CodeLimits) -> Any:
+    weights: Any = layer.weights
+    rows = weights.astype(np.int64).transpose(1, 0, 2).reshape(weights.shape[1], -1)[:, : x.shape[-1]]
+    return codes.numpy(_numbers(x.astype(np.int64) @ rows.T, layer))
+
+
+@int8_convolution.reference
+def _(x: Any, layer: Int8Layer, codes: CodeLimits, window: Int8Window) -> Any:
+    return codes.numpy(_numbers(_sums(x.astype(np.int64), layer.weights, layer.input_zero, window), layer))
+
+
+@int8_image_codes.reference
+def _(x: Any, lows: Any, highs: Any, dims: list[int]) -> Any:
+    rate, _, zero = _coding(lows, highs)
+    codes = np.round(x * rate.reshape(-1, *(1,) * (x.ndim - 1))) + zero.reshape(-1, *(1,) * (x.ndim - 1))
+    return np.clip(codes, -128, 127).astype(np.int8).transpose(dims)
+
+
+def _coding(low: Any, high: Any) -> tuple[Any, Any, Any]:
+    """Return rate, scale and zero point of each image."""
+    low, high = np.minimum(low, np.float32(0)).reshape(-1), np.maximum(high, np.float32(0)).reshape(-1)
+    rate = np.float32(255) / np.maximum(high - low, np.finfo(np.float32).tiny)
+    return rate, (high - low) / np.float32(255), np.clip(np.round(-low * rate - np.float32(128)), -128, 127)
+
+
+@int8_dynamic_convolution.reference
+def _(x: Any, lows: Any, highs: Any, layer: DynamicInt8Layer, limits: NumberLimits, window: Int8Window) -> Any:
+    _, scale, zero = _coding(lows, highs)
+    less = x.astype(np.int64) - zero.astype(np.int64).reshape(-1, 1, 1, 1)
+    scales: Any = layer.scales
+    # Codes outside the image are the zero point, so that every sum has the weights of all taps.
+    excess = _rows(layer.weights, x.shape[-1], window).sum((2, 3)).reshape(-1) - layer.weight_sums
+    sums = _sums(less, layer.weights, 0, window) + zero.astype(np.int64).reshape(-1, 1, 1, 1) * excess
+    numbers = sums.astype(np.float32) * scale.reshape(-1, 1, 1, 1) * scales
+    return np.clip(numbers + layer.bias, limits.low, limits.high).astype(np.float32)
+
+
+def _sums(x: Any, weights: Any, outside: int, window: Int8Window) -> Any:
+    """Return the sums of products (N, H, W, channels)."""
+    weights = _rows(weights, x.shape[-1], window)
+    height, width = window.extent(x.shape[1:3])
+    image = x.reshape(*x.shape[:3], window.groups, -1)
+    sums = np.zeros((x.shape[0], height, width, window.groups, weights.shape[1]), np.int64)
+    for tap, (ky, kx) in enumerate(itertools.product(*map(range, window.kernel_size))):
+        rows = _read(window, 0, ky, height, x.shape[1])
+        columns = _read(window, 1, kx, width, x.shape[2])
+        pixels = np.full((x.shape[0], height, width, *image.shape[3:]), outside, np.int64)
+        ys, xs = np.ix_(rows >= 0, columns >= 0)
+        pixels[:, ys, xs] = image[:, rows[rows >= 0]][:, :, columns[columns >= 0]].reshape(pixels[:, ys, xs].shape)
+        sums += np.einsum("nhwgi,goi->nhwgo", pixels, weights[:, :, tap])
+    return sums.reshape(*sums.shape[:3], -1)
+
+
+def _read(window: Int8Window, axis: int, tap: int, size: int, limit: int) -> Any:
+    """Return the positions along an axis that outputs read through a tap, -1 outside."""
+    at, reach, stride = np.arange(size), tap * window.dilation[axis], window.stride[axis]
+    if window.transposed:
+        ahead = at + window.padding[axis] - reach
+        read = np.where(ahead % stride == 0, ahead // stride, -1)
+    else:
+        read = at * stride + reach - window.padding[axis]
+    return np.where((read >= 0) & (read < limit), read, -1)
+
+
+def _rows(weights: Any, in_channels: int, window: Int8Window) -> Any:
+    """Return weights as (groups, output channels of a group, taps, input channels of a group)."""
+    if weights.ndim == 2:
+        return weights.astype(np.int64).T[:, None, :, None]
+    depth = in_channels // window.groups
+    taps = numel(tuple(window.kernel_size))
+    rows = weights.astype(np.int64).transpose(1, 0, 2).reshape(weights.shape[1], taps, -1)[:, :, :depth]
+    return rows.reshape(window.groups, -1, taps, depth)
+
+
+def _numbers(sums: Any, layer: Int8Layer) -> Any:
+    bias: Any = layer.bias
+    scales: Any = layer.scales
+    return np.round((sums + bias).astype(np.float32) * scales)

@@ -1,0 +1,148 @@
+"""Pools over int8 codes in (N, H, W, C)."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...graph import INT8_MAX_POOL, INT8_MEAN, DType
+from ...lowering.context import Context, Dims, Tensor
+from ...lowering.registry import op
+from ...wgsl import Uniforms, f32, i32, u32
+from .int8_convolution import CodeLimits
+
+CODES = frozenset({DType.INT8})
+
+
+class Int8MeanParams(Uniforms):
+    count: u32  # output elements
+    pixels: u32  # of an image
+    channels: u32
+    bias: i32
+    scale: f32
+    zero: f32
+    low: f32
+    high: f32
+
+
+def _check_image(x: Tensor) -> None:
+    if x.rank != 4 or not x.numel:
+        raise ShapeError(argument="input", expected="an image (N, H, W, C)", got=list(x.dims), code="rank")
+
+
+@op(INT8_MEAN, dtypes=CODES)
+def int8_mean(cx: Context, x: Tensor, input_zero: int, scale: float, codes: CodeLimits, *, out: Tensor) -> None:
+    """Compute the mean over height and width; `scale` is that of the input over that of the output."""
+    _check_image(x)
+    images, height, width, channels = x.dims
+    out.dims = (images, 1, 1, channels)
+    pixels, lanes = height * width, cx.caps.workgroup(64)
+    params = Int8MeanParams(
+        count=out.numel,
+        pixels=pixels,
+        channels=channels,
+        bias=-pixels * input_zero,
+        scale=np.float32(scale) / np.float32(pixels),
+        **vars(codes),
+    )
+    cx.dispatch(
+        "q8/int8_mean.wgsl",
+        reads=(x,),
+        writes=(out,),
+        params=params,
+        threads=-(-out.numel // 4) * lanes,
+        words=channels % 4 == 0,
+    )
+
+
+@int8_mean.reference
+def _(x: Any, input_zero: int, scale: float, codes: CodeLimits) -> Any:
+    pixels = x.shape[1] * x.shape[2]
+    sums = x.astype(np.int64).sum((1, 2), keepdims=True) - pixels * input_zero
+    numbers = sums.astype(np.float32) * (np.float32(scale) / np.float32(pixels)) + np.float32(codes.zero)
+    return np.clip(np.round(numbers), codes.low, codes.high).astype(np.int8)
+
+
+class Int8MaxPoolParams(Uniforms):
+    count: u32  # output elements
+    channels: u32
+    in_height: u32
+    in_width: u32
+    out_height: u32
+    out_width: u32
+    kernel_y: u32
+    kernel_x: u32
+    stride_y: u32
+    stride_x: u32
+    padding_y: u32
+    padding_x: u32
+    dilation_y: u32
+    dilation_x: u32
+    low: i32
+    high: i32
+
+
+@dataclass(frozen=True)
+class Int8PoolWindow:
+    """The windows of a pool. `padding` is top, left, bottom, right."""
+
+    kernel: list[int]
+    stride: list[int]
+    padding: list[int]
+    dilation: list[int]
+
+    def extent(self, sizes: Dims) -> Dims:
+        """Return height and width of the output."""
+        padding = zip(self.padding[:2], self.padding[2:], strict=True)
+        axes = zip(sizes, self.kernel, self.stride, self.dilation, padding, strict=True)
+        return tuple((n + sum(p) - d * (k - 1) - 1) // s + 1 for n, k, s, d, p in axes)
+
+
+@op(INT8_MAX_POOL, dtypes=CODES)
+def int8_max_pool(cx: Context, x: Tensor, window: Int8PoolWindow, low: int, high: int, *, out: Tensor) -> None:
+    _check_image(x)
+    images, height, width, channels = x.dims
+    sizes = window.extent((height, width))
+    if any(size < 1 for size in sizes):
+        raise ShapeError(f"input {list(x.dims)} is too small for windows of {window.kernel}", code="too_small")
+    out.dims = (images, *sizes, channels)
+    axes = {
+        f"{name}_{axis}": value
+        for name in ("kernel", "stride", "padding", "dilation")
+        for axis, value in zip("yx", getattr(window, name)[:2], strict=True)
+    }
+    params = Int8MaxPoolParams(
+        **axes,
+        count=out.numel,
+        channels=channels,
+        in_height=height,
+        in_width=width,
+        out_height=sizes[0],
+        out_width=sizes[1],
+        low=low,
+        high=high,
+    )
+    cx.dispatch(
+        "q8/int8_max_pool.wgsl",
+        reads=(x,),
+        writes=(out,),
+        params=params,
+        threads=-(-out.numel // 4),
+        words=channels % 4 == 0,
+    )
+
+
+@int8_max_pool.reference
+def _(x: Any, window: Int8PoolWindow, low: int, high: int) -> Any:
+    (top, left, bottom, right), (height, width) = window.padding, window.extent(x.shape[1:3])
+    image = np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)), constant_values=-128)
+    best = np.full((x.shape[0], height, width, x.shape[3]), -128, np.int8)
+    for ky, kx in itertools.product(*map(range, window.kernel)):
+        rows = slice(ky * window.dilation[0], None, window.stride[0])
+        columns = slice(kx * window.dilation[1], None, window.stride[1])
+        best = np.maximum(best, image[:, rows, columns][:, :height, :width])
+    return np.clip(best, low, high)

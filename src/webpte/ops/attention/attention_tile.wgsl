@@ -216,7 +216,7 @@ $$ endfor
             let staged_step = x % CHUNK;
             let staged_row = four * {{ across // chunk }}u + x / CHUNK;
             let staged = d + staged_step;
-$$ if frugal or 4 * down * chunk < lanes
+$$ if (frugal and q_loads > 1) or 4 * down * chunk < lanes
             for (var row = staged_row; row < ROWS; row += ROWS_STAGED) {
                 stage_query(row, staged_step, staged);
             }

@@ -19,7 +19,8 @@ from torch import nn
 
 import webpte
 from bench.cost_model import CARDS, Parameters, Work, fit, predict
-from tests.xnnpack.zoo import compare, export
+from tests.xnnpack.exporting import export
+from tests.xnnpack.zoo import compare
 from tests.zoo.building import Case, case
 from webpte.tools.profile.profile import DispatchTime, profile
 
@@ -107,18 +108,18 @@ def main() -> None:
     warnings.simplefilter("ignore")
     parameters = fit()
     for side in args.sides:
-        for quantize in (None, "int8"):
+        for mode in ("f32", "int8"):
             example = mobilenet(side)
             with tempfile.TemporaryDirectory() as folder, torch.no_grad():
                 path = Path(folder, "program.pte")
-                export(example, quantize, path)
+                export(example, mode, path)
                 worst = compare(path, example)
                 image = example.steps[0][0].numpy()
                 here, there, dispatches = _measure(path, image, args.rounds)
             cards = ", ".join(f"{name} {_predicted(dispatches, name, parameters):.2f} ms" for name in PREDICTED)
             touched = sum(dispatch.bytes for dispatch in dispatches) / 1e6
             print(
-                f"{quantize or 'f32'} {side}: webpte {here:.1f} ms, wheel {there:.1f} ms (medians, n = {args.rounds}), "
+                f"{mode} {side}: webpte {here:.1f} ms, wheel {there:.1f} ms (medians, n = {args.rounds}), "
                 f"{worst:.2g} relative; {len(dispatches)} dispatches, {touched:.1f} MB; predicted: {cards}",
                 flush=True,
             )

@@ -1,4 +1,6 @@
-"""`python -m tests.xnnpack.speed [--sides 224 96] [--rounds 9]`: MobileNetV2 for XNNPACK, webpte beside the wheel.
+"""`python -m tests.xnnpack.speed [--sides 224 96] [--tokens 128] [--rounds 9]`: webpte beside the executorch wheel.
+
+Programs for XNNPACK: MobileNetV2 in f32 and int8 for images of these sides, a block of BERT for as many tokens.
 
 Weights are random. Calls of the two alternate, and medians are printed, with dispatches and the times that
 bench.cost_model predicts if a multiply-add is an instruction, and four of them are one in int8 layers of all channels.
@@ -68,6 +70,30 @@ def mobilenet(side: int) -> Case:
     return case(MobileNetV2().eval(), [(torch.randn(1, 3, side, side),) for _ in range(2)])
 
 
+class BertBlock(nn.Module):
+    """A layer of BERT base."""
+
+    def __init__(self, width: int = 768, heads: int = 12) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
+        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (
+            layer(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for layer in (self.query, self.key, self.value)
+        )
+        weights = torch.softmax(q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5, -1)
+        x = self.first(x + self.out((weights @ v).transpose(1, 2).flatten(2)))
+        return self.second(x + self.narrow(nn.functional.gelu(self.wide(x))))
+
+
+def bert(tokens: int) -> Case:
+    torch.manual_seed(0)
+    return case(BertBlock().eval(), [(torch.randn(1, tokens, 768),) for _ in range(2)])
+
+
 def _measure(path: Path, image: np.ndarray, rounds: int) -> tuple[float, float, list[DispatchTime]]:
     """Return the median milliseconds of webpte and of the wheel, and webpte's dispatches."""
     from executorch.extension.pybindings import portable_lib
@@ -102,27 +128,29 @@ def _predicted(dispatches: list[DispatchTime], card: str, parameters: Parameters
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.xnnpack.speed")
-    parser.add_argument("--sides", type=int, nargs="+", default=[224, 96])
+    parser.add_argument("--sides", type=int, nargs="*", default=[224, 96])
+    parser.add_argument("--tokens", type=int, nargs="*", default=[128])
     parser.add_argument("--rounds", type=int, default=9)
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     parameters = fit()
-    for side in args.sides:
-        for mode in ("f32", "int8"):
-            example = mobilenet(side)
-            with tempfile.TemporaryDirectory() as folder, torch.no_grad():
-                path = Path(folder, "program.pte")
-                export(example, mode, path)
-                worst = compare(path, example)
-                image = example.steps[0][0].numpy()
-                here, there, dispatches = _measure(path, image, args.rounds)
-            cards = ", ".join(f"{name} {_predicted(dispatches, name, parameters):.2f} ms" for name in PREDICTED)
-            touched = sum(dispatch.bytes for dispatch in dispatches) / 1e6
-            print(
-                f"{mode} {side}: webpte {here:.1f} ms, wheel {there:.1f} ms (medians, n = {args.rounds}), "
-                f"{worst:.2g} relative; {len(dispatches)} dispatches, {touched:.1f} MB; predicted: {cards}",
-                flush=True,
-            )
+    programs = [
+        (f"MobileNetV2 {mode} {side}", mobilenet(side), mode) for side in args.sides for mode in ("f32", "int8")
+    ]
+    programs += [(f"BERT block f32 {tokens}", bert(tokens), "f32") for tokens in args.tokens]
+    for name, example, mode in programs:
+        with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+            path = Path(folder, "program.pte")
+            export(example, mode, path)
+            worst = compare(path, example)
+            here, there, dispatches = _measure(path, example.steps[0][0].numpy(), args.rounds)
+        cards = ", ".join(f"{card} {_predicted(dispatches, card, parameters):.2f} ms" for card in PREDICTED)
+        touched = sum(dispatch.bytes for dispatch in dispatches) / 1e6
+        print(
+            f"{name}: webpte {here:.1f} ms, wheel {there:.1f} ms (medians, n = {args.rounds}), {worst:.2g} relative; "
+            f"{len(dispatches)} dispatches, {touched:.1f} MB; predicted: {cards}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

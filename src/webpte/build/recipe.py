@@ -9,8 +9,9 @@ import numpy as np
 
 from ..export.family import Checkpoint
 from ..export.ggml import GROUP
+from ..export.quantization.grid import check_range
 from ..export.quantization.recipe import EMBEDDING, INT8, Recipe, WeightFormat, linear_recipe
-from .quantize import Grouped, check_range, grouped, pack_embedding, pack_linear, pack_rows, part_rows
+from .quantize import Grouped, grouped, pack_embedding, pack_linear, pack_rows, part_rows
 
 Array = np.ndarray[Any, Any]
 FOUR_BITS = WeightFormat("4w", GROUP)

@@ -13,6 +13,7 @@ import webpte
 from tests.support.export.exporting import export
 from tests.support.harness.errors import raises
 from tests.support.harness.gate import slow_rows_but
+from tests.xnnpack.running import FOLDER
 from webpte.cli import main
 from webpte.errors import UnsupportedError
 from webpte.lowering import registered
@@ -210,3 +211,30 @@ class TestCommand:
         )
         out = capsys.readouterr().out
         assert out.count("aten.convolution.default") >= 3 and "all outputs are within tolerance" in out
+
+
+@pytest.mark.parametrize("name", ["attention", "conv_int8_pc"])
+def test_results_of_delegates_are_those_of_the_wheel(name):
+    """Each delegate, and each kernel between, where there are some."""
+    report = compare_file(FOLDER / f"{name}.pte", against="executorch")
+    assert report["ok"] and report["against"] == "executorch"
+    assert {end["against"] for end in report["end_to_end"]} == {"executorch"}
+    with webpte.load(FOLDER / f"{name}.pte") as program:
+        delegates = {delegate.number for delegate in program.graph("forward").delegates}
+    assert {call["origin"] for call in report["calls"]} >= {f"delegate {number}" for number in delegates}
+    assert all(output["within"] for call in report["calls"] for output in call["outputs"].values())
+
+
+@pytest.mark.slow
+def test_state_is_compared_with_the_wheel_over_several_calls(tmp_path):
+    inputs = [["1x1:7", f"1:{position}"] for position in range(2)]
+    report = compare_file(
+        FOLDER / "llama_fp32_q8kv.pte", against="executorch", inputs=inputs, tolerance=Tolerance(1e-3)
+    )
+    assert report["ok"] and {end["step"] for end in report["end_to_end"]} == {0, 1}
+    assert {call["step"] for call in report["calls"]} == {0}
+
+
+def test_wheel_without_the_backend_of_a_file_is_named():
+    with raises(UnsupportedError, "executorch wheel cannot run forward", "VulkanBackend", "--against reference"):
+        compare_file(FOLDER / "mixed_vulkan_xnnpack.pte", against="executorch")

@@ -7,20 +7,35 @@ import pytest
 import torch
 
 from tests.xnnpack.coded_nets import coded_net
+from tests.xnnpack.exporting import export
 from tests.xnnpack.modules import MODULES, module_case
-from tests.xnnpack.zoo import compare, export
+from tests.xnnpack.programs import BOUNDS, MIXED, PROGRAMS, run
+from tests.xnnpack.zoo import compare
 
-# Codes of statically quantized programs are equal; others differ by roundings of f32.
-BOUNDS = {None: 2e-6, "dynamic": 2e-6, "int8": 0.0}
+# Codes of statically quantized modules are equal; others differ by roundings of f32.
+SMALL = {"f32": 2e-6, "dynamic": 2e-6, "int8": 0.0}
+QUICK = (
+    "arithmetic-add", "arithmetic-f16", "dscnn-f32", "gated-8da4w", "gated-mul", "mlp-int8", "mlp-linear",
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("quantize", BOUNDS)
+@pytest.mark.parametrize("mode", SMALL)
 @pytest.mark.parametrize("name", MODULES)
-def test_export_gives_the_results_of_the_wheel(name, quantize, tmp_path):
+def test_export_gives_the_results_of_the_wheel(name, mode, tmp_path):
     case = module_case(name)
     with torch.no_grad():
-        export(case, quantize, tmp_path / "program.pte")
-        assert compare(tmp_path / "program.pte", case) <= BOUNDS[quantize]
+        export(case, mode, tmp_path / "program.pte")
+        assert compare(tmp_path / "program.pte", case) <= SMALL[mode]
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_architecture_gives_the_results_of_the_wheel(name):
+    """`python -m tests.xnnpack.programs` runs all of them."""
+    program = next(program for program in PROGRAMS if str(program) == name)
+    outcome = run(program)
+    assert outcome.difference.relative <= BOUNDS[program.mode], outcome
+    if program.mode in MIXED:
+        assert outcome.is_one_submit_of_both, outcome
 
 
 def test_codes_by_numpy_are_those_of_the_wheel():

@@ -27,6 +27,7 @@ TESTS = {
         "tests/contract/test_state.py",
         "tests/contract/test_llm.py",
         "tests/contract/test_real_widths.py",
+        "tests/gpu/test_xnnpack.py",
     ),
 }
 SUITES = ("op cases", "catalog", "models")

@@ -11,7 +11,7 @@ import pytest
 
 import webpte
 from tests.cases.attention.slot_attention import crossing, slotted
-from tests.cases.q4.linear_q4 import DQ8, INT8, LANES, Q4, QCS, codes, half, int8, rounded, scales, sums
+from tests.cases.q4.linear_q4 import DQ8, INT8, LANES, Q4, QCS, codes, half, int8, joined, rounded, scales, sums
 from tests.cases.q8.q8ta import linear as int8_linear
 from tests.cases.quantize.quantize import CHOOSE_TOKEN, I8, SIGNED, TOKEN, zeros
 from tests.support.harness.cases import OneOp, T, case, choosing
@@ -34,6 +34,7 @@ def fixed(*dims, **options):
 X, HALF_X = T("n", WIDTH), half(T("n", WIDTH))
 SUBJECTS = {
     "4-bit linear": case(Q4, X, codes(37, WIDTH // 2), scales(WIDTH // 32, 40), 32, None, **ROWS),
+    "4-bit linear with offsets": joined(X, (37,), offset=True, **ROWS),
     "4-bit linear, any group": case(Q4, T("n", 20), codes(5, 12), scales(1, 8), 20, None, **ROWS),
     "4-bit linear, channels": case(QCS, X, codes(37, WIDTH // 2), scales(37), **ROWS),
     "4-bit linear of int8": case(
@@ -131,6 +132,7 @@ ORDERS = [
     (subject, order)
     for subject, orders in {
         "4-bit linear": (("tile", "broadcast"), LANES, ("shared", "shared-64")),
+        "4-bit linear with offsets": (("tile", "broadcast"), LANES, ("shared", "shared-64")),
         "4-bit linear, channels": (("tile", "broadcast"), LANES, ("shared", "shared-64")),
         "4-bit linear of int8": (("packed",), ("packed-32", "packed-64"), ("shared", "shared-64")),
         "8-bit linear": (("tile", "broadcast"), ("lanes",), ("shared", "shared-64")),

@@ -58,6 +58,7 @@ PARTS = (
     part("special", 30, "python -m tests.special"),
     part("saved-plans", 60, "python -m tests.saved_plans"),
     part("xnnpack", 60, "python -m tests.xnnpack", "python -m tests.xnnpack.zoo"),
+    part("xnnpack-programs", 60, "python -m tests.xnnpack.programs"),
     part("large", 15, "python -m tests.large vocabulary --bits 4"),
     part("soak-threads", 60, "python -m tests.soak.threads", "python -m tests.soak.pair"),
     part("soak-loss", 40, "python -m tests.soak.loss"),

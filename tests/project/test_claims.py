@@ -14,6 +14,8 @@ import pytest
 
 from tests.support.harness.pages import PAGES, ROOT
 from webpte.cli import COMMANDS, load_command
+from webpte.graph import BACKENDS
+from webpte.graph.method import OTHER_BACKENDS
 
 DOCUMENTS = sorted({*PAGES, *(ROOT / "docs").rglob("*.md"), ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"})
 HISTORY = {"changelog.md"}  # says what was there once
@@ -89,3 +91,11 @@ def test_questions_link_to_the_list_of_families():
     """It is generated: `test_families_page.py` holds it against the code."""
     questions = (ROOT / "docs" / "faq.md").read_text(encoding="utf-8")
     assert "models.md#language-models-by-family" in questions
+
+
+def test_table_of_delegates_has_every_backend():
+    text = (ROOT / "docs" / "exporting.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+Backend)` \| (.*?) \| (\w+)", text, re.MULTILINE)
+    verdicts = dict.fromkeys(BACKENDS, "runs") | dict.fromkeys(OTHER_BACKENDS, "rejected")
+    assert {name: verdict for name, _, verdict in rows} == verdicts
+    assert {name: purpose for name, purpose, verdict in rows if verdict == "rejected"} == OTHER_BACKENDS

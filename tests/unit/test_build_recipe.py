@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from webpte.build.quantize import FOUR_BITS_WITH_OFFSETS
 from webpte.build.recipe import ProgramWeights, default_recipe
 from webpte.container import MappedFile, Span
 from webpte.export.architecture import Architecture, LayerSpec, Rope
@@ -54,6 +55,24 @@ def test_layers_in_q4_0_keep_their_values():
     weights = ProgramWeights(source)
     layer = weights.quantized("layers.1.feed_forward.w2", FOUR)
     assert np.array_equal(layer.values(), weights.read("layers.1.feed_forward.w2.weight"))
+
+
+@pytest.mark.parametrize("stored", ["Q4_1", "Q4_K"])
+def test_default_recipe_layers_with_offsets_keep_codes_and_scales(stored):
+    source = checkpoint(w2=stored, wo=stored) if stored == "Q4_1" else checkpoint(w2=stored)
+    name, weights = "layers.1.feed_forward.w2", ProgramWeights(source)
+    assert formats_of(source)["w2"] == FOUR_BITS_WITH_OFFSETS
+    layer, (codes, scales) = weights.quantized(name, FOUR_BITS_WITH_OFFSETS), weights.offsets(name)
+    assert (codes.shape, codes.dtype, scales.shape) == ((64, 4), np.int8, (64,))  # 4 groups
+    offsets = codes * scales[:, None]
+    expected = weights.read(f"{name}.weight").reshape(64, 4, 32)
+    error = np.abs(layer.values().reshape(64, 4, 32) + offsets[..., None] - expected)
+    assert (error <= np.abs(offsets).max(axis=1)[:, None, None] / 200 + 1e-6).all()
+
+
+def test_program_weights_offsets_are_padded_to_four_columns():
+    codes, _ = ProgramWeights(checkpoint(wo="Q4_1")).offsets("layers.0.attention.wo")  # 2 groups
+    assert codes.shape == (64, 4) and not codes[:, 2:].any()
 
 
 @pytest.mark.parametrize("stored", ["Q5_1", "Q8_0"])

@@ -32,7 +32,7 @@ from webpte.lowering import find
 
 Q4, DQ8, FUSED = "et_vk.linear_q4gsw.default", "et_vk.linear_dq8ca_q4gsw.default", "webpte.linear_q4"
 INT8 = "aten._weight_int8pack_mm.default"
-LINEARS = ("qparams", "gated-linears", "joined-linears", "residual-linears", "norm-linears")
+LINEARS = ("qparams", "offset-linears", "gated-linears", "joined-linears", "residual-linears", "norm-linears")
 RANDOM = np.random.default_rng(7)
 
 
@@ -65,9 +65,25 @@ class Builder(GraphBuilder):
         self.call(Q4, (x, *self.weight(rows, **options), added), out)
         return out
 
+    def group_sums(self, x: int, group: int = 16, apart: bool = False, value: float = 0.0) -> int:
+        """The sums of each row's groups, padded to four; or those of columns that lie `apart`."""
+        rows, count = self.dims(x)[0], 32 // group
+        dims = (rows, group, count) if apart else (rows, count, group)
+        split, sums, padded = self.tensor(*dims), self.tensor(rows, count), self.tensor(rows, 4)
+        self.call("aten.view_copy.default", (x, self.add(IntList(dims))), split)
+        axis = self.add(IntList((1 if apart else -1,)))
+        self.call("aten.sum.dim_IntList", (split, axis, self.add(Bool(False)), self.null()), sums)
+        added = self.add(IntList((0, 4 - count)))
+        self.call("aten.constant_pad_nd.default", (sums, added, self.add(Double(value))), padded)
+        return padded
+
+    def with_offsets(self, x: int, rows: int, sums: int, **options: Any) -> int:
+        """A layer whose groups have offsets."""
+        return self.plus(self.linear(x, rows, **options), self.int8(sums, rows))
+
     def int8(self, x: int, rows: int) -> int:
         out = self.tensor(*self.dims(x)[:-1], rows)
-        weight = self.constant(RANDOM.integers(-128, 128, (rows, 32)).astype(np.int8))
+        weight = self.constant(RANDOM.integers(-128, 128, (rows, self.dims(x)[-1])).astype(np.int8))
         scales = self.constant(RANDOM.uniform(0.001, 0.01, rows).astype(np.float32))
         self.call(INT8, (x, weight, scales), out)
         return out
@@ -319,6 +335,59 @@ def test_a_residual_of_another_live_shape_stays(b):
     same = b.unary(b.linear(x, 8), 5, 8, name="aten.sigmoid.default")
     graph = b.graph([x, other], [b.plus(b.linear(x, 8), same)])
     check(graph, ["linear_q4gsw", "add", "linear_q4gsw", "sigmoid", "webpte"], ("residual-linears",))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_offset_linears_product_of_group_sums_is_one_call_with_the_layer(b, bias):
+    x = b.tensor(5, 32)
+    graph = b.graph([x], [b.with_offsets(x, 8, b.group_sums(x), bias=bias)])
+    after = check(graph, ["webpte"])
+    offsets = after.tensor(after.calls[0].args[-1])
+    assert offsets.dims == (8 * 4 + 8 * 4,)  # codes, then scales
+
+
+def test_offset_linears_join_gate_residual_and_norm_keep_their_offsets(b):
+    source, residual = b.tensor(5, 32), b.tensor(5, 32)
+    x, y = b.norm(source), b.norm(residual)
+    sums, others = b.group_sums(x), b.group_sums(y)
+    gated = b.swiglu(b.with_offsets(y, 32, others), b.with_offsets(y, 32, others))
+    outs = [b.with_offsets(x, rows, sums) for rows in (8, 4, 12)]
+    outs += [b.plus(source, b.with_offsets(gated, 32, b.group_sums(gated)))]
+    after = check(b.graph([source, residual], outs), ["webpte"] * 3)
+    assert all(isinstance(after.values[call.args[-1]], TensorSpec) for call in after.calls)
+
+
+def test_offset_linears_norm_of_more_buffers_than_a_device_binds_stays(b):
+    source = b.tensor(5, 32)
+    x = b.norm(source)
+    sums = b.group_sums(x)
+    outs = [b.with_offsets(x, rows, sums, bias=True) for rows in (8, 4, 12)]
+    check(b.graph([source], outs), ["rms_norm", "webpte"])
+
+
+def test_offset_linears_layer_without_offsets_stays_apart(b):
+    x = b.tensor(5, 32)
+    outs = [b.with_offsets(x, 8, b.group_sums(x)), b.linear(x, 8)]
+    check(b.graph([x], outs), ["webpte", "linear_q4gsw"])
+
+
+@pytest.mark.parametrize("other", [{"group": 8}, {"apart": True}, {"value": 1.0}])
+def test_offset_linears_other_sums_are_not_fused(b, other):
+    x = b.tensor(5, 32)
+    graph = b.graph([x], [b.with_offsets(x, 8, b.group_sums(x, **other))])
+    check(graph, names(graph), ("offset-linears",))
+
+
+def test_offset_linears_sums_of_another_tensor_are_not_fused(b):
+    x, y = b.tensor(5, 32), b.tensor(5, 32)
+    graph = b.graph([x, y], [b.with_offsets(x, 8, b.group_sums(y))])
+    check(graph, names(graph), ("offset-linears",))
+
+
+def test_offset_linears_sums_that_are_returned_stay(b):
+    x = b.tensor(5, 32)
+    sums = b.group_sums(x)
+    check(b.graph([x], [b.with_offsets(x, 8, sums), sums]), ["view_copy", "sum", "constant_pad_nd", "webpte"])
 
 
 def test_roundings_of_one_input_are_chosen_once(b):

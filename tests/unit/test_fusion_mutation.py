@@ -146,6 +146,17 @@ def qparams(b: Builder) -> Graph:
     return b.done(b.rounded(x, 8), b.rounded(x, 4))
 
 
+def offset(b: Builder) -> Graph:
+    x = b.input(S, 32)
+    axis, keep = b.add(IntList((-1,))), b.add(Bool(False))
+    sums = b.make("aten.sum.dim_IntList", (b.view(x, S, 2, 16), axis, keep, b.null()), S, 2)
+    padded = b.make("aten.constant_pad_nd.default", (sums, b.add(IntList((0, 2))), b.add(Double(0.0))), S, 4)
+    codes = b.constant(RANDOM.integers(-128, 128, (8, 4)).astype(np.int8))
+    scales = b.constant(RANDOM.uniform(0.001, 0.01, 8).astype(np.float32))
+    product = b.make("aten._weight_int8pack_mm.default", (padded, codes, scales), S, 8)
+    return b.done(b.plus(b.q4(x, 8), b.view(product, S, 8), S, 8))
+
+
 def gated(b: Builder) -> Graph:
     x = b.input(S, 32)
     gate, values = b.q4(x, 8), b.q4(x, 8)
@@ -222,6 +233,7 @@ GRAPHS: dict[str, Callable[[Builder], Graph]] = {
     "identities": views,
     "decompositions": decomposed,
     "qparams": qparams,
+    "offset-linears": offset,
     "gated-linears": gated,
     "joined-linears": joined,
     "residual-linears": residual,

@@ -197,6 +197,8 @@ def change(folder, where, value):
         (("schedules", 0, "dispatches", 0, 1, 0, 1), 4, "binding_out_of_bounds", ["bytes 4 to", "buffer 0,"]),
         (("schedules", 0, "dispatches", 0, 1, 0, 2), 1 << 20, "binding_out_of_bounds", ["0 to 1048576 "]),
         (("schedules", 0, "dispatches", 0, 1, 1, 0), 0, "aliased_buffers", ["buffers [0]"]),
+        (("schedules", 0, "work"), [[1, 1]] * 9, "invalid_field", ["work of dispatches: "]),
+        (("schedules", 0, "work"), [[-1, 1]], "invalid_field", ["work: ", "got -1"]),
         (("schedules", 0, "dispatches", 0, 3, 1), 1 << 20, "invalid_field", ["grid: ", "got 1048576"]),
         (("schedules", 0, "made"), {}, "missing_shape", ["values [1]"]),
         (("schedules", 0, "guards", 0, "message"), "{7}", "guard_message", []),

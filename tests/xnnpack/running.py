@@ -33,17 +33,25 @@ class Difference:
 
 def compare(name: str) -> Difference:
     """Run all calls of a sample in order, with one state."""
-    golden = np.load(FOLDER / f"{name}.npz")
-    kind = REFERENCES.get(name, "out")
     data = [path] if (path := FOLDER / f"{name}.ptd").exists() else []
     with webpte.load(FOLDER / f"{name}.pte", data=data) as program:
         method = program.method("forward")
-        results = [
-            (result, golden[f"c{call}_{kind}{number}"])
-            for call in range(_count(golden, "c{}_in0"))
-            for number, result in enumerate(_listed(method(*_inputs(golden, call))))
-        ]
-    return _difference(results)
+        return difference(
+            [
+                pair
+                for inputs, outputs in golden_calls(name)
+                for pair in zip(_listed(method(*inputs)), outputs, strict=True)
+            ]
+        )
+
+
+def golden_calls(name: str) -> list[tuple[list[np.ndarray], list[np.ndarray]]]:
+    """Return inputs and expected outputs of the calls of a sample."""
+    golden, kind = np.load(FOLDER / f"{name}.npz"), REFERENCES.get(name, "out")
+    return [
+        (_numbered(golden, f"c{call}_in{{}}"), _numbered(golden, f"c{call}_{kind}{{}}"))
+        for call in range(_count(golden, "c{}_in0"))
+    ]
 
 
 def _listed(outputs: Any) -> Sequence[np.ndarray]:
@@ -54,11 +62,11 @@ def _count(golden: np.lib.npyio.NpzFile, pattern: str) -> int:
     return next(number for number in range(100) if pattern.format(number) not in golden)
 
 
-def _inputs(golden: np.lib.npyio.NpzFile, call: int) -> list[np.ndarray]:
-    return [golden[f"c{call}_in{number}"] for number in range(_count(golden, f"c{call}_in{{}}"))]
+def _numbered(golden: np.lib.npyio.NpzFile, pattern: str) -> list[np.ndarray]:
+    return [golden[pattern.format(number)] for number in range(_count(golden, pattern))]
 
 
-def _difference(results: list[tuple[np.ndarray, np.ndarray]]) -> Difference:
+def difference(results: list[tuple[np.ndarray, np.ndarray]]) -> Difference:
     relative = absolute = 0.0
     elements = differing = 0
     for result, expected in results:

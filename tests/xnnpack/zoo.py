@@ -1,4 +1,4 @@
-"""`python -m tests.xnnpack.zoo [--quantize int8|dynamic] [MODULE[.PROGRAM] ...]`: programs of the zoo for XNNPACK.
+"""`python -m tests.xnnpack.zoo [--mode f16|int8|dynamic] [MODULE[.PROGRAM] ...]`: programs of the zoo for XNNPACK.
 
 Each is exported with XnnpackPartitioner and run by the executorch wheel and by webpte, at the shapes of its calls.
 """
@@ -21,6 +21,8 @@ import torch
 
 import tests.zoo.programs
 import webpte
+from tests.xnnpack.exporting import export, in_mode
+from tests.xnnpack.programs import BOUNDS
 from tests.zoo.building import Case
 
 
@@ -33,33 +35,6 @@ def programs(wanted: list[str]) -> Iterator[tuple[str, Callable[[], Any]]]:
             chosen = not wanted or module.name in wanted or full in wanted
             if chosen and function.__module__ == loaded.__name__ and returned in (Case, "Case"):
                 yield full, function
-
-
-def export(case: Case, quantize: str | None, path: Path) -> None:
-    """Write a program for XNNPACK."""
-    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-    from executorch.exir import to_edge_transform_and_lower
-
-    traced = case.steps[min(1, len(case.steps) - 1)]
-    exported = torch.export.export(case.module, traced, dynamic_shapes=case.dims)
-    if quantize:
-        exported = torch.export.export(_quantized(exported.module(), case, quantize), traced, dynamic_shapes=case.dims)
-    lowered = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()]).to_executorch()
-    path.write_bytes(lowered.buffer)
-
-
-def _quantized(module: Any, case: Case, quantize: str) -> Any:
-    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
-        XNNPACKQuantizer,
-        get_symmetric_quantization_config,
-    )
-    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
-
-    config = get_symmetric_quantization_config(is_per_channel=True, is_dynamic=quantize == "dynamic")
-    prepared = prepare_pt2e(module, XNNPACKQuantizer().set_global(config))
-    for step in case.steps:
-        prepared(*step)
-    return convert_pt2e(prepared)
 
 
 def compare(path: Path, case: Case) -> float:
@@ -87,7 +62,7 @@ def compare(path: Path, case: Case) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.xnnpack.zoo")
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--quantize", choices=("int8", "dynamic"))
+    parser.add_argument("--mode", choices=("f32", "f16", "int8", "dynamic"), default="f32")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     counts: Counter[str] = Counter()
@@ -96,8 +71,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder, torch.no_grad():
             path = Path(folder, "program.pte")
             try:
-                case = function()
-                export(case, args.quantize, path)
+                case = in_mode(function(), args.mode)
+                export(case, args.mode, path)
             except Exception as error:
                 counts["not exported"] += 1
                 print(f"{name}: not exported: {type(error).__name__}: {str(error)[:100]!r}", flush=True)
@@ -105,7 +80,7 @@ def main() -> None:
             delegates = path.read_bytes().count(b"XH00")
             try:
                 worst = compare(path, case)
-                kind = "right" if worst < (2e-2 if args.quantize else 2e-5) else "wrong"
+                kind = "right" if worst < BOUNDS[args.mode] else "wrong"
                 print(f"{name}: {kind}, {delegates} delegates, {worst:.2g} relative", flush=True)
             except webpte.Error as error:
                 kind = "refused"

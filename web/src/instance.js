@@ -3,7 +3,10 @@
  * @typedef {import("./plan.js").Plan} Plan
  * @typedef {import("./plan.js").Schedule} Schedule
  * @typedef {import("./kernels.js").DispatchCommand} DispatchCommand
- * @typedef {{ device: GPUDevice, constants: import("./constants.js").Constants, isLost: () => boolean }} Gpu
+ * @typedef {{
+ *   device: GPUDevice, constants: import("./constants.js").Constants, pace: import("./pacing.js").Pace,
+ *   isLost: () => boolean
+ * }} Gpu
  * @typedef {{ slots: [number, number][], uploads: [buffer: number, data: Uint8Array<ArrayBuffer>][] }} Step
  * @typedef {{ from: number, to: number, bytes: number }} Feed  a copy between the buffers of two steps
  */
@@ -107,7 +110,8 @@ export class Instance {
   }
 
   /**
-   * Run steps of one schedule in one submit, each with its own live integers and inputs, and read buffers back.
+   * Run steps of one schedule, each with its own live integers and inputs, and read buffers back. It is one submit if
+   * it is short.
    * @param {Schedule} schedule
    * @param {Step[]} steps
    * @param {[buffer: number, bytes: number][]} reads
@@ -122,20 +126,58 @@ export class Instance {
     const readback = size ? this.#readbackOf(size * steps.length) : null;
     this.#writeLive(steps[0].slots);
     for (const [buffer, data] of steps[0].uploads) this.device.queue.writeBuffer(this.buffers[buffer], 0, data);
-    const encoder = this.device.createCommandEncoder();
     const stage = steps.length > 1 ? this.#stage(steps.slice(1), feeds) : null;
-    steps.forEach((_, number) => {
+    let encoder = this.device.createCommandEncoder();
+    let whole = true;
+    for (let number = 0; number < steps.length; number++) {
       if (number) stage?.(encoder, number - 1);
-      this.#pass(encoder, commands);
+      for (let begin = 0; begin < commands.length; ) {
+        const { end, known } = this.gpu.pace.part(schedule, begin);
+        this.#pass(encoder, commands.slice(begin, end));
+        if (end < commands.length) {
+          whole = false;
+          await this.#submitPart(encoder, schedule, begin, end, known, first);
+          encoder = this.device.createCommandEncoder();
+          if (first) this.device.pushErrorScope("validation");
+        }
+        begin = end;
+      }
       let at = number * size;
       for (const [buffer, bytes] of reads) {
         encoder.copyBufferToBuffer(this.buffers[buffer], 0, /** @type {GPUBuffer} */ (readback), at, padded(bytes));
         at += padded(bytes);
       }
-    });
+    }
+    const began = performance.now();
     this.device.queue.submit([encoder.finish()]);
     if (first) await this.#throwIfInvalid();
-    return readback ? this.#mapped(readback, size, steps.length, reads) : this.#limitSubmits(steps.length);
+    if (!readback) return this.#limitSubmits(steps.length);
+    const results = await this.#mapped(readback, size, steps.length, reads);
+    if (whole && steps.length === 1 && performance.now() - began > this.gpu.pace.limit) {
+      this.gpu.pace.learn(schedule, 0, commands.length, began);
+    }
+    return results;
+  }
+
+  /**
+   * Submit the first part of long work, and wait until at most one part is in flight; none if its duration is unknown.
+   * @param {GPUCommandEncoder} encoder
+   * @param {Schedule} schedule
+   * @param {number} begin
+   * @param {number} end
+   * @param {boolean} known
+   * @param {boolean} first
+   */
+  async #submitPart(encoder, schedule, begin, end, known, first) {
+    const { pace } = this.gpu;
+    const began = performance.now();
+    this.device.queue.submit([encoder.finish()]);
+    const previous = this.#lastSubmit;
+    const done = this.device.queue.onSubmittedWorkDone();
+    this.#lastSubmit = done.then(() => pace.learn(schedule, begin, end, began)).catch(() => {});
+    if (first) await this.#throwIfInvalid();
+    await (known ? previous : this.#lastSubmit);
+    if (this.gpu.isLost()) throw deviceLostError();
   }
 
   /** @param {GPUCommandEncoder} encoder @param {DispatchCommand[]} commands */

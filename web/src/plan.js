@@ -19,6 +19,7 @@
  * }} Segment
  * @typedef {{
  *   decisions: [Compiled, number][], guards: Guard[], slots: [number, Compiled][], dispatches: Dispatch[],
+ *   work: number[][],
  *   results: [number, number[]][], scalars: [number, Compiled][]
  * }} Schedule
  * @typedef {{ term: Compiled, low: number, high: number, where: string, message: string, further: Compiled[] }} Guard
@@ -121,6 +122,9 @@ const keyOf = (dims, scalars) => `${dims.join(";")} ${scalars.length ? JSON.stri
 /** Return the number of a term without variables. @param {Term} number */
 const constantOf = (number) => compile(number)(/** @type {any} */ (null));
 
+/** Return the work of a dispatch as far as its bindings show it. @param {Dispatch} dispatch */
+const boundBytes = ([, ranges]) => [0, ranges.reduce((sum, [, , bytes]) => sum + bytes, 0)];
+
 /**
  * @param {any} item
  * @returns {Schedule}
@@ -137,6 +141,7 @@ function compileSchedule(item) {
     })),
     slots: item.slots.map((/** @type {any} */ [slot, term]) => [slot, compile(term)]),
     dispatches: item.dispatches,
+    work: item.work?.length === item.dispatches.length ? item.work : item.dispatches.map(boundBytes),
     results: Object.entries(item.made).map(([value, dims]) => [Number(value), dims]),
     scalars: Object.entries(item.told).map(([value, term]) => [Number(value), compile(/** @type {Term} */ (term))]),
   };

@@ -2,7 +2,7 @@
  * @typedef {import("./manifest.js").Manifest} Manifest
  * @typedef {import("./manifest.js").Variant} Variant
  * @typedef {import("./progress.js").OnProgress} OnProgress
- * @typedef {{ device: GPUDevice, constants: Constants, isLost: () => boolean, adapter: import("./device.js").Adapter,
+ * @typedef {{ device: GPUDevice, constants: Constants, pace: Pace, isLost: () => boolean, adapter: import("./device.js").Adapter,
  *   raw: GPUAdapter }} Gpu
  */
 import { Constants } from "./constants.js";
@@ -12,30 +12,32 @@ import { Files } from "./files.js";
 import { deviceLostError, Instance, waitForLoss } from "./instance.js";
 import { manifestURL } from "./manifest.js";
 import { Method } from "./method.js";
+import { Pace } from "./pacing.js";
 import { Plan } from "./plan.js";
 import { Progress } from "./progress.js";
 import { openStore } from "./store.js";
 
 /** @type {import("./files.js").Fetch} */
 const globalFetch = (url, options) => fetch(url, options);
+const MAX_SUBMIT_MS = 50; // on a GPU, which may drive a display
 const MAX_ATTEMPTS = 5; // of work that fails because the device is lost
 
 /**
  * @param {string | URL} url of a bundle's folder or manifest
  * @param {{
  *   signal?: AbortSignal | null, onProgress?: OnProgress, store?: import("./store.js").Store | null,
- *   fetch?: import("./files.js").Fetch
- * }} [options]
+ *   fetch?: import("./files.js").Fetch, maxSubmitMs?: number
+ * }} [options]  maxSubmitMs: predicted duration of a submit; 50 by default on a GPU, unlimited on a software device
  * @returns {Promise<Program>}
  */
-export async function openProgram(url, { signal, onProgress, store, fetch = globalFetch } = {}) {
+export async function openProgram(url, { signal, onProgress, store, fetch = globalFetch, maxSubmitMs } = {}) {
   throwIfAborted(signal);
   const progress = new Progress(onProgress);
   progress.report("manifest");
   const fileStore = store ?? (await openStore());
   const files = new Files(manifestURL(url), fileStore, (name) => progress.reportDamaged(name), fetch);
   const [raw] = await abortable(Promise.all([requestAdapter(), files.open(signal)]), signal);
-  const program = new Program(files, progress);
+  const program = new Program(files, progress, maxSubmitMs);
   try {
     await abortable(program.open(raw), signal);
     return program;
@@ -56,10 +58,12 @@ export class Program extends EventTarget {
   #stop = new AbortController();
   #files;
   #progress;
+  #maxSubmitMs;
 
-  /** @param {Files} files @param {Progress} progress */
-  constructor(files, progress) {
+  /** @param {Files} files @param {Progress} progress @param {number} [maxSubmitMs] */
+  constructor(files, progress, maxSubmitMs) {
     super();
+    this.#maxSubmitMs = maxSubmitMs;
     this.#files = files;
     this.#progress = progress;
     this.manifest = files.manifest;
@@ -76,7 +80,9 @@ export class Program extends EventTarget {
     if (this.#stop.signal.aborted) device.destroy();
     let isLost = false;
     const constants = new Constants(device, this.#files, this.#progress);
-    const gpu = { device, raw, adapter: describe(raw), constants, isLost: () => isLost };
+    const adapter = describe(raw);
+    const pace = new Pace(this.#maxSubmitMs ?? (adapter.software ? Infinity : MAX_SUBMIT_MS));
+    const gpu = { device, raw, adapter, constants, pace, isLost: () => isLost };
     device.lost.then((info) => {
       isLost = true;
       if (this.#stop.signal.aborted || this.#gpu !== gpu) return;

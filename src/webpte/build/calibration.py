@@ -24,7 +24,7 @@ from ..runtime.program import PlanOptions, Program
 from .compensation import InputMoments, compensated
 from .decoder import DecoderTrace
 from .layers import LayerTrace, WeightArrays
-from .recipe import ProgramWeights, holds_q4_0, packed
+from .recipe import ProgramWeights, packed
 from .trace import TracedInt, TracedTensor
 
 Array = np.ndarray[Any, Any]
@@ -44,7 +44,7 @@ class CalibratedWeights(ProgramWeights):
 
     def calibrate(self, names: Sequence[str], kind: WeightFormat, moments: InputMoments) -> None:
         """Round layers of one input and format together. Layers whose exact values the format has keep them."""
-        names = [name for name in names if not self._is_exact(name, kind)]
+        names = [name for name in names if not self.is_exact(name, kind)]
         if not names:
             return
         weights = [self.read(f"{name}.weight") for name in names]
@@ -56,10 +56,6 @@ class CalibratedWeights(ProgramWeights):
         for name, weight in zip(names, weights, strict=True):
             self._packed[name] = packed(name, together.rows(slice(start, start + len(weight))), kind)
             start += len(weight)
-
-    def _is_exact(self, name: str, kind: WeightFormat) -> bool:
-        stored = self._weights.stored_type(f"{name}.weight")
-        return holds_q4_0(kind) and stored is not None and stored.name == "Q4_0"
 
 
 def calibrated_weights(

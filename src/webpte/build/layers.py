@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +17,7 @@ from ..errors import UnsupportedError
 from ..export.quantization.recipe import EMBEDDING, UNQUANTIZED, WeightFormat
 from ..export.weights import WeightSource
 from .ops import OpTrace
-from .quantize import group_sums
+from .quantize import FOUR_BITS_WITH_OFFSETS, ROW_MULTIPLE, group_sums
 from .trace import Dim, TracedTensor
 
 Array = np.ndarray[Any, Any]
@@ -33,6 +33,9 @@ class WeightArrays(Protocol):
     def codes(self, name: str, kind: WeightFormat) -> tuple[Array, Array]:
         """Return the codes and scales of a weight in the layout of the program's constants."""
 
+    def offsets(self, name: str) -> tuple[Array, Array]:
+        """Return the codes and scales of the offsets of a weight: those of an 8-bit layer of group sums."""
+
 
 class LayerTrace(OpTrace):
     """A trace with layers. `sources` has all parameters, `formats` those of layers by name."""
@@ -47,6 +50,7 @@ class LayerTrace(OpTrace):
         self._first = {name: first.setdefault(source, name) for name, source in sources.items()}
         self._formats = formats
         self._weights = weights
+        self._group_sums: dict[TracedTensor, TracedTensor] = {}
 
     def format(self, name: str) -> WeightFormat:
         """Return the format of a layer."""
@@ -87,9 +91,10 @@ class LayerTrace(OpTrace):
         tokens, (rows, columns) = x.dims[:-1], self.shapes[f"{name}.weight"]
         group = kind.group or columns
         by_group = columns // group, -(-rows // 4) * 4
-        if kind.name == "4w":
+        if kind.name != "8da4w":
             codes, scales = self._codes(name, kind, (rows, columns // 2), DType.UINT8, by_group)
-            return self.call("et_vk.linear_q4gsw.default", x, codes, scales, group, bias, dims=(*tokens, rows))
+            out = self.call("et_vk.linear_q4gsw.default", x, codes, scales, group, bias, dims=(*tokens, rows))
+            return self.add(out, self._offset_product(x, name, out.dims)) if kind == FOUR_BITS_WITH_OFFSETS else out
         x_scales, x_zeros = self.call_pair(
             "torchao.choose_qparams_affine.default",
             *(x, "ASYMMETRIC", (*[1] * len(tokens), columns), None, -128, 127, None, None, None, False),
@@ -99,6 +104,29 @@ class LayerTrace(OpTrace):
         codes, scales, sums = self._codes(name, kind, (rows, columns // 2), DType.UINT8, by_group, by_group)
         args = (x, x_scales, x_zeros, codes, sums, scales, group, bias)
         return self.call("et_vk.linear_dq8ca_q4gsw.default", *args, dims=(*tokens, rows))
+
+    def _offset_product(self, x: TracedTensor, name: str, dims: tuple[Dim, ...]) -> TracedTensor:
+        """Return what the offsets of a layer add to its result: the sums of the groups of x times the offsets.
+
+        A layer has a multiple of 4 columns in ExecuTorch, so the sums are padded with zeros. Layers of one input share
+        the sums.
+        """
+        rows, columns = self.shapes[f"{name}.weight"]
+        group = FOUR_BITS_WITH_OFFSETS.group
+        groups = columns // group
+        padding = -groups % ROW_MULTIPLE
+        sums = self._group_sums.get(x)
+        if sums is None:
+            split = self.view(x, (x.dims[-2], groups, group))
+            sums = self.call("aten.sum.dim_IntList", split, (-1,), False, None, dims=split.dims[:2])
+            if padding:
+                padded = (x.dims[-2], groups + padding)
+                sums = self.call("aten.constant_pad_nd.default", sums, (0, padding), 0.0, dims=padded)
+            self._group_sums[x] = sums
+        parts: list[Part] = [("codes", DType.INT8, (rows, groups + padding)), ("scales", DType.FLOAT32, (rows,))]
+        offsets = _constants(f"{name}.offsets", lambda: self._weights.offsets(name), parts)
+        product = self.call("aten._weight_int8pack_mm.default", sums, *offsets, dims=(x.dims[-2], rows))
+        return product if len(x.dims) == 2 else self.view(product, dims)
 
     def embedding(self, tokens: TracedTensor) -> TracedTensor:
         """Return the rows (1, S, N) of tokens (1, S)."""
@@ -135,15 +163,23 @@ class LayerTrace(OpTrace):
             codes, scales = self._weights.codes(name, kind)
             return (codes, scales) if sums_shape is None else (codes, scales, group_sums(codes, scales))
 
-        together = _Together(compute)
-        parts = [("codes", dtype, shape), ("scales", DType.FLOAT32, scales_shape)]
+        parts: list[Part] = [("codes", dtype, shape), ("scales", DType.FLOAT32, scales_shape)]
         parts += [] if sums_shape is None else [("sums", DType.INT32, sums_shape)]
-        tensors = []
-        for number, (part, part_type, dims) in enumerate(parts):
-            size = part_type.itemsize * math.prod(dims)
-            span = Span.computed(f"{name}.{part}", size, functools.partial(together.view, number))
-            tensors.append(TracedTensor(part_type, dims, f"{name}.{part}", span))
-        return tensors
+        return _constants(name, compute, parts)
+
+
+Part = tuple[str, DType, tuple[int, ...]]  # the name, type and dims of a constant
+
+
+def _constants(name: str, compute: Callable[[], tuple[Array, ...]], parts: Sequence[Part]) -> list[TracedTensor]:
+    """Return constants that are computed at once."""
+    together = _Together(compute)
+    tensors = []
+    for number, (part, dtype, dims) in enumerate(parts):
+        size = dtype.itemsize * math.prod(dims)
+        span = Span.computed(f"{name}.{part}", size, functools.partial(together.view, number))
+        tensors.append(TracedTensor(dtype, dims, f"{name}.{part}", span))
+    return tensors
 
 
 class _Together:

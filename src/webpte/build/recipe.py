@@ -11,38 +11,50 @@ from ..export.family import Checkpoint
 from ..export.ggml import GROUP
 from ..export.quantization.grid import check_range
 from ..export.quantization.recipe import EMBEDDING, INT8, Recipe, WeightFormat, linear_recipe
-from .quantize import Grouped, grouped, pack_embedding, pack_linear, pack_rows, part_rows
+from .quantize import (
+    FOUR_BITS,
+    FOUR_BITS_WITH_OFFSETS,
+    ROW_MULTIPLE,
+    Grouped,
+    grouped,
+    pack_embedding,
+    pack_linear,
+    pack_rows,
+    part_rows,
+)
 
 Array = np.ndarray[Any, Any]
-FOUR_BITS = WeightFormat("4w", GROUP)
-ZERO = 8  # the code of zero in Q4_0
-# Layers that lose the most in 4 bits: of SmolLM2's KL divergence, 75 % are theirs, with 40 % of the weights. Layers of
-# one input have one format, so that they are computed together.
+ZERO = 8  # the code of zero in a layer with 4 bits
+# Layers of a checkpoint in floats that lose the most in 4 bits: of SmolLM2's KL divergence, 75 % are theirs, with 40 %
+# of the weights. Layers of one input have one format, so that they are computed together.
 SENSITIVE = ("attention.wq", "attention.wk", "attention.wv", "feed_forward.w2")
 
 
 def default_recipe(source: Checkpoint) -> Recipe:
     """Return the formats of linear layers and embedding.
 
-    Layers that the checkpoint has in 4 bits without offsets (Q4_0) keep their values. Of the others, sensitive layers
-    and those with more bits in the checkpoint have 8 bits, the rest 4. The embedding has 4 bits, the head 8.
+    Layers that the checkpoint has in 4 bits keep their codes and scales, and their offsets in 8 bits if the type has
+    offsets. Layers with more bits in the checkpoint have 8. Of those in floats, sensitive layers have 8 bits, the rest
+    4. The embedding has 4 bits, the head 8.
     """
     shapes = {name.removesuffix(".weight"): weight.shape for name, weight in source.weights.sources.items()}
     linears = {name: shape for name, shape in shapes.items() if len(shape) == 2 and name != EMBEDDING}
     recipe = linear_recipe(linears, "4w", GROUP, "8")
     for name, kind in recipe.linears.items():
-        if kind == FOUR_BITS and _needs_more_bits(source, name):
-            recipe.linears[name] = INT8
+        if kind == FOUR_BITS:
+            recipe.linears[name] = _format(source, name)
     width = source.architecture.dim
     return replace(recipe, embedding=INT8 if width % GROUP or width == GROUP else FOUR_BITS)
 
 
-def _needs_more_bits(source: Checkpoint, name: str) -> bool:
+def _format(source: Checkpoint, name: str) -> WeightFormat:
+    """Return the format of a layer that can have 4 bits."""
     kind = source.weights.stored_type(f"{name}.weight")
-    if kind is not None and kind.name == "Q4_0":
-        return False
-    part = name.split(".", 2)[-1]
-    return part in SENSITIVE or (kind is not None and kind.bits > 4)
+    if kind is None:
+        return INT8 if name.split(".", 2)[-1] in SENSITIVE else FOUR_BITS
+    if kind.bits > 4 or kind.affine is None:
+        return INT8
+    return FOUR_BITS if kind.name == "Q4_0" else FOUR_BITS_WITH_OFFSETS
 
 
 def holds_q4_0(kind: WeightFormat) -> bool:
@@ -77,8 +89,9 @@ class ProgramWeights:
     def quantized(self, name: str, kind: WeightFormat) -> Grouped:
         """Return the codes of a layer: its exact values if the format has them, otherwise those of least error."""
         parameter = f"{name}.weight"
-        if holds_q4_0(kind) and (same := self._exact(parameter)) is not None:
-            return same
+        stored = self._weights.affine(parameter) if self.is_exact(name, kind) else None
+        if stored is not None:
+            return Grouped((stored.codes - np.uint8(ZERO)).view(np.int8).reshape(len(stored.codes), -1), stored.steps)
         rows, columns = self._weights.sources[parameter].shape
         group = kind.group or columns
         codes, scales = np.empty((rows, columns), np.int8), np.empty((rows, columns // group), np.float32)
@@ -91,11 +104,17 @@ class ProgramWeights:
             start = end
         return Grouped(codes, scales)
 
-    def _exact(self, parameter: str) -> Grouped | None:
-        """Return a parameter that the checkpoint has in Q4_0, with the same values."""
-        kind = self._weights.stored_type(parameter)
-        stored = self._weights.affine(parameter) if kind is not None and kind.name == "Q4_0" else None
-        if stored is None:
-            return None
-        codes = (stored.codes - np.uint8(ZERO)).view(np.int8)
-        return Grouped(codes.reshape(len(codes), -1), stored.steps)
+    def offsets(self, name: str) -> tuple[Array, Array]:
+        """Return the codes and scales of a layer's offsets, as of an 8-bit layer with a column for each group."""
+        stored = self._weights.affine(f"{name}.weight")
+        assert stored is not None, name
+        values = stored.offsets + np.float32(ZERO) * stored.steps  # (N, G)
+        padded = np.pad(values, ((0, 0), (0, -values.shape[1] % ROW_MULTIPLE)))
+        check_range(name, padded)
+        return pack_rows(grouped(padded, 8, padded.shape[1]))
+
+    def is_exact(self, name: str, kind: WeightFormat) -> bool:
+        """Return whether the format holds the codes and scales that the checkpoint has."""
+        stored = self._weights.stored_type(f"{name}.weight")
+        symmetric = stored is not None and stored.name == "Q4_0"
+        return kind == FOUR_BITS_WITH_OFFSETS or (holds_q4_0(kind) and symmetric)

@@ -10,7 +10,7 @@ from typing import Any
 from rich.text import Text
 
 from ..text import plural
-from ..tools.compare import Tolerance, compare_file
+from ..tools.compare import EXECUTORCH, Tolerance, compare_file
 from .output import print_json
 from .parsing import AT_THE_BOUND, add_call, add_json, add_program, check_folder, check_input, number
 from .terminal import Column, OutputTable, Page, bars, open_page
@@ -44,7 +44,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--against",
         default="reference",
         metavar="WHAT",
-        help="compare with: reference (NumPy) or another .pte file; for a bundle, its variants or its program",
+        help="compare with: reference (NumPy), executorch (its wheel, on the CPU) or another .pte file; for a bundle, "
+        "its variants or its program",
     )
     parser.add_argument("--no-passes", action="store_true", help="compare the calls of the file, without fusion")
     parser.add_argument("--rtol", type=number(minimum=0), metavar="R", help="relative tolerance (1e-4; 4e-3 for f16)")
@@ -59,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     check_folder("--repro", arguments.repro)
     check_input("--state", arguments.state)
-    check_input("--against", None if arguments.against == "reference" else arguments.against)
+    check_input("--against", None if arguments.against in ("reference", EXECUTORCH) else arguments.against)
     with bars() as progress:
         report = compare_file(
             arguments.file,

@@ -15,6 +15,7 @@ from .program import (
     MethodPlan,
     MoveCall,
     ProgramFile,
+    find_ends,
     parse_program,
 )
 from .recognise import ForeignFile, recognise
@@ -114,6 +115,7 @@ __all__ = [
     "XnnType",
     "XnnValue",
     "count_code_bytes",
+    "find_ends",
     "parse_program",
     "parse_tensors",
     "parse_vulkan",

@@ -154,6 +154,11 @@ class FlatTable:
         """Return the number of tables in a vector."""
         return self._vector(slot, name, 4, work_per_byte=0)[1]
 
+    def place(self, slot: int, name: str) -> int:
+        """Return the position in the file of a vector's length, 0 if absent."""
+        target = self._follow(slot, name)
+        return self._flat.span.offset + target if target else 0
+
     def string(self, slot: int, name: str) -> str | None:
         """Return a string."""
         start, count = self._vector(slot, name, 1)

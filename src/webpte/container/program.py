@@ -112,6 +112,16 @@ def parse_program(file: MappedFile) -> ProgramFile:
     return ProgramFile(file.path, root.u32(0, "version"), tuple(methods.values()), MappingProxyType(named))
 
 
+def find_ends(file: MappedFile, name: str) -> tuple[int, int]:
+    """Return the positions in the file of the numbers of instructions and of outputs of a method; 0 if absent."""
+    program, _ = _read_header(file)
+    for plan in FlatBuffer(program).root("program", b"ET", _KIND).tables(1, "execution_plan"):
+        if plan.text(0, "name") == name:
+            chain = next(plan.tables(5, "chains"), None)
+            return (0 if chain is None else chain.place(2, "instructions")), plan.place(4, "outputs")
+    return 0, 0
+
+
 def _read_header(file: MappedFile) -> tuple[Span, Span]:
     """Return the ranges of the flatbuffer and of the segments. Files without segments need no extended header."""
     if file.size < 16 or bytes(file.view(8, 4)) != b"eh00":

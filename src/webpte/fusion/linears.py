@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ..graph import LINEAR_Q4, Call, Constant, Double, Graph, Int, IntList, Null, TensorSpec, Value, ValueList, numel
@@ -20,9 +20,11 @@ PATTERN = {
     "product": ("aten.mul.Tensor",),
     "sum": ("aten.add.Tensor",),
     "norm": ("et_vk.rms_norm.default",),
+    "fused": (LINEAR_Q4,),
 }
 ROLES = roles(PATTERN)
 MAX_OUTPUTS = 3  # of a joined layer: with its inputs, as many buffers as every device can bind
+MAX_BUFFERS = 8  # of a call: every device can bind them
 MAX_WEIGHT_BYTES = 128 << 20  # of a joined weight: every device can bind it
 WORD_BYTES = 4
 
@@ -40,6 +42,7 @@ class QuantizedLinear:
     group: Value
     bias: int | None
     bits: int = 4
+    offsets: int | None = None  # a constant of two spans, codes and scales: see fusion/offsets.py
 
     @property
     def out(self) -> int:
@@ -50,15 +53,17 @@ class QuantizedLinear:
         return (self.x, *self.qparams, self.codes, self.scales)
 
 
-def _linears(rewriter: Rewriter) -> list[QuantizedLinear]:
+def quantized_linears(rewriter: Rewriter) -> list[QuantizedLinear]:
     """Return the layers with immutable arguments and results, whose calls may be moved."""
     linears = []
     for index in range(len(rewriter.steps)):
         call = rewriter.call(index)
         role = None if call is None else ROLES.get(call.name)
-        if call is None or role not in ("linear", "dynamic", "bytes") or len(call.outs) != 1:
+        if call is None or role not in READERS or len(call.outs) != 1:
             continue
-        linear = _eight_bit(rewriter, index, call) if role == "bytes" else _four_bit(rewriter, index, call)
+        linear = READERS[role](rewriter, index, call)
+        if linear is None:
+            continue
         parts = (*linear.sources, linear.out, *(() if linear.bias is None else (linear.bias,)))
         if all(map(rewriter.is_immutable, parts)):
             linears.append(linear)
@@ -85,7 +90,29 @@ def _eight_bit(rewriter: Rewriter, index: int, call: Call) -> QuantizedLinear:
     )
 
 
-def _fused(
+def _with_offsets(rewriter: Rewriter, index: int, call: Call) -> QuantizedLinear | None:
+    """Return a layer with offsets; None if another pass has added more to it."""
+    arguments = rewriter.arguments(call)
+    codes, scales = rewriter.values[arguments["codes"]], rewriter.values[arguments["scales"]]
+    assert isinstance(codes, ValueList) and isinstance(scales, ValueList)
+    options = {name: None if isinstance(rewriter.values[i], Null) else i for name, i in arguments.items()}
+    if len(codes.ids) != 1 or options["residual"] is not None or options["norm"] is not None:
+        return None
+    group = rewriter.values[arguments["group"]]
+    return QuantizedLinear(
+        index, call, arguments["x"], (), codes.ids[0], scales.ids[0], group, options["bias"], offsets=options["offsets"]
+    )
+
+
+READERS: dict[str, Callable[[Rewriter, int, Call], QuantizedLinear | None]] = {
+    "linear": _four_bit,
+    "dynamic": _four_bit,
+    "bytes": _eight_bit,
+    "fused": _with_offsets,
+}
+
+
+def fused_call(
     rewriter: Rewriter,
     linear: QuantizedLinear,
     outs: Sequence[int],
@@ -93,6 +120,7 @@ def _fused(
     scales: Sequence[int],
     bias: int | None = None,
     residual: int | None = None,
+    offsets: int | None = None,
 ) -> Call:
     """Return the fused call, which ops/q4/linear_q4.py describes."""
     x_scales, x_zeros = linear.qparams or (None, None)
@@ -106,10 +134,11 @@ def _fused(
         codes=ValueList(tuple(codes)),
         scales=ValueList(tuple(scales)),
         group=linear.group,
-        columns=IntList(tuple(_spec(rewriter, out).dims[-1] for out in outs)),
+        columns=IntList(tuple(tensor_spec(rewriter, out).dims[-1] for out in outs)),
         bias=bias,
         residual=residual,
         bits=Int(linear.bits),
+        offsets=offsets,
     )
 
 
@@ -146,7 +175,7 @@ def gate_linears(graph: Graph) -> Graph:
     rewriter = Rewriter(graph)
     if not rewriter.is_straight_line:
         return graph
-    linears = {linear.out: linear for linear in _linears(rewriter) if linear.bias is None}
+    linears = {linear.out: linear for linear in quantized_linears(rewriter) if linear.bias is None}
     for gate in linears.values():
         activation = _activation(rewriter, gate.out)
         product = rewriter.only_user(activation[-1]) if activation else None
@@ -154,12 +183,13 @@ def gate_linears(graph: Graph) -> Graph:
             continue
         at, call = product
         others = [linears[a] for a in call.args if a in linears and rewriter.only_user(a) == product]
-        if len(others) != 1 or not _pair(rewriter, gate, others[0]) or not _same_spec(rewriter, gate.out, call.outs[0]):
+        if len(others) != 1 or not _pair(rewriter, gate, others[0]) or not same_spec(rewriter, gate.out, call.outs[0]):
             continue
         (values,) = others
         steps = {gate.index, values.index, at, *(rewriter.producers[v][0] for v in activation)}
         codes, scales = (gate.codes, values.codes), (gate.scales, values.scales)
-        rewriter.replace(steps, _fused(rewriter, gate, call.outs, codes, scales), at)
+        offsets = _joined_offsets(rewriter, (gate, values))
+        rewriter.replace(steps, fused_call(rewriter, gate, call.outs, codes, scales, offsets=offsets), at)
     return rewriter.result()
 
 
@@ -183,12 +213,13 @@ def _activation(rewriter: Rewriter, value_id: int) -> list[int] | None:
 def _pair(rewriter: Rewriter, a: QuantizedLinear, b: QuantizedLinear) -> bool:
     """Return whether two layers differ only in the numbers of their weights."""
     same_input = (a.x, a.qparams) == (b.x, b.qparams)
-    same_group = (a.group, a.bits) == (b.group, b.bits)
-    shaped = _same_spec(rewriter, a.codes, b.codes) and _same_spec(rewriter, a.scales, b.scales)
-    return same_input and same_group and shaped and _same_spec(rewriter, a.out, b.out)
+    same_group = (a.group, a.bits, a.offsets is None) == (b.group, b.bits, b.offsets is None)
+    shaped = same_spec(rewriter, a.codes, b.codes) and same_spec(rewriter, a.scales, b.scales)
+    return same_input and same_group and shaped and same_spec(rewriter, a.out, b.out)
 
 
-def _same_spec(rewriter: Rewriter, a: int, b: int) -> bool:
+def same_spec(rewriter: Rewriter, a: int, b: int) -> bool:
+    """Return whether two values are tensors of one dtype and bound."""
     one, other = rewriter.values[a], rewriter.values[b]
     if not isinstance(one, TensorSpec) or not isinstance(other, TensorSpec):
         return False
@@ -204,7 +235,7 @@ def join_linears(graph: Graph) -> Graph:
     if not rewriter.is_straight_line:
         return graph
     groups: dict[tuple[object, ...], list[QuantizedLinear]] = defaultdict(list)
-    for linear in _linears(rewriter):
+    for linear in quantized_linears(rewriter):
         if (key := _join_key(rewriter, linear)) is not None:
             groups[key].append(linear)
     for linears in groups.values():
@@ -230,25 +261,39 @@ def _join_key(rewriter: Rewriter, linear: QuantizedLinear) -> tuple[object, ...]
     if len(codes.dims) != 2 or len(scales.dims) not in (1, 2) or scales.dims[-1] < codes.dims[0]:
         return None
     shape = (codes.dims[1], scales.dims[:-1])
-    return (linear.x, linear.qparams, linear.group, linear.bits, shape, *formats)
+    return (linear.x, linear.qparams, linear.group, linear.bits, linear.offsets is None, shape, *formats)
 
 
 def _join(rewriter: Rewriter, linears: Sequence[QuantizedLinear]) -> None:
-    rows = [_spec(rewriter, linear.codes).dims[0] for linear in linears]
-    codes = _joined([_spec(rewriter, linear.codes) for linear in linears], rows, by_rows=True)
-    scales = _joined([_spec(rewriter, linear.scales) for linear in linears], rows)
-    biases = [_spec(rewriter, linear.bias) for linear in linears if linear.bias is not None]
+    rows = [tensor_spec(rewriter, linear.codes).dims[0] for linear in linears]
+    codes = _joined([tensor_spec(rewriter, linear.codes) for linear in linears], rows, by_rows=True)
+    scales = _joined([tensor_spec(rewriter, linear.scales) for linear in linears], rows)
+    biases = [tensor_spec(rewriter, linear.bias) for linear in linears if linear.bias is not None]
     bias = _joined(biases, rows) if biases else None
     if codes is None or scales is None or (biases and bias is None):
         return
     ids = [rewriter.add(spec) for spec in (codes, scales, bias) if spec is not None]
     outs = [linear.out for linear in linears]
     first = linears[0]
-    call = _fused(rewriter, first, outs, ids[:1], ids[1:2], ids[2] if biases else None)
+    offsets = _joined_offsets(rewriter, linears)
+    call = fused_call(rewriter, first, outs, ids[:1], ids[1:2], ids[2] if biases else None, offsets=offsets)
     rewriter.replace([linear.index for linear in linears], call, first.index)
 
 
-def _spec(rewriter: Rewriter, value_id: int) -> TensorSpec:
+def _joined_offsets(rewriter: Rewriter, linears: Sequence[QuantizedLinear]) -> int | None:
+    """Return the offsets of several layers, or None if they have none: the codes of all, then the scales of all."""
+    if linears[0].offsets is None:
+        return None
+    specs = [tensor_spec(rewriter, linear.offsets) for linear in linears if linear.offsets is not None]
+    constants = [spec.constant for spec in specs if spec.constant is not None]
+    spans = [span for parts in zip(*(constant.spans for constant in constants), strict=True) for span in parts]
+    name = " + ".join(constant.name for constant in constants)
+    constant = replace(constants[0], span=spans[0], name=name, rest=tuple(spans[1:]))
+    return rewriter.add(replace(specs[0], dims=(constant.nbytes,), constant=constant))
+
+
+def tensor_spec(rewriter: Rewriter, value_id: int) -> TensorSpec:
+    """Return a value that is a tensor."""
     spec = rewriter.values[value_id]
     assert isinstance(spec, TensorSpec)
     return spec
@@ -287,20 +332,26 @@ def add_residuals(graph: Graph) -> Graph:
     if not rewriter.is_straight_line:
         return graph
     dims = SymbolicDims(graph)
-    for linear in _linears(rewriter):
+    for linear in quantized_linears(rewriter):
         user = rewriter.only_user(linear.out)
-        if user is None or ROLES.get(user[1].name) != "sum":
-            continue
-        at, call = user
-        arguments = rewriter.arguments(call)
-        residual = arguments["other" if arguments["self"] == linear.out else "self"]
-        plain = rewriter.values[arguments["alpha"]] in (Int(1), Double(1.0))
-        fits = _same_spec(rewriter, linear.out, residual) and _same_spec(rewriter, linear.out, call.outs[0])
-        if plain and fits and dims.same(linear.out, residual):
+        residual = None if user is None else other_term(rewriter, user[1], linear.out, dims)
+        if user is not None and residual is not None:
+            at, call = user
             weights = ([linear.codes], [linear.scales])
-            added = _fused(rewriter, linear, call.outs, *weights, linear.bias, residual)
+            added = fused_call(rewriter, linear, call.outs, *weights, linear.bias, residual, linear.offsets)
             rewriter.replace([linear.index, at], added, at)
     return rewriter.result()
+
+
+def other_term(rewriter: Rewriter, call: Call, term: int, dims: SymbolicDims) -> int | None:
+    """Return what a call adds to `term`, a tensor of the same shape; None if the call does something else."""
+    if ROLES.get(call.name) != "sum":
+        return None
+    arguments = rewriter.arguments(call)
+    other = arguments["other" if arguments["self"] == term else "self"]
+    plain = rewriter.values[arguments["alpha"]] in (Int(1), Double(1.0))
+    fits = same_spec(rewriter, term, other) and same_spec(rewriter, term, call.outs[0])
+    return other if plain and fits and dims.same(term, other) else None
 
 
 # -- norms -------------------------------------------------------------------------------------------------------------
@@ -311,7 +362,7 @@ def normalize_in_linears(graph: Graph) -> Graph:
     rewriter = Rewriter(graph)
     if not rewriter.is_straight_line:
         return graph
-    plain = {linear.index: linear for linear in _linears(rewriter)}
+    plain = {linear.index: linear for linear in quantized_linears(rewriter)}
     for index in range(len(rewriter.steps)):
         norm = rewriter.call(index)
         if norm is None or ROLES.get(norm.name) != "norm":
@@ -319,16 +370,19 @@ def normalize_in_linears(graph: Graph) -> Graph:
         options = rewriter.arguments(norm)
         user = rewriter.only_user(norm.outs[0])
         immutable = all(map(rewriter.is_immutable, (options["x"], options["weight"], norm.outs[0])))
-        if user is None or not immutable or not _same_spec(rewriter, options["x"], norm.outs[0]):
+        if user is None or not immutable or not same_spec(rewriter, options["x"], norm.outs[0]):
             continue
         at, call = user
         if at in plain:
             linear = plain[at]
-            call = _fused(rewriter, linear, call.outs, [linear.codes], [linear.scales], linear.bias)
+            weights = ([linear.codes], [linear.scales])
+            call = fused_call(rewriter, linear, call.outs, *weights, linear.bias, offsets=linear.offsets)
         if call.name != LINEAR_Q4:
             continue
         arguments = rewriter.arguments(call)
-        if arguments["x"] == norm.outs[0] and isinstance(rewriter.values[arguments["x_scales"]], Null):
+        tensors = [i for i in rewriter.flatten(call.args) if isinstance(rewriter.values[i], TensorSpec)]
+        room = len(tensors) + len(call.outs) < MAX_BUFFERS
+        if arguments["x"] == norm.outs[0] and room and isinstance(rewriter.values[arguments["x_scales"]], Null):
             normed = {**arguments, "x": options["x"], "norm": options["weight"], "norm_eps": options["eps"]}
             rewriter.replace([index, at], rewriter.make(LINEAR_Q4, call.outs, call.origin, **normed), at)
     return rewriter.result()

@@ -15,6 +15,7 @@ from .elementwise import join_elementwise
 from .epilogues import add_epilogues
 from .layouts import fold_transposes
 from .linears import add_residuals, gate_linears, join_linears, normalize_in_linears, share_qparams
+from .offsets import offset_linears
 from .rewriter import Rewriter
 
 
@@ -69,6 +70,7 @@ PASSES: dict[str, Pass] = {  # in the order in which they run
     "identities": drop_identities,
     "decompositions": recompose,
     "qparams": share_qparams,
+    "offset-linears": offset_linears,
     "gated-linears": gate_linears,
     "joined-linears": join_linears,
     "residual-linears": add_residuals,

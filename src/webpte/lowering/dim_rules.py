@@ -190,6 +190,36 @@ def selected(x: str, axis: str) -> Rule:
     return rule
 
 
+def summed(x: str, axes: str, keepdim: str) -> Rule:
+    """Return the rule: the dims without some of them, or with 1 in their places."""
+
+    def rule(known: KnownDims) -> list[Dims]:
+        dims = known.dims(x)
+        if not known.sizes(axes):
+            return []
+        gone = {normalize_dim(axis, len(dims)) for axis in known.sizes(axes) if isinstance(axis, int)}
+        if known.value(keepdim) == Bool(False):
+            return [tuple(size for axis, size in enumerate(dims) if axis not in gone)]
+        return [tuple(1 if axis in gone else size for axis, size in enumerate(dims))]
+
+    return rule
+
+
+def padded(x: str, widths: str) -> Rule:
+    """Return the rule: each dim grows by two widths, which are listed from the last dim to the first."""
+
+    def rule(known: KnownDims) -> list[Dims]:
+        dims, added = list(known.dims(x)), known.sizes(widths)
+        for at, width in enumerate(added):
+            axis = len(dims) - 1 - at // 2
+            size = dims[axis]
+            if width != 0:
+                dims[axis] = size + width if isinstance(size, int) and isinstance(width, int) else known.unknown()
+        return [tuple(dims)]
+
+    return rule
+
+
 def sliced(x: str, axis: str, start: str, end: str, step: str) -> Rule:
     """Return the rule: a slice from 0 has `end` elements, if `end` cannot exceed the size."""
 

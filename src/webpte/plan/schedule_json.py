@@ -31,7 +31,7 @@ from ..wgsl.kernel import SYM_SLOTS
 from ..wgsl.uniforms import SLOT_BYTES
 from .memory import Buffer, padded
 from .plan import Plan
-from .schedules import Dims, Key, LoweredCall, Schedule
+from .schedules import Dims, DispatchWork, Key, LoweredCall, Schedule
 from .segments import PlanSegment
 from .value_json import json_bool, json_field, json_int, json_ints, json_list, json_numbered, json_str
 
@@ -71,6 +71,7 @@ class Writing:
             "guards": [_guard_to_json(guard) for guard in schedule.guards],
             "slots": [[slot, term_to_json(term)] for slot, term in schedule.slots],
             "dispatches": [self._dispatch(dispatch) for dispatch in schedule.dispatches],
+            "work": [list(work) for work in schedule.work],
             "made": {str(v): list(sizes) for v, sizes in schedule.result_dims.items()},
             "told": {str(v): term_to_json(term) for v, term in schedule.result_scalars.items()},
         }
@@ -144,8 +145,15 @@ class ScheduleReader:
             tuple(self._decision(item) for item in json_list(json_field(data, "decisions"), "decisions")),
             tuple(self._slot(item) for item in json_list(json_field(data, "slots"), "slots")),
             tuple(self._guard(item) for item in json_list(json_field(data, "guards"), "guards")),
+            self._work(data.get("work", []), len(dispatches)),
         )
         return (*dims, *(self._term(term) for term in scalars)), schedule
+
+    @staticmethod
+    def _work(data: Any, dispatches: int) -> tuple[DispatchWork, ...]:
+        """Return the work of every dispatch; nothing if it is not known."""
+        items = json_list(data, "the work of dispatches", dispatches) if data else []
+        return tuple(DispatchWork(*json_ints(json_list(item, "the work of a dispatch", 2), "work")) for item in items)
 
     def _refuse_reads(self, segment: PlanSegment, dims: Mapping[int, Dims]) -> None:
         """Raise FormatError if results would be read beyond their buffers."""

@@ -148,18 +148,34 @@ def normalized(x):
     return T(x.dims[-1], constant=True, dtype=x.dtype), 1e-2
 
 
-def joined(x, columns, group=32, *, row=None, biased=False, residual=None, bits=4, normed=False, **options):
+def offsets(groups, rows):
+    """A signed byte for each group, rows padded to words, and a scale for each row."""
+    padded = -(-groups // 4) * 4
+
+    def made(dims):
+        codes = np.arange(rows * padded) * 37 % 256
+        factors = 0.001 + np.arange(rows) % 5 * 0.0005
+        return np.concatenate([codes.astype(np.uint8).view(np.int8), factors.astype("<f4").view(np.int8)])
+
+    return T(rows * (padded + 4), dtype="i8", constant=True, make=made)
+
+
+def joined(
+    x, columns, group=32, *, row=None, biased=False, residual=None, bits=4, normed=False, offset=False, **options
+):
     """One weight whose columns are split among outputs."""
     inner, total = x.dims[-1], sum(columns)
     weight = [[part] for part in packed(total, inner, group, bits)]
     added = bias(total) if biased else None, residual, bits, *(normalized(x) if normed else (None, None))
-    return case(FUSED, x, *(row or (None, None)), *weight, group, list(columns), *added, **options)
+    more = offsets(-(-inner // group), total) if offset else None
+    return case(FUSED, x, *(row or (None, None)), *weight, group, list(columns), *added, more, **options)
 
 
-def gated(x, columns, group=32, *, row=None, residual=None, bits=4, normed=False, **options):
+def gated(x, columns, group=32, *, row=None, residual=None, bits=4, normed=False, offset=False, **options):
     """Two weights."""
     weights = [[part] * 2 for part in packed(columns, x.dims[-1], group, bits)]
     added = None, residual, bits, *(normalized(x) if normed else (None, None))
+    added += (offsets(-(-x.dims[-1] // group), 2 * columns) if offset else None,)
     return case(FUSED, x, *(row or (None, None)), *weights, group, [columns], *added, **options)
 
 
@@ -183,6 +199,9 @@ AROUND = [
     joined(T("n", 64), (12, 4, 8), normed=True, n=(19, 3, 1)),
     joined(T("n", 12), (5,), group=4, normed=True, residual=T("n", 5), n=(7, 1)),
     gated(T("n", 64), 13, normed=True, n=(19, 3, 1)),
+    joined(T("n", 36), (5, 3), group=12, offset=True, n=(7, 1)),
+    joined(T("n", 64), (13,), row=rounded("n"), offset=True, n=(19, 3, 1)),
+    gated(T("n", 12), 5, group=4, offset=True, normed=True, n=(7, 1)),
 ]
 
 
@@ -209,6 +228,10 @@ def by(variant, row_qparams=False):
             joined(T("n", 96), (33, 7, 5), normed=True, biased=True, **some),
             joined(half(T("n", 64)), (13,), normed=True, **HALF, **some),
             gated(T("n", 2112), 5, group=192, normed=True, residual=T("n", 5), atol=1e-3, **some),
+            joined(T("n", 224), (33, 7, 5), offset=True, **some),  # of the last word of offsets, 3 groups
+            joined(T("n", 64), (37,), group=64, biased=True, residual=T("n", 37), offset=True, **some),
+            joined(half(T("n", 96)), (13,), group=16, offset=True, **HALF, **some),
+            gated(T("n", 608), 13, normed=True, offset=True, atol=1e-3, **some),
         ]
     return either if row_qparams else alone + either
 

@@ -49,12 +49,19 @@ def xnn_node(type: str, clamp: tuple[float, float] | None = None, factor: float 
 def xnn_blob(
     values: Sequence[XnnValue], nodes: Sequence[XnnNode], constants: Sequence[Any] = (), framing: str = "offsets"
 ) -> bytes:
-    """A blob. ``constants`` are arrays or bytes, numbered from 1; ``framing`` is "offsets" or "inline" (XN00)."""
+    """A blob. ``constants`` are arrays or bytes, numbered from 1.
+
+    ``framing`` is "inline" (XN00, as ExecuTorch 0.1 writes), "offsets" (0.2 to 0.5) or "named" (later: the blob has the
+    names of :func:`xnn_keys` instead of the data).
+    """
     b = Builder()
     raw, table = b"", [b.table(("Q", 2**64 - 1), ("Q", 0))]
     data = [item if isinstance(item, bytes) else np.ascontiguousarray(item).tobytes() for item in constants]
     inline = [b.table(b.blob(b""))]
-    for item in data:
+    for key, item in zip(xnn_keys(data), data, strict=True):
+        if framing == "named":
+            table.append(b.table(("Q", 2**64 - 1), ("Q", len(item)), b.string(key)))
+            continue
         raw = raw.ljust(align(len(raw), 16), b"\0")
         table.append(b.table(("Q", len(raw)), ("Q", len(item))))
         inline.append(b.table(b.blob(item)))
@@ -76,6 +83,11 @@ def xnn_blob(
     start = align(32 + len(flat), 16)
     header = struct.pack("<4x4sHIIIQ2x", b"XH00", 30, 32, len(flat), start, len(raw))
     return (header + flat).ljust(start, b"\0") + raw
+
+
+def xnn_keys(constants: Sequence[Any]) -> list[str]:
+    """The names of constants that are not in the blob."""
+    return [f"constant {number}" for number in range(1, len(constants) + 1)]
 
 
 def _value(b: Builder, number: int, value: XnnValue) -> Offset:
@@ -142,7 +154,8 @@ def xnn_pte(
 ) -> bytes:
     """The bytes of a program that is one delegate. Constants are numbered from 1, as ``XnnValue.constant`` does."""
     blob = xnn_blob(values, nodes, constants, framing)
-    return pte_bytes([xnn_method(values, blob, dynamic)])
+    named = dict(zip(xnn_keys(constants), constants, strict=True)) if framing == "named" else {}
+    return pte_bytes([xnn_method(values, blob, dynamic)], named_data=named)
 
 
 def xnn_sample() -> tuple[list[XnnValue], list[XnnNode], list[np.ndarray]]:

@@ -2,6 +2,7 @@
 import { Constants } from "../../src/constants.js";
 import { Instance } from "../../src/instance.js";
 import { Method } from "../../src/method.js";
+import { Pace } from "../../src/pacing.js";
 import { Plan } from "../../src/plan.js";
 import { Progress } from "../../src/progress.js";
 import { FakeDevice } from "./gpu.js";
@@ -123,7 +124,12 @@ export async function methodOf(changes = {}) {
   const files = weightFiles();
   const progress = new Progress();
   const constants = new Constants(/** @type {any} */ (device), /** @type {any} */ (files), progress);
-  const gpu = /** @type {any} */ ({ device, constants, isLost: () => device.broken !== null });
+  const gpu = /** @type {any} */ ({
+    device,
+    constants,
+    pace: new Pace(Infinity),
+    isLost: () => device.broken !== null,
+  });
   const program = {
     losses: 0,
     recoveries: 0,

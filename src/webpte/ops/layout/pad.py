@@ -9,10 +9,12 @@ import numpy as np
 from ...errors import ShapeError
 from ...graph import DType, numel
 from ...graph.expressions import float_bits, half
+from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.numbers import fitting
 from ...lowering.registry import BYTES, MOVABLE, op
 from ...lowering.shapes import check_rank, strides
+from ...lowering.traits import OpTraits
 from ...wgsl import Uniforms, dims8, u32
 from .strided import word, wrapped
 
@@ -39,7 +41,7 @@ def bits_of(value: float, dtype: DType) -> int:
         return int.from_bytes(np.asarray(value, dtype.numpy).tobytes(), "little")
 
 
-@op("aten.constant_pad_nd.default", dtypes=MOVABLE)
+@op("aten.constant_pad_nd.default", dtypes=MOVABLE, traits=OpTraits(dims=dim_rules.padded("self", "pad")))
 def constant_pad_nd(cx: Context, self: Tensor, pad: list[int], value: int | float, *, out: Tensor) -> None:
     if len(pad) % 2 or len(pad) > 2 * self.rank:
         raise ShapeError(

@@ -118,6 +118,7 @@ def linear_q4(
     bits: int,
     norm: Tensor | None,
     norm_eps: float | None,
+    offsets: Tensor | None,
     *,
     out: list[Tensor],
 ) -> None:
@@ -132,7 +133,7 @@ def linear_q4(
     weights = tuple(PackedWeight(c, s, group, bits=bits) for c, s in zip(codes, scales, strict=True))
     row_qparams = None if x_scales is None or x_zeros is None else (x_scales, x_zeros)
     rms_norm = None if norm is None or norm_eps is None else RmsNorm(norm, norm_eps)
-    project_q4(cx, LinearQ4Operands(x, weights, out, bias, residual, row_qparams, rms_norm))
+    project_q4(cx, LinearQ4Operands(x, weights, out, bias, residual, row_qparams, rms_norm, offsets))
 
 
 @linear_q4.reference
@@ -149,12 +150,17 @@ def _(
     bits: int,
     norm: Any,
     norm_eps: float,
+    offsets: Any,
 ) -> Any:
     rounded = x if x_scales is None else numpy_fake_quantize(x, x_scales, x_zeros)
     if norm is not None:
         wide = x.astype(np.float64)
         rounded = wide / np.sqrt(np.mean(wide**2, axis=-1, keepdims=True) + norm_eps) * norm
-    weights = (numpy_weight(c, s, group, bits) for c, s in zip(codes, scales, strict=True))
+    weights = [numpy_weight(c, s, group, bits) for c, s in zip(codes, scales, strict=True)]
+    if offsets is not None:
+        by_group = numpy_offsets(offsets, len(weights) * sum(columns))  # (rows of all weights, groups and padding)
+        added = np.split(np.repeat(by_group, group, axis=1)[:, : x.shape[-1]], len(weights))
+        weights = [weight[:, : x.shape[-1]] + more for weight, more in zip(weights, added, strict=True)]
     gate, *values = [numpy_linear_q4(rounded, weight, bias) for weight in weights]
     result = gate * np.exp(-np.logaddexp(0, -gate)) * values[0] if values else gate  # silu(gate) * values
     if residual is not None:
@@ -170,6 +176,12 @@ def numpy_weight(codes: Any, scales: Any, group: int, bits: int) -> Any:
     if bits == 4:
         return numpy_q4(codes, scales, group)
     return codes.astype(np.float64) * scales.reshape(-1)[: len(codes), None]
+
+
+def numpy_offsets(offsets: Any, rows: int) -> Any:
+    """Return the offsets of each row's groups and padding in float64."""
+    codes, scales = np.split(offsets.view(np.int8).reshape(-1), [-4 * rows])
+    return codes.reshape(rows, -1) * np.ascontiguousarray(scales).view(np.float32).astype(np.float64)[:, None]
 
 
 def numpy_q4(codes: Any, scales: Any, group: int, high_first: bool = False) -> Any:

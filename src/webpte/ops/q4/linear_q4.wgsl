@@ -11,6 +11,8 @@
 {$ set word_quads = 8 // bits $}
 {$ set quads = word_quads * words $}
 {$ set held = [1, lanes // quads] | max if lanes else 1 $}
+{$ set row_groups = "p.groups" $}
+{$ macro sum_of(v) $}({{ v }}.x + {{ v }}.y) + ({{ v }}.z + {{ v }}.w){$ endmacro $}
 {$ include "q4/linear_q4_bindings.wgsl" $}
 
 {$ set units = true $}
@@ -45,7 +47,27 @@ $$ endcall
 $$ if not single
     var load = 0u;  // along K; what else depends on it is not carried from step to step
 $$ endif
+$$ if offset
+$$ for v in range(weights)
+$$ for c in range(columns)
+    let offsets{{ v }}_{{ c }} = offset_row({{ v }}u, first + n{{ c }});
+    let offset_scale{{ v }}_{{ c }} = offset_scale({{ v }}u, first + n{{ c }});
+$$ endfor
+$$ endfor
+    for (var word = 0u; word * 4u < groups; word++) {  // a word has the offsets of four groups
+$$ for v in range(weights)
+$$ for c in range(columns)
+    var codes{{ v }}_{{ c }} = bitcast<i32>(offsets[offsets{{ v }}_{{ c }} + word]);
+$$ endfor
+$$ endfor
+    let end = min(word * 4u + 4u, groups);
+    for (var g = word * 4u; g < end; g++) {
+$$ for r in range(tile)
+        var x_sum{{ r }} = 0.0;
+$$ endfor
+$$ else
     for (var g = 0u; g < groups; g++) {
+$$ endif
         let s = g * scale_stride + first;
 $$ call(v, r, c) each_result(weights, tile, columns)
         var part{{ v }}_{{ r }}_{{ c }} = 0.0;
@@ -59,7 +81,11 @@ $$ endif
 $$ if lanes
 $$ for o in range(0, tile, held)
 $$ for h in range(0, quads, lanes)
-            let own{{ o }}_{{ h }} = vec4<f32>(x[x{{ o }} + load * {{ quads }}u + {{ h }}u + own_quad]) * UNITS;
+            let own_x{{ o }}_{{ h }} = vec4<f32>(x[x{{ o }} + load * {{ quads }}u + {{ h }}u + own_quad]);
+            let own{{ o }}_{{ h }} = own_x{{ o }}_{{ h }} * UNITS;
+$$ if offset
+            let own_sum{{ o }}_{{ h }} = {{ sum_of("own_x%d_%d" % (o, h)) }};
+$$ endif
 $$ endfor
 $$ endfor
 $$ for c in range(columns)
@@ -75,12 +101,24 @@ $$ endfor
 $$ else
 $$ for r in range(tile)
 $$ for h in range(quads)
-            let a{{ r }}_{{ h }} = vec4<f32>(x[x{{ r }} + load * {{ quads }}u + {{ h }}u]) * UNITS;
+            let x{{ r }}_{{ h }} = vec4<f32>(x[x{{ r }} + load * {{ quads }}u + {{ h }}u]);
+            let a{{ r }}_{{ h }} = x{{ r }}_{{ h }} * UNITS;
 $$ endfor
 $$ endfor
 $$ for c in range(columns)
 $$ for v in range(weights)
             let q{{ v }}_{{ c }} = weight{{ v }}[w{{ c }} + load];
+$$ endfor
+$$ endfor
+$$ endif
+$$ if offset
+$$ for r in range(tile)
+$$ for h in range(quads)
+$$ if lanes
+            x_sum{{ r }} += subgroupBroadcast(own_sum{{ r - r % held }}_{{ h - h % lanes }}, {{ (r % held * quads + h) % lanes }}u);
+$$ else
+            x_sum{{ r }} += {{ sum_of("x%d_%d" % (r, h)) }};
+$$ endif
 $$ endfor
 $$ endfor
 $$ endif
@@ -110,12 +148,19 @@ $$ if aligned
 $$ else
         let factor{{ v }}_{{ c }} = f32(scales{{ v }}[s + n{{ c }}]);
 $$ endif
+$$ if offset
+        let offset{{ v }}_{{ c }} = f32(extractBits(codes{{ v }}_{{ c }}, 0u, 8u)) * offset_scale{{ v }}_{{ c }};
+        codes{{ v }}_{{ c }} >>= 8u;
+$$ endif
 $$ for r in range(tile)
-        sum{{ v }}_{{ r }}_{{ c }} += factor{{ v }}_{{ c }} * part{{ v }}_{{ r }}_{{ c }};
+        sum{{ v }}_{{ r }}_{{ c }} += factor{{ v }}_{{ c }} * part{{ v }}_{{ r }}_{{ c }}{{ " + offset%d_%d * x_sum%d" % (v, c, r) if offset }};
 $$ endfor
 $$ endfor
 $$ endfor
     }
+$$ if offset
+    }
+$$ endif
 $$ call(r, c) put_results(tile, columns, "row + r, p.first + column + c")
 {{ "gated(sum0_%d_%d, sum1_%d_%d)" % (r, c, r, c) if weights == 2 else "sum0_%d_%d" % (r, c) }}
 $$ endcall

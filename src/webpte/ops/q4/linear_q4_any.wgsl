@@ -4,6 +4,7 @@
 {$ set x_type = type $}
 {$ set w_type = "u32" $}
 {$ set s_type = scale_type $}
+{$ set row_groups = "p.groups" $}
 {$ include "q4/linear_q4_bindings.wgsl" $}
 
 $$ for v in range(weights)
@@ -12,6 +13,10 @@ fn product{{ v }}(row: u32, n: u32) -> f32 {
     var sum = 0.0;
     for (var g = 0u; g < p.groups; g++) {
         var part = 0.0;
+$$ if offset
+        let offset = offset_code(offset_row({{ v }}u, p.first + n), g) * offset_scale({{ v }}u, p.first + n);
+        var x_sum = 0.0;
+$$ endif
         let end = min(k + p.group, p.inner);
         for (; k < end; k++) {
             let at = n * p.row_codes + k;
@@ -22,8 +27,14 @@ $$ else
             let code = f32(extractBits(weight{{ v }}[at >> 3u], (place & 7u) * 4u, 4u)) - 8.0;
 $$ endif
             part += f32(x[row * p.inner + k]) * code;
+$$ if offset
+            x_sum += f32(x[row * p.inner + k]);
+$$ endif
         }
         sum += f32(scales{{ v }}[g * p.scale_stride + p.first + n]) * part;
+$$ if offset
+        sum += offset * x_sum;
+$$ endif
     }
     return sum;
 }

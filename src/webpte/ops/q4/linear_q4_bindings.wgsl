@@ -1,4 +1,5 @@
-{# The bindings of every kernel of a 4-bit or 8-bit layer, and the store of a result. Set x_type, w_type and s_type. #}
+{# The bindings of every kernel of a 4-bit or 8-bit layer, and the store of a result. Set x_type, w_type, s_type and, for
+   offsets, row_groups: the groups of a row of the weight. #}
 {$ set added = 1 + 2 * weights $}
 @group(1) @binding(0) var<storage, read> x: array<{{ x_type }}>;  // (M, K)
 $$ for v in range(weights)
@@ -16,9 +17,32 @@ $$ endif
 $$ if norms
 @group(1) @binding({{ added + biased + residual }}) var<storage, read> norm: array<{{ norm_type }}>;  // (K)
 $$ endif
+{$ set before_outs = added + biased + residual + norms $}
+$$ if offset
+// What is added to the weights of a group. Of all weights, one after the other: (N, K / group) signed bytes, rows padded to
+// words, and then a scale for each row.
+@group(1) @binding({{ before_outs }}) var<storage, read> offsets: array<u32>;
+{$ set before_outs = before_outs + 1 $}
+$$ endif
 $$ for o in range(outs)
-@group(1) @binding({{ added + biased + residual + norms + o }}) var<storage, read_write> y{{ o }}: array<{{ out_type }}>;
+@group(1) @binding({{ before_outs + o }}) var<storage, read_write> y{{ o }}: array<{{ out_type }}>;
 $$ endfor
+
+$$ if offset
+// The first word of the offsets for column n of the whole weight v, and their scale.
+fn offset_row(v: u32, n: u32) -> u32 {
+    return (v * p.out_columns + n) * (({{ row_groups }} + 3u) / 4u);
+}
+
+fn offset_scale(v: u32, n: u32) -> f32 {
+    return bitcast<f32>(offsets[offset_row({{ weights }}u, 0u) + v * p.out_columns + n]);
+}
+
+fn offset_code(row: u32, g: u32) -> f32 {
+    return f32(extractBits(bitcast<i32>(offsets[row + g / 4u]), (g % 4u) * 8u, 8u));
+}
+
+$$ endif
 
 $$ if weights == 2
 fn gated(gate: f32, value: f32) -> f32 {

@@ -68,6 +68,11 @@ class PackedWeight(NamedTuple):
         return next(words for words in (4, 2, 1) if self.group // self.word_codes % words == 0)
 
 
+def offset_bytes(groups: int, columns: int) -> int:
+    """Return the size of offsets: a signed byte for each group, rows padded to words, and then an f32 for each row."""
+    return columns * (-(-groups // 4) + 1) * 4
+
+
 class RmsNorm(NamedTuple):
     """The normalisation of the rows of x before a layer."""
 
@@ -78,7 +83,8 @@ class RmsNorm(NamedTuple):
 class LinearQ4Operands(NamedTuple):
     """A linear layer, y = x W^T + bias + residual, whose columns are split among the outputs.
 
-    With two weights it is silu(x A^T) * (x B^T). With a norm, the rows of x are normalized first.
+    With two weights it is silu(x A^T) * (x B^T). With a norm, the rows of x are normalized first. With offsets, each
+    group of a weight has a number that is added to its products of codes and scale.
     """
 
     x: Tensor  # (..., K)
@@ -88,6 +94,7 @@ class LinearQ4Operands(NamedTuple):
     residual: Tensor | None = None
     row_qparams: tuple[Tensor, Tensor] | None = None  # scale and zero of each row of x, which is rounded to int8
     norm: RmsNorm | None = None
+    offsets: Tensor | None = None  # bytes: see `offset_bytes`
 
     @property
     def inner(self) -> int:
@@ -100,6 +107,11 @@ class LinearQ4Operands(NamedTuple):
     @property
     def columns(self) -> int:
         return self.weights[0].columns
+
+    @property
+    def groups(self) -> int:
+        """Return the number of groups of a row of a weight."""
+        return -(-self.inner // self.weights[0].group)
 
     def check(self) -> None:
         for weight in self.weights:
@@ -116,6 +128,12 @@ class LinearQ4Operands(NamedTuple):
         if self.norm is not None and self.norm.weight.dims != (self.inner,):
             raise ShapeError(
                 f"norm {list(self.norm.weight.dims)} and the last dim of {list(self.x.dims)} differ",
+                code="operand_mismatch",
+            )
+        size = offset_bytes(self.groups, len(self.weights) * self.columns)
+        if self.offsets is not None and self.offsets.numel != size:
+            raise ShapeError(
+                f"offsets {list(self.offsets.dims)} do not fit {self.groups} groups of {self.columns} columns",
                 code="operand_mismatch",
             )
         dims = (*self.x.dims[:-1], self.columns)
@@ -189,8 +207,8 @@ def _columns(layer: LinearQ4Operands, first: int, count: int) -> dict[str, int]:
 
 def _any(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int]) -> LinearQ4Config:
     weight = layer.weights[0]
-    groups, row_codes = -(-layer.inner // weight.group), weight.codes.dims[1] * 8 // weight.bits
-    params = LinearQ4AnyParams(inner=layer.inner, groups=groups, group=weight.group, row_codes=row_codes, **bound)
+    row_codes = weight.codes.dims[1] * 8 // weight.bits
+    params = LinearQ4AnyParams(inner=layer.inner, groups=layer.groups, group=weight.group, row_codes=row_codes, **bound)
     return LinearQ4Config("q4/linear_q4_any.wgsl", {}, params, layer.rows * bound["columns"], 32)
 
 
@@ -314,8 +332,8 @@ def _tiled_params(
 
 
 def _has_codes(layer: LinearQ4Operands) -> bool:
-    """Return whether x is rounded to int8 and the weight has 4 bits: then their codes can be multiplied."""
-    return layer.row_qparams is not None and layer.weights[0].bits == 4
+    """Return whether x is rounded to int8 and the weight has 4 bits alone: then their codes can be multiplied."""
+    return layer.row_qparams is not None and layer.weights[0].bits == 4 and layer.offsets is None
 
 
 def _has_whole_steps(layer: LinearQ4Operands) -> bool:
@@ -373,10 +391,10 @@ def project_q4(cx: Context, layer: LinearQ4Operands) -> None:
         first, count, _ = parts[0]
         config = variant.config(cx.caps, layer, _columns(layer, first, count))
         weights = [t for weight, part in zip(layer.weights, parts, strict=True) for t in (part[2], weight.scales)]
-        added = [t for t in (layer.bias, layer.residual, layer.norm and layer.norm.weight) if t is not None]
+        added = [layer.bias, layer.residual, layer.norm and layer.norm.weight, layer.offsets]
         cx.dispatch(
             config.template,
-            reads=(layer.x, *weights, *added),
+            reads=(layer.x, *weights, *(t for t in added if t is not None)),
             writes=layer.outs,
             params=config.params,
             threads=config.threads,
@@ -389,6 +407,7 @@ def project_q4(cx: Context, layer: LinearQ4Operands) -> None:
             outs=len(layer.outs),
             biased=layer.bias is not None,
             residual=layer.residual is not None,
+            offset=layer.offsets is not None,
             bits=layer.weights[0].bits,
             high_first=layer.weights[0].high_first,
             **config.flags,

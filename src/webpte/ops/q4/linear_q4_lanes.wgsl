@@ -11,6 +11,7 @@
 {$ set quads = word_quads * words $}
 {$ set results = tile * columns $}
 {$ set normed = norm_type != "" $}
+{$ set row_groups = "p.groups" $}
 {$ set unit = "0.0625 * " if decode == "bytes" else "" $}
 {$ include "q4/linear_q4_bindings.wgsl" $}
 
@@ -64,8 +65,22 @@ $$ for r in range(tile)
     var squares{{ r }} = 0.0;
 $$ endfor
 $$ endif
+$$ if offset
+$$ for v in range(weights)
+$$ for c in range(columns)
+    let offsets{{ v }}_{{ c }} = offset_row({{ v }}u, p.first + n{{ c }});
+    let offset_scale{{ v }}_{{ c }} = offset_scale({{ v }}u, p.first + n{{ c }});
+$$ endfor
+$$ endfor
+$$ endif
     for (var load = local; load < p.row_loads; load += wg) {
         let s = {{ "load / %du * p.scale_stride + " % group_loads if group_loads }}p.first;
+$$ if offset
+        let g = {{ "load / %du" % group_loads if group_loads else "0u" }};
+$$ for r in range(tile)
+        var x_sum{{ r }} = 0.0;
+$$ endfor
+$$ endif
 $$ for v in range(weights)
 $$ if aligned
         let scales{{ v }}_here = {{ unit }}vec{{ columns }}<f32>(scales{{ v }}[(s + column) / {{ columns }}u]);
@@ -110,6 +125,9 @@ $$ elif normed
 $$ else
                 let a = vec4<f32>(x[x{{ r }} + load * {{ quads }}u + {{ h }}u]);
 $$ endif
+$$ if offset
+                x_sum{{ r }} += (a.x + a.y) + (a.z + a.w);
+$$ endif
 $$ for v in range(weights)
 $$ for c in range(columns)
 $$ if packed
@@ -123,10 +141,17 @@ $$ endfor
 $$ endfor
         }
 $$ endfor
+$$ if offset
+$$ for v in range(weights)
+$$ for c in range(columns)
+        let offset{{ v }}_{{ c }} = offset_code(offsets{{ v }}_{{ c }}, g) * offset_scale{{ v }}_{{ c }};
+$$ endfor
+$$ endfor
+$$ endif
 $$ call(v, r, c) each_result(weights, tile, columns)
 {$ set cell = "%d_%d_%d" % (v, r, c) $}
 {$ set part = "f32(part%s - zero%d * total%d_%d)" % (cell, r, v, c) if packed else "part" ~ cell $}
-        sum{{ cell }} += scale{{ v }}_{{ c }} * {{ part }};
+        sum{{ cell }} += scale{{ v }}_{{ c }} * {{ part }}{{ " + offset%d_%d * x_sum%d" % (v, c, r) if offset }};
 $$ endcall
     }
 {$ macro share(j, value) $}

@@ -11,6 +11,7 @@
 {$ set s_type = scale_type $}
 {$ set side = size // 4 $}
 {$ set each = 4 // weights $}
+{$ set row_groups = "(p.row_words / %du)" % group_words if group_words else "1u" $}
 {$ include "q4/linear_q4_bindings.wgsl" $}
 
 {$ include "q4/codes_q4.wgsl" $}
@@ -45,13 +46,19 @@ $$ for v in range(weights)
             let at = start + word;
             var q = 0u;
             var scale = 0.0;
+$$ if offset
+            var offset = 0.0;
+$$ endif
             if (at < p.row_words) {
                 q = weight{{ v }}[n * p.row_words + at];
                 scale = f32(scales{{ v }}[{{ "at / %du * p.scale_stride + " % group_words if group_words }}p.first + n]);
+$$ if offset
+                offset = offset_code(offset_row({{ v }}u, p.first + n), {{ "at / %du" % group_words if group_words else "0u" }}) * offset_scale({{ v }}u, p.first + n);
+$$ endif
             }
             let c = j / {{ words }}u;
 $$ for h in range(word_quads)
-            w_tile[word * {{ word_quads }}u + {{ h }}u][c / {{ side }}u{{ " + %du" % (v * each) if v }}][(c % {{ side }}u) ^ (word * {{ word_quads }}u + {{ h }}u)] = codes(q{{ " >> 16u" if h }}) * scale;
+            w_tile[word * {{ word_quads }}u + {{ h }}u][c / {{ side }}u{{ " + %du" % (v * each) if v }}][(c % {{ side }}u) ^ (word * {{ word_quads }}u + {{ h }}u)] = codes(q{{ " >> 16u" if h }}) * scale{{ " + offset" if offset }};
 $$ endfor
         }
 $$ endfor

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...errors import GraphError, ShapeError
 from ...graph import DType, normalize_dim, numel
+from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.integers import UNKNOWN, elements_of, summed
 from ...lowering.registry import FLOATS, Unused, op
@@ -140,7 +141,11 @@ def _accumulated(x: Any, dtype: int | None) -> Any:
     return x.astype(np.float64 if x.dtype.kind == "f" else np.int64), x.dtype if x.dtype.kind == "f" else np.int64
 
 
-@op("aten.sum.dim_IntList", kernels=("aten::sum.IntList_out",), traits=OpTraits(integers=summed("self")))
+@op(
+    "aten.sum.dim_IntList",
+    kernels=("aten::sum.IntList_out",),
+    traits=OpTraits(integers=summed("self"), dims=dim_rules.summed("self", "dim", "keepdim")),
+)
 def sum_dim(cx: Context, self: Tensor, dim: list[int] | None, keepdim: bool, dtype: Unused, *, out: Tensor) -> None:
     reduce(cx, "sum", self, dim, keepdim, out)
 

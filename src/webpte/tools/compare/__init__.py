@@ -5,11 +5,13 @@ belongs to that call and to no other.
 """
 
 from .compare import compare, compare_file, compare_with
+from .executorch import EXECUTORCH, compare_with_executorch
 from .reports import EDGES, CallReport, Comparison, Difference, EndReport, OpSummary, Tolerance
 from .repro import Out, TensorOperand, Varying, check_call, write_repro
 
 __all__ = [
     "EDGES",
+    "EXECUTORCH",
     "CallReport",
     "Comparison",
     "Difference",
@@ -23,5 +25,6 @@ __all__ = [
     "compare",
     "compare_file",
     "compare_with",
+    "compare_with_executorch",
     "write_repro",
 ]

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import Error, UnsupportedError
+from ...fusion import PASSES, apply_passes
 from ...graph import COPY, LIVE_SCALARS, Call, Graph, Jump, Origin, Step, TensorSpec, Value
 from ...lowering import find, gpu_op, mutated_positions, mutated_values, stored_bytes
 from ...runtime import Method, Program
@@ -35,6 +36,11 @@ class Watched:
     call: Call
     before: dict[int, int]  # argument -> the value that holds it before the call
     after: dict[int, int]  # output or argument written in place -> the value that holds it after the call
+
+
+def fused(graph: Graph) -> Graph:
+    """Return the graph with every pass, as an ordinary method runs it."""
+    return apply_passes(graph, tuple(PASSES))[0]
 
 
 def straighten(program: Program, name: str, graph: Graph, args: Sequence[Any]) -> Graph:

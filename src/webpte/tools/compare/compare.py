@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import Error, InputError, UnsupportedError
-from ...fusion import PASSES, apply_passes
 from ...graph import Call, Graph, Jump, TensorSpec
 from ...lowering import find
 from ...progress import OnProgress, Progress, ignore
@@ -17,7 +16,8 @@ from ...runtime.checks import check_method_name
 from ...runtime.manifest import is_bundle
 from ..inputs import check_specs, make_inputs
 from .bundle import compare_bundle
-from .capture import MAX_READBACK_BYTES, Capture, Exposed, Ideal, PathLike, References, Watched, straighten
+from .capture import MAX_READBACK_BYTES, Capture, Exposed, Ideal, PathLike, References, Watched, fused, straighten
+from .executorch import EXECUTORCH, compare_with_executorch
 from .reports import Array, CallReport, Comparison, EndReport, Suspect, Tolerance, difference, finite, label
 from .repro import write_repro
 
@@ -41,11 +41,6 @@ def compare(
     """
     graph = straight_graph(program, name, steps, joined)
     return _Comparing(program, name, graph, tolerance or Tolerance(), state, progress).run(steps)
-
-
-def fused(graph: Graph) -> Graph:
-    """Return the graph with every pass, as an ordinary method runs it."""
-    return apply_passes(graph, tuple(PASSES))[0]
 
 
 def straight_graph(program: Program, name: str, steps: Sequence[Arguments], joined: bool = True) -> Graph:
@@ -249,8 +244,8 @@ def compare_file(
     repro: PathLike | None = None,
     progress: OnProgress = ignore,
 ) -> dict[str, Any]:
-    """Compare a method of a file with the references, or with the method of another file; or compare a bundle, see
-    :mod:`webpte.tools.compare.bundle`.
+    """Compare a method of a file with the references, with the method of another file, or, if `against` is
+    "executorch", with the executorch wheel; or compare a bundle, see :mod:`webpte.tools.compare.bundle`.
 
     `inputs` has a list of strings (see :mod:`webpte.tools.inputs`) for each consecutive call of the method. `repro` is
     a folder for the first call at fault, as a script and its data.
@@ -274,6 +269,8 @@ def compare_file(
         steps = [[argument.value for argument in arguments] for arguments in values]
         if against is None:
             result = compare(program, method, steps, tolerance, state, joined, progress)
+        elif against == EXECUTORCH:
+            result = compare_with_executorch(program, path, data, method, steps, tolerance, progress)
         else:
             with load_program(against, data, passes=()) as other:
                 result = compare_with(program, other, method, steps, tolerance, progress)

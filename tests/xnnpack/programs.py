@@ -1,0 +1,158 @@
+"""`python -m tests.xnnpack.programs [NAME[-MODE] ...]`: export architectures for XNNPACK and compare them.
+
+Each runs at two shapes or more. Results are compared with those of the executorch wheel; programs with Vulkan delegates
+beside those of XNNPACK, which the wheel cannot run, with eager PyTorch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import webpte
+from tests.support.export import exporting
+from tests.xnnpack.running import Difference, difference
+from tests.zoo import index
+
+HERE = Path(__file__).parent
+MADE_BY = (HERE / "exporting.py", exporting.SUPPORT / "models" / "transformers.py", index.HERE / "building.py")
+ARCHITECTURES = {
+    "mlp": "f32 f16 int8 dynamic 8da4w linear",
+    "gated": "f32 f16 dynamic 8da4w mul",
+    "arithmetic": "f32 f16 add",
+    "speech": "f32 f16 int8 conv",
+    "dscnn": "f32 int8 conv",
+    "segmenter": "f32 int8 conv",
+    "super_resolution": "f32 f16 conv",
+    "autoencoder": "f32 int8 conv",
+    "mixer": "f32 int8 linear",
+    "decoder": "f32 dynamic 8da4w add",
+    "bert_dyn": "f32 dynamic 8da4w linear",
+    "llama": "f32 f16 dynamic 8da4w linear",
+    "mobilenet_v3": "f32 int8 conv",
+    "resnet_dyn": "f32 f16 int8 dynamic conv",
+    "convnext": "f32 dynamic linear",
+    "yolo_neck": "f32 int8 mul",
+    "gru": "f32 dynamic linear",
+    "lstm": "f32 f16 dynamic mul",
+    "bert": "f32 f16 int8 dynamic 8da4w linear",
+    "vit": "f32 f16 int8 8da4w linear",
+    "whisper": "f32 f16 dynamic 8da4w linear",
+    "mobilenet_v2": "f32 f16 int8 dynamic conv add",
+    "resnet": "f32 int8 conv add",
+}
+MIXED = ("linear", "conv", "add", "mul")
+# Relative to the largest value of an output. f16 is rounded after each layer. One code that is rounded the other way,
+# because sums are added in another order, changes the codes after it.
+BOUNDS = {"f32": 1e-5, "f16": 4e-3, "int8": 2e-2, "dynamic": 2e-2, "8da4w": 2e-2} | dict.fromkeys(MIXED, 1e-5)
+
+
+@dataclass(frozen=True)
+class XnnProgram:
+    """An architecture in a mode."""
+
+    architecture: str
+    mode: str
+
+    def __str__(self) -> str:
+        return f"{self.architecture}-{self.mode}"
+
+    @property
+    def key(self) -> str:
+        sources = [*map(exporting.source_hash, MADE_BY), _sources()[self.architecture]]
+        return exporting.key_of(sources, self.architecture, self._params)
+
+    @property
+    def _params(self) -> dict[str, Any]:
+        return {"mode": self.mode, "for": "XNNPACK"}
+
+    def export(self) -> exporting.Exported:
+        """Return the files from the cache, or export them now."""
+
+        def write(folder: Path) -> None:
+            from tests.xnnpack.exporting import write
+
+            write(getattr(import_module("tests.xnnpack.architectures"), self.architecture), self.mode, folder)
+
+        return exporting.kept(exporting.cache_root() / self.key, str(self), self._params, write)
+
+
+@cache
+def _sources() -> dict[str, str]:
+    return {program.name: program.source for program in index.of_family(HERE / "architectures.py")}
+
+
+PROGRAMS = [XnnProgram(name, mode) for name, modes in ARCHITECTURES.items() for mode in modes.split()]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What webpte did with the files of a program."""
+
+    difference: Difference
+    delegates: Counter[str]
+    submits: int  # of a call, the most of any file
+    on_cpu: int  # kernel calls
+
+    @property
+    def is_one_submit_of_both(self) -> bool:
+        """Whether there are delegates of both kinds, in one submit unless the CPU computes something between."""
+        return len(self.delegates) == 2 and (self.submits == 1 or self.on_cpu > 0)
+
+    def __str__(self) -> str:
+        counted = ", ".join(f"{count} {name}" for name, count in sorted(self.delegates.items()))
+        return f"{self.difference}; {counted}; {self.submits} submits, {self.on_cpu} calls on the CPU"
+
+
+def run(program: XnnProgram) -> Outcome:
+    """Run all calls of all files of a program."""
+    exported = program.export()
+    results: list[tuple[np.ndarray, np.ndarray]] = []
+    delegates: Counter[str] = Counter()
+    submits = on_cpu = 0
+    for number, steps in enumerate(exported.sequences):
+        with webpte.load(exported.folder / f"program{number}.pte") as loaded:
+            method = loaded.method("forward")
+            for step in steps:
+                results += zip(method.run(step.inputs), step.outputs, strict=True)
+            delegates.update(delegate.backend for delegate in loaded.graph("forward").delegates)
+            calls = sum(method.plan.cpu_calls.values())
+            submits, on_cpu = max(submits, len(method.plan.flow.segments)), on_cpu + calls
+    return Outcome(difference([(np.asarray(a), np.asarray(b)) for a, b in results]), delegates, submits, on_cpu)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.xnnpack.programs")
+    parser.add_argument("names", nargs="*")
+    args = parser.parse_args()
+    counts: Counter[str] = Counter()
+    for program in PROGRAMS:
+        if args.names and str(program) not in args.names and program.architecture not in args.names:
+            continue
+        try:
+            outcome = run(program)
+            kind = "right" if outcome.difference.relative <= BOUNDS[program.mode] else "wrong"
+            if program.mode in MIXED and not outcome.is_one_submit_of_both:
+                kind = "torn"
+            print(f"{program}: {kind}: {outcome}", flush=True)
+        except webpte.Error as error:
+            kind = "refused"
+            print(f"{program}: refused: {str(error)[:300]!r}", flush=True)
+        except Exception as error:
+            kind = "failed"
+            print(f"{program}: failed: {type(error).__name__}: {str(error)[:300]!r}", flush=True)
+        counts[kind] += 1
+    print(dict(counts))
+    sys.exit(any(counts[kind] for kind in ("wrong", "torn", "failed")))
+
+
+if __name__ == "__main__":
+    main()

@@ -56,7 +56,7 @@ def test_the_command_line_has_the_text_of_python(program: Path, texts: list[str]
 
 
 def test_the_server_has_the_text_of_python(program: Path, texts: list[str]) -> None:
-    with Running(program, "--queue-timeout", 600, "--ttft-timeout", 600) as server:
+    with Running(program, "--queue-timeout", 600, "--ttft-timeout", 600, patience=900) as server:
         openai_client = openai.OpenAI(base_url=server.api, api_key="none", max_retries=0, timeout=600)
         with openai_client as client, httpx.Client(base_url=server.url, timeout=600) as ollama:
             for question, text in zip(QUESTIONS, texts, strict=True):

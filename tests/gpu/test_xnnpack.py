@@ -7,7 +7,7 @@ import pytest
 
 import webpte
 from tests.xnnpack.facts import SAMPLES
-from tests.xnnpack.running import FOLDER, compare
+from tests.xnnpack.running import FOLDER, LLMS, compare
 
 F32 = 1e-6  # of the largest value of an output
 F16 = 1e-3  # one unit of f16 at 0.7
@@ -64,6 +64,19 @@ def test_every_sample_is_listed():
 def test_sample_gives_the_results_of_the_wheel(name, device):
     difference = compare(name)
     assert difference.relative <= RIGHT[name], difference
+
+
+def test_llama_that_rotates_halves_gives_the_results_of_the_wheel(device):
+    difference = compare("llama_halves_8da4w", LLMS)
+    assert difference.relative <= F32, difference
+
+
+@pytest.mark.parametrize("path", [FOLDER / "llama_8da4w.pte", LLMS / "llama_halves_8da4w.pte"])
+def test_step_of_a_llama_is_one_submit(path, device):
+    with webpte.load(path) as program:
+        plan = program.method("forward").plan
+    assert len(plan.flow.segments) == 1
+    assert len(plan.graph.steps) == 37
 
 
 def test_delegates_of_both_kinds_are_one_submit(device):

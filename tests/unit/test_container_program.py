@@ -48,6 +48,20 @@ def test_everything_round_trips(options: dict[str, Any]) -> None:
             assert delegate.compile_specs == spec.compile_specs
 
 
+def test_a_method_can_be_cut_short_in_place() -> None:
+    """The numbers of instructions and outputs are where `find_ends` says, and nothing else depends on them."""
+    data = bytearray(sample_pte())
+    for method in parse(bytes(data)).methods:
+        ends = c.find_ends(MappedFile.from_bytes("m.pte", data), method.name)
+        expected = (len(method.instructions), len(method.outputs))
+        assert tuple(struct.unpack_from("<I", data, end)[0] if end else 0 for end in ends) == expected
+        for end in filter(None, ends):
+            struct.pack_into("<I", data, end, 0)
+        short = next(plan for plan in parse(bytes(data)).methods if plan.name == method.name)
+        assert facts(short) == facts(dataclasses.replace(method, instructions=(), outputs=()))
+    assert c.find_ends(MappedFile.from_bytes("m.pte", data), "absent") == (0, 0)
+
+
 def test_a_file_without_segments_needs_no_header() -> None:
     methods = [Method(values=[c.IntValue(5)], outputs=[0], delegates=[DelegateBlob(b"blob")], chains=0)]
     program = parse(pte_bytes(methods, extended_header=False, inline_delegates=True))

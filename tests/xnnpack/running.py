@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import webpte
 from tests.xnnpack.facts import SAMPLES
 
 FOLDER = SAMPLES[0].parent
+LLMS = FOLDER.with_name("llms")  # exported by `export_llm` later than the samples
 REFERENCES = {
     "linear_qd8_qc4w_odd": "quant",  # eager PyTorch: the wheel is wrong for rows of odd length
     "mixed_vulkan_xnnpack": "portable",  # the same program without delegates: the wheel has no Vulkan
@@ -31,23 +33,23 @@ class Difference:
         return f"{self.relative:.2g} relative, {self.absolute:.2g} absolute, {self.differing} of {self.elements} differ"
 
 
-def compare(name: str) -> Difference:
+def compare(name: str, folder: Path = FOLDER) -> Difference:
     """Run all calls of a sample in order, with one state."""
-    data = [path] if (path := FOLDER / f"{name}.ptd").exists() else []
-    with webpte.load(FOLDER / f"{name}.pte", data=data) as program:
+    data = [path] if (path := folder / f"{name}.ptd").exists() else []
+    with webpte.load(folder / f"{name}.pte", data=data) as program:
         method = program.method("forward")
         return difference(
             [
                 pair
-                for inputs, outputs in golden_calls(name)
+                for inputs, outputs in golden_calls(name, folder)
                 for pair in zip(_listed(method(*inputs)), outputs, strict=True)
             ]
         )
 
 
-def golden_calls(name: str) -> list[tuple[list[np.ndarray], list[np.ndarray]]]:
+def golden_calls(name: str, folder: Path = FOLDER) -> list[tuple[list[np.ndarray], list[np.ndarray]]]:
     """Return inputs and expected outputs of the calls of a sample."""
-    golden, kind = np.load(FOLDER / f"{name}.npz"), REFERENCES.get(name, "out")
+    golden, kind = np.load(folder / f"{name}.npz"), REFERENCES.get(name, "out")
     return [
         (_numbered(golden, f"c{call}_in{{}}"), _numbered(golden, f"c{call}_{kind}{{}}"))
         for call in range(_count(golden, "c{}_in0"))

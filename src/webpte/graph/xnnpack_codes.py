@@ -282,7 +282,7 @@ def _multiply(xv: XnnValues, node: XnnNode) -> None:
 # -- layers ------------------------------------------------------------------------------------------------------------
 
 
-def _words(rows: Array) -> Array:
+def words_of(rows: Array) -> Array:
     """Return weights (outputs, taps, inputs) as (words, outputs, 4), each tap padded to whole words."""
     outputs, taps, inputs = rows.shape
     filled = np.pad(rows, ((0, 0), (0, 0), (0, -inputs % 4)))
@@ -297,7 +297,7 @@ def _layer(xv: XnnValues, node: XnnNode, rows: Array, depthwise: bool = False) -
     count = rows.shape[0]
     bias = _integer_bias(xv, node, count) - in_zero * rows.sum((1, 2))
     name = f"value {weights} of {xv.origin}"
-    arranged = rows[:, :, 0].T if depthwise else _words(rows)
+    arranged = rows[:, :, 0].T if depthwise else words_of(rows)
     return (
         xv.literal(arranged, DType.INT8, f"{name}, codes"),
         xv.literal(in_scale * weight_scales(xv, weights, count) / scale, DType.FLOAT32, f"{name}, scales"),
@@ -324,41 +324,46 @@ def _integer_bias(xv: XnnValues, node: XnnNode, count: int) -> Array:
     return array
 
 
-def _weight_codes(xv: XnnValues, node: XnnNode) -> Array:
+def weight_codes(xv: XnnValues, node: XnnNode) -> Array:
     weights = operand(node, "filter")
     if not xv.is_constant(weights) or xv.value(weights).type not in (XnnType.QINT8, XnnType.QCINT8):
         raise UnsupportedNodeError("weights that are not constant int8 codes")
     return xv.array(weights).astype(np.int64)
 
 
-def _convolution(xv: XnnValues, node: XnnNode) -> None:
-    source, out = operand(node, "input"), operand(node, "output")
-    filter_dims(xv, node)
-    weights, groups = _weight_codes(xv, node), node.numbers["groups"]
-    depthwise = False
+def rows_of(node: XnnNode, weights: Array) -> Array:
+    """Return the weights of a convolution as (outputs, taps, inputs of a group)."""
     if node.type == "DepthwiseConv2d":  # (1, kh, kw, outputs)
-        rows = weights.transpose(3, 1, 2, 0).reshape(weights.shape[3], -1, 1)
-        depthwise = weights.shape[3] == groups and groups % 4 == 0
-    else:
-        rows = weights.reshape(weights.shape[0], -1, weights.shape[3])
+        return weights.transpose(3, 1, 2, 0).reshape(weights.shape[3], -1, 1)
+    return weights.reshape(weights.shape[0], -1, weights.shape[3])
+
+
+def window_of(node: XnnNode) -> tuple[Value, ...]:
+    """Return the last arguments of a convolution over codes."""
     top, right, bottom, left = pads(node)
-    arguments = (
-        xv.laid(source, IMAGE),
-        *_layer(xv, node, rows, depthwise),
+    return (
         IntList(pair(node, "kernel")),
         IntList(pair(node, "stride")),
         IntList((top, left, bottom, right)),
         IntList(pair(node, "dilation")),
         IntList(pair(node, "adjust")),
         Bool(node.type == "ConvTranspose2d"),
-        Int(groups),
+        Int(node.numbers["groups"]),
     )
+
+
+def _convolution(xv: XnnValues, node: XnnNode) -> None:
+    source, out = operand(node, "input"), operand(node, "output")
+    filter_dims(xv, node)
+    rows, groups = rows_of(node, weight_codes(xv, node)), node.numbers["groups"]
+    depthwise = node.type == "DepthwiseConv2d" and rows.shape[0] == groups and groups % 4 == 0
+    arguments = (xv.laid(source, IMAGE), *_layer(xv, node, rows, depthwise), *window_of(node))
     xv.put(out, xv.call(INT8_CONVOLUTION, arguments, DType.INT8, xv.bound(out, IMAGE)), IMAGE)
 
 
 def _fully_connected(xv: XnnValues, node: XnnNode) -> None:
     source, out = operand(node, "input"), operand(node, "output")
-    weights = _weight_codes(xv, node)
+    weights = weight_codes(xv, node)
     if weights.ndim != 2 or node.numbers["flags"]:
         raise UnsupportedNodeError("weights that are not a matrix of rows")
     x = xv.plain(source)

@@ -216,7 +216,11 @@ $$ endfor
             let staged_step = x % CHUNK;
             let staged_row = four * {{ across // chunk }}u + x / CHUNK;
             let staged = d + staged_step;
-$$ if (frugal and q_loads > 1) or 4 * down * chunk < lanes
+$$ if 4 * down * chunk < lanes
+            if (staged_row < ROWS) {
+                stage_query(staged_row, staged_step, staged);
+            }
+$$ elif frugal and q_loads > 1
             for (var row = staged_row; row < ROWS; row += ROWS_STAGED) {
                 stage_query(row, staged_step, staged);
             }

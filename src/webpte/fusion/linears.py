@@ -91,12 +91,13 @@ def _eight_bit(rewriter: Rewriter, index: int, call: Call) -> QuantizedLinear:
 
 
 def _with_offsets(rewriter: Rewriter, index: int, call: Call) -> QuantizedLinear | None:
-    """Return a layer with offsets; None if another pass has added more to it."""
+    """Return a layer with offsets; None if it has none, or if another pass has added more to it."""
     arguments = rewriter.arguments(call)
     codes, scales = rewriter.values[arguments["codes"]], rewriter.values[arguments["scales"]]
     assert isinstance(codes, ValueList) and isinstance(scales, ValueList)
     options = {name: None if isinstance(rewriter.values[i], Null) else i for name, i in arguments.items()}
-    if len(codes.ids) != 1 or options["residual"] is not None or options["norm"] is not None:
+    more = any(options[name] is not None for name in ("residual", "norm", "x_scales"))
+    if len(codes.ids) != 1 or options["offsets"] is None or more:
         return None
     group = rewriter.values[arguments["group"]]
     return QuantizedLinear(

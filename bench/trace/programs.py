@@ -1,8 +1,8 @@
 """Summarize the memory accesses of language models: `python -m bench.trace.programs [--write]`.
 
 Every program runs on every configuration of the device: a prompt of 255 tokens, then a step that decodes one. Each pair
-has its own process, because a configuration is an environment variable. `--write` puts the table into
-docs/compilers.md.
+has its own process, because a configuration is an environment variable. `--write` stores the figures in results.json
+and puts the table of all stored ones into docs/compilers.md.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from .analyse import SUBGROUPS, Figures, by_variable
 from .run import TracedCall, device_for_traces, trace_call
 
 PAGE = Path(__file__).parents[2] / "docs" / "compilers.md"
+RESULTS = Path(__file__).with_name("results.json")
 BEGIN, END = "<!-- memory: begin -->", "<!-- memory: end -->"
 PROGRAMS = ("llama256", "smollm2-135m")
 CONFIGURATIONS = ("", "gpu", "gpu,no-subgroups", "gpu,few-registers")
@@ -137,39 +138,56 @@ def _call(rows: int, decoded: int, position: int) -> list[Any]:
     return arguments
 
 
-def table(summaries: dict[tuple[str, str], Summary]) -> str:
+def table(rows: Sequence[dict[str, Any]]) -> str:
     lines = [
         "| program | `WEBPTE_DEVICE` | weights requested | use: codes | scales | caches | bank conflicts |",
         "|---|---|--:|--:|--:|--:|---|",
     ]
-    for (name, configuration), s in summaries.items():
-        conflicts = f"{s.ways:.0f}-way" + (f" (`{s.worst}`)" if s.worst else "")
-        figures = f"{s.requested:.2f} × | {s.codes:.2f} | {s.scales:.2f} | {s.caches:.2f} | {conflicts}"
-        lines.append(f"| {name} | {f'`{configuration}`' if configuration else '–'} | {figures} |")
+    for row in rows:
+        device = f"`{row['device']}`" if row["device"] else "–"
+        conflicts = f"{row['ways']:.0f}-way" + (f" (`{row['worst']}`)" if row["worst"] else "")
+        figures = " | ".join(f"{row[name]:.2f}" for name in ("requested", "codes", "scales", "caches"))
+        lines.append(f"| {row['program']} | {device} | {figures} | {conflicts} |")
     return "\n".join(lines)
+
+
+def page() -> str:
+    """Return docs/compilers.md with the table of the stored figures."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    return f"{before}{BEGIN}\n\n{table(json.loads(RESULTS.read_text(encoding='utf-8')))}\n\n{END}{after}"
+
+
+def _store(rows: Sequence[dict[str, Any]]) -> None:
+    """Replace the stored figures of these programs and configurations."""
+    stored = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else []
+    by_key = {(row["program"], row["device"]): row for row in (*stored, *rows)}
+    text = ",\n".join(json.dumps(by_key[key]) for key in sorted(by_key))
+    RESULTS.write_text(f"[\n{text}\n]\n", encoding="utf-8")
+    PAGE.write_text(page(), encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.trace.programs", description=(__doc__ or "").split(":")[0])
     parser.add_argument("programs", nargs="*", default=PROGRAMS)
     parser.add_argument("--device", nargs="+", default=CONFIGURATIONS, help="values of WEBPTE_DEVICE")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/compilers.md")
+    parser.add_argument("--write", action="store_true", help="store the figures, and write docs/compilers.md")
     parser.add_argument("--json", action="store_true", help="print the accesses of one program on this device")
     options = parser.parse_args(arguments)
     if options.json:
         print(json.dumps(traced(options.programs[0])))
         return 0
-    summaries = {}
+    rows = []
     for name in options.programs:
         for configuration in options.device:
             phases = _in_process(name, configuration)
-            summaries[name, configuration] = summary(phases["decode"], phases["prefill"])
-            print(f"{name} {configuration}: {summaries[name, configuration]}", file=sys.stderr)
-    print(table(summaries))
-    if options.write:
-        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-        after = rest.partition(END)[2]
-        PAGE.write_text(f"{before}{BEGIN}\n\n{table(summaries)}\n\n{END}{after}", encoding="utf-8")
+            figures = summary(phases["decode"], phases["prefill"])._asdict().items()
+            rounded = {key: value if isinstance(value, str) else round(value, 3) for key, value in figures}
+            rows.append({"program": name, "device": configuration, **rounded})
+            print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+            if options.write:
+                _store(rows)
+    print(table(rows))
     return 0
 
 

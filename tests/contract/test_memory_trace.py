@@ -9,6 +9,7 @@ import pytest
 
 import webpte
 from bench.trace.__main__ import main
+from bench.trace.programs import accesses
 from bench.trace.run import device_for_traces, trace_call
 from tests.support.export.exporting import export
 from tests.support.harness.gate import slow_but
@@ -32,6 +33,20 @@ def test_traced_calls_have_the_same_bits(case, monkeypatch):
             assert call.traces and not call.failures
             for traced, output in zip(call.outputs, outputs, strict=True):
                 np.testing.assert_array_equal(traced, output)
+            if case == ("llama_4w_emb4", "gpu"):
+                check_limits(list(accesses(call, 2)), decode=step.inputs[0].size == 1)
+
+
+def check_limits(found, decode):
+    """Weights are requested once in decode, segments of caches are used, and no bank conflict is above 2-way."""
+    constants = [a for a in found if a.kind == "constant"]
+    weights = [a for a in constants if a.variable.startswith("weight") and a.kernel.startswith("linear")]
+    caches = [a for a in found if a.kind == "state"]
+    assert weights and caches
+    assert not decode or all(a.requested <= 1.05 and a.use >= 0.95 for a in weights)
+    assert all(a.share >= 0.8 for a in caches)
+    shared = [a for a in found if a.kind == "workgroup" and not a.kernel.startswith("linear_q4_lanes")]  # a few sums
+    assert all(a.ways <= 2 for a in shared)
 
 
 def test_command_prints_figures_of_the_kernels(capsys):

@@ -1,4 +1,5 @@
-"""One layer of SmolLM2's own widths, with its vocabulary and context: paths that a tiny model spares are taken here."""
+"""Layers of real widths take paths that a tiny model does not: one of SmolLM2, with its vocabulary and context, and one
+that is 4,096 wide."""
 
 from __future__ import annotations
 
@@ -9,8 +10,11 @@ import pytest
 
 import webpte
 from tests.contract.test_programs import check
+from tests.large.checkpoints import LLAMA_1B, write_checkpoint
 from tests.support.export.exporting import export
+from webpte.build import build_program
 from webpte.llm import LLM
+from webpte.tools.compare import compare_file
 
 VOCAB = 49152
 TOLERANCE = 1e-4  # of logits whose size is about 10
@@ -126,3 +130,21 @@ def test_a_prompt_in_any_pieces_gives_the_same_bits(talk):
         for first in range(0, len(prompt) - piece + 1, piece):
             found = talk.logits(prompt[first : first + piece])
             assert np.array_equal(found, single[first + piece - 1]), f"token {first + piece - 1} in pieces of {piece}"
+
+
+WIDE = {
+    **LLAMA_1B, "hidden_size": 4096, "intermediate_size": 4096, "num_hidden_layers": 1, "num_attention_heads": 8,
+    "num_key_value_heads": 2, "head_dim": 128, "vocab_size": 512, "rope_scaling": None, "bos_token_id": 1,
+    "eos_token_id": [2],
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["", "gpu", "gpu,no-subgroups"])
+def test_a_layer_of_width_4096_equals_the_references(device, tmp_path, monkeypatch):
+    monkeypatch.setenv("WEBPTE_DEVICE", device)
+    write_checkpoint(tmp_path / "wide", WIDE)
+    options = {"quantize": "4w", "embedding": "4,32", "max_context": 128, "max_tokens": 64}
+    path = build_program(tmp_path / "wide", tmp_path / "wide.pte", **options)
+    report = compare_file(path, inputs=[["1x19:0..511", "0"], ["1x1:0..511", "19"]])
+    assert report["ok"], report["first_outside"]

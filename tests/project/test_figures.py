@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
 
+from bench.trace import programs
 from docs import make_benchmarks, make_compilers, make_figures
 
 
@@ -52,3 +53,8 @@ def test_wrong_results_never_count_as_fast():
 def test_the_page_of_compilers_has_the_stored_figures():
     page = make_compilers.PAGE.read_text(encoding="utf-8")
     assert page == make_compilers.text(), "docs/compilers.md is out of date: python -m docs.make_compilers"
+
+
+def test_the_page_of_compilers_has_the_stored_memory_figures():
+    page = programs.PAGE.read_text(encoding="utf-8")
+    assert page == programs.page(), "docs/compilers.md is out of date: python -m bench.trace.programs --write"

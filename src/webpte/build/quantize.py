@@ -14,13 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import UnsupportedError
 from ..export.ggml import GROUP
 from ..export.quantization.grid import (
     CLIP_COUNT,
     LONG_GROUP_WEIGHTS,
     MAX_PART_WEIGHTS,
-    MAX_WEIGHT,
     MIN_CLIP,
     MIN_VALUE,
     OTHER_CLIP_COUNT,
@@ -86,20 +84,6 @@ def grouped(weight: Array, bits: int = 4, group: int = 32, importance: Array | N
 def part_rows(columns: int) -> int:
     """Return the number of rows that are processed together."""
     return max(1, MAX_PART_WEIGHTS // columns)
-
-
-def check_range(name: str, weight: Array) -> None:
-    """Refuse a weight whose sum of squares may not be finite."""
-    largest = float(np.abs(weight).max()) if weight.size else 0.0
-    if not largest <= MAX_WEIGHT:  # NaN compares as false
-        raise UnsupportedError(
-            items=[name],
-            argument=name,
-            expected=f"numbers of at most {MAX_WEIGHT:g} in a weight that is quantized",
-            got=f"{largest:g}",
-            code="weight_range",
-            hint="Repair the checkpoint, or build without quantization.",
-        )
 
 
 def _map(function: Callable[[Array], Grouped], parts: list[Array]) -> list[Grouped]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -208,6 +209,37 @@ def _through_table(xv: XnnValues, node: XnnNode, change: Callable[[Array, Array]
     xv.put(out, xv.call(INT8_TABLE, (tensor, entries), DType.INT8, xv.tensor(tensor).dims), order)
 
 
+# Calls that limit their codes -> which argument is the lowest code; the highest follows it.
+_LOWEST_CODE = {
+    INT8_ADD: 7,
+    INT8_CONVOLUTION: 6,
+    INT8_LINEAR: 6,
+    INT8_MAX_POOL: 5,
+    INT8_MEAN: 4,
+    INT8_MULTIPLY: 6,
+}
+
+
+def _clamp(xv: XnnValues, node: XnnNode) -> None:
+    """Let the call that computes codes limit them, if no other node reads its result."""
+    source, out = operand(node, "input"), operand(node, "output")
+    tensor, order = xv.place(source)
+    alone = sum(source in other.ids.values() for other in xv.xnn.nodes) == 2  # the node that defines it, and this one
+    same = xv.value(source).quant == xv.value(out).quant and not xv.value(source).is_output
+    number = next((i for i, call in enumerate(xv.calls) if tensor in call.outs), None)
+    if not alone or not same or number is None or xv.calls[number].name not in _LOWEST_CODE:
+        _function(xv, node)
+        return
+    call = xv.calls[number]
+    at = _LOWEST_CODE[call.name]
+    first, last = (xv.values[call.args[i]] for i in (at, at + 1))
+    assert isinstance(first, Int) and isinstance(last, Int)
+    low, high = (min(max(code, first.value), last.value) for code in _limits(xv.value(out), node.clamp))
+    limits = (xv.new(Int(low)), xv.new(Int(high)))
+    xv.calls[number] = replace(call, args=(*call.args[:at], *limits, *call.args[at + 2 :]))
+    xv.put(out, tensor, order)
+
+
 def _function(xv: XnnValues, node: XnnNode) -> None:
     source, out = operand(node, "input"), operand(node, "output")
     if not is_coded(xv, source) or not is_coded(xv, out):
@@ -282,7 +314,7 @@ def _multiply(xv: XnnValues, node: XnnNode) -> None:
 # -- layers ------------------------------------------------------------------------------------------------------------
 
 
-def _words(rows: Array) -> Array:
+def words_of(rows: Array) -> Array:
     """Return weights (outputs, taps, inputs) as (words, outputs, 4), each tap padded to whole words."""
     outputs, taps, inputs = rows.shape
     filled = np.pad(rows, ((0, 0), (0, 0), (0, -inputs % 4)))
@@ -297,7 +329,7 @@ def _layer(xv: XnnValues, node: XnnNode, rows: Array, depthwise: bool = False) -
     count = rows.shape[0]
     bias = _integer_bias(xv, node, count) - in_zero * rows.sum((1, 2))
     name = f"value {weights} of {xv.origin}"
-    arranged = rows[:, :, 0].T if depthwise else _words(rows)
+    arranged = rows[:, :, 0].T if depthwise else words_of(rows)
     return (
         xv.literal(arranged, DType.INT8, f"{name}, codes"),
         xv.literal(in_scale * weight_scales(xv, weights, count) / scale, DType.FLOAT32, f"{name}, scales"),
@@ -324,41 +356,46 @@ def _integer_bias(xv: XnnValues, node: XnnNode, count: int) -> Array:
     return array
 
 
-def _weight_codes(xv: XnnValues, node: XnnNode) -> Array:
+def weight_codes(xv: XnnValues, node: XnnNode) -> Array:
     weights = operand(node, "filter")
     if not xv.is_constant(weights) or xv.value(weights).type not in (XnnType.QINT8, XnnType.QCINT8):
         raise UnsupportedNodeError("weights that are not constant int8 codes")
     return xv.array(weights).astype(np.int64)
 
 
-def _convolution(xv: XnnValues, node: XnnNode) -> None:
-    source, out = operand(node, "input"), operand(node, "output")
-    filter_dims(xv, node)
-    weights, groups = _weight_codes(xv, node), node.numbers["groups"]
-    depthwise = False
+def rows_of(node: XnnNode, weights: Array) -> Array:
+    """Return the weights of a convolution as (outputs, taps, inputs of a group)."""
     if node.type == "DepthwiseConv2d":  # (1, kh, kw, outputs)
-        rows = weights.transpose(3, 1, 2, 0).reshape(weights.shape[3], -1, 1)
-        depthwise = weights.shape[3] == groups and groups % 4 == 0
-    else:
-        rows = weights.reshape(weights.shape[0], -1, weights.shape[3])
+        return weights.transpose(3, 1, 2, 0).reshape(weights.shape[3], -1, 1)
+    return weights.reshape(weights.shape[0], -1, weights.shape[3])
+
+
+def window_of(node: XnnNode) -> tuple[Value, ...]:
+    """Return the last arguments of a convolution over codes."""
     top, right, bottom, left = pads(node)
-    arguments = (
-        xv.laid(source, IMAGE),
-        *_layer(xv, node, rows, depthwise),
+    return (
         IntList(pair(node, "kernel")),
         IntList(pair(node, "stride")),
         IntList((top, left, bottom, right)),
         IntList(pair(node, "dilation")),
         IntList(pair(node, "adjust")),
         Bool(node.type == "ConvTranspose2d"),
-        Int(groups),
+        Int(node.numbers["groups"]),
     )
+
+
+def _convolution(xv: XnnValues, node: XnnNode) -> None:
+    source, out = operand(node, "input"), operand(node, "output")
+    filter_dims(xv, node)
+    rows, groups = rows_of(node, weight_codes(xv, node)), node.numbers["groups"]
+    depthwise = node.type == "DepthwiseConv2d" and rows.shape[0] == groups and groups % 4 == 0
+    arguments = (xv.laid(source, IMAGE), *_layer(xv, node, rows, depthwise), *window_of(node))
     xv.put(out, xv.call(INT8_CONVOLUTION, arguments, DType.INT8, xv.bound(out, IMAGE)), IMAGE)
 
 
 def _fully_connected(xv: XnnValues, node: XnnNode) -> None:
     source, out = operand(node, "input"), operand(node, "output")
-    weights = _weight_codes(xv, node)
+    weights = weight_codes(xv, node)
     if weights.ndim != 2 or node.numbers["flags"]:
         raise UnsupportedNodeError("weights that are not a matrix of rows")
     x = xv.plain(source)
@@ -404,6 +441,7 @@ STATIC_NODES: dict[str, Translate] = {
     **dict.fromkeys(("Concatenate2", "Concatenate3", "Concatenate4", "Concatenate5"), _moved),
     **dict.fromkeys(("Conv2d", "DepthwiseConv2d", "ConvTranspose2d"), _convolution),
     **dict.fromkeys(("Copy", "StaticReshape", "StaticSlice", "StaticTranspose"), _moved),
+    "Clamp": _clamp,
     "Convert": _convert,
     "FullyConnected": _fully_connected,
     "GlobalAvgPooling2d": _global_average,

@@ -1,7 +1,7 @@
 """Nodes of XNNPACK delegates on values that are quantized at run time, as calls of ops.
 
-Such values stay floats until a layer reads them: rows of a linear layer are rounded by that layer, and images of a
-convolution by elementwise calls. Statically quantized values are in xnnpack_codes.py.
+Such values stay floats until a layer reads them: rows of a linear layer are rounded by that layer, and images become
+codes before a convolution. Statically quantized values are in xnnpack_codes.py.
 """
 
 from __future__ import annotations
@@ -10,36 +10,39 @@ import numpy as np
 
 from ..container import DType, XnnNode, XnnType
 from ..errors import GraphError
-from .graph import Bool, Constant, Double, Int, IntList, Null, String, TensorSpec, Value
+from .graph import Bool, Constant, Double, Int, IntList, Null, String, TensorSpec
 from .names import (
-    ADD,
     CHOOSE_QPARAMS,
-    CLAMP,
     DYNAMIC_LINEAR_Q4,
+    INT8_DYNAMIC_CONVOLUTION,
+    INT8_IMAGE_CODES,
     LINEAR_Q4,
     MAX_OF_DIMS,
     MIN_OF_DIMS,
-    MUL,
-    ROUND,
-    SUB,
-    XNN_BINARY,
-    XNN_UNARY,
 )
-from .xnnpack_codes import HIGHEST, LOWEST, translate_codes, weight_scales
+from .xnnpack_codes import (
+    HIGHEST,
+    IMAGE,
+    LOWEST,
+    rows_of,
+    translate_codes,
+    weight_codes,
+    weight_scales,
+    window_of,
+    words_of,
+)
 from .xnnpack_nodes import (
     FLOAT_NODES,
     Translate,
     bias_of,
-    convolved,
     filter_dims,
-    laid_out_filter,
     operand,
     pads,
     pair,
 )
-from .xnnpack_values import NHWC, Array, UnsupportedNodeError, XnnValues, identity
+from .xnnpack_values import Array, UnsupportedNodeError, XnnValues, identity
 
-EPS = float(np.finfo(np.float32).eps)
+EPS, LARGEST = float(np.finfo(np.float32).eps), float(np.finfo(np.float32).max)
 BF16_ROUNDING = np.float32(1.00389105)  # XNNPACK's, before it cuts f32 scales of groups to bf16
 
 
@@ -169,21 +172,23 @@ def _dynamic_convolution(xv: XnnValues, node: XnnNode) -> None:
         total = _linear_of_rows(xv, node, xv.plain(source), dims[0], dims[3])
         xv.put(out, xv.converted(xv.clamped(total, node.clamp), xv.dtype(out)), identity(4))
         return
-    count = dims[3] if node.type == "DepthwiseConv2d" else dims[0]
-    scales = weight_scales(xv, weights, count)
-
-    def real(array: Array) -> Array:
-        laid = laid_out_filter(node, array)
-        if node.type != "ConvTranspose2d":
-            return laid * scales.reshape(-1, 1, 1, 1)
-        groups = node.numbers["groups"]
-        by_group = scales.reshape(groups, 1, count // groups, 1, 1)
-        return (laid.reshape(groups, -1, *laid.shape[1:]) * by_group).reshape(laid.shape)
-
-    weight = xv.constant(weights, f"for {node.type}", real, DType.FLOAT32)
-    image = _rounded_image(xv, xv.converted(xv.laid(source, NHWC), DType.FLOAT32))
-    total = convolved(xv, node, image, weight, bias_of(xv, node, DType.FLOAT32), node.clamp)
-    xv.put(out, xv.converted(total, xv.dtype(out)), NHWC)
+    rows = rows_of(node, weight_codes(xv, node))
+    scales = weight_scales(xv, weights, len(rows))
+    name = f"value {weights} of {xv.origin}"
+    bias = bias_of(xv, node, DType.FLOAT32)
+    low, high = (float(np.clip(end, -LARGEST, LARGEST)) for end in node.clamp or (-np.inf, np.inf))
+    arguments = (
+        *_image_codes(xv, source),
+        xv.literal(words_of(rows), DType.INT8, f"{name}, codes"),
+        xv.literal(scales, DType.FLOAT32, f"{name}, scales"),
+        xv.literal(np.zeros(len(rows)), DType.FLOAT32, f"{name}, bias") if isinstance(bias, Null) else bias,
+        xv.literal(rows.sum((1, 2)), DType.INT32, f"{name}, sums"),
+        Double(low),
+        Double(high),
+        *window_of(node),
+    )
+    total = xv.call(INT8_DYNAMIC_CONVOLUTION, arguments, DType.FLOAT32, xv.bound(out, IMAGE))
+    xv.put(out, xv.converted(total, xv.dtype(out)), IMAGE)
 
 
 def _is_pointwise(node: XnnNode) -> bool:
@@ -191,28 +196,17 @@ def _is_pointwise(node: XnnNode) -> bool:
     return node.type == "Conv2d" and single and not any(pads(node))
 
 
-def _rounded_image(xv: XnnValues, image: int) -> int:
-    """Return images rounded to int8 and back, each by the range of its own numbers."""
+def _image_codes(xv: XnnValues, source: int) -> tuple[int, int, int]:
+    """Return images (N, H, W, C) as codes, each by the range of its own numbers, and the ends of the ranges."""
+    tensor, order = xv.ranked(source)
+    if order[0] != 0:
+        tensor, order = xv.plain(source), IMAGE
+    image = xv.converted(tensor, DType.FLOAT32)
     spec = xv.tensor(image)
-    single = (spec.dims[0], 1, 1, 1)
-
-    def one(name: str, *arguments: int | Value) -> int:
-        return xv.call(name, arguments, DType.FLOAT32, single)
-
-    def each(name: str, *arguments: int | Value) -> int:
-        return xv.call(name, arguments, DType.FLOAT32, spec.dims)
-
-    axes = IntList((1, 2, 3))
-    low = one(CLAMP, one(MIN_OF_DIMS, image, axes, Bool(True)), Null(), Double(0.0))
-    high = one(CLAMP, one(MAX_OF_DIMS, image, axes, Bool(True)), Double(0.0), Null())
-    span = one(CLAMP, one(SUB, high, low, Int(1)), Double(float(np.finfo(np.float32).tiny)), Null())
-    rate = one(XNN_BINARY["Div"], xv.literal(np.full((1,), 255.0), DType.FLOAT32, "255"), span)
-    # Either end gives the zero point; they differ by a rounding.
-    zero = one(ROUND, one(SUB, one(XNN_UNARY["Negate"], one(MUL, low, rate)), Double(128.0), Int(1)))
-    zero = one(CLAMP, zero, Double(-128.0), Double(127.0))
-    codes = each(ADD, each(ROUND, each(MUL, image, rate)), zero, Int(1))
-    codes = each(CLAMP, codes, Double(-128.0), Double(127.0))
-    return each(XNN_BINARY["Div"], each(SUB, codes, zero, Int(1)), rate)
+    single, axes = (spec.dims[0], 1, 1, 1), IntList((1, 2, 3))
+    low, high = (xv.call(name, (image, axes, Bool(True)), DType.FLOAT32, single) for name in (MIN_OF_DIMS, MAX_OF_DIMS))
+    bound = [spec.dims[d] for d in order]
+    return xv.call(INT8_IMAGE_CODES, (image, low, high, IntList(order)), DType.INT8, bound), low, high
 
 
 DYNAMIC_NODES: dict[str, Translate] = {

@@ -103,6 +103,7 @@ CASES = [
             ((4, 1, 96), reading(64), 137, {"dtype": "f16", **HALF}),
             ((5, 1, 20), pieces(0, 1, 2), 71, {"advance": 2}),
             ((4, 1, 256), reading(97), 167, {"rotated": "neighbours", "cache": "f16", **HALF}),
+            ((4, 1, 256), pieces(0, 61), 131, {"rotated": 256, "singles": 0}),  # Gemma 3
             ((6, 2, 8), pieces(0, 40), 79, {"singles": 0}),
             # Tiles read the own key and value of a token from the cache, rounded by up to 0.02.
             ((6, 2, 64), pieces(3, 40), 79, {"rotated": 64, "cache": "i8", "atol": 0.2}),

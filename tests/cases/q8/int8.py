@@ -6,6 +6,8 @@ import numpy as np
 
 from tests.support.harness.cases import T, case
 
+LARGEST = float(np.finfo(np.float32).max)  # no limit
+
 
 def codes(*dims, **options):
     return T(*dims, dtype="i8", low=-128, high=127, **options)
@@ -94,6 +96,34 @@ CONVOLUTIONS = [
 ]
 
 
+def dynamic(x, channels, kernel, *, s=(1, 1), p=(0, 0, 0, 0), d=(1, 1), groups=1, limits=(-LARGEST, LARGEST), **sizes):
+    taps, depth = math.prod(kernel), x[-1] // groups
+    weights, scales, sums, _ = layer(channels, taps, depth, 0)
+    bias = T(channels, low=-1, high=1, constant=True)
+    ranges = (T(x[0], 1, 1, 1, low=-3, high=-1), T(x[0], 1, 1, 1, low=1, high=3))
+    geometry = (list(kernel), list(s), list(p), list(d), [0, 0], False, groups)
+    operands = (codes(*x), *ranges, weights, scales, bias, sums)
+    tolerance = {"atol": 1e-4, "rtol": 1e-5}
+    return case("webpte.int8_dynamic_convolution", *operands, *limits, *geometry, **tolerance, **sizes)
+
+
+def image_codes(x, dims, **sizes):
+    ranges = (T(x[0], 1, 1, 1, low=-3, high=-1), T(x[0], 1, 1, 1, low=1, high=3))
+    return case("webpte.int8_image_codes", T(*x, low=-3, high=3), *ranges, list(dims), **sizes)
+
+
+IMAGES = {"b": (3, 2, 1), "h": (7, 5, 3), "w": (8, 5, 3)}
+DYNAMIC = [
+    dynamic(("b", "h", "w", 16), 8, (3, 3), p=(1, 1, 1, 1), **IMAGES),
+    dynamic(("b", "h", "w", 5), 7, (3, 3), p=(0, 1, 1, 0), s=(2, 1), limits=(0.0, LARGEST), **IMAGES),
+    dynamic(("b", "h", "w", 8), 8, (1, 1), s=(2, 2), limits=(-1.0, 1.0), **IMAGES),
+    dynamic(("b", "h", "w", 8), 12, (3, 2), groups=2, **IMAGES),
+    dynamic(("b", "h", "w", 4), 5, (1, 1), **IMAGES),
+    image_codes(("b", "h", "w", 5), (0, 1, 2, 3), **IMAGES),
+    image_codes(("b", 5, "h", "w"), (0, 2, 3, 1), **IMAGES),
+]
+
+
 def added(a, b, /, factors=(700001, -1310719), bias=3 << 19, shift=21, limits=(-5, -128, 127), **sizes):
     return case("webpte.int8_add", codes(*a), codes(*b), *factors, bias, shift, *limits, **sizes)
 
@@ -144,4 +174,4 @@ POOLS = [
     pool((1, "h", "w", 4), (3, 2), s=(1, 2), p=(1, 1, 1, 1), d=(2, 1), h=(8, 5, 3), w=(9, 4, 2)),
 ]
 
-CASES = [*LINEARS, *CONVOLUTIONS, *BINARY, *TABLES, *POOLS]
+CASES = [*LINEARS, *CONVOLUTIONS, *DYNAMIC, *BINARY, *TABLES, *POOLS]

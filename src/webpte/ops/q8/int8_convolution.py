@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
-from ...graph import INT8_CONVOLUTION, INT8_LINEAR, DType, numel
+from ...graph import INT8_CONVOLUTION, INT8_DYNAMIC_CONVOLUTION, INT8_IMAGE_CODES, INT8_LINEAR, DType, numel
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.registry import op
+from ...lowering.shapes import coalesce, strides
 from ...lowering.traits import CallSizes, OpTraits, sums_over
-from ...wgsl import FEW_REGISTERS, Uniforms, f32, u32
+from ...wgsl import FEW_REGISTERS, Uniforms, dims8, f32, u32
 from .q8ta import require_codes
 
 LAYER_DTYPES = frozenset({DType.INT8, DType.INT32, DType.FLOAT32})
@@ -70,6 +71,18 @@ class CodeLimits:
 
 
 @dataclass(frozen=True)
+class NumberLimits:
+    """The smallest and largest number of an output that is not quantized."""
+
+    low: float
+    high: float
+
+    @property
+    def zero(self) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
 class Int8Window:
     """How a convolution reads its input. `padding` is top, left, bottom, right."""
 
@@ -108,22 +121,11 @@ class Int8Layer:
     bias: Tensor
     input_zero: int
 
-    @property
-    def channels(self) -> int:
-        return self.scales.numel
 
-
-def _layer(cx: Context, x: Tensor, layer: Int8Layer, codes: CodeLimits, window: Int8Window, out: Tensor) -> None:
-    """Compute an image (N, H, W, C), or rows (..., C) of which every one is a pixel."""
-    channels, depth = layer.channels, x.dims[-1] // window.groups
-    rows = x.dims if x.rank == 4 else (1, 1, 1, x.dims[-1])
-    require_codes(x, layer.weights, out)
-    _check(x, layer, window)
-    depthwise = layer.weights.rank == 2
-    ragged = channels % 4 != 0 or (not depthwise and window.groups > 1 and (channels // window.groups) % 4 != 0)
-    aligned = depth % 4 == 0
-    pixels = out.numel // channels
-    height, width = (out.dims[1:3]) if out.rank == 4 else (1, 1)
+def _params(x: Tensor, window: Int8Window, codes: CodeLimits | NumberLimits, zero: int, out: Tensor) -> Uniforms:
+    """Return the uniforms of an image (N, H, W, C), or of rows (..., C) of which every one is a pixel."""
+    depth, channels = x.dims[-1] // window.groups, out.dims[-1]
+    (height, width), (out_height, out_width) = (t.dims[1:3] if t.rank == 4 else (1, 1) for t in (x, out))
     axes = {
         f"{name}_{axis}": value
         for name, values in (
@@ -134,10 +136,10 @@ def _layer(cx: Context, x: Tensor, layer: Int8Layer, codes: CodeLimits, window: 
         )
         for axis, value in zip("yx", values, strict=True)
     }
-    params = Int8ConvolutionParams(
+    return Int8ConvolutionParams(
         **axes,
         count=out.numel,
-        pixels=pixels,
+        pixels=out.numel // channels,
         channels=channels,
         channel_tiles=channels // 4,
         group_channels=channels // window.groups,
@@ -145,53 +147,85 @@ def _layer(cx: Context, x: Tensor, layer: Int8Layer, codes: CodeLimits, window: 
         depth=depth,
         depth_words=-(-depth // 4),
         last_word=-(-x.numel // 4) - 1,
-        outside=(layer.input_zero & 255) * 0x01010101,
-        in_height=rows[1],
-        in_width=rows[2],
-        out_height=height,
-        out_width=width,
+        outside=(zero & 255) * 0x01010101,
+        in_height=height,
+        in_width=width,
+        out_height=out_height,
+        out_width=out_width,
         zero=codes.zero,
         low=codes.low,
         high=codes.high,
     )
-    operands: dict[str, Any] = {
-        "reads": (x, layer.weights, layer.scales, layer.bias),
-        "writes": (out,),
-        "params": params,
-    }
-    if depthwise:
-        threads = (channels // 4) * -(-pixels // 4)
-        cx.dispatch("q8/int8_depthwise.wgsl", **operands, threads=threads, transposed=window.transposed)
+
+
+def _layer(cx: Context, x: Tensor, layer: Int8Layer, codes: CodeLimits, window: Int8Window, out: Tensor) -> None:
+    require_codes(x, layer.weights, out)
+    _check(x, layer.weights, (layer.scales, layer.bias), window)
+    params = _params(x, window, codes, layer.input_zero, out)
+    reads = (x, layer.weights, layer.scales, layer.bias)
+    if layer.weights.rank == 3:
+        _dispatch(cx, reads, params, window, out)
         return
-    tile = 1 if pixels == 1 else 2 if cx.caps.registers <= FEW_REGISTERS else 4
+    tiles = layer.scales.numel // 4
     cx.dispatch(
-        "q8/int8_convolution.wgsl",
-        **operands,
-        threads=-(-out.numel // 4) if ragged else (channels // 4) * -(-pixels // tile),
-        rows=4 if ragged else tile,
-        ragged=ragged,
-        aligned=aligned,
-        wide=depth % 16 == 0 and not ragged,
-        pointwise=window.pointwise,
+        "q8/int8_depthwise.wgsl",
+        reads=reads,
+        writes=(out,),
+        params=params,
+        threads=tiles * -(-out.numel // (16 * tiles)),
         transposed=window.transposed,
     )
 
 
-def _check(x: Tensor, layer: Int8Layer, window: Int8Window) -> None:
+def _dispatch(
+    cx: Context, reads: tuple[Tensor, ...], params: Uniforms, window: Int8Window, out: Tensor, dynamic: bool = False
+) -> None:
+    channels, depth = out.dims[-1], reads[0].dims[-1] // window.groups
+    ragged = (channels if window.groups == 1 else channels // window.groups) % 4 != 0
+    pixels = out.numel // channels
+    tile = 1 if pixels == 1 else 2 if cx.caps.registers <= FEW_REGISTERS else 4
+    cx.dispatch(
+        "q8/int8_convolution.wgsl",
+        reads=reads,
+        writes=(out,),
+        params=params,
+        threads=-(-out.numel // 4) if ragged else (channels // 4) * -(-pixels // tile),
+        rows=4 if ragged else tile,
+        ragged=ragged,
+        aligned=depth % 4 == 0,
+        wide=depth % 16 == 0 and not ragged,
+        pointwise=window.pointwise,
+        transposed=window.transposed,
+        dynamic=dynamic,
+    )
+
+
+def _check(x: Tensor, weights: Tensor, by_channel: tuple[Tensor, ...], window: Int8Window) -> None:
     """Raise ShapeError if the constants do not fit the input."""
-    channels, depth = layer.channels, x.dims[-1] // window.groups
-    if layer.weights.rank == 2:
+    channels, depth = by_channel[0].numel, x.dims[-1] // window.groups
+    if weights.rank == 2:
         expected: Dims = (numel(tuple(window.kernel_size)), x.dims[-1])
         fits = channels == x.dims[-1] == window.groups and channels % 4 == 0
     else:
         expected = (numel(tuple(window.kernel_size)) * -(-depth // 4), channels, 4)
         fits = x.dims[-1] == depth * window.groups and channels % window.groups == 0
-    if layer.weights.dims != expected or layer.bias.numel != channels or not fits:
+    if weights.dims != expected or any(t.numel != channels for t in by_channel) or not fits:
         raise ShapeError(
-            f"input {list(x.dims)} and weights {list(layer.weights.dims)} have incompatible shapes for {channels} "
+            f"input {list(x.dims)} and weights {list(weights.dims)} have incompatible shapes for {channels} "
             f"channels in {window.groups} groups",
             code="operand_mismatch",
         )
+
+
+def _out_dims(x: Tensor, window: Int8Window, channels: int) -> Dims:
+    sizes = window.extent(x.dims[1:3])
+    if x.rank != 4 or any(size < 1 for size in sizes):
+        raise ShapeError(
+            f"input {list(x.dims)} is too small for a kernel of {window.kernel_size}: the output would be "
+            f"{list(sizes)}",
+            code="too_small",
+        )
+    return (x.dims[0], *sizes, channels)
 
 
 def _flops(sizes: CallSizes) -> int:
@@ -204,21 +238,72 @@ def _flops(sizes: CallSizes) -> int:
 def int8_convolution(
     cx: Context, x: Tensor, layer: Int8Layer, codes: CodeLimits, window: Int8Window, *, out: Tensor
 ) -> None:
-    sizes = window.extent(x.dims[1:3])
-    if x.rank != 4 or any(size < 1 for size in sizes):
-        raise ShapeError(
-            f"input {list(x.dims)} is too small for a kernel of {window.kernel_size}: the output would be "
-            f"{list(sizes)}",
-            code="too_small",
-        )
-    out.dims = (x.dims[0], *sizes, layer.channels)
+    out.dims = _out_dims(x, window, layer.scales.numel)
     _layer(cx, x, layer, codes, window, out)
 
 
 @op(INT8_LINEAR, dtypes=LAYER_DTYPES, traits=OpTraits(work=sums_over("x")))
 def int8_linear(cx: Context, x: Tensor, layer: Int8Layer, codes: CodeLimits, *, out: Tensor) -> None:
-    out.dims = (*x.dims[:-1], layer.channels)
+    out.dims = (*x.dims[:-1], layer.scales.numel)
     _layer(cx, x, layer, codes, POINT, out)
+
+
+class ImageCodesParams(Uniforms):
+    count: u32
+    rank: u32
+    image: u32  # elements of an image
+    dims: dims8
+    x_strides: dims8
+
+
+@op(INT8_IMAGE_CODES, dtypes=LAYER_DTYPES)
+def int8_image_codes(cx: Context, x: Tensor, lows: Tensor, highs: Tensor, dims: list[int], *, out: Tensor) -> None:
+    """Quantize each image by its smallest and largest number. Dim d of the result is dim dims[d] of `x`."""
+    if sorted(dims) != list(range(x.rank)) or dims[0] != 0 or {lows.numel, highs.numel} != {x.dims[0]}:
+        raise ShapeError(argument="dims", expected="a permutation that keeps images", got=dims, code="operand_mismatch")
+    require_codes(out)
+    out.dims = tuple(x.dims[d] for d in dims)
+    own = strides(x.dims)
+    walked, (steps,) = coalesce(out.dims, tuple(own[d] for d in dims))
+    cx.dispatch(
+        "q8/int8_image_codes.wgsl",
+        reads=(x, lows, highs),
+        writes=(out,),
+        params=ImageCodesParams(count=x.numel, rank=len(walked), image=numel(x.dims[1:]), dims=walked, x_strides=steps),
+        threads=-(-x.numel // 4),
+        flat=steps == strides(walked),
+    )
+
+
+@dataclass(frozen=True)
+class DynamicInt8Layer:
+    """The constants of a layer whose input is quantized at run time."""
+
+    weights: Tensor
+    scales: Tensor
+    bias: Tensor
+    weight_sums: Tensor
+
+
+@op(INT8_DYNAMIC_CONVOLUTION, dtypes=LAYER_DTYPES, traits=OpTraits(work=_flops))
+def int8_dynamic_convolution(
+    cx: Context,
+    x: Tensor,
+    lows: Tensor,
+    highs: Tensor,
+    layer: DynamicInt8Layer,
+    limits: NumberLimits,
+    window: Int8Window,
+    *,
+    out: Tensor,
+) -> None:
+    """Convolve codes of `int8_image_codes` to numbers."""
+    require_codes(x, layer.weights)
+    by_channel = (layer.scales, layer.bias, layer.weight_sums)
+    _check(x, layer.weights, by_channel, window)
+    out.dims = _out_dims(x, window, layer.scales.numel)
+    reads = (x, layer.weights, *by_channel, lows, highs)
+    _dispatch(cx, reads, _params(x, window, limits, 0, out), window, out, dynamic=True)
 
 
 # -- references --------------------------------------------------------------------------------------------------------
@@ -233,18 +318,49 @@ def _(x: Any, layer: Int8Layer, codes: CodeLimits) -> Any:
 
 @int8_convolution.reference
 def _(x: Any, layer: Int8Layer, codes: CodeLimits, window: Int8Window) -> Any:
-    weights = _rows(layer.weights, x.shape[-1], window)
+    return codes.numpy(_numbers(_sums(x.astype(np.int64), layer.weights, layer.input_zero, window), layer))
+
+
+@int8_image_codes.reference
+def _(x: Any, lows: Any, highs: Any, dims: list[int]) -> Any:
+    rate, _, zero = _coding(lows, highs)
+    codes = np.round(x * rate.reshape(-1, *(1,) * (x.ndim - 1))) + zero.reshape(-1, *(1,) * (x.ndim - 1))
+    return np.clip(codes, -128, 127).astype(np.int8).transpose(dims)
+
+
+def _coding(low: Any, high: Any) -> tuple[Any, Any, Any]:
+    """Return rate, scale and zero point of each image."""
+    low, high = np.minimum(low, np.float32(0)).reshape(-1), np.maximum(high, np.float32(0)).reshape(-1)
+    rate = np.float32(255) / np.maximum(high - low, np.finfo(np.float32).tiny)
+    return rate, (high - low) / np.float32(255), np.clip(np.round(-low * rate - np.float32(128)), -128, 127)
+
+
+@int8_dynamic_convolution.reference
+def _(x: Any, lows: Any, highs: Any, layer: DynamicInt8Layer, limits: NumberLimits, window: Int8Window) -> Any:
+    _, scale, zero = _coding(lows, highs)
+    less = x.astype(np.int64) - zero.astype(np.int64).reshape(-1, 1, 1, 1)
+    scales: Any = layer.scales
+    # Codes outside the image are the zero point, so that every sum has the weights of all taps.
+    excess = _rows(layer.weights, x.shape[-1], window).sum((2, 3)).reshape(-1) - layer.weight_sums
+    sums = _sums(less, layer.weights, 0, window) + zero.astype(np.int64).reshape(-1, 1, 1, 1) * excess
+    numbers = sums.astype(np.float32) * scale.reshape(-1, 1, 1, 1) * scales
+    return np.clip(numbers + layer.bias, limits.low, limits.high).astype(np.float32)
+
+
+def _sums(x: Any, weights: Any, outside: int, window: Int8Window) -> Any:
+    """Return the sums of products (N, H, W, channels)."""
+    weights = _rows(weights, x.shape[-1], window)
     height, width = window.extent(x.shape[1:3])
-    image = x.reshape(*x.shape[:3], window.groups, -1).astype(np.int64)
+    image = x.reshape(*x.shape[:3], window.groups, -1)
     sums = np.zeros((x.shape[0], height, width, window.groups, weights.shape[1]), np.int64)
     for tap, (ky, kx) in enumerate(itertools.product(*map(range, window.kernel_size))):
         rows = _read(window, 0, ky, height, x.shape[1])
         columns = _read(window, 1, kx, width, x.shape[2])
-        pixels = np.full((x.shape[0], height, width, *image.shape[3:]), layer.input_zero, np.int64)
+        pixels = np.full((x.shape[0], height, width, *image.shape[3:]), outside, np.int64)
         ys, xs = np.ix_(rows >= 0, columns >= 0)
         pixels[:, ys, xs] = image[:, rows[rows >= 0]][:, :, columns[columns >= 0]].reshape(pixels[:, ys, xs].shape)
         sums += np.einsum("nhwgi,goi->nhwgo", pixels, weights[:, :, tap])
-    return codes.numpy(_numbers(sums.reshape(*sums.shape[:3], -1), layer))
+    return sums.reshape(*sums.shape[:3], -1)
 
 
 def _read(window: Int8Window, axis: int, tap: int, size: int, limit: int) -> Any:

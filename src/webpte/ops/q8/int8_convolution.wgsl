@@ -6,11 +6,33 @@
 @group(1) @binding(0) var<storage, read> x: array<{{ "vec4<u32>" if wide else "u32" }}>;
 @group(1) @binding(1) var<storage, read> w: array<{{ several.format("u32") }}>;  // (words of a channel, output channels)
 @group(1) @binding(2) var<storage, read> scales: array<{{ several.format("f32") }}>;
-@group(1) @binding(3) var<storage, read> bias: array<{{ several.format("i32") }}>;
+@group(1) @binding(3) var<storage, read> bias: array<{{ several.format("f32" if dynamic else "i32") }}>;
+$$ if dynamic
+@group(1) @binding(4) var<storage, read> weight_sums: array<{{ several.format("i32") }}>;
+@group(1) @binding(5) var<storage, read> lows: array<f32>;
+@group(1) @binding(6) var<storage, read> highs: array<f32>;
+@group(1) @binding(7) var<storage, read_write> y: array<{{ several.format("f32") }}>;
+$$ else
 @group(1) @binding(4) var<storage, read_write> y: array<u32>;
+$$ endif
 
 {$ include "convolution/convolution_source.wgsl" $}
+$$ if dynamic
+{$ include "q8/int8_range.wgsl" $}
+
+// Four codes of the 0 of an image.
+fn word_of_zero(image: u32) -> u32 {
+    return (bitcast<u32>(i32(zero_of(image))) & 255u) * 0x01010101u;
+}
+
+// The numbers of sums of products of an image.
+fn values_of(sums: vec4<i32>, weights: vec4<i32>, image: u32, scale: vec4<f32>, offset: vec4<f32>) -> vec4<f32> {
+    let numbers = vec4<f32>(sums - i32(zero_of(image)) * weights) * scale_of(image) * scale + offset;
+    return clamp(numbers, vec4<f32>(p.low), vec4<f32>(p.high));
+}
+$$ else
 {$ include "q8/int8_codes.wgsl" $}
+$$ endif
 
 $$ if not wide
 // Return the four codes that start at byte `at`. Weights beyond the last channel are 0, whatever is read there.
@@ -25,6 +47,10 @@ $$ else
 $$ endif
 }
 $$ endif
+{# The elements of the channels of four lanes. #}
+{$ macro four(name) -$}
+{{ "vec4(" }}{$ for lane in "xyzw" $}{{ name }}[channel.{{ lane }}]{{ ", " if not loop.last else ")" }}{$ endfor $}
+{$- endmacro $}
 {# Codes that a lane reads: those of its pixel, or of 0 outside the image. #}
 {$ macro within(codes, outside, lane) -$}
 {{ codes if pointwise else "select(" ~ outside ~ ", " ~ codes ~ ", inside." ~ lane ~ ")" }}
@@ -33,10 +59,11 @@ $$ endif
 {$ macro accumulate() $}
     for (var d = 0u; d < p.depth_words; d += {{ 4 if wide else 1 }}u) {
 $$ for lane in "xyzw"[:rows]
+$$ set outside = "outside." ~ lane if dynamic else "p.outside"
 $$ if wide
-        let a_{{ lane }} = {{ within("x[(at." ~ lane ~ " >> 4u) + (d >> 2u)]", "vec4<u32>(p.outside)", lane) }};
+        let a_{{ lane }} = {{ within("x[(at." ~ lane ~ " >> 4u) + (d >> 2u)]", "vec4<u32>(" ~ outside ~ ")", lane) }};
 $$ else
-        let a_{{ lane }} = {{ within("codes_at(at." ~ lane ~ " + d * 4u)", "p.outside", lane) }};
+        let a_{{ lane }} = {{ within("codes_at(at." ~ lane ~ " + d * 4u)", outside, lane) }};
 $$ endif
 $$ endfor
 $$ if ragged
@@ -73,23 +100,31 @@ $$ if ragged
     let channel = element % p.channels;
     let pixel = element / p.channels;
     let start = (channel / p.group_channels) * p.depth;
-    var sum_x = vec4<i32>(bias[channel.x], bias[channel.y], bias[channel.z], bias[channel.w]);
+    var sum_x = {{ "vec4<i32>()" if dynamic else four("bias") }};
 $$ else
     let tile = i % p.channel_tiles;
     let first = (i / p.channel_tiles) * {{ rows }}u;
     let pixel = min(first + lanes, vec4<u32>(p.pixels - 1u));
     let start = (tile * 4u / p.group_channels) * p.depth;
 $$ for lane in "xyzw"[:rows]
-    var sum_{{ lane }} = bias[tile];
+    var sum_{{ lane }} = {{ "vec4<i32>()" if dynamic else "bias[tile]" }};
 $$ endfor
+$$ endif
+$$ if dynamic or not pointwise
+    let area = p.out_height * p.out_width;
+    let number = pixel / area;  // of the image
+$$ endif
+$$ if dynamic and not pointwise
+    let outside = vec4<u32>(
+        word_of_zero(number.x), word_of_zero(number.y), word_of_zero(number.z), word_of_zero(number.w)
+    );
 $$ endif
 $$ if pointwise
     let k = 0u;
     let at = pixel * p.in_channels + start;
 {{ accumulate() }}
 $$ else
-    let area = p.out_height * p.out_width;
-    let image = (pixel / area) * p.in_height;
+    let image = number * p.in_height;
     let out_y = (pixel % area) / p.out_width;
     let out_x = pixel % p.out_width;
     for (var tap = 0u; tap < p.kernel_y * p.kernel_x; tap++) {
@@ -101,13 +136,24 @@ $$ else
 {{ accumulate() }}
     }
 $$ endif
-$$ if ragged
-    let scale = vec4<f32>(scales[channel.x], scales[channel.y], scales[channel.z], scales[channel.w]);
-    y[i] = word_of(codes_of(sum_x, scale), min(p.count - i * 4u, 4u));
+$$ if ragged and dynamic
+$$ for lane in "xyzw"
+    if (i * 4u + {{ loop.index0 }}u < p.count) {
+        let one = values_of(sum_x, {{ four("weight_sums") }}, number.{{ lane }}, {{ four("scales") }}, {{ four("bias") }});
+        y[element.{{ lane }}] = one.{{ lane }};
+    }
+$$ endfor
+$$ elif ragged
+    y[i] = word_of(codes_of(sum_x, {{ four("scales") }}), min(p.count - i * 4u, 4u));
 $$ else
 $$ for lane in "xyzw"[:rows]
     if (first + {{ loop.index0 }}u < p.pixels) {
-        y[pixel.{{ lane }} * p.channel_tiles + tile] = word_of(codes_of(sum_{{ lane }}, scales[tile]), 4u);
+$$ if dynamic
+        let values = values_of(sum_{{ lane }}, weight_sums[tile], number.{{ lane }}, scales[tile], bias[tile]);
+$$ else
+        let values = word_of(codes_of(sum_{{ lane }}, scales[tile]), 4u);
+$$ endif
+        y[pixel.{{ lane }} * p.channel_tiles + tile] = values;
     }
 $$ endfor
 $$ endif

@@ -86,8 +86,11 @@ def _offsets(rewriter: Rewriter, linear: QuantizedLinear, weight: int) -> Tensor
 def _constant(rewriter: Rewriter, value_id: int) -> TensorSpec | None:
     """Return a constant that is one span of the file, stored or prepacked."""
     step = _step(rewriter, value_id, "prepack")
-    spec = rewriter.values[value_id if step is None else step[1].args[0]]
-    if not isinstance(spec, TensorSpec) or spec.constant is None or spec.constant.rest or spec.mutable:
+    source = value_id if step is None else step[1].args[0]
+    spec = rewriter.values[source]
+    if not isinstance(spec, TensorSpec) or not rewriter.is_immutable(source):
+        return None
+    if spec.constant is None or spec.constant.rest:
         return None
     return spec
 

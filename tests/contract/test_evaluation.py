@@ -231,7 +231,7 @@ def test_an_export_that_quantizes_writes_its_quality(tmp_path, capsys, short, mo
     monkeypatch.setattr(talker, "LAYERS", 1)  # each takes seconds to export
     talker.write_checkpoint(tmp_path / "talker")
     given = ("export", tmp_path / "talker", "-o", tmp_path / "m.pte", "--quantize", "4w", "--max-context", 64)
-    told = reported(capsys, *given, "--max-prefill", 32)
+    told = reported(capsys, *given, "--max-prefill", 32, "--quality")
     written = json.loads((tmp_path / "m.quality.json").read_text())
     assert told["quality"] == written and written["bytes"] == (tmp_path / "m.pte").stat().st_size
     with LLM.load(tmp_path / "m.pte") as program:

@@ -314,14 +314,14 @@ def test_what_is_quantized_a_second_time_is_said(tmp_path, recwarn, lowered):
     export_llm(kept, tmp_path / "kept.pte", **GGUF, lm_head="4")
     assert not [warning for warning in recwarn if issubclass(warning.category, ExportWarning)]
     notes = json.loads((tmp_path / "kept.quality.json").read_text())["quantized"]["notes"]
-    assert notes == ["15 layers that are Q4_0 in the checkpoint keep their exact values as 4w in groups of 32"]
+    assert notes == ["15 layers with their exact values: Q4_0 in the checkpoint, 4w in groups of 32 in the program"]
 
 
 def test_the_command_says_what_became_of_layers_and_leaves_no_old_figures(tmp_path, capsys, lowered):
     given = ["export", str(gguf_talker.write(tmp_path / "m.gguf", kind="Q4_1")), "-o", str(tmp_path / "m.pte")]
     given += ["--quantize", "4w", "--no-calibrate", "--embedding", "8", "--max-context", "48", "--max-prefill", "16"]
     given += ["--exporter", "torch"]  # which measures what it quantizes
-    warned = "warning: 14 layers that are Q4_1 in the checkpoint are quantized a second time, as 4w in groups of 32"
+    warned = "warning: 14 layers quantized a second time: Q4_1 in the checkpoint, 4w in groups of 32 in the program"
     assert main(given) == 0
     said = capsys.readouterr()
     figures = json.loads((tmp_path / "m.quality.json").read_text())["quantized"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -20,6 +21,8 @@ from webpte.fusion.passes import PASSES, apply_passes
 from webpte.graph import ROTARY_ATTENTION, SLOT_ATTENTION, Bool, Call, Double, DType, Graph, Int, Value, build_graph
 from webpte.lowering import mutated_positions
 from webpte.plan import make_planner
+from webpte.plan.segments import HostCalls
+from webpte.runtime.kernels import CpuKernels
 from webpte.wgsl import Caps
 
 LAYERS = 2
@@ -28,13 +31,20 @@ NORM, NEIGHBOURS, HALVES, ATTENTION, SYMINT = (
 )
 
 
-@pytest.fixture(scope="module")
-def llama() -> Iterator[Graph]:
-    """The graph of a Llama with 2 layers, which has 24 delegates."""
-    with MappedFile(FOLDER / "llama_8da4w.pte") as file:
+@contextmanager
+def opened(name: str) -> Iterator[Graph]:
+    """The graph of a sample's forward, whose file is open meanwhile."""
+    with MappedFile(FOLDER / f"{name}.pte") as file:
         program = parse_program(file)
         plan = next(method for method in program.methods if method.name == "forward")
         yield build_graph(plan, program.named_data.get, mutated_positions)
+
+
+@pytest.fixture(scope="module")
+def llama() -> Iterator[Graph]:
+    """A Llama with 2 layers, which has 24 delegates."""
+    with opened("llama_8da4w") as graph:
+        yield graph
 
 
 def counts(graph: Graph) -> Counter[str]:
@@ -66,6 +76,14 @@ def test_caches_of_the_llama_can_be_halves(llama):
     graph = with_half_caches(llama)
     halves = [spec for spec in graph.values if getattr(spec, "dtype", None) is DType.FLOAT16]
     assert len(halves) == 2 * LAYERS
+
+
+def test_scales_of_quantized_caches_stay_on_the_device():
+    with opened("llama_fp32_q8kv") as graph:
+        plan = make_planner(graph, Caps(), CpuKernels(), False, tuple(PASSES), {}).plan
+    stages = plan.flow.blocks[0].stages
+    hosted = [plan.graph.call(step).name for stage in stages if isinstance(stage, HostCalls) for step in stage.steps]
+    assert set(hosted) == {"aten::_to_copy.out"} and len(hosted) == 3 * LAYERS  # int32 to int8
 
 
 def changed(graph: Graph, name: str, change: Callable[[Call, list[Value]], Call]) -> Graph:

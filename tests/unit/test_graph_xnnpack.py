@@ -114,8 +114,17 @@ def test_unsupported_nodes_are_one_error() -> None:
     values = [xnn_value((4,), argument=0), *(xnn_value((4,), type=t) for t in types)]
     values.append(xnn_value((4,), argument=1, output=True))
     nodes = [xnn_node("Convert", input=i, output=i + 1) for i in range(3)]
-    with raises(UnsupportedError, "XNNPACK Convert with a value of type bf16", "quint8"):
+    with raises(UnsupportedError, "XNNPACK Convert with a value of type bf16", "quint8", "without enable_bf16"):
         graph_of(xnn_pte(values, nodes))
+
+
+def test_border_of_bf16_names_the_option_of_the_exporter() -> None:
+    values = [xnn_value((4,), argument=i, output=i == 1, type=XnnType.BF16) for i in range(2)]
+    tensors = [c.TensorValue(DType.BFLOAT16, (4,), (0,), place=ALONE) for _ in values]
+    blob = xnn_blob(values, [xnn_node("Abs", input=0, output=1)])
+    method = Method("forward", tensors, [0], [1], [c.DelegateCall(0, (0, 1))], [DelegateBlob(blob, "XnnpackBackend")])
+    with raises(GraphError, "without enable_bf16"):
+        graph_of(pte_bytes([method]))
 
 
 def test_value_that_no_node_defines_is_an_error() -> None:
@@ -136,6 +145,24 @@ def test_quantized_layers_become_calls_of_ops_on_codes() -> None:
     called = names(graph)
     assert called.count("choose_qparams_affine") == called.count("linear_dq8ca_q4gsw") == 1
     assert called[-4:] == ["quantize_per_tensor", "int8_linear", "dequantize_per_tensor", "permute_copy"]
+
+
+@pytest.mark.parametrize("read_again", [False, True])
+def test_clamp_of_codes_is_a_limit_of_the_call_before(read_again: bool) -> None:
+    quant = XnnQuant("tensor", (0.5,), 3)
+    values = [xnn_value((4,), argument=0, type=XnnType.QINT8, quant=quant)]
+    values += [xnn_value((4,), type=XnnType.QINT8, quant=quant) for _ in range(2)]
+    values += [xnn_value((4,), argument=1, output=True, type=XnnType.QINT8, quant=quant)]
+    nodes = [
+        xnn_node("Add", input1=0, input2=0, output=1, clamp=(-2.0, 9.0)),
+        xnn_node("Clamp", input=1, output=2, clamp=(-4.0, 1.0)),
+        xnn_node("Multiply", input1=2, input2=1 if read_again else 0, output=3),
+    ]
+    graph = graph_of(xnn_pte(values, nodes))
+    assert names(graph) == ["int8_add", *(["int8_table"] if read_again else []), "int8_multiply"]
+    call = graph.call(0)
+    limits = [graph.values[i].value for i in call.args[7:9]]
+    assert limits == ([-1, 21] if read_again else [-1, 5])
 
 
 def test_codes_without_a_scale_are_an_error() -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from ..container import DType, ProgramFile
 from ..errors import DeviceError
 from ..export.family import Checkpoint
+from ..export.quantization.grid import check_range
 from ..export.quantization.recipe import EMBEDDING, HEAD, UNQUANTIZED, Recipe, WeightFormat
 from ..progress import OnProgress, Progress, ignore
 from ..runtime.method import Method
@@ -23,7 +24,6 @@ from ..runtime.program import PlanOptions, Program
 from .compensation import InputMoments, compensated
 from .decoder import DecoderTrace
 from .layers import LayerTrace, WeightArrays
-from .quantize import check_range
 from .recipe import ProgramWeights, packed
 from .trace import TracedInt, TracedTensor
 

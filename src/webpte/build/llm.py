@@ -24,9 +24,9 @@ from ..container import (
 from ..errors import InputError, UnsupportedError
 from ..export.checkpoint import read_checkpoint, write_tokenizer_files
 from ..export.family import Checkpoint
-from ..export.llm import _calibration_pieces, decoder_metadata, export_llm
+from ..export.llm import calibration_pieces, decoder_metadata, export_llm
 from ..export.options import ExportWarning, LLMOptions, PathLike, check_disk_space, check_target
-from ..export.quantization.recipe import AUTO, EMBEDDING, QUANTIZERS, Recipe
+from ..export.quantization.recipe import AUTO, EMBEDDING, QUANTIZERS, Recipe, second_rounding
 from ..export.quantization.recipe import check_embedding as check_embedding_format
 from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
 from .decoder import DecoderTrace
@@ -84,7 +84,7 @@ def build_program(
     if calibrate and quantize is not None:
         from .calibration import calibrated_weights  # imports the runtime
 
-        pieces = _calibration_pieces(source, options)
+        pieces = calibration_pieces(source, options)
         weights = calibrated_weights(source, recipe, pieces, max_context, max_tokens, report)
     program = trace_program(source, recipe, weights, max_context, max_tokens)
     size = _data_size(program)
@@ -187,11 +187,7 @@ def _second_quantizations(source: Checkpoint, recipe: Recipe) -> list[str]:
         exact = stored is not None and stored.name == "Q4_0" and holds_q4_0(kind)
         if stored is not None and kind.bits <= stored.bits and not exact:
             counts[stored.name, str(kind)] += 1
-    return [
-        f"{count} layers that are {stored} in the checkpoint are quantized a second time, as {kind}; a checkpoint in "
-        "f16 or f32 loses less"
-        for (stored, kind), count in counts.items()
-    ]
+    return [second_rounding(count, stored, kind) for (stored, kind), count in counts.items()]
 
 
 def _constant_method(name: str, value: int | bool | list[int]) -> MethodPlan:

@@ -14,13 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import UnsupportedError
 from ..export.ggml import GROUP
 from ..export.quantization.grid import (
     CLIP_COUNT,
     LONG_GROUP_WEIGHTS,
     MAX_PART_WEIGHTS,
-    MAX_WEIGHT,
     MIN_CLIP,
     MIN_VALUE,
     OTHER_CLIP_COUNT,
@@ -32,7 +30,7 @@ from ..export.quantization.recipe import WeightFormat
 Array = np.ndarray[Any, Any]
 
 SUM_ROWS = 16  # rows that torch adds before it adds the sums
-ROW_MULTIPLE = 4  # scales of a 4-bit layer are padded to a multiple of this number of rows, offsets of columns
+ROW_MULTIPLE = 4  # scales of a 4-bit layer are padded to a multiple of this number of rows
 FOUR_BITS = WeightFormat("4w", GROUP)
 FOUR_BITS_WITH_OFFSETS = WeightFormat("4w with 8-bit offsets", GROUP)  # a number more for each group
 
@@ -86,20 +84,6 @@ def grouped(weight: Array, bits: int = 4, group: int = 32, importance: Array | N
 def part_rows(columns: int) -> int:
     """Return the number of rows that are processed together."""
     return max(1, MAX_PART_WEIGHTS // columns)
-
-
-def check_range(name: str, weight: Array) -> None:
-    """Refuse a weight whose sum of squares may not be finite."""
-    largest = float(np.abs(weight).max()) if weight.size else 0.0
-    if not largest <= MAX_WEIGHT:  # NaN compares as false
-        raise UnsupportedError(
-            items=[name],
-            argument=name,
-            expected=f"numbers of at most {MAX_WEIGHT:g} in a weight that is quantized",
-            got=f"{largest:g}",
-            code="weight_range",
-            hint="Repair the checkpoint, or build without quantization.",
-        )
 
 
 def _map(function: Callable[[Array], Grouped], parts: list[Array]) -> list[Grouped]:

@@ -73,7 +73,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quality",
         action=argparse.BooleanOptionalAction,
-        help="measure the quantized model against the float model (unless that is over 2 GB)",
+        help="measure the quantized model against the float model; of language models with torch",
     )
     parser.add_argument(
         "--exporter",

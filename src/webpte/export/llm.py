@@ -96,7 +96,7 @@ def quantize_module(
     module: torch.nn.Module, source: Checkpoint, options: LLMOptions, progress: OnProgress = ignore
 ) -> QuantizationReport:
     """Quantize a module in place; read each weight when it is needed, and drop it when it is quantized."""
-    pieces = _calibration_pieces(source, options) if options.quantize is not None and options.calibrate else []
+    pieces = calibration_pieces(source, options) if options.quantize is not None and options.calibrate else []
     recipe = options.recipe(shapes_of(module))
     if options.bits_per_weight is not None:
         fill(module, source)  # the loss of one layer is measured with all others in float
@@ -108,7 +108,8 @@ def quantize_module(
     return report
 
 
-def _calibration_pieces(source: Checkpoint, options: LLMOptions) -> list[list[int]]:
+def calibration_pieces(source: Checkpoint, options: LLMOptions) -> list[list[int]]:
+    """Return the tokens that a model reads for calibration: a text in pieces, and conversations for its template."""
     size, vocabulary = options.max_tokens - 1, source.architecture.vocab_size
     pieces = token_pieces(source.tokenizer, calibration_text(options.calibrate), size, vocabulary)
     if options.calibrate is True and source.chat_template is not None:

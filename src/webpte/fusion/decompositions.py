@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..graph import Call, Double, Graph, Int, IntList, TensorSpec, Value, ValueList, normalize_dim, numel
+from ..graph import Call, Double, DType, Graph, Int, IntList, TensorSpec, Value, ValueList, normalize_dim, numel
 from ..lowering import find
 from .rewriter import Rewriter, role_of, roles
 
@@ -35,8 +35,10 @@ PATTERN = {
     "update": ("update_cache.default",),
     "read": ("custom_sdpa.default",),
     "attention": ("sdpa_with_kv_cache.default",),
+    "qparams": ("quantized_decomposed.choose_qparams_per_token_asymmetric.default",),
 }
 ROLES = roles(PATTERN)
+WIDE = (DType.FLOAT64, DType.INT64)
 ATTENTION, HALVES, NEIGHBOURS, NORM, SYMINT, VIEW = (
     PATTERN[role][0] for role in ("attention", "halves", "neighbours", "norm", "symint", "view")
 )
@@ -48,6 +50,7 @@ def recompose(graph: Graph) -> Graph:
     if not rewriter.is_straight_line:
         return graph
     _read_positions(rewriter)
+    _narrow_qparams(rewriter)
     _join_caches(rewriter)
     for index in range(len(rewriter.steps)):
         if (norm := _norm(rewriter, index)) is not None:
@@ -138,6 +141,34 @@ def _element(rewriter: Rewriter, call: Call) -> tuple[int, int] | None:
         return value_id, 0
     index = None if place is None else rewriter.values[place]
     return (value_id, index.value) if isinstance(index, Int) and index.value >= 0 else None
+
+
+# -- quantized caches --------------------------------------------------------------------------------------------------
+
+
+def _narrow_qparams(rewriter: Rewriter) -> None:
+    """Declare scales and zero points of rows as f32 and int32, and let the device compute them and their readers.
+
+    The op declares f64 and int64, but scales are rounded to f32, and zero points are codes.
+    """
+    for index in range(len(rewriter.steps)):
+        call = rewriter.call(index)
+        if call is None or role_of(call, ROLES) != "qparams" or not rewriter.outputs.isdisjoint(call.outs):
+            continue
+        for out in call.outs:
+            spec = rewriter.values[out]
+            assert isinstance(spec, TensorSpec)
+            rewriter.values[out] = replace(spec, host_dtype=spec.dtype)
+        for step in {index, *(user for out in call.outs for user in rewriter.users[out])}:
+            reader = rewriter.call(step)
+            if reader is not None and reader.on_host and not _has_wide_numbers(rewriter, reader):
+                rewriter.steps[step] = replace(reader, on_host=False)
+
+
+def _has_wide_numbers(rewriter: Rewriter, call: Call) -> bool:
+    """Return whether a call reads or writes numbers of 64 bits."""
+    operands = (rewriter.values[v] for v in (*rewriter.flatten(call.args), *call.outs))
+    return any(isinstance(spec, TensorSpec) and spec.host_dtype in WIDE for spec in operands)
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------

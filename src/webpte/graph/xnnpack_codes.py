@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -206,6 +207,37 @@ def _through_table(xv: XnnValues, node: XnnNode, change: Callable[[Array, Array]
     tensor, order = xv.place(source)
     entries = xv.literal(table, DType.INT8, f"table of {xv.origin}")
     xv.put(out, xv.call(INT8_TABLE, (tensor, entries), DType.INT8, xv.tensor(tensor).dims), order)
+
+
+# Calls that limit their codes -> which argument is the lowest code; the highest follows it.
+_LOWEST_CODE = {
+    INT8_ADD: 7,
+    INT8_CONVOLUTION: 6,
+    INT8_LINEAR: 6,
+    INT8_MAX_POOL: 5,
+    INT8_MEAN: 4,
+    INT8_MULTIPLY: 6,
+}
+
+
+def _clamp(xv: XnnValues, node: XnnNode) -> None:
+    """Let the call that computes codes limit them, if no other node reads its result."""
+    source, out = operand(node, "input"), operand(node, "output")
+    tensor, order = xv.place(source)
+    alone = sum(source in other.ids.values() for other in xv.xnn.nodes) == 2  # the node that defines it, and this one
+    same = xv.value(source).quant == xv.value(out).quant and not xv.value(source).is_output
+    number = next((i for i, call in enumerate(xv.calls) if tensor in call.outs), None)
+    if not alone or not same or number is None or xv.calls[number].name not in _LOWEST_CODE:
+        _function(xv, node)
+        return
+    call = xv.calls[number]
+    at = _LOWEST_CODE[call.name]
+    first, last = (xv.values[call.args[i]] for i in (at, at + 1))
+    assert isinstance(first, Int) and isinstance(last, Int)
+    low, high = (min(max(code, first.value), last.value) for code in _limits(xv.value(out), node.clamp))
+    limits = (xv.new(Int(low)), xv.new(Int(high)))
+    xv.calls[number] = replace(call, args=(*call.args[:at], *limits, *call.args[at + 2 :]))
+    xv.put(out, tensor, order)
 
 
 def _function(xv: XnnValues, node: XnnNode) -> None:
@@ -409,6 +441,7 @@ STATIC_NODES: dict[str, Translate] = {
     **dict.fromkeys(("Concatenate2", "Concatenate3", "Concatenate4", "Concatenate5"), _moved),
     **dict.fromkeys(("Conv2d", "DepthwiseConv2d", "ConvTranspose2d"), _convolution),
     **dict.fromkeys(("Copy", "StaticReshape", "StaticSlice", "StaticTranspose"), _moved),
+    "Clamp": _clamp,
     "Convert": _convert,
     "FullyConnected": _fully_connected,
     "GlobalAvgPooling2d": _global_average,

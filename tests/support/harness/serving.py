@@ -22,9 +22,13 @@ class Running:
     """`webpte serve` with arguments of the test's; `url` is where it listens."""
 
     def __init__(
-        self, *arguments: object, environment: Mapping[str, str] | None = None, module: str = "webpte"
+        self,
+        *arguments: object,
+        environment: Mapping[str, str] | None = None,
+        module: str = "webpte",
+        patience: float = PATIENCE,
     ) -> None:
-        """`module` may be one of the tests' that has the same command."""
+        """`module` may be one of the tests' that has the same command; `patience` are the seconds until it listens."""
         full = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (SRC, ROOT)))} | dict(environment or {})
         command = [sys.executable, "-m", module, "serve", *map(str, arguments), "--port", "0"]
         self._child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=full)
@@ -33,7 +37,7 @@ class Running:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         self.url = ""
-        if not self._listening.wait(PATIENCE) or not self.url:
+        if not self._listening.wait(patience) or not self.url:
             self.kill()
             raise AssertionError("the server did not start:\n" + "\n".join(self.lines))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -183,9 +184,9 @@ def exact(weight: torch.Tensor, group: int, bits: int) -> QuantizedWeight | None
     return None if None in parts else _joined(parts)
 
 
-def check_range(name: str, weight: torch.Tensor) -> None:
-    """Refuse a weight whose sum of squares may not be finite."""
-    largest = float(weight.detach().abs().max()) if weight.numel() else 0.0
+def check_range(name: str, weight: Any) -> None:
+    """Refuse a weight, of torch or NumPy, whose sum of squares may not be finite."""
+    largest = float(abs(weight).max()) if math.prod(weight.shape) else 0.0
     if not largest <= MAX_WEIGHT:  # NaN compares as false
         raise UnsupportedError(
             items=[name],

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...progress import OnProgress, Progress, ignore
+from ...text import plural
 from .calibration import Calibration, Moments, Read, skip_reading
 from .compensation import compensated
 from .grid import QuantizedWeight, check_range, exact, least_squares, squared_error
-from .recipe import EMBEDDING, HEAD, UNQUANTIZED, Recipe, WeightFormat, linear_recipe
+from .recipe import EMBEDDING, HEAD, UNQUANTIZED, Recipe, WeightFormat, linear_recipe, second_rounding
 
 if TYPE_CHECKING:
     import torch
@@ -54,13 +55,13 @@ class QuantizationReport:
             if layer.name in formats and layer.kind != UNQUANTIZED
         )
         for (stored, kind, lossless), count in counts.items():
-            of = f"{count} layers that are {stored} in the checkpoint"
             if lossless:
-                self.notes.append(f"{of} keep their exact values as {kind}")
-            else:
-                self.warnings.append(
-                    f"{of} are quantized a second time, as {kind}; a checkpoint in f16 or f32 loses less"
+                layers = plural(count, "layer")
+                self.notes.append(
+                    f"{layers} with their exact values: {stored} in the checkpoint, {kind} in the program"
                 )
+            else:
+                self.warnings.append(second_rounding(count, stored, kind))
 
     def json(self) -> dict[str, Any]:
         layers = {

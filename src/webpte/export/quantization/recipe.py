@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...errors import InputError, UnsupportedError
+from ...text import plural
 
 QUANTIZERS = ("4w", "8w", "8da4w")
 AUTO = "auto"  # 4w, and 8w where a bits_per_weight allows; of language models, which can be calibrated
@@ -45,6 +46,12 @@ class Recipe:
     linears: dict[str, WeightFormat]
     embedding: WeightFormat = UNQUANTIZED
     notes: list[str] = field(default_factory=list)
+
+
+def second_rounding(count: int, stored: str, kind: WeightFormat | str) -> str:
+    """Return a warning for layers that are quantized in the checkpoint, and again in the program with a loss."""
+    layers = plural(count, "layer")
+    return f"{layers} quantized a second time: {stored} in the checkpoint, {kind} in the program; f16 or f32 loses less"
 
 
 def check_quantizer(mode: str, group_size: int) -> None:

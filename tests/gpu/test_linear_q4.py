@@ -12,7 +12,6 @@ from tests.cases.q4.linear_q4 import CASES, FUSED, INT8, LANES, by, gated, int8,
 from tests.support.harness.cases import OneOp, T, case, choosing, planned_kernels, run_case
 from tests.support.harness.gate import slow_but, slow_rows_but
 from webpte.device import adapter_caps
-from webpte.wgsl import FEW_REGISTERS
 
 VARIANTS = ("broadcast", "tile", *LANES, "shared", "shared-64", "packed", "packed-32", "packed-64")
 EIGHT = [c for c in CASES if c.op == INT8 and c.variant == "broadcast"][::2]
@@ -34,13 +33,6 @@ def test_subgroups_of_four_suffice(layer, tmp_path, device, monkeypatch):
     if not caps.subgroup:
         pytest.skip("the adapter has no subgroups")
     monkeypatch.setattr("webpte.runtime.program.adapter_caps", lambda: dataclasses.replace(caps, subgroup=4))
-    assert run_case(layer, tmp_path) >= 2
-
-
-@pytest.mark.parametrize("layer", slow_but(by("lanes")[-1:], by("lanes")[-4:]), ids=str)
-def test_few_registers_suffice(layer, tmp_path, device, monkeypatch):
-    caps = dataclasses.replace(adapter_caps(), registers=FEW_REGISTERS)
-    monkeypatch.setattr("webpte.runtime.program.adapter_caps", lambda: caps)
     assert run_case(layer, tmp_path) >= 2
 
 

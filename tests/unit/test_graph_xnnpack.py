@@ -114,8 +114,17 @@ def test_unsupported_nodes_are_one_error() -> None:
     values = [xnn_value((4,), argument=0), *(xnn_value((4,), type=t) for t in types)]
     values.append(xnn_value((4,), argument=1, output=True))
     nodes = [xnn_node("Convert", input=i, output=i + 1) for i in range(3)]
-    with raises(UnsupportedError, "XNNPACK Convert with a value of type bf16", "quint8"):
+    with raises(UnsupportedError, "XNNPACK Convert with a value of type bf16", "quint8", "without enable_bf16"):
         graph_of(xnn_pte(values, nodes))
+
+
+def test_border_of_bf16_names_the_option_of_the_exporter() -> None:
+    values = [xnn_value((4,), argument=i, output=i == 1, type=XnnType.BF16) for i in range(2)]
+    tensors = [c.TensorValue(DType.BFLOAT16, (4,), (0,), place=ALONE) for _ in values]
+    blob = xnn_blob(values, [xnn_node("Abs", input=0, output=1)])
+    method = Method("forward", tensors, [0], [1], [c.DelegateCall(0, (0, 1))], [DelegateBlob(blob, "XnnpackBackend")])
+    with raises(GraphError, "without enable_bf16"):
+        graph_of(pte_bytes([method]))
 
 
 def test_value_that_no_node_defines_is_an_error() -> None:

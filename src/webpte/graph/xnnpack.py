@@ -15,7 +15,7 @@ from .graph import Call, Origin, TensorSpec, Value
 from .names import COPY
 from .xnnpack_codes import scale_of
 from .xnnpack_quantized import translate
-from .xnnpack_values import DTYPES, Laid, Named, Order, UnsupportedNodeError, XnnValues, identity
+from .xnnpack_values import DTYPES, TYPE_REMEDIES, Laid, Named, Order, UnsupportedNodeError, XnnValues, identity
 
 XNN_BACKEND = "XnnpackBackend"
 _BORDER_DTYPES = {
@@ -79,6 +79,7 @@ def _border_order(outer: EValue, inner: XnnValue, number: int, outer_id: int, or
     theirs = f"{outer.dtype.short}{list(outer.sizes)}" if isinstance(outer, TensorValue) else type(outer).__name__
     raise GraphError(
         f"delegate {origin.delegate}: value {number} is {shown}, the program's value {outer_id} is {theirs}",
+        hint=TYPE_REMEDIES.get(inner.type, ""),
         code="border",
     )
 
@@ -97,7 +98,8 @@ def inline_xnnpack(values: list[Value], delegate: XnnDelegate, named: Named) -> 
             _leave_out(xv, node)
             key = (f"XNNPACK {node.type}", f"with {error} is not supported")
             earlier = problems[key].where if key in problems else ()
-            problems[key] = Problem("backend", *key, (*earlier, str(xv.origin)), REMEDY, "unsupported_node")
+            where, remedy = (*earlier, str(xv.origin)), error.remedy or REMEDY
+            problems[key] = Problem("backend", *key, where, remedy, "unsupported_node")
     xv.origin = replace(delegate.origin, node=len(delegate.xnn.nodes))
     return _bind_outputs(xv, delegate), list(problems.values())
 

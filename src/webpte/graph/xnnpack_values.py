@@ -28,6 +28,10 @@ STORED = FLOATS | {
     XnnType.QINT32: DType.INT32,
     XnnType.QCINT32: DType.INT32,
 }
+TYPE_REMEDIES = {
+    XnnType.BF16: "Export with XnnpackPartitioner without enable_bf16, or convert the model to float32 or float16.",
+    XnnType.QUINT8: "Quantize the model with XNNPACKQuantizer, whose codes are int8.",
+}
 Array = np.ndarray[Any, Any]
 
 
@@ -39,7 +43,11 @@ class Laid(NamedTuple):
 
 
 class UnsupportedNodeError(Exception):
-    """A node has no translation. The message says what is missing."""
+    """A node has no translation. The message says what is missing, `remedy` how to export the model without it."""
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.remedy = remedy
 
 
 def identity(rank: int) -> Order:
@@ -123,7 +131,7 @@ class XnnValues:
         value = self.value(value_id)
         dtype = self.codes_dtype if value.type is XnnType.QINT8 else DTYPES.get(value.type)
         if dtype is None:
-            raise UnsupportedNodeError(f"a value of type {value.type.name.lower()}")
+            raise UnsupportedNodeError(f"a value of type {value.type.name.lower()}", TYPE_REMEDIES.get(value.type, ""))
         return dtype
 
     def is_constant(self, value_id: int) -> bool:

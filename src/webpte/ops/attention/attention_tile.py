@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...lowering.context import Context, Tensor
+from ...wgsl import FEW_REGISTERS
 from .attention_operands import AttentionOperands, AttentionParams
 
 MAX_ACROSS = 32
@@ -44,6 +45,7 @@ def dispatch_tile(
     """Dispatch `row_blocks` workgroups for every key head. `more` is the mask, or the places of tokens in slots."""
     across = config.across(operands.value_steps)
     lanes = across * config.down
+    frugal = cx.caps.registers <= FEW_REGISTERS
     batch = 1 if slots else operands.batch
     cx.dispatch(
         "attention/attention_tile.wgsl",
@@ -62,6 +64,7 @@ def dispatch_tile(
         wide=-(-operands.value_steps // across),
         across=across,
         down=config.down,
-        tile=4 if across == 8 else 2,
+        tile=4 if across == 8 and not frugal else 2,
+        frugal=frugal,
         chunk=config.chunk,
     )

@@ -8,7 +8,8 @@
 {$ set lanes = across * down $}
 {# Shared memory has rows of 8 elements and one that keeps rows from beginning at the same bank. An element of a row is
    mostly a constant, because naga bounds every other index. Of an invocation's keys, element s * tile + t is load s of
-   key t; of its queries, element i * chunk + s is load s of row i. #}
+   key t; of its queries, element i * chunk + s is load s of row i. frugal: registers are scarce, so what a workgroup has in
+   common lies in shared memory. Other devices have registers for that, or keep it once for a subgroup. #}
 {$ set inner = 8 $}
 {$ set key_rows = chunk * tile // inner $}
 {$ set query_rows = chunk * 4 // inner $}
@@ -51,6 +52,17 @@ var<workgroup> tops: array<array<vec4<f32>, {{ across + 1 }}>, {{ down }}>;  // 
 var<workgroup> rows_here: u32;
 var<workgroup> query_rows: array<array<u32, 4>, {{ down }}>;  // of each row, its number in the queries,
 var<workgroup> visible: array<array<u32, 4>, {{ down }}>;  // and the keys that it sees
+$$ if slots
+var<workgroup> tokens: array<array<u32, 4>, {{ down }}>;
+$$ if frugal
+var<workgroup> tokens_left: vec2<u32>;  // the first and the last
+var<workgroup> first_of_head: u32;  // row of its first key in a slot,
+var<workgroup> first: u32;  // and in the caches
+$$ endif
+$$ endif
+$$ if frugal
+var<workgroup> tops_before: array<vec4<f32>, {{ down }}>;
+$$ endif
 $$ if mask
 var<workgroup> mask_rows: array<array<u32, 4>, {{ down }}>;
 $$ endif
@@ -123,9 +135,16 @@ $$ if not slots
 $$ endif
     if (local.x == 0u) {
         rows_here = select(0u, min(ROWS, last_row + 1u - first_row), busy);
+$$ if slots and frugal
+        tokens_left = p.first_token + vec2<u32>(first_row, min(first_row + ROWS - 1u, last_row)) / p.group;
+        first_of_head = key_head * p.head_rows;
+$$ endif
     }
     if (local.x < ROWS) {
         query_rows[local.x / 4u][local.x % 4u] = {{ "(batch * p.heads + head) * p.seq + token" if heads_first else "(batch * p.seq + token) * p.heads + head" }};
+$$ if slots
+        tokens[local.x / 4u][local.x % 4u] = token;
+$$ endif
 $$ if mask
         mask_rows[local.x / 4u][local.x % 4u] = batch * p.mask_strides[0].x + head * p.mask_strides[0].y + token * p.mask_strides[0].z;
 $$ endif
@@ -134,37 +153,52 @@ $$ if not slots
 $$ endif
     }
     workgroupBarrier();
-    // What this invocation stages of queries and keys.
-    let staged_step = local.x % CHUNK;
-    let staged_row = local.x / CHUNK;
-$$ for i in range(q_loads)
-    let row_{{ i }} = staged_row + {{ i }}u * ROWS_STAGED;
-$$ endfor
-
 $$ if slots
-    let first_token = p.first_token + first_row / p.group;
-    let last_token = p.first_token + min(first_row + ROWS - 1u, last_row) / p.group;
-    for (var begin = first_token; begin <= last_token; begin++) {
-    let slot = places[begin].x;
-    if (begin > first_token && places[begin - 1u].x == slot) {
-        continue;  // it went with the one before
+$$ if not frugal
+    var left = p.first_token + vec2<u32>(first_row, min(first_row + ROWS - 1u, last_row)) / p.group;
+$$ endif
+    loop {  // the tokens of a slot after each other go together
+$$ if frugal
+    let left = workgroupUniformLoad(&tokens_left);
+$$ endif
+    if (left.x > left.y) {
+        break;
     }
+    let slot = places[left.x].x;
+    var next = left.x;
     var highest_position = -1;
-    for (var t = begin; t <= last_token && places[t].x == slot; t++) {
-        highest_position = max(highest_position, position_of(t));
+    for (; next <= left.y && places[next].x == slot; next++) {
+        highest_position = max(highest_position, position_of(next));
     }
     let end = u32(highest_position + 1);
+    let row = four * ACROSS + x;
+$$ if frugal
+    if (row == 0u) {
+        tokens_left.x = next;
+        first = u32(clamp(slot, 0, i32(p.slots) - 1)) * p.batch_rows + first_of_head;
+    }
+$$ else
     let first = u32(clamp(slot, 0, i32(p.slots) - 1)) * p.batch_rows + key_head * p.head_rows;  // row of the first key
     workgroupBarrier();
-    if (local.x < ROWS) {
-        let own_token = query_rows[local.x / 4u][local.x % 4u] / p.heads;
-        let takes_part = own_token >= begin && places[own_token].x == slot && local.x < rows_here;
-        visible[local.x / 4u][local.x % 4u] = select(0u, u32(position_of(own_token) + 1), takes_part);
+$$ endif
+    if (row < ROWS) {
+        let own_token = tokens[row / 4u][row % 4u];
+        let takes_part = own_token >= left.x && places[own_token].x == slot && row < rows_here;
+        visible[row / 4u][row % 4u] = select(0u, u32(position_of(own_token) + 1), takes_part);
     }
     workgroupBarrier();
+$$ if not frugal
+    left.x = next;
+$$ endif
 $$ endif
 
-    var top = vec4<f32>(LOWEST);
+$$ if frugal
+    if (x == 0u) {
+        tops_before[four] = vec4<f32>(LOWEST);
+    }
+$$ else
+    var top_before = vec4<f32>(LOWEST);
+$$ endif
     var weight = vec4<f32>();  // of the keys that this invocation scores
 $$ for w in range(wide)
 $$ for i in rows
@@ -176,18 +210,21 @@ $$ endfor
 $$ for t in range(tile)
         var score{{ t }} = vec4<f32>();
 $$ endfor
-        for (var d = 0u; d < KEY_STEPS; d += CHUNK) {
+        for (var d = 0u; d < p.key_steps; d += CHUNK) {  // a literal would be unrolled, which needs registers
             workgroupBarrier();
+            // What this invocation stages of queries and keys.
+            let staged_step = x % CHUNK;
+            let staged_row = four * {{ across // chunk }}u + x / CHUNK;
             let staged = d + staged_step;
-$$ for i in range(q_loads)
-$$ if 4 * down * chunk < lanes
-            if (row_{{ i }} < ROWS) {
-                stage_query(row_{{ i }}, staged_step, staged);
+$$ if (frugal and q_loads > 1) or 4 * down * chunk < lanes
+            for (var row = staged_row; row < ROWS; row += ROWS_STAGED) {
+                stage_query(row, staged_step, staged);
             }
 $$ else
-            stage_query(row_{{ i }}, staged_step, staged);
-$$ endif
+$$ for i in range(q_loads)
+            stage_query(staged_row + {{ i }}u * ROWS_STAGED, staged_step, staged);
 $$ endfor
+$$ endif
 $$ for i in range(tile * chunk // down)
             let c_{{ i }} = staged_row + {{ i }}u * ROWS_STAGED;
             let key_{{ i }} = load_key((first + (base + min(c_{{ i }}, last)) * p.key_rows) * KEY_STEPS, {{ "min(staged, KEY_STEPS - 1u)" if partial_chunk else "staged" }});
@@ -228,14 +265,23 @@ $$ endif
         score{{ t }} = select(vec4<f32>(HIDDEN), score{{ t }}, vec4<u32>(base + {{ t * across }}u + x) < seen);
         highest = max(highest, score{{ t }});
 $$ endfor
+$$ if frugal
+        let top_before = tops_before[four];
+$$ endif
         tops[four][x] = highest;
         workgroupBarrier();
-        var higher = top;
+        var top = top_before;
 $$ for i in range(across)
-        higher = max(higher, tops[four][{{ i }}]);
+        top = max(top, tops[four][{{ i }}]);
 $$ endfor
-        let keep = exp(top - higher);
-        top = higher;
+        let keep = exp(top_before - top);
+$$ if frugal
+        if (x == 0u) {
+            tops_before[four] = top;
+        }
+$$ else
+        top_before = top;
+$$ endif
         weight *= keep;
 $$ for w in range(wide)
 $$ for i in rows

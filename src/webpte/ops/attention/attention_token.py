@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ...graph import DType
 from ...lowering.context import Context, Tensor, load_type
 from ...lowering.variants import ANYWHERE, Requirements, Variant
-from ...wgsl import Live, LiveInt, Uniforms, u32
+from ...wgsl import FEW_REGISTERS, Live, LiveInt, Uniforms, u32
 from .attention_operands import FIRST, AttentionOperands, AttentionParams, VisibleKeys
 
 MAX_HEADS = 4  # query heads that share the loads of keys: the width of a vector
@@ -118,10 +118,11 @@ class TokenConfig(NamedTuple):
         tile, parts, wide = self.tile, self.parts, self.wide
         while lanes * wide < operands.value_steps:
             wide *= 2
-        if parts > 1 and operands.kinds[1] == "f16x4":
-            parts = 2 * parts  # so that they read 64 bytes side by side
-        elif parts > 1 and _heads(operands) == MAX_HEADS:
+        halves = operands.kinds[1] == "f16x4"
+        if parts > 1 and _heads(operands) == MAX_HEADS and (not halves or cx.caps.registers <= FEW_REGISTERS):
             tile = 1  # for the sums of more keys and heads, some GPUs do not have the registers
+        if parts > 1 and halves:
+            parts = 2 * parts  # so that they read 64 bytes side by side
         return self._replace(lanes=lanes, tile=tile, parts=parts, wide=wide)
 
     def columns(self, value_steps: int) -> int:

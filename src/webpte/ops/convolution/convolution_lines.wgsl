@@ -21,10 +21,10 @@ $$ call per_workgroup()
     let lines = p.out_dims[0].x * p.out_dims[0].y;
     let out_line = min(own / line_quads, lines - 1u);
     let first = own % line_quads * 4u;
-    let out_x = first + vec4<u32>(0u, 1u, 2u, 3u);
     let plane = p.in_dims[0].x * p.in_dims[0].y * p.in_dims[0].z;
     let taps = p.kernel[0].x * p.kernel[0].y * p.kernel[0].z;
-    let w_start = block % p.groups * p.channels * p.depth;
+    let batch = block / p.groups;
+    let first_channel = (block - batch * p.groups) * p.channels;  // of the group
 $$ for c in range(channels)
     var sum{{ c }} = vec4<f32>();
 $$ endfor
@@ -38,7 +38,7 @@ $$ if axes == 3
         let z = source(vec4<u32>(out_line / p.out_dims[0].y), kz, p.stride[0].x, p.padding[0].x, p.dilation[0].x).x;
 $$ endif
         let v = source(vec4<u32>(out_line{{ " % p.out_dims[0].y" if axes == 3 }}), ky, p.stride[0].y, p.padding[0].y, p.dilation[0].y).x;
-        let u = source(out_x, kx, p.stride[0].z, p.padding[0].z, p.dilation[0].z);
+        let u = source(first + vec4<u32>(0u, 1u, 2u, 3u), kx, p.stride[0].z, p.padding[0].z, p.dilation[0].z);
         let line_inside = v < p.in_dims[0].y{{ " && z < p.in_dims[0].x" if axes == 3 }};
         let inside = (u < vec4<u32>(p.in_dims[0].z)) & vec4<bool>(line_inside);
         let line = block * p.depth * plane + {{ "(z * p.in_dims[0].y + v)" if axes == 3 else "v" }} * p.in_dims[0].z;
@@ -54,7 +54,7 @@ $$ endif
                 let c = channel + i % {{ quads }}u * 4u;
                 var value = vec4<f32>();
 $$ for n in range(4)
-                value[{{ n }}] = f32(w[(w_start + min(c + {{ n }}u, p.channels - 1u) * p.w_channel + k * p.w_depth) * taps + tap]);
+                value[{{ n }}] = f32(w[(first_channel * p.depth + min(c + {{ n }}u, p.channels - 1u) * p.w_channel + k * p.w_depth) * taps + tap]);
 $$ endfor
                 w_tile[i / {{ quads }}u][i % {{ quads }}u] = value;
             }
@@ -98,7 +98,7 @@ $$ endfor
     // The bounds are uniforms: the compiler would unroll literal ones, and write the stores out once for each result.
     for (var c = 0u; c < min(p.tile, p.channels - channel); c++) {
         for (var r = 0u; r < count; r++) {
-            put(block / p.groups, block % p.groups * p.channels + channel + c, pixel + r, pixels, results[c][r]);
+            put(batch, first_channel + channel + c, pixel + r, pixels, results[c][r]);
         }
     }
 $$ endcall

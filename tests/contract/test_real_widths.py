@@ -144,7 +144,7 @@ WIDE = {
 def test_a_layer_of_width_4096_equals_the_references(device, tmp_path, monkeypatch):
     monkeypatch.setenv("WEBPTE_DEVICE", device)
     write_checkpoint(tmp_path / "wide", WIDE)
-    options = {"quantize": "4w", "embedding": "4,32", "max_context": 128, "max_tokens": 64}
-    path = build_program(tmp_path / "wide", tmp_path / "wide.pte", **options)
+    path = tmp_path / "wide.pte"
+    build_program(tmp_path / "wide", path, quantize="4w", embedding="4,32", max_context=128, max_tokens=64)
     report = compare_file(path, inputs=[["1x19:0..511", "0"], ["1x1:0..511", "19"]])
     assert report["ok"], report["first_outside"]

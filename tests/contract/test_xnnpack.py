@@ -15,7 +15,8 @@ from tests.xnnpack.zoo import compare
 # Codes of statically quantized modules are equal; others differ by roundings of f32.
 SMALL = {"f32": 2e-6, "dynamic": 2e-6, "int8": 0.0}
 QUICK = (
-    "arithmetic-add", "arithmetic-f16", "dscnn-f32", "gated-8da4w", "gated-mul", "mlp-int8", "mlp-linear",
+    "arithmetic-add", "arithmetic-f16", "dscnn-f32", "gated-8da4w", "gated-dynamic", "gated-mul", "mlp-int8",
+    "mlp-linear",
 )  # fmt: skip
 
 

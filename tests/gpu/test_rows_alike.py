@@ -34,7 +34,7 @@ def fixed(*dims, **options):
 X, HALF_X = T("n", WIDTH), half(T("n", WIDTH))
 SUBJECTS = {
     "4-bit linear": case(Q4, X, codes(37, WIDTH // 2), scales(WIDTH // 32, 40), 32, None, **ROWS),
-    "4-bit linear with offsets": joined(X, (37,), offset=True, **ROWS),
+    "4-bit linear with offsets": joined(X, (36,), offset=True, **ROWS),
     "4-bit linear, any group": case(Q4, T("n", 20), codes(5, 12), scales(1, 8), 20, None, **ROWS),
     "4-bit linear, channels": case(QCS, X, codes(37, WIDTH // 2), scales(37), **ROWS),
     "4-bit linear of int8": case(

@@ -65,25 +65,35 @@ class Builder(GraphBuilder):
         self.call(Q4, (x, *self.weight(rows, **options), added), out)
         return out
 
-    def group_sums(self, x: int, group: int = 16, apart: bool = False, value: float = 0.0) -> int:
-        """The sums of each row's groups, padded to four; or those of columns that lie `apart`."""
+    def group_sums(self, x: int, group: int = 16, apart: bool = False) -> int:
+        """The sums of each row's groups; or those of columns that lie `apart`."""
         rows, count = self.dims(x)[0], 32 // group
         dims = (rows, group, count) if apart else (rows, count, group)
-        split, sums, padded = self.tensor(*dims), self.tensor(rows, count), self.tensor(rows, 4)
+        split, sums = self.tensor(*dims), self.tensor(rows, count)
         self.call("aten.view_copy.default", (x, self.add(IntList(dims))), split)
         axis = self.add(IntList((1 if apart else -1,)))
         self.call("aten.sum.dim_IntList", (split, axis, self.add(Bool(False)), self.null()), sums)
-        added = self.add(IntList((0, 4 - count)))
-        self.call("aten.constant_pad_nd.default", (sums, added, self.add(Double(value))), padded)
-        return padded
+        return sums
 
-    def with_offsets(self, x: int, rows: int, sums: int, **options: Any) -> int:
+    def offset_product(self, sums: int, rows: int, zero: int = 0, axis: int = 1) -> int:
+        """The product of group sums with offsets in 8 bits."""
+        groups = self.dims(sums)[1]
+        codes = self.constant(RANDOM.integers(-128, 128, (groups, rows)).astype(np.int8))
+        scales = self.constant(RANDOM.uniform(0.001, 0.01, (groups, rows)[axis]).astype(np.float32))
+        zeros = self.constant(np.full((groups, rows)[axis], zero, np.int32))
+        offsets, out = self.tensor(groups, rows), self.tensor(self.dims(sums)[0], rows)
+        options = (self.number(axis), self.number(-128), self.number(127), self.number(1), self.null())
+        self.call("quantized_decomposed.dequantize_per_channel.default", (codes, scales, zeros, *options), offsets)
+        self.call("aten.mm.default", (sums, offsets), out)
+        return out
+
+    def with_offsets(self, x: int, rows: int, sums: int, bias: bool = False, **options: Any) -> int:
         """A layer whose groups have offsets."""
-        return self.plus(self.linear(x, rows, **options), self.int8(sums, rows))
+        return self.plus(self.linear(x, rows, bias), self.offset_product(sums, rows, **options))
 
     def int8(self, x: int, rows: int) -> int:
         out = self.tensor(*self.dims(x)[:-1], rows)
-        weight = self.constant(RANDOM.integers(-128, 128, (rows, self.dims(x)[-1])).astype(np.int8))
+        weight = self.constant(RANDOM.integers(-128, 128, (rows, 32)).astype(np.int8))
         scales = self.constant(RANDOM.uniform(0.001, 0.01, rows).astype(np.float32))
         self.call(INT8, (x, weight, scales), out)
         return out
@@ -343,7 +353,7 @@ def test_offset_linears_product_of_group_sums_is_one_call_with_the_layer(b, bias
     graph = b.graph([x], [b.with_offsets(x, 8, b.group_sums(x), bias=bias)])
     after = check(graph, ["webpte"])
     offsets = after.tensor(after.calls[0].args[-1])
-    assert offsets.dims == (8 * 4 + 8 * 4,)  # codes, then scales
+    assert offsets.dims == (8 * 2 + 8 * 4,)  # codes of two groups, then scales
 
 
 def test_offset_linears_join_gate_residual_and_norm_keep_their_offsets(b):
@@ -371,10 +381,23 @@ def test_offset_linears_layer_without_offsets_stays_apart(b):
     check(b.graph([x], outs), ["webpte", "linear_q4gsw"])
 
 
-@pytest.mark.parametrize("other", [{"group": 8}, {"apart": True}, {"value": 1.0}])
+@pytest.mark.parametrize("other", [{"group": 8}, {"apart": True}])
 def test_offset_linears_other_sums_are_not_fused(b, other):
     x = b.tensor(5, 32)
     graph = b.graph([x], [b.with_offsets(x, 8, b.group_sums(x, **other))])
+    check(graph, names(graph), ("offset-linears",))
+
+
+@pytest.mark.parametrize("other", [{"zero": 3}, {"axis": 0}])
+def test_offset_linears_other_offsets_are_not_fused(b, other):
+    x = b.tensor(5, 32)
+    graph = b.graph([x], [b.with_offsets(x, 8, b.group_sums(x), **other)])
+    check(graph, names(graph), ("offset-linears",))
+
+
+def test_offset_linears_columns_that_do_not_fill_words_are_not_fused(b):
+    x = b.tensor(5, 32)
+    graph = b.graph([x], [b.with_offsets(x, 6, b.group_sums(x))])
     check(graph, names(graph), ("offset-linears",))
 
 
@@ -387,7 +410,7 @@ def test_offset_linears_sums_of_another_tensor_are_not_fused(b):
 def test_offset_linears_sums_that_are_returned_stay(b):
     x = b.tensor(5, 32)
     sums = b.group_sums(x)
-    check(b.graph([x], [b.with_offsets(x, 8, sums), sums]), ["view_copy", "sum", "constant_pad_nd", "webpte"])
+    check(b.graph([x], [b.with_offsets(x, 8, sums), sums]), ["view_copy", "sum", "webpte"])
 
 
 def test_roundings_of_one_input_are_chosen_once(b):

@@ -150,10 +150,12 @@ def offset(b: Builder) -> Graph:
     x = b.input(S, 32)
     axis, keep = b.add(IntList((-1,))), b.add(Bool(False))
     sums = b.make("aten.sum.dim_IntList", (b.view(x, S, 2, 16), axis, keep, b.null()), S, 2)
-    padded = b.make("aten.constant_pad_nd.default", (sums, b.add(IntList((0, 2))), b.add(Double(0.0))), S, 4)
-    codes = b.constant(RANDOM.integers(-128, 128, (8, 4)).astype(np.int8))
+    codes = b.constant(RANDOM.integers(-128, 128, (2, 8)).astype(np.int8))
     scales = b.constant(RANDOM.uniform(0.001, 0.01, 8).astype(np.float32))
-    product = b.make("aten._weight_int8pack_mm.default", (padded, codes, scales), S, 8)
+    numbers = (b.number(1), b.number(-128), b.number(127), b.number(1))
+    dequantize = "quantized_decomposed.dequantize_per_channel.default"
+    offsets = b.make(dequantize, (codes, scales, b.null(), *numbers, b.null()), 2, 8)
+    product = b.make("aten.mm.default", (sums, offsets), S, 8)
     return b.done(b.plus(b.q4(x, 8), b.view(product, S, 8), S, 8))
 
 

@@ -16,12 +16,12 @@ from ..container import DType, Span
 from ..errors import UnsupportedError
 from ..export.quantization.recipe import EMBEDDING, UNQUANTIZED, WeightFormat
 from ..export.weights import WeightSource
-from .ops import OpTrace
-from .quantize import FOUR_BITS_WITH_OFFSETS, ROW_MULTIPLE, group_sums
+from .ops import OpTrace, constant
+from .quantize import FOUR_BITS_WITH_OFFSETS, group_sums
 from .trace import Dim, TracedTensor
 
 Array = np.ndarray[Any, Any]
-_FLOAT32 = 6  # ExecuTorch's number of the type
+_FLOAT32, _INT8 = 6, 1  # ExecuTorch's numbers of the types
 
 
 class WeightArrays(Protocol):
@@ -34,7 +34,7 @@ class WeightArrays(Protocol):
         """Return the codes and scales of a weight in the layout of the program's constants."""
 
     def offsets(self, name: str) -> tuple[Array, Array]:
-        """Return the codes and scales of the offsets of a weight: those of an 8-bit layer of group sums."""
+        """Return the codes and scales of the offsets of a weight: (G, N) and (N,)."""
 
 
 class LayerTrace(OpTrace):
@@ -108,24 +108,23 @@ class LayerTrace(OpTrace):
     def _offset_product(self, x: TracedTensor, name: str, dims: tuple[Dim, ...]) -> TracedTensor:
         """Return what the offsets of a layer add to its result: the sums of the groups of x times the offsets.
 
-        A layer has a multiple of 4 columns in ExecuTorch, so the sums are padded with zeros. Layers of one input share
-        the sums.
+        Layers of one input share the sums.
         """
         rows, columns = self.shapes[f"{name}.weight"]
         group = FOUR_BITS_WITH_OFFSETS.group
         groups = columns // group
-        padding = -groups % ROW_MULTIPLE
-        sums = self._group_sums.get(x)
-        if sums is None:
+        if x not in self._group_sums:
             split = self.view(x, (x.dims[-2], groups, group))
-            sums = self.call("aten.sum.dim_IntList", split, (-1,), False, None, dims=split.dims[:2])
-            if padding:
-                padded = (x.dims[-2], groups + padding)
-                sums = self.call("aten.constant_pad_nd.default", sums, (0, padding), 0.0, dims=padded)
-            self._group_sums[x] = sums
-        parts: list[Part] = [("codes", DType.INT8, (rows, groups + padding)), ("scales", DType.FLOAT32, (rows,))]
-        offsets = _constants(f"{name}.offsets", lambda: self._weights.offsets(name), parts)
-        product = self.call("aten._weight_int8pack_mm.default", sums, *offsets, dims=(x.dims[-2], rows))
+            self._group_sums[x] = self.call("aten.sum.dim_IntList", split, (-1,), False, None, dims=split.dims[:2])
+        parts: list[Part] = [("codes", DType.INT8, (groups, rows)), ("scales", DType.FLOAT32, (rows,))]
+        constants = [*_constants(f"{name}.offsets", lambda: self._weights.offsets(name), parts)]
+        constants.append(constant(f"{rows} zeros", np.zeros(rows, "<i4")))
+        packed = [self.packed(each) for each in constants]
+        options = (1, -128, 127, _INT8, None)
+        offsets = self.call(
+            "quantized_decomposed.dequantize_per_channel.default", *packed, *options, dims=(groups, rows)
+        )
+        product = self.call("aten.mm.default", self._group_sums[x], offsets, dims=(x.dims[-2], rows))
         return product if len(x.dims) == 2 else self.view(product, dims)
 
     def embedding(self, tokens: TracedTensor) -> TracedTensor:

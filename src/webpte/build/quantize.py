@@ -30,7 +30,7 @@ from ..export.quantization.recipe import WeightFormat
 Array = np.ndarray[Any, Any]
 
 SUM_ROWS = 16  # rows that torch adds before it adds the sums
-ROW_MULTIPLE = 4  # scales of a 4-bit layer are padded to a multiple of this number of rows, offsets of columns
+ROW_MULTIPLE = 4  # scales of a 4-bit layer are padded to a multiple of this number of rows
 FOUR_BITS = WeightFormat("4w", GROUP)
 FOUR_BITS_WITH_OFFSETS = WeightFormat("4w with 8-bit offsets", GROUP)  # a number more for each group
 

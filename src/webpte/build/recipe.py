@@ -14,7 +14,6 @@ from ..export.quantization.recipe import EMBEDDING, INT8, Recipe, WeightFormat, 
 from .quantize import (
     FOUR_BITS,
     FOUR_BITS_WITH_OFFSETS,
-    ROW_MULTIPLE,
     Grouped,
     grouped,
     pack_embedding,
@@ -105,13 +104,13 @@ class ProgramWeights:
         return Grouped(codes, scales)
 
     def offsets(self, name: str) -> tuple[Array, Array]:
-        """Return the codes and scales of a layer's offsets, as of an 8-bit layer with a column for each group."""
+        """Return the codes (G, N) and the scales (N,) of the offsets of a layer's groups, in 8 bits."""
         stored = self._weights.affine(f"{name}.weight")
         assert stored is not None, name
         values = stored.offsets + np.float32(ZERO) * stored.steps  # (N, G)
-        padded = np.pad(values, ((0, 0), (0, -values.shape[1] % ROW_MULTIPLE)))
-        check_range(name, padded)
-        return pack_rows(grouped(padded, 8, padded.shape[1]))
+        check_range(name, values)
+        codes, scales = pack_rows(grouped(values, 8, values.shape[1]))
+        return np.ascontiguousarray(codes.T), scales
 
     def is_exact(self, name: str, kind: WeightFormat) -> bool:
         """Return whether the format holds the codes and scales that the checkpoint has."""

@@ -27,6 +27,7 @@ MAX_OUTPUTS = 3  # of a joined layer: with its inputs, as many buffers as every 
 MAX_BUFFERS = 8  # of a call: every device can bind them
 MAX_WEIGHT_BYTES = 128 << 20  # of a joined weight: every device can bind it
 WORD_BYTES = 4
+SCALE_BYTES = 4  # of an offset, an f32
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class QuantizedLinear:
     group: Value
     bias: int | None
     bits: int = 4
-    offsets: int | None = None  # a constant of two spans, codes and scales: see fusion/offsets.py
+    offsets: int | None = None  # a constant of two spans, codes (G, N) and scales (N,): see fusion/offsets.py
 
     @property
     def out(self) -> int:
@@ -91,12 +92,13 @@ def _eight_bit(rewriter: Rewriter, index: int, call: Call) -> QuantizedLinear:
 
 
 def _with_offsets(rewriter: Rewriter, index: int, call: Call) -> QuantizedLinear | None:
-    """Return a layer with offsets; None if another pass has added more to it."""
+    """Return a layer with offsets; None if it has none, or if another pass has added more to it."""
     arguments = rewriter.arguments(call)
     codes, scales = rewriter.values[arguments["codes"]], rewriter.values[arguments["scales"]]
     assert isinstance(codes, ValueList) and isinstance(scales, ValueList)
     options = {name: None if isinstance(rewriter.values[i], Null) else i for name, i in arguments.items()}
-    if len(codes.ids) != 1 or options["residual"] is not None or options["norm"] is not None:
+    more = any(options[name] is not None for name in ("residual", "norm", "x_scales"))
+    if len(codes.ids) != 1 or options["offsets"] is None or more:
         return None
     group = rewriter.values[arguments["group"]]
     return QuantizedLinear(
@@ -188,7 +190,7 @@ def gate_linears(graph: Graph) -> Graph:
         (values,) = others
         steps = {gate.index, values.index, at, *(rewriter.producers[v][0] for v in activation)}
         codes, scales = (gate.codes, values.codes), (gate.scales, values.scales)
-        offsets = _joined_offsets(rewriter, (gate, values))
+        offsets = _joined_offsets(rewriter, (gate, values), by_column=False)
         rewriter.replace(steps, fused_call(rewriter, gate, call.outs, codes, scales, offsets=offsets), at)
     return rewriter.result()
 
@@ -275,20 +277,29 @@ def _join(rewriter: Rewriter, linears: Sequence[QuantizedLinear]) -> None:
     ids = [rewriter.add(spec) for spec in (codes, scales, bias) if spec is not None]
     outs = [linear.out for linear in linears]
     first = linears[0]
-    offsets = _joined_offsets(rewriter, linears)
+    offsets = _joined_offsets(rewriter, linears, by_column=True)
     call = fused_call(rewriter, first, outs, ids[:1], ids[1:2], ids[2] if biases else None, offsets=offsets)
     rewriter.replace([linear.index for linear in linears], call, first.index)
 
 
-def _joined_offsets(rewriter: Rewriter, linears: Sequence[QuantizedLinear]) -> int | None:
-    """Return the offsets of several layers, or None if they have none: the codes of all, then the scales of all."""
+def _joined_offsets(rewriter: Rewriter, linears: Sequence[QuantizedLinear], by_column: bool) -> int | None:
+    """Return the offsets of several layers, or None if they have none: the codes of all, then the scales of all.
+
+    `by_column`: each group has the codes of all layers, which become one; else each layer has its groups.
+    """
     if linears[0].offsets is None:
         return None
     specs = [tensor_spec(rewriter, linear.offsets) for linear in linears if linear.offsets is not None]
     constants = [spec.constant for spec in specs if spec.constant is not None]
-    spans = [span for parts in zip(*(constant.spans for constant in constants), strict=True) for span in parts]
+    codes, scales = zip(*(constant.spans for constant in constants), strict=True)
+    if by_column:
+        columns = [span.size // SCALE_BYTES for span in scales]
+        groups = range(codes[0].size // columns[0])
+        codes = tuple(
+            span.sub(group * count, count) for group in groups for span, count in zip(codes, columns, strict=True)
+        )
     name = " + ".join(constant.name for constant in constants)
-    constant = replace(constants[0], span=spans[0], name=name, rest=tuple(spans[1:]))
+    constant = replace(constants[0], span=codes[0], name=name, rest=(*codes[1:], *scales))
     return rewriter.add(replace(specs[0], dims=(constant.nbytes,), constant=constant))
 
 

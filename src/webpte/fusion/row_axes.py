@@ -33,8 +33,8 @@ PATTERN = {
         "aten._weight_int8pack_mm.default",
         "et_vk.rms_norm.default",
     ),
+    "product": ("aten.mm.default",),  # if the second matrix has no rows
     "sum": ("aten.sum.dim_IntList",),  # of the last dim alone
-    "pad": ("aten.constant_pad_nd.default",),
     "blocks": ("torchao.choose_qparams_affine.default",),
 }
 ROLES = roles(PATTERN)
@@ -106,24 +106,20 @@ class RowAxes:
             return self._reshapes(call, carried)
         if elementwise_op(call) is not None:
             return self._elementwise(call, carried)
-        if role not in ("rows", "sum", "pad", "blocks", "attention", "lookup"):
+        if role not in ("rows", "product", "sum", "blocks", "attention", "lookup"):
             return False
-        if role in ("sum", "pad") and not self._changes_last(call, role):
+        if (role == "sum" and not self._sums_last(call)) or (role == "product" and call.args[1] in self.axis):
             return False
         axis = self.axis[carried[0]]
         self.axis.update(dict.fromkeys(call.outs, axis))
         if any(self.axis[value_id] != axis for value_id in carried):
             return False
-        summed = role in ("rows", "sum", "pad") and axis == self._rank(carried[0]) - 1  # over the whole last dim
+        summed = role in ("rows", "product", "sum") and axis == self._rank(carried[0]) - 1  # over the whole last dim
         return not summed and (role != "blocks" or self._one_row_each(call, axis))
 
-    def _changes_last(self, call: Call, role: str) -> bool:
-        """Check a sum over the last dim, or the padding of that dim."""
-        rank, sizes = self._rank(call.args[0]), self.graph.values[call.args[1]]
-        numbers = sizes.values if isinstance(sizes, IntList) else ()
-        if role == "pad":
-            return len(numbers) == 2
-        return len(numbers) == 1 and normalize_dim(numbers[0], rank) == rank - 1
+    def _sums_last(self, call: Call) -> bool:
+        rank, axes = self._rank(call.args[0]), self.graph.values[call.args[1]]
+        return isinstance(axes, IntList) and [normalize_dim(axis, rank) for axis in axes.values] == [rank - 1]
 
     def _one_row_each(self, call: Call, axis: int) -> bool:
         sizes = [self.graph.values[value_id] for value_id in call.args]

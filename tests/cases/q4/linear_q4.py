@@ -148,16 +148,15 @@ def normalized(x):
     return T(x.dims[-1], constant=True, dtype=x.dtype), 1e-2
 
 
-def offsets(groups, rows):
-    """A signed byte for each group, rows padded to words, and a scale for each row."""
-    padded = -(-groups // 4) * 4
+def offsets(groups, columns, weights=1):
+    """A signed byte for each group and column of every weight, and a scale for each column."""
 
     def made(dims):
-        codes = np.arange(rows * padded) * 37 % 256
-        factors = 0.001 + np.arange(rows) % 5 * 0.0005
+        codes = np.arange(weights * groups * columns) * 37 % 256
+        factors = 0.001 + np.arange(weights * columns) % 5 * 0.0005
         return np.concatenate([codes.astype(np.uint8).view(np.int8), factors.astype("<f4").view(np.int8)])
 
-    return T(rows * (padded + 4), dtype="i8", constant=True, make=made)
+    return T(weights * columns * (groups + 4), dtype="i8", constant=True, make=made)
 
 
 def joined(
@@ -175,7 +174,7 @@ def gated(x, columns, group=32, *, row=None, residual=None, bits=4, normed=False
     """Two weights."""
     weights = [[part] * 2 for part in packed(columns, x.dims[-1], group, bits)]
     added = None, residual, bits, *(normalized(x) if normed else (None, None))
-    added += (offsets(-(-x.dims[-1] // group), 2 * columns) if offset else None,)
+    added += (offsets(-(-x.dims[-1] // group), columns, 2) if offset else None,)
     return case(FUSED, x, *(row or (None, None)), *weights, group, [columns], *added, **options)
 
 
@@ -200,8 +199,8 @@ AROUND = [
     joined(T("n", 12), (5,), group=4, normed=True, residual=T("n", 5), n=(7, 1)),
     gated(T("n", 64), 13, normed=True, n=(19, 3, 1)),
     joined(T("n", 36), (5, 3), group=12, offset=True, n=(7, 1)),
-    joined(T("n", 64), (13,), row=rounded("n"), offset=True, n=(19, 3, 1)),
-    gated(T("n", 12), 5, group=4, offset=True, normed=True, n=(7, 1)),
+    joined(T("n", 64), (12,), row=rounded("n"), offset=True, n=(19, 3, 1)),
+    gated(T("n", 12), 4, group=4, offset=True, normed=True, n=(7, 1)),
 ]
 
 
@@ -228,10 +227,10 @@ def by(variant, row_qparams=False):
             joined(T("n", 96), (33, 7, 5), normed=True, biased=True, **some),
             joined(half(T("n", 64)), (13,), normed=True, **HALF, **some),
             gated(T("n", 2112), 5, group=192, normed=True, residual=T("n", 5), atol=1e-3, **some),
-            joined(T("n", 224), (33, 7, 5), offset=True, **some),  # of the last word of offsets, 3 groups
-            joined(T("n", 64), (37,), group=64, biased=True, residual=T("n", 37), offset=True, **some),
-            joined(half(T("n", 96)), (13,), group=16, offset=True, **HALF, **some),
-            gated(T("n", 608), 13, normed=True, offset=True, atol=1e-3, **some),
+            joined(T("n", 224), (33, 7, 4), offset=True, **some),
+            joined(T("n", 64), (36,), group=64, biased=True, residual=T("n", 36), offset=True, **some),
+            joined(half(T("n", 96)), (12,), group=16, offset=True, **HALF, **some),
+            gated(T("n", 608), 28, normed=True, offset=True, atol=1e-3, **some),
         ]
     return either if row_qparams else alone + either
 

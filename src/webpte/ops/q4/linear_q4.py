@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -158,8 +159,7 @@ def _(
         rounded = wide / np.sqrt(np.mean(wide**2, axis=-1, keepdims=True) + norm_eps) * norm
     weights = [numpy_weight(c, s, group, bits) for c, s in zip(codes, scales, strict=True)]
     if offsets is not None:
-        by_group = numpy_offsets(offsets, len(weights) * sum(columns))  # (rows of all weights, groups and padding)
-        added = np.split(np.repeat(by_group, group, axis=1)[:, : x.shape[-1]], len(weights))
+        added = [np.repeat(more, group, axis=1)[:, : x.shape[-1]] for more in numpy_offsets(offsets, weights)]
         weights = [weight[:, : x.shape[-1]] + more for weight, more in zip(weights, added, strict=True)]
     gate, *values = [numpy_linear_q4(rounded, weight, bias) for weight in weights]
     result = gate * np.exp(-np.logaddexp(0, -gate)) * values[0] if values else gate  # silu(gate) * values
@@ -178,10 +178,12 @@ def numpy_weight(codes: Any, scales: Any, group: int, bits: int) -> Any:
     return codes.astype(np.float64) * scales.reshape(-1)[: len(codes), None]
 
 
-def numpy_offsets(offsets: Any, rows: int) -> Any:
-    """Return the offsets of each row's groups and padding in float64."""
-    codes, scales = np.split(offsets.view(np.int8).reshape(-1), [-4 * rows])
-    return codes.reshape(rows, -1) * np.ascontiguousarray(scales).view(np.float32).astype(np.float64)[:, None]
+def numpy_offsets(offsets: Any, weights: Sequence[Any]) -> list[Any]:
+    """Return the offsets of the groups of each weight, (N, groups) in float64."""
+    columns = len(weights) * len(weights[0])
+    codes, scales = np.split(offsets.view(np.int8).reshape(-1), [-4 * columns])
+    factors = np.ascontiguousarray(scales).view(np.float32).astype(np.float64).reshape(len(weights), -1, 1)
+    return list(codes.reshape(len(weights), -1, len(weights[0])).swapaxes(1, 2) * factors)
 
 
 def numpy_q4(codes: Any, scales: Any, group: int, high_first: bool = False) -> Any:

@@ -1,6 +1,7 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_workgroup $}
 {$ from "tiles.wgsl" import clamped_columns, each_result, put_results $}
+{$ from "q4/linear_q4_offsets.wgsl" import offset_of with context $}
 {# words: how many a load has, all of one group; single: a group is one load; tile and columns: what an invocation owns,
    columns of each weight; aligned: scales are read several at once; lanes: how many invocations share what they read of
    x, 0 if each reads all of it. #}
@@ -50,23 +51,15 @@ $$ endif
 $$ if offset
 $$ for v in range(weights)
 $$ for c in range(columns)
-    let offsets{{ v }}_{{ c }} = offset_row({{ v }}u, first + n{{ c }});
     let offset_scale{{ v }}_{{ c }} = offset_scale({{ v }}u, first + n{{ c }});
 $$ endfor
 $$ endfor
-    for (var word = 0u; word * 4u < groups; word++) {  // a word has the offsets of four groups
-$$ for v in range(weights)
-$$ for c in range(columns)
-    var codes{{ v }}_{{ c }} = bitcast<i32>(offsets[offsets{{ v }}_{{ c }} + word]);
-$$ endfor
-$$ endfor
-    let end = min(word * 4u + 4u, groups);
-    for (var g = word * 4u; g < end; g++) {
+$$ endif
+    for (var g = 0u; g < groups; g++) {
+$$ if offset
 $$ for r in range(tile)
         var x_sum{{ r }} = 0.0;
 $$ endfor
-$$ else
-    for (var g = 0u; g < groups; g++) {
 $$ endif
         let s = g * scale_stride + first;
 $$ call(v, r, c) each_result(weights, tile, columns)
@@ -149,8 +142,7 @@ $$ else
         let factor{{ v }}_{{ c }} = f32(scales{{ v }}[s + n{{ c }}]);
 $$ endif
 $$ if offset
-        let offset{{ v }}_{{ c }} = f32(extractBits(codes{{ v }}_{{ c }}, 0u, 8u)) * offset_scale{{ v }}_{{ c }};
-        codes{{ v }}_{{ c }} >>= 8u;
+{{ offset_of(v, c, wide, "first") }}
 $$ endif
 $$ for r in range(tile)
         sum{{ v }}_{{ r }}_{{ c }} += factor{{ v }}_{{ c }} * part{{ v }}_{{ r }}_{{ c }}{{ " + offset%d_%d * x_sum%d" % (v, c, r) if offset }};
@@ -158,9 +150,6 @@ $$ endfor
 $$ endfor
 $$ endfor
     }
-$$ if offset
-    }
-$$ endif
 $$ call(r, c) put_results(tile, columns, "row + r, p.first + column + c")
 {{ "gated(sum0_%d_%d, sum1_%d_%d)" % (r, c, r, c) if weights == 2 else "sum0_%d_%d" % (r, c) }}
 $$ endcall

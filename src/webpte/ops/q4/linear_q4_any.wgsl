@@ -14,7 +14,7 @@ fn product{{ v }}(row: u32, n: u32) -> f32 {
     for (var g = 0u; g < p.groups; g++) {
         var part = 0.0;
 $$ if offset
-        let offset = offset_code(offset_row({{ v }}u, p.first + n), g) * offset_scale({{ v }}u, p.first + n);
+        let offset = offset_codes({{ v }}u, g, p.first + n).x * offset_scale({{ v }}u, p.first + n);
         var x_sum = 0.0;
 $$ endif
         let end = min(k + p.group, p.inner);

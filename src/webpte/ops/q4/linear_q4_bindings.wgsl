@@ -19,8 +19,8 @@ $$ if norms
 $$ endif
 {$ set before_outs = added + biased + residual + norms $}
 $$ if offset
-// What is added to the weights of a group. Of all weights, one after the other: (N, K / group) signed bytes, rows padded to
-// words, and then a scale for each row.
+// What is added to the weights of a group: of all weights, one after the other, (K / group, N) signed bytes, and then a
+// scale for each column of all weights.
 @group(1) @binding({{ before_outs }}) var<storage, read> offsets: array<u32>;
 {$ set before_outs = before_outs + 1 $}
 $$ endif
@@ -29,21 +29,26 @@ $$ for o in range(outs)
 $$ endfor
 
 $$ if offset
-// The first word of the offsets for column n of the whole weight v, and their scale.
-fn offset_row(v: u32, n: u32) -> u32 {
-    return (v * p.out_columns + n) * (({{ row_groups }} + 3u) / 4u);
+$$ if bits == 4
+{$ include "bytes.wgsl" $}
+
+$$ endif
+// The number of the byte for column n of the whole weight v.
+fn offset_place(v: u32, g: u32, n: u32) -> u32 {
+    return (v * {{ row_groups }} + g) * p.out_columns + n;
+}
+
+// The codes for columns n, n + 1, ... of one word, four at most.
+fn offset_codes(v: u32, g: u32, n: u32) -> vec4<f32> {
+    let at = offset_place(v, g, n);
+    return vec4<f32>(signed_bytes(offsets[at / 4u] >> ((at % 4u) * 8u)));
 }
 
 fn offset_scale(v: u32, n: u32) -> f32 {
-    return bitcast<f32>(offsets[offset_row({{ weights }}u, 0u) + v * p.out_columns + n]);
-}
-
-fn offset_code(row: u32, g: u32) -> f32 {
-    return f32(extractBits(bitcast<i32>(offsets[row + g / 4u]), (g % 4u) * 8u, 8u));
+    return bitcast<f32>(offsets[offset_place({{ weights }}u, 0u, 0u) / 4u + v * p.out_columns + n]);
 }
 
 $$ endif
-
 $$ if weights == 2
 fn gated(gate: f32, value: f32) -> f32 {
     return value * gate / (1.0 + exp(-max(gate, -80.0)));

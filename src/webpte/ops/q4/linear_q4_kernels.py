@@ -23,6 +23,7 @@ from ..quantize.affine import fake_quantize
 FEW_ROWS = 16
 HANDED = 8  # maximum invocations that share their loads
 SHARED_STEP = 8  # quads of K that a workgroup of linear_q4_shared.wgsl holds
+OFFSET_SCALE_BYTES = 4  # of a column
 PACKED_STEP = 4  # words of 8 codes that a workgroup of linear_q4_packed.wgsl holds
 
 
@@ -68,11 +69,6 @@ class PackedWeight(NamedTuple):
         return next(words for words in (4, 2, 1) if self.group // self.word_codes % words == 0)
 
 
-def offset_bytes(groups: int, columns: int) -> int:
-    """Return the size of offsets: a signed byte for each group, rows padded to words, and then an f32 for each row."""
-    return columns * (-(-groups // 4) + 1) * 4
-
-
 class RmsNorm(NamedTuple):
     """The normalisation of the rows of x before a layer."""
 
@@ -94,7 +90,7 @@ class LinearQ4Operands(NamedTuple):
     residual: Tensor | None = None
     row_qparams: tuple[Tensor, Tensor] | None = None  # scale and zero of each row of x, which is rounded to int8
     norm: RmsNorm | None = None
-    offsets: Tensor | None = None  # bytes: see `offset_bytes`
+    offsets: Tensor | None = None  # bytes: see linear_q4_bindings.wgsl
 
     @property
     def inner(self) -> int:
@@ -130,8 +126,8 @@ class LinearQ4Operands(NamedTuple):
                 f"norm {list(self.norm.weight.dims)} and the last dim of {list(self.x.dims)} differ",
                 code="operand_mismatch",
             )
-        size = offset_bytes(self.groups, len(self.weights) * self.columns)
-        if self.offsets is not None and self.offsets.numel != size:
+        size = len(self.weights) * self.columns * (self.groups + OFFSET_SCALE_BYTES)
+        if self.offsets is not None and (self.offsets.numel != size or self.columns % 4):
             raise ShapeError(
                 f"offsets {list(self.offsets.dims)} do not fit {self.groups} groups of {self.columns} columns",
                 code="operand_mismatch",

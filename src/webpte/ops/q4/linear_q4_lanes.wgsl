@@ -1,6 +1,7 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_workgroup $}
 {$ from "tiles.wgsl" import clamped_columns, each_result $}
+{$ from "q4/linear_q4_offsets.wgsl" import offset_of with context $}
 {# words, tile, columns, aligned: as in linear_q4.wgsl; packed: x is int8, see linear_q4_pack.wgsl; subgroups: sums are
    added up within subgroups of any width first, else over workgroup memory alone; group_loads: loads of a group, a
    constant because a division by a uniform takes many instructions; 0 if a row is one group; decode: see codes_q4.wgsl. #}
@@ -68,7 +69,6 @@ $$ endif
 $$ if offset
 $$ for v in range(weights)
 $$ for c in range(columns)
-    let offsets{{ v }}_{{ c }} = offset_row({{ v }}u, p.first + n{{ c }});
     let offset_scale{{ v }}_{{ c }} = offset_scale({{ v }}u, p.first + n{{ c }});
 $$ endfor
 $$ endfor
@@ -144,7 +144,7 @@ $$ endfor
 $$ if offset
 $$ for v in range(weights)
 $$ for c in range(columns)
-        let offset{{ v }}_{{ c }} = offset_code(offsets{{ v }}_{{ c }}, g) * offset_scale{{ v }}_{{ c }};
+{{ offset_of(v, c, columns, "p.first") }}
 $$ endfor
 $$ endfor
 $$ endif

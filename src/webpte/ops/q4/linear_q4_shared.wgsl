@@ -53,7 +53,7 @@ $$ endif
                 q = weight{{ v }}[n * p.row_words + at];
                 scale = f32(scales{{ v }}[{{ "at / %du * p.scale_stride + " % group_words if group_words }}p.first + n]);
 $$ if offset
-                offset = offset_code(offset_row({{ v }}u, p.first + n), {{ "at / %du" % group_words if group_words else "0u" }}) * offset_scale({{ v }}u, p.first + n);
+                offset = offset_codes({{ v }}u, {{ "at / %du" % group_words if group_words else "0u" }}, p.first + n).x * offset_scale({{ v }}u, p.first + n);
 $$ endif
             }
             let c = j / {{ words }}u;

@@ -159,8 +159,8 @@ PACKAGES: dict[str, set[str] | None] = {
     "uvicorn": {"serve"},
     "prometheus_client": {"serve"},
     "pydantic": {"serve"},  # requests, configuration, messages
-    "torch": {"runtime", "export"},
-    "executorch": {"export"},
+    "torch": {"runtime", "export", "tools"},  # tools: compare --against executorch
+    "executorch": {"export", "tools"},
     "torchao": {"export"},  # comes with executorch
 }
 

@@ -15,7 +15,7 @@ from tests.support.harness.cases import OneOp, choosing
 from webpte.wgsl import BROWSER_LIMITS, Caps, Kernel, render
 
 SHARED = re.compile(
-    r"var<workgroup> \w+: array<(?:array<)?((?:atomic<u32>)|f32|i32|u32|vec([234])<f32>), (\d+)>(?:, (\d+)>)?;"
+    r"var<workgroup> \w+: array<(?:array<)?((?:atomic<u32>)|f32|i32|u32|vec([234])<[fu]32>), (\d+)>(?:, (\d+)>)?;"
 )
 WORD = re.compile(r"var<workgroup> \w+: (?:atomic<u32>|u32);")
 MODULES = (attention, norm, reduce, sampling, softmax)

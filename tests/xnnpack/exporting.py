@@ -116,7 +116,8 @@ def _quantized(module: Any, case: Case, mode: str) -> Any:
 def goldens(path: Path, case: Case, mode: str, number: int) -> dict[str, np.ndarray]:
     """Return inputs and outputs in the names of tests/support/export/exporting.py; each file is a sequence."""
     if mode in MIXED:  # the wheel has no Vulkan
-        call: Callable[[Any], Any] = lambda step: copy.deepcopy(case.module)(*step)  # noqa: E731
+        module = copy.deepcopy(case.module)  # whose state the calls change
+        call: Callable[[Any], Any] = lambda step: module(*step)  # noqa: E731
     else:
         from executorch.extension.pybindings import portable_lib
 

@@ -193,6 +193,8 @@ DOCUMENTED = (
             "quantized_decomposed.quantize_per_token.default",
             "torchao.choose_qparams_affine.default",
             "torchao.quantize_affine.default",
+            "webpte.int8_dynamic_convolution",
+            "webpte.int8_image_codes",
             "webpte.linear_q4",
         ),
         (*INFINITE, "nan"),

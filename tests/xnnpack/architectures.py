@@ -206,7 +206,7 @@ def bert() -> Case:
 
     parts = {"embed": nn.Embedding(50, 32), "norm": nn.LayerNorm(32), "block": Block(), "pool": nn.Linear(32, 32)}
     model = lively(module(forward, **parts, position=nn.Parameter(randn(1, 16, 32))))
-    steps = [(torch.randint(0, 50, (2, t)), (torch.arange(t) < t - 1).long().expand(2, t)) for t in (16, 9)]
+    steps = [(torch.randint(0, 50, (2, t)), (torch.arange(t) < t - 1).long().repeat(2, 1)) for t in (16, 9)]
     return case(model, steps)
 
 

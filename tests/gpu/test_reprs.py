@@ -46,7 +46,7 @@ def program(tmp_path):
 
 def test_a_program_shows_its_methods_with_shapes(program, tmp_path):
     assert repr(program).splitlines() == [
-        f"Program {tmp_path / 'p.pte'} (1.67 kB)",
+        f"Program {tmp_path / 'p.pte'} (1.8 kB)",
         "  forward(x: f32[<=5, <=7], y: f32[<=5, <=7]) -> sum: f32[<=5, <=7], out1: f32[<=5, <=7]",
         "  get_size() -> out0: int",
     ]

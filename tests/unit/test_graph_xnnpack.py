@@ -13,7 +13,7 @@ from tests.support.harness.xnn_writer import xnn_blob, xnn_node, xnn_pte, xnn_sa
 from webpte import container as c
 from webpte.container import DType, XnnQuant, XnnType
 from webpte.errors import GraphError, UnsupportedError
-from webpte.graph import Graph, TensorSpec, build_graph
+from webpte.graph import Graph, Int, TensorSpec, build_graph
 from webpte.lowering import mutated_positions
 
 F32 = DType.FLOAT32
@@ -161,8 +161,8 @@ def test_clamp_of_codes_is_a_limit_of_the_call_before(read_again: bool) -> None:
     graph = graph_of(xnn_pte(values, nodes))
     assert names(graph) == ["int8_add", *(["int8_table"] if read_again else []), "int8_multiply"]
     call = graph.call(0)
-    limits = [graph.values[i].value for i in call.args[7:9]]
-    assert limits == ([-1, 21] if read_again else [-1, 5])
+    limits = [graph.values[i] for i in call.args[7:9]]
+    assert limits == [Int(-1), Int(21 if read_again else 5)]
 
 
 def test_codes_without_a_scale_are_an_error() -> None:

@@ -76,7 +76,7 @@ def test_step_of_a_llama_is_one_submit(path, device):
     with webpte.load(path) as program:
         plan = program.method("forward").plan
     assert len(plan.flow.segments) == 1
-    assert len(plan.graph.steps) == 37
+    assert len(plan.graph.steps) == 23
 
 
 def test_delegates_of_both_kinds_are_one_submit(device):

@@ -239,6 +239,7 @@ GRAPHS: dict[str, Callable[[Builder], Graph]] = {
     "gated-linears": gated,
     "joined-linears": joined,
     "residual-linears": residual,
+    "row-qparams": qparams,
     "norm-linears": normed,
     "rotary-attention": attention,
     "elementwise": elementwise,

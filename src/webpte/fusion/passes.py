@@ -14,7 +14,7 @@ from .dims import SymbolicDims
 from .elementwise import join_elementwise
 from .epilogues import add_epilogues
 from .layouts import fold_transposes
-from .linears import add_residuals, gate_linears, join_linears, normalize_in_linears, share_qparams
+from .linears import add_residuals, choose_in_linears, gate_linears, join_linears, normalize_in_linears, share_qparams
 from .offsets import offset_linears
 from .rewriter import Rewriter
 
@@ -74,6 +74,7 @@ PASSES: dict[str, Pass] = {  # in the order in which they run
     "gated-linears": gate_linears,
     "joined-linears": join_linears,
     "residual-linears": add_residuals,
+    "row-qparams": choose_in_linears,
     "norm-linears": normalize_in_linears,
     "rotary-attention": rotate_in_attention,
     "elementwise": join_elementwise,

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 OWN = "webpte."
 COPY = "webpte.copy"  # copies self to out, converted to its dtype: moves, private copies and casts
 OVERFLOW = "webpte.overflow"  # checks whether 32-bit integers sufficed; a result other than zeros fails the call
+ROUND_BF16 = "webpte.round_bf16"  # the nearest bf16, as f32
 ELEMENTWISE = "webpte.elementwise"  # a program of elementwise steps: see programs.py
 LINEAR_Q4 = "webpte.linear_q4"  # several 4-bit or 8-bit layers of one input: see ops/q4/linear_q4.py
 ROTARY_ATTENTION = "webpte.rotary_attention"  # attention that rotates its queries and keys itself
@@ -33,6 +34,7 @@ CONVOLUTION = "webpte.convolution"  # et_vk.conv_with_clamp
 PREPACK = "et_vk.prepack.default"  # in a delegate: a constant as a tensor
 ITEM = "aten::_local_scalar_dense"  # a number out of a tensor
 UPDATE = "aten::copy_"  # updates a buffer of the program
+CONVERSION = "dim_order_ops::_to_dim_order_copy.out"  # to the dtype of its result
 EMPTY = "aten::empty.out"
 VIEW = "executorch_prim::et_view.default"
 COPY_INDEX = "executorch_prim::et_copy_index.tensor"  # target, row, index: appends a row, in the loop of a map

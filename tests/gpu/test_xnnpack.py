@@ -7,7 +7,9 @@ import pytest
 
 import webpte
 from tests.xnnpack.facts import SAMPLES
-from tests.xnnpack.running import FOLDER, LLMS, compare
+from tests.xnnpack.running import FOLDER, LLMS, compare, difference, golden_calls
+from webpte.container import DType
+from webpte.fusion.batching import with_slots
 
 F32 = 1e-6  # of the largest value of an output
 F16 = 1e-3  # one unit of f16 at 0.7
@@ -71,12 +73,41 @@ def test_llama_that_rotates_halves_gives_the_results_of_the_wheel(device):
     assert difference.relative <= F32, difference
 
 
-@pytest.mark.parametrize("path", [FOLDER / "llama_8da4w.pte", LLMS / "llama_halves_8da4w.pte"])
-def test_step_of_a_llama_is_one_submit(path, device):
+@pytest.mark.parametrize(
+    ("path", "calls"),
+    [
+        (FOLDER / "llama_8da4w.pte", 23),
+        (LLMS / "llama_halves_8da4w.pte", 23),
+        (FOLDER / "llama_fp32_q8kv.pte", 75),
+    ],
+)
+def test_step_of_a_llama_is_one_submit(path, calls, device):
     with webpte.load(path) as program:
         plan = program.method("forward").plan
     assert len(plan.flow.segments) == 1
-    assert len(plan.graph.steps) == 23
+    assert len(plan.graph.steps) == calls
+
+
+def test_batched_llama_with_an_int8_cache_is_as_precise_as_the_wheel(device):
+    """Slots have another int8 cache than the wheel. Its logits are as near to those of an f32 cache as the wheel's."""
+    wheel = [outputs[0] for _, outputs in golden_calls("llama_fp32_q8kv")]
+    with webpte.load(FOLDER / "llama_fp32_q8kv.pte") as program:
+        bytes_, floats = (_logits_by_slots(program, dtype) for dtype in (None, DType.FLOAT32))
+    assert difference(list(zip(bytes_, wheel, strict=True))).relative <= 1e-2
+    assert (
+        difference(list(zip(bytes_, floats, strict=True))).absolute
+        <= difference(list(zip(wheel, floats, strict=True))).absolute
+    )
+
+
+def _logits_by_slots(program, cache):
+    method = program.method("forward", lambda graph: with_slots(graph, 2, cache).graph)
+    logits = []
+    for (tokens, (start,)), _ in golden_calls("llama_fp32_q8kv"):
+        rows = tokens.shape[1]
+        places = np.array([(1, start + row) for row in range(rows)], np.int32)
+        logits.append(method(tokens, places, int(rows == 1), np.array([rows - 1], np.int32), 0))
+    return logits
 
 
 def test_delegates_of_both_kinds_are_one_submit(device):

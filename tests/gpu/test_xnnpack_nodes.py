@@ -18,7 +18,7 @@ BOUNDS = {"f4": 3e-6, "f2": 4e-3}  # absolute, and relative
 def test_nodes_compute_what_numpy_does(name, dtype, device):
     net = NETS[name](dtype)
     with webpte.load(net.program()) as program:
-        results = program.method("forward")(*net.inputs)
+        results = program.method("forward").run(net.inputs)
     types = [node.type for node in net.nodes]
     for number, (result, expected) in enumerate(zip(results, net.expected, strict=True)):
         where = f"output {number} of {types}"
@@ -35,7 +35,7 @@ def test_every_type_of_node_has_a_case():
 def test_nodes_on_codes_give_the_codes_of_integer_arithmetic(device):
     net = coded_net()
     with webpte.load(net.program()) as program:
-        results = program.method("forward")(*net.inputs)
+        results = program.method("forward").run(net.inputs)
     for node, result, expected in zip(net.nodes, results, net.expected, strict=True):
         assert result.dtype == np.int8, node.type
         np.testing.assert_array_equal(result, expected, err_msg=node.type)

@@ -22,10 +22,10 @@ TOKENS = 8
 PROMPTS = ("hello", "world", "abc")
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory):
+@pytest.fixture(scope="module", params=["llama_8da4w", "llama_fp32_q8kv"])
+def program(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("xnnpack")
-    shutil.copy(FOLDER / "llama_8da4w.pte", folder / "tiny.pte")
+    shutil.copy(FOLDER / f"{request.param}.pte", folder / "tiny.pte")
     write_tokenizer(folder / "tokenizer.json")
     (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE)
     return folder / "tiny.pte"

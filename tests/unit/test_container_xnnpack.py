@@ -76,6 +76,8 @@ ABS = xnn_node("Abs", input=0, output=1)
     ("values", "nodes", "constants", "code"),
     [
         ([X, Y], [xnn_node("Abs", input=0, output=2)], [], "index_out_of_range"),
+        ([X, Y], [dataclasses.replace(ABS, clamp=(1.0, -1.0))], [], "limits"),
+        ([X, Y], [dataclasses.replace(ABS, clamp=(0.0, float("nan")))], [], "limits"),
         ([X, dataclasses.replace(Y, argument=2)], [ABS], [], "index_out_of_range"),
         ([dataclasses.replace(X, is_output=True), Y], [ABS], [], "index_out_of_range"),
         ([X, Y, xnn_value((2,), constant=2)], [ABS], [b"12345678"], "index_out_of_range"),

@@ -18,7 +18,19 @@ from webpte.fusion.batching import with_slots
 from webpte.fusion.decompositions import PATTERN, recompose
 from webpte.fusion.llm_rewrites import with_half_caches
 from webpte.fusion.passes import PASSES, apply_passes
-from webpte.graph import ROTARY_ATTENTION, SLOT_ATTENTION, Bool, Call, Double, DType, Graph, Int, Value, build_graph
+from webpte.graph import (
+    INT8_SCALE_BYTES,
+    ROTARY_ATTENTION,
+    SLOT_ATTENTION,
+    Bool,
+    Call,
+    Double,
+    DType,
+    Graph,
+    Int,
+    Value,
+    build_graph,
+)
 from webpte.lowering import mutated_positions
 from webpte.plan import make_planner
 from webpte.plan.segments import HostCalls
@@ -78,12 +90,44 @@ def test_caches_of_the_llama_can_be_halves(llama):
     assert len(halves) == 2 * LAYERS
 
 
-def test_scales_of_quantized_caches_stay_on_the_device():
+@pytest.fixture(scope="module")
+def coded() -> Iterator[Graph]:
+    """A Llama with 2 layers, whose caches are int8."""
     with opened("llama_fp32_q8kv") as graph:
-        plan = make_planner(graph, Caps(), CpuKernels(), False, tuple(PASSES), {}).plan
+        yield graph
+
+
+@pytest.mark.parametrize(("dtype", "width"), [(None, 16 + INT8_SCALE_BYTES), (DType.FLOAT16, 16)])
+def test_batched_llama_with_an_int8_cache_attends_by_slots(coded, dtype, width):
+    graph = with_slots(coded, 4, dtype).graph
+    names = counts(graph)
+    assert names[SLOT_ATTENTION] == LAYERS
+    assert not [name for name in names if "quantize_per_token" in name or "qparams" in name or "update_cache" in name]
+    caches = {graph.tensor(v) for call in graph.calls if call.name == SLOT_ATTENTION for v in call.args[3:5]}
+    assert {(cache.dtype, cache.dims) for cache in caches} == {(dtype or DType.INT8, (4, 32, 2, width))}
+
+
+def test_rotations_before_codes_become_calls(coded):
+    assert counts(recompose(coded))[NEIGHBOURS] == LAYERS
+
+
+@pytest.mark.parametrize(
+    ("kernel", "position", "value"),
+    [
+        ("quantized_decomposed::quantize_per_token.out", 3, Int(-127)),
+        ("llama::custom_quantized_sdpa.out", 14, Bool(True)),
+        ("llama::update_cache.out", 2, Int(0)),
+    ],
+)
+def test_codes_of_another_kind_are_not_batched(coded, kernel, position, value):
+    with raises(UnsupportedError, code="coded_cache"):
+        with_slots(changed(coded, kernel, with_argument(position, value)), 4)
+
+
+def test_scales_and_zero_points_of_quantized_caches_stay_on_the_device(coded):
+    plan = make_planner(coded, Caps(), CpuKernels(), False, tuple(PASSES), {}).plan
     stages = plan.flow.blocks[0].stages
-    hosted = [plan.graph.call(step).name for stage in stages if isinstance(stage, HostCalls) for step in stage.steps]
-    assert set(hosted) == {"aten::_to_copy.out"} and len(hosted) == 3 * LAYERS  # int32 to int8
+    assert len(stages) == 1 and not isinstance(stages[0], HostCalls)
 
 
 def changed(graph: Graph, name: str, change: Callable[[Call, list[Value]], Call]) -> Graph:

@@ -129,6 +129,15 @@ def test_outside_delegates_64_bits_are_computed_on_the_cpu():
     assert on_host(b.exact([x], [mask])) == ["aten::add.out", "aten::view_copy.out", "aten::gt.Scalar_out"]
 
 
+@pytest.mark.parametrize("dtype", [DType.INT8, DType.UINT8])
+def test_bytes_of_64_bits_are_converted_on_the_cpu(dtype):
+    b = Builder()
+    x, more, code = b.long(6), b.long(6), b.tensor(6, dtype=dtype)
+    b.kernel("aten::add.out", (x, b.number(1), b.number(1)), more)
+    b.kernel("aten::_to_copy.out", (more, b.null(), b.null()), code)
+    assert on_host(b.exact([x], [code])) == ["aten::add.out", "aten::_to_copy.out"]
+
+
 def test_moves_of_what_fits_stay_on_the_device():
     b = Builder()
     x, moved = b.long(6), b.long(2, 3)

@@ -164,6 +164,18 @@ def products(dtype: str) -> Net:
     net.node("FullyConnected", result, flags=1, input=a, filter=turned)
     net.node("FullyConnected", wide @ rows.astype(float).T, input=a, filter=d)
     net.node("BatchMatrixMultiply", wide @ y.astype(float), input1=a, input2=b)
+    net.node("BatchMatrixMultiply", wide @ rows.astype(float).T, flags=1, input1=a, input2=d)
+    for dims in ((2, 2, 8, 5), (2, 1, 8, 5), (2, 8, 5), (3, 1, 2, 8, 5)):
+        matrices = net.normal(*dims)
+        result = q.astype(float) @ matrices.astype(float)
+        net.node("BatchMatrixMultiply", result, input1=c, input2=net.constant(matrices))
+    return net
+
+
+def attention(dtype: str) -> Net:
+    net = Net(dtype)
+    q = net.normal(2, 2, 3, 8)
+    c = net.input(q)
     scale, mask = net.normal(8), net.normal(3, 3)
     heads = q.astype(float)
     scores = np.exp((heads * scale) @ heads.swapaxes(2, 3) + mask)
@@ -212,16 +224,18 @@ def convolutions(dtype: str) -> Net:
     group = {"groups": 4, "group_in": 1, "group_out": 2}
     ids = {"input": a, "filter": net.constant(weight)}
     net.node("DepthwiseConv2d", result, **ids, **group, **_geometry(3, 1, (1, 1, 1, 1)))
-    for groups in (1, 2):
+    for groups, pads, more in ((1, (1, 1, 1, 1), 1), (2, (1, 1, 1, 1), 1), (1, (0, 2, 1, 1), 0), (2, (2, 0, 0, 1), 1)):
         weight = net.normal(6, 3, 3, 4 // groups)
-        group = {"groups": groups, "group_in": 4 // groups, "group_out": 6 // groups, "adjust_h": 1, "adjust_w": 1}
+        group = {"groups": groups, "group_in": 4 // groups, "group_out": 6 // groups}
+        group |= {"adjust_h": more, "adjust_w": more}
         ids = {"input": a, "filter": net.constant(weight)}
-        net.node("ConvTranspose2d", _scattered(x, weight, groups), **ids, **group, **_geometry(3, 2, (1, 1, 1, 1)))
+        result = _scattered(x, weight, groups, pads, more)
+        net.node("ConvTranspose2d", result, **ids, **group, **_geometry(3, 2, pads))
     return net
 
 
-def _scattered(x: Array, weight: Array, groups: int) -> Array:
-    """A transposed convolution of 3x3 with stride 2, padding 1 and one row and column more."""
+def _scattered(x: Array, weight: Array, groups: int, pads: Pads, more: int) -> Array:
+    """A transposed convolution of 3x3 with stride 2, and `more` rows and columns."""
     n, height, width, channels = x.shape
     outputs = len(weight)
     total = np.zeros((n, 2 * height + 2, 2 * width + 2, outputs))
@@ -231,7 +245,8 @@ def _scattered(x: Array, weight: Array, groups: int) -> Array:
         for j in range(3):
             part = np.einsum("nhwgi,goi->nhwgo", split, flat[:, :, i, j]).reshape(n, height, width, outputs)
             total[:, i : i + 2 * height : 2, j : j + 2 * width : 2] += part
-    return total[:, 1 : 2 * height + 1, 1 : 2 * width + 1]
+    top, right, bottom, left = pads
+    return total[:, top : 2 * height + 1 - bottom + more, left : 2 * width + 1 - right + more]
 
 
 def images(dtype: str) -> Net:
@@ -239,20 +254,21 @@ def images(dtype: str) -> Net:
     x = net.normal(2, 7, 6, 4)
     wide = x.astype(float)
     a = net.input(x)
-    for pads in ((1, 1, 1, 1), (0, 1, 2, 0)):
+    for pads in ((1, 1, 1, 1), (0, 1, 2, 0), (2, 2, 2, 2)):
         most = _windows(x, 3, 2, pads, -math.inf).max(3)
         net.node("MaxPooling2d", most, clamp=(0.0, 1.0), input=a, **_geometry(3, 2, pads))
-    pads = (1, 1, 1, 1)
-    counts = _windows(np.ones_like(x), 3, 2, pads, 0.0).sum(3)
-    mean = _windows(x, 3, 2, pads, 0.0).sum(3) / counts
-    net.node("AvgPooling2d", mean, flags=64, input=a, **_geometry(3, 2, pads, 0))
+        counts = _windows(np.ones_like(x), 3, 2, pads, 0.0).sum(3)
+        mean = _windows(x, 3, 2, pads, 0.0).sum(3) / counts
+        net.node("AvgPooling2d", mean, flags=64, input=a, **_geometry(3, 2, pads, 0))
     net.node("GlobalAvgPooling2d", wide.mean((1, 2), keepdims=True), flags=64, input=a)
     for flags in (0, 8):
         net.node("StaticResizeBilinear2D", _resized(wide, 9, 11, bool(flags)), flags=flags, new_h=9, new_w=11, input=a)
-    for axis, kernel in ((1, (7, 1)), (2, (1, 6))):
-        best = net.output(wide.max(axis, keepdims=True))
-        at = net.output(np.expand_dims(wide.argmax(axis), axis))
-        size: dict[str, Any] = {"kernel_h": kernel[0], "kernel_w": kernel[1]}
+    for height, width in ((7, 1), (1, 6), (3, 2), (2, 4)):
+        rows, columns = 7 // height, 6 // width
+        cut = wide[:, : rows * height, : columns * width].reshape(2, rows, height, columns, width, 4)
+        taps = cut.transpose(0, 1, 3, 5, 4, 2).reshape(2, rows, columns, 4, width * height)
+        best, at = net.output(taps.max(-1)), net.output(taps.argmax(-1))
+        size: dict[str, Any] = {"kernel_h": height, "kernel_w": width}
         net.nodes.append(xnn_node("ArgMaxPooling2d", input=a, output=best, output_index=at, **size))
     return net
 
@@ -269,4 +285,4 @@ def _resized(x: Array, height: int, width: int, aligned: bool) -> Array:
     return x
 
 
-NETS = {net.__name__: net for net in (unary, binary, movement, products, convolutions, images)}
+NETS = {net.__name__: net for net in (unary, binary, movement, products, attention, convolutions, images)}

@@ -355,4 +355,6 @@ def _read_node(entry: FlatTable, count: int) -> XnnNode:
             numbers[item] = table.u32(slot, item)
     bounds = entry.table(3, "output_min_max")
     clamp = None if bounds is None else (bounds.f32(0, "output_min"), bounds.f32(1, "output_max"))
+    if clamp is not None and not clamp[0] <= clamp[1]:  # false for NaN
+        raise entry.error(f"expected limits in order, got {clamp[0]} and {clamp[1]}", "output_min_max", code="limits")
     return XnnNode(name, MappingProxyType(ids), MappingProxyType(numbers), MappingProxyType(lists), factor, clamp)

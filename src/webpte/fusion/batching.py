@@ -31,6 +31,7 @@ from ..graph import (
 from .attention import rotate_in_attention
 from .decompositions import recompose
 from .llm_rewrites import add_value, append_sampler
+from .quantized_caches import own_quantized_caches
 from .rewriter import Rewriter, role_of, roles
 from .row_axes import RowAxes, row_axes
 
@@ -40,6 +41,7 @@ MAX_LOGITS_ROWS = 32  # of one call
 
 PATTERN = {
     "attention": ("sdpa_with_kv_cache.default",),
+    "coded": ("custom_quantized_sdpa.default",),
     "position": ("et_vk.select_as_symint.default",),
     "gather": ("aten.index_select.default",),
     "view": ("aten.view_copy.default",),
@@ -58,9 +60,10 @@ class SlottedGraph:
 
 
 def with_slots(graph: Graph, slots: int, cache: DType | None = None) -> SlottedGraph:
-    """Rewrite the graph for `slots` sequences, with keys and values stored as `cache` if it is not None.
+    """Rewrite the graph for `slots` sequences, with keys and values stored as `cache`.
 
-    A row of int8, which is the key or the value of one head, ends with its scale.
+    None is the dtype that the model stores them in. A row of int8, which is the key or the value of one head, ends with
+    its scale, also if the model has scales and zero points of its own.
 
     The inputs become: the tokens (1, R); their slot mapping (R, 2) of slot and position; how many of the first rows are
     the only ones of their slots; the rows (P,) to return logits of; and a number that is added to all positions. Rows
@@ -88,7 +91,7 @@ class _SlotRewrite:
     def __init__(self, graph: Graph, slots: int, cache: DType | None) -> None:
         self.name = graph.name
         self._check_inputs(graph)
-        self.rewriter = rewriter = Rewriter(rotate_in_attention(recompose(graph)))
+        self.rewriter = rewriter = Rewriter(rotate_in_attention(own_quantized_caches(recompose(graph))))
         self.slots = slots
         self.cache = cache
         self.rows = graph.tensor(graph.inputs[TOKENS]).dims[1]
@@ -132,6 +135,11 @@ class _SlotRewrite:
         rewriter, replaced = self.rewriter, 0
         for index in range(len(rewriter.steps)):
             call = rewriter.call(index)
+            if call is not None and role_of(call, ROLES) == "coded":
+                raise self.refuse(
+                    f"the int8 caches of {call.origin} contain other codes than those of its keys and values",
+                    "coded_cache",
+                )
             if call is None or (call.name != ROTARY_ATTENTION and role_of(call, ROLES) != "attention"):
                 continue
             replaced += 1
@@ -183,10 +191,11 @@ class _SlotRewrite:
             raise self.refuse(f"the caches of {call.origin} are shared with other calls", "shared_cache")
         if len(spec.dims) != 4 or spec.dims[0] != 1:
             raise self.refuse(f"expected caches of shape (1, C, H, D), got {list(spec.dims)}", "cache_shape")
-        scale = INT8_SCALE_BYTES if self.cache is DType.INT8 else 0
+        dtype = self.cache or spec.dtype
+        scale = INT8_SCALE_BYTES if dtype is DType.INT8 else 0
         self.rewriter.values[cache] = replace(
             spec,
-            dtype=self.cache or spec.dtype,
+            dtype=dtype,
             dims=(self.slots, *spec.dims[1:3], spec.dims[3] + scale),
             constant=None,  # rows are read after they were written
             mutable=True,

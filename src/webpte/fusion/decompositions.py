@@ -36,6 +36,8 @@ PATTERN = {
     "read": ("custom_sdpa.default",),
     "attention": ("sdpa_with_kv_cache.default",),
     "qparams": ("quantized_decomposed.choose_qparams_per_token_asymmetric.default",),
+    "codes": ("quantized_decomposed.quantize_per_token.default",),
+    "coded read": ("custom_quantized_sdpa.default",),
 }
 ROLES = roles(PATTERN)
 WIDE = (DType.FLOAT64, DType.INT64)
@@ -183,7 +185,7 @@ def _join_caches(rewriter: Rewriter) -> None:
         if call is None or role_of(call, ROLES) != "read":
             continue
         read = rewriter.arguments(call)
-        writes = [_cache_write(rewriter, read[cache], index, read["start_pos"]) for cache in ("key", "value")]
+        writes = [cache_write(rewriter, read[cache], index, read["start_pos"]) for cache in ("key", "value")]
         if read["key"] == read["value"] or any(write is None for write in writes):
             continue
         (key_step, key), (value_step, value) = (write for write in writes if write is not None)
@@ -204,7 +206,7 @@ def _join_caches(rewriter: Rewriter) -> None:
         rewriter.replace([key_step, value_step, index], joined, index)
 
 
-def _cache_write(rewriter: Rewriter, cache: int, reader: int, start: int) -> tuple[int, int] | None:
+def cache_write(rewriter: Rewriter, cache: int, reader: int, start: int) -> tuple[int, int] | None:
     """Return the step that writes a cache for one reader, and what it writes."""
     spec, users = rewriter.values[cache], sorted(rewriter.users[cache])
     if not isinstance(spec, TensorSpec) or not spec.stored or len(spec.dims) != 4 or cache in rewriter.outputs:
@@ -314,17 +316,15 @@ class Turn(NamedTuple):
 
 def _rotate(rewriter: Rewriter, index: int) -> None:
     """Let one call rotate the query and the key of the attention at a step."""
-    call = rewriter.call(index)
-    if call is None or role_of(call, ROLES) != "attention":
+    call, rotated = rewriter.call(index), _query_and_key(rewriter, index)
+    if call is None or rotated is None or not rewriter.outputs.isdisjoint(rotated):
         return
-    arguments = rewriter.arguments(call)
-    rotated = (arguments["query"], arguments["key"])
     query, key = (_of_neighbours(rewriter, v) or _of_halves(rewriter, v) for v in rotated)
     if query is None or key is None or (query.role, query.tables) != (key.role, key.tables):
         return
-    if any(rewriter.only_user(value_id) != (index, call) for value_id in rotated):
-        return
     steps = [rewriter.producers[value_id][0] for value_id in rotated]
+    if any(user <= max(steps) for value_id in rotated for user in rewriter.users[value_id]):
+        return
     sources = [_shaped(rewriter, rotation, out) for rotation, out in zip((query, key), rotated, strict=True)]
     cosine, sine = query.tables
     name, further = (HALVES, {"start_pos": Int(0)}) if query.role == "halves" else (NEIGHBOURS, {})
@@ -332,6 +332,21 @@ def _rotate(rewriter: Rewriter, index: int) -> None:
     rewriter.replace(
         steps, rewriter.make(name, rotated, call.origin, xq=sources[0], xk=sources[1], **tables), max(steps)
     )
+
+
+def _query_and_key(rewriter: Rewriter, index: int) -> tuple[int, int] | None:
+    """Return the query and the key of the attention at a step, before they become codes."""
+    call = rewriter.call(index)
+    role = role_of(call, ROLES)
+    if call is None or role not in ("attention", "coded read"):
+        return None
+    arguments = rewriter.arguments(call)
+    if role == "attention":
+        return arguments["query"], arguments["key"]
+    write = cache_write(rewriter, arguments["key"], index, arguments["start_pos"])
+    coded = [] if write is None else [_piece(rewriter, codes, "codes") for codes in (arguments["query"], write[1])]
+    sources = [codes["input"] for codes in coded if codes is not None]
+    return (sources[0], sources[1]) if len(sources) == 2 and sources[0] != sources[1] else None
 
 
 def _shaped(rewriter: Rewriter, rotation: Rotation, like: int) -> int:

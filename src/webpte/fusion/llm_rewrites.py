@@ -35,7 +35,13 @@ PATTERN = {
     "select": ("aten.select_copy.int",),
     # These read and write caches whose row p is position p, if the position is the model's input. Other calls may
     # store state in another way.
-    "attention": ("sdpa_with_kv_cache.default", "custom_sdpa.default", "update_cache.default", ROTARY_ATTENTION),
+    "attention": (
+        "sdpa_with_kv_cache.default",
+        "custom_sdpa.default",
+        "custom_quantized_sdpa.default",
+        "update_cache.default",
+        ROTARY_ATTENTION,
+    ),
     "position": ("et_vk.select_as_symint.default", ITEM, "aten.view_copy.default"),
 }
 ROLES = roles(PATTERN)

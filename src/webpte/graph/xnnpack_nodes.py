@@ -7,12 +7,13 @@ whatever order they have, with its axes mapped, or asks for (N, C, H, W).
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
 from ..container import DType, XnnNode
 from ..errors import GraphError
-from .graph import Bool, Double, Int, IntList, Null, String, TensorSpec, Value
+from .graph import Bool, Double, Int, IntList, Null, String, TensorSpec, Value, numel
 from .names import (
     ADD,
     AVG_POOL,
@@ -20,6 +21,8 @@ from .names import (
     CAT,
     CONV_WITH_CLAMP,
     ELU,
+    EXPAND,
+    FULL_LIKE,
     GELU,
     LEAKY_RELU,
     MAX_ALONG_DIM,
@@ -137,14 +140,18 @@ def _slice(xv: XnnValues, node: XnnNode) -> None:
     if not len(offsets) == len(sizes) == len(order) == xv.rank(source):
         raise GraphError(f"StaticSlice: expected {xv.rank(source)} offsets and sizes, got {offsets} and {sizes}")
     for dim, (offset, size) in enumerate(zip(offsets, sizes, strict=True)):
-        spec, axis = xv.tensor(tensor), order[dim]
-        length = size or spec.dims[axis] - offset  # 0 is all that remains
-        if (offset, length) == (0, spec.dims[axis]):
-            continue
-        bound = [length if d == axis else n for d, n in enumerate(spec.dims)]
-        arguments = (tensor, Int(axis), Int(offset), Int(offset + length), Int(1))
-        tensor = xv.call(SLICE, arguments, spec.dtype, bound)
+        length = size or xv.tensor(tensor).dims[order[dim]] - offset  # 0 is all that remains
+        tensor = _narrowed(xv, tensor, order[dim], offset, length)
     xv.put(out, tensor, order)
+
+
+def _narrowed(xv: XnnValues, tensor: int, axis: int, offset: int, length: int) -> int:
+    """Return a part of a tensor along one axis; the tensor itself if that is all of it."""
+    spec = xv.tensor(tensor)
+    if (offset, length) == (0, spec.dims[axis]):
+        return tensor
+    bound = [length if d == axis else n for d, n in enumerate(spec.dims)]
+    return xv.call(SLICE, (tensor, Int(axis), Int(offset), Int(offset + length), Int(1)), spec.dtype, bound)
 
 
 def _concatenate(xv: XnnValues, node: XnnNode) -> None:
@@ -206,15 +213,28 @@ def bias_of(xv: XnnValues, node: XnnNode, dtype: DType) -> int | Value:
 
 def _batch_matmul(xv: XnnValues, node: XnnNode) -> None:
     a, b, out = (operand(node, name) for name in ("input1", "input2", "output"))
-    if node.numbers["flags"] & TRANSPOSE_WEIGHTS:
-        y = xv.laid(b, (*range(xv.rank(b) - 2), xv.rank(b) - 1, xv.rank(b) - 2))
-    else:
-        y = xv.plain(b)
-    rank = xv.rank(out)
-    if rank not in (2, 3) or xv.rank(a) != rank or xv.rank(b) != rank:
-        raise UnsupportedNodeError(f"a product of values with {xv.rank(a)} and {xv.rank(b)} dims")
-    name = BMM if rank == 3 else MM
-    _finish(xv, node, xv.call(name, (xv.plain(a), y), xv.dtype(out), xv.value(out).dims), identity(rank))
+    rank, dims = xv.rank(out), xv.value(out).dims
+    if rank < 2 or max(xv.rank(a), xv.rank(b)) > rank:
+        raise GraphError(f"{node.type}: a product of {xv.rank(a)} and {xv.rank(b)} dims has {rank}")
+    turned = (*range(rank - 2), rank - 1, rank - 2)
+    x = _matrices(xv, xv.laid(a, identity(rank)), dims[:-2])
+    y = _matrices(xv, xv.laid(b, turned if node.numbers["flags"] & TRANSPOSE_WEIGHTS else identity(rank)), dims[:-2])
+    shape = (numel(dims[:-2]), *dims[-2:]) if rank > 2 else dims
+    total = xv.call(BMM if rank > 2 else MM, (x, y), xv.dtype(out), shape)
+    if rank > 3:
+        total = xv.viewed(total, (*dims[:-2], -1, dims[-1]), dims)
+    _finish(xv, node, total, identity(rank))
+
+
+def _matrices(xv: XnnValues, tensor: int, batch: tuple[int, ...]) -> int:
+    """Return matrices (..., rows, columns) as (B, rows, columns), repeated to these dims before them."""
+    spec = xv.tensor(tensor)
+    rows, columns = spec.dims[-2:]
+    if spec.dims[:-2] != batch:
+        tensor = xv.call(EXPAND, (tensor, IntList((*batch, -1, -1)), Bool(False)), spec.dtype, (*batch, rows, columns))
+    if len(batch) < 2:
+        return tensor
+    return xv.viewed(tensor, (numel(batch), -1, columns), (numel(batch), rows, columns))
 
 
 def pads(node: XnnNode) -> tuple[int, int, int, int]:
@@ -238,14 +258,23 @@ def laid_out_filter(node: XnnNode, array: Array) -> Array:
     return split.reshape(groups * inputs, outputs // groups, height, width)
 
 
-def convolution_input(xv: XnnValues, node: XnnNode, tensor: int) -> tuple[int, tuple[int, int]]:
-    """Return the tensor (N, C, H, W) to convolve, and its padding. Unequal paddings of two sides are added before."""
+class ConvolutionInput(NamedTuple):
+    """An image (N, C, H, W) to convolve, its padding, and the rows and columns to add at the end of the result."""
+
+    image: int
+    padding: tuple[int, int]
+    adjustment: tuple[int, int]
+
+
+def _convolution_input(xv: XnnValues, node: XnnNode, image: int) -> ConvolutionInput:
+    """Return a convolution with equal paddings of opposite sides that gives the same result."""
     top, right, bottom, left = pads(node)
+    height, width = pair(node, "adjust")
+    if node.type == "ConvTranspose2d":  # computed from its first row on: the other padding only ends it
+        return ConvolutionInput(image, (top, left), (height + top - bottom, width + left - right))
     if (top, left) == (bottom, right):
-        return tensor, (top, left)
-    if node.type == "ConvTranspose2d":
-        raise UnsupportedNodeError("a transposed convolution with unequal paddings")
-    return padded_image(xv, node, tensor, 0.0), (0, 0)
+        return ConvolutionInput(image, (top, left), (height, width))
+    return ConvolutionInput(padded_image(xv, node, image, 0.0), (0, 0), (height, width))
 
 
 def padded_image(xv: XnnValues, node: XnnNode, tensor: int, value: float) -> int:
@@ -276,17 +305,17 @@ def convolved(
     clamp: tuple[float, float] | None = None,
 ) -> int:
     """Return the result (N, C, H, W) of a convolution of an image (N, C, H, W)."""
-    padded, padding = convolution_input(xv, node, image)
+    source = _convolution_input(xv, node, image)
     low, high = (Null() if np.isinf(bound) else Double(bound) for bound in clamp or (-np.inf, np.inf))
     arguments = (
-        padded,
+        source.image,
         weight,
         bias,
         IntList(pair(node, "stride")),
-        IntList(padding),
+        IntList(source.padding),
         IntList(pair(node, "dilation")),
         Bool(node.type == "ConvTranspose2d"),
-        IntList(pair(node, "adjust")),
+        IntList(source.adjustment),
         Int(node.numbers["groups"]),
         low,
         high,
@@ -307,14 +336,18 @@ def _convolution(xv: XnnValues, node: XnnNode) -> None:
 # -- images ------------------------------------------------------------------------------------------------------------
 
 
+def _pool_padding(node: XnnNode) -> tuple[int, int] | None:
+    """Return the padding of a pool, if opposite sides are equal and at most half a window, as the ops of pools need."""
+    top, right, bottom, left = pads(node)
+    fits = all(2 * side <= size for side, size in zip((top, left), pair(node, "kernel"), strict=True))
+    return (top, left) if (top, left) == (bottom, right) and fits else None
+
+
 def _max_pool(xv: XnnValues, node: XnnNode) -> None:
     out = operand(node, "output")
-    image = xv.laid(operand(node, "input"), NHWC)
-    top, right, bottom, left = pads(node)
-    if (top, left) != (bottom, right):
+    image, padding = xv.laid(operand(node, "input"), NHWC), _pool_padding(node)
+    if padding is None:
         image, padding = padded_image(xv, node, image, -np.inf), (0, 0)
-    else:
-        padding = (top, left)
     kernel, stride, dilation = (IntList(pair(node, name)) for name in ("kernel", "stride", "dilation"))
     arguments = (image, kernel, stride, IntList(padding), dilation, Bool(False))
     _finish(xv, node, xv.call(MAX_POOL, arguments, xv.dtype(out), xv.bound(out, NHWC)), NHWC)
@@ -322,13 +355,22 @@ def _max_pool(xv: XnnValues, node: XnnNode) -> None:
 
 def _average_pool(xv: XnnValues, node: XnnNode) -> None:
     out = operand(node, "output")
-    top, right, bottom, left = pads(node)
-    if (top, left) != (bottom, right):
-        raise UnsupportedNodeError("an average over windows with unequal paddings")
-    kernel, stride = (IntList(pair(node, name)) for name in ("kernel", "stride"))
-    image = xv.laid(operand(node, "input"), NHWC)
-    arguments = (image, kernel, stride, IntList((top, left)), Bool(False), Bool(False), Null())
-    _finish(xv, node, xv.call(AVG_POOL, arguments, xv.dtype(out), xv.bound(out, NHWC)), NHWC)
+    image, padding, dtype = xv.laid(operand(node, "input"), NHWC), _pool_padding(node), xv.dtype(out)
+    bound = xv.bound(out, NHWC)
+
+    def average(image: int, padding: tuple[int, int]) -> int:
+        kernel, stride = (IntList(pair(node, name)) for name in ("kernel", "stride"))
+        arguments = (image, kernel, stride, IntList(padding), Bool(False), Bool(False), Null())
+        return xv.call(AVG_POOL, arguments, dtype, bound)
+
+    if padding is None:  # the average with zeros around, divided by the part of the window that is not padding
+        spec = xv.tensor(image)
+        ones = xv.call(FULL_LIKE, (image, Double(1.0), *(Null() for _ in range(5))), spec.dtype, spec.dims)
+        sums, parts = (average(padded_image(xv, node, tensor, 0.0), (0, 0)) for tensor in (image, ones))
+        mean = xv.call(XNN_BINARY["Div"], (sums, parts), dtype, bound)
+    else:
+        mean = average(image, padding)
+    _finish(xv, node, mean, NHWC)
 
 
 def _global_average(xv: XnnValues, node: XnnNode) -> None:
@@ -346,22 +388,38 @@ def _resize(xv: XnnValues, node: XnnNode) -> None:
 
 
 def _arg_max_pool(xv: XnnValues, node: XnnNode) -> None:
-    """Translate the maximum along one dim, for which exporters up to 0.6 wrote this node."""
+    """Translate the maximum of each window and its position there, counted down the columns of the window.
+
+    Exporters up to 0.6 wrote this node for the maximum along one dim.
+    """
     out, index = operand(node, "output"), operand(node, "output_index")
     image = xv.laid(operand(node, "input"), NHWC)
     spec, kernel = xv.tensor(image), pair(node, "kernel")
     height, width = spec.dims[2:]
-    if any(pads(node)) or kernel not in ((height, 1), (1, width)):
-        raise UnsupportedNodeError(
-            f"the position of a maximum in windows of {kernel}, where the image is {height}x{width},"
-        )
-    axis = 2 if kernel == (height, 1) else 3
+    if any(pads(node)):
+        raise UnsupportedNodeError(f"the position of a maximum in windows with paddings {pads(node)}")
+    axis, keep = 2 if kernel == (height, 1) else 3, True
+    if kernel not in ((height, 1), (1, width)):
+        image, axis, keep = _taps(xv, image, kernel), 4, False
     dims = xv.bound(out, NHWC)
     best = xv.new(TensorSpec(spec.dtype, tuple(dims), spec.dtype))
     at = xv.new(TensorSpec(xv.dtype(index), tuple(dims), xv.dtype(index)))
-    xv.call_into(MAX_ALONG_DIM, (image, Int(axis), Bool(True)), (best, at))
+    xv.call_into(MAX_ALONG_DIM, (image, Int(axis), Bool(keep)), (best, at))
     xv.put(out, best, NHWC)
     xv.put(index, at, NHWC)
+
+
+def _taps(xv: XnnValues, image: int, kernel: tuple[int, int]) -> int:
+    """Return the windows of an image (N, C, H, W) side by side, as (N, C, rows, columns, elements of a window)."""
+    count, channels, height, width = xv.tensor(image).dims
+    if not all(kernel):
+        raise GraphError(f"ArgMaxPooling2d: expected a window of at least 1x1, got {kernel}")
+    rows, columns = height // kernel[0], width // kernel[1]
+    image = _narrowed(xv, _narrowed(xv, image, 2, 0, rows * kernel[0]), 3, 0, columns * kernel[1])
+    split = (count, channels, rows, kernel[0], columns, kernel[1])
+    windows = xv.permuted(xv.viewed(image, split, split), (0, 1, 2, 4, 5, 3))
+    flat = (count, channels, rows, columns, kernel[0] * kernel[1])
+    return xv.viewed(windows, flat, flat)
 
 
 def _attention(xv: XnnValues, node: XnnNode) -> None:

@@ -280,7 +280,7 @@ class _Exact:
         if any(spec.host_dtype is DType.FLOAT64 for spec in specs) or self.wide_constants.intersection(operands):
             return True
         kinds = {spec.host_dtype for out in call.outs if isinstance(spec := self.graph.values[out], TensorSpec)}
-        if kinds & {DType.INT64, DType.BOOL} and self.wide.intersection(operands):
+        if kinds & {DType.INT64, DType.BOOL, DType.INT8, DType.UINT8} and self.wide.intersection(operands):
             return True
         if DType.INT64 not in kinds:
             return False

@@ -65,6 +65,8 @@ TRANSPOSED = [
     conv((2, 6, "h", "w"), (6, 5, 3, 4), 10, s=(3, 1), d=(2, 3), transposed=True, groups=2, h=(5, 1), w=(4, 3)),
     conv((2, 7, "h", "w"), (7, 5, 1, 1), 5, transposed=True, h=(5, 1), w=(7, 3)),
     conv((2, 3, "h", "w"), (3, 5, 2, 2), 5, s=(4,), p=(1,), transposed=True, h=(5, 2), w=(3, 2)),  # pixels without taps
+    # An output that ends earlier than the padding says: a convolution of XNNPACK with unequal paddings.
+    conv((2, 3, "h", "w"), (3, 5, 3, 3), 5, s=(2,), o=(-1, -2), transposed=True, h=(5, 2), w=(7, 3)),
 ]
 
 THREE_AXES = [

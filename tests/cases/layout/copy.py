@@ -31,6 +31,23 @@ CASES += [
     case("dim_order_ops._clone_dim_order.default", T("n", 5), False, [0, 1], n=(7, 3, 1)),
     case("dim_order_ops._clone_dim_order.default", T("n", 5, dtype="bool"), False, None, n=(7, 3, 1)),
 ]
+_BYTES = {
+    "i8": T("n", 5, dtype="i8", make=among(-128, -3, 0, 1, 127)),
+    "u8": T("n", 5, dtype="u8", make=among(0, 1, 128, 255)),
+}
+_WORDS = {
+    "i32": T("n", 5, dtype="i32", make=among(-129, -1, 0, 127, 128, 300, 2**31 - 1)),
+    "bool": T("n", 5, dtype="bool"),
+}
+CASES += [
+    case("aten._to_copy.default", x, DType[target].scalar_type, *NO_OPTIONS, False, None, n=(7, 3, 1))
+    for targets, sources in (
+        (("FLOAT32", "FLOAT16", "INT32", "BOOL", "INT8", "UINT8"), _BYTES),
+        (("INT8", "UINT8"), _WORDS),
+    )
+    for x in sources.values()
+    for target in targets
+]
 for _name in ("alias_copy", "detach_copy", "lift_fresh_copy"):
     CASES += [
         case(f"aten.{_name}.default", T("n", 5), n=(7, 3, 1)),

@@ -108,7 +108,9 @@ def _scatter(x: Any, weight: Any, taps: Any, window: ConvolutionWindow) -> Any:
     counts = x.shape[-axes:]
     kernels = weight.reshape(window.groups, -1, *weight.shape[1:])  # (G, I, O, ...)
     spans = [slice(p, p + n) for p, n in zip(window.padding, window.extent(counts), strict=True)]
-    whole = [span.stop + span.start for span in spans]  # the output with its padding, which is cut off at the end
+    # What the taps write, of which the padding is cut off at the end, and further rows if the output has some.
+    rows = zip(spans, counts, window.kernel, window.stride, window.dilation, strict=True)
+    whole = [max(span.stop, (n - 1) * s + d * (k - 1) + 1) for span, n, k, s, d in rows]
     padded: Any = np.zeros((*x.shape[:2], weight.shape[1], *whole))
     for tap in taps:
         padded[_views(window, tap, counts)] += np.einsum("ngi...,gio->ngo...", x, kernels[(..., *tap)])

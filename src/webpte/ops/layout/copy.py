@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError, ShapeError
-from ...graph import COPY
+from ...graph import COPY, Call, Graph, TensorSpec
 from ...lowering import dim_rules
 from ...lowering.context import Context, LiveScalar, Tensor
 from ...lowering.formulas import copied
 from ...lowering.integers import converted, elements_of
-from ...lowering.registry import MOVABLE, TensorOptions, Unused, op
+from ...lowering.registry import BYTES, FLOATS, MOVABLE, TensorOptions, Unused, op
 from ...lowering.shapes import broadcast, broadcast_strides, strides, walk
 from ...lowering.traits import OpTraits
 from ...wgsl import Uniforms, dims8, u32
@@ -30,9 +30,15 @@ class CastParams(Uniforms):
     a_strides: dims8
 
 
+class CastBytesParams(Uniforms):
+    count: u32
+
+
 def copy_into(cx: Context, x: Tensor, out: Tensor) -> None:
     """Copy `x` to `out` in flat order, converted to its dtype. The caller sets `out.dims`."""
-    if x.dtype is not out.dtype:
+    if x.dtype is not out.dtype and not BYTES.isdisjoint((x.dtype, out.dtype)):
+        _cast_bytes(cx, x, out)
+    elif x.dtype is not out.dtype:
         _cast(cx, x, out, CastParams(rank=0, dims=(), a_strides=()), flat=True)
     elif not cx.alias(out, x):
         gather(cx, x, out, strides(out.dims))
@@ -63,6 +69,25 @@ def _cast(cx: Context, x: Tensor, out: Tensor, params: CastParams, flat: bool) -
         target=out.dtype.short,
         flat=flat,
     )
+
+
+def _cast_bytes(cx: Context, x: Tensor, out: Tensor) -> None:
+    cx.dispatch(
+        "layout/cast_bytes.wgsl",
+        reads=(x,),
+        writes=(out,),
+        params=CastBytesParams(count=out.numel),
+        threads=-(-out.numel // 4),
+        source=x.dtype.short,
+        target=out.dtype.short,
+    )
+
+
+def _floats_to_bytes(call: Call, graph: Graph) -> bool:
+    """Return whether floats become bytes. A number beyond the range has no defined byte, so the CPU decides."""
+    specs = [graph.values[value_id] for value_id in (*call.args[:1], *call.outs)]
+    dtypes = [spec.dtype for spec in specs if isinstance(spec, TensorSpec)]
+    return len(dtypes) == 2 and dtypes[0] in FLOATS and dtypes[1] in BYTES
 
 
 @op(
@@ -130,6 +155,8 @@ def _(self: Any, non_blocking: object, dim_order: object) -> Any:
 @op(
     "aten._to_copy.default",
     "dim_order_ops._to_dim_order_copy.default",
+    dtypes=MOVABLE,
+    unsupported_if=_floats_to_bytes,
     traits=OpTraits(dims=dim_rules.like("self"), elementwise=COPY, integers=converted("self")),
 )
 def to_copy(

@@ -16,6 +16,7 @@ A residual is added to the codes, in the fixed point of int8_elementwise.py:
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -40,17 +41,7 @@ from .q8ta import require_codes
 LAYER_DTYPES = frozenset({DType.INT8, DType.INT32, DType.FLOAT32})
 
 
-class Int8ConvolutionParams(Uniforms):
-    count: u32  # output elements
-    pixels: u32  # of all outputs
-    channels: u32  # of the output
-    channel_tiles: u32  # of four
-    group_channels: u32  # output channels of a group
-    in_channels: u32
-    depth: u32  # input channels of a group
-    depth_words: u32
-    last_word: u32  # of the input
-    outside: u32  # four codes of the input's 0
+class ImageWindowParams(Uniforms):
     in_height: u32
     in_width: u32
     out_height: u32
@@ -63,6 +54,19 @@ class Int8ConvolutionParams(Uniforms):
     padding_x: u32
     dilation_y: u32
     dilation_x: u32
+
+
+class Int8ConvolutionParams(ImageWindowParams):
+    count: u32  # output elements
+    pixels: u32  # of all outputs
+    channels: u32  # of the output
+    channel_tiles: u32  # of four
+    group_channels: u32  # output channels of a group
+    in_channels: u32
+    depth: u32  # input channels of a group
+    depth_words: u32
+    last_word: u32  # of the input
+    outside: u32  # four codes of the input's 0
     zero: f32
     low: f32
     high: f32
@@ -117,24 +121,50 @@ class NumberLimits:
 
 
 @dataclass(frozen=True)
-class Int8Window:
-    """How a convolution reads its input. `padding` is top, left, bottom, right."""
+class ImageWindow:
+    """The part of an image (N, H, W, C) that an output reads. `padding` is top, left, bottom, right."""
 
     kernel_size: list[int]
     stride: list[int]
     padding: list[int]
     dilation: list[int]
+
+    def extent(self, sizes: Dims) -> Dims:
+        """Return height and width of the output."""
+        return tuple((n + p - d * (k - 1) - 1) // s + 1 for n, k, s, d, p in self.axes(sizes))
+
+    def axes(self, sizes: Dims) -> Iterator[tuple[int, ...]]:
+        """Yield size, kernel size, stride, dilation and padding of both sides, of each axis."""
+        padding = map(sum, zip(self.padding[:2], self.padding[2:], strict=True))
+        return zip(sizes, self.kernel_size, self.stride, self.dilation, padding, strict=True)
+
+    def uniforms(self, sizes: Dims, out_sizes: Dims) -> dict[str, int]:
+        """Return the fields of ImageWindowParams."""
+        pairs = {
+            "kernel": self.kernel_size,
+            "stride": self.stride,
+            "padding": self.padding[:2],
+            "dilation": self.dilation,
+        }
+        fields = {f"{name}_{axis}": n for name, pair in pairs.items() for axis, n in zip("yx", pair, strict=True)}
+        (height, width), (out_height, out_width) = sizes, out_sizes
+        return fields | {"in_height": height, "in_width": width, "out_height": out_height, "out_width": out_width}
+
+
+@dataclass(frozen=True)
+class Int8Window(ImageWindow):
+    """How a convolution reads its input."""
+
     output_padding: list[int]
     transposed: bool
     groups: int
 
     def extent(self, sizes: Dims) -> Dims:
         """Return height and width of the output."""
-        padding = zip(self.padding[:2], self.padding[2:], strict=True)
-        axes = zip(sizes, self.kernel_size, self.stride, self.dilation, self.output_padding, padding, strict=True)
-        if self.transposed:
-            return tuple((n - 1) * s - sum(p) + d * (k - 1) + 1 + extra for n, k, s, d, extra, p in axes)
-        return tuple((n + sum(p) - d * (k - 1) - 1) // s + 1 for n, k, s, d, _, p in axes)
+        if not self.transposed:
+            return super().extent(sizes)
+        axes = zip(self.axes(sizes), self.output_padding, strict=True)
+        return tuple((n - 1) * s - p + d * (k - 1) + 1 + extra for (n, k, s, d, p), extra in axes)
 
     @property
     def pointwise(self) -> bool:
@@ -173,19 +203,9 @@ def _params(
 ) -> Int8ConvolutionParams:
     """Return the uniforms of an image (N, H, W, C), or of rows (..., C) of which every one is a pixel."""
     depth, channels = x.dims[-1] // window.groups, out.dims[-1]
-    (height, width), (out_height, out_width) = (t.dims[1:3] if t.rank == 4 else (1, 1) for t in (x, out))
-    axes = {
-        f"{name}_{axis}": value
-        for name, values in (
-            ("kernel", window.kernel_size),
-            ("stride", window.stride),
-            ("padding", window.padding[:2]),
-            ("dilation", window.dilation),
-        )
-        for axis, value in zip("yx", values, strict=True)
-    }
+    sizes, out_sizes = (t.dims[1:3] if t.rank == 4 else (1, 1) for t in (x, out))
     return Int8ConvolutionParams(
-        **axes,
+        **window.uniforms(sizes, out_sizes),
         count=out.numel,
         pixels=out.numel // channels,
         channels=channels,
@@ -196,10 +216,6 @@ def _params(
         depth_words=-(-depth // 4),
         last_word=-(-x.numel // 4) - 1,
         outside=(zero & 255) * 0x01010101,
-        in_height=height,
-        in_width=width,
-        out_height=out_height,
-        out_width=out_width,
         zero=codes.zero,
         low=codes.low,
         high=codes.high,

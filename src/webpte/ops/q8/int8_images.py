@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...errors import ShapeError
 from ...graph import INT8_MAX_POOL, INT8_MEAN, DType
-from ...lowering.context import Context, Dims, Tensor
+from ...lowering.context import Context, Tensor
 from ...lowering.registry import op
 from ...wgsl import Uniforms, f32, i32, u32
-from .int8_convolution import CodeLimits
+from .int8_convolution import CodeLimits, ImageWindow, ImageWindowParams
 
 CODES = frozenset({DType.INT8})
 
@@ -67,62 +66,25 @@ def _(x: Any, input_zero: int, scale: float, codes: CodeLimits) -> Any:
     return np.clip(np.round(numbers), codes.low, codes.high).astype(np.int8)
 
 
-class Int8MaxPoolParams(Uniforms):
+class Int8MaxPoolParams(ImageWindowParams):
     count: u32  # output elements
     channels: u32
-    in_height: u32
-    in_width: u32
-    out_height: u32
-    out_width: u32
-    kernel_y: u32
-    kernel_x: u32
-    stride_y: u32
-    stride_x: u32
-    padding_y: u32
-    padding_x: u32
-    dilation_y: u32
-    dilation_x: u32
     low: i32
     high: i32
 
 
-@dataclass(frozen=True)
-class Int8PoolWindow:
-    """The windows of a pool. `padding` is top, left, bottom, right."""
-
-    kernel: list[int]
-    stride: list[int]
-    padding: list[int]
-    dilation: list[int]
-
-    def extent(self, sizes: Dims) -> Dims:
-        """Return height and width of the output."""
-        padding = zip(self.padding[:2], self.padding[2:], strict=True)
-        axes = zip(sizes, self.kernel, self.stride, self.dilation, padding, strict=True)
-        return tuple((n + sum(p) - d * (k - 1) - 1) // s + 1 for n, k, s, d, p in axes)
-
-
 @op(INT8_MAX_POOL, dtypes=CODES)
-def int8_max_pool(cx: Context, x: Tensor, window: Int8PoolWindow, low: int, high: int, *, out: Tensor) -> None:
+def int8_max_pool(cx: Context, x: Tensor, window: ImageWindow, low: int, high: int, *, out: Tensor) -> None:
     _check_image(x)
     images, height, width, channels = x.dims
     sizes = window.extent((height, width))
     if any(size < 1 for size in sizes):
-        raise ShapeError(f"input {list(x.dims)} is too small for windows of {window.kernel}", code="too_small")
+        raise ShapeError(f"input {list(x.dims)} is too small for windows of {window.kernel_size}", code="too_small")
     out.dims = (images, *sizes, channels)
-    axes = {
-        f"{name}_{axis}": value
-        for name in ("kernel", "stride", "padding", "dilation")
-        for axis, value in zip("yx", getattr(window, name)[:2], strict=True)
-    }
     params = Int8MaxPoolParams(
-        **axes,
+        **window.uniforms((height, width), sizes),
         count=out.numel,
         channels=channels,
-        in_height=height,
-        in_width=width,
-        out_height=sizes[0],
-        out_width=sizes[1],
         low=low,
         high=high,
     )
@@ -137,11 +99,11 @@ def int8_max_pool(cx: Context, x: Tensor, window: Int8PoolWindow, low: int, high
 
 
 @int8_max_pool.reference
-def _(x: Any, window: Int8PoolWindow, low: int, high: int) -> Any:
+def _(x: Any, window: ImageWindow, low: int, high: int) -> Any:
     (top, left, bottom, right), (height, width) = window.padding, window.extent(x.shape[1:3])
     image = np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)), constant_values=-128)
     best = np.full((x.shape[0], height, width, x.shape[3]), -128, np.int8)
-    for ky, kx in itertools.product(*map(range, window.kernel)):
+    for ky, kx in itertools.product(*map(range, window.kernel_size)):
         rows = slice(ky * window.dilation[0], None, window.stride[0])
         columns = slice(kx * window.dilation[1], None, window.stride[1])
         best = np.maximum(best, image[:, rows, columns][:, :height, :width])

@@ -5,6 +5,7 @@
 {$ set number, largest = "f32", True $}
 {$ include "best.wgsl" $}
 {$ from "loads.wgsl" import array_of, loaded $}
+{$ from "main.wgsl" import per_row $}
 {$ set width = 4 if type.endswith("x4") else 1 $}
 
 {$ set group = [lanes, 16] | min $}
@@ -53,21 +54,7 @@ fn amount(bin: u32, coarse: u32, counting: bool, fine: bool) -> f32 {
 // the k-th highest of the parts' highest, below which the k-th highest token cannot be; two for the k-th highest token;
 // two for the first that make up top-p. The first of two finds the bin, the second the finer bin. Parts that end above
 // are passed over.
-@compute @workgroup_size(wg)
-fn main(
-    @builtin(workgroup_id) id: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_id) local: vec3<u32>,  // its index would be computed at every use by some drivers
-$$ if subgroups
-    @builtin(subgroup_invocation_id) subgroup_lane: u32,
-    @builtin(subgroup_size) lanes_here: u32,
-$$ endif
-) {
-$$ if subgroups
-    subgroup_lanes = lanes_here;
-$$ endif
-    let lane = local.x;
-    let row = min(id.x + id.y * groups.x, p.threads / LANES - 1u);  // a folded grid may have idle workgroups
+$$ call per_row(subgroups)
     let choice = choice_of(row);
     let scale = choice.scale;
 
@@ -234,4 +221,4 @@ $$ else
 $$ endif
         log_probabilities[row] = select(NAN, bitcast<u32>(logit - raw_highest - log(total)), usable);
     }
-}
+$$ endcall

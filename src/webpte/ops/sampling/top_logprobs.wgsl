@@ -4,6 +4,7 @@
 {$ set number, largest = "f32", True $}
 {$ include "best.wgsl" $}
 {$ from "loads.wgsl" import array_of, loaded $}
+{$ from "main.wgsl" import per_row $}
 {$ set width = 4 if type.endswith("x4") else 1 $}
 
 @group(1) @binding(0) var<storage, read> logits: {{ array_of(type) }};
@@ -22,21 +23,7 @@ var<workgroup> holds: atomic<u32>;
 
 // One workgroup per row lists the most probable tokens in order, then -1. Of equal ones the first comes first. Each step
 // appends the most probable token of all parts, and searches its part again.
-@compute @workgroup_size(wg)
-fn main(
-    @builtin(workgroup_id) id: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_id) local: vec3<u32>,
-$$ if subgroups
-    @builtin(subgroup_invocation_id) subgroup_lane: u32,
-    @builtin(subgroup_size) lanes_here: u32,
-$$ endif
-) {
-$$ if subgroups
-    subgroup_lanes = lanes_here;
-$$ endif
-    let lane = local.x;
-    let row = min(id.x + id.y * groups.x, p.threads / LANES - 1u);
+$$ call per_row(subgroups)
     if (lane == 0u) {
         atomicStore(&holds, 0u);
     }
@@ -96,4 +83,4 @@ $$ endif
         }
         workgroupBarrier();
     }
-}
+$$ endcall

@@ -47,3 +47,23 @@ $$ if subgroups
 $$ endif
 {{ caller() }}}
 {$ endmacro $}
+{# For kernels that include lanes.wgsl: one workgroup of LANES invocations per row. A folded grid may have idle workgroups,
+   which repeat the last row. #}
+{$ macro per_row(subgroups=False) $}
+@compute @workgroup_size(wg)
+fn main(
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_id) local: vec3<u32>,  // its index would be computed at every use by some drivers
+$$ if subgroups
+    @builtin(subgroup_invocation_id) subgroup_lane: u32,
+    @builtin(subgroup_size) lanes_here: u32,
+$$ endif
+) {
+$$ if subgroups
+    subgroup_lanes = lanes_here;
+$$ endif
+    let lane = local.x;
+    let row = min(id.x + id.y * groups.x, p.threads / LANES - 1u);
+{{ caller() }}}
+{$ endmacro $}

@@ -10,8 +10,9 @@ from tests.xnnpack.coded_nets import CodedNet, coded_net
 from tests.xnnpack.exporting import export
 from tests.xnnpack.modules import MODULES, module_case
 from tests.xnnpack.nets import NETS, Net
-from tests.xnnpack.programs import BOUNDS, MIXED, PROGRAMS, run
+from tests.xnnpack.programs import MIXED, PROGRAMS, run
 from tests.xnnpack.zoo import compare
+from tests.zoo.building import case
 
 # Codes of statically quantized modules are equal; others differ by roundings of f32.
 SMALL = {"f32": 2e-6, "dynamic": 2e-6, "int8": 0.0}
@@ -24,10 +25,39 @@ QUICK = (
 @pytest.mark.parametrize("mode", SMALL)
 @pytest.mark.parametrize("name", MODULES)
 def test_export_gives_the_results_of_the_wheel(name, mode, tmp_path):
-    case = module_case(name)
+    example = module_case(name)
     with torch.no_grad():
-        export(case, mode, tmp_path / "program.pte")
-        assert compare(tmp_path / "program.pte", case) <= SMALL[mode]
+        export(example, mode, tmp_path / "program.pte")
+        assert compare(tmp_path / "program.pte", example) <= SMALL[mode]
+
+
+class Adapted(torch.nn.Module):
+    """A linear layer with a low-rank adapter (LoRA)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base, self.down, self.up = (torch.nn.Linear(*dims) for dims in ((12, 20), (12, 4), (4, 20)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.base(x) + self.up(self.down(x)))
+
+
+@pytest.mark.parametrize(
+    ("option", "dtype", "bound"),
+    [("force_non_static_weights_for_f32_linear", torch.float32, 2e-6), ("enable_bf16", torch.bfloat16, 4e-3)],
+)
+def test_option_of_the_partitioner_gives_the_results_of_the_wheel(option, dtype, bound, tmp_path):
+    """Weights as arguments of the delegate; bf16, within one unit of the largest value."""
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+
+    torch.manual_seed(0)
+    example = case(Adapted().to(dtype), [(torch.randn(5, 12).to(dtype),)])
+    with torch.no_grad():
+        exported = torch.export.export(example.module, example.steps[0])
+        lowered = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner(**{option: True})])
+        (tmp_path / "program.pte").write_bytes(lowered.to_executorch().buffer)
+        assert compare(tmp_path / "program.pte", example) <= bound
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -35,7 +65,7 @@ def test_architecture_gives_the_results_of_the_wheel(name):
     """`python -m tests.xnnpack.programs` runs all of them."""
     program = next(program for program in PROGRAMS if str(program) == name)
     outcome = run(program)
-    assert outcome.difference.relative <= BOUNDS[program.mode], outcome
+    assert outcome.is_right, outcome
     if program.mode in MIXED:
         assert outcome.is_one_submit_of_both, outcome
 

@@ -110,21 +110,22 @@ def test_border_that_does_not_fit_is_an_error(sizes, dtype, arguments) -> None:
 
 
 def test_unsupported_nodes_are_one_error() -> None:
-    types = (XnnType.BF16, XnnType.QUINT8)  # never written by an exporter, or only on request
+    types = (XnnType.PFP32, XnnType.QUINT8)  # never written by an exporter
     values = [xnn_value((4,), argument=0), *(xnn_value((4,), type=t) for t in types)]
     values.append(xnn_value((4,), argument=1, output=True))
     nodes = [xnn_node("Convert", input=i, output=i + 1) for i in range(3)]
-    with raises(UnsupportedError, "XNNPACK Convert with a value of type bf16", "quint8", "without enable_bf16"):
+    with raises(UnsupportedError, "XNNPACK Convert with a value of type pfp32", "quint8", "XNNPACKQuantizer"):
         graph_of(xnn_pte(values, nodes))
 
 
-def test_border_of_bf16_names_the_option_of_the_exporter() -> None:
-    values = [xnn_value((4,), argument=i, output=i == 1, type=XnnType.BF16) for i in range(2)]
-    tensors = [c.TensorValue(DType.BFLOAT16, (4,), (0,), place=ALONE) for _ in values]
-    blob = xnn_blob(values, [xnn_node("Abs", input=0, output=1)])
-    method = Method("forward", tensors, [0], [1], [c.DelegateCall(0, (0, 1))], [DelegateBlob(blob, "XnnpackBackend")])
-    with raises(GraphError, "without enable_bf16"):
-        graph_of(pte_bytes([method]))
+def test_bf16_is_converted_outside_and_rounded_after_each_node() -> None:
+    values = [xnn_value((2, 3), argument=0, type=XnnType.BF16), xnn_value((2, 3), type=XnnType.BF16)]
+    values += [xnn_value((3, 2), argument=1, output=True, type=XnnType.BF16)]
+    graph = graph_of(xnn_pte(values, [xnn_node("Exp", input=0, output=1), transpose(1, 2, (1, 0))]))
+    conversion, *inside, back = graph.calls
+    assert [call.name.split(".")[1] for call in inside] == ["exp", "round_bf16", "permute_copy"]
+    assert conversion.kernel and back.kernel
+    assert [graph.tensor(call.outs[0]).dtype for call in (conversion, back)] == [F32, DType.BFLOAT16]
 
 
 def test_value_that_no_node_defines_is_an_error() -> None:

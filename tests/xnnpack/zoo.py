@@ -47,7 +47,7 @@ def compare(path: Path, case: Case) -> float:
         method = program.method("forward")
         for step in case.steps:
             expected = [torch.as_tensor(out).float().numpy().copy() for out in wheel.forward(step)]
-            results = method(*(arg.numpy() if isinstance(arg, torch.Tensor) else arg for arg in step))
+            results = method(*step)
             listed = results if isinstance(results, tuple | list) else (results,)
             for result, out in zip(listed, expected, strict=True):
                 with np.errstate(invalid="ignore"):

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 OWN = "webpte."
 COPY = "webpte.copy"  # copies self to out, converted to its dtype: moves, private copies and casts
 OVERFLOW = "webpte.overflow"  # checks whether 32-bit integers sufficed; a result other than zeros fails the call
+ROUND_BF16 = "webpte.round_bf16"  # the nearest bf16, as f32
 ELEMENTWISE = "webpte.elementwise"  # a program of elementwise steps: see programs.py
 LINEAR_Q4 = "webpte.linear_q4"  # several 4-bit or 8-bit layers of one input: see ops/q4/linear_q4.py
 ROTARY_ATTENTION = "webpte.rotary_attention"  # attention that rotates its queries and keys itself
@@ -19,6 +20,7 @@ SLOT_ATTENTION = "webpte.slot_attention"  # of tokens of several sequences: see 
 INT8_SCALE_BYTES = 4  # of the f32 that ends a row of int8 in a cache of SLOT_ATTENTION: the largest absolute element
 # Layers over int8 codes with the arithmetic of XNNPACK: see ops/q8/int8_convolution.py.
 INT8_CONVOLUTION, INT8_LINEAR = "webpte.int8_convolution", "webpte.int8_linear"
+INT8_CONVOLUTION_ADD, INT8_LINEAR_ADD = "webpte.int8_convolution_add", "webpte.int8_linear_add"  # with a residual
 INT8_DYNAMIC_CONVOLUTION, INT8_IMAGE_CODES = "webpte.int8_dynamic_convolution", "webpte.int8_image_codes"
 INT8_ADD, INT8_MULTIPLY, INT8_TABLE = "webpte.int8_add", "webpte.int8_multiply", "webpte.int8_table"
 INT8_MEAN, INT8_MAX_POOL = "webpte.int8_mean", "webpte.int8_max_pool"
@@ -33,6 +35,7 @@ CONVOLUTION = "webpte.convolution"  # et_vk.conv_with_clamp
 PREPACK = "et_vk.prepack.default"  # in a delegate: a constant as a tensor
 ITEM = "aten::_local_scalar_dense"  # a number out of a tensor
 UPDATE = "aten::copy_"  # updates a buffer of the program
+CONVERSION = "dim_order_ops::_to_dim_order_copy.out"  # to the dtype of its result
 EMPTY = "aten::empty.out"
 VIEW = "executorch_prim::et_view.default"
 COPY_INDEX = "executorch_prim::et_copy_index.tensor"  # target, row, index: appends a row, in the loop of a map

@@ -21,6 +21,7 @@ XNN_BACKEND = "XnnpackBackend"
 _BORDER_DTYPES = {
     XnnType.FP32: (DType.FLOAT32,),
     XnnType.FP16: (DType.FLOAT16,),
+    XnnType.BF16: (DType.BFLOAT16,),
     XnnType.QINT8: (DType.INT8,),
     XnnType.INT32: (DType.INT32, DType.INT64),
 }
@@ -88,7 +89,7 @@ def inline_xnnpack(values: list[Value], delegate: XnnDelegate, named: Named) -> 
     """Append the delegate's values to `values`; return its calls, and the nodes that have no translation."""
     xv = XnnValues(values, delegate.xnn, delegate.origin, named)
     for argument in delegate.inputs:
-        xv.places[argument.inner] = Laid(argument.outer, argument.order)
+        xv.places[argument.inner] = Laid(_entered(xv, argument.outer), argument.order)
     problems: dict[tuple[str, str], Problem] = {}
     for number, node in enumerate(delegate.xnn.nodes):
         xv.origin = replace(delegate.origin, node=number)
@@ -102,6 +103,16 @@ def inline_xnnpack(values: list[Value], delegate: XnnDelegate, named: Named) -> 
             problems[key] = Problem("backend", *key, where, remedy, "unsupported_node")
     xv.origin = replace(delegate.origin, node=len(delegate.xnn.nodes))
     return _bind_outputs(xv, delegate), list(problems.values())
+
+
+def _entered(xv: XnnValues, outer: int) -> int:
+    """Return an input as a tensor of the device."""
+    spec = xv.tensor(outer)
+    if spec.dtype is not DType.BFLOAT16:
+        return outer
+    entered = xv.new(TensorSpec(DType.FLOAT32, spec.dims, DType.FLOAT32))
+    xv.convert_outside(outer, entered)
+    return entered
 
 
 def _leave_out(xv: XnnValues, node: XnnNode) -> None:
@@ -126,6 +137,8 @@ def _bind_outputs(xv: XnnValues, delegate: XnnDelegate) -> list[Call]:
         same = (xv.tensor(tensor).dtype, xv.tensor(tensor).dims) == (outer.dtype, outer.dims)
         if made_here and same and tensor not in renamed and argument.outer not in read and not outer.stored:
             renamed[tensor] = argument.outer
+        elif outer.dtype is DType.BFLOAT16:
+            xv.convert_outside(tensor, argument.outer)
         else:
             xv.call_into(COPY, (tensor,), (argument.outer,))
     return [

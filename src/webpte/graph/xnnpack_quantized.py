@@ -19,6 +19,7 @@ from .names import (
     LINEAR_Q4,
     MAX_OF_DIMS,
     MIN_OF_DIMS,
+    ROUND_BF16,
 )
 from .xnnpack_codes import (
     HIGHEST,
@@ -40,14 +41,27 @@ from .xnnpack_nodes import (
     pads,
     pair,
 )
-from .xnnpack_values import Array, UnsupportedNodeError, XnnValues, identity
+from .xnnpack_values import Array, Laid, UnsupportedNodeError, XnnValues, identity
 
+MOVES = (  # nodes whose numbers are those of their operands
+    *("Concatenate2", "Concatenate3", "Concatenate4", "Concatenate5", "Copy"),
+    *("StaticReshape", "StaticSlice", "StaticTranspose"),
+)
 EPS, LARGEST = float(np.finfo(np.float32).eps), float(np.finfo(np.float32).max)
 BF16_ROUNDING = np.float32(1.00389105)  # XNNPACK's, before it cuts f32 scales of groups to bf16
 
 
 def translate(xv: XnnValues, node: XnnNode) -> None:
     """Add the calls of a node, by the types of its values."""
+    _translate(xv, node)
+    out = operand(node, "output")
+    if xv.value(out).type is XnnType.BF16 and node.type not in MOVES:
+        tensor, order = xv.places[out]
+        spec = xv.tensor(tensor)
+        xv.places[out] = Laid(xv.call(ROUND_BF16, (tensor,), spec.dtype, spec.dims), order)
+
+
+def _translate(xv: XnnValues, node: XnnNode) -> None:
     values = [xv.value(value_id) for value_id in node.ids.values()]
     if any(value.type is XnnType.QDINT8 or value.quantized_on_entry for value in values):
         rule = DYNAMIC_NODES.get(node.type)
@@ -66,7 +80,7 @@ def translate(xv: XnnValues, node: XnnNode) -> None:
 def _defer(xv: XnnValues, node: XnnNode) -> None:
     """Note which value a Convert quantizes: its readers do it."""
     source, out = operand(node, "input"), operand(node, "output")
-    if xv.value(source).type not in (XnnType.FP32, XnnType.FP16) or out in xv.dynamic:
+    if xv.value(source).type not in (XnnType.FP32, XnnType.FP16, XnnType.BF16) or out in xv.dynamic:
         raise UnsupportedNodeError(f"a value of type {xv.value(source).type.name.lower()}")
     xv.dynamic[out] = source
 
@@ -116,7 +130,7 @@ def _linear_of_rows(xv: XnnValues, node: XnnNode, x: int, outputs: int, inputs: 
     factors = xv.literal(weight_scales(xv, weights, outputs), DType.FLOAT32, f"{name} scales")
     result = xv.new(TensorSpec(spec.dtype, dims, spec.dtype))
     lists = (xv.listed([codes]), xv.listed([factors]))
-    rest = (Int(inputs), IntList((outputs,)), bias, Null(), Int(8), Null(), Null(), Null())
+    rest = (Int(inputs), IntList((outputs,)), bias, Null(), Int(8), Null(), Null(), Null(), Null())
     xv.call_into(LINEAR_Q4, (x, scales, zeros, *lists, *rest), (result,))
     return result
 

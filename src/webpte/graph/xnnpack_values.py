@@ -14,22 +14,23 @@ import numpy as np
 
 from ..container import DType, MappedFile, Span, XnnGraph, XnnType, XnnValue, count_code_bytes
 from ..errors import DataError, GraphError
-from .graph import Call, Constant, Double, Int, IntList, Null, Origin, TensorSpec, Value, ValueList, numel
-from .names import CLAMP, COPY, PERMUTE, RELU, RESHAPE, UNSQUEEZE
+from .graph import Bool, Call, Constant, Double, Int, IntList, Null, Origin, TensorSpec, Value, ValueList, numel
+from .names import CLAMP, CONVERSION, COPY, PERMUTE, RELU, RESHAPE, UNSQUEEZE
 
 Named = Callable[[str, str, int], Span]
 Order = tuple[int, ...]
 NHWC: Order = (0, 2, 3, 1)  # of a value in (N, H, W, C) whose tensor is (N, C, H, W)
 FLOATS = {XnnType.FP32: DType.FLOAT32, XnnType.FP16: DType.FLOAT16}
-DTYPES = FLOATS | {XnnType.INT32: DType.INT32, XnnType.QINT8: DType.INT8}
+# Numbers of bf16 are f32 on the device, rounded after each node.
+DTYPES = FLOATS | {XnnType.BF16: DType.FLOAT32, XnnType.INT32: DType.INT32, XnnType.QINT8: DType.INT8}
 STORED = FLOATS | {
+    XnnType.BF16: DType.BFLOAT16,
     XnnType.QINT8: DType.INT8,
     XnnType.QCINT8: DType.INT8,
     XnnType.QINT32: DType.INT32,
     XnnType.QCINT32: DType.INT32,
 }
 TYPE_REMEDIES = {
-    XnnType.BF16: "Export with XnnpackPartitioner without enable_bf16, or convert the model to float32 or float16.",
     XnnType.QUINT8: "Quantize the model with XNNPACKQuantizer, whose codes are int8.",
 }
 Array = np.ndarray[Any, Any]
@@ -96,6 +97,11 @@ class XnnValues:
         """Add a call that writes these tensors."""
         ids = tuple(argument if isinstance(argument, int) else self.new(argument) for argument in arguments)
         self.calls.append(Call(name, ids, outs, self.origin))
+
+    def convert_outside(self, source: int, target: int) -> None:
+        """Add a conversion before or after the delegate, which the CPU runs: devices have no bf16."""
+        args = (source, self.new(Bool(False)), self.new(Null()))
+        self.calls.append(Call(CONVERSION, args, (target,), Origin(self.origin.instruction), kernel=True))
 
     def permuted(self, tensor: int, dims: Order) -> int:
         """Return a tensor whose dim d is dim `dims[d]` of another; the same tensor if they are in order."""

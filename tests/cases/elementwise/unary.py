@@ -25,6 +25,9 @@ def _shapes(name: str, low: float, high: float, *args: object):
 
 CASES = [c for name, (low, high) in _FLOATS.items() for c in _shapes(name, low, high)]
 CASES += [c for name in _ANY for c in _shapes(name, -30, 30)]
+CASES += [case("webpte.round_bf16", T("n", 29, low=-9, high=9), n=(11, 7, 1), atol=0, rtol=0)]
+_TIES = (1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8 - 2**-20, 3.4e38, -3.4e38, 3.38e38, 0.0, -0.0, INFINITE, -INFINITE)
+CASES += [case("webpte.round_bf16", T(10, make=among(*_TIES)), atol=0, rtol=0)]
 CASES += [c for mode in ("none", "tanh") for c in _shapes("gelu", -6, 6, mode)]
 CASES += [c for c in _shapes("leaky_relu", -3, 3, 0.01)]
 CASES += [c for c in _shapes("elu", -6, 6, 1.3, 1, 1)]

@@ -24,6 +24,7 @@ NONE = 2**32 - 1
 _BORDER = {
     XnnType.FP32: DType.FLOAT32,
     XnnType.FP16: DType.FLOAT16,
+    XnnType.BF16: DType.BFLOAT16,
     XnnType.QINT8: DType.INT8,
     XnnType.INT32: DType.INT64,
 }

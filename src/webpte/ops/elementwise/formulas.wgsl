@@ -33,6 +33,8 @@
     "ceil": [one, "ceil(x)", "x"],
     "floor": [one, "floor(x)", "x"],
     "trunc": [one, "trunc(x)", "x"],
+    "round_bf16": [one, "select(bitcast<f32>((bitcast<u32>(x) + 0x7fffu + ((bitcast<u32>(x) >> 16u) & 1u)) & " ~
+                        "0xffff0000u), x, is_nan(x))", none],
     "relu": [one, "select(x, 0.0, order_key(x) < -1)", "max(x, 0)"],
     "clamp": [one ~ ", low: i32, high: i32", "from_order_key(min(max(order_key(x), low), high))",
               "min(max(x, low), high)"],

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import RangeError
-from ...graph import DType
+from ...graph import ROUND_BF16, DType
 from ...graph.expressions import saturated
 from ...lowering.context import Tensor
 from ...lowering.formulas import Formula, Number
@@ -73,6 +73,16 @@ for _name, _function in _FLOAT_FUNCTIONS.items():
     _register(_name, _function, True)
 for _name, _function in _ANY_FUNCTIONS.items():
     _register(_name, _function, False)
+
+
+@elementwise(ROUND_BF16)
+def round_bf16(self: Tensor, *, out: Tensor) -> Formula:
+    return Formula("round_bf16", (self,))
+
+
+@round_bf16.reference
+def _(self: Any) -> Any:
+    return computed(DType.BFLOAT16.rounded, self)
 
 
 @elementwise("aten.gelu.default")

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ...container import DelegateCall, JumpFalseCall, KernelCall, MappedFile, MethodPlan, TensorValue, find_ends
+from ...container import DelegateCall, DType, JumpFalseCall, KernelCall, MappedFile, MethodPlan, TensorValue, find_ends
 from ...errors import UnsupportedError
 from ...graph import TensorSpec
 from ...progress import OnProgress, Progress, ignore
@@ -111,6 +111,8 @@ class Wheel:
             if isinstance(value, TensorValue):
                 array = np.asarray(argument)
                 ordered = torch.from_numpy(np.ascontiguousarray(array.transpose(value.dim_order)))
+                if value.dtype is DType.BFLOAT16:  # the array has its numbers in f32
+                    ordered = ordered.bfloat16()
                 back = [value.dim_order.index(d) for d in range(array.ndim)]
                 tensors.append(ordered.permute(back))
             else:

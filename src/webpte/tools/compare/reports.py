@@ -20,6 +20,7 @@ Array = np.ndarray[Any, Any]
 # Relative errors fall into these bins: none, up to 1e-8, up to 1e-7, ..., up to 1, more (and what is not a number).
 EDGES = (0.0, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 RTOL = {"float32": 1e-4, "float16": 4e-3}
+BF16_RTOL = 8e-3  # NumPy has no such dtype
 MAX_UNMASKED = 1e30  # larger values stand for minus infinity in masks and have no typical magnitude
 END_TO_END_FACTOR = 10.0  # by which the end-to-end tolerance is larger
 OUTLIER_SHARE = 0.01  # of the largest elements, not part of the typical magnitude
@@ -40,7 +41,8 @@ class Tolerance:
 
     def of_many(self, dtypes: Iterable[DType]) -> Tolerance:
         """Return the tolerance of values that calls with these dtypes computed together: their errors add up."""
-        loosest = max((RTOL.get(str(dtype.numpy), 0.0) for dtype in dtypes), default=RTOL["float32"])
+        by_dtype = (BF16_RTOL if dtype is DType.BFLOAT16 else RTOL.get(str(dtype.numpy), 0.0) for dtype in dtypes)
+        loosest = max(by_dtype, default=RTOL["float32"])
         return Tolerance(END_TO_END_FACTOR * loosest if self.rtol is None else self.rtol, self.atol)
 
 

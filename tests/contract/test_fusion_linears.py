@@ -24,7 +24,7 @@ PROGRAMS = {
     "llama_4w": (CALLS, 1e-5),
     "llama_4w_fp16": (CALLS, 4e-3),
     "llama_hfrope_4w": (CALLS, 1e-5),
-    "llama_8da4w": ({**CALLS, "identities": 2, "qparams": 2 * 3, "norm-linears": 0}, 1e-5),
+    "llama_8da4w": ({**CALLS, "identities": 2, "qparams": 2 * 3, "row-qparams": 2 * 4 + 1}, 1e-5),
 }
 
 

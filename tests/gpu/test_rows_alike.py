@@ -40,6 +40,7 @@ SUBJECTS = {
     "4-bit linear of int8": case(
         DQ8, X, *rounded("n"), codes(24, WIDTH // 2), sums(18, 24), scales(18, 24), 32, None, **ROWS
     ),
+    "4-bit linear of rows in int8": joined(X, (24,), normed=True, row_eps=1e-7, **ROWS),
     "8-bit linear": case(INT8, X, int8(37, WIDTH), scales(37), **ROWS),
     "8-bit linear, odd": case(INT8, T("n", 29), int8(11, 29), scales(11), **ROWS),
     "8-bit linear of int8": int8_linear(("n", 64), 36, **ROWS),

@@ -74,7 +74,7 @@ def test_pieces_of_norms_rotations_and_attention_become_calls(llama):
 def test_planned_llama_is_one_submit_with_the_fused_kernels(llama):
     graph, _ = apply_passes(llama, tuple(PASSES))
     names = counts(graph)
-    assert names[ROTARY_ATTENTION] == LAYERS and len(graph.steps) == 37 and len(llama.steps) > 150
+    assert names[ROTARY_ATTENTION] == LAYERS and len(graph.steps) == 23 and len(llama.steps) > 150
     plan = make_planner(llama, Caps(), (), False, tuple(PASSES), {}).plan
     assert len(plan.flow.segments) == len(plan.flow.blocks[0].stages) == 1
 

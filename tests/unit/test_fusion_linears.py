@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,16 @@ from webpte.lowering import find
 
 Q4, DQ8, FUSED = "et_vk.linear_q4gsw.default", "et_vk.linear_dq8ca_q4gsw.default", "webpte.linear_q4"
 INT8 = "aten._weight_int8pack_mm.default"
-LINEARS = ("qparams", "offset-linears", "gated-linears", "joined-linears", "residual-linears", "norm-linears")
+LINEARS = (
+    "qparams",
+    "offset-linears",
+    "gated-linears",
+    "joined-linears",
+    "residual-linears",
+    "row-qparams",
+    "norm-linears",
+)
+OFFSETS = 12  # the position of this argument of a fused layer
 RANDOM = np.random.default_rng(7)
 
 
@@ -98,14 +108,22 @@ class Builder(GraphBuilder):
         self.call(INT8, (x, weight, scales), out)
         return out
 
-    def rounded(self, x: int, rows: int, limits: tuple[int, int] = (-128, 127), mapping: str = "ASYMMETRIC") -> int:
+    def rounded(
+        self,
+        x: int,
+        rows: int,
+        limits: tuple[int, int] = (-128, 127),
+        mapping: str = "ASYMMETRIC",
+        eps: float | None = None,
+        block: int = 32,
+    ) -> int:
         """A layer whose input is rounded, with the call that chooses how."""
         lead = self.dims(x)[:-1]
         scale, zero = self.tensor(*lead), self.tensor(*lead, dtype=DType.INT8)
-        block = self.add(IntList((*(1 for _ in lead), 32)))
-        options = [self.null() for _ in range(3)]
+        blocks = self.add(IntList((*(1 for _ in lead), block)))
+        options = [self.null() if eps is None else self.add(Double(eps)), self.null(), self.null()]
         kept = self.add(Bool(False))
-        args = (x, self.add(String(mapping)), block, self.null(), *map(self.number, limits), *options, kept)
+        args = (x, self.add(String(mapping)), blocks, self.null(), *map(self.number, limits), *options, kept)
         self.call("torchao.choose_qparams_affine.default", args, scale, zero)
         out = self.tensor(*lead, rows)
         codes, scales, group = self.weight(rows)
@@ -352,7 +370,7 @@ def test_offset_linears_product_of_group_sums_is_one_call_with_the_layer(b, bias
     x = b.tensor(5, 32)
     graph = b.graph([x], [b.with_offsets(x, 8, b.group_sums(x), bias=bias)])
     after = check(graph, ["webpte"])
-    offsets = after.tensor(after.calls[0].args[-1])
+    offsets = after.tensor(after.calls[0].args[OFFSETS])
     assert offsets.dims == (8 * 2 + 8 * 4,)  # codes of two groups, then scales
 
 
@@ -364,7 +382,7 @@ def test_offset_linears_join_gate_residual_and_norm_keep_their_offsets(b):
     outs = [b.with_offsets(x, rows, sums) for rows in (8, 4, 12)]
     outs += [b.plus(source, b.with_offsets(gated, 32, b.group_sums(gated)))]
     after = check(b.graph([source, residual], outs), ["webpte"] * 3)
-    assert all(isinstance(after.values[call.args[-1]], TensorSpec) for call in after.calls)
+    assert all(isinstance(after.values[call.args[OFFSETS]], TensorSpec) for call in after.calls)
 
 
 def test_offset_linears_norm_of_more_buffers_than_a_device_binds_stays(b):
@@ -418,7 +436,7 @@ def test_roundings_of_one_input_are_chosen_once(b):
     outs = [b.rounded(x, 8), b.rounded(x, 4), b.rounded(x, 12)]
     graph = b.graph([x], outs)
     check(graph, ["torchao"] + ["linear_dq8ca_q4gsw"] * 3, ("qparams",))
-    check(graph, ["torchao", "webpte"])
+    check(graph, ["webpte"])
 
 
 @pytest.mark.parametrize("other", [{"limits": (-8, 7)}, {"mapping": "SYMMETRIC"}], ids=str)
@@ -426,13 +444,61 @@ def test_share_qparams_other_options_keep_their_call(b, other):
     x = b.tensor(5, 32)
     graph = b.graph([x], [b.rounded(x, 8), b.rounded(x, 4, **other), b.rounded(x, 12)])
     check(graph, ["torchao", "linear_dq8ca_q4gsw", "torchao"] + ["linear_dq8ca_q4gsw"] * 2, ("qparams",))
-    check(graph, ["torchao", "webpte", "torchao", "linear_dq8ca_q4gsw"])
+    check(graph, ["webpte", "torchao", "linear_dq8ca_q4gsw"])
 
 
 def test_layers_with_different_roundings_are_not_joined(b):
     x = b.tensor(5, 32)
     graph = b.graph([x], [b.rounded(x, 8), b.rounded(x, 4)])
     check(graph, ["torchao", "linear_dq8ca_q4gsw"] * 2, ("joined-linears",))
+
+
+# -- rows in int8 ------------------------------------------------------------------------------------------------------
+
+ROWS = ("row-qparams",)
+
+
+def test_row_qparams_layer_chooses_scales_of_its_rows(b):
+    x, y = b.tensor(2, 5, 32), b.tensor(2, 5, 8)
+    graph = b.graph([x, y], [b.plus(b.rounded(x, 8), y), b.rounded(x, 4)])
+    check(graph, ["webpte", "add", "webpte"], ROWS)
+    check(graph, ["webpte", "webpte"], ("residual-linears", *ROWS))
+
+
+@pytest.mark.parametrize("eps", [None, 0.25])
+def test_row_qparams_smallest_scale_is_that_of_the_call(b, eps):
+    x = b.tensor(5, 32)
+    after = check(b.graph([x], [b.rounded(x, 8, eps=eps)]), ["webpte"], ROWS)
+    smallest = float(np.finfo(np.float32).smallest_normal)
+    assert after.values[after.calls[0].args[OFFSETS + 1]] == Double(smallest if eps is None else eps)
+
+
+@pytest.mark.parametrize("other", [{"limits": (-8, 7)}, {"mapping": "SYMMETRIC"}, {"block": 16}], ids=str)
+def test_row_qparams_other_options_keep_their_call(b, other):
+    x = b.tensor(1, 32)
+    graph = b.graph([x], [b.rounded(x, 8, **other)])
+    if "block" in other:  # two scales, which no layer takes
+        assert names(apply_passes(graph, ROWS)[0]) == ["torchao", "linear_dq8ca_q4gsw"]
+    else:
+        check(graph, ["torchao", "linear_dq8ca_q4gsw"], ROWS)
+
+
+def test_row_qparams_scales_with_other_readers_keep_their_call(b):
+    x, y = b.tensor(5, 32), b.tensor(5, 32)
+    first, second = b.rounded(x, 8), b.rounded(y, 8)
+    scale = b.steps[0].outs[0]
+    graph = b.graph([x, y], [first, second, b.unary(scale, 5)])
+    check(graph, ["torchao", "linear_dq8ca_q4gsw", "webpte", "relu"], ROWS)
+    graph = b.graph([x, y], [first, second, scale])
+    check(graph, ["torchao", "linear_dq8ca_q4gsw", "webpte", "relu"], ROWS)
+
+
+def test_row_qparams_scales_of_another_input_keep_their_call(b):
+    x, y = b.tensor(5, 32), b.tensor(5, 32)
+    out = b.rounded(x, 8)
+    layer = b.steps[-1]
+    b.steps[-1] = replace(layer, args=(y, *layer.args[1:]))
+    check(b.graph([x, y], [out]), ["torchao", "linear_dq8ca_q4gsw"], ROWS)
 
 
 def test_a_layer_of_a_transformer(b):
@@ -459,9 +525,14 @@ def test_a_norm_is_fused_into_its_only_layer(b, layer):
 def test_a_norm_with_other_readers_stays(b):
     x, y, z = b.tensor(5, 32), b.tensor(5, 32), b.tensor(5, 32)
     shown, read = b.norm(x), b.norm(y)
-    outs = [b.linear(shown, 8), shown, b.linear(read, 8), b.unary(read, 5, 32), b.rounded(b.norm(z), 8)]
+    outs = [b.linear(shown, 8), shown, b.linear(read, 8), b.unary(read, 5, 32), b.rounded(b.norm(z), 8, limits=(-8, 7))]
     expected = ["rms_norm", "rms_norm", "linear_q4gsw", "linear_q4gsw", "relu", "rms_norm", "torchao"]
     check(b.graph([x, y, z], outs), [*expected, "linear_dq8ca_q4gsw"])
+
+
+def test_norm_before_a_layer_that_rounds_its_rows_is_fused(b):
+    x = b.tensor(5, 32)
+    check(b.graph([x], [b.rounded(b.norm(x), 8)]), ["webpte"])
 
 
 def test_a_norm_whose_input_is_a_residual_stays_before_it(b):

@@ -183,6 +183,19 @@ def normed(b: Builder) -> Graph:
     return b.done(b.q4(norm, 8))
 
 
+def coded(b: Builder) -> Graph:
+    x, y = (b.tensor(S, 8, dtype=DType.INT8) for _ in "xy")
+    b.inputs += [x, y]
+    weights = b.constant(RANDOM.integers(-128, 128, (2, 8, 4)).astype(np.int8))
+    scales = b.constant(RANDOM.uniform(0.001, 0.01, 8).astype(np.float32))
+    bias = b.constant(RANDOM.integers(-99, 99, 8).astype(np.int32))
+    limits = [b.number(v) for v in (3, -128, 127)]
+    total, out = (b.tensor(S, 8, dtype=DType.INT8) for _ in range(2))
+    b.call("webpte.int8_linear", (x, weights, scales, bias, b.number(9), *limits), total)
+    b.call("webpte.int8_add", (y, total, *map(b.number, (700001, 1310719, 1 << 19, 20)), *limits), out)
+    return b.done(out)
+
+
 def attention(b: Builder) -> Graph:
     q, k, v = b.input(1, S, 2 * H, D), b.input(1, S, H, D), b.input(1, S, H, D)
     caches = [b.tensor(1, 5, H, D, mutable=True) for _ in "kv"]
@@ -239,7 +252,9 @@ GRAPHS: dict[str, Callable[[Builder], Graph]] = {
     "gated-linears": gated,
     "joined-linears": joined,
     "residual-linears": residual,
+    "row-qparams": qparams,
     "norm-linears": normed,
+    "int8-residuals": coded,
     "rotary-attention": attention,
     "elementwise": elementwise,
     "epilogues": epilogue,

@@ -3,10 +3,27 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..graph import LINEAR_Q4, Call, Constant, Double, Graph, Int, IntList, Null, TensorSpec, Value, ValueList, numel
+import numpy as np
+
+from ..graph import (
+    LINEAR_Q4,
+    Call,
+    Constant,
+    Double,
+    DType,
+    Graph,
+    Int,
+    IntList,
+    Null,
+    String,
+    TensorSpec,
+    Value,
+    ValueList,
+    numel,
+)
 from .dims import SymbolicDims
 from .rewriter import Rewriter, roles
 
@@ -363,6 +380,67 @@ def other_term(rewriter: Rewriter, call: Call, term: int, dims: SymbolicDims) ->
     plain = rewriter.values[arguments["alpha"]] in (Int(1), Double(1.0))
     fits = same_spec(rewriter, term, other) and same_spec(rewriter, term, call.outs[0])
     return other if plain and fits and dims.same(term, other) else None
+
+
+# -- rows in int8 ------------------------------------------------------------------------------------------------------
+
+
+def choose_in_linears(graph: Graph) -> Graph:
+    """Fuse the choice of scales and zeros of rows into the layers that round them: one dispatch then does both."""
+    rewriter = Rewriter(graph)
+    if not rewriter.is_straight_line:
+        return graph
+    plain = {linear.index: linear for linear in quantized_linears(rewriter)}
+    for index in range(len(graph.steps)):
+        choice = rewriter.call(index)
+        eps = None if choice is None else _row_eps(rewriter, choice)
+        if choice is None or eps is None:
+            continue
+        readers = {at for out in choice.outs for at in rewriter.users[out]}
+        layers = [(at, _with_row_eps(rewriter, at, plain, choice, eps)) for at in sorted(readers)]
+        fused = [(at, layer) for at, layer in layers if layer is not None]
+        if len(fused) == len(layers):
+            for at, layer in fused:
+                rewriter.replace([at], layer, at)
+            rewriter.drop(index)
+    return rewriter.result()
+
+
+def _row_eps(rewriter: Rewriter, call: Call) -> Double | None:
+    """Return the smallest scale, if a call chooses scales in f32 and zeros in int8 of rows; else None."""
+    if ROLES.get(call.name) != "qparams" or not rewriter.outputs.isdisjoint(call.outs):
+        return None
+    ids = rewriter.arguments(call)
+    options = {name: rewriter.values[value_id] for name, value_id in ids.items()}
+    x, scale, eps = options["input"], rewriter.values[call.outs[0]], options["eps"]
+    if not isinstance(x, TensorSpec) or not isinstance(scale, TensorSpec) or scale.dtype is not DType.FLOAT32:
+        return None
+    rows = IntList((*(1 for _ in x.dims[:-1]), *x.dims[-1:]))
+    limits = (options["quant_min"], options["quant_max"]) in ((Int(-128), Int(127)), (Null(), Null()))
+    asymmetric = options["mapping_type"] == String("ASYMMETRIC")
+    immutable = all(map(rewriter.is_immutable, (ids["input"], *call.outs)))
+    if not (options["block_size"] == rows and limits and asymmetric and immutable):
+        return None
+    if isinstance(eps, Null):  # torchao's default
+        return Double(float(np.finfo(np.float16 if x.host_dtype is DType.FLOAT16 else np.float32).smallest_normal))
+    return eps if isinstance(eps, Double) else None
+
+
+def _with_row_eps(
+    rewriter: Rewriter, at: int, plain: Mapping[int, QuantizedLinear], choice: Call, eps: Double
+) -> Call | None:
+    """Return the layer at a step with the smallest scale instead of scales and zeros; None if another call is there."""
+    call, linear = rewriter.call(at), plain.get(at)
+    if linear is not None:
+        call = fused_call(rewriter, linear, linear.call.outs, [linear.codes], [linear.scales], linear.bias)
+    if call is None or call.name != LINEAR_Q4:
+        return None
+    arguments = rewriter.arguments(call)
+    source = rewriter.arguments(choice)["input"]
+    if (arguments["x"], arguments["x_scales"], arguments["x_zeros"]) != (source, *choice.outs):
+        return None
+    changed = {**arguments, "x_scales": None, "x_zeros": None, "row_eps": eps}
+    return rewriter.make(LINEAR_Q4, call.outs, call.origin, **changed)
 
 
 # -- norms -------------------------------------------------------------------------------------------------------------

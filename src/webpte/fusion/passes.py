@@ -9,12 +9,13 @@ from ..errors import InputError
 from ..graph import OWN, DType, Graph, String, TensorSpec, Value, format_program, parse_program
 from ..lowering import find
 from .attention import rotate_in_attention
+from .codes import add_int8_residuals
 from .decompositions import recompose
 from .dims import SymbolicDims
 from .elementwise import join_elementwise
 from .epilogues import add_epilogues
 from .layouts import fold_transposes
-from .linears import add_residuals, gate_linears, join_linears, normalize_in_linears, share_qparams
+from .linears import add_residuals, choose_in_linears, gate_linears, join_linears, normalize_in_linears, share_qparams
 from .offsets import offset_linears
 from .rewriter import Rewriter
 
@@ -74,7 +75,9 @@ PASSES: dict[str, Pass] = {  # in the order in which they run
     "gated-linears": gate_linears,
     "joined-linears": join_linears,
     "residual-linears": add_residuals,
+    "row-qparams": choose_in_linears,
     "norm-linears": normalize_in_linears,
+    "int8-residuals": add_int8_residuals,
     "rotary-attention": rotate_in_attention,
     "elementwise": join_elementwise,
     "epilogues": add_epilogues,

@@ -20,6 +20,7 @@ SLOT_ATTENTION = "webpte.slot_attention"  # of tokens of several sequences: see 
 INT8_SCALE_BYTES = 4  # of the f32 that ends a row of int8 in a cache of SLOT_ATTENTION: the largest absolute element
 # Layers over int8 codes with the arithmetic of XNNPACK: see ops/q8/int8_convolution.py.
 INT8_CONVOLUTION, INT8_LINEAR = "webpte.int8_convolution", "webpte.int8_linear"
+INT8_CONVOLUTION_ADD, INT8_LINEAR_ADD = "webpte.int8_convolution_add", "webpte.int8_linear_add"  # with a residual
 INT8_DYNAMIC_CONVOLUTION, INT8_IMAGE_CODES = "webpte.int8_dynamic_convolution", "webpte.int8_image_codes"
 INT8_ADD, INT8_MULTIPLY, INT8_TABLE = "webpte.int8_add", "webpte.int8_multiply", "webpte.int8_table"
 INT8_MEAN, INT8_MAX_POOL = "webpte.int8_mean", "webpte.int8_max_pool"

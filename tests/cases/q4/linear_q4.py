@@ -160,21 +160,34 @@ def offsets(groups, columns, weights=1):
 
 
 def joined(
-    x, columns, group=32, *, row=None, biased=False, residual=None, bits=4, normed=False, offset=False, **options
+    x,
+    columns,
+    group=32,
+    *,
+    row=None,
+    biased=False,
+    residual=None,
+    bits=4,
+    normed=False,
+    offset=False,
+    row_eps=None,
+    **options,
 ):
     """One weight whose columns are split among outputs."""
     inner, total = x.dims[-1], sum(columns)
     weight = [[part] for part in packed(total, inner, group, bits)]
     added = bias(total) if biased else None, residual, bits, *(normalized(x) if normed else (None, None))
     more = offsets(-(-inner // group), total) if offset else None
-    return case(FUSED, x, *(row or (None, None)), *weight, group, list(columns), *added, more, **options)
+    return case(FUSED, x, *(row or (None, None)), *weight, group, list(columns), *added, more, row_eps, **options)
 
 
-def gated(x, columns, group=32, *, row=None, residual=None, bits=4, normed=False, offset=False, **options):
+def gated(
+    x, columns, group=32, *, row=None, residual=None, bits=4, normed=False, offset=False, row_eps=None, **options
+):
     """Two weights."""
     weights = [[part] * 2 for part in packed(columns, x.dims[-1], group, bits)]
     added = None, residual, bits, *(normalized(x) if normed else (None, None))
-    added += (offsets(-(-x.dims[-1] // group), columns, 2) if offset else None,)
+    added += (offsets(-(-x.dims[-1] // group), columns, 2) if offset else None, row_eps)
     return case(FUSED, x, *(row or (None, None)), *weights, group, [columns], *added, **options)
 
 
@@ -201,6 +214,44 @@ AROUND = [
     joined(T("n", 36), (5, 3), group=12, offset=True, n=(7, 1)),
     joined(T("n", 64), (12,), row=rounded("n"), offset=True, n=(19, 3, 1)),
     gated(T("n", 12), 4, group=4, offset=True, normed=True, n=(7, 1)),
+]
+
+
+def one_sided(dims):
+    """Rows of zeros, above 0, below 0, far below the smallest scale, and of both signs."""
+    x = np.random.default_rng(5).uniform(-2, 2, dims)
+    kinds = [np.zeros_like(x), np.abs(x), -np.abs(x), x * 1e-9, x]
+    return np.stack([kinds[row % 5][row] for row in range(dims[0])])
+
+
+EPS = 2.0**-23
+# After a norm, a number may be rounded to the neighbour of the reference's: one term of a sum differs by a step.
+NORMED_ROWS = {"normed": True, "atol": 0.05, "row_eps": EPS}
+ROWS = [
+    joined(T("n", 64, make=one_sided), (12, 4, 8), row_eps=EPS, n=(19, 3, 1)),
+    joined(T("n", 29, make=one_sided), (7,), group=29, bits=8, row_eps=EPS, n=(19, 3, 1), **LOOSE),
+    joined(T(1, "n", 12), (5,), group=4, biased=True, residual=T(1, "n", 5), row_eps=EPS, n=(7, 1)),
+    joined(T(2, "n", 96), (13,), row_eps=0.5, n=(3, 1), **LOOSE),  # a scale of at least 0.5 leaves few codes
+    joined(half(T("n", 64)), (13,), row_eps=EPS, n=(7, 1), **HALF),
+    joined(T("n", 48), (33,), group=48, bits=8, row_eps=EPS, biased=True, n=(19, 3, 1), **LOOSE),
+    joined(T("n", 64), (12,), row_eps=EPS, offset=True, n=(19, 3, 1)),
+    gated(T("n", 64), 13, row_eps=EPS, n=(19, 3, 1)),
+    joined(T("n", 64), (12, 4, 8), n=(19, 3, 1), **NORMED_ROWS),
+    joined(T("n", 29), (5,), group=29, bits=8, n=(7, 1), **NORMED_ROWS),
+    joined(half(T("n", 64)), (13,), n=(7, 1), **NORMED_ROWS),
+    joined(half(T("n", 7)), (5,), group=7, bits=8, n=(7, 1), **NORMED_ROWS),
+    gated(T("n", 576), 13, residual=T("n", 13), n=(19, 1), **NORMED_ROWS),
+    *(
+        joined(T("n", inner, make=one_sided), (7,), row_eps=EPS, variant=lanes, n=(11, 2, 1), **LOOSE)
+        for lanes in ("alone", "by 8", "by 64")
+        for inner in (32, 1184)
+    ),
+    *(joined(T("n", 608), (7,), variant=lanes, n=(11, 1), **NORMED_ROWS) for lanes in ("alone", "by 8", "by 64")),
+    *(
+        joined(T("n", 1184, make=one_sided), (7, 6), row_eps=EPS, variant=packed, n=(67, 9, 1), **LOOSE)
+        for packed in ("packed", "packed-32", "packed-64")
+    ),
+    gated(T("n", 608), 7, variant="packed", n=(11, 1), **NORMED_ROWS),
 ]
 
 
@@ -282,4 +333,4 @@ WHOLE += [
     gated(T("n", 29, low=-0.1, high=0.1), 5, group=29, bits=8, n=(7, 1), **LOOSE),
 ]
 
-CASES = GROUPS + TAILS + RANKS + VALUES + HALVES + CHANNELS + DYNAMIC + AROUND + VARIANTS + WHOLE
+CASES = GROUPS + TAILS + RANKS + VALUES + HALVES + CHANNELS + DYNAMIC + AROUND + ROWS + VARIANTS + WHOLE

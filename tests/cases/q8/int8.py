@@ -1,5 +1,6 @@
 """Codes are compared exactly. Sizes are such that words of output span pixels, and words of input span channels."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -174,4 +175,26 @@ POOLS = [
     pool((1, "h", "w", 4), (3, 2), s=(1, 2), p=(1, 1, 1, 1), d=(2, 1), h=(8, 5, 3), w=(9, 4, 2)),
 ]
 
-CASES = [*LINEARS, *CONVOLUTIONS, *DYNAMIC, *BINARY, *TABLES, *POOLS]
+SUMS = (700001, -1310719, 3 << 19, 21)  # two factors, bias and shift
+
+
+def with_residual(layer, dims, sums=SUMS, limits=(7, -100, 90)):
+    """The same layer, whose codes are added to others."""
+    return dataclasses.replace(layer, op=f"{layer.op}_add", args=(*layer.args, codes(*dims), *sums, *limits))
+
+
+POINTS = {"h": (7, 3, 1), "w": (7, 2, 1)}
+RESIDUALS = [
+    with_residual(linear(("m", 16), 8, m=(11, 6, 1)), ("m", 8)),
+    with_residual(linear(("m", 13), 11, zero=127, m=(11, 6, 1)), ("m", 11)),
+    with_residual(linear(("b", "m", 20), 12, b=(3, 2, 1), m=(7, 4, 1)), ("b", "m", 12)),
+    with_residual(linear((48,), 8), (8,), sums=(1 << 20, 1 << 20, 1 << 19, 20), limits=(0, -128, 127)),
+    with_residual(conv((1, "h", "w", 32), 16, (1, 1), **POINTS), (1, "h", "w", 16)),
+    with_residual(conv((1, "h", "w", 24), 8, (1, 1), limits=(3, -50, 60), **POINTS), (1, "h", "w", 8)),
+    with_residual(conv((1, "h", "w", 13), 11, (1, 1), **POINTS), (1, "h", "w", 11)),
+    with_residual(conv((1, "h", "w", 16), 8, (3, 3), **SAME), (1, "h", "w", 8)),
+    with_residual(conv((2, "h", "w", 5), 7, (3, 3), zero=-128, **SAME), (2, "h", "w", 7)),
+    with_residual(conv((1, "h", "w", 8), 8, (3, 3), groups=2, **SAME), (1, "h", "w", 8)),
+]
+
+CASES = [*LINEARS, *CONVOLUTIONS, *RESIDUALS, *DYNAMIC, *BINARY, *TABLES, *POOLS]

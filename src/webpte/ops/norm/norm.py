@@ -16,6 +16,8 @@ from ...lowering.traits import OpTraits
 from ...wgsl import Uniforms, f32, u32
 from ..reduce.reduce import lanes_per_any_row, with_subgroups, workgroup_for
 
+RMS_NORM = "rms norm"  # the family of its variants, which also decides the order of sums in ops/q4/quantize_rows.py
+
 
 class RmsNormParams(Uniforms):
     steps: u32  # loads per row
@@ -37,7 +39,7 @@ def rms_norm(cx: Context, x: Tensor, weight: Tensor, eps: float, *, out: Tensor)
 def normalize_rows(cx: Context, x: Tensor, weight: Tensor, eps: float, out: Tensor) -> None:
     """Divide each row of `x` by the root of its mean square, and multiply it by the weight."""
     rows, columns = numel(x.dims[:-1]), x.dims[-1]
-    lanes = lanes_per_any_row(cx, "rms norm", columns)
+    lanes = lanes_per_any_row(cx, RMS_NORM, columns)
     wide = 4 if columns % 4 == 0 else 1
     cx.dispatch(
         "norm/rms_norm.wgsl",

@@ -13,8 +13,9 @@ from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import BYTES, FLOATS, Unused, op
 from ...lowering.traits import CallSizes, OpTraits, sums_over
-from ..quantize.affine import numpy_fake_quantize
-from .linear_q4_kernels import LinearQ4Operands, PackedWeight, RmsNorm, project_q4
+from ..quantize.affine import numpy_fake_quantize, numpy_row_qparams
+from .linear_q4_kernels import LinearQ4Operands, PackedWeight, project_q4
+from .quantize_rows import RmsNorm
 
 
 def _plain(cx: Context, x: Tensor, weight: PackedWeight, out: Tensor, **around: Any) -> None:
@@ -120,6 +121,7 @@ def linear_q4(
     norm: Tensor | None,
     norm_eps: float | None,
     offsets: Tensor | None,
+    row_eps: float | None,
     *,
     out: list[Tensor],
 ) -> None:
@@ -134,7 +136,7 @@ def linear_q4(
     weights = tuple(PackedWeight(c, s, group, bits=bits) for c, s in zip(codes, scales, strict=True))
     row_qparams = None if x_scales is None or x_zeros is None else (x_scales, x_zeros)
     rms_norm = None if norm is None or norm_eps is None else RmsNorm(norm, norm_eps)
-    project_q4(cx, LinearQ4Operands(x, weights, out, bias, residual, row_qparams, rms_norm, offsets))
+    project_q4(cx, LinearQ4Operands(x, weights, out, bias, residual, row_qparams, rms_norm, offsets, row_eps))
 
 
 @linear_q4.reference
@@ -152,11 +154,17 @@ def _(
     norm: Any,
     norm_eps: float,
     offsets: Any,
+    row_eps: float | None,
 ) -> Any:
-    rounded = x if x_scales is None else numpy_fake_quantize(x, x_scales, x_zeros)
+    rounded = x
     if norm is not None:
         wide = x.astype(np.float64)
         rounded = wide / np.sqrt(np.mean(wide**2, axis=-1, keepdims=True) + norm_eps) * norm
+    if row_eps is not None:
+        rounded = rounded.astype(x.dtype)
+        x_scales, x_zeros = numpy_row_qparams(rounded, row_eps)
+    if x_scales is not None:
+        rounded = numpy_fake_quantize(rounded, x_scales, x_zeros)
     weights = [numpy_weight(c, s, group, bits) for c, s in zip(codes, scales, strict=True)]
     if offsets is not None:
         added = [np.repeat(more, group, axis=1)[:, : x.shape[-1]] for more in numpy_offsets(offsets, weights)]

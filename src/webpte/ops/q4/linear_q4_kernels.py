@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ...errors import ShapeError
-from ...graph import DType, numel
+from ...graph import numel
 from ...lowering.context import Context, Tensor
 from ...lowering.variants import ANYWHERE, Requirements, Variant
 from ...wgsl import AMD, ARM, FEW_REGISTERS, INTEL, Caps, Uniforms, f32, u32
 from ..matmul.product import ProductShape, busy_with
 from ..norm.norm import normalize_rows
-from ..quantize.affine import fake_quantize
+from .quantize_rows import RmsNorm, quantize_rows, quantize_rows_by
 
 FEW_ROWS = 16
 HANDED = 8  # maximum invocations that share their loads
@@ -69,18 +69,11 @@ class PackedWeight(NamedTuple):
         return next(words for words in (4, 2, 1) if self.group // self.word_codes % words == 0)
 
 
-class RmsNorm(NamedTuple):
-    """The normalisation of the rows of x before a layer."""
-
-    weight: Tensor  # (K,)
-    eps: float
-
-
 class LinearQ4Operands(NamedTuple):
     """A linear layer, y = x W^T + bias + residual, whose columns are split among the outputs.
 
-    With two weights it is silu(x A^T) * (x B^T). With a norm, the rows of x are normalized first. With offsets, each
-    group of a weight has a number that is added to its products of codes and scale.
+    With two weights it is silu(x A^T) * (x B^T). With a norm, the rows of x are normalized first, then rounded if they
+    are rounded. With offsets, each group of a weight has a number that is added to its products of codes and scale.
     """
 
     x: Tensor  # (..., K)
@@ -91,6 +84,7 @@ class LinearQ4Operands(NamedTuple):
     row_qparams: tuple[Tensor, Tensor] | None = None  # scale and zero of each row of x, which is rounded to int8
     norm: RmsNorm | None = None
     offsets: Tensor | None = None  # bytes: see linear_q4_bindings.wgsl
+    row_eps: float | None = None  # rows are rounded to int8 by their ranges, with scales of at least this
 
     @property
     def inner(self) -> int:
@@ -103,6 +97,10 @@ class LinearQ4Operands(NamedTuple):
     @property
     def columns(self) -> int:
         return self.weights[0].columns
+
+    @property
+    def has_rounded_rows(self) -> bool:
+        return self.row_qparams is not None or self.row_eps is not None
 
     @property
     def groups(self) -> int:
@@ -177,10 +175,6 @@ class LinearQ4AnyParams(ColumnsParams):
     groups: u32
     group: u32
     row_codes: u32  # codes that a row of the weight has room for
-
-
-class PackRowsParams(Uniforms):
-    pairs: u32  # of words, in a row
 
 
 class LinearQ4Config(NamedTuple):
@@ -329,7 +323,7 @@ def _tiled_params(
 
 def _has_codes(layer: LinearQ4Operands) -> bool:
     """Return whether x is rounded to int8 and the weight has 4 bits alone: then their codes can be multiplied."""
-    return layer.row_qparams is not None and layer.weights[0].bits == 4 and layer.offsets is None
+    return layer.has_rounded_rows and layer.weights[0].bits == 4 and layer.offsets is None
 
 
 def _has_whole_steps(layer: LinearQ4Operands) -> bool:
@@ -377,10 +371,13 @@ def project_q4(cx: Context, layer: LinearQ4Operands) -> None:
     """Run a layer: (..., K) x (N, K) -> (..., N). The caller has set the dims of the outputs."""
     layer.check()
     variant = _choose(cx, layer) if layer.weights[0].words_per_load(layer.inner) else ANY
+    packed = variant in BY_CODES
+    if layer.row_eps is not None:
+        layer = layer._replace(x=quantize_rows(cx, layer.x, layer.row_eps, layer.norm, packed), norm=None)
     if layer.norm is not None and variant not in (LANES, HALVES, BYTES):
         layer = layer._replace(x=_normalized(cx, layer.x, layer.norm), norm=None)
     if layer.row_qparams is not None:
-        layer = layer._replace(x=_rounded(cx, layer, packed=variant in BY_CODES))
+        layer = layer._replace(x=quantize_rows_by(cx, layer.x, layer.row_qparams, packed))
     codes = layer.weights[0].codes
     cut = [cx.parts(weight.codes, codes.dims[1], codes.dims[0]) for weight in layer.weights]
     for parts in zip(*cut, strict=True):
@@ -420,7 +417,7 @@ def _choose(cx: Context, layer: LinearQ4Operands) -> Variant[Rule]:
         layer.inner,
         layer.weights[0].group,
         len(layer.weights),
-        layer.row_qparams is not None,
+        layer.has_rounded_rows,
     )
     tiled = ProductShape(1, layer.rows, layer.inner, layer.columns * len(layer.weights))  # weights share a tile
     shared = (PACKED_LARGE, PACKED_SHARED, SHARED_LARGE, SHARED)
@@ -449,26 +446,3 @@ def _normalized(cx: Context, x: Tensor, norm: RmsNorm) -> Tensor:
     normalized = cx.scratch(x.dtype, x.dims)
     normalize_rows(cx, x, norm.weight, norm.eps, normalized)
     return normalized
-
-
-def _rounded(cx: Context, layer: LinearQ4Operands, packed: bool) -> Tensor:
-    """Return x rounded to int8 and back, or its codes as linear_q4_pack.wgsl lays them out."""
-    assert layer.row_qparams is not None
-    scale, zero = layer.row_qparams
-    if not packed:
-        return fake_quantize(cx, layer.x, scale, zero)
-    word_codes = layer.weights[0].word_codes
-    # As large as the numbers would be, which more or fewer rows might ask for: scratch cannot grow.
-    codes = cx.scratch(DType.FLOAT32, (layer.rows, max(layer.inner, 4 * word_codes)))
-    pairs = layer.inner // word_codes + 1
-    cx.dispatch(
-        "q4/linear_q4_pack.wgsl",
-        reads=(layer.x, scale, zero),
-        writes=(codes,),
-        params=PackRowsParams(pairs=pairs),
-        threads=layer.rows * pairs,
-        type=layer.x.wgsl,
-        scale_type=scale.wgsl,
-        zero_type=zero.dtype.short,
-    )
-    return codes

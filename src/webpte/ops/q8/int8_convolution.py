@@ -7,6 +7,10 @@ The bias is less the input's zero point times the sum of the channel's weights, 
 are stored. Outside the image the input is its zero point. Weights are (words, output channels, 4): a word is four
 neighbours of the inputs of a channel, in the order (ky, kx, input channel of the group), each tap padded with zeros.
 Weights of layers for each channel are (taps, channels).
+
+A residual is added to the codes, in the fixed point of int8_elementwise.py:
+
+    result = clamp((bias + code * factor + residual * factor >> shift) + zero, low, high)
 """
 
 from __future__ import annotations
@@ -14,17 +18,24 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...errors import ShapeError
-from ...graph import INT8_CONVOLUTION, INT8_DYNAMIC_CONVOLUTION, INT8_IMAGE_CODES, INT8_LINEAR, DType, numel
+from ...graph import (
+    INT8_CONVOLUTION,
+    INT8_DYNAMIC_CONVOLUTION,
+    INT8_IMAGE_CODES,
+    INT8_LINEAR,
+    DType,
+    numel,
+)
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.registry import op
 from ...lowering.shapes import coalesce, strides
 from ...lowering.traits import CallSizes, OpTraits, sums_over
-from ...wgsl import FEW_REGISTERS, Uniforms, dims8, f32, u32
+from ...wgsl import FEW_REGISTERS, Uniforms, dims8, f32, i32, u32
 from .q8ta import require_codes
 
 LAYER_DTYPES = frozenset({DType.INT8, DType.INT32, DType.FLOAT32})
@@ -61,6 +72,16 @@ class Int8ConvolutionParams(ImageWindowParams):
     high: f32
 
 
+class Int8ResidualParams(Int8ConvolutionParams):
+    sum_a_factor: i32  # of the layer's codes
+    sum_b_factor: i32  # of the residual
+    sum_bias: i32
+    sum_shift: u32
+    sum_zero: i32
+    sum_low: i32
+    sum_high: i32
+
+
 @dataclass(frozen=True)
 class CodeLimits:
     """The zero point and the smallest and largest code of an output."""
@@ -72,6 +93,19 @@ class CodeLimits:
     def numpy(self, numbers: Any) -> Any:
         """Return the codes of rounded numbers."""
         return np.clip(numbers + np.float32(self.zero), self.low, self.high).astype(np.int8)
+
+
+@dataclass(frozen=True)
+class FixedPointSum:
+    """(bias + a * a_factor + b * b_factor) >> shift."""
+
+    a_factor: int
+    b_factor: int
+    bias: int
+    shift: int
+
+    def numpy(self, a: Any, b: Any) -> Any:
+        return (self.bias + a.astype(np.int64) * self.a_factor + b.astype(np.int64) * self.b_factor) >> self.shift
 
 
 @dataclass(frozen=True)
@@ -152,7 +186,21 @@ class Int8Layer:
     input_zero: int
 
 
-def _params(x: Tensor, window: Int8Window, codes: CodeLimits | NumberLimits, zero: int, out: Tensor) -> Uniforms:
+class Residual(NamedTuple):
+    """Codes that are added to those of a layer."""
+
+    tensor: Tensor
+    sums: FixedPointSum
+    codes: CodeLimits
+
+    @property
+    def params(self) -> dict[str, int]:
+        return {f"sum_{name}": value for part in (self.sums, self.codes) for name, value in vars(part).items()}
+
+
+def _params(
+    x: Tensor, window: Int8Window, codes: CodeLimits | NumberLimits, zero: int, out: Tensor
+) -> Int8ConvolutionParams:
     """Return the uniforms of an image (N, H, W, C), or of rows (..., C) of which every one is a pixel."""
     depth, channels = x.dims[-1] // window.groups, out.dims[-1]
     sizes, out_sizes = (t.dims[1:3] if t.rank == 4 else (1, 1) for t in (x, out))
@@ -174,11 +222,31 @@ def _params(x: Tensor, window: Int8Window, codes: CodeLimits | NumberLimits, zer
     )
 
 
-def _layer(cx: Context, x: Tensor, layer: Int8Layer, codes: CodeLimits, window: Int8Window, out: Tensor) -> None:
+def run_layer(
+    cx: Context,
+    x: Tensor,
+    layer: Int8Layer,
+    codes: CodeLimits,
+    window: Int8Window,
+    out: Tensor,
+    residual: Residual | None = None,
+) -> None:
     require_codes(x, layer.weights, out)
     _check(x, layer.weights, (layer.scales, layer.bias), window)
     params = _params(x, window, codes, layer.input_zero, out)
     reads = (x, layer.weights, layer.scales, layer.bias)
+    if residual is not None:
+        require_codes(residual.tensor)
+        if residual.tensor.dims != out.dims or layer.weights.rank != 3:
+            raise ShapeError(
+                argument="residual",
+                expected=f"the dims {list(out.dims)}",
+                got=list(residual.tensor.dims),
+                code="operand_mismatch",
+            )
+        added = Int8ResidualParams(**vars(params), **residual.params)
+        _dispatch(cx, (*reads, residual.tensor), added, window, out, residual=True)
+        return
     if layer.weights.rank == 3:
         _dispatch(cx, reads, params, window, out)
         return
@@ -194,7 +262,13 @@ def _layer(cx: Context, x: Tensor, layer: Int8Layer, codes: CodeLimits, window: 
 
 
 def _dispatch(
-    cx: Context, reads: tuple[Tensor, ...], params: Uniforms, window: Int8Window, out: Tensor, dynamic: bool = False
+    cx: Context,
+    reads: tuple[Tensor, ...],
+    params: Uniforms,
+    window: Int8Window,
+    out: Tensor,
+    dynamic: bool = False,
+    residual: bool = False,
 ) -> None:
     channels, depth = out.dims[-1], reads[0].dims[-1] // window.groups
     ragged = (channels if window.groups == 1 else channels // window.groups) % 4 != 0
@@ -213,6 +287,7 @@ def _dispatch(
         pointwise=window.pointwise,
         transposed=window.transposed,
         dynamic=dynamic,
+        residual=residual,
     )
 
 
@@ -233,7 +308,7 @@ def _check(x: Tensor, weights: Tensor, by_channel: tuple[Tensor, ...], window: I
         )
 
 
-def _out_dims(x: Tensor, window: Int8Window, channels: int) -> Dims:
+def out_dims(x: Tensor, window: Int8Window, channels: int) -> Dims:
     sizes = window.extent(x.dims[1:3])
     if x.rank != 4 or any(size < 1 for size in sizes):
         raise ShapeError(
@@ -244,24 +319,24 @@ def _out_dims(x: Tensor, window: Int8Window, channels: int) -> Dims:
     return (x.dims[0], *sizes, channels)
 
 
-def _flops(sizes: CallSizes) -> int:
+def convolution_flops(sizes: CallSizes) -> int:
     transposed = sizes.number("transposed")
     side, channels = (sizes.dims("x"), sizes.out[-1]) if transposed else (sizes.out, sizes.dims("x")[-1])
     return 2 * numel(side) * numel(tuple(sizes.numbers("kernel_size"))) * channels // int(sizes.number("groups"))
 
 
-@op(INT8_CONVOLUTION, dtypes=LAYER_DTYPES, traits=OpTraits(work=_flops))
+@op(INT8_CONVOLUTION, dtypes=LAYER_DTYPES, traits=OpTraits(work=convolution_flops))
 def int8_convolution(
     cx: Context, x: Tensor, layer: Int8Layer, codes: CodeLimits, window: Int8Window, *, out: Tensor
 ) -> None:
-    out.dims = _out_dims(x, window, layer.scales.numel)
-    _layer(cx, x, layer, codes, window, out)
+    out.dims = out_dims(x, window, layer.scales.numel)
+    run_layer(cx, x, layer, codes, window, out)
 
 
 @op(INT8_LINEAR, dtypes=LAYER_DTYPES, traits=OpTraits(work=sums_over("x")))
 def int8_linear(cx: Context, x: Tensor, layer: Int8Layer, codes: CodeLimits, *, out: Tensor) -> None:
     out.dims = (*x.dims[:-1], layer.scales.numel)
-    _layer(cx, x, layer, codes, POINT, out)
+    run_layer(cx, x, layer, codes, POINT, out)
 
 
 class ImageCodesParams(Uniforms):
@@ -301,7 +376,7 @@ class DynamicInt8Layer:
     weight_sums: Tensor
 
 
-@op(INT8_DYNAMIC_CONVOLUTION, dtypes=LAYER_DTYPES, traits=OpTraits(work=_flops))
+@op(INT8_DYNAMIC_CONVOLUTION, dtypes=LAYER_DTYPES, traits=OpTraits(work=convolution_flops))
 def int8_dynamic_convolution(
     cx: Context,
     x: Tensor,
@@ -317,7 +392,7 @@ def int8_dynamic_convolution(
     require_codes(x, layer.weights)
     by_channel = (layer.scales, layer.bias, layer.weight_sums)
     _check(x, layer.weights, by_channel, window)
-    out.dims = _out_dims(x, window, layer.scales.numel)
+    out.dims = out_dims(x, window, layer.scales.numel)
     reads = (x, layer.weights, *by_channel, lows, highs)
     _dispatch(cx, reads, _params(x, window, limits, 0, out), window, out, dynamic=True)
 
@@ -326,14 +401,14 @@ def int8_dynamic_convolution(
 
 
 @int8_linear.reference
-def _(x: Any, layer: Int8Layer, codes: CodeLimits) -> Any:
+def numpy_linear(x: Any, layer: Int8Layer, codes: CodeLimits) -> Any:
     weights: Any = layer.weights
     rows = weights.astype(np.int64).transpose(1, 0, 2).reshape(weights.shape[1], -1)[:, : x.shape[-1]]
     return codes.numpy(_numbers(x.astype(np.int64) @ rows.T, layer))
 
 
 @int8_convolution.reference
-def _(x: Any, layer: Int8Layer, codes: CodeLimits, window: Int8Window) -> Any:
+def numpy_convolution(x: Any, layer: Int8Layer, codes: CodeLimits, window: Int8Window) -> Any:
     return codes.numpy(_numbers(_sums(x.astype(np.int64), layer.weights, layer.input_zero, window), layer))
 
 

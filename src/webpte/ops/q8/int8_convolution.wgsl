@@ -13,7 +13,10 @@ $$ if dynamic
 @group(1) @binding(6) var<storage, read> highs: array<f32>;
 @group(1) @binding(7) var<storage, read_write> y: array<{{ several.format("f32") }}>;
 $$ else
-@group(1) @binding(4) var<storage, read_write> y: array<u32>;
+$$ if residual
+@group(1) @binding(4) var<storage, read> added: array<u32>;
+$$ endif
+@group(1) @binding({{ 5 if residual else 4 }}) var<storage, read_write> y: array<u32>;
 $$ endif
 
 {$ include "convolution/convolution_source.wgsl" $}
@@ -32,6 +35,18 @@ fn values_of(sums: vec4<i32>, weights: vec4<i32>, image: u32, scale: vec4<f32>, 
 }
 $$ else
 {$ include "q8/int8_codes.wgsl" $}
+
+// Four codes of the output, of which `count` are inside the tensor; `at` is their word.
+fn codes_word(sums: vec4<i32>, scale: vec4<f32>, at: u32, count: u32) -> u32 {
+$$ if residual
+    let own = codes_of(sums, scale);
+    let total = p.sum_bias + own * p.sum_a_factor + signed_bytes(added[at]) * p.sum_b_factor;
+    let codes = (total >> vec4<u32>(p.sum_shift)) + p.sum_zero;
+    return word_of(clamp(codes, vec4<i32>(p.sum_low), vec4<i32>(p.sum_high)), count);
+$$ else
+    return word_of(codes_of(sums, scale), count);
+$$ endif
+}
 $$ endif
 
 $$ if not wide
@@ -144,16 +159,16 @@ $$ for lane in "xyzw"
     }
 $$ endfor
 $$ elif ragged
-    y[i] = word_of(codes_of(sum_x, {{ four("scales") }}), min(p.count - i * 4u, 4u));
+    y[i] = codes_word(sum_x, {{ four("scales") }}, i, min(p.count - i * 4u, 4u));
 $$ else
 $$ for lane in "xyzw"[:rows]
     if (first + {{ loop.index0 }}u < p.pixels) {
+        let at = pixel.{{ lane }} * p.channel_tiles + tile;
 $$ if dynamic
-        let values = values_of(sum_{{ lane }}, weight_sums[tile], number.{{ lane }}, scales[tile], bias[tile]);
+        y[at] = values_of(sum_{{ lane }}, weight_sums[tile], number.{{ lane }}, scales[tile], bias[tile]);
 $$ else
-        let values = word_of(codes_of(sum_{{ lane }}, scales[tile]), 4u);
+        y[at] = codes_word(sum_{{ lane }}, scales[tile], at, 4u);
 $$ endif
-        y[pixel.{{ lane }} * p.channel_tiles + tile] = values;
     }
 $$ endfor
 $$ endif

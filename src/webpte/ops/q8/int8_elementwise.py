@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from ...lowering.registry import op
 from ...lowering.shapes import broadcast, walk
 from ...lowering.traits import OpTraits
 from ...wgsl import Uniforms, dims8, f32, i32, u32
-from .int8_convolution import CodeLimits
+from .int8_convolution import CodeLimits, FixedPointSum
 
 CODES = frozenset({DType.INT8})
 
@@ -49,16 +48,6 @@ class Int8ProductParams(Uniforms):
     b_strides: dims8
 
 
-@dataclass(frozen=True)
-class FixedPointSum:
-    """(bias + a * a_factor + b * b_factor) >> shift."""
-
-    a_factor: int
-    b_factor: int
-    bias: int
-    shift: int
-
-
 def _dispatch(
     cx: Context, a: Tensor, b: Tensor, out: Tensor, params: type[Uniforms], product: bool, **fields: Any
 ) -> None:
@@ -84,8 +73,7 @@ def int8_add(cx: Context, a: Tensor, b: Tensor, sums: FixedPointSum, codes: Code
 
 @int8_add.reference
 def _(a: Any, b: Any, sums: FixedPointSum, codes: CodeLimits) -> Any:
-    total = sums.bias + a.astype(np.int64) * sums.a_factor + b.astype(np.int64) * sums.b_factor
-    return codes.numpy(total >> sums.shift)
+    return codes.numpy(sums.numpy(a, b))
 
 
 @op(INT8_MULTIPLY, dtypes=CODES, traits=OpTraits(dims=dim_rules.broadcast("a", "b")))

@@ -23,6 +23,7 @@ from ..reduce.reduce import walk as reduction_walk
 AFFINE = FLOATS | BYTES | {DType.INT32}
 # 2**31 - 128 is the greatest i32 that f32 holds.
 _RANGES = {DType.INT8: (-128, 127), DType.UINT8: (0, 255), DType.INT32: (-(2**31), 2**31 - 128)}
+INT8_LIMITS = _RANGES[DType.INT8]
 MAPPINGS = ("ASYMMETRIC", "SYMMETRIC", "SYMMETRIC_NO_CLIPPING_ERR")
 
 
@@ -170,7 +171,7 @@ def fake_quantize(cx: Context, x: Tensor, scale: Tensor, zero_point: Tensor) -> 
     """Write every row of `x` rounded to int8 and back."""
     rounded = cx.scratch(DType.FLOAT32, x.dims)
     row = [1] * (x.rank - 1) + [x.dims[-1]]
-    affine(cx, "fake", x, BlockQuantization(row, scale, zero_point), rounded, _RANGES[DType.INT8])
+    affine(cx, "fake", x, BlockQuantization(row, scale, zero_point), rounded, INT8_LIMITS)
     return rounded
 
 
@@ -301,9 +302,18 @@ def numpy_codes(x: Any, blocks: BlockQuantization, limits: tuple[float, float]) 
     return np.clip(rounded + zeros.astype(np.float64), *limits)
 
 
+def numpy_row_qparams(x: Any, eps: float) -> tuple[Any, Any]:
+    """Return scale and zero point of each row, asymmetric in int8, by its range."""
+    wide = x.astype(np.float32)
+    least, greatest = np.minimum(wide.min(-1), 0), np.maximum(wide.max(-1), 0)
+    lowest, highest = (np.float32(limit) for limit in INT8_LIMITS)
+    scale = np.maximum((greatest - least) / (highest - lowest), np.float32(eps))
+    return scale, np.clip(lowest - np.round(least / scale), lowest, highest)
+
+
 def numpy_fake_quantize(x: Any, scale: Any, zero_point: Any) -> Any:
     """Return the result of `fake_quantize` in float64, for references."""
     blocks = BlockQuantization([1] * (x.ndim - 1) + [x.shape[-1]], scale, zero_point)
-    codes = numpy_codes(x, blocks, _RANGES[DType.INT8])
+    codes = numpy_codes(x, blocks, INT8_LIMITS)
     zeros, scales = (operand.astype(np.float64) for operand in _spread_both(blocks, x.shape))
     return (codes - zeros) * scales

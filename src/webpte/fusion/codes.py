@@ -1,0 +1,53 @@
+"""Fuse calls over int8 codes, as XNNPACK delegates have them: a layer with the sum that follows it."""
+
+from __future__ import annotations
+
+from ..graph import (
+    INT8_ADD,
+    INT8_CONVOLUTION,
+    INT8_CONVOLUTION_ADD,
+    INT8_LINEAR,
+    INT8_LINEAR_ADD,
+    Call,
+    Graph,
+    TensorSpec,
+)
+from .dims import SymbolicDims
+from .rewriter import Rewriter
+
+WITH_RESIDUAL = {INT8_CONVOLUTION: INT8_CONVOLUTION_ADD, INT8_LINEAR: INT8_LINEAR_ADD}
+
+
+def add_int8_residuals(graph: Graph) -> Graph:
+    """Fuse the addition of a residual into the layer before it. The layer's codes are rounded as before."""
+    rewriter = Rewriter(graph)
+    if not rewriter.is_straight_line:
+        return graph
+    dims = SymbolicDims(graph)
+    for index in range(len(graph.steps)):
+        layer = rewriter.call(index)
+        if layer is None or layer.name not in WITH_RESIDUAL or not _can_move(rewriter, layer):
+            continue
+        (own,) = layer.outs
+        user = rewriter.only_user(own)
+        if user is None or user[1].name != INT8_ADD:
+            continue
+        at, call = user
+        terms = rewriter.arguments(call)
+        first, second = ("a", "b") if terms["a"] == own else ("b", "a")
+        residual = terms[second]
+        if rewriter.is_immutable(residual) and dims.same(own, residual) and dims.same(own, call.outs[0]):
+            sums = {"sum_a_factor": terms[f"{first}_factor"], "sum_b_factor": terms[f"{second}_factor"]}
+            sums |= {f"sum_{name}": terms[name] for name in ("bias", "shift", "zero", "low", "high")}
+            arguments = {**rewriter.arguments(layer), "residual": residual, **sums}
+            fused = rewriter.make(WITH_RESIDUAL[layer.name], call.outs, layer.origin, **arguments)
+            rewriter.replace([index, at], fused, at)
+    return rewriter.result()
+
+
+def _can_move(rewriter: Rewriter, layer: Call) -> bool:
+    """Return whether a layer may run later, and has the kernel that adds residuals: not one for each channel."""
+    tensors = [i for i in layer.args if isinstance(rewriter.values[i], TensorSpec)]
+    weights = rewriter.values[rewriter.arguments(layer)["weights"]]
+    assert isinstance(weights, TensorSpec)
+    return len(weights.dims) == 3 and all(map(rewriter.is_immutable, (*tensors, *layer.outs)))

@@ -1,0 +1,105 @@
+"""The input of a layer as int8: each row is rounded by its own scale and zero point.
+
+A layer reads the codes, laid out as linear_q4_pack.wgsl describes, or the numbers that the codes stand for.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...graph import DType, numel
+from ...lowering.context import Context, Tensor, load_type
+from ...wgsl import Uniforms, f32, u32
+from ..norm.norm import RMS_NORM
+from ..quantize.affine import INT8_LIMITS, fake_quantize
+from ..reduce.reduce import lanes_per_any_row, with_subgroups, workgroup_for
+
+WORD_CODES = 8  # of a word of a 4-bit weight, and of a pair of words of the codes of x
+
+
+class RmsNorm(NamedTuple):
+    """The normalisation of the rows of x before a layer."""
+
+    weight: Tensor  # (K,)
+    eps: float
+
+
+class QuantizeRowsParams(Uniforms):
+    steps: u32  # loads per row
+    lanes: u32
+    columns: f32
+    lowest: f32
+    highest: f32
+    eps: f32
+    norm_eps: f32
+
+
+class PackRowsParams(Uniforms):
+    pairs: u32  # of words, in a row
+
+
+def quantize_rows(cx: Context, x: Tensor, eps: float, norm: RmsNorm | None, packed: bool) -> Tensor:
+    """Return the rows of x, normalized first if there is a norm, in int8 by their own ranges and scales from `eps` on.
+
+    The result has the bits of choose_qparams_affine and `quantize_rows_by`, and of the norm's own op.
+    """
+    columns = x.dims[-1]
+    # The sum of squares must be added up in the order of the norm's own op.
+    lanes = lanes_per_any_row(cx, "quantized rows" if norm is None else RMS_NORM, columns)
+    wide = 4 if columns % 4 == 0 else 1
+    rows = numel(x.dims[:-1])
+    out = _scratch(cx, x, packed)
+    lowest, highest = INT8_LIMITS
+    cx.dispatch(
+        "q4/quantize_rows.wgsl",
+        reads=(x,) if norm is None else (x, norm.weight),
+        writes=(out,),
+        params=QuantizeRowsParams(
+            steps=columns // wide,
+            lanes=lanes,
+            columns=columns,
+            lowest=lowest,
+            highest=highest,
+            eps=eps,
+            norm_eps=0.0 if norm is None else norm.eps,
+        ),
+        threads=rows * lanes,
+        workgroup=workgroup_for(lanes),
+        type=load_type(x, wide),
+        weight_type="" if norm is None else load_type(norm.weight, wide),
+        lanes=lanes,
+        subgroups=with_subgroups(cx, lanes),
+        wide=wide,
+        packed=packed,
+    )
+    return out
+
+
+def quantize_rows_by(cx: Context, x: Tensor, qparams: tuple[Tensor, Tensor], packed: bool) -> Tensor:
+    """Return the rows of x in int8 by scales and zero points that another call has chosen."""
+    scale, zero = qparams
+    if not packed:
+        return fake_quantize(cx, x, scale, zero)
+    codes = _scratch(cx, x, packed)
+    pairs = x.dims[-1] // WORD_CODES + 1
+    cx.dispatch(
+        "q4/linear_q4_pack.wgsl",
+        reads=(x, scale, zero),
+        writes=(codes,),
+        params=PackRowsParams(pairs=pairs),
+        threads=numel(x.dims[:-1]) * pairs,
+        type=x.wgsl,
+        scale_type=scale.wgsl,
+        zero_type=zero.dtype.short,
+    )
+    return codes
+
+
+def _scratch(cx: Context, x: Tensor, packed: bool) -> Tensor:
+    """Return a buffer for numbers, or for codes if they are `packed`.
+
+    Both have one size, because more or fewer rows may ask for the other, and scratch cannot grow.
+    """
+    if not packed:
+        return cx.scratch(DType.FLOAT32, x.dims)
+    return cx.scratch(DType.FLOAT32, (numel(x.dims[:-1]), max(x.dims[-1], 4 * WORD_CODES)))

@@ -1,0 +1,108 @@
+"""Passes over int8 codes: what they rewrite, what they leave alone, and that codes stay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.harness.graphs import GraphBuilder
+from tests.unit.test_fusion_linears import evaluate
+from webpte.container import MappedFile, Span
+from webpte.fusion import apply_passes
+from webpte.graph import Bool, Constant, DType, Graph, IntList, TensorSpec
+
+RESIDUALS = ("int8-residuals",)
+ADD, CONVOLUTION, LINEAR = "webpte.int8_add", "webpte.int8_convolution", "webpte.int8_linear"
+RANDOM = np.random.default_rng(3)
+
+
+class Builder(GraphBuilder):
+    """Graphs over images (1, 5, 3, 8) of codes."""
+
+    def constant(self, array: np.ndarray) -> int:
+        dtype = next(d for d in DType if d.numpy == array.dtype)
+        file = MappedFile.from_bytes("constants", array.tobytes())
+        held = Constant(Span(file, 0, file.size), dtype, f"constant {len(self.values)}")
+        return self.add(TensorSpec(dtype, array.shape, dtype, constant=held))
+
+    def image(self, *dims: int) -> int:
+        return self.tensor(*(dims or (1, 5, 3, 8)), dtype=DType.INT8)
+
+    def numbers(self, *values: int) -> list[int]:
+        return [self.number(value) for value in values]
+
+    def layer(self, x: int, depthwise: bool = False, rows: bool = False, channels: int = 8) -> int:
+        """A convolution of 3 x 3, or a linear layer if `rows`."""
+        shape = (9, 8) if depthwise else (2, channels, 4) if rows else (18, channels, 4)
+        constants = (
+            self.constant(RANDOM.integers(-128, 128, shape).astype(np.int8)),
+            self.constant(RANDOM.uniform(1e-4, 1e-3, channels).astype(np.float32)),
+            self.constant(RANDOM.integers(-999, 999, channels).astype(np.int32)),
+        )
+        window = [] if rows else [self.add(IntList(sizes)) for sizes in ((3, 3), (1, 1), (1, 1, 1, 1), (1, 1), (0, 0))]
+        if not rows:
+            window += [self.add(Bool(False)), self.number(8 if depthwise else 1)]
+        out = self.image(1, 5, 3, channels)
+        self.call(LINEAR if rows else CONVOLUTION, (x, *constants, *self.numbers(9, -4, -100, 90), *window), out)
+        return out
+
+    def sum(self, a: int, b: int) -> int:
+        out = self.image()
+        self.call(ADD, (a, b, *self.numbers(700001, -1310719, 3 << 19, 21, 7, -128, 127)), out)
+        return out
+
+
+@pytest.fixture
+def b() -> Builder:
+    return Builder()
+
+
+def check(graph: Graph, expected: list[str]) -> Graph:
+    """Rewrite, compare the calls with what is expected, and the codes with those of the graph as it was."""
+    rewritten, _ = apply_passes(graph, RESIDUALS)
+    assert [call.name.removeprefix("webpte.int8_") for call in rewritten.calls] == expected
+    arrays = {
+        f"x{n}": RANDOM.integers(-128, 128, graph.tensor(v).dims).astype(np.int8) for n, v in enumerate(graph.inputs)
+    }
+    for before, after in zip(evaluate(graph, **arrays), evaluate(rewritten, **arrays), strict=True):
+        np.testing.assert_array_equal(after, before)
+    return rewritten
+
+
+@pytest.mark.parametrize("rows", [False, True])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_int8_residuals_sum_is_fused_into_the_layer_before_it(b, rows, swapped):
+    x, y = b.image(), b.image()
+    own = b.layer(x, rows=rows)
+    total = b.sum(y, own) if swapped else b.sum(own, y)
+    check(b.graph([x, y], [total]), ["linear_add" if rows else "convolution_add"])
+
+
+def test_int8_residuals_one_of_two_layers_has_the_sum(b):
+    x = b.image()
+    first, second = b.layer(x), b.layer(x, rows=True)
+    check(b.graph([x], [b.sum(first, second)]), ["linear", "convolution_add"])
+
+
+def test_int8_residuals_chain_keeps_every_sum(b):
+    x = b.image()
+    hidden = b.sum(x, b.layer(x))
+    check(b.graph([x], [b.sum(hidden, b.layer(hidden))]), ["convolution_add"] * 2)
+
+
+def test_int8_residuals_layer_for_each_channel_stays(b):
+    x = b.image()
+    check(b.graph([x], [b.sum(x, b.layer(x, depthwise=True))]), ["convolution", "add"])
+
+
+def test_int8_residuals_layer_with_other_readers_stays(b):
+    x, y = b.image(), b.image()
+    shown, twice = b.layer(x), b.layer(y)
+    graph = b.graph([x, y], [b.sum(shown, y), shown, b.sum(twice, twice)])
+    check(graph, ["convolution", "convolution", "add", "add"])
+
+
+def test_int8_residuals_operand_of_another_shape_stays(b):
+    x, y, z = b.image(), b.image(8), b.image()
+    graph = b.graph([x, y, z], [b.sum(b.layer(x), y), b.sum(b.layer(x, channels=1), z)])
+    check(graph, ["convolution", "add"] * 2)

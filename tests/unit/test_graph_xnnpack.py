@@ -118,14 +118,32 @@ def test_unsupported_nodes_are_one_error() -> None:
         graph_of(xnn_pte(values, nodes))
 
 
-def test_bf16_is_converted_outside_and_rounded_after_each_node() -> None:
-    values = [xnn_value((2, 3), argument=0, type=XnnType.BF16), xnn_value((2, 3), type=XnnType.BF16)]
-    values += [xnn_value((3, 2), argument=1, output=True, type=XnnType.BF16)]
-    graph = graph_of(xnn_pte(values, [xnn_node("Exp", input=0, output=1), transpose(1, 2, (1, 0))]))
-    conversion, *inside, back = graph.calls
-    assert [call.name.split(".")[1] for call in inside] == ["exp", "round_bf16", "permute_copy"]
-    assert conversion.kernel and back.kernel
-    assert [graph.tensor(call.outs[0]).dtype for call in (conversion, back)] == [F32, DType.BFLOAT16]
+BF16 = [xnn_value((2, 3), argument=0, type=XnnType.BF16), xnn_value((2, 3), type=XnnType.BF16)]
+BF16 += [xnn_value((3, 2), argument=1, output=True, type=XnnType.BF16)]
+BF16_NODES = [xnn_node("Exp", input=0, output=1), transpose(1, 2, (1, 0))]
+
+
+def test_bf16_is_f32_on_the_device_and_rounded_after_each_node() -> None:
+    graph = graph_of(xnn_pte(BF16, BF16_NODES))
+    assert names(graph) == ["exp", "round_bf16", "permute_copy"]
+    specs = [graph.tensor(value_id) for value_id in (*graph.inputs, *graph.outputs)]
+    assert [(spec.dtype, spec.host_dtype) for spec in specs] == [(F32, DType.BFLOAT16)] * 2
+
+
+def test_bf16_that_a_kernel_uses_is_converted_around_the_delegate() -> None:
+    tensors = [c.TensorValue(DType.BFLOAT16, dims, (0, 1), place=ALONE) for dims in ((2, 3), (2, 3), (3, 2), (3, 2))]
+    before, after = (c.KernelCall("aten::relu.out", ids) for ids in ((0, 1, 1), (2, 3, 3)))
+    delegates = [DelegateBlob(xnn_blob(BF16, BF16_NODES), "XnnpackBackend")]
+    graph = graph_of(
+        pte_bytes([Method("forward", tensors, [0], [3], [before, c.DelegateCall(0, (1, 2)), after], delegates)])
+    )
+    conversion = "_to_dim_order_copy"
+    inside = ["exp", "round_bf16", "permute_copy"]
+    assert [call.name.replace("::", ".").split(".")[1] for call in graph.calls] == [
+        "relu", conversion, *inside, conversion, "relu",
+    ]  # fmt: skip
+    assert [call.kernel for call in graph.calls] == [True, True, False, False, False, True, True]
+    assert graph.tensor(1).dtype is graph.tensor(2).dtype is DType.BFLOAT16
 
 
 def test_value_that_no_node_defines_is_an_error() -> None:

@@ -18,6 +18,7 @@ from ..container import (
     DelegateCall,
     DoubleListValue,
     DoubleValue,
+    DType,
     EValue,
     FreeCall,
     IntListValue,
@@ -164,6 +165,7 @@ class _Builder:
         self.views: dict[int, list[ElidedView]] = {}
         for view in elided_views(plan, reads, [self._members(written) for written in writes]):
             self.views.setdefault(view.after, []).append(view)
+        self._widen_bf16([*reads, *map(self._members, writes)])
 
     def _value(self, index: int, value: EValue, live: bool, null: int) -> Value:
         match value:
@@ -201,6 +203,20 @@ class _Builder:
         return TensorSpec(
             device_dtype(value.dtype), value.sizes, value.dtype, value.dynamic, constant, mutable=value.mutable
         )
+
+    def _widen_bf16(self, used: Sequence[Sequence[int]]) -> None:
+        """Let values of bf16 be f32 on the device, if only callers and XNNPACK delegates use them: those round.
+
+        `used` lists the values that each instruction reads, then those that each writes.
+        """
+        count = len(self.plan.instructions)
+        others = {value_id for index, ids in enumerate(used) if index % count not in self.xnnpack for value_id in ids}
+        others |= {value_id for views in self.views.values() for view in views for value_id in (view.base, view.value)}
+        arguments = {argument.outer for d in self.xnnpack.values() for argument in (*d.inputs, *d.outputs)}
+        for value_id in arguments - others:
+            spec = self.values[value_id]
+            if isinstance(spec, TensorSpec) and spec.dtype is DType.BFLOAT16 and not spec.stored:
+                self.values[value_id] = replace(spec, dtype=DType.FLOAT32)
 
     def mark_buffers(self, others: Sequence[MethodPlan]) -> None:
         """Mark tensors that are read before they are written as mutable buffers, which are initially zero."""

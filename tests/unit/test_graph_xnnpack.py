@@ -115,7 +115,7 @@ def test_unsupported_nodes_are_one_error() -> None:
     values = [xnn_value((4,), argument=0), *(xnn_value((4,), type=t) for t in types)]
     values.append(xnn_value((4,), argument=1, output=True))
     nodes = [xnn_node("Convert", input=i, output=i + 1) for i in range(3)]
-    with raises(UnsupportedError, "XNNPACK Convert with a value of type pfp32", "quint8", "XNNPACKQuantizer"):
+    with raises(UnsupportedError, "XNNPACK Convert (delegate 0, node 0", "got pfp32", "got quint8", "XNNPACKQuantizer"):
         graph_of(xnn_pte(values, nodes))
 
 

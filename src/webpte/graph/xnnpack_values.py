@@ -7,7 +7,7 @@ value is. A copy is made where a node needs another order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,11 +45,16 @@ class Laid(NamedTuple):
 
 
 class UnsupportedNodeError(Exception):
-    """A node has no translation. The message says what is missing, `remedy` how to export the model without it."""
+    """A node has no translation. The message says what is expected, `remedy` how to export the model without it."""
 
     def __init__(self, message: str, remedy: str = "") -> None:
         super().__init__(message)
         self.remedy = remedy
+
+
+def _listed(types: Iterable[XnnType]) -> str:
+    *most, last = (type.name.lower() for type in types)
+    return f"{', '.join(most)} or {last}"
 
 
 def identity(rank: int) -> Order:
@@ -138,7 +143,10 @@ class XnnValues:
         value = self.value(value_id)
         dtype = self.codes_dtype if value.type is XnnType.QINT8 else DTYPES.get(value.type)
         if dtype is None:
-            raise UnsupportedNodeError(f"a value of type {value.type.name.lower()}", TYPE_REMEDIES.get(value.type, ""))
+            raise UnsupportedNodeError(
+                f"expected values of {_listed(DTYPES)}, got {value.type.name.lower()}",
+                TYPE_REMEDIES.get(value.type, ""),
+            )
         return dtype
 
     def is_constant(self, value_id: int) -> bool:
@@ -153,7 +161,7 @@ class XnnValues:
             return pairs.reshape(*value.dims[:-1], -1)[..., : value.dims[-1]].astype(np.int8) - 8
         stored = STORED.get(value.type)
         if stored is None:
-            raise UnsupportedNodeError(f"a constant of type {value.type.name.lower()}")
+            raise UnsupportedNodeError(f"expected constants of {_listed(STORED)}, got {value.type.name.lower()}")
         return stored.from_bytes(data).reshape(value.dims)
 
     def numbers(self, value_id: int) -> Array:
@@ -173,7 +181,7 @@ class XnnValues:
         quant = value.quant
         if quant is None or quant.kind not in ("tensor", "channel") or quant.zero_point:
             raise UnsupportedNodeError(
-                f"weights of type {value.type.name.lower()} without symmetric scales of channels"
+                f"expected {value.type.name.lower()} weights with scales of channels and the zero point 0, got {quant}"
             )
         if quant.scale_data:
             scales = np.frombuffer(self.data(quant.scale_data, 4 * count, f"scales of value {value_id}"), np.float32)

@@ -110,6 +110,14 @@ def _logits_by_slots(program, cache):
     return logits
 
 
+def test_int8_network_has_no_calls_for_residuals_and_permutations(device):
+    with webpte.load(FOLDER / "mv2_int8.pte") as program:
+        names = [call.name for call in program.method("forward").plan.graph.calls]
+    assert names.count("webpte.int8_convolution_add") == 2
+    assert not {"webpte.int8_add", "aten.permute_copy.default"} & set(names)
+    assert len(names) == 16
+
+
 def test_delegates_of_both_kinds_are_one_submit(device):
     with webpte.load(FOLDER / "mixed_vulkan_xnnpack.pte") as program:
         plan = program.method("forward").plan

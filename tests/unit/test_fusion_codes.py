@@ -9,10 +9,13 @@ from tests.support.harness.graphs import GraphBuilder
 from tests.unit.test_fusion_linears import evaluate
 from webpte.container import MappedFile, Span
 from webpte.fusion import apply_passes
-from webpte.graph import Bool, Constant, DType, Graph, IntList, TensorSpec
+from webpte.graph import Bool, Constant, Double, DType, Graph, IntList, TensorSpec
 
-RESIDUALS = ("int8-residuals",)
+RESIDUALS, PERMUTED = ("int8-residuals",), ("permuted-codes",)
 ADD, CONVOLUTION, LINEAR = "webpte.int8_add", "webpte.int8_convolution", "webpte.int8_linear"
+QUANTIZE = "quantized_decomposed.quantize_per_tensor.default"
+DEQUANTIZE = "quantized_decomposed.dequantize_per_tensor.default"
+PERMUTE = "aten.permute_copy.default"
 RANDOM = np.random.default_rng(3)
 
 
@@ -51,19 +54,31 @@ class Builder(GraphBuilder):
         self.call(ADD, (a, b, *self.numbers(700001, -1310719, 3 << 19, 21, 7, -128, 127)), out)
         return out
 
+    def quantize(self, x: int, *dims: int, back: bool = False) -> int:
+        """Codes of floats, or floats of codes if `back`."""
+        out = self.tensor(*dims, dtype=DType.FLOAT32 if back else DType.INT8)
+        rest = [self.null(), self.null()] if back else [self.number(1)]  # the code of int8
+        args = (x, self.add(Double(0.5)), *self.numbers(3, -128, 127), *rest)
+        self.call(DEQUANTIZE if back else QUANTIZE, args, out)
+        return out
+
+    def permute(self, x: int, order: tuple[int, ...], *dims: int, dtype: DType = DType.INT8) -> int:
+        out = self.tensor(*dims, dtype=dtype)
+        self.call(PERMUTE, (x, self.add(IntList(order))), out)
+        return out
+
 
 @pytest.fixture
 def b() -> Builder:
     return Builder()
 
 
-def check(graph: Graph, expected: list[str]) -> Graph:
+def check(graph: Graph, expected: list[str], passes: tuple[str, ...] = RESIDUALS) -> Graph:
     """Rewrite, compare the calls with what is expected, and the codes with those of the graph as it was."""
-    rewritten, _ = apply_passes(graph, RESIDUALS)
+    rewritten, _ = apply_passes(graph, passes)
     assert [call.name.removeprefix("webpte.int8_") for call in rewritten.calls] == expected
-    arrays = {
-        f"x{n}": RANDOM.integers(-128, 128, graph.tensor(v).dims).astype(np.int8) for n, v in enumerate(graph.inputs)
-    }
+    inputs = {f"x{n}": graph.tensor(v) for n, v in enumerate(graph.inputs)}
+    arrays = {n: RANDOM.integers(-128, 128, spec.dims).astype(spec.dtype.numpy) for n, spec in inputs.items()}
     for before, after in zip(evaluate(graph, **arrays), evaluate(rewritten, **arrays), strict=True):
         np.testing.assert_array_equal(after, before)
     return rewritten
@@ -106,3 +121,31 @@ def test_int8_residuals_operand_of_another_shape_stays(b):
     x, y, z = b.image(), b.image(8), b.image()
     graph = b.graph([x, y, z], [b.sum(b.layer(x), y), b.sum(b.layer(x, channels=1), z)])
     check(graph, ["convolution", "add"] * 2)
+
+
+# -- permutations ------------------------------------------------------------------------------------------------------
+
+
+def test_permuted_codes_permutation_is_fused_into_the_quantization_before_it(b):
+    x = b.tensor(2, 3, 5, 7)
+    out = b.permute(b.quantize(x, 2, 3, 5, 7), (0, 2, 3, 1), 2, 5, 7, 3)
+    check(b.graph([x], [out]), ["webpte.permuted_quantize"], PERMUTED)
+
+
+def test_permuted_codes_permutation_is_fused_into_the_dequantization_before_it(b):
+    x = b.image(2, 5, 7, 3)
+    floats = b.quantize(x, 2, 5, 7, 3, back=True)
+    out = b.permute(floats, (0, 3, 1, 2), 2, 3, 5, 7, dtype=DType.FLOAT32)
+    check(b.graph([x], [out]), ["webpte.permuted_dequantize"], PERMUTED)
+
+
+def test_permuted_codes_quantization_with_other_readers_stays(b):
+    x, y = b.tensor(3, 5), b.tensor(3, 5)
+    shown, twice = b.quantize(x, 3, 5), b.quantize(y, 3, 5)
+    outs = [b.permute(shown, (1, 0), 5, 3), shown, b.permute(twice, (1, 0), 5, 3), b.permute(twice, (0, 1), 3, 5)]
+    check(b.graph([x, y], outs), [QUANTIZE, QUANTIZE, PERMUTE, PERMUTE, PERMUTE], PERMUTED)
+
+
+def test_permuted_codes_permutation_of_other_results_stays(b):
+    x = b.tensor(3, 5, dtype=DType.INT8)
+    check(b.graph([x], [b.permute(x, (1, 0), 5, 3)]), [PERMUTE], PERMUTED)

@@ -196,6 +196,19 @@ def coded(b: Builder) -> Graph:
     return b.done(out)
 
 
+def permuted(b: Builder) -> Graph:
+    x = b.input(S, 8)
+    codes, out = b.tensor(S, 8, dtype=DType.INT8), b.tensor(8, S, dtype=DType.INT8)
+    limits = [b.number(v) for v in (3, -128, 127)]
+    b.call(
+        "quantized_decomposed.quantize_per_tensor.default",
+        (x, b.add(Double(0.02)), *limits, b.number(1)),
+        codes,
+    )
+    b.call("aten.permute_copy.default", (codes, b.add(IntList((1, 0)))), out)
+    return b.done(out)
+
+
 def attention(b: Builder) -> Graph:
     q, k, v = b.input(1, S, 2 * H, D), b.input(1, S, H, D), b.input(1, S, H, D)
     caches = [b.tensor(1, 5, H, D, mutable=True) for _ in "kv"]
@@ -255,6 +268,7 @@ GRAPHS: dict[str, Callable[[Builder], Graph]] = {
     "row-qparams": qparams,
     "norm-linears": normed,
     "int8-residuals": coded,
+    "permuted-codes": permuted,
     "rotary-attention": attention,
     "elementwise": elementwise,
     "epilogues": epilogue,

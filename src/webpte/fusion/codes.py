@@ -1,4 +1,4 @@
-"""Fuse calls over int8 codes, as XNNPACK delegates have them: a layer with the sum that follows it."""
+"""Fuse calls over int8 codes, as XNNPACK delegates have them: layers with sums, quantizations with permutations."""
 
 from __future__ import annotations
 
@@ -8,12 +8,22 @@ from ..graph import (
     INT8_CONVOLUTION_ADD,
     INT8_LINEAR,
     INT8_LINEAR_ADD,
+    PERMUTED_DEQUANTIZE,
+    PERMUTED_QUANTIZE,
     Call,
     Graph,
     TensorSpec,
 )
 from .dims import SymbolicDims
-from .rewriter import Rewriter
+from .rewriter import Rewriter, role_of, roles
+
+PATTERN = {
+    "quantize": ("quantized_decomposed.quantize_per_tensor.default",),
+    "dequantize": ("quantized_decomposed.dequantize_per_tensor.default",),
+    "permute": ("aten.permute_copy.default", "aten.permute.default"),
+}
+ROLES = roles(PATTERN)
+PERMUTED = {"quantize": PERMUTED_QUANTIZE, "dequantize": PERMUTED_DEQUANTIZE}
 
 WITH_RESIDUAL = {INT8_CONVOLUTION: INT8_CONVOLUTION_ADD, INT8_LINEAR: INT8_LINEAR_ADD}
 
@@ -51,3 +61,25 @@ def _can_move(rewriter: Rewriter, layer: Call) -> bool:
     weights = rewriter.values[rewriter.arguments(layer)["weights"]]
     assert isinstance(weights, TensorSpec)
     return len(weights.dims) == 3 and all(map(rewriter.is_immutable, (*tensors, *layer.outs)))
+
+
+def permute_quantized(graph: Graph) -> Graph:
+    """Fuse a permutation into the quantization or dequantization before it, if nothing else reads its result."""
+    rewriter = Rewriter(graph)
+    if not rewriter.is_straight_line:
+        return graph
+    for index in range(len(graph.steps)):
+        call = rewriter.call(index)
+        role = role_of(call, ROLES)
+        if call is None or role not in PERMUTED or call.on_host:
+            continue
+        arguments = rewriter.arguments(call)
+        user = rewriter.only_user(call.outs[0])
+        if user is None or role_of(user[1], ROLES) != "permute" or user[1].on_host:
+            continue
+        at, permutation = user
+        if all(map(rewriter.is_immutable, (arguments["input"], *call.outs, *permutation.outs))):
+            arguments["dims"] = rewriter.arguments(permutation)["dims"]
+            fused = rewriter.make(PERMUTED[role], permutation.outs, call.origin, **arguments)
+            rewriter.replace([index, at], fused, at)
+    return rewriter.result()

@@ -9,7 +9,7 @@ from ..errors import InputError
 from ..graph import OWN, DType, Graph, String, TensorSpec, Value, format_program, parse_program
 from ..lowering import find
 from .attention import rotate_in_attention
-from .codes import add_int8_residuals
+from .codes import add_int8_residuals, permute_quantized
 from .decompositions import recompose
 from .dims import SymbolicDims
 from .elementwise import join_elementwise
@@ -78,6 +78,7 @@ PASSES: dict[str, Pass] = {  # in the order in which they run
     "row-qparams": choose_in_linears,
     "norm-linears": normalize_in_linears,
     "int8-residuals": add_int8_residuals,
+    "permuted-codes": permute_quantized,
     "rotary-attention": rotate_in_attention,
     "elementwise": join_elementwise,
     "epilogues": add_epilogues,

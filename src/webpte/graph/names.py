@@ -24,6 +24,8 @@ INT8_CONVOLUTION_ADD, INT8_LINEAR_ADD = "webpte.int8_convolution_add", "webpte.i
 INT8_DYNAMIC_CONVOLUTION, INT8_IMAGE_CODES = "webpte.int8_dynamic_convolution", "webpte.int8_image_codes"
 INT8_ADD, INT8_MULTIPLY, INT8_TABLE = "webpte.int8_add", "webpte.int8_multiply", "webpte.int8_table"
 INT8_MEAN, INT8_MAX_POOL = "webpte.int8_mean", "webpte.int8_max_pool"
+# Quantizations to and from another order of dims.
+PERMUTED_QUANTIZE, PERMUTED_DEQUANTIZE = "webpte.permuted_quantize", "webpte.permuted_dequantize"
 SAMPLE = "webpte.sample"  # the next token of each row of logits: see ops/sampling/
 # Ops whose results go through a program, as its x0. Their further arguments are described in ops/matmul/product.py.
 LINEAR = "webpte.linear"  # aten.linear

@@ -91,23 +91,6 @@ def _output(xv: XnnValues, node: XnnNode) -> tuple[np.float32, tuple[Int, Int, I
     return scale, (Int(zero), Int(low), Int(high))
 
 
-def weight_scales(xv: XnnValues, value_id: int, count: int) -> Array:
-    """Return the scales of a weight, one for each of `count` outputs. Its zero point must be 0."""
-    value = xv.value(value_id)
-    quant = value.quant
-    if quant is None or quant.kind not in ("tensor", "channel") or quant.zero_point:
-        raise UnsupportedNodeError(f"weights of type {value.type.name.lower()} without symmetric scales of channels")
-    if quant.scale_data:
-        scales = np.frombuffer(xv.data(quant.scale_data, 4 * count, f"scales of value {value_id}"), np.float32)
-    else:
-        scales = np.array(quant.scales, np.float32)
-    if quant.kind == "tensor":
-        scales = np.repeat(scales[:1], count)
-    if len(scales) != count:
-        raise GraphError(f"value {value_id}: expected {count} scales, got {len(scales)}")
-    return scales
-
-
 # -- quantization ------------------------------------------------------------------------------------------------------
 
 
@@ -332,7 +315,7 @@ def _layer(xv: XnnValues, node: XnnNode, rows: Array, depthwise: bool = False) -
     arranged = rows[:, :, 0].T if depthwise else words_of(rows)
     return (
         xv.literal(arranged, DType.INT8, f"{name}, codes"),
-        xv.literal(in_scale * weight_scales(xv, weights, count) / scale, DType.FLOAT32, f"{name}, scales"),
+        xv.literal(in_scale * xv.scales(weights, count) / scale, DType.FLOAT32, f"{name}, scales"),
         xv.literal(_wrapped(bias), DType.INT32, f"{name}, bias"),
         Int(in_zero),
         *codes,
@@ -358,8 +341,8 @@ def _integer_bias(xv: XnnValues, node: XnnNode, count: int) -> Array:
 
 def weight_codes(xv: XnnValues, node: XnnNode) -> Array:
     weights = operand(node, "filter")
-    if not xv.is_constant(weights) or xv.value(weights).type not in (XnnType.QINT8, XnnType.QCINT8):
-        raise UnsupportedNodeError("weights that are not constant int8 codes")
+    if not xv.is_constant(weights) or xv.value(weights).type not in (XnnType.QINT8, XnnType.QCINT8, XnnType.QCINT4):
+        raise UnsupportedNodeError("weights that are not constant codes of 8 or 4 bits, one scale for each output")
     return xv.array(weights).astype(np.int64)
 
 

@@ -28,7 +28,6 @@ from .xnnpack_codes import (
     rows_of,
     translate_codes,
     weight_codes,
-    weight_scales,
     window_of,
     words_of,
 )
@@ -127,7 +126,7 @@ def _linear_of_rows(xv: XnnValues, node: XnnNode, x: int, outputs: int, inputs: 
     span = xv.span(value.constant, outputs * inputs, f"value {weights}")
     name = xv.xnn.constants[value.constant].key or f"delegate {xv.origin.delegate}, value {weights}"
     codes = xv.new(TensorSpec(DType.INT8, (outputs, inputs), DType.INT8, constant=Constant(span, DType.INT8, name)))
-    factors = xv.literal(weight_scales(xv, weights, outputs), DType.FLOAT32, f"{name} scales")
+    factors = xv.literal(xv.scales(weights, outputs), DType.FLOAT32, f"{name} scales")
     result = xv.new(TensorSpec(spec.dtype, dims, spec.dtype))
     lists = (xv.listed([codes]), xv.listed([factors]))
     rest = (Int(inputs), IntList((outputs,)), bias, Null(), Int(8), Null(), Null(), Null(), Null())
@@ -156,7 +155,7 @@ def _packed_weight(xv: XnnValues, weights: int, outputs: int, inputs: int) -> tu
     name = xv.xnn.constants[value.constant].key or f"delegate {xv.origin.delegate}, value {weights}"
     spec = TensorSpec(DType.UINT8, (outputs, row), DType.UINT8, constant=Constant(span, DType.UINT8, name))
     if quant is None or quant.kind == "channel":
-        scales, group = weight_scales(xv, weights, outputs)[:, None], inputs
+        scales, group = xv.scales(weights, outputs)[:, None], inputs
     elif quant.kind == "group" and quant.group_size > 0 and inputs % quant.group_size == 0:
         group = quant.group_size
         scales = _group_scales(xv, weights, outputs, inputs // group)
@@ -187,7 +186,7 @@ def _dynamic_convolution(xv: XnnValues, node: XnnNode) -> None:
         xv.put(out, xv.converted(xv.clamped(total, node.clamp), xv.dtype(out)), identity(4))
         return
     rows = rows_of(node, weight_codes(xv, node))
-    scales = weight_scales(xv, weights, len(rows))
+    scales = xv.scales(weights, len(rows))
     name = f"value {weights} of {xv.origin}"
     bias = bias_of(xv, node, DType.FLOAT32)
     low, high = (float(np.clip(end, -LARGEST, LARGEST)) for end in node.clamp or (-np.inf, np.inf))

@@ -30,6 +30,7 @@ STORED = FLOATS | {
     XnnType.QINT32: DType.INT32,
     XnnType.QCINT32: DType.INT32,
 }
+CODES = (XnnType.QINT8, XnnType.QCINT8, XnnType.QCINT4, XnnType.QINT32, XnnType.QCINT32)
 TYPE_REMEDIES = {
     XnnType.QUINT8: "Quantize the model with XNNPACKQuantizer, whose codes are int8.",
 }
@@ -147,10 +148,42 @@ class XnnValues:
         """Return the data of a constant in its own order of dims; codes as they are stored."""
         value = self.value(value_id)
         data = self.data(value.constant, count_code_bytes(value.type, value.dims), f"value {value_id}")
+        if value.type is XnnType.QCINT4 and value.dims:  # two to a byte, the first in its low bits
+            pairs = np.frombuffer(data, np.uint8).reshape(*value.dims[:-1], -1, 1) >> np.array((0, 4), np.uint8) & 15
+            return pairs.reshape(*value.dims[:-1], -1)[..., : value.dims[-1]].astype(np.int8) - 8
         stored = STORED.get(value.type)
         if stored is None:
             raise UnsupportedNodeError(f"a constant of type {value.type.name.lower()}")
         return stored.from_bytes(data).reshape(value.dims)
+
+    def numbers(self, value_id: int) -> Array:
+        """Return the same with codes times their scales."""
+        value, array = self.value(value_id), self.array(value_id)
+        if value.type not in CODES:
+            return array
+        axis = value.quant.channel_dim if value.quant is not None else 0
+        if not 0 <= axis < array.ndim:
+            raise GraphError(f"value {value_id}: scales along dim {axis} of {array.ndim} dims")
+        dims = [size if d == axis else 1 for d, size in enumerate(value.dims)]
+        return array * self.scales(value_id, value.dims[axis]).reshape(dims)
+
+    def scales(self, value_id: int, count: int) -> Array:
+        """Return the scales of a constant, one for each of `count` channels. Its zero point must be 0."""
+        value = self.value(value_id)
+        quant = value.quant
+        if quant is None or quant.kind not in ("tensor", "channel") or quant.zero_point:
+            raise UnsupportedNodeError(
+                f"weights of type {value.type.name.lower()} without symmetric scales of channels"
+            )
+        if quant.scale_data:
+            scales = np.frombuffer(self.data(quant.scale_data, 4 * count, f"scales of value {value_id}"), np.float32)
+        else:
+            scales = np.array(quant.scales, np.float32)
+        if quant.kind == "tensor":
+            scales = np.repeat(scales[:1], count)
+        if len(scales) != count:
+            raise GraphError(f"value {value_id}: expected {count} scales, got {len(scales)}")
+        return scales
 
     def data(self, constant: int, needed: int, what: str) -> bytes:
         """Return the first `needed` bytes of a constant."""
@@ -185,7 +218,8 @@ class XnnValues:
                 spec = TensorSpec(dtype, value.dims, dtype, constant=Constant(span, dtype, name))
                 self._copies[key] = self.new(spec)
             else:
-                self._copies[key] = self.literal(change(self.array(value_id)), dtype, f"{name} {arrange}".strip())
+                array = self.numbers(value_id) if dtype in FLOATS.values() else self.array(value_id)
+                self._copies[key] = self.literal(change(array), dtype, f"{name} {arrange}".strip())
         return self._copies[key]
 
     def place(self, value_id: int) -> Laid:

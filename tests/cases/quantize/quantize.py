@@ -176,4 +176,28 @@ CHOOSING = [
     ),
 ]
 
-CASES = PER_TENSOR + PER_CHANNEL + PER_TOKEN + CHOOSING
+
+def permuted(x, dims, zero=-7, limits=SIGNED, **options):
+    return case("webpte.permuted_quantize", x, 0.02, zero, *limits, list(dims), **options)
+
+
+def permuted_back(x, dims, dtype=None, **options):
+    return case("webpte.permuted_dequantize", x, 0.02, 3, -128, 127, I8, dtype, list(dims), **options)
+
+
+IMAGE = {"b": (3, 2, 1), "h": (7, 5, 1), "w": (5, 3, 1)}
+PERMUTED = [
+    permuted(T("b", 3, "h", "w"), (0, 2, 3, 1), **IMAGE),
+    permuted(T("b", 4, "h", "w", dtype="f16"), (0, -2, -1, 1), **IMAGE),
+    permuted(T("n", 7), (1, 0), 128, UNSIGNED, n=(11, 3, 1)),
+    permuted(T("n", 5, 3), (0, 1, 2), 0, (-(2**31), 2**31 - 1, I32), n=(7, 4, 1)),
+    permuted(T(1, 1, 1), (2, 0, 1)),
+    permuted(T(2, 1, 2, 1, "n", 3, 1, 2), (7, 5, 4, 2, 0, 1, 3, 6), n=(5, 3, 1)),
+    permuted_back(codes("b", "h", "w", 3), (0, 3, 1, 2), **IMAGE),
+    permuted_back(codes("b", "h", "w", 4), (0, 3, 1, 2), 5, **IMAGE, **HALF),
+    permuted_back(codes("n", 7, dtype="u8"), (1, 0), n=(11, 3, 1)),
+    permuted_back(codes("n", 5, 3, dtype="i32"), (2, 0, 1), n=(7, 4, 1)),
+    permuted_back(codes(2, 1, 2, 1, "n", 3, 1, 2), (7, 5, 4, 2, 0, 1, 3, 6), n=(5, 3, 1)),
+]
+
+CASES = PER_TENSOR + PERMUTED + PER_CHANNEL + PER_TOKEN + CHOOSING

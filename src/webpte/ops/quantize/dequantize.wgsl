@@ -1,6 +1,7 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_thread $}
 {$ from "packed.wgsl" import fetched, stored $}
+{$ from "walk.wgsl" import operand_positions $}
 
 @group(1) @binding(0) var<storage, read> x: array<{{ stored(source) }}>;
 $$ if scale_type
@@ -11,7 +12,7 @@ $$ if zero_type
 $$ endif
 @group(1) @binding({{ 3 if zero_type else 2 if scale_type else 1 }}) var<storage, read_write> y: array<{{ type }}>;
 
-// Four neighbours per invocation: a word, where codes are bytes.
+// Four neighbours per invocation: a word, where codes are bytes. `permuted`: x has another order of dims.
 $$ call per_thread("t")
     let end = min(t * 4u + 4u, p.count);
     for (var i = t * 4u; i < end; i++) {
@@ -23,6 +24,7 @@ $$ else
         let scale = p.scale;
         let zero = p.zero;
 $$ endif
-        y[i] = {{ type }}(({{ fetched("x", "i", source) }} - zero) * scale);
+{{ operand_positions(["x"], not permuted) }}
+        y[i] = {{ type }}(({{ fetched("x", "xi", source) }} - zero) * scale);
     }
 $$ endcall

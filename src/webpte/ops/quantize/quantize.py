@@ -5,17 +5,20 @@ Integers are stored as they are in PyTorch: int8 and uint8 take a byte each, fou
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...errors import GraphError, ShapeError
-from ...graph import DType, normalize_dim, numel
+from ...graph import PERMUTED_DEQUANTIZE, PERMUTED_QUANTIZE, DType, normalize_dim, numel
+from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import FLOATS, Op, Unused, op
-from ...wgsl import Uniforms, f32, u32
+from ...lowering.shapes import Dims, check_rank, coalesce, strides
+from ...lowering.traits import OpTraits
+from ...wgsl import Uniforms, dims8, f32, u32
 from ..create.fill import numpy_dtype
 
 CODES = frozenset({DType.INT8, DType.UINT8, DType.INT32})
@@ -33,12 +36,24 @@ class QuantizeParams(Uniforms):
     highest: f32
 
 
+class PermutedQuantizeParams(QuantizeParams):
+    rank: u32
+    dims: dims8
+    x_strides: dims8
+
+
 class DequantizeParams(Uniforms):
     count: u32
     inner: u32
     scales: u32
     scale: f32
     zero: f32
+
+
+class PermutedDequantizeParams(DequantizeParams):
+    rank: u32
+    dims: dims8
+    x_strides: dims8
 
 
 @dataclass(frozen=True)
@@ -130,44 +145,71 @@ def quantize(
     limits: tuple[int, int],
     out: Tensor,
     early: bool = False,
+    order: Sequence[int] | None = None,
 ) -> None:
-    """Compute out = round(x / scale) + zero within `limits`. `early` adds the zero point before rounding."""
+    """Compute out = round(x / scale) + zero within `limits`. `early` adds the zero point before rounding.
+
+    Dim d of the result is dim order[d] of `x`.
+    """
     _require(x, FLOATS)
     _require(out, CODES)
-    out.dims = x.dims
+    out.dims = _permuted_dims(x, order)
     uniforms, flags, operands = _walk(x, how)
     inverse = 1.0 / how.scale if isinstance(how, PerTensorScale) else 1.0
     lowest, highest = limits
+    params = QuantizeParams(**uniforms, inverse=inverse, lowest=lowest, highest=min(highest, I32_MAX))
     cx.dispatch(
         "quantize/quantize.wgsl",
         reads=(x, *operands),
         writes=(out,),
-        params=QuantizeParams(**uniforms, inverse=inverse, lowest=lowest, highest=min(highest, I32_MAX)),
+        params=params if order is None else PermutedQuantizeParams(**vars(params), **_strided(x, order)),
         threads=-(-x.numel // 4),
         type=x.wgsl,
         target=out.dtype.short,
         early=early,
+        permuted=order is not None,
         **flags,
     )
 
 
-def dequantize(cx: Context, x: Tensor, how: PerTensorScale | PerBlockScales, out: Tensor) -> None:
-    """Compute out = (x - zero) * scale."""
+def dequantize(
+    cx: Context, x: Tensor, how: PerTensorScale | PerBlockScales, out: Tensor, order: Sequence[int] | None = None
+) -> None:
+    """Compute out = (x - zero) * scale. Dim d of the result is dim order[d] of `x`."""
     _require(x, CODES)
     _require(out, FLOATS)
-    out.dims = x.dims
+    out.dims = _permuted_dims(x, order)
     uniforms, flags, operands = _walk(x, how)
-    scale = how.scale if isinstance(how, PerTensorScale) else 1.0
+    params = DequantizeParams(**uniforms, scale=how.scale if isinstance(how, PerTensorScale) else 1.0)
     cx.dispatch(
         "quantize/dequantize.wgsl",
         reads=(x, *operands),
         writes=(out,),
-        params=DequantizeParams(**uniforms, scale=scale),
+        params=params if order is None else PermutedDequantizeParams(**vars(params), **_strided(x, order)),
         threads=-(-x.numel // 4),
         source=x.dtype.short,
         type=out.wgsl,
+        permuted=order is not None,
         **flags,
     )
+
+
+def _permuted_dims(x: Tensor, order: Sequence[int] | None) -> Dims:
+    if order is None:
+        return x.dims
+    if sorted(order) != list(range(x.rank)):
+        raise ShapeError(
+            argument="dims", expected=f"a permutation of {x.rank} dims", got=list(order), code="operand_mismatch"
+        )
+    return tuple(x.dims[d] for d in order)
+
+
+def _strided(x: Tensor, order: Sequence[int]) -> dict[str, Any]:
+    """Return the uniforms that map an element of the permuted result to one of `x`."""
+    own = strides(x.dims)
+    dims, (steps,) = coalesce(tuple(x.dims[d] for d in order), tuple(own[d] for d in order))
+    check_rank(dims)
+    return {"rank": len(dims), "dims": dims, "x_strides": steps}
 
 
 def dequantize_tokens(cx: Context, x: Tensor, scales: Tensor, zeros: Tensor, out: Tensor) -> None:
@@ -255,6 +297,46 @@ def _(
     out_dtype: int | None,
 ) -> Any:
     return numpy_dequantize(input, np.asarray(scale).item(), np.asarray(zero_point).item(), out_dtype)
+
+
+# -- one scale, in another order of dims: what fusion/codes.py makes of these and a permutation ------------------------
+
+
+@op(PERMUTED_QUANTIZE, dtypes=QUANTIZED, traits=OpTraits(dims=dim_rules.permuted("input", "dims")))
+def permuted_quantize(
+    cx: Context, input: Tensor, scale: float, zero_point: int, codes: QuantRange, dims: list[int], *, out: Tensor
+) -> None:
+    order = [normalize_dim(d, input.rank) for d in dims]
+    quantize(cx, input, PerTensorScale(scale, zero_point), codes.limits, out, order=order)
+
+
+@permuted_quantize.reference
+def _(input: Any, scale: float, zero_point: int, codes: QuantRange, dims: list[int]) -> Any:
+    limits: Any = (codes.quant_min, codes.quant_max, codes.dtype)
+    return numpy_quantize(input, np.float32(1.0 / scale), zero_point, *limits).transpose(dims)
+
+
+@op(PERMUTED_DEQUANTIZE, dtypes=QUANTIZED, traits=OpTraits(dims=dim_rules.permuted("input", "dims")))
+def permuted_dequantize(
+    cx: Context,
+    input: Tensor,
+    scale: float,
+    zero_point: int,
+    codes: UnusedQuantRange,
+    out_dtype: Unused,
+    dims: list[int],
+    *,
+    out: Tensor,
+) -> None:
+    order = [normalize_dim(d, input.rank) for d in dims]
+    dequantize(cx, input, PerTensorScale(scale, zero_point), out, order)
+
+
+@permuted_dequantize.reference
+def _(
+    input: Any, scale: float, zero_point: int, codes: UnusedQuantRange, out_dtype: int | None, dims: list[int]
+) -> Any:
+    return numpy_dequantize(input, scale, zero_point, out_dtype).transpose(dims)
 
 
 # -- a scale for each channel ------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 {$ from "main.wgsl" import per_thread $}
 {$ include "bytes.wgsl" $}
 {$ from "packed.wgsl" import fetched, stored $}
+{$ from "walk.wgsl" import operand_positions $}
 {$ set bytes = target in ("i8", "u8") $}
 
 @group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
@@ -13,7 +14,9 @@ $$ else
 @group(1) @binding(1) var<storage, read_write> y: array<{{ stored(target) }}>;
 $$ endif
 
+// The code of element i of the result; `permuted`: x has another order of dims.
 fn code(i: u32) -> i32 {
+{{ operand_positions(["x"], not permuted) }}
 $$ if scale_type
     let which = (i / p.inner) % p.scales;
     let inverse = 1.0 / f32(scales[which]);
@@ -23,7 +26,7 @@ $$ else
     let zero = p.zero;
 $$ endif
     // Multiplied by the inverse, as PyTorch does: a quotient may round to another neighbour.
-    let scaled = f32(x[i]) * inverse;
+    let scaled = f32(x[xi]) * inverse;
     let moved = {{ "round(scaled + zero)" if early else "round(scaled) + zero" }};
     return i32(clamp(moved, p.lowest, p.highest));
 }

@@ -618,6 +618,27 @@ MUTANTS = (
         "tests/unit/test_logits_processor.py",
     ),
     Mutant(
+        "an int8 cache is batched whatever its range of codes",
+        "fusion/quantized_caches.py",
+        " or limits != CODE_LIMITS or chosen is None:",
+        " or chosen is None:",
+        "tests/unit/test_fusion_decompositions.py",
+    ),
+    Mutant(
+        "an int8 cache is batched whatever scales are stored",
+        "fusion/quantized_caches.py",
+        "chosen[1].outs == rows == stored",
+        "chosen[1].outs == rows",
+        "tests/unit/test_fusion_decompositions.py",
+    ),
+    Mutant(
+        "a rotation moves after a reader of its query",
+        "fusion/decompositions.py",
+        "if any(user <= max(steps) for value_id in rotated for user in rewriter.users[value_id]):",
+        "if not steps:",
+        "tests/unit/test_fusion_decompositions.py",
+    ),
+    Mutant(
         "a scaled sum is fused as a residual",
         "fusion/linears.py",
         'plain = rewriter.values[arguments["alpha"]] in (Int(1), Double(1.0))',

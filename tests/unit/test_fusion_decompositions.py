@@ -124,6 +124,31 @@ def test_codes_of_another_kind_are_not_batched(coded, kernel, position, value):
         with_slots(changed(coded, kernel, with_argument(position, value)), 4)
 
 
+def test_scales_of_other_numbers_are_not_batched(coded):
+    first = next(call for call in coded.calls if call.name == "llama::update_cache.out")
+    assert coded.tensor(first.args[0]).dtype is DType.FLOAT32
+    other = next(c for c in coded.calls if c.name == "aten::_to_copy.out" and coded.tensor(c.outs[0]).dims[2] == 4)
+    with raises(UnsupportedError, code="coded_cache"):
+        with_slots(changed(coded, first.name, lambda call, _: replace(call, args=(*other.outs, *call.args[1:]))), 4)
+
+
+def test_a_query_that_is_read_before_its_key_exists_keeps_its_rotation(coded):
+    """The query becomes codes before the call that rotates the key."""
+    rotations = counts(recompose(coded))[NEIGHBOURS]
+    calls = list(coded.calls)
+    views = [call for call in calls if call.name == "executorch_prim::et_view.default"]
+    query = next(view for view in views if coded.tensor(view.outs[0]).dims[2:] == (4, 16))
+    key = calls[calls.index(query) + 1]
+    assert coded.tensor(key.outs[0]).dims[2:] == (2, 16)
+    steps = list(coded.steps)
+    readers = [call for call in coded.calls if query.outs[0] in call.args]
+    for step in (key, *readers):
+        steps.remove(step)
+    at = steps.index(query) + 1
+    steps[at:at] = [*readers, key]
+    assert counts(recompose(replace(coded, steps=tuple(steps))))[NEIGHBOURS] == rotations - 1
+
+
 def test_scales_and_zero_points_of_quantized_caches_stay_on_the_device(coded):
     plan = make_planner(coded, Caps(), CpuKernels(), False, tuple(PASSES), {}).plan
     stages = plan.flow.blocks[0].stages

@@ -10,6 +10,7 @@ import pytest
 from tests.support.harness.errors import raises
 from tests.support.harness.writer import ALONE, DelegateBlob, Method, pte_bytes
 from tests.support.harness.xnn_writer import xnn_blob, xnn_node, xnn_pte, xnn_sample, xnn_value
+from tests.xnnpack.coded_nets import nibbles
 from webpte import container as c
 from webpte.container import DType, XnnQuant, XnnType
 from webpte.errors import GraphError, UnsupportedError
@@ -114,7 +115,7 @@ def test_unsupported_nodes_are_one_error() -> None:
     values = [xnn_value((4,), argument=0), *(xnn_value((4,), type=t) for t in types)]
     values.append(xnn_value((4,), argument=1, output=True))
     nodes = [xnn_node("Convert", input=i, output=i + 1) for i in range(3)]
-    with raises(UnsupportedError, "XNNPACK Convert with a value of type pfp32", "quint8", "XNNPACKQuantizer"):
+    with raises(UnsupportedError, "XNNPACK Convert (delegate 0, node 0", "got pfp32", "got quint8", "XNNPACKQuantizer"):
         graph_of(xnn_pte(values, nodes))
 
 
@@ -182,6 +183,25 @@ def test_clamp_of_codes_is_a_limit_of_the_call_before(read_again: bool) -> None:
     call = graph.call(0)
     limits = [graph.values[i] for i in call.args[7:9]]
     assert limits == [Int(-1), Int(21 if read_again else 5)]
+
+
+def test_codes_beside_floats_are_their_numbers() -> None:
+    """The exporter writes an integer bias for a layer on floats, if a quantized layer has the same bias."""
+    codes, bias = np.array([[1, -2, 3], [-8, 7, 0]], "i1"), np.array([5, -6], "i4")
+    scales = (0.5, 0.25)
+    values = [xnn_value((4, 3), argument=0)]
+    values += [xnn_value((2, 3), type=XnnType.QCINT4, constant=1, quant=XnnQuant("channel", scales))]
+    values += [xnn_value((2,), type=XnnType.QCINT32, constant=2, quant=XnnQuant("channel", scales))]
+    values += [xnn_value((4, 2), argument=1, output=True)]
+    nodes = [xnn_node("FullyConnected", input=0, filter=1, bias=2, output=3)]
+    graph = graph_of(xnn_pte(values, nodes, [nibbles(codes), bias]))
+    assert names(graph) == ["linear"]
+    for value_id, expected in zip(
+        graph.calls[0].args[1:], (codes * np.array(scales)[:, None], bias * scales), strict=True
+    ):
+        constant = graph.tensor(value_id).constant
+        assert constant is not None
+        np.testing.assert_array_equal(constant.array(expected.shape), expected)
 
 
 def test_codes_without_a_scale_are_an_error() -> None:

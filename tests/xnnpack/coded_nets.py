@@ -40,7 +40,8 @@ class CodedNet:
         return number
 
     def constant(self, array: Array, type: XnnType, quant: XnnQuant) -> int:
-        self.constants.append(array)
+        stored = array if type is not XnnType.QCINT4 else nibbles(array)
+        self.constants.append(stored)
         return self._add(array.shape, constant=len(self.constants), type=type, quant=quant)
 
     def node(
@@ -67,6 +68,12 @@ class CodedNet:
 
     def program(self) -> bytes:
         return xnn_pte(self.values, self.nodes, self.constants)
+
+
+def nibbles(codes: Array) -> Array:
+    """Codes from -8 to 7, two to a byte, in rows of whole bytes."""
+    filled = np.pad(codes, ((0, 0), (0, codes.shape[1] % 2))) + 8
+    return (filled[:, ::2] | filled[:, 1::2] << 4).astype("u1")
 
 
 def fixed_point(numbers: Array, factor: int, bits: int) -> Array:
@@ -121,13 +128,13 @@ def coded_net() -> CodedNet:
 
 
 def _layers(net: CodedNet, a: int, p: Array, scale: np.float32) -> None:
-    """A convolution of 3x3 with padding, one for each channel, and a linear layer."""
+    """A convolution of 3x3 with padding, one for each channel, and linear layers of 8 and 4 bits."""
     out = 1.7
     around = np.pad(p, ((0, 0), (1, 1), (1, 1), (0, 0)))
     taps = np.stack([around[:, i : i + 7, j : j + 6] for i in range(3) for j in range(3)], 3)  # (N, H, W, 9, C)
     pads = dict.fromkeys(("pad_top", "pad_right", "pad_bottom", "pad_left"), 1)
     sizes = {f"{name}_{axis}": n for name, n in (("kernel", 3), ("stride", 1), ("dilation", 1)) for axis in "hw"}
-    for name in ("Conv2d", "DepthwiseConv2d", "FullyConnected"):
+    for name, bits in (("Conv2d", 8), ("DepthwiseConv2d", 8), ("FullyConnected", 8), ("FullyConnected", 4)):
         count = 4 if name == "DepthwiseConv2d" else 6
         scales = net.rng.uniform(0.01, 0.03, count).astype("f4")
         bias = net.rng.integers(-3000, 3000, count).astype("i4")
@@ -140,10 +147,11 @@ def _layers(net: CodedNet, a: int, p: Array, scale: np.float32) -> None:
             total = np.einsum("nhwtc,tc->nhwc", taps, weight.reshape(9, 4).astype(np.int64))
             group = {"groups": 4, "group_in": 1, "group_out": 1}
         else:
-            weight = net.codes(6, 4)
+            weight = net.codes(6, 4) >> (8 - bits)
             total, group = p @ weight.T.astype(np.int64), {}
         quant = XnnQuant("channel", tuple(map(float, scales)), channel_dim=3 if name == "DepthwiseConv2d" else 0)
-        ids: dict[str, Any] = {"filter": net.constant(weight, XnnType.QCINT8, quant)}
+        kind = XnnType.QCINT8 if bits == 8 else XnnType.QCINT4
+        ids: dict[str, Any] = {"filter": net.constant(weight, kind, quant)}
         ids["bias"] = net.constant(bias, XnnType.QCINT32, XnnQuant("channel", tuple(map(float, scales * scale))))
         factor = np.float32(scale) * scales / np.float32(out)
         geometry: Any = {} if name == "FullyConnected" else {**pads, **sizes, **group}

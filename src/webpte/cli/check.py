@@ -17,7 +17,7 @@ from .terminal import Column, OutputTable, Page, open_page
 MAX_CALLS = 4  # named for one problem
 TITLES = {
     "constant": "constants without data",
-    "backend": "delegates for other backends",
+    "backend": "delegates that webpte cannot run",
     "op": "ops in delegates without a kernel",
     "kernel": "ops outside delegates without a kernel",
     "dtype": "dtypes",

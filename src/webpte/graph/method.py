@@ -427,10 +427,7 @@ def _operands(instruction: object) -> tuple[int, ...]:
 def _refusal(name: str, problems: list[Problem]) -> Error:
     """Return one error for all problems. Unsupported features take precedence over missing data."""
     unsupported = [problem for problem in problems if problem.kind != "constant"]
-    listed = "\n  ".join(
-        f"{problem.where[0]}: {problem}" if problem.kind == "constant" else str(problem)
-        for problem in unsupported or problems
-    )
+    listed = "\n  ".join(map(_line, unsupported or problems))
     advice = " ".join(remedies(unsupported or problems))
     if unsupported:
         subjects = [problem.subject for problem in unsupported]
@@ -441,6 +438,15 @@ def _refusal(name: str, problems: list[Problem]) -> Error:
         keys,
         code="missing_constant",
     )
+
+
+def _line(problem: Problem) -> str:
+    if problem.kind == "constant":
+        return f"{problem.where[0]}: {problem}"
+    if problem.code != "unsupported_node":
+        return str(problem)
+    more = f" and {len(problem.where) - 1} more" if len(problem.where) > 1 else ""
+    return f"{problem.subject} ({problem.where[0]}{more}): {problem.detail}"
 
 
 def _names(plan: MethodPlan) -> dict[int, str]:

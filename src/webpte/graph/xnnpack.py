@@ -26,7 +26,10 @@ _BORDER_DTYPES = {
     XnnType.INT32: (DType.INT32, DType.INT64),
 }
 _RESULTS = ("output", "output_index")
-REMEDY = "Export with VulkanPartitioner instead, or keep the op out of the delegate."
+REMEDY = (
+    "Export with VulkanPartitioner instead, or with XnnpackPartitioner(configs=...) without the config of this op "
+    "(ALL_PARTITIONER_CONFIGS of executorch.backends.xnnpack.partition.config lists them)."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +93,20 @@ def inline_xnnpack(values: list[Value], delegate: XnnDelegate, named: Named) -> 
     xv = XnnValues(values, delegate.xnn, delegate.origin, named)
     for argument in delegate.inputs:
         xv.places[argument.inner] = Laid(_entered(xv, argument.outer), argument.order)
-    problems: dict[tuple[str, str], Problem] = {}
+    refused: dict[tuple[str, str, str], list[str]] = {}  # (type, reason, remedy) -> the nodes
     for number, node in enumerate(delegate.xnn.nodes):
         xv.origin = replace(delegate.origin, node=number)
         try:
             translate(xv, node)
         except UnsupportedNodeError as error:
             _leave_out(xv, node)
-            key = (f"XNNPACK {node.type}", f"with {error} is not supported")
-            earlier = problems[key].where if key in problems else ()
-            where, remedy = (*earlier, str(xv.origin)), error.remedy or REMEDY
-            problems[key] = Problem("backend", *key, where, remedy, "unsupported_node")
+            refused.setdefault((node.type, str(error), error.remedy or REMEDY), []).append(str(xv.origin))
     xv.origin = replace(delegate.origin, node=len(delegate.xnn.nodes))
-    return _bind_outputs(xv, delegate), list(problems.values())
+    problems = [
+        Problem("backend", f"XNNPACK {kind}", reason, tuple(nodes), remedy, "unsupported_node")
+        for (kind, reason, remedy), nodes in refused.items()
+    ]
+    return _bind_outputs(xv, delegate), problems
 
 
 def _entered(xv: XnnValues, outer: int) -> int:

@@ -40,6 +40,7 @@ LOWEST, HIGHEST = -128, 127
 SUM_BITS, RATIO_BITS = 20, 8  # of the fixed-point factors
 IMAGE = identity(4)
 _INPUTS = ("input", "input1", "input2", "input3", "input4", "input5", "query", "key", "value", "scale", "mask")
+SAME_SCALE = "expected an input and an output of one scale and zero point, got different ones"
 f32 = np.float32
 
 
@@ -70,7 +71,7 @@ def _zero_of(value: XnnValue) -> int:
 def _coding(xv: XnnValues, value_id: int) -> tuple[np.float32, int]:
     """Return scale and zero point of a value that must be int8 codes."""
     if not is_coded(xv, value_id):
-        raise UnsupportedNodeError(f"codes and a value of type {xv.value(value_id).type.name.lower()}")
+        raise UnsupportedNodeError(f"expected int8 codes, got a value of {xv.value(value_id).type.name.lower()}")
     return scale_of(xv.value(value_id)), _zero_of(xv.value(value_id))
 
 
@@ -89,23 +90,6 @@ def _output(xv: XnnValues, node: XnnNode) -> tuple[np.float32, tuple[Int, Int, I
     scale, zero = _coding(xv, out)
     low, high = _limits(xv.value(out), node.clamp)
     return scale, (Int(zero), Int(low), Int(high))
-
-
-def weight_scales(xv: XnnValues, value_id: int, count: int) -> Array:
-    """Return the scales of a weight, one for each of `count` outputs. Its zero point must be 0."""
-    value = xv.value(value_id)
-    quant = value.quant
-    if quant is None or quant.kind not in ("tensor", "channel") or quant.zero_point:
-        raise UnsupportedNodeError(f"weights of type {value.type.name.lower()} without symmetric scales of channels")
-    if quant.scale_data:
-        scales = np.frombuffer(xv.data(quant.scale_data, 4 * count, f"scales of value {value_id}"), np.float32)
-    else:
-        scales = np.array(quant.scales, np.float32)
-    if quant.kind == "tensor":
-        scales = np.repeat(scales[:1], count)
-    if len(scales) != count:
-        raise GraphError(f"value {value_id}: expected {count} scales, got {len(scales)}")
-    return scales
 
 
 # -- quantization ------------------------------------------------------------------------------------------------------
@@ -169,7 +153,7 @@ def _moved(xv: XnnValues, node: XnnNode) -> None:
 def _pad(xv: XnnValues, node: XnnNode) -> None:
     source, out = operand(node, "input"), operand(node, "output")
     if xv.value(source).quant != xv.value(out).quant:
-        raise UnsupportedNodeError("values of different scales")
+        raise UnsupportedNodeError(SAME_SCALE)
     scale, zero = _coding(xv, out)
     code = float(np.rint(np.clip(f32(node.factor) / scale + f32(zero), LOWEST, HIGHEST)))
     tensor, order = xv.ranked(source)
@@ -293,7 +277,10 @@ def _add(xv: XnnValues, node: XnnNode) -> None:
     _, exponent = np.frexp(max(a, b))
     shift = SUM_BITS + 1 - int(exponent)
     if not 1 <= shift <= 30:
-        raise UnsupportedNodeError(f"scales {a_scale} and {b_scale} of operands for a result with the scale {scale}")
+        raise UnsupportedNodeError(
+            f"expected operands with scales up to 2^20 times that of the result, {scale}, and one of at least 2^-10 "
+            f"times that, got {a_scale} and {b_scale}"
+        )
     factors = [int(np.rint(float(ratio) * 2.0**shift)) for ratio in (a, b)]
     if node.type == "Subtract":
         factors[1] = -factors[1]
@@ -332,7 +319,7 @@ def _layer(xv: XnnValues, node: XnnNode, rows: Array, depthwise: bool = False) -
     arranged = rows[:, :, 0].T if depthwise else words_of(rows)
     return (
         xv.literal(arranged, DType.INT8, f"{name}, codes"),
-        xv.literal(in_scale * weight_scales(xv, weights, count) / scale, DType.FLOAT32, f"{name}, scales"),
+        xv.literal(in_scale * xv.scales(weights, count) / scale, DType.FLOAT32, f"{name}, scales"),
         xv.literal(_wrapped(bias), DType.INT32, f"{name}, bias"),
         Int(in_zero),
         *codes,
@@ -349,7 +336,7 @@ def _integer_bias(xv: XnnValues, node: XnnNode, count: int) -> Array:
     if bias is None:
         return np.zeros(count, np.int64)
     if not xv.is_constant(bias) or xv.value(bias).type not in (XnnType.QINT32, XnnType.QCINT32):
-        raise UnsupportedNodeError("a bias that is not constant integers")
+        raise UnsupportedNodeError(f"expected a bias of constant integers, got {xv.value(bias).type.name.lower()}")
     array = xv.array(bias).astype(np.int64).reshape(-1)
     if len(array) != count:
         raise GraphError(f"{node.type}: expected {count} elements of the bias, got {len(array)}")
@@ -358,8 +345,10 @@ def _integer_bias(xv: XnnValues, node: XnnNode, count: int) -> Array:
 
 def weight_codes(xv: XnnValues, node: XnnNode) -> Array:
     weights = operand(node, "filter")
-    if not xv.is_constant(weights) or xv.value(weights).type not in (XnnType.QINT8, XnnType.QCINT8):
-        raise UnsupportedNodeError("weights that are not constant int8 codes")
+    if not xv.is_constant(weights) or xv.value(weights).type not in (XnnType.QINT8, XnnType.QCINT8, XnnType.QCINT4):
+        raise UnsupportedNodeError(
+            f"expected constant weights of qint8, qcint8 or qcint4, got {xv.value(weights).type.name.lower()}"
+        )
     return xv.array(weights).astype(np.int64)
 
 
@@ -397,11 +386,16 @@ def _fully_connected(xv: XnnValues, node: XnnNode) -> None:
     source, out = operand(node, "input"), operand(node, "output")
     weights = weight_codes(xv, node)
     if weights.ndim != 2 or node.numbers["flags"]:
-        raise UnsupportedNodeError("weights that are not a matrix of rows")
+        raise UnsupportedNodeError(
+            f"expected weights (outputs, inputs), got {list(weights.shape)} with flags {node.numbers['flags']}"
+        )
     x = xv.plain(source)
     dims = (*xv.tensor(x).dims[:-1], weights.shape[0])
     if xv.rank(out) != len(dims) or xv.tensor(x).dims[-1] != weights.shape[1]:
-        raise UnsupportedNodeError(f"weights {list(weights.shape)} for an input {list(xv.tensor(x).dims)}")
+        raise UnsupportedNodeError(
+            f"expected an input (..., {weights.shape[1]}) for weights {list(weights.shape)}, "
+            f"got {list(xv.tensor(x).dims)}"
+        )
     arguments = (x, *_layer(xv, node, weights[:, None, :]))
     xv.put(out, xv.call(INT8_LINEAR, arguments, DType.INT8, dims), identity(len(dims)))
 
@@ -412,7 +406,7 @@ def _fully_connected(xv: XnnValues, node: XnnNode) -> None:
 def _max_pool(xv: XnnValues, node: XnnNode) -> None:
     source, out = operand(node, "input"), operand(node, "output")
     if xv.value(source).quant != xv.value(out).quant:
-        raise UnsupportedNodeError("values of different scales")
+        raise UnsupportedNodeError(SAME_SCALE)
     _, (_, low, high) = _output(xv, node)
     top, right, bottom, left = pads(node)
     arguments = (

@@ -289,7 +289,7 @@ def filter_dims(xv: XnnValues, node: XnnNode) -> tuple[int, ...]:
     """Return the dims of the weights of a convolution, which must be constant."""
     weights, groups = operand(node, "filter"), node.numbers["groups"]
     if not xv.is_constant(weights):
-        raise UnsupportedNodeError("a convolution whose weights are not constant")
+        raise UnsupportedNodeError("expected constant weights, as XNNPACK does, got an argument or a result")
     dims = xv.value(weights).dims
     if len(dims) != 4 or groups < 1 or dims[3 if node.type == "DepthwiseConv2d" else 0] % groups:
         raise GraphError(f"{node.type}: weights {list(dims)} cannot be split into {groups} groups")
@@ -397,7 +397,7 @@ def _arg_max_pool(xv: XnnValues, node: XnnNode) -> None:
     spec, kernel = xv.tensor(image), pair(node, "kernel")
     height, width = spec.dims[2:]
     if any(pads(node)):
-        raise UnsupportedNodeError(f"the position of a maximum in windows with paddings {pads(node)}")
+        raise UnsupportedNodeError(f"expected windows without padding, got {pads(node)} (top, right, bottom, left)")
     axis, keep = 2 if kernel == (height, 1) else 3, True
     if kernel not in ((height, 1), (1, width)):
         image, axis, keep = _taps(xv, image, kernel), 4, False
@@ -428,7 +428,8 @@ def _attention(xv: XnnValues, node: XnnNode) -> None:
     dtype = xv.dtype(out)
     dims = [xv.value(value_id).dims for value_id in (query, key, value)]
     if any(len(d) != 4 or d[:2] != dims[0][:2] for d in dims):
-        raise UnsupportedNodeError(f"attention of values with the dims {', '.join(map(str, map(list, dims)))}")
+        shown = ", ".join(map(str, map(list, dims)))
+        raise UnsupportedNodeError(f"expected query, key and value (B, H, T, D) with equal B and H, got {shown}")
     (batch, heads, rows, depth), (_, _, columns, _), (_, _, _, width) = dims
     count = batch * heads
     spec = xv.tensor(xv.plain(query))

@@ -28,7 +28,6 @@ from .xnnpack_codes import (
     rows_of,
     translate_codes,
     weight_codes,
-    weight_scales,
     window_of,
     words_of,
 )
@@ -66,7 +65,9 @@ def _translate(xv: XnnValues, node: XnnNode) -> None:
     if any(value.type is XnnType.QDINT8 or value.quantized_on_entry for value in values):
         rule = DYNAMIC_NODES.get(node.type)
         if rule is None:
-            raise UnsupportedNodeError("a value that is quantized at run time")
+            raise UnsupportedNodeError(
+                f"expected one of {', '.join(DYNAMIC_NODES)} for a value that is quantized at run time, got {node.type}"
+            )
         rule(xv, node)
     elif any(value.type is XnnType.QINT8 for value in values):
         translate_codes(xv, node)
@@ -81,7 +82,9 @@ def _defer(xv: XnnValues, node: XnnNode) -> None:
     """Note which value a Convert quantizes: its readers do it."""
     source, out = operand(node, "input"), operand(node, "output")
     if xv.value(source).type not in (XnnType.FP32, XnnType.FP16, XnnType.BF16) or out in xv.dynamic:
-        raise UnsupportedNodeError(f"a value of type {xv.value(source).type.name.lower()}")
+        raise UnsupportedNodeError(
+            f"expected fp32, fp16 or bf16 to quantize at run time, got {xv.value(source).type.name.lower()}"
+        )
     xv.dynamic[out] = source
 
 
@@ -99,11 +102,13 @@ def _source(xv: XnnValues, node: XnnNode) -> tuple[int, int]:
 def _dynamic_linear(xv: XnnValues, node: XnnNode) -> None:
     source, inner_dims = _source(xv, node)
     if inner_dims != 1:
-        raise UnsupportedNodeError(f"{inner_dims} dims that share a scale")
+        raise UnsupportedNodeError(f"expected a scale for each row, got one for each {inner_dims} dims")
     out = operand(node, "output")
     dims = xv.value(operand(node, "filter")).dims
     if len(dims) != 2 or node.numbers["flags"] or xv.rank(out) != xv.rank(source):
-        raise UnsupportedNodeError("weights that are not a matrix of rows")
+        raise UnsupportedNodeError(
+            f"expected weights (outputs, inputs), got {list(dims)} with flags {node.numbers['flags']}"
+        )
     total = _linear_of_rows(xv, node, xv.plain(source), dims[0], dims[1])
     total = xv.clamped(total, node.clamp)
     xv.put(out, xv.converted(total, xv.dtype(out)), identity(xv.rank(out)))
@@ -114,7 +119,9 @@ def _linear_of_rows(xv: XnnValues, node: XnnNode, x: int, outputs: int, inputs: 
     weights = operand(node, "filter")
     spec, value = xv.tensor(x), xv.value(weights)
     if not xv.is_constant(weights) or not spec.dims or spec.dims[-1] != inputs:
-        raise UnsupportedNodeError(f"weights {list(value.dims)} for an input {list(spec.dims)}")
+        raise UnsupportedNodeError(
+            f"expected constant weights and an input (..., {inputs}), got {list(value.dims)} and {list(spec.dims)}"
+        )
     bias = bias_of(xv, node, DType.FLOAT32)
     scales, zeros = _row_qparams(xv, x)
     dims = (*spec.dims[:-1], outputs)
@@ -123,11 +130,13 @@ def _linear_of_rows(xv: XnnValues, node: XnnNode, x: int, outputs: int, inputs: 
         arguments = (x, scales, zeros, codes, Null(), factors, Int(group), bias)
         return xv.call(DYNAMIC_LINEAR_Q4, arguments, spec.dtype, dims)
     if value.type not in (XnnType.QCINT8, XnnType.QINT8) or (value.quant is not None and value.quant.zero_point):
-        raise UnsupportedNodeError(f"weights of type {value.type.name.lower()}")
+        raise UnsupportedNodeError(
+            f"expected symmetric weights of qint8, qcint8, qcint4 or qbint4, got {value.type.name.lower()}"
+        )
     span = xv.span(value.constant, outputs * inputs, f"value {weights}")
     name = xv.xnn.constants[value.constant].key or f"delegate {xv.origin.delegate}, value {weights}"
     codes = xv.new(TensorSpec(DType.INT8, (outputs, inputs), DType.INT8, constant=Constant(span, DType.INT8, name)))
-    factors = xv.literal(weight_scales(xv, weights, outputs), DType.FLOAT32, f"{name} scales")
+    factors = xv.literal(xv.scales(weights, outputs), DType.FLOAT32, f"{name} scales")
     result = xv.new(TensorSpec(spec.dtype, dims, spec.dtype))
     lists = (xv.listed([codes]), xv.listed([factors]))
     rest = (Int(inputs), IntList((outputs,)), bias, Null(), Int(8), Null(), Null(), Null(), Null())
@@ -156,12 +165,12 @@ def _packed_weight(xv: XnnValues, weights: int, outputs: int, inputs: int) -> tu
     name = xv.xnn.constants[value.constant].key or f"delegate {xv.origin.delegate}, value {weights}"
     spec = TensorSpec(DType.UINT8, (outputs, row), DType.UINT8, constant=Constant(span, DType.UINT8, name))
     if quant is None or quant.kind == "channel":
-        scales, group = weight_scales(xv, weights, outputs)[:, None], inputs
+        scales, group = xv.scales(weights, outputs)[:, None], inputs
     elif quant.kind == "group" and quant.group_size > 0 and inputs % quant.group_size == 0:
         group = quant.group_size
         scales = _group_scales(xv, weights, outputs, inputs // group)
     else:
-        raise UnsupportedNodeError(f"4-bit weights in groups of {quant.group_size} of {inputs}")
+        raise UnsupportedNodeError(f"expected groups that divide {inputs} inputs, got groups of {quant.group_size}")
     return xv.new(spec), xv.literal(scales.T, DType.FLOAT32, f"{name} scales"), group
 
 
@@ -187,7 +196,7 @@ def _dynamic_convolution(xv: XnnValues, node: XnnNode) -> None:
         xv.put(out, xv.converted(xv.clamped(total, node.clamp), xv.dtype(out)), identity(4))
         return
     rows = rows_of(node, weight_codes(xv, node))
-    scales = weight_scales(xv, weights, len(rows))
+    scales = xv.scales(weights, len(rows))
     name = f"value {weights} of {xv.origin}"
     bias = bias_of(xv, node, DType.FLOAT32)
     low, high = (float(np.clip(end, -LARGEST, LARGEST)) for end in node.clamp or (-np.inf, np.inf))

@@ -7,7 +7,7 @@ value is. A copy is made where a node needs another order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +30,7 @@ STORED = FLOATS | {
     XnnType.QINT32: DType.INT32,
     XnnType.QCINT32: DType.INT32,
 }
+CODES = (XnnType.QINT8, XnnType.QCINT8, XnnType.QCINT4, XnnType.QINT32, XnnType.QCINT32)
 TYPE_REMEDIES = {
     XnnType.QUINT8: "Quantize the model with XNNPACKQuantizer, whose codes are int8.",
 }
@@ -44,11 +45,16 @@ class Laid(NamedTuple):
 
 
 class UnsupportedNodeError(Exception):
-    """A node has no translation. The message says what is missing, `remedy` how to export the model without it."""
+    """A node has no translation. The message says what is expected, `remedy` how to export the model without it."""
 
     def __init__(self, message: str, remedy: str = "") -> None:
         super().__init__(message)
         self.remedy = remedy
+
+
+def _listed(types: Iterable[XnnType]) -> str:
+    *most, last = (type.name.lower() for type in types)
+    return f"{', '.join(most)} or {last}"
 
 
 def identity(rank: int) -> Order:
@@ -137,7 +143,10 @@ class XnnValues:
         value = self.value(value_id)
         dtype = self.codes_dtype if value.type is XnnType.QINT8 else DTYPES.get(value.type)
         if dtype is None:
-            raise UnsupportedNodeError(f"a value of type {value.type.name.lower()}", TYPE_REMEDIES.get(value.type, ""))
+            raise UnsupportedNodeError(
+                f"expected values of {_listed(DTYPES)}, got {value.type.name.lower()}",
+                TYPE_REMEDIES.get(value.type, ""),
+            )
         return dtype
 
     def is_constant(self, value_id: int) -> bool:
@@ -147,10 +156,42 @@ class XnnValues:
         """Return the data of a constant in its own order of dims; codes as they are stored."""
         value = self.value(value_id)
         data = self.data(value.constant, count_code_bytes(value.type, value.dims), f"value {value_id}")
+        if value.type is XnnType.QCINT4 and value.dims:  # two to a byte, the first in its low bits
+            pairs = np.frombuffer(data, np.uint8).reshape(*value.dims[:-1], -1, 1) >> np.array((0, 4), np.uint8) & 15
+            return pairs.reshape(*value.dims[:-1], -1)[..., : value.dims[-1]].astype(np.int8) - 8
         stored = STORED.get(value.type)
         if stored is None:
-            raise UnsupportedNodeError(f"a constant of type {value.type.name.lower()}")
+            raise UnsupportedNodeError(f"expected constants of {_listed(STORED)}, got {value.type.name.lower()}")
         return stored.from_bytes(data).reshape(value.dims)
+
+    def numbers(self, value_id: int) -> Array:
+        """Return the same with codes times their scales."""
+        value, array = self.value(value_id), self.array(value_id)
+        if value.type not in CODES:
+            return array
+        axis = value.quant.channel_dim if value.quant is not None else 0
+        if not 0 <= axis < array.ndim:
+            raise GraphError(f"value {value_id}: scales along dim {axis} of {array.ndim} dims")
+        dims = [size if d == axis else 1 for d, size in enumerate(value.dims)]
+        return array * self.scales(value_id, value.dims[axis]).reshape(dims)
+
+    def scales(self, value_id: int, count: int) -> Array:
+        """Return the scales of a constant, one for each of `count` channels. Its zero point must be 0."""
+        value = self.value(value_id)
+        quant = value.quant
+        if quant is None or quant.kind not in ("tensor", "channel") or quant.zero_point:
+            raise UnsupportedNodeError(
+                f"expected {value.type.name.lower()} weights with scales of channels and the zero point 0, got {quant}"
+            )
+        if quant.scale_data:
+            scales = np.frombuffer(self.data(quant.scale_data, 4 * count, f"scales of value {value_id}"), np.float32)
+        else:
+            scales = np.array(quant.scales, np.float32)
+        if quant.kind == "tensor":
+            scales = np.repeat(scales[:1], count)
+        if len(scales) != count:
+            raise GraphError(f"value {value_id}: expected {count} scales, got {len(scales)}")
+        return scales
 
     def data(self, constant: int, needed: int, what: str) -> bytes:
         """Return the first `needed` bytes of a constant."""
@@ -185,7 +226,8 @@ class XnnValues:
                 spec = TensorSpec(dtype, value.dims, dtype, constant=Constant(span, dtype, name))
                 self._copies[key] = self.new(spec)
             else:
-                self._copies[key] = self.literal(change(self.array(value_id)), dtype, f"{name} {arrange}".strip())
+                array = self.numbers(value_id) if dtype in FLOATS.values() else self.array(value_id)
+                self._copies[key] = self.literal(change(array), dtype, f"{name} {arrange}".strip())
         return self._copies[key]
 
     def place(self, value_id: int) -> Laid:

@@ -34,7 +34,7 @@ class Builder(GraphBuilder):
     def numbers(self, *values: int) -> list[int]:
         return [self.number(value) for value in values]
 
-    def layer(self, x: int, depthwise: bool = False, rows: bool = False, channels: int = 8) -> int:
+    def layer(self, x: int, depthwise: bool = False, rows: bool = False, channels: int = 8, padding: int = 1) -> int:
         """A convolution of 3 x 3, or a linear layer if `rows`."""
         shape = (9, 8) if depthwise else (2, channels, 4) if rows else (18, channels, 4)
         constants = (
@@ -42,7 +42,9 @@ class Builder(GraphBuilder):
             self.constant(RANDOM.uniform(1e-4, 1e-3, channels).astype(np.float32)),
             self.constant(RANDOM.integers(-999, 999, channels).astype(np.int32)),
         )
-        window = [] if rows else [self.add(IntList(sizes)) for sizes in ((3, 3), (1, 1), (1, 1, 1, 1), (1, 1), (0, 0))]
+        window = (
+            [] if rows else [self.add(IntList(sizes)) for sizes in ((3, 3), (1, 1), (padding,) * 4, (1, 1), (0, 0))]
+        )
         if not rows:
             window += [self.add(Bool(False)), self.number(8 if depthwise else 1)]
         out = self.image(1, 5, 3, channels)
@@ -103,6 +105,16 @@ def test_int8_residuals_chain_keeps_every_sum(b):
     x = b.image()
     hidden = b.sum(x, b.layer(x))
     check(b.graph([x], [b.sum(hidden, b.layer(hidden))]), ["convolution_add"] * 2)
+
+
+@pytest.mark.parametrize("padding", [1, 0])
+def test_int8_residuals_dynamic_image_keeps_its_size(b, padding):
+    """Sizes vary between calls. A convolution of 3 x 3 keeps them if it pads."""
+    x = b.tensor(2, 5, 3, 8, dtype=DType.INT8, dynamic=True)
+    hidden = b.layer(x, rows=True)
+    graph = b.graph([x], [b.sum(hidden, b.layer(hidden, padding=padding))])
+    names = [call.name for call in apply_passes(graph, RESIDUALS)[0].calls]
+    assert names == ([LINEAR, f"{CONVOLUTION}_add"] if padding else [LINEAR, CONVOLUTION, ADD])
 
 
 def test_int8_residuals_layer_for_each_channel_stays(b):

@@ -249,15 +249,37 @@ def convolved(x: str, weight: str, *geometry: str, transposed: str) -> Rule:
         arguments = [known.sizes(name) for name in geometry]
         each = (sizes * axes if len(sizes) == 1 else sizes for sizes in arguments)
         rows = zip(dims[len(dims) - axes :], kernel.dims[2:], *each, strict=True)
-        return [(*dims[: len(dims) - axes - 1], kernel.dims[0], *(_extent(known, *row) for row in rows))]
+        extents = (_extent(known, size, kernel, stride, (p, p), d) for size, kernel, stride, p, d in rows)
+        return [(*dims[: len(dims) - axes - 1], kernel.dims[0], *extents)]
 
     return rule
 
 
-def _extent(known: KnownDims, size: Dim, kernel: int, stride: Dim, padding: Dim, dilation: Dim) -> Dim:
-    if not isinstance(stride, int) or not isinstance(padding, int) or not isinstance(dilation, int):
+def convolved_images(x: str, channels: str, *geometry: str, transposed: str) -> Rule:
+    """Return the rule of a convolution of (N, H, W, C) to the size of `channels`; transposed ones are unknown.
+
+    `geometry` names kernel size, stride, padding (top, left, bottom, right) and dilation.
+    """
+
+    def rule(known: KnownDims) -> list[Dims]:
+        images, *sizes, _ = known.dims(x)
+        if known.value(transposed) != Bool(False):
+            return []
+        kernels, strides, padding, dilations = (known.sizes(name) for name in geometry)
+        sides = zip(padding[:2], padding[2:], strict=True)
+        rows = zip(sizes, kernels, strides, sides, dilations, strict=True)
+        return [(images, *(_extent(known, *row) for row in rows), known.dims(channels)[0])]
+
+    return rule
+
+
+def _extent(known: KnownDims, size: Dim, kernel: Dim, stride: Dim, padding: tuple[Dim, Dim], dilation: Dim) -> Dim:
+    before, after = padding
+    window = (kernel, stride, before, after, dilation)
+    if not all(isinstance(part, int) for part in window):
         raise ValueError("the window is not constant")
-    less = dilation * (kernel - 1) - 2 * padding  # the part of the size that the kernel covers
+    kernel, stride, before, after, dilation = (part for part in window if isinstance(part, int))
+    less = dilation * (kernel - 1) - before - after  # the part of the size that the kernel covers
     if isinstance(size, int):
         return (size - less - 1) // stride + 1
     return size if (less, stride) == (0, 1) else known.derived(size, less, stride)

@@ -31,6 +31,7 @@ from ...graph import (
     DType,
     numel,
 )
+from ...lowering import dim_rules
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.registry import op
 from ...lowering.shapes import coalesce, strides
@@ -325,7 +326,12 @@ def convolution_flops(sizes: CallSizes) -> int:
     return 2 * numel(side) * numel(tuple(sizes.numbers("kernel_size"))) * channels // int(sizes.number("groups"))
 
 
-@op(INT8_CONVOLUTION, dtypes=LAYER_DTYPES, traits=OpTraits(work=convolution_flops))
+_CONVOLVED = dim_rules.convolved_images(
+    "x", "scales", "kernel_size", "stride", "padding", "dilation", transposed="transposed"
+)
+
+
+@op(INT8_CONVOLUTION, dtypes=LAYER_DTYPES, traits=OpTraits(work=convolution_flops, dims=_CONVOLVED))
 def int8_convolution(
     cx: Context, x: Tensor, layer: Int8Layer, codes: CodeLimits, window: Int8Window, *, out: Tensor
 ) -> None:
@@ -333,7 +339,11 @@ def int8_convolution(
     run_layer(cx, x, layer, codes, window, out)
 
 
-@op(INT8_LINEAR, dtypes=LAYER_DTYPES, traits=OpTraits(work=sums_over("x")))
+@op(
+    INT8_LINEAR,
+    dtypes=LAYER_DTYPES,
+    traits=OpTraits(work=sums_over("x"), dims=dim_rules.linear("x", "scales")),
+)
 def int8_linear(cx: Context, x: Tensor, layer: Int8Layer, codes: CodeLimits, *, out: Tensor) -> None:
     out.dims = (*x.dims[:-1], layer.scales.numel)
     run_layer(cx, x, layer, codes, POINT, out)

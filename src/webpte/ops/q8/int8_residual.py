@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from ...graph import INT8_CONVOLUTION_ADD, INT8_LINEAR_ADD
+from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import op
 from ...lowering.traits import OpTraits, sums_over
@@ -24,7 +25,7 @@ from .int8_convolution import (
 )
 
 
-@op(INT8_CONVOLUTION_ADD, dtypes=LAYER_DTYPES, traits=OpTraits(work=convolution_flops))
+@op(INT8_CONVOLUTION_ADD, dtypes=LAYER_DTYPES, traits=OpTraits(work=convolution_flops, dims=dim_rules.like("residual")))
 def int8_convolution_add(
     cx: Context,
     x: Tensor,
@@ -41,7 +42,7 @@ def int8_convolution_add(
     run_layer(cx, x, layer, codes, window, out, Residual(residual, sums, sum_codes))
 
 
-@op(INT8_LINEAR_ADD, dtypes=LAYER_DTYPES, traits=OpTraits(work=sums_over("x")))
+@op(INT8_LINEAR_ADD, dtypes=LAYER_DTYPES, traits=OpTraits(work=sums_over("x"), dims=dim_rules.like("residual")))
 def int8_linear_add(
     cx: Context,
     x: Tensor,

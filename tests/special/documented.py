@@ -85,9 +85,9 @@ DOCUMENTED = (
     Documented(
         "Affine 4-bit weights",
         "Inputs are multiplied by the codes of a group before its scale and zero point are applied, and the sum of"
-        " the inputs by the zero point. Infinite and very large inputs overflow there, or meet a zero, where eager"
-        " multiplies them by the dequantized weight.",
-        ("et_vk.linear_weight_int4.default",),
+        " the inputs by the zero point or the offset. Infinite and very large inputs overflow there, or meet a zero,"
+        " where eager multiplies them by the dequantized weight.",
+        ("et_vk.linear_weight_int4.default", "webpte.linear_q4"),
         kinds=("NaN made", "infinity"),
     ),
     Documented(
@@ -117,6 +117,7 @@ DOCUMENTED = (
             "aten.minimum.default",
             "aten.upsample_bilinear2d.vec",
             "webpte.elementwise",
+            "webpte.linear_q4",
         ),
         kinds=("sign of zero",),
     ),

@@ -7,9 +7,8 @@ import pytest
 
 from tests.support.harness.graphs import GraphBuilder
 from tests.unit.test_fusion_linears import evaluate
-from webpte.container import MappedFile, Span
 from webpte.fusion import apply_passes
-from webpte.graph import Bool, Constant, Double, DType, Graph, IntList, TensorSpec
+from webpte.graph import Bool, Double, DType, Graph, IntList
 
 RESIDUALS, PERMUTED = ("int8-residuals",), ("permuted-codes",)
 ADD, CONVOLUTION, LINEAR = "webpte.int8_add", "webpte.int8_convolution", "webpte.int8_linear"
@@ -21,12 +20,6 @@ RANDOM = np.random.default_rng(3)
 
 class Builder(GraphBuilder):
     """Graphs over images (1, 5, 3, 8) of codes."""
-
-    def constant(self, array: np.ndarray) -> int:
-        dtype = next(d for d in DType if d.numpy == array.dtype)
-        file = MappedFile.from_bytes("constants", array.tobytes())
-        held = Constant(Span(file, 0, file.size), dtype, f"constant {len(self.values)}")
-        return self.add(TensorSpec(dtype, array.shape, dtype, constant=held))
 
     def image(self, *dims: int) -> int:
         return self.tensor(*(dims or (1, 5, 3, 8)), dtype=DType.INT8)

@@ -45,7 +45,7 @@ class Builder(GraphBuilder):
         (batch, rows, _), (_, _, columns) = (self.values[v].dims for v in (a, b))
         return self.make("aten.bmm.default", (a, b), batch, rows, columns)
 
-    def constant(self, *dims):
+    def weight(self, *dims):
         return self.tensor(*dims, constant=Constant(NOWHERE, DType.FLOAT32, "c"))
 
     def folded(self, *outputs):
@@ -118,13 +118,13 @@ def test_factors_that_split_the_batch_differently_stay(b):
 
 def test_results_that_split_the_batch_differently_stay(b):
     left = b.view(b.permute(b.view(b.x, 2, S, 2, 6), 0, 2, 1, 3), 4, S, 6)
-    mixed = b.bmm(left, b.constant(4, 6, D))
+    mixed = b.bmm(left, b.weight(4, 6, D))
     out = b.permute(b.view(mixed, 1, 4, S, D), 0, 2, 1, 3)
     assert names(b.folded(out))[-3:] == ["matmul", "view_copy", "permute_copy"]
 
 
 def test_finished_products_are_laid_out_too(b):
-    q, k = b.heads(), b.constant(H, D, S)
+    q, k = b.heads(), b.weight(H, D, S)
     left = b.view(b.permute(q, 0, 2, 1, 3), H, S, D)
     null, one, none = b.null(), b.number(1), b.list()
     program = b.add(String("f32 aten.exp.default x0\n= v0"))
@@ -159,15 +159,15 @@ def test_dims_follow_what_moves_them(b):
     rows = b.view(b.x, S, H * D)
     assert known(b, b.make("aten.unsqueeze_copy.default", (rows, b.number(-1)), S, H * D, 1)) == (length, H * D, 1)
     assert known(b, b.make("aten.select_copy.int", (four, b.number(1), b.number(0)), 1, H, D)) == (1, H, D)
-    index = b.make("aten.slice_copy.Tensor", (b.constant(1, 50), b.number(1), b.number(0), b.length, b.number(1)), 1, S)
+    index = b.make("aten.slice_copy.Tensor", (b.weight(1, 50), b.number(1), b.number(0), b.length, b.number(1)), 1, S)
     assert known(b, index) == (1, length)
-    gathered = b.make("aten.gather.default", (b.constant(1, 50), b.number(1), index, b.add(Bool(False))), 1, S)
+    gathered = b.make("aten.gather.default", (b.weight(1, 50), b.number(1), index, b.add(Bool(False))), 1, S)
     assert known(b, gathered) == (1, length)
     assert known(b, b.bmm(b.view(b.x, H, S, D), b.view(b.x, H, D, S))) == (H, length, length)
 
 
 def test_a_slice_that_may_end_early_is_unknown(b):
-    short = (b.constant(1, S - 1), b.number(1), b.number(0), b.length, b.number(1))
+    short = (b.weight(1, S - 1), b.number(1), b.number(0), b.length, b.number(1))
     sliced = b.make("aten.slice_copy.Tensor", short, 1, S - 1)
     assert known(b, sliced)[1] != known(b, b.x)[0]
 
@@ -181,7 +181,7 @@ def test_what_is_left_of_a_view(b):
     ]:
         dims = tuple(S if size == length else size for size in wanted)
         assert known(b, b.make("aten.view_copy.default", (rows, b.list(*sizes)), *dims)) == wanted
-    foreign = b.make("aten.view_copy.default", (b.constant(4, 6), b.list(b.length, b.number(-1))), S, 3)
+    foreign = b.make("aten.view_copy.default", (b.weight(4, 6), b.list(b.length, b.number(-1))), S, 3)
     assert known(b, foreign)[0] == length and not isinstance(known(b, foreign)[1], int)
     mixed = b.make("aten.view_copy.default", (rows, b.list(b.number(2), b.number(-1))), 2, S * H * D // 2)
     assert known(b, mixed)[0] == 2 and known(b, mixed)[1] != length
@@ -189,7 +189,7 @@ def test_what_is_left_of_a_view(b):
 
 def convolution(b, x, kernel, stride, padding):
     lists = [b.add(IntList((n, n))) for n in (stride, padding, 1, 0)]
-    weight = b.constant(4, 4, kernel, kernel)
+    weight = b.weight(4, 4, kernel, kernel)
     args = (x, weight, b.null(), *lists[:3], b.add(Bool(False)), lists[3], b.number(1))
     return b.make("aten.convolution.default", args, 1, 4, S, 5)
 

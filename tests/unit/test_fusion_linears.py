@@ -10,7 +10,6 @@ import pytest
 
 from tests.support.harness.errors import raises
 from tests.support.harness.graphs import GraphBuilder
-from webpte.container import MappedFile, Span
 from webpte.errors import ShapeError
 from webpte.fusion import PASSES, apply_passes
 from webpte.fusion.dims import SymbolicDims
@@ -48,12 +47,6 @@ RANDOM = np.random.default_rng(7)
 
 class Builder(GraphBuilder):
     """Graphs with 4-bit layers of 32 inputs."""
-
-    def constant(self, array: np.ndarray) -> int:
-        dtype = next(d for d in DType if d.numpy == array.dtype)
-        file = MappedFile.from_bytes("constants", array.tobytes())
-        held = Constant(Span(file, 0, file.size), dtype, f"constant {len(self.values)}")
-        return self.add(TensorSpec(dtype, array.shape, dtype, constant=held))
 
     def dims(self, tensor: int) -> tuple[int, ...]:
         spec = self.values[tensor]

@@ -13,13 +13,11 @@ import numpy as np
 import pytest
 
 from tests.support.harness.graphs import GraphBuilder
-from webpte.container import MappedFile, Span
 from webpte.fusion import PASSES, apply_passes
 from webpte.graph import (
     Bool,
     BoolList,
     Call,
-    Constant,
     Double,
     DoubleList,
     DType,
@@ -75,12 +73,6 @@ class Builder(GraphBuilder):
     def input(self, *dims: int) -> int:
         self.inputs.append(self.tensor(*dims))
         return self.inputs[-1]
-
-    def constant(self, array: Any) -> int:
-        dtype = next(d for d in DType if d.numpy == array.dtype)
-        file = MappedFile.from_bytes("constants", array.tobytes())
-        held = Constant(Span(file, 0, file.size), dtype, f"constant {len(self.values)}")
-        return self.add(TensorSpec(dtype, array.shape, dtype, constant=held))
 
     def weight(self, *dims: int) -> int:
         return self.constant(RANDOM.normal(size=dims).astype(np.float32))

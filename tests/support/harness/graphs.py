@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from webpte.graph import Call, DType, Graph, Int, Jump, Null, Origin, SymInt, TensorSpec, Value, ValueList
+from webpte.container import MappedFile, Span
+from webpte.graph import Call, Constant, DType, Graph, Int, Jump, Null, Origin, SymInt, TensorSpec, Value, ValueList
 from webpte.plan import CallValues, Plan, Planner, make_planner
 from webpte.wgsl import Caps
 
@@ -25,6 +26,12 @@ class GraphBuilder:
 
     def tensor(self, *dims: int, dtype: DType = DType.FLOAT32, **options: Any) -> int:
         return self.add(TensorSpec(dtype, dims, dtype, **options))
+
+    def constant(self, array: np.ndarray) -> int:
+        dtype = next(d for d in DType if d.numpy == array.dtype)
+        file = MappedFile.from_bytes("constants", array.tobytes())
+        held = Constant(Span(file, 0, file.size), dtype, f"constant {len(self.values)}")
+        return self.add(TensorSpec(dtype, array.shape, dtype, constant=held))
 
     def number(self, value: int) -> int:
         return self.add(Int(value))

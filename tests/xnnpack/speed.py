@@ -1,9 +1,9 @@
-"""`python -m tests.xnnpack.speed [--sides 224 96] [--tokens 128] [--rounds 9]`: webpte beside the executorch wheel.
+"""`python -m tests.xnnpack.speed [--sides 224 96] [--tokens 128] [--llm FILE ...]`: webpte beside the executorch wheel.
 
-Programs for XNNPACK: MobileNetV2 in f32 and int8 for images of these sides, a block of BERT for as many tokens.
-
-Weights are random. Calls of the two alternate, and medians are printed, with dispatches and the times that
-bench.cost_model predicts if a multiply-add is an instruction, and four of them are one in int8 layers of all channels.
+Programs for XNNPACK: MobileNetV2 in f32 and int8 for images of these sides, a block of BERT for as many tokens, and a
+step of one token of programs that `export_llm` wrote. Weights are random, except those of language models. Calls of the
+two alternate, and medians are printed, with dispatches and the times that bench.cost_model predicts if a multiply-add
+is an instruction, and four of them are one in int8 layers of all channels.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from webpte.tools.profile.profile import DispatchTime, profile
 
 # expansion, channels, blocks, stride
 STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+POSITION = 32  # of the token of a language model
 PREDICTED = ("M2", "RX 7900 XTX", "Arc 140V (Lunar Lake)", "Adreno 740")
 
 
@@ -94,15 +95,15 @@ def bert(tokens: int) -> Case:
     return case(BertBlock().eval(), [(torch.randn(1, tokens, 768),) for _ in range(2)])
 
 
-def _measure(path: Path, image: np.ndarray, rounds: int) -> tuple[float, float, list[DispatchTime]]:
+def _measure(path: Path, inputs: list[np.ndarray], rounds: int) -> tuple[float, float, list[DispatchTime]]:
     """Return the median milliseconds of webpte and of the wheel, and webpte's dispatches."""
     from executorch.extension.pybindings import portable_lib
 
-    wheel, tensor = portable_lib._load_for_executorch(str(path)), torch.from_numpy(image)
+    wheel, tensors = portable_lib._load_for_executorch(str(path)), [torch.from_numpy(array) for array in inputs]
     times: dict[str, list[float]] = {"webpte": [], "wheel": []}
     with webpte.load(path) as program:
         method = program.method("forward")
-        runs = {"webpte": lambda: method(image), "wheel": lambda: wheel.forward([tensor])}
+        runs = {"webpte": lambda: method(*inputs), "wheel": lambda: wheel.forward(tensors)}
         for run in runs.values():
             run()
         for _ in range(rounds):
@@ -110,7 +111,7 @@ def _measure(path: Path, image: np.ndarray, rounds: int) -> tuple[float, float, 
                 start = time.perf_counter()
                 run()
                 times[name].append((time.perf_counter() - start) * 1e3)
-        dispatches = profile(method, [image], repeat=1, roofline=False).dispatches
+        dispatches = profile(method, inputs, repeat=1, roofline=False).dispatches
     here, there = (statistics.median(values) for values in times.values())
     return here, there, dispatches
 
@@ -126,10 +127,21 @@ def _predicted(dispatches: list[DispatchTime], card: str, parameters: Parameters
     return 1e3 * sum(map(seconds, dispatches))
 
 
+def _report(path: Path, inputs: list[np.ndarray], rounds: int, parameters: Parameters) -> str:
+    here, there, dispatches = _measure(path, inputs, rounds)
+    cards = ", ".join(f"{card} {_predicted(dispatches, card, parameters):.2f} ms" for card in PREDICTED)
+    touched = sum(dispatch.bytes for dispatch in dispatches) / 1e6
+    return (
+        f"webpte {here:.1f} ms, wheel {there:.1f} ms (medians, n = {rounds}); {len(dispatches)} dispatches, "
+        f"{touched:.1f} MB; predicted: {cards}"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.xnnpack.speed")
     parser.add_argument("--sides", type=int, nargs="*", default=[224, 96])
     parser.add_argument("--tokens", type=int, nargs="*", default=[128])
+    parser.add_argument("--llm", type=Path, nargs="*", default=[])
     parser.add_argument("--rounds", type=int, default=9)
     args = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -143,14 +155,14 @@ def main() -> None:
             path = Path(folder, "program.pte")
             export(example, mode, path)
             worst = compare(path, example)
-            here, there, dispatches = _measure(path, example.steps[0][0].numpy(), args.rounds)
-        cards = ", ".join(f"{card} {_predicted(dispatches, card, parameters):.2f} ms" for card in PREDICTED)
-        touched = sum(dispatch.bytes for dispatch in dispatches) / 1e6
-        print(
-            f"{name}: webpte {here:.1f} ms, wheel {there:.1f} ms (medians, n = {args.rounds}), {worst:.2g} relative; "
-            f"{len(dispatches)} dispatches, {touched:.1f} MB; predicted: {cards}",
-            flush=True,
-        )
+            report = _report(path, [example.steps[0][0].numpy()], args.rounds, parameters)
+        print(f"{name}: {report}; {worst:.2g} relative", flush=True)
+    for path in args.llm:
+        import executorch.extension.llm.custom_ops.custom_ops
+        import executorch.kernels.quantized  # noqa: F401  # both register the kernels of such programs
+
+        step = [np.array([[7]]), np.array([POSITION])]
+        print(f"{path.stem}: {_report(path, step, args.rounds, parameters)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def _to_torch(value, wide: bool):
 
 
 def _option(name: str, value):
-    codes = {3: torch.int32, 5: torch.float16, 6: torch.float32, 11: torch.bool}
+    codes = {0: torch.uint8, 1: torch.int8, 3: torch.int32, 5: torch.float16, 6: torch.float32, 11: torch.bool}
     return codes[value] if name == "dtype" and value is not None else value
 
 

@@ -16,7 +16,7 @@ from tests.support.models.families import write_tokenizer
 from webpte import CancelToken, container
 from webpte.build import build_program, export_language_model
 from webpte.build import llm as building
-from webpte.errors import CancelledError, InputError
+from webpte.errors import CancelledError, InputError, UnsupportedError
 from webpte.export.checkpoint import read_checkpoint
 from webpte.progress import Progress
 
@@ -138,6 +138,15 @@ def test_the_builder_refuses_what_needs_torch(checkpoint: Path, tmp_path: Path) 
             export_language_model(checkpoint, tmp_path / "m.pte", exporter="builder", **options)
     with raises(InputError, "both", code="exporter"):
         export_language_model(checkpoint, tmp_path / "m.pte", exporter="both")
+
+
+def test_a_build_without_tokenizers_says_what_to_install(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tokenizers", None)  # as if it were not installed
+    with raises(UnsupportedError, code="missing_package"):
+        build_program(checkpoint, tmp_path / "m.pte", **SIZES)
+    assert not list(tmp_path.iterdir())
 
 
 def test_options_that_need_torch_select_it(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

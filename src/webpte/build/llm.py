@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO, cast
@@ -67,6 +68,12 @@ def build_program(
             got=repr(AUTO),
             code="weight_format",
             hint="Run webpte export with --exporter torch.",
+        )
+    if find_spec("tokenizers") is None:
+        raise UnsupportedError(
+            "building a language model requires the tokenizers package",
+            hint="Run pip install 'webpte[llm]'.",
+            code="missing_package",
         )
     target = Path(path)
     by_checkpoint = quantize == FROM_CHECKPOINT

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_mutants_are_read_or_refused():
     """In a process of its own: it forks, and this one may have threads."""
-    command = [sys.executable, "-m", "tests.fuzz", "files", "--count", "500", "--seed", "7"]
+    command = [sys.executable, "-m", "tests.fuzz", "files", "--count", str(100 * len(KINDS)), "--seed", "7"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert all(f"{kind}: 100 mutants" in done.stdout for kind in KINDS)

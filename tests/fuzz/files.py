@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
-from tests.fuzz import bundled, checkpoints, hubs, tokenizers
+from tests.fuzz import bundled, checkpoints, hubs, media, tokenizers
 from tests.fuzz.children import run_mutants
 
 
@@ -33,6 +33,13 @@ def prepare(kind: str, more: Sequence[Path] = ()) -> Callable[[Random], None]:
             path.write_text(base, encoding="utf-8")
             tokenizers.use_tokenizer(path)
         return functools.partial(_run_tokenizer, bases)
+    if kind == "image":
+        for data in media.image_files():
+            media.open_image_file(data, "image")
+        return media.run_image
+    if kind == "audio":
+        media.wav_files()
+        return media.run_audio
     import torch
 
     torch.set_num_threads(1)
@@ -49,7 +56,7 @@ def prepare(kind: str, more: Sequence[Path] = ()) -> Callable[[Random], None]:
     return checkpoints.run_folder
 
 
-KINDS = ("gguf", "safetensors", "tokenizer", "hub", "bundle")
+KINDS = ("gguf", "safetensors", "tokenizer", "hub", "bundle", "image", "audio")
 
 
 def main(arguments: Sequence[str]) -> int:

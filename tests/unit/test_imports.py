@@ -16,7 +16,8 @@ PACKAGE = "webpte"
 
 # What everyone may import.
 COMMON = {
-    "budgets", "cache", "deferred", "errors", "progress", "sources", "task_file", "text", "version", "web_files",
+    "budgets", "cache", "deferred", "errors", "image_files", "progress", "sources", "task_file", "text", "version",
+    "web_files",
 }  # fmt: skip
 
 # room -> rooms it may import, besides itself and the common ones.
@@ -25,6 +26,7 @@ ARROWS: dict[str, set[str]] = {
     "cache": set(),  # the folder of the user's caches
     "deferred": set(),  # names that come when they are asked for
     "errors": set(),
+    "image_files": set(),  # opened by vision, and by tools as inputs
     "progress": set(),
     "sources": set(),  # what a user names as a model, and the builder by name
     "task_file": set(),  # beside a program: written by export, read by embed, vision and speech
@@ -145,7 +147,7 @@ PACKAGES: dict[str, set[str] | None] = {
     "prompt_toolkit": {"cli"},  # the prompt of a chat, in a module of its own that only a terminal imports
     "anywidget": {"notebook"},
     "traitlets": {"notebook"},  # comes with anywidget
-    "PIL": {"tools", "vision"},  # images as inputs
+    "PIL": {"image_files", "vision"},  # images as inputs
     "matplotlib": {"tools"},  # bench --plot
     "tokenizers": {"llm", "export"},
     "llguidance": {"llm"},  # masks of schemas and grammars

@@ -123,6 +123,20 @@ class TestImages:
         with raises(webpte.InputError, "nothing.png", code="unreadable"):
             values([PICTURES], "nothing.png")
 
+    def test_read_image_damaged_file_raises_input_error(self, image):
+        image.write_bytes(image.read_bytes()[:45])
+        with raises(webpte.InputError, "input 0", "PNG", image.name, code="unreadable"):
+            values([PICTURES], str(image))
+
+    def test_read_image_with_orientation_is_rotated(self, image):
+        from PIL import Image
+
+        exif = Image.Exif()
+        exif[0x0112] = 6  # to be turned by 90 degrees: the left half is then the upper one
+        Image.open(image).save(image, exif=exif)
+        (picture,) = values([PICTURES], str(image))
+        assert picture[0, 0, 0].min() == 1 and picture[0, 0, 3].max() == 0
+
 
 @pytest.mark.parametrize(
     ("specs", "code", "expected"),

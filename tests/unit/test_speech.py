@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import errno
 import os
-import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.fuzz.media import wav_bytes
 from tests.support.harness.errors import raises
 from webpte.errors import FormatError, InputError, UnsupportedError
-from webpte.speech.audio import EXTENSIBLE, FLOAT, PCM, load_samples, read_wav, resample
+from webpte.speech.audio import FLOAT, PCM, load_samples, read_wav, resample
 from webpte.speech.decoding import TokenRules, TokenSpan, log_probability, split_spans
 
 VALUES = np.array([0.0, 0.5, -0.5, 0.25, -1.0, 0.75])
 
 
-def wav(path: Path, body: bytes, kind: int = PCM, channels: int = 1, bits: int = 16, rate: int = 8000, **odd) -> Path:
-    block = odd.get("block", channels * bits // 8)
-    form = struct.pack(
-        "<HHIIHH", EXTENSIBLE if odd.get("extensible") else kind, channels, rate, rate * block, block, bits
-    )
-    if odd.get("extensible"):
-        form += struct.pack("<HHI", 22, bits, 0) + struct.pack("<H", kind) + bytes(14)
-    chunks = [(b"LIST", b"odd"), (b"fmt ", form), (b"data", body)]
-    told = b"".join(name + struct.pack("<I", len(data)) + data + bytes(len(data) % 2) for name, data in chunks)
-    path.write_bytes(b"RIFF" + struct.pack("<I", len(told) + 4) + b"WAVE" + told)
+def wav(path: Path, body: bytes, *fields, **options) -> Path:
+    path.write_bytes(wav_bytes(body, *fields, **options))
     return path
 
 
@@ -133,6 +125,8 @@ def test_channels_are_mixed_and_whole_numbers_scaled():
         (np.zeros(0, np.float32), "empty", []),
         (np.array([0, np.nan, 1], np.float32), "not_finite", ["at 1"]),
         (np.array([0, np.inf], np.float32), "not_finite", ["at 1"]),
+        (np.array([0, 1e308]), "not_finite", ["inf at 1"]),
+        (np.array([[0, 0], [np.inf, -np.inf]], np.float32), "not_finite", ["nan at 1"]),
     ],
 )
 def test_wrong_audio_is_refused(audio, code, expected):

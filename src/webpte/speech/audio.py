@@ -46,10 +46,13 @@ LINEAR_HZ, LINEAR_MELS, LOG_STEP = 1000.0, 15.0, math.log(6.4) / 27.0
 
 def load_samples(audio: object, rate: int, model_rate: int) -> Array:
     """Return a WAV file or an array as f32 (N,) at the model's rate. `rate` is that of an array."""
-    if isinstance(audio, (str, os.PathLike)):
-        samples, rate = read_wav(Path(check_path(audio, "audio")))
-    else:
-        samples = _array(audio)
+    with np.errstate(over="ignore", invalid="ignore"):  # samples beyond f32 are refused below, not warned about
+        if isinstance(audio, (str, os.PathLike)):
+            samples, rate = read_wav(Path(check_path(audio, "audio")))
+        else:
+            samples = _array(audio)
+        if samples.ndim == 2:
+            samples = samples.mean(1, dtype=np.float32)  # (N, channels) -> (N,)
     if not MIN_RATE_HZ <= rate <= MAX_RATE_HZ:
         raise InputError(
             argument="rate",
@@ -57,8 +60,6 @@ def load_samples(audio: object, rate: int, model_rate: int) -> Array:
             got=rate,
             code="out_of_range",
         )
-    if samples.ndim == 2:
-        samples = samples.mean(1, dtype=np.float32)  # (N, channels) -> (N,)
     if not len(samples):
         raise InputError(argument="audio", expected="at least one sample", got="none", code="empty")
     if not np.isfinite(samples).all():

@@ -26,13 +26,15 @@ from typing import Any
 import numpy as np
 
 from ..container.files import similar_paths
-from ..errors import InputError, UnsupportedError
+from ..errors import InputError
 from ..graph import DType
+from ..image_files import open_image_file
 from ..runtime import ArgumentInfo
 from ..text import plural
 
 Array = np.ndarray[Any, Any]
-IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
+IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+BILINEAR = 2  # PIL's number
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and deviation of red, green and blue
 _DTYPES: dict[str, np.dtype[Any]] = {d.short: d.held for d in DType if d is not DType.WIDE_FLOAT16}
 _SUFFIXED = re.compile(rf"(.+(?:\.npz|{'|'.join(map(re.escape, IMAGES))})):(.+)", re.IGNORECASE)
@@ -284,25 +286,14 @@ def read_image(path: str | os.PathLike[str], scale: str, argument: ArgumentInfo,
         )
     height, width = bound[-3:-1] if channels_last else bound[-2:]
     channels = bound[-1] if channels_last else bound[-3]
-    pixels = _pixels(path, "RGB" if channels == 3 else "L", (width, height)).reshape(height, width, channels)
+    opened = open_image_file(path, f"input {position}", "RGB" if channels == 3 else "L")
+    pixels = np.asarray(opened.resize((width, height), BILINEAR)).reshape(height, width, channels)
     values = _scaled(pixels, scale, _dtype(argument, position))  # (H, W, C)
     image = values if channels_last else values.transpose(2, 0, 1)  # (C, H, W)
     if len(bound) == 3:
         return np.ascontiguousarray(image)
     count = 1 if argument.dynamic and argument.dynamic[0] else bound[0]
     return np.repeat(image[None], count, axis=0)  # (N, ...)
-
-
-def _pixels(path: str | os.PathLike[str], mode: str, size: tuple[int, int]) -> Array:
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise UnsupportedError("image inputs require the pillow package", hint="Run: pip install pillow") from error
-    try:
-        with Image.open(path) as image:
-            return np.asarray(image.convert(mode).resize(size, Image.Resampling.BILINEAR))
-    except OSError as error:
-        raise InputError(f"cannot read {os.fspath(path)} as an image: {error}", code="unreadable") from error
 
 
 def _scaled(pixels: Array, scale: str, dtype: np.dtype[Any]) -> Array:

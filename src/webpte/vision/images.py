@@ -1,11 +1,10 @@
-"""Open images, and prepare them for a program as transformers' processors do, to the bit.
+"""Take images of every kind, and prepare them for a program as transformers' processors do, to the bit.
 
 PIL computes the resize filters. The rest is computed in the same order and precision as in transformers.
 """
 
 from __future__ import annotations
 
-import io
 import math
 import os
 from collections.abc import Iterable
@@ -15,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import FormatError, InputError, UnsupportedError
+from ..errors import FormatError, InputError
+from ..image_files import check_pillow, decode_image, open_image_file
 from ..runtime.checks import check_list, wrong_argument
 from ..task_file import TaskFile
 
@@ -33,12 +33,9 @@ MAX_RESIZED_SIDE_PIXELS = 1 << 15  # an image of 1 x 60,000 would otherwise be e
 
 def open_images(images: Iterable[ImageInput]) -> list[Image.Image]:
     """Return all images in RGB, rotated by their EXIF orientation."""
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise UnsupportedError(
-            "images require the pillow package", code="missing_package", hint="Run: pip install 'webpte[tasks]'."
-        ) from error
+    check_pillow()
+    from PIL import Image
+
     if isinstance(images, Image.Image):
         raise InputError(
             argument="images",
@@ -54,19 +51,12 @@ def open_images(images: Iterable[ImageInput]) -> list[Image.Image]:
 
 def open_image(image: Any, name: str) -> Image.Image:
     """Return one image in RGB. `name` is that of the argument."""
-    from PIL import Image, ImageOps
+    from PIL import Image
 
     if isinstance(image, (str, os.PathLike, bytes)):
-        source = f"{len(image)} bytes" if isinstance(image, bytes) else repr(os.fspath(image))
-        try:
-            with Image.open(io.BytesIO(image) if isinstance(image, bytes) else image) as file:
-                return ImageOps.exif_transpose(file).convert("RGB")
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise InputError(
-                f"cannot be decoded as an image ({source}): {error}", argument=name, code="unreadable"
-            ) from error
+        return open_image_file(image, name)
     if isinstance(image, Image.Image):
-        return ImageOps.exif_transpose(image).convert("RGB")
+        return decode_image(image, name)
     array = np.asarray(image) if hasattr(image, "__array__") else None
     if array is None:
         raise wrong_argument(name, "a path, the bytes of a file, a PIL image or an array of pixels", image)

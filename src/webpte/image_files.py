@@ -1,0 +1,82 @@
+"""Open image files of any origin: bounded formats, bounded pixels, typed errors.
+
+Pillow has decoders for some 40 formats. Some of them are rarely tested, and the one of EPS starts Ghostscript, whatever
+the name of the file. Only the formats of `FORMATS` are tried here.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import TYPE_CHECKING
+
+from .errors import InputError, UnsupportedError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")  # as Pillow calls them
+MAX_IMAGE_PIXELS = 1 << 26  # 8192 x 8192, which Pillow decodes to 256 MB
+
+
+def check_pillow() -> None:
+    """Raise UnsupportedError if the pillow package is missing."""
+    try:
+        import PIL  # noqa: F401
+    except ImportError as error:
+        raise UnsupportedError(
+            "images require the pillow package", code="missing_package", hint="Run: pip install 'webpte[tasks]'."
+        ) from error
+
+
+def open_image_file(source: str | os.PathLike[str] | bytes, argument: str, mode: str = "RGB") -> Image.Image:
+    """Return an image file, or the bytes of one, decoded in `mode` and rotated by its EXIF orientation.
+
+    `argument` is the name of the argument in errors.
+    """
+    check_pillow()
+    from PIL import Image, UnidentifiedImageError
+
+    name = f"{len(source)} bytes" if isinstance(source, bytes) else repr(os.fspath(source))
+    try:
+        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as file:
+            if file.width * file.height > MAX_IMAGE_PIXELS:  # known from the header: nothing is decoded yet
+                raise _too_large(argument, f"{file.width} x {file.height} in {name}")
+            return decode_image(file, argument, mode, name)
+    except Image.DecompressionBombError as error:  # a multiple of our limit, raised by Pillow while it opens the file
+        raise _too_large(argument, f"{name}: {error}") from error
+    except UnidentifiedImageError as error:  # its text holds the address of an object, which differs from run to run
+        raise _unreadable(argument, f"{name} in no such format") from error
+    except InputError:
+        raise
+    except Exception as error:  # a plugin raises whatever its parser stumbles over
+        raise _unreadable(argument, f"{name}: {_reason(error)}") from error
+
+
+def decode_image(image: Image.Image, argument: str, mode: str = "RGB", name: str = "a PIL image") -> Image.Image:
+    """Return an opened image in `mode`, rotated by its EXIF orientation. `name` describes it in errors."""
+    from PIL import ImageOps
+
+    try:
+        return ImageOps.exif_transpose(image).convert(mode)
+    except Exception as error:  # decoders raise OSError, ValueError, struct.error, IndexError and others
+        raise _unreadable(argument, f"{name}: {_reason(error)}") from error
+
+
+def _too_large(argument: str, got: str) -> InputError:
+    return InputError(
+        argument=argument,
+        expected=f"an image of at most {MAX_IMAGE_PIXELS} pixels",
+        got=got,
+        code="image_size",
+        hint="Resize it first.",
+    )
+
+
+def _unreadable(argument: str, got: str) -> InputError:
+    expected = f"an image file ({', '.join(FORMATS[:-1])} or {FORMATS[-1]})"
+    return InputError(argument=argument, expected=expected, got=got, code="unreadable")
+
+
+def _reason(error: Exception) -> str:
+    return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__

@@ -19,11 +19,11 @@ with hostile schemas, of unknown models; 429 lets them come again. No answer may
 may stay taken, and over the second half neither process may grow by more than 2 %; it also says by how much behind the
 first 200. Both are looked at when the server has nothing to do.
 
-abuse: a client asks for short answers and polls /health, first alone, then beside hostile clients of 18 kinds that come
+abuse: a client asks for short answers and polls /health, first alone, then beside hostile clients of 20 kinds that come
 from another address: slow headers and bodies, huge prompts, schema bombs, 10,000 connections, streams that are not
-read, and so on. Ends with status 1 if its longest gap between tokens is more than 3 times the one alone, /health takes
-more than a second, memory stays more than 10 % larger, or a response has a status of 500 or above, except 503 and 504
-with a reason. Measure on an idle machine.
+read, stop strings that hold all text back, and so on. Ends with status 1 if its longest gap between tokens is more than
+3 times the one alone, /health takes more than a second, memory stays more than 10 % larger, or a response has a status
+of 500 or above, except 503 and 504 with a reason. Measure on an idle machine.
 
 Without a model it is a tiny one with random weights.
 """

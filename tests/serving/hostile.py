@@ -27,6 +27,11 @@ CLOSED, TIMED_OUT = 0, -1  # in place of a status: closed without a response; ne
 PATIENCE = 30.0  # seconds
 STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 SPARE_FILES = 500
+# A response that follows the bias repeats one letter, so that all of it may begin a stop string and is held back. The
+# strings have as many characters as a request may have.
+LETTER = "z"
+STOP_STRINGS = [chr(97 + number) + "x" * 255 for number in range(15)] + [LETTER * 255 + "!"]
+NEVER = {"type": "function", "function": {"name": "never", "parameters": {"type": "object", "properties": {}}}}
 BOMB = {"allOf": [{"type": "string", "pattern": f".*{chr(97 + number)}.*"} for number in range(20)]}
 
 
@@ -82,6 +87,7 @@ class Hostile:
     def __init__(self, host: str, port: int, connections: int) -> None:
         self.results = Results()
         self._host, self._port, self._connections = host, port, connections
+        self._letter: str | None = None  # the token of LETTER
 
     async def repeat(self, kind: Kind, until: float) -> None:
         act: Callable[[], Awaitable[None]] = getattr(self, kind.name)
@@ -236,6 +242,31 @@ class Hostile:
                         self.results.add(await reader.readuntil(b"}"))
             await self._read_all(reader)
 
+    async def stop_strings(self) -> None:
+        await self._exchange(post(await self._held_back()))
+
+    async def stop_tools(self) -> None:
+        """With tools, the server searches for stop strings itself."""
+        await self._exchange(post(await self._held_back() | {"tools": [NEVER]}))
+
+    async def _held_back(self) -> dict[str, Any]:
+        """Return a request whose response goes on repeating the beginning of a stop string."""
+        bias = {await self._token(): 100}
+        return chat_body(stop=STOP_STRINGS, logit_bias=bias, temperature=0, max_tokens=700, stream=True)
+
+    async def _token(self) -> str:
+        """Return the token of LETTER."""
+        if self._letter is None:
+            async with self._connected() as (reader, writer):
+                writer.write(post({"model": MODEL, "prompt": LETTER}, "/tokenize"))
+                async with asyncio.timeout(PATIENCE):
+                    data = await reader.read()
+            found = re.search(rb'"tokens": \[(\d+)\]', data)
+            if found is None:
+                raise ConnectionError("no tokens: the server has too many requests")
+            self._letter = found[1].decode()
+        return self._letter
+
     async def tokenize(self) -> None:
         for text in ("x" * 900_000, " a" * 450_000, "<|im_end|>" * 90_000, "é" * 120_000):
             await self._exchange(post({"model": MODEL, "prompt": text}, "/tokenize"))
@@ -269,6 +300,8 @@ KINDS = (
     Kind("invalid_utf8", 2),
     Kind("flood", 8),
     Kind("tokenize", 4),
+    Kind("stop_strings", 3),
+    Kind("stop_tools", 3),
 )
 
 

@@ -260,6 +260,19 @@ def test_a_model_that_knows_no_tools_is_not_offered_any(serving):
     assert found.status == 400 and found.json["error"]["param"] == "tools"
 
 
+@pytest.mark.parametrize("more", [{}, {"tools": [TOOL]}], ids=["text", "tools"])
+@pytest.mark.parametrize(("stop", "numbers"), [(["x"] * 17, ("16", "17")), (["x" * 1025] * 4, ("4096", "4100"))])
+def test_stop_strings_beyond_the_bound_are_refused_with_both_numbers(serving, stop, numbers, more):
+    async def check(backend, made):
+        bodies = {CHAT: {"stop": stop}, "/api/chat": {"options": {"stop": stop}}}
+        return [await Asked(made, path, HELLO | more | body).answer() for path, body in bodies.items()]
+
+    openai, ollama = serving(check, tool_format=HERMES)
+    assert openai.status == ollama.status == 400 and openai.json["error"]["param"] == "stop"
+    assert all(number in openai.json["error"]["message"] for number in numbers)
+    assert all(number in ollama.json["error"] for number in numbers)
+
+
 def test_a_seed_for_each_answer(serving):
     async def check(backend, made):
         await Asked(made, CHAT, HELLO | {"n": 3, "seed": (1 << 31) - 2}).answer()

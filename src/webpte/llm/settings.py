@@ -20,6 +20,8 @@ MOST_PER_SUBMIT = 4096
 PENALTIES = (-100.0, 100.0)  # added to logits, which differ by some tens
 REPETITION_PENALTIES = (0.01, 100.0)
 MAX_BIASED_TOKENS = 1024
+MAX_STOP_STRINGS = 16
+MAX_STOP_CHARS = 4096  # of all stop strings of a request
 MAX_NEW_TOKENS = 1024  # of an answer whose length is not set, in all front ends
 
 
@@ -105,7 +107,7 @@ class SamplingParams:
             "logit_bias": _logit_bias(self.logit_bias),
             "top_logprobs": integer("top_logprobs", self.top_logprobs, 0, MAX_TOP_LOGPROBS),
             "seed": integer("seed", self.seed, 0, LARGEST),
-            "stop": _stop(self.stop),
+            "stop": stop_strings(self.stop),
             "constraint": constraint_from(self.json_schema, self.regex, self.grammar, self.choices),
         }
         if self.tokens_per_submit is not None:
@@ -203,6 +205,26 @@ def tokens_from(tokens: Any, vocabulary: int) -> tuple[int, ...]:
     return tuple(numbers)
 
 
+def stop_strings(value: Any) -> tuple[str, ...]:
+    """Return stop strings given as one string or several. Their number and total length are bounded."""
+    texts = (value,) if isinstance(value, str) else value
+    if not isinstance(texts, Iterable) or isinstance(texts, bytes):
+        raise _wrong_type("stop", "a string or a list of strings", value)
+    listed = tuple(texts)
+    if len(listed) > MAX_STOP_STRINGS:
+        raise InputError(
+            argument="stop", expected=f"at most {MAX_STOP_STRINGS} strings", got=len(listed), code="too_many"
+        )
+    for text in listed:
+        if not isinstance(text, str) or not text:
+            raise _wrong_type("stop", "strings of at least one character", text)
+    if (total := sum(map(len, listed))) > MAX_STOP_CHARS:
+        raise InputError(
+            argument="stop", expected=f"at most {MAX_STOP_CHARS} characters in all strings", got=total, code="too_long"
+        )
+    return listed
+
+
 def _temperature(value: Any) -> float:
     number = _real("temperature", value)
     low, high = TEMPERATURES
@@ -246,17 +268,6 @@ def _real(name: str, value: Any) -> float:
     if not math.isfinite(number):
         raise _wrong_type(name, "a finite number", value)
     return number
-
-
-def _stop(value: Any) -> tuple[str, ...]:
-    texts = (value,) if isinstance(value, str) else value
-    if not isinstance(texts, Iterable) or isinstance(texts, bytes):
-        raise _wrong_type("stop", "a string or a list of strings", value)
-    listed = tuple(texts)
-    for text in listed:
-        if not isinstance(text, str) or not text:
-            raise _wrong_type("stop", "strings of at least one character", text)
-    return listed
 
 
 def _wrong_type(name: str, expected: str, value: Any) -> InputError:

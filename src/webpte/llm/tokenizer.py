@@ -20,6 +20,8 @@ LONG_TEXT_CHARS = 2048  # from which on the GIL is released while a text is enco
 MARK, SEPARATOR = "\ufdd0", "\ufdd1"  # noncharacters, which Unicode reserves for a program's own use
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MAX_UNUSED_NUMBERS = 1 << 17  # of tokens
+MAX_CHARACTER_TOKENS = 4  # a character has at most 4 bytes in UTF-8
+MAX_UNFINISHED_TOKENS = 64  # that a stream waits with for the end of a character
 NORMALIZED_BYTES = 4  # of a text, at most, that a normalizer makes one byte of
 
 
@@ -277,9 +279,20 @@ class TextStream:
         before = self._decode(self._tokens[self._start : self._read])
         now = self._decode(self._tokens[self._start :])
         if now.endswith("\ufffd"):
-            return ""
+            return self._settle(before, now) if len(self._tokens) - self._read > MAX_UNFINISHED_TOKENS else ""
         self._start, self._read = self._read, len(self._tokens)
         return now[len(before) :]
+
+    def _settle(self, before: str, now: str) -> str:
+        """Return the text of unfinished tokens without the last, which alone can still become a character. Otherwise a
+        model that writes invalid bytes would have all of them decoded again for each token."""
+        end = len(self._tokens) - MAX_CHARACTER_TOKENS
+        for read in range(end, end - MAX_CHARACTER_TOKENS, -1):  # a cut may be inside of a character
+            settled = self._decode(self._tokens[self._start : read])
+            if now.startswith(settled):
+                self._start, self._read = self._read, read
+                return settled[len(before) :]
+        return self.flush()
 
     def flush(self) -> str:
         """Return the rest at the end, with replacement characters for bytes that never became text."""

@@ -13,7 +13,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..llm.settings import LARGEST
+from ..llm.settings import LARGEST, MAX_STOP_STRINGS, stop_strings
 from ..version import __version__
 from .errors import ApiError
 from .http import JsonResponse, LineStream, RequestBody, read_body, run_in_thread
@@ -28,7 +28,7 @@ from .openai.generation import (
     respond,
     sampling_settings,
 )
-from .openai.requests import MAX_MESSAGES, MAX_STOP_STRINGS, ChatTool, NonEmpty
+from .openai.requests import MAX_MESSAGES, ChatTool, NonEmpty
 from .openai.tools import ToolCallDelta, ToolConfig, tool_config
 from .service import Service
 
@@ -172,10 +172,10 @@ def _parse_chat(body: OllamaChatRequest, service: Service) -> ParsedRequest:
     text = service.text_processor(name)
     settings = _settings(body, service)
     tools = tool_config(cast(Any, body), service.config) if body.tools else ToolConfig()
-    tool_format, stop = constrain_response(settings, tools, _schema(body), text)
+    calls = constrain_response(settings, tools, _schema(body), text)
     messages = [_template_message(message) for message in body.messages]
     tokens = text.encode_chat(messages, tools.for_template() if tools.tools else None)
-    return ParsedRequest(name, [tokens], settings, body.stream, False, tool_format, stop)
+    return ParsedRequest(name, [tokens], settings, body.stream, False, calls)
 
 
 def _template_message(message: OllamaMessage) -> dict[str, Any]:
@@ -206,7 +206,7 @@ def _settings(body: OllamaRequest, service: Service) -> dict[str, Any]:
     limit = options.num_predict if options.num_predict is not None and options.num_predict > 0 else None
     return sampling_settings(options, options.seed) | {
         "max_new_tokens": output_tokens(service.config, num_predict=limit),
-        "stop": [options.stop] if isinstance(options.stop, str) else list(options.stop),
+        "stop": list(stop_strings(options.stop)),
     }
 
 

@@ -55,9 +55,9 @@ def _parse(body: ChatRequest, service: Service) -> tuple[ParsedRequest, ChatForm
     }
     tools = tool_config(body, config) if body.tools or body.tool_choice else ToolConfig()
     schema = response_schema(body.response_format, "response_format.json_schema.schema", config)
-    tool_format, stop = constrain_response(settings, tools, schema, text)
+    calls = constrain_response(settings, tools, schema, text)
     tokens = text.encode_chat(template_messages(body.messages), tools.for_template() if tools.tools else None)
-    parsed = ParsedRequest(body.model, [tokens] * body.n, settings, body.stream, stream_usage(body), tool_format, stop)
+    parsed = ParsedRequest(body.model, [tokens] * body.n, settings, body.stream, stream_usage(body), calls)
     return parsed, ChatFormatter(body.model, text, body.logprobs)
 
 

@@ -15,8 +15,7 @@ from starlette.responses import Response
 
 from ...llm.defaults import FILTERS, PENALTIES
 from ...llm.engine.output import Admitted, Piece
-from ...llm.settings import LARGEST, MAX_NEW_TOKENS
-from ...llm.tools import ToolFormat
+from ...llm.settings import LARGEST, MAX_NEW_TOKENS, stop_strings
 from ..backend import Event, RequestUsage, Stream, StreamEnd
 from ..config import Config
 from ..errors import ApiError
@@ -31,7 +30,7 @@ from .requests import (
     ResponsesSchemaFormat,
     TextFormat,
 )
-from .tools import TextDelta, ToolCallDelta, ToolCallParser, ToolConfig, constrain_to_tools
+from .tools import CallSyntax, TextDelta, ToolCallDelta, ToolCallParser, ToolConfig, constrain_to_tools
 
 MAX_SEED = LARGEST  # OpenAI's seeds may be larger, and are reduced modulo MAX_SEED + 1
 ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
@@ -49,8 +48,7 @@ class ParsedRequest:
     settings: dict[str, Any]
     stream: bool = False
     include_usage: bool = True  # at the end of a stream
-    tool_format: ToolFormat | None = None  # of calls, if there can be any
-    stop: tuple[str, ...] = ()  # with a tool format; else stop strings are among the settings
+    calls: CallSyntax | None = None  # of tools, if there can be any
 
 
 SAMPLING_FIELDS = (*FILTERS, *PENALTIES)
@@ -74,7 +72,7 @@ def choice_settings(body: ChoiceFields) -> dict[str, Any]:
     """Return the settings that chats and completions share."""
     return sampling_settings(body, body.seed) | {
         "logit_bias": {int(token): float(bias) for token, bias in body.logit_bias.items()},
-        "stop": [body.stop] if isinstance(body.stop, str) else list(body.stop),
+        "stop": list(stop_strings(body.stop)),
     }
 
 
@@ -120,14 +118,13 @@ def response_schema(
 
 def constrain_response(
     settings: dict[str, Any], tools: ToolConfig, schema: Mapping[str, Any] | None, text: TextProcessor
-) -> tuple[ToolFormat | None, tuple[str, ...]]:
-    """Add what a response has to follow to its settings. Return the format of tool calls, if there can be any, and the
-    stop strings to look for outside of them."""
+) -> CallSyntax | None:
+    """Add what a response has to follow to its settings. Return the syntax of tool calls, if there can be any."""
     if tools.choice != "none":
         return constrain_to_tools(settings, tools, schema, text)
     if schema is not None:
         settings["json_schema"] = schema
-    return None, ()
+    return None
 
 
 # -- deltas ----------------------------------------------------------------------------------------------------------
@@ -148,8 +145,8 @@ Delta = TextDelta | ToolCallDelta | FinishEvent
 class InstrumentedStream:
     """The deltas of one response, with metrics. `close` cancels a response that has not ended.
 
-    With a tool format, calls are separated from the text, and `stop` ends the text outside of them. Without, the engine
-    has handled stop strings already.
+    With `calls`, tool calls are separated from the text, and stop strings end the text outside of them. Without, the
+    engine has handled stop strings already.
     """
 
     def __init__(
@@ -159,8 +156,7 @@ class InstrumentedStream:
         text: TextProcessor,
         metrics: Metrics,
         log: dict[str, Any],
-        tool_format: ToolFormat | None = None,
-        stop: tuple[str, ...] = (),
+        calls: CallSyntax | None = None,
     ) -> None:
         self.prompt = prompt
         self._stream = stream
@@ -168,7 +164,7 @@ class InstrumentedStream:
         self._stop_tokens = text.stop_tokens
         self._metrics = metrics
         self._log = log
-        self._parser = ToolCallParser(text, tool_format, stop) if tool_format is not None else None
+        self._parser = ToolCallParser(text, calls) if calls is not None else None
         self._started = self._last_token = time.perf_counter()
         self._ended = False
         self._first: Event | None = None  # read by `wait_until_admitted`
@@ -253,10 +249,14 @@ def _finish(end: StreamEnd, parser: ToolCallParser | None) -> FinishEvent:
 class Choice:
     """One complete response."""
 
-    text: str = ""
+    texts: list[str] = field(default_factory=list)  # of the deltas: joining them for each would copy all of them
     pieces: list[Piece] = field(default_factory=list)
     tool_calls: list[ToolCallDelta] = field(default_factory=list)
     finish: FinishEvent | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
 
     def add(self, delta: Delta) -> None:
         if isinstance(delta, FinishEvent):
@@ -264,7 +264,7 @@ class Choice:
         elif isinstance(delta, ToolCallDelta):
             self.tool_calls.append(delta)
         else:
-            self.text += delta.text
+            self.texts.append(delta.text)
             if delta.piece is not None:
                 self.pieces.append(delta.piece)
 
@@ -299,7 +299,7 @@ async def respond(
     streams = await run_until_disconnect(request, submitting)
     text = service.text_processor(parsed.model)
     responses = [
-        InstrumentedStream(prompt, stream, text, service.metrics, log, parsed.tool_format, parsed.stop)
+        InstrumentedStream(prompt, stream, text, service.metrics, log, parsed.calls)
         for prompt, stream in zip(parsed.prompts, streams, strict=True)
     ]
     streaming = False

@@ -9,10 +9,11 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ..config import Config
 from ..errors import ApiError
 from ..http import JsonResponse, client_of, read_body, run_in_thread, run_until_disconnect
 from ..messages import ModelInfo
-from ..service import Service
+from ..service import Service, TextProcessor
 from .chat import template_messages
 from .generation import at_most
 from .requests import DetokenizeRequest, EmbeddingsRequest, TokenizeRequest
@@ -48,13 +49,15 @@ async def tokenize(request: Request) -> Response:
     text = service.text_processor(body.model)
     if (body.prompt is None) == (body.messages is None):
         raise ApiError(400, "expected either prompt or messages", param="prompt")
-    if body.prompt is not None:
-        tokens = await run_in_thread(request, text.tokenize_text, body.prompt, body.parse_special)
-    else:
-        tools = tool_config(body, service.config).for_template()
-        tokens = await run_in_thread(request, text.tokenize_chat, template_messages(body.messages or ()), tools)
+    tokens = await run_in_thread(request, _tokens, body, text, service.config)
     content = {"tokens": tokens, "count": len(tokens), "max_model_len": text.context}
     return await run_in_thread(request, JsonResponse, content)
+
+
+def _tokens(body: TokenizeRequest, text: TextProcessor, config: Config) -> list[int]:
+    if body.prompt is not None:
+        return text.tokenize_text(body.prompt, body.parse_special)
+    return text.tokenize_chat(template_messages(body.messages or ()), tool_config(body, config).for_template())
 
 
 async def detokenize(request: Request) -> Response:

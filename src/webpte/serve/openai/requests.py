@@ -9,11 +9,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Json, Tag
 
-from ...llm.settings import LARGEST, PENALTIES
+from ...llm.settings import LARGEST, MAX_STOP_STRINGS, PENALTIES
 from ..http import RequestBody
 
 MAX_MESSAGES = 4096
-MAX_STOP_STRINGS = 16
 MAX_TOKENS = 1 << 20  # in a list of tokens
 MAX_TOP_LOGPROBS = 20
 MAX_TOOL_CALLS = 128  # in one message

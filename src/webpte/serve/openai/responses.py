@@ -43,7 +43,7 @@ def _parse(body: ResponsesRequest, service: Service) -> tuple[ParsedRequest, Res
     settings["max_new_tokens"] = output_tokens(config, max_output_tokens=body.max_output_tokens)
     tools = tool_config(body, config) if body.tools or body.tool_choice else ToolConfig()
     schema = response_schema(body.text.format if body.text is not None else None, "text.format.schema", config)
-    tool_format, stop = constrain_response(settings, tools, schema, text)
+    calls = constrain_response(settings, tools, schema, text)
     tokens = text.encode_chat(_messages(body), tools.for_template())
     effective = apply_defaults(settings, text.sampling_defaults)
     dumped = body.model_dump(by_alias=True, exclude_unset=True)
@@ -58,7 +58,7 @@ def _parse(body: ResponsesRequest, service: Service) -> tuple[ParsedRequest, Res
         "parallel_tool_calls": tools.parallel,
         "text": dumped.get("text", {"format": {"type": "text"}}),
     }
-    parsed = ParsedRequest(body.model, [tokens], settings, body.stream, True, tool_format, stop)
+    parsed = ParsedRequest(body.model, [tokens], settings, body.stream, True, calls)
     return parsed, ResponsesFormatter(request_fields)
 
 

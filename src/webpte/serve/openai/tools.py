@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 import secrets
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...llm.constraints import EXACT, LAYOUT, without_excluded_integers
-from ...llm.engine.output import Piece, StopStringBuffer
+from ...llm.engine.output import Piece, StopStringBuffer, StopStrings
 from ...llm.tokenizer import TextStream, Tokenizer
 from ...llm.tools import ToolCall, ToolFormat, parse_tool_calls
 from ..config import Config
@@ -58,7 +59,7 @@ def tool_config(body: ChatRequest | ResponsesRequest | TokenizeRequest, config: 
         if tool.parameters.get("type", "object") != "object":
             raise ApiError(400, f"tools[{at}]: expected parameters of type object", param=f"tools[{at}]")
     names = [tool.name for tool in tools]
-    if double := {name for name in names if names.count(name) > 1}:
+    if double := [name for name, count in Counter(names).items() if count > 1]:
         raise ApiError(400, f"tools: {', '.join(sorted(double))} is defined more than once", param="tools")
     choice = body.tool_choice or "auto"
     if isinstance(choice, str):
@@ -72,11 +73,20 @@ def tool_config(body: ChatRequest | ResponsesRequest | TokenizeRequest, config: 
     return ToolConfig(tools, chosen, "required", parallel=False)
 
 
+@dataclass(frozen=True)
+class CallSyntax:
+    """How a response with tool calls is parsed. The stop strings of the request end the text outside of calls."""
+
+    format: ToolFormat
+    outside: StopStrings  # the beginning of a call, and the stop strings
+    inside: StopStrings  # the end of a call
+
+
 def constrain_to_tools(
     settings: dict[str, Any], tools: ToolConfig, schema: Mapping[str, Any] | None, text: TextProcessor
-) -> tuple[ToolFormat, tuple[str, ...]]:
-    """Add the grammar of a response with tools to its settings. Return the format of calls, and the stop strings: they
-    end the text outside of calls, which may contain anything."""
+) -> CallSyntax:
+    """Add the grammar of a response with tools to its settings. Its stop strings move to the syntax that is returned:
+    a call may contain anything."""
     format = text.tool_format
     if format is None:
         raise ApiError(
@@ -85,7 +95,8 @@ def constrain_to_tools(
             param="tools",
         )
     settings["grammar"] = grammar(tools, format, text.tokenizer, schema)
-    return format, tuple(settings.pop("stop", ()))
+    stop = settings.pop("stop", ())
+    return CallSyntax(format, StopStrings((format.begin, *stop)), StopStrings((format.end,) if format.end else ()))
 
 
 # -- grammar ---------------------------------------------------------------------------------------------------------
@@ -240,13 +251,14 @@ class ToolCallDelta:
 class ToolCallParser:
     """Separates text from tool calls, token by token. Calls are returned when they are complete."""
 
-    def __init__(self, text: TextProcessor, format: ToolFormat, stop: tuple[str, ...]) -> None:
+    def __init__(self, text: TextProcessor, syntax: CallSyntax) -> None:
         self._stop_tokens = text.stop_tokens
-        self._format = format
+        self._syntax = syntax
+        self._format = syntax.format
         self._text = TextStream(text.tokenizer, specials=True)
-        self._stop = stop
-        self._hold = StopStringBuffer((format.begin, *stop))
-        self._inside: str | None = None  # the text after `begin` so far; None outside of a call
+        self._outside = StopStringBuffer(syntax.outside)
+        self._inside: StopStringBuffer | None = None  # of the current call
+        self._call: list[str] = []  # its text so far, after `begin`
         self._first = True  # only white space so far
         self.calls = 0
         self.stopped = False
@@ -264,40 +276,42 @@ class ToolCallParser:
             return
         yield from self._read(self._text.flush())
         if self._inside is None:
-            yield TextDelta(self._hold.flush(""))
+            yield TextDelta(self._outside.flush(""))
         elif not self._format.end:
-            yield from self._block(self._inside, whole=False)
+            yield from self._block("".join(self._call), whole=False)
 
     def _read(self, text: str) -> Iterator[TextDelta | ToolCallDelta]:
-        format = self._format
         while text:
             if self._inside is None:
-                before, text = self._outside(text)
+                before, text = self._read_outside(text)
                 if before:
                     yield TextDelta(before)
                 continue
-            self._inside += text
+            self._call.append(self._inside.push(text))
             text = ""
-            if format.end and format.end in self._inside:
-                inside, _, text = self._inside.partition(format.end)
-                self._inside, self._hold = None, StopStringBuffer((format.begin, *self._stop))
-                yield from self._block(inside, whole=True)
+            if self._inside.matched:
+                text = self._inside.held.removeprefix(self._format.end)
+                self._inside, self._outside = None, StopStringBuffer(self._syntax.outside)
+                yield from self._block("".join(self._call), whole=True)
 
-    def _outside(self, text: str) -> tuple[str, str]:
+    def _read_outside(self, text: str) -> tuple[str, str]:
         """Return the text before a call or a stop string, and the rest after `begin`."""
         if self._first and self._format.bare and text.lstrip().startswith(("{", "[")):
-            self._inside = ""
+            self._begin_call()
             return "", text
         self._first = self._first and not text.strip()
-        before = self._hold.push(text)
-        if not self._hold.matched:
+        before = self._outside.push(text)
+        if not self._outside.matched:
             return before, ""
-        after = self._hold.held
+        after = self._outside.held
         if after.startswith(self._format.begin):
-            self._inside = ""
+            self._begin_call()
             return before, after.removeprefix(self._format.begin)
         self.stopped = True
         return before, ""
+
+    def _begin_call(self) -> None:
+        self._inside, self._call = StopStringBuffer(self._syntax.inside), []
 
     def _block(self, inside: str, whole: bool) -> Iterator[TextDelta | ToolCallDelta]:
         format = self._format

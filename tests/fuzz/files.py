@@ -12,6 +12,7 @@ from random import Random
 
 from tests.fuzz import bundled, checkpoints, hubs, media, tokenizers
 from tests.fuzz.children import run_mutants
+from webpte.image_files import open_image_file
 
 
 def _run_tokenizer(bases: tuple[str, ...], random: Random) -> None:
@@ -35,7 +36,7 @@ def prepare(kind: str, more: Sequence[Path] = ()) -> Callable[[Random], None]:
         return functools.partial(_run_tokenizer, bases)
     if kind == "image":
         for data in media.image_files():
-            media.open_image_file(data, "image")
+            open_image_file(data, "image")
         return media.run_image
     if kind == "audio":
         media.wav_files()

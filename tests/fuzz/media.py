@@ -15,7 +15,12 @@ from webpte.image_files import FORMATS, open_image_file
 from webpte.speech.audio import EXTENSIBLE, FLOAT, PCM, load_samples
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (13, 17, 3), np.uint8)  # (H, W, C)
-TIFF_OPTIONS = ({}, {"compression": "tiff_lzw"}, {"compression": "jpeg"}, {"compression": "tiff_deflate"})
+TIFF_OPTIONS: tuple[dict[str, str], ...] = (
+    {},
+    {"compression": "tiff_lzw"},
+    {"compression": "jpeg"},
+    {"compression": "tiff_deflate"},
+)
 SAMPLES = np.sin(np.arange(400) / 7)
 MODEL_RATE = 16_000
 

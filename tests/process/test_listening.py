@@ -142,6 +142,26 @@ def test_ollama_client_holds_a_conversation(tmp_path):
     assert error.status_code == 404 and "other" in error.error
 
 
+def test_ollama_client_reads_what_models_are_served(tmp_path):
+    ollama = pytest.importorskip("ollama")
+
+    async def whole():
+        async with served(StandIn(tmp_path, byte_level())) as address:
+            client = ollama.AsyncClient(host=address)
+            shown, running = await client.show("stand-in:latest"), await client.ps()
+            errors = []
+            for request in (client.pull("llama3"), client.delete("stand-in"), client.embed("stand-in", "a text")):
+                with pytest.raises(ollama.ResponseError) as error:
+                    await request
+                errors.append((error.value.status_code, error.value.error))
+            return shown, running, errors
+
+    shown, running, errors = asyncio.run(whole())
+    assert shown.capabilities == ["completion"] and shown.modelinfo["webpte.context_length"] == 512
+    assert [(model.model, model.context_length) for model in running.models] == [("stand-in", 512)]
+    assert [status for status, _ in errors] == [403, 403, 400] and "webpte serve" in errors[0][1]
+
+
 def test_server_answers_streams_and_stops(tmp_path):
     async def whole():
         made = app(StandIn(tmp_path, byte_level()), Config())

@@ -135,6 +135,34 @@ def test_vectors_of_as_many_dimensions_as_there_are(client):
     assert len(client.embeddings.create(model="bert", input="dogs", dimensions=48).data[0].embedding) == 48
 
 
+def test_ollama_embed_returns_unit_vectors_of_the_same_direction(raw, client):
+    texts = ["dogs run", "cats sleep"]
+    expected = np.array([entry.embedding for entry in client.embeddings.create(model="bert", input=texts).data])
+    found = raw.post("/api/embed", json={"model": "bert:latest", "input": texts}).json()
+    vectors = np.array(found["embeddings"])
+    np.testing.assert_allclose(vectors, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-5)
+    assert found["prompt_eval_count"] > 4 and found["total_duration"] > 0 and found["model"] == "bert:latest"
+    cut = np.array(raw.post("/api/embed", json={"model": "bert", "input": texts, "dimensions": 8}).json()["embeddings"])
+    np.testing.assert_allclose(cut, vectors[:, :8] / np.linalg.norm(vectors[:, :8], axis=1, keepdims=True), atol=1e-5)
+    old = raw.post("/api/embeddings", json={"model": "bert", "prompt": texts[0]}).json()["embedding"]
+    np.testing.assert_allclose(old, expected[0], atol=1e-5)
+
+
+def test_ollama_embed_cuts_a_long_text_unless_it_may_not(raw):
+    body = {"model": "bert", "input": "dogs " * 2000}
+    assert len(raw.post("/api/embed", json=body).json()["embeddings"][0]) == 48
+    refused = raw.post("/api/embed", json=body | {"truncate": False})
+    assert refused.status_code == 400 and isinstance(refused.json()["error"], str)
+    assert raw.post("/api/embed", json={"model": "bert"}).json()["embeddings"] == []  # clients load a model in this way
+    assert raw.post("/api/embed", json={"model": "bert", "input": ["a"] * 20_000}).status_code == 400
+
+
+def test_ollama_show_describes_an_encoder(raw):
+    found = raw.post("/api/show", json={"model": "bert"}).json()
+    assert found["capabilities"] == ["embedding"] and found["model_info"]["webpte.embedding_length"] == 48
+    assert [model["name"] for model in raw.get("/api/tags").json()["models"]] == ["caller", "bert"]
+
+
 def test_models(client):
     found = client.models.list().data
     assert [model.id for model in found] == ["caller", "bert"] and all(model.object == "model" for model in found)

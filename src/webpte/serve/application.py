@@ -39,7 +39,11 @@ ROUTES = (
     ("/v1/models/{name:path}", model, "GET"),
     ("/api/chat", ollama.chat, "POST"),
     ("/api/generate", ollama.generate, "POST"),
+    ("/api/embed", ollama.embed, "POST"),
+    ("/api/embeddings", ollama.embeddings, "POST"),
+    ("/api/show", ollama.show, "POST"),
     ("/api/tags", ollama.tags, "GET"),
+    ("/api/ps", ollama.running, "GET"),
     ("/api/version", ollama.version, "GET"),
     ("/tokenize", tokenize, "POST"),
     ("/detokenize", detokenize, "POST"),
@@ -62,6 +66,7 @@ def app(backend: Backend, config: Config | None = None) -> Starlette:
     application = Starlette(
         routes=[
             *(Route(path, endpoint, methods=[method]) for path, endpoint, method in ROUTES),
+            *(Route(f"/api/{name}", ollama.change_models, methods=[method]) for name, method in ollama.CHANGES),
             Route("/", _index),
             *(Route(path, page) for path in PAGE_PATHS),
             Route("/health", _health),
@@ -139,7 +144,7 @@ async def _no_route(request: Request, error: Exception) -> Response:
     reason = reasons.get(error.status_code, error.detail)
     response = ApiError(status, f"{reason}: {request.method} {request.url.path}. GET / lists the endpoints.")
     response.headers |= dict(error.headers or {})
-    return error_response(response)
+    return error_response(response, request.url.path)
 
 
 async def _too_deep(request: Request, error: Exception) -> Response:
@@ -151,6 +156,4 @@ async def _failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, Error | ApiError)
     response = api_error(error)
     request.scope["state"]["log"]["error"] = response.code
-    if request.url.path.startswith("/api/"):
-        return ollama.error_response(response)
-    return error_response(response)
+    return error_response(response, request.url.path)

@@ -44,6 +44,7 @@ ENCODED_ITEMS = 64  # of a list in a response, at once
 REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 MAX_NAME_CHARS = 80  # of a field in a message
 STATUS_PATHS = ("/", "/metrics")  # that are answered while models load
+OLLAMA_PATH = "/api"  # of all paths of Ollama's API
 PUBLIC_PATHS = ("/health", *PAGE_PATHS)  # load balancers have no key; the page asks for one
 
 
@@ -268,8 +269,10 @@ def _encode_list(items: list[Any]) -> str:
     return "[" + ", ".join(json.dumps(part, ensure_ascii=False)[1:-1] for part in parts) + "]"
 
 
-def error_response(error: ApiError) -> Response:
-    return JsonResponse(error.body(), error.status, error.headers)
+def error_response(error: ApiError, path: str) -> Response:
+    """Return an error in the form of the API that the path belongs to: Ollama's or OpenAI's."""
+    is_ollama = path == OLLAMA_PATH or path.startswith(f"{OLLAMA_PATH}/")
+    return JsonResponse({"error": str(error)} if is_ollama else error.body(), error.status, error.headers)
 
 
 class ClientDisconnected(Exception):  # noqa: N818 - not an error of the server
@@ -461,14 +464,14 @@ class RequestMiddleware:
                 await self._app(scope, receive, record.send)
         except ApiError as error:
             record.fields["error"] = error.code
-            await error_response(error)(scope, receive, record.send)
+            await error_response(error, scope["path"])(scope, receive, record.send)
         except (ClientDisconnected, ClientDisconnect):  # the latter while the body was read
             record.fields["left"] = True
         except Exception as error:
             log.error("a request failed", exc_info=error, extra={"fields": {"id": record.id}})
             if record.status is None:
                 message = f"{type(error).__name__} in the server; see its log for request {record.id}"
-                await error_response(ApiError(500, message))(scope, receive, record.send)
+                await error_response(ApiError(500, message), scope["path"])(scope, receive, record.send)
         finally:
             self._log(record)
 

@@ -1,4 +1,4 @@
-"""Ollama's API, for clients that speak it: `/api/chat`, `/api/generate`, `/api/tags` and `/api/version`."""
+"""Ollama's API: answers, embeddings and descriptions of models. The server's models cannot be changed through it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, ClassVar, Literal, cast
 
+import numpy as np
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,6 +18,7 @@ from ..llm.settings import LARGEST, MAX_STOP_STRINGS, stop_strings
 from ..version import __version__
 from .errors import ApiError
 from .http import JsonResponse, LineStream, RequestBody, read_body, run_in_thread
+from .messages import ModelInfo
 from .openai.generation import (
     ANY_OBJECT,
     Choice,
@@ -28,11 +30,16 @@ from .openai.generation import (
     respond,
     sampling_settings,
 )
+from .openai.models import embed_texts
 from .openai.requests import MAX_MESSAGES, ChatTool, NonEmpty
 from .openai.tools import ToolCallDelta, ToolConfig, tool_config
 from .service import Service
 
 LATEST = ":latest"  # that clients append to a name
+ARCHITECTURE = "webpte"  # the prefix of keys in `model_info`: a program does not name its architecture
+NEVER = "9999-12-31T23:59:59Z"  # when a model is unloaded
+# Paths of Ollama's API that change the models of a server.
+CHANGES = (("pull", "POST"), ("push", "POST"), ("create", "POST"), ("copy", "POST"), ("delete", "DELETE"))
 
 
 class OllamaOptions(RequestBody):
@@ -109,6 +116,32 @@ class OllamaGenerateRequest(OllamaRequest):
     images: list[str] = Field(default_factory=list, max_length=0)
 
 
+class OllamaEmbedRequest(RequestBody):
+    """`POST /api/embed`. Without an input, the model is loaded."""
+
+    ignored: ClassVar[tuple[str, ...]] = ("keep_alive", "options")
+    model: str
+    input: str | list[str] = ""
+    truncate: bool = True
+    dimensions: int | None = Field(default=None, ge=1, le=LARGEST)
+
+
+class OllamaEmbeddingsRequest(RequestBody):
+    """`POST /api/embeddings`, the older form for one text."""
+
+    ignored: ClassVar[tuple[str, ...]] = ("keep_alive", "options")
+    model: str
+    prompt: str = ""
+
+
+class OllamaShowRequest(RequestBody):
+    """`POST /api/show`. Older clients send `name`."""
+
+    ignored: ClassVar[tuple[str, ...]] = ("verbose", "system", "template", "options")
+    model: str | None = None
+    name: str | None = None
+
+
 async def chat(request: Request) -> Response:
     """Handle `POST /api/chat`."""
     service: Service = request.app.state.service
@@ -129,22 +162,72 @@ async def generate(request: Request) -> Response:
     return await respond(request, service, parsed, OllamaFormatter(body.model, "response"), LineStream)
 
 
-async def tags(request: Request) -> Response:
-    """Handle `GET /api/tags`: list the language models."""
+async def embed(request: Request) -> Response:
+    """Handle `POST /api/embed`: vectors of length 1, cut to `dimensions`."""
     service: Service = request.app.state.service
-    models = [model for model in service.backend.models.values() if model.kind == "language"]
+    started = time.perf_counter_ns()
+    body = await read_body(request, service.config, OllamaEmbedRequest)
+    name = _model_name(service, body.model)
+    texts = ([body.input] if body.input else []) if isinstance(body.input, str) else body.input
+    vectors, count = await embed_texts(request, name, texts, truncate=body.truncate)
+    vectors = _unit_vectors(vectors[:, : body.dimensions])
+    return await run_in_thread(request, _embeddings, body.model, vectors, started, count)
+
+
+async def embeddings(request: Request) -> Response:
+    """Handle `POST /api/embeddings`: the vector of one text."""
+    service: Service = request.app.state.service
+    body = await read_body(request, service.config, OllamaEmbeddingsRequest)
+    texts = [body.prompt] if body.prompt else []
+    vectors, _ = await embed_texts(request, _model_name(service, body.model), texts, truncate=True)
+    return JsonResponse({"embedding": vectors[0].tolist() if len(vectors) else []})
+
+
+async def tags(request: Request) -> Response:
+    """Handle `GET /api/tags`: list the models."""
+    service: Service = request.app.state.service
+    entries = [{**_entry(model), "modified_at": _timestamp(model.created)} for model in service.backend.models.values()]
+    return JsonResponse({"models": entries})
+
+
+async def running(request: Request) -> Response:
+    """Handle `GET /api/ps`: list the models in memory, which are all."""
+    service: Service = request.app.state.service
     entries = [
-        {
-            "name": model.name,
-            "model": model.name,
-            "modified_at": _timestamp(model.created),
-            "size": os.path.getsize(model.path) if os.path.isfile(model.path) else 0,
-            "digest": model.fingerprint,
-            "details": {"format": "pte", "family": "", "families": [], "parameter_size": "", "quantization_level": ""},
-        }
-        for model in models
+        {**entry, "size_vram": entry["size"], "expires_at": NEVER, "context_length": model.context}
+        for model in service.backend.models.values()
+        for entry in [_entry(model)]
     ]
     return JsonResponse({"models": entries})
+
+
+async def show(request: Request) -> Response:
+    """Handle `POST /api/show`: describe a model."""
+    service: Service = request.app.state.service
+    body = await read_body(request, service.config, OllamaShowRequest)
+    name = body.model or body.name
+    if name is None:
+        raise ApiError(400, "model: required", param="model")
+    model = service.model(_model_name(service, name))
+    content = {
+        "modelfile": "",
+        "parameters": "",
+        "template": "",
+        "details": _entry(model)["details"],
+        "model_info": {"general.architecture": ARCHITECTURE, f"{ARCHITECTURE}.context_length": model.context},
+        "capabilities": ["embedding"],
+        "modified_at": _timestamp(model.created),
+    }
+    if model.text is None:
+        content["model_info"][f"{ARCHITECTURE}.embedding_length"] = model.dimensions
+    else:
+        tools = ["tools"] * (service.text_processor(model.name).tool_format is not None)
+        content |= {
+            "parameters": "\n".join(f"{_option(name)} {value}" for name, value in model.text.sampling.items()),
+            "template": model.text.template or "",
+            "capabilities": ["completion", *tools],
+        }
+    return JsonResponse(content)
 
 
 async def version(request: Request) -> Response:
@@ -152,9 +235,49 @@ async def version(request: Request) -> Response:
     return JsonResponse({"version": __version__})
 
 
-def error_response(error: ApiError) -> Response:
-    """Return an error in Ollama's form."""
-    return JsonResponse({"error": str(error)}, error.status, error.headers)
+async def change_models(request: Request) -> Response:
+    """Refuse to download, upload or remove a model: clients cannot choose what a server runs."""
+    raise ApiError(
+        403,
+        f"{request.url.path}: this server does not download or change models. Name them when you start it: "
+        "webpte serve MODEL",
+        code="models_are_fixed",
+    )
+
+
+def _option(name: str) -> str:
+    """Return Ollama's name of a sampling parameter."""
+    field = OllamaOptions.model_fields.get(name)
+    return field.alias or name if field is not None else name
+
+
+def _entry(model: ModelInfo) -> dict[str, Any]:
+    """Return the fields of a model that all lists have."""
+    return {
+        "name": model.name,
+        "model": model.name,
+        "size": os.path.getsize(model.path) if os.path.isfile(model.path) else 0,
+        "digest": model.fingerprint,
+        "details": {
+            "parent_model": "",
+            "format": "pte",
+            "family": "",
+            "families": [],
+            "parameter_size": "",
+            "quantization_level": "",
+        },
+    }
+
+
+def _unit_vectors(vectors: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.where(lengths == 0, 1, lengths)
+
+
+def _embeddings(model: str, vectors: np.ndarray[Any, Any], started: int, count: int) -> Response:
+    duration = time.perf_counter_ns() - started
+    durations = {"total_duration": duration, "load_duration": 0, "prompt_eval_count": count}
+    return JsonResponse({"model": model, "embeddings": vectors.tolist(), **durations})
 
 
 def _model_name(service: Service, name: str) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
-from functools import partial
 from typing import Any
 
+import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...embed.text_tokenizer import TextTokenizer
 from ..config import Config
 from ..errors import ApiError
 from ..http import JsonResponse, client_of, read_body, run_in_thread, run_until_disconnect
@@ -18,6 +19,8 @@ from .chat import template_messages
 from .generation import at_most
 from .requests import DetokenizeRequest, EmbeddingsRequest, TokenizeRequest
 from .tools import tool_config
+
+Array = np.ndarray[Any, Any]
 
 
 async def models(request: Request) -> Response:
@@ -72,21 +75,39 @@ async def embeddings(request: Request) -> Response:
     """Handle `POST /v1/embeddings`."""
     service: Service = request.app.state.service
     body = await read_body(request, service.config, EmbeddingsRequest)
-    encoder = service.encoder(body.model)
     texts = [body.input] if isinstance(body.input, str) else body.input
-    at_most("input", len(texts), service.config.max_inputs, "max_inputs")
-    dimensions = service.model(body.model).dimensions
+    dimensions = service.model(body.model, "encoder").dimensions
     if body.dimensions not in (None, dimensions):
         raise ApiError(
             400, f"dimensions: expected {dimensions}, those of {body.model}, got {body.dimensions}", param="dimensions"
         )
-    rows = await run_in_thread(request, partial(encoder.encode, texts, truncate=False))
-    count = sum(map(len, rows))
-    request.scope["state"]["log"] |= {"model": body.model, "texts": len(rows), "prompt_tokens": count}
-    computing = service.backend.embed(body.model, rows, client=client_of(request))
-    vectors = await run_until_disconnect(request, computing)
+    vectors, count = await embed_texts(request, body.model, texts, truncate=False)
     usage = {"prompt_tokens": count, "total_tokens": count}
     return await run_in_thread(request, _embeddings_response, body.model, vectors, body.encoding_format, usage)
+
+
+async def embed_texts(request: Request, model: str, texts: list[str], *, truncate: bool) -> tuple[Array, int]:
+    """Return the vectors (N, D) of texts, and the number of their tokens. Without texts, only the model is checked.
+
+    With `truncate`, a text that exceeds the encoder's context is cut; otherwise it is an error.
+    """
+    service: Service = request.app.state.service
+    encoder = service.encoder(model)
+    at_most("input", len(texts), service.config.max_inputs, "max_inputs")
+    if not texts:
+        return np.zeros((0, service.model(model).dimensions), np.float32), 0
+    rows = await run_in_thread(request, _token_rows, encoder, texts, truncate)
+    count = sum(map(len, rows))
+    request.scope["state"]["log"] |= {"model": model, "texts": len(rows), "prompt_tokens": count}
+    computing = service.backend.embed(model, rows, client=client_of(request))
+    return await run_until_disconnect(request, computing), count
+
+
+def _token_rows(encoder: TextTokenizer, texts: list[str], truncate: bool) -> list[list[int]]:
+    if not truncate:
+        return encoder.encode(texts, truncate=False)
+    prefix = encoder.prefix(None, None)
+    return [encoder.encode_text(text, prefix)[0] for text in texts]  # `encode` warns, and clients asked for it
 
 
 def _embeddings_response(model: str, vectors: Any, encoding: str, usage: dict[str, int]) -> Response:

@@ -24,6 +24,7 @@ class Error(Exception):
     """Base of everything webpte raises on purpose."""
 
     code: str = "error"
+    exit_code: int = 1  # of a command that ends with the error
     reason: str = ""  # what was appended to the code of the class
     argument: str | None = None
     expected: str | None = None

@@ -278,25 +278,71 @@ def test_a_worker_that_cannot_start_is_told_and_not_started_for_ever(command, ki
         raise AssertionError("it started")
 
     timeout = 0.5 if command is DEAF else 120
-    policy = RestartPolicy(ping_interval=0.05, start_timeout=timeout, max_failures=3, backoff=0.01)
+    policy = RestartPolicy(ping_interval=0.05, start_timeout=timeout, max_start_failures=3, backoff=0.01)
     with raises(kind, *expected, code=code):
         serving(test, limits=Limits(restarts=policy), command=command)
 
 
-def test_a_worker_that_ends_again_and_again_is_given_up():
+def kill_worker(server: Supervisor) -> int | None:
+    """Kill the current worker, if there is one. Return its process id."""
+    pid = server.worker_pid
+    if pid is not None:
+        with contextlib.suppress(ProcessLookupError):  # it may have ended just now
+            os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+def test_supervisor_after_many_early_exits_restarts_and_answers():
+    """Requests that came before and during the restarts wait."""
+
+    async def test(server: Supervisor) -> None:
+        early = server.generate(ask := asks(5)[0])
+        await anext(early)
+        killed: set[int | None] = {None}
+        while len(killed) <= 7:
+            killed.add(kill_worker(server))
+            await asyncio.sleep(0)
+        late = server.generate(ask)
+        await until(lambda: server.stats().restart is not None)
+        stats = server.stats()
+        assert stats.state == "restarting" and stats.restart is not None
+        assert stats.restart.attempts >= 6 and stats.restart.next_attempt_seconds <= QUICK.max_backoff
+        assert stats.restart.last_error == "exited by SIGKILL"
+        check(ask, await read(late))
+        assert [event async for event in early][-1] == StreamEnd("length", RequestUsage(3, 0, 5))
+        assert (server.stats().state, server.stats().restart) == ("ready", None)
+
+    serving(test, limits=Limits(restarts=replace(QUICK, max_backoff=0.05)))
+
+
+def test_supervisor_whose_worker_is_stopped_replaces_it_after_the_heartbeat_timeout():
+    async def test(server: Supervisor) -> None:
+        stream = server.generate(ask := asks(150)[1])
+        await anext(stream)
+        stopped = server.worker_pid
+        assert stopped is not None
+        os.kill(stopped, signal.SIGSTOP)
+        assert [event async for event in stream][-1] == StreamEnd("length", RequestUsage(1, 0, 150))
+        assert server.stats().restarts >= 1 and server.worker_pid != stopped
+        check(ask, await read(server.generate(ask)))
+
+    serving(test, limits=Limits(restarts=replace(QUICK, heartbeat_timeout=2.0)))
+
+
+def test_supervisor_whose_workers_exit_until_the_timeout_fails():
     async def test(server: Supervisor) -> None:
         waiting = server.generate(GenerateRequest("slow", (1,), ENDLESS))
+        failing = asyncio.create_task(server.failed())
         while server.stats().state != "failed":
-            with contextlib.suppress(ProcessLookupError):  # it may have ended just now
-                if server.worker_pid is not None:
-                    os.kill(server.worker_pid, signal.SIGKILL)
+            kill_worker(server)
             await asyncio.sleep(0.01)
         with raises(WorkerUnavailable, "SIGKILL", code="worker_failed"):
             await read(waiting)
+        assert (await failing).reason == "worker_failed"
         with raises(WorkerUnavailable, "SIGKILL", code="no_worker"):
             server.generate(GenerateRequest("slow", (1,)))
 
-    serving(test, "slow", limits=Limits(restarts=replace(QUICK, max_failures=2)))
+    serving(test, "slow", limits=Limits(restarts=replace(QUICK, restart_timeout=0.5)))
 
 
 def test_a_server_that_ends_lets_answers_finish():

@@ -1,8 +1,10 @@
-"""How a server ends: in order on the first signal, at once on the second; and nothing of it is left."""
+"""How a server ends: in order on the first signal, at once on the second, with code 3 if its worker exits again and
+again; and nothing of it is left."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -93,6 +95,25 @@ def test_a_second_sigint_ends_at_once(program):
         for reader in readers:
             reader.join(60)
     until(lambda: not alive(worker), "end of the worker")
+
+
+def test_server_whose_workers_exit_until_the_timeout_exits_with_code_3(program):
+    """Meanwhile `/health` reports the restarts, and then the failure."""
+    bodies: list[dict[str, Any]] = []
+    with Running(program, "--restart-timeout", 3, "--max-restart-pause", 0.2) as running:
+        with contextlib.suppress(httpx.TransportError), httpx.Client(base_url=running.url, timeout=60) as client:
+            while not bodies or bodies[-1]["status"] != "failed":
+                for worker in children_of(running.pid):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(worker, signal.SIGKILL)
+                bodies.append(client.get("/health").json())
+        assert running.wait() == 3
+    restarts = [body["restart"] for body in bodies if body["status"] == "restarting"]
+    assert max(restart["attempts"] for restart in restarts) >= 1
+    assert all(0 <= restart["next_attempt_seconds"] <= 0.2 for restart in restarts)
+    assert {restart["last_error"] for restart in restarts} == {"exited by SIGKILL"}
+    assert bodies[-1]["status"] == "failed"
+    assert sum(line.startswith("WorkerUnavailable: ") for line in running.lines) == 1
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a file that is always full")

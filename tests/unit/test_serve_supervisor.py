@@ -37,7 +37,7 @@ class RecordingManager:
     def __init__(self) -> None:
         self.sent: list[ToWorker] = []
         self.stats = WorkerStats()
-        self.restarts, self.recovery_seconds = 0, 0.0
+        self.restarts, self.recovery_seconds, self.restart = 0, 0.0, None
 
     def send(self, message: ToWorker) -> bool:
         self.sent.append(message)

@@ -40,6 +40,7 @@ exit codes:
   1    an error, with one message on stderr; or check, compare or doctor found
        a problem
   2    an invalid command line
+  3    serve: the worker process exited again and again
   130  interrupted by Ctrl-C
 """
 
@@ -81,7 +82,7 @@ def _flush_output() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0, 1 after an error, 130 after Ctrl-C."""
+    """Run a command and return its exit code: 0, 1 or 3 after an error, 130 after Ctrl-C."""
     from ..errors import Error
     from .output import print_json, say
 
@@ -101,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         say(f"{type(error).__name__}: {error}", error=True)
         if as_json:
             print_json({"error": error.to_json()})
-        return 1
+        return error.exit_code
     except KeyboardInterrupt:
         return interrupts.EXIT_CODE
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe

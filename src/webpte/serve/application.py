@@ -6,6 +6,7 @@ import contextlib
 import json
 import shlex
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from typing import Any
 
 from starlette.applications import Starlette
@@ -128,7 +129,9 @@ async def _health(request: Request) -> Response:
     service: Service = request.app.state.service
     stats = service.backend.stats()
     state = "loading" if service.loading and stats.state in ("starting", "ready") else stats.state
-    body = {"status": state, "queued": stats.queued, "busy": stats.busy, "slots": stats.slots}
+    body: dict[str, Any] = {"status": state, "queued": stats.queued, "busy": stats.busy, "slots": stats.slots}
+    if stats.restart is not None:
+        body["restart"] = asdict(stats.restart)
     return JsonResponse(body, 200 if state == "ready" else 503)
 
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from ..errors import Error
 from ..llm.engine.output import Admitted, Piece
 from .messages import ModelInfo
 
@@ -71,6 +72,15 @@ class Stream(Protocol):
 
 
 @dataclass(frozen=True)
+class Restart:
+    """A worker that has exited is being replaced."""
+
+    attempts: int  # workers that were started since the last one that worked
+    next_attempt_seconds: float  # until another one is started; 0 while it loads
+    last_error: str  # why the last one exited; without paths and output, because any client may read it
+
+
+@dataclass(frozen=True)
 class Stats:
     """The state of a backend and its counters. Counters never decrease, also when workers are replaced."""
 
@@ -88,6 +98,7 @@ class Stats:
     restarts: int  # of the worker
     device_losses: int  # that a worker recovered from
     recovery_seconds: float  # from the last exit of a worker until the next was ready
+    restart: Restart | None = None  # while no worker is ready, after the first exit of one
 
 
 class Backend(Protocol):
@@ -95,6 +106,9 @@ class Backend(Protocol):
 
     async def start(self) -> None:
         """Return when the models are loaded; raise what prevents it."""
+
+    async def failed(self) -> Error:
+        """Wait until no worker will be started any more, and return the reason. Requests are refused from then on."""
 
     async def stop(self, grace: float) -> None:
         """Accept nothing new, wait up to `grace` seconds for requests in flight, and cancel the rest."""

@@ -85,6 +85,18 @@ class Config(BaseModel):
     memory_bytes: int = Field(default=0, ge=0, description="device memory for models; 0 uses what the device has")
     prefix_cache_bytes: int = Field(default=0, ge=0, description="memory for cached prefixes beyond the slots")
     stuck_timeout: Seconds = Field(default=120.0, description="seconds without progress before the worker is restarted")
+    heartbeat_interval: Seconds = Field(default=1.0, description="seconds between two pings of the worker")
+    heartbeat_timeout: Seconds = Field(
+        default=30.0, description="seconds without an answer to a ping before the worker is restarted"
+    )
+    restart_timeout: float = Field(
+        default=300.0,
+        ge=0,
+        description="seconds in which workers exit without results before the server exits with code 3; 0 for no limit",
+    )
+    max_restart_pause: Seconds = Field(
+        default=30.0, description="maximum seconds between two such workers; pauses start at 0.1 and double"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="minimum level to log")
     log_format: Literal["auto", "json", "text"] = Field(
         default="auto", description="format of log lines; auto writes text to a terminal and JSON elsewhere"

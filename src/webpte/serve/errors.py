@@ -52,6 +52,7 @@ class WorkerUnavailable(Error):  # noqa: N818
     """No worker can run the request: it crashed repeatedly, or the server is shutting down."""
 
     code = "worker_unavailable"
+    exit_code = 3
 
 
 class DeadlineExceeded(Error):  # noqa: N818

@@ -29,6 +29,7 @@ from .worker_process import RestartPolicy
 
 KEEP_ALIVE_SECONDS = 75  # longer than load balancers keep idle connections, so that they close first
 LAST_EVENTS_SECONDS = 5.0  # after the shutdown timeout, for last events to be sent
+FAILED_SECONDS = 1.0  # in which `/health` reports that the server has failed, before it exits
 INTERRUPTED = 130
 ACCEPTED_AT_ONCE = 16  # connections, before other events are handled: thousands may arrive together
 BACKLOG = 2048  # connections that the system keeps until they are accepted
@@ -60,14 +61,21 @@ def backend_for(config: Config) -> Supervisor:
         config.slots, config.kv_cache, config.memory_bytes or None, config.prefix_cache_bytes, config.warmup
     )
     timeouts = Timeouts(config.queue_timeout, config.ttft_timeout, config.request_timeout)
-    restarts = RestartPolicy(stuck_timeout=config.stuck_timeout)
+    restarts = RestartPolicy(
+        ping_interval=config.heartbeat_interval,
+        heartbeat_timeout=config.heartbeat_timeout,
+        stuck_timeout=config.stuck_timeout,
+        max_backoff=config.max_restart_pause,
+        restart_timeout=config.restart_timeout,
+    )
     return Supervisor(
         model_files(config.models), options, Limits(config.max_queue, config.max_client_slots, timeouts, restarts)
     )
 
 
 def serve(config: Config, on_listening: Callable[[str], None]) -> int:
-    """Serve until a signal, and return the exit code. `on_listening` gets the URL when requests are accepted."""
+    """Serve until a signal, and return the exit code. `on_listening` gets the URL when requests are accepted. Raise
+    WorkerUnavailable if the worker exits again and again."""
     use_one_arena()
     config = config.with_key_file().with_loopback_hosts()
     config.check_exposure()
@@ -248,7 +256,7 @@ async def _run(server: Server, service: Service, on_listening: Callable[[str], N
         if await _started(service, ending):
             freeze_garbage_collector()
             await _announce(server, serving, on_listening, listening)
-            await serving
+            await _serve_until_failure(service, serving)
     finally:
         server.should_exit = True
         await (draining[0] if draining else service.stop())
@@ -275,6 +283,21 @@ async def _started(service: Service, ending: asyncio.Event) -> bool:
         for task in (starting, waiting):
             task.cancel()
         await asyncio.gather(starting, waiting, return_exceptions=True)
+
+
+async def _serve_until_failure(service: Service, serving: asyncio.Task[None]) -> None:
+    """Return when the server ends. Raise the reason if the backend fails first."""
+    failing = asyncio.ensure_future(service.backend.failed())
+    try:
+        await asyncio.wait((serving, failing), return_when=asyncio.FIRST_COMPLETED)
+        if not serving.done():
+            log.error("failed", extra={"fields": {"error": failing.result().reason}})
+            await asyncio.wait((serving,), timeout=FAILED_SECONDS)
+            raise failing.result()
+        serving.result()
+    finally:
+        failing.cancel()
+        await asyncio.gather(failing, return_exceptions=True)
 
 
 async def _announce(

@@ -237,6 +237,7 @@ class Supervisor:
         self._embeddings: dict[int, InFlightEmbedding] = {}
         self._queues: dict[str, FairQueue[InFlight]] = {}  # of the models
         self._started = asyncio.Event()  # ready for the first time, or failed
+        self._failed = asyncio.Event()
         self._idle = asyncio.Event()
         self._failure: Error | None = None
         self._state: State = "starting"
@@ -262,6 +263,12 @@ class Supervisor:
         self._state = "failed"
         self._fail_all(self._failure)
         self._started.set()
+        self._failed.set()
+
+    async def failed(self) -> Error:
+        await self._failed.wait()
+        assert self._failure is not None
+        return self._failure
 
     async def stop(self, grace: float) -> None:
         if self._state not in ("failed", "stopped"):
@@ -335,6 +342,7 @@ class Supervisor:
             restarts=self._manager.restarts,
             device_losses=worker.device_losses,
             recovery_seconds=self._manager.recovery_seconds,
+            restart=self._manager.restart,
         )
 
     def _model(self, name: str, kind: str) -> ModelInfo:

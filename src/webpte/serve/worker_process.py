@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import signal
 import sys
 import time
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ..errors import Error, FormatError, error_of
+from .backend import Restart
 from .errors import WorkerUnavailable
 from .messages import (
     MAX_MESSAGE_BYTES,
@@ -34,7 +36,6 @@ from .messages import (
 )
 
 WORKER_COMMAND = (sys.executable, "-m", "webpte.serve.worker")
-MAX_BACKOFF_SECONDS = 5.0
 EXIT_SECONDS = 2.0  # for a worker to exit after its input was closed, before it is killed
 KEPT_LOG_LINES = 12  # of a worker's stderr, for the error message
 logger = logging.getLogger("webpte.serve")
@@ -42,14 +43,70 @@ logger = logging.getLogger("webpte.serve")
 
 @dataclass(frozen=True)
 class RestartPolicy:
-    """When a worker counts as hung, and when it is not replaced any more. Times are in seconds."""
+    """When a worker counts as hung, when it is replaced, and when it is not replaced any more. Times are in seconds.
+
+    An outage starts with the exit of a worker. It ends when a later worker produces something or has been ready for
+    `stable_seconds`.
+    """
 
     ping_interval: float = 1.0
     start_timeout: float = 120.0  # until the first answer to a ping
     heartbeat_timeout: float = 30.0  # without an answer to a ping, later
     stuck_timeout: float = 120.0  # with answers, while neither a step nor a part of loading completes
-    max_failures: int = 5  # workers in a row that produced nothing
-    backoff: float = 0.1  # after a worker that produced nothing; doubled for each further one
+    backoff: float = 0.1  # pause after a worker that produced nothing; doubled for each further one
+    max_backoff: float = 30.0
+    restart_timeout: float = 300.0  # of an outage, after which no more workers are started; 0 for no limit
+    stable_seconds: float = 60.0
+    max_start_failures: int = 5  # workers that exited before any was ready: the cause is rarely temporary
+
+
+@dataclass(frozen=True)
+class WorkerExit:
+    """Why a worker ended. `detail` may contain paths and output of the worker; `reason` contains neither."""
+
+    reason: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return self.reason + self.detail
+
+
+class Outage:
+    """The exits of workers since the last one that worked."""
+
+    def __init__(self, policy: RestartPolicy) -> None:
+        self.num_exits = 0
+        self.last_exit = WorkerExit("")
+        self._policy = policy
+        self._failures = 0  # workers in a row that produced nothing and that no request has crashed
+        self._started = time.monotonic()
+        self._next_start = self._started
+
+    def add(self, exit: WorkerExit, failed: bool) -> None:
+        """Count an exit. `failed` says that the worker is to blame, so that the pause before the next one grows."""
+        self.num_exits += 1
+        self.last_exit = exit
+        self._failures = self._failures + 1 if failed else 0
+        now, limit = time.monotonic(), self._policy.restart_timeout
+        pause = min(self._policy.backoff * 2.0 ** min(self._failures - 1, 64), self._policy.max_backoff)
+        if limit:
+            pause = min(pause, max(0.0, self._started + limit - now))
+        self._next_start = now + (pause if failed else 0.0)
+
+    @property
+    def seconds(self) -> float:
+        """Return how long the outage has lasted."""
+        return time.monotonic() - self._started
+
+    @property
+    def pause(self) -> float:
+        """Return the seconds until the next worker is started; 0 if it has been started."""
+        return max(0.0, self._next_start - time.monotonic())
+
+    def is_final(self, ever_ready: bool) -> bool:
+        """Return whether no other worker is started."""
+        limit = self._policy.restart_timeout
+        return 0 < limit <= self.seconds or (not ever_ready and self._failures >= self._policy.max_start_failures)
 
 
 class WorkerProcess:
@@ -82,7 +139,7 @@ class WorkerProcess:
         if self._child.stdin is not None and not self._child.stdin.is_closing():
             self._child.stdin.write(line)
 
-    async def run(self, on_message: Callable[[FromWorker], None], policy: RestartPolicy) -> str:
+    async def run(self, on_message: Callable[[FromWorker], None], policy: RestartPolicy) -> WorkerExit:
         """Pass on each message until the process exits or hangs, and return the reason. Cancellation ends the
         process."""
         tasks = [asyncio.create_task(self._read_messages(on_message)), asyncio.create_task(self._watch(policy))]
@@ -100,7 +157,7 @@ class WorkerProcess:
             code = self._child.returncode or 0
             reason = f"exited by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
         lines = "\n".join(self._last_lines)
-        return f"{reason}; its last output:\n{lines}" if lines else reason
+        return WorkerExit(reason, f"; its last output:\n{lines}" if lines else "")
 
     async def _read_messages(self, on_message: Callable[[FromWorker], None]) -> str:
         assert self._child.stdout is not None
@@ -189,7 +246,8 @@ class WorkerManager:
         self._process: WorkerProcess | None = None
         self._load_error: Error | None = None
         self._productive = False  # the current worker has produced something
-        self._exited_at: float | None = None
+        self._outage: Outage | None = None
+        self._ready_at = self._exited_at = math.inf  # the current worker, the last one
         self._past = WorkerStats()  # of earlier workers
         self.ready = False
         self.ever_ready = False
@@ -199,6 +257,16 @@ class WorkerManager:
     @property
     def pid(self) -> int | None:
         return self._process.pid if self._process is not None else None
+
+    @property
+    def restart(self) -> Restart | None:
+        """Return the state of a restart; None while a worker is ready, and while the first one starts."""
+        outage = self._outage
+        if outage is None or self.ready:
+            return None
+        # One worker less was started than has exited, or as many if the next one has been started.
+        attempts = outage.num_exits - 1 + (self._process is not None)
+        return Restart(attempts, outage.pause, outage.last_exit.reason)
 
     @property
     def stats(self) -> WorkerStats:
@@ -218,42 +286,48 @@ class WorkerManager:
 
     async def run(self) -> Error:
         """Run workers until another one would be useless, and return the reason. Cancellation ends the worker."""
-        failures = 0
         while True:
-            reason = await self._run_one()
-            logger.warning("the worker %s", reason)
-            blamed = self._listener.on_exit(reason)
-            failures = 0 if self._productive or blamed else failures + 1
+            exit = await self._run_one()
+            logger.warning("the worker %s", exit)
+            blamed = self._listener.on_exit(str(exit))
             if self._load_error is not None and not self.ever_ready:
                 return self._load_error  # such as a missing file, which another worker would not find either
-            if failures >= self._policy.max_failures:
+            if self._outage is None or time.monotonic() - self._ready_at >= self._policy.stable_seconds:
+                self._outage = Outage(self._policy)
+            self._outage.add(exit, failed=not self._productive and not blamed)
+            if self._outage.is_final(self.ever_ready):
                 return WorkerUnavailable(
-                    f"{failures} workers in a row produced nothing. The last one {reason}\n"
+                    f"{self._outage.num_exits} workers in a row produced nothing within {self._outage.seconds:.1f} "
+                    f"seconds. The last one {exit}\n"
                     "Run the model with `webpte run`, check the driver's messages, and restart the server.",
                     code="worker_failed",
                 )
-            backoff = min(self._policy.backoff * 2 ** (failures - 1), MAX_BACKOFF_SECONDS) if failures else 0
-            await asyncio.sleep(backoff)
+            await asyncio.sleep(self._outage.pause)
             self.restarts += 1
 
-    async def _run_one(self) -> str:
+    async def _run_one(self) -> WorkerExit:
         self._productive, self._load_error = False, None
+        self._ready_at = math.inf
         try:
             self._process = await WorkerProcess.spawn(self._command, self._start)
-            return await self._process.run(self._on_message, self._policy)
+            exit = await self._process.run(self._on_message, self._policy)
         except OSError as error:
-            return f"could not be started: {error}"
+            exit = WorkerExit(f"could not be started: {error.strerror}", f": {error}")
         finally:
             self._past = self.stats
             self._process, self.ready = None, False
             self._exited_at = time.monotonic()
+        if self._load_error is not None:
+            return WorkerExit(f"could not load its models: {self._load_error.code}", f": {self._load_error}")
+        return exit
 
     def _on_message(self, message: FromWorker) -> None:
         if isinstance(message, Ready):
             self.ready = self.ever_ready = True
+            self._ready_at = time.monotonic()
             # Requests may wait for a replacement, so only the first worker warms up before it accepts any.
             self._start = replace(self._start, options=replace(self._start.options, warmup=False))
-            if self._exited_at is not None:
+            if self._exited_at < math.inf:
                 self.recovery_seconds = time.monotonic() - self._exited_at
                 logger.warning("a new worker was ready after %.2f seconds", self.recovery_seconds)
             self._listener.on_ready(message.models)
@@ -261,4 +335,5 @@ class WorkerManager:
             self._load_error = error_of(message.error, message.message, message.reason)
         elif isinstance(message, StepOutput | Vectors | Failed):
             self._productive = True
+            self._outage = None
             self._listener.on_message(message)

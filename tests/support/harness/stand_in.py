@@ -92,6 +92,10 @@ class StandIn:
 
     async def start(self) -> None: ...
 
+    async def failed(self) -> Error:
+        await asyncio.Event().wait()
+        raise AssertionError("not reached")
+
     async def stop(self, grace: float) -> None:
         self.state = "stopped"
         with contextlib.suppress(TimeoutError):

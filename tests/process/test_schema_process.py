@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
+import subprocess
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +20,7 @@ from webpte.llm.constraints import Constraint
 from webpte.serve import schema_process
 from webpte.serve.errors import ApiError
 from webpte.serve.messages import ModelInfo, TextFiles
-from webpte.serve.schema_process import NUM_PROCESSES, SchemaCompiler
+from webpte.serve.schema_process import MEMORY_BYTES, NUM_PROCESSES, SchemaCompiler
 
 # An intersection of 20 expressions has 2 ** 20 states: minutes, and gigabytes.
 BOMB = json.dumps({"allOf": [{"type": "string", "pattern": f".*{letter}.*"} for letter in "abcdefghijklmnopqrst"]})
@@ -31,15 +35,19 @@ def bomb(number: int = 0) -> Constraint:
     return Constraint("json_schema", BOMB + " " * number)
 
 
+def tokenizer_model(folder: Path) -> ModelInfo:
+    tokenizer = byte_level()
+    tokenizer._inner.save(str(folder / "tokenizer.json"))
+    text = TextFiles(str(folder / "tokenizer.json"), None, None, (), None, (1,))
+    return ModelInfo("m", "", "language", 64, tokenizer._inner.get_vocab_size(), 0, 4, "f", 1, text)
+
+
 @pytest.fixture
 def compiling(tmp_path):
     """Runs `test(compiler)`."""
 
     def run(test: Callable[[SchemaCompiler], Awaitable[Any]], **options: int) -> Any:
-        tokenizer = byte_level()
-        tokenizer._inner.save(str(tmp_path / "tokenizer.json"))
-        text = TextFiles(str(tmp_path / "tokenizer.json"), None, None, (), None, (1,))
-        model = ModelInfo("m", "", "language", 64, tokenizer._inner.get_vocab_size(), 0, 4, "f", 1, text)
+        model = tokenizer_model(tmp_path)
 
         async def whole() -> Any:
             compiler = SchemaCompiler(model, **options)
@@ -150,6 +158,35 @@ def test_wait_for_other_constraints_is_bounded(compiling, monkeypatch):
         await asyncio.gather(*slow, return_exceptions=True)
 
     compiling(test)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="other systems have no SIGINT for a process")
+def test_helper_ignores_stop_signals_and_ends_with_its_input(compiling, capfd):
+    """The service manager or the terminal of the server may send them to all processes."""
+
+    async def test(compiler: SchemaCompiler) -> int:
+        await compiler.check(schema("first"), LONG)
+        (helper, _) = [await helper for helper in compiler._helpers]
+        assert os.getpgid(helper._child.pid) != os.getpgid(0)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            helper._child.send_signal(number)
+        assert await helper._ask(["regex", "[a]", LONG]) is None
+        assert helper._child.stdin is not None
+        helper._child.stdin.close()
+        return await helper._child.wait()
+
+    assert compiling(test) == 0
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["before its model is sent", "while it loads"])
+def test_helper_whose_server_dies_while_it_starts_ends_without_a_traceback(tmp_path, asked):
+    sent = json.dumps([asdict(tokenizer_model(tmp_path)), MEMORY_BYTES]).encode() + b"\n" if asked else b""
+    reader, writer = os.pipe()
+    os.close(reader)  # no server reads an answer
+    ended = subprocess.run(schema_process.COMMAND, input=sent, stdout=writer, stderr=subprocess.PIPE, timeout=LONG)
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (0, b"")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot end a process by a timer")

@@ -17,9 +17,10 @@ import httpx
 import openai
 import pytest
 
-from tests.serving.asking import HELLO
+from tests.serving.asking import HELLO, PERSON, in_schema
 from tests.support.harness.serving import Running, alive, children_of, until
 from tests.support.models.caller_files import write_caller
+from webpte.serve.schema_process import NUM_PROCESSES
 
 pytestmark = pytest.mark.gpu
 STREAMS = 8
@@ -64,14 +65,6 @@ def test_sigterm_lets_streams_end_with_a_last_event(program):
     assert not alive(worker)
 
 
-def test_a_server_without_requests_ends_at_once(program):
-    with Running(program, "--shutdown-timeout", 300) as running:  # which nobody waits for
-        (worker,) = children_of(running.pid)
-        running.signal(signal.SIGINT)
-        assert running.wait(120) == 0
-    assert not alive(worker)
-
-
 def test_a_second_sigint_ends_at_once(program):
     with Running(program, "--shutdown-timeout", 300, "--max-output-tokens", 1900) as running:
         (worker,) = children_of(running.pid)
@@ -95,6 +88,19 @@ def test_a_second_sigint_ends_at_once(program):
         for reader in readers:
             reader.join(60)
     until(lambda: not alive(worker), "end of the worker")
+
+
+def test_idle_server_after_ctrl_c_ends_at_once_without_a_traceback(program):
+    """Also of the processes that compile schemas: a terminal sends the signal to all processes of the group."""
+    with Running(program, "--schema-timeout", 60, "--shutdown-timeout", 300) as running:
+        body = {"model": "caller", "messages": HELLO, "max_tokens": 2, "response_format": in_schema(PERSON)}
+        found = httpx.post(f"{running.api}/chat/completions", json=body, timeout=240)
+        assert found.status_code == 200, found.text
+        children = children_of(running.pid, helpers=True)
+        running.interrupt()
+        assert running.wait(120) == 0  # and not after the 300 seconds
+    assert len(children) == 1 + NUM_PROCESSES and not any(map(alive, children))
+    assert not [line for line in running.lines if "Traceback" in line or "KeyboardInterrupt" in line]
 
 
 def test_server_whose_workers_exit_until_the_timeout_exits_with_code_3(program):

@@ -16,13 +16,14 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pydantic import TypeAdapter
 
 from ..errors import Error, error_of
 from ..llm.constraints import Constraint, GrammarCompiler
 from ..llm.tokenizer import Tokenizer
+from .child_process import ignore_stop_signals, spawn
 from .clients import ClientTurns
 from .errors import ApiError
 from .messages import ModelInfo
@@ -122,9 +123,7 @@ class _HelperProcess:
 
     @classmethod
     async def spawn(cls, model: ModelInfo, memory_bytes: int) -> _HelperProcess:
-        pipe = asyncio.subprocess.PIPE
-        child = await asyncio.create_subprocess_exec(*COMMAND, stdin=pipe, stdout=pipe)
-        helper = cls(child, memory_bytes)
+        helper = cls(await spawn(COMMAND), memory_bytes)
         try:
             async with asyncio.timeout(START_SECONDS):
                 await helper._ask([asdict(model), memory_bytes])
@@ -164,10 +163,19 @@ class _HelperProcess:
 
 
 def main() -> int:
-    """Run the helper: read a model, then constraints; answer each with null, or an error's class, text and reason."""
+    """Run the helper: read a model, then constraints; answer each with null, or an error's class, text and reason.
+    Return when the server has closed the pipes or has died."""
+    ignore_stop_signals()
     reader, writer = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print does not go to the pipe
-    model, memory_bytes = TypeAdapter(tuple[ModelInfo, int]).validate_json(reader.readline())
+    first = reader.readline()
+    with contextlib.suppress(BrokenPipeError):
+        if first:
+            _answer_all(reader, writer, *TypeAdapter(tuple[ModelInfo, int]).validate_json(first))
+    return 0
+
+
+def _answer_all(reader: BinaryIO, writer: BinaryIO, model: ModelInfo, memory_bytes: int) -> None:
     assert model.text is not None  # of a language model
     compiler = GrammarCompiler(Tokenizer.load(model.text.tokenizer), model.vocabulary, model.text.stop_tokens)
     _limit_memory(memory_bytes)
@@ -181,10 +189,9 @@ def main() -> int:
         except Error as error:
             _answer(writer, [type(error).__name__, str(error), error.reason])
         _end_after(0)
-    return 0
 
 
-def _answer(writer: Any, value: Any) -> None:
+def _answer(writer: BinaryIO, value: Any) -> None:
     writer.write(json.dumps(value).encode() + b"\n")
     writer.flush()
 

@@ -11,7 +11,6 @@ import base64
 import json
 import logging
 import os
-import signal
 import sys
 import threading
 import time
@@ -29,6 +28,7 @@ from ..llm.engine.output import Admitted, Finished, Output, Piece
 from ..llm.engine.request import GenerationRequest
 from ..progress import OnProgress, Progress
 from ..task_file import task_path
+from .child_process import ignore_stop_signals
 from .messages import (
     MAX_MESSAGE_BYTES,
     Cancel,
@@ -455,8 +455,7 @@ def own_pipe() -> Pipe:
 
 def main(load: LoadModel = load_model) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    for number in (signal.SIGINT, signal.SIGTERM):  # sent to the whole group; the server decides when to stop
-        signal.signal(number, signal.SIG_IGN)
+    ignore_stop_signals()
     return Worker(own_pipe(), load).run()
 
 

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from ..errors import Error, FormatError, error_of
 from .backend import Restart
+from .child_process import PIPE, spawn
 from .errors import WorkerUnavailable
 from .messages import (
     MAX_MESSAGE_BYTES,
@@ -122,10 +123,7 @@ class WorkerProcess:
 
     @classmethod
     async def spawn(cls, command: Sequence[str], start: Start) -> WorkerProcess:
-        pipe = asyncio.subprocess.PIPE
-        child = await asyncio.create_subprocess_exec(
-            *command, stdin=pipe, stdout=pipe, stderr=pipe, limit=MAX_MESSAGE_BYTES
-        )
+        child = await spawn(command, stderr=PIPE, limit=MAX_MESSAGE_BYTES)
         process = cls(child)
         process.write(encode(start))
         return process

@@ -31,7 +31,9 @@ class Running:
         """`module` may be one of the tests' that has the same command; `patience` are the seconds until it listens."""
         full = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (SRC, ROOT)))} | dict(environment or {})
         command = [sys.executable, "-m", module, "serve", *map(str, arguments), "--port", "0"]
-        self._child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=full)
+        self._child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=full, process_group=0
+        )  # a group of its own, as a shell starts it
         self.lines: list[str] = []  # of its log
         self._listening = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -60,6 +62,10 @@ class Running:
 
     def signal(self, number: int) -> None:
         self._child.send_signal(number)
+
+    def interrupt(self) -> None:
+        """Send SIGINT to its process group, as a terminal does after Ctrl-C."""
+        os.killpg(self.pid, signal.SIGINT)
 
     def wait(self, seconds: float = 120) -> int:
         """Its exit code."""
@@ -107,15 +113,15 @@ def event_in(line: str) -> dict[str, Any] | None:
     return found
 
 
-def children_of(pid: int) -> list[int]:
-    """Processes that a process has started and not yet collected, except helpers that compile schemas."""
+def children_of(pid: int, helpers: bool = False) -> list[int]:
+    """Processes that a process has started and not yet collected. Those that compile schemas only with `helpers`."""
     found = []
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = status.read_text().rpartition(")")[2].split()
         except OSError:
             continue  # it has ended meanwhile
-        if int(fields[1]) == pid and not is_schema_process(status.parent):
+        if int(fields[1]) == pid and (helpers or not is_schema_process(status.parent)):
             found.append(int(status.parent.name))
     return found
 

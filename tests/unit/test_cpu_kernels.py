@@ -7,7 +7,7 @@ import pytest
 
 from webpte.graph import Call, Origin
 from webpte.lowering import find
-from webpte.runtime.kernels import KERNELS, CpuKernels
+from webpte.runtime.kernels import KERNELS, CpuKernels, _numpy_kernel
 
 
 def test_none_repeats_what_an_op_already_does():
@@ -87,3 +87,29 @@ def test_trilinear_is_what_bilinear_needs():
     vector = np.ones(10_000)
     with pytest.raises(ValueError, match="elements"):
         trilinear(vector, vector, vector, [1, 2], [0, 2], [0, 1], [], 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        ("div.out_mode", ["trunc"]),
+        ("div.out_mode", ["floor"]),
+        ("floor_divide.out", []),
+        ("remainder.Tensor_out", []),
+        ("fmod.Tensor_out", []),
+    ],
+)
+def test_integer_division_by_zero_raises(name, mode):
+    kernel = _numpy_kernel(f"aten::{name}")
+    assert kernel(np.array([7, 8]), np.array([2, 4]), *mode).shape == (2,)
+    with pytest.raises(ZeroDivisionError):
+        kernel(np.array([7, 8]), np.array([2, 0]), *mode)
+
+
+def test_topk_with_nan_puts_it_first_or_last():
+    x = np.array([[1, np.nan, 3, np.nan], [5, 4, np.nan, -np.inf]], np.float32)
+    values, order = KERNELS["aten::topk.values"](x, 2, 1, True, True)
+    np.testing.assert_array_equal(order, [[1, 3], [2, 0]])
+    np.testing.assert_array_equal(values, [[np.nan, np.nan], [np.nan, 5]])
+    _, order = KERNELS["aten::topk.values"](x, 3, 1, False, True)
+    np.testing.assert_array_equal(order, [[0, 2, 1], [3, 1, 0]])

@@ -53,9 +53,15 @@ def kernel(*names: str) -> Callable[[Kernel], Kernel]:
 
 @kernel("aten::topk.values")
 def topk(self: Array, k: int, dim: int, largest: bool, sorted_: bool) -> tuple[Array, Array]:
-    keys = self if not largest else -self if self.dtype.kind == "f" else ~self  # integers: the smallest has no negative
-    order = np.argsort(keys, axis=dim, kind="stable").take(range(k), axis=dim)
-    return np.take_along_axis(self, order, axis=dim), order
+    """Return the k largest or smallest elements in order. NaN is greater than any number; of equals the first wins."""
+    rows = np.atleast_1d(self)
+    if largest:  # from the end, ascending: negated keys would put NaN last, and the smallest integer has no negative
+        order = rows.shape[dim] - 1 - np.flip(np.argsort(np.flip(rows, dim), axis=dim, kind="stable"), dim)
+    else:
+        order = np.argsort(rows, axis=dim, kind="stable")
+    order = order.take(range(k), axis=dim)
+    values = np.take_along_axis(rows, order, axis=dim)
+    return (values, order) if self.ndim else (values.reshape(()), order.reshape(()))
 
 
 @kernel(
@@ -65,7 +71,7 @@ def topk(self: Array, k: int, dim: int, largest: bool, sorted_: bool) -> tuple[A
     "aten::bitwise_left_shift.Tensor_Scalar_out",
 )
 def shift_left(self: Array, other: Array | int) -> Array:
-    return np.left_shift(self, other)
+    return np.left_shift(self, _in_dtype(other, self))
 
 
 @kernel(
@@ -75,7 +81,12 @@ def shift_left(self: Array, other: Array | int) -> Array:
     "aten::bitwise_right_shift.Tensor_Scalar_out",
 )
 def shift_right(self: Array, other: Array | int) -> Array:
-    return np.right_shift(self, other)
+    return np.right_shift(self, _in_dtype(other, self))
+
+
+def _in_dtype(other: Array | int, like: Array) -> Array:
+    """Return a number in an array's dtype, wrapped as PyTorch does; an array stays."""
+    return other if isinstance(other, np.ndarray) else np.asarray(other).astype(like.dtype)
 
 
 @kernel("aten::_native_batch_norm_legit.no_stats_out")
@@ -129,10 +140,23 @@ def embedding_bag(
             rows = rows * per_sample_weights[mine, None]
         sizes[i] = len(mine)
         if mode == 2 and len(mine):
-            bags[i], largest[i] = rows.max(0), indices[mine][rows.argmax(0)]
+            at = _first_greatest(rows)
+            bags[i], largest[i] = np.take_along_axis(rows, at[None], axis=0)[0], indices[mine][at]
         else:
             bags[i] = rows.sum(0) / (max(len(mine), 1) if mode == 1 else 1)
     return bags, np.repeat(np.arange(starts.size), ends - starts), sizes, largest
+
+
+def _first_greatest(rows: Array) -> Array:
+    """Return the row of each column's greatest element: the first one, unless a later one is greater.
+
+    As in PyTorch, NaN counts only if it comes first: nothing is greater than it, and it is greater than nothing.
+    """
+    best = np.zeros(rows.shape[1], np.int64)
+    columns = np.arange(rows.shape[1])
+    for at in range(1, len(rows)):
+        best[rows[at] > rows[best, columns]] = at
+    return best
 
 
 @kernel("aten::_trilinear.out")

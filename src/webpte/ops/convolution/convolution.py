@@ -77,10 +77,11 @@ def _reference(input: Any, weight: Any, bias: Any, geometry: ConvolutionGeometry
     window = geometry.window(weight.shape)
     axes, groups = weight.ndim - 2, geometry.groups
     *batch, depth = input.shape[:-axes]
-    x = input.astype(np.float64).reshape(numel(tuple(batch)), groups, depth // groups, *input.shape[-axes:])
+    wide = np.float64 if input.dtype.kind == "f" else np.int64
+    x = input.astype(wide).reshape(numel(tuple(batch)), groups, depth // groups, *input.shape[-axes:])
     taps = itertools.product(*map(range, window.kernel))
     run = _scatter if geometry.transposed else _gather
-    total = run(x, weight.astype(np.float64), taps, window)  # (N, groups, OC / groups, ...)
+    total = run(x, weight.astype(wide), taps, window)  # (N, groups, OC / groups, ...)
     total = total.reshape(*batch, groups * total.shape[2], *total.shape[-axes:])
     if bias is not None:
         total += bias.reshape(-1, *(1,) * axes)
@@ -111,7 +112,7 @@ def _scatter(x: Any, weight: Any, taps: Any, window: ConvolutionWindow) -> Any:
     # What the taps write, of which the padding is cut off at the end, and further rows if the output has some.
     rows = zip(spans, counts, window.kernel, window.stride, window.dilation, strict=True)
     whole = [max(span.stop, (n - 1) * s + d * (k - 1) + 1) for span, n, k, s, d in rows]
-    padded: Any = np.zeros((*x.shape[:2], weight.shape[1], *whole))
+    padded: Any = np.zeros((*x.shape[:2], weight.shape[1], *whole), x.dtype)
     for tap in taps:
         padded[_views(window, tap, counts)] += np.einsum("ngi...,gio->ngo...", x, kernels[(..., *tap)])
     return padded[(..., *spans)]

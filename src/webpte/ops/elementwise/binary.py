@@ -100,17 +100,38 @@ def _true_quotient(a: Any, b: Any) -> Any:
     return computed(np.true_divide, a, b, dtype=floated(promoted(a, b)))
 
 
+def _refuse_zeros(a: Any, b: Any) -> None:
+    if a.dtype.kind != "f" and not np.all(b):
+        raise ZeroDivisionError("an integer divided by zero")  # NumPy returns 0
+
+
+def _floored_quotient(a: Any, b: Any) -> Any:
+    _refuse_zeros(a, b)
+    return np.floor_divide(a, b)
+
+
 def _truncated_quotient(a: Any, b: Any) -> Any:
     if a.dtype.kind == "f":
         return np.trunc(a / b)
-    return np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))
+    return (a - _truncated_remainder(a, b)) // b  # which divides exactly; the smallest integer has no absolute value
+
+
+def _truncated_remainder(a: Any, b: Any) -> Any:
+    _refuse_zeros(a, b)
+    return np.fmod(a, b)
+
+
+def _remainder(a: Any, b: Any) -> Any:
+    """Return the remainder with the sign of the divisor. A zero keeps the sign of the dividend, as in PyTorch."""
+    rest = _truncated_remainder(a, b)
+    return np.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
 
 
 div.reference(_true_quotient)
 
 # rounding_mode -> the formula and its reference in wide arithmetic
 _ROUNDED: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
-    "floor": ("div_floor", np.floor_divide),
+    "floor": ("div_floor", _floored_quotient),
     "trunc": ("div_trunc", _truncated_quotient),
 }
 
@@ -174,11 +195,11 @@ _register(
     numbers=EITHER,
     integers=multiplied("self", "other"),
 )
-_register("div_floor", np.floor_divide, "aten.floor_divide.default", "aten.floor_divide.Scalar", integers=QUOTIENT)
+_register("div_floor", _floored_quotient, "aten.floor_divide.default", "aten.floor_divide.Scalar", integers=QUOTIENT)
 _register("minimum", np.minimum, "aten.minimum.default", numbers=EITHER, integers=smaller("self", "other"))
 _register("maximum", np.maximum, "aten.maximum.default", numbers=EITHER, integers=larger("self", "other"))
-_register("remainder", np.remainder, "aten.remainder.Tensor", "aten.remainder.Scalar", narrow=True, integers=LEFT)
-_register("fmod", np.fmod, "aten.fmod.Tensor", "aten.fmod.Scalar", narrow=True, integers=LEFT)
+_register("remainder", _remainder, "aten.remainder.Tensor", "aten.remainder.Scalar", narrow=True, integers=LEFT)
+_register("fmod", _truncated_remainder, "aten.fmod.Tensor", "aten.fmod.Scalar", narrow=True, integers=LEFT)
 _register("and", np.bitwise_and, "aten.bitwise_and.Tensor", "aten.bitwise_and.Scalar")
 _register("or", np.bitwise_or, "aten.bitwise_or.Tensor", "aten.bitwise_or.Scalar")
 _register("xor", np.bitwise_xor, "aten.bitwise_xor.Tensor", "aten.bitwise_xor.Scalar")
@@ -230,7 +251,7 @@ def remainder_of_number(self: Term, other: Tensor, *, out: Tensor) -> Formula:
 def _(self: float, other: Any) -> Any:
     dtype = promoted(self, other)
     number = float(np.float16(self)) if dtype == np.float16 else self
-    return computed(np.remainder, number, other, dtype=dtype)
+    return computed(_remainder, number, other, dtype=dtype)
 
 
 # -- arithmetic with a clamp -------------------------------------------------------------------------------------------

@@ -47,8 +47,8 @@ _FLOAT_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 _ANY_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "abs": np.abs,
     "neg": np.negative,
-    "sign": lambda x: np.where(np.isnan(x), 0, np.sign(x)),
-    "round": np.rint,
+    "sign": lambda x: x if x.dtype.kind == "b" else np.where(np.isnan(x), 0, np.sign(x)),
+    "round": lambda x: np.rint(x) if x.dtype.kind == "f" else x,
     "ceil": np.ceil,
     "floor": np.floor,
     "trunc": np.trunc,
@@ -157,7 +157,7 @@ def relu(self: Tensor, *, out: Tensor) -> Formula:
 
 @relu.reference
 def _(self: Any) -> Any:
-    return np.maximum(self, np.zeros((), self.dtype))
+    return np.where(self < 0, self.dtype.type(0), self)  # -0 and NaN stay
 
 
 @elementwise("aten.clamp.default", integers=clamped("self", "min", "max"))

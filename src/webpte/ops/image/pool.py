@@ -151,15 +151,17 @@ def _(
     divisor_override: int | None,
 ) -> Any:
     rows, columns = windows(self.shape, kernel_size, stride, padding, [1], ceil_mode)
-    out = np.zeros((*self.shape[:-2], rows.windows, columns.windows))
-    for i, j, part, _, _ in _each_window(self.astype(np.float64), rows, columns):
+    wide = self.astype(np.float64 if self.dtype.kind == "f" else np.int64)
+    out = np.zeros((*self.shape[:-2], rows.windows, columns.windows), wide.dtype)
+    for i, j, part, _, _ in _each_window(wide, rows, columns):
         # With the padding counted a window ends where the padding does, which ceil_mode may go beyond.
         lengths = (
             [min(w.kernel, w.size + 2 * w.padding - at * w.stride) for w, at in ((rows, i), (columns, j))]
             if count_include_pad
             else part.shape[-2:]
         )
-        out[..., i, j] = part.sum(axis=(-2, -1)) / (divisor_override or numel(tuple(lengths)))
+        total, divisor = part.sum(axis=(-2, -1)), divisor_override or numel(tuple(lengths))
+        out[..., i, j] = total / divisor if wide.dtype.kind == "f" else (total - np.fmod(total, divisor)) // divisor
     return out.astype(self.dtype)
 
 
@@ -262,7 +264,9 @@ def _numpy_max_pool(x: Any, pooling: MaxPoolArguments) -> tuple[Any, Any]:
     indices = np.empty(values.shape, np.int64)
     for i, j, part, at, across in _each_window(x, rows, columns):
         flat = part.reshape(*part.shape[:-2], -1)
-        values[..., i, j] = flat.max(axis=-1)
+        last = flat.shape[-1] - 1 - np.isnan(flat[..., ::-1]).argmax(axis=-1)  # the last NaN counts, as in PyTorch
+        best = np.where(np.isnan(flat).any(axis=-1), last, flat.argmax(axis=-1))
+        values[..., i, j] = np.take_along_axis(flat, best[..., None], axis=-1)[..., 0]
         positions = np.add.outer(np.array(at) * x.shape[-1], np.array(across)).reshape(-1)
-        indices[..., i, j] = positions[flat.argmax(axis=-1)]
+        indices[..., i, j] = positions[best]
     return values, indices

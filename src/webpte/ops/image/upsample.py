@@ -142,4 +142,4 @@ def _(input: Any, output_size: list[int] | None, align_corners: bool, scale_fact
         at = np.minimum(at, n - 1)
         weights = np.maximum(1 - np.abs(at[:, None] - np.arange(n)), 0)
         result = np.moveaxis(np.tensordot(result, weights, ([2 + axis], [1])), -1, 2 + axis)
-    return result.astype(input.dtype)
+    return (result if input.dtype.kind == "f" else np.rint(result)).astype(input.dtype)

@@ -210,8 +210,10 @@ def addmm(
 
 @addmm.reference
 def _addmm_reference(self: Any, mat1: Any, mat2: Any, beta: float, alpha: float) -> Any:
+    if mat1.dtype.kind != "f":  # PyTorch converts the factors of integers, too
+        alpha, beta = int(alpha), int(beta)
     total = alpha * np.einsum("...mk,...kn->...mn", *_wide(mat1, mat2))
-    return (total if self is None or beta == 0 else total + beta * self.astype(np.float64)).astype(mat1.dtype)
+    return (total if self is None or beta == 0 else total + beta * _wide(self)[0]).astype(mat1.dtype)
 
 
 @op(MATMUL)
@@ -250,4 +252,5 @@ def _(axes: str, self: Any, mat1: Any, mat2: Any, beta: float, alpha: float, pro
 
 
 def _wide(*arrays: Any) -> tuple[Any, ...]:
-    return tuple(a.astype(np.float64) for a in arrays)
+    """Return arrays in 64 bits; integers stay integers, which wrap as in PyTorch."""
+    return tuple(a.astype(np.float64 if a.dtype.kind == "f" else np.int64) for a in arrays)

@@ -174,7 +174,7 @@ def _row_dims(dims: Dims, split: int) -> Dims:
 @native_layer_norm.reference
 def _(input: Any, normalized_shape: list[int], weight: Any, bias: Any, eps: float) -> Any:
     split = input.ndim - len(normalized_shape)
-    rows = input.astype(np.float64).reshape(*input.shape[:split], -1)
+    rows = input.astype(np.float64).reshape(*input.shape[:split], numel(tuple(normalized_shape)))
     y, mean, rstd = _standardised(rows, eps)
     y = y.reshape(input.shape)
     y = y if weight is None else y * weight
@@ -216,7 +216,7 @@ def native_group_norm(
 
 @native_group_norm.reference
 def _(input: Any, weight: Any, bias: Any, N: int, C: int, HxW: int, group: int, eps: float) -> Any:
-    rows = input.astype(np.float64).reshape(N, group, -1)
+    rows = input.astype(np.float64).reshape(N, group, C // group * HxW)
     y, mean, rstd = _standardised(rows, eps)
     y = y.reshape(N, C, HxW)
     y = y if weight is None else y * weight.reshape(C, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -87,8 +88,7 @@ def max_dim(cx: Context, self: Tensor, dim: int, keepdim: bool, *, out: tuple[Te
 
 @max_dim.reference
 def _(self: Any, dim: int, keepdim: bool) -> Any:
-    axis = dim if self.ndim else None
-    return self.max(axis=axis, keepdims=keepdim), np.argmax(self, axis=axis, keepdims=keepdim)
+    return _element_at(self, np.argmax, dim, keepdim)
 
 
 @op("aten.min.dim", kernels=("aten::min.dim_min",))
@@ -99,5 +99,13 @@ def min_dim(cx: Context, self: Tensor, dim: int, keepdim: bool, *, out: tuple[Te
 
 @min_dim.reference
 def _(self: Any, dim: int, keepdim: bool) -> Any:
-    axis = dim if self.ndim else None
-    return self.min(axis=axis, keepdims=keepdim), np.argmin(self, axis=axis, keepdims=keepdim)
+    return _element_at(self, np.argmin, dim, keepdim)
+
+
+def _element_at(x: Any, position: Callable[..., Any], dim: int, keepdim: bool) -> tuple[Any, Any]:
+    """Return the elements at the positions of the extremes, and the positions: 0 and -0 are equal, NaN comes first."""
+    if x.ndim == 0:
+        return x.copy(), np.zeros((), np.int64)
+    indices = position(x, axis=dim, keepdims=True)
+    values = np.take_along_axis(x, indices, axis=dim)
+    return (values, indices) if keepdim else (values.squeeze(dim), indices.squeeze(dim))

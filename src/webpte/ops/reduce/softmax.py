@@ -50,7 +50,7 @@ def _shifted(x: Any, dim: int) -> Any:
     """Return float64 rows whose largest element is 0. Rows with infinite maxima become NaN."""
     wide = x.astype(np.float64)
     with np.errstate(invalid="ignore"):
-        return wide - (wide.max(axis=dim, keepdims=True) if x.ndim else wide)
+        return wide - (wide.max(axis=dim, keepdims=True, initial=-np.inf) if x.ndim else wide)
 
 
 def _result_dtype(x: Any, half_to_float: bool) -> Any:

@@ -22,9 +22,8 @@ def apart(monkeypatch):
 
 
 def test_every_adapter_can_be_asked_for(apart):
-    found = adapters()
-    for number, adapter in enumerate(found):
-        use_adapter(number)
+    for adapter in adapters():
+        use_adapter(adapter.number)
         assert chosen_adapter().info["device"] == adapter.device
         assert chosen_adapter().info["backend_type"] == adapter.backend
 
@@ -32,7 +31,8 @@ def test_every_adapter_can_be_asked_for(apart):
 @pytest.mark.parametrize("given", ["99", "-1", "fast"])
 def test_a_number_that_is_none_is_told_with_those_there_are(apart, monkeypatch, given):
     monkeypatch.setenv(ADAPTER_VARIABLE, given)
-    with raises(webpte.DeviceError, ADAPTER_VARIABLE, f"'{given}'", " 0: ", code="unknown_adapter"):
+    listed = [f" {adapter.number}: {adapter.device} ({adapter.backend})" for adapter in adapters()]
+    with raises(webpte.DeviceError, ADAPTER_VARIABLE, f"'{given}'", *listed, code="unknown_adapter"):
         chosen_adapter()
 
 

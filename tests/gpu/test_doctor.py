@@ -48,6 +48,17 @@ def test_what_a_person_reads(capsys, monkeypatch):
     assert "this machine can run programs" in out
 
 
+def test_doctor_adapters_have_the_numbers_that_select_them(capsys):
+    numbers = {adapter.number: adapter for adapter in adapters()}
+    assert main(["doctor", "--no-test", "--json"]) == 0
+    assert [adapter["number"] for adapter in json.loads(capsys.readouterr().out)["adapters"]] == sorted(numbers)
+    assert main(["doctor", "--no-test"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    for number, adapter in numbers.items():
+        label = f"{number}*" if adapter.chosen else str(number)
+        assert any(row[:2] == [label, adapter.device.split()[0]] for row in rows)
+
+
 def test_without_the_self_test(capsys):
     assert main(["doctor", "--no-test"]) == 0
     out = capsys.readouterr().out

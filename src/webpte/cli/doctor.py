@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _show(report: Mapping[str, Any], page: Page) -> None:
     if report["adapters"]:
         page.table(_adapters(report["adapters"]))
-        page.text("* is the adapter that programs run on", style="dim")
+        page.text("* is the adapter that programs run on; WEBPTE_ADAPTER=N selects another by its number", style="dim")
     else:
         page.text("no WebGPU adapter found", style="bold red")
     if report["features"]:
@@ -78,11 +78,12 @@ def _show(report: Mapping[str, Any], page: Page) -> None:
 
 
 def _adapters(adapters: Sequence[Mapping[str, Any]]) -> OutputTable:
-    table = OutputTable((Column(" "), Column("adapter"), Column("backend"), Column("kind", 1), Column("driver", 2)))
+    columns = (Column("adapter"), Column("device"), Column("backend"), Column("kind", 1), Column("driver", 2))
+    table = OutputTable(columns)
     for adapter in adapters:
         style = "" if adapter["chosen"] else "dim"
-        mark = "*" if adapter["chosen"] else ""
-        table.add(mark, adapter["device"], adapter["backend"], adapter["kind"], adapter["driver"], style=style)
+        number = f"{adapter['number']}{'*' * adapter['chosen']}"
+        table.add(number, adapter["device"], adapter["backend"], adapter["kind"], adapter["driver"], style=style)
     return table
 
 

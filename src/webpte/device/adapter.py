@@ -69,6 +69,7 @@ SPEC_LIMITS = {
 class AdapterInfo:
     """An adapter. One device has several adapters if several backends can reach it."""
 
+    number: int  # as WEBPTE_ADAPTER and `--adapter` take it
     device: str
     backend: str  # "Vulkan", "Metal", "D3D12", "OpenGL"
     kind: str  # "DiscreteGPU", "IntegratedGPU", "CPU"
@@ -86,7 +87,7 @@ def adapters() -> list[AdapterInfo]:
     except RuntimeError as error:
         raise DeviceError(f"cannot list the GPU adapters: {error}", code="adapters") from error
     chosen = _chosen_info() if available else {}
-    return [_info(adapter, dict(adapter.info) == chosen) for adapter in available]
+    return [_info(number, adapter, dict(adapter.info) == chosen) for number, adapter in enumerate(available)]
 
 
 def wgpu_versions() -> dict[str, str]:
@@ -135,10 +136,11 @@ def _request_adapter() -> Any:
         return wgpu.gpu.request_adapter_sync(power_preference="high-performance")
     available = wgpu.gpu.enumerate_adapters_sync()
     if not number.isdecimal() or int(number) >= len(available):
-        names = ", ".join(f"{index}: {adapter.info['device']}" for index, adapter in enumerate(available))
+        infos = enumerate(adapter.info for adapter in available)
+        listed = ", ".join(f"{index}: {info['device']} ({info['backend_type']})" for index, info in infos)
         raise DeviceError(
             argument=ADAPTER_VARIABLE,
-            expected=f"a number among the adapters {names}" if names else "no number: this machine has no adapter",
+            expected=f"the number of an adapter, {listed}" if listed else "no number: this machine has no adapter",
             got=repr(number),
             code="unknown_adapter",
         )
@@ -152,9 +154,10 @@ def _chosen_info() -> dict[str, Any]:
         return {}
 
 
-def _info(adapter: Any, chosen: bool) -> AdapterInfo:
+def _info(number: int, adapter: Any, chosen: bool) -> AdapterInfo:
     info = adapter.info
     return AdapterInfo(
+        number,
         info["device"],
         info["backend_type"],
         info["adapter_type"],

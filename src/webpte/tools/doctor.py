@@ -215,8 +215,8 @@ def bug_report(report: Mapping[str, Any]) -> str:
     """Return a text for an issue."""
     lines = [", ".join(f"{name} {number}" for name, number in report["versions"].items())]
     for adapter in report["adapters"]:
-        mark = "*" if adapter["chosen"] else "-"
-        lines.append(f"{mark} {adapter['device']} | {adapter['backend']} | {adapter['kind']} | {adapter['driver']}")
+        number = f"{adapter['number']}{'*' * adapter['chosen']}"
+        lines.append(f"{number} {adapter['device']} | {adapter['backend']} | {adapter['kind']} | {adapter['driver']}")
     if not report["adapters"]:
         lines.append("no adapters")
     lines += [f"{name}={value}" for name, value in report["environment"].items()]

@@ -128,7 +128,7 @@ def _dispatches(planner: Planner, call: Sequence[Any]) -> list[Dispatch]:
         segment = only_segment(planner)
     except UnsupportedError:
         return [dispatch for schedule in planner.lower({}) for dispatch in schedule.dispatches]
-    live = ArgumentConverter(planner.plan).bind_inputs(call)
+    live = ArgumentConverter(planner).bind_inputs(call)
     graph = planner.plan.graph
     for value in segment.looks:
         spec = graph.tensor(value)

@@ -140,7 +140,7 @@ def planned_at(program: Program, name: str, caps: Caps, shapes: Sequence[Shapes]
 
 def with_schedules(planner: Planner, calls: Iterable[Call]) -> Planner:
     segment = only_segment(planner)
-    converter = ArgumentConverter(planner.plan)
+    converter = ArgumentConverter(planner)
     arguments = list(calls)
     planner.make_room(len(arguments))
     for call in arguments:
@@ -288,7 +288,7 @@ class MethodWriter:
                 )
         return {
             "inputs": [_border(graph, v, plan.dynamic_dims.get(v)) for v in graph.inputs],
-            "outputs": [_border(graph, v, None) for v in graph.outputs],
+            "outputs": [_border(graph, v, plan.dynamic_dims.get(v)) for v in graph.outputs],
             "variants": variants,
         }
 

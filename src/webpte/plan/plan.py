@@ -35,7 +35,7 @@ class Plan:
     kept: frozenset[int]  # those that are unchanged when the method has run
     kernels: tuple[Kernel, ...]
     parameter_blocks: int  # different ones, at the shapes that were lowered here
-    dynamic_dims: dict[int, tuple[bool, ...]]  # method input -> which dims may vary
+    dynamic_dims: dict[int, tuple[bool, ...]]  # of inputs, and of outputs if known: which dims may vary
     passes: dict[str, int]  # rewrites applied to the graph, each with the calls it saved
     aliases: dict[int, int]  # view -> its base
     materialised: dict[int, Constant]  # results of calls that are filled once, from the file
@@ -99,9 +99,14 @@ class Plan:
         """Return the bytes of a tensor on the device, at its bound."""
         return bytes_at_bound(self.graph, value_id)
 
+    @property
+    def input_bounds(self) -> dict[int, Dims]:
+        """Return the largest dims of the tensor inputs."""
+        return {i: self.graph.tensor(i).dims for i in self.graph.inputs if i in self.dynamic_dims}
+
     def extents(self) -> list[dict[int, Dims]]:
         """Return the largest dims of the tensor inputs and, if any may vary, the smallest."""
-        largest = {i: self.graph.tensor(i).dims for i in self.dynamic_dims}
+        largest = self.input_bounds
         return [largest, *(s for s in [shrunk(largest, self.dynamic_dims, 1)] if s != largest)]
 
     def bytes_by_kind(self) -> dict[str, int]:

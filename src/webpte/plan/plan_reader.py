@@ -263,8 +263,11 @@ class _PlanReader:
             v: tuple(json_bool(flag, "dynamic") for flag in json_list(flags, "dynamic", len(graph.tensor(v).dims)))
             for v, flags in self._by_value("dynamic")
         }
-        if set(dynamic) != {v for v in graph.inputs if isinstance(graph.values[v], TensorSpec)}:
-            raise FormatError("dynamic: expected exactly the tensors among the inputs")
+        inputs, outputs = (
+            {v for v in ids if isinstance(graph.values[v], TensorSpec)} for ids in (graph.inputs, graph.outputs)
+        )
+        if not inputs <= set(dynamic) <= inputs | outputs:
+            raise FormatError("dynamic: expected the tensors among the inputs, and none but inputs and outputs")
         return dynamic
 
     # -- memory --------------------------------------------------------------------------------------------------------

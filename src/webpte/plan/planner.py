@@ -19,7 +19,7 @@ from .integers import exact_integers, overflow_message
 from .memory import Buffer, plan_memory
 from .plan import Plan, Scratch, shrunk
 from .schedules import CallValues, Dims, LoweredCall, Schedule, ScheduleStore, add_results
-from .segments import Flow, PlanSegment, cut_graph
+from .segments import Flow, HostCalls, PlanSegment, cut_graph
 from .validate import refuse_wrong
 from .work import CallWork
 
@@ -273,6 +273,20 @@ class Planner(ScheduleStore):
             return schedule
         return replace(schedule, work=work)
 
+    def fits(self, live: CallValues) -> bool:
+        """Return whether the method can be lowered at the shapes of a call, as far as they are known before it runs."""
+        graph, flow = self.plan.graph, self.plan.flow
+        assumed, unknown = _assumed(graph, live), set(_sized_on_host(graph, flow))
+        try:
+            for segment in flow.segments:
+                if unknown.isdisjoint(segment.tensors):
+                    self._lowering.build(segment, assumed)
+                else:  # its shapes, and those of its results, depend on what the CPU computes
+                    unknown.update(out for i in segment.steps for out in graph.call(i).outs)
+        except ShapeError:
+            return False
+        return True
+
     def lower(self, inputs: Mapping[int, Dims]) -> list[Schedule]:
         """Return the schedules for these input shapes; other inputs are at their bound. For inspection only."""
         return _lower_method(self.plan.graph, self.plan.flow, self._lowering, dict(inputs))
@@ -314,10 +328,12 @@ def draft(
     bounds = {i: graph.tensor(i).dims for i in graph.inputs if isinstance(graph.values[i], TensorSpec)}
     schedules = _lower_method(graph, flow, lowering, bounds)
     examples = dict(lowering.examples)
-    dynamic = _dynamic_dims(graph, flow, lowering, bounds)
+    dynamic, trials = _dynamic_dims(graph, flow, lowering, bounds)
     lowering.examples = examples  # trial shapes are not tuned
-    schedules += _lower_smaller(graph, flow, lowering, bounds, dynamic, TRIAL_SIZES)
-    schedules += _lower_smaller(graph, flow, lowering, bounds, dynamic, FEW_ROWS_SIZES)
+    smaller = _lower_smaller(graph, flow, lowering, bounds, dynamic, TRIAL_SIZES)
+    smaller += _lower_smaller(graph, flow, lowering, bounds, dynamic, FEW_ROWS_SIZES)
+    schedules += smaller
+    dynamic |= _dynamic_outputs(graph, flow, [*trials, *smaller])
     lowering.context.sealed = True
     plan = _plan(graph, flow, lowering, schedules, dynamic, applied)
     return Planner(plan, lowering), over_limits(plan, caps, schedules, lowering.touched)
@@ -363,13 +379,19 @@ def _checks(graph: Graph) -> dict[int, str]:
 
 def _lower_method(graph: Graph, flow: Flow, lowering: Lowering, inputs: dict[int, Dims]) -> list[Schedule]:
     """Lower every segment once for these input shapes. Results of the CPU have the size of their bound."""
-    live = CallValues(dict(inputs), {}, {})
+    live = _assumed(graph, CallValues(dict(inputs), {}, {}))
+    return [lowering.build(segment, live) for segment in flow.segments]
+
+
+def _assumed(graph: Graph, live: CallValues) -> CallValues:
+    """Return the values of a call, with the bound for dims that are not known, and 0 for scalars."""
+    assumed = CallValues(dict(live.dims), dict(live.scalars), dict(live.arrays))
     for value_id, value in enumerate(graph.values):
         if isinstance(value, TensorSpec):
-            live.dims.setdefault(value_id, value.dims)
+            assumed.dims.setdefault(value_id, value.dims)
         elif isinstance(value, LIVE_SCALARS):
-            live.scalars.setdefault(value_id, 0)
-    return [lowering.build(segment, live) for segment in flow.segments]
+            assumed.scalars.setdefault(value_id, 0)
+    return assumed
 
 
 def _lower_smaller(
@@ -392,8 +414,10 @@ def _lower_smaller(
     return []
 
 
-def _dynamic_dims(graph: Graph, flow: Flow, lowering: Lowering, bounds: dict[int, Dims]) -> dict[int, tuple[bool, ...]]:
-    """Return which dims of dynamic inputs can vary, found by trial lowerings.
+def _dynamic_dims(
+    graph: Graph, flow: Flow, lowering: Lowering, bounds: dict[int, Dims]
+) -> tuple[dict[int, tuple[bool, ...]], list[Schedule]]:
+    """Return which dims of dynamic inputs can vary, found by trial lowerings, and the schedules of the trials.
 
     The file contains only that a tensor is dynamic. Dims of equal bound usually share one symbol: they are shrunk
     together first, then each alone. A dim that some op contradicts is static.
@@ -402,6 +426,7 @@ def _dynamic_dims(graph: Graph, flow: Flow, lowering: Lowering, bounds: dict[int
 
     granted = max(limit("trial lowerings"), 16 * len(graph.steps))
     before = lowering.runs
+    trials: list[Schedule] = []
 
     def fits(group: list[tuple[int, int]]) -> bool:
         if lowering.runs - before > granted:
@@ -414,7 +439,7 @@ def _dynamic_dims(graph: Graph, flow: Flow, lowering: Lowering, bounds: dict[int
         for i, d in group:
             trial[i][d] -= 1
         try:
-            _lower_method(graph, flow, lowering, {i: tuple(dims) for i, dims in trial.items()})
+            trials.extend(_lower_method(graph, flow, lowering, {i: tuple(dims) for i, dims in trial.items()}))
         except ShapeError:
             return False
         return True
@@ -426,4 +451,31 @@ def _dynamic_dims(graph: Graph, flow: Flow, lowering: Lowering, bounds: dict[int
             varying.update(group)
         elif len(group) > 1:
             varying.update(single for single in group if fits([single]))
-    return {i: tuple((i, d) in varying for d in range(len(dims))) for i, dims in bounds.items()}
+    return {i: tuple((i, d) in varying for d in range(len(dims))) for i, dims in bounds.items()}, trials
+
+
+def _dynamic_outputs(graph: Graph, flow: Flow, trials: Sequence[Schedule]) -> dict[int, tuple[bool, ...]]:
+    """Return which dims of outputs differ from their bound in some trial.
+
+    If the CPU computes tensors, nothing is known: trials take those at their bound.
+    """
+    if _sized_on_host(graph, flow):
+        return {}
+    shapes: dict[int, list[Dims]] = {v: [] for v in graph.outputs if isinstance(graph.values[v], TensorSpec)}
+    for schedule in trials:
+        for value_id in shapes.keys() & schedule.dims.keys():
+            shapes[value_id].append(schedule.dims[value_id])
+    bounds = {v: graph.tensor(v).dims for v in shapes if v not in graph.inputs}
+    return {
+        v: tuple(any(dims[d] != size for dims in shapes[v]) for d, size in enumerate(bound))
+        for v, bound in bounds.items()
+    }
+
+
+def _sized_on_host(graph: Graph, flow: Flow) -> frozenset[int]:
+    """Return the results of CPU kernels whose dims are known only when the method runs: inputs may be dynamic."""
+    inputs = [graph.values[i] for i in graph.inputs]
+    if not any(isinstance(spec, TensorSpec) and spec.dynamic for spec in inputs):
+        return frozenset()
+    steps = (i for block in flow.blocks for stage in block.stages if isinstance(stage, HostCalls) for i in stage.steps)
+    return frozenset(v for i in steps for v in graph.call(i).outs if isinstance(graph.values[v], TensorSpec))

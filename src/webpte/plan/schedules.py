@@ -126,6 +126,17 @@ class ScheduleStore:
         add_results(schedule, live, numbers, graph)
         return schedule, slots
 
+    def fits(self, live: CallValues) -> bool:
+        """Return whether every segment that reads inputs of the method has a schedule for their dims in a call."""
+        inputs = set(self.plan.graph.inputs)
+
+        def agrees(segment: PlanSegment, key: Key) -> bool:
+            return all(live.dims[t] == dims for t, dims in zip(segment.tensors, key, strict=False) if t in inputs)
+
+        return all(
+            any(agrees(segment, key) for key, _ in schedules.items()) for segment, schedules in self._schedules.items()
+        )
+
     def missing(self, segment: PlanSegment, live: CallValues, numbers: TermEvaluator) -> Schedule:
         """Return a schedule that is not in the store. Only a planner can; here it raises ShapeError."""
         shapes = self._words(segment, [live.dims[t] for t in segment.tensors])

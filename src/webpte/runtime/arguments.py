@@ -246,9 +246,11 @@ def _check_shape(array: Array, dims: tuple[int, ...], where: str) -> None:
         )
 
 
-def signature(name: str, inputs: Sequence[ArgumentInfo], outputs: Sequence[ArgumentInfo]) -> str:
+def signature(graph: Graph, dynamic_dims: Mapping[int, tuple[bool, ...]]) -> str:
     """Return a method as a function signature."""
-    return f"{sanitize_line(name)}({arguments(inputs)}) -> {arguments(outputs) or 'nothing'}"
+    inputs = describe_all(graph, graph.inputs, "in", dynamic_dims)
+    outputs = describe_all(graph, graph.outputs, "out", dynamic_dims)
+    return f"{sanitize_line(graph.name)}({arguments(inputs)}) -> {arguments(outputs) or 'nothing'}"
 
 
 def arguments(infos: Sequence[ArgumentInfo]) -> str:

@@ -143,11 +143,8 @@ class Bundle(MethodSource):
         device = self._device(scheduler.plan)
         return Method(scheduler, *device, CpuKernels(), lambda: fingerprint, progress, lazy=lazy)
 
-    def _signatures(self) -> dict[str, str]:
-        return {
-            name: f"{sanitize_line(name)}, planned for {len(variants)} devices"
-            for name, variants in self._manifest.methods.items()
-        }
+    def _signature(self, name: str) -> str:
+        return f"{sanitize_line(name)}, planned for {len(self._manifest.methods[name])} devices"
 
 
 def already_planned(folder: str, what: str) -> InputError:

@@ -15,20 +15,23 @@ from ..errors import Error, InputError, RangeError
 from ..graph import SymBool, SymFloat, SymInt, TensorSpec
 from ..lowering import stored_bytes
 from ..lowering.numbers import INT32_HIGH, INT32_LOW
-from ..plan import CallValues, Plan, PlanSegment
+from ..plan import CallValues, PlanSegment, ScheduleStore
 from .arguments import ArgumentInfo, describe_all, to_number
 from .checks import described, did_you_mean, wrong_argument
 
 Array = np.ndarray[Any, Any]
+MAX_ACCEPTED_SHAPES = 64  # remembered
 FLOAT32_HIGH = float(np.finfo(np.float32).max)
 
 
 class ArgumentConverter:
     """Converts the inputs and outputs of a plan's method."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+    def __init__(self, scheduler: ScheduleStore) -> None:
+        self._scheduler = scheduler
+        self._plan = plan = scheduler.plan
         self._graph = graph = plan.graph
+        self._accepted: set[tuple[tuple[int, ...], ...]] = set()  # shapes of calls that differ in fixed dims
         self.inputs: tuple[ArgumentInfo, ...] = describe_all(graph, graph.inputs, "in", plan.dynamic_dims)
         self.outputs: tuple[ArgumentInfo, ...] = describe_all(graph, graph.outputs, "out", plan.dynamic_dims)
         # Computed once: a decode loop binds inputs for every token.
@@ -74,14 +77,47 @@ class ArgumentConverter:
                 code="input_count",
             )
         live = CallValues({}, {}, {})
-        for (value_id, spec, where), arg, info in zip(entries, args, self.inputs, strict=True):
-            if isinstance(spec, TensorSpec):
-                array = to_array(arg, spec, where)
-                check_dims(array.shape, spec, where, info.dynamic)
-                live.arrays[value_id], live.dims[value_id] = array, array.shape
-            elif isinstance(spec, (SymInt, SymFloat, SymBool)):
-                live.scalars[value_id] = to_number(arg, spec, where)
+        wrong: dict[int, InputError] = {}
+        doubtful: dict[int, InputError] = {}
+        for position, arg in enumerate(args):
+            try:
+                problem = self._bind(position, arg, live)
+                if problem is not None:
+                    doubtful[position] = problem
+            except InputError as error:
+                wrong[position] = error
+        if wrong or (doubtful and not self._fits(live)):
+            wrong |= doubtful
+            raise _all_wrong(self._graph.name, [wrong[position] for position in sorted(wrong)])
         return live
+
+    def _bind(self, position: int, arg: Any, live: CallValues) -> InputError | None:
+        """Add an input to the values of a call. Return the error to raise if the call does not fit."""
+        value_id, spec, where = self._entries[position]
+        if isinstance(spec, TensorSpec):
+            array = to_array(arg, spec, where)
+            live.arrays[value_id], live.dims[value_id] = array, array.shape
+            if array.shape != spec.dims:
+                return check_shape(array.shape, self.inputs[position], where, dynamic=spec.dynamic)
+        elif isinstance(spec, (SymInt, SymFloat, SymBool)):
+            live.scalars[value_id] = to_number(arg, spec, where)
+        return None
+
+    def _fits(self, live: CallValues) -> bool:
+        """Return whether the method takes a call whose shapes differ from the signature in dims shown as fixed.
+
+        A file states only that a tensor is dynamic. Dims that vary in steps, or together with dims of another bound,
+        are shown as fixed, so that the lowerings have the last word.
+        """
+        shapes = tuple(live.dims.values())
+        if shapes in self._accepted:
+            return True
+        if not self._scheduler.fits(live):
+            return False
+        if len(self._accepted) >= MAX_ACCEPTED_SHAPES:
+            self._accepted.clear()
+        self._accepted.add(shapes)
+        return True
 
     def uploads(self, segment: PlanSegment, live: CallValues, fed: Container[int] = ()) -> list[tuple[int, Array]]:
         """Return the uploads of a segment except those in `fed`: (tensor, data in the device's dtype)."""
@@ -158,40 +194,39 @@ def _converted(array: Array, value: Any, dtype: np.dtype[Any], where: str) -> Ar
     )
 
 
-def check_dims(dims: tuple[int, ...], spec: TensorSpec, where: str, dynamic: tuple[bool, ...] | None = None) -> None:
-    """Raise an InputError for dims outside the bound. `dynamic` says which dims may be smaller than it."""
-    bound = spec.dims
+def check_shape(dims: tuple[int, ...], info: ArgumentInfo, where: str, *, dynamic: bool) -> InputError | None:
+    """Raise an InputError for a shape outside the bound. Return one for a shape that differs in a fixed dim.
+
+    The caller decides about the second: the file of a tensor that is `dynamic` does not say which dims may vary.
+    """
+    bound, may_vary = info.bound or (), info.dynamic or ()
     if len(dims) != len(bound):
-        raise InputError(
-            argument=where,
-            expected=f"{len(bound)} dims {list(bound)}",
-            got=f"{len(dims)} dims {list(dims)}",
-            code="rank",
-        )
-    if not spec.dynamic and dims != bound:
-        raise InputError(
-            argument=where,
-            expected=f"shape {list(bound)}, which was exported without dynamic dims",
-            got=f"shape {list(dims)}",
-            code="shape",
-        )
-    if any(not min(1, b) <= d <= b for d, b in zip(dims, bound, strict=True)):  # a bound of 0 allows nothing else
-        flags = dynamic or (True,) * len(bound)
-        fixed = [n for n, (d, b, may) in enumerate(zip(dims, bound, flags, strict=True)) if d > b and not may]
-        if fixed:
-            sizes = ", ".join(f"dim {n} is fixed at {bound[n]}" for n in fixed)
-            raise InputError(f"{where} has shape {list(dims)}; {sizes}", code="shape")
-        if empty := [n for n, (d, b) in enumerate(zip(dims, bound, strict=True)) if d == 0 < b]:
-            raise InputError(
-                f"{where} has shape {list(dims)}; dim {empty[0]} must be from 1 to {bound[empty[0]]}", code="bound"
-            )
-        raise InputError(
-            argument=where,
-            expected=f"each dim from 1 to its bound {list(bound)}",
-            got=f"shape {list(dims)}",
-            code="bound",
-            hint="Re-export with a larger upper bound for larger inputs.",
-        )
+        raise InputError(argument=where, expected=str(info), got=f"shape {list(dims)}", code="rank")
+    if all(size == most or (may and 0 < size < most) for size, most, may in zip(dims, bound, may_vary, strict=True)):
+        return None  # first, because every decode step comes here
+    sizes = list(enumerate(zip(dims, bound, strict=True)))
+    fixed = [n for n, (size, most) in sizes if size != most and not may_vary[n]]
+    outside = [n for n, (size, most) in sizes if not min(1, most) <= size <= most]  # 0 allows nothing else
+    if fixed:
+        hint = f"Its size is fixed: {', '.join(f'{bound[n]} in dim {n}' for n in fixed)}."
+        error = InputError(argument=where, expected=str(info), got=f"shape {list(dims)}", code="shape", hint=hint)
+        if dynamic and not outside:
+            return error
+        raise error
+    larger = any(dims[n] > bound[n] for n in outside)
+    hint = "Re-export with a larger upper bound for larger inputs." if larger else "Every dim has at least size 1."
+    raise InputError(argument=where, expected=str(info), got=f"shape {list(dims)}", code="bound", hint=hint)
+
+
+def _all_wrong(method: str, errors: Sequence[InputError]) -> InputError:
+    """Return the error of the inputs of a call: the only one, or one that lists all of them."""
+    if len(errors) == 1:
+        return errors[0]
+    codes = {error.reason for error in errors}
+    listed = "".join(f"\n  {error}" for error in errors)
+    return InputError(
+        f"{len(errors)} inputs of {method} are wrong:{listed}", code=codes.pop() if len(codes) == 1 else "several"
+    )
 
 
 def to_device(array: Array, spec: TensorSpec, refuse: Callable[[str], Error] = RangeError) -> Array:

@@ -35,7 +35,7 @@ class Executor:
         """Prepare the plan. With `lazy`, the first call that uses a kernel compiles it."""
         self.scheduler = scheduler
         self.plan = scheduler.plan
-        self.converter = ArgumentConverter(self.plan)
+        self.converter = ArgumentConverter(scheduler)
         self._graph = self.plan.graph
         self._kernels = kernels
         self._lazy = lazy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import logging
@@ -9,22 +10,21 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self, overload
 
 from ..container import MappedFile, MethodPlan, ProgramFile, Span, TensorFile
 from ..container.flat import quoted_name
 from ..device import Gpu, Memory, MemoryNeeds, WeightBuffers, acquire, adapter_caps, memory_needs, program_memory
-from ..errors import ClosedError, InputError
+from ..errors import ClosedError, Error, InputError
 from ..fusion import PASSES
-from ..graph import Graph, build_graph
+from ..graph import Graph, TensorSpec, build_graph
 from ..lowering import mutated_positions
-from ..plan import Plan, Planner, make_planner
+from ..plan import Plan, Planner, draft, make_planner
 from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..text import sanitize_line, size, table
 from ..wgsl import Caps
-from .arguments import describe_all, signature
+from .arguments import signature
 from .checks import ProcessGuard, check_bool, check_caps, check_method_name, check_optional_callable, check_seconds
 from .kernels import CpuKernels
 from .method import Method
@@ -155,11 +155,6 @@ def find_data(key: str, file: ProgramFile, tensors: Sequence[TensorFile]) -> Spa
     return None
 
 
-def _signature(graph: Graph) -> str:
-    inputs, outputs = (describe_all(graph, *each, {}) for each in ((graph.inputs, "in"), (graph.outputs, "out")))
-    return signature(graph.name, inputs, outputs)
-
-
 class MethodSource(DeviceResources):
     """What has methods to run: a `Program`, whose methods are planned here, or a `Bundle`, which was planned before.
 
@@ -215,17 +210,23 @@ class MethodSource(DeviceResources):
         return hashlib.sha256(f"{name} {self._contents}".encode()).hexdigest()
 
     def __repr__(self) -> str:
-        return "\n  ".join([self._title(), *_listed_methods(self._signatures()).values()])
+        return "\n  ".join([self._title(), *self._listed_methods().values()])
 
     def _repr_html_(self) -> str:
-        return table(self._title(), _listed_methods(self._signatures()))
+        return table(self._title(), self._listed_methods())
 
     def _title(self) -> str:
         nbytes = size(sum(file.size for file in self._files))
         return f"{type(self).__name__} {sanitize_line(self._path)} ({nbytes}{', closed' if self._closed else ''})"
 
-    def _signatures(self) -> dict[str, str]:
-        """Return the signature of each method, as far as it is known without planning."""
+    def _listed_methods(self) -> dict[str, str]:
+        """Return the signatures of the first methods, and the number of the others."""
+        names = self.method_names
+        rows = {name: self._signature(name) for name in names[:MAX_LISTED_METHODS]}
+        return rows | ({"...": f"and {len(names) - len(rows)} more"} if len(names) > len(rows) else {})
+
+    def _signature(self, name: str) -> str:
+        """Return a line about a method: its inputs and outputs, if they are known."""
         raise NotImplementedError
 
     @functools.cached_property
@@ -254,6 +255,7 @@ class Program(MethodSource):
         self._options = options
         self._graphs: dict[str, Graph] = {m.name: self._build(m) for m in file.methods}
         self._shared = SharedState()
+        self._signed: dict[str, str] = {}  # the signatures of methods that were shown
 
     def _build(self, plan: MethodPlan) -> Graph:
         others = [other for other in self._file.methods if other is not plan]
@@ -360,13 +362,24 @@ class Program(MethodSource):
     def _find(self, key: str) -> Span | None:
         return find_data(key, self._file, self._tensors)
 
-    def _signatures(self) -> dict[str, str]:
-        """Return methods with their inputs and outputs. Which dims may vary is known once a method was planned."""
-        return {
-            name: _signature(graph) if method is None else signature(name, method.inputs, method.outputs)
-            for name, graph in self._graphs.items()
-            for method in (self._methods.get((name, None)),)
-        }
+    def _signature(self, name: str) -> str:
+        if name not in self._signed:
+            self._signed[name] = signature(*self._dynamic_dims(name))
+        return self._signed[name]
+
+    def _dynamic_dims(self, name: str) -> tuple[Graph, Mapping[int, tuple[bool, ...]]]:
+        """Return a graph of a method, and which dims of its inputs and outputs may vary.
+
+        A file states only that a tensor is dynamic, so a plan for any device finds the dims. It takes about 1 ms per
+        call of the graph, and is not made if no input is dynamic.
+        """
+        graph = self._graphs[name]
+        inputs = [graph.values[i] for i in graph.inputs]
+        if not self._closed and any(isinstance(spec, TensorSpec) and spec.dynamic for spec in inputs):
+            with contextlib.suppress(Error):  # a program that cannot run has a signature, too
+                plan = draft(graph, Caps(), self._kernels, self._options.fallback, self._options.passes)[0].plan
+                return plan.graph, plan.dynamic_dims
+        return graph, {}
 
 
 def _warn_of_fallback(plan: Plan) -> None:
@@ -384,7 +397,7 @@ def _log_tuned(name: str, measured: int, seconds: float) -> None:
     logger.info("%s: %d jobs measured in %.1f s", quoted_name(name), measured, seconds)
 
 
-@contextmanager
+@contextlib.contextmanager
 def open_graph(graph: Graph, passes: Sequence[str] = ()) -> Iterator[Method]:
     """Open a method that runs `graph` on this machine's adapter. For graphs that are in no file."""
     kernels = CpuKernels()
@@ -400,9 +413,3 @@ def open_graph(graph: Graph, passes: Sequence[str] = ()) -> Iterator[Method]:
     finally:
         weights.close()
         gpu.release()
-
-
-def _listed_methods(rows: Mapping[str, str]) -> dict[str, str]:
-    """Return the rows of the first methods, and the number of the others."""
-    first = dict(list(rows.items())[:MAX_LISTED_METHODS])
-    return first | ({"...": f"and {len(rows) - len(first)} more"} if len(rows) > len(first) else {})

@@ -12,7 +12,7 @@ from ..plan.plan_reader import LoadedPlan, load_plan
 from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..text import sanitize_line, table
 from ..wgsl import Caps
-from .arguments import describe_all, signature
+from .arguments import signature
 from .checks import check_list, check_memory_limit, check_path
 from .kernels import CpuKernels
 from .method import Method
@@ -66,9 +66,7 @@ class SavedPlan(DeviceResources):
 
     def _signature(self) -> str:
         plan = self._opened.scheduler.plan
-        sides = ((plan.graph.inputs, "in"), (plan.graph.outputs, "out"))
-        inputs, outputs = (describe_all(plan.graph, *each, plan.dynamic_dims) for each in sides)
-        return signature(self.name, inputs, outputs)
+        return signature(plan.graph, plan.dynamic_dims)
 
     def _make_method(self, progress: OnProgress) -> Method:
         scheduler, fingerprint = self._opened.scheduler, self._opened.fingerprint

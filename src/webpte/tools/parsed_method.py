@@ -152,13 +152,14 @@ def dynamic_dims(planner: Planner) -> dict[int, tuple[bool, ...]]:
     """
     plan = planner.plan
     dynamic = {v: list(flags) for v, flags in plan.dynamic_dims.items()}
+    signature = {*plan.graph.inputs, *plan.graph.outputs}
     for inputs in _smaller_inputs(plan):
         try:
             schedules = planner.lower(inputs)
         except ShapeError:  # below the smallest shape that the program was exported for
             continue
         for value_id, dims in ((v, d) for s in schedules for v, d in s.dims.items()):
-            if value_id >= len(plan.graph.values):  # scratch
+            if value_id >= len(plan.graph.values) or value_id in signature:  # scratch, or as the plan has it
                 continue
             bound = plan.graph.tensor(value_id).dims
             before = dynamic.get(value_id, [False] * len(bound))
@@ -168,8 +169,8 @@ def dynamic_dims(planner: Planner) -> dict[int, tuple[bool, ...]]:
 
 def _smaller_inputs(plan: Plan) -> Iterator[dict[int, Dims]]:
     """Yield input shapes to try. Near the bound a pooled dim may not change; tiny shapes may be rejected."""
-    bounds = {v: plan.graph.tensor(v).dims for v in plan.dynamic_dims}
-    if not any(may for flags in plan.dynamic_dims.values() for may in flags):
+    bounds = plan.input_bounds
+    if not any(may for v in bounds for may in plan.dynamic_dims[v]):
         return
     for smaller in (lambda b: b - 1, lambda b: b // 2, lambda b: 2, lambda b: 1):
         yield {

@@ -116,6 +116,18 @@ def test_is_part_of_snapshots(counter, tmp_path):
     assert count(method) == start + 2
 
 
+def test_state_written_from_an_input_stays_when_the_caller_changes_the_array(tmp_path):
+    """The kernel returns its argument, which is the caller's array."""
+    tensors = [tensor(4, dtype=I64), tensor(4, dtype=I64), tensor(4, dtype=I64)]
+    path = write(tmp_path / "p.pte", tensors, [on_cpu(NEXT, STATE, A), on_cpu(VIEW, X, STATE)], [X], [A])
+    with webpte.load(path) as program:
+        method, x = program.method(), np.arange(4)
+        assert method.plan.host_state == (STATE,)
+        assert method(x).tolist() == [1, 1, 1, 1]
+        x += 1000
+        assert method(x).tolist() == [1, 2, 3, 4]
+
+
 def test_a_call_that_fails_leaves_it(tmp_path):
     path = write(tmp_path / "p.pte", values(), [on_cpu(NEXT, STATE, STATE), on_cpu(BREAK, X, A)], [X], [STATE])
     with webpte.load(path) as program:

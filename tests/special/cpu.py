@@ -46,8 +46,9 @@ MAX_CASES = 4  # of a kernel
 NAN, INF = float("nan"), float("inf")
 FLOATS = (NAN, -NAN, 0.0, -0.0, INF, -INF, 1.0, 1.0, -2.5, 3.0, 0.5, -0.5)
 DEVICE = {DType.INT64: DType.INT32, DType.FLOAT64: DType.FLOAT32}
-DTYPES = {
-    d.numpy: d for d in (DType.FLOAT32, DType.FLOAT64, DType.INT64, DType.INT32, DType.UINT8, DType.INT8, DType.BOOL)
+DTYPES: dict[np.dtype, DType] = {
+    np.dtype(d.held): d
+    for d in (DType.FLOAT32, DType.FLOAT64, DType.INT64, DType.INT32, DType.UINT8, DType.INT8, DType.BOOL)
 }
 ROWS = T("n", 7)
 INDICES: dict[str, Any] = {"dtype": "i32", "make": lambda dims: np.arange(np.prod(dims)).reshape(dims) * 5 % 7}

@@ -101,6 +101,7 @@ def test_trilinear_is_what_bilinear_needs():
 )
 def test_integer_division_by_zero_raises(name, mode):
     kernel = _numpy_kernel(f"aten::{name}")
+    assert kernel is not None
     assert kernel(np.array([7, 8]), np.array([2, 4]), *mode).shape == (2,)
     with pytest.raises(ZeroDivisionError):
         kernel(np.array([7, 8]), np.array([2, 0]), *mode)
@@ -113,3 +114,16 @@ def test_topk_with_nan_puts_it_first_or_last():
     np.testing.assert_array_equal(values, [[np.nan, np.nan], [np.nan, 5]])
     _, order = KERNELS["aten::topk.values"](x, 3, 1, False, True)
     np.testing.assert_array_equal(order, [[0, 2, 1], [3, 1, 0]])
+
+
+@pytest.mark.parametrize(("mode", "first"), [(0, 1 + 5), (1, 3), (2, 5)])
+def test_embedding_bag_with_padding_neither_counts_nor_returns_it(mode, first):
+    """The padding row is greater than all others, and comes first, between and last."""
+    weight = np.array([[1, 2], [9, 9], [5, 0]], np.float32)
+    indices, offsets = np.array([1, 0, 1, 2, 1, 1]), np.array([0, 4])
+    result, _, sizes, greatest = KERNELS["aten::_embedding_bag.out"](
+        weight, indices, offsets, False, mode, False, None, False, 1
+    )
+    assert result[:, 0].tolist() == [first, 0]
+    assert sizes.tolist() == [2, 0]
+    assert greatest.tolist() == ([[2, 0], [0, 0]] if mode == 2 else [0, 0])

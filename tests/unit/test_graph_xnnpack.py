@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -183,6 +184,47 @@ def test_clamp_of_codes_is_a_limit_of_the_call_before(read_again: bool) -> None:
     call = graph.call(0)
     limits = [graph.values[i] for i in call.args[7:9]]
     assert limits == [Int(-1), Int(21 if read_again else 5)]
+
+
+def test_clamp_of_codes_that_are_an_output_is_a_call_of_its_own() -> None:
+    quant = XnnQuant("tensor", (0.5,), 3)
+    values = [xnn_value((4,), argument=0, type=XnnType.QINT8, quant=quant)]
+    values += [xnn_value((4,), argument=i, output=True, type=XnnType.QINT8, quant=quant) for i in (1, 2)]
+    nodes = [
+        xnn_node("Add", input1=0, input2=0, output=1, clamp=(-2.0, 9.0)),
+        xnn_node("Clamp", input=1, output=2, clamp=(-4.0, 1.0)),
+    ]
+    graph = graph_of(xnn_pte(values, nodes))
+    assert names(graph) == ["int8_add", "int8_table"]
+    assert [graph.values[i] for i in graph.call(0).args[7:9]] == [Int(-1), Int(21)]
+    assert [call.outs[0] for call in graph.calls] == list(graph.outputs)
+
+
+@pytest.mark.parametrize("other", [0, 1])
+def test_concatenated_codes_of_different_scales_are_quantized_again(other: int) -> None:
+    quants = [XnnQuant("tensor", (0.5,), 3)] * 3
+    quants[other] = XnnQuant("tensor", (0.25,), 3)
+    dims = [(4,), (4,), (8,)]
+    coded = [
+        xnn_value(dims[i], argument=i, output=i == 2, type=XnnType.QINT8, quant=quant) for i, quant in enumerate(quants)
+    ]
+    graph = graph_of(xnn_pte(coded, [xnn_node("Concatenate2", axis=0, input1=0, input2=1, output=2)]))
+    assert names(graph) == ["dequantize_per_tensor", "dequantize_per_tensor", "cat", "quantize_per_tensor"]
+    same = [replace(value, quant=quants[2]) for value in coded]
+    graph = graph_of(xnn_pte(same, [xnn_node("Concatenate2", axis=0, input1=0, input2=1, output=2)]))
+    assert names(graph) == ["cat"]
+
+
+def test_scales_of_weights_are_along_the_dim_that_the_file_names() -> None:
+    codes, scales = np.array([[1, -2, 3], [-8, 7, 0], [4, 5, -6]], "i1"), (0.5, 0.25, 2.0)
+    for dim, factors in ((0, np.array(scales)[:, None]), (1, np.array(scales))):
+        quant = XnnQuant("channel", scales, channel_dim=dim)
+        values = [xnn_value((4, 3), argument=0), xnn_value((3, 3), type=XnnType.QCINT8, constant=1, quant=quant)]
+        values += [xnn_value((4, 3), argument=1, output=True)]
+        graph = graph_of(xnn_pte(values, [xnn_node("FullyConnected", input=0, filter=1, output=2)], [codes]))
+        constant = graph.tensor(graph.calls[0].args[1]).constant
+        assert constant is not None
+        np.testing.assert_array_equal(constant.array((3, 3)), codes * factors)
 
 
 def test_codes_beside_floats_are_their_numbers() -> None:

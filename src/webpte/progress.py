@@ -18,6 +18,7 @@ class Progress:
     total: int
     unit: str  # "kernels", "bytes", "steps"
     note: str = ""  # additional text, such as a rate
+    seconds_left: float | None = None  # where the sender knows better than the time so far: not all steps cost the same
 
 
 OnProgress = Callable[[Progress], None]

@@ -89,7 +89,7 @@ def test_a_cancelled_run_goes_on(undisturbed, model, table, tmp_path):
 
     with raises(webpte.CancelledError, "'rows'"):
         run(model, table, tmp_path / "out", block_rows=BLOCK, progress=progress, cancel=cancel)
-    assert "rows/s" in seen[-1].note and "left" in seen[-1].note and "device" in seen[-1].note
+    assert "rows/s" in seen[-1].note and "device" in seen[-1].note and seen[-1].seconds_left > 0
     there = len(list((tmp_path / "out").rglob("g*.parquet")))
     assert 2 <= there < 9 and not (tmp_path / "out" / "_manifest.json").exists()
     assert run(model, table, tmp_path / "out", block_rows=BLOCK).reused_blocks == there
@@ -137,15 +137,26 @@ def test_another_job_leaves_the_folder_alone(undisturbed, model, table, tmp_path
     assert contents(undisturbed) == before
 
 
-def test_a_damaged_block_is_told(undisturbed, model, table, tmp_path):
+def flip_middle(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_run_damaged_blocks_are_computed_again_and_reported(undisturbed, model, table, tmp_path):
+    """One is cut, one has a flipped bit in its data, and one was written without a checksum, as by webpte 0.2.0."""
     shutil.copytree(undisturbed, tmp_path / "out")
-    block = sorted((tmp_path / "out").rglob("g*.parquet"))[1]
-    block.write_bytes(block.read_bytes()[:-9])
-    with raises(webpte.FormatError, block, code="damaged"):
-        run(model, table, tmp_path / "out", block_rows=BLOCK)
-    block.unlink()
-    assert run(model, table, tmp_path / "out", block_rows=BLOCK).computed_rows == BLOCK
+    cut, flipped, old = sorted((tmp_path / "out").rglob("g*.parquet"))[:3]
+    cut.write_bytes(cut.read_bytes()[:-9])
+    flip_middle(flipped)
+    read_counts = pq.read_schema(flipped).metadata  # the footer is intact
+    assert b"webpte" in read_counts
+    pq.write_table(pq.ParquetFile(old).read(), old)
+    report = run(model, table, tmp_path / "out", block_rows=BLOCK)
+    assert (report.repaired_blocks, report.reused_blocks, report.computed_rows) == (3, 6, 3 * BLOCK)
     assert contents(tmp_path / "out") == contents(undisturbed)
+    again = run(model, table, tmp_path / "out", block_rows=BLOCK)
+    assert (again.repaired_blocks, again.reused_blocks) == (0, 9)
 
 
 def test_a_folder_of_other_formats(model, tmp_path):

@@ -136,3 +136,17 @@ def test_the_time_left_is_estimated_from_the_steps_so_far(monkeypatch):
         ends.append(drawing.update.call_args.kwargs["end"])
         now[0] += 60
     assert ends == [None, 100 + 180, 100 + 180, None]
+
+
+def test_bar_of_stated_time_left_shows_it_and_no_estimate(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(terminal, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    drawing = mock.MagicMock()
+    show = terminal._StageBars(drawing)
+    show(Progress("rows", 80, 100, "rows"))
+    now[0] += 20
+    show(Progress("rows", 90, 100, "rows", "0.5 rows/s", seconds_left=4000.0))
+    fields = drawing.update.call_args.kwargs
+    assert fields["end"] == 120 + 4000
+    task = mock.MagicMock(finished=False, finished_time=None, elapsed=20, fields=fields)
+    assert terminal._TimeColumn().render(task).plain == "0:00:20, 1:06:40 left"

@@ -13,12 +13,20 @@ import pytest
 
 import webpte
 from tests.support.harness.errors import raises
-from webpte.batch.job import BatchReport, _check_columns
-from webpte.batch.output import block_name, check_job, read_block_counts, remove_stale_blocks, with_result, write_block
+from webpte.batch.job import BatchReport, ProgressMeter, _check_columns
+from webpte.batch.output import (
+    block_is_intact,
+    block_name,
+    check_job,
+    read_block_counts,
+    remove_stale_blocks,
+    with_result,
+    write_block,
+)
 from webpte.batch.runners import BatchResult, text_or_tokens
 from webpte.batch.tables import InputTables, RowBlock
 from webpte.batch.task_spec import TaskSpec, task_spec, template_fields
-from webpte.batch.worker import input_columns
+from webpte.batch.worker import BlockStats, input_columns
 from webpte.cli.batch import summary
 
 
@@ -191,6 +199,30 @@ def test_a_block_is_written_whole_and_says_what_it_holds(tmp_path):
         read_block_counts(tmp_path, name)
 
 
+def test_block_is_intact_any_changed_byte_returns_false(tmp_path):
+    """The rows hold what a checksum looks like, and so does the metadata of the input."""
+    fake = "webpte_sha256\x18@" + "0" * 64
+    table = pa.table({"text": ["a", fake]}).replace_schema_metadata({"webpte_sha256": "0" * 64, "note": fake})
+    write_block(tmp_path, "x.parquet", table)
+    content = (tmp_path / "x.parquet").read_bytes()
+    assert block_is_intact(tmp_path, "x.parquet")
+    assert pq.ParquetFile(tmp_path / "x.parquet").read()["text"].to_pylist() == ["a", fake]
+    for at in range(len(content)):
+        damaged = bytearray(content)
+        damaged[at] ^= 1 << at % 8
+        (tmp_path / "x.parquet").write_bytes(damaged)
+        assert not block_is_intact(tmp_path, "x.parquet"), at
+    for length in (0, 5, len(content) // 2, len(content) - 1):
+        (tmp_path / "x.parquet").write_bytes(content[:length])
+        assert not block_is_intact(tmp_path, "x.parquet")
+    assert not block_is_intact(tmp_path, "missing.parquet")
+
+
+def test_block_is_intact_without_checksum_returns_false(tmp_path):
+    pq.write_table(pa.table({"text": ["a"]}), tmp_path / "x.parquet")
+    assert not block_is_intact(tmp_path, "x.parquet")
+
+
 def test_with_result_failed_row_has_null_vector(tmp_path):
     """Whatever the vector of a failed row holds, NaN or numbers, the files hold null."""
     block, table = block_of("a", "b", "c")
@@ -268,3 +300,22 @@ def test_check_columns_of_unknown_name_names_the_option_to_correct(options, opti
 def test_summary_of_counts_has_singular_and_plural(count, text):
     report = BatchReport(count, 0, count, count, 0, 0, 0, count, seconds=2.0, device_seconds=0.0)
     assert summary(report) == text
+
+
+def test_summary_with_repaired_blocks_counts_them():
+    report = BatchReport(6, 0, 3, 1, 0, 0, 0, 4, seconds=2.0, device_seconds=0.0, repaired_blocks=2)
+    assert "; 1 already done; 2 damaged" in summary(report)
+
+
+def test_progress_meter_after_a_resume_states_the_time_left_once(monkeypatch):
+    """80 of 100 rows existed: the time left follows from the rate of the computed ones."""
+    now, events = [100.0], []
+    monkeypatch.setattr("webpte.batch.job.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    meter = ProgressMeter(100, events.append)
+    block = RowBlock("x.parquet", 0, 0, 10)
+    counts = {"failed": 0, "tokens": 0, "computed_tokens": 0}
+    meter.add(BlockStats(block, "name", computed=False, rows=80, **counts))
+    now[0] += 20
+    meter.add(BlockStats(block, "name", computed=True, rows=10, **counts))
+    assert [event.seconds_left for event in events] == [None, 20.0]
+    assert "left" not in events[-1].note and "0.5 rows/s" in events[-1].note

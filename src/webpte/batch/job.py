@@ -36,6 +36,7 @@ class BatchReport:
     seconds: float
     device_seconds: float  # of all actors
     actors: int = 1
+    repaired_blocks: int = 0  # that were damaged or had no checksum, and were computed again
 
     @property
     def padding(self) -> float:
@@ -71,8 +72,8 @@ def run(
     """Run a model over every row of a parquet, JSON lines or CSV file, or of a folder of them, into parquet files.
 
     `options` are those of `Predictor`. The job is resumable: rows are divided into blocks of up to `block_rows`, and a
-    block that the folder already holds for the same rows is not computed again. `_manifest.json` is written last and
-    lists all blocks.
+    block that the folder already holds for the same rows is not computed again, if its checksum is right.
+    `_manifest.json` is written last and lists all blocks.
 
     With `actors`, or the `address` of a cluster, Ray Data runs `actors` processes. Each takes one unit of the custom
     `resource`, or with `gpus` one of Ray's GPUs, and computes on the adapter with the same number.
@@ -169,6 +170,7 @@ def _finish(job: BatchJob, inputs: InputTables, stats: Sequence[BlockStats], met
     return BatchReport(
         blocks=len(stats),
         reused_blocks=sum(not block.computed for block in stats),
+        repaired_blocks=sum(block.repaired for block in stats),
         removed_blocks=removed,
         computed_rows=meter.computed_rows,
         seconds=meter.seconds,
@@ -214,10 +216,9 @@ class ProgressMeter:
 
     def _report(self, block_rows: int) -> None:
         done, computed = self._done + block_rows, self.computed_rows + block_rows
-        note = ""
+        note, seconds_left = "", None
         if computed:
             rate = computed / self.seconds
-            remaining = round((self._total - done) / rate)
-            time_left = f"{remaining // 3600}:{remaining // 60 % 60:02}:{remaining % 60:02}"
-            note = f"{rate:.4g} rows/s, {time_left} left{self._device_note}"
-        self.progress(Progress("rows", done, self._total, "rows", note))
+            seconds_left = (self._total - done) / rate
+            note = f"{rate:.4g} rows/s{self._device_note}"
+        self.progress(Progress("rows", done, self._total, "rows", note, seconds_left))

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import struct
 import uuid
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 JOB_FILE, MANIFEST_FILE = "_job.json", "_manifest.json"
 COUNTS = ("rows", "failed", "tokens", "computed_tokens")
 METADATA_KEY = b"webpte"  # of the counts, in the schema metadata of a block
+CHECKSUM_KEY = b"webpte_sha256"  # of the checksum of a block, in the metadata of the file
+CHECKSUM_PLACEHOLDER = b"0" * 64
+_CHECKSUM = re.compile(CHECKSUM_KEY + rb"..([0-9a-f]{64})", re.DOTALL)  # between them: Thrift's type and length
+PARQUET_TAIL = struct.Struct("<I4s")  # length of the footer, magic
 BLOCK_NAME = re.compile(r"g\d{5}-r\d{9}-[0-9a-f]{16}\.parquet")
 # Explicit, so that the same rows are the same bytes whatever pyarrow's defaults become.
 PARQUET_OPTIONS: dict[str, Any] = {
@@ -83,12 +88,42 @@ def _column(name: str, values: Any, failed: list[bool]) -> Any:
 
 
 def write_block(folder: Path, name: str, table: pa.Table) -> None:
-    """Write a block atomically."""
+    """Write a block atomically, with its checksum.
+
+    The checksum is in the block itself, so that one rename commits both, whichever process of the job writes it. It is
+    the SHA-256 of the file with 64 zeros in its place.
+    """
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     sink = arrow().BufferOutputStream()
-    arrow("pyarrow.parquet").write_table(table, sink, **PARQUET_OPTIONS)
-    _write(path, memoryview(sink.getvalue()))
+    with arrow("pyarrow.parquet").ParquetWriter(sink, table.schema, **PARQUET_OPTIONS) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({CHECKSUM_KEY: CHECKSUM_PLACEHOLDER})
+    content = bytearray(sink.getvalue())
+    content[_checksum_place(content)] = hashlib.sha256(content).hexdigest().encode()
+    _write(path, memoryview(content))
+
+
+def block_is_intact(folder: Path, name: str) -> bool:
+    """Return whether a block has the checksum that it was written with. False for blocks without a checksum."""
+    try:
+        content = bytearray((folder / name).read_bytes())
+        place = _checksum_place(content)
+    except (OSError, ValueError):
+        return False
+    stored = bytes(content[place])
+    content[place] = CHECKSUM_PLACEHOLDER
+    return hashlib.sha256(content).hexdigest().encode() == stored
+
+
+def _checksum_place(content: bytearray) -> slice:
+    """Return where the checksum is, in the footer of a parquet file. Raises ValueError if it has none."""
+    length, _ = PARQUET_TAIL.unpack(content[-PARQUET_TAIL.size :].rjust(PARQUET_TAIL.size, b"\0"))
+    first = max(len(content) - PARQUET_TAIL.size - length, 0)
+    matches = list(_CHECKSUM.finditer(content, first))
+    if not matches:
+        raise ValueError("no checksum")
+    return slice(*matches[-1].span(1))  # the last: keys of the input's own metadata come before
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

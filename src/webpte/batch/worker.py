@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..progress import OnProgress, ignore
-from .output import block_name, read_block_counts, with_result, write_block
+from .output import block_is_intact, block_name, read_block_counts, with_result, write_block
 from .predictor import Predictor
 from .tables import InputTables, RowBlock
 from .task_spec import TaskSpec, model_fingerprint
@@ -57,10 +57,11 @@ class BlockStats:
     tokens: int
     computed_tokens: int
     seconds: float = 0.0  # of the device, if it was computed
+    repaired: bool = False  # it existed, but was damaged or had no checksum
 
 
 class BatchWorker:
-    """Computes the blocks that do not exist. The first of them loads the model."""
+    """Computes the blocks that do not exist or are damaged. The first of them loads the model."""
 
     def __init__(
         self,
@@ -88,9 +89,11 @@ class BatchWorker:
                     hint="Run again when no process writes to it.",
                 )
             name = block_name(block, table, self._job.digest)
-            computed = not (self._folder / name).exists()
+            existed = (self._folder / name).exists()
+            computed = not (existed and block_is_intact(self._folder, name))
             seconds = self._compute(name, table, progress) if computed else 0.0
-            yield BlockStats(block, name, computed, **read_block_counts(self._folder, name), seconds=seconds)
+            counts = read_block_counts(self._folder, name)
+            yield BlockStats(block, name, computed, **counts, seconds=seconds, repaired=existed and computed)
 
     def _compute(self, name: str, table: Any, progress: OnProgress) -> float:
         result = self.predictor._predict(input_columns(table, self._job.spec), progress)

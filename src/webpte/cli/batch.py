@@ -99,6 +99,8 @@ def summary(report: BatchReport) -> str:
     parts = [f"{plural(report.rows, 'row')}, {report.failed} failed; {plural(report.blocks, 'block')}"]
     if report.reused_blocks:
         parts.append(f"{report.reused_blocks} already done")
+    if report.repaired_blocks:
+        parts.append(f"{report.repaired_blocks} damaged or without a checksum, computed again")
     if report.removed_blocks:
         parts.append(f"{report.removed_blocks} removed, because their rows changed")
     if report.computed_rows:

@@ -275,14 +275,16 @@ class _ResizableBars(Drawing):
 
 
 class _TimeColumn(TimeElapsedColumn):
-    """The elapsed time of a stage, and its time left as estimated at the last event."""
+    """The elapsed time of a stage, and its time left as stated or estimated at the last event."""
 
     def render(self, task: Task) -> Text:
         elapsed, end = super().render(task), task.fields["end"]
         if end is None or task.finished:
             return elapsed
         minutes, seconds = divmod(max(0, round(end - time.monotonic())), 60)
-        return elapsed + Text(f", {minutes}:{seconds:02} left")
+        hours, minutes = divmod(minutes, 60)
+        clock = f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+        return elapsed + Text(f", {clock} left")
 
 
 class _StageBars:
@@ -320,6 +322,8 @@ class _StageBars:
             self._redrawn = time.monotonic()
 
     def _estimated_end(self, event: Progress, now: float) -> float | None:
+        if event.seconds_left is not None:
+            return now + event.seconds_left
         elapsed = now - self._started[event.stage]
         if not 0 < event.done < event.total or elapsed < MIN_ESTIMATE_SECONDS:
             return None

@@ -83,7 +83,7 @@ def run(options: argparse.Namespace, console: Console) -> Report:
 
 
 def plan(options: argparse.Namespace, workers: Mapping[str, Worker]) -> dict[str, dict[str, Seat]]:
-    """Who sits in which row. A row of units has the unit beside it, so that both meet the same disturbances."""
+    """Return the contenders of each row. Rows of units also time the unit, so that disturbances meet both."""
     if options.units:
         chosen = options.rows or UNIT_ROWS
         unit = Seat(workers[UNIT], ROWS[UNIT_ROW])

@@ -85,7 +85,7 @@ __all__ = [
 ]
 
 # Where the rest comes from when it is first asked for: `import webpte` and `webpte --help` wait neither for NumPy nor
-# for wgpu. Rooms such as `llm` are themselves what is public.
+# for wgpu. Subpackages such as `llm` are exported as modules.
 _HOMES = {
     "ArgumentInfo": "runtime",
     "Bundle": "runtime",

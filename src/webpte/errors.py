@@ -177,7 +177,7 @@ class Problem(NamedTuple):  # a dataclass would cost every start of the program 
     detail: str  # what is wrong with it, with the numbers
     where: tuple[str, ...] = ()  # the calls or values concerned
     remedy: str = ""
-    code: str = ""  # the reason, as an error has it that is raised for this alone
+    code: str = ""  # the reason, as in `Error.reason`
 
     def __str__(self) -> str:
         return f"{self.subject} {self.detail}"

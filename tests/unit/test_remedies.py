@@ -87,3 +87,10 @@ def test_torch_is_recommended_where_it_would_help(monkeypatch):
     assert "Installing torch" not in by_torch("dim_order_ops::_other.out")
     monkeypatch.setattr("webpte.plan.segments.find_spec", lambda name: "installed")
     assert "Installing torch" not in by_torch("aten::rand_like.out")
+
+
+def test_remedy_of_unknown_kernel_names_a_page_of_the_documentation():
+    """A wheel has no docs folder: an address is named, which starts as the project's metadata says."""
+    (page,) = re.findall(r"https://\S+?\.html", by_torch("mine::squash.out"))
+    assert page.startswith(f"{PROJECT['urls']['Documentation']}/")
+    assert (ROOT / "docs" / page.rpartition("/")[2].replace(".html", ".md")).is_file()

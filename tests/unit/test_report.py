@@ -1,4 +1,4 @@
-"""The data behind `webpte inspect --html` and `--dot`: calls, values, lifetimes, borders, repetition."""
+"""The data behind `webpte inspect --html` and `--dot`: calls, values, lifetimes, transfers, repetition."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.harness.graphs import GraphBuilder
+from tests.support.harness.writer import simple_pte
+from webpte.container import DType, VkTensor
 from webpte.graph import Bool, DelegateInfo, Jump, Origin, SymBool
-from webpte.tools.report import method_data, render_page
+from webpte.tools.report import method_data, render_page, report_data
 from webpte.tools.report.calls import lifetimes, order_of
 from webpte.tools.report.data import find_repeats
 from webpte.tools.report.page import type_text
@@ -256,3 +258,11 @@ def test_spans_are_disjoint_and_in_order(calls, data):
     spans = [span for group in find_repeats(calls, crossings) for span in group]
     edges = [edge for span in spans for edge in span]
     assert edges == sorted(edges) and all(0 <= edge <= len(calls) for edge in edges)
+
+
+def test_report_data_fused_program_is_shown_as_formulas(tmp_path):
+    x = VkTensor(DType.FLOAT32, (5, 7))
+    chain = [("aten.relu.default", (0, 1)), ("aten.mul.Tensor", (1, 0, 2))]
+    simple_pte(tmp_path / "p.pte", [x, x, x], chain, [0], [2])
+    (call,) = report_data(tmp_path / "p.pte")["calls"]
+    assert call["args"][0]["parts"] == ["v0 = relu(x0); v1 = mul(v0, x0); v1"]

@@ -24,7 +24,7 @@ from webpte.tools.report import method_data, render_page, report_data
 pytestmark = pytest.mark.contract  # the programs are ExecuTorch's
 PROGRAMS = ["llama", "minilm", "mtcnn_pnet"]
 LOOKS = [(name, scheme) for name in PROGRAMS for scheme in ("light", "dark")]
-TABS = ["graph", "memory", "constants", "borders"]
+TABS = ["graph", "memory", "constants", "transfers"]
 
 
 @cache

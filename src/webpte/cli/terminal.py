@@ -298,6 +298,8 @@ class _StageBars:
         self._redrawn = 0.0
 
     def __call__(self, event: Progress) -> None:
+        if event.total == 0:  # nothing to do: no bar
+            return
         now = time.monotonic()
         last = self._events.get(event.stage)
         if last is None:
@@ -308,7 +310,7 @@ class _StageBars:
             self._started[event.stage] = now
         self._events[event.stage] = event
         # A stage of one step has no position: its bar pulses until it is full.
-        total = None if event.total == 1 and event.done == 0 else max(event.total, 1)
+        total = None if event.total == 1 and event.done == 0 else event.total
         ended = event.done >= event.total
         self._drawing.update(
             self._tasks[event.stage],

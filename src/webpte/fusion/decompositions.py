@@ -298,7 +298,7 @@ def _number(rewriter: Rewriter, value_id: int) -> float | None:
 
 
 class Rotation(NamedTuple):
-    """A tensor (B, S, H, D) that is another one, rotated by tables with a row for each of its S tokens."""
+    """A matched rotary embedding (B, S, H, D): its input, its output, and tables with a row for each of S tokens."""
 
     role: str  # which elements pair up: "neighbours" or "halves"
     tables: tuple[int, int]  # of cosines and sines

@@ -334,7 +334,7 @@ class Context:
             yield first, count, Part(tensor, first * row_bytes, -(-count * row_bytes // 4) * 4)
 
     def reserve(self, tensor: Tensor) -> None:
-        """Give a tensor memory that no dispatch of this schedule binds, but one of another schedule does."""
+        """Allocate a tensor although no dispatch of this schedule binds it; one of another schedule does."""
         self.touched.add(tensor.binding)
 
     def specialize(self, term: Term) -> Any:

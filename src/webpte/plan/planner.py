@@ -205,7 +205,7 @@ def _too_many_integers(schedules: Sequence[Schedule]) -> list[Problem]:
 
 
 def refuse_over_limits(name: str, caps: Caps, problems: Sequence[Problem]) -> None:
-    """Raise one error that names all of them."""
+    """Raise a DeviceError that lists every exceeded limit, if there are any."""
     if problems:
         listed = "\n  ".join([*map(str, problems), *remedies(problems)])
         raise DeviceError(f"{name} exceeds the limits of {caps.adapter}:\n  {listed}", code="over_limits")

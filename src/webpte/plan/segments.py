@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from ..errors import GraphError, Problem, UnsupportedError, common_code, remedies
 from ..graph import LIVE_SCALARS, OVERFLOW, Call, DType, Graph, Jump, TensorSpec, fused_by_exporter, keep_out
 from ..lowering import Op, find, gpu_op, mutated_values, refused_dtypes
+from ..version import DOCUMENTATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,8 +253,8 @@ OTHER_RELEASE = (
 )
 ON_CPU = 'Or let the CPU run them, slowly: load(path, fallback="cpu").'
 NO_KERNEL = (
-    "Neither webpte nor a kernel of torch's that a file may call serves it: export a module that does without, or "
-    "register an op of your own (docs/extending.md)."
+    "webpte has no kernel for this op, and a file may not call torch's. Remove it from the module, or register an op "
+    f"of your own: {DOCUMENTATION}/extending.html."
 )
 
 
@@ -319,7 +320,7 @@ def advice(problems: Sequence[Problem], cpu_kernels: Container[str], fallback: b
 
 
 def refuse_unsupported(graph: Graph, cpu_kernels: Container[str], fallback: bool) -> None:
-    """Raise one error that names all of them."""
+    """Raise an UnsupportedError that lists every op without a kernel, if there are any."""
     problems = unsupported(graph, cpu_kernels, fallback)
     if not problems:
         return

@@ -160,8 +160,16 @@ class _ManifestReader:
     def _entry(self, sha256: str, item: Any) -> BundledFile:
         nbytes = json_int(json_field(item, "bytes"), "the size of a file", 1)
         path, kind = json_field(item, "path"), json_field(item, "type")
-        if not _DIGEST.fullmatch(sha256) or kind not in SUFFIXES or path != file_path(sha256, kind):
-            raise FormatError(f"{ascii(path)[:100]}: not the path of a file of its type and hash", code="file_name")
+        if not _DIGEST.fullmatch(sha256) or kind not in SUFFIXES:
+            raise FormatError(
+                argument="files",
+                expected=f"SHA-256 hashes and the types {', '.join(SUFFIXES)}",
+                got=f"{ascii(sha256)[:80]} of type {ascii(kind)[:20]}",
+                code="file_name",
+            )
+        if path != file_path(sha256, kind):
+            expected, got = file_path(sha256, kind), ascii(path)[:100]
+            raise FormatError(argument="files", expected=f"the path {expected}", got=got, code="file_name")
         return BundledFile(sha256, nbytes, path)
 
     def _file(self, sha256: Any) -> BundledFile:

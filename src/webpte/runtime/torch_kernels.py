@@ -1,4 +1,4 @@
-"""Torch's own kernels, for calls that nothing of ours serves: pure ones, whose result is known to fit.
+"""CPU fallback to an allow-list of torch ops without side effects. The output's shape is checked before an op runs.
 
 The names and arguments come out of a file. `pure_ops` says which names are looked up at all; the arguments are tensors,
 numbers and lists of them; the op is first run on shapes alone, and refused if its result would not fit where the file

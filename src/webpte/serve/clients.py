@@ -77,8 +77,10 @@ class FairQueue(Generic[Item]):
             del self._waiting[client]
 
     def to_displace(self, client: str) -> Item | None:
-        """Return the item that makes room for one of `client`: the newest of the client with the most that wait.
-        Return None if `client` would then have as many itself."""
+        """Return the item to drop for one of `client`: the newest of the client with the longest queue.
+
+        Return None if `client` would then have as many itself.
+        """
         most = max(self._waiting.values(), key=len, default=deque[Item]())
         return most[-1] if len(most) > len(self._waiting.get(client, ())) + 1 else None
 

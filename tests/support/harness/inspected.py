@@ -192,7 +192,7 @@ def _page_cpu_calls(page: str) -> dict[str, int]:
 
 
 def _page_delegates(page: str) -> Iterator[Delegate]:
-    table = re.search(r'<h2>Delegates</h2>\n<table class="borders">.*?<tbody>(.*?)</tbody>', page, re.S)
+    table = re.search(r'<h2>Delegates</h2>\n<table class="transfers">.*?<tbody>(.*?)</tbody>', page, re.S)
     for row in re.findall(r"<tr>(.*?)</tr>", table[1] if table else "", re.S):
         cells = [
             html.unescape(re.sub(r"<[^>]*>", "", cell)).strip() for cell in re.findall(r"<td.*?>(.*?)</td>", row, re.S)

@@ -100,7 +100,7 @@ def move(cx: Context, self: Tensor | LiveScalar, *, out: Tensor | LiveScalar) ->
         out.dims = self.dims
         copy_into(cx, self, out)
     else:
-        raise TypeError("a scalar cannot become a tensor, nor a tensor a scalar")
+        raise TypeError("source and target must both be tensors or both be scalars")
 
 
 @move.reference

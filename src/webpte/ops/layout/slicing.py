@@ -69,7 +69,7 @@ def taken_range(cx: Context, start: Term, end: Term, size: int) -> tuple[Term, i
     if isinstance(start, EXPRESSIONS):
         length = apply("sub", end, start)
         moves = not isinstance(length, EXPRESSIONS) and length >= 0
-        # As much as ever, wherever it begins, if all of that lies inside.
+        # The length is constant while the whole slice is in range.
         if moves and cx.specialize(apply("ge", start, 0)) and cx.specialize(apply("le", end, size)):
             return start, cx.specialize(length)
     first = clamped(int(cx.specialize(start)), size)

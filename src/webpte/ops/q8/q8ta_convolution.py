@@ -77,7 +77,7 @@ class Q8taGeometry:
 
 @dataclass(frozen=True)
 class TransposedGeometry:
-    """The same of a transposed convolution."""
+    """The arguments that describe a transposed convolution."""
 
     kernel_size: list[int]
     stride: list[int]
@@ -177,7 +177,7 @@ class Q8taConvolution(NamedTuple):
         return count, columns, WeightStrides(columns, self._depth, 1)
 
     def _depthwise(self) -> tuple[int, int, WeightStrides]:
-        """Return the same of weights (Ky, Kx, channels), which convolve each channel by itself."""
+        """Return channels, columns and strides of depthwise weights (Ky, Kx, channels)."""
         window, dims, channels = self.window, self.layer.weights.dims, self.x.dims[-3]
         if dims[:2] != window.kernel or not window.groups == channels <= dims[2]:
             raise ShapeError(

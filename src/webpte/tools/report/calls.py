@@ -26,6 +26,7 @@ from ...graph import (
     TensorSpec,
     Value,
     ValueList,
+    parse_program,
 )
 from ...lowering import find, mutated_values, stored_bytes
 from ...plan import LoweredCall, Plan, PlanSegment, padded
@@ -193,7 +194,7 @@ def _origin(call: Call) -> str:
     origin = call.origin
     if origin.delegate is None:
         return f"instruction {origin.instruction}"
-    return f"delegate {origin.delegate}, {'border' if origin.node is None else f'node {origin.node}'}"
+    return f"delegate {origin.delegate}, {'input or output' if origin.node is None else f'node {origin.node}'}"
 
 
 def _place(call: Call) -> str:
@@ -233,8 +234,8 @@ def _literal(value: Value) -> str:
             return str(number)
         case Double(number):
             return f"{number:.7g}"
-        case String(text):  # a program has several lines
-            return text if "\n" in text else json.dumps(text, ensure_ascii=False)
+        case String(text):
+            return _formula(text) if "\n" in text else json.dumps(text, ensure_ascii=False)
         case IntList(items) | BoolList(items):
             return f"[{', '.join(map(str, items))}]"
         case DoubleList(numbers):
@@ -242,6 +243,15 @@ def _literal(value: Value) -> str:
         case Null():
             return "None"
     raise TypeError(f"{type(value).__name__} is not a literal")
+
+
+def _formula(text: str) -> str:
+    """Return an elementwise program as formulas: `relu(x0)`, or `v0 = mul(x0, x1); v1 = relu(v0); v1`."""
+    steps, outputs = parse_program(text)
+    calls = [f"{step.name.split('.')[1]}({', '.join(step.args)})" for step in steps]
+    if len(calls) == 1:
+        return calls[0]
+    return "; ".join([*(f"v{number} = {call}" for number, call in enumerate(calls)), ", ".join(outputs)])
 
 
 def value_data(

@@ -28,6 +28,7 @@ from webpte.batch.tables import InputTables, RowBlock
 from webpte.batch.task_spec import TaskSpec, task_spec, template_fields
 from webpte.batch.worker import BlockStats, input_columns
 from webpte.cli.batch import summary
+from webpte.progress import Progress
 
 
 @pytest.mark.parametrize(
@@ -309,13 +310,13 @@ def test_summary_with_repaired_blocks_counts_them():
 
 def test_progress_meter_after_a_resume_states_the_time_left_once(monkeypatch):
     """80 of 100 rows existed: the time left follows from the rate of the computed ones."""
-    now, events = [100.0], []
+    now = [100.0]
+    events: list[Progress] = []
     monkeypatch.setattr("webpte.batch.job.time", SimpleNamespace(perf_counter=lambda: now[0]))
     meter = ProgressMeter(100, events.append)
     block = RowBlock("x.parquet", 0, 0, 10)
-    counts = {"failed": 0, "tokens": 0, "computed_tokens": 0}
-    meter.add(BlockStats(block, "name", computed=False, rows=80, **counts))
+    meter.add(BlockStats(block, "name", computed=False, rows=80, failed=0, tokens=0, computed_tokens=0))
     now[0] += 20
-    meter.add(BlockStats(block, "name", computed=True, rows=10, **counts))
+    meter.add(BlockStats(block, "name", computed=True, rows=10, failed=0, tokens=0, computed_tokens=0))
     assert [event.seconds_left for event in events] == [None, 20.0]
     assert "left" not in events[-1].note and "0.5 rows/s" in events[-1].note

@@ -11,7 +11,7 @@ import webpte
 from tests.support.harness.errors import raises
 from webpte.export.architecture import Architecture
 from webpte.export.config import Fields
-from webpte.export.families import families, family_of_config
+from webpte.export.families import families, family_of_config, family_of_gguf
 from webpte.export.hugging_face import read_config
 
 LLAMA3 = {
@@ -336,11 +336,25 @@ def test_a_config_that_makes_no_sense_is_refused(family, change, problem):
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [("mixtral", "experts"), ("qwen3_moe", "experts"), ("gemma3", "gemma3_text"), ("gemma", "Gemma 2 and 3"),
-     ("gemma3n", "caches")],
+     ("gemma3n", "caches"), ("gemma4_text", "Gemma 4"), ("qwen3_5", "qwen3_5_text")],
 )  # fmt: skip
 def test_some_are_refused_with_the_reason(kind, reason):
     with raises(webpte.UnsupportedError, f"a {kind} model", reason, "llama", code="unknown_family"):
         family_of_config("a folder", kind)
+
+
+@pytest.mark.parametrize(("find", "kind"), [(family_of_config, "granitemoehybrid"), (family_of_gguf, "granitehybrid")])
+def test_granite_4_is_not_refused_as_a_mixture_of_experts(find, kind):
+    """Its Micro and Nano models have no experts."""
+    with raises(webpte.UnsupportedError, "Granite 4", code="unknown_family") as refused:
+        find("a checkpoint", kind)
+    assert "mixture of experts" not in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", ["lfm2", "qwen35"])
+def test_gguf_of_a_family_that_is_read_from_safetensors_is_refused_with_that(kind):
+    with raises(webpte.UnsupportedError, "safetensors", code="unknown_family"):
+        family_of_gguf("a file", kind)
 
 
 @pytest.mark.parametrize("kind", ["gpt_neox", "starcoder2", None, 7])

@@ -9,17 +9,22 @@ from pkgutil import iter_modules
 from ...errors import UnsupportedError
 from ..family import Family
 
-# The reason why models are not supported -> their names in config.json or GGUF.
+# The reason why models are not supported -> their names in config.json or GGUF. It must hold for every model of a name.
 _UNSUPPORTED: dict[str, tuple[str, ...]] = {
     "which is a mixture of experts: ExecuTorch gathers the experts of each token as float weights, or computes them on "
     "the CPU": (
-        "mixtral", "qwen2_moe", "qwen3_moe", "granitemoe", "granitemoehybrid", "olmoe", "phimoe", "deepseek_v2",
-        "deepseek_v3", "gpt_oss", "llama4", "llama4_text", "qwen2moe", "qwen3moe", "granitehybrid", "deepseek2",
-        "gpt-oss",
+        "mixtral", "qwen2_moe", "qwen3_moe", "qwen3_next", "qwen3_5_moe", "qwen3_5_moe_text", "granitemoe", "olmoe",
+        "phimoe", "deepseek_v2", "deepseek_v3", "gpt_oss", "lfm2_moe", "llama4", "llama4_text", "qwen2moe", "qwen3moe",
+        "qwen3next", "qwen35moe", "lfm2moe", "deepseek2", "gpt-oss",
     ),
+    "which is Granite 4, whose layers of Mamba-2, experts and shared feed-forward are not supported: Granite 3.0 to "
+    "3.3 are": ("granitemoehybrid", "granitehybrid"),
     "which takes images: export a text-only model, with model_type gemma3_text": ("gemma3",),
-    "which shares caches between layers and has embeddings of each": ("gemma3n", "gemma3n_text", "gemma4"),
+    "which takes images: export its text part, with model_type qwen3_5_text": ("qwen3_5",),
+    "which shares caches between layers and has embeddings of each": ("gemma3n", "gemma3n_text"),
+    "which is Gemma 4, whose layers are not supported: Gemma 2 and 3 are": ("gemma4", "gemma4_text"),
     "the first Gemma: Gemma 2 and 3 are supported": ("gemma",),
+    "which is read from config.json and safetensors, and not from GGUF": ("lfm2", "qwen35"),
 }  # fmt: skip
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from webpte.build.quantize import FOUR_BITS_WITH_OFFSETS
-from webpte.build.recipe import ProgramWeights, default_recipe
+from webpte.build.recipe import ProgramWeights, default_recipe, layer_format
 from webpte.container import MappedFile, Span
 from webpte.export.architecture import Architecture, LayerSpec, Rope
 from webpte.export.families import families
@@ -22,6 +23,8 @@ from webpte.export.weights import GGUF_IN_PAIRS, CheckpointWeights, WeightSource
 MODEL = Architecture(64, 2, 1, 32, 128, 96, 1e-5, (LayerSpec(),) * 2, {"rope": Rope(1e4, 32)}, tied=True)
 FOUR = WeightFormat("4w", 32)
 SENSITIVE = {"wq", "wk", "wv", "w2"}
+# Types of values that are not weights of a model, or that nothing decodes.
+UNDOCUMENTED = {"F64", "I8", "I16", "I32", "I64", "Q8_1", "Q8_K", "Q1_0"}
 
 
 def checkpoint(**formats: str) -> Checkpoint:
@@ -108,3 +111,26 @@ def test_affine_codes_have_the_values_of_the_stored_blocks(kind: TensorType):
     affine = weights.affine("wq")
     assert affine is not None
     assert np.allclose(affine.values(), weights.read("wq"), rtol=1e-6, atol=1e-6)
+
+
+def test_documented_formats_are_those_of_the_recipe():
+    """docs/llm.md has one table of formats. Each type in it has the bits and offsets that layers of it get."""
+    page = (Path(__file__).parents[2] / "docs" / "llm.md").read_text(encoding="utf-8")
+    assert page.count("| layer in the checkpoint | in the program |") == 1
+    lines = page.partition("| layer in the checkpoint | in the program |\n|---|---|\n")[2].partition("\n\n")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines.splitlines()]
+    floats = {"other layers": "feed_forward.w1", "queries, keys, values, second feed-forward layer": "attention.wq"}
+    found = {}
+    for types, cell in rows[:-2]:
+        names, _, part = types.partition(": ")
+        for name in names.split(", "):
+            found[name, floats.get(part, "")] = (int(cell[0]), "offsets" in cell)
+    expected: dict[tuple[str, str], WeightFormat] = {}
+    for kind in TYPES.values():
+        if kind.name in ("F16", "BF16", "F32"):
+            expected |= {(kind.name, layer): layer_format(None, f"layers.0.{layer}") for layer in floats.values()}
+        elif kind.name not in UNDOCUMENTED:
+            expected[kind.name, ""] = layer_format(kind, "layers.0.attention.wq")
+    assert found == {key: (kind.bits, kind == FOUR_BITS_WITH_OFFSETS) for key, kind in expected.items()}
+    recipe = default_recipe(checkpoint())
+    assert [int(cell[0]) for _, cell in rows[-2:]] == [recipe.embedding.bits, recipe.linears["output"].bits]

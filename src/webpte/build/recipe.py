@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..export.family import Checkpoint
-from ..export.ggml import GROUP
+from ..export.ggml import GROUP, TensorType
 from ..export.quantization.grid import check_range
 from ..export.quantization.recipe import EMBEDDING, INT8, Recipe, WeightFormat, linear_recipe
 from .quantize import (
@@ -41,14 +41,13 @@ def default_recipe(source: Checkpoint) -> Recipe:
     recipe = linear_recipe(linears, "4w", GROUP, "8")
     for name, kind in recipe.linears.items():
         if kind == FOUR_BITS:
-            recipe.linears[name] = _format(source, name)
+            recipe.linears[name] = layer_format(source.weights.stored_type(f"{name}.weight"), name)
     width = source.architecture.dim
     return replace(recipe, embedding=INT8 if width % GROUP or width == GROUP else FOUR_BITS)
 
 
-def _format(source: Checkpoint, name: str) -> WeightFormat:
-    """Return the format of a layer that can have 4 bits."""
-    kind = source.weights.stored_type(f"{name}.weight")
+def layer_format(kind: TensorType | None, name: str) -> WeightFormat:
+    """Return the format of a layer that can have 4 bits; `kind` is its type in the checkpoint unless that is floats."""
     if kind is None:
         return INT8 if name.split(".", 2)[-1] in SENSITIVE else FOUR_BITS
     if kind.bits > 4 or kind.affine is None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tests.support.models.architectures import DOCS as DOCS
 from tests.support.models.architectures import FAMILIES as HEADING
 from tests.support.models.families import first
+from tests.support.models.gguf_families import ARCHITECTURES
 from webpte.export.families import families
 
 HEAD = ("Family", "Models", "What is special", "GGUF", "Window", "f32", "4w")
@@ -29,8 +30,11 @@ class Errors(NamedTuple):
 def section(errors: Mapping[str, Errors]) -> str:
     names = sorted(errors, key=lambda name: families()[name].name)
     measured = [(*described(name), *map(shown, errors[name])) for name in names]
-    lines = [f"| {' | '.join(row)} |" for row in (HEAD, ("---",) * len(HEAD), *measured)]
-    return "\n".join([HEADING, TEXT, *lines, "", ""])
+    return "\n".join([HEADING, TEXT, *table(HEAD, measured), "", ""])
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
 
 
 def shown(error: float | None) -> str:
@@ -44,20 +48,26 @@ def read(cell: str) -> float | None:
 def described(name: str) -> tuple[str, ...]:
     """All of a family's row but what is measured."""
     family = families()[name]
-    gguf = ", ".join(f"`{kind}`" for kind in family.gguf_types) or "no"
+    converted = ARCHITECTURES.get(family.model_types[0])  # without a family of its own in GGUF
+    gguf = ", ".join(f"`{kind}`" for kind in family.gguf_types) or (f"as `{converted}`" if converted else "no")
     return (family.name, family.models, family.special, gguf, str(first(name).fields.get("sliding_window") or "none"))
 
 
-def parts(text: str) -> tuple[str, str, str]:
-    """What stands before the section, the section, and what stands behind it."""
-    before, _, rest = text.partition(HEADING)
+def parts(text: str, heading: str = HEADING) -> tuple[str, str, str]:
+    """Return what is before a section, the section, and what is after it."""
+    before, _, rest = text.partition(f"{heading}\n")
     end = rest.find("\n## ") + 1
-    return before, HEADING + rest[:end], rest[end:]
+    return before, f"{heading}\n{rest[:end]}", rest[end:]
 
 
 def rows(text: str) -> list[dict[str, str]]:
-    """Of the table in a page, by its head."""
-    lines = [line for line in parts(text)[1].splitlines() if line.startswith("| ")]
+    """Return the table of families in a page."""
+    return table_rows(parts(text)[1])
+
+
+def table_rows(section: str) -> list[dict[str, str]]:
+    """Return the cells of each row by the head of the column."""
+    lines = [line for line in section.splitlines() if line.startswith("| ")]
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
     return [dict(zip(cells[0], row, strict=True)) for row in cells[2:]]
 

@@ -50,7 +50,7 @@ PARTS = (
     Part("devices-catalog", 90 * MINUTE, (suite("catalog"),)),
     Part("devices-models", 90 * MINUTE, (suite("models"),)),
     part("zoo", 90, "python -m tests.zoo"),
-    part("families", 60, "python -m tests.families"),
+    part("families", 60, "python -m tests.families", "python -m tests.families --gguf"),
     part("compilers", 90, "python -m bench.compilers --all --check"),
     part("catalog", 20, "python -m tests.catalog.run"),
     part("random-modules", 60, "python -m tests.random_modules --count 300"),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from tests.families.page import DOCS, HEAD, Errors, described, known, parts, rows, section
+from tests.families import gguf_page
+from tests.families.page import DOCS, HEAD, Errors, described, known, parts, rows, section, table_rows
 from tests.support.models.families import tinies
+from tests.support.models.gguf_blocks import FORMATS
+from tests.support.models.gguf_families import QUANTIZED
 from webpte.export.families import families
 
 WRITE = "run python -m tests.families --write"
+GGUF_WRITE = "run python -m tests.families --gguf --write"
 
 
 def test_every_family_is_in_the_page_as_its_file_says():
@@ -36,3 +40,17 @@ def test_what_is_written_can_be_read_again():
     assert parts(page) == ("before\n", text, "## behind\n")
     assert [(row["f32"], row["4w"]) for row in rows(page)] == [("1.0e-07", "2.0e-07")] * len(families())
     assert {tuple(row) for row in rows(page)} == {HEAD}
+
+
+def test_gguf_table_has_every_family_in_every_format():
+    assert set(gguf_page.known()) == {(name, kind) for name in QUANTIZED for kind in FORMATS}, GGUF_WRITE
+    found = [(row["Family"], row["Architecture"]) for row in table_rows(parts(DOCS.read_text(), gguf_page.HEADING)[1])]
+    assert sorted(found) == sorted(map(gguf_page.described, QUANTIZED)), GGUF_WRITE
+
+
+def test_gguf_table_has_errors_within_their_bounds():
+    assert all(errors.are_right(kind) for (_, kind), errors in gguf_page.known().items()), GGUF_WRITE
+
+
+def test_gguf_table_is_written_as_the_code_has_it():
+    assert parts(DOCS.read_text(), gguf_page.HEADING)[1] == gguf_page.section(gguf_page.known()), GGUF_WRITE

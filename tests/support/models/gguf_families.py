@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from .gguf_blocks import dequantize, quantize
 from .gguf_talker import add, fields
 
-IN_PAIRS = ("llama", "granite", "smollm3")  # converters reorder the rows of their queries and keys
+IN_PAIRS = ("llama", "mistral", "granite", "smollm3")  # converters reorder the rows of their queries and keys
+ARCHITECTURES = {"mistral": "llama", "gemma3_text": "gemma3"}  # where converters do not write model_type
 # Variants that the format can say, by family.
 VARIANTS = {
     "llama": ("scaled RoPE", "plain", "linear RoPE", "YaRN"),
@@ -24,29 +26,31 @@ VARIANTS = {
     "gemma2": ("as GGUF can say it",),
     "gemma3": ("as GGUF can say it",),
 }
+# The variant of each family that is quantized. Mistral without a window is a Llama to converters.
+QUANTIZED = {family: variants[0] for family, variants in VARIANTS.items()} | {"mistral": "no window"}
 
 
-def write_gguf(folder: Path, path: Path) -> Path:
-    """From a folder that transformers saved."""
+def write_gguf(folder: Path, path: Path, quantization: str | None = None) -> Path:
+    """Write the checkpoint of a folder that transformers saved; matrices are quantized as `quantization`."""
     import gguf
     from safetensors.numpy import load_file
 
     config = json.loads((folder / "config.json").read_text())
-    kind = config["model_type"].removesuffix("_text")
-    writer = gguf.GGUFWriter(path, kind)
+    names = tensor_names(config)
+    writer = gguf.GGUFWriter(path, architecture(config))
     for key, value in keys(config).items():
-        add(writer, f"{kind}.{key}", value)
+        add(writer, f"{architecture(config)}.{key}", value)
     for key, value in fields().items():
         if key.startswith("tokenizer."):
             add(writer, key, value)
-    arch = next(arch for arch, name in gguf.MODEL_ARCH_NAMES.items() if name == kind)
-    names = gguf.get_tensor_name_map(arch, config["num_hidden_layers"])
     for name, weight in load_file(folder / "model.safetensors").items():
-        theirs = names.get_name(name, try_suffixes=(".weight", ".bias"))
-        assert theirs is not None, name
-        if "norm" in name and kind.startswith("gemma"):
-            weight = weight + np.float32(1)  # converters add what the model would
-        writer.add_tensor(theirs, np.ascontiguousarray(permuted(name, weight, config)))
+        theirs = names(name)
+        stored = np.ascontiguousarray(permuted(name, weight, config) + norm_offset(name, config))
+        if quantization is not None and stored.ndim == 2:
+            kind = gguf.GGMLQuantizationType[quantization]
+            writer.add_tensor(theirs, quantize(stored, quantization), raw_dtype=kind)
+        else:
+            writer.add_tensor(theirs, stored)
     for name, weight in rotary_tensors(config).items():
         writer.add_tensor(name, weight.astype(np.float32))
     writer.write_header_to_file()
@@ -54,6 +58,47 @@ def write_gguf(folder: Path, path: Path) -> Path:
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def read_back(path: Path, folder: Path) -> dict[str, np.ndarray]:
+    """Return the weights of a file that `write_gguf` wrote, read by the package gguf, as transformers names them."""
+    import gguf
+    from safetensors.numpy import load_file
+
+    config = json.loads((folder / "config.json").read_text())
+    names = tensor_names(config)
+    stored = {tensor.name: tensor for tensor in gguf.GGUFReader(path).tensors}
+    weights = {}
+    for name, weight in load_file(folder / "model.safetensors").items():
+        tensor = stored[names(name)]
+        values = dequantize(tensor.data, tensor.tensor_type.name).reshape(weight.shape)
+        weights[name] = permuted(name, values, config, back=True) - norm_offset(name, config)
+    return weights
+
+
+def architecture(config: Mapping[str, Any]) -> str:
+    kind: str = config["model_type"]
+    return ARCHITECTURES.get(kind, kind)
+
+
+def tensor_names(config: Mapping[str, Any]) -> Callable[[str], str]:
+    """Return the function from names of transformers to those of GGUF."""
+    import gguf
+
+    kind = next(kind for kind, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture(config))
+    names = gguf.get_tensor_name_map(kind, config["num_hidden_layers"])
+
+    def named(name: str) -> str:
+        theirs = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        assert theirs is not None, name
+        return str(theirs)
+
+    return named
+
+
+def norm_offset(name: str, config: Mapping[str, Any]) -> np.float32:
+    """Return what converters add to the norms of Gemma, so that readers do not."""
+    return np.float32("norm" in name and config["model_type"].startswith("gemma"))
 
 
 def keys(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,10 +172,11 @@ def head_dim(config: Mapping[str, Any]) -> int:
     return size
 
 
-def permuted(name: str, weight: np.ndarray, config: Mapping[str, Any]) -> np.ndarray:
-    """Elements that turn together beside each other."""
+def permuted(name: str, weight: np.ndarray, config: Mapping[str, Any], back: bool = False) -> np.ndarray:
+    """Return queries and keys with elements that rotate together beside each other, or `back` half a head apart."""
     heads = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}.get(name.split(".")[-2])
     if heads is None or config["model_type"] not in IN_PAIRS:
         return weight
     count = config[heads]
-    return weight.reshape(count, 2, -1, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)
+    split = (count, -1, 2) if back else (count, 2, -1)
+    return weight.reshape(*split, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)

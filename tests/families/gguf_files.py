@@ -1,0 +1,153 @@
+"""Quantized GGUF files of every family that has them: what their programs answer, and what transformers does.
+
+The package gguf writes each file and reads it back. transformers has the weights that it reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tests.support.models import families, gguf_families
+from tests.support.models.families import CONTEXT, DECODE, MAX_TOKENS, PREFILL, Tiny, tinies
+from tests.support.models.gguf_blocks import BLOCK
+from tests.support.models.gguf_families import QUANTIZED
+
+from .measuring import TOLERANCE, difference
+
+# Of the default program's next-token distributions, in nats: a second quantization costs this much at most.
+MAX_DIVERGENCE = {"Q4_0": 1e-4, "Q4_K": 0.05, "Q6_K": 0.05, "Q8_0": 0.05}
+PROMPTS = (PREFILL, 5)  # tokens of each
+
+
+class Errors(NamedTuple):
+    """How far the programs of a file are from transformers with the file's weights."""
+
+    floats: float  # the largest difference of the program in f32, relative to the largest logit
+    default: float  # the same of the default program, from a module with the default program's weights
+    divergence: float  # mean KL divergence of the default program from transformers, in nats
+
+    def are_right(self, quantization: str) -> bool:
+        return max(self.floats, self.default) <= TOLERANCE and self.divergence <= MAX_DIVERGENCE[quantization]
+
+
+def wide(family: str) -> Tiny:
+    """Return the checkpoint of a family that is quantized: the rows of all matrices are whole blocks of 256."""
+    tiny = tinies()[family][QUANTIZED[family]]
+    heads = 32 if "head_dim" in tiny.fields else BLOCK // 16  # of 24, or of 16
+    sizes = {"hidden_size": BLOCK, "intermediate_size": 2 * BLOCK, "num_attention_heads": heads}
+    return replace(tiny, fields={**tiny.fields, **sizes})
+
+
+@dataclass(frozen=True)
+class QuantizedFile:
+    """A GGUF file, and what transformers answers with its weights."""
+
+    path: Path
+    quantization: str
+    prompts: list[list[int]]
+    answers: list[list[int]]  # the most likely tokens after each prompt
+    logits: np.ndarray  # after each prompt and after each token of its answer, (prompts * (1 + DECODE), V)
+
+    def calls(self, index: int) -> list[list[int]]:
+        """Return the tokens of each call: a prompt, then its answer one by one."""
+        return [self.prompts[index], *([token] for token in self.answers[index])]
+
+
+def write_file(family: str, quantization: str, folder: Path) -> QuantizedFile:
+    import torch
+
+    model = wide(family).save(folder)
+    path = gguf_families.write_gguf(folder, folder / f"{family}.gguf", quantization)
+    state = {name: torch.tensor(weight) for name, weight in gguf_families.read_back(path, folder).items()}
+    model.load_state_dict(state, strict=False)  # the head of tied weights is not in the file
+    model.tie_weights()
+    prompts, answers, rows = [], [], []
+    for seed, count in enumerate(PROMPTS):
+        prompt = [int(token) for token in np.random.default_rng(seed).integers(3, families.VOCABULARY, count)]
+        tokens = list(prompt)
+        with torch.no_grad():
+            for _ in range(DECODE):
+                tokens.append(int(model(torch.tensor([tokens])).logits[0, -1].argmax()))
+            rows.append(model(torch.tensor([tokens])).logits[0, count - 1 :].numpy())
+        prompts.append(prompt)
+        answers.append(tokens[count:])
+    return QuantizedFile(path, quantization, prompts, answers, np.concatenate(rows))
+
+
+def build(file: QuantizedFile, name: str, **options: Any) -> Path:
+    """Build a program, without torch."""
+    from webpte.build import build_program
+
+    path = file.path.with_name(f"{name}.pte")
+    return build_program(file.path, path, max_context=CONTEXT, max_tokens=MAX_TOKENS, **options)
+
+
+def program_logits(file: QuantizedFile, path: Path) -> np.ndarray:
+    """Return the logits of a program, or of the program that a checkpoint becomes."""
+    from webpte.llm import LLM
+
+    with LLM.load(path) as llm:
+        rows = []
+        for index in range(len(file.prompts)):
+            sequence = llm.sequence()
+            rows += [sequence.logits(tokens) for tokens in file.calls(index)]
+            sequence.close()
+    return np.concatenate(rows)
+
+
+def measure(file: QuantizedFile) -> Errors:
+    """Build both programs of a file and compare them."""
+    floats = program_logits(file, build(file, "floats", quantize=None))
+    assert (floats.argmax(-1) == file.logits.argmax(-1)).all(), "the most likely tokens differ"
+    default = program_logits(file, build(file, "default"))
+    return Errors(
+        difference(floats, file.logits),
+        difference(default, module_logits(file)),
+        divergence(file.logits, default),
+    )
+
+
+def divergence(expected: np.ndarray, logits: np.ndarray) -> float:
+    """Return the mean KL divergence of next-token distributions, in nats."""
+    first, second = (rows - np.logaddexp.reduce(rows, axis=-1, keepdims=True) for rows in (expected, logits))
+    return float((np.exp(first) * (first - second)).sum(-1).mean())
+
+
+def module_logits(file: QuantizedFile) -> np.ndarray:
+    """Return the logits of an eager module that has the weights of the default program."""
+    import torch
+
+    from webpte.export.checkpoint import read_checkpoint
+    from webpte.export.family import build_module
+
+    source = read_checkpoint(file.path)
+    rows = []
+    for index in range(len(file.prompts)):
+        module = build_module(source, CONTEXT, MAX_TOKENS)
+        for name, values in default_weights(source).items():
+            module.get_parameter(f"{name}.weight").copy_(torch.tensor(values))
+        position = 0
+        for tokens in file.calls(index):
+            rows.append(module(torch.tensor([tokens]), {"input_pos": torch.tensor([position])}).reshape(1, -1).numpy())
+            position += len(tokens)
+    return np.concatenate(rows)
+
+
+def default_weights(source: Any) -> dict[str, np.ndarray]:
+    """Return the dequantized weights of linear layers and embedding in the default program, by name."""
+    from webpte.build.quantize import FOUR_BITS_WITH_OFFSETS
+    from webpte.build.recipe import ProgramWeights, default_recipe
+    from webpte.export.quantization.recipe import EMBEDDING
+
+    recipe, weights = default_recipe(source), ProgramWeights(source)
+    found = {}
+    for name, kind in {**recipe.linears, EMBEDDING: recipe.embedding}.items():
+        found[name] = weights.quantized(name, kind).values()
+        if kind == FOUR_BITS_WITH_OFFSETS:
+            codes, scales = weights.offsets(name)  # (G, N) and (N,)
+            found[name] = found[name] + np.repeat(codes.T * scales[:, None], kind.group, axis=1)
+    return found

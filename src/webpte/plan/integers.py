@@ -3,11 +3,14 @@
 Outside delegates a call that could need more than 32 bits runs on the CPU, in 64. Inside, ExecuTorch narrows integers
 to 32 bits: a call that could need more is followed by an overflow check. A call that cannot need more, by its
 constants, bounds and literals, runs unchanged.
+
+Inputs are assumed to fit 32 bits, as do results of kernels without a rule. A method whose values were found not to fit
+is planned again with those values `beyond`: the calls outside delegates that read them run on the CPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -147,14 +150,17 @@ class _Operands:
 LOOKED_AT = 1 << 16  # bytes of a constant
 
 
-def exact_integers(graph: Graph, cpu_kernels: Container[str]) -> Graph:
-    """Return the graph with calls that need 64 bits on the CPU, and overflow checks after those that may exceed 32."""
+def exact_integers(graph: Graph, cpu_kernels: Container[str], beyond: Collection[int] = ()) -> Graph:
+    """Return the graph with calls that need 64 bits on the CPU, and overflow checks after those that may exceed 32.
+
+    `beyond` are values that are known to exceed 32 bits.
+    """
     if any(call.name == OVERFLOW for call in graph.calls):  # a plan's own graph, planned again
         return graph
     constants = dict(_constants(graph))
     wide = {value_id for value_id, values in constants.items() if not values.within(BITS32)}
     _refuse_constants(graph, wide)
-    return _Exact(graph, cpu_kernels, constants, wide).run()
+    return _Exact(graph, cpu_kernels, constants, wide, beyond).run()
 
 
 def overflow_message(graph: Graph, check: Call) -> str:
@@ -221,13 +227,21 @@ def _narrowed_copies(graph: Graph, spec: TensorSpec) -> list[Call]:
 
 
 class _Exact:
-    def __init__(self, graph: Graph, cpu_kernels: Container[str], constants: dict[int, Range], wide: set[int]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        cpu_kernels: Container[str],
+        constants: dict[int, Range],
+        wide: set[int],
+        beyond: Collection[int],
+    ) -> None:
         self.graph = graph
         self.cpu_kernels = cpu_kernels
         self.ranges = IntegerRanges(graph, constants)
         self.values: list[Value] = list(graph.values)
         self.wide_constants = frozenset(wide)
-        self.wide = set(wide)  # on the host, and perhaps beyond 32 bits
+        self.wide = {*wide, *beyond}  # on the host, and perhaps beyond 32 bits
+        self.beyond = set(beyond)  # those that were found to be, and what is computed from them
         self.declared = _declared(graph)
         self.narrow: set[int] = set()  # values inside delegates that have 32 bits in the model too
 
@@ -271,13 +285,17 @@ class _Exact:
             self.ranges.record(out, result if result.within(own) else own)  # narrower integers wrap, as in PyTorch
             if own is BITS64 and not on_device and not result.within(BITS32):
                 self.wide.add(out)
+                if self.beyond.intersection(self.graph.flatten(call.args)):
+                    self.beyond.add(out)
 
     def _wants_host(self, call: Call) -> bool:
         operands = self.graph.flatten(call.args)
         if call.name not in self.cpu_kernels:
             return False
         specs = [v for i in (*operands, *call.outs) if isinstance(v := self.graph.values[i], TensorSpec)]
-        if any(spec.host_dtype is DType.FLOAT64 for spec in specs) or self.wide_constants.intersection(operands):
+        if any(spec.host_dtype is DType.FLOAT64 for spec in specs):
+            return True
+        if self.wide_constants.intersection(operands) or self.beyond.intersection(operands):
             return True
         kinds = {spec.host_dtype for out in call.outs if isinstance(spec := self.graph.values[out], TensorSpec)}
         if kinds & {DType.INT64, DType.BOOL, DType.INT8, DType.UINT8} and self.wide.intersection(operands):

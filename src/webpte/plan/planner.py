@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..budgets import limit, over, spend
@@ -242,12 +243,20 @@ TRIAL_SIZES = (1, 2, 4)  # what dims that may vary are tried at,
 FEW_ROWS_SIZES = (8,)  # and once more: kernels may differ for one row, a few and many
 
 
-class Planner(ScheduleStore):
-    """A method's schedules, lowered on demand."""
+Widened = Callable[[Collection[int]], "Planner"]
 
-    def __init__(self, plan: Plan, lowering: Lowering) -> None:
+
+class Planner(ScheduleStore):
+    """A method's schedules, lowered on demand.
+
+    `source` is the graph before planning. `widened` plans it again with values that are known to exceed 32 bits.
+    """
+
+    def __init__(self, plan: Plan, lowering: Lowering, source: Graph, widened: Widened) -> None:
         super().__init__(plan)
         self._lowering = lowering
+        self.source = source
+        self.widened = widened
 
     @property
     def caps(self) -> Caps:
@@ -299,12 +308,14 @@ def make_planner(
     fallback: bool = False,
     passes: Sequence[str] = (),
     tuning: Mapping[str, str] | None = None,
+    beyond: Collection[int] = (),
 ) -> Planner:
     """Decide everything about a method. Raise one error that lists all problems of a kind.
 
-    `passes` names the rewrites to apply, of fusion.PASSES; `tuning` the kernels to prefer, see Context.variant.
+    `passes` names the rewrites to apply, of fusion.PASSES; `tuning` the kernels to prefer, see Context.variant;
+    `beyond` the values that are known to exceed 32 bits.
     """
-    planner, problems = draft(graph, caps, cpu_kernels, fallback, passes, tuning)
+    planner, problems = draft(graph, caps, cpu_kernels, fallback, passes, tuning, beyond)
     refuse_over_limits(graph.name, caps, problems)
     return planner
 
@@ -316,10 +327,12 @@ def draft(
     fallback: bool = False,
     passes: Sequence[str] = (),
     tuning: Mapping[str, str] | None = None,
+    beyond: Collection[int] = (),
 ) -> tuple[Planner, list[Problem]]:
     """Return a planner, and the problems of its plan with the limits of the device."""
     refuse_wrong(graph)
-    graph = exact_integers(graph, cpu_kernels)
+    source = graph
+    graph = exact_integers(graph, cpu_kernels, beyond)
     if "shader-f16" not in caps.features:
         graph = widen_halves(graph)
     graph, applied = apply_passes(graph, passes)
@@ -336,7 +349,8 @@ def draft(
     dynamic |= _dynamic_outputs(graph, flow, [*trials, *smaller])
     lowering.context.sealed = True
     plan = _plan(graph, flow, lowering, schedules, dynamic, applied)
-    return Planner(plan, lowering), over_limits(plan, caps, schedules, lowering.touched)
+    widened = functools.partial(make_planner, source, caps, cpu_kernels, fallback, passes, tuning)
+    return Planner(plan, lowering, source, widened), over_limits(plan, caps, schedules, lowering.touched)
 
 
 def _plan(

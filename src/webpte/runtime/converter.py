@@ -24,6 +24,17 @@ MAX_ACCEPTED_SHAPES = 64  # remembered
 FLOAT32_HIGH = float(np.finfo(np.float32).max)
 
 
+class BeyondDeviceError(Exception):
+    """A value that a segment reads does not fit the device. WideCalls catches it."""
+
+    def __init__(self, value_id: int, expected: str, got: str) -> None:
+        super().__init__(expected, got)
+        self.value_id = value_id
+        self.expected = expected
+        self.got = got
+        self.state_written = False  # by an earlier segment of the call, on the device
+
+
 class ArgumentConverter:
     """Converts the inputs and outputs of a plan's method."""
 
@@ -120,20 +131,26 @@ class ArgumentConverter:
         return True
 
     def uploads(self, segment: PlanSegment, live: CallValues, fed: Container[int] = ()) -> list[tuple[int, Array]]:
-        """Return the uploads of a segment except those in `fed`: (tensor, data in the device's dtype)."""
+        """Return the uploads of a segment except those in `fed`: (tensor, data in the device's dtype).
+
+        Raise BeyondDeviceError for a value that does not fit: a caller's input, or a result of a CPU kernel.
+        """
         return [
-            (v, to_device(live.arrays[v], self._graph.tensor(v), functools.partial(self._beyond, v)))
+            (v, to_device(live.arrays[v], self._graph.tensor(v), functools.partial(BeyondDeviceError, v)))
             for v in self._plan.uploads[segment]
             if v not in fed
         ]
 
-    def _beyond(self, value_id: int, reason: str) -> Error:
-        """Return the error for values that do not fit the device: the caller's inputs, or results of CPU kernels."""
-        graph = self._graph
+    def refusal(self, beyond: BeyondDeviceError, hint: str, reason: str = "") -> Error:
+        """Return the error for a value that does not fit the device, if the call cannot run on the CPU either."""
+        graph, value_id = self._graph, beyond.value_id
+        expected = f"{beyond.expected}{reason}"
         if value_id in graph.inputs:
-            return InputError(f"{self._where(graph.inputs.index(value_id))} {reason}", code="int32_range")
-        makers = [f", a result of {call.name} ({call.origin})," for call in graph.calls if value_id in call.outs]
-        return RangeError(f"value {value_id}{''.join(makers[:1])} {reason}")
+            where = self._where(graph.inputs.index(value_id))
+            return InputError(argument=where, expected=expected, got=beyond.got, code="int32_range", hint=hint)
+        makers = [f", a result of {call.name} ({call.origin})" for call in graph.calls if value_id in call.outs]
+        where = f"value {value_id}{''.join(makers[:1])}"
+        return RangeError(argument=where, expected=expected, got=beyond.got, hint=hint)
 
     def reads(self, segment: PlanSegment, live: CallValues, outputs: Container[int]) -> list[tuple[int, int]]:
         """Return what is read back from a segment: (tensor, bytes)."""
@@ -229,20 +246,24 @@ def _all_wrong(method: str, errors: Sequence[InputError]) -> InputError:
     )
 
 
-def to_device(array: Array, spec: TensorSpec, refuse: Callable[[str], Error] = RangeError) -> Array:
+def _range_error(expected: str, got: str) -> Exception:
+    return RangeError(expected=expected, got=got)
+
+
+def to_device(array: Array, spec: TensorSpec, refuse: Callable[[str, str], Exception] = _range_error) -> Array:
     """Return the array in the device's dtype: 64 bits become 32, with a check of the values; bools become words.
 
-    `refuse` returns the error for a description of the problem.
+    `refuse` returns the error for what was expected and what the array holds.
     """
     dtype = storage_dtype(spec.dtype)
     if spec.host_dtype is DType.INT64 and array.size:
         low, high = int(array.min()), int(array.max())
         if low < INT32_LOW or high > INT32_HIGH:
-            raise refuse(f"holds values from {low} to {high}; the device computes with 32-bit integers")
+            raise refuse(f"integers of 32 bits, {INT32_LOW} to {INT32_HIGH}", f"values from {low} to {high}")
     elif spec.host_dtype is DType.FLOAT64 and array.size:
         size = float(np.max(np.abs(array), where=np.isfinite(array), initial=0))
         if size > FLOAT32_HIGH:
-            raise refuse(f"holds values up to {size:g} in size; the device computes with 32-bit floats")
+            raise refuse(f"floats of 32 bits, up to {FLOAT32_HIGH:g} in size", f"values up to {size:g}")
     return np.ascontiguousarray(array.astype(dtype, copy=False))
 
 

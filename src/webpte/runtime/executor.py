@@ -6,7 +6,8 @@ instance if the host reads what is fed back, they run one by one and give the sa
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from ..lowering import mutated_values, stored_bytes
 from ..plan import CallValues, HostCalls, Plan, PlanSegment, Schedule, ScheduleStore, padded
 from ..progress import OnProgress, ignore
 from .arguments import OutputTarget, check_target_shapes, zeros_like_input
-from .converter import ArgumentConverter, Array, at_position
+from .converter import ArgumentConverter, Array, BeyondDeviceError, at_position
 from .kernels import CpuKernels
 from .state import MethodState
 
@@ -57,6 +58,11 @@ class Executor:
             self.close()
             raise
 
+    @property
+    def device(self) -> tuple[Gpu, WeightBuffers] | None:
+        """Return where the plan runs, and its weights there."""
+        return None if self._workspace is None else (self._workspace.gpu, self._workspace.weights)
+
     def release_lost(self) -> None:
         """Release what was on a lost device."""
         if self._workspace is not None and not self._workspace.gpu.alive():
@@ -87,14 +93,17 @@ class Executor:
     def run(
         self, state: MethodState, args: Sequence[Any], output_ids: Sequence[int], targets: Sequence[OutputTarget] = ()
     ) -> tuple[Any, ...]:
-        """Run a call and return the values of `output_ids`, which are also written into `targets`."""
+        """Run a call and return the values of `output_ids`, which are also written into `targets`.
+
+        Raise BeyondDeviceError for a value that does not fit the device: WideCalls.run handles it.
+        """
         observer = self.observer
         if observer is not None:
             observer.phase("check inputs")
         live = self.converter.bind_inputs(args)
         number = 0
         blocks = self.plan.flow.blocks
-        done = 0
+        done, written = 0, False
         while number < len(blocks):
             done += 1
             spend("blocks run", done, self._graph.name)  # a file may loop for ever
@@ -102,8 +111,13 @@ class Executor:
             for stage in block.stages:
                 if isinstance(stage, HostCalls):
                     self._run_on_host(stage, live, state)
-                else:
+                    continue
+                try:
                     self._run_on_device(stage, live, state, output_ids, targets)
+                except BeyondDeviceError as beyond:
+                    beyond.state_written = written
+                    raise
+                written = written or bool(stage.updates)
             jumps = block.condition is not None and not self._truth(block.condition, live, state)
             number = block.target if jumps and block.target is not None else number + 1
         results = tuple(self.output(i, live, state) for i in output_ids)
@@ -262,11 +276,15 @@ class Feedback:
     fed: frozenset[int]  # inputs
 
 
-class StepRunner:
-    """Runs several steps of a method. A method and its forks share it."""
+RunCall = Callable[[MethodState, Sequence[Any], Sequence[int]], tuple[Any, ...]]  # Executor.run, and what wraps it
 
-    def __init__(self, executor: Executor) -> None:
+
+class StepRunner:
+    """Runs several steps of a method. A method and its forks share it. `run_call` runs a step by itself."""
+
+    def __init__(self, executor: Executor, run_call: RunCall) -> None:
         self._executor = executor
+        self._run_call = run_call
         self._feedbacks: dict[object, Feedback] = {}
 
     def run(
@@ -275,12 +293,17 @@ class StepRunner:
         """Run the steps of Method.run_steps, which holds the lock."""
         executor, feedback = self._executor, self._feedback(feed, outputs)
         if len(steps) == 1:
-            return [executor.run(state, steps[0], feedback.output_ids)]
+            return [self._run_call(state, steps[0], feedback.output_ids)]
         lives = [
             executor.converter.bind_inputs(args) for args in steps
         ]  # all, so that nothing has run when one is refused
-        together = _run_together(executor, state, feedback, lives) if feedback.stage is not None and lives else None
-        return _run_separately(executor, state, feedback, steps, lives) if together is None else together
+        together = None
+        if feedback.stage is not None and lives:
+            with contextlib.suppress(BeyondDeviceError):  # which is found before anything runs
+                together = _run_together(executor, state, feedback, lives)
+        if together is None:
+            together = _run_separately(executor, self._run_call, state, feedback, steps, lives)
+        return together
 
     def _feedback(self, feed: Mapping[int, int], outputs: Sequence[int]) -> Feedback:
         key: tuple[object, ...] = ()
@@ -429,6 +452,7 @@ def _device_feed(plan: Plan, fed: _Link, live: CallValues) -> Feed:
 
 def _run_separately(
     executor: Executor,
+    run_call: RunCall,
     state: MethodState,
     feedback: Feedback,
     steps: Sequence[Sequence[Any]],
@@ -444,7 +468,7 @@ def _run_separately(
             _check_size(executor.plan, fed, value.shape, live.dims[fed.target])
             spec = executor.plan.graph.tensor(fed.target)
             inputs[fed.input] = value.astype(spec.host_dtype.held).reshape(live.dims[fed.target])
-        outputs = executor.run(state, inputs, output_ids)
+        outputs = run_call(state, inputs, output_ids)
         results.append(outputs[:count])
         previous = outputs[count:]
     return results

@@ -43,6 +43,7 @@ from .checks import ProcessGuard, check_callable, check_list, check_path, check_
 from .executor import Executor, StepRunner, lower_shapes
 from .kernels import CpuKernels
 from .state import MethodState, PathLike, StateShare, read_state, write_state
+from .wide_calls import WideCalls
 
 logger = logging.getLogger("webpte")
 A = TypeVar("A", bound=np.ndarray[Any, Any])
@@ -76,7 +77,8 @@ class Method:
         self._process = ProcessGuard(f"method {plan.graph.name}")
         self._closed = False
         self._executor: Executor = Executor(scheduler, kernels, lazy=lazy) if parent is None else parent._executor
-        self._step_runner: StepRunner = StepRunner(self._executor) if parent is None else parent._step_runner
+        self._calls: WideCalls = WideCalls(self._executor, kernels) if parent is None else parent._calls
+        self._step_runner: StepRunner = parent._step_runner if parent else StepRunner(self._executor, self._calls.run)
         self._is_fork = parent is not None
         # Forks of forks too. A fork that is no longer referenced is collected, with its memory.
         self._forks: weakref.WeakSet[Method] = weakref.WeakSet() if parent is None else parent._forks
@@ -188,7 +190,7 @@ class Method:
         targets = () if into is None else output_targets(self.plan.graph, into, value_ids)
         with self._exclusive():
             self._make_ready()
-            results = executor.run(self._state, args, value_ids, targets)
+            results = self._calls.run(self._state, args, value_ids, targets, strict=strict)
         return results if into is None else tuple(into)
 
     def run_steps(
@@ -367,6 +369,7 @@ class Method:
                 method._closed = True
                 method._drop_session()
             if not self._is_fork:
+                self._calls.close()
                 self._executor.close()
 
     def _drop_session(self) -> None:
@@ -389,6 +392,7 @@ class Method:
             for method in self._stranded():
                 method.recoveries += 1
                 method._drop_session()
+            self._calls.close()
             self._executor.release_lost()
 
     def _stranded(self) -> list[Method]:

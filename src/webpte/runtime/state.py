@@ -102,6 +102,14 @@ class MethodState:
         assert self.session is not None and other.session is not None
         self.session.copy_tensors(other.session, pairs)
 
+    def take(self, other: MethodState, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy tensors of another method's state: (theirs, ours), of equal sizes and perhaps of other shapes."""
+        on_device = [(theirs, ours) for theirs, ours in pairs if self.same_layout(ours, other, theirs)]
+        dims = {ours: self._plan.graph.tensor(ours).dims for _, ours in pairs}
+        self.commit({o: other.array(t).reshape(dims[o]) for t, o in pairs if (t, o) not in on_device})
+        if on_device:
+            self.copy_tensors(other, on_device)
+
     def sizes(self) -> list[int]:
         """Return the bytes of each buffer, those on the device first."""
         sizes = self.session.state_sizes() if self.session is not None else []
@@ -123,8 +131,13 @@ class MethodState:
         self._arrays = arrays
 
 
-def _beyond(value_id: int, reason: str) -> RangeError:
-    return RangeError(f"value {value_id}, state that a CPU kernel wrote, {reason}")
+def _beyond(value_id: int, expected: str, got: str) -> RangeError:
+    return RangeError(
+        argument=f"value {value_id}, state that a CPU kernel wrote",
+        expected=f"{expected}, because the device uses it",
+        got=got,
+        hint="Make the buffer float64, which stays on the CPU, or keep smaller integers in it.",
+    )
 
 
 def _from_bytes(piece: memoryview, like: Array) -> Array:
@@ -163,20 +176,13 @@ class SharedState:
 
     def synchronize(self, state: MethodState, copies: Sequence[SharedCopy]) -> None:
         """Copy the latest shared buffers to a method, and record that it has the latest: it may write them now."""
-        stale = {}
-        on_device: dict[MethodState, list[tuple[int, int]]] = {}
+        stale: dict[MethodState, list[tuple[int, int]]] = {}
         for copy in copies:
             holder, theirs = self._latest.get(copy.buffer, (state, copy.value_id))
-            if holder is state:
-                continue
-            if state.same_layout(copy.value_id, holder, theirs):
-                on_device.setdefault(holder, []).append((theirs, copy.value_id))
-            else:
-                stale[copy.value_id] = holder.array(theirs).reshape(copy.dims)
-        if stale:
-            state.commit(stale)
-        for holder, pairs in on_device.items():
-            state.copy_tensors(holder, pairs)
+            if holder is not state:
+                stale.setdefault(holder, []).append((theirs, copy.value_id))
+        for holder, pairs in stale.items():
+            state.take(holder, pairs)
         self._latest.update({copy.buffer: (state, copy.value_id) for copy in copies})
 
     def forget(self, state: MethodState) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from .errors import InputError
 from .progress import OnProgress, ignore
 
 PathLike = str | os.PathLike[str]
@@ -32,11 +33,24 @@ SHORT_NAMES: Mapping[str, str] = {
 _BUILDER = "webpte.build.programs"
 
 
-def resolve_program(source: Any, progress: OnProgress = ignore) -> Any:
+def resolve_program(source: Any, progress: OnProgress = ignore, max_context: int | None = None) -> Any:
     """Return the path of the program of a checkpoint, which is built on first use. Other sources are returned as is."""
     if not is_checkpoint(source):
+        check_fixed_context(source, max_context)
         return source
-    return importlib.import_module(_BUILDER).cached_program(source, progress)
+    return importlib.import_module(_BUILDER).cached_program(source, progress, max_context)
+
+
+def check_fixed_context(source: Any, max_context: int | None) -> None:
+    """Refuse `max_context` for a program, whose context is fixed."""
+    if max_context is not None:
+        raise InputError(
+            argument="max_context",
+            expected=f"none for {source}, a program, whose context was fixed when it was exported",
+            got=max_context,
+            code="fixed_context",
+            hint="Export the checkpoint again with --max-context N, or load the checkpoint itself.",
+        )
 
 
 def is_checkpoint(source: Any) -> bool:

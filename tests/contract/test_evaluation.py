@@ -19,9 +19,11 @@ from tests.support.models.llama import llama
 from tests.support.models.tiny_llm import CHUNK, CONTEXT, write_tokenizer
 from webpte import CancelledError, CancelToken, InputError
 from webpte.export.checkpoint import read_checkpoint
+from webpte.export.context import ProgramSizes
 from webpte.export.report import eager_predictions, quality_lines, quality_measure, write_quality
 from webpte.export.suppress_output import suppress_logs
 from webpte.llm import LLM, LogitsError
+from webpte.llm.context import ContextLimit
 from webpte.tools.evaluation import TextTokens, rolling_windows, sliding_windows
 from webpte.tools.evaluation.programs import evaluate, text_tokens
 
@@ -211,7 +213,7 @@ def short(monkeypatch):
 
 
 def report(source, done, asked=None):
-    with quality_measure(module("float"), source, CONTEXT, CHUNK + 1, asked) as measure:
+    with quality_measure(module("float"), source, ProgramSizes(ContextLimit(CONTEXT), CHUNK + 1), asked) as measure:
         return measure(module(done))
 
 

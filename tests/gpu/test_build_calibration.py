@@ -15,6 +15,7 @@ from webpte.build import build_program
 from webpte.build.calibration import BlockPrograms, embedded
 from webpte.errors import CancelledError
 from webpte.export.checkpoint import read_checkpoint
+from webpte.export.context import choose_sizes
 from webpte.progress import Progress
 
 OPTIONS: dict[str, Any] = {**SIZES, "embedding": "none", "lm_head": "4"}
@@ -46,7 +47,7 @@ def test_blocks_compute_what_the_whole_program_does(checkpoint: Path, tmp_path: 
     source = read_checkpoint(checkpoint)
     tokens = np.arange(5, 22)
     (hidden,) = embedded(source, [list(tokens)])
-    with BlockPrograms(source, SIZES["max_context"], SIZES["max_tokens"]) as blocks:
+    with BlockPrograms(source, choose_sizes(source, **SIZES)) as blocks:
         for number in range(2):
             with blocks.floats(number) as (method, units):
                 hidden, *inputs = method(hidden, np.zeros(1, np.int64))

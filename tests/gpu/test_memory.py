@@ -122,7 +122,7 @@ def test_what_a_refusal_says(path, device):
     assert "forward needs 106." in text and "memory=" in text
     for part in ("weights 60.00 MB", "state 40.00 MB", "value 3 f32[1, 10000, 1, 1000]: 40.00 MB", "state of 23.75 MB"):
         assert part in " ".join(text.split()), text
-    assert "webpte export --max-context" in text and 'kv_cache="f16"' in text
+    assert "--max-context" in text and 'kv_cache="f16"' in text
 
 
 def test_forks_and_other_programs_count(path, device):

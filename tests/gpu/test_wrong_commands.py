@@ -131,7 +131,7 @@ LINES = [
     ("export m.gguf -o x.pte --embedding 4,x", "embedding"),
     ("export m.gguf -o x.pte --max-context 1", "--max-context"),
     ("export m.gguf -o x.pte --max-prefill 0", "--max-prefill"),
-    ("export m.gguf -o x.pte --max-prefill 2000", "max_tokens"),
+    ("export m.gguf -o x.pte --max-context 1024 --max-prefill 2000", "max_tokens"),
     ("export m.gguf -o x.pte --quality yes", "yes"),
     ("export model.pte -o x.pte", "model.pte"),
     ("export page.pte -o x.pte", "page.pte"),

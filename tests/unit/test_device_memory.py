@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from webpte.device.memory import RESERVED_BYTES, _remaining, memory_limit
+from webpte.device.memory import RESERVED_BYTES, memory_limit
+from webpte.host_memory import _remaining
 
 MB = 1 << 20
 V2 = "memory.max", "memory.current", "inactive_file"
@@ -36,9 +37,9 @@ def test_a_discrete_gpu_tells_nothing_and_an_unknown_one_shares_the_machine():
 @pytest.mark.parametrize("held", [0, 64 * MB])
 def test_a_software_device_has_what_is_left_less_a_reserve(monkeypatch, held):
     sizes = {"/proc/meminfo": {"MemAvailable": 1000 * MB}, "/proc/self/status": {"RssAnon": 48 * MB, "RssShmem": 0}}
-    monkeypatch.setattr("webpte.device.memory._fields", sizes.__getitem__)
-    monkeypatch.setattr("webpte.device.memory._remaining_in_groups", lambda: [900 * MB])
+    monkeypatch.setattr("webpte.host_memory._fields", sizes.__getitem__)
+    monkeypatch.setattr("webpte.host_memory._remaining_in_groups", lambda: [900 * MB])
     # Of what is held, 48 MB are resident and no longer free; the rest is still to come.
     assert memory_limit("CPU", held).nbytes == 900 * MB + min(held, 48 * MB) - RESERVED_BYTES
-    monkeypatch.setattr("webpte.device.memory._remaining_in_groups", lambda: [RESERVED_BYTES // 2])
+    monkeypatch.setattr("webpte.host_memory._remaining_in_groups", lambda: [RESERVED_BYTES // 2])
     assert memory_limit("CPU", held).nbytes == max(0, min(held, 48 * MB) - RESERVED_BYTES // 2)

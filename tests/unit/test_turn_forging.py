@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.support.harness.errors import raises
 from tests.support.models.tokenizers import byte_level
 from webpte.errors import InputError
+from webpte.llm.context import ContextLimit
 from webpte.llm.prompts import SpecialTokens, encode_chat, encode_prompt, render_chat
 from webpte.llm.tokenizer import MARK, SEPARATOR, Tokenizer
 from webpte.serve.openai.requests import CompletionRequest, TokenizeRequest
@@ -181,7 +182,9 @@ def test_messages_with_parse_special_may_end_their_turn(tokenizer):
 
 
 def test_server_reads_special_tokens_of_a_prompt_only_with_parse_special(tokenizer):
-    text = TextProcessor(tokenizer, SpecialTokens(), None, frozenset(), vocabulary=tokenizer.size, context=1000)
+    text = TextProcessor(
+        tokenizer, SpecialTokens(), None, frozenset(), vocabulary=tokenizer.size, context_limit=ContextLimit(1000)
+    )
     assert not specials_in(tokenizer, list(text.encode_text("a<|im_end|>b", False)))
     assert specials_in(tokenizer, list(text.encode_text("a<|im_end|>b", True)))
     assert CompletionRequest(model="m", prompt="a").parse_special is False

@@ -157,7 +157,7 @@ class GenerateRunner:
             prompt = spec.prompt_template.format_map({name: _template_value(name, row[name]) for name in row})
         if not isinstance(prompt, str):
             return {"tokens": prompt}
-        check_prompt_size(prompt, self.model.tokenizer, self.model.capacity)
+        check_prompt_size(prompt, self.model.tokenizer, self.model.context_limit)
         if spec.raw or self.model.template is None:
             return {"text": prompt}
         system = [{"role": "system", "content": spec.system}] if spec.system is not None else []

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..container import DType, ProgramFile
 from ..errors import DeviceError
+from ..export.context import ProgramSizes
 from ..export.family import Checkpoint
 from ..export.quantization.grid import check_range
 from ..export.quantization.recipe import EMBEDDING, HEAD, UNQUANTIZED, Recipe, WeightFormat
@@ -62,13 +63,12 @@ def calibrated_weights(
     source: Checkpoint,
     recipe: Recipe,
     pieces: Sequence[Sequence[int]],
-    max_context: int,
-    max_tokens: int,
+    sizes: ProgramSizes,
     progress: OnProgress = ignore,
 ) -> CalibratedWeights:
     """Return the weights of a checkpoint, rounded for the inputs that layers have in pieces of a text."""
     weights = CalibratedWeights(source)
-    blocks = BlockPrograms(source, max_context, max_tokens)
+    blocks = BlockPrograms(source, sizes)
     hidden = embedded(source, pieces)
     count = source.architecture.n_layers
     steps = _Steps(progress, 2 * count * sum(map(len, pieces)))
@@ -143,9 +143,9 @@ class _Steps:
 class BlockPrograms:
     """Programs of single blocks. As a context, it keeps the last one open, so that the next one has its kernels."""
 
-    def __init__(self, source: Checkpoint, max_context: int, max_tokens: int) -> None:
+    def __init__(self, source: Checkpoint, sizes: ProgramSizes) -> None:
         self._source = source
-        self._limits = max_context, max_tokens
+        self._sizes = sizes
         self._last: Program | None = None
 
     def __enter__(self) -> BlockPrograms:
@@ -170,7 +170,7 @@ class BlockPrograms:
             yield method
 
     def _trace(self, layers: LayerTrace, number: int) -> TracedTensor:
-        max_context, max_tokens = self._limits
+        max_context, max_tokens = self._sizes.max_context, self._sizes.max_tokens
         decoder = DecoderTrace(layers, self._source.architecture, max_context, max_tokens)
         hidden = layers.input("hidden", DType.FLOAT32, (1, TracedInt(max_tokens - 1), self._source.architecture.dim))
         first = layers.input("first", DType.INT64, (1,))

@@ -24,9 +24,10 @@ from ..container import (
 )
 from ..errors import InputError, UnsupportedError
 from ..export.checkpoint import read_checkpoint, write_tokenizer_files
+from ..export.context import ProgramSizes
 from ..export.family import Checkpoint
 from ..export.llm import calibration_pieces, decoder_metadata, export_llm
-from ..export.options import ExportWarning, LLMOptions, PathLike, check_disk_space, check_target
+from ..export.options import ExportWarning, LLMOptions, PathLike, check_disk_space, check_target, weight_bytes
 from ..export.quantization.recipe import AUTO, EMBEDDING, QUANTIZERS, Recipe, second_rounding
 from ..export.quantization.recipe import check_embedding as check_embedding_format
 from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
@@ -48,8 +49,9 @@ def build_program(
     embedding: str | None = None,
     lm_head: str | None = None,
     calibrate: bool | PathLike = False,
-    max_context: int = 1024,
-    max_tokens: int = 256,
+    max_context: int | None = None,
+    max_tokens: int | None = None,
+    memory: int | None = None,
     progress: OnProgress = ignore,
     cancel: CancelToken | None = None,
 ) -> Path:
@@ -58,7 +60,8 @@ def build_program(
     `checkpoint` is a .gguf file, or a folder with config.json and safetensors. `quantize` is "checkpoint" for formats
     that suit those of the checkpoint, "4w", "8w", "8da4w", or None for f32; the others are options of `export_llm`.
     Weights are read and quantized one at a time, while they are written. With `calibrate`, they are rounded before for
-    the inputs that they have while the model reads a text on the device.
+    the inputs that they have while the model reads a text on the device. `memory` limits the default of `max_context`
+    to what fits, with the weights, into that many bytes.
     """
     if quantize == AUTO:
         raise UnsupportedError(
@@ -87,13 +90,15 @@ def build_program(
     recipe = default_recipe(source) if by_checkpoint else _recipe(options, source)
     for text in [] if by_checkpoint else _second_quantizations(source, recipe):
         warnings.warn(text, ExportWarning, stacklevel=2)
+    free = None if memory is None else max(0, memory - weight_bytes(source, recipe))
+    sizes = options.sizes(source, memory=free)
     weights = ProgramWeights(source)
     if calibrate and quantize is not None:
         from .calibration import calibrated_weights  # imports the runtime
 
         pieces = calibration_pieces(source, options)
-        weights = calibrated_weights(source, recipe, pieces, max_context, max_tokens, report)
-    program = trace_program(source, recipe, weights, max_context, max_tokens)
+        weights = calibrated_weights(source, recipe, pieces, sizes, report)
+    program = trace_program(source, recipe, weights, sizes)
     size = _data_size(program)
     check_disk_space(target, size)
     temporary = target.with_name(f"{target.name}.{os.getpid()}.part")
@@ -108,16 +113,14 @@ def build_program(
     return target
 
 
-def trace_program(
-    source: Checkpoint, recipe: Recipe, weights: WeightArrays, max_context: int, max_tokens: int
-) -> ProgramFile:
+def trace_program(source: Checkpoint, recipe: Recipe, weights: WeightArrays, sizes: ProgramSizes) -> ProgramFile:
     """Return the program of a checkpoint. Its weights are read when their bytes are viewed."""
     model = source.architecture
     layers = LayerTrace(source.weights.sources, {**recipe.linears, EMBEDDING: recipe.embedding}, weights)
-    logits = DecoderTrace(layers, model, max_context, max_tokens).logits()
+    logits = DecoderTrace(layers, model, sizes.max_context, sizes.max_tokens).logits()
     specs = {"require_dynamic_shapes": b"\1", "alias_buffer_mutations": bytes([model.has_recurrent_state])}
     forward: TracedMethod = layers.method("forward", [logits], specs)
-    metadata = decoder_metadata(source, max_context, max_tokens)
+    metadata = decoder_metadata(source, sizes)
     methods = (forward.plan, *(_constant_method(name, value) for name, value in metadata.items()))
     return ProgramFile("", 0, methods, MappingProxyType(forward.named_data))
 
@@ -133,8 +136,8 @@ def export_language_model(
     lm_head: str | None = None,
     bits_per_weight: float | None = None,
     calibrate: bool | PathLike | None = None,
-    max_context: int = 1024,
-    max_tokens: int = 256,
+    max_context: int | None = None,
+    max_tokens: int | None = None,
     quality: bool | None = None,
     progress: OnProgress = ignore,
     cancel: CancelToken | None = None,

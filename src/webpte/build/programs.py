@@ -17,11 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from ..cache import cache_folder
+from ..container import IntValue, MappedFile, parse_program
 from ..errors import Error, InputError
 from ..export.checkpoint import check_source
 from ..export.dispatch import model_kind
 from ..export.hub import fetch, is_hub_name
 from ..export.hugging_face import validate_folder
+from ..host_memory import free_memory
+from ..llm.context import LIMIT_METHOD, limit_from_numbers
 from ..progress import OnProgress, Progress, ignore
 from ..sources import HUB, SHORT_NAMES, PathLike
 from ..text import close_matches
@@ -58,15 +61,37 @@ class CachedProgram:
         return self.path.parent.name
 
 
-def cached_program(source: PathLike, progress: OnProgress = ignore, options: Mapping[str, Any] | None = None) -> Path:
-    """Return the program of a checkpoint: a path, `hf:org/name` or a short name. It is built if the cache has none."""
+def cached_program(source: PathLike, progress: OnProgress = ignore, max_context: int | None = None) -> Path:
+    """Return the program of a checkpoint: a path, `hf:org/name` or a short name. It is built if the cache has none.
+
+    The context is `max_context` tokens, or else the model's own within the default limit and the free memory. WebGPU
+    does not report the memory of a discrete GPU, so the memory is that of the machine.
+    """
     checkpoint = locate(source, progress)
-    key = _key(checkpoint, options or {}, progress)
+    key = _key(checkpoint, {"max_context": max_context}, progress)
     folder = programs_folder() / f"{checkpoint.stem}-{key}"
     path = folder / f"{checkpoint.stem}.pte"
+    free = free_memory()
+    memory = None if free is None else free[0]
+    if path.exists() and max_context is None and _is_limited_by_memory(path, memory):
+        shutil.rmtree(folder)
     if not path.exists():
-        _build(os.fspath(source), checkpoint, path, options or {}, progress)
+        _build(os.fspath(source), checkpoint, path, {"max_context": max_context, "memory": memory}, progress)
     return path
+
+
+def _is_limited_by_memory(path: Path, memory: int | None) -> bool:
+    """Return whether a program has a shorter context than this machine allows now: memory was short when it was built.
+
+    The program is read only if twice as much memory is free now.
+    """
+    before = _read_json(path.with_name(_RECORD)).get("memory")
+    if not isinstance(before, int) or (memory is not None and memory < 2 * before):
+        return False
+    with MappedFile(path) as file:
+        methods = {method.name: method.values for method in parse_program(file).methods}
+    numbers = [value.value for value in methods.get(LIMIT_METHOD, ()) if isinstance(value, IntValue)]
+    return limit_from_numbers(0, tuple(numbers)).reason == "memory"
 
 
 def list_programs() -> list[CachedProgram]:
@@ -204,6 +229,7 @@ def _build(source: str, checkpoint: Path, path: Path, options: Mapping[str, Any]
     try:
         build_program(checkpoint, partial / path.name, progress=progress, **options)
         record = {"source": source, "checkpoint": str(checkpoint.resolve()), "program": path.name}
+        record |= {"memory": options["memory"]}
         _write_json(partial / _RECORD, record | {"seconds": time.perf_counter() - started, "built": time.time()})
         try:
             os.rename(partial, path.parent)

@@ -20,7 +20,7 @@ from ..fusion.llm_rewrites import (
     padded_words,
 )
 from ..graph import DType, Graph, TensorSpec
-from ..llm.metadata import beside, context, read_program_metadata
+from ..llm.metadata import beside, context, context_limit, read_program_metadata
 from ..runtime import Program
 from ..wgsl import Caps
 from .methods import Call, MethodWriter, Shapes, planned
@@ -90,13 +90,15 @@ def add_language(
             ),
             slots,
         )
+    capacity = context(program, planner.plan)
     return {
         **tokenizer_files(site, metadata.tokenizer, metadata.tokenizer_config),
         "template": metadata.template,
         "eos": list(metadata.eos_ids),
         "bos": metadata.bos_id,
         "sampling": dict(metadata.sampling),
-        "context": context(program, planner.plan),
+        "context": capacity,
+        "context_limit": context_limit(program, capacity).to_json(),
         "vocabulary": vocabulary,
         "sequences": sequences,
         "prompt_rows": prompt_rows(most_rows),

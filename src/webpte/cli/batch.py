@@ -18,7 +18,7 @@ from ..sources import is_checkpoint
 from ..text import duration, plural
 from .generation_options import add_constraints, add_parse_special, add_sampling, constraints, settings
 from .output import print_json
-from .parsing import add_json, check_folder, check_input, integer
+from .parsing import add_json, add_max_context, check_folder, check_input, integer
 from .programs import open_source
 from .terminal import bars
 
@@ -32,6 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output-column", metavar="NAME", help="column to write (embedding, generated or label)")
     parser.add_argument("--block-rows", type=integer(1), metavar="N", help="rows of a block (1024 for embed, else 256)")
     parser.add_argument("--adapter", type=integer(0), metavar="N", help="number of the adapter in webpte doctor")
+    add_max_context(parser)
     add_json(parser, "print the summary as JSON")
     many = parser.add_argument_group("several processes, with Ray Data")
     many.add_argument("--actors", type=integer(1), metavar="N", help="number of processes, each with the model")
@@ -74,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     }
     with bars() as progress:
         report = run_job(
-            open_source(arguments.file, progress),
+            open_source(arguments.file, progress, arguments.max_context),
             arguments.input,
             arguments.output,
             block_rows=arguments.block_rows,

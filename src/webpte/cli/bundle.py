@@ -16,12 +16,12 @@ from ..text import plural, size
 from . import interrupts
 from .generation_options import add_tokenizer
 from .output import print_json
-from .parsing import add_json, check_folder, check_input, integer
+from .parsing import add_json, add_max_context, check_folder, check_input, integer
 from .programs import open_source
 from .terminal import bars, open_page
 
 MAX_METHODS = 8  # listed
-PROGRAM_OPTIONS = ("data", "tokenizer", "shapes", "labels", "mean", "std")
+PROGRAM_OPTIONS = ("data", "max_context", "tokenizer", "shapes", "labels", "mean", "std")
 SHAPES = """\
 CALL is the shapes of its inputs, such as 1x3x224x224, with commas between inputs and - for a number.
 encode:1x64,1x64 is a call of the method encode. Without --shapes, each method is planned for its largest and its
@@ -36,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="the folder to write or replace")
     parser.add_argument("--data", action="append", default=[], metavar="PTD", help="a .ptd file with constants")
+    add_max_context(parser)
     parser.add_argument("--name", metavar="TEXT", help="title of the page (the file's name)")
     add_tokenizer(parser)
     parser.add_argument(
@@ -65,7 +66,8 @@ def run(arguments: argparse.Namespace) -> None:
     check_folder("--output", arguments.output)
     for page, excluded in (("check", PROGRAM_OPTIONS), ("bench", (*PROGRAM_OPTIONS, "check"))):
         if getattr(arguments, page) and (named := [name for name in excluded if getattr(arguments, name)]):
-            raise InputError(f"not allowed with --{', --'.join(named)}", argument=f"--{page}", code="not_applicable")
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in named)
+            raise InputError(f"not allowed with {options}", argument=f"--{page}", code="not_applicable")
     if arguments.bench and arguments.file is not None:
         raise InputError(argument="file", expected="none with --bench", got=arguments.file, code="not_applicable")
     for option in ("tokenizer", "labels"):
@@ -89,7 +91,10 @@ def _write_bench(arguments: argparse.Namespace) -> Path:
 def _write_program(arguments: argparse.Namespace) -> Path:
     if arguments.file is None:
         raise InputError(argument="file", expected="a .pte program, --check or --bench", got="none", code="no_program")
-    with bars() as progress, load_program(open_source(arguments.file, progress), arguments.data) as program:
+    with (
+        bars() as progress,
+        load_program(open_source(arguments.file, progress, arguments.max_context), arguments.data) as program,
+    ):
         return bundle(
             program,
             arguments.output,

@@ -11,6 +11,7 @@ from ..errors import InputError
 from ..llm import LLM
 from ..llm.settings import KvCache
 from ..progress import OnProgress
+from ..sources import is_checkpoint
 from ..text import plural
 from ..tools.evaluation.measures import Estimate
 from ..tools.evaluation.programs import Evaluation, evaluate
@@ -61,7 +62,15 @@ def run(arguments: argparse.Namespace) -> None:
 def _load(path: str, arguments: argparse.Namespace, progress: OnProgress, kv_cache: KvCache = "f32") -> LLM:
     # One sequence: the windows of a text are evaluated one after the other, in full passes.
     data = arguments.data if path == arguments.file else ()
-    return LLM.load(path, arguments.tokenizer, data, kv_cache=kv_cache, max_sequences=1, progress=progress)
+    return LLM.load(
+        path,
+        arguments.tokenizer,
+        data,
+        max_context=arguments.max_context if path == arguments.file or is_checkpoint(path) else None,
+        kv_cache=kv_cache,
+        max_sequences=1,
+        progress=progress,
+    )
 
 
 def _text(name: str | None) -> str | None:

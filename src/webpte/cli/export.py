@@ -60,9 +60,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     calibration.add_argument(
         "--no-calibrate", dest="calibrate", action="store_false", default=None, help="round each weight on its own"
     )
-    parser.add_argument("--max-context", type=integer(2), metavar="N", help="capacity of the KV cache in tokens (1024)")
     parser.add_argument(
-        "--max-prefill", dest="max_tokens", type=integer(2), metavar="N", help="maximum tokens of one call (256)"
+        "--max-context", type=integer(2), metavar="N", help="tokens of the KV cache (the model's own, at most 8192)"
+    )
+    parser.add_argument(
+        "--max-prefill",
+        dest="max_tokens",
+        type=integer(2),
+        metavar="N",
+        help="maximum tokens of one call (256, or the context)",
     )
     parser.add_argument(
         "--max-batch", type=integer(1), metavar="N", help="maximum texts or images of one call, for tasks"

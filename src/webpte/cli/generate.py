@@ -54,7 +54,7 @@ def open_model(arguments: argparse.Namespace) -> LLM:
     """Load the language model of a command line."""
     with bars() as progress:
         return LLM.load(
-            open_source(arguments.file, progress),
+            open_source(arguments.file, progress, arguments.max_context),
             arguments.tokenizer,
             arguments.data,
             progress=progress,

@@ -199,6 +199,18 @@ def add_program(parser: argparse.ArgumentParser, bundle: bool = False, model: bo
     kinds = MODEL if model else "the .pte program, or the folder of a bundle" if bundle else "the .pte program"
     parser.add_argument("file", help=kinds)
     parser.add_argument("--data", action="append", default=[], metavar="PTD", help="a .ptd file with constants")
+    if model:
+        add_max_context(parser)
+
+
+def add_max_context(parser: argparse.ArgumentParser) -> None:
+    """Add the option that sets the context of a checkpoint."""
+    parser.add_argument(
+        "--max-context",
+        type=integer(2),
+        metavar="N",
+        help="tokens of a sequence, for a checkpoint (the model's own, at most 8192 and as memory allows)",
+    )
 
 
 def add_call(parser: argparse.ArgumentParser, default_inputs: str, input_action: Any = "append") -> None:

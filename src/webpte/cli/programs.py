@@ -8,21 +8,22 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..progress import OnProgress
-from ..sources import SHORT_NAMES, is_checkpoint
+from ..sources import SHORT_NAMES, check_fixed_context, is_checkpoint
 from ..text import duration, size
 from .output import say
 from .terminal import bars
 
 
-def open_source(name: str, progress: OnProgress) -> str:
+def open_source(name: str, progress: OnProgress, max_context: int | None = None) -> str:
     """Return the path of a program. If it was built now, print what comes next."""
     if not is_checkpoint(name):
         _refuse_unknown_name(name)
+        check_fixed_context(name, max_context)
         return name
     from ..build.programs import cached_program, read_program  # imports the families of models
 
     started = time.time()
-    path = cached_program(name, progress)
+    path = cached_program(name, progress, max_context)
     program = read_program(path)
     if program is not None and program.built >= started:
         say(
@@ -44,18 +45,21 @@ def _refuse_unknown_name(name: str) -> None:
         )
 
 
-def open_models(models: Sequence[str]) -> tuple[str, ...]:
-    """Return the models of a server, each PATH or NAME=PATH, with programs in place of checkpoints."""
-    return tuple(map(_open_model, models))
+def open_models(models: Sequence[str], max_context: int | None = None) -> tuple[str, ...]:
+    """Return the models of a server, each PATH or NAME=PATH, with programs in place of checkpoints.
+
+    `max_context` is that of the checkpoints.
+    """
+    return tuple(_open_model(text, max_context) for text in models)
 
 
-def _open_model(text: str) -> str:
+def _open_model(text: str, max_context: int | None) -> str:
     name, equals, source = text.partition("=")
     source = source if equals else text
     if not is_checkpoint(source):
         return text
     with bars() as progress:
-        path = open_source(source, progress)
+        path = open_source(source, progress, max_context)
     return f"{name if equals else _name(source)}={path}"
 
 

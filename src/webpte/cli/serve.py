@@ -90,7 +90,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.show_config:
         print(sources.as_toml())
         return 0
-    config = sources.config.model_copy(update={"models": open_models(sources.config.models)})
+    models = open_models(sources.config.models, sources.config.max_context or None)
+    config = sources.config.model_copy(update={"models": models})
     return serve(config, lambda address: say(f"serving at {address}", error=True))
 
 

@@ -71,6 +71,10 @@ class Fields:
             raise self.invalid(name, value, f"an integer from 1 to {maximum}")
         return value
 
+    def context(self, name: str) -> int | None:
+        """Return the context that a model was trained for, or None if the field is absent."""
+        return None if self.get(name) is None else self.integer(name, maximum=MAX_CONTEXT_TOKENS)
+
     def token_id(self, name: str) -> int | None:
         """Return a token id, or None if the field is absent."""
         value = self.get(name)

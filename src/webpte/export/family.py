@@ -93,6 +93,7 @@ class Checkpoint:
     # As in tokenizer_config.json: strings by name, such as bos_token. With add_bos_token, every text begins with it.
     special_tokens: Mapping[str, str | bool] = field(default_factory=dict)
     generation_config: Mapping[str, Any] = field(default_factory=dict)  # sampling defaults, as transformers names them
+    context: int | None = None  # tokens that the model was trained for; None if the checkpoint does not state them
 
     @property
     def tool_format(self) -> ToolFormat | None:

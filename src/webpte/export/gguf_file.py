@@ -60,7 +60,7 @@ _OF_MODELS: dict[str, FieldRule] = {
     "tensor_data_layout": FieldRule(("Meta AI original pth",), "weights are stored in another order"),
 }
 _WITHOUT_EFFECT_OF_MODELS = {
-    "context_length": "training context; rotary tables are computed for any position",
+    "context_length": "training context, which is read separately; rotary tables are computed for any position",
     "vocab_size": "the tokens of the tokenizer are counted",
 }
 
@@ -101,6 +101,7 @@ def read_gguf(path: Path) -> Checkpoint:
         keys.token_id("bos_token_id"),
         end_ids(str(path), [end for end in ends if end is not None], family.end_tokens, tokenizer),
         special_tokens(fields),
+        context=fields.with_prefix(f"{architecture}.").context("context_length"),
     )
 
 

@@ -38,7 +38,7 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
         "initializer_range", "attention_dropout", "hidden_dropout", "dropout", "resid_pdrop", "embd_pdrop",
         "attn_pdrop", "classifier_dropout", "label_smoothing",
     ),
-    "training context; rotary tables are computed for any position": (
+    "training context, which is read separately; rotary tables are computed for any position": (
         "max_position_embeddings", "max_sequence_length", "model_max_length",
     ),
     "tokens that the caller inserts": (
@@ -161,6 +161,7 @@ def read_folder(folder: Path) -> Checkpoint:
         end_ids(str(folder), ends, family.end_tokens, tokenizer),
         _special_tokens(folder),
         generation,
+        fields.context("max_position_embeddings"),
     )
 
 

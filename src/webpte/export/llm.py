@@ -8,8 +8,10 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..llm.context import LIMIT_METHOD
 from ..progress import CancelToken, OnProgress, cancellable, ignore
 from .checkpoint import check_source, read_checkpoint, write_tokenizer_files
+from .context import ProgramSizes
 from .family import Checkpoint, empty_module, fill
 from .lowering import LOWERING_STAGES, Steps, lower_steps, require_executorch
 from .options import ExportWarning, LLMOptions, check_disk_space, check_target
@@ -36,8 +38,8 @@ def export_llm(
     lm_head: str | None = None,
     bits_per_weight: float | None = None,
     calibrate: bool | PathLike = True,
-    max_context: int = 1024,
-    max_tokens: int = 256,
+    max_context: int | None = None,
+    max_tokens: int | None = None,
     quality: bool | None = None,
     progress: OnProgress = ignore,
     cancel: CancelToken | None = None,
@@ -48,7 +50,8 @@ def export_llm(
     `lm_head` is "8", "none", or "4" for the format of the layers. If layers are quantized, both default to "8".
     "auto" is "4w" with as many layers in 8 bits as `bits_per_weight` allows: those that lose the most.
     `calibrate` rounds weights for their inputs while the model reads a text: the built-in text, or that of a file.
-    One call takes fewer than `max_tokens` tokens; longer prompts are processed in chunks.
+    The KV cache has `max_context` tokens: by default those of the model's own context, at most 8,192. One call takes
+    fewer than `max_tokens` tokens, by default 256; longer prompts are processed in chunks.
 
     A quantized model is measured against the float model, and the figures are written beside the program as
     `quality.json`. A model of over 2 GB is measured only with `quality=True`, and no model with `quality=False`.
@@ -66,17 +69,18 @@ def export_llm(
     steps.next()
     source = read_checkpoint(Path(checkpoint))
     options.check_fit(source)
+    sizes = options.sizes(source)
     check_disk_space(target, options.weight_bytes(source))
     steps.next()
     requested = False if quality is None and (quantize or embedding) is None else quality
     with suppress_logs(), suppress_kernel_messages():
-        module = empty_module(source, max_context, max_tokens)
-        with quality_measure(module, source, max_context, max_tokens, requested, report) as measure:
+        module = empty_module(source, sizes.max_context, sizes.max_tokens)
+        with quality_measure(module, source, sizes, requested, report) as measure:
             layers = quantize_module(module, source, options, report)
             figures = measure(module)
     for text in layers.warnings:
         warnings.warn(text, ExportWarning, stacklevel=2)
-    _lower(module, source, target, max_context, max_tokens, steps)
+    _lower(module, source, target, sizes, steps)
     write_tokenizer_files(source, target)
     if figures is None:
         quality_path(target).unlink(missing_ok=True)  # of the program that is replaced
@@ -88,7 +92,8 @@ def export_llm(
 def quantized_module(source: Checkpoint, options: LLMOptions) -> tuple[torch.nn.Module, QuantizationReport]:
     """Return the module that is exported, and the report of its quantization."""
     with suppress_logs(), suppress_kernel_messages():
-        module = empty_module(source, options.max_context, options.max_tokens)
+        sizes = options.sizes(source)
+        module = empty_module(source, sizes.max_context, sizes.max_tokens)
         return module, quantize_module(module, source, options)
 
 
@@ -110,21 +115,19 @@ def quantize_module(
 
 def calibration_pieces(source: Checkpoint, options: LLMOptions) -> list[list[int]]:
     """Return the tokens that a model reads for calibration: a text in pieces, and conversations for its template."""
-    size, vocabulary = options.max_tokens - 1, source.architecture.vocab_size
+    size, vocabulary = options.sizes(source).max_tokens - 1, source.architecture.vocab_size
     pieces = token_pieces(source.tokenizer, calibration_text(options.calibrate), size, vocabulary)
     if options.calibrate is True and source.chat_template is not None:
         pieces += chat_pieces(source.tokenizer, source.chat_template, source.special_tokens, size, vocabulary)
     return pieces
 
 
-def _lower(
-    module: torch.nn.Module, source: Checkpoint, path: Path, max_context: int, max_tokens: int, steps: Steps
-) -> None:
+def _lower(module: torch.nn.Module, source: Checkpoint, path: Path, sizes: ProgramSizes, steps: Steps) -> None:
     import torch
 
     # Two tokens: torch.export specialises a size of one as a constant.
     example = (torch.tensor([[1, 2]]), {"input_pos": torch.tensor([0])})
-    shapes = ({1: torch.export.Dim("tokens", max=max_tokens - 1)}, {"input_pos": {0: 1}})
+    shapes = ({1: torch.export.Dim("tokens", max=sizes.max_tokens - 1)}, {"input_pos": {0: 1}})
     lower_steps(
         module,
         example,
@@ -132,22 +135,23 @@ def _lower(
         steps,
         path=path,
         options={"require_dynamic_shapes": True, "alias_buffer_mutations": source.architecture.has_recurrent_state},
-        constant_methods=decoder_metadata(source, max_context, max_tokens),
+        constant_methods=decoder_metadata(source, sizes),
     )
 
 
-def decoder_metadata(source: Checkpoint, max_context: int, max_tokens: int) -> dict[str, Any]:
+def decoder_metadata(source: Checkpoint, sizes: ProgramSizes) -> dict[str, Any]:
     """Return the metadata of a program, by the names that ExecuTorch's runners use."""
     metadata: dict[str, Any] = {
-        "get_max_seq_len": max_tokens,
-        "get_max_context_len": max_context,
+        "get_max_seq_len": sizes.max_tokens,
+        "get_max_context_len": sizes.max_context,
+        LIMIT_METHOD: sizes.context.numbers(),
         "get_n_layers": source.architecture.n_layers,
         "get_vocab_size": source.architecture.vocab_size,
         "use_kv_cache": True,
         "use_sdpa_with_kv_cache": True,
         "enable_dynamic_shape": True,
     }
-    if (window := source.architecture.cache_window(max_context, max_tokens)) is not None:
+    if (window := source.architecture.cache_window(sizes.max_context, sizes.max_tokens)) is not None:
         metadata["get_state_reach"] = list(window)
     if source.bos_id is not None:
         metadata["get_bos_id"] = source.bos_id

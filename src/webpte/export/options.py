@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..text import size
+from .context import ProgramSizes, check_sizes, choose_sizes
 from .family import Checkpoint
 from .quantization.recipe import (
     AUTO,
@@ -46,8 +47,8 @@ class LLMOptions:
     lm_head: str | None = None
     bits_per_weight: float | None = None
     calibrate: bool | PathLike = True
-    max_context: int = 1024
-    max_tokens: int = 256
+    max_context: int | None = None  # None: see `choose_sizes`
+    max_tokens: int | None = None
 
     def check(self) -> None:
         """Check what does not depend on the checkpoint."""
@@ -63,13 +64,11 @@ class LLMOptions:
                 got=f"{self.calibrate}, which does not exist",
                 code="missing_file",
             )
-        if not 1 < self.max_tokens <= self.max_context:
-            raise InputError(
-                argument="max_tokens",
-                expected=f"2 to max_context, {self.max_context}",
-                got=self.max_tokens,
-                code="max_tokens",
-            )
+        check_sizes(self.max_context, self.max_tokens)
+
+    def sizes(self, source: Checkpoint, *, memory: int | None = None) -> ProgramSizes:
+        """Return the sizes of the program of a checkpoint."""
+        return choose_sizes(source, self.max_context, self.max_tokens, memory=memory)
 
     @property
     def mode(self) -> str:
@@ -95,16 +94,20 @@ class LLMOptions:
 
     def weight_bytes(self, source: Checkpoint) -> int:
         """Return the bytes of weights and scales in the program, before a budget raises layers to 8 bits."""
-        recipe = self._recipe_of(source)
-        kinds = {f"{name}.weight": kind for name, kind in recipe.linears.items()} | {EMBEDDING: recipe.embedding}
-        bits = 0.0
-        for name, weight in source.weights.sources.items():
-            bits += math.prod(weight.shape) * kinds.get(name, UNQUANTIZED).bits_per_weight(weight.shape[-1])
-        return int(bits / 8)
+        return weight_bytes(source, self._recipe_of(source))
 
     def _recipe_of(self, source: Checkpoint) -> Recipe:
         shapes = {name: weight.shape for name, weight in source.weights.sources.items() if name != EMBEDDING}
         return self.recipe({name.removesuffix(".weight"): shape for name, shape in shapes.items() if len(shape) == 2})
+
+
+def weight_bytes(source: Checkpoint, recipe: Recipe) -> int:
+    """Return the bytes of weights and scales in a program with these formats."""
+    kinds = {f"{name}.weight": kind for name, kind in recipe.linears.items()} | {EMBEDDING: recipe.embedding}
+    bits = 0.0
+    for name, weight in source.weights.sources.items():
+        bits += math.prod(weight.shape) * kinds.get(name, UNQUANTIZED).bits_per_weight(weight.shape[-1])
+    return int(bits / 8)
 
 
 def check_target(path: Path) -> None:

@@ -21,6 +21,7 @@ from ..text import size
 from ..tools.evaluation.measures import Array, ModelComparison, Quality, TextWindow, chunks, rolling_windows
 from ..tools.evaluation.texts import evaluation_text
 from .checkpoint import text_tokens
+from .context import ProgramSizes
 from .family import Checkpoint, fill
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 MAX_FLOAT_BYTES = 2 << 30  # of a float model that is measured by default
 MAX_PREDICTION_BYTES = 1 << 30  # of predictions: fewer tokens are measured where the vocabulary is large
+MAX_WINDOW_TOKENS = 1024  # that a prediction reads: a longer context takes longer and hardly changes the figures
 MAX_MEASURED_TOKENS = 4096  # of a tokenizer that knows characters only
 TEXT = "the built-in text"
 SUFFIX = ".quality.json"  # of the file beside a program
@@ -38,8 +40,7 @@ Measure = Callable[["torch.nn.Module"], dict[str, Any] | None]
 def quality_measure(
     module: torch.nn.Module,
     source: Checkpoint,
-    max_context: int,
-    max_tokens: int,
+    sizes: ProgramSizes,
     requested: bool | None,
     progress: OnProgress = ignore,
 ) -> Iterator[Measure]:
@@ -51,14 +52,14 @@ def quality_measure(
     if requested is False:
         yield lambda quantized: None
         return
-    windows = _windows(source, max_context)
+    windows = _windows(source, min(MAX_WINDOW_TOKENS, sizes.max_context))
     reason = windows if isinstance(windows, str) else _too_large(module) if requested is None else None
     if reason is not None:
         yield lambda quantized: {"left_out": reason}
         return
     assert not isinstance(windows, str)
     fill(module, source)
-    with QualityMeasurement(module, windows, max_tokens - 1, progress) as measurement:
+    with QualityMeasurement(module, windows, sizes.max_tokens - 1, progress) as measurement:
         yield lambda quantized: measurement.compare(quantized, progress)
 
 

@@ -12,6 +12,7 @@ from ..fusion.llm_rewrites import LOGITS, keeps_every_position
 from ..plan import Plan
 from ..runtime import Bundle, Method, Program
 from ..runtime.manifest import Language
+from .context import LIMIT_METHOD, ContextLimit, limit_from_json, limit_from_numbers
 from .defaults import OWN_DEFAULTS, check_defaults, read_generation_config
 from .engine.kv_slots import LAST_TOKEN_ONLY, CacheWindow
 
@@ -102,6 +103,13 @@ def context(program: Program, plan: Plan) -> int:
     """Return the number of tokens that a sequence may have."""
     stated = metadata(program, "get_max_context_len", None)
     return int(stated) if stated is not None else cache_rows(plan)
+
+
+def context_limit(source: Program | Bundle, tokens: int) -> ContextLimit:
+    """Return why a sequence may have this number of tokens, as a program or a bundle states it."""
+    if isinstance(source, Bundle):
+        return limit_from_json(tokens, language_of(source).context_limit)
+    return limit_from_numbers(tokens, numbers(metadata(source, LIMIT_METHOD, ())))
 
 
 WINDOW_METHOD = "get_state_reach"  # of a program: returns the two numbers of a CacheWindow

@@ -10,7 +10,7 @@ from collections.abc import Sequence as Tokens
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, get_args
 
-from ..errors import ContextFullError, InputError, UnsupportedError
+from ..errors import InputError, UnsupportedError
 from ..fusion.llm_rewrites import with_sampler, with_sampler_and_half_caches
 from ..graph import DType
 from ..progress import CancelToken, OnProgress, cancellable, ignore
@@ -32,6 +32,7 @@ from .metadata import (
     ModelMetadata,
     cache_window_of,
     context,
+    context_limit,
     language_of,
     read_bundle_metadata,
     read_program_metadata,
@@ -73,6 +74,7 @@ END_TOKENS = (
 class LLMLoadOptions(TypedDict, total=False):
     """The keywords of `LLM`, for type checkers."""
 
+    max_context: int | None
     kv_cache: KvCache
     recover: bool
     max_sequences: int
@@ -98,6 +100,7 @@ class LLM:
         tokenizer: PathLike | None = None,
         data: Iterable[PathLike] = (),
         *,
+        max_context: int | None = None,
         kv_cache: KvCache = "f32",
         recover: bool = False,
         max_sequences: int = MAX_SEQUENCES,
@@ -114,7 +117,8 @@ class LLM:
         """Load a language model from a program, a bundle or a checkpoint.
 
         A checkpoint is a .gguf file, a folder with config.json and safetensors, `hf:org/name`, or a short name such as
-        "smollm2". It is built into a program on first use; `webpte cache` lists these programs.
+        "smollm2". It is built into a program on first use; `webpte cache` lists these programs. Its context has
+        `max_context` tokens: by default those of the model's own, at most 8,192 and as free memory allows.
 
         Beside a program, four files are looked for: `tokenizer.json` (unless `tokenizer` names it),
         `tokenizer_config.json` with the names of special tokens, `chat_template.jinja`, and `generation_config.json`
@@ -136,7 +140,8 @@ class LLM:
         most = integer("max_sequences", max_sequences, 1, MAX_SEQUENCES_LIMIT)
         waiting = integer("max_queue_size", max_queue_size, 1, LARGEST)
         prefixes = integer("prefix_cache", prefix_cache, 0, 1 << 50)
-        path = resolve_program(path, progress)
+        limit = None if max_context is None else integer("max_context", max_context, 2, LARGEST)
+        path = resolve_program(path, progress, limit)
         program = load_source(
             path, data, fallback=fallback, limits=limits, passes=passes, tune=tune, memory=memory, progress=progress
         )
@@ -165,6 +170,7 @@ class LLM:
             recover=_weakly(self) if recover else None,
         )
         self.capacity = runner.capacity  #: tokens of the context
+        self.context_limit = context_limit(program, runner.capacity)  #: why the context is not longer
         self.vocabulary = vocabulary(runner.method)  #: tokens that it can generate
         self.stop_tokens = self._stop_tokens()  #: end an answer
 
@@ -310,11 +316,7 @@ class LLM:
         if not checked:
             raise InputError(argument="prompt", expected="at least one token", got="none", code="empty_prompt")
         if len(checked) >= self.capacity:
-            raise ContextFullError(
-                argument="prompt",
-                expected=f"fewer than {self.capacity} tokens, the model's context",
-                got=f"{len(checked)} tokens",
-            )
+            raise self.context_limit.error(len(checked))
         return GenerationRequest(
             state if state is not None else SequenceState(keeps_slot=False),
             checked,

@@ -17,6 +17,7 @@ from typing import Any
 from jinja2 import meta
 
 from ..errors import ContextFullError, Error, FormatError, InputError
+from .context import ContextLimit
 from .template_sandbox import TemplateEnvironment, limit_error
 from .tokenizer import Tokenizer
 from .tools import ToolFormat
@@ -52,16 +53,17 @@ def read_special_tokens(
     )
 
 
-def check_prompt_size(text: str, tokenizer: Tokenizer, context: int) -> str:
-    """Return the text. Raise ContextFullError if it has more bytes than `context` tokens can stand for: the tokens of
-    such a text may take a minute to compute."""
-    limit = context * tokenizer.max_token_bytes
+def check_prompt_size(text: str, tokenizer: Tokenizer, limit: ContextLimit) -> str:
+    """Return the text. Raise ContextFullError if it has more bytes than the tokens of a context can stand for: the
+    tokens of such a text may take a minute to compute."""
+    most = limit.tokens * tokenizer.max_token_bytes
     size = len(text.encode("utf-8", "surrogatepass"))
-    if size > limit:
+    if size > most:
         raise ContextFullError(
             argument="prompt",
-            expected=f"at most {limit:,} bytes, {context} tokens of the longest kind",
-            got=f"{size:,}",
+            expected=f"at most {most:,} bytes, {limit.tokens:,} tokens of the longest kind",
+            got=f"{size:,} bytes",
+            hint=limit.hint,
         )
     return text
 

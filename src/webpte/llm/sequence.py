@@ -14,6 +14,7 @@ from ..errors import ContextFullError, FormatError, InputError
 from ..progress import CancelToken
 from ..runtime.checks import check_bool, check_path
 from ..runtime.state import read_state, write_state
+from .context import ContextLimit
 from .engine.core import EngineCore
 from .engine.kv_slots import Slot, common_prefix
 from .engine.request import LogitsRequest, PrefillRequest, SequenceState
@@ -29,6 +30,7 @@ class SequenceModel(Protocol):
 
     _engine: EngineCore
     capacity: int
+    context_limit: ContextLimit
     vocabulary: int
 
     @property
@@ -136,7 +138,7 @@ class Sequence:
                 argument="tokens",
                 expected=f"at most {self.remaining} more, as {self.position} of {self.llm.capacity} are in use",
                 got=len(checked),
-                hint="Reset or rewind the sequence, or export the model with a longer context.",
+                hint=f"Reset or rewind the sequence. {self.llm.context_limit.hint}",
             )
         before = self.tokens
         request = LogitsRequest(self._state, (*before, *checked), len(checked) if every else 1)

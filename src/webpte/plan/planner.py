@@ -156,7 +156,7 @@ def _left(graph: Graph, flow: Flow, segment: PlanSegment) -> tuple[int, ...]:
 
 REMEDIES = {
     "constant": 'Quantize the weight (webpte export --quantize 4w, or lower(..., quantize="4w")), or split its layer.',
-    "state": "Export with a shorter context (webpte export --max-context N).",
+    "state": "Load or export the checkpoint with a shorter context (--max-context N).",
     "activation": 'Export with a smaller upper bound: torch.export.Dim("name", max=N).',
 }
 MAX_LISTED_VALUES = 3

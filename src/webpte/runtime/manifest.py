@@ -73,6 +73,7 @@ class Language:
     decode_rows: tuple[int, ...]  # tokens per decode step, each of which is sampled
     choice_words: Mapping[int, int]  # by decode rows: words of the sampling inputs
     sampling: Mapping[str, Any] | None  # defaults of the settings of answers; None in older bundles
+    context_limit: Mapping[str, Any] | None = None  # why the context is not longer; None in older bundles
 
 
 @dataclass(frozen=True)
@@ -229,6 +230,7 @@ class _ManifestReader:
             decode_rows=decode,
             choice_words=words,
             sampling=_object(item, "sampling") if "sampling" in item else None,
+            context_limit=_object(item, "context_limit") if "context_limit" in item else None,
         )
 
 

@@ -82,6 +82,9 @@ class Config(BaseModel):
     kv_cache: KvCache = Field(
         default="f32", description="type of KV caches; f16 halves their memory, int8 about halves it again"
     )
+    max_context: int = Field(
+        default=0, ge=0, description="tokens of a sequence, for checkpoints; 0: the model's own, at most 8,192"
+    )
     memory_bytes: int = Field(default=0, ge=0, description="device memory for models; 0 uses what the device has")
     prefix_cache_bytes: int = Field(default=0, ge=0, description="memory for cached prefixes beyond the slots")
     stuck_timeout: Seconds = Field(default=120.0, description="seconds without progress before the worker is restarted")

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from ..errors import FormatError, InputError
+from ..llm.context import ContextLimit
 from ..llm.engine.output import Piece
 from ..llm.settings import KvCache
 
@@ -66,6 +67,7 @@ class ModelInfo:
     fingerprint: str
     created: int  # modification time of the file, in seconds since 1970
     text: TextFiles | None = None  # of a language model
+    context_limit: ContextLimit | None = None  # of a language model
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from ..embed.text_tokenizer import TextTokenizer
-from ..errors import ContextFullError, InputError
+from ..errors import InputError
+from ..llm.context import ContextLimit
 from ..llm.prompts import (
     Messages,
     SpecialTokens,
@@ -48,13 +49,13 @@ class TextProcessor:
         stop_tokens: frozenset[int],
         *,
         vocabulary: int,
-        context: int,
+        context_limit: ContextLimit,
         sampling_defaults: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         self.tokenizer = tokenizer
         self.stop_tokens = stop_tokens
         self.vocabulary = vocabulary
-        self.context = context
+        self.context_limit = context_limit
         self.sampling_defaults = sampling_defaults
         self._special_tokens = special_tokens
         self._template = template
@@ -72,7 +73,7 @@ class TextProcessor:
             files.template,
             frozenset(files.stop_tokens),
             vocabulary=model.vocabulary,
-            context=model.context,
+            context_limit=model.context_limit or ContextLimit(model.context),
             sampling_defaults=files.sampling,
         )
 
@@ -90,7 +91,7 @@ class TextProcessor:
         return encode_prompt(self.tokenizer, self._special_tokens, text, parse_special=parse_special)
 
     def _check_length(self, text: str) -> str:
-        return check_prompt_size(text, self.tokenizer, self.context)
+        return check_prompt_size(text, self.tokenizer, self.context_limit)
 
     def tokenize_chat(self, messages: Messages, tools: Tools | None) -> list[int]:
         """Return the tokens of a conversation up to the start of the response, if they could fit into the context."""
@@ -123,10 +124,8 @@ class TextProcessor:
     def _prompt(self, tokens: Sequence[int]) -> tuple[int, ...]:
         if not tokens:
             raise InputError("prompt: expected at least one token, got none")
-        if len(tokens) >= self.context:
-            raise ContextFullError(
-                f"prompt: expected fewer than {self.context} tokens, the model's context, got {len(tokens)} tokens"
-            )
+        if len(tokens) >= self.context_limit.tokens:
+            raise self.context_limit.error(len(tokens))
         return tuple(tokens)
 
     @cached_property

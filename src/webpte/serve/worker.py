@@ -162,6 +162,7 @@ class LanguageModelWorker:
                 tuple(sorted(llm.stop_tokens)),
                 dict(llm.sampling_defaults),
             ),
+            context_limit=llm.context_limit,
         )
 
     @property

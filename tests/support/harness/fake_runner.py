@@ -17,6 +17,7 @@ import numpy as np
 
 from webpte.errors import DeviceLost, OutOfMemory
 from webpte.llm import LLM
+from webpte.llm.context import ContextLimit
 from webpte.llm.engine.core import EngineCore
 from webpte.llm.engine.kv_slots import CacheWindow
 from webpte.llm.engine.runner import BatchToken, SampleRow
@@ -246,6 +247,7 @@ class FakeLLM(LLM):
         self.sampling_defaults = {}
         self._special_tokens: Any = SimpleNamespace(texts={}, add_bos=False, tool_format=None)
         self.capacity, self.vocabulary = runner.capacity, VOCABULARY
+        self.context_limit = ContextLimit(runner.capacity)
         self.stop_tokens = frozenset()
         recovered = self.recover if recover else None
         self._engine = EngineCore(runner, recover=recovered, clock=lambda: runner.now, background=background, **options)

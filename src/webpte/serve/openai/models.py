@@ -53,7 +53,7 @@ async def tokenize(request: Request) -> Response:
     if (body.prompt is None) == (body.messages is None):
         raise ApiError(400, "expected either prompt or messages", param="prompt")
     tokens = await run_in_thread(request, _tokens, body, text, service.config)
-    content = {"tokens": tokens, "count": len(tokens), "max_model_len": text.context}
+    content = {"tokens": tokens, "count": len(tokens), "max_model_len": text.context_limit.tokens}
     return await run_in_thread(request, JsonResponse, content)
 
 

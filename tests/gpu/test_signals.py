@@ -40,16 +40,20 @@ except KeyboardInterrupt:
 """
 # A command that does not come back to Python, as a driver may that compiles; then one that loses the interrupt.
 STUCK = """
-import ctypes, sys
+import ctypes, os, sys
 from webpte import cli
+from webpte.partial_files import partial_path
 def stuck():
+    partial_path(sys.argv[2]).__enter__()
+    os.mkdir(sys.argv[2])
+    open(sys.argv[2] + "/file", "w").close()
     print("ready", flush=True)
     if sys.argv[1] == "native":
         ctypes.CDLL(None).sleep(600)
     while True:
         try:
             for _ in range(10**9): pass
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit):
             pass
 cli.main = stuck
 cli.entry()
@@ -75,10 +79,10 @@ def start(*arguments):
     )
 
 
-def interrupted(child):
-    """Send SIGINT; the exit code, and what was printed."""
+def interrupted(child, number=signal.SIGINT):
+    """Send a signal; the exit code, and what was printed."""
     try:
-        child.send_signal(signal.SIGINT)
+        child.send_signal(number)
         out, err = child.communicate(timeout=PATIENCE)
         return child.returncode, out, err
     finally:
@@ -93,12 +97,15 @@ def test_a_loop_of_calls(path, moment):
     assert interrupted(child) == (0, "interrupted\n", "")
 
 
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("how", ["native", "swallowed"])
-def test_a_command_that_does_not_hear_is_ended(how):
-    child = start("-c", STUCK, how)
+def test_a_command_that_does_not_hear_is_ended(how, number, exit_code, tmp_path):
+    part = tmp_path / "part"
+    child = start("-c", STUCK, how, part)
     assert child.stdout.readline() == "ready\n"
-    code, _, err = interrupted(child)
-    assert (code, err) == (interrupts.EXIT_CODE, "")
+    assert (part / "file").exists()
+    code, _, err = interrupted(child, number)
+    assert (code, err) == (exit_code, "") and not part.exists()
 
 
 @pytest.mark.parametrize(

@@ -57,16 +57,39 @@ def test_a_stage_that_does_not_arrive_is_seen():
     assert not seen_bars(output, 80)["compile"].full
 
 
+LINES = ["read", "build", "tune: 0 jobs"]  # not of stages that load a program
+
+
 @pytest.mark.parametrize("variables", [{"TERM": "dumb"}, {"TERM": "unknown"}])
-def test_a_dumb_terminal_gets_none(variables):
-    _, output = run_in_terminal([sys.executable, "-c", SCRIPT.format(ticking=True)], 80, environment=variables)
-    assert output == b"done\r\n"
+def test_a_dumb_terminal_gets_a_line_for_each_long_stage(variables):
+    code, output = run_in_terminal([sys.executable, "-c", SCRIPT.format(ticking=True)], 80, environment=variables)
+    assert (code, output.decode().split("\r\n")) == (0, [*LINES, "done", ""])
 
 
-def test_without_a_terminal_there_are_none():
+def test_without_a_terminal_each_long_stage_prints_a_line():
     command = [sys.executable, "-c", SCRIPT.format(ticking=True)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT / "src")
-    assert (done.stdout, done.stderr) == ("done\n", "")
+    assert (done.stdout, done.stderr.splitlines()) == ("done\n", LINES)
+
+
+def test_lines_of_a_stage_come_every_half_minute(capsys):
+    now = 0.0
+    lines = terminal.StageLines(lambda: now)
+    for seconds, done in ((0, 0), (29, 100), (30, 250), (31, 260), (60, 500), (120, 1000)):
+        now = float(seconds)
+        lines(Progress("calibrate", done, 1000, "tokens"))
+    assert capsys.readouterr().err.splitlines() == [
+        "calibrate: 1,000 tokens",
+        "calibrate: 1,000 tokens, 25% done, about 90 s left",
+        "calibrate: 1,000 tokens, 50% done, about 60 s left",
+    ]
+
+
+def test_lines_name_the_steps_of_a_stage(capsys):
+    lines = terminal.StageLines()
+    for number, note in enumerate(("op checks", "op checks", "probes")):
+        lines(Progress("report", number, 3, "steps", note))
+    assert capsys.readouterr().err.splitlines() == ["report: op checks", "report: probes"]
 
 
 STUCK = """

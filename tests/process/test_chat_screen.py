@@ -379,6 +379,16 @@ def test_what_is_typed_during_an_answer_waits_for_the_prompt(chat):
     assert chat.text.count("typed ahead") == 2  # the question and the answer: it did not stand between the lines
 
 
+def test_keys_typed_before_ctrl_c_wait_for_the_prompt(chat):
+    chat.say("forever 1")
+    chat.wait("word2")
+    chat.type("kept")
+    chat.press("ctrl-c")
+    chat.wait("(stopped)")
+    chat.typed("kept")
+    chat.turn("", "You said 'kept', turn 2.")
+
+
 def test_the_window_may_change_its_size(own_chat):
     chat = own_chat
     chat.turn("hello", "turn 1.")

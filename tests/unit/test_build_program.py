@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import struct
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support.harness.errors import raises
-from tests.support.models.families import write_tokenizer
+from tests.support.models.tiny_checkpoint import write_checkpoint
 from webpte import CancelToken, container
 from webpte.build import build_program, export_language_model
 from webpte.build import llm as building
@@ -20,44 +18,13 @@ from webpte.errors import CancelledError, InputError, UnsupportedError
 from webpte.export.checkpoint import read_checkpoint
 from webpte.progress import Progress
 
-CONFIG: dict[str, Any] = {
-    "model_type": "llama",
-    "architectures": ["LlamaForCausalLM"],
-    "vocab_size": 96,
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 128,
-    "rms_norm_eps": 1e-5,
-    "tie_word_embeddings": True,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
 SIZES: dict[str, Any] = {"max_context": 40, "max_tokens": 24}
 
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checkpoint")
-    shapes = {"model.embed_tokens": (96, 64), "model.norm": (64,)}
-    for number in range(2):
-        layer = f"model.layers.{number}"
-        shapes |= {f"{layer}.self_attn.{part}_proj": (64 if part in "qo" else 32, 64) for part in "qkvo"}
-        shapes |= {f"{layer}.mlp.gate_proj": (128, 64), f"{layer}.mlp.up_proj": (128, 64)}
-        shapes |= {f"{layer}.mlp.down_proj": (64, 128)}
-        shapes |= {f"{layer}.input_layernorm": (64,), f"{layer}.post_attention_layernorm": (64,)}
-    random, offset, header, data = np.random.default_rng(0), 0, {}, []
-    for name, shape in shapes.items():
-        data.append(random.standard_normal(shape).astype("<f4").tobytes())
-        end = offset + len(data[-1])
-        header[f"{name}.weight"] = {"dtype": "F32", "shape": shape, "data_offsets": [offset, end]}
-        offset = end
-    text = json.dumps(header).encode()
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"".join(data))
-    (folder / "config.json").write_text(json.dumps(CONFIG))
-    write_tokenizer(folder / "tokenizer.json")
+    write_checkpoint(folder)
     return folder
 
 
@@ -73,7 +40,7 @@ def test_a_program_is_built_without_torch(checkpoint: Path, tmp_path: Path) -> N
     build_program(checkpoint, tmp_path / "m.pte", quantize="4w", **SIZES, progress=events.append)
     assert {name for name in ("torch", "executorch", "transformers") if name in sys.modules} == before
     assert {path.name for path in tmp_path.iterdir()} == {"m.pte", "m.tokenizer.json"}
-    assert {event.stage for event in events} == {"build"} and events[-1].done == events[-1].total
+    assert {event.stage for event in events} == {"read", "build"} and events[-1].done == events[-1].total
     assert ops(tmp_path / "m.pte").count("et_vk.linear_q4gsw.default") == 14
 
 

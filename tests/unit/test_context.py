@@ -89,7 +89,8 @@ def stated(path: Path) -> ContextLimit:
     """Return the limit that a program states."""
     with container.MappedFile(path) as file:
         methods = {method.name: method.values for method in container.parse_program(file).methods}
-    tokens, *more = (value.value for name in ("get_max_context_len", LIMIT_METHOD) for value in methods[name])
+    values = [value for name in ("get_max_context_len", LIMIT_METHOD) for value in methods[name]]
+    tokens, *more = (value.value for value in values if isinstance(value, container.IntValue))
     return limit_from_numbers(tokens, tuple(more))
 
 

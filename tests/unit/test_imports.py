@@ -16,9 +16,8 @@ PACKAGE = "webpte"
 
 # What everyone may import.
 COMMON = {
-    "budgets", "cache", "deferred", "errors", "host_memory", "image_files", "progress", "sources", "task_file", "text",
-    "version",
-    "web_files",
+    "budgets", "cache", "deferred", "errors", "host_memory", "image_files", "partial_files", "progress", "sources",
+    "task_file", "text", "version", "web_files",
 }  # fmt: skip
 
 # room -> rooms it may import, besides itself and the common ones.
@@ -29,6 +28,7 @@ ARROWS: dict[str, set[str]] = {
     "errors": set(),
     "image_files": set(),  # opened by vision, and by tools as inputs
     "host_memory": set(),  # what the machine has: limits buffers, and the context of programs that are built
+    "partial_files": set(),  # what is written beside its place, wherever
     "progress": set(),
     "sources": set(),  # what a user names as a model, and the builder by name
     "task_file": set(),  # beside a program: written by export, read by embed, vision and speech

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import FormatError, InputError
+from ..partial_files import partial_path
 from ..version import __version__
 from .runners import BatchResult
 from .tables import RowBlock, arrow
@@ -133,20 +134,20 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 def _write(path: Path, content: memoryview) -> None:
     """Write to a temporary file, flush it to the disk, then rename it."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")  # several machines may write to one folder
     try:
-        with open(temporary, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        with partial_path(temporary):
+            with open(temporary, "xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
     except FileNotFoundError:
         if not path.exists():  # else another run of the same job finished and removed temporary files
             raise InputError(
                 "cannot be written: its folder was removed while the job ran", argument=str(path), code="folder_removed"
             ) from None
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise InputError(
             f"cannot be written: {error}",
             argument=str(path),

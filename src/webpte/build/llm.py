@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections import Counter
 from importlib.util import find_spec
@@ -30,6 +29,7 @@ from ..export.llm import calibration_pieces, decoder_metadata, export_llm
 from ..export.options import ExportWarning, LLMOptions, PathLike, check_disk_space, check_target, weight_bytes
 from ..export.quantization.recipe import AUTO, EMBEDDING, QUANTIZERS, Recipe, second_rounding
 from ..export.quantization.recipe import check_embedding as check_embedding_format
+from ..partial_files import atomic_file
 from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
 from .decoder import DecoderTrace
 from .layers import LayerTrace, WeightArrays
@@ -86,7 +86,9 @@ def build_program(
     options.check()
     check_target(target)
     report = cancellable(progress, cancel)
+    report(Progress("read", 0, 1, "steps"))
     source = read_checkpoint(Path(checkpoint))
+    report(Progress("read", 1, 1, "steps"))
     recipe = default_recipe(source) if by_checkpoint else _recipe(options, source)
     for text in [] if by_checkpoint else _second_quantizations(source, recipe):
         warnings.warn(text, ExportWarning, stacklevel=2)
@@ -101,14 +103,10 @@ def build_program(
     program = trace_program(source, recipe, weights, sizes)
     size = _data_size(program)
     check_disk_space(target, size)
-    temporary = target.with_name(f"{target.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("wb") as file:
+    with atomic_file(target) as temporary:
+        with open(temporary, "wb") as file:
             write_program(cast(BinaryIO, _ProgressWriter(file, report, size)), program)
-        _verify(temporary)
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
+        _verify(Path(temporary))
     write_tokenizer_files(source, target)
     return target
 

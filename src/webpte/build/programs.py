@@ -25,6 +25,7 @@ from ..export.hub import fetch, is_hub_name
 from ..export.hugging_face import validate_folder
 from ..host_memory import free_memory
 from ..llm.context import LIMIT_METHOD, limit_from_numbers
+from ..partial_files import atomic_file, partial_path
 from ..progress import OnProgress, Progress, ignore
 from ..sources import HUB, SHORT_NAMES, PathLike
 from ..text import close_matches
@@ -224,9 +225,9 @@ def _build(source: str, checkpoint: Path, path: Path, options: Mapping[str, Any]
     from . import build_program
 
     partial = path.parent.with_name(f".{path.parent.name}.{os.getpid()}.part")
-    partial.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
-    try:
+    with partial_path(partial):
+        partial.mkdir(parents=True, exist_ok=True)
         build_program(checkpoint, partial / path.name, progress=progress, **options)
         record = {"source": source, "checkpoint": str(checkpoint.resolve()), "program": path.name}
         record |= {"memory": options["memory"]}
@@ -236,8 +237,6 @@ def _build(source: str, checkpoint: Path, path: Path, options: Mapping[str, Any]
         except OSError:
             if not path.exists():  # otherwise another process was faster
                 raise
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def read_program(path: Path) -> CachedProgram | None:
@@ -261,6 +260,5 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _write_json(path: Path, value: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+    with atomic_file(path) as temporary:
+        Path(temporary).write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..partial_files import partial_path
 from ..runtime.manifest import FORMAT, MANIFEST, VERSION, BundledFile, BundleVariant, Manifest, file_path, read_manifest
 from ..version import __version__
 from ..web_files import page_files, web_folder
@@ -29,6 +30,8 @@ class Site:
                 f"path: expected a new or empty folder, or a bundle to replace, got {self.path}", code="not_a_bundle"
             )
         self._part = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
+        self._partial = contextlib.ExitStack()
+        self._partial.enter_context(partial_path(self._part))
         self._folder("files")
 
     def _folder(self, name: str) -> Path:
@@ -70,11 +73,12 @@ class Site:
             if old.exists() and not self.path.exists():
                 os.replace(old, self.path)
             raise
-        shutil.rmtree(old, ignore_errors=True)
+        with partial_path(old):
+            pass
 
     def abandon(self) -> None:
         """Delete what was written of an incomplete bundle."""
-        shutil.rmtree(self._part, ignore_errors=True)
+        self._partial.close()
 
     def _write(self, name: str, data: bytes) -> None:
         try:

@@ -42,11 +42,12 @@ exit codes:
   2    an invalid command line
   3    serve: the worker process exited again and again
   130  interrupted by Ctrl-C
+  143  ended by SIGTERM
 """
 
 
 def entry() -> None:
-    """Run the `webpte` command and end the process. After Ctrl-C the process ends at once."""
+    """Run the `webpte` command and end the process. After Ctrl-C or SIGTERM the process ends at once."""
     watch = interrupts.start()
     code: object = interrupts.EXIT_CODE
     _replace_unprintable()

@@ -9,15 +9,13 @@ import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from ..build.llm import EXPORTERS, export_language_model
 from ..export import ExportWarning, export_checkpoint
-from ..export.dispatch import ExportResult, remove_partial_output
+from ..export.dispatch import ExportResult
 from ..export.report import quality_lines, read_quality
 from ..text import size
-from . import interrupts
 from .output import print_json, say
 from .parsing import add_json, integer, number
 from .terminal import bars
@@ -95,8 +93,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     options = {name: getattr(arguments, name) for name in _OPTIONS if getattr(arguments, name) is not None}
     # ExecuTorch prints to stdout, which is for our own output and may be JSON.
-    cleanup = interrupts.before_the_end(lambda: remove_partial_output(Path(arguments.output)))
-    with _warnings_after(), bars() as progress, cleanup, contextlib.redirect_stdout(sys.stderr):
+    with _warnings_after(), bars() as progress, contextlib.redirect_stdout(sys.stderr):
         exported = export_checkpoint(
             arguments.file,
             arguments.output,

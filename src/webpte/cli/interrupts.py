@@ -1,9 +1,11 @@
-"""End a command within half a second after Ctrl-C, with exit code 130.
+"""End a command within half a second after Ctrl-C, with exit code 130, or after SIGTERM, with exit code 143.
 
 Python's own handler runs when the main thread returns to Python, which can take as long as a driver compiles a kernel
 or closes a busy device; and an exception raised inside a native callback or a destructor is lost. So a second thread
 receives the signal through the wake-up file descriptor, gives the command time to end by itself, and then ends the
-process.
+process. Partial files are removed in both cases.
+
+Ctrl-C raises KeyboardInterrupt, which a command may handle and continue; SIGTERM raises SystemExit.
 """
 
 from __future__ import annotations
@@ -18,21 +20,26 @@ from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 EXIT_CODE = 130  # as shells report for a program ended by SIGINT
+TERMINATED = 143  # and by SIGTERM
 GRACE_SECONDS = 0.15  # for a command to end by itself
 RESUME_SECONDS = 2.0  # for a command that continues after Ctrl-C: ending it by mistake would lose a conversation
 
 
 class InterruptWatch:
-    """Handles SIGINT from its creation to the end of the process."""
+    """Handles SIGINT and SIGTERM from its creation to the end of the process."""
 
     def __init__(self) -> None:
         self.interrupted = False  # and the command has not handled it yet
+        self.exit_code = EXIT_CODE
         self.grace = GRACE_SECONDS
         self._handled = threading.Event()
         self._wakeup: socket.socket | None = None
         self._deferred: bool | None = None  # inside `deferred`: whether an interrupt has arrived
-        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-            return  # ignored, as in a background job
+        # A signal that the parent ignores, as a shell does for background jobs, stays ignored.
+        handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+        self._signals = [number for number, default in handlers.items() if signal.getsignal(number) is default]
+        if not self._signals:
+            return
         self._wakeup_reader, self._wakeup = socket.socketpair()
         self._wakeup.setblocking(False)
         self.arm()
@@ -43,15 +50,20 @@ class InterruptWatch:
         if self._wakeup is not None:
             self._handled.clear()
             signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
-            signal.signal(signal.SIGINT, self._raise)
+            for number in self._signals:
+                signal.signal(number, self._raise)
 
-    def _raise(self, *_: object) -> None:
-        if self.interrupted:  # the second Ctrl-C
+    def _raise(self, number: int, frame: object) -> None:
+        if self.interrupted:  # the second signal
             end()
         self.interrupted = True
+        self.exit_code = TERMINATED if number == signal.SIGTERM else EXIT_CODE
         if self._deferred is None:
-            raise KeyboardInterrupt
+            raise self._exception()
         self._deferred = True
+
+    def _exception(self) -> BaseException:
+        return SystemExit(TERMINATED) if self.exit_code == TERMINATED else KeyboardInterrupt()
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
@@ -65,11 +77,13 @@ class InterruptWatch:
         finally:
             arrived, self._deferred = self._deferred, None
         if arrived:
-            raise KeyboardInterrupt
+            raise self._exception()
 
     def _listen(self) -> None:
         while numbers := self._wakeup_reader.recv(64):
-            if signal.SIGINT in numbers:
+            if any(number in numbers for number in self._signals):
+                if signal.SIGTERM in numbers:
+                    self.exit_code = TERMINATED
                 if not self._handled.wait(self.grace):
                     end(flush=False)  # the main thread may hold the stream, waiting for a reader
                 self._handled.clear()
@@ -82,8 +96,12 @@ class InterruptWatch:
 
     def close(self) -> None:
         """Let an interrupt end the process at once, because the command is done."""
-        if signal.getsignal(signal.SIGINT) == self._raise:
-            signal.signal(signal.SIGINT, lambda *_: end())
+        for number in self._signals:
+            signal.signal(number, self._end)
+
+    def _end(self, number: int, frame: object) -> None:
+        self.exit_code = TERMINATED if number == signal.SIGTERM else EXIT_CODE
+        end()
 
 
 def end(flush: bool = True) -> NoReturn:
@@ -94,9 +112,11 @@ def end(flush: bool = True) -> NoReturn:
     for cleanup in _cleanups:
         with contextlib.suppress(Exception):
             cleanup()
+    if (partial := sys.modules.get("webpte.partial_files")) is not None:  # not imported before it is needed
+        partial.remove_all()
     if sys.stderr.isatty():  # a progress bar hides the cursor
         os.write(sys.stderr.fileno(), b"\x1b[?25h")
-    os._exit(EXIT_CODE)
+    os._exit(EXIT_CODE if _watch is None else _watch.exit_code)
 
 
 _watch: InterruptWatch | None = None
@@ -121,7 +141,7 @@ def start() -> InterruptWatch:
 
 
 def go_on_after() -> None:
-    """Announce that the command handles interrupts and continues."""
+    """Announce that the command handles Ctrl-C and continues."""
     if _watch is not None:
         _watch.grace = RESUME_SECONDS
 

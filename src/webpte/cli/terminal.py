@@ -26,8 +26,9 @@ from rich.segment import Segment
 from rich.text import Text
 
 from ..progress import OnProgress, Progress
-from ..text import sanitize, size
+from ..text import duration, sanitize, size
 from . import interrupts
+from .output import say
 
 GAP = 2  # spaces between columns
 MIN_PROSE_WIDTH = 24  # of a prose column before other columns are dropped
@@ -228,6 +229,8 @@ class _SafeRenderable:
 
 
 MIN_REDRAW_SECONDS = 0.05  # between two drawings of the same stage
+SHORT_STAGES = ("read", "upload", "compile", "prepare", "run", "generate")  # that print no lines
+LINE_SECONDS = 30.0  # between two lines of the same stage
 MIN_ESTIMATE_SECONDS = 2.0  # of a stage before its end is estimated
 
 
@@ -235,21 +238,61 @@ MIN_ESTIMATE_SECONDS = 2.0  # of a stage before its end is estimated
 def bars(ticking: bool = True) -> Iterator[OnProgress]:
     """Return a progress callback that draws one bar for each stage until the context ends.
 
-    Every bar ends full: the last event of a stage is always drawn. Without a terminal, or in a dumb one, nothing is.
-    With `ticking`, a thread updates the clocks; without it, bars are drawn at events only, so that measurements are not
-    disturbed.
+    Every bar ends full: the last event of a stage is always drawn. Without a terminal, or in a dumb one, each long
+    stage prints a line instead. With `ticking`, a thread updates the clocks; without it, bars are drawn at events only,
+    so that measurements are not disturbed.
     """
     console = open_console(stderr=True)
-    hidden = not sys.stderr.isatty() or console.is_dumb_terminal
+    if not sys.stderr.isatty() or console.is_dumb_terminal:
+        yield StageLines()
+        return
     columns = (
         TextColumn("{task.description:<10}", markup=False),
         BarColumn(bar_width=24),
         TextColumn("{task.fields[amount]}", markup=False),
         _TimeColumn(),
     )
-    drawing = _ResizableBars(*columns, console=console, transient=True, disable=hidden, auto_refresh=ticking)
+    drawing = _ResizableBars(*columns, console=console, transient=True, auto_refresh=ticking)
     with interrupts.before_the_end(drawing.erase), drawing:
         yield _StageBars(drawing)
+
+
+class StageLines:
+    """A progress callback that prints a line on stderr when a long stage begins, and another one every half minute.
+
+    Loading a program and calling it are short: output for scripts stays free of their stages.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._printed: dict[str, tuple[float, float]] = {}  # stage -> when it began, and when its last line was printed
+
+    def __call__(self, event: Progress) -> None:
+        if event.stage in SHORT_STAGES and event.unit != "steps":
+            return
+        now = self._clock()
+        name = _stage_name(event)
+        began, last = self._printed.get(name, (now, None))
+        if last is None:
+            say(_stage_line(event), error=True)
+        elif now - last >= LINE_SECONDS and event.done < event.total:
+            left = (now - began) * (event.total - event.done) / event.done if event.done else None
+            say(_stage_line(event, left), error=True)
+        else:
+            return
+        self._printed[name] = (began, now)
+
+
+def _stage_name(event: Progress) -> str:
+    """Return the name of a stage. The steps of a stage may have names of their own, in the note."""
+    return f"{event.stage}: {event.note}" if event.unit == "steps" and event.note else event.stage
+
+
+def _stage_line(event: Progress, left: float | None = None) -> str:
+    """Return the name of a stage and its amount; later lines also say how much is done, and the time left."""
+    total = size(event.total) if event.unit == "bytes" else f"{event.total:,} {event.unit}"
+    line = _stage_name(event) if event.unit == "steps" else f"{event.stage}: {total}"
+    return line if left is None else f"{line}, {event.done / event.total:.0%} done, about {duration(left)} left"
 
 
 class _ResizableBars(Drawing):
@@ -265,7 +308,7 @@ class _ResizableBars(Drawing):
 
     def erase(self) -> None:
         """Erase the bars, for a process that ends at once. Rich's own lock may be held by another thread."""
-        if not self.disable and (shape := self._shape()) is not None:
+        if (shape := self._shape()) is not None:
             codes = "\r\x1b[2K" + "\x1b[1A\x1b[2K" * (shape[1] - 1)
             os.write(sys.stderr.fileno(), codes.encode())
 

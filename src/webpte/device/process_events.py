@@ -1,8 +1,9 @@
-"""GPU objects across Ctrl-C and `os.fork()`.
+"""GPU objects across signals and `os.fork()`.
 
-Ctrl-C: Python runs a signal handler in the main thread between any two bytecodes. An exception that the handler raises
-inside a callback of native code, or inside a destructor, is lost: wgpu-py would wait for a device that is ready
-already, or report the interrupt as an error. `defer_interrupts` delays the signal until the call, which is short, ends.
+Ctrl-C and SIGTERM: Python runs a signal handler in the main thread between any two bytecodes. An exception that the
+handler raises inside a callback of native code, or inside a destructor, is lost: wgpu-py would wait for a device that
+is ready already, or report the interrupt as an error. `defer_interrupts` delays the signal until the call, which is
+short, ends.
 
 Forks: a child inherits the handles of a driver whose threads it does not have. Releasing one may block for ever. So a
 child never releases the parent's objects: `keep_alive_in_child` keeps them until the child exits, and the parent
@@ -39,28 +40,30 @@ class _DeferringHandler:
         if _inside(frame):
             self.pending = True
         else:  # another asynchronous exception kept the original handler from being restored
-            signal.signal(signal.SIGINT, self.handler)
+            signal.signal(number, self.handler)
             self.handler(number, frame)
 
 
 def defer_interrupts(function: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a function so that Ctrl-C takes effect when the function returns."""
+    """Decorate a function so that Ctrl-C and SIGTERM take effect when the function returns."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         if threading.current_thread() is not threading.main_thread():  # handlers never run here
             return function(*args, **kwargs)
-        handler = signal.getsignal(signal.SIGINT)
-        if not callable(handler):  # ignored, or the system's own
-            return function(*args, **kwargs)
-        deferring = _DeferringHandler(handler)
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        # Others are ignored, or the system's own.
+        deferring = {number: _DeferringHandler(handler) for number, handler in handlers.items() if callable(handler)}
         try:
-            signal.signal(signal.SIGINT, deferring)
+            for number, deferred in deferring.items():
+                signal.signal(number, deferred)
             return function(*args, **kwargs)
         finally:
-            signal.signal(signal.SIGINT, handler)
-            if deferring.pending:
-                handler(signal.SIGINT, sys._getframe(1))
+            for number, deferred in deferring.items():
+                signal.signal(number, deferred.handler)
+            for number, deferred in deferring.items():
+                if deferred.pending:
+                    deferred.handler(number, sys._getframe(1))
 
     return call
 

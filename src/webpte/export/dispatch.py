@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, UnsupportedError
+from ..partial_files import partial_path
 from ..progress import OnProgress, Progress, cancellable, ignore
 from .checkpoint import check_source
 from .hub import HubCheckpoint, fetch, is_hub_name
@@ -79,9 +79,9 @@ def atomic_output(path: Path) -> Iterator[AtomicOutput]:
 
     If the export fails or is interrupted, no file is left.
     """
-    folder = _partial_folder(path)
-    folder.mkdir()
-    try:
+    folder = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with partial_path(folder):
+        folder.mkdir()
         output = AtomicOutput(folder / path.name, [])
         yield output
         largest_first = sorted(folder.iterdir(), key=lambda file: (file.name != path.name, -file.stat().st_size))
@@ -90,17 +90,6 @@ def atomic_output(path: Path) -> Iterator[AtomicOutput]:
         for file in reversed(largest_first):  # the program last: once it exists, all files that it needs exist
             os.replace(file, path.parent / file.name)
         output.files.extend(path.parent / file.name for file in largest_first)
-    finally:
-        remove_partial_output(path)
-
-
-def remove_partial_output(path: Path) -> None:
-    """Remove the files that an export to `path` by this process has written so far."""
-    shutil.rmtree(_partial_folder(path), ignore_errors=True)
-
-
-def _partial_folder(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}.part")
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from ..errors import FormatError, HubError, InputError, UnsupportedError
+from ..partial_files import atomic_file
 from ..progress import OnProgress
 from ..text import size
 from .hub_files import CachedRepository, HubFile, fetch_file, hub_errors, network_errors
@@ -172,9 +173,8 @@ def _remember(name: HubName, listing: _Listing) -> None:
     text = json.dumps({"commit": listing.commit, "files": [asdict(file) for file in listing.files.values()]})
     for revision in (name.revision, listing.commit):
         path = folder / f"{revision.replace('/', '--')}.json"
-        partial = path.with_suffix(f".{os.getpid()}")
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
+        with atomic_file(path) as temporary:
+            Path(temporary).write_text(text, encoding="utf-8")
 
 
 def _recall(name: HubName) -> _Listing | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import UnsupportedError
+from ..partial_files import atomic_file
 from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
 from .options import check_target
 from .quantization.recipe import check_quantizer
@@ -241,15 +242,11 @@ def _refuse_wide_constants(delegated: Any) -> None:
 
 def _write(program: Any, path: Path, steps: Steps) -> list[Path]:
     before = set(path.parent.glob("*.ptd"))
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
+    with atomic_file(path) as temporary:
         with open(temporary, "wb") as file:
             program.write_to_file(file)
         steps.done()  # the last point for a cancellation: no file is left yet
         program.write_tensor_data_to_file(str(path.parent))
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
     return sorted(set(path.parent.glob("*.ptd")) - before)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..graph import Graph
+from ..partial_files import atomic_file
 from ..version import __version__
 from ..wgsl import Kernel, render, uses_subgroups
 from .memory import Buffer
@@ -123,9 +124,8 @@ def _write(folder: str, document: Mapping[str, Any], texts: Sequence[str], const
         if constants:
             with open(data, "wb") as binary:
                 binary.write(constants)
-        with open(f"{path}.part", "w", encoding="ascii", newline="\n") as file:
+        with atomic_file(path) as temporary, open(temporary, "w", encoding="ascii", newline="\n") as file:
             json.dump(document, file, separators=(",", ":"), allow_nan=False)
-        os.replace(f"{path}.part", path)
     except OSError as error:
         raise InputError(f"{folder}: cannot write the plan: {error.strerror}") from error
 

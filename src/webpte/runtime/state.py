@@ -26,6 +26,7 @@ import numpy as np
 from ..device import Observer, Session
 from ..errors import DataError, FormatError, InputError, RangeError
 from ..graph import DType
+from ..partial_files import atomic_file
 from ..plan import Plan
 from .converter import Array, from_device, to_device
 
@@ -228,26 +229,21 @@ def write_state(path: PathLike, fingerprint: str, state: Sequence[memoryview], n
             argument="note", expected=f"at most {MAX_NOTE_BYTES} bytes", got=f"{len(note)} bytes", code="too_long"
         )
     name = os.fspath(path)
-    temporary = f"{name}.{os.getpid()}.{threading.get_ident()}.part"
     header = _HEADER.pack(MAGIC, fingerprint.encode(), len(state), len(note))
     sizes = struct.pack(f"<{len(state)}Q", *(len(data) for data in state))
     pieces: list[bytes | memoryview] = [header, sizes, note, *state]
     digest = hashlib.sha256()
     try:
-        with open(temporary, "wb") as file:
+        with atomic_file(name) as temporary, open(temporary, "wb") as file:
             for data in pieces:
                 digest.update(data)
                 file.write(data)
             file.write(digest.digest())
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
         _sync_folder(os.path.dirname(name) or ".")
     except OSError as error:
         raise InputError(f"cannot write {name}: {error}", code="unwritable") from error
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(temporary)
 
 
 def _sync_folder(folder: str) -> None:

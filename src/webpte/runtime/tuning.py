@@ -14,7 +14,6 @@ import json
 import logging
 import os
 import stat
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from ..device import Gpu, Session, WeightBuffers, Workspace
 from ..errors import DeviceError, DeviceLost, Error, GuardError, ShapeError
 from ..graph import LIVE_SCALARS, Call, Double, Graph, Int, SymInt, TensorSpec
 from ..lowering import TuningKey
+from ..partial_files import atomic_file
 from ..plan import CallValues, Example, Planner, Schedule, make_planner
 from ..progress import OnProgress, Progress, ignore
 from ..version import __version__
@@ -58,9 +58,8 @@ def write_tuning(caps: Caps, choices: Mapping[str, str]) -> None:
     everything.setdefault(_device_key(caps), {}).update(choices)
     path = tuning_cache_path()
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".tuning-", delete=False) as file:
+    with atomic_file(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         json.dump(everything, file, indent=1, sort_keys=True)
-    os.replace(file.name, path)
 
 
 def _read_all() -> dict[str, dict[str, str]]:

@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING
 
 from ..budgets import spend
 from ..errors import GraphError
+from ..partial_files import atomic_file
 from ..version import __version__
 
 if TYPE_CHECKING:
     import jinja2
 import contextlib
 import stat
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -217,10 +217,9 @@ def write_cached(name: str, text: str) -> None:
     if folder is None:
         return
     data = text.encode()
-    with contextlib.suppress(OSError):
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=".", delete=False) as file:
-            file.write(hashlib.sha256(data).hexdigest().encode() + data)
-        os.replace(file.name, os.path.join(folder, name))
+    path = os.path.join(folder, name)
+    with contextlib.suppress(OSError), atomic_file(path) as temporary, open(temporary, "wb") as file:
+        file.write(hashlib.sha256(data).hexdigest().encode() + data)
 
 
 def _open(path: str, flags: int) -> int:

@@ -282,7 +282,8 @@ def _no_echo() -> Iterator[None]:
         yield
         return
     before = termios.tcgetattr(sys.stdin)
-    quiet = [*before[:3], before[3] & ~termios.ECHO, *before[4:]]
+    # Without NOFLSH, Ctrl-C would discard the keys that are not read yet.
+    quiet = [*before[:3], before[3] & ~termios.ECHO | termios.NOFLSH, *before[4:]]
 
     def restore() -> None:
         termios.tcsetattr(sys.stdin, termios.TCSANOW, before)

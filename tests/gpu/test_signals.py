@@ -44,7 +44,8 @@ import ctypes, os, sys
 from webpte import cli
 from webpte.partial_files import partial_path
 def stuck():
-    partial_path(sys.argv[2]).__enter__()
+    context = partial_path(sys.argv[2])
+    context.__enter__()
     os.mkdir(sys.argv[2])
     open(sys.argv[2] + "/file", "w").close()
     print("ready", flush=True)

@@ -64,6 +64,7 @@ PARTS = (
     part("soak-loss", 40, "python -m tests.soak.loss"),
     part("soak-decode", 40, "python -m tests.soak.decode"),
     part("soak-interrupts", 40, "python -m tests.soak.interrupts"),
+    part("soak-signals", 60, "python -m tests.soak.signals --count 200"),
     part("serving-kills", 30, "python -m tests.serving kills --rounds 10"),
     part("serving-load", 40, "python -m tests.serving load --requests 600"),
     part("serving-abuse", 20, "python -m tests.serving abuse --seconds 300"),
@@ -88,6 +89,5 @@ LEFT_OUT = {
     "tests.questions": "asks a real language model questions with known answers",
     "tests.schemas": "times a real language model; the part serving-schemas checks the answers of a tiny one",
     "tests.soak.forks": "needs the sizes of a real language model",
-    "tests.soak.signals": "needs a language model that takes seconds to answer",
     "tests.speculation": "times a real language model; tests/contract/test_steering.py compares tokens of a tiny one",
 }

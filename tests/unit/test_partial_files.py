@@ -53,7 +53,7 @@ def test_remove_all_removes_files_and_folders_in_use(tmp_path):
 def test_remove_all_leaves_the_files_of_another_process(tmp_path, monkeypatch):
     with partial_path(tmp_path / "file"):
         (tmp_path / "file").write_text("")
-        monkeypatch.setattr(partial_files.os, "getpid", lambda: -1)  # a fork's
+        monkeypatch.setattr("webpte.partial_files.os.getpid", lambda: -1)  # a fork's
         remove_all()
         assert (tmp_path / "file").exists()
         monkeypatch.undo()
@@ -66,7 +66,7 @@ def test_removal_that_is_interrupted_is_completed_by_remove_all(tmp_path, monkey
     def work():
         with partial_path(tmp_path / "folder"):
             (tmp_path / "folder").mkdir()
-            monkeypatch.setattr(partial_files.shutil, "rmtree", interrupted)
+            monkeypatch.setattr("webpte.partial_files.shutil.rmtree", interrupted)
 
     with pytest.raises(KeyboardInterrupt):
         work()

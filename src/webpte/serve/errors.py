@@ -103,7 +103,7 @@ def api_error(error: Error | ApiError) -> ApiError:
     if isinstance(error, ConstraintError):
         return ApiError(422, message)
     if isinstance(error, ContextFullError):
-        return ApiError(400, message, param=error.argument, code="context_length_exceeded")
+        return ApiError(400, message, code="context_length_exceeded")  # of a prompt or of messages
     if isinstance(error, InputError | UnsupportedError | FormatError):
         return ApiError(400, message, param=error.argument)
     if isinstance(error, WorkerUnavailable | DeviceError | ClosedError):

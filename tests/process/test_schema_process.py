@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -140,6 +141,24 @@ def test_client_that_disconnects_ends_its_helper(compiling):
             await slow
         await compiler.check(schema("second"), LONG)
         assert len(await pids(compiler) & before) == NUM_PROCESSES - 1
+
+    compiling(test)
+
+
+def test_helper_that_cannot_be_started_is_unavailable_and_started_again(compiling, monkeypatch):
+    """As when the server has no file left for its pipes."""
+
+    async def test(compiler: SchemaCompiler) -> None:
+        with monkeypatch.context() as broken:
+            broken.setattr(schema_process, "COMMAND", ("/no/such/program",))
+            for _ in range(3):
+                with pytest.raises(ApiError) as caught:
+                    await compiler.check(schema("a"), LONG)
+                assert caught.value.status == 503 and caught.value.headers["Retry-After"] == "5"
+        for _ in range(NUM_PROCESSES):  # those that could not be started are discarded one by one
+            with contextlib.suppress(ApiError):
+                await compiler.check(schema("a"), LONG)
+        await compiler.check(schema("b"), LONG)
 
     compiling(test)
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 import socket
 import sys
+import time
+from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
 import uvicorn
 
+from tests.support.harness.children import run_python
 from tests.support.harness.errors import raises
 from tests.support.harness.stand_in import StandIn
 from tests.support.models.tokenizers import byte_level
@@ -118,6 +124,69 @@ def test_connections_beyond_the_limit_are_closed(tmp_path):
             return found, (await client.get("/health")).status_code
 
     assert served(test, tmp_path, max_connections=5, header_timeout=60) == (b"", 200)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the files of the process")
+def test_server_without_files_pauses_and_answers_when_it_has_some(tmp_path):
+    """`accept` fails for each connection that waits. asyncio reports it once a second, whatever their number."""
+
+    async def test(address):
+        loop = asyncio.get_running_loop()
+        failures: list[Any] = []
+        loop.set_exception_handler(lambda _, context: failures.append(context))
+        host, _, port = address.removeprefix("http://").partition(":")
+        clients = [socket.socket() for _ in range(64)]
+        with no_files():
+            started, cpu = time.monotonic(), cpu_seconds()
+            for client in clients:
+                client.setblocking(False)
+                await loop.sock_connect(client, (host, int(port)))  # the system keeps it until it is accepted
+            await asyncio.sleep(3.5)
+            seconds, cpu = time.monotonic() - started, cpu_seconds() - cpu
+        for client in clients:
+            client.close()
+        async with httpx.AsyncClient(base_url=address, timeout=60) as client:
+            return failures, seconds, cpu, (await client.get("/health")).status_code
+
+    failures, seconds, cpu, status = served(test, tmp_path)
+    assert {failure["exception"].errno for failure in failures} == {errno.EMFILE}
+    assert len(failures) <= seconds + 1 and cpu < seconds / 2 and status == 200
+
+
+@contextlib.contextmanager
+def no_files() -> Iterator[None]:
+    """Let this process open no more files."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))), hard))
+    opened: list[int] = []
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                opened.append(os.dup(0))  # in the gaps below the limit
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for file in opened:
+            os.close(file)
+
+
+def cpu_seconds() -> float:
+    times = os.times()
+    return times.user + times.system
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs the limits of POSIX")
+def test_connections_are_limited_to_the_files_that_the_system_allows():
+    code = """if True:
+        import resource
+        from webpte.serve.running import raise_file_limit
+        for files in (4096, 1280, 1000, 80, 12):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files // 2, files))
+            print(raise_file_limit(1024))
+    """
+    assert list(map(int, run_python(code).split())) == [1024, 1024, 744, 40, 6]
 
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import os
 import signal
 import socket
 import sys
+import time
+from asyncio.constants import ACCEPT_RETRY_DELAY
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -35,6 +39,7 @@ ACCEPTED_AT_ONCE = 16  # connections, before other events are handled: thousands
 BACKLOG = 2048  # connections that the system keeps until they are accepted
 SWITCH_SECONDS = 0.001  # until a thread that parses a large request lets the event loop run; Python's default is 0.005
 OTHER_FILES = 256  # besides connections: libraries, pipes, the files of models
+NO_RESOURCE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)  # errors of `accept` after which asyncio pauses
 
 
 def model_files(models: tuple[str, ...]) -> list[ModelFile]:
@@ -82,7 +87,7 @@ def serve(config: Config, on_listening: Callable[[str], None]) -> int:
     backend = backend_for(config)  # checks names and paths before anything is loaded
     listening = bind(config)
     configure_logging(config.log_level, config.log_format)
-    raise_file_limit(config.max_connections)
+    config = config.model_copy(update={"max_connections": raise_file_limit(config.max_connections)})
     log.info("loading", extra={"fields": {"models": config.models, "warmup": config.warmup}})
     application = app(backend, config)
     server = Server(
@@ -191,19 +196,46 @@ def bounded_protocol(config: Config) -> type[BoundedProtocol]:
     return type("ConfiguredProtocol", (BoundedProtocol,), {**limits, "by_client": {}})
 
 
-def raise_file_limit(connections: int) -> None:
-    """Let the process have a file for each connection, as far as the system allows."""
+def raise_file_limit(connections: int) -> int:
+    """Let the process open a file for each connection. Return the number of connections that the system allows."""
     try:
         import resource
     except ImportError:  # not POSIX
-        return
+        return connections
     needed = connections + OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-        if allowed < needed:
-            log.warning("few files", extra={"fields": {"open_files": allowed, "needed": needed}})
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return connections
+    allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed == needed:
+        return connections
+    # Beyond the limit of connections, the server closes one and serves the others. Without a free file it accepts none.
+    connections = max(1, allowed - min(OTHER_FILES, allowed // 2))
+    fields = {"open_files": allowed, "needed": needed, "max_connections": connections}
+    log.warning("few files", extra={"fields": fields})
+    return connections
+
+
+class Listener(socket.socket):
+    """A listening socket that reports the lack of files to asyncio once per pause of asyncio.
+
+    After such an error asyncio stops accepting for a second, but calls `accept` again for the rest of its batch, and
+    starts a timer after every failure. Each timer starts another batch: their number grows until the process does
+    nothing else.
+    """
+
+    _no_file_until = 0.0  # time.monotonic()
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        if time.monotonic() < self._no_file_until:
+            raise BlockingIOError(errno.EAGAIN, "no file for a connection")
+        try:
+            return super().accept()
+        except OSError as error:
+            if error.errno in NO_RESOURCE:
+                self._no_file_until = time.monotonic() + ACCEPT_RETRY_DELAY / 2
+            raise
 
 
 def bind(config: Config) -> socket.socket:
@@ -211,7 +243,7 @@ def bind(config: Config) -> socket.socket:
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     listener = None
     try:
-        listener = socket.socket(family)
+        listener = Listener(family)
         if os.name == "posix":  # elsewhere the option would let two servers have the same port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:  # as asyncio does: IPv4 only where it is asked for

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
 import sys
@@ -35,6 +36,7 @@ START_SECONDS = 60.0
 WAIT_FACTOR = 10  # a constraint may wait for its turn this many times as long as it may take to compile
 ORPHAN_SECONDS = 1.0  # after the timeout, when a helper whose server has died ends by itself
 MEMORY_BYTES = 256 << 20  # that a constraint may take
+logger = logging.getLogger("webpte.serve")
 
 
 class SchemaCompiler:
@@ -59,7 +61,7 @@ class SchemaCompiler:
             self._start_helper()
         async with self._helper(client, timeout * WAIT_FACTOR) as starting:
             if constraint not in self._known:  # another request may have compiled it meanwhile
-                await (await starting).check(constraint, timeout)
+                await (await _started(starting)).check(constraint, timeout)
                 self._known[constraint] = None
                 if len(self._known) > MAX_KNOWN:
                     self._known.popitem(last=False)
@@ -105,6 +107,17 @@ class SchemaCompiler:
         for helper in list(self._helpers):
             self._end_helper(helper)
         await asyncio.gather(*self._ending)
+
+
+async def _started(helper: asyncio.Task[_HelperProcess]) -> _HelperProcess:
+    """Return a helper when it has started. Raise ApiError 503 if the system cannot start it now."""
+    try:
+        return await helper
+    except OSError as error:  # no file or memory for it, it exited, or it was too slow: TimeoutError is an OSError
+        logger.warning("a process that compiles schemas could not be started: %s", error)
+        raise ApiError(
+            503, "no process can be started to compile the schema. Try again later.", headers={"Retry-After": "5"}
+        ) from None
 
 
 async def _end(helper: asyncio.Task[_HelperProcess]) -> None:

@@ -61,7 +61,7 @@ def configure_logging(level: str, log_format: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     as_json = log_format == "json" or (log_format == "auto" and not sys.stderr.isatty())
     handler.setFormatter(LogFormatter(as_json))
-    for name in ("webpte", "uvicorn"):
+    for name in ("webpte", "uvicorn", "asyncio"):
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]
         logger.propagate = False

@@ -17,8 +17,8 @@ import pytest
 
 from tests.support.harness.errors import raises
 from tests.support.harness.fake_runner import FakeLLM, FakeRunner
-from tests.support.harness.fake_worker import COMMAND, POISON
-from webpte.errors import FormatError, InputError
+from tests.support.harness.fake_worker import COMMAND, HUNGRY, POISON
+from webpte.errors import FormatError, InputError, OutOfMemory
 from webpte.llm.engine.output import Admitted, Piece
 from webpte.serve.backend import GenerateRequest, RequestUsage, Stream, StreamEnd, Timeouts
 from webpte.serve.errors import DeadlineExceeded, QueueFull, WorkerUnavailable
@@ -246,7 +246,10 @@ async def errors_keep_their_kind(server: Supervisor) -> None:
         server.generate(GenerateRequest("a", (1,), {"json_schema": deep}))
     with raises(InputError, "AttributeError: 'FakeTokenizer'", code="request_failed"):  # as a library may fail
         await read(server.generate(GenerateRequest("a", (1,), {"regex": "a"})))
-    assert server.stats().busy == server.stats().queued == 0
+    with raises(OutOfMemory, "'step'"):
+        await read(server.generate(GenerateRequest("a", (HUNGRY, 1), {})))
+    check(ask := asks()[0], await read(server.generate(ask)))
+    assert server.stats().busy == server.stats().queued == server.stats().restarts == 0
 
 
 DYING = (sys.executable, "-c", "import sys; print('cannot go on', file=sys.stderr); sys.exit(3)")

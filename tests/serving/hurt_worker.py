@@ -1,10 +1,13 @@
-"""A worker whose device is lost by a signal, SIGUSR1: `python -m tests.serving.hurt_worker`."""
+"""A worker whose device is lost by a signal: `python -m tests.serving.hurt_worker`. After SIGUSR1 another one can be
+opened, after SIGUSR2 none."""
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 
+from webpte.device.adapter import ADAPTER_VARIABLE, chosen_adapter
 from webpte.progress import OnProgress
 from webpte.serve.messages import ModelFile, WorkerOptions
 from webpte.serve.worker import EmbeddingModelWorker, LanguageModelWorker, ModelWorker, Send, load_model, main
@@ -31,6 +34,14 @@ def lose(*_: object) -> None:
         gpu.device.destroy()
 
 
+def lose_all(*_: object) -> None:
+    """Lose the devices and the adapter. The next worker finds it again."""
+    os.environ[ADAPTER_VARIABLE] = "99"
+    chosen_adapter.cache_clear()
+    lose()
+
+
 if __name__ == "__main__":
     signal.signal(signal.SIGUSR1, lose)
+    signal.signal(signal.SIGUSR2, lose_all)
     sys.exit(main(open_fragile))

@@ -46,7 +46,7 @@ LONG = {"max_tokens": 1900, "n": 3, "logit_bias": {}, "stream": True}
 def api(tmp_path_factory):
     """The address of a deployment that begins with one replica."""
     program = write_caller(tmp_path_factory.mktemp("served"))
-    config = Config(slots=8, max_output_tokens=1900, shutdown_timeout=120)
+    config = Config(slots=8, max_output_tokens=1900, shutdown_timeout=120, restart_timeout=5)
     made = deployment(program, config=config, replicas=(1, 2), autoscaling_config=QUICK, max_ongoing_requests=AT_ONCE)
     with socket.socket() as held:  # Ray's proxy shares the port, so nobody else takes it before
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

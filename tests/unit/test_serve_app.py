@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.harness.stand_in import Asked, StandIn, StandInCompiler
 from tests.support.models.tokenizers import byte_level
-from webpte.errors import DeviceLost, QueueFullError
+from webpte.errors import DeviceLost, OutOfMemory, QueueFullError
 from webpte.serve.application import app
 from webpte.serve.config import Config
 from webpte.serve.errors import DeadlineExceeded, QueueFull, WorkerUnavailable
@@ -52,6 +52,7 @@ def serving(tmp_path, monkeypatch):
         (QueueFullError("the worker has more than it takes"), 429, "rate_limit_error"),
         (WorkerUnavailable("there is no worker"), 503, "server_error"),
         (DeviceLost("the device is gone"), 503, "server_error"),
+        (OutOfMemory("the device is out of memory"), 503, "server_error"),
         (DeadlineExceeded("it waited 60 s for a slot", "queue"), 504, "server_error"),
         (RuntimeError("a bug"), 500, "server_error"),
     ],

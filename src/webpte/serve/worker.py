@@ -16,6 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -56,6 +57,7 @@ from .messages import (
 
 Send = Callable[[FromWorker], None]
 INTERNAL_ERROR = 2  # exit status
+NO_DEVICE = 3  # exit status
 logger = logging.getLogger("webpte.serve.worker")
 
 
@@ -138,6 +140,8 @@ class LanguageModelWorker:
         self._lock = threading.Lock()  # between the engine's thread and the reader of messages
         self._last_progress = 0.0
         llm._engine.after_step = self._send_step
+        if llm._engine.recover is not None:
+            llm._engine.recover = partial(recover_or_exit, llm._engine.recover, file)
 
     @property
     def info(self) -> ModelInfo:
@@ -329,7 +333,17 @@ class EmbeddingModelWorker:
             try:
                 return self.embedder._vectors(rows, tokens)
             except DeviceLost:
-                self.embedder._program.recover()
+                recover_or_exit(self.embedder._program.recover, self._file)
+
+
+def recover_or_exit(recover: Callable[[], object], file: ModelFile) -> None:
+    """Open another device for a model. If that fails, exit: the server restarts the worker until there is a device, and
+    resumes the requests, which would fail here."""
+    try:
+        recover()
+    except Exception:
+        logger.exception("the device of %s is lost, and no other one can be opened", file.name)
+        os._exit(NO_DEVICE)
 
 
 def failed(id: int, error: BaseException) -> Failed:

@@ -2,7 +2,7 @@
 
 A model whose file is called `slow` is slow, and has room for long answers. A signal loses the device (SIGUSR1) or makes
 the next pass hang (SIGUSR2): the worker then takes it for long ago that its work came forward, so that nobody waits.
-A prompt that begins with POISON ends the process.
+A prompt that begins with POISON ends the process, and one with HUNGRY finds no memory on the device.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.support.harness.fake_runner import VOCABULARY, FakeLLM, FakeRunner
+from webpte.errors import OutOfMemory
 from webpte.llm.engine.runner import BatchToken, SampleRow
 from webpte.llm.sampling import SampledToken
 from webpte.progress import OnProgress
@@ -25,6 +26,7 @@ from webpte.serve.worker import LanguageModelWorker, ModelWorker, Send, main
 
 COMMAND = (sys.executable, "-m", "tests.support.harness.fake_worker")
 POISON = VOCABULARY - 1
+HUNGRY = VOCABULARY - 2
 PASS = 0.002  # seconds
 HUNG = 3600.0  # seconds that a pass which hangs seems to take
 
@@ -43,6 +45,8 @@ class SlowRunner(FakeRunner):
         if any(row.token == POISON and row.position == 0 for row in rows):
             print("poison", file=sys.stderr, flush=True)
             os._exit(7)
+        if any(row.token == HUNGRY and row.position == 0 for row in rows):
+            raise OutOfMemory("the device is out of memory in 'step'")
         if self._hangs:
             setattr(worker, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + HUNG))  # noqa: B010
             while True:

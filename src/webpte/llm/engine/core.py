@@ -74,7 +74,7 @@ class EngineCore:
         self.process = ProcessGuard("the language model")
         self.background = background
         self.after_step: Callable[[], object] = lambda: None  # called when the outputs of a step are delivered
-        self._recover = recover
+        self.recover = recover
         self._clock = clock
         self._recoveries = runner.recoveries
         self._steps = self._tokens = 0
@@ -168,9 +168,9 @@ class EngineCore:
                 try:
                     result = work()
                 except DeviceLost:
-                    if self._recover is None:
+                    if self.recover is None:
                         raise
-                    self._recover()
+                    self.recover()
                     continue
                 if self.runner.recoveries == self._recoveries:
                     return result
@@ -219,9 +219,9 @@ class EngineCore:
     def _recover_or_fail(self, error: Exception) -> None:
         """Open another device after the loss of one, or fail every request."""
         try:
-            if self._recover is None:
+            if self.recover is None:
                 raise error
-            self._recover()
+            self.recover()
         except Exception as failure:
             self._fail([*self.scheduler.running, *self.scheduler.drain()], failure)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from ...errors import OutOfMemory
 
+logger = logging.getLogger("webpte.llm")
 MIN_COPY_TOKENS = 8  # computing fewer tokens beside those that follow costs less than a copy
 
 
@@ -198,7 +200,9 @@ class KvSlots:
             return
         try:
             self._backend.grow(min(2 * len(self), self.max_slots))
-        except OutOfMemory:
+        except OutOfMemory as error:
+            if not error.budget:  # of the driver; a budget is meant to limit the slots
+                logger.warning("%d of %d slots for sequences fit into memory: %s", len(self), self.max_slots, error)
             self.max_slots = len(self)
         count = min(self._backend.num_slots, self.max_slots)
         self._slots += [Slot(number, self._backend.cache_window) for number in range(len(self), count)]

@@ -25,7 +25,11 @@ EVERY_CASE = ""  # as `Selection.cases`: one case of every op
 # package of src/webpte -> tests outside the unit tier that notice most of what can go wrong in it
 WITNESSES: dict[str, tuple[str, ...]] = {
     "batch": ("contract/test_predictor.py", "contract/test_jobs.py"),
-    "build": ("contract/test_built_programs.py", "contract/test_build_weights.py", "contract/test_written_programs.py"),
+    "builder": (
+        "contract/test_built_programs.py",
+        "contract/test_build_weights.py",
+        "contract/test_written_programs.py",
+    ),
     "bundles": ("contract/test_bundles.py", "web/test_programs.py"),
     "cli": ("process", "gpu/test_wrong_commands.py"),
     "container": ("gpu/test_loading.py", "gpu/test_sources.py", "contract/test_programs.py"),

@@ -18,10 +18,10 @@ from typing import Any
 
 from tests.support.export.exporter_files import exporter_files
 from tests.support.export.exporting import cache_root, export, fill, versions
-from webpte import build
-from webpte.build import build_program
+from webpte import builder
+from webpte.builder import build_program
 
-BUILD = Path(build.__file__).parent
+BUILD = Path(builder.__file__).parent
 MAX_CONTEXT, MAX_TOKENS = 1024, 256
 
 

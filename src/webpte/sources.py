@@ -1,6 +1,6 @@
 """Resolve what a user names as a model: a program, a checkpoint, a name on a hub, or a short name.
 
-Checkpoints are built into programs by `webpte.build`, which is above the packages that load models. It is imported by
+Checkpoints are built into programs by `webpte.builder`, which is above the packages that load models. It is imported by
 name when a checkpoint is loaded, so that they need not depend on it.
 """
 
@@ -30,7 +30,7 @@ SHORT_NAMES: Mapping[str, str] = {
     "gemma3-1b": "hf:unsloth/gemma-3-1b-it",
     "lfm2": "hf:LiquidAI/LFM2-350M",
 }
-_BUILDER = "webpte.build.programs"
+_BUILDER = "webpte.builder.programs"
 
 
 def resolve_program(source: Any, progress: OnProgress = ignore, max_context: int | None = None) -> Any:

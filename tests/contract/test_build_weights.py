@@ -9,8 +9,8 @@ import torch
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
 from tests.support.models.families import Tiny, tinies
-from webpte.build.compensation import InputMoments, compensated
-from webpte.build.quantize import Grouped, grouped
+from webpte.builder.compensation import InputMoments, compensated
+from webpte.builder.quantize import Grouped, grouped
 from webpte.export.checkpoint import read_checkpoint
 from webpte.export.family import empty_module
 from webpte.export.ggml import TYPES

@@ -14,7 +14,7 @@ from tests.families.measuring import TOLERANCE, difference, measured, steps
 from tests.support.harness.gate import slow_but
 from tests.support.models import gguf_families
 from tests.support.models.families import CONTEXT, MAX_TOKENS, PREFILL, Tiny, first, tinies, tokens
-from webpte.build import build_program
+from webpte.builder import build_program
 from webpte.export import export_llm
 
 IN_F32 = ("qwen3",)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.models import gguf_families
 from tests.support.models.families import tinies, tokens
-from webpte.build.programs import list_programs
+from webpte.builder.programs import list_programs
 from webpte.llm import LLM
 
 SCRIPT = """

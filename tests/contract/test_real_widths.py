@@ -12,7 +12,7 @@ import webpte
 from tests.contract.test_programs import check
 from tests.large.checkpoints import LLAMA_1B, write_checkpoint
 from tests.support.export.exporting import export
-from webpte.build import build_program
+from webpte.builder import build_program
 from webpte.llm import LLM
 from webpte.tools.compare import compare_file
 

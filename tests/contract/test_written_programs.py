@@ -14,7 +14,7 @@ from tests.support.harness.container_samples import sample_ptd, sample_pte
 from tests.support.harness.rewriting import archived, contents, rewritten, rewritten_tensors
 from tests.support.models.families import first
 from webpte import container
-from webpte.build import build_program
+from webpte.builder import build_program
 
 # Fields that webpte does not read, so that a program that was read and written again lacks them. ExecuTorch's planner
 # may also count memory that no value of the plan is in.

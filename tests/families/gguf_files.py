@@ -80,7 +80,7 @@ def write_file(family: str, quantization: str, folder: Path) -> QuantizedFile:
 
 def build(file: QuantizedFile, name: str, **options: Any) -> Path:
     """Build a program, without torch."""
-    from webpte.build import build_program
+    from webpte.builder import build_program
 
     path = file.path.with_name(f"{name}.pte")
     return build_program(file.path, path, max_context=CONTEXT, max_tokens=MAX_TOKENS, **options)
@@ -139,8 +139,8 @@ def module_logits(file: QuantizedFile) -> np.ndarray:
 
 def default_weights(source: Any) -> dict[str, np.ndarray]:
     """Return the dequantized weights of linear layers and embedding in the default program, by name."""
-    from webpte.build.quantize import FOUR_BITS_WITH_OFFSETS
-    from webpte.build.recipe import ProgramWeights, default_recipe
+    from webpte.builder.quantize import FOUR_BITS_WITH_OFFSETS
+    from webpte.builder.recipe import ProgramWeights, default_recipe
     from webpte.export.quantization.recipe import EMBEDDING
 
     recipe, weights = default_recipe(source), ProgramWeights(source)

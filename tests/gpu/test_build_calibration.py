@@ -11,8 +11,8 @@ import webpte
 from tests.support.harness.errors import raises
 from tests.unit.test_build_program import SIZES, checkpoint  # noqa: F401 - a fixture
 from webpte import CancelToken
-from webpte.build import build_program
-from webpte.build.calibration import BlockPrograms, embedded
+from webpte.builder import build_program
+from webpte.builder.calibration import BlockPrograms, embedded
 from webpte.errors import CancelledError
 from webpte.export.checkpoint import read_checkpoint
 from webpte.export.context import choose_sizes

@@ -12,13 +12,13 @@ from tests.soak.signals import EXIT_CODES, Command, interrupt, processes_of, run
 SLOW = """
 import time
 from pathlib import Path
-from webpte import build, cli
+from webpte import builder, cli
 
 def build_program(checkpoint, path, **options):
     Path(path).write_text("a part")
     time.sleep(600)
 
-build.build_program = build_program
+builder.build_program = build_program
 cli.entry()
 """
 

@@ -12,8 +12,8 @@ import pytest
 from tests.support.harness.errors import raises
 from tests.support.models.tiny_checkpoint import write_checkpoint
 from webpte import CancelToken, container
-from webpte.build import build_program, export_language_model
-from webpte.build import llm as building
+from webpte.builder import build_program, export_language_model
+from webpte.builder import llm as building
 from webpte.errors import CancelledError, InputError, UnsupportedError
 from webpte.export.checkpoint import read_checkpoint
 from webpte.progress import Progress

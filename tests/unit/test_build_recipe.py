@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from webpte.build.quantize import FOUR_BITS_WITH_OFFSETS
-from webpte.build.recipe import ProgramWeights, default_recipe, layer_format
+from webpte.builder.quantize import FOUR_BITS_WITH_OFFSETS
+from webpte.builder.recipe import ProgramWeights, default_recipe, layer_format
 from webpte.container import MappedFile, Span
 from webpte.export.architecture import Architecture, LayerSpec, Rope
 from webpte.export.families import families

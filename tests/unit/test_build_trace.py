@@ -7,8 +7,8 @@ import io
 import numpy as np
 
 from webpte import container as c
-from webpte.build.ops import OpTrace, constant, zeros
-from webpte.build.trace import TracedInt, TracedTensor, shared_slots
+from webpte.builder.ops import OpTrace, constant, zeros
+from webpte.builder.trace import TracedInt, TracedTensor, shared_slots
 from webpte.container import DType
 
 

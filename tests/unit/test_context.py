@@ -12,7 +12,7 @@ from tests.support.harness.errors import raises
 from tests.support.harness.fake_runner import FakeLLM
 from tests.unit.test_build_program import checkpoint  # noqa: F401 - a fixture
 from webpte import container
-from webpte.build import build_program, programs
+from webpte.builder import build_program, programs
 from webpte.errors import ContextFullError, FormatError, InputError
 from webpte.export.architecture import LayerSpec
 from webpte.export.checkpoint import read_checkpoint

@@ -103,7 +103,7 @@ ARROWS: dict[str, set[str]] = {
         "tools",  # and measures what it writes as `webpte eval` does
         "llm",  # and notes how a model writes calls of tools
     },
-    "build": {
+    "builder": {
         "export",  # architectures, families, and the files of checkpoints: all that needs no torch
         "container",  # writes programs
         "llm",
@@ -114,7 +114,7 @@ ARROWS: dict[str, set[str]] = {
         "tools",
         "llm",
         "export",
-        "build",
+        "builder",
         "bundles",
         "serve",
         "batch",

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import webpte
-import webpte.build
+import webpte.builder
 from tests.support.harness.errors import raises
-from webpte.build import programs
+from webpte.builder import programs
 from webpte.cli.programs import open_models, open_source
 from webpte.errors import HubError
 from webpte.progress import ignore
@@ -35,7 +35,7 @@ class Builder:
 def builder(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     made = Builder()
-    monkeypatch.setattr(webpte.build, "build_program", made, raising=False)
+    monkeypatch.setattr(webpte.builder, "build_program", made, raising=False)
     return made
 
 
@@ -75,7 +75,7 @@ def test_a_build_that_fails_leaves_nothing(builder, checkpoint, monkeypatch):
         path.write_bytes(b"a part")
         raise webpte.UnsupportedError("another family")
 
-    monkeypatch.setattr(webpte.build, "build_program", failing, raising=False)
+    monkeypatch.setattr(webpte.builder, "build_program", failing, raising=False)
     with pytest.raises(webpte.UnsupportedError):
         resolve_program(checkpoint)
     assert not list(programs.programs_folder().iterdir()) and not programs.list_programs()
@@ -88,7 +88,7 @@ def test_a_program_that_another_process_has_built_meanwhile_is_used(builder, che
         (final / path.name).write_bytes(b"of another process")
         path.write_bytes(b"ours")
 
-    monkeypatch.setattr(webpte.build, "build_program", slower, raising=False)
+    monkeypatch.setattr(webpte.builder, "build_program", slower, raising=False)
     assert resolve_program(checkpoint).read_bytes() == b"of another process"
     assert len(list(programs.programs_folder().iterdir())) == 1
 

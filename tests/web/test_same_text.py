@@ -20,7 +20,7 @@ from tests.support.harness.browser import WEBGPU, chromium
 from tests.support.harness.serving import Running
 from tests.support.harness.site_server import serving
 from tests.support.models.smollm import gguf
-from webpte.build import build_program
+from webpte.builder import build_program
 from webpte.llm import LLM
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]

@@ -10,7 +10,7 @@ import argparse
 import time
 from dataclasses import asdict
 
-from ..build.programs import CachedProgram, clear, list_programs, models_folder, programs_folder
+from ..builder.programs import CachedProgram, clear, list_programs, models_folder, programs_folder
 from ..sources import SHORT_NAMES
 from ..text import duration, plural, size
 from .output import print_json

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from ..build.llm import EXPORTERS, export_language_model
+from ..builder.llm import EXPORTERS, export_language_model
 from ..export import ExportWarning, export_checkpoint
 from ..export.dispatch import ExportResult
 from ..export.report import quality_lines, read_quality

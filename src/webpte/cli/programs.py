@@ -20,7 +20,7 @@ def open_source(name: str, progress: OnProgress, max_context: int | None = None)
         _refuse_unknown_name(name)
         check_fixed_context(name, max_context)
         return name
-    from ..build.programs import cached_program, read_program  # imports the families of models
+    from ..builder.programs import cached_program, read_program  # imports the families of models
 
     started = time.time()
     path = cached_program(name, progress, max_context)

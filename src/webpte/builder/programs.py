@@ -193,7 +193,9 @@ def _code_hash() -> str:
     """Return a hash of the code that builds programs, which changes between versions during development."""
     package = Path(__file__).parents[1]
     digest = hashlib.sha256()
-    for path in sorted([*package.glob("build/*.py"), *package.glob("export/**/*.py"), *package.glob("container/*.py")]):
+    for path in sorted(
+        [*package.glob("builder/*.py"), *package.glob("export/**/*.py"), *package.glob("container/*.py")]
+    ):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

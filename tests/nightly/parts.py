@@ -78,6 +78,7 @@ PARTS = (
     *(part(f"newest-{extra}", minutes, f"bash .ci/versions newest {extra}") for extra, minutes in EXTRAS.items()),
     part("executorch-releases", 90, "python -m tests.versions --discard"),
     part("newest-executorch", 60, "bash .ci/versions unbounded export"),
+    part("docs", 15, "bash .ci/docs"),
     part("release", 15, "bash .ci/release build/nightly-release"),
 )
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import webpte
 from docs.drawing import Drawing
+from webpte.debug.report import report_data
 from webpte.plan import Planner
-from webpte.tools.report import report_data
 from webpte.wgsl import Caps
 
 HERE = Path(__file__).parent

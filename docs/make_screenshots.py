@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Locator, Page
 from tests.support.export.exporting import export
 from tests.support.harness.browser import TIMEOUT, chromium
 from tests.support.models.smollm import smollm2
-from webpte.tools.report import render_page, report_data
+from webpte.debug.report import render_page, report_data
 
 IMAGES = Path(__file__).parent / "images"
 MOST_BYTES = 400_000

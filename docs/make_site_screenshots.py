@@ -13,7 +13,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page
 
 from tests.support.harness.browser import TIMEOUT, chromium
-from webpte.tools.report import render_page, report_data
+from webpte.debug.report import render_page, report_data
 
 PROGRAM = Path(__file__).parent / "demo" / "model.pte"
 PAGES = (

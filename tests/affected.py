@@ -33,6 +33,7 @@ WITNESSES: dict[str, tuple[str, ...]] = {
     "bundles": ("contract/test_bundles.py", "web/test_programs.py"),
     "cli": ("process", "gpu/test_wrong_commands.py"),
     "container": ("gpu/test_loading.py", "gpu/test_sources.py", "contract/test_programs.py"),
+    "debug": ("contract/test_tools.py", "contract/test_compare.py", "contract/test_profile.py", "gpu/test_reports.py"),
     "device": ("gpu/test_recording.py", "gpu/test_loss.py", "gpu/test_steps.py", "gpu/test_memory.py"),
     "embed": ("contract/test_encoders.py",),
     "export": ("contract/test_export.py", "contract/test_quantization.py", "contract/test_checkpoints.py"),
@@ -51,6 +52,7 @@ WITNESSES: dict[str, tuple[str, ...]] = {
     ),
     "llm": ("contract/test_llm.py", "contract/test_batching.py", "contract/test_steering.py"),
     "lowering": ("contract/test_programs.py",),
+    "measure": ("contract/test_tools.py", "contract/test_evaluation.py", "gpu/test_bench_report.py"),
     "notebook": ("web/test_notebook.py",),
     "ops": ("contract/test_programs.py",),
     "plan": ("gpu/test_saved_plans.py", "gpu/test_steps.py", "contract/test_programs.py"),
@@ -63,7 +65,6 @@ WITNESSES: dict[str, tuple[str, ...]] = {
         "serving/test_structure.py",
     ),
     "speech": ("contract/test_speech.py",),
-    "tools": ("contract/test_tools.py", "contract/test_compare.py", "contract/test_profile.py", "gpu/test_reports.py"),
     "vision": ("contract/test_vision.py",),
     "wgsl": ("contract/test_programs.py",),
 }

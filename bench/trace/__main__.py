@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import webpte
-from webpte.tools.inputs import make_inputs
+from webpte.debug.inputs import make_inputs
 
 from .analyse import Figures, by_site, by_variable
 from .run import MAX_RECORDS, TracedCall, device_for_traces, trace_call

@@ -34,12 +34,12 @@ from .version import __version__
 if TYPE_CHECKING:
     from . import batch, embed, export, llm, speech, vision
     from .bundles import bundle
+    from .debug import show_versions
+    from .measure.evaluation.programs import evaluate
     from .notebook import widget
     from .progress import CancelToken, Progress
     from .runtime import ArgumentInfo, Bundle, Memory, MemoryNeeds, Method, Program, Runtime, Verification, load
     from .runtime.saved_plan import SavedPlan, open_plan
-    from .tools import show_versions
-    from .tools.evaluation.programs import evaluate
 
 __all__ = [
     "ArgumentInfo",
@@ -101,12 +101,12 @@ _HOMES = {
     "batch": "batch",
     "bundle": "bundles",
     "embed": "embed",
-    "evaluate": "tools.evaluation.programs",
+    "evaluate": "measure.evaluation.programs",
     "export": "export",
     "llm": "llm",
     "load": "runtime",
     "open_plan": "runtime.saved_plan",
-    "show_versions": "tools",
+    "show_versions": "debug",
     "speech": "speech",
     "vision": "vision",
     "widget": "notebook",

@@ -19,8 +19,8 @@ from tests.support.models.tiny_llm import write_tiny_llm, write_tokenizer
 from webpte.bundles import bundle_checks
 from webpte.bundles.site import summary
 from webpte.cli import main
+from webpte.debug.selftest import SELF_TEST_CASES
 from webpte.runtime.manifest import read_manifest
-from webpte.tools.selftest import SELF_TEST_CASES
 from webpte.wgsl import BROWSER_LIMITS
 
 

@@ -15,9 +15,9 @@ from tests.support.harness.errors import raises
 from tests.support.harness.gate import slow_rows_but
 from tests.xnnpack.running import FOLDER
 from webpte.cli import main
+from webpte.debug.compare import Tolerance, capture, compare, compare_file, compare_with
 from webpte.errors import UnsupportedError
 from webpte.lowering import registered
-from webpte.tools.compare import Tolerance, capture, compare, compare_file, compare_with
 
 pytestmark = pytest.mark.timeout(3600)  # with a cold cache a test exports what it looks at
 

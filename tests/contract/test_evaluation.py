@@ -24,8 +24,8 @@ from webpte.export.report import eager_predictions, quality_lines, quality_measu
 from webpte.export.suppress_output import suppress_logs
 from webpte.llm import LLM, LogitsError
 from webpte.llm.context import ContextLimit
-from webpte.tools.evaluation import TextTokens, rolling_windows, sliding_windows
-from webpte.tools.evaluation.programs import evaluate, text_tokens
+from webpte.measure.evaluation import TextTokens, rolling_windows, sliding_windows
+from webpte.measure.evaluation.programs import evaluate, text_tokens
 
 PROGRAMS: dict[str, tuple[str, dict[str, Any]]] = {
     "float": ("llama", {}),

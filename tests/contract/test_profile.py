@@ -15,11 +15,11 @@ from tests.support.harness.errors import raises
 from tests.support.harness.trace_processor import opened
 from tests.support.models.smollm import smollm2
 from webpte.cli import main
+from webpte.debug.inputs import make_inputs
+from webpte.debug.profile import profile, profile_file
 from webpte.device import timing
 from webpte.errors import InputError
 from webpte.text import size
-from webpte.tools.inputs import make_inputs
-from webpte.tools.profile import profile, profile_file
 
 pytestmark = pytest.mark.timeout(3600)  # with a cold cache a test exports what it looks at
 

@@ -13,8 +13,8 @@ from tests.contract.test_programs import check
 from tests.large.checkpoints import LLAMA_1B, write_checkpoint
 from tests.support.export.exporting import export
 from webpte.builder import build_program
+from webpte.debug.compare import compare_file
 from webpte.llm import LLM
-from webpte.tools.compare import compare_file
 
 VOCAB = 49152
 TOLERANCE = 1e-4  # of logits whose size is about 10

@@ -15,9 +15,9 @@ import pytest
 import webpte
 from tests.xnnpack.running import LLMS
 from webpte.container import MappedFile, MethodPlan, find_ends
+from webpte.debug.compare.executorch import Wheel
 from webpte.graph import Call, Graph
 from webpte.runtime import Program
-from webpte.tools.compare.executorch import Wheel
 
 PROGRAM = LLMS / "llama_halves_8da4w.pte"
 PROMPT_TOKENS, STEPS = 9, 64

@@ -11,7 +11,7 @@ import webpte
 from tests.support.harness.cases import assert_close
 from tests.support.harness.children import run_python
 from tests.support.models.state_forms import FORMS, LOST, REFUSED, export_form, refusal
-from webpte.tools.check import check_file
+from webpte.debug.check import check_file
 
 CLOSE = 1e-5
 MIDDLE = 10

@@ -15,10 +15,10 @@ from tests.support.harness.cases import assert_close
 from tests.support.harness.children import NO_ADAPTER, run_webpte
 from tests.support.harness.faults import largest_key, plant, renamed
 from webpte.cli import main
-from webpte.tools import bench
-from webpte.tools.bench import bench_file, plot_bench
-from webpte.tools.check import BROWSER, check_file, device_caps
-from webpte.tools.run import run_file
+from webpte.debug.check import BROWSER, check_file, device_caps
+from webpte.debug.run import run_file
+from webpte.measure import bench
+from webpte.measure.bench import bench_file, plot_bench
 
 NAMES = ("llama", "minilm", "mtcnn_pnet")
 pytestmark = pytest.mark.timeout(3600)  # with a cold cache a test exports what it looks at

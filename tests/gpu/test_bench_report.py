@@ -17,11 +17,11 @@ from tests.support.harness.terminal import SRC
 from tests.support.harness.writer import simple_pte
 from webpte.cli import main
 from webpte.container import DType, VkInt, VkTensor
+from webpte.debug.bug_report import without_personal_data
 from webpte.device import acquire, timing
 from webpte.errors import DeviceError
+from webpte.measure import bench_model, bench_report
 from webpte.progress import Progress
-from webpte.tools import bench_model, bench_report
-from webpte.tools.bug_report import without_personal_data
 
 MARKER = "zaphod"
 F32 = DType.FLOAT32
@@ -107,7 +107,7 @@ def test_interrupt_ends_the_report_with_130(tmp_path):
     )
     assert child.stderr is not None
     seen = b""
-    while b"webpte.tools.bench_report\n" not in seen:
+    while b"webpte.measure.bench_report\n" not in seen:
         assert select.select([child.stderr], [], [], 60)[0]
         seen += (piece := os.read(child.stderr.fileno(), 65536))
         assert piece, seen.decode()

@@ -12,9 +12,9 @@ from tests.support.harness.errors import raises
 from tests.support.harness.writer import simple_pte
 from webpte import container as c
 from webpte.container import DType
+from webpte.debug.compare import Out, TensorOperand, Tolerance, Varying, check_call, compare, write_repro
 from webpte.errors import InputError
 from webpte.lowering import registered
-from webpte.tools.compare import Out, TensorOperand, Tolerance, Varying, check_call, compare, write_repro
 
 RANDOM = np.random.default_rng(3)
 

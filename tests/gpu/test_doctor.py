@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from webpte.cli import main
+from webpte.debug import selftest
+from webpte.debug.doctor import FEATURES
 from webpte.device import adapter_caps, adapters
 from webpte.lowering import Context
-from webpte.tools import selftest
-from webpte.tools.doctor import FEATURES
 
 
 def test_all_adapters_are_listed_and_one_is_taken():
@@ -38,7 +38,7 @@ def test_a_machine_that_works(capsys):
 
 
 def test_what_a_person_reads(capsys, monkeypatch):
-    monkeypatch.setattr("webpte.tools.doctor.run_self_test", selftest.self_test)
+    monkeypatch.setattr("webpte.debug.doctor.run_self_test", selftest.self_test)
     assert main(["doctor"]) == 0
     out = capsys.readouterr().out
     table, block = out.split("for a bug report")

@@ -11,8 +11,8 @@ import webpte
 from tests.support.harness.errors import raises
 from tests.support.harness.writer import simple_pte
 from webpte.container import DType, VkInt, VkTensor
+from webpte.debug.check import check_file
 from webpte.lowering import op, registered, unregister
-from webpte.tools.check import check_file
 
 F32 = DType.FLOAT32
 

@@ -13,10 +13,10 @@ from tests.support.harness.interruption import Interrupter, bounded, first_momen
 from tests.support.harness.writer import simple_pte
 from webpte import container as c
 from webpte.container import DType
+from webpte.debug.profile import profile
 from webpte.device import gpu as gpu_module
 from webpte.device.pacing import MAX_IN_FLIGHT
 from webpte.device.recording import NativeRecorder, PortableRecorder
-from webpte.tools.profile import profile
 
 COUNT = 5
 X = np.random.default_rng(0).standard_normal((64, 257)).astype(np.float32)

@@ -10,8 +10,8 @@ import pytest
 import webpte
 from tests.support.harness.children import ROOT
 from tests.support.harness.counting import counting_pte
+from webpte.debug.run import run_file
 from webpte.progress import Progress
-from webpte.tools.run import run_file
 
 X = np.arange(35, dtype=np.float32).reshape(5, 7)
 UNITS = {"read": "bytes", "compile": "kernels", "upload": "bytes", "plan": "plans", "tune": "jobs"}

@@ -13,9 +13,9 @@ from tests.support.harness.caching import Cache, caching_pte, inputs
 from tests.support.harness.writer import simple_pte
 from webpte import container as c
 from webpte.container import DType
+from webpte.debug.profile import profile
 from webpte.device import Observer, timing
 from webpte.device.recording import NativeRecorder, PortableRecorder
-from webpte.tools.profile import profile
 from webpte.wgsl import render
 
 COUNT = 5

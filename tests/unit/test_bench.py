@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from webpte.cli.bench import _times
-from webpte.tools import run
-from webpte.tools.bench import MIN_CALLS, measure
+from webpte.debug import run
+from webpte.measure.bench import MIN_CALLS, measure
 
 
 @pytest.fixture

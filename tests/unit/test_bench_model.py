@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from webpte.tools.bench_model import (
+from webpte.measure.bench_model import (
     CONTEXT_TOKENS,
     DECODERS,
     EPSILON,

@@ -14,8 +14,8 @@ from tests.support.harness.writer import ALONE, DelegateBlob, Method, pte_file, 
 from webpte import container as c
 from webpte.cli import main
 from webpte.container import DType, VkInt, VkTensor
+from webpte.debug.check import BROWSER, check_file, device_caps
 from webpte.device.memory import MemoryLimit
-from webpte.tools.check import BROWSER, check_file, device_caps
 
 F32 = DType.FLOAT32
 HUGE = 72 << 20  # elements; 288 MiB of f32 are more than a browser allocates
@@ -111,7 +111,7 @@ def test_what_a_software_device_does_not_have_is_a_problem(tmp_path, monkeypatch
     caps = replace(BROWSER, kind="cpu")
     needed = check_file(tmp_path / "p.pte", caps=caps)["memory"]["total"]
     for free, kinds in ((needed, []), (needed - 1, ["memory"])):
-        monkeypatch.setattr("webpte.tools.check.memory_limit", lambda kind, held, free=free: MemoryLimit(free, ""))
+        monkeypatch.setattr("webpte.debug.check.memory_limit", lambda kind, held, free=free: MemoryLimit(free, ""))
         report = check_file(tmp_path / "p.pte", caps=caps)
         assert [p["kind"] for p in report["problems"]] == kinds and report["memory"]["offered"] == free
     monkeypatch.setattr("webpte.cli.check.device_caps", lambda *_: caps)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tests.support.harness.graphs import GraphBuilder
+from webpte.debug.compare import capture
+from webpte.debug.compare.capture import Ideal, References
+from webpte.debug.compare.reports import EDGES, CallReport, Comparison, Tolerance, difference
 from webpte.graph import COPY, Call, DType, SymInt, TensorSpec
-from webpte.tools.compare import capture
-from webpte.tools.compare.capture import Ideal, References
-from webpte.tools.compare.reports import EDGES, CallReport, Comparison, Tolerance, difference
 
 RANDOM = np.random.default_rng(7)
 

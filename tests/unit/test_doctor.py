@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
+from webpte.debug import doctor
 from webpte.lowering import ANYWHERE, Context, Variant
-from webpte.tools import doctor
 from webpte.wgsl import Caps
 
 

@@ -12,7 +12,7 @@ from tests.questions.questions import QUESTIONS
 from tests.support.harness.errors import raises
 from webpte import InputError
 from webpte.llm import LogitsError
-from webpte.tools import evaluation as ev
+from webpte.measure import evaluation as ev
 
 RNG = np.random.default_rng(17)
 

@@ -53,7 +53,7 @@ ARROWS: dict[str, set[str]] = {
         "wgsl",  # a Plan holds kernel keys and uniform blocks, and the device turns them into pipelines and bytes
     },
     "runtime": {"container", "graph", "wgsl", "lowering", "fusion", "plan", "device"},
-    "tools": {
+    "debug": {  # looks inside programs
         "container",
         "graph",
         "wgsl",
@@ -63,7 +63,17 @@ ARROWS: dict[str, set[str]] = {
         "device",
         "runtime",
         "llm",
-    },  # they look inside
+    },
+    "measure": {
+        "container",
+        "graph",
+        "lowering",
+        "fusion",
+        "device",
+        "runtime",
+        "llm",
+        "debug",  # inputs, timers and facts about the machine
+    },
     "llm": {
         "runtime",
         "graph",  # the sampler is appended to the model's
@@ -96,11 +106,12 @@ ARROWS: dict[str, set[str]] = {
         "device",
         "runtime",
         "llm",
-        "tools",
+        "debug",
+        "measure",
     },
     "export": {
         "container",  # calls ExecuTorch and writes files; a checkpoint is told by its first bytes
-        "tools",  # and measures what it writes as `webpte eval` does
+        "measure",  # and measures what it writes as `webpte eval` does
         "llm",  # and notes how a model writes calls of tools
     },
     "builder": {
@@ -111,7 +122,8 @@ ARROWS: dict[str, set[str]] = {
     },
     "cli": {
         "runtime",
-        "tools",
+        "debug",
+        "measure",
         "llm",
         "export",
         "builder",
@@ -129,7 +141,8 @@ ARROWS: dict[str, set[str]] = {
         "embed",
         "speech",
         "vision",
-        "tools",
+        "debug",
+        "measure",
         "bundles",
         "export",
         "notebook",
@@ -142,15 +155,15 @@ PACKAGES: dict[str, set[str] | None] = {
     "numpy": None,
     "wgpu": {"device"},
     "cffi": {"device"},  # comes with wgpu
-    "jinja2": {"wgsl", "llm", "tools", "bundles"},  # llm, bundles: chat templates; tools: the page of a report
+    "jinja2": {"wgsl", "llm", "debug", "bundles"},  # llm, bundles: chat templates; debug: the page of a report
     "platformdirs": {"cache"},
-    "rich": {"cli", "tools"},
+    "rich": {"cli"},
     "markdown_it": {"cli"},  # comes with rich
     "prompt_toolkit": {"cli"},  # the prompt of a chat, in a module of its own that only a terminal imports
     "anywidget": {"notebook"},
     "traitlets": {"notebook"},  # comes with anywidget
     "PIL": {"image_files", "vision"},  # images as inputs
-    "matplotlib": {"tools"},  # bench --plot
+    "matplotlib": {"measure"},  # bench --plot
     "tokenizers": {"llm", "export"},
     "llguidance": {"llm"},  # masks of schemas and grammars
     "pyarrow": {"batch"},  # tables
@@ -163,8 +176,8 @@ PACKAGES: dict[str, set[str] | None] = {
     "uvicorn": {"serve"},
     "prometheus_client": {"serve"},
     "pydantic": {"serve"},  # requests, configuration, messages
-    "torch": {"runtime", "export", "tools"},  # tools: compare --against executorch
-    "executorch": {"export", "tools"},
+    "torch": {"runtime", "export", "debug"},  # debug: compare --against executorch
+    "executorch": {"export", "debug"},
     "torchao": {"export"},  # comes with executorch
 }
 

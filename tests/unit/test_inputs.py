@@ -9,8 +9,8 @@ import pytest
 
 import webpte
 from tests.support.harness.errors import raises
+from webpte.debug.inputs import check_specs, make_inputs
 from webpte.runtime import ArgumentInfo
-from webpte.tools.inputs import check_specs, make_inputs
 
 TOKENS = ArgumentInfo("in0", "tensor", "i64", (1, 16), (False, True))
 POSITION = ArgumentInfo("in0", "tensor", "i64", (1,), (False,))

@@ -88,7 +88,7 @@ def test_names_would_be_noticed(source, pattern, others):
 
 
 PLAN = [path for path in sorted((SRC / "plan").glob("*.py")) if not path.name.endswith("_json.py")]  # which have keys
-ASKING = ["tools/profile/runs.py", *(f"plan/{path.name}" for path in PLAN)]
+ASKING = ["debug/profile/runs.py", *(f"plan/{path.name}" for path in PLAN)]
 BASES = {name.rpartition("::")[2].split(".")[-2 if "." in name else 0] for name in OPS} - {"webpte"}
 
 

@@ -7,11 +7,11 @@ import pytest
 from tests.support.harness.graphs import GraphBuilder, live
 from tests.support.harness.screens import printed
 from webpte.cli.profile import _device
+from webpte.debug.profile.profile import attribution
+from webpte.debug.profile.runs import CallObserver, HostSpan, Run, times_by_name
 from webpte.graph import Bool, DType
 from webpte.lowering import FLOATS, Context, OpTraits, Tensor, op, unregister
 from webpte.plan import CallWork
-from webpte.tools.profile.profile import attribution
-from webpte.tools.profile.runs import CallObserver, HostSpan, Run, times_by_name
 
 
 class TestSpans:

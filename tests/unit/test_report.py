@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from tests.support.harness.graphs import GraphBuilder
 from tests.support.harness.writer import simple_pte
 from webpte.container import DType, VkTensor
+from webpte.debug.report import method_data, render_page, report_data
+from webpte.debug.report.calls import lifetimes, order_of
+from webpte.debug.report.data import find_repeats
+from webpte.debug.report.page import type_text
 from webpte.graph import Bool, DelegateInfo, Jump, Origin, SymBool
-from webpte.tools.report import method_data, render_page, report_data
-from webpte.tools.report.calls import lifetimes, order_of
-from webpte.tools.report.data import find_repeats
-from webpte.tools.report.page import type_text
 
 
 def planned(planner):

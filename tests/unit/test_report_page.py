@@ -16,10 +16,10 @@ from tests.support.harness.writer import simple_pte, span_of
 from tests.unit.test_report import planned, whole
 from webpte.cli import main
 from webpte.container import DType, VkInt, VkTensor
+from webpte.debug.report import method_data, render_page, report_data
+from webpte.debug.report.page import search_text, short_name, to_dot
 from webpte.graph import Constant, Graph, Origin, String
 from webpte.text import size
-from webpte.tools.report import method_data, render_page, report_data
-from webpte.tools.report.page import search_text, short_name, to_dot
 
 F32 = DType.FLOAT32
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=2>\"'&{{7*7}}"

@@ -11,12 +11,12 @@ import pytest
 
 from tests.support.harness.screens import printed
 from webpte.cli.run import _reduced_dims
+from webpte.debug import run
+from webpte.debug.run import Stages, spread, summary
 from webpte.errors import ShapeError
 from webpte.progress import Progress
 from webpte.runtime import ArgumentInfo
 from webpte.text import duration, plural
-from webpte.tools import run
-from webpte.tools.run import Stages, spread, summary
 
 
 def test_what_is_not_finite_is_counted_and_left_out():

@@ -10,12 +10,12 @@ from tests.support.harness.errors import raises
 from tests.support.harness.graphs import GraphBuilder
 from tests.support.harness.writer import simple_pte
 from webpte.container import DType, VkTensor
+from webpte.debug.inspect import inspect_file
 from webpte.plan import Planner
 from webpte.plan.plan_reader import load_plan
 from webpte.plan.plan_writer import save_plan
 from webpte.runtime.arguments import signature
 from webpte.runtime.converter import ArgumentConverter
-from webpte.tools.inspect import inspect_file
 from webpte.wgsl import Caps
 
 F32 = DType.FLOAT32

@@ -12,8 +12,8 @@ from tests.support.harness.writer import ALONE, DelegateBlob, Method, pte_file, 
 from webpte import container as c
 from webpte.budgets import limit
 from webpte.container import DType, VkInt, VkIntList, VkNull, VkString, VkTensor, VkValueList
+from webpte.debug.check import check_file
 from webpte.plan.memory import Allocation, resolve_aliases, share_buffers
-from webpte.tools.check import check_file
 from webpte.wgsl import Caps
 
 F32 = DType.FLOAT32

@@ -13,8 +13,8 @@ from playwright.sync_api import expect
 
 from tests.support.harness.results import RESULTS, check_result
 from webpte.cli import main
-from webpte.tools import bench_model
-from webpte.tools.bench_report import markdown
+from webpte.measure import bench_model
+from webpte.measure.bench_report import markdown
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from tests.support.models.smollm import smollm2
 from tests.unit.test_report import whole
 from tests.unit.test_report_page import HOSTILE, hostile_graph
 from webpte.cli import main
-from webpte.tools.report import method_data, render_page, report_data
+from webpte.debug.report import method_data, render_page, report_data
 
 pytestmark = pytest.mark.contract  # the programs are ExecuTorch's
 PROGRAMS = ["llama", "minilm", "mtcnn_pnet"]

@@ -24,7 +24,7 @@ from bench.cost_model import CARDS, Parameters, Work, fit, predict
 from tests.xnnpack.exporting import export
 from tests.xnnpack.zoo import compare
 from tests.zoo.building import Case, case
-from webpte.tools.profile.profile import DispatchTime, profile
+from webpte.debug.profile.profile import DispatchTime, profile
 
 # expansion, channels, blocks, stride
 STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))

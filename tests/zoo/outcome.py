@@ -154,6 +154,6 @@ def outcome_file(program: Program) -> Path:
 @cache
 def runtime_hash() -> str:
     """Of all that decides what webpte does with a program, and of this comparison."""
-    rooms = [p for p in SOURCE.iterdir() if p.is_dir() and p.name not in ("cli", "export", "llm", "tools")]
+    rooms = [p for p in SOURCE.iterdir() if p.is_dir() and p.name not in ("cli", "debug", "export", "llm", "measure")]
     files = sorted(p for room in rooms for p in room.rglob("*") if p.suffix in (".py", ".wgsl"))
     return hashlib.sha256(b"".join(p.read_bytes() for p in (Path(__file__), *files))).hexdigest()

@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..debug.doctor import LIMITS
+from ..debug.selftest import SELF_TEST_CASES
 from ..device.timing import (
     COPY_BYTES,
     FMA_FLOPS_PER_STEP,
@@ -24,11 +26,8 @@ from ..device.timing import (
 )
 from ..fusion import PASSES
 from ..graph import Graph
-from ..plan import Planner, make_planner
-from ..progress import OnProgress, ignore
-from ..runtime.kernels import CpuKernels
-from ..tools import bench_model, bench_report
-from ..tools.bench_model import (
+from ..measure import bench_model, bench_report
+from ..measure.bench_model import (
     GREEDY,
     MAX_PREFILL_TOKENS,
     RandomDecoder,
@@ -37,8 +36,9 @@ from ..tools.bench_model import (
     step_inputs,
     stored_answers,
 )
-from ..tools.doctor import LIMITS
-from ..tools.selftest import SELF_TEST_CASES
+from ..plan import Planner, make_planner
+from ..progress import OnProgress, ignore
+from ..runtime.kernels import CpuKernels
 from ..wgsl import BROWSER_LIMITS, Caps, Kernel, Uniforms, grid_for, render
 from .check import add_checks, own_checks
 from .methods import MethodWriter, with_schedules

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from ..debug.selftest import SELF_TEST_CASES
 from ..errors import DeviceError, FormatError, InputError, UnsupportedError
 from ..graph import Graph
 from ..plan import Planner, make_planner
 from ..progress import OnProgress, Progress, ignore
 from ..runtime import Program, load_program
 from ..runtime.kernels import CpuKernels
-from ..tools.selftest import SELF_TEST_CASES
 from ..wgsl import Caps
 from .methods import MethodWriter, for_any_data, with_schedules
 from .site import Site

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..measure.bench import bench_file, plot_bench, require_matplotlib
+from ..measure.bench_report import device_report, markdown
 from ..text import duration, plural, size
-from ..tools.bench import bench_file, plot_bench, require_matplotlib
-from ..tools.bench_report import device_report, markdown
 from .output import json_text, print_json, say
 from .parsing import add_json, check_input, check_output, number
 from .terminal import Column, OutputTable, Page, bars, open_page

@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.text import Text
 
+from ..debug.check import MEMORY_KINDS, check_file, device_caps
 from ..text import plural, size
-from ..tools.check import MEMORY_KINDS, check_file, device_caps
 from .output import print_json
 from .parsing import add_json, add_program
 from .terminal import Column, OutputTable, Page, open_page

@@ -9,8 +9,8 @@ from typing import Any
 
 from rich.text import Text
 
+from ..debug.compare import EXECUTORCH, Tolerance, compare_file
 from ..text import plural
-from ..tools.compare import EXECUTORCH, Tolerance, compare_file
 from .output import print_json
 from .parsing import AT_THE_BOUND, add_call, add_json, add_program, check_folder, check_input, number
 from .terminal import Column, OutputTable, Page, bars, open_page

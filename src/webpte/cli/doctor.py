@@ -11,10 +11,10 @@ from typing import Any
 
 from rich.text import Text
 
+from ..debug.bug_report import write_bug_report
+from ..debug.doctor import bug_report, examine
 from ..errors import InputError
 from ..text import duration, size
-from ..tools.bug_report import write_bug_report
-from ..tools.doctor import bug_report, examine
 from .output import print_json, say
 from .parsing import add_json, check_input, check_output
 from .terminal import Column, OutputTable, Page, open_page

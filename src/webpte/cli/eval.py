@@ -10,11 +10,11 @@ from typing import Any
 from ..errors import InputError
 from ..llm import LLM
 from ..llm.settings import KvCache
+from ..measure.evaluation.measures import Estimate
+from ..measure.evaluation.programs import Evaluation, evaluate
 from ..progress import OnProgress
 from ..sources import is_checkpoint
 from ..text import plural
-from ..tools.evaluation.measures import Estimate
-from ..tools.evaluation.programs import Evaluation, evaluate
 from .generate import read_stdin
 from .generation_options import add_kv_cache, add_tokenizer
 from .output import print_json

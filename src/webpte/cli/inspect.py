@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..bundles.site import summary
+from ..debug.inspect import inspect_file
 from ..errors import InputError
 from ..llm.defaults import describe_defaults
 from ..runtime.manifest import is_bundle
 from ..text import plural, size
-from ..tools.inspect import inspect_file
 from .bundle import show
 from .output import print_json, say
 from .parsing import add_json, add_program, check_output
@@ -60,8 +60,8 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _draw(arguments: argparse.Namespace) -> None:
-    from ..tools.report import render_page, report_data
-    from ..tools.report.page import to_dot
+    from ..debug.report import render_page, report_data
+    from ..debug.report.page import to_dot
 
     report = report_data(arguments.file, arguments.data, arguments.method)
     for path, render in ((arguments.html, render_page), (arguments.dot, to_dot)):

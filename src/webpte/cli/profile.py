@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..debug.profile import profile_file
 from ..text import duration, plural, size
-from ..tools.profile import profile_file
 from .output import print_json
 from .parsing import AT_THE_BOUND, add_call, add_fallback, add_json, add_program, check_output, integer
 from .terminal import Column, OutputTable, Page, bars, open_page

@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.text import Text
 
+from ..debug.run import DIM_SIZES, run_file
 from ..text import duration
-from ..tools.run import DIM_SIZES, run_file
 from .output import print_json
 from .parsing import add_call, add_fallback, add_json, add_program, check_output, integer
 from .terminal import Column, OutputTable, Page, bars, open_page

@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
+from ..measure.bench import tune_file
 from ..runtime.tuning import ROUNDS
 from ..text import duration, plural
-from ..tools.bench import tune_file
 from .output import print_json
 from .parsing import add_json, add_program, number
 from .terminal import Column, OutputTable, Page, bars, open_page

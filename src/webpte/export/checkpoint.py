@@ -9,7 +9,7 @@ from typing import Any
 
 from ..container import ForeignFile, MappedFile, recognise
 from ..errors import FormatError, InputError
-from ..tools.evaluation.measures import TextTokens
+from ..measure.evaluation.measures import TextTokens
 from .family import Checkpoint
 
 
@@ -88,7 +88,7 @@ def write_tokenizer_files(source: Checkpoint, target: Path) -> None:
 
 def text_tokens(source: Checkpoint, text: str) -> TextTokens:
     """Return the tokens of a text, as the exported program will read it."""
-    from ..tools.evaluation.programs import tokens_beside
+    from ..measure.evaluation.programs import tokens_beside
 
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "model.pte"

@@ -20,7 +20,7 @@ from .loading import Source, check_source, load_program
 from .method import Method
 from .program import Program
 
-_NO_DUMP = "webpte does not write ETDump files. Use profile() of webpte.tools, or `webpte profile`"
+_NO_DUMP = "webpte does not write ETDump files. Use webpte.debug.profile, or `webpte profile`"
 
 
 class Verification(enum.Enum):

@@ -20,7 +20,7 @@ MAX_CALIBRATION_TOKENS = 8192  # more take longer and change little
 def calibration_text(source: bool | str | os.PathLike[str]) -> str:
     """Return the built-in text, or the text of a file."""
     if isinstance(source, bool):
-        from ...tools.evaluation import calibration_text
+        from ...measure.evaluation import calibration_text
 
         return calibration_text()
     try:
@@ -42,7 +42,7 @@ def chat_pieces(
 ) -> list[list[int]]:
     """Return the tokens of the built-in conversations, each a piece, rendered with the model's template."""
     from ...llm.prompts import render_chat
-    from ...tools.evaluation import calibration_chats
+    from ...measure.evaluation import calibration_chats
 
     names = {name: text for name, text in special_tokens.items() if isinstance(text, str)}
     encode = read_tokenizer("the tokenizer", tokenizer.encode()).encode

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from ..container import MappedFile, Span
+from ..debug.selftest import GraphBuilder
 from ..fusion.llm_rewrites import TOKEN, with_sampler
 from ..graph import Bool, Constant, Double, DType, Graph, Int, SymInt, TensorSpec, ValueList
 from ..llm.sampling import RowSamplingParams, pack
 from ..runtime import Method
-from .selftest import GraphBuilder
 
 Array = np.ndarray[Any, Any]
 HEAD_WIDTH = 64

@@ -11,6 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from ..debug.doctor import machine
+from ..debug.inputs import make_inputs
+from ..debug.run import Stages, spread, timed
 from ..device import adapter_caps
 from ..errors import DeviceError, Error, InputError, UnsupportedError
 from ..fusion.llm_rewrites import TOKEN, with_sampler
@@ -21,9 +24,6 @@ from ..lowering import mutated_positions
 from ..progress import OnProgress, Progress, ignore
 from ..runtime import ArgumentInfo, Method, Program, TunedKernel, load_program, tuning_cache_path
 from ..runtime.checks import check_method_name
-from .doctor import machine
-from .inputs import make_inputs
-from .run import Stages, spread, timed
 
 FRACTIONS = (8, 4, 2, 1)  # of the bound
 MIN_TOKENS = 16  # of a prompt or context

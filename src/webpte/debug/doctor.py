@@ -183,7 +183,7 @@ def self_test_child(*arguments: str) -> subprocess.CompletedProcess[str]:
     source = str(Path(__file__).parents[2])
     paths = [source, os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    command = [sys.executable, "-m", "webpte.tools.selftest", *arguments]
+    command = [sys.executable, "-m", "webpte.debug.selftest", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=MAX_SELF_TEST_SECONDS, env=environment)
 
 

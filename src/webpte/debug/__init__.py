@@ -1,4 +1,4 @@
-"""Functions that examine programs and machines and return plain data; the command line prints it.
+"""Examine programs and machines: check, inspect, compare, profile, doctor. The functions return plain data.
 
 This module imports neither NumPy nor wgpu, either of which may be broken when `show_versions` is needed.
 """

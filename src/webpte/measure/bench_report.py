@@ -16,6 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from ..debug.bug_report import without_personal_data
+from ..debug.doctor import LIMITS, run_self_test
+from ..debug.run import timed
 from ..device import acquire, adapter_caps, adapters, wgpu_versions
 from ..device.timing import measure_dispatch_cost, measure_peak
 from ..errors import DeviceError, Error
@@ -37,9 +40,6 @@ from .bench_model import (
     step_inputs,
     stored_answers,
 )
-from .bug_report import without_personal_data
-from .doctor import LIMITS, run_self_test
-from .run import timed
 
 REPORT = "webpte bench"
 VERSION = 1  # of the format; docs/results/schema.json describes it

@@ -155,7 +155,7 @@ from pathlib import Path
 
 import numpy as np
 
-from webpte.tools.compare import Varying, TensorOperand, Out, check_call
+from webpte.debug.compare import Varying, TensorOperand, Out, check_call
 
 with np.load(Path(__file__).with_name("{data}")) as file:
     saved = dict(file)

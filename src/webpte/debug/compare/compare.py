@@ -245,9 +245,9 @@ def compare_file(
     progress: OnProgress = ignore,
 ) -> dict[str, Any]:
     """Compare a method of a file with the references, with the method of another file, or, if `against` is
-    "executorch", with the executorch wheel; or compare a bundle, see :mod:`webpte.tools.compare.bundle`.
+    "executorch", with the executorch wheel; or compare a bundle, see :mod:`webpte.debug.compare.bundle`.
 
-    `inputs` has a list of strings (see :mod:`webpte.tools.inputs`) for each consecutive call of the method. `repro` is
+    `inputs` has a list of strings (see :mod:`webpte.debug.inputs`) for each consecutive call of the method. `repro` is
     a folder for the first call at fault, as a script and its data.
     """
     for specs in inputs:

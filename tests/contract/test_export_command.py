@@ -51,7 +51,7 @@ def test_a_checkpoint_is_exported_by_name_and_read_again_without_the_hub(checkpo
         assert names[0] == "talker.pte" and {"talker.tokenizer.json", "talker.source.json"} < set(names)
         assert {path.name for path in tmp_path.iterdir()} == {*names, "home"}
         stages = [stage["name"] for stage in report["stages"]]
-        assert stages == ["fetch config", "fetch weights", "build"]
+        assert stages == ["fetch config", "fetch weights", "read", "build"]
         assert 0 < report["peak_memory"] < 8 << 30 and report["seconds"] > 0
     with LLM.load(target) as llm:
         llm.stop_tokens = frozenset()  # random weights choose any token

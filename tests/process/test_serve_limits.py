@@ -138,13 +138,13 @@ def test_server_without_files_pauses_and_answers_when_it_has_some(tmp_path):
         clients = [socket.socket() for _ in range(64)]
         with no_files():
             started, cpu = time.monotonic(), cpu_seconds()
-            for client in clients:
-                client.setblocking(False)
-                await loop.sock_connect(client, (host, int(port)))  # the system keeps it until it is accepted
+            for waiting in clients:
+                waiting.setblocking(False)
+                await loop.sock_connect(waiting, (host, int(port)))  # the system keeps it until it is accepted
             await asyncio.sleep(3.5)
             seconds, cpu = time.monotonic() - started, cpu_seconds() - cpu
-        for client in clients:
-            client.close()
+        for waiting in clients:
+            waiting.close()
         async with httpx.AsyncClient(base_url=address, timeout=60) as client:
             return failures, seconds, cpu, (await client.get("/health")).status_code
 

@@ -144,7 +144,7 @@ def runnable(names: set[str]) -> list[str]:
     books = [name for name in notebooks.names() if f"docs/notebooks/{name}" in names]
     return [
         *(f"tests/project/test_pages.py::test_page[{name}]" for name in sorted(names & found)),
-        *(f"tests/project/test_notebooks.py::test_a_notebook[{name}]" for name in books),
+        *(f"tests/project/test_notebooks.py::test_notebook_runs_with_stored_outputs[{name}]" for name in books),
     ]
 
 

@@ -21,7 +21,7 @@ def apart(monkeypatch):
     chosen_adapter.cache_clear()
 
 
-def test_every_adapter_can_be_asked_for(apart):
+def test_use_adapter_selects_each_adapter(apart):
     for adapter in adapters():
         use_adapter(adapter.number)
         assert chosen_adapter().info["device"] == adapter.device
@@ -29,14 +29,14 @@ def test_every_adapter_can_be_asked_for(apart):
 
 
 @pytest.mark.parametrize("given", ["99", "-1", "fast"])
-def test_a_number_that_is_none_is_told_with_those_there_are(apart, monkeypatch, given):
+def test_use_adapter_unknown_number_lists_adapters(apart, monkeypatch, given):
     monkeypatch.setenv(ADAPTER_VARIABLE, given)
     listed = [f" {adapter.number}: {adapter.device} ({adapter.backend})" for adapter in adapters()]
     with raises(webpte.DeviceError, ADAPTER_VARIABLE, f"'{given}'", *listed, code="unknown_adapter"):
         chosen_adapter()
 
 
-def test_a_process_that_computes_stays_where_it_is(apart):
+def test_use_adapter_device_open_refuses_change(apart):
     use_adapter(0)
     opened = gpu.acquire({})
     try:

@@ -25,7 +25,7 @@ MORE = {"bundle": (MODEL, "-o", "site", "--sequences", 1), "generate": (MODEL, "
 
 
 @pytest.mark.parametrize("command", slow_but(["run", "generate"], STAGES))
-def test_every_stage_arrives(command, tmp_path, monkeypatch):
+def test_progress_bars_cover_all_stages_of_command(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given = map(str, MORE[command] if command in MORE else COMMANDS[command])
     environment = {"XDG_CACHE_HOME": str(tmp_path)}

@@ -59,7 +59,7 @@ def test_blocks_compute_what_the_whole_program_does(checkpoint: Path, tmp_path: 
     np.testing.assert_allclose(source.weights.read("output.weight") @ row, wanted.reshape(-1), rtol=1e-4, atol=1e-4)
 
 
-def test_a_cancelled_calibration_leaves_nothing(checkpoint: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_build_cancelled_during_calibration_leaves_no_files(checkpoint: Path, tmp_path: Path) -> None:  # noqa: F811
     cancel = CancelToken()
     stages: list[str] = []
 

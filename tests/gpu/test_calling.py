@@ -49,7 +49,7 @@ def test_lossless_conversions_are_made_and_others_refused(double):
     ("shape", "expected", "code"),
     [((12, 7), "[<=11, <=7]", "bound"), ((0, 7), "[<=11, <=7]", "bound"), ((7,), "[<=11, <=7]", "rank")],
 )
-def test_shapes_outside_the_bound_are_refused_and_the_method_goes_on(double, shape, expected, code):
+def test_call_shape_above_bound_refused_method_stays_usable(double, shape, expected, code):
     good = np.ones((3, 7), np.float32)
     double(good)
     before = double.lowerings
@@ -62,7 +62,7 @@ def test_shapes_outside_the_bound_are_refused_and_the_method_goes_on(double, sha
 DEMO = Path(__file__).parents[2] / "docs" / "demo" / "model.pte"
 
 
-def test_call_wrong_fixed_dim_reports_signature_and_advises_no_larger_bound():
+def test_call_wrong_fixed_dim_reports_signature_without_larger_bound():
     with webpte.load(DEMO) as program:
         method = program.method()
         bound = method.inputs[0].bound
@@ -86,7 +86,7 @@ def test_call_fixed_dim_of_weight_is_checked_before_any_op(tmp_path):
         np.testing.assert_array_equal(forward(good), good @ weight)
 
 
-def test_the_reprs_of_a_program_and_its_method_agree():
+def test_repr_of_program_and_method_agree():
     with webpte.load(DEMO) as program:
         method = program.method()
         for info in (*method.inputs, *method.outputs):
@@ -107,17 +107,17 @@ def test_python_numbers_take_any_dtype_of_their_kind(double, tmp_path):
             program.method()([1, 2, 2**40])
 
 
-def test_the_number_of_inputs_is_checked(double):
+def test_call_wrong_number_of_inputs_raises(double):
     with raises(webpte.InputError, "1 inputs (in0: f32[<=11, <=7]), got 2", code="input_count"):
         double(1, 2)
 
 
-def test_what_cannot_be_an_array_is_refused(double):
+def test_call_non_numeric_input_raises(double):
     with raises(webpte.InputError, "input 0", "object", "float32", code="not_numeric"):
         double(object())
 
 
-def test_a_static_program_wants_its_exact_shape(tmp_path):
+def test_call_static_program_wrong_shape_raises(tmp_path):
     values = [VkTensor(F32, (5, 7)), VkInt(1), VkTensor(F32, (5, 7))]
     simple_pte(tmp_path / "p.pte", values, [("aten.add.Tensor", (0, 0, 1, 2))], [0], [2])
     with webpte.load(tmp_path / "p.pte") as program, raises(webpte.InputError, "[4, 7]", "[5, 7]", code="shape"):
@@ -164,7 +164,7 @@ def test_constant_methods_return_python_values(tmp_path):
             program.method()
 
 
-def test_an_input_handed_through_is_a_copy(tmp_path):
+def test_call_input_passed_through_is_copied(tmp_path):
     values = [c.TensorValue(F32, (3,), (0,))]
     pte_file(tmp_path / "p.pte", [Method(values=values, inputs=[0], outputs=[0])])
     x = np.ones(3, np.float32)
@@ -192,7 +192,7 @@ def test_threads_may_call_one_method(double):
     assert not wrong
 
 
-def test_a_folded_grid_covers_everything(tmp_path):
+def test_dispatch_folded_grid_covers_all_elements(tmp_path):
     """More workgroups than one dimension may have: 64 * 65535 threads and some."""
     n = 64 * 65535 + 97
     values = [VkTensor(F32, (n,)), VkInt(1), VkTensor(F32, (n,))]
@@ -202,7 +202,7 @@ def test_a_folded_grid_covers_everything(tmp_path):
         assert np.array_equal(program.method()(x), x + x)
 
 
-def test_a_foreign_delegate_says_what_to_do(tmp_path):
+def test_load_unknown_delegate_names_partitioner(tmp_path):
     from tests.support.harness.writer import DelegateBlob
 
     values = [c.TensorValue(F32, (3,), (0,)), c.TensorValue(F32, (3,), (0,))]
@@ -219,7 +219,7 @@ def test_a_foreign_delegate_says_what_to_do(tmp_path):
 
 
 @pytest.mark.parametrize("mapped", [False, True])
-def test_an_interrupt_while_reading_back_leaves_the_method_usable(double, monkeypatch, mapped):
+def test_call_interrupted_readback_stays_usable(double, monkeypatch, mapped):
     """A buffer that stayed mapped would abort the process at the next submit."""
     x = np.ones((3, 7), np.float32)
     double(x)

@@ -140,7 +140,7 @@ POSITIONS = {
 
 
 @pytest.mark.parametrize("op", POSITIONS)
-def test_a_position_outside_is_refused_before_anything_runs(op, tmp_path, device):
+def test_cache_position_out_of_range_refused_before_running(op, tmp_path, device):
     tensors = _positioned(tmp_path / "p.pte", op)
     last, first_bad = POSITIONS[op]
     random = np.random.default_rng(3)
@@ -200,7 +200,7 @@ STRAYS = {
 
 
 @pytest.mark.parametrize("stray", STRAYS)
-def test_a_stray_access_is_found(stray, tmp_path):
+def test_canaries_detect_stray_access(stray, tmp_path):
     read, write = STRAYS[stray]
     (tmp_path / "stray.py").write_text(STRAY)
     (tmp_path / "stray.wgsl").write_text(KERNEL.replace("READ", read).replace("STRAY", write))

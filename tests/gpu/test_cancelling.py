@@ -52,7 +52,7 @@ def path(tmp_path, device):
     return counting_pte(tmp_path / "p.pte")
 
 
-def test_a_load(path):
+def test_load_cancelled(path):
     def work(progress, cancel):
         webpte.load(path, progress=progress, cancel=cancel).close()
 
@@ -62,7 +62,7 @@ def test_a_load(path):
     ]
 
 
-def test_a_method_and_the_program_goes_on(path):
+def test_method_cancelled_program_stays_usable(path):
     with webpte.load(path) as program:
         want = program.method()(X)
     before = live_objects()
@@ -77,7 +77,7 @@ def test_a_method_and_the_program_goes_on(path):
     assert live_objects() == before
 
 
-def test_a_bundle_leaves_what_was_there(path, tmp_path):
+def test_bundle_cancelled_leaves_folder_unchanged(path, tmp_path):
     site = tmp_path / "site"
     with webpte.load(path) as program:
         webpte.bundle(program, site)
@@ -95,7 +95,7 @@ def test_a_bundle_leaves_what_was_there(path, tmp_path):
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["p.pte", "site"]
 
 
-def test_a_method_of_a_bundle_and_of_a_saved_plan(path, tmp_path):
+def test_method_of_bundle_and_saved_plan_cancelled(path, tmp_path):
     with webpte.load(path) as program:
         want = program.method()(X)
         program.method().save(tmp_path / "plan")
@@ -106,7 +106,7 @@ def test_a_method_of_a_bundle_and_of_a_saved_plan(path, tmp_path):
             np.testing.assert_array_equal(owner.method()(X), want)
 
 
-def test_what_is_no_token_is_refused_by_name(path):
+def test_cancel_wrong_type_is_refused(path):
     with raises(webpte.InputError, "cancel", "webpte.CancelToken", "int"):
         webpte.load(path, cancel=3)  # type: ignore[arg-type]
 

@@ -43,7 +43,7 @@ def test_matches_reference(case, tmp_path, device):
     assert run_case(case, tmp_path) >= 2
 
 
-def test_every_op_with_a_reference_has_cases():
+def test_ops_with_reference_have_cases():
     covered = {case.op for case in CASES}
     missing = [name for name, op in registered().items() if op.compute is not None and name not in covered]
     assert not missing, f"ops without a case: {missing}"

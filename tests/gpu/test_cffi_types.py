@@ -46,7 +46,7 @@ print(json.dumps(asked))
 
 
 @pytest.mark.usefixtures("device")
-def test_what_wgpu_asks_for_is_found_and_right():
+def test_cffi_types_patched_equal_parser():
     texts = [*json.loads(run_python(LISTEN)), "WGPUBuffer const *", "struct WGPULimits *", "char []", "void *"]
     assert len(texts) > 15
     quick, wrong = json.loads(run_python(f"TEXTS = {json.dumps(json.dumps(texts))}\n{ASK}"))

@@ -44,7 +44,7 @@ class TestOneCall:
         )
         assert got.shape == wanted.shape == (3, 5) and found.within
 
-    def test_what_is_written_in_place_is_compared_too(self):
+    def test_compare_includes_results_written_in_place(self):
         cache = TensorOperand(floats(1, 8, 2, 4), (1, 8, 2, 4))
         results = check_call(
             "update_cache.default",
@@ -74,7 +74,7 @@ F32 = DType.FLOAT32
 
 
 class TestPrograms:
-    def test_the_call_that_is_wrong_is_first_and_its_heirs_are_right(self, tmp_path, broken_softmax):
+    def test_compare_names_first_wrong_call_not_its_consumers(self, tmp_path, broken_softmax):
         values = [c.VkTensor(F32, (300, 7)) for _ in range(4)] + [c.VkInt(-1), c.VkBool(False)]
         calls = [
             ("aten.relu.default", [0, 1]),
@@ -92,7 +92,7 @@ class TestPrograms:
         against = {end.against: end.difference.within for end in report.ends}
         assert against["references"] is False and against["no shared buffers"] is True
 
-    def test_where_nan_is_born_and_who_passes_it_on(self, tmp_path):
+    def test_compare_traces_nan_origin_and_propagation(self, tmp_path):
         values = [c.VkTensor(F32, (5, 3)) for _ in range(4)]
         calls = [("aten.relu.default", [0, 1]), ("aten.rsqrt.default", [1, 2]), ("aten.neg.default", [2, 3])]
         x = np.array([[1, -1, 4]] * 5, np.float32)
@@ -115,13 +115,13 @@ class TestPrograms:
         assert not report.ok and report.first is None
         assert report.suspect is not None and report.suspect.call.name == "aten.sqrt.default"
 
-    def test_a_tolerance_of_zero_finds_rounding(self, tmp_path):
+    def test_compare_tolerance_zero_detects_rounding(self, tmp_path):
         values = [c.VkTensor(F32, (31, 7)) for _ in range(2)]
         with program(tmp_path / "a.pte", [("aten.exp.default", [0, 1])], values, [0], [1]) as loaded:
             report = compare(loaded, "forward", [[floats(31, 7)]], Tolerance(rtol=0, atol=0))
         assert report.first is not None and report.first.op == "aten.exp.default"
 
-    def test_no_repro_where_there_is_no_suspect(self, tmp_path):
+    def test_compare_without_difference_writes_no_repro(self, tmp_path):
         values = [c.VkTensor(F32, (5, 3)) for _ in range(2)]
         with program(tmp_path / "a.pte", [("aten.relu.default", [0, 1])], values, [0], [1]) as loaded:
             report = compare(loaded, "forward", [[floats(5, 3)]])

@@ -15,7 +15,7 @@ from webpte.device import adapter_caps, adapters
 from webpte.lowering import Context
 
 
-def test_all_adapters_are_listed_and_one_is_taken():
+def test_doctor_lists_adapters_and_marks_chosen():
     found = adapters()
     (chosen,) = [adapter for adapter in found if adapter.chosen]
     assert chosen.device in adapter_caps().adapter and chosen.backend in adapter_caps().adapter
@@ -23,11 +23,11 @@ def test_all_adapters_are_listed_and_one_is_taken():
     assert len({(adapter.device, adapter.backend) for adapter in found}) == len(found)
 
 
-def test_every_feature_in_use_is_explained():
+def test_doctor_explains_each_used_feature():
     assert adapter_caps().features <= set(FEATURES)
 
 
-def test_a_machine_that_works(capsys):
+def test_doctor_json_working_machine_reports_ok(capsys):
     """The self-test runs in a child process, as for a user."""
     assert main(["doctor", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
@@ -37,7 +37,7 @@ def test_a_machine_that_works(capsys):
     assert test["copy_bytes_per_second"] > 1e6
 
 
-def test_what_a_person_reads(capsys, monkeypatch):
+def test_doctor_prints_readable_report(capsys, monkeypatch):
     monkeypatch.setattr("webpte.debug.doctor.run_self_test", selftest.self_test)
     assert main(["doctor"]) == 0
     out = capsys.readouterr().out
@@ -59,7 +59,7 @@ def test_doctor_adapters_have_the_numbers_that_select_them(capsys):
         assert any(row[:2] == [label, adapter.device.split()[0]] for row in rows)
 
 
-def test_without_the_self_test(capsys):
+def test_doctor_no_test_skips_self_test(capsys):
     assert main(["doctor", "--no-test"]) == 0
     out = capsys.readouterr().out
     assert "shader-f16" in out and "self-test" not in out
@@ -72,7 +72,7 @@ def test_wrong_numbers_fail_it(monkeypatch, error):
     assert not report["ok"] and report["round_trip"] is None
 
 
-def test_a_kernel_that_covers_too_little_is_found(monkeypatch):
+def test_doctor_self_test_detects_partial_kernel(monkeypatch):
     """A real fault on the device: every dispatch leaves out its last workgroups."""
     honest = Context.dispatch
 

@@ -64,7 +64,7 @@ def test_nan_and_infinity_survive_rounding():
 
 
 @pytest.mark.parametrize("dtype", [DType.INT16, DType.UINT8, DType.INT8, DType.FLOAT64, DType.UINT16], ids=str)
-def test_what_no_kernel_of_the_device_has_is_computed_on_the_cpu(dtype, tmp_path):
+def test_dtype_without_kernel_runs_on_cpu(dtype, tmp_path):
     values = [tensor(dtype, 4), tensor(dtype, 4), tensor(dtype, 4), c.IntValue(1)]
     write(tmp_path / "p.pte", values, [KernelCall("aten::add.out", (0, 1, 3, 2, 2))], [0, 1], [2])
     x, y = (np.array(row).astype(dtype.numpy) for row in ([1, 2, 3, 100], [5, 6, 7, 27.5]))

@@ -109,7 +109,7 @@ def test_comparisons(tmp_path, device, shape, name, dtypes, seed):
 
 @in_order
 @given(shape=shapes(3), dtypes=pairs)
-def test_where(tmp_path, device, shape, dtypes):
+def test_where_any_shape_and_dtype(tmp_path, device, shape, dtypes):
     (condition, *dims), sizes = shape
     args = [operand(condition, "bool"), *(operand(d, dtype) for d, dtype in zip(dims, dtypes, strict=True))]
     check(tmp_path, "aten.where.self", args, sizes, dtypes)
@@ -134,7 +134,7 @@ SURVIVALS = [
 
 
 @pytest.mark.parametrize("survival", SURVIVALS, ids=str)
-def test_what_is_no_number_survives(survival, tmp_path, device):
+def test_elementwise_nan_and_inf_propagate(survival, tmp_path, device):
     one = OneOp(survival)
     one.write(tmp_path / "case.pte")
     arrays = [t.array({}, np.random.default_rng(3)) for t in survival.tensors]
@@ -168,7 +168,7 @@ def test_constants_of_a_live_size(tmp_path, device):
             np.testing.assert_array_equal(steps, np.arange(0, n, 2, dtype=np.int32), strict=True)
 
 
-def test_any_true_value_is_one(tmp_path, device):
+def test_bool_input_nonzero_byte_counts_as_true(tmp_path, device):
     """Truth values are stored as 0 or 1, whatever they were made of: what follows counts on it."""
     values: list[c.VkValue] = [c.VkTensor(DType.FLOAT32, (5,)), c.VkInt(2), c.VkNull()]
     values += [c.VkTensor(DType.BOOL, (5,)) for _ in range(4)]

@@ -72,6 +72,6 @@ def test_runs_on_the_cpu_when_asked_and_says_so(unsupported, caplog):
             assert np.allclose(forward(x), want, atol=1e-5)
 
 
-def test_other_fallbacks_do_not_exist(unsupported):
+def test_load_unknown_fallback_is_refused(unsupported):
     with raises(webpte.InputError, "fallback", "None, 'cpu'", "'gpu'"):
         webpte.load(unsupported, fallback="gpu")  # type: ignore[arg-type]

@@ -38,6 +38,6 @@ USUAL = [case for case in _one_per_op() if not case.variant]  # Mesa takes secon
 
 
 @pytest.mark.parametrize("case", slow_but(USUAL, _one_per_op()), ids=str)
-def test_a_folded_grid_computes_the_same(case, tmp_path, device):
+def test_op_case_folded_grid_same_result(case, tmp_path, device):
     with mock.patch("webpte.lowering.context.grid_for", folded):
         assert run_case(case, tmp_path) >= 2

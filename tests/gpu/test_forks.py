@@ -21,7 +21,7 @@ def path(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["close", "discard"])
-def test_every_descendant_is_closed_with_its_program(path, device, how):
+def test_forks_close_with_their_program(path, device, how):
     """The device stays open: a submit that uses memory which is gone would abort the process."""
     program = webpte.load(path)
     forward = program.method()
@@ -41,7 +41,7 @@ def test_every_descendant_is_closed_with_its_program(path, device, how):
     program.close()
 
 
-def test_a_fork_closes_alone(path):
+def test_fork_close_leaves_parent_and_others_open(path):
     with webpte.load(path) as program:
         forward = program.method()
         child = forward.fork()
@@ -52,7 +52,7 @@ def test_a_fork_closes_alone(path):
         assert np.array_equal(grandchild(X), answer(1, 1)) and np.array_equal(forward(X), answer(1, 1))
 
 
-def test_nothing_is_kept_of_forks_that_nobody_holds(path):
+def test_forks_unreferenced_are_released(path):
     with webpte.load(path) as program:
         forward = program.method()
         held = forward
@@ -190,6 +190,6 @@ in_a_child(work)
     not hasattr(os, "fork") or sys.platform == "darwin", reason="needs os.fork and a driver that bears it"
 )
 @pytest.mark.parametrize("what", FORKS)
-def test_what_the_parent_loaded(path, what):
+def test_process_fork_inherited_objects_raise(path, what):
     code, expected = FORKS[what]
     assert run_python(CHILD + code, path).splitlines() == expected

@@ -100,7 +100,7 @@ def test_joined_and_single_calls_agree(tmp_path, device, drawn, seed):
         np.testing.assert_allclose(other, one, 1e-6, 1e-6, equal_nan=False, strict=True)
 
 
-def test_a_long_chain_runs_in_few_dispatches(tmp_path, device):
+def test_fusion_long_chain_runs_in_few_dispatches(tmp_path, device):
     values: list[c.VkValue] = [c.VkTensor(F32, (8, 8)), c.VkDouble(1.01)]
     calls = []
     for step in range(200):

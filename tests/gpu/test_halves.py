@@ -39,7 +39,7 @@ def _uses_f16(kernels: tuple[Kernel, ...]) -> bool:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_every_number_becomes_the_nearest_half(device, tmp_path, monkeypatch):
+def test_f16_conversion_rounds_to_nearest(device, tmp_path, monkeypatch):
     monkeypatch.setenv("WEBPTE_DEVICE", DEVICES[device])
     numbers = _numbers()
     made, kernels = _made_by(case("aten._to_copy.default", T(len(numbers)), *PLAIN), tmp_path, numbers)
@@ -51,7 +51,7 @@ def test_every_number_becomes_the_nearest_half(device, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_half_between_two_steps_is_a_half(device, tmp_path, monkeypatch):
+def test_f16_value_between_steps_is_exact(device, tmp_path, monkeypatch):
     """What is computed in one kernel is what two kernels would have computed, subnormals included."""
     monkeypatch.setenv("WEBPTE_DEVICE", DEVICES[device])
     numbers = _numbers()
@@ -66,7 +66,7 @@ LARGE = {"aten.mm.default": (300, ("x", "x")), "aten.exp.default": (12, ("x",)),
 
 
 @pytest.mark.parametrize("op", LARGE)
-def test_a_result_too_large_is_infinite_for_whoever_reads_it(op, tmp_path, monkeypatch):
+def test_f16_overflow_is_infinite_for_each_consumer(op, tmp_path, monkeypatch):
     """1 / f16(1e5) is 0; in f32 it would be 1e-5."""
     monkeypatch.setenv("WEBPTE_DEVICE", DEVICES["without"])
     value, args = LARGE[op]

@@ -103,7 +103,7 @@ def test_forks_own_it(counter):
     assert [count(fork), count(method)] == [start + 1, start + 3]
 
 
-def test_is_part_of_snapshots(counter, tmp_path):
+def test_host_state_is_part_of_snapshot(counter, tmp_path):
     method, start = counter
     count(method)
     method.snapshot(tmp_path / "state")
@@ -116,7 +116,7 @@ def test_is_part_of_snapshots(counter, tmp_path):
     assert count(method) == start + 2
 
 
-def test_state_written_from_an_input_stays_when_the_caller_changes_the_array(tmp_path):
+def test_host_state_copied_from_input_ignores_caller_changes(tmp_path):
     """The kernel returns its argument, which is the caller's array."""
     tensors = [tensor(4, dtype=I64), tensor(4, dtype=I64), tensor(4, dtype=I64)]
     path = write(tmp_path / "p.pte", tensors, [on_cpu(NEXT, STATE, A), on_cpu(VIEW, X, STATE)], [X], [A])
@@ -128,7 +128,7 @@ def test_state_written_from_an_input_stays_when_the_caller_changes_the_array(tmp
         assert method(x).tolist() == [1, 2, 3, 4]
 
 
-def test_a_call_that_fails_leaves_it(tmp_path):
+def test_host_state_failing_call_leaves_it_unchanged(tmp_path):
     path = write(tmp_path / "p.pte", values(), [on_cpu(NEXT, STATE, STATE), on_cpu(BREAK, X, A)], [X], [STATE])
     with webpte.load(path) as program:
         method = program.method()
@@ -148,7 +148,7 @@ def both(path, **state):
 
 
 @pytest.mark.parametrize("start", [0, 7])
-def test_is_read_before_and_after_the_cpu_writes_it(tmp_path, start):
+def test_host_state_read_before_and_after_cpu_write(tmp_path, start):
     state = {"data": span_of(vector(start))} if start else {}
     with webpte.load(both(tmp_path / "p.pte", **state)) as program:
         method = program.method()
@@ -165,7 +165,7 @@ def test_is_read_before_and_after_the_cpu_writes_it(tmp_path, start):
         assert method(vector(0))[0][0] == start + 3
 
 
-def test_is_read_back_between_two_writes_on_the_device(tmp_path):
+def test_host_state_read_back_between_device_writes(tmp_path):
     """state = x; a = state + 1 on the CPU; state = a + x; b = state + 1 on the CPU."""
     calls = [copy(STATE, X), on_cpu(NEXT, STATE, A), add(A, X, B), copy(STATE, B), on_cpu(NEXT, STATE, B)]
     path = write(tmp_path / "p.pte", values(), calls, [X], [A, B, STATE])
@@ -202,7 +202,7 @@ def test_under_a_branch(tmp_path, written):
             assert (a[0], state[0]) == (10 + total, total)
 
 
-def test_as_a_number_and_in_several_steps_at_once(tmp_path):
+def test_host_state_as_number_in_batched_steps(tmp_path):
     """A position that lives in the state: n = state.item(); b = state + x; state = b."""
     more = [tensor(1), tensor(1), tensor(1), tensor(1), c.IntValue(1), c.BoolValue(False), c.IntValue(0)]
     item = KernelCall("aten::_local_scalar_dense", (STATE, 6))
@@ -214,7 +214,7 @@ def test_as_a_number_and_in_several_steps_at_once(tmp_path):
         assert [(float(b[0]), n) for b, n in found] == [(k + 1, k) for k in range(5)]
 
 
-def test_an_interrupt_leaves_the_state_of_before_or_after(tmp_path, device):
+def test_host_state_interrupted_call_is_atomic(tmp_path, device):
     """At every line of a call: the next one finds a state that some number of calls has made."""
     with bounded(), webpte.load(both(tmp_path / "p.pte")) as program:
         method = program.method()
@@ -265,7 +265,7 @@ def test_methods_share_what_the_exporter_planned_for_all(sharing, tmp_path):
     assert count.run([])[0][0] == 12 and fork(vector(1))[0] == 13
 
 
-def test_a_cpu_kernel_that_writes_its_argument(tmp_path):
+def test_cpu_kernel_in_place_writes_cache(tmp_path):
     """update_cache of bytes, which no kernel of the device takes: the cache is an argument and not a result."""
     u8 = DType.UINT8
     cache, row = tensor(1, 8, 1, 4, dtype=u8), tensor(1, 1, 1, 4, dtype=u8)

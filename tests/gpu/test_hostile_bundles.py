@@ -40,7 +40,7 @@ def test_hostile_bundles_are_refused_or_return_numbers():
     assert FROM_OUTSIDE not in done.stdout + done.stderr
 
 
-def test_an_endless_kernel_keeps_the_process_waiting_until_it_is_ended():
+def test_hostile_endless_kernel_blocks_until_killed():
     """There is no limit on the time of a kernel: a caller sets one, around a process."""
     with pytest.raises(subprocess.TimeoutExpired):
         play("endless_loop", timeout=8)

@@ -93,6 +93,6 @@ def test_names_that_are_not_printable_are_refused(part, tmp_path):
     assert str(caught.value).isascii() and str(caught.value).isprintable()
 
 
-def test_only_one_module_opens_a_console():
+def test_console_opened_only_by_terminal_module():
     for path in Path(sys.modules["webpte.cli"].__file__ or "").parent.rglob("*.py"):
         assert path.name == "terminal.py" or " Console(" not in path.read_text(), f"{path} opens a console of its own"

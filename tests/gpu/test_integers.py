@@ -111,7 +111,7 @@ def mixed(tmp_path_factory):
 
 
 @pytest.mark.parametrize("edge", EDGES)
-def test_what_the_cpu_makes_is_checked_on_its_way_to_the_device(mixed, edge):
+def test_cpu_result_out_of_int32_range_raises(mixed, edge):
     if -(2**31) <= wrapped(edge + 1) < 2**31:
         assert [int(y.item()) for y in mixed.run([np.array([edge])])] == [wrapped(edge + 1)] * 2
     else:
@@ -240,7 +240,7 @@ def test_state_on_the_host_has_64_bits(edge, tmp_path):
         assert method(np.array([0])).item() == wrapped(edge + 1)
 
 
-def test_what_is_refused_does_not_spoil_the_next_call(inside):
+def test_integer_out_of_range_call_leaves_next_call_intact(inside):
     method, function = inside
     for _ in range(2):
         assert (

@@ -51,7 +51,7 @@ def check(method, *shape_and_number):
 
 
 @pytest.mark.parametrize("stride", STRIDES)
-def test_at_every_line_of_a_call_at_a_known_shape(method, stride):
+def test_interrupt_each_line_of_call_known_shape(method, stride):
     check(method, 3, 5, 0)
     check(method, 2, 3, 0)
     at = 0
@@ -64,7 +64,7 @@ def test_at_every_line_of_a_call_at_a_known_shape(method, stride):
 
 
 @pytest.mark.parametrize("stride", STRIDES)
-def test_at_every_line_of_a_call_at_a_new_shape(method, stride):
+def test_interrupt_each_line_of_call_new_shape(method, stride):
     shapes = iter([(rows, columns) for rows in range(4, ROWS) for columns in range(4, COLUMNS)])
     check(method, 2, 3, 0)
     at, shape = 0, next(shapes)
@@ -76,7 +76,7 @@ def test_at_every_line_of_a_call_at_a_new_shape(method, stride):
 
 
 @pytest.mark.parametrize("stride", STRIDES)
-def test_at_every_line_of_several_steps_in_one_submit(method, stride):
+def test_interrupt_each_line_of_batched_steps(method, stride):
     def steps(first):
         return [arguments(2, 3, first + step) for step in range(3)]
 
@@ -97,7 +97,7 @@ def test_at_every_line_of_several_steps_in_one_submit(method, stride):
 
 
 @pytest.mark.parametrize("stride", STRIDES)
-def test_at_every_line_of_loading(path, device, stride):
+def test_interrupt_each_line_of_loading(path, device, stride):
     """The weights of a load that was interrupted are not taken for uploaded."""
     with webpte.load(path, passes=()) as program:
         program.method()  # the kernels are compiled now
@@ -111,7 +111,7 @@ def test_at_every_line_of_loading(path, device, stride):
                 check(program.method(), 3, 5, 7)
 
 
-def test_an_integer_too_large_is_refused_before_anything_is_touched(tmp_path, device):
+def test_integer_too_large_refused_before_upload(tmp_path, device):
     values = [VkTensor(F32, (3,)), VkSymInt(0), VkInt(1), VkTensor(F32, (3,))]
     simple_pte(tmp_path / "p.pte", values, [("aten.add.Scalar", [0, 1, 2, 3])], [0, 1], [3])
     x = np.ones(3, np.float32)
@@ -124,7 +124,7 @@ def test_an_integer_too_large_is_refused_before_anything_is_touched(tmp_path, de
             np.testing.assert_array_equal(method(x, number), x + np.float32(number))
 
 
-def test_a_write_that_fails_is_made_again(method, monkeypatch):
+def test_input_write_failing_is_repeated_next_call(method, monkeypatch):
     check(method, 2, 3, 1)
     with monkeypatch.context() as patch:
 
@@ -137,7 +137,7 @@ def test_a_write_that_fails_is_made_again(method, monkeypatch):
     check(method, 2, 3, 2)
 
 
-def test_what_a_native_callback_raises_reaches_the_waiting_thread(method, monkeypatch):
+def test_native_callback_exception_reaches_waiting_thread(method, monkeypatch):
     """cffi drops it; the waiter would wait for ever for a status that never comes."""
     check(method, 2, 3, 1)
     real, calls = recording._pending, list[int]()

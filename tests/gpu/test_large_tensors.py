@@ -104,7 +104,7 @@ def write_net(path) -> None:
     simple_pte(path, values, calls, [0], [8, 10, 15], [weight])
 
 
-def test_a_net(tmp_path):
+def test_split_activations_net_equals_whole(tmp_path):
     write_net(tmp_path / "net.pte")
     x = np.random.default_rng(2).standard_normal((1, 3, 61, 67)).astype(np.float32)
     outputs = []

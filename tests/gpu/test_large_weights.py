@@ -98,7 +98,7 @@ def test_parts_by_the_kernels_of_other_devices(variant, tmp_path, device):
             program.check(split.method(), sizes)
 
 
-def test_the_head_of_a_large_model(tmp_path):
+def test_split_weights_large_head_equals_reference(tmp_path):
     path = tmp_path / "head.pte"
     write_head(path)
     x = np.random.default_rng(1).standard_normal((2, INNER)).astype(np.float32)
@@ -125,7 +125,7 @@ def test_the_head_of_a_large_model(tmp_path):
 
 
 @pytest.mark.parametrize("bits", [4, 8])
-def test_a_vocabulary_in_parts(bits, tmp_path, device):
+def test_split_weights_vocabulary_equals_whole(bits, tmp_path, device):
     """Embedding and head, as `python -m tests.large vocabulary` runs them at the size of Gemma 3's."""
     made = Vocabulary(rows=1024, width=96, bits=bits, block=64)
     limits = made.check(tmp_path / "small.pte", {BINDING: SMALL})

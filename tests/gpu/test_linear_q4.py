@@ -17,7 +17,7 @@ VARIANTS = ("broadcast", "tile", *LANES, "shared", "shared-64", "packed", "packe
 EIGHT = [c for c in CASES if c.op == INT8 and c.variant == "broadcast"][::2]
 
 
-def test_every_variant_has_kernels_of_its_own(tmp_path):
+def test_linear_q4_variants_have_own_kernels(tmp_path):
     found: dict[str, set[str]] = {variant: set() for variant in VARIANTS}
     for some in CASES:
         if some.variant in found and some.op == FUSED:
@@ -36,7 +36,7 @@ def test_subgroups_of_four_suffice(layer, tmp_path, device, monkeypatch):
     assert run_case(layer, tmp_path) >= 2
 
 
-def test_without_subgroups_tiles_are_the_choice(tmp_path, device, monkeypatch):
+def test_linear_q4_without_subgroups_uses_tiles(tmp_path, device, monkeypatch):
     caps = dataclasses.replace(adapter_caps(), subgroup=0)
     monkeypatch.setattr("webpte.runtime.program.adapter_caps", lambda: caps)
     with pytest.raises(AssertionError, match="no such variant"):
@@ -50,7 +50,7 @@ GROUPS = [("broadcast", 32), ("broadcast", 96), *((variant, 64) for variant in M
 
 @pytest.mark.parametrize(("variant", "group"), slow_rows_but([("broadcast", 96), ("tile", 64), ("packed", 64)], GROUPS))
 @pytest.mark.parametrize("gate", slow_but([False], [False, True]))
-def test_a_row_does_not_depend_on_how_many_there_are(gate, variant, group, tmp_path, device):
+def test_linear_row_independent_of_number_of_rows(gate, variant, group, tmp_path, device):
     """To the bit: a sequence that is decoded beside others gives what it gives alone."""
     if variant == "broadcast" and not adapter_caps().subgroup:
         pytest.skip("the adapter has no subgroups")

@@ -78,14 +78,14 @@ def test_missing_ptd_names_every_key(tmp_path):
     assert caught.value.keys == (key,)
 
 
-def test_a_constant_id_without_entry(tmp_path):
+def test_load_constant_id_without_entry_raises(tmp_path):
     values = [VkTensor(F32, (5, 7), constant_id=3), VkTensor(F32, (5, 7))]
     simple_pte(tmp_path / "p.pte", values, [("et_vk.prepack.default", (0, 1))], inputs=[], outputs=[1], constants=[W])
     with raises(webpte.FormatError, "values[0]", "constant 3", "1"):
         webpte.load(tmp_path / "p.pte")
 
 
-def test_a_truncated_segment(tmp_path):
+def test_load_truncated_segment_raises(tmp_path):
     add_program(tmp_path / "p.pte")
     whole = (tmp_path / "p.pte").read_bytes()
     (tmp_path / "cut.pte").write_bytes(whole[:-50])
@@ -93,7 +93,7 @@ def test_a_truncated_segment(tmp_path):
         webpte.load(tmp_path / "cut.pte")
 
 
-def test_a_constant_of_the_wrong_size(tmp_path):
+def test_load_constant_of_wrong_size_raises(tmp_path):
     add_program(tmp_path / "p.pte", weights=W[:4])
     with raises(webpte.FormatError, "values[1]", "140 bytes", "112"):
         webpte.load(tmp_path / "p.pte")
@@ -112,7 +112,7 @@ def test_prepack_checks_both_sides_before_it_moves_a_byte(tmp_path, device, out,
     assert device.counters.since(before).constant_bytes == 0
 
 
-def test_prepack_of_something_that_is_no_constant(tmp_path):
+def test_load_prepack_of_non_constant_raises(tmp_path):
     values = [VkTensor(F32, (5, 7)), VkTensor(F32, (5, 7))]
     simple_pte(tmp_path / "p.pte", values, [("et_vk.prepack.default", (0, 1))], inputs=[0], outputs=[1])
     with webpte.load(tmp_path / "p.pte") as program, raises(webpte.DataError, "f32[5, 7]", code="no_constant"):
@@ -169,7 +169,7 @@ def test_mutable_data_and_constants_of_the_program_itself(tmp_path, x):
         assert np.array_equal(forward(given)[1], wide * 2 + given)
 
 
-def test_a_buffer_without_data_starts_at_zero_and_remembers(tmp_path):
+def test_buffer_without_data_starts_at_zero_and_keeps_state(tmp_path):
     """What ExecuTorch emits for a mutated buffer outside delegates: memory that is read before it is written."""
     tensor = c.TensorValue(F32, (3,), (0,), place=ALONE)
     values = [tensor, tensor, c.IntValue(1), tensor, c.BoolValue(False)]
@@ -219,7 +219,7 @@ def test_close_is_final_and_can_be_repeated(tmp_path, x):
         program.method()
 
 
-def test_two_outputs_are_a_value_list(tmp_path):
+def test_value_list_returns_two_outputs(tmp_path):
     """Anything else in the place of a tuple of outputs is refused with its kind."""
     shape = VkTensor(F32, (1, 2, 1, 4))
     table = VkTensor(F32, (2, 2))

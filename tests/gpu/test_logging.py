@@ -9,7 +9,7 @@ from tests.support.harness.children import run_python
 from tests.support.harness.counting import X, answer, counting_pte
 
 
-def test_loading_and_planning_are_told_with_numbers_and_calls_are_not(tmp_path, caplog):
+def test_logging_load_and_plan_are_info_calls_are_silent(tmp_path, caplog):
     path = counting_pte(tmp_path / "p.pte")
     with caplog.at_level(logging.INFO, "webpte"), webpte.load(path) as program:
         assert f"loaded {str(path)!r} ({path.stat().st_size} bytes): 1 methods, 'forward'" in caplog.messages[0]
@@ -23,7 +23,7 @@ def test_loading_and_planning_are_told_with_numbers_and_calls_are_not(tmp_path, 
     assert not caplog.records
 
 
-def test_kernels_are_told_one_by_one(tmp_path):
+def test_logging_debug_lists_each_kernel(tmp_path):
     """In a process of its own: a device that others use has compiled them already."""
     told = run_python(
         "import logging, sys, webpte\n"
@@ -39,7 +39,7 @@ def test_kernels_are_told_one_by_one(tmp_path):
     assert all(any(line.startswith(f"DEBUG compiled {kernel} in ") for line in compiled) for kernel in kernels)
 
 
-def test_nothing_is_told_to_who_did_not_ask(tmp_path, capfd):
+def test_logging_default_prints_nothing(tmp_path, capfd):
     with webpte.load(counting_pte(tmp_path / "p.pte")) as program:
         program.method()(X)
     assert capfd.readouterr() == ("", "")

@@ -60,7 +60,7 @@ CALLS_IN_THE_GATE = ("idle", "in the middle of recording", "submitted, not yet m
 
 
 @pytest.mark.parametrize("when", slow_but(CALLS_IN_THE_GATE, CALLS))
-def test_in_a_call(path, tmp_path, when):
+def test_device_lost_in_call_raises_and_recovers(path, tmp_path, when):
     code = f"""
 program = webpte.load(sys.argv[1])
 forward = program.method()
@@ -96,7 +96,7 @@ LOADS_IN_THE_GATE = ("while a kernel is compiled", "while weights are uploaded",
 
 
 @pytest.mark.parametrize("when", slow_but(LOADS_IN_THE_GATE, LOADS))
-def test_in_a_load(path, when):
+def test_device_lost_in_load_raises_and_recovers(path, when):
     code = f"""
 program = webpte.load(sys.argv[1])
 again = {LOADS[when]}
@@ -108,7 +108,7 @@ print(program.method()(X)[0, 1])
     assert run_python(COMMON + code, path).splitlines() == ["True True", "True", "2.0"]
 
 
-def test_other_programs_get_another_device_and_recover_on_their_own(path, tmp_path):
+def test_device_lost_programs_recover_independently(path, tmp_path):
     counting_pte(tmp_path / "q.pte", 2)
     code = """
 first, second = (webpte.load(path) for path in sys.argv[1:])
@@ -128,7 +128,7 @@ print(dead.users, gpu._OPEN)
 
 
 @pytest.mark.parametrize("when", ["lose_at(weights.UploadStream, 'write')", "lose_at(session.Session, '_allocate', 1)"])
-def test_a_recovery_that_fails_can_be_repeated(path, when):
+def test_device_lost_failed_recovery_can_be_repeated(path, when):
     """The second device is lost as well, when only some of the methods are back."""
     code = f"""
 program = webpte.load(sys.argv[1])

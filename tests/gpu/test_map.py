@@ -50,7 +50,7 @@ def mapped(tmp_path):
 
 
 @pytest.mark.parametrize("rows", [4, 1, 3])
-def test_every_row_at_every_count_again_and_again(mapped, rows):
+def test_map_each_count_returns_exact_rows(mapped, rows):
     random = np.random.default_rng(rows)
     for count in (rows, 4, rows):
         x, y = random.standard_normal((count, 5)).astype(np.float32), random.standard_normal(5).astype(np.float32)

@@ -48,7 +48,7 @@ def loaded(request, tmp_path, device):
 @pytest.mark.parametrize("loaded", PRODUCTS, indirect=True)
 @in_order
 @given(sizes=live_sizes)
-def test_any_live_shape(loaded, sizes):
+def test_matmul_any_live_shape(loaded, sizes):
     one, method = loaded
     one.check(method, {dim: sizes[dim] for dim in one.case.sizes[0]})
 
@@ -83,7 +83,7 @@ def convolutions(draw):
 
 @in_order
 @given(one=convolutions())
-def test_any_convolution(one, tmp_path, device):
+def test_convolution_any_geometry(one, tmp_path, device):
     run_case(one, tmp_path)
 
 

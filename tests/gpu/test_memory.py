@@ -66,7 +66,7 @@ def many(tmp_path):
     return write
 
 
-def test_the_sums_are_what_is_allocated(path, device):
+def test_memory_report_equals_allocations(path, device):
     gc.collect()  # what other tests left would go in between
     created: list[int] = []
     create = device.device.create_buffer
@@ -111,7 +111,7 @@ def test_budgets_around_what_is_needed(path, device):
             assert caught.value.needed == exact and caught.value.budget == budget
 
 
-def test_what_a_refusal_says(path, device):
+def test_memory_refusal_states_need_and_options(path, device):
     gc.collect()
     with (
         webpte.load(path, memory=allocated_bytes() + 90_000_000) as program,
@@ -142,7 +142,7 @@ def test_forks_and_other_programs_count(path, device):
             method.fork()
 
 
-def test_a_device_that_is_out_of_memory_says_so(path, device, monkeypatch):
+def test_device_out_of_memory_raises_memory_error(path, device, monkeypatch):
     def refuse(**options):
         raise wgpu.GPUOutOfMemoryError("none left")
 
@@ -156,7 +156,7 @@ def test_a_device_that_is_out_of_memory_says_so(path, device, monkeypatch):
 
 
 @pytest.mark.parametrize("memory", [0, -1, 1.5, "1 GB", True])
-def test_a_limit_is_a_number_of_bytes(path, memory):
+def test_memory_limit_wrong_type_is_refused(path, memory):
     with raises(webpte.InputError, "memory", 1, repr(memory)):
         webpte.load(path, memory=memory)
 
@@ -181,7 +181,7 @@ print(json.dumps(found))
 
 
 @linux
-def test_a_small_file_that_wants_gigabytes_is_refused_where_they_are_not(many):
+def test_load_small_file_of_huge_tensors_is_refused(many):
     path = many(50, 16_500_000)
     assert path.stat().st_size < 20_000
     text = json.loads(run_python(CHILD, path, 2 << 30))
@@ -190,7 +190,7 @@ def test_a_small_file_that_wants_gigabytes_is_refused_where_they_are_not(many):
 
 @linux
 @pytest.mark.parametrize("room", [128, 448, 640])
-def test_a_process_short_of_addresses_answers_or_refuses(many, room):
+def test_load_limited_address_space_runs_or_refuses(many, room):
     """Past the limit the driver would crash, so there is no other way to notice than to count."""
     found = json.loads(run_python(CHILD, many(20, 2_500_000), room << 20))  # 10 MB each
     assert found == 20 * 2_500_000 if room >= 640 else "RLIMIT_AS" in found

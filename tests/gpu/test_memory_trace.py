@@ -236,7 +236,7 @@ def matmul():
     return render(kernel), buffers, (4, 1, 1), {"wg": kernel.workgroup}
 
 
-def test_a_real_kernel_has_the_same_bits_with_a_trace(matmul):
+def test_memory_trace_kernel_result_is_unchanged(matmul):
     text, buffers, grid, constants = matmul
     y = trace(text, buffers, grid, constants=constants).outputs["y"]
     np.testing.assert_array_equal(y, run_untraced(text, buffers, grid, constants)["y"])
@@ -254,7 +254,7 @@ def test_planted_faults_change_their_figure(matmul, fault):
         assert getattr(source, name) == pytest.approx(value)
 
 
-def test_every_kernel_of_the_cases_can_be_rewritten():
+def test_memory_trace_rewrites_each_case_kernel():
     kernels = {kernel for _, kernels in planned_cases() for kernel in kernels}
     for kernel in kernels:
         try:

@@ -197,7 +197,7 @@ def test_indexing(drawn, n, tmp_path, device):
 F32 = DType.FLOAT32
 
 
-def test_a_slice_to_a_live_end_is_no_alias_of_what_it_covers_at_the_bound(tmp_path, device):
+def test_slice_to_live_end_is_not_an_alias(tmp_path, device):
     values: list[c.VkValue] = [
         *(c.VkTensor(F32, (11, 3)), c.VkTensor(F32, (11,))),  # 0: x, 1: gives the end
         *(c.VkSymInt(0), c.VkInt(0), c.VkInt(1)),  # 2: end, 3, 4
@@ -239,7 +239,7 @@ def _written(given: Any, folder: Any) -> Any:
     return folder / "case.pte"
 
 
-def test_the_bound_decides_which_dims_a_squeeze_removes(tmp_path, device):
+def test_squeeze_removes_dims_by_bound(tmp_path, device):
     squeeze = case("aten.squeeze_copy.dims", T("n", 1, 3), [0, 1], n=(7, 1))
     with webpte.load(_written(squeeze, tmp_path)) as program:
         for n in (7, 1):

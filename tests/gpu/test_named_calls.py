@@ -59,7 +59,7 @@ def test_inputs_by_position_keyword_and_mapping(forward):
         (lambda m: m(X, None), "not_numeric", ["input 1 ('y') of forward", "None", "float32"]),
     ],
 )
-def test_wrong_names_are_told_apart_and_change_nothing(forward, call, code, values):
+def test_call_wrong_names_raise_and_change_nothing(forward, call, code, values):
     with raises(webpte.InputError, *values, code=code):
         call(forward)
     assert np.array_equal(forward(X, Y)[0], X + Y)  # the first call that counted
@@ -121,7 +121,7 @@ def test_arrays_that_do_not_fit_are_refused_before_anything_runs(forward, into, 
     assert np.array_equal(forward(X, Y)[0], X + Y)  # the state has not counted
 
 
-def test_a_number_has_no_array_to_be_written_into(tmp_path):
+def test_call_into_integer_output_raises(tmp_path):
     with webpte.load(named_pte(tmp_path / "p.pte")) as program:
         size = program.method("get_size")
         assert size() == 7 and size.outputs[0].kind == "int"
@@ -149,7 +149,7 @@ def test_names_survive_a_saved_plan(forward, tmp_path):
         assert np.array_equal(method(y=Y, x=X)[0], X + Y)
 
 
-def test_names_that_cannot_be_told_apart_or_typed_are_numbers():
+def test_argument_names_ambiguous_or_untypable_become_numbers():
     from webpte.graph import Graph, Int
     from webpte.runtime.arguments import argument_names
 

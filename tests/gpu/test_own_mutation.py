@@ -87,7 +87,7 @@ def program(path):
 
 
 @pytest.mark.parametrize("passes", [(), *((name,) for name in PASSES), tuple(PASSES)], ids=" ".join)
-def test_what_was_read_before_a_mutation_stays(toy, tmp_path, passes):
+def test_own_op_mutation_keeps_earlier_reads(toy, tmp_path, passes):
     program(tmp_path / "p.pte")
     x = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
     h = x + x

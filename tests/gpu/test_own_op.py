@@ -62,22 +62,22 @@ def toy(tmp_path):
     unregister(module.square_plus)
 
 
-def test_an_op_from_a_folder_of_ones_own(toy, tmp_path):
+def test_own_op_from_external_folder_passes_case(toy, tmp_path):
     assert run_case(case("toy.square_plus.default", T("n", 7), 0.5, n=(11, 3, 1)), tmp_path) == 4
 
 
-def test_it_leaves_nothing_behind(tmp_path):
+def test_own_op_unregistered_leaves_nothing(tmp_path):
     assert "toy.square_plus.default" not in registered()
 
 
-def test_a_broken_kernel_is_a_typed_error_and_the_device_survives(toy, tmp_path, device):
+def test_own_op_broken_kernel_raises_and_device_survives(toy, tmp_path, device):
     (tmp_path / "square_plus.wgsl").write_text(WGSL.replace("x[i] * x[i]", "x[i] * nonsense"))
     with raises(webpte.DeviceError, "kernel", "nonsense", code="validation"):
         run_case(case("toy.square_plus.default", T("n", 7), 0.5, n=(11, 3)), tmp_path)
     assert run_case(case("aten.view_copy.default", T(6), [2, 3]), tmp_path) == 2
 
 
-def test_a_lowering_that_forgets_its_shape_cannot_be_loaded(toy, tmp_path):
+def test_own_op_lowering_without_shape_raises(toy, tmp_path):
     def forgets(cx, x, bias, *, out):
         pass
 
@@ -86,7 +86,7 @@ def test_a_lowering_that_forgets_its_shape_cannot_be_loaded(toy, tmp_path):
         run_case(case("toy.square_plus.default", T(3), 0.5), tmp_path)
 
 
-def test_a_lowering_that_raises_something_else_is_still_our_error(toy, tmp_path):
+def test_own_op_lowering_exception_is_wrapped(toy, tmp_path):
     def breaks(cx, x, bias, *, out):
         return np.zeros(3)[7]
 

@@ -133,7 +133,7 @@ def test_formulas_join_a_program(tmp_path, dtype):
     check(tmp_path / "p.pte", [ELEMENTWISE], [want], 1e-5 if dtype is DType.FLOAT32 else 4e-3)
 
 
-def test_the_reference_of_the_program_is_made_of_theirs(tmp_path):
+def test_own_op_fused_reference_uses_formula(tmp_path):
     values: list[VkValue] = [*(tensor(ROWS, 4) for _ in range(3)), VkDouble(0.5)]
     calls = [("toy.softsign.default", (0, 3, 1)), ("aten.relu.default", (1, 2))]
     simple_pte(tmp_path / "p.pte", values, calls, [0], [2])
@@ -149,7 +149,7 @@ def test_the_reference_of_the_program_is_made_of_theirs(tmp_path):
     np.testing.assert_array_equal(result, np.maximum(softsign(X, 0.5), 0))
 
 
-def test_a_tensor_of_one_known_element_is_a_number(tmp_path):
+def test_own_op_constant_of_one_element_is_scalar(tmp_path):
     """`numbers` says that the formula takes one: nothing is bound for it."""
     values: list[VkValue] = [*(tensor(ROWS, 4) for _ in range(3)), tensor(1, constant_id=0), tensor(1)]
     calls = [
@@ -166,7 +166,7 @@ def test_a_tensor_of_one_known_element_is_a_number(tmp_path):
     np.testing.assert_allclose(result, np.maximum(X * X - 0.25, 0), rtol=1e-6)
 
 
-def test_a_formula_is_the_epilogue_of_a_product_behind_a_view(tmp_path):
+def test_own_op_formula_fuses_as_epilogue_after_view(tmp_path):
     """The product passes over the user's view, because the residual has its shape, and computes the user's formula."""
     weight = np.random.default_rng(4).normal(size=(4, 4)).astype(np.float32)
     values: list[VkValue] = [tensor(ROWS, 4), tensor(4, 4, constant_id=0), VkNull(), tensor(ROWS, 4)]

@@ -39,7 +39,7 @@ OTHERS = [tensor(4, at=(1, 0)), tensor(4, at=(1, 64))]
 
 
 @pytest.mark.parametrize("method", [([BUFFER, *OTHERS], [relu(1, 2)], [1], [2, 0])], indirect=True)
-def test_one_that_is_returned_and_never_written(method):
+def test_buffer_returned_and_never_written(method):
     for _ in range(2):
         assert np.array_equal(method.run([X])[1], START)
 
@@ -47,7 +47,7 @@ def test_one_that_is_returned_and_never_written(method):
 @pytest.mark.parametrize(
     "method", [([BUFFER, *OTHERS, c.BoolValue(False)], [copy(0, 0, 3), relu(0, 2)], [1], [2, 0])], indirect=True
 )
-def test_one_that_is_copied_onto_itself(method):
+def test_buffer_copied_onto_itself(method):
     result, state = method.run([X])
     assert np.array_equal(state, START) and np.array_equal(result, np.maximum(START, 0))
 
@@ -58,5 +58,5 @@ BRANCH = [relu(0, 1), JumpFalseCall(5, 3), relu(2, 3), relu(2, 4)]
 
 @pytest.mark.parametrize("method", [(VIEWED, BRANCH, [0, 5], [4])], indirect=True)
 @pytest.mark.parametrize("taken", [True, False])
-def test_a_view_read_in_a_branch_and_behind_it(method, taken):
+def test_buffer_view_read_in_and_after_branch(method, taken):
     assert np.array_equal(method.run([X, taken])[0], np.maximum(X, 0).reshape(2, 2))

@@ -45,7 +45,7 @@ def test_totals_stand_and_every_stage_arrives(path, tmp_path):
         assert done == sorted(done) and done[-1] == group[-1].total, f"{stage} never arrives: {done}"
 
 
-def test_who_watches_gets_what_others_get(path, tmp_path):
+def test_progress_watching_changes_no_results(path, tmp_path):
     (tmp_path / "other").mkdir()
     watched, kernels = work(path, tmp_path, progress=lambda event: None)
     alone, others = work(path, tmp_path / "other")

@@ -31,7 +31,7 @@ def recorders(method):
     return [recording.NativeRecorder(device), recording.PortableRecorder(device)]
 
 
-def test_both_give_the_same(method, monkeypatch):
+def test_recorders_native_and_portable_same_result(method, monkeypatch):
     results = []
     for recorder in recorders(method):
         monkeypatch.setattr(method._gpu, "recorder", recorder)  # the device may be shared with other tests
@@ -49,7 +49,7 @@ def test_redundant_state_is_not_set_again(method):
     assert [row[:3] for row in rows] == [("p", "u", "s"), (None,) * 3, (None,) * 3]
 
 
-def test_what_does_not_finish_is_not_submitted(method):
+def test_recorder_failed_encoding_is_not_submitted(method):
     """Submitting it would abort the process."""
     x = np.ones((2, 7), np.float32)
     method(x)
@@ -64,7 +64,7 @@ def test_what_does_not_finish_is_not_submitted(method):
 
 
 @pytest.mark.parametrize("shape", [(11, 7), (1, 1)])
-def test_the_first_call_finds_everything_made(method, shape):
+def test_recorder_first_call_creates_no_objects(method, shape):
     before, lowered = method.counters.snapshot(), method.lowerings
     method(np.ones(shape, np.float32))
     done = method.counters.since(before)
@@ -72,7 +72,7 @@ def test_the_first_call_finds_everything_made(method, shape):
     assert method.lowerings == lowered
 
 
-def test_a_dispatch_costs_the_host_a_few_lines(method):
+def test_recorder_dispatch_costs_few_host_lines(method):
     """Of Python, which take a few microseconds."""
     method(np.ones((2, 7), np.float32))
     rows = list(method._session._dispatches[method._session.workspace.encoded[-1]])

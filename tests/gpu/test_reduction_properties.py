@@ -90,25 +90,25 @@ def pools(draw):
 
 @few
 @given(one=reductions())
-def test_any_set_of_dims(one, tmp_path, device):
+def test_reduction_any_set_of_dims(one, tmp_path, device):
     run_case(one, tmp_path)
 
 
 @few
 @given(one=along_one_dim())
-def test_any_single_dim(one, tmp_path, device):
+def test_reduction_any_single_dim(one, tmp_path, device):
     run_case(one, tmp_path)
 
 
 @few
 @given(one=row_norms())
-def test_any_rows(one, tmp_path, device):
+def test_norm_any_rows(one, tmp_path, device):
     run_case(one, tmp_path)
 
 
 @few
 @given(one=pools())
-def test_any_window(one, tmp_path, device):
+def test_pool_any_window(one, tmp_path, device):
     run_case(one, tmp_path)
 
 
@@ -135,7 +135,7 @@ NO_ELEMENTS = {"aten.sum.dim_IntList": 0.0, "aten.prod.dim_int": 1.0}
 
 
 @pytest.mark.parametrize("op", NO_ELEMENTS)
-def test_nothing_adds_up_to_the_neutral_element(op, tmp_path, device):
+def test_reduction_empty_returns_neutral_element(op, tmp_path, device):
     dim: c.VkValue = c.VkInt(0) if op == "aten.prod.dim_int" else c.VkIntList((0,))
     of_the_tail(tmp_path / "tail.pte", op, dim, c.VkBool(False), c.VkNull())
     with webpte.load(tmp_path / "tail.pte") as program:
@@ -152,7 +152,7 @@ REFUSED: dict[str, list[c.VkValue]] = {
 
 
 @pytest.mark.parametrize("op", REFUSED)
-def test_nothing_has_no_extreme_and_no_mean(op, tmp_path, device):
+def test_reduction_empty_extreme_and_mean_raise(op, tmp_path, device):
     of_the_tail(tmp_path / "tail.pte", op, *REFUSED[op])
     with webpte.load(tmp_path / "tail.pte") as program:
         method = program.method()

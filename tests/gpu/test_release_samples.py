@@ -40,5 +40,5 @@ def test_sample_calls_what_it_is_kept_for(name, device):
     assert called >= set(CALLS[name])
 
 
-def test_every_sample_has_a_reason():
+def test_release_samples_have_reasons():
     assert [str(path.relative_to(SAMPLES).with_suffix("")) for path in FILES] == list(CALLS)

@@ -23,7 +23,7 @@ def with_json():
     return {name for name in ALL if "--json" in load_command(name)[1].format_help()}
 
 
-def test_every_command_with_json_has_a_schema_and_no_other():
+def test_json_commands_have_schemas():
     assert {path.stem for path in SCHEMAS.glob("*.json")} == with_json()
     for path in SCHEMAS.glob("*.json"):
         validator(path.stem)
@@ -66,12 +66,12 @@ def test_reports_of_what_cannot_run(tmp_path, capsys):
     assert not reported(capsys, "check", tmp_path / "p.pte")["ok"]
 
 
-def test_a_bundle_and_what_is_inspected_of_it(tmp_path, capsys):
+def test_json_bundle_equals_inspected_bundle(tmp_path, capsys):
     written = reported(capsys, "bundle", MODEL, "-o", tmp_path / "site", "--sequences", 1)
     assert reported(capsys, "inspect", tmp_path / "site", schema="bundle") == written
 
 
-def test_an_answer_and_a_file_of_them(tmp_path, capsys):
+def test_json_generate_follows_schema(tmp_path, capsys):
     asked = ("generate", MODEL, "--max-new-tokens", 3)
     assert reported(capsys, *asked, "--prompt", "one two")["logprobs"] is None
     assert len(reported(capsys, *asked, "--prompt", "one two", "--top-logprobs", 2)["logprobs"]) <= 3
@@ -85,7 +85,7 @@ def test_an_answer_and_a_file_of_them(tmp_path, capsys):
         check_report("generate", report)
 
 
-def test_a_machine_without_an_adapter():
+def test_json_doctor_without_adapter_follows_schema():
     report = json.loads(run_webpte("doctor", "--json", environment=NO_ADAPTER).stdout)
     check_report("doctor", report)
     assert not report["ok"] and report["remedies"]

@@ -44,7 +44,7 @@ def program(tmp_path):
         yield program
 
 
-def test_a_program_shows_its_methods_with_shapes(program, tmp_path):
+def test_repr_program_shows_methods_and_shapes(program, tmp_path):
     assert repr(program).splitlines() == [
         f"Program {tmp_path / 'p.pte'} (1.8 kB)",
         "  forward(x: f32[<=5, <=7], y: f32[<=5, <=7]) -> sum: f32[<=5, <=7], out1: f32[<=5, <=7]",
@@ -55,7 +55,7 @@ def test_a_program_shows_its_methods_with_shapes(program, tmp_path):
     assert "closed" in repr(program)
 
 
-def test_a_method_shows_inputs_outputs_and_memory(program):
+def test_repr_method_shows_inputs_outputs_memory(program):
     method = program.method()
     told = repr(method)
     assert told.startswith("Method forward\n  inputs   x: f32[<=5, <=7], y: f32[<=5, <=7]\n  outputs  sum: ")
@@ -87,7 +87,7 @@ def test_memory_of_a_whole_program(tmp_path):
         assert "\n  state        16 B\n" in repr(whole.methods["forward"])
 
 
-def test_a_saved_plan_shows_its_method(program, tmp_path):
+def test_repr_saved_plan_shows_method(program, tmp_path):
     program.method()(Y, Y)
     program.method().save(tmp_path / "plan")
     with webpte.open_plan(tmp_path / "plan", [tmp_path / "p.pte"]) as plan:
@@ -96,7 +96,7 @@ def test_a_saved_plan_shows_its_method(program, tmp_path):
         )
 
 
-def test_a_bundle_shows_its_methods(tmp_path):
+def test_repr_bundle_shows_methods(tmp_path):
     with webpte.load(counting_pte(tmp_path / "p.pte")) as program:
         site = webpte.bundle(program, tmp_path / "site")
     with webpte.load(site) as bundle:
@@ -105,7 +105,7 @@ def test_a_bundle_shows_its_methods(tmp_path):
         assert bundle.memory().total == bundle.memory("forward").total > 0
 
 
-def test_names_of_a_stranger_are_text_only(tmp_path):
+def test_repr_hostile_names_are_escaped(tmp_path):
     path = tmp_path / "a\x1b[31m\n\u202e<b>.pte"
     pte_file(path, [Method(HOSTILE, values=[c.IntValue(7)], inputs=[], outputs=[0], instructions=[])])
     with webpte.load(path) as program:

@@ -70,7 +70,7 @@ SUBJECTS = {
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
-def test_a_row_does_not_depend_on_how_many_there_are(name, tmp_path, device):
+def test_op_row_independent_of_number_of_rows(name, tmp_path, device):
     subject = SUBJECTS[name]
     OneOp(subject).write(tmp_path / "op.pte")
     random = np.random.default_rng(7)

@@ -63,7 +63,7 @@ def test_frequencies_pass_a_chi_square_test(tmp_path, filters):
 
 
 @pytest.mark.slow
-def test_a_million_draws_follow_the_probabilities(tmp_path):
+def test_sampling_million_draws_follow_probabilities(tmp_path):
     """Down to one in 50,000: 20 draws of a million."""
     draws, vocabulary = 1_000_000, 9
     logits = np.linspace(0, np.log(5e-5), vocabulary).astype(np.float32)
@@ -71,7 +71,7 @@ def test_a_million_draws_follow_the_probabilities(tmp_path):
     assert_follows(np.bincount(tokens, minlength=vocabulary), probabilities(logits) * draws)
 
 
-def test_the_test_can_fail():
+def test_sampling_chi_square_detects_wrong_distribution():
     """Uniform draws against a peaked distribution are far beyond the limit."""
     expected = np.array([0.5, 0.3, 0.2]) * DRAWS
     counts = np.full(3, DRAWS / 3)
@@ -102,7 +102,7 @@ EXTREMES = [0, 1, 2, 2**8 - 1, 2**9, 2**23, 2**31, 2**32 - 2**9, 2**32 - 2**8, 2
 
 
 @pytest.mark.parametrize("bits", slow_but([0, 2**31, 2**32 - 129, 2**32 - 1], EXTREMES), ids=hex)
-def test_the_noise_of_extreme_bits_is_finite_and_the_same_on_the_device(tmp_path, bits):
+def test_sampling_extreme_noise_bits_are_finite(tmp_path, bits):
     """Two tokens can be drawn; the logit of one is set so that its noise only just wins, and only just loses."""
     token, other, step = 5, 7, 3
     seed = seed_for(bits, token, step)
@@ -117,7 +117,7 @@ def test_the_noise_of_extreme_bits_is_finite_and_the_same_on_the_device(tmp_path
 
 
 @pytest.mark.parametrize(("vocabulary", "rows"), [(49_152, 64), pytest.param(262_144, 12, marks=pytest.mark.slow)])
-def test_a_token_that_is_all_but_certain_is_always_drawn(tmp_path, vocabulary, rows):
+def test_sampling_near_certain_token_is_always_drawn(tmp_path, vocabulary, rows):
     """Noise that could be infinite drew any token whatever; a seed makes it so for one in row 0."""
     logits = np.zeros((rows, vocabulary), np.float32)
     logits[:, 1234] = np.log(vocabulary / 7e-7)
@@ -131,7 +131,7 @@ def test_a_token_that_is_all_but_certain_is_always_drawn(tmp_path, vocabulary, r
 
 @pytest.mark.parametrize("variant", ["narrow", "wide"])
 @pytest.mark.parametrize(("vocabulary", "below"), [(49_152, 11.9), pytest.param(120_001, 12.8, marks=pytest.mark.slow)])
-def test_a_long_tail_is_drawn_from_as_often_as_it_weighs(tmp_path, vocabulary, below, variant):
+def test_sampling_long_tail_drawn_by_weight(tmp_path, vocabulary, below, variant):
     """Tokens of which each is next to nothing beside the likeliest, and all together a quarter."""
     logits = np.full(vocabulary, -below, np.float32) + np.random.default_rng(1).uniform(-0.1, 0.1, vocabulary)
     logits = logits.astype(np.float32)
@@ -169,7 +169,7 @@ HOPELESS: dict[str, tuple[list[tuple[Any, float]], int]] = {
 @pytest.mark.parametrize("filters", [(0.0, 0, 1.0, 0.0), (1.0, 0, 1.0, 0.0), (0.8, 40, 0.9, 0.1)], ids=str)
 @pytest.mark.parametrize("vocabulary", [1009, 2056])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_nothing_is_chosen_where_nothing_can_be(tmp_path, filters, vocabulary, dtype):
+def test_sampling_hopeless_rows_choose_nothing(tmp_path, filters, vocabulary, dtype):
     rows = np.random.default_rng(3).normal(0, 2, (len(HOPELESS) + 2, vocabulary)).astype(dtype)
     for row, (changes, _) in zip(rows, HOPELESS.values(), strict=False):
         for where, value in changes:

@@ -124,7 +124,7 @@ def test_draws_follow_the_distribution_of_each_setting(tmp_path, vocabulary, dty
             assert_follows(counts, want * DRAWS)
 
 
-def test_a_setting_that_is_left_out_would_be_noticed():
+def test_sampling_omitted_setting_is_detected():
     """What the test above compares with differs for each of its settings by more than it forgives."""
     logits = np.random.default_rng(2).normal(0, 1.3, 61)
     everything = np.ones(61, bool)
@@ -134,7 +134,7 @@ def test_a_setting_that_is_left_out_would_be_noticed():
             assert_follows(plain * DRAWS, expected(logits, settings, everything) * DRAWS)
 
 
-def test_a_large_vocabulary_is_drawn_from_alike(tmp_path):
+def test_sampling_large_vocabulary_follows_probabilities(tmp_path):
     """49,152 tokens, of which some are likely and the rest together weigh as much."""
     vocabulary, rows, runs = 49_152, 100, 8
     logits = np.random.default_rng(3).normal(0, 1, vocabulary).astype(np.float32)
@@ -165,7 +165,7 @@ def mixed(vocabulary, count):
     ("vocabulary", "dtype"),
     slow_rows_but([(1009, "f16"), (49_152, "f32")], [(61, "f32"), (1009, "f16"), (49_152, "f16"), (49_152, "f32")]),
 )
-def test_a_row_gets_beside_others_what_it_gets_alone(tmp_path, vocabulary, dtype, variant):
+def test_sampling_row_independent_of_other_rows(tmp_path, vocabulary, dtype, variant):
     rows = mixed(vocabulary, 16)
     logits = np.random.default_rng(6).normal(0, 3, (16, vocabulary)).astype(dtype.replace("f", "float"))
     with sampler(tmp_path, 16, vocabulary, dtype, variant) as choose:
@@ -182,7 +182,7 @@ def test_a_row_gets_beside_others_what_it_gets_alone(tmp_path, vocabulary, dtype
 
 @pytest.mark.parametrize("variant", ["narrow", "wide"])
 @pytest.mark.parametrize(("vocabulary", "dtype"), [(7, "f32"), (1009, "f32"), (2056, "f16"), (49_152, "f32")])
-def test_the_likeliest_tokens_are_listed_with_their_probabilities(tmp_path, vocabulary, dtype, variant):
+def test_sampling_top_logprobs_are_listed(tmp_path, vocabulary, dtype, variant):
     """Those of the model: before penalties and masks. Of equal ones the first comes first."""
     logits = np.random.default_rng(7).normal(0, 3, (3, vocabulary)).astype(dtype.replace("f", "float"))
     logits[1] = np.round(logits[1])  # many are equal
@@ -202,7 +202,7 @@ def test_the_likeliest_tokens_are_listed_with_their_probabilities(tmp_path, voca
             assert np.isclose(found.logprob, values[found.token], atol=1e-4)
 
 
-def test_nothing_is_chosen_where_the_mask_hides_all_there_is(tmp_path):
+def test_sampling_all_masked_row_chooses_nothing(tmp_path):
     """No token at all, or none that the model has not hidden itself; the row beside it does not notice."""
     vocabulary = 70
     logits = np.random.default_rng(9).normal(0, 1, (4, vocabulary)).astype(np.float32)
@@ -217,7 +217,7 @@ def test_nothing_is_chosen_where_the_mask_hides_all_there_is(tmp_path):
         assert np.isnan([chosen.logprob for chosen in found]).tolist() == [True, True, False, False]
 
 
-def test_any_words_are_safe(tmp_path):
+def test_sampling_random_parameter_words_are_safe(tmp_path):
     """The device cannot refuse what makes no sense; it then chooses some token, or none."""
     random = np.random.default_rng(10)
     logits = random.normal(0, 3, (8, 1009)).astype(np.float32)

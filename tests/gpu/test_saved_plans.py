@@ -36,7 +36,7 @@ def scaled(tmp_path):
     return file
 
 
-def test_a_method_runs_at_the_shapes_it_was_called_at(scaled, tmp_path):
+def test_saved_plan_runs_at_saved_shapes(scaled, tmp_path):
     with webpte.load(scaled) as program:
         method = program.method()
         want = [method(rows(n)) for n in (3, 5)]
@@ -72,7 +72,7 @@ def test_shapes_can_be_named(scaled, tmp_path):
         assert plan.method()(rows(4)).tobytes() == want.tobytes()
 
 
-def test_more_shapes_can_be_named_than_a_method_keeps(tmp_path):
+def test_saved_plan_keeps_more_shapes_than_method(tmp_path):
     values = [c.VkTensor(F32, (100,)), c.VkTensor(F32, (100,))]
     simple_pte(tmp_path / "negative.pte", values, [("aten.neg.default", (0, 1))], [0], [1], dynamic=True)
     with webpte.load(tmp_path / "negative.pte") as program:
@@ -103,7 +103,7 @@ except AssertionError:
 """
 
 
-def test_another_process_needs_no_graph(scaled, tmp_path):
+def test_saved_plan_other_process_needs_no_graph(scaled, tmp_path):
     np.save(tmp_path / "x.npy", rows(5))
     with webpte.load(scaled) as program:
         method = program.method()
@@ -213,7 +213,7 @@ with webpte.open_plan(sys.argv[1]) as plan:
 """
 
 
-def test_a_lost_device_is_replaced(scaled, tmp_path):
+def test_saved_plan_lost_device_is_replaced(scaled, tmp_path):
     np.save(tmp_path / "x.npy", rows(5))
     with webpte.load(scaled) as program:
         want = program.method()(rows(5))

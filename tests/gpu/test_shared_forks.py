@@ -53,7 +53,7 @@ def check_steps(method, cache, arguments, numbers):
         x = following
 
 
-def test_a_fork_takes_its_state_and_makes_its_bind_groups_when_it_runs(program):
+def test_fork_allocates_state_first_and_bind_groups_on_run(program):
     method = program.method()
     check(method, Cache(), ONE_ROW)
     gc.collect()
@@ -79,7 +79,7 @@ def test_a_fork_takes_its_state_and_makes_its_bind_groups_when_it_runs(program):
 
 @pytest.mark.parametrize("seed", slow_but([0], range(4)))
 @pytest.mark.parametrize("encoded", [2, 64])  # schedules that are kept: one that was dropped takes its rows with it
-def test_any_mix_of_calls(program, tmp_path, monkeypatch, seed, encoded):
+def test_forks_interleaved_calls_are_exact(program, tmp_path, monkeypatch, seed, encoded):
     monkeypatch.setattr(workspace, "MAX_ENCODED_SCHEDULES", encoded)
     monkeypatch.setattr(parameters, "BLOCKS_PER_BUFFER", 8)  # so that those of dropped schedules are written over
     chance = np.random.default_rng(seed)
@@ -168,7 +168,7 @@ def test_interrupted_at_every_line_of_forking_and_of_closing(program):
     assert allocated_bytes() == taken
 
 
-def test_a_recovered_family_shares_again(path):
+def test_forks_recovered_share_memory_again(path):
     """In a process of its own, like every loss."""
     code = """
 import gc, sys

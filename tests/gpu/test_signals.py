@@ -91,7 +91,7 @@ def interrupted(child, number=signal.SIGINT):
 
 
 @pytest.mark.parametrize("moment", [0.0, 0.003, 0.01, 0.04, 0.1, 0.2])
-def test_a_loop_of_calls(path, moment):
+def test_sigint_during_calls_raises_keyboard_interrupt(path, moment):
     child = start("-c", LOOP, path)
     assert child.stdout.readline() == "ready\n"
     time.sleep(moment)
@@ -100,7 +100,7 @@ def test_a_loop_of_calls(path, moment):
 
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("how", ["native", "swallowed"])
-def test_a_command_that_does_not_hear_is_ended(how, number, exit_code, tmp_path):
+def test_signal_second_ends_unresponsive_command(how, number, exit_code, tmp_path):
     part = tmp_path / "part"
     child = start("-c", STUCK, how, part)
     assert child.stdout.readline() == "ready\n"
@@ -112,7 +112,7 @@ def test_a_command_that_does_not_hear_is_ended(how, number, exit_code, tmp_path)
 @pytest.mark.parametrize(
     ("command", "imported"), [("inspect", "argparse"), ("bench", "argparse"), ("bench", "wgpu.backends.auto")]
 )
-def test_a_command_while_it_starts(path, command, imported):
+def test_sigint_during_start_exits_130(path, command, imported):
     """It tells on stderr what it has imported, and so how far it is; unread, it waits."""
     child = start("-X", "importtime", "-m", "webpte", command, path)
     fcntl.fcntl(child.stderr, fcntl.F_SETPIPE_SZ, 4096)
@@ -126,7 +126,7 @@ def test_a_command_while_it_starts(path, command, imported):
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
-def test_every_command_gives_130(monkeypatch, command):
+def test_sigint_each_command_exits_130(monkeypatch, command):
     def run(arguments):
         raise KeyboardInterrupt
 
@@ -138,7 +138,7 @@ def test_every_command_gives_130(monkeypatch, command):
     assert cli.main([command]) == interrupts.EXIT_CODE
 
 
-def test_an_interrupt_while_wgpu_opens_a_device_is_an_interrupt(path, monkeypatch):
+def test_sigint_during_device_request_raises_keyboard_interrupt(path, monkeypatch):
     """In its callbacks it would be taken for an error of the device."""
     adapter = adapter_module.chosen_adapter()
     real = type(adapter).request_device_sync

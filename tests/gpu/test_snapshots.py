@@ -44,7 +44,7 @@ def write_program(folder, weight):
     return folder / "p.pte", [folder / f"{weight}.ptd"]
 
 
-def test_the_state_of_a_model_with_other_weights_is_refused(tmp_path):
+def test_restore_state_of_other_weights_is_refused(tmp_path):
     state = tmp_path / "state"
     with webpte.load(*write_program(tmp_path, 1.0)) as program:
         method = program.method()
@@ -58,7 +58,7 @@ def test_the_state_of_a_model_with_other_weights_is_refused(tmp_path):
         again.method().restore(state)
 
 
-def test_a_note_may_be_refused_before_the_state_changes(tmp_path):
+def test_restore_note_refused_before_state_changes(tmp_path):
     with webpte.load(*write_program(tmp_path, 1.0)) as program:
         method = program.method()
         method(np.zeros((1, 1, 1, 4), np.float32), 0)

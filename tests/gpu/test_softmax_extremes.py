@@ -30,7 +30,7 @@ def rows_of(width: int, dtype: Any) -> np.ndarray:
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("width", [128, 131])
 @pytest.mark.parametrize("op", ["aten._softmax.default", "aten._log_softmax.default"])
-def test_a_row_without_an_answer_is_nan(tmp_path, op, width, dtype, variant):
+def test_softmax_row_without_result_is_nan(tmp_path, op, width, dtype, variant):
     rows = rows_of(width, dtype)
     given = T(*rows.shape, make=lambda dims: rows, dtype="f16" if dtype is np.float16 else "f32")
     program = OneOp(case(op, given, -1, False))

@@ -28,7 +28,7 @@ def runs(source) -> None:
         assert np.array_equal(program.method()(X), answer(1, 1))
 
 
-def test_a_path_as_text_or_object(path):
+def test_load_path_as_string_or_path(path):
     runs(path)
     runs(str(path))
 
@@ -49,14 +49,14 @@ def test_files_that_are_open(path):
     runs(io.BytesIO(path.read_bytes()))
 
 
-def test_a_file_is_read_from_where_it_stands(path, tmp_path):
+def test_load_file_reads_from_current_position(path, tmp_path):
     (tmp_path / "behind").write_bytes(b"head" + path.read_bytes())
     with open(tmp_path / "behind", "rb") as file:
         file.seek(4)
         runs(file)
 
 
-def test_a_file_inside_an_archive(path, tmp_path):
+def test_load_file_in_zip_archive(path, tmp_path):
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.write(path, "p.pte")
     with zipfile.ZipFile(tmp_path / "a.zip") as archive, archive.open("p.pte") as file:
@@ -72,7 +72,7 @@ def test_data_from_each_of_them(tmp_path):
             assert np.array_equal(program.method()(x), x + W)
 
 
-def test_a_snapshot_knows_a_program_by_its_bytes(path, tmp_path):
+def test_snapshot_identifies_program_by_bytes(path, tmp_path):
     with webpte.load(path) as program:
         program.method()(X)
         program.method().snapshot(tmp_path / "state")
@@ -96,7 +96,7 @@ def test_messages_name_what_was_given(path, tmp_path):
         webpte.load(path, data=[b"no tensors"])
 
 
-def test_a_file_that_breaks_while_it_is_read(path):
+def test_load_file_failing_while_read_raises(path):
     class Broken:
         def read(self, size: int = -1) -> bytes:
             raise ConnectionError("the line is dead")
@@ -109,7 +109,7 @@ def test_a_file_that_breaks_while_it_is_read(path):
         webpte.load(file)
 
 
-def test_nothing_stays_open_when_a_later_file_is_refused(path, tmp_path):
+def test_load_refused_later_file_closes_all(path, tmp_path):
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
         with pytest.raises(webpte.FormatError):
@@ -117,7 +117,7 @@ def test_nothing_stays_open_when_a_later_file_is_refused(path, tmp_path):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_ptd_beside_the_program_is_suggested(tmp_path, monkeypatch):
+def test_load_missing_ptd_suggests_one_next_to_program(tmp_path, monkeypatch):
     keyed = add_program(tmp_path / "p.pte", where="external")
     (tmp_path / "other.ptd").write_bytes(b"not one of ours")
     with pytest.raises(webpte.DataError) as caught:

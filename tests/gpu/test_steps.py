@@ -92,7 +92,7 @@ def test_inputs_that_are_not_fed_are_those_of_each_step(device):
         check(method, [(full(0), full(y)) for y in (1, 1, 7, 7, 1)], {0: 0}, [0])
 
 
-def test_an_input_whose_buffer_is_used_again_is_there_for_every_step(device):
+def test_steps_input_with_reused_buffer_is_kept_per_step(device):
     b = GraphBuilder()
     x, y, total = b.tensor(N), b.tensor(N), b.tensor(N)
     b.call("aten.add.Tensor", (x, y, b.number(1)), total)
@@ -108,7 +108,7 @@ def test_an_input_whose_buffer_is_used_again_is_there_for_every_step(device):
         assert method.counters.input_bytes - uploaded == 2 * 4 * N  # what stays is sent once
 
 
-def test_an_input_that_the_method_writes_is_there_for_every_step(device):
+def test_steps_input_written_by_method_is_kept_per_step(device):
     b = GraphBuilder()
     x, y, total = b.tensor(N), b.tensor(N), b.tensor(N)
     b.call("aten.add.Tensor", (x, y, b.number(1)), total)
@@ -119,7 +119,7 @@ def test_an_input_that_the_method_writes_is_there_for_every_step(device):
             check(method, [(full(1), full(2))] * 4, feed, [0, 1])
 
 
-def test_a_result_may_lie_where_the_input_it_feeds_does(device):
+def test_steps_result_may_share_memory_with_fed_input(device):
     graph = two_chains()
     x, first = graph.inputs[0], graph.outputs[0]
     with packed((x, first)), loaded(graph, device) as method:
@@ -130,14 +130,14 @@ def test_a_result_may_lie_where_the_input_it_feeds_does(device):
 
 @pytest.mark.parametrize("feed", [{0: 1, 1: 0}, {1: 0, 0: 1}, {0: 1}, {1: 0}, {0: 0, 1: 1}])
 @pytest.mark.parametrize("crossed", [True, False])
-def test_all_results_are_fed_at_once(device, feed, crossed):
+def test_steps_all_results_feed_back(device, feed, crossed):
     graph = two_chains()
     (x, y), (first, second) = graph.inputs, graph.outputs
     with packed((x, second if crossed else first), (y, first if crossed else second)), loaded(graph, device) as method:
         check(method, [(full(-0.5), full(0.25)), (full(3), full(4)), (full(5), full(6))], feed, [0, 1])
 
 
-def test_an_input_handed_through_is_what_was_fed(device):
+def test_steps_passed_through_input_returns_fed_value(device):
     b = GraphBuilder()
     x = b.tensor(N)
     negated = b.unary(x, N, name="aten.neg.default")
@@ -173,7 +173,7 @@ def test_values_are_rounded_between_steps_as_a_way_through_the_host_would(device
         check(method, [(given, given)] * 4, {0: 0}, [0], submits)
 
 
-def test_more_than_may_be_held_runs_one_by_one(device, monkeypatch):
+def test_steps_exceeding_byte_limit_run_one_by_one(device, monkeypatch):
     with loaded(adder(), device) as method:
         steps = [(full(k), full(1)) for k in range(4)]
         monkeypatch.setattr(executor_module, "MAX_STEP_BYTES", 7 * 4 * N)  # four results, three inputs
@@ -225,7 +225,7 @@ def test_feeds_and_positions_that_do_not_fit_are_refused(device, feed, outputs, 
         assert method.counters.since(before).submits == 0
 
 
-def test_a_refused_step_keeps_all_from_running(device):
+def test_steps_refused_step_prevents_all(device):
     with loaded(adder(), device) as method:
         before = method.counters.snapshot()
         with raises(webpte.InputError, "[3]", f"[{N}]", code="shape"):
@@ -234,7 +234,7 @@ def test_a_refused_step_keeps_all_from_running(device):
         assert method.run_steps([], {0: 0}, [0]) == []
 
 
-def test_as_many_live_integers_as_there_may_be_are_read(device):
+def test_steps_maximum_live_integers_are_read(device):
     b = GraphBuilder()
     x, at, outputs = b.tensor(SYM_SLOTS, 2), b.symint(), []
     for number in range(SYM_SLOTS):

@@ -75,17 +75,17 @@ print("wrong", wrong)
 """
 
 
-def test_several_programs_share_a_device(paths):
+def test_threads_several_programs_share_device(paths):
     assert run_python(SEVERAL_PROGRAMS, 50, *paths) == "wrong []\n"
 
 
-def test_two_threads_with_a_program_a_method_or_a_fork_each():
+def test_threads_own_program_method_or_fork_are_exact():
     """`python -m tests.soak.pair` makes 2,000 calls of each, every night."""
     printed = run_python("import sys; from tests.soak.pair import main; sys.exit(main(['--calls', '300']))")
     assert printed.splitlines() == [f"a {what} each: 300 of 300 exact" for what in ("program", "method", "fork")]
 
 
-def test_one_method_for_all_who_ask(program, device):
+def test_threads_method_is_created_once(program, device):
     before = device.counters.snapshot()
     methods = in_threads(lambda _: program.method())
     assert len({id(method) for method in methods}) == 1
@@ -153,7 +153,7 @@ def test_programs_come_and_go_while_others_run(paths, device):
     assert device.users == before
 
 
-def test_a_snapshot_taken_while_others_call_is_of_one_moment(program, tmp_path):
+def test_threads_snapshot_is_consistent(program, tmp_path):
     forward = program.method()
     other = forward.fork()
     stop = threading.Event()
@@ -175,7 +175,7 @@ def test_a_snapshot_taken_while_others_call_is_of_one_moment(program, tmp_path):
         thread.join(60)
 
 
-def test_an_interrupt_reaches_a_thread_that_waits_for_the_device(program):
+def test_interrupt_reaches_thread_waiting_for_device(program):
     """Ctrl-C while another thread has the device: the call is given up at once, and nothing stays locked."""
     code = """
 import os, signal, sys, threading

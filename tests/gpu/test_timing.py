@@ -58,7 +58,7 @@ class Timed(Observer):
 
 @pytest.mark.parametrize("stamps", [True, False])
 @pytest.mark.parametrize("kind", [NativeRecorder, PortableRecorder])
-def test_each_dispatch_has_an_interval_and_results_are_the_same(method, recorders, monkeypatch, kind, stamps):
+def test_timing_interval_per_dispatch_same_results(method, recorders, monkeypatch, kind, stamps):
     wanted = method(X)
     if not stamps:
         monkeypatch.setattr(timing, "TIMESTAMP_FEATURE", "a feature no device has")
@@ -80,7 +80,7 @@ def test_each_dispatch_has_an_interval_and_results_are_the_same(method, recorder
     assert flat == sorted(flat) and began <= flat[0] and flat[-1] <= ended
 
 
-def test_more_dispatches_than_a_query_set_holds(method, monkeypatch):
+def test_timing_more_dispatches_than_query_set(method, monkeypatch):
     monkeypatch.setattr(timing, "MAX_PASSES", 2)
     wanted, observer = method(X), Timed(method._gpu)
     with method._observed(observer):
@@ -88,7 +88,7 @@ def test_more_dispatches_than_a_query_set_holds(method, monkeypatch):
     assert len(observer.clock.take()) == COUNT
 
 
-def test_a_device_with_another_clock_is_moved_to_the_hosts(method, monkeypatch):
+def test_timing_device_clock_aligned_to_host(method, monkeypatch):
     resolve = timing.DispatchClock._resolve
     monkeypatch.setattr(timing.DispatchClock, "_resolve", lambda self, stamped: resolve(self, stamped) + 10**15)
     began, observer = time.perf_counter_ns(), Timed(method._gpu)
@@ -99,7 +99,7 @@ def test_a_device_with_another_clock_is_moved_to_the_hosts(method, monkeypatch):
 
 
 @pytest.mark.parametrize("stamps", [True, False])
-def test_a_profile_has_nothing_of_what_another_program_does_meanwhile(method, tmp_path, monkeypatch, stamps):
+def test_profile_excludes_other_programs(method, tmp_path, monkeypatch, stamps):
     """On the same device, in another thread, all the time."""
     if not stamps:
         monkeypatch.setattr(timing, "TIMESTAMP_FEATURE", "a feature no device has")

@@ -35,7 +35,7 @@ def compile_with_tint(source: str) -> None:
     utils.create_shader_module(device, source)
 
 
-def test_there_are_kernels(kernels):
+def test_tint_kernels_are_collected(kernels):
     assert len(kernels) > 20
 
 
@@ -56,7 +56,7 @@ def test_naga_accepts_every_kernel(kernels, device):
         device.pipeline(kernel)
 
 
-def test_the_gate_can_close(tmp_path):
+def test_tint_rejects_invalid_kernel(tmp_path):
     """naga lets a barrier in non-uniform control flow pass; Tint must not."""
     (tmp_path / "bad.wgsl").write_text(
         '{$ include "kernel.wgsl" $}\n'

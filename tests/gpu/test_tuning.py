@@ -95,7 +95,7 @@ def rounds(path, **options):
         return float(program.method()(np.zeros(50, np.float32))[0])
 
 
-def test_the_fastest_is_chosen_and_remembered(path):
+def test_tune_fastest_is_chosen_and_cached(path):
     assert rounds(path) == 20000
     with webpte.load(path) as program:
         (choice,) = program.tune()
@@ -115,14 +115,14 @@ def test_auto_tunes_at_load(path):
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"x": 3}', "{broken"])
-def test_a_damaged_file_is_no_obstacle(path, content):
+def test_tune_damaged_cache_is_ignored(path, content):
     tuning_cache_path().parent.mkdir(parents=True)
     tuning_cache_path().write_text(content)
     assert rounds(path) == 20000
     assert rounds(path, tune="auto") == 1
 
 
-def test_the_command(path, capsys):
+def test_tune_command_reports_and_forces(path, capsys):
     assert main(["tune", str(path), "--json"]) == 0
     (job,) = json.loads(capsys.readouterr().out)["jobs"]
     assert (job["job"], job["best"], job["default"]) == ("double 50", "fast", "slow") and job["gain"] > 3
@@ -151,14 +151,14 @@ NOISY = [1.0, 1.3, 0.9, 1.1, 1.0, 1.2, 1.0]
     (NOISY, NOISY[::-1], "usual"),
     ([1.0] * 7, [2.0] * 7, "usual"),
 ])  # fmt: skip
-def test_only_a_clear_gain_replaces_the_usual_kernel(usual, other, best):
+def test_tune_only_clear_gain_replaces_default(usual, other, best):
     found = choice(usual=usual, other=other)
     assert found.best == best
     assert found.gain == pytest.approx(1.0) if best == "usual" else found.gain > 1.05
     assert best_variants([found]) == {found.job.key: best}
 
 
-def test_what_time_cut_short_is_told(path, capsys):
+def test_tune_budget_exhausted_is_reported(path, capsys):
     with webpte.load(path) as program:
         found = program.tune(budget=1e-9)
     assert found == [] and [job.key for job in found.unmeasured] == ["double 50"]
@@ -167,7 +167,7 @@ def test_what_time_cut_short_is_told(path, capsys):
 
 
 @pytest.mark.parametrize(("second", "best"), [([0.5] * 7, "other"), ([1.1] * 7, "usual")])
-def test_a_winner_is_measured_twice_and_kept_only_if_confirmed(second, best, monkeypatch):
+def test_tune_winner_requires_confirmation(second, best, monkeypatch):
     job = TuningKey("double", (50,), ("usual", "other"))
     measured = iter([[0.5] * 7, second])
     monkeypatch.setattr(tuning, "_measure", lambda *_: {"usual": (1.0,) * 7, "other": tuple(next(measured))})
@@ -177,7 +177,7 @@ def test_a_winner_is_measured_twice_and_kept_only_if_confirmed(second, best, mon
 
 
 @pytest.mark.parametrize(("load", "busy"), [(0.3, None), (7.5, "load average 7.5 on 2 cores")])
-def test_a_busy_machine_is_reported(load, busy, monkeypatch):
+def test_tune_busy_machine_is_reported(load, busy, monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     monkeypatch.setattr(os, "getloadavg", lambda: (load, 0, 0))
     assert machine_load() == busy

@@ -30,16 +30,16 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("command", slow_but(["inspect", "run", "compare", "profile", "doctor"], COMMANDS))
-def test_nothing_is_cut_at_any_width(command, tmp_path, monkeypatch):
+def test_tables_any_width_nothing_cut(command, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # what `tune` finds in no time is not to be kept
     check_widths(record(command, *COMMANDS[command]))
 
 
-def test_a_bundle_too(tmp_path):
+def test_tables_bundle_any_width_nothing_cut(tmp_path):
     check_widths(record("bundle", MODEL, "-o", tmp_path / "site", "--sequences", 1))
 
 
-def test_a_terminal_is_filled_and_a_pipe_gets_everything():
+def test_terminal_output_fills_width_pipe_prints_all():
     command = [sys.executable, "-m", "webpte", "inspect", str(MODEL)]
     environment = os.environ | {"PYTHONPATH": str(SRC), "COLUMNS": "40"}
     piped = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
@@ -56,6 +56,6 @@ GONE = {**COMMANDS, "doctor": ("--no-test",), "generate": (MODEL, "--prompt", "x
 @pytest.mark.parametrize(
     "command", slow_but(["run", "generate"], [name for name in GONE if name not in ("inspect", "check")])
 )
-def test_a_reader_that_has_gone_is_no_failure(command, tmp_path):
+def test_command_closed_pipe_exits_zero(command, tmp_path):
     done = piped(command, *map(str, GONE[command]), environment={"XDG_CACHE_HOME": str(tmp_path)})
     assert (done.returncode, done.stderr) == (0, "")

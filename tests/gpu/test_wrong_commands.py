@@ -190,12 +190,12 @@ def folder(tmp_path_factory, device):
     return folder
 
 
-def test_there_are_enough_and_each_is_another():
+def test_wrong_commands_table_is_long_and_distinct():
     assert len(TABLE) >= 120 and len({wrong.call for wrong in TABLE}) == len(TABLE)
 
 
 @pytest.mark.parametrize("wrong", TABLE, ids=str)
-def test_a_wrong_command_line_is_told_apart(wrong, folder, monkeypatch):
+def test_wrong_command_line_error_names_problem(wrong, folder, monkeypatch):
     monkeypatch.chdir(folder)
     before = sorted(os.listdir(folder))
     check(wrong)

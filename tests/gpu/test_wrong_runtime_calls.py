@@ -159,19 +159,19 @@ def things(tmp_path_factory) -> Iterator[Things]:
             yield Things(path, program, method, plan, face, folder)
 
 
-def test_the_table_is_long_enough():
+def test_wrong_calls_table_is_long():
     assert len(TABLE) >= 120
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=f"{n}-{row.argument}") for n, row in enumerate(TABLE)])
-def test_a_wrong_call_is_refused_by_name(row, things):
+def test_wrong_call_error_names_argument(row, things):
     check(Wrong(lambda: row.call(things), row.argument, row.kind))
     things.method.reset()
     total, product = things.method(X, Y)
     assert np.array_equal(total, X + Y) and np.array_equal(product, X * Y)
 
 
-def test_what_is_closed_says_so(tmp_path):
+def test_closed_objects_raise_closed_error(tmp_path):
     program = webpte.load(named_pte(tmp_path / "p.pte"))
     method = program.method()
     program.close()

@@ -58,7 +58,7 @@ RIGHT = {
 }
 
 
-def test_every_sample_is_listed():
+def test_xnnpack_samples_are_all_listed():
     assert sorted(RIGHT) == [path.stem for path in SAMPLES]
 
 

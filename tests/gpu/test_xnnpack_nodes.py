@@ -27,7 +27,7 @@ def test_nodes_compute_what_numpy_does(name, dtype, device):
         np.testing.assert_allclose(result.astype(float), expected.astype(float), bound, bound, err_msg=where)
 
 
-def test_every_type_of_node_has_a_case():
+def test_xnnpack_node_types_have_cases():
     tested = {node.type for net in NETS.values() for node in net("f4").nodes}
     assert tested == {name for name, _ in NODE_FIELDS.values()}
 

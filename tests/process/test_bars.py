@@ -39,7 +39,7 @@ print("done")
 
 @pytest.mark.parametrize("ticking", [True, False])
 @pytest.mark.parametrize("columns", [60, 80])
-def test_every_bar_ends_full_and_goes(columns, ticking):
+def test_progress_bar_finished_is_full_and_cleared(columns, ticking):
     code, output = run_in_terminal([sys.executable, "-c", SCRIPT.format(ticking=ticking)], columns)
     assert code == 0
     found = seen_bars(output, columns)
@@ -50,7 +50,7 @@ def test_every_bar_ends_full_and_goes(columns, ticking):
     assert left_on_screen(output, columns) == ["done"]
 
 
-def test_a_stage_that_does_not_arrive_is_seen():
+def test_progress_bar_unfinished_stage_is_detected():
     """The other way round: the test above can fail."""
     script = SCRIPT.format(ticking=False).replace('show(Progress("compile", 40, 40, "kernels"))', "pass")
     _, output = run_in_terminal([sys.executable, "-c", script], 80)
@@ -61,12 +61,12 @@ LINES = ["read", "build", "tune: 0 jobs"]  # not of stages that load a program
 
 
 @pytest.mark.parametrize("variables", [{"TERM": "dumb"}, {"TERM": "unknown"}])
-def test_a_dumb_terminal_gets_a_line_for_each_long_stage(variables):
+def test_progress_dumb_terminal_prints_line_per_long_stage(variables):
     code, output = run_in_terminal([sys.executable, "-c", SCRIPT.format(ticking=True)], 80, environment=variables)
     assert (code, output.decode().split("\r\n")) == (0, [*LINES, "done", ""])
 
 
-def test_without_a_terminal_each_long_stage_prints_a_line():
+def test_progress_without_terminal_prints_line_per_long_stage():
     command = [sys.executable, "-c", SCRIPT.format(ticking=True)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT / "src")
     assert (done.stdout, done.stderr.splitlines()) == ("done\n", LINES)
@@ -136,7 +136,7 @@ with bars(ticking=False) as show:
 """
 
 
-def test_a_narrower_terminal_has_each_bar_once(tmp_path):
+def test_progress_bar_narrowed_terminal_shown_once(tmp_path):
     go = tmp_path / "go"
     (tmp_path / "narrowed.py").write_text(NARROWED.format(go=str(go)))
     with Screen(["narrowed"], 80, environment={"PYTHONPATH": f"{ROOT / 'src'}:{tmp_path}"}) as screen:
@@ -148,7 +148,7 @@ def test_a_narrower_terminal_has_each_bar_once(tmp_path):
         assert [line.split()[0] for line in screen.lines if line] == ["before", "upload", "run"]
 
 
-def test_the_time_left_is_estimated_from_the_steps_so_far(monkeypatch):
+def test_progress_time_left_estimated_from_past_steps(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(terminal, "time", SimpleNamespace(monotonic=lambda: now[0]))
     drawing = mock.MagicMock()

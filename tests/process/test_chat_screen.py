@@ -85,7 +85,7 @@ def own_chat(tmp_path):
         yield screen
 
 
-def test_a_line_is_edited_with_the_usual_keys(chat):
+def test_chat_line_editing_keys_edit_the_prompt(chat):
     chat.type("bcd")
     chat.press("home")
     chat.type("a")
@@ -110,7 +110,7 @@ def test_a_line_is_edited_with_the_usual_keys(chat):
     chat.turn("", "You said 'keep', turn 1.")
 
 
-def test_what_was_said_is_found_again_in_this_session_and_the_next(tmp_path):
+def test_chat_history_recalls_messages_across_sessions(tmp_path):
     with Chat(tmp_path) as chat:
         chat.turn("first", "turn 1.")
         chat.turn("second", "turn 2.")
@@ -137,7 +137,7 @@ def test_what_was_said_is_found_again_in_this_session_and_the_next(tmp_path):
 
 
 @pytest.mark.slow
-def test_without_a_place_for_the_history_there_is_a_chat_all_the_same(tmp_path):
+def test_chat_unwritable_history_still_works(tmp_path):
     (tmp_path / "file").write_text("")
     with Chat(tmp_path / "file" / "below") as chat:
         chat.turn("hi", "You said 'hi', turn 1.")
@@ -145,7 +145,7 @@ def test_without_a_place_for_the_history_there_is_a_chat_all_the_same(tmp_path):
         chat.typed("hi")
 
 
-def test_a_pasted_text_is_one_message(chat):
+def test_chat_pasted_lines_are_one_message(chat):
     chat.paste("one\ntwo\r\nthree\rfour")
     chat.wait(lambda screen: screen.prompt_line == "  four")
     chat.press("enter")
@@ -154,7 +154,7 @@ def test_a_pasted_text_is_one_message(chat):
     assert "turn 2" not in chat.text
 
 
-def test_a_message_of_several_lines_is_typed_in_two_ways(chat):
+def test_chat_multiline_message_alt_enter_and_backslash(chat):
     chat.type("one")
     chat.press("alt-enter")
     chat.say("two\\")
@@ -190,7 +190,7 @@ def test_tab_completes_commands_settings_and_files(chat, tmp_path):
     chat.press("ctrl-u")
 
 
-def test_every_command_does_what_help_says(chat, tmp_path):
+def test_chat_commands_do_what_help_states(chat, tmp_path):
     saved = tmp_path / "talk.json"
     chat.turn("/help", "or Ctrl-D, to leave.")
     for name in ["/help", "/system", "/retry", "/undo", "/save", "/load", "/tokens", "/set", "/reset", "/exit"]:
@@ -262,7 +262,7 @@ def test_settings_are_shown_changed_and_put_back(own_chat):
         ("x" * 5000, "ContextFullError: the prompt has 5003 tokens"),
     ],
 )
-def test_what_is_wrong_is_told_and_changes_nothing(line, message, wrong_chat):
+def test_chat_wrong_command_reports_error_and_keeps_state(line, message, wrong_chat):
     wrong_chat.paste(line)
     wrong_chat.press("enter")
     wrong_chat.wait(lambda screen: message in screen.text.replace("\n", "").replace("  ", " "))
@@ -304,7 +304,7 @@ def test_ctrl_c_twice_at_the_prompt_leaves(chat):
     assert chat.ended() == 130
 
 
-def test_a_signal_does_as_the_key_does(chat):
+def test_chat_sigint_acts_like_ctrl_c(chat):
     for turn in range(1, 3):
         chat.say("forever")
         chat.wait(lambda screen, turn=turn: screen.text.count("word10 ") == turn)
@@ -342,7 +342,7 @@ def test_markdown_is_drawn_as_it_streams_and_stands_there_once(chat):
 
 
 @pytest.mark.parametrize(("columns", "rows", "kind"), slow_rows_but([(60, 15, "long")], SIZES))
-def test_a_long_answer_scrolls_and_every_line_is_there_once(tmp_path, columns, rows, kind):
+def test_chat_long_response_scrolls_each_line_once(tmp_path, columns, rows, kind):
     with Chat(tmp_path, columns=columns, rows=rows) as chat:
         chat.turn(f"{kind} 50", "50 generated" if kind == "long" else "52 generated")
         wanted = [f"line {n} of a long answer" if kind == "long" else f"code line {n}" for n in range(50)]
@@ -351,26 +351,26 @@ def test_a_long_answer_scrolls_and_every_line_is_there_once(tmp_path, columns, r
         assert max(map(len, chat.lines)) <= columns
 
 
-def test_of_each_picture_only_what_changed_is_written(chat):
+def test_chat_redraw_writes_only_changed_text(chat):
     before = len(chat.bytes)
     chat.turn("long 100", "100 generated")
     assert len(chat.bytes) - before < 40_000  # the text has 2,700; drawn whole each time it would be a million
 
 
-def test_the_context_in_use_is_in_sight(chat):
+def test_chat_status_line_shows_context_in_use(chat):
     assert chat.lines[-1] == " 0 of 4,096 tokens   /help, Alt-Enter: another line"
     chat.turn("hello", "turn 1.")
     assert chat.lines[-1].startswith(" 36 of 4,096 tokens ")  # "u:hello;a:You said 'hello', turn 1.;"
 
 
-def test_what_the_model_says_moves_no_cursor(chat):
+def test_chat_response_escape_codes_do_not_move_cursor(chat):
     chat.turn("evil", "end")
     assert "owned" in chat.text and "<b>tag</b> end" in chat.text  # as text
     for code in (b"\x1b[31m", b"\x1b]0;", b"\x1b[2J", b"\x08\x08"):
         assert code not in chat.bytes.split(b"evil", 1)[1].split(b"generated")[0]
 
 
-def test_what_is_typed_during_an_answer_waits_for_the_prompt(chat):
+def test_chat_typed_during_response_waits_for_prompt(chat):
     chat.say("markdown")
     chat.wait("bold words")
     chat.say("typed ahead")
@@ -389,7 +389,7 @@ def test_keys_typed_before_ctrl_c_wait_for_the_prompt(chat):
     chat.turn("", "You said 'kept', turn 2.")
 
 
-def test_the_window_may_change_its_size(own_chat):
+def test_chat_window_resize_keeps_working(own_chat):
     chat = own_chat
     chat.turn("hello", "turn 1.")
     chat.type("a message")
@@ -410,7 +410,7 @@ def test_the_window_may_change_its_size(own_chat):
 
 
 @pytest.mark.slow
-def test_without_colour_nothing_is_coloured(tmp_path):
+def test_chat_no_color_prints_no_color_codes(tmp_path):
     with Chat(tmp_path, NO_COLOR="1") as chat:
         chat.turn("markdown", "The end.")
         codes = chat.bytes.replace(b"\x1b[0", b"").split(b"\x1b[")
@@ -418,7 +418,7 @@ def test_without_colour_nothing_is_coloured(tmp_path):
         assert not [n for n in numbers if 30 <= int(n) <= 49 or 90 <= int(n) <= 107], numbers
 
 
-def test_a_dumb_terminal_gets_plain_text(tmp_path):
+def test_chat_dumb_terminal_prints_plain_text(tmp_path):
     with Screen(CHAT, environment={"XDG_STATE_HOME": str(tmp_path), "TERM": "dumb"}) as chat:
         chat.wait(lambda screen: screen.prompt_line == ">")
         chat.type("markdown\n")
@@ -450,7 +450,7 @@ def test_piped_lines_go_in_and_plain_text_comes_out():
     assert "\x1b" not in told and ">" not in told.splitlines()[0] and b"prompt tokens" in done.stderr
 
 
-def test_piped_what_fails_is_told_by_the_exit_code():
+def test_chat_piped_failure_sets_exit_code():
     done = piped(b"fail\nhello\n/nonsense\n")
     assert done.returncode == 1 and done.stdout == b"You said 'hello', turn 1.\n"
     assert done.stderr.count(b"InputError: ") == 2

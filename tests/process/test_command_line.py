@@ -34,7 +34,7 @@ def piped(*arguments, environment=None):
     ("--help",), ("run", "--help"), ("--version",),
 ], ids=" ".join)  # fmt: skip
 @pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])  # containers often set the latter
-def test_a_reader_that_has_gone_is_no_failure(arguments, unbuffered):
+def test_pipe_closed_by_reader_exits_zero(arguments, unbuffered):
     done = piped(*arguments, environment={"PYTHONUNBUFFERED": unbuffered})
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -49,13 +49,13 @@ def test_head_gets_its_line():
 @pytest.mark.parametrize(("variables", "coloured"), [
     ({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False), ({"NO_COLOR": ""}, True),
 ])  # fmt: skip
-def test_colours_only_where_they_are_wanted(variables, coloured):
+def test_check_color_only_on_terminals_and_by_option(variables, coloured):
     code, screen = run_in_terminal([*WEBPTE, "check", MODEL, *BROWSER], 80, environment=variables)
     assert code == 0 and b"no problems" in screen
     assert (b"\x1b[" in screen) is coloured
 
 
-def test_what_a_terminal_cannot_show_is_no_failure():
+def test_unencodable_text_printed_with_replacement():
     environment = os.environ | {"PYTHONPATH": str(SRC), "PYTHONIOENCODING": "ascii"}
     done = subprocess.run([*WEBPTE, "check", "é.pte"], capture_output=True, env=environment)
     assert done.returncode == 1 and b"?.pte: cannot be read" in done.stderr and b"Traceback" not in done.stderr
@@ -68,7 +68,7 @@ def mistyped(capsys, *arguments):
     return capsys.readouterr().err
 
 
-def test_a_mistyped_command_option_or_choice_is_recognised(capsys, tmp_path):
+def test_mistyped_command_option_choice_suggests_match(capsys, tmp_path):
     assert "Did you mean inspect?" in mistyped(capsys, "inspct", "x.pte")
     assert "Did you mean --repeat?" in mistyped(capsys, "run", "x.pte", "--repaet", "3")
     assert "Did you mean --json?" in mistyped(capsys, "doctor", "--jsn")
@@ -78,7 +78,7 @@ def test_a_mistyped_command_option_or_choice_is_recognised(capsys, tmp_path):
     assert "Did you mean" not in mistyped(capsys, "zzzzzz")
 
 
-def test_help_tells_commands_and_exit_codes(capsys):
+def test_help_lists_commands_and_exit_codes(capsys):
     with pytest.raises(SystemExit) as ended:
         main(["--help"])
     shown = capsys.readouterr().out
@@ -86,7 +86,7 @@ def test_help_tells_commands_and_exit_codes(capsys):
     assert all(f"\n  {code} " in shown for code in (0, 1, 2, 130))
 
 
-def test_no_arguments_print_the_help(capsys):
+def test_main_no_arguments_prints_help(capsys):
     assert main([]) == 0
     shown = capsys.readouterr()
     assert shown.out.startswith("usage: webpte ") and not shown.err
@@ -126,7 +126,7 @@ def test_invalid_option_is_named_once(command, option, value, capsys):
     ("run", "x.pte", "--repea", "3"), ("batch", "x.pte", "in.csv", "out", "--colum", "a"), ("doctor", "--js"),
     ("--vers",),
 ], ids=" ".join)  # fmt: skip
-def test_an_option_cannot_be_abbreviated(arguments, capsys):
+def test_option_abbreviated_is_refused(arguments, capsys):
     wrong = next(word for word in arguments if word.startswith("--"))
     assert wrong in mistyped(capsys, *arguments)
 
@@ -138,7 +138,7 @@ class TestPrompt:
         ("m.pte", "hello"), ("m.pte", "--prompt", "hello"), ("m.pte", "--raw", "hello"), ("--raw", "m.pte", "hello"),
         ("m.pte", "hello", "--raw"),
     ], ids=" ".join)  # fmt: skip
-    def test_all_places(self, arguments):
+    def test_generate_options_accepted_in_any_position(self, arguments):
         command, parser = load_command("generate")
         options = parser.parse(arguments)
         command.check_options(options)
@@ -147,11 +147,11 @@ class TestPrompt:
     @pytest.mark.parametrize("arguments", [
         ("a", "--prompt", "b"), ("a", "--file", "x.jsonl"), ("--prompt", "a", "--file", "x.jsonl"), ("a", "b"), ("",),
     ], ids=" ".join)  # fmt: skip
-    def test_only_one(self, arguments, capsys):
+    def test_generate_exclusive_options_are_refused(self, arguments, capsys):
         mistyped(capsys, "generate", "m.pte", *arguments)
 
 
-def test_a_missing_input_file_is_named_with_one_sentence(tmp_path, capsys, monkeypatch):
+def test_input_file_missing_error_suggests_name(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tickets.parquet").touch()
     (tmp_path / "m.pte").touch()
@@ -159,7 +159,7 @@ def test_a_missing_input_file_is_named_with_one_sentence(tmp_path, capsys, monke
     assert capsys.readouterr().err == "InputError: IN: ticket.parquet does not exist; did you mean tickets.parquet?\n"
 
 
-def test_the_module_is_the_command():
+def test_python_m_webpte_runs_command():
     environment = os.environ | {"PYTHONPATH": str(SRC)}
     done = subprocess.run([*WEBPTE, "--version"], capture_output=True, text=True, env=environment)
     assert done.returncode == 0 and done.stdout.startswith("webpte ")
@@ -177,7 +177,7 @@ UNWRITABLE = {
 
 
 @pytest.mark.parametrize("command", UNWRITABLE)
-def test_places_that_cannot_be_written_are_told_before_anything_is_read(command, tmp_path, capsys):
+def test_output_unwritable_refused_before_reading_input(command, tmp_path, capsys):
     """The program is not there either, and nobody has looked for it yet."""
     option, place = UNWRITABLE[command]
     assert main([command, "nothing.pte", option, place.format(tmp_path)]) == 1

@@ -121,6 +121,6 @@ def test_fish(typed, offered, folder):
     assert {line.split("\t")[0] for line in done.stdout.splitlines()} == offered and not done.stderr
 
 
-def test_the_command_prints_it(capsys):
+def test_completion_bash_prints_script(capsys):
     assert main(["completion", "bash"]) == 0
     assert capsys.readouterr().out == script("bash")

@@ -48,7 +48,7 @@ print("end")
     assert (child.returncode, child.stdout, child.stderr) == (0, "end\n", "")
 
 
-def test_fork_is_refused_while_the_thread_runs_and_the_parent_goes_on():
+def test_fork_engine_thread_running_refused_parent_continues():
     child = run("""
 next(answer)
 pid = os.fork()

@@ -60,7 +60,7 @@ def get(source: str = f"hf:{NAME}", judge=accept, progress=ignore):
     return fetch(source, progress, judge)
 
 
-def test_the_server_speaks_the_librarys_protocol(hub, tmp_path):
+def test_fake_hub_speaks_protocol_of_library(hub, tmp_path):
     """By the library alone, without a line of ours."""
     commit = hub.add(NAME, FILES)
     whole = Path(snapshot_download(NAME, cache_dir=tmp_path / "other"))
@@ -71,7 +71,7 @@ def test_the_server_speaks_the_librarys_protocol(hub, tmp_path):
     assert Path(one).read_bytes() == FILES["model.safetensors"]
 
 
-def test_what_an_export_reads_is_fetched_and_nothing_else(hub):
+def test_fetch_downloads_only_files_that_export_reads(hub):
     commit = hub.add(NAME, FILES)
     found = get()
     assert set(hub.fetched()) == READ == set(found.files)
@@ -79,7 +79,7 @@ def test_what_an_export_reads_is_fetched_and_nothing_else(hub):
     assert {name: (found.path / name).read_bytes() for name in READ} == {name: FILES[name] for name in READ}
 
 
-def test_the_library_finds_what_was_fetched(hub):
+def test_fetch_library_reuses_downloaded_files(hub):
     commit = hub.add(NAME, FILES)
     found = get()
     before = len(hub.fetched())
@@ -88,7 +88,7 @@ def test_the_library_finds_what_was_fetched(hub):
     assert len(hub.fetched()) == before
 
 
-def test_what_is_there_is_not_fetched_again(hub):
+def test_fetch_cached_files_not_downloaded_again(hub):
     hub.add(NAME, FILES)
     get()
     hub.requests.clear()
@@ -153,14 +153,14 @@ def test_modules_of_a_sentence_transformer_are_fetched_with_their_weights(hub, t
         get()
 
 
-def test_the_transformer_may_stand_in_a_folder_of_its_own(hub):
+def test_fetch_transformer_in_subfolder_is_read(hub):
     listed = modules(("Transformer", "0_Transformer"), ("Pooling", "1_Pooling"))
     read = {f"0_Transformer/{name}": FILES[name] for name in READ} | POOLING | {"modules.json": listed}
     hub.add(NAME, read | {"rust_model.safetensors": bytes(5000)})
     assert set(get(judge=lambda folder: None).files) == set(read)
 
 
-def test_modules_that_are_not_understood_are_refused_before_weights_are_fetched(hub, tmp_path):
+def test_fetch_unknown_modules_refused_before_weights(hub, tmp_path):
     unknown = modules(("Transformer", ""), ("Pooling", "1_Pooling"), ("LSTM", "2_LSTM"))
     outside = modules(("Transformer", ""), ("Pooling", "../1_Pooling"))
     for listed, kind, code, expected in (
@@ -173,7 +173,7 @@ def test_modules_that_are_not_understood_are_refused_before_weights_are_fetched(
     assert "model.safetensors" not in hub.fetched()
 
 
-def test_a_gguf_file_is_fetched_by_its_name(hub):
+def test_fetch_gguf_file_by_name(hub):
     hub.add(NAME, {"q4.gguf": b"GGUF" + bytes(5000), "q8.gguf": b"GGUF" + bytes(9000)})
     found = get(f"hf:{NAME}/q4.gguf")
     assert hub.fetched() == ["q4.gguf"] and found.path.name == "q4.gguf" and found.path.read_bytes()[:4] == b"GGUF"
@@ -186,7 +186,7 @@ def test_a_gguf_file_is_fetched_by_its_name(hub):
 # ---------------------------------------------------------------- revisions
 
 
-def test_a_revision_is_pinned(hub, tmp_path):
+def test_fetch_revision_is_pinned(hub, tmp_path):
     old = hub.add(NAME, FILES)
     new = hub.add(NAME, FILES | {"model.safetensors": b"new" * 5000})
     hub.add(NAME, FILES | {"model.safetensors": b"tag" * 5000}, revision="v1.0")
@@ -198,7 +198,7 @@ def test_a_revision_is_pinned(hub, tmp_path):
     assert told["commit"] == told["revision"] == old and told["files"] == pinned.files
 
 
-def test_a_missing_revision_or_repository_is_named(hub):
+def test_fetch_missing_revision_or_repository_raises(hub):
     hub.add(NAME, FILES)
     for source, reason, expected in (
         (f"hf:{NAME}@v9", "revision", [NAME, "'v9'"]),
@@ -218,7 +218,7 @@ def test_names_that_are_none_are_refused(text):
 # ---------------------------------------------------------------- faults
 
 
-def test_a_cut_is_mended_within_one_call(hub):
+def test_fetch_cut_connection_resumes_in_same_call(hub):
     hub.add(NAME, FILES)
     hub.cuts = {"model.safetensors": [CHUNK * 3, 0, CHUNK * 5]}
     get()
@@ -226,7 +226,7 @@ def test_a_cut_is_mended_within_one_call(hub):
     assert asked == ["", f" bytes={CHUNK * 3}-", f" bytes={CHUNK * 3}-", f" bytes={CHUNK * 8}-"]
 
 
-def test_a_download_goes_on_where_it_was_stopped(hub):
+def test_fetch_cancelled_resumes_partial_download(hub):
     hub.add(NAME, FILES)
     cancel = CancelToken()
     seen: list[Progress] = []
@@ -250,7 +250,7 @@ def test_a_download_goes_on_where_it_was_stopped(hub):
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "config.json"])
-def test_other_bytes_than_promised_are_refused(hub, file):
+def test_fetch_wrong_hash_is_refused(hub, file):
     hub.add(NAME, FILES)
     hub.wrong = {file}
     with raises(webpte.HubError, NAME, f" {file} ", code="hash"):
@@ -260,7 +260,7 @@ def test_other_bytes_than_promised_are_refused(hub, file):
     assert (get().path / file).read_bytes() == FILES[file]
 
 
-def test_a_copy_that_changed_in_the_cache_is_refused(hub):
+def test_fetch_modified_cached_file_is_refused(hub):
     hub.add(NAME, FILES)
     path = get().path / "model.safetensors"
     path.write_bytes(b"\1" + FILES["model.safetensors"][1:])
@@ -271,7 +271,7 @@ def test_a_copy_that_changed_in_the_cache_is_refused(hub):
     assert (get().path / "model.safetensors").read_bytes() == FILES["model.safetensors"]
 
 
-def test_a_gated_model_asks_for_a_token(hub, monkeypatch):
+def test_fetch_gated_model_requires_token(hub, monkeypatch):
     hub.add(NAME, FILES)
     hub.repositories[NAME].gated = True
     with raises(webpte.HubError, f"{hub.address}/{NAME}", "HF_TOKEN", code="gated") as caught:
@@ -284,7 +284,7 @@ def test_a_gated_model_asks_for_a_token(hub, monkeypatch):
     assert set(get().files) == READ
 
 
-def test_without_a_network_the_cache_is_used(hub, monkeypatch):
+def test_fetch_offline_uses_cache(hub, monkeypatch):
     commit = hub.add(NAME, FILES)
     get()
     point_at("http://127.0.0.1:9", monkeypatch)  # nobody listens there
@@ -303,7 +303,7 @@ def test_offline_the_cache_is_used_and_the_hub_is_not_asked(hub, monkeypatch):
         get(f"hf:{NAME}@v2")
 
 
-def test_a_part_that_is_missing_offline_is_named(hub, monkeypatch):
+def test_fetch_offline_missing_file_is_named(hub, monkeypatch):
     hub.add(NAME, FILES)
 
     def refuse(folder: Path) -> None:
@@ -316,7 +316,7 @@ def test_a_part_that_is_missing_offline_is_named(hub, monkeypatch):
         get()
 
 
-def test_a_full_disk_is_told_before_and_meanwhile(hub, monkeypatch):
+def test_fetch_full_disk_reported_before_and_during(hub, monkeypatch):
     hub.add(NAME, FILES)
     usage = type("Usage", (), {"free": 1000})()
     with monkeypatch.context() as patched, raises(webpte.HubError, NAME, "1 kB", "HF_HOME", code="disk"):
@@ -367,7 +367,7 @@ def test_hashes_that_are_none_are_refused(digest):
         HubFile("config.json", 5, digest)
 
 
-def test_a_listing_in_the_cache_that_was_changed_is_not_used(hub, monkeypatch):
+def test_fetch_modified_cached_listing_is_ignored(hub, monkeypatch):
     hub.add(NAME, FILES)
     get()
     for path in (Path(constants.HF_HUB_CACHE) / "models--org--tiny" / ".webpte").glob("*.json"):

@@ -17,7 +17,7 @@ from tests.unit.test_check import HUGE, add, broken_program, problems  # noqa: F
 from webpte.container import DType, VkTensor
 
 
-def test_all_kinds_at_once_without_a_gpu(broken):
+def test_check_without_adapter_reports_all_problem_kinds(broken):
     done = run_webpte("check", broken, "--json", environment=NO_ADAPTER)
     assert done.returncode == 1, done.stderr
     report = json.loads(done.stdout)
@@ -35,7 +35,7 @@ def test_all_kinds_at_once_without_a_gpu(broken):
     assert any("operator_blocklist=[exir_ops.edge.aten.sort_of.default]" in line for line in report["remedies"])
 
 
-def test_what_a_person_reads(broken):
+def test_check_without_adapter_prints_readable_report(broken):
     done = run_webpte("check", broken, environment=NO_ADAPTER)
     assert done.returncode == 1 and not done.stderr
     for text in ("the.weight", "aten.sort_of.default (x2) has no kernel", "delegate 0, node 2", "6 problems"):
@@ -49,7 +49,7 @@ def test_insisting_on_an_adapter_that_is_not_there(tmp_path):
     assert "DeviceError: no WebGPU adapter" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_without_an_adapter_it_says_what_to_do():
+def test_doctor_without_adapter_prints_remedies():
     done = run_webpte("doctor", environment=NO_ADAPTER)
     assert done.returncode == 1 and not done.stderr
     for text in ("no WebGPU adapter found", "mesa-vulkan-drivers", "VK_DRIVER_FILES=/nonexistent", "wgpu-native"):
@@ -90,14 +90,14 @@ def test_versions_are_shown_where_something_is_broken(monkeypatch):
     assert f"webpte {webpte.__version__}, python 3." in told and "no more is known: ModuleNotFoundError" in told
 
 
-def test_the_server_itself_never_loads_what_touches_the_gpu():
+def test_server_process_does_not_import_gpu_modules():
     modules = "webpte.serve.supervisor, webpte.llm.settings, webpte.llm.tokenizer, webpte.llm.prompts"
     modules += ", webpte.embed.text_tokenizer"
     code = f"import sys, {modules}\nfrom webpte.llm import Tokenizer, parse_tool_calls, GenerateSettings"
     assert run_python(f"{code}\nprint(sorted({{'wgpu', 'torch', 'webpte.device'}} & set(sys.modules)))").strip() == "[]"
 
 
-def test_without_the_packages_the_command_says_what_to_install(tmp_path):
+def test_serve_missing_packages_prints_install_command(tmp_path):
     (tmp_path / "starlette.py").write_text("raise ImportError('no starlette')")
     (tmp_path / "m.pte").touch()
     path = {"PYTHONPATH": f"{tmp_path}:{SRC}"}
@@ -116,12 +116,12 @@ except webpte.GraphError as error:
 """
 
 
-def test_no_file_may_call_our_own_ops(tmp_path):
+def test_file_calling_internal_op_is_refused(tmp_path):
     simple_pte(tmp_path / "p.pte", [VkTensor(DType.FLOAT32, (4,))] * 2, [("webpte.copy", (0, 1))], [0], [1])
     assert "a file must not call" in run_python(OWN, tmp_path / "p.pte")
 
 
-def test_all_bombs_together_stay_small():
+def test_hostile_files_together_stay_below_memory_limit():
     child = """
 import json, resource, sys
 import webpte

@@ -33,10 +33,10 @@ def test_starting_imports_few_modules(start, own, all_):
         HELP,
     ],
 )
-def test_nothing_heavy_is_imported_before_it_is_needed(start):
+def test_import_webpte_loads_no_heavy_modules(start):
     imported = {name.partition(".")[0] for name in imported_by(start)}
     assert "webpte" in imported and not imported & set(HEAVY)
 
 
-def test_what_was_left_out_comes_when_it_is_asked_for():
+def test_lazy_import_loads_on_first_use():
     run_python("import sys, webpte\nassert callable(webpte.load)\nassert {'numpy', 'wgpu'} <= set(sys.modules)")

@@ -127,7 +127,7 @@ def test_answers_are_those_of_the_model_alone():
     serving(test, "a", "b")
 
 
-def test_answers_go_on_when_the_worker_is_hurt():
+def test_worker_crash_or_device_loss_resumes_responses():
     """Killed, its device lost, hung, each at random moments of four answers."""
 
     async def hurt(server: Supervisor, how: int, moments: random.Random) -> None:
@@ -156,7 +156,7 @@ def test_answers_go_on_when_the_worker_is_hurt():
     serving(test)
 
 
-def test_the_first_worker_is_prepared_and_those_that_replace_it_hurry():
+def test_worker_first_start_warms_up_replacement_does_not():
     async def passes_at(server: Supervisor, slots: int) -> int:
         await until(lambda: server.stats().state == "ready" and server.stats().slots == slots)
         return server.stats().steps
@@ -173,7 +173,7 @@ def test_the_first_worker_is_prepared_and_those_that_replace_it_hurry():
     serving(test, warmup=True)
 
 
-def test_a_queue_is_bounded_and_says_when_to_come_again():
+def test_queue_full_refuses_with_retry_after():
     async def test(server: Supervisor) -> None:
         ask = GenerateRequest("a", (1,), {"max_new_tokens": 20})
         streams = [server.generate(ask) for _ in range(4)]
@@ -216,7 +216,7 @@ async def deadlines(server: Supervisor) -> None:
     assert end.reason == "deadline" and end.usage.completion_tokens == len(tokens) > 0
 
 
-def test_a_request_that_ends_workers_has_to_go_and_the_others_go_on():
+def test_request_crashing_workers_refused_others_continue():
     async def test(server: Supervisor) -> None:
         ask = asks(100)[1]
         other = asyncio.create_task(read(server.generate(ask)))
@@ -276,7 +276,7 @@ DEAF = (sys.executable, "-c", "import time; time.sleep(60)")
     ],
     ids=["refused", "dies", "babbles", "absent", "deaf"],
 )
-def test_a_worker_that_cannot_start_is_told_and_not_started_for_ever(command, kind, code, expected):
+def test_worker_failing_at_start_reported_after_limited_restarts(command, kind, code, expected):
     async def test(server: Supervisor) -> None:
         raise AssertionError("it started")
 
@@ -318,7 +318,7 @@ def test_supervisor_after_many_early_exits_restarts_and_answers():
     serving(test, limits=Limits(restarts=replace(QUICK, max_backoff=0.05)))
 
 
-def test_supervisor_whose_worker_is_stopped_replaces_it_after_the_heartbeat_timeout():
+def test_worker_stopped_replaced_after_heartbeat_timeout():
     async def test(server: Supervisor) -> None:
         stream = server.generate(ask := asks(150)[1])
         await anext(stream)
@@ -348,7 +348,7 @@ def test_supervisor_whose_workers_exit_until_the_timeout_fails():
     serving(test, "slow", limits=Limits(restarts=replace(QUICK, restart_timeout=0.5)))
 
 
-def test_a_server_that_ends_lets_answers_finish():
+def test_shutdown_lets_responses_finish():
     async def test(server: Supervisor) -> None:
         answers = [server.generate(GenerateRequest("a", (number,), {"max_new_tokens": 60})) for number in (1, 2)]
         await anext(answers[1])
@@ -363,7 +363,7 @@ def test_a_server_that_ends_lets_answers_finish():
     serving(test)
 
 
-def test_a_server_that_ends_cuts_answers_that_take_longer_than_it_has():
+def test_shutdown_timeout_cuts_long_responses():
     async def test(server: Supervisor) -> None:
         long = server.generate(GenerateRequest("slow", (1,), ENDLESS))
         await anext(long)
@@ -375,7 +375,7 @@ def test_a_server_that_ends_cuts_answers_that_take_longer_than_it_has():
     serving(test, "slow")
 
 
-def test_a_server_that_is_told_to_end_at_once_while_it_ends():
+def test_shutdown_forced_during_shutdown_kills_worker():
     async def test(server: Supervisor) -> None:
         long = server.generate(GenerateRequest("slow", (1,), ENDLESS))
         await anext(long)

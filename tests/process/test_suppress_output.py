@@ -37,7 +37,7 @@ def inside(code: str) -> str:
     return "with suppress_kernel_messages():\n" + "".join(f"    {line}\n" for line in (NOISE + code).splitlines())
 
 
-def test_only_the_noise_is_left_out():
+def test_suppress_output_removes_only_kernel_noise():
     """Python's own lines come at once, those of others when the run has ended."""
     code = inside('kernel("real trouble"); kernel("[cpuinfo]: unusual"); print("progress", file=sys.stderr)')
     told = stderr_of(code + NOISE)
@@ -45,7 +45,7 @@ def test_only_the_noise_is_left_out():
     assert len(told) == 5 and "temp allocator" in told[3] and "cpuinfo_utils" in told[4]  # outside it is told
 
 
-def test_what_was_printed_before_a_failure_is_told():
+def test_suppress_output_keeps_lines_before_failure():
     told = stderr_of(inside('kernel("out of scratch"); raise SystemExit("it failed")'), status=1)
     assert told == ["out of scratch", "it failed"]
     assert stderr_of(inside("kernel('a line'); os.write(2, b'cut'); raise SystemExit(3)"), status=3) == [
@@ -61,7 +61,7 @@ def test_runs_may_follow_each_other_and_be_nested():
     assert stderr_of(twice + 'kernel("after")') == ["first", "second", "third", "after"]
 
 
-def test_the_last_of_several_threads_puts_stderr_back():
+def test_suppress_output_threads_last_one_restores_stderr():
     code = """
 entered, leave = threading.Event(), threading.Event()
 def other():
@@ -90,11 +90,11 @@ def test_handlers_of_logs_outlive_the_run_in_which_they_were_made():
 
 
 @pytest.mark.parametrize("closed", ["os.close(2)", "os.close(2); sys.stderr = None"])
-def test_a_process_may_have_no_stderr(closed):
+def test_suppress_output_closed_stderr_is_allowed(closed):
     assert stderr_of(f"{closed}\nwith suppress_kernel_messages(): pass") == []
 
 
-def test_no_files_are_left_open():
+def test_suppress_output_leaves_no_open_files():
     code = """
 def count(): return len(os.listdir("/dev/fd"))
 with suppress_kernel_messages(): pass

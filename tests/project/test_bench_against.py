@@ -51,7 +51,7 @@ def checkout(tmp_path):
     return make
 
 
-def test_the_slower_checkout_shows(checkout, tmp_path, monkeypatch, capsys):
+def test_against_slower_checkout_shows_ratio(checkout, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(against, "REPOSITORY", checkout("new", 0.02))
     old = checkout("old", 0.01)
     assert against.main([str(old), str(tmp_path / "model.pte"), "--turns", "3", "--json"]) == 0
@@ -62,7 +62,7 @@ def test_the_slower_checkout_shows(checkout, tmp_path, monkeypatch, capsys):
     assert rows["model prefill"]["old"] == pytest.approx(3 * rows["model decode"]["old"])
 
 
-def test_a_checkout_that_fails_is_named(checkout, tmp_path, monkeypatch):
+def test_against_failing_checkout_is_named(checkout, tmp_path, monkeypatch):
     monkeypatch.setattr(against, "REPOSITORY", tmp_path / "nothing")
     broken = checkout("old", 0.0)
     (broken / "src" / "webpte" / "__init__.py").write_text("raise SystemExit(3)")

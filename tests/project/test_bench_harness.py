@@ -61,7 +61,7 @@ class TestBareKernels:
     """Each variant of each job at the smallest size all of them take."""
 
     @pytest.mark.parametrize("name", slow_but(["add"], PROBLEMS))
-    def test_every_variant_is_right(self, engine, name):
+    def test_bench_variants_compute_correct_results(self, engine, name):
         problem = PROBLEMS[name]()
         variants = JOBS[problem.kind](engine, problem)
         assert len(variants) >= 6 and len({variant.name for variant in variants}) == len(variants)
@@ -70,7 +70,7 @@ class TestBareKernels:
             assert not {name: error for name, error in errors.items() if not error <= TOLERANCE}
         assert right(variants, problem)
 
-    def test_a_wrong_variant_is_not_taken(self, engine):
+    def test_bench_wrong_variant_is_excluded(self, engine):
         problem = PROBLEMS["add"]()
         variants = JOBS["add"](engine, problem)
         liar = replace(variants[0], name="liar", run=lambda: [problem.expected[0] * 1.01])
@@ -92,7 +92,7 @@ class TestReference:
         np.testing.assert_array_equal(ids, whole.inputs["ids"])
         assert behind.error(list(whole.expected)) < 1e-5
 
-    def test_a_token_does_not_see_what_is_ahead(self):
+    def test_bench_decoder_is_causal(self):
         problem = rows.decoder(rows.llama_weights(TINY), dict(TINY), past=0, tokens=5)
         reference = Reference(problem.weights)
         changed = {"ids": problem.inputs["ids"].copy()}
@@ -192,12 +192,12 @@ class TestHarness:
         assert result.wrong and result.error == error and result.seconds is not None
 
     @pytest.mark.parametrize(("name", "reason"), slow_rows_but(CANNOT[:1], CANNOT))
-    def test_who_cannot_says_why_and_stays_in_the_game(self, actors, tmp_path, monkeypatch, name, reason):
+    def test_bench_failing_contender_states_reason_and_stays(self, actors, tmp_path, monkeypatch, name, reason):
         result = take_turns(actors, tmp_path, monkeypatch, name)["A"]
         assert result.cannot == reason and result.seconds is None
         assert take_turns(actors, tmp_path, monkeypatch, "right", repeat=1)["A"].cannot is None
 
-    def test_no_answer_in_time(self, actors):
+    def test_bench_worker_timeout_raises(self, actors):
         with pytest.raises(WorkerError, match=r"no answer to about in 0 s"):
             actors["A"].ask(0.01, do="about")
 
@@ -207,7 +207,7 @@ class TestHarness:
         results = take_turns(actors, tmp_path, monkeypatch, "right", repeat=measure.LEAST_RUNS + 3)
         assert {result.runs for result in results.values()} == {measure.LEAST_RUNS}
 
-    def test_what_is_not_installed_says_how(self, tmp_path, monkeypatch):
+    def test_bench_missing_package_names_setup_command(self, tmp_path, monkeypatch):
         monkeypatch.setattr("bench.workers.cache_root", lambda: tmp_path / "bench")
         worker = Worker(ENVIRONMENTS["tinygrad"])
         results = take_turns({"tinygrad": worker}, tmp_path, monkeypatch, "right")
@@ -249,7 +249,7 @@ class TestResults:
         assert merged.rows == {"gemv_4096": {"webpte": result(1.0)}, "add_small": {}}
         assert merged.facts["driver"] == "Mesa 26"
 
-    def test_a_wrong_result_is_never_the_best(self, report):
+    def test_bench_wrong_result_is_not_best(self, report):
         assert report.best_peer("gemv_4096", ["ONNX Runtime", "LiteRT", "tinygrad"]) == 0.022
 
     def test_goals(self, report):
@@ -288,12 +288,12 @@ class TestResults:
         report.facts["adapter"] = "a real one"
         assert "lavapipe, which" not in documentation.markdown(report)
 
-    def test_picture(self, report, tmp_path):
+    def test_bench_draw_writes_png(self, report, tmp_path):
         pytest.importorskip("matplotlib")
         draw(report, tmp_path / "p.png")
         assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
 
-    def test_the_page_shows_the_stored_results(self):
+    def test_bench_page_shows_stored_results(self):
         stored = {name: documentation.STORED.with_name(f"{name}.json") for name in ("results", "units")}
         if not stored["results"].exists():
             pytest.skip("nothing was stored yet")

@@ -75,12 +75,12 @@ def test_names_of_the_package_that_a_page_uses_exist(page):
                     value = getattr(value, part)
 
 
-def test_every_command_is_shown_outside_the_reference():
+def test_documents_show_each_command_outside_reference():
     shown = {command for page in DOCUMENTS if page.name != "commands.md" for command, *_ in commands_in(page)}
     assert shown == set(COMMANDS)
 
 
-def test_every_page_that_compares_servers_names_ours():
+def test_documents_comparing_servers_name_webpte_serve():
     for page in DOCUMENTS:
         text = page.read_text(encoding="utf-8")
         if "llama-server" in text or "vllm serve" in text:

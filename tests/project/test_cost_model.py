@@ -35,7 +35,7 @@ PARAMETERS = Parameters({"Vulkan": 10e-6}, issue=0.5, bandwidth=0.8)
         (Work(0, 0, 10e9), 0.02),
     ],
 )
-def test_time_of_a_step_is_dispatches_and_the_longer_of_bytes_and_instructions(work, seconds):
+def test_cost_model_time_is_dispatches_plus_larger_of_bytes_and_math(work, seconds):
     assert predict(work, CARD, PARAMETERS) == pytest.approx(seconds)
 
 
@@ -44,7 +44,7 @@ def test_fitted_figures_have_no_error():
     assert all(abs(error(figure, parameters)) < 1e-9 for figure in PUBLISHED if figure.fits)
 
 
-def test_a_held_out_figure_does_not_change_the_fit():
+def test_cost_model_held_out_figures_do_not_change_fit():
     changed = [figure if figure.fits else dataclasses.replace(figure, tokens_per_second=1.0) for figure in PUBLISHED]
     assert fit(changed) == fit()
 
@@ -62,7 +62,7 @@ def test_error_is_relative_to_the_published_figure():
     assert set(CARDS) >= {figure.card for figure in PUBLISHED}
 
 
-def test_every_card_has_a_compiler_that_is_there():
+def test_cost_model_cards_name_known_compilers():
     assert {card.compiler for card in CARDS.values()} <= set(DEVICES)
 
 

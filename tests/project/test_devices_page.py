@@ -14,11 +14,11 @@ from tests.support.harness.configurations import CONFIGURATIONS
 WRITE = "run python -m tests.devices --write"
 
 
-def test_the_page_is_what_its_results_say():
+def test_devices_page_equals_results():
     assert PAGE.read_text() == page(read_results()), WRITE
 
 
-def test_every_suite_ran_on_every_configuration():
+def test_devices_results_cover_suites_and_configurations():
     found = read_results()
     assert set(found["devices"]) <= set(CONFIGURATIONS), WRITE
     assert {(row["configuration"], row["suite"]) for row in found["results"]} <= {
@@ -29,14 +29,14 @@ def test_every_suite_ran_on_every_configuration():
     assert len({facts["device"] for facts in found["devices"].values()}) == 2
 
 
-def test_nothing_failed_and_what_was_skipped_has_a_reason():
+def test_devices_results_no_failures_and_skips_have_reasons():
     for row in read_results()["results"]:
         where = f"{row['configuration']}, {row['suite']}"
         assert row["counts"]["failed"] == 0, where
         assert sum(row["reasons"].values()) == row["counts"]["skipped"] and all(row["reasons"]), where
 
 
-def test_the_totals_are_not_old():
+def test_devices_results_totals_are_current():
     """A few cases may be newer than the page: to write it takes tens of minutes."""
     totals = {suite: set[int]() for suite in SUITES}
     for row in read_results()["results"]:
@@ -46,7 +46,7 @@ def test_the_totals_are_not_old():
     assert totals["catalog"] <= {390}, WRITE
 
 
-def test_a_new_result_takes_the_place_of_an_old_one():
+def test_devices_results_replace_older_ones():
     old = {"devices": {"usual": 1, "gone": 2}, "results": [{"configuration": "usual", "suite": "models", "seconds": 1}]}
     found = merged(old, {"name": 3}, {"configuration": "usual", "suite": "op cases", "seconds": 2})
     found = merged(found, {"name": 4}, {"configuration": "browser", "suite": "models", "seconds": 3})
@@ -59,7 +59,7 @@ def test_a_new_result_takes_the_place_of_an_old_one():
     ]
 
 
-def test_the_command_knows_its_configurations(capsys):
+def test_devices_command_unknown_configuration_refused(capsys):
     with pytest.raises(SystemExit):
         main(["--configurations", "browser,nonsense"])
     assert "nonsense" in capsys.readouterr().err

@@ -39,16 +39,16 @@ def anchors(page: Path) -> set[str]:
     return set(re.findall(r'\bid="([^"]+)"', page.read_text(encoding="utf-8")))
 
 
-def test_every_page_is_built(site):
+def test_docs_pages_are_all_built(site):
     assert {p.stem for p in (ROOT / "docs").glob("*.md")} <= {p.stem for p in site.glob("*.html")}
 
 
-def test_the_site_has_a_live_model_and_a_page_links_to_it(site):
+def test_docs_site_has_linked_demo_model(site):
     assert 'href="demo/index.html"' in (site / "web.html").read_text(encoding="utf-8")
     assert (site / "demo" / "index.html").exists() and (site / "demo" / "manifest.json").exists()
 
 
-def test_every_command_and_option_is_described(site):
+def test_docs_describe_each_command_and_option(site):
     text = text_of(site / "commands.html")
     for name in COMMANDS:
         assert f"command-{name}" in anchors(site / "commands.html")
@@ -56,7 +56,7 @@ def test_every_command_and_option_is_described(site):
             assert all(option in text for option in action.option_strings), (name, action.option_strings)
 
 
-def test_every_error_is_described(site):
+def test_docs_describe_each_error(site):
     defined = {
         name
         for path in SRC.glob("**/*.py")
@@ -93,7 +93,7 @@ def test_options_keep_their_dashes(site):
         assert not re.search(r"[\s(]–[a-z]{2}", text_of(page)), page.name
 
 
-def test_what_one_types_can_be_copied_and_what_is_printed_not(site):
+def test_docs_copy_button_on_input_not_output(site):
     script = (site / "_static" / "copybutton.js").read_text(encoding="utf-8")
     (selector,) = re.findall("COPYBUTTON_SELECTOR = '(.*)'", script)
     assert "highlight-sh" in selector and "highlight-output" not in selector
@@ -167,7 +167,7 @@ def test_blocks_become_files(tmp_path):
             pages.steps(page)
 
 
-def test_what_was_printed_is_written(tmp_path):
+def test_docs_page_output_is_written(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(
         "# Page\n```python\n# a.py\nprint(1)\n```\n\nNow\n```python\nprint(2)\n```\n```output varies\n5 ms\n```\n"

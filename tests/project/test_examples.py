@@ -67,7 +67,7 @@ def faces_drawn():
 
 
 @pytest.mark.slow
-def test_a_picture_without_faces_has_none(tmp_path):
+def test_example_image_without_faces_prints_nothing(tmp_path):
     from PIL import Image
 
     stripes = np.zeros((120, 160, 3), np.uint8)
@@ -77,7 +77,7 @@ def test_a_picture_without_faces_has_none(tmp_path):
     assert run_script(tmp_path, EXAMPLES / "face_detection" / "detect.py", *arguments) == ""
 
 
-def test_an_op_of_ones_own(ran):
+def test_example_own_op_output(ran):
     _, said = ran("own_op")
     assert re.search(r"before: 1 op of forward cannot run:\n  audio::snake\.out", said)
     assert said.endswith("after: 1 submit, result (3, 4)\nalso: (64, 4)\nalso: (1, 4)\n")
@@ -101,7 +101,7 @@ with webpte.load("snake.pte") as program:
 
 
 @pytest.mark.slow  # imports ExecuTorch; the gate compares the picture of its results
-def test_the_op_of_ones_own_computes_what_torch_does():
+def test_example_own_op_equals_torch():
     run_script(example_models.own_op(), "-c", EAGER, EXAMPLES / "own_op")
 
 
@@ -128,7 +128,7 @@ def test_chat_with_a_real_model():
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*/*.py")), ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_every_script_says_what_to_run(path):
+def test_example_docstrings_name_commands(path):
     told = ast.get_docstring(ast.parse(path.read_text()))
     assert told
     if path.name != "snake.py":  # is imported, not run
@@ -137,7 +137,7 @@ def test_every_script_says_what_to_run(path):
 
 
 @pytest.mark.parametrize("example", shown_examples.ALL, ids=lambda example: example.name)
-def test_each_prints_and_draws_what_its_readme_shows(example, ran):
+def test_example_output_and_image_equal_readme(example, ran):
     """Pictures are drawn again: fonts and rounding may move a few pixels, a wrong result moves more."""
     folder, printed = ran(example.name)
     assert example.agrees(printed), f"{example.readme} shows\n{example.shown}\nbut it printed\n{printed}"
@@ -148,6 +148,6 @@ def test_each_prints_and_draws_what_its_readme_shows(example, ran):
     assert shown_examples.difference(folder / example.picture, kept) < 0.02
 
 
-def test_every_example_is_shown():
+def test_examples_are_all_shown():
     folders = {path.parent.name for path in EXAMPLES.glob("*/*.py")}
     assert {example.name for example in shown_examples.ALL} == folders

@@ -13,28 +13,28 @@ WRITE = "run python -m tests.families --write"
 GGUF_WRITE = "run python -m tests.families --gguf --write"
 
 
-def test_every_family_is_in_the_page_as_its_file_says():
+def test_families_page_equals_family_files():
     found = [tuple(row.values())[:-2] for row in rows(DOCS.read_text())]
     assert sorted(found) == sorted(map(described, families())), WRITE
 
 
-def test_every_error_in_the_page_is_small():
+def test_families_page_errors_are_small():
     assert set(known()) == set(families())
     errors = [error for found in known().values() for error in found if error is not None]
     assert all(0 <= error <= 1e-4 for error in errors), WRITE
 
 
-def test_every_family_has_a_tiny_checkpoint():
+def test_families_have_tiny_checkpoints():
     assert list(tinies()) == list(families())
 
 
-def test_no_two_families_claim_a_model():
+def test_families_model_types_are_disjoint():
     for names in ([f.model_types for f in families().values()], [f.gguf_types for f in families().values()]):
         claimed = [name for types in names for name in types]
         assert len(claimed) == len(set(claimed))
 
 
-def test_what_is_written_can_be_read_again():
+def test_families_page_round_trips():
     text = section(dict.fromkeys(families(), Errors(1e-7, 2e-7)))
     page = f"before\n{text}## behind\n"
     assert parts(page) == ("before\n", text, "## behind\n")

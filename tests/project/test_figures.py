@@ -8,14 +8,14 @@ from bench.trace import programs
 from docs import make_benchmarks, make_compilers, make_figures
 
 
-def test_the_drawings_show_the_plan_of_today():
+def test_figures_equal_current_plan():
     for name, text in make_figures.drawings().items():
         drawn = (make_figures.FIGURES / name).read_text(encoding="utf-8")
         assert drawn == text, f"docs/figures/{name} is out of date: python -m docs.make_figures"
         ElementTree.fromstring(text)
 
 
-def test_a_layer_is_drawn_whole():
+def test_figure_of_layer_draws_all_kernels():
     """Every call of the first layer has its line to what does its work, and every dispatch one from its call."""
     found = make_figures.facts()
     block = found.report["repeats"][0][0]
@@ -38,7 +38,7 @@ def test_dispatches_and_buffers_are_all_there():
     assert drawn.count("<rect") == sum(len(b["tensors"]) for b in buffers)
 
 
-def test_the_benchmark_page_tells_the_stored_results():
+def test_benchmarks_page_equals_stored_results():
     for path, text in make_benchmarks.files().items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name} is out of date: python -m docs.make_benchmarks"
 
@@ -50,11 +50,11 @@ def test_wrong_results_never_count_as_fast():
     assert make_benchmarks.milliseconds({"x": {"milliseconds": 2.0, "right": True}}, "x") == 2.0
 
 
-def test_the_page_of_compilers_has_the_stored_figures():
+def test_compilers_page_equals_stored_figures():
     page = make_compilers.PAGE.read_text(encoding="utf-8")
     assert page == make_compilers.text(), "docs/compilers.md is out of date: python -m docs.make_compilers"
 
 
-def test_the_page_of_compilers_has_the_stored_memory_figures():
+def test_compilers_page_equals_stored_memory_figures():
     page = programs.PAGE.read_text(encoding="utf-8")
     assert page == programs.page(), "docs/compilers.md is out of date: python -m bench.trace.programs --write"

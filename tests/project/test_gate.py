@@ -17,7 +17,7 @@ from tests.support.harness.gate import slow_but, slow_rows_but
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_worker_gets_a_whole_file_and_op_cases_by_op():
+def test_gate_distributes_whole_files_and_op_cases_by_op():
     assert scope_of("tests/unit/test_plan.py::test_a[x]") == "tests/unit/test_plan.py"
     first, second, other = (
         f"tests/gpu/test_cases.py::test_matches_reference[aten.{op}]" for op in ("a(1)", "a(2)", "b(1)")
@@ -31,7 +31,7 @@ def test_files_that_share_something_slow_go_to_one_worker(shared):
     assert {scope_of(f"{name}::test_it") for name in TOGETHER[shared]} == {shared}
 
 
-def test_every_tier_has_a_place_in_the_order():
+def test_gate_tiers_have_an_order():
     assert set(LONGEST_FIRST) == set(TIERS)
     assert all((ROOT / "tests" / tier).is_dir() for tier in TIERS)
 

@@ -63,13 +63,13 @@ def last_line(ended):
     return ended.stdout.splitlines()[-1]
 
 
-def test_a_run_that_passed_says_so(gate):
+def test_gate_success_says_all_passed(gate):
     ended = gate()
     assert last_line(ended).startswith("all passed") and ended.returncode == 0, ended.stdout + ended.stderr
 
 
 @pytest.mark.parametrize(("tool", "check"), [("mypy", "static"), ("ruff", "static"), ("npm", "static")])
-def test_a_check_that_fails_is_named_and_the_others_still_run(gate, tmp_path, tool, check):
+def test_gate_failing_check_is_named_and_others_run(gate, tmp_path, tool, check):
     write(tmp_path / "stand-ins" / tool, '#!/bin/sh\n[ "$3" = ci ] || exit 3\n')
     ended = gate()
     assert last_line(ended) == f"failed: {check}" and ended.returncode == 1, ended.stdout + ended.stderr

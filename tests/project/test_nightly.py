@@ -61,14 +61,14 @@ def test_command_has_a_help(module):
     assert done.returncode == 0, done.stderr
 
 
-def test_every_harness_is_in_a_part_or_left_out_with_a_reason():
+def test_nightly_covers_each_harness_or_states_reason():
     packages = {f"tests.{path.parent.name}" for path in (ROOT / "tests").glob("*/__main__.py")}
     soaks = {f"tests.soak.{path.stem}" for path in (ROOT / "tests" / "soak").glob("[a-z]*.py")}
     assert (packages | soaks) - set(MODULES) == set(LEFT_OUT)
     assert all(LEFT_OUT.values())
 
 
-def test_every_configuration_is_covered():
+def test_nightly_covers_each_configuration():
     """`tests.devices` runs all configurations unless some are named."""
     devices = [command for _, command in COMMANDS if "tests.devices" in command]
     assert {command[command.index("--suites") + 1] for command in devices} == set(SUITES)
@@ -77,7 +77,7 @@ def test_every_configuration_is_covered():
     assert all(suites(name) for name in CONFIGURATIONS)
 
 
-def test_every_slow_test_is_in_a_part():
+def test_nightly_covers_each_slow_test():
     """Their files hold the mark, or `slow` and `slow_but` of the harness, which set it."""
     paths = [word for _, command in COMMANDS if "slow" in command for word in command if word.startswith("tests/")]
     marked = re.compile(r"mark\.slow\b|^from tests\.support\.harness\.gate import", re.MULTILINE)
@@ -86,12 +86,12 @@ def test_every_slow_test_is_in_a_part():
     assert slow and not [name for name in slow if not any(name.startswith(f"{path}/") for path in paths)]
 
 
-def test_every_fuzz_target_is_named():
+def test_nightly_names_each_fuzz_target():
     text = source("tests.fuzz.targets")
     assert set(re.findall(r'^    "(\w+)": Target\(', text, re.MULTILINE)) == set(FUZZED)
 
 
-def test_every_extra_is_tested_oldest_and_newest():
+def test_nightly_tests_extras_oldest_and_newest():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert set(EXTRAS) == set(project["optional-dependencies"])
     for extra in EXTRAS:

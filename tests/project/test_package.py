@@ -43,7 +43,7 @@ def built(kind: str, folder: Path) -> Path:
     return path
 
 
-def test_the_wheel_holds_every_file_and_fits_every_platform(wheel):
+def test_wheel_has_all_files_for_all_platforms(wheel):
     assert wheel.name.endswith("-py3-none-any.whl")
     with zipfile.ZipFile(wheel) as z:
         packed = {name.removeprefix("webpte/") for name in z.namelist() if name.startswith("webpte/")}
@@ -53,7 +53,7 @@ def test_the_wheel_holds_every_file_and_fits_every_platform(wheel):
     assert {"py.typed", "web/player/index.js"} <= packed
 
 
-def test_an_installed_wheel_bundles_what_a_checkout_does(wheel, tmp_path):
+def test_wheel_installed_bundles_same_as_checkout(wheel, tmp_path):
     with zipfile.ZipFile(wheel) as z:
         z.extractall(tmp_path / "installed")
     written = []
@@ -65,7 +65,7 @@ def test_an_installed_wheel_bundles_what_a_checkout_does(wheel, tmp_path):
     assert {"index.html", "player/src/index.js", "player/LICENSE"} <= written[0].keys()
 
 
-def test_an_index_would_take_wheel_and_archive(wheel, archive):
+def test_wheel_and_archive_pass_twine_check(wheel, archive):
     done = subprocess.run([sys.executable, "-m", "twine", "check", "--strict", wheel, archive], capture_output=True)
     assert done.returncode == 0, done.stdout.decode()
     assert done.stdout.count(b"PASSED") == 2
@@ -85,7 +85,7 @@ def test_links_of_the_description_lead_to_files_of_the_repository(wheel):
         assert (ROOT / match[2].partition("#")[0]).exists(), match[2]
 
 
-def test_what_is_installed_from_the_archive_is_what_the_wheel_holds(wheel, archive, tmp_path):
+def test_archive_installs_same_files_as_wheel(wheel, archive, tmp_path):
     """The player and the pages among it, which lie beside the package there."""
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--no-compile"]
     for name, package in (("wheel", wheel), ("archive", archive)):
@@ -102,7 +102,7 @@ def test_what_is_installed_from_the_archive_is_what_the_wheel_holds(wheel, archi
     assert told.stdout.strip() == f"webpte {webpte.__version__}"
 
 
-def test_the_npm_package_has_the_same_version():
+def test_npm_package_version_equals_python():
     for name in ("package.json", "package-lock.json"):
         assert json.loads((WEB / name).read_text(encoding="utf-8"))["version"] == webpte.__version__, name
 

@@ -44,6 +44,6 @@ def check(page, findings):
     assert not any(found), "\n\n".join(filter(None, found))
 
 
-def test_the_environment_that_pages_run_in_has_no_torch(environments, tmp_path):
+def test_pages_environment_has_no_torch(environments, tmp_path):
     looking = ["python", "-c", "import importlib.util as u; print(u.find_spec('torch'))"]
     assert run_pages.run(looking, tmp_path, environments.fresh) == "None\n"

@@ -33,7 +33,7 @@ def test_ci_is_the_script_that_runs_anywhere():
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)
-def test_every_job_is_bounded_and_every_action_pinned(name):
+def test_workflow_jobs_have_timeouts_and_pinned_actions(name):
     workflow = WORKFLOWS[name]
     assert workflow["permissions"] == {"contents": "read"}, "a job asks for what it needs beyond that"
     longest = 120 if name == "nightly" else 90
@@ -46,7 +46,7 @@ def test_every_job_is_bounded_and_every_action_pinned(name):
         assert (ROOT / script).exists(), script
 
 
-def test_an_action_has_one_commit_in_all_workflows():
+def test_workflow_action_has_one_commit():
     commits: dict[str, set[str]] = {}
     for path in (ROOT / ".github" / "workflows").glob("*.yml"):
         for action, commit in re.findall(r"uses: ([\w-]+/[\w-]+)[\w/-]*@(.*)", path.read_text()):
@@ -72,7 +72,7 @@ def test_release_tools_are_pinned_with_their_hashes():
     assert set((ROOT / ".ci" / "release-tools.in").read_text().split()) <= set(pinned)
 
 
-def test_the_gate_gives_up_before_it_is_cut_off():
+def test_gate_limit_is_shorter_than_job_timeout():
     """And tells what it knows then."""
     limit = re.search(r"^limit=(\d+)", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
     assert limit and int(limit[1]) < 60 * WORKFLOWS["ci"]["jobs"]["all"]["timeout-minutes"]
@@ -90,7 +90,7 @@ def test_releases_are_published_by_trust_and_not_by_a_password():
     assert "secrets." not in text and "password:" not in text
 
 
-def test_the_tag_is_compared_with_the_version():
+def test_release_tag_must_equal_version():
     """By a sed of version.py: it must find it."""
     (line,) = (step["run"] for step in steps("release") if "GITHUB_REF_NAME" in step.get("run", ""))
     tag = {"GITHUB_REF_NAME": f"v{webpte.__version__}", "PATH": "/usr/bin:/bin"}
@@ -98,21 +98,21 @@ def test_the_tag_is_compared_with_the_version():
     assert subprocess.run(["bash", "-c", line], cwd=ROOT, env=tag | {"GITHUB_REF_NAME": "v0.0.0"}).returncode == 1
 
 
-def test_every_python_that_is_allowed_is_tried():
+def test_workflow_matrix_covers_supported_pythons():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     matrix = WORKFLOWS["ci"]["jobs"]["versions"]["strategy"]["matrix"]
     assert matrix["python"][0] == project["requires-python"].removeprefix(">=")
     assert {"python": matrix["python"][0], "packages": "oldest"} in matrix["include"]
 
 
-def test_what_names_the_version_names_the_same():
+def test_version_is_the_same_everywhere():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == webpte.__version__
     newest = re.search(r"^## \[(\d[\w.]*)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert newest and newest.groups() == (webpte.__version__, citation["date-released"])
 
 
-def test_what_the_package_says_of_itself_is_so():
+def test_project_metadata_is_true():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = [kind.rpartition(" ")[2] for kind in project["classifiers"] if re.search(r"Python :: \d\.", kind)]
     assert named == WORKFLOWS["ci"]["jobs"]["versions"]["strategy"]["matrix"]["python"]
@@ -136,7 +136,7 @@ BAD = {"name": "c", "version": "2", "vulns": [{"id": "PYSEC-1", "fix_versions": 
         ([SKIPPED, BAD], 1, "audited 1 of 2 packages, not b"),
     ],
 )
-def test_an_audit_tells_what_it_could_not_see(tmp_path, packages, code, said):
+def test_audit_reports_unchecked_packages(tmp_path, packages, code, said):
     report, log = tmp_path / "report.json", tmp_path / "log"
     log.write_text("trying\nno route")
     if packages is not None:

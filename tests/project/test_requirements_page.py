@@ -40,7 +40,7 @@ def exists(named: str) -> bool:
     return (ROOT / path).is_file() and name in names_in(path)
 
 
-def test_there_are_25():
+def test_requirements_table_has_25_rows():
     assert [int(row[0]) for row in REQUIREMENTS] == list(range(1, 26)) and {len(row) for row in REQUIREMENTS} == {5}
 
 
@@ -49,9 +49,11 @@ def test_named_tests_exist(row):
     assert not missing(row[3])
 
 
-def test_a_test_that_is_gone_is_noticed():
+def test_requirements_missing_test_is_detected():
     here = "tests/project/test_requirements_page.py"
-    assert missing(f"`{here}::test_there_are_25`, `{here}::test_nothing`, `tests/unit/gone.py::test_it`") == [
+    assert missing(
+        f"`{here}::test_requirements_table_has_25_rows`, `{here}::test_nothing`, `tests/unit/gone.py::test_it`"
+    ) == [
         f"{here}::test_nothing",
         "tests/unit/gone.py::test_it",
     ]
@@ -63,7 +65,7 @@ def test_threads_are_named_by_project_and_number():
             assert re.fullmatch(r"[\w.-]+#\d+", thread), thread
 
 
-def test_the_counts_are_those_of_the_rows():
+def test_requirements_counts_equal_rows():
     partly = sum(row[2].startswith("**In part.**") for row in REQUIREMENTS)
     text, answered = " ".join(PAGE.split()), len(REQUIREMENTS) - partly
     assert f"Of the {len(REQUIREMENTS)} requirements, **{answered} are met** and **{partly} is met in part**" in text

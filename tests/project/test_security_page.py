@@ -19,7 +19,7 @@ def test_budgets_are_those_of_the_code():
     assert f"at most {MAX_NAME_CHARS:,} characters" in PAGE and MAX_WORK_PER_BYTE == 8
 
 
-def test_every_harness_is_named():
+def test_security_page_names_fuzz_targets():
     assert all(name in PAGE for name in TARGETS)
 
 

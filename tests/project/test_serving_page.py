@@ -13,17 +13,17 @@ from webpte.serve.errors import STATUSES
 PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
 
 
-def test_every_status_is_told():
+def test_serving_page_lists_statuses():
     assert set(re.findall(r"^\| (\d{3}) \|", PAGE, re.MULTILINE)) == {str(status) for status in STATUSES}
 
 
-def test_every_endpoint_is_told():
+def test_serving_page_lists_endpoints():
     for path, _, method in ROUTES:
         if "{" not in path:
             assert f"`{method} {path}`" in PAGE, path
 
 
-def test_every_field_is_in_the_table():
+def test_configuration_page_lists_fields():
     table = "\n".join(configuration())
     for name, one in FIELDS.items():
         assert f"| `{name}` |" in table and one.description is not None and one.description in table

@@ -8,7 +8,7 @@ from tests.special.values import SOME_PLANTINGS, VALUES
 from webpte.lowering import registered
 
 
-def test_the_page_has_the_list():
+def test_special_values_page_is_current():
     assert written(PAGE.read_text()) == PAGE.read_text(), "run python -m tests.special --write"
 
 
@@ -19,5 +19,5 @@ def test_entries_name_ops_values_and_reasons():
         assert entry.reason.endswith(".") and (entry.values or entry.kinds), entry.title
 
 
-def test_each_value_is_planted_in_the_part_that_ci_runs():
+def test_special_values_ci_part_plants_each_value():
     assert {value for value, _ in SOME_PLANTINGS} == {*VALUES, "mixed", "mixed with largest"}

@@ -61,7 +61,7 @@ def copied(tmp_path):
     return tmp_path
 
 
-def test_an_op_appears_with_its_files_and_goes_with_them(copied):
+def test_op_added_and_removed_by_its_files(copied):
     family = copied / "webpte" / "ops" / "image"
     *_, before = look(copied)
     (family / "successor.py").write_text(PYTHON)
@@ -74,7 +74,7 @@ def test_an_op_appears_with_its_files_and_goes_with_them(copied):
     assert look(copied) == [before]
 
 
-def test_one_of_ours_leaves_nothing_behind(copied):
+def test_op_removed_leaves_no_dangling_template(copied):
     """Without the files of one op all others are there, and no template is missing or left over."""
     family = copied / "webpte" / "ops" / "image"
     gone = [family / "grid.py", *family.glob("grid_*.wgsl")]
@@ -88,7 +88,7 @@ def test_one_of_ours_leaves_nothing_behind(copied):
     assert not dangling(family.parent, copied / "webpte" / "wgsl" / "lib")
 
 
-def test_every_template_is_there_and_used():
+def test_templates_are_all_used():
     assert not dangling(OPS, LIB)
 
 

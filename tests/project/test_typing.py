@@ -101,11 +101,11 @@ def found(request, folder) -> dict[str, dict[int, str]]:
     return request.param(folder)
 
 
-def test_a_typed_program_is_accepted(found):
+def test_typing_sample_is_accepted(found):
     assert not found["sample.py"]
 
 
-def test_every_typo_is_found(found):
+def test_typing_typos_are_all_reported(found):
     lines = (TYPING / "typos.py").read_text(encoding="utf-8").splitlines()
     planted = {number: line for number, line in enumerate(lines, 1) if re.search(r"# \d+: ", line)}
     assert len(planted) == 12
@@ -113,12 +113,12 @@ def test_every_typo_is_found(found):
     assert not missed, f"{missed}, of what was found: {found['typos.py']}"
 
 
-def test_a_type_checker_catches_every_mistyped_setting(found):
+def test_typing_mistyped_settings_are_all_reported(found):
     assert not found["settings.py"]
     assert set(found["mistyped.py"]) == set(range(5, 13)), found["mistyped.py"]
 
 
-def test_the_sample_uses_what_is_public():
+def test_typing_sample_uses_public_names_only():
     """And is no longer than it need be."""
     text = (TYPING / "sample.py").read_text(encoding="utf-8")
     assert 50 <= len([line for line in text.splitlines() if line.strip()]) <= 90

@@ -13,13 +13,13 @@ def test_page_has_what_is_recorded():
     assert parts(DOCS.read_text())[1] == section(known()), WRITE
 
 
-def test_every_release_is_recorded_with_every_program():
+def test_versions_page_covers_releases_and_programs():
     assert {version: [*row] for version, row in known().items()} == {version: [*PROGRAMS] for version in RELEASES}, (
         WRITE
     )
 
 
-def test_every_program_is_right_or_has_a_reason():
+def test_versions_results_correct_or_with_reason():
     for row in known().values():
         for name, found in row.items():
             assert found.kind is not Kind.WRONG, name

@@ -19,12 +19,12 @@ def page():
     return tables(DOCS.read_text())
 
 
-def test_every_program_is_in_the_page_once(page):
+def test_zoo_page_lists_programs_once(page):
     rows = [row[0] for heading, rows in page.items() if heading for row in rows]
     assert sorted(rows) == sorted(programs()), WRITE
 
 
-def test_the_counts_are_those_of_the_rows(page):
+def test_zoo_page_counts_equal_rows(page):
     family = {name: program.family for name, program in programs().items()}
     counted = Counter((family[row[0]], heading) for heading, rows in page.items() if heading for row in rows)
     counted.update({("all", kind): sum(n for (_, k), n in counted.items() if k == kind) for kind in Kind})
@@ -36,15 +36,15 @@ def test_the_counts_are_those_of_the_rows(page):
     assert all(len(row) == len(FAMILY) for row in page[""])
 
 
-def test_nothing_is_wrong_and_nothing_crashed(page):
+def test_zoo_page_has_no_wrong_results_or_crashes(page):
     assert Kind.WRONG not in page and Kind.CRASHED not in page
 
 
-def test_nothing_is_refused_without_a_reason(page):
+def test_zoo_page_refusals_have_reasons(page):
     assert all(row[2].strip("`") for kind in Kind if kind != Kind.RIGHT for row in page.get(kind, ()))
 
 
-def test_what_is_written_can_be_read_again():
+def test_zoo_page_round_trips():
     name, other = list(programs())[:2]
     text = section({name: Outcome(name, Kind.RIGHT, error=1e-7), other: Outcome(other, Kind.WRONG, "a | `b` at (3,)")})
     found = tables(text)
@@ -52,7 +52,7 @@ def test_what_is_written_can_be_read_again():
     assert found["wrong"][0][2] == "`a ¦ 'b' at (3,)`"
 
 
-def test_there_are_programs_of_every_kind():
+def test_zoo_has_enough_programs_and_families():
     assert len(programs()) >= 264
     assert len({program.family for program in programs().values()}) >= 10
 
@@ -70,12 +70,12 @@ def test_there_are_programs_of_every_kind():
         ([True], [False]),
     ],
 )
-def test_a_difference_is_never_missed(got, want):
+def test_zoo_difference_detects_mismatch(got, want):
     assert difference([np.asarray(got)], (np.asarray(want),))[1]
     assert difference([], (np.asarray(want),))[1]
 
 
-def test_the_error_of_a_result_is_relative_to_its_largest_value():
+def test_zoo_difference_relative_to_largest_value():
     both = np.array([np.nan, np.inf, 4, 0], np.float32)
     error, why = difference([both + np.array([0, 0, 0, 0.5], np.float32)], (both,))
     assert (error, why) == (0.125, "")

@@ -55,7 +55,7 @@ def test_pages_of_listed_origins_may_ask(server):
         assert ("access-control-allow-origin" in found.headers) == allowed
 
 
-def test_the_log_tells_of_requests_and_not_of_prompts(server, client, raw):
+def test_log_has_requests_but_no_prompts(server, client, raw):
     secret = "a most unusual secret 4711"
     chat(client, messages=[{"role": "user", "content": secret}], extra_headers={"X-Request-Id": "logged-1"})
     raw.post(
@@ -68,7 +68,7 @@ def test_the_log_tells_of_requests_and_not_of_prompts(server, client, raw):
     assert not any(word in text for text in server.lines for word in (secret, *KEYS.values()))
 
 
-def test_no_process_of_http_has_loaded_wgpu(server):
+def test_server_process_does_not_load_wgpu(server):
     maps = Path(f"/proc/{server.pid}/maps").read_text()
     assert "tokenizers" in maps and "wgpu" not in maps and "libvulkan" not in maps
 

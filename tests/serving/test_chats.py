@@ -10,7 +10,7 @@ from tests.serving.asking import HELLO, chat
 pytestmark = pytest.mark.gpu
 
 
-def test_a_chat_is_answered(client):
+def test_chat_returns_completion_and_usage(client):
     found = chat(client)
     assert found.object == "chat.completion" and found.id.startswith("chatcmpl-") and found.model == "caller"
     (choice,) = found.choices
@@ -20,7 +20,7 @@ def test_a_chat_is_answered(client):
     assert found.usage.total_tokens == found.usage.prompt_tokens + found.usage.completion_tokens
 
 
-def test_a_stream_says_the_same(client):
+def test_chat_stream_equals_response(client):
     chunks = list(chat(client, stream=True))
     assert {chunk.object for chunk in chunks} == {"chat.completion.chunk"} and len({chunk.id for chunk in chunks}) == 1
     assert chunks[0].choices[0].delta.role == "assistant" and chunks[-1].choices[0].finish_reason == "length"
@@ -36,7 +36,7 @@ def test_usage_comes_last_where_it_is_asked_for(client):
     assert all(chunk.usage is None for chunk in chunks)
 
 
-def test_the_same_seed_draws_the_same_and_another_does_not(client):
+def test_chat_seed_repeats_draws_and_differs_by_seed(client):
     def drawn(seed):
         return chat(client, temperature=1, seed=seed, max_tokens=24).choices[0].message.content
 
@@ -44,12 +44,12 @@ def test_the_same_seed_draws_the_same_and_another_does_not(client):
     assert drawn(2**40 + 1) == drawn(2**40 + 1)
 
 
-def test_without_a_seed_answers_differ(client):
+def test_chat_without_seed_responses_differ(client):
     texts = {chat(client, temperature=1, seed=openai.omit, max_tokens=24).choices[0].message.content for _ in range(3)}
     assert len(texts) == 3
 
 
-def test_several_choices(client):
+def test_chat_n_returns_choices(client):
     found = chat(client, n=3, temperature=1, seed=5, max_tokens=16)
     assert [choice.index for choice in found.choices] == [0, 1, 2]
     texts = [choice.message.content for choice in found.choices]
@@ -60,7 +60,7 @@ def test_several_choices(client):
     assert found.usage.completion_tokens <= 48 and found.usage.prompt_tokens == chat(client).usage.prompt_tokens
 
 
-def test_several_choices_in_one_stream(client):
+def test_chat_stream_n_equals_response(client):
     whole = chat(client, n=2, temperature=1, seed=5, max_tokens=16)
     texts = {0: "", 1: ""}
     ends: dict[int, str | None] = {}
@@ -76,7 +76,7 @@ def test_max_completion_tokens_is_the_newer_name(client):
     assert chat(client, max_tokens=openai.omit, max_completion_tokens=3).usage.completion_tokens == 3
 
 
-def test_a_stop_ends_before_itself(client):
+def test_chat_stop_string_cuts_before_it(client):
     free = chat(client, temperature=1, seed=9, max_tokens=40).choices[0].message.content
     stop = free[6]
     cut = chat(client, temperature=1, seed=9, max_tokens=40, stop=[stop, "nowhere in there"]).choices[0]
@@ -103,11 +103,11 @@ def test_logprobs_in_a_stream(client):
     assert found == whole
 
 
-def test_without_logprobs_there_are_none(client):
+def test_chat_logprobs_default_is_none(client):
     assert chat(client).choices[0].logprobs is None
 
 
-def test_a_bias_bans_and_forces(client, raw):
+def test_chat_logit_bias_bans_and_forces_token(client, raw):
     (quote,) = raw.post("/tokenize", json={"model": "caller", "prompt": '"'}).json()["tokens"]
     banned = chat(client, logit_bias={str(quote): -100}).choices[0].message.content
     assert '"' in chat(client).choices[0].message.content and '"' not in banned
@@ -123,7 +123,7 @@ def test_penalties_end_repetition(client, more):
     assert chat(client, **more).choices[0].message.content != '"' * 8
 
 
-def test_min_p_and_top_k_keep_the_likeliest(client):
+def test_chat_min_p_and_top_k_restrict_to_most_probable(client):
     greedy = chat(client).choices[0].message.content
     for more in ({"min_p": 1.0}, {"top_k": 1}):
         assert chat(client, temperature=1, extra_body=more).choices[0].message.content == greedy
@@ -137,7 +137,7 @@ def test_parts_of_content_are_joined(client):
     assert found.usage.prompt_tokens == chat(client).usage.prompt_tokens
 
 
-def test_a_developer_is_the_system(client):
+def test_chat_developer_role_equals_system(client):
     told = [
         chat(client, messages=[{"role": role, "content": "Be brief."}, *HELLO]).usage
         for role in ("developer", "system")
@@ -145,11 +145,11 @@ def test_a_developer_is_the_system(client):
     assert told[0].prompt_tokens == told[1].prompt_tokens
 
 
-def test_what_changes_nothing_is_taken(client):
+def test_chat_neutral_fields_are_accepted(client):
     chat(client, user="me", metadata={"a": "b"}, store=False, service_tier="auto")
 
 
-def test_a_second_turn_reuses_the_first(client):
+def test_chat_second_turn_reuses_cached_tokens(client):
     turn = [*HELLO, {"role": "assistant", "content": "Hello."}, {"role": "user", "content": "x" * 300}]
     chat(client, messages=turn)
     usage = chat(client, messages=[*turn[:-1], {"role": "user", "content": "x" * 300 + "y"}]).usage

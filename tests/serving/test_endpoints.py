@@ -22,13 +22,13 @@ def complete(client, **more: Any) -> Any:
     return client.completions.create(**({"model": "caller", "prompt": "abc", "max_tokens": 6, "temperature": 0} | more))
 
 
-def test_a_completion(client):
+def test_completion_returns_text_and_usage(client):
     found = complete(client)
     assert found.object == "text_completion" and found.id.startswith("cmpl-")
     assert found.choices[0].text and found.choices[0].finish_reason == "length" and found.usage.prompt_tokens == 3
 
 
-def test_a_completion_in_a_stream(client):
+def test_completion_stream_equals_response(client):
     chunks = list(complete(client, stream=True, stream_options={"include_usage": True}))
     assert "".join(chunk.choices[0].text for chunk in chunks if chunk.choices) == complete(client).choices[0].text
     assert chunks[-1].usage.completion_tokens == 6
@@ -48,19 +48,19 @@ def test_logprobs_of_a_completion(client):
     assert "".join(found.logprobs.tokens) == found.text and found.logprobs.text_offset == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_completion_by_a_schema(client):
+def test_completion_json_schema_is_followed(client):
     found = complete(client, max_tokens=200, extra_body={"response_format": in_schema(PERSON)}).choices[0]
     jsonschema.validate(json.loads(found.text), PERSON)
 
 
-def test_a_response(client):
+def test_responses_returns_text_and_usage(client):
     found = client.responses.create(model="caller", input="Say hello.", temperature=0, max_output_tokens=8)
     assert found.object == "response" and found.status == "incomplete" and found.output_text
     assert found.incomplete_details.reason == "max_output_tokens" and found.store is False
     assert found.usage.output_tokens == 8 and found.usage.total_tokens == found.usage.input_tokens + 8
 
 
-def test_a_response_is_what_a_chat_says(client):
+def test_responses_text_equals_chat(client):
     said = [{"role": "system", "content": "Be brief."}, *HELLO]
     found = client.responses.create(
         model="caller", instructions="Be brief.", input="Say hello.", temperature=0, max_output_tokens=8
@@ -79,7 +79,7 @@ def test_items_of_a_response(client):
     assert client.responses.create(model="caller", input=items, max_output_tokens=4).usage.input_tokens > 60
 
 
-def test_a_response_that_calls(client):
+def test_responses_tool_call_follows_schema(client):
     tool = {"type": "function", **WEATHER["function"]}
     found = client.responses.create(
         model="caller", input="Weather?", tools=[tool], temperature=0, max_output_tokens=200
@@ -89,7 +89,7 @@ def test_a_response_that_calls(client):
     jsonschema.validate(json.loads(calls[0].arguments), WEATHER["function"]["parameters"])
 
 
-def test_a_response_by_a_schema(client):
+def test_responses_json_schema_is_followed(client):
     format = {"type": "json_schema", "name": "person", "schema": PERSON, "strict": True}
     found = client.responses.create(model="caller", input="Who?", text={"format": format}, max_output_tokens=200)
     jsonschema.validate(json.loads(found.output_text), PERSON)
@@ -181,7 +181,7 @@ def test_tokens_of_a_chat(raw, client):
     assert found["count"] == chat(client, tools=[WEATHER], max_tokens=1).usage.prompt_tokens
 
 
-def test_many_at_once_with_asyncio(server, client):
+def test_async_client_parallel_requests_complete(server, client):
     async def ask(made, number):
         found = await made.chat.completions.create(
             model="caller", messages=HELLO, max_tokens=12, temperature=1, seed=number, stream=True

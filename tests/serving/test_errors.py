@@ -68,7 +68,7 @@ WRONG_CHATS: dict[str, tuple[dict[str, Any], int, str | None]] = {
 
 
 @pytest.mark.parametrize("name", WRONG_CHATS)
-def test_a_wrong_chat_is_refused_in_words(raw, name):
+def test_chat_wrong_field_returns_param_and_message(raw, name):
     changed, status, param = WRONG_CHATS[name]
     body = {"model": "caller", "messages": HELLO, "max_tokens": 8} | changed
     found = raw.post("/v1/chat/completions", json=body)
@@ -102,14 +102,14 @@ WRONG_ELSEWHERE: dict[str, tuple[str, dict[str, Any], int]] = {
 
 
 @pytest.mark.parametrize("name", WRONG_ELSEWHERE)
-def test_a_wrong_request_is_refused_in_words(raw, name):
+def test_endpoints_wrong_request_returns_error(raw, name):
     path, body, status = WRONG_ELSEWHERE[name]
     found = raw.post(path, json=body)
     assert found.status_code == status, found.text
     assert found.json()["error"]["message"] and found.json()["error"]["type"] == "invalid_request_error"
 
 
-def test_bodies_that_are_no_json(raw):
+def test_body_invalid_json_returns_400(raw):
     for body in (b"{", b"", b"\xff\xfe", b"[" * 50_000, b'{"temperature": NaN}', b'"text"', b"[]"):
         found = raw.post("/v1/chat/completions", content=body, headers={"Content-Type": "application/json"})
         assert found.status_code == 400 and found.json()["error"]["message"], body[:20]
@@ -121,7 +121,7 @@ def test_page_cannot_send_a_body_of_another_type(raw):
         assert found.status_code == 415
 
 
-def test_other_clients_need_no_content_type(raw):
+def test_tokenize_without_content_type_is_accepted(raw):
     body = json.dumps({"model": "caller", "prompt": "abc"}).encode()
     for headers in ({"Content-Type": "application/x-www-form-urlencoded"}, {}):
         found = raw.post("/tokenize", content=body, headers=headers)
@@ -142,7 +142,7 @@ def test_strict_server_refuses_unknown_fields(tmp_path):
     assert found.status_code == 400 and found.json()["error"]["code"] == "unknown_parameter"
 
 
-def test_a_body_that_is_too_large(raw, client):
+def test_body_too_large_returns_413(raw, client):
     def parts():
         for _ in range(200):
             yield b"x" * 1000
@@ -157,13 +157,13 @@ def test_a_body_that_is_too_large(raw, client):
     assert chat(client).choices
 
 
-def test_another_method(raw):
+def test_endpoint_wrong_method_returns_405(raw):
     found = raw.get("/v1/chat/completions")
     assert found.status_code == 405 and found.json()["error"]["code"] == "method_not_allowed"
 
 
 @pytest.mark.parametrize("header", [None, "Bearer sk-wrong", "Bearer", "Basic abc", "Bearer " + KEYS["good"][:-1]])
-def test_without_a_key_nothing_is_answered(server, header):
+def test_endpoint_without_key_returns_401(server, header):
     headers = {"Authorization": header} if header is not None else {}
     for method, path in (("GET", "/v1/models"), ("POST", "/v1/chat/completions"), ("GET", "/metrics")):
         found = httpx.request(method, server.url + path, headers=headers)
@@ -171,7 +171,7 @@ def test_without_a_key_nothing_is_answered(server, header):
         assert found.headers["www-authenticate"] == "Bearer"
 
 
-def test_the_client_knows_the_errors(server):
+def test_openai_client_raises_matching_exceptions(server):
     with (
         openai.OpenAI(base_url=server.api, api_key="wrong", max_retries=0) as stranger,
         pytest.raises(openai.AuthenticationError),

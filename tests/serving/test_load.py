@@ -16,11 +16,11 @@ ALL = len(KINDS) * len(HOSTILE)
 
 
 @pytest.mark.gpu
-def test_clients_who_do_wrong_leave_nothing_behind(tmp_path):
+def test_load_hostile_clients_leave_nothing_behind(tmp_path):
     assert run(str(write_caller(tmp_path)), (ALL,), clients=12, seed=1) == []
 
 
-def test_every_block_has_every_kind_and_schema():
+def test_load_turns_block_covers_kinds_and_schemas():
     found = [(turn.kind, str(turn.schema)) for turn in turns(2 * ALL, 3)]
     assert sorted(found[:ALL]) == sorted(found[ALL:])
     assert {kind for kind, _ in found[:ALL]} == set(KINDS)
@@ -31,7 +31,7 @@ def looks(*sizes: int) -> dict[int, dict[str, int]]:
     return {number: {"server": size} for number, size in enumerate(sizes)}
 
 
-def test_what_is_wrong_is_told():
+def test_load_judge_reports_each_problem():
     good = Pressed(collections.Counter({200: 5, 429: 1}), {"busy": 0, "queued": 0}, looks(100, 101, 102))
     assert judge(good) == []
     bad = Pressed(collections.Counter({500: 2}), {"busy": 1, "queued": 0}, looks(100, 101, 103))

@@ -45,7 +45,7 @@ def undisturbed(folder):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_an_actor_that_is_killed_loses_no_row_and_doubles_none(cluster, folder, undisturbed):
+def test_ray_killed_actor_keeps_every_row_once(cluster, folder, undisturbed):
     out, killed = folder / "by actors", []
 
     def kill() -> None:
@@ -65,7 +65,7 @@ def test_an_actor_that_is_killed_loses_no_row_and_doubles_none(cluster, folder, 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_an_actor_takes_a_gpu_of_ray_s_and_its_errors_are_ours(cluster, folder):
+def test_ray_actor_reserves_gpu_and_raises_our_errors(cluster, folder):
     """Where Ray gave it none, or a number that no adapter has, the error were another."""
     with raises(webpte.InputError, "prompt", "'title'"):
         run(folder / "minilm.pte", folder / "tickets.parquet", folder / "never", actors=1, gpus=True, prompt="title")
@@ -74,7 +74,7 @@ def test_an_actor_takes_a_gpu_of_ray_s_and_its_errors_are_ours(cluster, folder):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_recipe_for_ray(cluster, folder, undisturbed, monkeypatch):
+def test_ray_recipe_writes_same_vectors(cluster, folder, undisturbed, monkeypatch):
     monkeypatch.chdir(folder)
     exec(compile(recipe("with_ray.py"), "with_ray.py", "exec"), {"__name__": "recipe"})
     same_vectors(pq.read_table(folder / "vectors_by_ray"), undisturbed)

@@ -104,7 +104,7 @@ def two() -> dict[int, int]:
 
 
 @pytest.mark.slow
-def test_another_replica_comes_with_the_load(client):
+def test_ray_serve_load_starts_second_replica(client):
     assert len(replicas()) == 1
     enough = threading.Event()
 
@@ -153,7 +153,7 @@ class Client:
 
 
 @pytest.mark.slow
-def test_one_is_killed_under_load_and_every_request_is_answered(client):
+def test_ray_serve_killed_replica_keeps_serving(client):
     found = until(two, "second replica")
     right = [client.chat.completions.create(**asked(number)).choices[0].message.content for number in range(TEXTS)]
     before = {pid: written(worker) for pid, worker in found.items()}
@@ -209,7 +209,7 @@ def written(worker: int) -> int:
 
 
 @pytest.mark.slow
-def test_a_replica_whose_worker_has_failed_for_good_is_replaced(client):
+def test_ray_serve_failed_worker_replaces_replica(client):
     found = until(two, "second replica")
     began = time.monotonic()
     ill = next(iter(found))
@@ -240,7 +240,7 @@ def test_replicas_end_with_the_answers_under_way_and_leave_no_process(client):
     until(lambda: not any(map(alive, (*found, *found.values()))), "end of all processes")
 
 
-def test_what_cannot_be_deployed_is_said(tmp_path, monkeypatch):
+def test_ray_serve_deployment_wrong_arguments_raise(tmp_path, monkeypatch):
     for more, code, values in (
         ({}, "no_model", [".pte"]),
         ({"replicas": 0}, None, ["replicas", "0"]),

@@ -65,7 +65,7 @@ def test_sigterm_lets_streams_end_with_a_last_event(program):
     assert not alive(worker)
 
 
-def test_a_second_sigint_ends_at_once(program):
+def test_server_second_sigint_ends_at_once(program):
     with Running(program, "--shutdown-timeout", 300, "--max-output-tokens", 1900) as running:
         (worker,) = children_of(running.pid)
         first = threading.Event()

@@ -16,19 +16,19 @@ pytestmark = pytest.mark.gpu
 
 
 @pytest.mark.parametrize("drawn", [{}, {"temperature": 1, "seed": 11}])
-def test_an_answer_follows_its_schema(client, drawn):
+def test_chat_json_schema_is_followed(client, drawn):
     choice = chat(client, max_tokens=200, response_format=in_schema(PERSON), **drawn).choices[0]
     assert choice.finish_reason == "stop"
     jsonschema.validate(json.loads(choice.message.content), PERSON)
 
 
-def test_a_stream_follows_its_schema(client):
+def test_chat_stream_json_schema_is_followed(client):
     chunks = chat(client, max_tokens=200, response_format=in_schema(PERSON), temperature=1, stream=True)
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
     jsonschema.validate(json.loads(text), PERSON)
 
 
-def test_any_object(client, raw):
+def test_chat_json_object_returns_object(client, raw):
     """A model that wants to say nothing but `}` opens an object first."""
     (brace,) = raw.post("/tokenize", json={"model": "caller", "prompt": "}"}).json()["tokens"]
     bias = {"logit_bias": {str(brace): 100}}
@@ -52,7 +52,7 @@ def check_weather(call: Any) -> None:
 @pytest.mark.parametrize(
     "choice", ["auto", "required", {"type": "function", "function": {"name": "get_weather"}}], ids=str
 )
-def test_a_tool_is_called_by_its_schema(client, choice):
+def test_chat_tool_call_follows_schema(client, choice):
     found = chat(client, tools=[WEATHER], tool_choice=choice, max_tokens=200).choices[0]
     assert found.finish_reason == "tool_calls" and found.message.content is None
     check_weather(found.message.tool_calls[0])
@@ -66,20 +66,20 @@ def test_drawn_calls_follow_the_schema_too(client, seed):
         jsonschema.validate(json.loads(call.function.arguments), schemas[call.function.name])
 
 
-def test_a_named_function_is_called_once_though_there_are_others(client):
+def test_chat_tool_choice_named_function_called_once(client):
     named = {"type": "function", "function": {"name": "get_time"}}
     (call,) = chat(client, tools=[WEATHER, CLOCK], tool_choice=named, max_tokens=100).choices[0].message.tool_calls
     assert call.function.name == "get_time" and json.loads(call.function.arguments) == {}
 
 
-def test_one_call_where_no_parallel_ones_are_wanted(client):
+def test_chat_parallel_tool_calls_false_returns_single_call(client):
     found = chat(
         client, tools=[WEATHER], tool_choice="required", parallel_tool_calls=False, max_tokens=200, temperature=1
     )
     assert len(found.choices[0].message.tool_calls) == 1
 
 
-def test_a_call_in_a_stream(client):
+def test_chat_stream_tool_call_follows_schema(client):
     calls: list[Any] = []
     finish = None
     for chunk in chat(client, tools=[WEATHER], max_tokens=200, stream=True):
@@ -94,7 +94,7 @@ def test_tools_that_may_not_be_called(client):
     assert found.message.tool_calls is None and found.message.content == chat(client).choices[0].message.content
 
 
-def test_what_a_tool_said_is_read(client):
+def test_chat_tool_result_is_part_of_prompt(client):
     call = {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Bern"}'}}
     messages = [
         *HELLO,

@@ -40,7 +40,7 @@ def answers(program):
         return {prompt: (tokens_of(g), g.text) for prompt, g in zip(PROMPTS, generations, strict=True)}
 
 
-def test_several_sequences_at_once_have_the_tokens_of_each_alone(program, answers):
+def test_generate_many_tokens_equal_single_runs(program, answers):
     with LLM.load(program) as llm:
         prompts = [{"prompt": prompt, "max_new_tokens": TOKENS} for prompt in PROMPTS]
         many = [generation.tokens for generation in llm.generate_many(prompts)]

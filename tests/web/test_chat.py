@@ -100,7 +100,7 @@ LOSE = """async ([request, moments]) => {
 
 
 @pytest.mark.parametrize("moment", slow_but([5], [0, 5]))
-def test_a_lost_device_changes_no_token(chat, native, moment):
+def test_generate_device_lost_same_tokens(chat, native, moment):
     """A recovery compiles all kernels again: seconds, on SwiftShader."""
     prompt, asked = PROMPTS[1], {"max_tokens": 24}
     wanted = _natively(native, prompt, asked)
@@ -124,7 +124,7 @@ STOP = """async ([request, count]) => {
 
 
 @pytest.mark.parametrize("count", [0, 1, 5])
-def test_an_answer_stops_when_it_is_told_to(chat, native, count):
+def test_generate_cancelled_ends_and_next_is_exact(chat, native, count):
     found = chat.evaluate(STOP, [{"prompt": PROMPTS[1], "max_tokens": 30}, count])
     assert found == {"code": "aborted", "seen": count}
     (after,) = chat.evaluate(ASK, [{"prompt": PROMPTS[0], "max_tokens": 8}])
@@ -139,7 +139,7 @@ STREAM = """async (request) => {
 }"""
 
 
-def test_a_chat_streams_what_the_native_player_says(chat, native):
+def test_chat_streams_same_text_as_native(chat, native):
     messages = [{"role": "user", "content": "hi <there>"}]
     answer = native.generate(messages, max_new_tokens=10, logprobs=True, top_logprobs=3)
     pieces = list(answer)
@@ -172,7 +172,7 @@ def test_answers_follow_a_schema(chat):
         assert choice["finish_reason"] == "stop"
 
 
-def test_what_is_wrong_with_a_request_is_told_by_name(chat):
+def test_request_wrong_field_error_names_it(chat):
     requests = [{"prompt": "x", "temperature": -1}, {"prompt": "x" * 64}, {"prompt": "x", "tools": []}]
     requests += [{"prompt": "x", "response_format": {"type": "json_schema", "json_schema": {"schema": {"not": {}}}}}]
     found = chat.evaluate(ASK, requests)

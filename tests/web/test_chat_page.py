@@ -21,7 +21,7 @@ def settled(page):
     expect(page.locator("#log")).to_have_attribute("aria-busy", "false")
 
 
-def test_a_download_shows_bytes_and_time_and_can_be_cancelled_and_continued(browser):
+def test_chat_page_download_shows_progress_cancels_and_resumes(browser):
     with opened(browser, "language", HANG) as page:
         load = page.locator("#load")
         expect(load).to_contain_text("Downloading the model: 24 MB of 94 MB, 35 s left")
@@ -37,12 +37,12 @@ def test_a_download_shows_bytes_and_time_and_can_be_cancelled_and_continued(brow
         assert page.evaluate("loads") == 2
 
 
-def test_what_is_already_here_is_not_called_a_download(browser):
+def test_chat_page_cached_model_shows_no_download(browser):
     with opened(browser, "language", "{ progress: [1e6], hang: true, cached: true }") as page:
         expect(page.locator("#load")).to_contain_text("Loading the model from this device")
 
 
-def test_a_message_before_the_model_is_ready_is_queued_and_answered_later(browser):
+def test_chat_page_message_before_ready_is_queued(browser):
     with opened(browser, "language", HANG) as page:
         send(page, "early")
         expect(page.locator("#log .user")).to_contain_text("early")
@@ -71,7 +71,7 @@ def test_escape_removes_a_queued_message_from_the_queue(browser):
 
 
 @pytest.mark.parametrize("code", ["webgpu-missing", "no-adapter", "unsupported"])
-def test_without_a_gpu_the_composer_is_hidden_until_another_try(browser, code):
+def test_chat_page_no_gpu_hides_composer_until_retry(browser, code):
     with opened(browser, "language", f"{{ loadFailures: [['{code}', 'none']] }}") as page:
         expect(page.get_by_role("alert").first).to_be_visible()
         expect(page.locator("#composer")).to_be_hidden()
@@ -81,7 +81,7 @@ def test_without_a_gpu_the_composer_is_hidden_until_another_try(browser, code):
         expect(page.locator("#composer")).to_be_visible()
 
 
-def test_an_error_of_the_network_leaves_the_composer(browser):
+def test_chat_page_network_error_keeps_composer(browser):
     with opened(browser, "language", "{ loadFailures: [['network', 'none']] }") as page:
         expect(page.get_by_role("alert").first).to_be_visible()
         expect(page.locator("#composer")).to_be_visible()
@@ -97,7 +97,7 @@ CODES = {
 }
 
 
-def test_an_error_while_loading_is_told_with_its_remedy_and_may_be_tried_again(browser):
+def test_chat_page_load_error_shows_remedy_and_retry(browser):
     failures = json.dumps([[code, f"{code} and <b>how many</b>"] for code in CODES])
     with opened(browser, "language", f"{{ loadFailures: {failures} }}") as page:
         alert = page.get_by_role("alert").first
@@ -108,7 +108,7 @@ def test_an_error_while_loading_is_told_with_its_remedy_and_may_be_tried_again(b
         is_ready(page)
 
 
-def test_a_missing_webgpu_shows_the_fix_of_the_browser_instead_of_the_message(browser):
+def test_chat_page_missing_webgpu_shows_fix_for_browser(browser):
     failures = "[['webgpu-missing', 'Use a current Chrome.']]"
     with opened(browser, "language", f"{{ loadFailures: {failures} }}") as page:
         expect(page.locator("#load")).to_contain_text("Update the browser (to 113")
@@ -126,12 +126,12 @@ def test_a_missing_webgpu_shows_the_fix_of_the_browser_instead_of_the_message(br
         ),
     ],
 )
-def test_every_browser_gets_its_own_remedy(browser, agent, remedy):
+def test_chat_page_missing_webgpu_remedy_per_browser(browser, agent, remedy):
     with opened(browser, "language", "{ loadFailures: [['webgpu-missing', 'none']] }", user_agent=agent) as page:
         expect(page.locator("#load")).to_contain_text(remedy)
 
 
-def test_an_answer_streams_and_its_figures_are_shown(browser):
+def test_chat_page_streams_response_and_statistics(browser):
     with opened(browser, "language") as page:
         is_ready(page)
         expect(page.locator("#context")).to_have_text("512 of 512 tokens of context left")
@@ -209,7 +209,7 @@ def test_regenerate_replaces_the_last_answer(browser):
         assert page.evaluate("model.requests[1].messages") == [{"role": "user", "content": "Say"}]
 
 
-def test_an_error_in_an_answer_can_be_tried_again(browser):
+def test_chat_page_generate_error_can_be_retried(browser):
     with opened(browser, "language", "{ pieces: ['half'], failures: [['device-lost', 'gone']] }") as page:
         is_ready(page)
         send(page, "Say")
@@ -220,7 +220,7 @@ def test_an_error_in_an_answer_can_be_tried_again(browser):
         expect(page.locator("#log .assistant")).to_have_count(1)
 
 
-def test_a_lost_device_is_told_and_so_is_its_return(browser):
+def test_chat_page_device_lost_and_recovered_are_shown(browser):
     with opened(browser, "language") as page:
         is_ready(page)
         page.evaluate("model.dispatchEvent(new Event('lost'))")
@@ -229,7 +229,7 @@ def test_a_lost_device_is_told_and_so_is_its_return(browser):
         expect(page.locator("#lost")).to_contain_text("ready again")
 
 
-def test_a_full_context_is_told(browser):
+def test_chat_page_full_context_is_shown(browser):
     with opened(browser, "language", "{ reason: 'length', used: 512 }") as page:
         is_ready(page)
         send(page, "Say")
@@ -241,7 +241,7 @@ def test_a_full_context_is_told(browser):
         expect(page.locator("#context")).to_have_text("512 of 512 tokens of context left")
 
 
-def test_settings_reach_the_model_and_a_schema_that_is_no_json_is_refused(browser):
+def test_chat_page_settings_sent_and_invalid_schema_refused(browser):
     with opened(browser, "language") as page:
         is_ready(page)
         page.get_by_text("Settings").click()
@@ -264,7 +264,7 @@ def test_settings_reach_the_model_and_a_schema_that_is_no_json_is_refused(browse
         assert asked["response_format"]["json_schema"]["schema"] == {"type": "object"}
 
 
-def test_the_whole_page_is_usable_by_keyboard_and_its_controls_have_names(browser):
+def test_chat_page_keyboard_only_and_controls_have_names(browser):
     with opened(browser, "language") as page:
         is_ready(page)
         page.keyboard.type("first line")
@@ -286,7 +286,7 @@ def test_the_whole_page_is_usable_by_keyboard_and_its_controls_have_names(browse
 
 
 @pytest.mark.parametrize("width", [320, 1280])
-def test_nothing_sticks_out_sideways(browser, width):
+def test_chat_page_long_content_does_not_scroll_sideways(browser, width):
     pieces = "['x'.repeat(400), '\\n```\\n' + 'y'.repeat(400) + '\\n```']"
     with opened(browser, "language", f"{{ pieces: {pieces} }}", viewport={"width": width, "height": 700}) as page:
         is_ready(page)

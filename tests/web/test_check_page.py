@@ -60,7 +60,7 @@ def report(page):
     return json.loads(download.value.path().read_text())
 
 
-def test_all_pass_and_the_report_says_where(browser):
+def test_check_page_success_reports_device_and_results(browser):
     with opened(browser, "check", fake(RIGHT, 2)) as page:
         is_ready(page)
         expect(page.locator("#verdict")).to_have_text("All 6 programs passed")
@@ -74,7 +74,7 @@ def test_all_pass_and_the_report_says_where(browser):
         assert [result["ok"] for result in found["results"]] == [True] * 6
 
 
-def test_a_wrong_kernel_is_named(browser):
+def test_check_page_wrong_kernel_is_named(browser):
     with opened(browser, "check", fake(WRONG)) as page:
         is_ready(page)
         expect(page.locator("#verdict")).to_have_text("1 of 3 programs failed")
@@ -103,7 +103,7 @@ def test_nan_shape_and_errors_are_failures(browser):
         expect(page.locator("#rows .failed")).to_contain_text("needs f16")
 
 
-def test_it_stops_on_request_and_runs_again(browser):
+def test_check_page_stops_and_runs_again(browser):
     slow = "([one]) => new Promise((done) => setTimeout(() => done([{ ...one }]), 300))"
     with opened(browser, "check", fake(slow, 100)) as page:
         is_ready(page)

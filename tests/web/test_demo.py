@@ -31,14 +31,14 @@ def site(tmp_path_factory):
     return out
 
 
-def test_the_model_of_the_documentation_is_below_a_megabyte(site):
+def test_demo_model_is_smaller_than_a_megabyte(site):
     found = summary(site / "demo")
     assert found["kind"] == "language"
     assert sum(found["visit"].values()) < 1_000_000
 
 
 @pytest.mark.slow  # tests/web/test_pages_play.py has the same page with another model
-def test_the_model_answers_in_the_page_of_the_documentation(site, server, page):
+def test_demo_model_responds_in_documentation_page(site, server, page):
     server.folders["docs"] = site
     server.headers["Content-Security-Policy"] = "default-src 'self'"
     page.goto(f"{server.origin}/docs/demo/index.html")

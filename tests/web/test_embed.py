@@ -60,7 +60,7 @@ def test_vectors_are_those_of_the_native_program(minilm, server, page):
 
 
 @pytest.mark.slow  # tests/web/test_search_and_image_pages.py has the page over a fake player
-def test_the_search_page_finds_by_meaning(browser, minilm):
+def test_search_page_finds_by_meaning(browser, minilm):
     with opened(browser, minilm / "site") as (page, _):
         page.fill("#texts", "The stock market fell.\nKittens nap all day.\nA bridge of steel.")
         page.fill("#query", "sleepy young cats")

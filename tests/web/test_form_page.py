@@ -82,7 +82,7 @@ def test_wrong_numbers_are_refused_in_words(browser):
         assert page.evaluate("model.requests.length") == 0
 
 
-def test_methods_can_be_chosen_and_errors_of_a_run_are_told(browser):
+def test_form_page_method_choice_and_run_errors(browser):
     with opened(browser, "program", f"{{ info: {INFO}, failures: [['shape', 'no plan for 9']] }}") as page:
         is_ready(page)
         page.select_option("#method", "other")
@@ -118,7 +118,7 @@ def test_npy_files_are_read_and_written(browser):
         (np.asfortranarray(np.zeros((4, 3))), "Fortran order"),
     ],
 )
-def test_other_files_are_refused(browser, array, words):
+def test_form_page_unsuitable_files_are_refused(browser, array, words):
     with opened(browser, "program", ECHO) as page:
         is_ready(page)
         upload(page, array)

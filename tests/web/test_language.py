@@ -193,5 +193,5 @@ def test_choices_are_packed_as_natively():
         assert found["words"][: len(words)] == words.tolist() and not any(found["words"][len(words) :])
 
 
-def test_the_engine():
+def test_language_engine_in_node():
     run_node_tests("engine.test.mjs")

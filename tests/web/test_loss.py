@@ -49,7 +49,7 @@ def until_recovered(page, count):
 
 
 @pytest.mark.parametrize("worker", slow_but([True], [True, False]))
-def test_a_call_without_state_is_repeated(worker, bundled, server, page):
+def test_call_without_state_device_lost_is_repeated(worker, bundled, server, page):
     exported, server.folders["site"] = bundled("llama_nokv", one_shape)
     load(page, f"{server.origin}/site/", worker)
     step = exported.steps[0]
@@ -64,7 +64,7 @@ def test_a_call_without_state_is_repeated(worker, bundled, server, page):
     assert not server.requests  # all of it came from the local store
 
 
-def test_who_calls_a_method_with_state_is_told_that_it_is_gone(bundled, server, page):
+def test_call_with_state_device_lost_raises(bundled, server, page):
     exported, server.folders["site"] = bundled("llama_4w_emb4", one_shape)
     load(page, f"{server.origin}/site/")
     first = exported.steps[0]
@@ -79,7 +79,7 @@ def test_who_calls_a_method_with_state_is_told_that_it_is_gone(bundled, server, 
 
 
 @pytest.mark.parametrize("stride", slow_but([4], [4, 1]))
-def test_a_load_survives_losses_at_any_moment(stride, bundled, server, page):
+def test_load_device_lost_at_each_moment_completes(stride, bundled, server, page):
     """Devices, each lost at another call; some of them while the loss of the one before is made good."""
     exported, server.folders["site"] = bundled("two_methods", shapes_of)
     step = exported.steps[0]
@@ -99,7 +99,7 @@ def test_a_load_survives_losses_at_any_moment(stride, bundled, server, page):
         page.evaluate("model.dispose()")
 
 
-def test_what_is_disposed_holds_nothing(bundled, server, page):
+def test_dispose_device_lost_frees_everything(bundled, server, page):
     _, server.folders["site"] = bundled("add_external", one_shape)
     found = page.evaluate(
         """async (url) => {

@@ -36,7 +36,7 @@ STOPPED = """async ([url, worker, moment]) => {
 
 
 @pytest.mark.parametrize("worker", slow_but([True], [True, False]))
-def test_a_model_runs_in_a_worker_or_in_the_page(worker, bundled, server, page):
+def test_model_worker_option_chooses_worker_or_page(worker, bundled, server, page):
     """Under the strictest policy for scripts, and without isolation from other origins."""
     exported, server.folders["site"] = bundled("mtcnn_pnet", shapes_of)
     server.headers["Content-Security-Policy"] = "default-src 'self'"
@@ -65,7 +65,7 @@ def test_a_model_runs_in_a_worker_or_in_the_page(worker, bundled, server, page):
     assert not page.workers
 
 
-def test_progress_is_told_from_the_manifest_to_the_end(bundled, server, page):
+def test_load_progress_covers_manifest_to_end(bundled, server, page):
     _, server.folders["site"] = bundled("mtcnn_pnet", one_shape)
     load(page, f"{server.origin}/site/")
     events = page.evaluate("events")
@@ -81,7 +81,7 @@ def one_shape(exported):
 
 
 @pytest.mark.parametrize(("moment", "worker"), slow_rows_but([("start", True), ("weights", False)], MOMENTS))
-def test_a_load_that_is_stopped_ends_at_once_and_the_page_can_go_on(moment, worker, bundled, server, page):
+def test_load_cancelled_ends_and_next_load_works(moment, worker, bundled, server, page):
     exported, server.folders["site"] = bundled("llama_4w_emb4", one_shape)
     held = threading.Event()
     if moment == "weights":
@@ -98,7 +98,7 @@ def test_a_load_that_is_stopped_ends_at_once_and_the_page_can_go_on(moment, work
 
 
 @pytest.mark.parametrize("worker", slow_but([True], [True, False]))
-def test_a_call_that_is_stopped_ends_at_once_and_the_next_one_is_right(worker, bundled, server, page):
+def test_call_cancelled_ends_and_next_call_is_exact(worker, bundled, server, page):
     exported, server.folders["site"] = bundled("mtcnn_pnet", one_shape)
     load(page, f"{server.origin}/site/", worker)
     step = exported.steps[0]
@@ -116,7 +116,7 @@ def test_a_call_that_is_stopped_ends_at_once_and_the_next_one_is_right(worker, b
     np.testing.assert_allclose(call(page, step.inputs)[0], step.outputs[0], rtol=1e-4, atol=1e-4)
 
 
-def test_where_workers_are_forbidden_the_page_does_the_work(bundled, server, page):
+def test_load_workers_forbidden_runs_in_page(bundled, server, page):
     exported, server.folders["site"] = bundled("add_external", shapes_of)
     server.headers["Content-Security-Policy"] = "default-src 'self'; worker-src 'none'"
     page.goto(f"{server.origin}/blank.html")
@@ -125,7 +125,7 @@ def test_where_workers_are_forbidden_the_page_does_the_work(bundled, server, pag
     np.testing.assert_allclose(call(page, exported.steps[0].inputs)[0], exported.steps[0].outputs[0], rtol=1e-4)
 
 
-def test_a_page_without_webgpu_is_told_what_to_do(bundled, server, page):
+def test_load_without_webgpu_reports_remedy(bundled, server, page):
     _, server.folders["site"] = bundled("add_external", shapes_of)
     page.evaluate("Object.defineProperty(Navigator.prototype, 'gpu', { value: undefined })")
     with pytest.raises(Exception, match="webgpu-missing: "):
@@ -136,6 +136,6 @@ def test_a_page_without_webgpu_is_told_what_to_do(bundled, server, page):
         load(page, f"{server.origin}/site/", worker=False)
 
 
-def test_a_bundle_that_is_not_there_is_named(server, page):
+def test_load_missing_bundle_is_named(server, page):
     with pytest.raises(Exception, match=r"network: manifest\.json: .* 404"):
         load(page, f"{server.origin}/nowhere/")

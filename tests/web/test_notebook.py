@@ -44,7 +44,7 @@ def anywidget(monkeypatch):
     monkeypatch.setitem(sys.modules, "traitlets", traits)
 
 
-def test_without_anywidget_one_is_told_what_to_install(bundled, monkeypatch):
+def test_widget_without_anywidget_names_package(bundled, monkeypatch):
     monkeypatch.setitem(sys.modules, "anywidget", None)
     exported, site = bundled("two_methods")
     with raises(webpte.Error, "anywidget", "pip install 'webpte[notebook]'"):
@@ -56,7 +56,7 @@ def test_without_anywidget_one_is_told_what_to_install(bundled, monkeypatch):
         program.show()
 
 
-def test_a_program_is_bundled_for_as_long_as_it_is_shown(bundled, anywidget):
+def test_show_program_bundle_lives_as_long_as_widget(bundled, anywidget):
     exported, site = bundled("two_methods")
     with webpte.load(exported.path, data=exported.data) as program:
         shown = program.show(name="Mine")
@@ -73,7 +73,7 @@ def test_a_program_is_bundled_for_as_long_as_it_is_shown(bundled, anywidget):
         webpte.widget(site, name="Other")
 
 
-def test_only_the_bundles_files_are_given_out(bundled):
+def test_bundle_files_refuse_other_paths(bundled):
     shelf = BundleFiles(bundled("two_methods")[1])
     path = next(path for path in shelf._files if path.startswith("files/"))
     whole = (shelf.site / path).read_bytes()
@@ -132,7 +132,7 @@ def show(page, server, site: Path, drop: int | None = None) -> list[str]:
     return asked
 
 
-def test_a_program_runs_inside_a_notebook_though_a_message_is_dropped(bundled, server, page):
+def test_notebook_program_dropped_message_still_runs(bundled, server, page):
     exported, site = bundled("two_methods")
     asked = show(page, server, site, drop=3)
     page.get_by_role("button", name="Run").click()
@@ -151,7 +151,7 @@ def test_a_program_runs_inside_a_notebook_though_a_message_is_dropped(bundled, s
 
 
 @pytest.mark.slow  # tests/web/test_pages_play.py talks to the same page outside
-def test_a_language_model_talks_inside_a_notebook(tmp_path, server, page):
+def test_notebook_language_model_generates(tmp_path, server, page):
     folder = write_tiny_llm(tmp_path)
     with webpte.load(folder / "tiny.pte") as program:
         site = webpte.bundle(program, folder / "site", sequences=1)

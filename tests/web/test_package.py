@@ -49,7 +49,7 @@ def tsc(project, file, *options):
     return subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=120)
 
 
-def test_the_package_holds_what_it_needs_and_nothing_else(project):
+def test_npm_package_files_are_exactly_expected(project):
     installed = project / "node_modules" / "webpte"
     names = {path.relative_to(installed).as_posix() for path in installed.rglob("*") if path.is_file()}
     assert {"package.json", "README.md", "LICENSE", "src/index.js", "src/worker.js", "types/index.d.ts"} <= names
@@ -62,7 +62,7 @@ def test_the_package_holds_what_it_needs_and_nothing_else(project):
     }
 
 
-def test_a_sample_compiles_against_the_types(project):
+def test_npm_types_accept_sample_and_reject_errors(project):
     done = tsc(project, "app.ts")
     assert done.returncode == 0, done.stdout
     (project / "wrong.ts").write_text(WRONG)

@@ -36,5 +36,5 @@ def test_pages_refer_to_what_is_there_and_have_nothing_inline(kind):
             assert max(map(len, text.splitlines())) <= 120, name
 
 
-def test_the_server_serves_all_files_of_its_page():
+def test_server_page_lists_all_its_files():
     assert set(PAGE_FILES) == {name for name, _ in page_files("server")}

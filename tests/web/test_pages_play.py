@@ -73,7 +73,7 @@ def ask(page: Page, text: str) -> None:
     page.press("#message", "Enter")
 
 
-def test_the_chat_says_what_the_program_says_and_a_second_visit_loads_no_weights(browser, talker):
+def test_chat_page_same_text_and_second_visit_cached(browser, talker):
     program, site = talker
     with LLM.load(program) as llm:
         wanted = str(llm.generate("hi", max_new_tokens=12))
@@ -94,14 +94,14 @@ def test_the_chat_says_what_the_program_says_and_a_second_visit_loads_no_weights
 
 
 @pytest.mark.slow  # tests/web/test_chat.py asks the player itself in the gate
-def test_a_conversation_that_does_not_fit_is_refused_in_words(browser, talker):
+def test_chat_page_prompt_exceeds_context_is_refused(browser, talker):
     with opened(browser, talker[1]) as (page, _):
         is_ready(page)
         ask(page, "long " * 30)
         expect(page.get_by_role("alert")).to_contain_text("64")
 
 
-def test_the_form_gives_the_numbers_of_the_program(browser, bundled: Callable[..., tuple]):
+def test_form_page_outputs_equal_program(browser, bundled: Callable[..., tuple]):
     exported, site = bundled("two_methods")
     with webpte.load(exported.path, data=exported.data) as program:
         method = program.method("forward")
@@ -122,7 +122,7 @@ def test_the_form_gives_the_numbers_of_the_program(browser, bundled: Callable[..
         np.testing.assert_allclose(np.load(download.value.path()), wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_an_image_becomes_maps(browser, bundled: Callable[..., tuple]):
+def test_image_page_shows_output_maps(browser, bundled: Callable[..., tuple]):
     _, site = bundled("mtcnn_pnet")
     file = io.BytesIO()
     Image.new("RGB", (64, 48), (200, 30, 30)).save(file, "PNG")

@@ -26,7 +26,7 @@ def test_installed_packages_are_those_that_the_lockfile_pins(node_modules):
             assert package["dev"], f"{name}: the player is to need no package of others"
 
 
-def test_the_player_of_bundles_is_made_of_its_modules(node_modules):
+def test_player_build_is_up_to_date(node_modules):
     done = subprocess.run(
         ["npm", "run", "--silent", "check-build"], cwd=WEB, capture_output=True, text=True, timeout=60
     )
@@ -48,7 +48,7 @@ def _loaded(files: dict[str, bytes], kind: str) -> set[str]:
 
 
 @pytest.mark.parametrize("kind", ["language", "encoder", "image", "program", "check", "bench"])
-def test_everything_but_weights_and_tokenizer_is_small(kind):
+def test_player_and_pages_are_small(kind):
     player, page = dict(player_files()), dict(page_files(kind))
     files = page | {name: player[name] for name in _loaded(player, kind)}
     sizes = {name: len(gzip.compress(data, 9, mtime=0)) for name, data in files.items()}

@@ -30,7 +30,7 @@ def shapes_of(exported):
 
 
 @pytest.mark.parametrize("program", slow_but(IN_THE_GATE, PROGRAMS))
-def test_a_page_gives_what_the_program_gives_natively(program, bundled, server, page):
+def test_call_in_page_equals_native(program, bundled, server, page):
     exported, server.folders["site"] = bundled(program, shapes_of)
     with webpte.load(exported.path, data=exported.data) as native:
         for sequence in exported.sequences:
@@ -45,7 +45,7 @@ def test_a_page_gives_what_the_program_gives_natively(program, bundled, server, 
                     np.testing.assert_allclose(array, expected, rtol=TOLERANCE, atol=TOLERANCE)
 
 
-def test_what_cannot_be_run_is_refused_in_words(bundled, server, page):
+def test_call_wrong_inputs_are_refused(bundled, server, page):
     exported, server.folders["site"] = bundled("dynamic_broadcast", shapes_of)
     open_program(page, f"{server.origin}/site/")
     inputs = exported.steps[0].inputs
@@ -58,7 +58,7 @@ def test_what_cannot_be_run_is_refused_in_words(bundled, server, page):
             run(page, wrong)
 
 
-def test_a_call_makes_no_gpu_objects(bundled, server, page):
+def test_call_creates_no_gpu_objects(bundled, server, page):
     exported, server.folders["site"] = bundled("llama_4w_emb4", shapes_of)
     open_program(page, f"{server.origin}/site/")
     inputs = [step.inputs for step in exported.sequences[0]]

@@ -126,7 +126,7 @@ def check_reading(page: Page, data) -> None:
 
 
 @pytest.mark.parametrize(("name", "scheme"), slow_rows_but([("llama", "dark"), ("mtcnn_pnet", "light")], LOOKS))
-def test_it_reads_well(browser, tmp_path, name, scheme):
+def test_report_is_readable(browser, tmp_path, name, scheme):
     data = report(name)
     with opened(browser, tmp_path, data, scheme) as page:
         assert page.locator(".call").count() == len(data["calls"])
@@ -138,7 +138,7 @@ SQUEEZED = "(values) => values.filter((v) => v.getBoundingClientRect().height > 
 
 
 @pytest.mark.parametrize(("name", "scheme"), slow_rows_but([("llama", "light"), ("mtcnn_pnet", "dark")], LOOKS))
-def test_it_reads_well_on_a_phone(browser, tmp_path, name, scheme):
+def test_report_on_phone_is_readable(browser, tmp_path, name, scheme):
     data = report(name)
     with opened(browser, tmp_path, data, scheme, width=390) as page:
         expect(page.locator("#details")).not_to_be_visible()
@@ -150,7 +150,7 @@ def test_it_reads_well_on_a_phone(browser, tmp_path, name, scheme):
 
 
 @pytest.mark.parametrize("width", slow_but([700], [700, 1920]))
-def test_other_widths_do_not_scroll_sideways(browser, tmp_path, width):
+def test_report_narrow_widths_do_not_scroll_sideways(browser, tmp_path, width):
     with opened(browser, tmp_path, report("minilm"), width=width) as page:
         for tab in TABS:
             page.click(f"[data-tab={tab}]")
@@ -217,7 +217,7 @@ def test_clicking_a_value_jumps_to_its_maker_and_an_output_to_its_reader(browser
         expect(page.locator(f"#c{maker}")).to_be_in_viewport()
 
 
-def test_a_link_into_a_folded_block_opens_it(browser, tmp_path):
+def test_report_link_into_folded_block_opens_it(browser, tmp_path):
     data = report("minilm")
     row = data["repeats"][0][3]["first"] + 5
     with opened(browser, tmp_path, data) as page:
@@ -247,7 +247,7 @@ BARS = """(lanes) => lanes.map((lane) => [...lane.querySelectorAll("a.v")].map((
 }))"""
 
 
-def test_the_timeline_shows_who_shares_a_buffer(browser, tmp_path):
+def test_report_timeline_shows_shared_buffers(browser, tmp_path):
     data = report("minilm")
     with opened(browser, tmp_path, data) as page:
         page.click("[data-tab=memory]")
@@ -277,7 +277,7 @@ def test_hostile_names_do_nothing(browser, tmp_path):
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_a_broken_program_shows_its_calls_and_why_it_cannot_run(browser, tmp_path):
+def test_report_broken_program_shows_calls_and_reason(browser, tmp_path):
     plant(export("minilm").path, tmp_path / "broken.pte", renamed("aten.linear.default", "aten.lineal.default"))
     data = report_data(tmp_path / "broken.pte")
     with opened(browser, tmp_path, data) as page:
@@ -289,7 +289,7 @@ def test_a_broken_program_shows_its_calls_and_why_it_cannot_run(browser, tmp_pat
         check_reading(page, data)
 
 
-def test_a_program_without_one_of_its_constants_is_drawn_and_the_key_named(tmp_path, capsys):
+def test_report_missing_constant_key_is_named(tmp_path, capsys):
     key = largest_key(export("minilm").path)
     plant(export("minilm").path, tmp_path / "broken.pte", drop=key)
     assert main(["inspect", str(tmp_path / "broken.pte"), "--html", str(tmp_path / "out.html")]) == 0
@@ -297,7 +297,7 @@ def test_a_program_without_one_of_its_constants_is_drawn_and_the_key_named(tmp_p
 
 
 @pytest.mark.slow
-def test_a_language_model_of_hundreds_of_calls(browser, tmp_path):
+def test_report_large_language_model_is_usable(browser, tmp_path):
     data = report("smollm2")
     assert data["exported_calls"] > 600 and len(data["repeats"][0]) == 30
     with opened(browser, tmp_path, data) as page:

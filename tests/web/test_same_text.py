@@ -48,14 +48,14 @@ def messages(question: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": question}]
 
 
-def test_the_command_line_has_the_text_of_python(program: Path, texts: list[str]) -> None:
+def test_generate_command_same_text_as_python(program: Path, texts: list[str]) -> None:
     command = [sys.executable, "-m", "webpte", "generate", str(program), "--max-new-tokens", str(TOKENS), "--json"]
     for question, text in zip(QUESTIONS, texts, strict=True):
         printed = subprocess.run([*command, question], check=True, capture_output=True, text=True).stdout
         assert json.loads(printed)["text"] == text
 
 
-def test_the_server_has_the_text_of_python(program: Path, texts: list[str]) -> None:
+def test_server_same_text_as_python(program: Path, texts: list[str]) -> None:
     with Running(program, "--queue-timeout", 600, "--ttft-timeout", 600, patience=900) as server:
         openai_client = openai.OpenAI(base_url=server.api, api_key="none", max_retries=0, timeout=600)
         with openai_client as client, httpx.Client(base_url=server.url, timeout=600) as ollama:
@@ -70,7 +70,7 @@ def test_the_server_has_the_text_of_python(program: Path, texts: list[str]) -> N
                 assert answer.choices[0].message.content == reply["message"]["content"] == text
 
 
-def test_the_page_has_the_text_of_python(program: Path, texts: list[str], tmp_path: Path) -> None:
+def test_page_same_text_as_python(program: Path, texts: list[str], tmp_path: Path) -> None:
     with webpte.load(program) as loaded:
         webpte.bundle(loaded, tmp_path / "site")
     with (

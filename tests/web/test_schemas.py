@@ -183,14 +183,14 @@ REFUSED: list[tuple[Any, str]] = [
 ]
 
 
-def test_what_is_not_known_is_refused_by_name(tokenizer):
+def test_schema_unsupported_keyword_is_refused_by_name(tokenizer):
     schemas = [schema for schema, _ in REFUSED]
     answers = ask_node("language.mjs", "walk", _given(tokenizer, schemas=schemas, most=10))
     for found, (schema, named) in zip(answers, REFUSED, strict=True):
         assert found["code"] == "input" and named in found["error"], schema
 
 
-def test_a_schema_that_both_refuse(tokenizer):
+def test_schema_refused_by_page_and_native(tokenizer):
     compiler = GrammarCompiler(tokenizer, SIZE, [tokenizer.token_id("<|im_end|>")])
     with pytest.raises(ConstraintError):
         compiler.matcher(_constraint({"type": "array", "uniqueItems": True}))

@@ -25,7 +25,7 @@ def test_results_are_ranked_while_one_types(browser):
         expect(page.locator("#state")).to_have_text("Enter texts to search.")
 
 
-def test_the_newest_question_wins_and_texts_are_read_once(browser):
+def test_search_page_latest_query_wins_and_texts_embed_once(browser):
     with opened(browser, "encoder", "{ pace: 60 }") as page:
         is_ready(page)
         expect(page.locator("#results li")).to_have_count(12)
@@ -52,7 +52,7 @@ INFO = "{ image: { height: 8, width: 8, mean: [0.5, 0.25, 0], std: [0.5, 0.25, 1
 FILES = "{ labels: new TextEncoder().encode('cat\\n<i>dog</i>\\nsloth\\n') }"
 
 
-def test_an_image_becomes_planes_and_the_most_probable_labels(browser):
+def test_image_page_shows_planes_and_top_labels(browser):
     outputs = "() => [{ data: new Float32Array([0, 2, 1]), dims: [1, 3], dtype: 'f32' }]"
     with opened(browser, "image", f"{{ info: {INFO}, files: {FILES}, outputs: {outputs} }}") as page:
         page.set_input_files("#file", image_file())
@@ -65,7 +65,7 @@ def test_an_image_becomes_planes_and_the_most_probable_labels(browser):
         expect(page.locator("#preview")).to_have_attribute("aria-label", "red.png, as the model sees it")
 
 
-def test_maps_and_numbers_are_shown_and_what_is_no_image_is_refused(browser):
+def test_image_page_maps_numbers_shown_and_non_image_refused(browser):
     outputs = """() => [
       { data: Float32Array.from({ length: 128 }, (_, at) => at), dims: [1, 2, 8, 8], dtype: 'f32' },
       { data: [7, 8, 9, 10], dims: [2, 2], dtype: 'i32' }]"""
@@ -80,7 +80,7 @@ def test_maps_and_numbers_are_shown_and_what_is_no_image_is_refused(browser):
         expect(page.locator("#error")).to_be_hidden()
 
 
-def test_an_image_may_be_dropped_or_pasted(browser):
+def test_image_page_accepts_drop_and_paste(browser):
     outputs = "() => [{ data: new Float32Array([0, 2, 1]), dims: [1, 3], dtype: 'f32' }]"
     with opened(browser, "image", f"{{ info: {INFO}, files: {FILES}, outputs: {outputs} }}") as page:
         is_ready(page)

@@ -100,7 +100,7 @@ def visit(page, server, site):
 
 
 @pytest.mark.parametrize("place", ["folder", "folder in the worker", "cache", "nowhere"])
-def test_a_second_visit_fetches_the_manifest_only(place, visit, server, page):
+def test_visit_cached_fetches_manifest_only(place, visit, server, page):
     if place in ("cache", "nowhere"):
         page.evaluate(NO_FOLDER)
     if place == "nowhere":
@@ -117,7 +117,7 @@ def test_a_second_visit_fetches_the_manifest_only(place, visit, server, page):
 
 
 @pytest.mark.parametrize("cuts", slow_but([4], [4, 20]))
-def test_a_download_goes_on_where_it_broke_off(cuts, visit, server, page, site):
+def test_download_interrupted_resumes(cuts, visit, server, page, site):
     """Cut at random bytes, each by a network that then is gone: no shard that was complete is fetched again."""
     sizes = {f"/site/files/{path.name}": path.stat().st_size for path in (site / "files").glob("*.bin")}
     rng = random.Random(15)
@@ -146,7 +146,7 @@ def test_a_download_goes_on_where_it_broke_off(cuts, visit, server, page, site):
 
 
 @pytest.mark.parametrize("suffix", slow_but([".bin", "manifest.json"], [".bin", ".wgsl", ".json", "manifest.json"]))
-def test_what_arrives_damaged_is_named_and_fetched_once_more(suffix, visit, server, page):
+def test_download_damaged_is_named_and_fetched_once_more(suffix, visit, server, page):
     damaged: list[str] = []
     times = 1
 
@@ -173,7 +173,7 @@ def test_what_arrives_damaged_is_named_and_fetched_once_more(suffix, visit, serv
 
 
 @pytest.mark.parametrize("stride", slow_but([4], [4, 1]))  # of the files
-def test_what_was_damaged_in_the_store_is_named_and_fetched_again(stride, visit, server, page):
+def test_store_damaged_file_is_named_and_fetched_again(stride, visit, server, page):
     visit()
     names = sorted(page.evaluate(KEPT), key=lambda name: not name.startswith("manifest"))
     assert len(names) > 8
@@ -190,7 +190,7 @@ def test_what_was_damaged_in_the_store_is_named_and_fetched_again(stride, visit,
         ]
 
 
-def test_without_a_network_the_last_visit_is_enough(visit, server, page):
+def test_visit_offline_uses_store(visit, server, page):
     visit()
     server.fault = lambda path: Fault(status=503) if path.startswith("/site/") else None
     visit()
@@ -201,7 +201,7 @@ def test_without_a_network_the_last_visit_is_enough(visit, server, page):
 
 
 @pytest.mark.parametrize("job", SILENT)
-def test_a_store_that_never_answers_is_as_good_as_none(job, visit, server, page):
+def test_store_unresponsive_is_skipped(job, visit, server, page):
     """As Chromium's, at times, when a file is replaced that is being read."""
     if job != "writing":
         visit()
@@ -211,7 +211,7 @@ def test_a_store_that_never_answers_is_as_good_as_none(job, visit, server, page)
     assert len(server.asked(".bin")) == 8 and events[-1]["cached"] == 0
 
 
-def test_a_transfer_that_stalls_is_begun_again(visit, server, page, site):
+def test_download_stalled_is_restarted(visit, server, page, site):
     name = min(path.name for path in (site / "files").glob("*.bin"))
     page.evaluate(STALLED, name)
     asked: list[str] = []
@@ -243,7 +243,7 @@ def test_files_of_an_older_bundle_are_cleared_away(visit, server, page, site, bu
     assert {name for name in page.evaluate(KEPT) if not name.startswith("manifest")} == kept & theirs
 
 
-def test_no_more_than_two_shards_are_held_at_once(visit, server, page, site):
+def test_download_holds_at_most_two_shards(visit, server, page, site):
     held = threading.Event()
     asked = []
 

@@ -36,7 +36,7 @@ def native(tokenizer: Tokenizer, text: str, messages: list[dict[str, Any]], tool
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_no_attempt_adds_a_special_token_and_tokens_are_native(tokenizer, style):
+def test_message_special_tokens_stay_text_and_tokens_equal_native(tokenizer, style):
     contents = [*["hi"] * 4, "caf\u00e9 \u4e2d", "a <b> c|", "", "|>", *attempts(style, 96)]
     roles = ("user", "system", "assistant", "tool")
     talks = [[{"role": roles[at % 4], "content": content}] for at, content in enumerate(contents)]

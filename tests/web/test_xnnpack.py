@@ -20,7 +20,7 @@ IN_THE_GATE = ("linear_8da4w_g32", "mixed_vulkan_xnnpack")
 
 
 @pytest.mark.parametrize("name", slow_but(IN_THE_GATE, SAMPLES))
-def test_a_page_gives_the_results_of_the_wheel(name, server, page, tmp_path):
+def test_xnnpack_results_equal_wheel(name, server, page, tmp_path):
     calls = golden_calls(name)
     shapes = list(dict.fromkeys(tuple(np.shape(array) for array in inputs) for inputs, _ in calls))
     with webpte.load(FOLDER / f"{name}.pte") as program:

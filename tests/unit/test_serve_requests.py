@@ -158,8 +158,8 @@ def test_body_with_many_errors_is_refused_without_comparing_all(monkeypatch):
         return f"f{len(located)}"
 
     monkeypatch.setattr(http, "_location", location)
-    error = error_of(ChatRequest, CHAT | {"logit_bias": {str(number): "x" for number in range(5000)}})
-    assert len(located) == http.MAX_ERRORS_COMPARED and "and 4996 more" in str(error)
+    error = error_of(ChatRequest, CHAT | {"logit_bias": {str(number): "x" for number in range(1000)}})
+    assert len(located) == http.MAX_ERRORS_COMPARED and "and 996 more" in str(error)
 
 
 def test_body_with_too_many_fields_is_refused():

@@ -128,12 +128,17 @@ def _calls(inside: str, format: ToolFormat) -> list[ToolCall] | None:
 
 def _objects(inside: str) -> list[Any]:
     """Return JSON values that follow each other. Some models separate them by semicolons."""
-    values, at, decoder = [], 0, json.JSONDecoder()
-    while rest := inside[at:].lstrip(" \t\r\n;"):
-        value, length = decoder.raw_decode(rest)
+    values, decoder, at = [], json.JSONDecoder(), 0
+    while (at := _after_separators(inside, at)) < len(inside):
+        value, at = decoder.raw_decode(inside, at)
         values.append(value)
-        at = len(inside) - len(rest) + length
     return values
+
+
+def _after_separators(text: str, at: int) -> int:
+    match = _SEPARATORS.match(text, at)
+    assert match is not None  # it may be empty
+    return match.end()
 
 
 def _object_call(entry: Any, format: ToolFormat) -> ToolCall:
@@ -174,16 +179,22 @@ def _literal(node: ast.expr) -> Any:
     return ast.literal_eval(node)
 
 
+_SEPARATORS = re.compile(r"[ \t\r\n;]*")
 _FUNCTION = re.compile(r"\s*<function=([^>\n]+)>(.*)</function>\s*", re.DOTALL)
-_PARAMETER = re.compile(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
+_PARAMETER = re.compile(r"\s*<parameter=([^>\n]+)>\n?(.*)", re.DOTALL)
 
 
 def _parameter_calls(inside: str) -> list[ToolCall]:
     """Parse one call. Arguments that are valid JSON are JSON values, others strings."""
     match = _FUNCTION.fullmatch(inside)
-    if match is None or _PARAMETER.sub("", match[2]).strip():
+    if match is None:
         raise ValueError("not a call")
-    return [ToolCall(match[1].strip(), {name: _read(text) for name, text in _PARAMETER.findall(match[2])})]
+    *written, rest = match[2].split("</parameter>")
+    parameters = [parameter for text in written if (parameter := _PARAMETER.fullmatch(text)) is not None]
+    if rest.strip() or len(parameters) < len(written):
+        raise ValueError("not a call")
+    arguments = {parameter[1]: _read(parameter[2].removesuffix("\n")) for parameter in parameters}
+    return [ToolCall(match[1].strip(), arguments)]
 
 
 def _read(text: str) -> Any:

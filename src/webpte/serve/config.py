@@ -29,6 +29,10 @@ ENV_PREFIX = "WEBPTE_SERVE_"
 HIDDEN = "(hidden)"
 SECRETS = ("api_keys",)
 LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
+# The most that the options of the same names may be. Longer lists in a request are refused before they are validated.
+MAX_CHOICES = 4096
+MAX_INPUTS = 1 << 16
+MAX_TOOLS = 1024
 Strings = tuple[Annotated[str, Field(min_length=1)], ...]
 Seconds = Annotated[float, Field(gt=0)]
 
@@ -62,9 +66,9 @@ class Config(BaseModel):
     max_output_tokens: int = Field(
         default=4096, ge=1, description="maximum length of a response; where a request sets none, it is 1,024"
     )
-    max_choices: int = Field(default=8, ge=1, description="maximum responses per request (n × prompts)")
-    max_inputs: int = Field(default=2048, ge=1, description="maximum texts per embedding request")
-    max_tools: int = Field(default=128, ge=1, description="maximum tools per request")
+    max_choices: int = Field(default=8, ge=1, le=MAX_CHOICES, description="maximum responses per request (n × prompts)")
+    max_inputs: int = Field(default=2048, ge=1, le=MAX_INPUTS, description="maximum texts per embedding request")
+    max_tools: int = Field(default=128, ge=1, le=MAX_TOOLS, description="maximum tools per request")
     max_schema_bytes: int = Field(default=64 << 10, ge=16, description="maximum size of a schema, and of all tools")
     schema_timeout: Seconds = Field(default=2.0, description="seconds to compile a schema")
     slots: int = Field(default=16, ge=1, le=4096, description="maximum responses generated at once, as memory allows")

@@ -11,7 +11,7 @@ import re
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, model_validator
@@ -38,8 +38,9 @@ CLIENT_CLOSED_REQUEST = 499  # the status in logs and metrics of a request whose
 IDLE_SECONDS = 1.0  # before memory is trimmed: a request that follows at once would allocate it again
 MAX_ERRORS_SHOWN = 4
 MAX_ERRORS_COMPARED = 64  # a body can have 100,000, and each is compared with all others
-MAX_FIELDS = 1024  # of a body
+MAX_FIELDS = 1024  # of an object
 MAX_VALUE_CHARS = 40
+SIZE_ERRORS = ("too_long", "value_error")  # of pydantic: a list, and TooManyError
 ENCODED_ITEMS = 64  # of a list in a response, at once
 REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 MAX_NAME_CHARS = 80  # of a field in a message
@@ -49,6 +50,13 @@ PUBLIC_PATHS = ("/health", *PAGE_PATHS)  # load balancers have no key; the page 
 
 
 # -- request bodies --------------------------------------------------------------------------------------------------
+
+
+class TooManyError(ValueError):
+    """An object is too large. pydantic adds where it is."""
+
+    def __init__(self, limit: int, unit: str, count: int) -> None:
+        super().__init__(f"expected at most {limit} {unit}, got {count}")
 
 
 class RequestBody(BaseModel):
@@ -64,6 +72,8 @@ class RequestBody(BaseModel):
         """Drop nulls, ignored fields and, if the context of validation has a callback for them, unknown fields."""
         if not isinstance(body, dict):
             return body
+        if len(body) > MAX_FIELDS:
+            raise TooManyError(MAX_FIELDS, "fields", len(body))
         dropped = {*cls.ignored, *cls.unsupported}
         kept = {name: value for name, value in body.items() if value is not None and name not in dropped}
         if info.context is None:
@@ -153,8 +163,6 @@ def parse_body(data: bytes, declaration: type[Body], on_unknown: OnUnknownField 
         why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise ApiError(400, f"the body is not valid JSON: {why}", code="invalid_json") from None
     if isinstance(body, dict):
-        if len(body) > MAX_FIELDS:
-            raise ApiError(400, f"the body: expected at most {MAX_FIELDS} fields, got {len(body)}")
         for name, remedy in declaration.unsupported.items():
             if body.get(name) not in (None, False):
                 raise ApiError(400, f"{name} is not supported: {remedy}", param=name, code="unsupported_parameter")
@@ -172,9 +180,11 @@ def _reject_constant(name: str) -> None:
 
 def _invalid(error: ValidationError, body: Any, declaration: type[BaseModel]) -> ApiError:
     """Return the response to a body that does not match its declaration. Where a union fails, only the errors of the
-    branch that came closest are shown: those deepest in the body, or about more than the type."""
+    branch that came closest are shown: those deepest in the body, or about more than the type. An error about a size
+    comes before all others."""
     first_errors = error.errors(include_url=False)[:MAX_ERRORS_COMPARED]
-    errors = [(_location(each["loc"], each.get("ctx", {}), body), each) for each in first_errors]
+    first_errors = [each for each in first_errors if each["type"] in SIZE_ERRORS] or first_errors
+    errors = [(_location(each, body), each) for each in first_errors]
     places = [place for place, _ in errors]
     errors = [
         (place, each)
@@ -200,16 +210,17 @@ def _is_closer(place: str, other: str, error: Mapping[str, Any]) -> bool:
     return other == place and not error["type"].endswith("_type")
 
 
-def _location(location: Sequence[int | str], context: Mapping[str, Any], body: Any) -> str:
+def _location(error: Mapping[str, Any], body: Any) -> str:
     """Return where an error is, such as `messages[0].content`. pydantic also names the branch of a union, which is not
     a key of the body: it is left out."""
     path, value = "", body
-    for number, part in enumerate(location):
+    for number, part in enumerate(error["loc"]):
+        absent = error["type"] == "missing" and number == len(error["loc"]) - 1
         if isinstance(part, int) and isinstance(value, list) and part < len(value):
             path, value = f"{path}[{part}]", value[part]
-        elif isinstance(part, str) and isinstance(value, dict) and (part in value or number == len(location) - 1):
+        elif isinstance(part, str) and isinstance(value, dict) and (part in value or absent):
             path, value = f"{path}.{part}" if path else part, value.get(part)
-    discriminator = str(context.get("discriminator", ""))
+    discriminator = str(error.get("ctx", {}).get("discriminator", ""))
     if discriminator:  # a field in quotes, or a function, which all look at `type`
         path += f".{discriminator.strip(chr(39)) if discriminator.startswith(chr(39)) else 'type'}"
     return path if len(path) <= MAX_NAME_CHARS else f"{path[: MAX_NAME_CHARS - 3]}..."
@@ -220,10 +231,14 @@ def _message(place: str, error: Mapping[str, Any], declaration: type[BaseModel])
     if kind == "extra_forbidden":
         close = close_matches(place, declaration.model_fields)
         return f"{place}: unknown field" + (f", did you mean {close[0]}?" if close else "")
+    if kind == "value_error":
+        return f"{place or 'the body'}: {context['error']}"
     if kind in ("missing", "union_tag_not_found"):
         return f"{place}: required"
     if kind == "union_tag_invalid":
         return f"{place}: expected one of {context['expected_tags']}, got {shown(context['tag'])}"
+    if kind == "string_too_long":
+        return f"{place}: expected at most {context['max_length']} characters, got {len(error['input'])}"
     if kind in ("too_short", "too_long"):
         bound = f"at least {context['min_length']}" if kind == "too_short" else f"at most {context['max_length']}"
         return f"{place}: expected {bound} entries, got {context['actual_length']}"

@@ -14,7 +14,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..llm.settings import LARGEST, MAX_STOP_STRINGS, stop_strings
+from ..llm.settings import LARGEST, stop_strings
 from ..version import __version__
 from .errors import ApiError
 from .http import JsonResponse, LineStream, RequestBody, read_body, run_in_thread
@@ -27,11 +27,12 @@ from .openai.generation import (
     ParsedRequest,
     constrain_response,
     output_tokens,
+    parsed_request,
     respond,
     sampling_settings,
 )
 from .openai.models import embed_texts
-from .openai.requests import MAX_MESSAGES, ChatTool, NonEmpty
+from .openai.requests import MAX_MESSAGES, MAX_TOOL_CALLS, ChatTools, Inputs, StopStrings
 from .openai.tools import ToolCallDelta, ToolConfig, tool_config
 from .service import Service
 
@@ -65,7 +66,7 @@ class OllamaOptions(RequestBody):
     frequency_penalty: float | None = Field(default=None, ge=-100, le=100)
     seed: int | None = Field(default=None, ge=-(2**63), le=2**64 - 1)
     num_predict: int | None = Field(default=None, ge=-2, le=LARGEST)  # below 0: no limit
-    stop: NonEmpty | Annotated[list[NonEmpty], Field(max_length=MAX_STOP_STRINGS)] = Field(default_factory=list)
+    stop: StopStrings = Field(default_factory=list)
 
 
 class OllamaRequest(RequestBody):
@@ -76,6 +77,9 @@ class OllamaRequest(RequestBody):
     stream: bool = True
     format: Literal["", "json"] | dict[str, Any] = ""
     options: OllamaOptions = Field(default_factory=OllamaOptions)
+
+
+NoImages = Annotated[list[str], Field(max_length=0)]
 
 
 class OllamaFunctionCall(RequestBody):
@@ -91,16 +95,20 @@ class OllamaMessage(RequestBody):
     ignored = ("thinking",)
     role: Literal["system", "user", "assistant", "tool"]
     content: str = ""
-    images: list[str] = Field(default_factory=list, max_length=0)
-    tool_calls: list[OllamaToolCall] = Field(default_factory=list)
+    images: NoImages = Field(default_factory=list)
+    tool_calls: Annotated[list[OllamaToolCall], Field(max_length=MAX_TOOL_CALLS, fail_fast=True)] = Field(
+        default_factory=list
+    )
     tool_name: str | None = None
 
 
 class OllamaChatRequest(OllamaRequest):
     """`POST /api/chat`."""
 
-    messages: list[OllamaMessage] = Field(default_factory=list, max_length=MAX_MESSAGES)
-    tools: list[ChatTool] = Field(default_factory=list)
+    messages: Annotated[list[OllamaMessage], Field(max_length=MAX_MESSAGES, fail_fast=True)] = Field(
+        default_factory=list
+    )
+    tools: ChatTools = Field(default_factory=list)
     tool_choice: None = None
     parallel_tool_calls: bool = True
 
@@ -113,7 +121,7 @@ class OllamaGenerateRequest(OllamaRequest):
     prompt: str = ""
     system: str = ""
     raw: bool = False
-    images: list[str] = Field(default_factory=list, max_length=0)
+    images: NoImages = Field(default_factory=list)
 
 
 class OllamaEmbedRequest(RequestBody):
@@ -121,7 +129,7 @@ class OllamaEmbedRequest(RequestBody):
 
     ignored: ClassVar[tuple[str, ...]] = ("keep_alive", "options")
     model: str
-    input: str | list[str] = ""
+    input: str | Inputs = ""
     truncate: bool = True
     dimensions: int | None = Field(default=None, ge=1, le=LARGEST)
 
@@ -298,7 +306,7 @@ def _parse_chat(body: OllamaChatRequest, service: Service) -> ParsedRequest:
     calls = constrain_response(settings, tools, _schema(body), text)
     messages = [_template_message(message) for message in body.messages]
     tokens = text.encode_chat(messages, tools.for_template() if tools.tools else None)
-    return ParsedRequest(name, [tokens], settings, body.stream, False, calls)
+    return parsed_request(service, name, [tokens], settings, stream=body.stream, include_usage=False, calls=calls)
 
 
 def _template_message(message: OllamaMessage) -> dict[str, Any]:
@@ -321,7 +329,7 @@ def _parse_generate(body: OllamaGenerateRequest, service: Service) -> ParsedRequ
     else:
         system = [{"role": "system", "content": body.system}] if body.system else []
         tokens = text.encode_chat([*system, {"role": "user", "content": body.prompt}], None)
-    return ParsedRequest(name, [tokens], settings, body.stream, False)
+    return parsed_request(service, name, [tokens], settings, stream=body.stream, include_usage=False)
 
 
 def _settings(body: OllamaRequest, service: Service) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..embed.text_tokenizer import TextTokenizer
 from ..errors import InputError
+from ..llm.constraints import Constraint
 from ..llm.context import ContextLimit
 from ..llm.prompts import (
     Messages,
@@ -22,7 +23,7 @@ from ..llm.prompts import (
     read_special_tokens,
     render_chat,
 )
-from ..llm.settings import sampling_params_from, tokens_from
+from ..llm.settings import tokens_from
 from ..llm.tokenizer import Tokenizer
 from ..llm.tools import ToolFormat
 from ..text import close_matches
@@ -208,17 +209,19 @@ class Service:
         return self._encoders[self.model(name, "encoder").name]
 
     async def submit(
-        self, model: str, prompts: Sequence[tuple[int, ...]], settings: Mapping[str, Any], client: str
+        self,
+        model: str,
+        prompts: Sequence[tuple[int, ...]],
+        settings: Mapping[str, Any],
+        constraint: Constraint | None,
+        client: str,
     ) -> list[Stream]:
-        """Submit a request for each prompt: all of them or none. Settings are checked before the worker sees them."""
+        """Submit a request for each prompt: all of them or none. The constraint, which is that of the settings, is
+        compiled in a helper before the worker sees it."""
         if self.draining:
             raise ApiError(503, "the server is shutting down", headers={"Retry-After": "5"})
-        text = self.text_processor(model)
-        checked = sampling_params_from(settings, text.vocabulary)
-        if checked.constraint is not None:
-            if len(checked.constraint.source) > self.config.max_schema_bytes:
-                raise ApiError(422, f"the schema exceeds {self.config.max_schema_bytes} bytes (max_schema_bytes)")
-            await self._schema_compilers[model].check(checked.constraint, self.config.schema_timeout, client)
+        if constraint is not None:
+            await self._schema_compilers[model].check(constraint, self.config.schema_timeout, client)
         streams: list[Stream] = []
         try:
             for number, tokens in enumerate(prompts):

@@ -23,6 +23,7 @@ from .generation import (
     choice_settings,
     constrain_response,
     output_tokens,
+    parsed_request,
     respond,
     response_schema,
     stream_usage,
@@ -57,7 +58,15 @@ def _parse(body: ChatRequest, service: Service) -> tuple[ParsedRequest, ChatForm
     schema = response_schema(body.response_format, "response_format.json_schema.schema", config)
     calls = constrain_response(settings, tools, schema, text)
     tokens = text.encode_chat(template_messages(body.messages), tools.for_template() if tools.tools else None)
-    parsed = ParsedRequest(body.model, [tokens] * body.n, settings, body.stream, stream_usage(body), calls)
+    parsed = parsed_request(
+        service,
+        body.model,
+        [tokens] * body.n,
+        settings,
+        stream=body.stream,
+        include_usage=stream_usage(body),
+        calls=calls,
+    )
     return parsed, ChatFormatter(body.model, text, body.logprobs)
 
 

@@ -23,6 +23,7 @@ from .generation import (
     at_most,
     choice_settings,
     output_tokens,
+    parsed_request,
     respond,
     response_schema,
     stream_usage,
@@ -62,7 +63,9 @@ def _parse(body: CompletionRequest, service: Service) -> tuple[ParsedRequest, Co
         for prompt in texts
     ]
     prompts = [tokens for tokens in encoded for _ in range(body.n)]
-    parsed = ParsedRequest(body.model, prompts, settings, body.stream, stream_usage(body))
+    parsed = parsed_request(
+        service, body.model, prompts, settings, stream=body.stream, include_usage=stream_usage(body)
+    )
     return parsed, CompletionFormatter(body.model, text, body.logprobs is not None)
 
 

@@ -13,9 +13,10 @@ from typing import Any, Literal, Protocol
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...llm.constraints import Constraint
 from ...llm.defaults import FILTERS, PENALTIES
 from ...llm.engine.output import Admitted, Piece
-from ...llm.settings import LARGEST, MAX_NEW_TOKENS, stop_strings
+from ...llm.settings import LARGEST, MAX_NEW_TOKENS, sampling_params_from, stop_strings
 from ..backend import Event, RequestUsage, Stream, StreamEnd
 from ..config import Config
 from ..errors import ApiError
@@ -41,14 +42,35 @@ ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 
 @dataclass(frozen=True)
 class ParsedRequest:
-    """A request in tokens."""
+    """A request in tokens, with settings that are valid."""
 
     model: str
     prompts: Sequence[tuple[int, ...]]  # one for each response
-    settings: dict[str, Any]
-    stream: bool = False
-    include_usage: bool = True  # at the end of a stream
-    calls: CallSyntax | None = None  # of tools, if there can be any
+    settings: Mapping[str, Any]
+    constraint: Constraint | None
+    stream: bool
+    include_usage: bool  # at the end of a stream
+    calls: CallSyntax | None  # of tools, if there can be any
+
+
+def parsed_request(
+    service: Service,
+    model: str,
+    prompts: Sequence[tuple[int, ...]],
+    settings: Mapping[str, Any],
+    *,
+    stream: bool,
+    include_usage: bool,
+    calls: CallSyntax | None = None,
+) -> ParsedRequest:
+    """Return a request whose settings were checked. It runs in a thread: writing a schema as JSON takes a moment."""
+    constraint = sampling_params_from(settings, service.text_processor(model).vocabulary).constraint
+    limit = service.config.max_schema_bytes
+    if constraint is not None and len(constraint.source) > limit:
+        raise ApiError(
+            422, f"the schema: expected at most {limit} bytes (max_schema_bytes), got {len(constraint.source)}"
+        )
+    return ParsedRequest(model, prompts, settings, constraint, stream, include_usage, calls)
 
 
 SAMPLING_FIELDS = (*FILTERS, *PENALTIES)
@@ -109,10 +131,9 @@ def response_schema(
     if format is None or isinstance(format, TextFormat):
         return None
     named: NamedSchema = format.json_schema if isinstance(format, ChatSchemaFormat) else format
-    if len(json.dumps(named.schema_)) > config.max_schema_bytes:
-        raise ApiError(
-            422, f"{param}: the schema exceeds {config.max_schema_bytes} bytes (max_schema_bytes)", param=param
-        )
+    limit, size = config.max_schema_bytes, len(json.dumps(named.schema_))
+    if size > limit:
+        raise ApiError(422, f"{param}: expected at most {limit} bytes (max_schema_bytes), got {size}", param=param)
     return named.schema_
 
 
@@ -295,7 +316,7 @@ async def respond(
     """Submit a request and return its response. If the client disconnects, its slots are freed."""
     log = request.scope["state"]["log"]
     log |= {"model": parsed.model, "stream": parsed.stream, "choices": len(parsed.prompts)}
-    submitting = service.submit(parsed.model, parsed.prompts, parsed.settings, client_of(request))
+    submitting = service.submit(parsed.model, parsed.prompts, parsed.settings, parsed.constraint, client_of(request))
     streams = await run_until_disconnect(request, submitting)
     text = service.text_processor(parsed.model)
     responses = [

@@ -7,15 +7,21 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Json, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Json, Tag
 
-from ...llm.settings import LARGEST, MAX_STOP_STRINGS, PENALTIES
-from ..http import RequestBody
+from ...llm.settings import LARGEST, MAX_BIASED_TOKENS, MAX_STOP_STRINGS, PENALTIES
+from ..config import MAX_CHOICES, MAX_INPUTS, MAX_TOOLS
+from ..http import RequestBody, TooManyError
 
+# Bounds of lists. Every list has one and fails fast: the errors of half a million entries would take pydantic 15 s, in
+# which no other thread runs.
 MAX_MESSAGES = 4096
+MAX_PARTS = 1024  # of a message
 MAX_TOKENS = 1 << 20  # in a list of tokens
 MAX_TOP_LOGPROBS = 20
 MAX_TOOL_CALLS = 128  # in one message
+MAX_TOOL_NAME_CHARS = 64
+MAX_MODALITIES = 8
 IGNORED = (  # by every endpoint
     "user",
     "metadata",
@@ -27,9 +33,20 @@ IGNORED = (  # by every endpoint
 )
 
 NonEmpty = Annotated[str, Field(min_length=1)]
-TokenList = Annotated[list[Annotated[int, Field(ge=0, le=LARGEST)]], Field(max_length=MAX_TOKENS)]
+TokenList = Annotated[list[Annotated[int, Field(ge=0, le=LARGEST)]], Field(max_length=MAX_TOKENS, fail_fast=True)]
+StopStrings = NonEmpty | Annotated[list[NonEmpty], Field(max_length=MAX_STOP_STRINGS, fail_fast=True)]
 TokenKey = Annotated[str, Field(pattern=r"^[0-9]{1,10}$")]
 Bias = Annotated[float, Field(ge=PENALTIES[0], le=PENALTIES[1])]
+
+
+def _few_biases(value: Any) -> Any:
+    """Return the value of `logit_bias`. Its size is checked first: objects do not fail fast."""
+    if isinstance(value, dict) and len(value) > MAX_BIASED_TOKENS:
+        raise TooManyError(MAX_BIASED_TOKENS, "entries", len(value))
+    return value
+
+
+Biases = Annotated[dict[TokenKey, Bias], BeforeValidator(_few_biases)]
 MaxTokens = Annotated[int, Field(ge=1, le=LARGEST)]
 
 
@@ -40,7 +57,7 @@ class Function(RequestBody):
     """A function that the client can call. `strict` is ignored: arguments always follow the schema."""
 
     ignored = ("strict",)
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$", max_length=MAX_TOOL_NAME_CHARS)]
     description: str = ""
     parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
 
@@ -50,8 +67,14 @@ class ChatTool(RequestBody):
     function: Function
 
 
+ChatTools = Annotated[list[ChatTool], Field(max_length=MAX_TOOLS, fail_fast=True)]
+
+
 class ResponsesTool(Function):
     type: Literal["function"]
+
+
+ResponsesTools = Annotated[list[ResponsesTool], Field(max_length=MAX_TOOLS, fail_fast=True)]
 
 
 class FunctionName(RequestBody):
@@ -109,7 +132,7 @@ class TextPart(RequestBody):
     text: str
 
 
-Content = str | list[TextPart]
+Content = str | Annotated[list[TextPart], Field(max_length=MAX_PARTS, fail_fast=True)]
 
 
 class CalledFunction(RequestBody):
@@ -138,7 +161,9 @@ class AssistantMessage(RequestBody):
     role: Literal["assistant"]
     content: Content | None = None
     name: str | None = None
-    tool_calls: list[CalledTool] = Field(default_factory=list, max_length=MAX_TOOL_CALLS)
+    tool_calls: Annotated[list[CalledTool], Field(max_length=MAX_TOOL_CALLS, fail_fast=True)] = Field(
+        default_factory=list
+    )
 
 
 class ToolMessage(RequestBody):
@@ -151,7 +176,7 @@ class ToolMessage(RequestBody):
 
 
 ChatMessage = Annotated[TextMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
-ChatMessages = Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
+ChatMessages = Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
 
 
 # -- generation ------------------------------------------------------------------------------------------------------
@@ -176,12 +201,12 @@ class ChoiceFields(SamplingFields):
     """What chats and completions share. `top_k`, `min_p` and `repetition_penalty` are extensions, as in vLLM, and the
     names that begin with `dry`, as in llama.cpp."""
 
-    n: int = Field(default=1, ge=1)
-    stop: NonEmpty | Annotated[list[NonEmpty], Field(max_length=MAX_STOP_STRINGS)] = Field(default_factory=list)
+    n: int = Field(default=1, ge=1, le=LARGEST)
+    stop: StopStrings = Field(default_factory=list)
     max_tokens: MaxTokens | None = None
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
-    logit_bias: dict[TokenKey, Bias] = Field(default_factory=dict)
+    logit_bias: Biases = Field(default_factory=dict)
     top_k: int | None = Field(default=None, ge=-1, le=LARGEST)  # -1 and 0: all tokens
     min_p: float | None = Field(default=None, ge=0, le=1)
     repetition_penalty: float | None = Field(default=None, ge=0.01, le=100)
@@ -214,9 +239,15 @@ class ChatRequest(ChoiceFields, ToolFields):
     max_completion_tokens: MaxTokens | None = None
     logprobs: bool = False
     top_logprobs: int | None = Field(default=None, ge=0, le=MAX_TOP_LOGPROBS)
-    modalities: list[Literal["text"]] = Field(default_factory=list)
-    tools: list[ChatTool] = Field(default_factory=list)
+    modalities: Annotated[list[Literal["text"]], Field(max_length=MAX_MODALITIES, fail_fast=True)] = Field(
+        default_factory=list
+    )
+    tools: ChatTools = Field(default_factory=list)
     tool_choice: ToolChoiceMode | ChatToolChoice | None = None
+
+
+Prompts = Annotated[list[str], Field(max_length=MAX_CHOICES, fail_fast=True)]
+TokenLists = Annotated[list[TokenList], Field(max_length=MAX_CHOICES, fail_fast=True)]
 
 
 class CompletionRequest(ChoiceFields):
@@ -227,10 +258,10 @@ class CompletionRequest(ChoiceFields):
         "echo": "prepend the prompt to the response yourself",
         "suffix": "the model continues texts and does not fill gaps",
     }
-    prompt: str | Annotated[list[str] | TokenList | list[TokenList], Field(min_length=1)]
+    prompt: str | Annotated[Prompts | TokenList | TokenLists, Field(min_length=1)]
     parse_special: bool = False
     logprobs: int | None = Field(default=None, ge=0, le=MAX_TOP_LOGPROBS)
-    best_of: int | None = Field(default=None, ge=1)
+    best_of: int | None = Field(default=None, ge=1, le=LARGEST)
 
 
 # -- /v1/responses ---------------------------------------------------------------------------------------------------
@@ -249,7 +280,7 @@ class ResponsesItem(RequestBody):
 class MessageItem(ResponsesItem):
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[ResponsesTextPart]
+    content: str | Annotated[list[ResponsesTextPart], Field(max_length=MAX_PARTS, fail_fast=True)]
 
 
 class FunctionCallItem(ResponsesItem):
@@ -293,16 +324,19 @@ class ResponsesRequest(SamplingFields, ToolFields):
         "reasoning": "the model has no reasoning levels",
         "max_tool_calls": "the server calls no tools",
     }
-    input: str | Annotated[list[InputItem], Field(min_length=1, max_length=MAX_MESSAGES)]
+    input: str | Annotated[list[InputItem], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
     instructions: str | None = None
     max_output_tokens: MaxTokens | None = None
     text: ResponsesTextOptions | None = None
     truncation: Literal["disabled"] = "disabled"
-    tools: list[ResponsesTool] = Field(default_factory=list)
+    tools: ResponsesTools = Field(default_factory=list)
     tool_choice: ToolChoiceMode | ResponsesToolChoice | None = None
 
 
 # -- other endpoints -------------------------------------------------------------------------------------------------
+
+
+Inputs = Annotated[list[str], Field(max_length=MAX_INPUTS, fail_fast=True)]
 
 
 class EmbeddingsRequest(RequestBody):
@@ -310,9 +344,9 @@ class EmbeddingsRequest(RequestBody):
 
     ignored = ("user",)
     model: str
-    input: str | Annotated[list[str], Field(min_length=1)]
+    input: str | Annotated[Inputs, Field(min_length=1)]
     encoding_format: Literal["float", "base64"] = "float"
-    dimensions: int | None = Field(default=None, ge=1)
+    dimensions: int | None = Field(default=None, ge=1, le=LARGEST)
 
 
 class TokenizeRequest(RequestBody):
@@ -323,7 +357,7 @@ class TokenizeRequest(RequestBody):
     parse_special: bool = False
     messages: ChatMessages | None = None
     parallel_tool_calls: bool = True
-    tools: list[ChatTool] = Field(default_factory=list)
+    tools: ChatTools = Field(default_factory=list)
     tool_choice: ToolChoiceMode | ChatToolChoice | None = None
 
 

@@ -20,6 +20,7 @@ from .generation import (
     ParsedRequest,
     constrain_response,
     output_tokens,
+    parsed_request,
     respond,
     response_schema,
     sampling_settings,
@@ -58,7 +59,9 @@ def _parse(body: ResponsesRequest, service: Service) -> tuple[ParsedRequest, Res
         "parallel_tool_calls": tools.parallel,
         "text": dumped.get("text", {"format": {"type": "text"}}),
     }
-    parsed = ParsedRequest(body.model, [tokens], settings, body.stream, True, calls)
+    parsed = parsed_request(
+        service, body.model, [tokens], settings, stream=body.stream, include_usage=True, calls=calls
+    )
     return parsed, ResponsesFormatter(request_fields)
 
 
@@ -100,7 +103,8 @@ class ResponsesFormatter:
         self._created = int(time.time())
         self._sequence_number = 0
         self._items: list[dict[str, Any]] = []
-        self._text: dict[str, Any] | None = None  # the open message item
+        self._message: dict[str, Any] | None = None  # the open message item
+        self._texts: list[str] = []  # of its deltas: adding them up one by one would copy the text for each
         self._finish: FinishEvent | None = None
 
     # -- whole -------------------------------------------------------------------------------------------------------
@@ -152,8 +156,7 @@ class ResponsesFormatter:
             yield from self._function_call(delta)
         elif delta.text:
             yield from self._open_text()
-            assert self._text is not None
-            self._text["content"][0]["text"] += delta.text
+            self._texts.append(delta.text)
             yield self._part("response.output_text.delta", delta=delta.text, logprobs=[])
 
     def closing(self, usage: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -162,22 +165,22 @@ class ResponsesFormatter:
         yield self._event(kind, response=self._response(usage))
 
     def _open_text(self) -> Iterator[dict[str, Any]]:
-        if self._text is not None:
+        if self._message is not None:
             return
-        self._text = _message("", "in_progress")
-        self._items.append(self._text)
-        yield self._item("response.output_item.added", {**self._text, "content": []})
+        self._message = _message("", "in_progress")
+        self._items.append(self._message)
+        yield self._item("response.output_item.added", {**self._message, "content": []})
         yield self._part("response.content_part.added", part=_part(""))
 
     def _close_text(self) -> Iterator[dict[str, Any]]:
-        if self._text is None:
+        if self._message is None:
             return
-        text = self._text["content"][0]["text"]
+        text = self._message["content"][0]["text"] = "".join(self._texts)
         yield self._part("response.output_text.done", text=text, logprobs=[])
         yield self._part("response.content_part.done", part=_part(text))
-        self._text["status"] = "completed"
-        yield self._item("response.output_item.done", dict(self._text))
-        self._text = None
+        self._message["status"] = "completed"
+        yield self._item("response.output_item.done", dict(self._message))
+        self._message, self._texts = None, []
 
     def _function_call(self, call: ToolCallDelta) -> Iterator[dict[str, Any]]:
         item = _call(call, "completed")

@@ -16,10 +16,12 @@ from ...llm.tokenizer import TextStream, Tokenizer
 from ...llm.tools import ToolCall, ToolFormat, parse_tool_calls
 from ..config import Config
 from ..errors import ApiError
+from ..http import shown
 from ..service import TextProcessor
 from .requests import ChatRequest, ChatTool, ChatToolChoice, Function, ResponsesRequest, TokenizeRequest, ToolChoiceMode
 
 MAX_CALLS = 16  # in one response
+MAX_ARGUMENTS = 128  # of a function: some grammars copy the shared definitions of a schema for each
 
 
 @dataclass(frozen=True)
@@ -51,13 +53,11 @@ def tool_config(body: ChatRequest | ResponsesRequest | TokenizeRequest, config: 
     tools = tuple(tool.function if isinstance(tool, ChatTool) else tool for tool in body.tools)
     if len(tools) > config.max_tools:
         raise ApiError(400, f"tools: expected at most {config.max_tools} (max_tools), got {len(tools)}", param="tools")
-    if len(json.dumps([_for_template(tool) for tool in tools])) > config.max_schema_bytes:
-        raise ApiError(
-            400, f"tools: expected at most {config.max_schema_bytes} bytes (max_schema_bytes)", param="tools"
-        )
+    limit, size = config.max_schema_bytes, len(json.dumps([_for_template(tool) for tool in tools]))
+    if size > limit:
+        raise ApiError(400, f"tools: expected at most {limit} bytes (max_schema_bytes), got {size}", param="tools")
     for at, tool in enumerate(tools):
-        if tool.parameters.get("type", "object") != "object":
-            raise ApiError(400, f"tools[{at}]: expected parameters of type object", param=f"tools[{at}]")
+        _check_parameters(tool.parameters, f"tools[{at}]")
     names = [tool.name for tool in tools]
     if double := [name for name, count in Counter(names).items() if count > 1]:
         raise ApiError(400, f"tools: {', '.join(sorted(double))} is defined more than once", param="tools")
@@ -71,6 +71,19 @@ def tool_config(body: ChatRequest | ResponsesRequest | TokenizeRequest, config: 
     if not chosen:
         raise ApiError(400, f"tool_choice: expected one of {names}, got {name[:80]!r}", param="tool_choice")
     return ToolConfig(tools, chosen, "required", parallel=False)
+
+
+def _check_parameters(schema: Mapping[str, Any], tool: str) -> None:
+    """Raise ApiError 400 unless a schema describes the arguments of a function."""
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    if schema.get("type", "object") != "object":
+        raise ApiError(400, f"{tool}: expected parameters of type object", param=tool)
+    if not isinstance(properties, dict):
+        raise ApiError(400, f"{tool}: expected properties to be an object, got {shown(properties)}", param=tool)
+    if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
+        raise ApiError(400, f"{tool}: expected required to be a list of strings, got {shown(required)}", param=tool)
+    if len(properties) > MAX_ARGUMENTS:
+        raise ApiError(400, f"{tool}: expected at most {MAX_ARGUMENTS} properties, got {len(properties)}", param=tool)
 
 
 @dataclass(frozen=True)

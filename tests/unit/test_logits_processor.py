@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import webpte
 from tests.support.harness.errors import raises
+from tests.support.harness.work import executed_lines
 from webpte.fusion.llm_rewrites import FEATURE_ADJUSTMENTS, FEATURE_TOP_LOGPROBS, SAMPLING_WORDS, mask_words
 from webpte.llm.sampling import LogitsProcessor, RowSamplingParams, pack, unpack
 from webpte.llm.settings import SamplingParams, sampling_params_from
@@ -53,7 +54,7 @@ def test_edits_are_what_the_settings_mean(settings, prompt, answer, drafted):
     processor = LogitsProcessor(settings, prompt)
     for token in answer:
         processor.add(token)
-    ahead = processor.params(7, drafted)
+    ahead = processor.draft_params(7 - len(drafted), drafted, [None] * (len(drafted) + 1))[-1]
     choice = processor.params(len(answer))
     for found, tokens in ((choice, answer), (ahead, answer + drafted)):
         want = by_definition(LOGITS, settings, prompt, tokens)
@@ -169,8 +170,10 @@ def test_dry_penalties_are_those_of_the_definition(tokens, allowed, drafts):
     for token in tokens[: len(tokens) - drafts]:
         processor.add(token)
     static = processor.num_static
-    adjustments = processor.params(0, tokens[len(tokens) - drafts :]).logit_adjustments
-    assert adjustments is not None
+    drafted = tokens[len(tokens) - drafts :]
+    rows = processor.draft_params(0, drafted, [None] * (len(drafted) + 1))
+    adjustments = rows[-1].logit_adjustments
+    assert [row.step for row in rows] == list(range(len(drafted) + 1)) and adjustments is not None
     found = dict(zip(adjustments[:, 0].tolist(), adjustments.view(np.float32)[:, 2].tolist(), strict=True))
     want = dry_by_definition(tokens, allowed, 0.8)
     assert found == pytest.approx({1: 2.0 - want.pop(1, 0.0)} | {token: -penalty for token, penalty in want.items()})
@@ -185,3 +188,15 @@ def test_dry_penalties_keep_within_the_limit_of_adjustments():
         processor.add(token)
     adjustments = processor.params(5).logit_adjustments
     assert adjustments is not None and len(adjustments) == 2
+
+
+@pytest.mark.parametrize("answer", [[7] * 2000, [number % 2 * number for number in range(2000)]])
+def test_params_with_repetitions_execute_as_many_lines_for_long_answers(answer):
+    """The engine's thread computes them for every token and draft of every request."""
+    processor = LogitsProcessor(SamplingParams(dry_multiplier=0.1, dry_allowed_length=1))
+    costs = []
+    for number, token in enumerate(answer, 1):
+        processor.add(token)
+        if number in (100, 2000):
+            costs.append(executed_lines(lambda: processor.draft_params(0, [7] * 15, [None] * 16)))
+    assert costs[1] <= 1.2 * costs[0]

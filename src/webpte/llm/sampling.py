@@ -185,13 +185,16 @@ class RepeatedSuffix:
         self._tokens[count] = token
         self._count += 1
 
-    def followers(self, min_length: int) -> dict[int, int]:
-        """Return the tokens that followed suffixes of at least `min_length`, each with the longest of its suffixes."""
-        longest: dict[int, int] = {}
-        for position in np.flatnonzero(self._lengths[: self._count] >= min_length).tolist():
-            token = int(self._tokens[position + 1])
-            longest[token] = max(longest.get(token, 0), int(self._lengths[position]))
-        return longest
+    def followers(self, min_length: int) -> tuple[Array, Array]:
+        """Return the distinct tokens that followed suffixes of at least `min_length`, and the longest suffix of each.
+
+        An answer that repeats one token has as many such places as tokens: no Python code runs for each.
+        """
+        positions = np.flatnonzero(self._lengths[: self._count] >= min_length)
+        tokens, places = np.unique(self._tokens[positions + 1], return_inverse=True)
+        longest = np.zeros(len(tokens), np.int32)
+        np.maximum.at(longest, places, self._lengths[positions])
+        return tokens, longest
 
     def copy(self) -> RepeatedSuffix:
         other = copy.copy(self)
@@ -241,42 +244,50 @@ class LogitsProcessor:
         if self._repeated is not None:
             self._repeated.add(token)
 
-    def params(self, step: int, drafts: Sequence[int] = (), mask: Array | None = None) -> RowSamplingParams:
-        """Return the parameters of token number `step`, if `drafts` follow those recorded. Records none of them."""
-        if drafts and self.num_static is not None:
-            return self._with(drafts).params(step, mask=mask)
+    def params(self, step: int, mask: Array | None = None) -> RowSamplingParams:
+        """Return the parameters of token number `step`."""
         adjustments = self._table[: len(self._rows)].copy() if self._rows else None
         if self._repeated is not None:
-            adjustments = self._with_dry(adjustments, self._repeated.followers(self._settings.dry_allowed_length))
+            adjustments = self._with_dry(adjustments, *self._repeated.followers(self._settings.dry_allowed_length))
         return replace(self._first, step=step, logit_adjustments=adjustments, mask=mask)
 
-    def _with(self, tokens: Iterable[int]) -> LogitsProcessor:
+    def draft_params(self, step: int, drafts: Sequence[int], masks: Sequence[Array | None]) -> list[RowSamplingParams]:
+        """Return the parameters of token number `step` and of the token after each draft, which is not recorded. There
+        is a mask for each."""
+        processor = self._copy() if drafts and self.num_static is not None else self
+        rows = [processor.params(step, masks[0])]
+        for number, (token, mask) in enumerate(zip(drafts, masks[1:], strict=True), 1):
+            if processor is not self:
+                processor.add(token)
+            rows.append(processor.params(step + number, mask))
+        return rows
+
+    def _copy(self) -> LogitsProcessor:
         other = copy.copy(self)
         other._counts, other._rows, other._table = self._counts.copy(), self._rows.copy(), self._table.copy()
         other._repeated = self._repeated.copy() if self._repeated is not None else None
-        for token in tokens:
-            other.add(token)
         return other
 
-    def _with_dry(self, adjustments: Array | None, lengths: dict[int, int]) -> Array | None:
+    def _with_dry(self, adjustments: Array | None, tokens: Array, lengths: Array) -> Array | None:
         """Return adjustments with the penalties of tokens that would lengthen a repetition."""
-        new = [token for token in lengths if token not in self._rows][: self._max_adjustments - len(self._rows)]
-        if not lengths:
+        if not len(tokens):
             return adjustments
-        table = np.zeros((len(self._rows) + len(new), 3), np.int32)
-        floats = table.view(np.float32)
-        if adjustments is not None:
-            table[: len(adjustments)] = adjustments
-        table[len(self._rows) :, 0] = new
-        floats[len(self._rows) :, 1] = 1.0
-        rows = self._rows | {token: len(self._rows) + number for number, token in enumerate(new)}
-        for token in lengths.keys() & rows.keys():
-            floats[rows[token], 2] -= self._dry_penalty(lengths[token])
+        table = adjustments if adjustments is not None else np.zeros((0, 3), np.int32)
+        new = tokens[~np.isin(tokens, table[:, 0])][: self._max_adjustments - len(table)]
+        rows = np.zeros((len(new), 3), np.int32)
+        rows[:, 0] = new
+        rows.view(np.float32)[:, 1] = 1.0
+        table = np.concatenate([table, rows])
+        places = np.searchsorted(tokens, table[:, 0])  # `tokens` are sorted
+        places[places == len(tokens)] = 0
+        penalized = tokens[places] == table[:, 0]
+        table.view(np.float32)[penalized, 2] -= self._dry_penalties(lengths)[places[penalized]]
         return table
 
-    def _dry_penalty(self, length: int) -> float:
-        exponent = min(length - self._settings.dry_allowed_length, 64)
-        return min(self._settings.dry_multiplier * DRY_BASE**exponent, MAX_DRY_PENALTY)
+    def _dry_penalties(self, lengths: Array) -> Array:
+        exponents = np.minimum(lengths - self._settings.dry_allowed_length, 64)
+        penalties: Array = np.minimum(self._settings.dry_multiplier * DRY_BASE**exponents, MAX_DRY_PENALTY)
+        return penalties
 
     def _adjust(self, token: int) -> None:
         """Update a token's row of the table."""

@@ -301,10 +301,7 @@ class GenerationRequest(Request):
             return DecodeInput(self.tokens[-1:], [self._logits_processor.params(self.num_generated)])
         try:
             drafts, masks = self._decode_state.draft(num_tokens, min(max_drafts, self.max_steps - 1))
-            sampling = [
-                self._logits_processor.params(self.num_generated + number, drafts[:number], mask)
-                for number, mask in enumerate(masks)
-            ]
+            sampling = self._logits_processor.draft_params(self.num_generated, drafts, masks)
         except Error as error:
             self.fail(error)
             return None

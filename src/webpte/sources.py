@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from .errors import InputError
 from .progress import OnProgress, ignore
+from .text import close_matches
 
 PathLike = str | os.PathLike[str]
 HUB = "hf:"
@@ -30,12 +32,14 @@ SHORT_NAMES: Mapping[str, str] = {
     "gemma3-1b": "hf:unsloth/gemma-3-1b-it",
     "lfm2": "hf:LiquidAI/LFM2-350M",
 }
+_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _BUILDER = "webpte.builder.programs"
 
 
 def resolve_program(source: Any, progress: OnProgress = ignore, max_context: int | None = None) -> Any:
     """Return the path of the program of a checkpoint, which is built on first use. Other sources are returned as is."""
     if not is_checkpoint(source):
+        refuse_unknown_name(source)
         check_fixed_context(source, max_context)
         return source
     return importlib.import_module(_BUILDER).cached_program(source, progress, max_context)
@@ -51,6 +55,30 @@ def check_fixed_context(source: Any, max_context: int | None) -> None:
             code="fixed_context",
             hint="Export the checkpoint again with --max-context N, or load the checkpoint itself.",
         )
+
+
+def refuse_unknown_name(source: Any) -> None:
+    """Refuse a string that can only be a name, such as `gpt2` or `org/name`, and is not known.
+
+    Other strings are paths: those of existing files and folders, and those that end as files do.
+    """
+    if not isinstance(source, str) or not _NAME.fullmatch(source) or Path(source).exists():
+        return
+    organization, slash, _ = source.rpartition("/")
+    if Path(source).suffix[1:].isalpha() or (slash and Path(organization).exists()):
+        return
+    close = close_matches(source, SHORT_NAMES)
+    raise InputError(
+        argument="model",
+        expected=f"a file, a folder, {HUB}org/name, or one of {', '.join(SHORT_NAMES)}",
+        got=repr(source),
+        code="unknown_model",
+        hint=f"Did you mean {HUB}{source}?"
+        if slash
+        else f"Did you mean {close[0]}?"
+        if close
+        else f"A model of the Hugging Face hub is named {HUB}org/name.",
+    )
 
 
 def is_checkpoint(source: Any) -> bool:

@@ -379,6 +379,13 @@ def test_chat_typed_during_response_waits_for_prompt(chat):
     assert chat.text.count("typed ahead") == 2  # the question and the answer: it did not stand between the lines
 
 
+def test_first_answer_shows_why_it_takes_longer(own_chat):
+    own_chat.turn("hello", "turn 1.")
+    assert own_chat.bytes.count(b"compiling kernels") == 1 and "compiling" not in own_chat.text
+    own_chat.turn("bye", "turn 2.")
+    assert own_chat.bytes.count(b"compiling kernels") == 1
+
+
 def test_keys_typed_before_ctrl_c_wait_for_the_prompt(chat):
     chat.say("forever 1")
     chat.wait("word2")

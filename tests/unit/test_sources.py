@@ -10,9 +10,12 @@ import pytest
 import webpte
 import webpte.builder
 from tests.support.harness.errors import raises
+from tests.support.harness.writer import simple_pte
 from webpte.builder import programs
 from webpte.cli.programs import open_models, open_source
+from webpte.container import DType, VkTensor
 from webpte.errors import HubError
+from webpte.llm import LLM
 from webpte.progress import ignore
 from webpte.sources import SHORT_NAMES, is_checkpoint, resolve_program
 
@@ -126,10 +129,29 @@ def test_models_of_a_server_keep_their_names(builder, checkpoint):
     assert open_models(["a.pte", f"b={checkpoint}", str(checkpoint)]) == ("a.pte", f"b={path}", f"tiny={path}")
 
 
-def test_a_word_that_is_neither_a_path_nor_a_short_name_is_refused_with_the_names():
-    with raises(webpte.InputError, code="unknown_model") as caught:
-        open_source("smolm2", ignore)
-    assert "smollm2, " in str(caught.value)
+@pytest.mark.parametrize("load", [LLM, lambda name: open_source(name, ignore), lambda name: open_models([name])])
+@pytest.mark.parametrize(
+    ("name", "hint"), [("gpt2", "hf:org/name"), ("smolm2", "Did you mean smollm2?"), ("org/name", "hf:org/name?")]
+)
+def test_unknown_name_is_refused_with_the_known_ones(load, name, hint):
+    with raises(webpte.InputError, *SHORT_NAMES, hint, code="unknown_model"):
+        load(name)
+
+
+@pytest.mark.parametrize("name", ["none.pte", "none.gguf", "/none", "./a/b/c"])
+def test_path_of_a_missing_file_is_no_unknown_name(name):
+    with raises(webpte.FormatError, name, code="unreadable"):
+        LLM(name)
+
+
+def test_llm_of_another_program_states_what_it_computes(tmp_path):
+    values = [VkTensor(DType.FLOAT32, (4, 16)) for _ in range(2)]
+    simple_pte(tmp_path / "relu.pte", values, [("aten.relu.default", (0, 1))], [0], [1])
+    with raises(webpte.InputError, "f32[4, 16]", "webpte run", code="not_a_language_model"):
+        LLM(tmp_path / "relu.pte")
+    (tmp_path / "relu.task.json").write_text('{"task": "embedding"}')
+    with raises(webpte.InputError, "f32[4, 16]", "webpte.embed", code="not_a_language_model"):
+        LLM(tmp_path / "relu.pte")
 
 
 def test_an_encoder_is_refused_with_the_command_that_exports_it(builder, checkpoint):

@@ -6,9 +6,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import InputError
 from ..progress import OnProgress
-from ..sources import SHORT_NAMES, check_fixed_context, is_checkpoint
+from ..sources import check_fixed_context, is_checkpoint, refuse_unknown_name
 from ..text import duration, size
 from .output import say
 from .terminal import bars
@@ -17,7 +16,7 @@ from .terminal import bars
 def open_source(name: str, progress: OnProgress, max_context: int | None = None) -> str:
     """Return the path of a program. If it was built now, print what comes next."""
     if not is_checkpoint(name):
-        _refuse_unknown_name(name)
+        refuse_unknown_name(name)
         check_fixed_context(name, max_context)
         return name
     from ..builder.programs import cached_program, read_program  # imports the families of models
@@ -34,17 +33,6 @@ def open_source(name: str, progress: OnProgress, max_context: int | None = None)
     return str(path)
 
 
-def _refuse_unknown_name(name: str) -> None:
-    """Refuse a word that is neither a path nor a short name."""
-    if name.isidentifier() and not Path(name).exists():
-        raise InputError(
-            argument="model",
-            expected=f"a file, a folder, hf:org/name, or one of {', '.join(SHORT_NAMES)}",
-            got=repr(name),
-            code="unknown_model",
-        )
-
-
 def open_models(models: Sequence[str], max_context: int | None = None) -> tuple[str, ...]:
     """Return the models of a server, each PATH or NAME=PATH, with programs in place of checkpoints.
 
@@ -57,6 +45,7 @@ def _open_model(text: str, max_context: int | None) -> str:
     name, equals, source = text.partition("=")
     source = source if equals else text
     if not is_checkpoint(source):
+        refuse_unknown_name(source)
         return text
     with bars() as progress:
         path = open_source(source, progress, max_context)

@@ -9,9 +9,12 @@ from typing import Any
 
 from ..errors import FormatError, InputError
 from ..fusion.llm_rewrites import LOGITS, keeps_every_position
+from ..graph import DType, Graph, TensorSpec
 from ..plan import Plan
 from ..runtime import Bundle, Method, Program
 from ..runtime.manifest import Language
+from ..task_file import task_path
+from ..text import plural
 from .context import LIMIT_METHOD, ContextLimit, limit_from_json, limit_from_numbers
 from .defaults import OWN_DEFAULTS, check_defaults, read_generation_config
 from .engine.kv_slots import LAST_TOKEN_ONLY, CacheWindow
@@ -27,6 +30,37 @@ class ModelMetadata:
     eos_ids: tuple[int, ...] = ()
     bos_id: int | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict)  # defaults of the settings of answers
+
+
+def check_language_model(program: Program, path: Path) -> None:
+    """Refuse a program that does not compute logits of tokens, and state what it computes."""
+    is_task = task_path(path).exists()
+    if not is_task and "forward" in program.method_names and _computes_logits(program.graph("forward")):
+        return
+    first, *others = program.method_names
+    more = f" and {plural(len(others), 'other method')}" if others else ""
+    raise InputError(
+        argument=str(path),
+        expected="a language model, which computes logits of tokens",
+        got=f"a program with {program._signature(first)}{more}",
+        code="not_a_language_model",
+        hint=f"{task_path(path).name} states its task: use webpte.embed, webpte.vision or webpte.speech."
+        if is_task
+        else f"Use webpte.load({str(path)!r}), or webpte run {path}.",
+    )
+
+
+def _computes_logits(graph: Graph) -> bool:
+    """Return whether the first input has tokens (1, n), and the first output logits (1, V) or (1, n, V)."""
+    tokens, logits = (graph.values[ids[0]] if ids else None for ids in (graph.inputs, graph.outputs))
+    return (
+        isinstance(tokens, TensorSpec)
+        and isinstance(logits, TensorSpec)
+        and tokens.host_dtype in (DType.INT32, DType.INT64)
+        and len(tokens.dims) == 2
+        and len(logits.dims) in (2, 3)
+        and tokens.dims[0] == logits.dims[0] == 1
+    )
 
 
 def read_program_metadata(program: Program, path: Path, tokenizer: Path | None) -> ModelMetadata:

@@ -31,6 +31,7 @@ from .generation import BatchGenerator, Generation, Prompt
 from .metadata import (
     ModelMetadata,
     cache_window_of,
+    check_language_model,
     context,
     context_limit,
     language_of,
@@ -517,11 +518,10 @@ def _check_cancel(cancel: object) -> None:
 
 def _metadata(program: Program | Bundle, path: Path, tokenizer: PathLike | None) -> ModelMetadata:
     tokenizer_path = Path(tokenizer) if tokenizer is not None else None
-    return (
-        read_bundle_metadata(program, tokenizer_path)
-        if isinstance(program, Bundle)
-        else read_program_metadata(program, path, tokenizer_path)
-    )
+    if isinstance(program, Bundle):
+        return read_bundle_metadata(program, tokenizer_path)
+    check_language_model(program, path)
+    return read_program_metadata(program, path, tokenizer_path)
 
 
 def _weakly(llm: LLM) -> Callable[[], object]:

@@ -197,16 +197,24 @@ class PlainDisplay:
         say(text, end="")
 
 
+WAITING = "…"
+COMPILING = "… compiling kernels for the first answer"
+
+
 class MarkdownDisplay:
     """Markdown that is redrawn as it grows: finished blocks once, the last block in place."""
 
+    def __init__(self) -> None:
+        self._placeholder = COMPILING
+
     @contextmanager
     def answer(self) -> Iterator[AnswerView]:
-        growing = GrowingText()
+        growing = GrowingText(self._placeholder)
         with _no_echo():
             try:
                 growing.draw()
                 yield growing
+                self._placeholder = WAITING
             finally:
                 growing.finish()
 
@@ -218,7 +226,8 @@ class GrowingText:
     the screen, its end is shown until it is finished. Each drawing writes only the lines that changed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, placeholder: str) -> None:
+        self._placeholder = placeholder  # shown until there is text
         self._rest = ""  # the block that may still change
         self._drawn: list[str] = []
         self._above = False  # whether blocks of this answer were printed
@@ -234,7 +243,7 @@ class GrowingText:
         with interrupts.deferred():  # the screen and `_drawn` stay in step
             *done, self._rest = blocks(self._rest)
             self._print(done, columns)
-            lines = self._lines(self._rest, columns) or ["…"]
+            lines = self._lines(self._rest, columns) or [self._placeholder]
             self._draw(lines[-max(1, rows - 2) :])
         self._next = time.monotonic() + FRAME_SECONDS
 

@@ -56,13 +56,13 @@ def test_equals_eager(name, capsys):
     assert max(run.error for run in found.runs) <= 1e-4
 
 
-def test_many_architectures_of_many_kinds():
+def test_architectures_cover_many_kinds():
     assert len(ARCHITECTURES) >= 12
     assert len({a.kind for a in ARCHITECTURES.values()}) >= 6
 
 
 @pytest.mark.parametrize("name", slow_but(set(IN_THE_GATE) - STATIC, sorted(set(ARCHITECTURES) - STATIC)))
-def test_one_program_for_several_sizes(name):
+def test_architecture_program_runs_at_several_sizes(name):
     shapes = {tuple(a.shape for a in step.inputs) for step in export(f"hf_{name}").steps}
     assert len(shapes) >= 3
 
@@ -76,14 +76,14 @@ def check_table(names):
     return documented
 
 
-def test_the_documented_table():
+def test_architectures_page_equals_gate_measurements():
     """What the gate runs of it, and that it names them all."""
     documented = check_table(IN_THE_GATE)
     assert len(documented) == len(ARCHITECTURES) + len(REAL_KINDS)
 
 
 @pytest.mark.slow
-def test_the_whole_documented_table():
+def test_architectures_page_equals_all_measurements():
     check_table(ARCHITECTURES)
 
 
@@ -92,13 +92,13 @@ def kernel_calls(models):
 
 
 @pytest.mark.parametrize("model", slow_but(IN_THE_GATE, ARCHITECTURES))
-def test_no_kernel_call_needs_torch(model):
+def test_cpu_kernels_of_architecture_need_no_torch(model):
     """Whichever of them a device cannot take, NumPy can."""
     assert [name for name in kernel_calls([model]) if CpuKernels().source(name) != "numpy"] == []
 
 
 @pytest.mark.slow
-def test_many_kernels_are_called():
+def test_cpu_kernels_of_architectures_are_many():
     assert len(kernel_calls(ARCHITECTURES)) > 15
 
 

@@ -52,7 +52,7 @@ def tokens_at(step: Step, tokens: int, position: int) -> tuple[np.ndarray, ...]:
 
 
 @pytest.mark.parametrize("builder", [models.cached_attention, models.masked_cache], ids=lambda b: b.__name__)
-def test_a_full_cache_is_refused_and_nothing_is_lost(builder):
+def test_attention_cache_full_refused_and_state_kept(builder):
     exported = export(builder)
     first, *rest = exported.sequences[0]
     with webpte.load(exported.path) as program:
@@ -64,14 +64,14 @@ def test_a_full_cache_is_refused_and_nothing_is_lost(builder):
         check(method, rest)  # what the first step wrote is still there
 
 
-def test_the_message_of_a_full_cache():
+def test_attention_cache_full_error_states_numbers():
     exported = export(models.cached_attention)
     values = ("sdpa_with_kv_cache", "3 tokens", "position 15", "cache of 16")
     with webpte.load(exported.path) as program, raises(webpte.GuardError, *values):
         program.method().run(tokens_at(exported.steps[0], 3, 15))
 
 
-def test_a_rotary_table_that_is_too_short_is_refused():
+def test_rotary_table_too_short_is_refused():
     exported = export(models.rotary_forms)
     first = exported.steps[0]
     with webpte.load(exported.path) as program:
@@ -83,7 +83,7 @@ def test_a_rotary_table_that_is_too_short_is_refused():
         check(method, exported.steps)
 
 
-def test_a_new_position_lowers_nothing():
+def test_attention_new_position_lowers_nothing():
     """Attention and the rotary table read the position live."""
     exported = export(models.cached_attention)
     with webpte.load(exported.path) as program:

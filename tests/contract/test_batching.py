@@ -17,7 +17,7 @@ def llm(request, tmp_path_factory):
         yield model
 
 
-def test_each_has_the_tokens_it_has_alone(llm):
+def test_batch_tokens_equal_single_sequences(llm):
     assert llm.batching_unsupported_reason is None
     assert measures.different(llm, 60, CONTEXT - 24, 6, (4, 24)) == []
 
@@ -27,9 +27,9 @@ def test_steps_create_nothing(llm):
     assert (found.lowerings, found.objects) == (0, 0)
 
 
-def test_a_long_prompt_is_read_in_pieces_beside_the_others(llm):
+def test_batch_long_prompt_is_prefilled_in_chunks(llm):
     assert measures.gaps(llm, 3, 40).passes >= 3
 
 
-def test_a_shared_beginning_is_computed_once(llm):
+def test_batch_shared_prefix_is_computed_once(llm):
     assert measures.prefix(llm, 4, 32).computed == 0

@@ -44,7 +44,7 @@ def test_compensated_has_the_error_of_torch(bits, group):
     assert both[0] < 0.8 * moments.error(weight, grouped(weight, bits, group)).sum()
 
 
-def test_every_type_has_the_size_of_the_gguf_package():
+def test_gguf_type_sizes_equal_gguf_package():
     ours = {number: (kind.name, kind.weights, kind.bytes) for number, kind in TYPES.items()}
     theirs = {int(kind): (kind.name, *sizes) for kind, sizes in GGML_QUANT_SIZES.items()}
     assert ours == {number: theirs[number] for number in ours} and {*theirs} - {*ours} == set()
@@ -53,7 +53,7 @@ def test_every_type_has_the_size_of_the_gguf_package():
 @pytest.mark.parametrize(
     "number", [number for number, kind in TYPES.items() if kind.decode], ids=lambda number: TYPES[number].name
 )
-def test_every_block_decodes_as_in_the_gguf_package(number):
+def test_gguf_block_decoding_equals_gguf_package(number):
     kind, theirs = TYPES[number], GGMLQuantizationType(number)
     assert kind.decode is not None
     blocks = np.random.default_rng(8).integers(0, 256, (512, kind.bytes), dtype=np.uint8)

@@ -41,7 +41,7 @@ def build(checkpoint: Path, path: Path, **options: object) -> Path:
 
 
 @pytest.mark.parametrize("family", slow_but(IN_F32, tinies()))
-def test_a_built_program_has_the_logits_of_the_exported_one(family: str, tmp_path: Path) -> None:
+def test_built_program_logits_equal_exported(family: str, tmp_path: Path) -> None:
     exported = measured(first(family))
     built = build(exported.folder / "checkpoint", tmp_path / "model.pte", quantize=None)
     assert np.array_equal(logits(built), logits(exported.path))
@@ -56,14 +56,14 @@ def transformers_logits(tiny: Tiny, folder: Path) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", slow_but(IN_GATE, BUILT))
-def test_a_built_program_answers_as_transformers(name: str, tmp_path: Path) -> None:
+def test_built_program_logits_equal_transformers(name: str, tmp_path: Path) -> None:
     wanted = transformers_logits(BUILT[name], tmp_path)
     built = build(tmp_path, tmp_path / "model.pte", quantize=None)
     assert difference(logits(built), wanted) <= TOLERANCE
 
 
 @pytest.mark.parametrize("name", slow_but(["llama: plain", "gemma3: as GGUF can say it"], IN_GGUF))
-def test_a_program_built_from_gguf_answers_as_transformers(name: str, tmp_path: Path) -> None:
+def test_built_from_gguf_logits_equal_transformers(name: str, tmp_path: Path) -> None:
     wanted = transformers_logits(IN_GGUF[name], tmp_path)
     file = gguf_families.write_gguf(tmp_path, tmp_path / "model.gguf")
     built = build(file, tmp_path / "model.pte", quantize=None)

@@ -52,7 +52,7 @@ def test_tokens_are_those_of_the_program(pair, settings):
         assert bundle.text == program.text
 
 
-def test_several_at_once_as_each_alone(pair):
+def test_bundled_llm_batch_tokens_equal_single(pair):
     program, bundle = pair
     jobs = [(prompt, settings) for settings in ASKED for prompt in PROMPTS]
     prompts = [{"prompt": prompt, "max_new_tokens": 10, **settings} for prompt, settings in jobs]
@@ -70,7 +70,7 @@ def test_constraints_and_log_probabilities(pair):
     assert found[0] == found[1] and found[0][0] in ("yes", "no")
 
 
-def test_what_surrounds_the_text_is_in_the_manifest(pair, folder):
+def test_bundled_llm_template_and_tokens_equal_program(pair, folder):
     program, bundle = pair
     assert bundle.template == CHAT_TEMPLATE and bundle.capacity == program.capacity
     assert bundle.vocabulary == program.vocabulary and bundle.stop_tokens == program.stop_tokens
@@ -78,7 +78,7 @@ def test_what_surrounds_the_text_is_in_the_manifest(pair, folder):
     assert bundle.render(messages) == program.render(messages)
 
 
-def test_rows_of_any_slots_and_picks_behind_each_other(folder):
+def test_bundled_runner_any_slots_and_sample_rows(folder):
     """What the engine may ask for: prompts beside those who decode, several picks of a slot, logits, copies."""
     with webpte.load(folder / "tiny.pte") as program, webpte.load(folder / "site") as bundle:
         assert isinstance(bundle, Bundle) and bundle._manifest.language is not None
@@ -108,7 +108,7 @@ def test_rows_of_any_slots_and_picks_behind_each_other(folder):
             many[1].run([BatchToken(1, 4, 0)], [])
 
 
-def test_a_conversation_goes_from_program_to_bundle(pair, tmp_path):
+def test_bundled_llm_restores_snapshot_of_program(pair, tmp_path):
     """Caches lie alike in both, so a snapshot of one is taken by the other."""
     program, bundle = pair
     sequence = program.sequence()
@@ -120,7 +120,7 @@ def test_a_conversation_goes_from_program_to_bundle(pair, tmp_path):
     np.testing.assert_allclose(other.logits([7]), sequence.logits([7]), rtol=1e-5, atol=1e-5)
 
 
-def test_other_kinds_and_other_caches_are_refused(folder, tmp_path):
+def test_bundled_llm_wrong_kv_cache_or_kind_is_refused(folder, tmp_path):
     with raises(webpte.InputError, "f32", "kv_cache", "'f16'"):
         LLM.load(folder / "site", kv_cache="f16")
     with webpte.load(export("add").path) as program:
@@ -129,7 +129,7 @@ def test_other_kinds_and_other_caches_are_refused(folder, tmp_path):
         LLM.load(tmp_path / "site")
 
 
-def test_a_damaged_tokenizer_is_refused_by_name(folder, tmp_path):
+def test_bundled_llm_damaged_tokenizer_is_refused(folder, tmp_path):
     shutil.copytree(folder / "site", tmp_path / "site")
     language = json.loads((tmp_path / "site" / "manifest.json").read_text())["language"]
     path = tmp_path / "site" / "files" / f"{language['tokenizer']}.json"
@@ -138,7 +138,7 @@ def test_a_damaged_tokenizer_is_refused_by_name(folder, tmp_path):
         LLM.load(tmp_path / "site")
 
 
-def test_a_lost_device_is_recovered_from_the_bundle(folder):
+def test_bundled_llm_device_lost_recovers(folder):
     """Last in this file, for others share the device."""
     with LLM.load(folder / "site", recover=True) as llm:
         llm._engine.background = False  # the device is lost before the second token is computed

@@ -43,7 +43,7 @@ def assert_same(program: webpte.Program, site: Path, name: str, calls: list[tupl
                 assert not alike or np.asarray(got).tobytes() == np.asarray(want).tobytes()
 
 
-def test_a_program_at_given_shapes(tmp_path):
+def test_bundle_at_chosen_shapes_equals_program(tmp_path):
     """MTCNN's first network takes pictures of any size: here those of three calls."""
     exported = export("mtcnn_pnet")
     calls = [step.inputs for step in exported.steps][:3]
@@ -60,7 +60,7 @@ def test_a_program_at_given_shapes(tmp_path):
         bundle.method()(np.zeros((1, 3, 33, 35), np.float32))
 
 
-def test_a_classifier_with_labels(tmp_path):
+def test_bundle_classifier_with_labels_equals_program(tmp_path):
     exported = export("hf_resnet")
     with webpte.load(exported.path) as program:
         classes = (program.method().outputs[0].bound or ())[-1]
@@ -80,7 +80,7 @@ def test_a_classifier_with_labels(tmp_path):
         assert read_manifest(tmp_path / "site").name == "program"  # the first is still there
 
 
-def test_an_encoder_of_texts(tmp_path):
+def test_bundle_encoder_equals_program(tmp_path):
     """Tokens are padded to the next length under the mask; the vectors are those of the plain text."""
     exported = export("minilm")
     tokenizer = tmp_path / "tokenizer.json"
@@ -107,7 +107,7 @@ def test_an_encoder_of_texts(tmp_path):
                 np.testing.assert_allclose(bundle.method()(*call), program.method()(*plain), atol=1e-5)
 
 
-def test_every_method_of_a_program_and_constants_in_two_files(tmp_path):
+def test_bundle_all_methods_and_external_constants_equal_program(tmp_path):
     exported = export("two_methods")
     with webpte.load(exported.path) as program:
         assert set(bundled(program, tmp_path / "site")["methods"]) == {"forward", "other"}
@@ -159,14 +159,14 @@ REFUSED = {"mixed_kernels": "aten::topk.values x1", "branch_on_data": "4 submits
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_a_page_cannot_run_is_refused_with_a_remedy(name, tmp_path):
+def test_bundle_op_unsupported_in_page_is_refused(name, tmp_path):
     refused = raises(webpte.UnsupportedError, "forward", REFUSED[name])
     with webpte.load(export(name).path) as program, refused:
         webpte.bundle(program, tmp_path / "site")
     assert not any(tmp_path.iterdir())
 
 
-def test_the_command_says_the_same(tmp_path, capsys):
+def test_bundle_command_reports_same_error_and_writes_options(tmp_path, capsys):
     path = tmp_path / "mixed.pte"
     shutil.copy(export("mixed_kernels").path, path)
     assert main(["bundle", str(path), "-o", str(tmp_path / "site")]) == 1
@@ -209,7 +209,7 @@ def faces(tmp_path_factory):
 class TestCompare:
     """`webpte compare site/`."""
 
-    def test_with_its_program_at_all_its_shapes(self, faces, capsys):
+    def test_check_bundle_against_program_at_all_shapes(self, faces, capsys):
         assert main(["compare", str(faces / "site"), "--against", str(faces / "faces.pte"), "--json"]) == 0
         report = json.loads(capsys.readouterr().out)
         assert [end["difference"]["dims"][2:] for end in report["end_to_end"]] == [[15, 20]] * 2 + [[12, 6]] * 2
@@ -220,7 +220,7 @@ class TestCompare:
         out = capsys.readouterr().out
         assert "gpu, against the one that runs here" in " ".join(out.split()) and "all outputs are within" in out
 
-    def test_another_program_is_noticed(self, faces, tmp_path, capsys):
+    def test_check_bundle_against_other_program_fails(self, faces, tmp_path, capsys):
         path = tmp_path / "other.pte"
         data = bytearray((faces / "faces.pte").read_bytes())
         weights = np.frombuffer(data, np.float32, 200, len(data) - 4096)  # in the last constant
@@ -230,7 +230,7 @@ class TestCompare:
         assert not json.loads(capsys.readouterr().out)["ok"]
 
     @pytest.mark.parametrize("name", ["llama", "llama_4w_emb4", "llama_8da4w_emb4", "llama_4w_fp16"])
-    def test_the_text_of_a_language_model(self, tmp_path, capsys, name):
+    def test_check_bundle_language_model_text(self, tmp_path, capsys, name):
         folder = write_tiny_llm(tmp_path)
         shutil.copy(export(name).path, folder / "tiny.pte")
         with webpte.load(folder / "tiny.pte") as program:

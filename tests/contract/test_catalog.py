@@ -37,17 +37,17 @@ def test_passes(suite, suites):
     assert not bad, "\n".join(f"{r.check.case} {r.outcome}: {r.reason}" for r in bad)
 
 
-def test_every_suite_is_listed(suites):
+def test_catalog_suites_are_all_listed(suites):
     assert set(suites) == {*SUITES, *PENDING}
     assert len(SUITES) + len(PENDING) == len(suites)
 
 
-def test_what_is_not_run_is_what_cannot_be(suites):
+def test_catalog_pending_suites_are_those_refused(suites):
     refused = {suite for suite, checks in suites.items() if any(refusal(check) for check in checks)}
     assert refused == set(PENDING)
 
 
-def test_the_command(suites, capsys):
+def test_catalog_command_runs_suites(suites, capsys):
     assert main(["--ops", "abs,et_vk_sdpa"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1].split() == ["total", str(len(suites["abs"]) + len(suites["et_vk_sdpa"])), "-", "-"]
@@ -56,7 +56,7 @@ def test_the_command(suites, capsys):
     assert [row["outcome"] for row in rows] == ["passed"] * len(suites["abs"])
 
 
-def test_the_command_knows_its_suites(capsys):
+def test_catalog_command_unknown_suite_is_refused(capsys):
     with pytest.raises(SystemExit):
         main(["--ops", "abs,nonsense"])
     assert "nonsense" in capsys.readouterr().err

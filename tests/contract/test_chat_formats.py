@@ -36,25 +36,25 @@ TALK = {
 
 
 @pytest.mark.parametrize("family", TALK)
-def test_a_call_is_read_as_the_family_writes_it(family):
+def test_tool_format_parses_call_of_family(family):
     sign, said = TALK[family]
     found = tool_format(families()[family].tool_formats, f"{{% if tools %}}{sign}{{% endif %}}")
     assert found is not None
     assert parse_tool_calls(said, found).calls == (ToolCall("now", {"zone": "UTC"}),)
 
 
-def test_every_family_says_how_it_ends():
+def test_families_name_end_tokens():
     assert all(family.end_tokens for family in families().values())
 
 
 @pytest.mark.parametrize("template", [None, "{{ messages }}", "[TOOL_CALLS]name[ARGS]"])
-def test_a_template_of_no_known_format_has_none(template):
+def test_tool_format_unknown_template_is_none(template):
     formats = families()["mistral"].tool_formats
     assert tool_format(formats, template) is None
     assert tool_format(families()["llama"].tool_formats, "{{ messages }}") is None
 
 
-def test_a_checkpoint_ends_by_all_that_its_files_name(tmp_path):
+def test_checkpoint_end_ids_from_all_files(tmp_path):
     write_checkpoint(tmp_path)
     told = CHARACTERS.index("~")
     assert read_checkpoint(tmp_path).eos_ids == (told,)
@@ -65,14 +65,14 @@ def test_a_checkpoint_ends_by_all_that_its_files_name(tmp_path):
 
 
 @pytest.mark.parametrize("ends", [-1, "2", [3, None], True, 2.5])
-def test_an_end_that_is_no_token_is_refused(tmp_path, ends):
+def test_checkpoint_end_id_invalid_is_refused(tmp_path, ends):
     write_checkpoint(tmp_path)
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
     with raises(webpte.FormatError, "eos_token_id", repr(None if isinstance(ends, list) else ends)):
         read_checkpoint(tmp_path)
 
 
-def test_an_end_that_the_family_names_counts_where_the_tokenizer_has_it(tmp_path):
+def test_end_ids_of_family_only_if_in_tokenizer(tmp_path):
     write_checkpoint(tmp_path)
     text = (tmp_path / "tokenizer.json").read_text()
     assert end_ids("here", [4], ("~", "<|eot_id|>"), text) == (4, CHARACTERS.index("~"))
@@ -80,7 +80,7 @@ def test_an_end_that_the_family_names_counts_where_the_tokenizer_has_it(tmp_path
         end_ids("here", [], (), "{}")
 
 
-def test_what_is_written_beside_a_program_is_read_back(tmp_path):
+def test_metadata_written_next_to_program_is_read_back(tmp_path):
     write_checkpoint(tmp_path)
     config = json.loads((tmp_path / "tokenizer_config.json").read_text())
     config["chat_template"] += "{% if tools %}<tool_call>{% endif %}"

@@ -153,7 +153,7 @@ def write_special_tokenizer(path: Path, processor: str | None) -> None:
         ("<s> $A", {}, "", []),
     ],
 )
-def test_a_raw_prompt_gets_bos_once_where_the_model_says_so(tmp_path, processor, config, text, want):
+def test_encode_prompt_adds_bos_once_if_model_asks(tmp_path, processor, config, text, want):
     write_special_tokenizer(tmp_path / "tokenizer.json", processor)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     tokenizer = Tokenizer.load(tmp_path / "tokenizer.json")
@@ -162,14 +162,14 @@ def test_a_raw_prompt_gets_bos_once_where_the_model_says_so(tmp_path, processor,
 
 
 @pytest.mark.parametrize("contents", ["", "[]", "[" * 100_000, "5"])
-def test_a_broken_configuration_is_a_typed_error(tmp_path, contents):
+def test_special_tokens_invalid_config_raises(tmp_path, contents):
     write_special_tokenizer(tmp_path / "tokenizer.json", None)
     (tmp_path / "tokenizer_config.json").write_text(contents)
     with raises(webpte.FormatError, "tokenizer_config.json"):
         read_special_tokens(tmp_path / "tokenizer_config.json", Tokenizer.load(tmp_path / "tokenizer.json"), None, ())
 
 
-def test_the_second_turn_of_a_template_with_eos(tmp_path):
+def test_chat_second_turn_of_template_with_eos_has_one_bos(tmp_path):
     """The names come from the numbers in the program, or from the file beside it."""
     folder = write_tiny_llm(tmp_path)
     (folder / "chat_template.jinja").write_text(MISTRAL.replace("[INST]", "").replace("[/INST]", ""))

@@ -93,14 +93,14 @@ REFUSED_FIELDS: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("field", "value"), REFUSED_FIELDS, ids=[f"{f}={str(v)[:30]}" for f, v in REFUSED_FIELDS])
-def test_a_field_that_changes_the_mathematics_is_refused_by_name(folder, tmp_path, field, value):
+def test_checkpoint_field_changing_math_is_refused_by_name(folder, tmp_path, field, value):
     with pytest.raises(webpte.UnsupportedError) as refused:
         read_checkpoint(changed(folder, tmp_path / "c", {field: value}))
     assert refused.value.items == (field,)
     check(refused.value, field if field != "model_type" else "gpt_neox")
 
 
-def test_all_fields_are_refused_at_once_with_their_values(folder, tmp_path):
+def test_checkpoint_unknown_fields_are_all_listed(folder, tmp_path):
     rope = {"rope_type": "dynamic", "factor": 8.0}
     config = {"qkv_bias": True, "a_field_of_tomorrow": 3, "rope_scaling": rope, "hidden_act": "gelu"}
     with pytest.raises(webpte.UnsupportedError) as refused:
@@ -143,7 +143,7 @@ REFUSED_TENSORS: dict[str, list[str]] = {
 
 
 @pytest.mark.parametrize("names", REFUSED_TENSORS.values(), ids=REFUSED_TENSORS)
-def test_tensors_nobody_takes_are_refused_by_name(folder, tmp_path, names):
+def test_checkpoint_unused_tensors_are_listed(folder, tmp_path, names):
     more = {name: np.ones(HEAD // 2, np.float32) for name in names}
     with pytest.raises(webpte.UnsupportedError) as refused:
         read_checkpoint(changed(folder, tmp_path / "c", tensors=more))
@@ -162,14 +162,14 @@ def test_stored_rotary_frequencies_are_taken_where_they_are_those_computed(folde
         read_checkpoint(tmp_path / "c")
 
 
-def test_tensors_that_are_missing_or_misfit_are_all_told(folder, tmp_path):
+def test_checkpoint_missing_and_misshapen_tensors_are_listed(folder, tmp_path):
     wrong = {"model.layers.1.mlp.up_proj.weight": None, "model.norm.weight": np.ones(7, np.float32)}
     with pytest.raises(webpte.FormatError) as refused:
         read_checkpoint(changed(folder, tmp_path / "c", tensors=wrong))
     check(refused.value, "model.norm.weight", "[7]", "[64]", "model.layers.1.mlp.up_proj.weight")
 
 
-def test_weights_that_are_no_floats_are_refused(folder, tmp_path):
+def test_checkpoint_integer_weights_are_refused(folder, tmp_path):
     wrong = {"model.norm.weight": np.ones(64, np.int8)}
     with raises(webpte.UnsupportedError, "model.norm.weight (I8)"):
         read_checkpoint(changed(folder, tmp_path / "c", tensors=wrong))
@@ -185,7 +185,7 @@ def test_weights_that_are_no_floats_are_refused(folder, tmp_path):
         ({"tie_word_embeddings": True}, {"lm_head.weight": talker.weights()["model.embed_tokens.weight"]}, None),
     ],
 )
-def test_the_head_is_tied_as_the_config_says(folder, tmp_path, config, tensors, refused):
+def test_checkpoint_tied_head_follows_config(folder, tmp_path, config, tensors, refused):
     changed(folder, tmp_path / "c", config, tensors)
     if refused is not None:
         with raises(webpte.FormatError, "lm_head.weight") as caught:
@@ -209,7 +209,7 @@ def test_the_head_is_tied_as_the_config_says(folder, tmp_path, config, tensors, 
         ({"num_attention_heads": 3}, ["num_attention_heads, 3", "got 64", "head_dim"]),
     ],
 )
-def test_a_config_that_makes_no_sense_is_refused(folder, tmp_path, config, values):
+def test_checkpoint_invalid_config_is_refused(folder, tmp_path, config, values):
     with raises(webpte.FormatError, "config.json", *values):
         read_checkpoint(changed(folder, tmp_path / "c", config))
 
@@ -242,7 +242,7 @@ def test_files_are_chosen_as_transformers_does(folder, tmp_path):
         read_checkpoint(tmp_path / "c")
 
 
-def test_an_adapter_is_not_left_out(folder, tmp_path):
+def test_checkpoint_with_adapter_is_refused(folder, tmp_path):
     changed(folder, tmp_path / "c")
     (tmp_path / "c" / "adapter_config.json").write_text("{}")
     with raises(webpte.UnsupportedError, "adapter_config.json"):
@@ -252,7 +252,7 @@ def test_an_adapter_is_not_left_out(folder, tmp_path):
 # ---------------------------------------------------------------- GGUF
 
 
-def test_a_gguf_file_reads_as_the_folder_does(folder, tmp_path):
+def test_checkpoint_gguf_equals_folder(folder, tmp_path):
     ours, theirs = read_checkpoint(folder), read_checkpoint(gguf_talker.write(tmp_path / "t.gguf"))
     eps = theirs.architecture.norm_eps
     assert eps == pytest.approx(ours.architecture.norm_eps)  # stored as f32
@@ -292,7 +292,7 @@ REFUSED_KEYS: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("key", "value"), REFUSED_KEYS, ids=[f"{k}={v}" for k, v in REFUSED_KEYS])
-def test_a_gguf_key_that_changes_the_mathematics_is_refused_by_name(tmp_path, key, value):
+def test_checkpoint_gguf_key_changing_math_is_refused(tmp_path, key, value):
     with pytest.raises(webpte.UnsupportedError) as refused:
         read_checkpoint(gguf_talker.write(tmp_path / "t.gguf", {key: value}))
     assert refused.value.items == (key,)
@@ -302,7 +302,7 @@ def test_a_gguf_key_that_changes_the_mathematics_is_refused_by_name(tmp_path, ke
 @pytest.mark.parametrize(
     "name", ["rope_factors_long.weight", "blk.0.attn_q.bias", "blk.1.ffn_gate_inp.weight", "output.bias"]
 )
-def test_gguf_tensors_nobody_takes_are_refused_by_name(tmp_path, name):
+def test_checkpoint_gguf_unused_tensors_are_listed(tmp_path, name):
     more = {name: np.linspace(1, 8, HEAD // 2, dtype=np.float32)}
     with pytest.raises(webpte.UnsupportedError) as refused:
         read_checkpoint(gguf_talker.write(tmp_path / "t.gguf", more=more))
@@ -328,12 +328,12 @@ def test_gguf_fields_and_tensors_that_change_nothing_are_taken(tmp_path):
 
 
 @pytest.mark.parametrize("key", ["llama.block_count", "tokenizer.ggml.tokens", "tokenizer.ggml.merges"])
-def test_gguf_fields_that_are_missing_are_told(tmp_path, key):
+def test_checkpoint_gguf_missing_key_is_named(tmp_path, key):
     with raises(webpte.FormatError, key):
         read_checkpoint(gguf_talker.write(tmp_path / "t.gguf", {key: None}))
 
 
-def test_another_architecture_is_refused(tmp_path):
+def test_checkpoint_gguf_unknown_architecture_is_refused(tmp_path):
     with raises(webpte.UnsupportedError, "gptneox", "general.architecture"):
         read_checkpoint(gguf_talker.write(tmp_path / "t.gguf", architecture="gptneox"))
 
@@ -380,7 +380,7 @@ def test_options_are_checked_before_any_work(folder, tmp_path, monkeypatch, opti
 
 
 @pytest.mark.parametrize("options", [{}, {"quantize": "4w"}, {"quantize": "8w", "embedding": "4,32"}])
-def test_a_full_disk_is_told_before_any_work(folder, tmp_path, monkeypatch, options):
+def test_export_full_disk_refused_before_work(folder, tmp_path, monkeypatch, options):
     """With a byte less than the weights take; with as many, weights are read."""
     source = read_checkpoint(folder)
     needed = LLMOptions(**options).weight_bytes(source)
@@ -405,7 +405,7 @@ def test_a_full_disk_is_told_before_any_work(folder, tmp_path, monkeypatch, opti
     assert not list(tmp_path.iterdir())
 
 
-def test_a_head_that_cannot_be_quantized_stays_as_it_is(folder, tmp_path):
+def test_export_head_not_divisible_stays_float(folder, tmp_path):
     rows = {name: np.ones((129, talker.WIDTH), np.float32) for name in ("model.embed_tokens.weight", "lm_head.weight")}
     odd = changed(folder, tmp_path / "c", {"vocab_size": 129}, rows)
     _, report = quantized_module(read_checkpoint(odd), LLMOptions("4w", calibrate=False))
@@ -414,7 +414,7 @@ def test_a_head_that_cannot_be_quantized_stays_as_it_is(folder, tmp_path):
     assert any("output, 129 by 64, is f32: 129 rows are not divided by 4" in line for line in report.notes)
 
 
-def test_the_target_is_checked_before_any_work(tmp_path):
+def test_export_target_checked_before_work(tmp_path):
     """Even the checkpoint, which does not exist, is looked at later."""
     for path, values in ((tmp_path / "no" / "x.pte", [f"{tmp_path / 'no'}"]), (tmp_path, [f"{tmp_path}", ".pte"])):
         with raises(webpte.InputError, path, *values):
@@ -424,7 +424,7 @@ def test_the_target_is_checked_before_any_work(tmp_path):
 # ---------------------------------------------------------------- what is taken is right
 
 
-def test_a_mistral_equals_hugging_face(folder, tmp_path):
+def test_export_mistral_logits_equal_transformers(folder, tmp_path):
     """Eagerly, as it is exported: within its window a Mistral is a Llama."""
     from transformers import AutoModelForCausalLM
 

@@ -50,7 +50,7 @@ def saved_inputs(name, step, folder):
 
 
 @pytest.mark.parametrize(("name", "first", "count", "joined"), slow_rows_but(IN_THE_GATE, EVERY))
-def test_what_is_right_is_within_tolerance(name, first, count, joined):
+def test_compare_correct_export_is_within_tolerance(name, first, count, joined):
     report = compared(name, count, first, joined=joined)
     assert report.ok, report.first or [end for end in report.ends if not end.difference.within]
     assert {call.step for call in report.calls} == set(range(count))
@@ -69,7 +69,7 @@ def test_state_of_earlier_calls_is_what_attention_sees():
     assert len(alone.calls) * 2 == len(report.calls)
 
 
-def test_a_model_too_large_to_see_at_once_is_seen_in_pieces(monkeypatch):
+def test_compare_memory_limit_captures_in_pieces(monkeypatch):
     """Several runs for each call, each from the state it has to have, and no memory left behind by any."""
     whole = compared("llama", 2)
     monkeypatch.setattr(capture, "MAX_READBACK_BYTES", 200_000)
@@ -101,14 +101,14 @@ class TestBrokenKernel:
         monkeypatch.setattr(op, "lower", wrong)
         return call
 
-    def test_it_is_named_first_and_alone(self, broken):
+    def test_compare_wrong_op_is_first_and_only(self, broken):
         report = compared("minilm", 1, first=1)
         assert report.first is not None
         assert (report.first.op, report.first.origin) == (NORM, str(broken.origin))
         assert [call.origin for call in report.calls if call.outside] == [str(broken.origin)]
         assert {end.against for end in report.ends if not end.difference.within} == {"references"}
 
-    def test_the_command_says_so_and_writes_a_repro(self, broken, tmp_path, capsys):
+    def test_compare_command_names_wrong_op_and_writes_repro(self, broken, tmp_path, capsys):
         options = saved_inputs("minilm", 1, tmp_path)
         assert main(["compare", str(export("minilm").path), *options, "--repro", str(tmp_path / "repro")]) == 1
         shown = " ".join(capsys.readouterr().out.split())
@@ -122,7 +122,7 @@ class TestBrokenKernel:
         assert not ended.value.code
         assert capsys.readouterr().out.count("within tolerance") == 3
 
-    def test_the_repro_reproduces(self, monkeypatch, tmp_path, capsys):
+    def test_compare_repro_reproduces_difference(self, monkeypatch, tmp_path, capsys):
         """Where every layer norm is wrong, so is the one of the script."""
         op = registered()[NORM]
         lower = op.lower
@@ -144,7 +144,7 @@ class TestBrokenKernel:
 
 class TestBranches:
     @pytest.mark.parametrize("name", ["branch", "branch_on_data"])
-    def test_the_calls_of_the_branch_taken_are_compared(self, name):
+    def test_compare_branch_compares_taken_calls(self, name):
         exported = export(name)
         taken = set()
         with webpte.load(exported.path, passes=()) as program:
@@ -154,7 +154,7 @@ class TestBranches:
                 taken.add(tuple(call.op for call in report.calls))
         assert len(taken) == 2
 
-    def test_several_calls_are_refused(self):
+    def test_compare_several_branch_steps_refused(self):
         steps = [step.inputs for step in export("branch").steps]
         refused = raises(UnsupportedError, "forward", 2, code="branches")
         with webpte.load(export("branch").path, passes=()) as program, refused:
@@ -167,11 +167,11 @@ class TestAgainstAnotherProgram:
         with webpte.load(export(name).path, passes=()) as a, webpte.load(export(other).path, passes=()) as b:
             return compare_with(a, b, "forward", steps, **options)
 
-    def test_a_program_agrees_with_itself(self):
+    def test_compare_programs_same_program_agrees(self):
         report = self.run("llama", "llama")
         assert report.ok and all(found.max_error == 0 for call in report.calls for found in call.outputs.values())
 
-    def test_another_program_parts_at_the_first_quantized_layer(self):
+    def test_compare_programs_differ_at_first_quantized_layer(self):
         report = self.run("llama", "llama_4w")
         assert not report.ok and report.first is not None
         before = [call for call in report.calls if call.index < report.first.index and call.step == 0]
@@ -204,7 +204,7 @@ class TestCommand:
         assert main(["compare", one, "--against", other, "--input", "1x5:0..99"]) == 1
         assert "first out of tolerance" in capsys.readouterr().out
 
-    def test_every_call_can_be_listed(self, capsys):
+    def test_compare_command_lists_all_calls(self, capsys):
         assert (
             main(["compare", str(export("mtcnn_pnet").path), "--input", "1x3x13x38:random", "--calls", "--no-passes"])
             == 0

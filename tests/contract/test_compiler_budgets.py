@@ -69,14 +69,14 @@ def excess(device: drivers.Device, kernel: Kernel, planted: Kernel, text: str | 
     return "; ".join(budgets.excess(limits[1], limits[0]))
 
 
-def test_a_spill_is_over_the_budget(devices, decode_kernel):
+def test_compiler_budget_spill_exceeds_it(devices, decode_kernel):
     """A tile of 12 by 8 for two weights has more sums than an invocation has registers."""
     huge = with_flags(decode_kernel, tile=12, columns=8, aligned=False)
     for device in devices:
         assert re.search(r"spills [1-9]", excess(device, decode_kernel, huge)), device.name
 
 
-def test_a_clamp_for_each_load_is_over_the_budget(devices, decode_kernel):
+def test_compiler_budget_clamped_loads_exceed_it(devices, decode_kernel):
     loads = re.compile(r"\b(x|weight\d|scales\d)\[([^\]]*)\]")
     text, count = loads.subn(r"\1[min(\2, p.columns * p.row_loads - 1u)]", render(decode_kernel))
     assert count >= 8
@@ -90,7 +90,7 @@ def test_half_a_tile_is_over_the_budget(devices, decode_kernel):
         assert "per_multiply_add" in excess(device, decode_kernel, half), device.name
 
 
-def test_the_same_kernel_is_within_its_budget(devices, decode_kernel):
+def test_compiler_budget_same_kernel_is_within(devices, decode_kernel):
     for device in devices:
         assert excess(device, decode_kernel, decode_kernel) == ""
 

@@ -49,7 +49,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_is_what_eager_has(name, tmp_path):
+def test_elided_view_equals_eager(name, tmp_path):
     module, x = CASES[name]
     lower(module, (x,), path=tmp_path / "m.pte", operator_blocklist=KEPT_OUT)
     with webpte.load(tmp_path / "m.pte") as program:

@@ -46,7 +46,7 @@ def dense_of(folder):
 
 
 @pytest.mark.parametrize("name", slow_but(["bert"], ENCODERS))
-def test_an_embedder_is_transformers(name):
+def test_embedder_equals_transformers(name):
     folder = exported(name)
     pooling, normalize, with_dense = ENCODERS[name]
     dense = dense_of(folder / "checkpoint") if with_dense else None
@@ -89,7 +89,7 @@ def test_prompts_go_before_texts(embedder):
     assert embedder.prompts == {"query": "query: ", "passage": "passage: "}
 
 
-def test_what_is_cut_is_told(embedder, caplog):
+def test_embedder_truncation_is_logged(embedder, caplog):
     long, short = " ".join(["cat"] * 30), "dogs run"
     with caplog.at_level(logging.WARNING, "webpte"):
         vectors = embedder([short, long])
@@ -102,7 +102,7 @@ def test_what_is_cut_is_told(embedder, caplog):
     assert not caplog.text
 
 
-def test_wrong_calls_are_told_and_leave_everything_as_it_was(embedder):
+def test_embedder_wrong_call_raises_and_stays_usable(embedder):
     wrong = [
         (lambda: embedder("dogs run"), None, ["texts", "'dogs run'"]),
         (lambda: embedder(None), None, ["texts", "None"]),
@@ -122,7 +122,7 @@ def test_wrong_calls_are_told_and_leave_everything_as_it_was(embedder):
     assert embedder([]).shape == (0, 48)
 
 
-def test_files_of_two_exports_are_told_apart(tmp_path):
+def test_embedder_mixed_files_of_two_exports_are_refused(tmp_path):
     for name in ("model.pte", "model.tokenizer.json"):
         (tmp_path / name).symlink_to(exported("bert") / name)
     task = json.loads(task_path(exported("bert") / "model.pte").read_text())
@@ -168,7 +168,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("file", "fields", "values"), REFUSED)
-def test_what_is_not_understood_is_refused(checkpoint, file, fields, values):
+def test_encoder_unknown_config_is_refused(checkpoint, file, fields, values):
     path = checkpoint / file
     path.write_text(json.dumps(json.loads(path.read_text()) | fields))
     with raises(Error, path, *values) as caught:
@@ -180,7 +180,7 @@ def test_what_is_not_understood_is_refused(checkpoint, file, fields, values):
 @pytest.mark.parametrize(
     "kinds", [["Transformer"], ["Transformer", "Pooling", "CNN"], ["WordEmbeddings", "Pooling"], []]
 )
-def test_other_modules_are_refused(checkpoint, kinds):
+def test_encoder_unknown_modules_are_refused(checkpoint, kinds):
     modules = [{"type": f"sentence_transformers.models.{kind}", "path": POOLING[:9]} for kind in kinds]
     (checkpoint / "modules.json").write_text(json.dumps(modules))
     with raises(Error, checkpoint / "modules.json", *kinds) as caught:

@@ -18,7 +18,7 @@ ROWS = 300
     ("package", "found"),
     [("pyspark", "vectors_by_spark"), ("daft", "vectors_by_daft"), ("datasets", "vectors_by_datasets.parquet")],
 )
-def test_the_recipe(package, found, tmp_path):
+def test_engine_recipe_equals_batch_command(package, found, tmp_path):
     pytest.importorskip(package, reason=f"{package} is not installed")
     if package == "pyspark" and shutil.which("java") is None:
         pytest.skip("Spark needs Java, which is not installed")

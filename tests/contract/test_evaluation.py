@@ -103,14 +103,14 @@ def test_perplexity_and_divergence_are_those_of_torch(models, stride, windows):
     assert evaluate(model, TEXT, stride=stride).perplexity == pytest.approx(found.perplexity)
 
 
-def test_a_text_that_fits_and_the_beginning_of_one(models):
+def test_evaluate_text_within_context_and_prefix(models):
     reference, _ = models
     whole = evaluate(reference, TEXT[:20])
     assert (whole.tokens, whole.windows, whole.context) == (20, 1, 20)
     assert evaluate(reference, TEXT, tokens=20) == whole
 
 
-def test_what_cannot_be_measured_leaves_the_model_as_it_was(models):
+def test_evaluate_refused_call_leaves_model_unchanged(models):
     _, model = models
     before = evaluate(model, TEXT[:9])
     with raises(InputError, code="empty_text"):
@@ -128,7 +128,7 @@ def test_what_cannot_be_measured_leaves_the_model_as_it_was(models):
     assert evaluate(model, TEXT[:9]) == before
 
 
-def test_other_tokenizers_are_refused_by_name(models, folder, tmp_path):
+def test_evaluate_other_tokenizer_is_refused(models, folder, tmp_path):
     reference, _ = models
     words = json.loads((folder / "tokenizer.json").read_text())
     vocabulary = words["model"]["vocab"]
@@ -165,7 +165,7 @@ def test_logits_that_are_nan_are_an_error(models, monkeypatch):
     assert np.isfinite(evaluate(reference, TEXT[:20]).perplexity.value)
 
 
-def test_the_command_says_the_same(models, folder, capsys, monkeypatch, tmp_path):
+def test_eval_command_equals_api(models, folder, capsys, monkeypatch, tmp_path):
     reference, model = models
     (tmp_path / "text.txt").write_text(TEXT)
     found = evaluate(model, TEXT, against=reference)
@@ -195,7 +195,7 @@ def source(tmp_path_factory):
     return read_checkpoint(folder)
 
 
-def test_a_module_is_measured_in_calls_of_many_tokens_and_stays_as_it_was():
+def test_evaluate_module_long_calls_leave_it_unchanged():
     each = module("float")
     before = {name: buffer.clone() for name, buffer in each.named_buffers()}
     window = rolling_windows(TextTokens([ord(c) for c in TEXT], (), None), CONTEXT)[1]
@@ -217,7 +217,7 @@ def report(source, done, asked=None):
         return measure(module(done))
 
 
-def test_a_report_tells_the_float_model_from_the_quantized_one(source, tmp_path, short):
+def test_quality_report_separates_float_from_quantized(source, tmp_path, short):
     same, other = report(source, "float"), report(source, "4w")
     assert same["tokens"] == other["tokens"] == len(TEXT)
     assert same["kl"] == {"value": 0, "error": 0} and same["agreement"]["value"] == 1
@@ -229,7 +229,7 @@ def test_a_report_tells_the_float_model_from_the_quantized_one(source, tmp_path,
 
 
 @pytest.mark.slow  # a whole export; test_quantization.py has the command with one that is left out
-def test_an_export_that_quantizes_writes_its_quality(tmp_path, capsys, short, monkeypatch):
+def test_export_quantized_writes_quality(tmp_path, capsys, short, monkeypatch):
     monkeypatch.setattr(talker, "LAYERS", 1)  # each takes seconds to export
     talker.write_checkpoint(tmp_path / "talker")
     given = ("export", tmp_path / "talker", "-o", tmp_path / "m.pte", "--quantize", "4w", "--max-context", 64)
@@ -256,7 +256,7 @@ def test_large_vocabularies_are_measured_on_fewer_tokens(source, short, monkeypa
     assert report(source, "4w")["tokens"] == 50
 
 
-def test_what_cannot_be_measured_does_not_keep_a_model_from_being_exported(source, short):
+def test_export_quality_unmeasurable_still_exports(source, short):
     few = replace(source, architecture=replace(source.architecture, vocab_size=60))
     largest = max(talker.CHARACTERS.index(character) for character in TEXT + "~")  # its end-of-text token comes first
     left_out = report(few, "4w")["left_out"]

@@ -37,7 +37,7 @@ def test_lower_a_module_with_dynamic_rows(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["m.pte"]
 
 
-def test_the_file_has_the_names_of_the_inputs(tmp_path):
+def test_export_input_names_are_kept(tmp_path):
     class Masked(torch.nn.Module):  # type: ignore[name-defined]
         def forward(self, tokens, mask):
             return tokens * mask, tokens + mask
@@ -118,7 +118,7 @@ def save_checkpoint(folder):
     return model
 
 
-def test_a_safetensors_checkpoint_equals_hugging_face(tmp_path):
+def test_export_safetensors_logits_equal_transformers(tmp_path):
     model = save_checkpoint(tmp_path)
 
     def make(folder):
@@ -156,13 +156,13 @@ def test_checkpoints_we_cannot_read_say_why(tmp_path, change, error, values):
     assert not (tmp_path / "x.pte").exists()
 
 
-def test_a_file_that_is_no_gguf(tmp_path):
+def test_export_invalid_gguf_file_raises(tmp_path):
     (tmp_path / "x.gguf").write_bytes(b"GGUX" + bytes(64))
     with raises(webpte.FormatError, "x.gguf"):
         export_llm(Path(tmp_path / "x.gguf"), tmp_path / "x.pte")
 
 
-def test_a_cancelled_export_leaves_no_file(tmp_path):
+def test_export_cancelled_leaves_no_file(tmp_path):
     cancel, seen = webpte.CancelToken(), []
 
     def progress(event: Progress) -> None:
@@ -178,7 +178,7 @@ def test_a_cancelled_export_leaves_no_file(tmp_path):
         export_llm(tmp_path / "x.gguf", tmp_path / "m.pte", cancel=cancel)
 
 
-def test_what_the_exporter_prints_is_not_printed_by_the_test_that_comes_first(tmp_path, capsys):
+def test_exporter_output_is_not_printed_by_first_test(tmp_path, capsys):
     """With a cold cache any test may export, also one that reads what a command prints."""
     exporting.kept(tmp_path / "kept", "talkative", {}, lambda folder: print("quantize an embedding"))
     assert capsys.readouterr().out == ""

@@ -34,7 +34,7 @@ def checkpoint(tmp_path_factory) -> Path:
     return folder
 
 
-def test_a_checkpoint_is_exported_by_name_and_read_again_without_the_hub(checkpoint, tmp_path):
+def test_export_command_hub_name_cached_offline(checkpoint, tmp_path):
     """The command in a process of its own, with nothing set but what a person sets."""
     environment = {"HF_HOME": str(tmp_path / "home"), "HF_HUB_DISABLE_TELEMETRY": "1"}
     with hub_server() as hub:
@@ -65,7 +65,7 @@ def test_a_checkpoint_is_exported_by_name_and_read_again_without_the_hub(checkpo
     assert not list(tmp_path.glob("*x.pte*"))
 
 
-def test_an_interrupted_export_leaves_nothing(checkpoint, tmp_path):
+def test_export_command_interrupted_leaves_nothing(checkpoint, tmp_path):
     slow = ("--exporter", "torch")  # without torch it takes less than a second
     command = [sys.executable, "-m", "webpte", "export", checkpoint, "-o", tmp_path / "x.pte", *SIZES, *slow]
     child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={"PYTHONPATH": str(SRC), "PATH": ""})
@@ -79,7 +79,7 @@ def test_an_interrupted_export_leaves_nothing(checkpoint, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_stands_in_the_way_is_told_before_any_work(checkpoint, tmp_path):
+def test_export_existing_target_refused_before_work(checkpoint, tmp_path):
     (tmp_path / "x.tokenizer.json").mkdir()
     with raises(webpte.InputError, tmp_path / "x.tokenizer.json", "x.pte"):
         export_checkpoint(checkpoint, tmp_path / "x.pte")

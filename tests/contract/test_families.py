@@ -24,17 +24,17 @@ ONE_AT_A_TIME = ("gemma2", "gemma3", "lfm2", "mistral", "qwen3_5")  # families t
 
 
 @pytest.mark.parametrize("family", slow_but(IN_F32, tinies()))
-def test_an_exported_program_answers_as_transformers(family):
+def test_family_export_logits_equal_transformers(family):
     assert measured(first(family)).error() <= TOLERANCE
 
 
 @pytest.mark.parametrize("family", slow_but(IN_4_BITS, tinies()))
-def test_in_4_bits_it_answers_as_the_quantized_module(family):
+def test_family_export_4_bit_logits_equal_quantized_module(family):
     assert measured(first(family), "4w").error() <= TOLERANCE
 
 
 @pytest.mark.parametrize("tiny", EVERY, ids=lambda tiny: f"{tiny.family}: {tiny.variant}")
-def test_a_module_computes_what_transformers_does(tiny: Tiny, tmp_path):
+def test_family_module_logits_equal_transformers(tiny: Tiny, tmp_path):
     """Every way a family's config may go, eagerly: what is lowered is tested above."""
     model = tiny.save(tmp_path)
     with torch.no_grad():
@@ -44,7 +44,7 @@ def test_a_module_computes_what_transformers_does(tiny: Tiny, tmp_path):
 
 
 @pytest.mark.parametrize("tiny", IN_GGUF, ids=lambda tiny: f"{tiny.family}: {tiny.variant}")
-def test_a_gguf_file_computes_what_transformers_does(tiny: Tiny, tmp_path):
+def test_family_gguf_logits_equal_transformers(tiny: Tiny, tmp_path):
     model = tiny.save(tmp_path)
     source = read_checkpoint(gguf_families.write_gguf(tmp_path, tmp_path / "model.gguf"))
     with torch.no_grad():
@@ -53,12 +53,12 @@ def test_a_gguf_file_computes_what_transformers_does(tiny: Tiny, tmp_path):
     assert difference(got, wanted) <= 1e-5
 
 
-def test_every_family_that_gguf_names_is_tested():
+def test_families_with_gguf_are_all_tested():
     assert set(gguf_families.VARIANTS) == {name for name, family in families().items() if family.gguf_types}
 
 
 @pytest.mark.parametrize("family", slow_but(IN_F32, tinies()))
-def test_several_sequences_at_once_answer_as_each_alone(family):
+def test_family_batch_tokens_equal_single(family):
     """Or the program says why it takes one at a time, and takes it."""
     with LLM.load(measured(first(family)).path) as llm:
         llm.stop_tokens = frozenset()

@@ -52,7 +52,7 @@ def test_fresh_export_equals_the_archived_one(name, tmp_path):
             assert all(np.array_equal(a, b) for a, b in zip(new_outputs, old_outputs, strict=True))
 
 
-def test_an_archive_holds_the_folder_that_was_packed(tmp_path, monkeypatch):
+def test_archive_round_trips_packed_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(archive, "ARCHIVE", tmp_path / "archive")
     (tmp_path / "archive").mkdir()
     folder = tmp_path / "cache" / "key"

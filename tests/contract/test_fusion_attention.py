@@ -38,7 +38,7 @@ def llama(request):
     return export("llama", hf_rope=request.param).path
 
 
-def test_on_equals_off(llama):
+def test_rotary_fusion_same_logits(llama):
     off, plan = logits(llama, passes=())
     on, fused = logits(llama, passes=(PASS,))
     assert_close(on, off, 2e-6, 2e-6, "fused")
@@ -47,12 +47,12 @@ def test_on_equals_off(llama):
     assert names[ROTARY_ATTENTION] == LAYERS and "sdpa_with_kv_cache.default" not in names
 
 
-def test_nothing_is_cut_from_the_tables(llama):
+def test_rotary_fusion_slices_no_tables(llama):
     _, plan = logits(llama, passes=(PASS,))
     assert not [call.name for call in plan.graph.calls if "slice" in call.name]
 
 
-def test_a_decoding_step_takes_one_dispatch_for_each_attention(llama):
+def test_rotary_fusion_one_dispatch_per_attention(llama):
     with webpte.load(llama, passes=(PASS,)) as program:
         planner = program._planner()
     plan = planner.plan
@@ -67,7 +67,7 @@ def test_a_decoding_step_takes_one_dispatch_for_each_attention(llama):
     "variant", dict.fromkeys(variant.name for variant in (*ONE, *MANY))
 )  # "broadcast" is a name of both
 @pytest.mark.parametrize("halves", [False, True])
-def test_every_kernel_equals_eager(halves, variant):
+def test_attention_variants_equal_eager(halves, variant):
     exported = export("llama", hf_rope=halves)
     with choosing(variant), webpte.load(exported.path) as program:
         method = program.method()
@@ -90,7 +90,7 @@ def test_caches_of_halves(llama):
     assert_close(on, exact, 2e-2, 2e-2, "halves")
 
 
-def test_a_refused_call_changes_nothing(llama):
+def test_rotary_fusion_refused_call_changes_nothing(llama):
     with webpte.load(llama) as program:
         method = program.method()
         prompt = np.arange(9)[None]

@@ -42,7 +42,7 @@ def logits(name: str, passes: tuple[str, ...]) -> tuple[list[np.ndarray], dict[s
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_every_pass_leaves_the_numbers_and_saves_calls(name):
+def test_linear_fusion_each_pass_same_results_fewer_calls(name):
     saved, tolerance = PROGRAMS[name]
     wanted, applied, fewest = logits(name, tuple(PASSES))
     assert {pass_: count for pass_, count in applied.items() if pass_ in saved} == saved
@@ -55,7 +55,7 @@ def test_every_pass_leaves_the_numbers_and_saves_calls(name):
 
 
 @pytest.mark.gpu
-def test_a_layer_takes_four_dispatches_for_its_linears():
+def test_linear_fusion_layer_has_four_dispatches():
     with webpte.load(export("llama_4w").path, tune="off") as program:
         forward = program.method()
         (schedule,) = forward._planner.lower(

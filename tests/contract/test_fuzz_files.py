@@ -46,7 +46,7 @@ print(sorted(run_mutants(run, 40, 1).counts.items()))
 """
 
 
-def test_the_runner_counts_what_a_mutant_does_and_goes_on_after_an_abort():
+def test_fuzz_runner_counts_outcomes_and_continues_after_abort():
     done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     counts = dict(ast.literal_eval(done.stdout))

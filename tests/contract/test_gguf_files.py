@@ -63,5 +63,5 @@ def test_blocks_of_the_test_decode_to_the_weights(quantization):
     assert error <= 1.1 * np.abs(weight).max() / steps
 
 
-def test_every_family_that_gguf_files_have_is_measured():
+def test_gguf_families_are_all_measured():
     assert set(QUANTIZED) == {name for name, family in families().items() if family.gguf_types} | {"mistral"}

@@ -24,7 +24,7 @@ def written(tmp_path, data):
     return path
 
 
-def test_the_header_is_what_the_gguf_package_reads(tmp_path, honest):
+def test_gguf_header_equals_gguf_package(tmp_path, honest):
     import gguf
 
     path = written(tmp_path, honest)
@@ -35,7 +35,7 @@ def test_the_header_is_what_the_gguf_package_reads(tmp_path, honest):
     assert {n: (t.shape, t.span.offset, t.span.size) for n, t in ours.tensors.items()} == places
 
 
-def test_a_file_that_is_cut_anywhere_in_its_header_is_refused(tmp_path, honest):
+def test_gguf_header_truncated_is_refused(tmp_path, honest):
     end = honest.rindex(b".weight") + 40
     for size in (4, 5, 8, 16, 24, 30, *range(40, end, 97)):
         with pytest.raises(webpte.FormatError):
@@ -53,7 +53,7 @@ def test_a_file_that_is_cut_anywhere_in_its_header_is_refused(tmp_path, honest):
         (b"blk.0.ffn_up.weight", b"blk.1.ffn_up.weight", webpte.FormatError, "duplicate_tensor"),
     ],
 )
-def test_what_is_wrong_is_an_error_of_its_kind(tmp_path, honest, old, new, kind, code):
+def test_gguf_header_wrong_field_raises_typed_error(tmp_path, honest, old, new, kind, code):
     assert old in honest
     with raises(kind, code=code):
         read_checkpoint(written(tmp_path, honest.replace(old, new, 1)))
@@ -81,7 +81,7 @@ def with_info(honest, dims=None, kind=None, offset=None):
         ({"offset": 0}, "overlap"),
     ],
 )
-def test_a_tensor_outside_of_the_file_or_in_another_is_refused(tmp_path, honest, change, code):
+def test_gguf_tensor_outside_file_or_overlapping_is_refused(tmp_path, honest, change, code):
     assert with_info(honest) == honest
     with raises(webpte.FormatError, "changed.gguf", code=code):
         read_checkpoint(written(tmp_path, with_info(honest, **change)))

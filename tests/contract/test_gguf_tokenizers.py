@@ -72,7 +72,7 @@ def test_digits_stand_alone_where_the_model_cuts_so(vocabulary, kind):
 
 
 @pytest.mark.parametrize(("model", "kind"), [("gpt2", "viking"), ("t5", "default")])
-def test_what_cannot_be_rebuilt_is_refused_by_name(vocabulary, model, kind):
+def test_gguf_tokenizer_unknown_kind_is_refused(vocabulary, model, kind):
     keys = {**vocabulary, "model": model, "pre": kind}
     fields = Fields("x.gguf", {f"tokenizer.ggml.{key}": value for key, value in keys.items()})
     with raises(webpte.UnsupportedError, f"model = {model}", f"tokenizer.ggml.pre = {kind}"):
@@ -141,7 +141,7 @@ def test_tokens_are_those_of_sentencepiece(pieces):
 
 
 @pytest.mark.parametrize("key", ["precompiled_charsmap", "remove_extra_whitespaces"])
-def test_a_tokenizer_that_rewrites_texts_is_refused_by_name(pieces, key):
+def test_gguf_tokenizer_rewriting_text_is_refused(pieces, key):
     prefixed, model = pieces
     with raises(webpte.UnsupportedError, f"tokenizer.ggml.{key}", "safetensors"):
         rebuild_tokenizer(keys_of(model, prefixed, **{key: [1]}), Path("x.gguf"))
@@ -154,7 +154,7 @@ def test_phi_3_is_refused_by_name(pieces):
         rebuild_tokenizer(Fields("x.gguf", {**fields.values, "general.architecture": "phi3"}), Path("x.gguf"))
 
 
-def test_columns_of_different_lengths_are_told(pieces):
+def test_gguf_tokenizer_columns_differ_in_length_refused(pieces):
     prefixed, model = pieces
     with raises(webpte.FormatError, f"{model.get_piece_size()} tokens", "1 scores"):
         rebuild_tokenizer(keys_of(model, prefixed, scores=[0.0]), Path("x.gguf"))

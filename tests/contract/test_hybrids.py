@@ -57,7 +57,7 @@ def talk(model):
 
 
 @pytest.mark.parametrize("pieces", [(29,), (1,) * 9, (2, 23, 1, 3), (23, 6)])
-def test_a_prompt_in_any_pieces_is_the_same(model, talk, pieces):
+def test_hybrid_prompt_in_any_chunks_same_logits(model, talk, pieces):
     at = 0
     for count in pieces:  # a call takes 23 tokens at most: 29 are fed in two
         got = talk.logits(TEXT[at : at + count])
@@ -66,14 +66,14 @@ def test_a_prompt_in_any_pieces_is_the_same(model, talk, pieces):
 
 
 @pytest.mark.parametrize("back", [1, 2, 5, 20])
-def test_a_sequence_that_is_rewound_goes_on_from_there(model, talk, back):
+def test_hybrid_sequence_rewound_continues_exactly(model, talk, back):
     talk.logits(TEXT[:20])
     talk.rewind(back)
     model.check(talk, 7)
     model.check(talk, 8)
 
 
-def test_a_sequence_that_is_reset_remembers_nothing(model, talk):
+def test_hybrid_sequence_reset_clears_state(model, talk):
     talk.logits(TEXT[:9])
     talk.reset()
     assert difference(talk.logits(TEXT[9:12]), model.logits(TEXT[9:12])) <= TOLERANCE
@@ -88,7 +88,7 @@ def test_forks_go_their_own_ways(model, talk):
     model.check(twin, 8)
 
 
-def test_a_snapshot_is_of_its_moment(model, talk, tmp_path):
+def test_hybrid_snapshot_restores_its_moment(model, talk, tmp_path):
     talk.logits(TEXT[:12])
     talk.snapshot(tmp_path / "early")
     talk.logits(TEXT[12:15])
@@ -105,7 +105,7 @@ def test_a_snapshot_is_of_its_moment(model, talk, tmp_path):
 
 
 @pytest.mark.parametrize("at_once", [1, 4, 8])
-def test_tokens_behind_an_end_leave_nothing_behind(model, talk, at_once):
+def test_hybrid_tokens_after_end_leave_no_trace(model, talk, at_once):
     """Several are computed in a submit, and those behind a stop were computed for nothing."""
     whole = model.answer(TEXT[:10], 9)
     end = whole[4]
@@ -123,7 +123,7 @@ def test_tokens_behind_an_end_leave_nothing_behind(model, talk, at_once):
     assert then.tokens == model.answer(further, 4)
 
 
-def test_a_beginning_is_used_again_where_the_state_is_right_behind_it(model, talk):
+def test_hybrid_prefix_reused_only_with_exact_state(model, talk):
     talk.logits(TEXT[:12])
     on = talk.generate(tokens=TEXT[:16], max_new_tokens=4, tokens_per_submit=1)
     on.result()
@@ -140,7 +140,7 @@ def test_answers_at_once_take_turns(model):
     assert "state other than the caches" in model.llm.batching_unsupported_reason
 
 
-def test_a_call_that_fails_leaves_the_sequence_as_it_was(model, talk):
+def test_hybrid_failing_call_keeps_sequence(model, talk):
     talk.logits(TEXT[:12])
     with pytest.raises(webpte.Error):
         talk.logits(TEXT * 2)
@@ -148,7 +148,7 @@ def test_a_call_that_fails_leaves_the_sequence_as_it_was(model, talk):
     model.check(talk, 4)
 
 
-def test_a_program_forgets_another_text_by_itself(model):
+def test_hybrid_program_new_text_resets_state(model):
     """In any runtime: there is nobody but us to clear a state."""
     with webpte.load(model.path) as program:
         method = program.method("forward")

@@ -28,7 +28,7 @@ NAMES = (
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_all_say_the_same_and_nothing_is_cut(name, tmp_path, capsys):
+def test_inspect_outputs_agree_and_nothing_is_cut(name, tmp_path, capsys):
     path = export(name).path
     assert check_same(path, tmp_path, capsys) >= 1
     reported(capsys, "inspect", path)
@@ -73,7 +73,7 @@ def test_delegates_of_another_backend_are_shown(foreign, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("command", ["run", "bench", "tune", "compare", "profile", "check"])
-def test_other_commands_say_how_to_export_it(command, foreign, capsys):
+def test_command_foreign_delegate_states_how_to_export(command, foreign, capsys):
     assert main([command, str(foreign)]) == 1
     shown = capsys.readouterr()
     assert "webpte.export.lower(model, inputs" in shown.out + shown.err

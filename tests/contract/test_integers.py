@@ -67,7 +67,7 @@ def integers(name):
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_what_eager_has_or_a_typed_error(name):
+def test_integers_equal_eager_or_typed_error(name):
     exported = export(integers, name=name)
     with webpte.load(exported.path) as program:
         if name in REFUSED_AT_LOAD:
@@ -104,7 +104,7 @@ def test_kept_out_of_delegates_it_is_computed_in_64_bits(tmp_path):
     ("module", "value"),
     [(Of(lambda m, x: x + 2**40), 2**40), (Of(lambda m, x: x + m.c, c=torch.tensor([2**31])), 2**31)],
 )
-def test_a_constant_that_a_file_could_not_hold_is_not_exported(module, value, tmp_path):
+def test_integer_constant_too_wide_is_not_exported(module, value, tmp_path):
     with raises(webpte.UnsupportedError, value, "operator_blocklist"):
         lower(module, (torch.tensor([1, 2]),), path=tmp_path / "m.pte")
     lower(module, (torch.tensor([1, 2]),), path=tmp_path / "m.pte", operator_blocklist=[EDGE.add.Tensor])
@@ -210,7 +210,7 @@ def test_state_of_calls_with_and_without_wide_integers_is_one(tmp_path):
             np.testing.assert_allclose(got[1], want[1], rtol=1e-6)
 
 
-def test_wide_integers_for_state_of_32_bits_are_refused_and_the_state_stays(tmp_path):
+def test_integer_input_too_wide_for_state_refused_state_kept(tmp_path):
     write_portable(Stamped(torch.int64), (torch.tensor([1, 2]),), tmp_path / "m.pte")
     with webpte.load(tmp_path / "m.pte") as program:
         method = program.method()

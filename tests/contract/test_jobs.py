@@ -50,7 +50,7 @@ def undisturbed(model, table, tmp_path_factory):
     return folder
 
 
-def test_every_row_is_there_once_and_in_order(undisturbed, model, table):
+def test_batch_job_writes_each_row_once_in_order(undisturbed, model, table):
     found, given = read(undisturbed), pq.read_table(table)
     assert found["id"].to_pylist() == list(range(ROWS)) and found["text"].to_pylist() == given["text"].to_pylist()
     errors = found["error"].to_pylist()
@@ -61,7 +61,7 @@ def test_every_row_is_there_once_and_in_order(undisturbed, model, table):
     np.testing.assert_allclose(np.stack(found["embedding"].to_pylist()[: ROWS - 3]), want, atol=1e-5)
 
 
-def test_the_manifest_lists_everything_and_no_times(undisturbed, table):
+def test_batch_job_manifest_lists_blocks_without_times(undisturbed, table):
     manifest = json.loads((undisturbed / "_manifest.json").read_text())
     assert (manifest["rows"], manifest["failed"], manifest["input"]) == (ROWS, 2, "texts.parquet")
     assert sum(block["rows"] for block in manifest["blocks"]) == ROWS
@@ -71,7 +71,7 @@ def test_the_manifest_lists_everything_and_no_times(undisturbed, table):
     assert str(table.parent) not in (undisturbed / "_manifest.json").read_text()
 
 
-def test_a_second_run_computes_nothing_and_changes_nothing(undisturbed, model, table, tmp_path):
+def test_batch_job_second_run_computes_nothing(undisturbed, model, table, tmp_path):
     shutil.copytree(undisturbed, tmp_path / "out")
     report = run(model, table, tmp_path / "out", block_rows=BLOCK)
     assert (report.reused_blocks, report.computed_rows) == (9, 0) and contents(tmp_path / "out") == contents(
@@ -79,7 +79,7 @@ def test_a_second_run_computes_nothing_and_changes_nothing(undisturbed, model, t
     )
 
 
-def test_a_cancelled_run_goes_on(undisturbed, model, table, tmp_path):
+def test_batch_job_cancelled_continues(undisturbed, model, table, tmp_path):
     cancel, seen = webpte.CancelToken(), []
 
     def progress(event):
@@ -96,7 +96,7 @@ def test_a_cancelled_run_goes_on(undisturbed, model, table, tmp_path):
     assert contents(tmp_path / "out") == contents(undisturbed)
 
 
-def test_a_killed_run_goes_on(undisturbed, model, table, tmp_path):
+def test_batch_job_killed_continues(undisturbed, model, table, tmp_path):
     """The process is killed behind its first block, and behind a later one."""
     out, found = tmp_path / "out", []
     for blocks in (1, 4):
@@ -122,7 +122,7 @@ def test_changed_rows_are_computed_again_and_only_they(undisturbed, model, table
     assert read(tmp_path / "out")["id"].to_pylist() == list(range(200))
 
 
-def test_another_job_leaves_the_folder_alone(undisturbed, model, table, tmp_path):
+def test_batch_job_other_task_leaves_folder_unchanged(undisturbed, model, table, tmp_path):
     before = contents(undisturbed)
     with raises(webpte.InputError, undisturbed, "block_rows", 50, 60, code="other_job"):
         run(model, table, undisturbed, block_rows=60)
@@ -159,7 +159,7 @@ def test_run_damaged_blocks_are_computed_again_and_reported(undisturbed, model, 
     assert (again.repaired_blocks, again.reused_blocks) == (0, 9)
 
 
-def test_a_folder_of_other_formats(model, tmp_path):
+def test_batch_job_folder_of_mixed_formats(model, tmp_path):
     rows = pa.table({"id": list(range(30)), "text": texts(30, most=15)})
     (tmp_path / "in").mkdir()
     pyarrow.csv.write_csv(rows.slice(0, 10), tmp_path / "in" / "a.csv")
@@ -190,7 +190,7 @@ def test_wrong_jobs_are_refused_before_anything_is_made(model, table, tmp_path, 
 # ---------------------------------------------------------------- the command
 
 
-def test_the_command_answers_rows(tmp_path):
+def test_batch_command_generates_for_rows(tmp_path):
     talker = example_models.talker() / "smollm2.pte"
     table = write_parquet(tmp_path / "asks.parquet", ["a cat", None, "x" * 3000, "dogs"])
     (tmp_path / "schema.json").write_text('{"enum": ["yes", "no"]}')
@@ -209,7 +209,7 @@ def test_the_command_answers_rows(tmp_path):
     assert (report["rows"], report["failed"], report["reused_blocks"], report["computed_rows"]) == (4, 2, 1, 0)
 
 
-def test_the_command_refuses_before_it_loads(model, table, tmp_path, capsys):
+def test_batch_command_refuses_before_loading(model, table, tmp_path, capsys):
     for given, told in (
         ((model, tmp_path / "no.parquet", tmp_path / "out"), "no.parquet does not exist"),
         ((model, table, tmp_path / "a" / "b"), "there is no folder"),

@@ -26,7 +26,7 @@ def check(method, sequence, where=""):
 
 
 @pytest.mark.parametrize(("name", "alias"), PROGRAM)
-def test_every_call_is_what_eager_has_and_reset_begins_anew(name, alias):
+def test_mutable_buffer_calls_equal_eager_and_reset(name, alias):
     exported = export(kept, name=name, alias=alias)
     with webpte.load(exported.path) as program:
         method = program.method()

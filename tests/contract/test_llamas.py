@@ -46,7 +46,7 @@ def test_chunks_of_a_prompt_give_what_one_call_gives(name):
 
 
 @pytest.mark.parametrize("name", ["llama_4w_emb4", "llama_8da4w_emb4"])
-def test_a_decode_step_makes_nothing_new(name):
+def test_llama_decode_step_creates_no_objects(name):
     exported = export(name)
     with webpte.load(exported.path) as program:
         forward = program.method()

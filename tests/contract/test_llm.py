@@ -66,7 +66,7 @@ def test_prefill_in_pieces_equals_feeding_one_by_one(talk, count):
     assert whole.argmax() == stepped.argmax()
 
 
-def test_logits_behind_every_token_are_those_behind_each(talk):
+def test_sequence_logits_of_all_tokens_equal_single_steps(talk):
     prompt = [(7 * i + 3) % VOCAB for i in range(45)]  # more than a call takes
     single = talk.fork()
     stepped = np.concatenate([single.logits([token]) for token in prompt])
@@ -75,7 +75,7 @@ def test_logits_behind_every_token_are_those_behind_each(talk):
     assert np.array_equal(found[-1:], talk.llm.sequence().logits(prompt))
 
 
-def test_a_known_prefix_is_not_computed_again(talk):
+def test_complete_known_prefix_is_reused(talk):
     first = talk.complete("the quick brown fox", max_new_tokens=4)
     first.result()
     assert first.usage.reused_tokens == 0
@@ -87,7 +87,7 @@ def test_a_known_prefix_is_not_computed_again(talk):
     assert again.result() == second.text and again.usage.reused_tokens == 0
 
 
-def test_the_last_token_of_a_known_prompt_is_computed_again(llm):
+def test_complete_known_prompt_recomputes_last_token(llm):
     """Its logits are what comes next, and nobody has kept them."""
     first = llm.complete("the quick brown fox", max_new_tokens=4)
     first.result()
@@ -102,7 +102,7 @@ def stepwise(llm):
     return llm
 
 
-def test_what_a_decode_step_costs(stepwise):
+def test_decode_step_dispatch_and_byte_counts(stepwise):
     llm = stepwise
     generation = iter(llm.complete("hello", max_new_tokens=12, tokens_per_submit=1, speculate=False))
     for _ in range(3):
@@ -123,7 +123,7 @@ SAMPLING_WORDS: tuple[dict[str, Any], ...] = (
 
 
 @pytest.mark.parametrize("settings", SAMPLING_WORDS)
-def test_several_tokens_per_submit_are_the_tokens_of_single_steps(talk, settings):
+def test_tokens_per_submit_same_tokens_as_single_steps(talk, settings):
     def answer(count):
         talk.reset()
         generation = talk.complete("hello", max_new_tokens=100, tokens_per_submit=count, **settings)
@@ -136,7 +136,7 @@ def test_several_tokens_per_submit_are_the_tokens_of_single_steps(talk, settings
         assert answer(count) == single
 
 
-def test_a_burst_is_one_submit(stepwise):
+def test_tokens_per_submit_is_one_submit(stepwise):
     llm = stepwise
     generation = iter(llm.complete("hello", max_new_tokens=40, tokens_per_submit=8, speculate=False))
     for _ in range(9):  # the first comes out of prefill, then one burst
@@ -149,7 +149,7 @@ def test_a_burst_is_one_submit(stepwise):
     assert (done.buffers, done.bind_groups, done.pipelines) == (0, 0, 0)
 
 
-def test_what_ends_an_answer_inside_a_burst_leaves_no_trace(talk):
+def test_stop_inside_multi_step_leaves_no_trace(talk):
     tokens = [piece.token for piece in talk.complete("hello", max_new_tokens=20, tokens_per_submit=1)]
     talk.llm.stop_tokens = frozenset({tokens[4]})
     found = tokens.index(tokens[4]) + 1
@@ -182,7 +182,7 @@ def test_bursts_hide_a_slow_readback(stepwise, monkeypatch):
     assert reads[1] == 41 and reads[8] <= 10
 
 
-def test_a_seed_gives_the_same_text_and_another_seed_another(talk):
+def test_complete_seed_repeats_and_other_seed_differs(talk):
     def draw(seed):
         talk.reset()
         return talk.complete("hello", max_new_tokens=30, temperature=1.5, top_k=50, top_p=0.95, seed=seed).result()
@@ -246,7 +246,7 @@ def test_leaving_the_loop_early_is_a_cancel(llm):
     assert generation.usage.finish_reason == "cancelled"
 
 
-def test_a_prompt_that_does_not_fit_is_a_typed_error(talk):
+def test_prompt_exceeding_context_raises(talk):
     with raises(ContextFullError, "got 64 tokens", "fewer than 64"):
         talk.complete("x" * 64)
     talk.logits(list(range(30)))
@@ -308,7 +308,7 @@ def test_wrong_settings_are_refused(llm):
     assert len(llm.complete("x", max_new_tokens=1).result()) == 1
 
 
-def test_a_missing_tokenizer_is_named(tmp_path):
+def test_load_missing_tokenizer_is_named(tmp_path):
     shutil.copy(export("llama").path, tmp_path / "tiny.pte")
     with raises(webpte.InputError, "tokenizer.json", tmp_path / "tiny.pte"):
         LLM.load(tmp_path / "tiny.pte")
@@ -374,7 +374,7 @@ def test_half_caches_need_caches():
         program.method("forward", with_half_caches)
 
 
-def test_every_job_of_a_model_can_be_tuned(folder, tmp_path, monkeypatch, caplog):
+def test_tune_covers_all_kernels_of_model(folder, tmp_path, monkeypatch, caplog):
     """Attention among them, whose position and table rows have to fit each other in a method of one call."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with webpte.load(folder / "tiny.pte") as program:
@@ -384,7 +384,7 @@ def test_every_job_of_a_model_can_be_tuned(folder, tmp_path, monkeypatch, caplog
     assert not caplog.records
 
 
-def test_a_load_is_cancelled_at_any_stage(folder):
+def test_load_cancelled_at_any_stage(folder):
     events: list[str] = []
     stages = ("read", "compile", "upload")
     for stage in stages:

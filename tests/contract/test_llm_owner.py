@@ -43,7 +43,7 @@ def assert_sound(talk, shared):
     assert tokens_of(answer(talk, FIRST)) == shared.first
 
 
-def test_an_abandoned_answer_leaves_the_next_one_alone(talk, shared):
+def test_sequence_abandoned_response_keeps_next_exact(talk, shared):
     old = answer(talk, FIRST, per_submit=8)
     stream = iter(old)
     for _ in range(3):
@@ -58,7 +58,7 @@ def test_an_abandoned_answer_leaves_the_next_one_alone(talk, shared):
     assert tokens_of(new) == shared.second
 
 
-def test_of_two_answers_at_once_the_older_is_refused(talk, shared):
+def test_sequence_second_response_refuses_older(talk, shared):
     older, newer = answer(talk, FIRST), answer(talk, SECOND)
     next(older)
     next(newer)
@@ -79,7 +79,7 @@ def test_zipped_answers_never_mix(talk, shared):
 
 
 @pytest.mark.parametrize("act", ["reset", "rewind", "logits", "restore"])
-def test_what_else_uses_the_cache_takes_it(talk, shared, act, tmp_path):
+def test_sequence_other_use_of_cache_ends_response(talk, shared, act, tmp_path):
     talk.snapshot(tmp_path / "empty")
     stream = answer(talk, FIRST, per_submit=8)
     for _ in range(3):
@@ -98,7 +98,7 @@ def test_what_else_uses_the_cache_takes_it(talk, shared, act, tmp_path):
     assert_sound(talk, shared)
 
 
-def test_a_fork_in_the_middle_of_a_burst_starts_behind_what_was_seen(talk, shared):
+def test_sequence_fork_during_multi_step_starts_after_seen_tokens(talk, shared):
     stream = answer(talk, FIRST, per_submit=8)
     for _ in range(4):
         next(stream)
@@ -109,7 +109,7 @@ def test_a_fork_in_the_middle_of_a_burst_starts_behind_what_was_seen(talk, share
     other.close()
 
 
-def test_iterating_again_goes_on(talk, shared):
+def test_generation_iterated_again_continues(talk, shared):
     generation = answer(talk, FIRST)
     for number, _ in enumerate(generation):
         if number == 4:
@@ -121,7 +121,7 @@ def test_iterating_again_goes_on(talk, shared):
     assert generation.result() == text
 
 
-def test_threads_are_told_or_right_but_never_mixed(talk, shared):
+def test_sequence_threads_refused_or_exact_never_mixed(talk, shared):
     """Each begins answers in the same sequence; whoever is pushed aside gets an error and never another's tokens."""
     wrong, refused, right = [], [], []
 
@@ -149,7 +149,7 @@ def test_threads_are_told_or_right_but_never_mixed(talk, shared):
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("call", [0, 1, 3])
-def test_an_interrupt_leaves_the_truth(talk, shared, monkeypatch, when, call):
+def test_sequence_interrupted_step_keeps_state_exact(talk, shared, monkeypatch, when, call):
     """Raised before or after the device was given the work: what the model believes of its cache stays true."""
     seen = []
 
@@ -205,7 +205,7 @@ def test_logits_that_leave_no_choice_are_an_error(talk, shared, monkeypatch, mar
     assert_sound(talk, shared)
 
 
-def test_nothing_is_touched_by_a_refused_call(talk, shared):
+def test_sequence_refused_call_changes_nothing(talk, shared):
     answer(talk, FIRST).result()
     position = talk.position
     for tokens in ([-1], [VOCAB], [2**31], [1.5], [[1]], [True], []):

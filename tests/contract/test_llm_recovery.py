@@ -56,7 +56,7 @@ def path(tmp_path_factory):
 
 
 @pytest.mark.parametrize("settings", slow_but(["seeded"], ["greedy", "seeded"]))
-def test_an_answer_goes_on_by_itself_if_asked_to(path, settings):
+def test_generate_device_lost_recover_continues(path, settings):
     """Lost before anything, between tokens, in the middle of a burst, and again."""
     code = """
 llm = load(recover=True)
@@ -80,7 +80,7 @@ print("done")
     assert run_python(COMMON + code, path, settings).split() == ["done"]
 
 
-def test_without_being_asked_it_is_an_error_and_recover_brings_back_the_cache(path, tmp_path):
+def test_generate_device_lost_raises_and_recover_restores_cache(path, tmp_path):
     code = """
 llm = load()
 talk, other = llm.sequence(), llm.sequence()
@@ -118,7 +118,7 @@ print("done")
     assert run_python(COMMON + code, path, "greedy", tmp_path / "state").split() == ["done"]
 
 
-def test_what_was_known_is_kept_until_it_was_computed_again(path):
+def test_recover_failing_keeps_known_tokens(path):
     code = """
 llm = load()
 talk = llm.sequence()
@@ -147,7 +147,7 @@ print("done")
     assert run_python(COMMON + code, path, "greedy").split() == ["done"]
 
 
-def test_a_recovery_by_another_thread_never_slips_between_a_cache_and_its_use(path):
+def test_recover_in_other_thread_is_atomic(path):
     """Logits tell: the tiny model's tokens hardly depend on what is in its cache."""
     code = """
 import threading
@@ -173,7 +173,7 @@ print(np.abs(talk.logits([7]) - want).max() < 1e-4, llm._method.recoveries)
     assert run_python(COMMON + code, path, "greedy") == "True 1\n"
 
 
-def test_a_fork_of_the_process_is_refused_the_model_whatever_the_parents_threads_hold(path):
+def test_process_fork_llm_refused_with_held_locks(path):
     code = """
 import os, signal, threading
 llm = load()

@@ -60,7 +60,7 @@ def answer(llm, count=12, **settings):
 
 
 @pytest.mark.parametrize("settings", PENALTIES.values(), ids=PENALTIES)
-def test_a_greedy_answer_is_that_of_the_changed_logits(llm, logits_behind, settings):
+def test_greedy_response_follows_adjusted_logits(llm, logits_behind, settings):
     found = answer(llm, **settings)
     for i, token in enumerate(found):
         logits = by_definition(logits_behind(PROMPT + found[:i]), SamplingParams(**settings), PROMPT, found[:i])
@@ -70,13 +70,13 @@ def test_a_greedy_answer_is_that_of_the_changed_logits(llm, logits_behind, setti
     assert found != answer(llm)
 
 
-def test_what_is_banned_never_comes_and_what_is_wanted_always_does(llm):
+def test_logit_bias_bans_and_forces_tokens(llm):
     usual = set(answer(llm, CONTEXT))
     assert not usual & set(answer(llm, CONTEXT, logit_bias=dict.fromkeys(usual, -100)))
     assert set(answer(llm, CONTEXT, temperature=1.0, logit_bias={17: 100})) == {17}
 
 
-def test_min_p_leaves_what_is_nearly_as_likely_as_the_likeliest(llm, logits_behind):
+def test_min_p_keeps_tokens_near_most_probable(llm, logits_behind):
     found = answer(llm, 20, temperature=2.0, min_p=0.6, seed=3)
     few = 0
     for i, token in enumerate(found):
@@ -89,7 +89,7 @@ def test_min_p_leaves_what_is_nearly_as_likely_as_the_likeliest(llm, logits_behi
 
 
 @pytest.mark.parametrize("count", [1, 4])
-def test_the_likeliest_tokens_come_with_each_piece(llm, logits_behind, count):
+def test_top_logprobs_are_listed_per_piece(llm, logits_behind, count):
     settings = {"temperature": 1.5, "seed": 2, "tokens_per_submit": count}
     settings |= {"presence_penalty": 0.5} if count == 1 else {}  # for which one token is computed at a time
     pieces = list(llm.generate(tokens=PROMPT, max_new_tokens=6, top_logprobs=3, logprobs=True, **settings))
@@ -122,6 +122,6 @@ def test_answers_side_by_side_are_those_alone(llm):
     assert passes < sum(map(len, alone)) / 3
 
 
-def test_a_biased_token_must_exist(llm):
+def test_logit_bias_unknown_token_is_refused(llm):
     with raises(webpte.InputError, "logit_bias", VOCAB, VOCAB - 1):
         llm.generate("x", logit_bias={VOCAB: 1})

@@ -31,7 +31,7 @@ def ask(talk, count=8):
     return tokens_of(talk.generate(tokens=PROMPT, max_new_tokens=count, tokens_per_submit=1))
 
 
-def test_a_methods_snapshot_is_none_of_a_model(talk, tmp_path):
+def test_restore_method_snapshot_is_refused(talk, tmp_path):
     """The state of an empty cache, without a note: taken, the cached prompt would answer from zeros."""
     talk.llm._method.reset()
     talk.llm._method.snapshot(tmp_path / "bare")
@@ -64,7 +64,7 @@ NOTES = {
 
 
 @pytest.mark.parametrize("note", NOTES.values(), ids=NOTES)
-def test_an_impossible_note_is_refused_and_the_model_is_as_it_was(talk, tmp_path, note):
+def test_restore_invalid_note_refused_model_unchanged(talk, tmp_path, note):
     want = ask(talk)
     talk.snapshot(tmp_path / "good")
     owner, sizes = talk.llm.fingerprint, talk.llm._engine.runner.sizes(talk.position)
@@ -77,7 +77,7 @@ def test_an_impossible_note_is_refused_and_the_model_is_as_it_was(talk, tmp_path
     assert talk.position == position and ask(talk) == want
 
 
-def test_an_interrupted_restore_forgets_what_it_may_have_overwritten(talk, tmp_path, monkeypatch):
+def test_restore_interrupted_drops_overwritten_prefix(talk, tmp_path, monkeypatch):
     want = ask(talk)
     talk.snapshot(tmp_path / "good")
     session = talk.llm._method._session

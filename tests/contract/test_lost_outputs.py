@@ -100,7 +100,7 @@ def advised(path):
 
 
 @pytest.mark.parametrize(("function", "refusals"), slow_rows_but([(written, 1), (outside, 1)], REFUSED))
-def test_what_the_errors_advise_gives_what_eager_has(function, refusals, tmp_path):
+def test_lost_output_error_advice_equals_eager(function, refusals, tmp_path):
     options: dict = {}
     for number in range(refusals):
         exported(function, tmp_path / f"{number}.pte", **options)

@@ -44,14 +44,14 @@ def answer(path) -> list[int]:
         return generation.tokens
 
 
-def test_a_folder_and_its_gguf_file_are_loaded_as_models(folder, tmp_path):
+def test_load_folder_and_gguf_as_models(folder, tmp_path):
     file = gguf_families.write_gguf(folder, tmp_path / "tiny.gguf")
     first = answer(folder)
     assert len(first) == 5 and answer(folder) == first and answer(file) == first
     assert {program.path.name for program in list_programs()} == {"tiny.pte"} and len(list_programs()) == 2
 
 
-def test_a_checkpoint_is_built_and_answers_without_torch(folder):
+def test_load_checkpoint_builds_and_generates_without_torch(folder):
     command = [sys.executable, "-c", SCRIPT, str(folder), *map(str, np.array(tokens()).tolist())]
     output = subprocess.run(command, capture_output=True, text=True, check=True, env=dict(os.environ)).stdout
     first, packages = output.splitlines()

@@ -49,7 +49,7 @@ def as_stored(pixels):
 
 
 @pytest.mark.parametrize("form", [encoded, as_stored, np.asarray, Image.fromarray, lambda p: memoryview(encoded(p))])
-def test_every_row_gets_its_likeliest_class(model, images, expected, form):
+def test_predictor_rows_get_most_probable_class(model, images, expected, form):
     assert len({found.label for found in expected}) > 1
     with Predictor(model, column="image") as predictor:
         found = predictor({"id": range(COUNT), "image": [form(pixels) for pixels in images]})
@@ -58,7 +58,7 @@ def test_every_row_gets_its_likeliest_class(model, images, expected, form):
     np.testing.assert_allclose(found["score"], [one.score for one in expected], atol=1e-6)
 
 
-def test_rows_that_hold_no_picture_say_why_and_leave_the_others_alone(model, images, expected):
+def test_predictor_non_image_rows_report_error_alone(model, images, expected):
     rows = [encoded(images[0]), None, b"none", "cat.png", {"bytes": None, "path": "x"}, 3, np.zeros((4, 4)), images[1]]
     with Predictor(model, column="image") as predictor:
         found = predictor({"image": rows})
@@ -78,7 +78,7 @@ def test_rows_that_hold_no_picture_say_why_and_leave_the_others_alone(model, ima
     assert np.isnan(found["score"][1:7]).all()
 
 
-def test_a_job_from_table_to_table(model, images, expected, tmp_path):
+def test_batch_job_images_from_table_to_table(model, images, expected, tmp_path):
     files = [encoded(pixels) for pixels in images]
     files[4] = None
     table = pa.table({"id": range(COUNT), "image": pa.array(files, pa.binary())})
@@ -93,7 +93,7 @@ def test_a_job_from_table_to_table(model, images, expected, tmp_path):
     assert contents(tmp_path / "again") == contents(tmp_path / "out")
 
 
-def test_a_column_of_paths_is_told_of_in_every_row(model, tmp_path):
+def test_classify_path_column_reports_error_per_row(model, tmp_path):
     (tmp_path / "in.jsonl").write_text('{"text": "cat.png"}\n')
     assert run(model, tmp_path / "in.jsonl", tmp_path / "out").failed == 1
     assert "got 'cat.png'" in read(tmp_path / "out")["error"][0].as_py()

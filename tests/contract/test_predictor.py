@@ -149,7 +149,7 @@ def test_answers_follow_a_schema():
     )
 
 
-def test_a_system_message_needs_a_template(tmp_path):
+def test_predictor_system_message_requires_template(tmp_path):
     for file in example_models.talker().iterdir():
         if "chat_template" not in file.name and file.is_file():
             (tmp_path / file.name).symlink_to(file)

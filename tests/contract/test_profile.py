@@ -87,7 +87,7 @@ def asked(trace, report, folder):
         return one(processor, HOST_SHARE), one(processor, DEVICE_SHARE)
 
 
-def test_a_decode_step_as_perfetto_sees_it(tmp_path):
+def test_profile_trace_in_perfetto_covers_decode_step(tmp_path):
     path = tmp_path / "trace.json"
     # So many that the fastest is one that nothing has interrupted.
     report = profile_file(export("llama").path, inputs=DECODE, repeat=30, roofline=False, trace=path)
@@ -107,7 +107,7 @@ class TestReport:
     def report(self, name):
         return profiled(name)
 
-    def test_every_dispatch_is_there(self, name, report):
+    def test_profile_lists_each_dispatch(self, name, report):
         with webpte.load(export(name).path) as program:
             method = program.method()
             before = method.counters.snapshot()
@@ -144,7 +144,7 @@ class TestReport:
         assert all(0 <= span["share"] <= 1 for span in report["host"]["spans"])
 
 
-def test_the_arithmetic_of_a_model_is_what_its_shapes_say():
+def test_profile_bytes_and_operations_equal_shapes():
     report = profiled("llama")
     with webpte.load(export("llama").path) as program:
         graph = program.graph("forward")
@@ -154,7 +154,7 @@ def test_the_arithmetic_of_a_model_is_what_its_shapes_say():
     assert sum(op["bytes"] for op in linears) > 4 * sum(math.prod(dims) for dims in weights)
 
 
-def test_calls_on_the_cpu_and_what_crosses_are_told(capsys):
+def test_profile_reports_cpu_calls_and_transfers(capsys):
     path = str(export("mixed_kernels").path)
     assert main(["profile", path, "--repeat", "1", "--no-roofline"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
@@ -172,7 +172,7 @@ def test_layers_are_modules():
     assert len({row["flops"] for row in blocks}) == 1
 
 
-def test_without_timestamp_queries_the_host_times_and_says_so(monkeypatch, capsys):
+def test_profile_without_timestamps_uses_host_clock(monkeypatch, capsys):
     monkeypatch.setattr(timing, "TIMESTAMP_FEATURE", "a feature no device has")
     path = str(export("mtcnn_pnet").path)
     assert main(["profile", path, "--input", "1x3x13x38:random", "--repeat", "1", "--no-roofline"]) == 0
@@ -204,18 +204,18 @@ class TestCommand:
         assert report["timestamps"] and report["peak"]["bytes_per_second"] > 0
         assert np.isfinite([d["seconds"] for d in report["dispatches"]]).all()
 
-    def test_no_calls_to_measure(self):
+    def test_profile_repeat_zero_is_refused(self):
         with raises(InputError, "repeat", 0):
             profile_file(export("llama").path, repeat=0)
 
-    def test_a_trace_that_cannot_be_written(self, tmp_path):
+    def test_profile_unwritable_trace_is_refused(self, tmp_path):
         with raises(InputError, tmp_path / "no" / "t.json"):
             profile_file(
                 export("llama").path, inputs=DECODE, repeat=1, roofline=False, trace=tmp_path / "no" / "t.json"
             )
 
 
-def test_nothing_is_left_behind():
+def test_profile_leaves_method_unchanged():
     """A method that was profiled runs as before: nobody watches it, and the counters per call are the same."""
     with webpte.load(export("llama").path) as program:
         method = program.method()
@@ -234,7 +234,7 @@ def test_nothing_is_left_behind():
 
 
 @pytest.mark.slow
-def test_a_decode_step_of_a_real_language_model(tmp_path, capsys):
+def test_profile_real_language_model_is_attributed(tmp_path, capsys):
     path = tmp_path / "trace.json"
     report = profile_file(smollm2("4w").path, inputs=("0=1x1:17", "1=64"), repeat=3, trace=path)
     host, device = asked(path, report, tmp_path)

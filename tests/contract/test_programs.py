@@ -104,7 +104,7 @@ class TestLlama:
         ],
     )
     @pytest.mark.parametrize("position", [62, 64, 10**6, -1])
-    def test_a_full_cache_is_refused_and_the_session_goes_on(self, position, passes, error, values):
+    def test_llama_full_cache_refused_and_session_continues(self, position, passes, error, values):
         exported = export("llama")
         with webpte.load(exported.path, passes=passes) as program:
             forward = program.method()
@@ -114,7 +114,7 @@ class TestLlama:
                 forward(prefill.inputs[0], np.array([position]))
             assert_close(forward(*decode.inputs), decode.outputs[0], 1e-5, 0, "after a refused call")
 
-    def test_without_cache_nine_delegates_are_one_submit(self, capsys):
+    def test_llama_without_cache_nine_delegates_one_submit(self, capsys):
         exported = export("llama_nokv")
         with webpte.load(exported.path) as program:
             forward = program.method()
@@ -131,7 +131,7 @@ class TestLlama:
 
 
 @pytest.mark.parametrize("position", [14, 16, -1])
-def test_a_guard_on_a_live_scalar(position):
+def test_guard_live_scalar_out_of_range_is_refused(position):
     exported = export("sdpa_cache_inputs_live")
     step = exported.steps[0]
     with webpte.load(exported.path) as program:
@@ -143,7 +143,7 @@ def test_a_guard_on_a_live_scalar(position):
         check(program, exported, 1e-5)
 
 
-def test_a_static_graph_does_nothing_twice():
+def test_static_graph_second_call_creates_nothing():
     exported = export("add")
     with webpte.load(exported.path) as program:
         forward = program.method()
@@ -169,7 +169,7 @@ def test_constants_cross_once():
         assert counters.since(before).constant_bytes == 0
 
 
-def test_the_shape_executorch_users_know():
+def test_runtime_api_runs_like_executorch():
     exported = export("add")
     method = webpte.Runtime.get().load_program(exported.path).load_method("forward")
     (got,) = method.execute(list(exported.steps[0].inputs))

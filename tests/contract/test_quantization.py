@@ -53,7 +53,7 @@ def squares(weight: torch.Tensor, codes: QuantizedWeight) -> torch.Tensor:
 
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("group", [4, 8, 32])
-def test_least_squares_is_never_worse_than_the_maximum(bits, group):
+def test_least_squares_scales_not_worse_than_maximum(bits, group):
     for seed in range(5):
         weight = drawn(12, 32, seed)
         fitted, plain = least_squares(weight, group, bits), by_the_maximum(weight, group, bits)
@@ -75,14 +75,14 @@ def by_many_clips(weight: torch.Tensor, group: int, bits: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("bits", "group"), [(4, 32), (4, 8), (8, 512)])
-def test_few_clips_are_nearly_as_good_as_many(bits, group):
+def test_least_squares_few_clips_near_many(bits, group):
     """Of groups that are laid out either way, in parts that threads share."""
     weight = torch.randn(300, 512, generator=torch.Generator().manual_seed(3))
     ours = squares(weight, least_squares(weight, group, bits)).sum()
     assert ours < 1.01 * by_many_clips(weight, group, bits).sum()
 
 
-def test_a_negative_scale_reaches_further_on_the_other_side():
+def test_least_squares_negative_scale_extends_positive_range():
     weight = torch.tensor([[8.0, 1.0, -1.0, 2.0]])
     fitted = least_squares(weight, 4, 4)
     assert fitted.scales[0, 0] < 0 and torch.equal(fitted.values(), weight)
@@ -139,7 +139,7 @@ KINDS = {"4w": {"4w": 12, "8w": 4}, "8w": {"8w": 15, "4w": 1}, "8da4w": {"8da4w"
 
 
 @pytest.mark.parametrize("name", slow_but(["8w"], RECIPES))  # test_evaluation.py has one with 4w
-def test_an_export_equals_the_quantized_module(checkpoint, name):
+def test_export_quantized_logits_equal_module(checkpoint, name):
     """Also where rows of several sequences are computed at once, which tables of bytes and 8-bit layers allow."""
     options: dict[str, Any] = {"max_context": 256, "max_tokens": 128, **RECIPES[name]}  # calibrated in few calls
     module, report = quantized_module(read_checkpoint(checkpoint), LLMOptions(**options))
@@ -207,7 +207,7 @@ def test_codes_and_scales_of_torchao_are_found_in_its_values_bit_for_bit(bits, s
 
 
 @pytest.mark.parametrize("dense", [True, False])
-def test_an_export_keeps_codes_and_scales_of_torchao(tmp_path, dense):
+def test_export_keeps_torchao_codes_and_scales(tmp_path, dense):
     """Of its own kind of tensor, and of ordinary weights that it made."""
     linear = torchao_linear(torch.randn((48, 128), generator=torch.Generator().manual_seed(1)), 4)
     codes, scales = linear.weight.qdata, linear.weight.scale
@@ -264,7 +264,7 @@ def codes_of(tensor: torch.Tensor) -> torch.Tensor:
     return getattr(tensor, "qdata", tensor)
 
 
-def test_a_budget_raises_the_layers_that_lose_the_most(checkpoint):
+def test_bits_per_weight_raises_layers_with_largest_loss(checkpoint):
     """Layers of one input together, and no more than the budget."""
     source = read_checkpoint(checkpoint)
     options = LLMOptions(
@@ -281,7 +281,7 @@ def test_a_budget_raises_the_layers_that_lose_the_most(checkpoint):
         quantized_module(source, replace(options, bits_per_weight=4.5))
 
 
-def test_what_a_unit_loses_is_what_the_model_predicts_otherwise(checkpoint):
+def test_bit_allocation_loss_equals_single_layer_change(checkpoint):
     module, _ = quantized_module(read_checkpoint(checkpoint), LLMOptions(max_context=48, max_tokens=32))
     recipe = linear_recipe(shapes_of(module), "4w", 8)
     before = {name: weight.clone() for name, weight in module.state_dict().items()}
@@ -305,7 +305,7 @@ def lowered(monkeypatch):
 GGUF: dict[str, Any] = {"max_context": 48, "max_tokens": 16, "quantize": "4w", "calibrate": False, "embedding": "none"}
 
 
-def test_what_is_quantized_a_second_time_is_said(tmp_path, recwarn, lowered):
+def test_export_requantized_weights_are_reported(tmp_path, recwarn, lowered):
     again = gguf_talker.write(tmp_path / "again.gguf", kind="Q4_1")
     with pytest.warns(ExportWarning, match=r"15 layers .*Q4_1 .*4w .* 32") as told:
         export_llm(again, tmp_path / "again.pte", **GGUF, lm_head="4")
@@ -317,7 +317,7 @@ def test_what_is_quantized_a_second_time_is_said(tmp_path, recwarn, lowered):
     assert notes == ["15 layers with their exact values: Q4_0 in the checkpoint, 4w in groups of 32 in the program"]
 
 
-def test_the_command_says_what_became_of_layers_and_leaves_no_old_figures(tmp_path, capsys, lowered):
+def test_export_command_reports_layers_and_removes_old_quality(tmp_path, capsys, lowered):
     given = ["export", str(gguf_talker.write(tmp_path / "m.gguf", kind="Q4_1")), "-o", str(tmp_path / "m.pte")]
     given += ["--quantize", "4w", "--no-calibrate", "--embedding", "8", "--max-context", "48", "--max-prefill", "16"]
     given += ["--exporter", "torch"]  # which measures what it quantizes

@@ -33,25 +33,25 @@ def outcome_of(seed: int) -> Outcome:
 
 
 @pytest.mark.parametrize("seed", slow_but(QUICK, SEEDS))
-def test_a_random_module(seed):
+def test_random_module_equals_eager_or_is_refused(seed):
     outcome = outcome_of(seed)
     assert outcome.kind not in FINDINGS, f"{outcome.detail}\n{program_of(seed).to_python()}"
 
 
 @pytest.mark.parametrize("seeds", slow_but([QUICK], [QUICK, SEEDS]), ids=len)
-def test_most_of_them_run_and_are_right(seeds):
+def test_random_modules_mostly_run_and_equal(seeds):
     kinds = [outcome_of(seed).kind for seed in seeds]
     assert kinds.count(RIGHT) >= len(kinds) * 3 // 4
 
 
 @pytest.mark.parametrize("path", FOUND, ids=lambda path: path.stem)
-def test_what_was_found_is_right_or_refused_by_name(path):
+def test_random_module_regressions_equal_or_refused(path):
     program = Program.from_json(path.read_text())
     outcome = run_folder(export(program))
     assert outcome.kind in (RIGHT, REFUSED), f"{outcome.detail}\n{program.to_python()}"
 
 
-def test_a_seed_gives_the_same_program_and_answers():
+def test_random_module_seed_is_deterministic():
     for seed in range(40, 44):
         again = make_program(seed)
         assert again == made(seed) and Program.from_json(again.to_json()) == again
@@ -73,7 +73,7 @@ def test_programs_differ_and_cover_what_they_should():
         assert all(low <= at[s] <= high for s, (low, high) in p.symbols.items() for at in p.calls)
 
 
-def test_an_error_of_a_thousandth_is_seen():
+def test_random_module_small_error_is_detected():
     """The tolerance follows from how much noise moves a result, so it is not so wide that nothing could fail."""
     seen = total = 0
     for seed in range(60, 90):
@@ -109,13 +109,13 @@ def test_noise_marks_what_is_nearly_equal():
     assert not answer.tolerances[0].any()
 
 
-def test_what_the_exporter_refuses_is_told(tmp_path):
+def test_random_module_exporter_refusal_is_reported(tmp_path):
     choice_on_data = one_statement("{0} * int({0}.sum() > 0)")
     outcome = run_folder(export(choice_on_data, tmp_path / "made"))
     assert outcome.kind == NOT_EXPORTED and "data" in outcome.detail
 
 
-def test_a_process_that_dies_is_told_and_replaced():
+def test_random_module_worker_crash_is_reported_and_replaced():
     worker = Worker()
     try:
         worker.start().kill()

@@ -77,14 +77,14 @@ def test_greedy_tokens_are_the_argmax_of_the_logits(talk):
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-def test_several_tokens_per_submit_are_those_of_single_steps(talk, settings):
+def test_tokens_per_submit_real_width_same_tokens(talk, settings):
     single = tokens_of(talk, max_new_tokens=13, tokens_per_submit=1, **settings)
     assert len(set(single)) > 1
     for count in (2, 4, 8):
         assert tokens_of(talk, max_new_tokens=13, tokens_per_submit=count, **settings) == single
 
 
-def test_what_a_fast_device_does_by_itself(talk, monkeypatch):
+def test_tokens_per_submit_default_grows_on_fast_device(talk, monkeypatch):
     """Where a step is short a generation takes more and more tokens per submit: here it does so however long one is."""
     single = tokens_of(talk, max_new_tokens=20, tokens_per_submit=1)
     monkeypatch.setattr("webpte.llm.engine.scheduler.STREAM_SECONDS", 1e9)
@@ -109,7 +109,7 @@ def test_forks_go_their_own_ways(talk):
     assert [theirs for _, theirs in mixed] == tokens_of(talk, max_new_tokens=6, tokens_per_submit=1, **seeded)
 
 
-def test_a_snapshot_continues_the_same(talk, tmp_path):
+def test_snapshot_real_width_continues_exactly(talk, tmp_path):
     talk.logits(PROMPT)
     talk.snapshot(tmp_path / "state")
     wanted = talk.logits([5])
@@ -120,7 +120,7 @@ def test_a_snapshot_continues_the_same(talk, tmp_path):
     np.testing.assert_array_equal(talk.logits([5]), wanted)
 
 
-def test_a_prompt_in_any_pieces_gives_the_same_bits(talk):
+def test_prompt_in_any_chunks_same_bits(talk):
     """Every layer gives a row what it gives it alone, so logits do not tell how the tokens before were read."""
     prompt = [(i * 7919 + 13) % VOCAB for i in range(60)]
     talk.reset()
@@ -141,7 +141,7 @@ WIDE = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["", "gpu", "gpu,no-subgroups"])
-def test_a_layer_of_width_4096_equals_the_references(device, tmp_path, monkeypatch):
+def test_layer_of_width_4096_equals_references(device, tmp_path, monkeypatch):
     monkeypatch.setenv("WEBPTE_DEVICE", device)
     write_checkpoint(tmp_path / "wide", WIDE)
     path = tmp_path / "wide.pte"

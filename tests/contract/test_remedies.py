@@ -34,7 +34,7 @@ def refused(path):
     return str(caught.value)
 
 
-def test_the_printed_block_list_gives_a_program_that_runs(without_softmax, tmp_path):
+def test_remedy_block_list_yields_running_program(without_softmax, tmp_path):
     module, x = Shares(), torch.linspace(-3, 3, 35).reshape(5, 7)
     lower(module, (x,), path=tmp_path / "refused.pte")
     text = refused(tmp_path / "refused.pte")
@@ -57,7 +57,7 @@ def test_torchs_own_op_objects_would_change_nothing(without_softmax, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_the_printed_fallback_runs_it(without_softmax, tmp_path):
+def test_remedy_fallback_runs_program(without_softmax, tmp_path):
     module, x, path = Shares(), torch.linspace(-3, 3, 35), tmp_path / "m.pte"
     lower(module, (x,), path=path)
     (call,) = re.findall(r"load\(path, .*?\)", refused(path))
@@ -65,7 +65,7 @@ def test_the_printed_fallback_runs_it(without_softmax, tmp_path):
         assert_close(program.method()(x), module(x).numpy(), 1e-5, 1e-5, call)
 
 
-def test_ops_that_no_block_list_keeps_out_are_told_apart():
+def test_remedy_separates_ops_without_block_list():
     from webpte.graph import keep_out
 
     assert keep_out(["et_vk.new.default"]) == (

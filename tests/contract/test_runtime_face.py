@@ -37,7 +37,7 @@ def portable():
 
 
 @pytest.mark.parametrize(("known", "mine"), PAIRS, ids=lambda cls: cls.__name__)
-def test_every_public_name_is_there_and_takes_the_same(known, mine):
+def test_runtime_api_names_and_signatures_equal(known, mine):
     names = [name for name in vars(known) if not name.startswith("_")]
     assert names
     for name in names:
@@ -49,11 +49,11 @@ def test_every_public_name_is_there_and_takes_the_same(known, mine):
             assert list(inspect.signature(found).parameters) == asked
 
 
-def test_the_levels_of_verification_are_the_same():
+def test_runtime_api_verification_levels_equal():
     assert {level.name for level in webpte.Verification} == set(theirs.Verification.__members__)
 
 
-def test_the_same_answers_and_metadata(portable):
+def test_runtime_api_results_and_metadata_equal(portable):
     x, factor = torch.arange(6.0).reshape(2, 3), torch.tensor([1.0, 2.0, 3.0])
     known = theirs.Runtime.get().load_program(portable)
     mine = webpte.Runtime.get().load_program(portable, verification=webpte.Verification.Minimal)

@@ -33,7 +33,7 @@ def test_bits_are_those_of_the_ordinary_path():
 
 
 @pytest.mark.parametrize("name", FUZZED)
-def test_whatever_a_changed_plan_does_it_ends_with_an_error_of_ours(name, tmp_path):
+def test_saved_plan_changed_field_raises_typed_error(name, tmp_path):
     (job,) = of_programs({name}.__contains__)
     assert save(job, tmp_path) is None
     about = json.loads((tmp_path / "job.json").read_text())
@@ -55,7 +55,7 @@ def test_whatever_a_changed_plan_does_it_ends_with_an_error_of_ours(name, tmp_pa
     assert 0 < done < 2 * len(fields)  # most of it matters
 
 
-def test_a_second_shape_is_cut_from_the_first():
+def test_saved_plan_second_shape_cut_from_first():
     (job,) = of_programs({"mixed_kernels"}.__contains__)
     with webpte.load(job.path) as program:
         assert smaller([job.sequences[0][0]], program.method().inputs) is None
@@ -66,7 +66,7 @@ def test_a_second_shape_is_cut_from_the_first():
     assert cut is not None and cut[0].shape[1] == first[0].shape[1] - first[0].shape[1] // 2
 
 
-def test_a_device_that_has_less_is_refused_by_name(tmp_path, monkeypatch):
+def test_saved_plan_weaker_device_is_refused(tmp_path, monkeypatch):
     """Half precision and subgroups where this device has them; then a plan for a browser, which runs everywhere."""
     (job,) = of_programs({"llama_4w_fp16"}.__contains__)
     monkeypatch.delenv("WEBPTE_DEVICE", raising=False)
@@ -93,7 +93,7 @@ PLAYED = ("add_external", "integers", "half", "dynamic_size_output", "sdpa_cache
 
 
 @pytest.mark.parametrize("name", PLAYED)
-def test_a_player_made_from_the_page_alone_gives_the_same_bits(name, tmp_path):
+def test_saved_plan_independent_player_same_bits(name, tmp_path):
     """Of a sequence of calls, with the state that it builds up."""
     (job,) = of_programs({name}.__contains__)
     assert save(job, tmp_path) is None

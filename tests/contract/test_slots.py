@@ -44,7 +44,7 @@ def runner():
         yield BatchedRunner(program, max_slots=8)
 
 
-def test_a_prepared_model_plans_nothing_for_any_number_of_answers(tmp_path, monkeypatch):
+def test_slots_warm_model_plans_nothing(tmp_path, monkeypatch):
     with LLM.load(write_tiny_llm(tmp_path) / "tiny.pte", max_sequences=5) as llm:
         llm.warmup()
         planned: list[object] = []
@@ -94,7 +94,7 @@ def test_rows_that_share_their_keys_have_the_bits_of_single_ones(name, texts):
         assert found.tobytes() == np.stack([apart[r] for r in mixed]).tobytes()
 
 
-def test_a_row_of_real_width_has_its_bits_in_any_company():
+def test_slots_row_same_bits_with_any_other_rows():
     """At a context that is worth splitting, as one of few and of many rows, beside decoding and reading others."""
     random = np.random.default_rng(7)
     with webpte.load(export("smollm_1").path) as program:
@@ -114,7 +114,7 @@ def test_a_row_of_real_width_has_its_bits_in_any_company():
             assert (runner.logits([*company, own]) == expected).all()
 
 
-def test_a_plan_of_many_sequences_leaves_the_process(tmp_path, texts):
+def test_slots_saved_plan_equals_program(tmp_path, texts):
     path = export("llama_4w_emb4").path
     with webpte.load(path) as program:
         many = program.method(rewrite=lambda graph: with_slots(graph, 2).graph)
@@ -127,7 +127,7 @@ def test_a_plan_of_many_sequences_leaves_the_process(tmp_path, texts):
         assert (saved.method()(tokens, places, 0, picked, 0) == expected).all()
 
 
-def test_an_idle_row_touches_nothing(texts):
+def test_slots_idle_row_changes_nothing(texts):
     with webpte.load(export("llama_4w_emb4").path) as program:
         many = program.method(rewrite=lambda graph: with_slots(graph, 2).graph)
         tokens = texts[0][None, :4]
@@ -145,7 +145,7 @@ def _read(runner: BatchedRunner, slot: int, text: np.ndarray) -> None:
     runner.run([BatchToken(int(token), slot, at) for at, token in enumerate(text)], [])
 
 
-def test_a_prefix_is_copied_and_goes_on_by_itself(runner, texts):
+def test_slots_copied_prefix_continues_independently(runner, texts):
     text = texts[0]
     _read(runner, 0, text[:-1])
     runner.grow(4)

@@ -68,7 +68,7 @@ def test_8da4w_is_as_near_to_eager_pytorch_as_eager_is_to_itself():
     assert agreed >= 7  # a token that some eager run chooses
 
 
-def test_the_capital_of_france_is_paris(llm):
+def test_smollm_capital_of_france_is_paris(llm):
     generation = llm.generate([{"role": "user", "content": "What is the capital of France?"}], max_new_tokens=48)
     generation.result()
     assert "Paris" in generation.text
@@ -87,7 +87,7 @@ def test_prefill_equals_stepping(llm, count):
     assert whole.argmax() == stepped.argmax()
 
 
-def test_a_long_prompt_in_pieces_equals_stepping(llm):
+def test_smollm_long_prompt_in_chunks_equals_stepping(llm):
     prompt = [(i * 6007 + 5) % 49000 for i in range(600)]
     talk = llm.sequence()
     whole = talk.logits(prompt)
@@ -98,7 +98,7 @@ def test_a_long_prompt_in_pieces_equals_stepping(llm):
     assert whole.argmax() == stepped.argmax()
 
 
-def test_a_step_at_900_tokens_of_context(llm):
+def test_smollm_dispatches_independent_of_context(llm):
     """Attention grows; nothing else may: the same dispatches, and nothing is made or moved."""
     runner = llm._engine.runner
     llm.sequence().logits([(i * 31 + 7) % 49000 for i in range(900)])
@@ -125,7 +125,7 @@ def test_forks_interleaved_equal_separate_runs(llm):
     assert [list(column) for column in zip(*together, strict=True)] == alone
 
 
-def test_a_snapshot_continues_in_a_new_process(llm, tmp_path):
+def test_smollm_snapshot_continues_in_new_process(llm, tmp_path):
     prompt = smollm2("4w").goldens[0]["prompt"]
     talk = llm.sequence()
     talk.logits(prompt)
@@ -146,7 +146,7 @@ with LLM.load(sys.argv[1]) as llm:
     assert np.array_equal(np.array(got, np.float32), want)
 
 
-def test_a_shared_prefix_is_not_computed_again(llm, monkeypatch):
+def test_smollm_shared_prefix_is_reused(llm, monkeypatch):
     prefix = [(i * 7919 + 13) % 49000 for i in range(300)]
     run, rows = llm._engine.runner.run, list[int]()
 
@@ -163,14 +163,14 @@ def test_a_shared_prefix_is_not_computed_again(llm, monkeypatch):
     assert second.usage.reused_tokens == 300 and sum(rows) == 3
 
 
-def test_the_same_seed_gives_the_same_text(llm):
+def test_smollm_seed_repeats_text(llm):
     settings = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "seed": 5}
     prompt = smollm2("4w").goldens[2]["prompt"]
     texts = [ask(llm, prompt, 24, **{**settings, "seed": seed}).text for seed in (5, 5, 6)]
     assert texts[0] == texts[1] != texts[2]
 
 
-def test_ctrl_c_during_prefill_ends_it_and_the_session_goes_on(llm, monkeypatch):
+def test_smollm_interrupted_prefill_session_continues(llm, monkeypatch):
     prompt = [(i * 7919 + 13) % 49000 for i in range(250)]
     llm.reset_prefix_cache()
     talk = llm.sequence()

@@ -20,19 +20,19 @@ def differences(part: int) -> tuple[Difference, ...]:
     return tuple(sweep(CASES[part::PARTS], SOME_PLANTINGS))
 
 
-def test_every_op_that_takes_floats_is_swept():
+def test_special_values_sweep_covers_float_ops():
     assert {case.op for case in CASES} == {case.op for case in every_case()}
     assert len(CASES) > 350 and {"aten.sin.default", "webpte.linear"} <= {case.op for case in CASES}
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_no_difference_is_undocumented(part):
+def test_special_values_differences_are_documented(part):
     surprising, _ = undocumented_and_unused((d.op, d.value, d.kind) for d in differences(part))
     shown = [d for d in differences(part) if (d.op, d.value, d.kind) in surprising]
     assert not shown, "\n".join(sorted({f"{d.dtype}, {d.value}, {d.kind}: {d.example}" for d in shown}))
 
 
-def test_no_reason_is_out_of_date(request):
+def test_special_values_documented_reasons_are_in_use(request):
     """The whole sweep asks this of each op."""
     if request.config.getoption("configuration") != "usual":
         pytest.skip("another driver may have fewer differences")

@@ -118,7 +118,7 @@ def test_quantized_programs_are_the_eager_quantized_model(kind):
     assert (quantized / "whisper.pte").stat().st_size < (folder() / "whisper.pte").stat().st_size
 
 
-def test_other_ways_to_quantize_speech_are_refused_before_any_work(tmp_path):
+def test_speech_other_quantization_refused_before_work(tmp_path):
     for options, values in (
         ({"quantize": "8da4w"}, ["quantize", "4w, 8w ", "'8da4w'"]),
         ({"quantize": "auto", "bits_per_weight": 5.0}, ["bits_per_weight", "group_size"]),
@@ -160,7 +160,7 @@ def test_segments_are_those_of_transformers(whisper, seconds, kind):
     assert {event.unit for event in events} == {"frames", "tokens"}
 
 
-def test_a_wav_file_at_another_rate_and_longer_audio_without_timestamps(whisper, tmp_path):
+def test_speech_wav_resampled_and_long_audio_without_timestamps(whisper, tmp_path):
     import wave
 
     with wave.open(str(tmp_path / "a.wav"), "wb") as file:
@@ -195,7 +195,7 @@ def test_cancelled_it_stops_and_can_be_used_again(whisper):
     assert whisper(sound("tones", 1)).tokens == want
 
 
-def test_a_model_of_english_alone(tmp_path):
+def test_speech_english_only_model_refuses_language(tmp_path):
     for name in WORDS:
         shutil.copy(folder() / name, tmp_path)
     path = tmp_path / "whisper.task.json"
@@ -209,7 +209,7 @@ def test_a_model_of_english_alone(tmp_path):
                 english(sound("noise", 1), task=task, language=language)
 
 
-def test_a_model_without_timestamps_hears_one_window(tmp_path):
+def test_speech_model_without_timestamps_one_window(tmp_path):
     for name in WORDS:
         shutil.copy(folder() / name, tmp_path)
     path = tmp_path / "whisper.task.json"
@@ -288,7 +288,7 @@ def changed(tmp_path, name: str, **fields: Any):
         ("generation_config.json", {"new_rule": 1}, UnsupportedError, ["new_rule = 1"]),
     ],
 )
-def test_what_is_not_understood_is_refused_by_name(tmp_path, file, fields, error, values):
+def test_speech_unknown_config_is_refused_by_name(tmp_path, file, fields, error, values):
     source = shutil.copytree(folder() / "whisper", tmp_path / "whisper")
     changed(source, file, **fields)
     with raises(error, *values) as caught:
@@ -298,7 +298,7 @@ def test_what_is_not_understood_is_refused_by_name(tmp_path, file, fields, error
     assert not (tmp_path / "w.pte").exists()
 
 
-def test_a_folder_without_its_parts_is_refused(tmp_path):
+def test_speech_folder_missing_files_is_refused(tmp_path):
     source = shutil.copytree(folder() / "whisper", tmp_path / "whisper")
     (source / "tokenizer.json").unlink()
     with raises(FormatError, source, "tokenizer.json", "save_pretrained"):
@@ -309,7 +309,7 @@ def test_a_folder_without_its_parts_is_refused(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_shape_of_whisper_tiny(tmp_path):
+def test_speech_whisper_tiny_shape_equals_transformers(tmp_path):
     """4 + 4 layers, 384 wide, 51,865 tokens, 30 seconds; minutes."""
     import torch
 

@@ -21,7 +21,7 @@ def llama():
         yield program.method(), exported
 
 
-def test_two_forks_interleaved_equal_two_separate_runs(llama):
+def test_forks_interleaved_equal_separate_runs(llama):
     forward, exported = llama
     first, second = exported.sequences
     other = forward.fork()
@@ -33,7 +33,7 @@ def test_two_forks_interleaved_equal_two_separate_runs(llama):
                 assert_close(got, sequence[step].outputs[0], 1e-5, 0, f"step {step}")
 
 
-def test_a_fork_starts_from_the_state_it_was_made_in(llama):
+def test_fork_starts_from_current_state(llama):
     forward, exported = llama
     prefill, *decode = exported.sequences[0]
     forward(*prefill.inputs)
@@ -49,7 +49,7 @@ def test_forks_share_the_weights(llama):
     assert forward.counters.since(before).constant_bytes == 0
 
 
-def test_a_snapshot_continues_in_another_process(llama, tmp_path):
+def test_snapshot_continues_in_another_process(llama, tmp_path):
     forward, exported = llama
     prefill, *decode = exported.sequences[0]
     forward(*prefill.inputs)
@@ -91,7 +91,7 @@ def test_foreign_and_broken_snapshots_are_refused_and_nothing_changes(llama, tmp
     assert_close(forward(*decode.inputs), decode.outputs[0], 1e-5, 0, "after refused restores")
 
 
-def test_only_wanted_outputs_are_read_back():
+def test_outputs_only_requested_are_read_back():
     exported = export("rotary_dynamic")
     step = exported.steps[0]
     with webpte.load(exported.path) as program:
@@ -102,7 +102,7 @@ def test_only_wanted_outputs_are_read_back():
         assert forward.counters.since(before).output_bytes == step.outputs[1].nbytes
 
 
-def test_a_data_derived_scalar_is_not_stale():
+def test_scalar_derived_from_data_is_not_stale():
     """sdpa_cache_inputs_live reads its position from data; the same shapes, another position each time."""
     exported = export("sdpa_cache_inputs_live")
     with webpte.load(exported.path) as program:

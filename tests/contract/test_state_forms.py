@@ -30,7 +30,7 @@ def run(program, steps, where):
         check(program.method(step.method).run(step.inputs), step, f"{where}, call {number}")
 
 
-def test_there_are_enough():
+def test_state_forms_are_many_and_distinct():
     assert len(FORMS) >= 40 and not {*FORMS} & {*REFUSED, *LOST}
 
 
@@ -92,14 +92,14 @@ def test_snapshots_continue_in_another_process(tmp_path):
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_the_exporter_refuses(name):
+def test_state_form_refused_by_exporter(name):
     """If this fails the exporter has learnt it: it belongs among the forms."""
     said = refusal(export_form(name))
     assert said is not None and REFUSED[name] in said
 
 
 @pytest.mark.parametrize("name", LOST)
-def test_what_the_exporter_loses(name):
+def test_state_form_lost_by_exporter_raises(name):
     """The file does not say what was meant: it is refused where that can be told, and nobody could run it right."""
     exported = export_form(name)
     assert refusal(exported) is None

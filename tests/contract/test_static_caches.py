@@ -39,7 +39,7 @@ def generate_again(program, prompt, length):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_step_reads_nothing_back_but_its_logits(name):
+def test_static_cache_step_reads_back_only_logits(name):
     exported = export_static_cache(name)
     with webpte.load(exported.path) as program:
         method = program.method()

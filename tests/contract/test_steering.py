@@ -31,7 +31,7 @@ def test_answers_to_schemas_validate(llm):
 
 
 @pytest.mark.parametrize("drawn", [{}, {"temperature": 1.0, "seed": 3}])
-def test_a_constraint_is_followed_and_chosen_from_by_the_settings(llm, drawn):
+def test_constraint_followed_with_sampling_and_drafts(llm, drawn):
     text = llm.complete("hi", regex="[a-f]{2}-[0-9]{3}", **drawn).result()
     assert re.fullmatch("[a-f]{2}-[0-9]{3}", text)
     assert text == llm.complete("hi", regex="[a-f]{2}-[0-9]{3}", speculate=True, **drawn).result()

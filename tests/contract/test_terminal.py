@@ -140,7 +140,7 @@ def test_generate_prints_text_and_rates(model, command):
     assert report["usage"]["prompt_tokens"] == 5 and report["usage"]["finish_reason"] in ("length", "stop")
 
 
-def test_a_prompt_comes_from_stdin_and_behind_instructions(model, command):
+def test_generate_command_stdin_prompt_and_system(model, command):
     def generated(*options, stdin=""):
         done = command("generate", model, "--max-new-tokens", "2", "--json", *options, stdin=stdin)
         assert done.returncode == 0, done.stderr
@@ -153,7 +153,7 @@ def test_a_prompt_comes_from_stdin_and_behind_instructions(model, command):
     assert generated("--system", "be", "--prompt", "hello")["usage"]["prompt_tokens"] == 7
 
 
-def test_generate_changes_logits_and_lists_the_likeliest(model, command):
+def test_generate_command_penalties_bias_and_logprobs(model, command):
     penalties = ("--repetition-penalty", "1.2", "--presence-penalty", "0.5", "--frequency-penalty", "0.5")
     asked = (
         "--temperature",
@@ -173,7 +173,7 @@ def test_generate_changes_logits_and_lists_the_likeliest(model, command):
     assert wrong.returncode == 2 and "expected TOKEN=NUMBER, got 'A=100'" in wrong.stderr
 
 
-def test_a_file_of_prompts_is_answered_line_by_line(model, tmp_path, command):
+def test_generate_command_prompt_file_one_response_per_line(model, tmp_path, command):
     lines: list[object] = [f"line {n}" for n in range(20)]
     lines += [{"id": "mine", "prompt": "hello", "max_new_tokens": 2}, {"messages": [{"role": "user", "content": "hi"}]}]
     lines += [{"tokens": [1, 2, 3], "seed": 4, "temperature": 0.7}, {"prompt": "x" * 500}]
@@ -216,14 +216,14 @@ def test_ctrl_c_keeps_the_answers_that_are_finished(model, tmp_path, monkeypatch
         ('{"prompt": "a", "tokens": []}', "invalid_prompt"),
     ],
 )
-def test_a_line_that_is_no_prompt_is_named_before_anything_is_loaded(line, code, tmp_path):
+def test_generate_command_invalid_line_refused_before_loading(line, code, tmp_path):
     file = tmp_path / "prompts.jsonl"
     file.write_text(f'"good"\n{line}\n')
     with raises(webpte.InputError, "prompts.jsonl:2", code=code):
         generate.read_prompts(str(file))
 
 
-def test_generate_follows_what_it_is_told_to(model, tmp_path, command):
+def test_generate_command_constraints_are_followed(model, tmp_path, command):
     (tmp_path / "schema.json").write_text('{"enum": ["red", "green"]}')
     (tmp_path / "sums.lark").write_text('start: /[0-9]/ "+" /[0-9]/')
     asked = {

@@ -72,12 +72,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("changes", "code", "values"), REFUSED.values(), ids=REFUSED)
-def test_a_tokenizer_that_can_grow_without_end_is_refused(tmp_path, changes, code, values):
+def test_tokenizer_unbounded_growth_is_refused(tmp_path, changes, code, values):
     with raises(webpte.FormatError, *values, code=code):
         Tokenizer.load(written(tmp_path, **changes)).encode("xa")
 
 
-def test_a_panic_is_a_typed_error(tmp_path):
+def test_tokenizer_panic_raises_typed_error(tmp_path):
     tokenizer = Tokenizer.load(written(tmp_path, normalizer=replace({"Regex": "(a+)+$"}, "x")))
     with raises(webpte.FormatError, code="encode"):
         tokenizer.encode("a" * 40 + "b")
@@ -98,13 +98,13 @@ def test_padding_and_truncation_are_left_out(tmp_path):
 
 
 @pytest.mark.parametrize("contents", ["", "[" * 100_000, "[]", "{}", "\x00"])
-def test_no_tokenizer_is_a_typed_error(tmp_path, contents):
+def test_tokenizer_invalid_file_raises_typed_error(tmp_path, contents):
     (tmp_path / "tokenizer.json").write_text(contents)
     with raises(webpte.FormatError, tmp_path / "tokenizer.json", code="not_a_tokenizer"):
         Tokenizer.load(tmp_path / "tokenizer.json")
 
 
-def test_what_is_no_text_or_no_token_is_a_typed_error(tmp_path):
+def test_tokenizer_invalid_text_or_token_raises_typed_error(tmp_path):
     tokenizer = Tokenizer.load(written(tmp_path))
     with raises(webpte.InputError, "ud800", code="invalid_utf8"):
         tokenizer.encode("\ud800")
@@ -124,7 +124,7 @@ def test_ordinary_tokenizers_are_taken(tmp_path):
     assert tokenizer.decode(tokenizer.encode("hello wörld")) == "hello wörld"
 
 
-def test_an_interrupt_passes(tmp_path, monkeypatch):
+def test_tokenizer_interrupt_passes_through(tmp_path, monkeypatch):
     tokenizer = Tokenizer.load(written(tmp_path))
 
     class Interrupted:
@@ -136,7 +136,7 @@ def test_an_interrupt_passes(tmp_path, monkeypatch):
         tokenizer.encode("x", parse_special=True)
 
 
-def test_the_bomb_ends_in_an_error_and_not_in_the_process(tmp_path):
+def test_tokenizer_bomb_raises_error_in_bounded_memory(tmp_path):
     """As a user meets it, with little memory to spare."""
     path = written(tmp_path, normalizer=sequence(*[TENFOLD] * 9))
     code = f"""

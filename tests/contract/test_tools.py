@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(3600)  # with a cold cache a test exports what 
 
 class TestCheck:
     @pytest.mark.parametrize("name", NAMES)
-    def test_what_runs_has_no_problems(self, name):
+    def test_check_running_program_has_no_problems(self, name):
         report = check_file(export(name).path, caps=BROWSER)
         assert report["ok"] and not report["problems"]
         (forward,) = [m for m in report["methods"] if m["name"] == "forward"]
@@ -43,7 +43,7 @@ class TestCheck:
             ("mtcnn_pnet", "aten.max_pool2d_with_indices.default", 256 << 10),
         ],
     )
-    def test_three_faults_in_one_run_without_a_gpu(self, name, op, limit, tmp_path):
+    def test_check_without_gpu_reports_three_faults(self, name, op, limit, tmp_path):
         source, broken = export(name).path, tmp_path / "broken.pte"
         key = largest_key(source)
         plant(source, broken, renamed(op, "test.unheard_of.default"), drop=key)
@@ -60,7 +60,7 @@ class TestCheck:
         advice = " ".join(report["remedies"])
         assert "operator_blocklist=[exir_ops.edge.test.unheard_of.default]" in advice and "--data" in advice
 
-    def test_for_this_machine(self, capsys):
+    def test_check_command_uses_this_adapter(self, capsys):
         assert main(["check", str(export("llama").path)]) == 0
         assert device_caps().adapter in capsys.readouterr().out
 
@@ -122,7 +122,7 @@ class TestBench:
     def few_sizes(self, monkeypatch):
         monkeypatch.setattr(bench, "FRACTIONS", (16, 8))
 
-    def test_a_language_model(self, monkeypatch):
+    def test_bench_language_model_reports_host_time(self, monkeypatch):
         monkeypatch.setattr(bench, "MAX_BUDGETS", 1e9)  # a machine that is busy is no reason to leave out lengths
         report = bench_file(export("llama").path, seconds=0.02)
         assert report["kind"] == "language model" and report["capacity"] == 64
@@ -156,7 +156,7 @@ class TestBench:
             stages = report["load"][load]
             assert sum(t for name, t in stages.items() if name != "total") == pytest.approx(stages["total"], rel=0.01)
 
-    def test_json_says_where_and_when_and_the_plot_is_a_picture(self, tmp_path, capsys):
+    def test_bench_json_has_device_and_plot_is_png(self, tmp_path, capsys):
         plot = tmp_path / "bench.png"
         arguments = ["bench", str(export("llama").path), "--seconds", "0.01", "--plot", str(plot), "--json"]
         assert main(arguments) == 0
@@ -165,7 +165,7 @@ class TestBench:
         assert datetime.fromisoformat(report["machine"]["date"]).tzinfo is not None
         assert plot.read_bytes().startswith(b"\x89PNG") and plot.stat().st_size > 5000
 
-    def test_what_a_person_reads(self, capsys, tmp_path):
+    def test_bench_command_prints_readable_report(self, capsys, tmp_path):
         assert main(["bench", str(export("mtcnn_pnet").path), "--seconds", "0.01"]) == 0
         out = capsys.readouterr().out
         for text in ("cold", "warm", "GPU memory: weights 26.6 kB", "1x3x15x20", "per dispatch"):
@@ -173,12 +173,12 @@ class TestBench:
         plot_bench(bench_file(export("mtcnn_pnet").path, seconds=0.01), tmp_path / "sizes.png")
         assert (tmp_path / "sizes.png").exists()
 
-    def test_without_matplotlib(self, monkeypatch, capsys):
+    def test_bench_plot_without_matplotlib_names_package(self, monkeypatch, capsys):
         monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
         assert main(["bench", str(export("llama").path), "--plot", "x.png"]) == 1
         assert "pip install matplotlib" in capsys.readouterr().err
 
-    def test_a_broken_program(self, tmp_path, capsys):
+    def test_command_broken_program_is_refused(self, tmp_path, capsys):
         source = export("minilm").path
         plant(source, tmp_path / "renamed.pte", renamed("aten.gelu.default", "test.unheard_of.default"))
         assert main(["bench", str(tmp_path / "renamed.pte")]) == 1

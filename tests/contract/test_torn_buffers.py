@@ -51,7 +51,7 @@ def run(path, module, calls: int = 7) -> None:
                 np.testing.assert_allclose(got, want.numpy(), rtol=1e-5, atol=1e-6)
 
 
-def test_it_is_refused_by_name_and_the_remedy_helps(tmp_path):
+def test_split_buffer_refused_and_remedy_works(tmp_path):
     x = (torch.randn(1, 4),)
     lower(Ring(), x, path=tmp_path / "torn.pte")
     with raises(webpte.UnsupportedError, "i32[1]", "remainder", "operator_blocklist") as refused:
@@ -63,6 +63,6 @@ def test_it_is_refused_by_name_and_the_remedy_helps(tmp_path):
     run(tmp_path / "whole.pte", Ring())
 
 
-def test_another_constant_is_not_taken_for_it(tmp_path):
+def test_split_buffer_equal_constant_is_not_confused(tmp_path):
     lower(Counter(), (torch.randn(1, 3),), path=tmp_path / "m.pte")
     run(tmp_path / "m.pte", Counter())

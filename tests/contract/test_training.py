@@ -38,11 +38,11 @@ def eager() -> list[float]:
     return losses
 
 
-def test_the_task_can_be_learnt(eager):
+def test_training_task_is_learnable(eager):
     assert eager[0] > 2 and eager[-1] < 0.2 * eager[0]
 
 
-def test_each_method_equals_eager():
+def test_training_methods_equal_eager():
     exported = export(models.in_methods)
     with webpte.load(exported.path) as program:
         for step in exported.steps:

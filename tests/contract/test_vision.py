@@ -37,7 +37,7 @@ PICTURES = [picture(*size) for size in [(37, 53), (100, 31), (64, 64), (20, 24),
 
 
 @pytest.mark.parametrize("name", PROCESSORS)
-def test_pictures_are_prepared_as_transformers_does_to_the_bit(name, tmp_path):
+def test_image_processor_equals_transformers_bits(name, tmp_path):
     processor = PROCESSORS[name]()
     processor.save_pretrained(tmp_path)
     preprocessor = read_preprocessor(TaskFile("task.json", read_processor(tmp_path)))
@@ -62,7 +62,7 @@ def of_transformers(name, auto):
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
-def test_a_classifier_is_transformers(name):
+def test_classifier_equals_transformers(name):
     import torch
 
     processor, model = of_transformers(name, "AutoModelForImageClassification")
@@ -85,7 +85,7 @@ def test_a_classifier_is_transformers(name):
 
 
 @pytest.mark.parametrize("name", DETECTORS)
-def test_a_detector_is_transformers(name):
+def test_detector_equals_transformers(name):
     import torch
 
     processor, model = of_transformers(name, "AutoModelForObjectDetection")
@@ -108,7 +108,7 @@ def test_a_detector_is_transformers(name):
         assert detector(PICTURES[:1], threshold=1.0) == [[]]
 
 
-def test_pictures_are_paths_images_or_arrays(tmp_path):
+def test_images_accept_paths_images_arrays(tmp_path):
     image = picture(40, 50)
     turned = Image.fromarray(np.asarray(image)[:, ::-1])  # as a camera saves it that was held otherwise
     exif = Image.Exif()
@@ -144,7 +144,7 @@ WRONG: list[tuple[Any, str | None, list[str]]] = [
 ]
 
 
-def test_wrong_calls_are_told_and_leave_everything_as_it_was(tmp_path):
+def test_vision_wrong_call_raises_and_stays_usable(tmp_path):
     (tmp_path / "text.png").write_text("no picture")
     with Classifier.load(exported("vit") / "model.pte") as classifier:
         for images, code, values in [*WRONG, ([tmp_path / "text.png"], "unreadable", ["images[0]", "text.png"])]:
@@ -163,7 +163,7 @@ def test_wrong_calls_are_told_and_leave_everything_as_it_was(tmp_path):
         assert detector([PICTURES[0]], threshold=1) == [[]]
 
 
-def test_files_of_two_exports_are_told_apart(tmp_path):
+def test_vision_mixed_files_of_two_exports_are_refused(tmp_path):
     program = tmp_path / "model.pte"
     program.symlink_to(exported("vit") / "model.pte")
     with raises(InputError, "model.task.json", "webpte export"):
@@ -212,7 +212,7 @@ def edit(path, **fields):
         ({"image_mean": [0.5]}, UnsupportedError, ["image_mean", "(0.5,)"]),
     ],
 )
-def test_a_processor_that_is_not_understood_is_refused(checkpoint, fields, error, values):
+def test_vision_unknown_processor_is_refused(checkpoint, fields, error, values):
     edit(checkpoint / "preprocessor_config.json", **fields)
     with raises(error, "preprocessor_config.json", *values):
         export_checkpoint(checkpoint, checkpoint / "out.pte")
@@ -228,7 +228,7 @@ def test_a_processor_that_is_not_understood_is_refused(checkpoint, fields, error
         ({"architectures": ["BeitForObjectDetection"]}, "model_type", ["vit", "detr, yolos"]),
     ],
 )
-def test_a_model_that_is_not_understood_is_refused(checkpoint, fields, item, values):
+def test_vision_unknown_model_is_refused(checkpoint, fields, item, values):
     edit(checkpoint / "config.json", **fields)
     with pytest.raises(UnsupportedError) as caught:
         export_checkpoint(checkpoint, checkpoint / "out.pte")
@@ -262,7 +262,7 @@ def test_weights_that_are_not_all_there_are_refused(tmp_path):
         export_checkpoint(tmp_path, tmp_path / "out.pte")
 
 
-def test_a_detector_whose_pictures_have_many_shapes_asks_for_one(tmp_path):
+def test_detector_variable_image_size_requires_one(tmp_path):
     import transformers as hf
 
     hf.YolosImageProcessorPil(size={"shortest_edge": 32, "longest_edge": 64}).save_pretrained(tmp_path)

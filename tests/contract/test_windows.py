@@ -42,7 +42,7 @@ def same(got, wanted):
     return np.allclose(got, wanted, rtol=0, atol=1e-4 * np.abs(wanted).max()) and np.isfinite(got).all()
 
 
-def test_a_ring_is_smaller_than_the_context_and_all_runs_on_the_gpu(llm):
+def test_window_cache_is_smaller_than_context_on_gpu(llm):
     assert llm._engine.runner.cache_window == CacheWindow(WINDOW - 1, ROWS)
     assert len(TEXT) > ROWS
     rows = {tuple(llm._method.plan.graph.tensor(v).dims)[-2] for v in llm._method.plan.flow.state}
@@ -52,7 +52,7 @@ def test_a_ring_is_smaller_than_the_context_and_all_runs_on_the_gpu(llm):
 
 
 @pytest.mark.parametrize("back", [1, 5, MAX_TOKENS - 1, MAX_TOKENS, 30])
-def test_a_sequence_that_is_rewound(llm, fresh, back):
+def test_window_sequence_rewound_equals_fresh(llm, fresh, back):
     with llm.sequence() as talk:
         talk.logits(TEXT)
         talk.rewind(back)
@@ -60,7 +60,7 @@ def test_a_sequence_that_is_rewound(llm, fresh, back):
     assert same(got, fresh([*TEXT[: len(TEXT) - back], 9]))
 
 
-def test_prompts_that_begin_alike(llm, fresh):
+def test_window_prompts_with_shared_prefix_equal_fresh(llm, fresh):
     """Behind what is cached, behind what the ring still reaches, and before it."""
     for length in (len(TEXT), len(TEXT) - 3, 8, 2, len(TEXT)):
         answer = llm.generate(tokens=TEXT[:length], max_new_tokens=2)
@@ -70,7 +70,7 @@ def test_prompts_that_begin_alike(llm, fresh):
         assert answer.tokens == wanted
 
 
-def test_a_fork_and_what_it_came_from(llm, fresh):
+def test_window_fork_and_parent_equal_fresh(llm, fresh):
     talk = llm.sequence()
     talk.logits(TEXT[:-2])
     twin = talk.fork()
@@ -78,7 +78,7 @@ def test_a_fork_and_what_it_came_from(llm, fresh):
     assert same(talk.logits([6]), fresh([*TEXT[:-2], 6]))
 
 
-def test_a_snapshot_goes_on_and_back(llm, fresh, tmp_path):
+def test_window_snapshot_continues_and_rewinds(llm, fresh, tmp_path):
     with llm.sequence() as talk:
         talk.logits(TEXT[:-2])
         talk.rewind(3)

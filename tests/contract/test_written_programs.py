@@ -96,7 +96,7 @@ def test_executorch_reads_every_entry_of_a_tensor_file() -> None:
             assert first.tensor_layout == second.tensor_layout
 
 
-def test_the_runtime_loads_a_written_program_and_runs_its_constant_methods() -> None:
+def test_executorch_runtime_loads_written_program() -> None:
     portable_lib = pytest.importorskip("executorch.extension.pybindings.portable_lib")
     count = 0
     for name, data in archived(".pte"):

@@ -17,12 +17,12 @@ QUICK = (
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_is_what_eager_has(name):
+def test_zoo_program_equals_eager(name):
     found = judge(programs()[name])
     assert found.kind is Kind.RIGHT, found
 
 
-def test_a_program_that_ends_its_process_is_an_outcome(monkeypatch):
+def test_zoo_crashing_program_is_an_outcome(monkeypatch):
     child = Child()
     monkeypatch.setattr("tests.zoo.pool.COMMAND", ("-c", "import sys; sys.stdin.readline(); sys.exit(7)"))
     try:

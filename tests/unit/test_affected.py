@@ -9,7 +9,7 @@ import pytest
 from tests.affected import EVERY_CASE, PACKAGING, PLAYER, ROOT, WITNESSES, fast, importers, runnable, select
 
 
-def test_every_package_has_witnesses_that_exist():
+def test_affected_packages_have_existing_tests():
     packages = {path.name for path in (ROOT / "src" / "webpte").iterdir() if (path / "__init__.py").exists()}
     assert set(WITNESSES) == packages
     for test in (*(test for tests in WITNESSES.values() for test in tests), *PLAYER, *PACKAGING):
@@ -49,7 +49,7 @@ def test_tests_of_a_change(changed, tests):
     assert tests <= select([changed]).tests
 
 
-def test_a_document_runs_its_blocks_and_no_unit_test():
+def test_affected_document_selects_its_blocks_and_no_unit_test():
     selection = select(["docs/llm.md"])
     assert runnable(selection.pages) == ["tests/project/test_pages.py::test_page[docs/llm.md]"]
     assert "tests/unit" not in selection.tests

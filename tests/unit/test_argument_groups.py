@@ -65,7 +65,7 @@ def test_names_are_those_of_the_schema(ramps):
     assert ramps.mutated(call) == (6,)
 
 
-def test_a_parameter_without_an_annotation_is_refused():
+def test_argument_group_parameter_without_annotation_is_refused():
     with raises(webpte.GraphError, "toy.bare.default", "count", code="unannotated_argument"):
 
         @op("toy.bare.default")
@@ -73,7 +73,7 @@ def test_a_parameter_without_an_annotation_is_refused():
             out.dims = x.dims
 
 
-def test_a_fact_is_about_a_member_and_not_about_a_group():
+def test_argument_group_trait_of_group_is_refused():
     with raises(webpte.GraphError, "'first'", "x, scale, ", code="unknown_argument"):
 
         @op("toy.grouped.default", traits=OpTraits(mutates=("first",)))
@@ -81,7 +81,7 @@ def test_a_fact_is_about_a_member_and_not_about_a_group():
             out.dims = x.dims
 
 
-def test_each_member_is_decoded_by_its_own_annotation(ramps):
+def test_argument_group_members_decoded_by_annotation(ramps):
     lower()
     first, second = SEEN[-1]
     assert isinstance(first.scale, float) and first.dtype is None and isinstance(first.like, Tensor)
@@ -89,7 +89,7 @@ def test_each_member_is_decoded_by_its_own_annotation(ramps):
     assert (second.scale, second.sizes) == (2.0, [3]) and second.like is first.like
 
 
-def test_a_wrong_member_is_named(ramps):
+def test_argument_group_wrong_member_is_named(ramps):
     b = GraphBuilder()
     x, out, null, one = b.tensor(4), b.tensor(4), b.null(), b.number(1)
     b.call("toy.ramps.default", (x, one, null, null, null, one, null, b.list(b.number(3)), null), out)
@@ -102,13 +102,13 @@ def test_a_wrong_member_is_named(ramps):
         b.plan([x], [out])
 
 
-def test_the_reference_takes_the_schemas_arguments(ramps):
+def test_argument_group_reference_takes_schema_arguments(ramps):
     compute = ramps.compute
     assert compute is not None
     assert compute(np.ones(2), 3.0, None, [], None, 4.0, None, [], None).tolist() == [7, 7]
 
 
-def test_a_convolution_keeps_the_names_of_its_schema():
+def test_argument_group_convolution_keeps_schema_names():
     names = [name for name, _ in registered()["aten.convolution.default"].parameters]
     geometry = ["stride", "padding", "dilation", "transposed", "output_padding", "groups"]
     assert names == ["input", "weight", "bias", *geometry]

@@ -59,7 +59,7 @@ def test_wrong_options_are_refused_by_name(tmp_path, options, code, expected):
         task_spec(tmp_path / "model.pte", options)
 
 
-def test_the_task_is_what_the_program_is_for(tmp_path):
+def test_task_spec_follows_task_file_of_program(tmp_path):
     program = tmp_path / "model.pte"
     assert task_spec(program, {}).task == "generate"
     (tmp_path / "model.task.json").write_text('{"task": "embedding"}')
@@ -80,7 +80,7 @@ def test_options_that_mean_the_same_are_the_same(tmp_path):
     assert task_spec(tmp_path / "model.pte", biased.options()) == biased
 
 
-def test_a_template_names_columns():
+def test_prompt_template_names_columns():
     assert template_fields("{a} and {b}: {{not this}} {a}") == ("a", "b")
     assert TaskSpec("generate", prompt_template="{title}: {body}").input_columns == ("title", "body")
 
@@ -106,7 +106,7 @@ def test_values_that_are_texts_or_tokens(value, found):
         ({"a": 1}, "wrong_type", ["dict"]),
     ],
 )
-def test_values_that_are_neither_tell_why(value, code, expected):
+def test_batch_value_wrong_type_states_reason(value, code, expected):
     with raises(webpte.InputError, *expected, code=code):
         text_or_tokens(value)
 
@@ -144,7 +144,7 @@ def test_bad_utf8_in_a_file_is_the_affair_of_its_row(tmp_path, name, content):
     assert values[:2] == [b"a\nb", b"a\xff"] and values[2:] in ([], [None])
 
 
-def test_a_long_line_is_read(tmp_path):
+def test_input_table_long_line_is_read(tmp_path):
     (tmp_path / "x.jsonl").write_text(json.dumps({"text": "x" * 3_000_000}) + "\n" + json.dumps({"text": "y"}) + "\n")
     inputs = InputTables(tmp_path / "x.jsonl")
     assert [block.rows for block in inputs.blocks(10)] == [2]
@@ -159,7 +159,7 @@ def test_a_long_line_is_read(tmp_path):
         ("x.txt", b"a", webpte.InputError, "not_a_table", ["x.txt", ".parquet"]),
     ],
 )
-def test_files_that_are_no_tables_are_refused(tmp_path, name, content, kind, code, expected):
+def test_input_table_other_files_are_refused(tmp_path, name, content, kind, code, expected):
     (tmp_path / name).write_bytes(content)
     with raises(kind, *expected, code=code):
         list(InputTables(tmp_path / name).blocks(10))
@@ -174,7 +174,7 @@ def block_of(*values):
     return RowBlock("x.parquet", 0, 0, len(values)), pa.table({"text": list(values)})
 
 
-def test_a_name_tells_rows_and_job_apart_and_nothing_else(tmp_path):
+def test_block_name_depends_on_rows_and_job_only(tmp_path):
     block, table = block_of("a", None, "c")
     name = block_name(block, table, "job")
     pq.write_table(table, tmp_path / "again.parquet", compression="gzip", row_group_size=1)
@@ -184,7 +184,7 @@ def test_a_name_tells_rows_and_job_apart_and_nothing_else(tmp_path):
     assert block_name(block, block_of("a", "", "c")[1], "job") != name
 
 
-def test_a_block_is_written_whole_and_says_what_it_holds(tmp_path):
+def test_block_file_is_complete_and_holds_counts(tmp_path):
     block, table = block_of("a", "b")
     result = BatchResult(
         {"generated": ["x", None], "prompt_tokens": [1, None]}, [None, "no"], tokens=5, computed_tokens=8
@@ -237,7 +237,7 @@ def test_with_result_failed_row_has_null_vector(tmp_path):
     assert rows["error"].to_pylist() == [None, "too long", None]
 
 
-def test_a_folder_belongs_to_one_job(tmp_path):
+def test_job_folder_of_other_job_is_refused(tmp_path):
     check_job(tmp_path / "out", {"model": "a", "options": {"task": "embed"}})
     check_job(tmp_path / "out", {"model": "a", "options": {"task": "embed"}})
     with raises(webpte.InputError, tmp_path / "out", "model", code="other_job"):

@@ -27,7 +27,7 @@ def job_of(source):
 
 @pytest.mark.parametrize("actors", [1, 2, 7])
 @pytest.mark.parametrize("groups", [(1,), (40,), (1,) * 9, (100, 3, 50)])
-def test_every_block_is_in_one_stretch_of_a_row_group(groups, actors):
+def test_ray_chunks_hold_each_block_once_within_row_groups(groups, actors):
     blocks = blocks_of(*groups)
     found = chunks(blocks, actors)
     assert [block for some in found for block in some] == blocks
@@ -39,7 +39,7 @@ def test_whole_row_groups_stay_together_where_there_are_enough():
     assert [len(some) for some in chunks(blocks_of(*(3,) * 8), 2)] == [3] * 8
 
 
-def test_an_error_of_an_actor_is_told_behind_its_blocks(monkeypatch, tmp_path):
+def test_ray_actor_error_raised_after_its_blocks(monkeypatch, tmp_path):
     def run(self, blocks):
         yield stats
         raise webpte.FormatError("a damaged block", code="damaged")
@@ -58,7 +58,7 @@ def test_an_error_of_an_actor_is_told_behind_its_blocks(monkeypatch, tmp_path):
         block_stats(json.loads(missing))
 
 
-def test_what_is_for_actors_needs_actors(tmp_path):
+def test_ray_options_without_actors_are_refused(tmp_path):
     (tmp_path / "x.jsonl").write_text('{"text": "a"}\n')
     (tmp_path / "model.pte").touch()
     with raises(webpte.InputError, "gpus", "actors", code="missing_option"):
@@ -69,7 +69,7 @@ def test_what_is_for_actors_needs_actors(tmp_path):
 
 
 @pytest.mark.parametrize(("gpus", "adapter"), [(True, 3), (False, 1)])
-def test_an_actor_computes_on_the_adapter_of_its_gpu(monkeypatch, tmp_path, gpus, adapter):
+def test_ray_actor_uses_adapter_of_its_gpu(monkeypatch, tmp_path, gpus, adapter):
     """Ray tells the number as text."""
     context = SimpleNamespace(get_accelerator_ids=lambda: {"GPU": ["3"]})
     monkeypatch.setattr(on_ray, "_ray", lambda: SimpleNamespace(get_runtime_context=lambda: context))

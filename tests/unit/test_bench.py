@@ -29,18 +29,18 @@ def calls(monkeypatch):
     return make
 
 
-def test_one_stalled_call_is_not_the_median(calls):
+def test_measure_stalled_call_is_not_median(calls):
     point = measure(calls([0.01, 5.0, 0.01]), budget=1.0)
     assert point["calls"] >= MIN_CALLS and point["median"] == pytest.approx(0.01)
 
 
-def test_a_slow_first_call_is_no_measurement(calls):
+def test_measure_slow_first_call_is_excluded(calls):
     """It compiles. A call that takes longer than the budget is still measured warm."""
     point = measure(calls([3.0, 0.5]), budget=1.0)
     assert point["first"] == 3.0 and point["median"] == pytest.approx(0.5)
 
 
-def test_a_call_of_many_budgets_is_measured_once_and_marked(calls):
+def test_measure_call_over_budget_runs_once_and_is_marked(calls):
     point = measure(calls([60.0]), budget=1.0)
     assert point["calls"] == 1
     assert _times(point) == ["60 s (1 call)", "", "", "1"]

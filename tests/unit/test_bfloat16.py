@@ -29,7 +29,7 @@ def test_bytes_of_a_file_are_the_upper_half_of_f32():
     np.testing.assert_array_equal(DType.BFLOAT16.from_bytes(stored), values)
 
 
-def test_other_types_are_only_cast():
+def test_rounded_other_dtypes_are_only_cast():
     x = np.arange(6.0).reshape(2, 3).T
     for dtype in (DType.FLOAT32, DType.INT8, DType.FLOAT64):
         found = dtype.rounded(x)

@@ -34,7 +34,7 @@ def ops(path: Path) -> list[str]:
         return [call.name for call in container.parse_vulkan(delegate.blob).calls]
 
 
-def test_a_program_is_built_without_torch(checkpoint: Path, tmp_path: Path) -> None:
+def test_build_program_without_torch(checkpoint: Path, tmp_path: Path) -> None:
     before = {name for name in ("torch", "executorch", "transformers") if name in sys.modules}
     events: list[Progress] = []
     build_program(checkpoint, tmp_path / "m.pte", quantize="4w", **SIZES, progress=events.append)
@@ -44,7 +44,7 @@ def test_a_program_is_built_without_torch(checkpoint: Path, tmp_path: Path) -> N
     assert ops(tmp_path / "m.pte").count("et_vk.linear_q4gsw.default") == 14
 
 
-def test_the_same_checkpoint_gives_the_same_bytes(checkpoint: Path, tmp_path: Path) -> None:
+def test_build_program_same_checkpoint_same_bytes(checkpoint: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
         build_program(checkpoint, tmp_path / f"{name}.pte", **SIZES)
     assert (tmp_path / "a.pte").read_bytes() == (tmp_path / "b.pte").read_bytes()
@@ -70,7 +70,7 @@ def test_formats_choose_the_ops(
     assert {name: names.count(name) for name in counts} == counts
 
 
-def test_a_tied_head_in_f32_is_stored_once(checkpoint: Path, tmp_path: Path) -> None:
+def test_build_program_tied_f32_head_stored_once(checkpoint: Path, tmp_path: Path) -> None:
     path = build_program(checkpoint, tmp_path / "m.pte", quantize=None, **SIZES)
     with container.MappedFile(path) as file:
         named = container.parse_program(file).named_data
@@ -86,7 +86,7 @@ def test_metadata_are_those_of_the_options(checkpoint: Path, tmp_path: Path) -> 
     assert methods["get_eos_ids"] == (container.IntValue(2),)
 
 
-def test_a_cancelled_build_leaves_nothing(checkpoint: Path, tmp_path: Path) -> None:
+def test_build_program_cancelled_leaves_no_files(checkpoint: Path, tmp_path: Path) -> None:
     cancel = CancelToken()
 
     def stop(event: Progress) -> None:
@@ -98,7 +98,7 @@ def test_a_cancelled_build_leaves_nothing(checkpoint: Path, tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_builder_refuses_what_needs_torch(checkpoint: Path, tmp_path: Path) -> None:
+def test_builder_options_that_need_torch_are_refused(checkpoint: Path, tmp_path: Path) -> None:
     needs: list[dict[str, Any]] = [{"quantize": "auto", "bits_per_weight": 5}, {"quality": True}]
     for options in needs:
         with raises(InputError, "torch", code="exporter"):
@@ -107,7 +107,7 @@ def test_the_builder_refuses_what_needs_torch(checkpoint: Path, tmp_path: Path) 
         export_language_model(checkpoint, tmp_path / "m.pte", exporter="both")
 
 
-def test_a_build_without_tokenizers_says_what_to_install(
+def test_build_program_without_tokenizers_names_package(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)  # as if it were not installed

@@ -42,13 +42,13 @@ def test_grouped_of_a_large_weight_in_parts_equals_that_of_its_rows():
     assert np.array_equal(result.codes[-16:], grouped(large[-16:]).codes)
 
 
-def test_by_row_has_one_scale_for_each_row(weight):
+def test_pack_rows_has_one_scale_per_row(weight):
     codes, scales = pack_rows(grouped(weight, 8, weight.shape[1]))
     assert codes.shape == weight.shape and scales.shape == (24,) and scales.flags.c_contiguous
     assert np.allclose(codes * scales[:, None], weight, atol=0.03)
 
 
-def test_pack_linear_has_even_columns_in_lower_halves_and_transposed_scales(weight):
+def test_pack_linear_even_columns_in_low_nibbles_scales_transposed(weight):
     layer = grouped(weight[:22])
     codes, scales = pack_linear(layer)
     assert codes.shape == (22, 48) and scales.shape == (3, 24)  # rows of scales are padded to a multiple of 4

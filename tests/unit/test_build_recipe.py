@@ -78,7 +78,7 @@ def test_layers_with_more_bits_in_the_checkpoint_have_8(stored):
     assert formats_of(checkpoint(wo=stored))["wo"] == INT8
 
 
-def test_the_embedding_has_4_bits_unless_a_row_is_one_group():
+def test_default_recipe_embedding_4_bit_unless_row_is_one_group():
     source = checkpoint()
     assert default_recipe(source).embedding == FOUR
     narrow = replace(source, architecture=replace(MODEL, dim=32))

@@ -66,7 +66,7 @@ def test_integers_and_tensors_cross_from_one_delegate_to_the_next() -> None:
     ]
 
 
-def test_a_state_has_memory_of_its_own_and_inputs_have_none() -> None:
+def test_trace_state_has_own_memory_inputs_have_none() -> None:
     program, _ = small_program()
     (method,) = program.methods
     tensors = [value for value in method.values if isinstance(value, c.TensorValue)]
@@ -76,7 +76,7 @@ def test_a_state_has_memory_of_its_own_and_inputs_have_none() -> None:
     assert [value.place for value in tensors].count(state.place) == 1
 
 
-def test_the_same_calls_give_the_same_bytes() -> None:
+def test_trace_same_calls_same_bytes() -> None:
     assert small_program()[1] == small_program()[1]
 
 

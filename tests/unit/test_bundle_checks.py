@@ -41,7 +41,7 @@ def manifest_of(site):
     return json.loads((site / "manifest.json").read_text())
 
 
-def test_a_catalog_is_bundled_with_its_answers(tmp_path):
+def test_bundle_checks_include_catalog_with_results(tmp_path):
     site = bundle_checks(tmp_path / "site", write_catalog(tmp_path / "ops"))
     manifest = manifest_of(site)
     (check,) = manifest["check"]
@@ -57,7 +57,7 @@ def test_a_catalog_is_bundled_with_its_answers(tmp_path):
     assert golden.dtype == np.float32 and (golden == x + y).all() and golden[4, 6] == 102
 
 
-def test_a_program_that_no_page_can_run_is_left_out_and_named(tmp_path, capsys):
+def test_bundle_checks_unsupported_program_is_left_out_and_named(tmp_path, capsys):
     folder = write_catalog(tmp_path / "ops", ("aten.add.Tensor", "aten.frobnicate.default"))
     assert main(["bundle", str(folder), "--check", "-o", str(tmp_path / "site")]) == 0
     assert "not included: frobnicate/rows: " in capsys.readouterr().out
@@ -67,7 +67,7 @@ def test_a_program_that_no_page_can_run_is_left_out_and_named(tmp_path, capsys):
     assert "aten.frobnicate.default" in manifest["refused"][0]["why"]
 
 
-def test_without_a_catalog_there_are_a_few_of_ours(tmp_path, capsys):
+def test_bundle_checks_default_has_built_in_programs(tmp_path, capsys):
     assert main(["bundle", "--check", "-o", str(tmp_path / "site"), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["kind"] == "check" and len(report["methods"]) == len(manifest_of(tmp_path / "site")["check"]) == 3
@@ -82,7 +82,7 @@ def test_without_a_catalog_there_are_a_few_of_ours(tmp_path, capsys):
         ([], "expected a .pte program"),
     ],
 )
-def test_what_cannot_be_meant(tmp_path, monkeypatch, capsys, arguments, said):
+def test_bundle_checks_contradictory_options_are_refused(tmp_path, monkeypatch, capsys, arguments, said):
     monkeypatch.chdir(tmp_path)
     assert main(["bundle", *arguments, "-o", "site"]) == 1
     assert said in capsys.readouterr().err and not any(tmp_path.iterdir())
@@ -102,7 +102,7 @@ def golden(shape=(5, 7), dtype="float32", index=0):
         (golden(index=1), "missing_outputs", ["got [1]"]),
     ],
 )
-def test_a_catalog_that_makes_no_sense_is_refused(tmp_path, change, code, expected):
+def test_bundle_checks_invalid_catalog_is_refused(tmp_path, change, code, expected):
     folder = write_catalog(tmp_path / "ops")
     entries = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps([{**entries[0], **change}]))

@@ -26,7 +26,7 @@ def program(tmp_path):
     return tmp_path / "add.pte"
 
 
-def test_it_tells_what_it_wrote_and_how_to_look_at_it(program, capsys):
+def test_bundle_command_reports_files_and_how_to_view(program, capsys):
     folder = program.with_name("site")
     assert main(["bundle", str(program), "-o", str(folder), "--name", "sums"]) == 0
     told = capsys.readouterr().out
@@ -42,13 +42,13 @@ def test_it_tells_what_it_wrote_and_how_to_look_at_it(program, capsys):
     assert sorted(path.name for path in program.parent.iterdir()) == ["add.pte", "site"]
 
 
-def test_something_else_is_not_overwritten(program, capsys):
+def test_bundle_command_other_folder_not_overwritten(program, capsys):
     assert main(["bundle", str(program), "-o", str(program.parent)]) == 1
     assert "or a bundle to replace" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("moment", ["add", "_write", "finish"])
-def test_an_interrupt_leaves_what_was_there(program, monkeypatch, moment):
+def test_bundle_interrupted_leaves_old_folder(program, monkeypatch, moment):
     folder = program.with_name("site")
     with webpte.load(program) as loaded:
         webpte.bundle(loaded, folder)
@@ -64,7 +64,7 @@ def test_an_interrupt_leaves_what_was_there(program, monkeypatch, moment):
     assert sorted(path.name for path in program.parent.iterdir()) == ["add.pte", "site"]
 
 
-def test_an_interrupt_between_the_old_and_the_new_puts_the_old_back(program, monkeypatch):
+def test_bundle_interrupted_during_swap_restores_old_folder(program, monkeypatch):
     folder = program.with_name("site")
     with webpte.load(program) as loaded:
         webpte.bundle(loaded, folder)
@@ -83,7 +83,7 @@ def test_an_interrupt_between_the_old_and_the_new_puts_the_old_back(program, mon
     assert sorted(path.name for path in program.parent.iterdir()) == ["add.pte", "site"]
 
 
-def test_a_size_that_data_decides_is_refused(tmp_path):
+def test_bundle_data_dependent_size_is_refused(tmp_path):
     """The first rows of a table, as many as an input says."""
     table = VkTensor(DType.FLOAT32, (5, 3), constant_id=0)
     values = [VkTensor(DType.INT32, (1,)), table, VkInt(0), VkSymInt(5), VkTensor(DType.FLOAT32, (5, 3)), VkInt(1)]

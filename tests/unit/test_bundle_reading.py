@@ -67,7 +67,7 @@ def body_of(folder):
     return document
 
 
-def test_a_bundle_has_the_plan_of_the_program(site):
+def test_bundle_plan_equals_program_plan(site):
     for plan in play(site):
         assert set(plan.dynamic_dims.values()) == {(False, False)}
         assert plan.bytes_by_kind()["constant"] == 144  # 35 floats, padded
@@ -76,7 +76,7 @@ def test_a_bundle_has_the_plan_of_the_program(site):
 FLIPPED = ("hash_mismatch", "bad_magic")  # the second: in the part of the manifest before what is hashed
 
 
-def test_any_flipped_byte_is_refused_by_the_name_of_its_file(copy):
+def test_bundle_flipped_byte_refused_with_file_name(copy):
     files = [copy / "manifest.json", *sorted((copy / "files").iterdir())]
     assert {path.suffix for path in files} == {".json", ".wgsl", ".bin"}
     random = Random(3)
@@ -91,7 +91,7 @@ def test_any_flipped_byte_is_refused_by_the_name_of_its_file(copy):
     assert play(copy)
 
 
-def test_what_is_cut_short_or_missing_is_refused_by_name(copy):
+def test_bundle_truncated_or_missing_file_is_named(copy):
     for path in sorted((copy / "files").iterdir()):
         honest = path.read_bytes()
         path.write_bytes(honest[:-1])
@@ -115,7 +115,7 @@ def test_what_is_cut_short_or_missing_is_refused_by_name(copy):
         (("name",), "a\nb", "invalid_field", ["name: ", "got 'a\\nb'"]),
     ],
 )
-def test_a_manifest_that_makes_no_sense_is_refused(copy, way, value, code, expected):
+def test_manifest_invalid_is_refused(copy, way, value, code, expected):
     document = body_of(copy)
     inner = document
     for step in way[:-1]:
@@ -136,7 +136,7 @@ def test_names_of_files_lead_nowhere_else(copy):
             read_manifest(copy)
 
 
-def test_whatever_is_changed_in_a_manifest_ends_with_an_error_of_ours(copy):
+def test_manifest_random_change_raises_typed_error(copy):
     text = json.dumps(body_of(copy))
     random, fields = Random(7), ways_by_field(text)
     for way in [way for ways in fields.values() for way in ways[:3]]:
@@ -147,7 +147,7 @@ def test_whatever_is_changed_in_a_manifest_ends_with_an_error_of_ours(copy):
             continue
 
 
-def test_a_device_gets_the_first_variant_that_it_can_run(site):
+def test_bundle_device_gets_first_variant_it_supports(site):
     with opened(site) as bundle:
         variants = bundle._manifest.methods["forward"]
         assert [v.device for v in variants] == ["gpu", "cpu"]  # an addition gains nothing by subgroups
@@ -160,7 +160,7 @@ def test_a_device_gets_the_first_variant_that_it_can_run(site):
             bundle.plan(caps=small)
 
 
-def test_what_needs_a_graph_is_refused(site):
+def test_bundle_options_that_need_graph_are_refused(site):
     with raises(webpte.InputError, site, "fallback", code="already_planned"):
         webpte.load(site, fallback="cpu")
     with raises(webpte.InputError, site, ".pte", code="already_planned"):

@@ -35,14 +35,14 @@ def computed(llm):
         (LAST_TOKEN_ONLY, 39, 0),
     ],
 )
-def test_how_far_back_a_slot_windowes(window, count, usable):
+def test_cache_window_limits_usable_tokens(window, count, usable):
     slot = Slot(0, window)
     slot.before_write(40)
     slot.tokens += TEXT
     assert slot.usable(count) == usable
 
 
-def test_what_is_shorter_than_a_ring_is_held_whole():
+def test_cache_window_shorter_text_is_fully_usable():
     slot = Slot(0, RING)
     slot.before_write(RING.held)
     slot.tokens += TEXT[: RING.held]
@@ -64,7 +64,7 @@ def test_going_back_does_not_bring_back_what_was_overwritten():
 
 
 @pytest.mark.parametrize(("window", "back", "rows"), [(RING, 10, 1), (RING, 30, 10), (LAST_TOKEN_ONLY, 1, 39)])
-def test_a_sequence_that_is_rewound_computes_what_it_must(window, back, rows):
+def test_cache_window_rewound_sequence_recomputes_needed_tokens(window, back, rows):
     llm = model(window)
     talk = llm.sequence()
     talk.logits(TEXT)
@@ -76,7 +76,7 @@ def test_a_sequence_that_is_rewound_computes_what_it_must(window, back, rows):
 
 
 @pytest.mark.parametrize("window", [RING, LAST_TOKEN_ONLY])
-def test_a_fork_a_prefix_and_a_snapshot_give_what_a_fresh_sequence_does(window, tmp_path):
+def test_cache_window_fork_prefix_snapshot_equal_fresh(window, tmp_path):
     llm = model(window)
     talk = llm.sequence()
     first = talk.generate(tokens=TEXT[:30], max_new_tokens=10)
@@ -95,7 +95,7 @@ def test_a_fork_a_prefix_and_a_snapshot_give_what_a_fresh_sequence_does(window, 
 
 
 @pytest.mark.parametrize("window", [RING, LAST_TOKEN_ONLY])
-def test_a_pass_that_was_interrupted_is_not_gone_on_from(window):
+def test_cache_window_interrupted_step_is_not_reused(window):
     llm = model(window)
     talk = llm.sequence()
     talk.logits(TEXT[:30])
@@ -114,7 +114,7 @@ def test_a_pass_that_was_interrupted_is_not_gone_on_from(window):
 
 
 @pytest.mark.parametrize("window", [RING, LAST_TOKEN_ONLY])
-def test_an_answer_goes_on_behind_a_pass_that_another_one_interrupted(window):
+def test_cache_window_interrupted_step_other_response_exact(window):
     llm = model(window)
     prompts = [TEXT[:30], TEXT[5:35]]
     answer, other = (llm.generate(tokens=prompt, max_new_tokens=20, tokens_per_submit=1) for prompt in prompts)

@@ -39,7 +39,7 @@ def names(tree):
                 yield "allow_pickle"
 
 
-def test_nothing_is_unpickled_or_evaluated():
+def test_caches_use_no_pickle_or_eval():
     found = {}
     for path in SRC.rglob("*.py"):
         bad = (DANGEROUS | EVALUATING | {"FileSystemBytecodeCache", "allow_pickle"}).intersection(
@@ -90,7 +90,7 @@ def kept(cache, text="fn main() {}\n" * 40):
     return path, text
 
 
-def test_a_text_is_kept_and_found(cache):
+def test_kernel_cache_stores_and_reads_text(cache):
     _, text = kept(cache)
     assert kernel_module.read_cached("a" * 64) == text
     assert cache.stat().st_mode & 0o777 == 0o700 or os.name != "posix"
@@ -98,7 +98,7 @@ def test_a_text_is_kept_and_found(cache):
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "swapped"])
-def test_a_damaged_text_is_not_believed(cache, damage):
+def test_kernel_cache_damaged_file_is_ignored(cache, damage):
     path, _ = kept(cache)
     data = path.read_bytes()
     changed = {
@@ -127,7 +127,7 @@ def test_pipes_folders_and_open_folders_are_not_looked_at(cache):
     assert kernel_module.read_cached("a" * 64) is None
 
 
-def test_a_folder_of_many_files_is_emptied(cache, monkeypatch):
+def test_kernel_cache_too_many_files_is_cleared(cache, monkeypatch):
     kept(cache)
     monkeypatch.setattr(kernel_module, "MAX_CACHED_KERNELS", 0)
     kernel_module._cache_subfolder.cache_clear()
@@ -144,7 +144,7 @@ def test_rendering_again_gives_the_text_that_was_kept(cache):
     assert [render(kernel) for kernel in kernels] == first
 
 
-def test_a_template_that_changed_is_rendered_again(cache, tmp_path):
+def test_kernel_cache_changed_template_renders_again(cache, tmp_path):
     for text in ("fn one() {}\n", "fn other() {}\n"):
         (tmp_path / "own.wgsl").write_text(text)
         assert render(Kernel(home_of(str(tmp_path)), "own.wgsl", (), _Params.wgsl, 64, 0, 1)) == text
@@ -175,7 +175,7 @@ def test_wrong_choices_are_ignored_and_said_so(cache, name, caplog):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pipes to put there")
-def test_a_pipe_or_a_giant_in_the_place_of_choices(cache, caplog, monkeypatch):
+def test_tuning_cache_pipe_or_huge_file_is_ignored(cache, caplog, monkeypatch):
     tuning_cache_path().parent.mkdir(parents=True, exist_ok=True)
     os.mkfifo(tuning_cache_path())
     assert read_tuning(Caps()) == {} and "not a regular file" in caplog.text

@@ -33,10 +33,10 @@ def test_tokens_outside_the_vocabulary_are_left_out(tokenizer):
 
 
 @pytest.mark.parametrize("template", ["{{ raise_exception('no') }}", "{% if %}"])
-def test_a_template_that_fails_leaves_the_text(tokenizer, template):
+def test_chat_pieces_failing_template_returns_none(tokenizer, template):
     assert chat_pieces(tokenizer.to_str(), template, {}, 64, 95) == []
 
 
-def test_a_text_is_cut_into_pieces_and_a_short_rest_left_out(tokenizer):
+def test_token_pieces_cut_text_and_drop_short_rest(tokenizer):
     assert token_pieces(tokenizer.to_str(), "abcdefgh", 3, 95) == [[65, 66, 67], [68, 69, 70]]
     assert token_pieces(tokenizer.to_str(), "ab", 3, 95) == [[65, 66]]

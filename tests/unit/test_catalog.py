@@ -34,7 +34,7 @@ def write(folder: Path, readme: str) -> Path:
     return folder
 
 
-def test_a_named_folder_comes_first(nowhere, monkeypatch):
+def test_catalog_source_named_folder_comes_first(nowhere, monkeypatch):
     named = write(nowhere / "named", "")
     write(nowhere / "shared/catalog", README)
     monkeypatch.setenv("WEBPTE_CATALOG", str(named))
@@ -44,26 +44,26 @@ def test_a_named_folder_comes_first(nowhere, monkeypatch):
         source.catalog()
 
 
-def test_a_copy_beside_the_project_is_used(nowhere):
+def test_catalog_source_shared_copy_is_used(nowhere):
     warm = write(nowhere / "shared/catalog", README)
     assert source.catalog() == warm
 
 
 @pytest.mark.parametrize("readme", ["", README.replace("1.5.1", "1.5.10"), README.replace("0.18.0", "0.17.0")])
-def test_a_copy_of_other_versions_is_not(nowhere, readme):
+def test_catalog_source_copy_of_other_versions_is_ignored(nowhere, readme):
     write(nowhere / "shared/catalog", readme)
     made = source.catalog()
     assert made == nowhere / "cache/webpte/catalog/executorch-1.5.1_torch-2.13.0_torchao-0.18.0"
     assert (made / "README.md").read_text() == "generated"
 
 
-def test_the_cache_is_kept(nowhere, monkeypatch):
+def test_catalog_source_cache_is_reused(nowhere, monkeypatch):
     made = source.catalog()
     monkeypatch.setattr(source, "generate", lambda folder: pytest.fail("generated again"))
     assert source.catalog() == made
 
 
-def test_a_failed_generator_leaves_nothing(nowhere, monkeypatch):
+def test_catalog_source_failing_generator_leaves_nothing(nowhere, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(source, "versions", lambda: VERSIONS)
     monkeypatch.setattr("tests.catalog.source.subprocess.run", lambda *args, **options: 1 / 0)
@@ -94,23 +94,23 @@ def test_close_enough(check, output):
     "output",
     [[1, 100, 5], [1.02, 100, -5], [1, 102, -5], [np.nan, 100, -5], [1, np.inf, -5], [1, 100], [[1, 100, -5]]],
 )
-def test_not_close_enough(check, output):
+def test_catalog_check_inaccurate_output_fails(check, output):
     with pytest.raises(AssertionError):
         check.compare([None, np.array(output, np.float32)])
 
 
-def test_a_golden_nan_is_never_met(check):
+def test_catalog_check_expected_nan_fails(check):
     np.array([np.nan, 100, -5], "<f4").tofile(check.program.parent / "golden.bin")
     with pytest.raises(AssertionError):
         check.compare([None, np.array([np.nan, 100, -5], np.float32)])
 
 
-def test_the_dtype_counts(check):
+def test_catalog_check_wrong_dtype_fails(check):
     with pytest.raises(AssertionError, match="dtype"):
         check.compare([None, np.array([1, 100, -5], np.float64)])
 
 
-def test_the_table(check):
+def test_catalog_report_table_and_json(check):
     results = [Result(check, "passed"), Result(check, "failed", "off by\none"), Result(check, "refused", "no abs")]
     assert table(results).splitlines() == [
         "suite  passed  failed  refused",

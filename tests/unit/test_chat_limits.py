@@ -92,7 +92,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("template", BOMBS.values(), ids=BOMBS)
-def test_a_bomb_is_a_typed_error(template):
+def test_template_bomb_raises_typed_error(template):
     started = time.thread_time()
     with counted_calls(MAX_CALLS), pytest.raises(webpte.FormatError) as caught:
         render_chat(template, MESSAGES)
@@ -115,7 +115,7 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("template", ERRORS.values(), ids=ERRORS)
-def test_whatever_a_template_raises_is_typed(template):
+def test_template_exception_raises_typed_error(template):
     with raises(webpte.FormatError, code="template_failed"):
         render_chat(template, MESSAGES)
 
@@ -147,7 +147,7 @@ def test_ordinary_templates_are_left_alone(template, want):
     assert render_chat(template, MESSAGES) == want
 
 
-def test_a_long_conversation_fits(monkeypatch):
+def test_template_long_conversation_renders(monkeypatch):
     monkeypatch.setattr(template_sandbox, "MAX_CPU_SECONDS", 60)  # its steps and characters are what must fit
     messages = [{"role": "user", "content": "word " * 400}, {"role": "assistant", "content": "word " * 400}] * 500
     template = "{% for m in messages %}{{ '<' + m.role + '>' + m.content|trim + '</' + m.role + '>' }}{% endfor %}"
@@ -160,6 +160,6 @@ PIECES += ["99", "|join", "|tojson", "(", ")", "[", "]", ".content", " set x = "
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=30))
-def test_no_template_ends_in_an_untyped_error(pieces):
+def test_template_random_text_raises_only_typed_errors(pieces):
     with contextlib.suppress(webpte.Error):
         render_chat("".join(pieces), MESSAGES)

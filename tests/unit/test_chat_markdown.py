@@ -21,7 +21,7 @@ def test_blocks_are_the_text(text):
 
 
 @given(TEXTS, TEXTS)
-def test_nothing_that_follows_changes_a_block_but_the_last(text, more):
+def test_markdown_more_text_changes_only_last_block(text, more):
     finished = blocks(text)[:-1]
     assert blocks(text + more)[: len(finished)] == finished
 
@@ -44,7 +44,7 @@ def test_lines_fit(text, columns):
         ("\n\n", []),
     ],
 )
-def test_what_is_shown(text, lines):
+def test_markdown_block_rendering(text, lines):
     assert [CODES.sub("", line) for line in render_block(text, 60)] == lines
 
 

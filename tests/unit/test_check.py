@@ -69,7 +69,7 @@ def add(path, elements=7, **options):
     return simple_pte(path, values, [("aten.add.Tensor", (0, 1, 2, 3))], [0], [3], [weight], **options)
 
 
-def test_a_program_without_problems(tmp_path, capsys):
+def test_check_valid_program_has_no_problems(tmp_path, capsys):
     add(tmp_path / "p.pte")
     assert main(["check", str(tmp_path / "p.pte"), "--limits", "browser"]) == 0
     assert "no problems" in capsys.readouterr().out
@@ -106,7 +106,7 @@ def test_too_many_live_integers_are_a_problem(tmp_path):
     assert f"{problem['subject']} {problem['detail']}".startswith("live integers: 257 are read by kernels")
 
 
-def test_what_a_software_device_does_not_have_is_a_problem(tmp_path, monkeypatch, capsys):
+def test_check_software_device_insufficient_memory_is_reported(tmp_path, monkeypatch, capsys):
     add(tmp_path / "p.pte")
     caps = replace(BROWSER, kind="cpu")
     needed = check_file(tmp_path / "p.pte", caps=caps)["memory"]["total"]
@@ -145,7 +145,7 @@ def test_backends_of_all_methods(tmp_path):
     assert len(report["remedies"]) == 1
 
 
-def test_every_call_that_cannot_be_lowered(tmp_path):
+def test_check_lists_all_calls_without_lowering(tmp_path):
     """Two masks as indices, which select an unknown number of elements, and the op between them still counts."""
     mask = VkTensor(DType.BOOL, (5,))
     values = [

@@ -34,7 +34,7 @@ class TestDifference:
         assert found(1e-3, np.float16).within
         assert not found(1e-3).within
 
-    def test_an_element_near_zero_may_have_its_neighbours_error(self):
+    def test_difference_near_zero_allows_error_of_large_elements(self):
         want = np.array([100.0, -80.0, 90.0, 1e-6], np.float32)
         assert difference(want + np.float32(1e-3), want, Tolerance()).within
         assert not difference(want + np.float32(1e-3), want, Tolerance(atol=1e-4)).within
@@ -47,7 +47,7 @@ class TestDifference:
         result = difference(got, want, Tolerance())
         assert (result.outside, result.at) == (1, (3, 7))
 
-    def test_the_worst_element_is_named(self):
+    def test_difference_names_worst_element(self):
         got, want = near(0)
         got[5, 6] += 1
         result = difference(got, want, Tolerance())
@@ -86,7 +86,7 @@ class TestDifference:
         result = difference(np.zeros((2, 3), np.float32), np.zeros((3, 2), np.float32), Tolerance())
         assert not result.within and "expected [3, 2]" in str(result)
 
-    def test_every_element_is_in_one_bin(self):
+    def test_difference_histogram_counts_each_element_once(self):
         got, want = near(1e-5)
         got[0] = want[0]
         result = difference(got, want, Tolerance())
@@ -103,7 +103,7 @@ class TestReport:
             calls.append(call)
         return Comparison("forward", "reference", None, None, calls)
 
-    def test_the_first_call_outside_is_named(self):
+    def test_compare_report_names_first_wrong_call(self):
         report = self.report(0, 1e-7, 0.1, 1e-7, 0.5)
         assert not report.ok
         assert report.data()["first_outside"] == {"step": 0, "index": 2}
@@ -120,7 +120,7 @@ class TestReport:
 
 
 class TestExposed:
-    def test_a_value_written_once_is_held_by_itself(self):
+    def test_expose_value_written_once_is_its_own_holder(self):
         b = GraphBuilder()
         x = b.tensor(4)
         y = b.unary(x, 4)
@@ -144,7 +144,7 @@ class TestExposed:
         assert names == [COPY, "update_cache.default", COPY, COPY, "update_cache.default", COPY, COPY]
         assert all(not spec.stored for v in copies if isinstance(spec := exposed.graph.values[v], TensorSpec))
 
-    def test_a_number_written_twice_is_copied_too(self):
+    def test_expose_number_written_twice_is_copied(self):
         b = GraphBuilder()
         x, n = b.tensor(4), b.symint()
         for dim in (0, 0):

@@ -161,7 +161,7 @@ def test_radv_figures_and_the_loop_with_the_multiplications():
     }
 
 
-def test_a_loop_that_stores_results_is_not_the_hot_one():
+def test_compiler_report_store_loop_is_not_hot_loop():
     """An activation after a matrix product may have more multiplications than the product."""
     stored = RADV_LISTING.replace(
         "\tv_add_nc_u32_e32 v3, 64, v3", "\tv_mul_f32_e32 v3, 64, v3\n" * 9 + "\tbuffer_store_b32 v3"
@@ -194,11 +194,11 @@ def test_anv_figures_and_the_loop():
 
 
 @pytest.mark.parametrize("read", [parse.radv, parse.anv, parse.panvk, parse.turnip])
-def test_a_report_without_figures_is_an_error(read):
+def test_compiler_report_without_figures_raises(read):
     with pytest.raises(parse.ReportError):
         read("nothing was compiled")
 
 
-def test_a_kernel_without_a_loop_has_no_loop_instructions():
+def test_compiler_report_kernel_without_loop_has_no_loop_count():
     listing = "disasm:\nBB0:\n\tv_mov_b32_e32 v1, 0   ; 7e020280\n\ts_endpgm   ; bfb00000\n"
     assert parse.radv(listing + RADV_STATS)["loop_instructions"] == 0

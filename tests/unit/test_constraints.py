@@ -163,7 +163,7 @@ def test_random_answers_to_expressions_match(vocabulary, expression):
         assert not ended or re.fullmatch(expression, text), text
 
 
-def test_a_grammar_is_followed(vocabulary):
+def test_grammar_random_walk_follows_rules(vocabulary):
     grammar = 'start: sum\nsum: value | sum "+" value\nvalue: /[0-9]/ | "(" sum ")"'
     for seed in range(10):
         tokens, ended = walk(vocabulary.matcher(grammar=grammar), random.Random(seed), vocabulary.end)
@@ -190,7 +190,7 @@ def test_choices_allow_what_begins_one_of_them_and_nothing_else(vocabulary):
         assert vocabulary.text(tokens) in choices
 
 
-def test_every_allowed_token_can_be_taken_and_no_other(level):
+def test_grammar_mask_equals_accepted_tokens(level):
     """And what is allowed leads somewhere: there is a next token, or the answer is complete."""
     for seed in range(12):
         chance, matcher = random.Random(seed), level.matcher(json_schema=schema(seed))
@@ -210,7 +210,7 @@ def test_every_allowed_token_can_be_taken_and_no_other(level):
             matcher.take(chance.choice(options))
 
 
-def test_a_number_that_is_no_token_is_never_allowed(level):
+def test_grammar_undefined_token_number_is_not_allowed(level):
     open_ended = level.matcher(grammar=f"start: <[{level.tokens - 2}-{level.size - 1}]> | /(?s:.)+/")
     found = open_ended.mask()
     assert len(found) == -(-level.size // 32) and found.dtype == np.uint32
@@ -260,7 +260,7 @@ def test_masks_do_not_depend_on_how_a_place_was_reached(vocabulary):
         assert straight.ended == replayed.ended == copied.ended
 
 
-def test_masks_behind_drafts_are_those_of_taking_them(vocabulary):
+def test_grammar_masks_after_drafts_equal_taken_tokens(vocabulary):
     for seed in range(12):
         asked, chance = schema(seed), random.Random(seed)
         tokens, ended = walk(vocabulary.matcher(json_schema=asked), chance, vocabulary.end)
@@ -280,7 +280,7 @@ def test_masks_behind_drafts_are_those_of_taking_them(vocabulary):
         assert matcher.after([wrong, *drafted]) == [] and np.array_equal(matcher.mask(), before)
 
 
-def test_an_end_closes_an_answer_that_could_go_on(level):
+def test_grammar_end_token_allowed_where_optional(level):
     matcher = level.matcher(regex="a+")
     with pytest.raises(ConstraintError):
         matcher.copy().take(level.end)
@@ -297,7 +297,7 @@ def test_an_end_closes_an_answer_that_could_go_on(level):
     assert level.end not in allowed(matcher.mask())
 
 
-def test_a_model_without_end_tokens_ends_where_nothing_can_follow(level):
+def test_grammar_without_end_tokens_ends_when_complete(level):
     compiler = GrammarCompiler(level.tokenizer, 320, [])
     matcher = compiler.matcher(constraint(choices=["name"]))
     assert len(matcher.mask()) == 10
@@ -337,7 +337,7 @@ def test_a_model_without_end_tokens_ends_where_nothing_can_follow(level):
         ({"grammar": '%import .other.INT\nstart: "a"'}, "invalid", ["grammar"]),
     ],
 )
-def test_what_cannot_be_followed_is_refused_by_name(level, given, code, expected):
+def test_constraint_unsupported_is_refused_by_name(level, given, code, expected):
     with raises(ConstraintError, *expected, code=code) as caught:
         level.matcher(**given)
     assert len(str(caught.value)) < 1000
@@ -392,7 +392,7 @@ def test_hostile_constraints_are_refused_or_followed_in_bounded_time(level, name
     assert time.process_time() - started < 60  # the package counts states; without that, most of these never end
 
 
-def test_an_equal_constraint_is_compiled_once(level, monkeypatch):
+def test_constraint_equal_ones_compile_once(level, monkeypatch):
     compiler, compiled = GrammarCompiler(level.tokenizer, level.size, [level.end]), []
     compile_ = compiler._compile
 
@@ -421,7 +421,7 @@ def test_long_constraints_are_kept_up_to_a_number_of_characters(level):
     assert list(compiler._compiled) == [longest], "the one in use stays, however long"
 
 
-def test_a_check_keeps_nothing(level):
+def test_constraint_check_caches_nothing(level):
     compiler = GrammarCompiler(level.tokenizer, level.size, [level.end])
     compiler.check(constraint(json_schema={"type": "integer"}))
     with raises(ConstraintError, "#/uniqueItems", code="invalid"):
@@ -451,7 +451,7 @@ def test_bytes_of_tokens_are_what_decoding_gives(vocabulary):
 
 
 @pytest.mark.parametrize("spare", range(33))
-def test_guide_that_accepts_the_empty_text_works_for_vocabularies_of_any_size(spare):
+def test_constraint_empty_match_any_vocabulary_size(spare):
     """Also for those that are a multiple of 32, where the package's masks have a word more."""
     tokenizer = byte_level()
     size = tokenizer._inner.get_vocab_size() + spare

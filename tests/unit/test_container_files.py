@@ -50,7 +50,7 @@ def test_close_is_final_and_idempotent(path: Path) -> None:
         span.view()
 
 
-def test_a_view_survives_close_and_then_unmaps(path: Path) -> None:
+def test_mapped_file_view_survives_close_then_unmaps(path: Path) -> None:
     file = MappedFile(path)
     view = file.view(0, 101)
     file.close()
@@ -76,7 +76,7 @@ def test_close_unmaps_at_once(path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [101, 40, 4096])
-def test_a_file_written_in_place_is_refused(path: Path, size: int) -> None:
+def test_mapped_file_written_in_place_is_refused(path: Path, size: int) -> None:
     """One that shrinks would end the process, one of the same size would give other weights in silence."""
     with MappedFile(path) as file:
         span = Span(file, 90, 5)
@@ -87,7 +87,7 @@ def test_a_file_written_in_place_is_refused(path: Path, size: int) -> None:
 
 
 @pytest.mark.parametrize("how", ["renamed over", "removed"])
-def test_a_file_replaced_by_another_stays_as_it_was(path: Path, how: str) -> None:
+def test_mapped_file_replaced_on_disk_keeps_old_bytes(path: Path, how: str) -> None:
     with MappedFile(path) as file:
         if how == "removed":
             path.unlink()
@@ -97,7 +97,7 @@ def test_a_file_replaced_by_another_stays_as_it_was(path: Path, how: str) -> Non
         assert bytes(file.view(90, 3)) == bytes([90, 91, 92])
 
 
-def test_what_cannot_be_mapped_says_why(tmp_path: Path) -> None:
+def test_mapped_file_unmappable_path_states_reason(tmp_path: Path) -> None:
     (tmp_path / "empty.pte").touch()
     with raises(FormatError, "empty.pte", code="empty_file"):
         MappedFile(tmp_path / "empty.pte")
@@ -112,7 +112,7 @@ def test_what_cannot_be_mapped_says_why(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
-def test_a_pipe_does_not_block(tmp_path: Path) -> None:
+def test_mapped_file_pipe_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with raises(FormatError, tmp_path / "pipe", code="not_regular_file"):
         MappedFile(tmp_path / "pipe")
@@ -135,7 +135,7 @@ def test_span_cannot_leave_its_parent(offset: int, size: int) -> None:
         Span(parent.file, 2 + offset, size + 100)
 
 
-def test_from_bytes_is_read_only() -> None:
+def test_mapped_file_from_bytes_is_read_only() -> None:
     assert MappedFile.from_bytes("x", bytearray(5)).view(0, 5).readonly
 
 

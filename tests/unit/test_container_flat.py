@@ -130,12 +130,12 @@ def packed(**broken: int) -> bytes:
     return struct.pack("<I4sHHHxxiII2sBx", *parts)
 
 
-def test_the_packed_table_is_sound() -> None:
+def test_flat_reader_reads_valid_table() -> None:
     table = open_flat(packed())
     assert table.string(0, "x") == "ab" and table.ints(0, "x", "B") == (97, 98)
 
 
-def test_a_vtable_may_be_the_last_thing() -> None:
+def test_flat_reader_vtable_at_end_is_valid() -> None:
     table = open_flat(struct.pack("<I4siHH", 8, b"TEST", -4, 4, 4))
     assert table.u8(0, "x", 7) == 7
 
@@ -166,12 +166,12 @@ def test_a_vtable_may_be_the_last_thing() -> None:
         (dict(last=1), "unterminated_string", [" 2 bytes"]),
     ],
 )
-def test_a_broken_number_is_refused(broken: dict[str, int], code: str, expected: list[str]) -> None:
+def test_flat_reader_wrong_number_is_refused(broken: dict[str, int], code: str, expected: list[str]) -> None:
     with raises(FormatError, *expected, code=code):
         open_flat(packed(**broken)).string(0, "x")
 
 
-def test_a_string_must_be_utf8() -> None:
+def test_flat_reader_invalid_utf8_is_refused() -> None:
     with raises(FormatError, "root.x", "2 bytes", code="invalid_utf8"):
         open_flat(packed().replace(b"ab", b"\xff\xfe")).string(0, "x")
 
@@ -186,7 +186,7 @@ def test_wide_elements_count_in_full() -> None:
 @pytest.mark.parametrize(
     "data", [b"\x10", b"\x10\0\0\0TES", packed().replace(b"TEST", b"ET12"), b"version https://git-lfs"]
 )
-def test_a_foreign_file_is_shown(data: bytes) -> None:
+def test_flat_reader_bad_magic_shows_bytes(data: bytes) -> None:
     with raises(FormatError, "f.bin: root", "'TE'", "byte 4", repr(data[:16]), code="bad_magic"):
         open_flat(data)
 

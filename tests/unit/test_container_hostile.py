@@ -40,7 +40,7 @@ each_sample = pytest.mark.parametrize("name", SAMPLES)
 
 
 @each_sample
-def test_a_file_cut_anywhere_is_refused(name: str) -> None:
+def test_container_truncated_file_is_refused(name: str) -> None:
     data, read = SAMPLES[name]
     read(data)
     for length in range(1, len(data)):
@@ -48,7 +48,7 @@ def test_a_file_cut_anywhere_is_refused(name: str) -> None:
             read(data[:length])
 
 
-def test_a_file_without_a_header_cut_anywhere_is_refused_or_whole() -> None:
+def test_container_truncated_file_without_header_is_refused_or_read() -> None:
     methods = [Method(values=[c.IntValue(5), c.StringValue("x")], delegates=[DelegateBlob(sample_blob())])]
     data = pte_bytes(methods, extended_header=False, inline_delegates=True)
     whole = read_all(data)
@@ -65,7 +65,7 @@ def test_trailing_bytes_change_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["pte", "ptd", "blob"])
 @pytest.mark.parametrize("flip", [0xFF, 0x81])
-def test_every_byte_may_be_damaged(name: str, flip: int) -> None:
+def test_container_damaged_byte_reads_or_raises_format_error(name: str, flip: int) -> None:
     data, read = SAMPLES[name]
     refused = 0
     for position in range(len(data)):

@@ -33,7 +33,7 @@ def parse_one(*values: c.EValue, **options: Any) -> c.MethodPlan:
 @pytest.mark.parametrize(
     "options", [{}, {"extended_header": 24}, {"inline_delegates": True}, {"inline_constants": True}]
 )
-def test_everything_round_trips(options: dict[str, Any]) -> None:
+def test_program_round_trips(options: dict[str, Any]) -> None:
     program = parse(sample_pte(version=3, **options))
     assert (program.path, program.version) == ("m.pte", 3)
     assert facts(program.named_data) == {"weight": b"w" * 28, "a": b"", "b": b"12345"}
@@ -48,7 +48,7 @@ def test_everything_round_trips(options: dict[str, Any]) -> None:
             assert delegate.compile_specs == spec.compile_specs
 
 
-def test_a_method_can_be_cut_short_in_place() -> None:
+def test_program_method_ends_can_be_shortened_in_place() -> None:
     """The numbers of instructions and outputs are where `find_ends` says, and nothing else depends on them."""
     data = bytearray(sample_pte())
     for method in parse(bytes(data)).methods:
@@ -62,7 +62,7 @@ def test_a_method_can_be_cut_short_in_place() -> None:
     assert c.find_ends(MappedFile.from_bytes("m.pte", data), "absent") == (0, 0)
 
 
-def test_a_file_without_segments_needs_no_header() -> None:
+def test_program_without_segments_needs_no_header() -> None:
     methods = [Method(values=[c.IntValue(5)], outputs=[0], delegates=[DelegateBlob(b"blob")], chains=0)]
     program = parse(pte_bytes(methods, extended_header=False, inline_delegates=True))
     (method,) = program.methods
@@ -70,7 +70,7 @@ def test_a_file_without_segments_needs_no_header() -> None:
     assert bytes(method.delegates[0].blob.view()) == b"blob"
 
 
-def test_a_file_on_disk_is_referred_to_not_copied(tmp_path: Path) -> None:
+def test_program_on_disk_is_referenced_not_copied(tmp_path: Path) -> None:
     pte_file(tmp_path / "m.pte", sample_methods(), named_data={"k": b"0123456789"})
     with MappedFile(tmp_path / "m.pte") as file:
         span = parse_program(file).named_data["k"]
@@ -78,7 +78,7 @@ def test_a_file_on_disk_is_referred_to_not_copied(tmp_path: Path) -> None:
         assert (tmp_path / "m.pte").read_bytes()[span.offset : span.offset + span.size] == b"0123456789"
 
 
-def test_what_makes_a_tensor_constant_or_mutable() -> None:
+def test_program_tensor_constant_or_mutable_by_place() -> None:
     forward = parse(sample_pte()).methods[0]
     planned, weight, cache, flag, external = (v for v in forward.values if isinstance(v, c.TensorValue))
     assert (planned.data, planned.mutable, planned.dynamic) == (None, False, True)
@@ -96,7 +96,7 @@ def test_keys_with_the_same_data_share_a_segment() -> None:
     assert named["k"] == named["v"] != named["w"]
 
 
-def test_an_absent_dim_order_means_contiguous() -> None:
+def test_program_missing_dim_order_is_contiguous() -> None:
     value = parse_one(c.TensorValue(DType.INT8, (3, 5), ())).values[0]
     assert isinstance(value, c.TensorValue) and value.dim_order == (0, 1)
 
@@ -142,7 +142,7 @@ DATA = span_of(np.zeros(3, "<f4"))
         ),
     ],
 )
-def test_a_broken_value_is_refused(value: c.EValue, code: str, expected: list[object]) -> None:
+def test_program_invalid_value_is_refused(value: c.EValue, code: str, expected: list[object]) -> None:
     with raises(FormatError, *expected, code=code):
         parse_one(c.IntValue(0), value)
 
@@ -162,12 +162,12 @@ def test_a_broken_value_is_refused(value: c.EValue, code: str, expected: list[ob
         (c.FreeCall(7), ["value_index", "value 7 ", "are 1"]),
     ],
 )
-def test_a_broken_instruction_is_refused(instruction: c.Instruction, expected: list[str]) -> None:
+def test_program_invalid_instruction_is_refused(instruction: c.Instruction, expected: list[str]) -> None:
     with raises(FormatError, *expected, code="index_out_of_range"):
         parse_one(c.IntValue(0), instructions=[c.FreeCall(0), instruction], delegates=[DelegateBlob(b"x")])
 
 
-def test_a_jump_may_end_the_method() -> None:
+def test_program_jump_to_end_is_valid() -> None:
     jump = c.JumpFalseCall(0, 2)
     assert parse_one(c.BoolValue(False), instructions=[jump, c.FreeCall(0)]).instructions[0] == jump
 
@@ -180,12 +180,12 @@ def test_a_jump_may_end_the_method() -> None:
         ({"chains": 2}, "several_chains", ["got 2"]),
     ],
 )
-def test_a_broken_method_is_refused(options: dict[str, Any], code: str, expected: list[str]) -> None:
+def test_program_invalid_method_is_refused(options: dict[str, Any], code: str, expected: list[str]) -> None:
     with raises(FormatError, *expected, code=code):
         parse_one(c.IntValue(0), **options)
 
 
-def test_two_methods_of_one_name_are_refused() -> None:
+def test_program_duplicate_method_is_refused() -> None:
     with raises(FormatError, "execution_plan[1]", "'forward'", code="duplicate_method"):
         parse(pte_bytes([Method(), Method()]))
 
@@ -218,7 +218,7 @@ class Raw:
         ([("b", 6), *[None] * 4, ("I", 1)], "index_out_of_range", ["number 1:", "are 0"]),
     ],
 )
-def test_a_tensor_we_cannot_hold_is_refused(fields: list[Field], code: str, expected: list[str]) -> None:
+def test_program_unsupported_tensor_is_refused(fields: list[Field], code: str, expected: list[str]) -> None:
     raw = Raw()
     with raises(FormatError, *expected, code=code):
         raw.parse(raw.plan([raw.evalue(5, *fields)]))
@@ -244,7 +244,7 @@ def test_initial_data_that_is_not_there(number: int, region: int, expected: list
 
 
 @pytest.mark.parametrize(("number", "available"), [(1, 3), (2, 0)])
-def test_a_constant_buffer_that_is_too_small(number: int, available: int) -> None:
+def test_program_constant_buffer_too_small_is_refused(number: int, available: int) -> None:
     raw = Raw()
     buffers = raw.b.tables([raw.b.table(), raw.b.table(raw.b.blob(b"abc"))])
     plan = raw.plan([raw.evalue(5, ("b", 6), *[None] * 4, ("I", number))])
@@ -262,7 +262,9 @@ def test_a_constant_buffer_that_is_too_small(number: int, available: int) -> Non
         ([("b", 0), ("I", 0)], "missing_data", ["processed.index"]),
     ],
 )
-def test_a_delegate_without_a_blob(processed: list[Field] | None, code: str, expected: list[str]) -> None:
+def test_program_delegate_without_blob_is_refused(
+    processed: list[Field] | None, code: str, expected: list[str]
+) -> None:
     raw = Raw()
     b = raw.b
     place = None if processed is None else b.table(*processed)
@@ -283,7 +285,7 @@ def test_unknown_kinds_are_named() -> None:
         raw.parse(plan)
 
 
-def test_an_operator_that_is_not_there() -> None:
+def test_program_missing_operator_is_refused() -> None:
     raw = Raw()
     b = raw.b
     call = b.table(("B", 1), b.table(("i", 0)))
@@ -299,7 +301,7 @@ def test_named_data_that_is_not_there() -> None:
         raw.parse(slot7=b.tables([b.table(b.string("k"), ("I", 3))]))
 
 
-def test_a_key_twice_is_refused() -> None:
+def test_program_duplicate_key_is_refused() -> None:
     b = Builder()
     entries = b.tables([b.table(b.string("k"), ("I", 0))] * 2)
     segments = b.tables([b.table(("Q", 0), ("Q", 0))])
@@ -311,7 +313,7 @@ def test_a_key_twice_is_refused() -> None:
 # --- headers and segments ---------------------------------------------------------------------------------------------
 
 
-def test_a_segment_past_the_end_is_named() -> None:
+def test_program_segment_out_of_bounds_is_refused() -> None:
     b = Builder()
     segments = b.tables([b.table(("Q", 0), ("Q", 5)), b.table(("Q", 2**64 - 1), ("Q", 2))])
     flat = b.done(b.table(*[None] * 4, segments), b"ET12")
@@ -339,19 +341,21 @@ def test_segments_without_a_header_have_no_data() -> None:
         (24, "<Q", 0, "segment_out_of_bounds", ["segments[0]", " 0 bytes"]),
     ],
 )
-def test_a_broken_header_is_refused(position: int, code: str, value: int, reason: str, expected: list[object]) -> None:
+def test_program_invalid_header_is_refused(
+    position: int, code: str, value: int, reason: str, expected: list[object]
+) -> None:
     data = bytearray(sample_pte())
     struct.pack_into(code, data, position, value)
     with raises(FormatError, *expected, code=reason):
         parse(bytes(data))
 
 
-def test_a_longer_header_is_read_like_the_known_one() -> None:
+def test_program_longer_header_reads_the_same() -> None:
     data = bytearray(sample_pte())
     struct.pack_into("<I", data, 12, 40)  # 8 bytes of padding or flatbuffer become header: nothing there is needed
     assert read_all(bytes(data)) == read_all(sample_pte())
 
 
-def test_other_files_are_not_programs() -> None:
+def test_program_other_file_type_is_refused() -> None:
     with raises(FormatError, "m.pte", ".pte", "'ET'", code="bad_magic"):
         parse(sample_blob())

@@ -37,14 +37,14 @@ def _span(data: bytes) -> c.Span:
     return c.Span(MappedFile.from_bytes("x", data), 0, len(data))
 
 
-def test_the_name_of_an_external_tensor_finds_it() -> None:
+def test_tensor_file_external_name_is_resolved() -> None:
     program = c.parse_program(MappedFile.from_bytes("m.pte", sample_pte()))
     (value,) = [v for v in program.methods[0].values if isinstance(v, c.TensorValue) and v.external_name]
     entry = parse(sample_ptd()).entries[str(value.external_name)]
     assert (entry.dtype, entry.sizes, entry.span.size) == (value.dtype, value.sizes, value.nbytes)
 
 
-def test_a_tensor_is_no_larger_than_it_says() -> None:
+def test_tensor_file_entry_has_declared_size() -> None:
     entry = parse(ptd_bytes({"x": Named(bytes(range(13)), DType.INT16, (5,))})).entries["x"]
     assert bytes(entry.span.view()) == bytes(range(10))
 
@@ -57,7 +57,7 @@ def test_a_tensor_is_no_larger_than_it_says() -> None:
         (Named(bytes(9), DType.INT8, (3, 3), (0, 2)), "dim_order", ["(0, 2)", "2 dim"]),
     ],
 )
-def test_a_broken_entry_is_refused(entry: Named, code: str, expected: list[str]) -> None:
+def test_tensor_file_invalid_entry_is_refused(entry: Named, code: str, expected: list[str]) -> None:
     with raises(FormatError, *expected, code=code):
         parse(ptd_bytes({"x": entry}))
 
@@ -75,7 +75,7 @@ def test_a_broken_entry_is_refused(entry: Named, code: str, expected: list[str])
         (40, "<Q", 10**6, "truncated", [f"{len(sample_ptd())} bytes"]),
     ],
 )
-def test_a_broken_header_is_refused(
+def test_tensor_file_invalid_header_is_refused(
     position: int, code: str, value: int | bytes, reason: str, expected: list[object]
 ) -> None:
     data = bytearray(sample_ptd())

@@ -33,7 +33,7 @@ def raw_value(kind: int, *fields: Field) -> bytes:
     return raw_blob(None, None, b.tables([b.table(("B", kind), b.table(*fields))]), b=b)
 
 
-def test_everything_round_trips() -> None:
+def test_vulkan_blob_round_trips() -> None:
     graph = parse(sample_blob())
     assert graph.version == "0"
     assert graph.values == tuple(VK_VALUES)
@@ -108,7 +108,9 @@ TENSOR = c.VkTensor(DType.FLOAT32, (3,))
         ),
     ],
 )
-def test_a_broken_graph_is_refused(values, calls, inputs, outputs, code: str, expected: list[object]) -> None:
+def test_vulkan_blob_invalid_graph_is_refused(
+    values, calls, inputs, outputs, code: str, expected: list[object]
+) -> None:
     with raises(FormatError, *expected, code=code):
         parse(vk_blob(values, calls, inputs, outputs, [b"x", c.VkConstant(None, "k", 4)]))
 
@@ -128,12 +130,12 @@ def test_a_broken_graph_is_refused(values, calls, inputs, outputs, code: str, ex
         ),
     ],
 )
-def test_a_broken_value_is_refused(kind: int, fields: list[Field], code: str, expected: list[str]) -> None:
+def test_vulkan_blob_invalid_value_is_refused(kind: int, fields: list[Field], code: str, expected: list[str]) -> None:
     with raises(FormatError, *expected, code=code):
         parse(raw_value(kind, *fields))
 
 
-def test_a_constant_is_somewhere() -> None:
+def test_vulkan_blob_constant_without_place_is_refused() -> None:
     with raises(FormatError, "graph.constants[0].named_key", code="missing_field"):
         parse(vk_blob([], [], [], [], [c.VkConstant(None, None, 4)]))
     b = Builder()
@@ -155,20 +157,20 @@ def test_a_constant_is_somewhere() -> None:
         (22, "<Q", 2**64 - 1),
     ],
 )
-def test_a_broken_header_is_refused(position: int, code: str, value: int) -> None:
+def test_vulkan_blob_invalid_header_is_refused(position: int, code: str, value: int) -> None:
     blob = bytearray(sample_blob())
     struct.pack_into(code, blob, position, value)
     with raises(FormatError, "m.pte", f"{len(blob)} bytes", f"byte {BEFORE}:", code="invalid_header"):
         parse(bytes(blob))
 
 
-def test_the_header_may_fill_its_padding() -> None:
+def test_vulkan_blob_header_may_fill_padding() -> None:
     blob = bytearray(sample_blob())
     struct.pack_into("<H", blob, 8, 32)
     assert parse(bytes(blob)).values == tuple(VK_VALUES)
 
 
-def test_no_size_of_the_constants_means_the_rest() -> None:
+def test_vulkan_blob_zero_constants_size_means_rest() -> None:
     blob = bytearray(sample_blob())
     struct.pack_into("<Q", blob, 22, 0)
     span = parse(bytes(blob)).constants[0].span
@@ -176,6 +178,6 @@ def test_no_size_of_the_constants_means_the_rest() -> None:
 
 
 @pytest.mark.parametrize("blob", [b"", b"opaque", bytes(64), sample_blob()[:29]])
-def test_other_blobs_are_not_graphs(blob: bytes) -> None:
+def test_vulkan_blob_other_type_is_refused(blob: bytes) -> None:
     with raises(FormatError, "'VH00'", f"{len(blob)} bytes", code="bad_magic"):
         parse(blob)

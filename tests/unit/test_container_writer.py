@@ -41,7 +41,7 @@ def test_simple_pte(tmp_path: Path, where: str) -> None:
         assert where == "inline" or constant.key in keyed
 
 
-def test_a_stream_is_written_in_pieces(tmp_path: Path) -> None:
+def test_writer_stream_is_written_in_chunks(tmp_path: Path) -> None:
     made = []
 
     def chunks():

@@ -18,7 +18,7 @@ from webpte.container import DType, Span
 from webpte.errors import FormatError, InputError
 
 
-def test_a_program_with_every_kind_of_value_is_read_back_unchanged() -> None:
+def test_rewritten_program_is_unchanged() -> None:
     again = rewritten(sample_pte(version=3))
     assert contents(again) == contents(sample_pte(version=3))
     assert rewritten(again) == again
@@ -35,7 +35,7 @@ def test_archived_exports_are_read_back_unchanged() -> None:
     assert count > 25
 
 
-def test_a_tensor_file_is_read_back_unchanged() -> None:
+def test_rewritten_tensor_file_is_unchanged() -> None:
     for data in [sample_ptd(), *(data for _, data in archived(".ptd"))]:
         again = rewritten_tensors(data)
         assert _entries(again) == _entries(data)
@@ -108,18 +108,18 @@ TENSOR = c.TensorValue(DType.FLOAT32, (2, 3), (0, 1))
         (replace(TENSOR, place=(1, 8)), "memory_place", ("(1, 8)", "16")),
     ],
 )
-def test_a_tensor_that_the_runtime_refuses_is_not_written(value: c.EValue, code: str, numbers: tuple[str, ...]) -> None:
+def test_written_tensor_refused_by_runtime_is_refused(value: c.EValue, code: str, numbers: tuple[str, ...]) -> None:
     with raises(InputError, *numbers, code=code):
         written(program(value))
 
 
 @pytest.mark.parametrize("name", ["", "a\n", "x" * 5000])
-def test_a_name_that_the_reader_refuses_is_not_written(name: str) -> None:
+def test_written_name_refused_by_reader_is_refused(name: str) -> None:
     with raises(InputError, code="invalid_name"):
         written(program(**{name: Span.of("x", b"1")}))
 
 
-def test_two_methods_of_one_name_are_not_written() -> None:
+def test_written_duplicate_method_is_refused() -> None:
     one = program()
     with raises(InputError, "forward", code="invalid_name"):
         written(replace(one, methods=one.methods * 2))

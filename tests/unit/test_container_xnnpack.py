@@ -23,7 +23,7 @@ def parse(blob: bytes) -> XnnGraph:
 
 
 @pytest.mark.parametrize("framing", ["offsets", "inline"])
-def test_everything_round_trips(framing: str) -> None:
+def test_xnnpack_blob_round_trips(framing: str) -> None:
     values, nodes, constants = xnn_sample()
     graph = parse(xnn_sample_blob(framing))
     assert graph.arguments == 2
@@ -62,7 +62,7 @@ def test_header_out_of_order_is_an_error(at: int, code: str, value: int) -> None
         parse(bytes(blob))
 
 
-def test_other_identifier_is_an_error() -> None:
+def test_xnnpack_blob_other_identifier_is_refused() -> None:
     b = Builder()
     with raises(FormatError, code="bad_magic"):
         parse(b.done(b.table(), b"VK00"))

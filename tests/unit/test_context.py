@@ -53,7 +53,7 @@ def test_context_that_is_requested_is_taken_beyond_the_models_own(source):
     ("memory", "tokens"),
     [(4 * 8192 * BYTES, 8192), (4 * 8192 * BYTES - 1, 4096), (4 * 1024 * BYTES, 1024), (0, 512)],
 )
-def test_context_by_default_is_halved_until_a_cache_takes_a_quarter_of_the_memory(source, memory, tokens):
+def test_context_default_halves_until_cache_fits_quarter_of_memory(source, memory, tokens):
     limit = choose_sizes(trained_for(source, 8192), memory=memory).context
     assert limit == ContextLimit(tokens, "model" if tokens == 8192 else "memory", 8192)
 
@@ -67,7 +67,7 @@ def test_context_of_capped_attention_is_shorter_by_default(source):
     assert choose_sizes(trained_for(source, 8192, attention_cap=50.0)).context == ContextLimit(1024, "default", 8192)
 
 
-def test_cache_bytes_counts_windows_and_leaves_out_layers_without_attention(source):
+def test_cache_bytes_counts_windows_and_attention_layers_only(source):
     model = source.architecture
     assert model.cache_bytes(1000, 256) == 1000 * BYTES
     half = BYTES // 2  # of a layer
@@ -107,7 +107,7 @@ def test_cached_program_has_a_key_for_each_requested_context(checkpoint, tmp_pat
     assert resolve_program(checkpoint, max_context=40) == short and len(programs.list_programs()) == 2
 
 
-def test_cached_program_that_memory_limited_is_built_again_once_memory_is_free(checkpoint, tmp_path, monkeypatch):  # noqa: F811
+def test_cached_program_limited_by_memory_rebuilt_when_memory_is_free(checkpoint, tmp_path, monkeypatch):  # noqa: F811
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("webpte.export.context.MIN_CONTEXT", 16)
 

@@ -10,7 +10,7 @@ from webpte.lowering import find
 from webpte.runtime.kernels import KERNELS, CpuKernels, _numpy_kernel
 
 
-def test_none_repeats_what_an_op_already_does():
+def test_cpu_kernels_do_not_duplicate_ops():
     assert [name for name in KERNELS if find(Call(name, (), (), Origin(0), True))] == []
 
 
@@ -25,7 +25,7 @@ def test_topk(largest, dim):
     np.testing.assert_array_equal(np.take_along_axis(x, indices, axis=dim), values)
 
 
-def test_what_runs_a_call_is_told():
+def test_cpu_kernels_source_names_numpy_or_torch():
     kernels = CpuKernels()
     assert kernels.source("aten::topk.values") == "numpy"  # written for it
     assert kernels.source("aten::add.out") == "numpy"  # the reference of an op
@@ -70,7 +70,7 @@ def test_embedding_bag(mode, reduce):
 @pytest.mark.parametrize(
     ("indices", "offsets"), [([7], [0]), ([-1], [0]), ([1], [0, 0, 0]), ([1, 1], [1]), ([1, 1], [0, 3])]
 )
-def test_a_bag_of_what_is_not_there_is_refused(indices, offsets):
+def test_embedding_bag_index_out_of_range_is_refused(indices, offsets):
     """Of the third: a file may ask for a billion empty bags."""
     with pytest.raises((IndexError, ValueError)):
         KERNELS["aten::_embedding_bag.out"](

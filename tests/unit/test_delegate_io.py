@@ -46,7 +46,7 @@ def chain(*dims):
 # ---------------------------------------------------------------- outputs that are passed twice
 
 
-def test_an_output_passed_twice_is_known_by_its_shape():
+def test_delegate_io_output_passed_twice_matched_by_shape():
     """The exporter lists it once. Two of the values passed have its shape, and nothing else has."""
     values = [VkTensor(F32, (3,)), VkTensor(F32, (3,)), VkTensor(I32, (3,))]
     calls = [(RELU, (0, 1)), ("aten.argmax.default", (0, 3, 4, 2))]
@@ -66,20 +66,20 @@ def test_outputs_of_one_shape_are_refused_by_name():
     assert caught.value.items == ("delegate 0",)
 
 
-def test_the_only_output_may_be_passed_any_number_of_times():
+def test_delegate_io_single_output_passed_many_times():
     values, calls = [VkTensor(F32, (3,))] * 2, [(RELU, (0, 1))]
     graph = build(values, calls, ([0], [1]), (0, 1, 2, 3), [tensor(3)] * 4)
     assert written(graph) == {1: (RELU, 0), 2: (COPY, 1), 3: (COPY, 1)}
 
 
-def test_an_input_handed_through_twice():
+def test_delegate_io_input_passed_through_twice():
     values, calls = [VkTensor(F32, (3,)), VkTensor(F32, (2,)), VkTensor(F32, (2,))], [(RELU, (1, 2))]
     program = [tensor(3), tensor(2), tensor(3), tensor(3), tensor(2)]
     graph = build(values, calls, ([0, 1], [0, 2]), (0, 1, 2, 3, 4), program, inputs=(0, 1))
     assert written(graph) == {2: (COPY, 0), 3: (COPY, 0), 4: (RELU, 1)}
 
 
-def test_a_constant_may_be_an_output_of_a_delegate_that_takes_nothing():
+def test_delegate_io_constant_as_output_of_delegate_without_inputs():
     values = [VkTensor(F32, (2,), constant_id=0)]
     graph = build(values, [], ([], [0]), (0,), [tensor(2)], inputs=(), constants=[np.arange(2, dtype="f4")])
     ((name, source),) = written(graph).values()
@@ -89,7 +89,7 @@ def test_a_constant_may_be_an_output_of_a_delegate_that_takes_nothing():
 # ---------------------------------------------------------------- inputs that are not listed
 
 
-def test_an_input_that_is_not_used_is_known_by_its_shape():
+def test_delegate_io_unused_input_matched_by_shape():
     values, calls = [VkTensor(F32, (3,))] * 2, [(RELU, (0, 1))]
     graph = build(values, calls, ([0], [1]), (0, 1, 2), [tensor(5), tensor(3), tensor(3)], inputs=(0, 1))
     assert written(graph) == {2: (RELU, 1)}
@@ -101,14 +101,14 @@ def test_inputs_of_one_shape_are_refused_by_name():
         build(values, calls, ([0], [1]), (0, 1, 2), [tensor(3)] * 3, inputs=(0, 1))
 
 
-def test_an_unused_input_does_not_stand_in_for_an_output():
+def test_delegate_io_unused_input_is_not_matched_to_output():
     """One input too many and one output too few are as many values as the delegate lists."""
     values, calls = [VkTensor(F32, (3,)), VkTensor(F32, (2,)), VkTensor(F32, (3,))], [(RELU, (0, 2))]
     with raises(webpte.GraphError, "3 values", "2 of them inputs", code="wrong_arity"):
         build(values, calls, ([0], [1, 2]), (0, 1, 2), [tensor(3), tensor(3), tensor(3)], inputs=(0, 1))
 
 
-def test_a_buffer_that_is_written_later_is_an_input():
+def test_delegate_io_buffer_written_later_is_an_input():
     """It has no value in the file and nothing before the call writes it, yet it is no output of the delegate."""
     values = [VkTensor(F32, (3,)), VkTensor(F32, (3,)), VkTensor(F32, (3,)), VkInt(1)]
     blob = DelegateBlob(vk_blob(values, [(ADD, (0, 1, 3, 2))], [0, 1], [2], []))
@@ -148,7 +148,7 @@ def test_bounds_of_dynamic_shapes_may_differ():
     assert written(build(values, calls, ([0], [1]), (0, 1), program)) == {1: (RELU, 0)}
 
 
-def test_a_lost_output_and_an_untaken_one_that_cancel_out():
+def test_delegate_io_lost_and_unused_outputs_are_separated():
     """As many values as are listed, but the first is the new value of a buffer, and the other is passed twice."""
     two, three = VkTensor(F32, (2,)), VkTensor(F32, (3,))
     values = [VkTensor(F32, (2,), constant_id=0), two, three, two, three, VkInt(1)]
@@ -160,7 +160,7 @@ def test_a_lost_output_and_an_untaken_one_that_cancel_out():
     assert made[state] == ("aten::copy_", state)
 
 
-def test_a_search_has_an_end():
+def test_delegate_io_search_is_bounded():
     """Thousands of outputs of one shape, one of them lost: refused before anything is tried."""
     count = 3000
     values = [VkTensor(F32, (3,))] * (count + 1)

@@ -18,7 +18,7 @@ def group(folder, limit: str, used: int, droppable: int) -> None:
     (folder / "memory.stat").write_text(f"anon 5\ninactive_file {droppable}\n")
 
 
-def test_every_group_above_counts(tmp_path):
+def test_memory_limit_counts_each_parent_cgroup(tmp_path):
     group(tmp_path / "a", str(100 * MB), 60 * MB, 20 * MB)
     group(tmp_path / "a" / "b", "max", 50 * MB, 0)
     group(tmp_path / "a" / "b" / "c", str(90 * MB), 50 * MB, 10 * MB)
@@ -29,13 +29,13 @@ def test_groups_that_cannot_be_read_limit_nothing(tmp_path):
     assert list(_remaining(str(tmp_path), "/gone", *V2)) == []
 
 
-def test_a_discrete_gpu_tells_nothing_and_an_unknown_one_shares_the_machine():
+def test_memory_limit_discrete_unknown_integrated_shares_host():
     assert memory_limit("DiscreteGPU", 0).nbytes is None
     assert memory_limit("IntegratedGPU", 0).nbytes == memory_limit("Unknown", 0).nbytes
 
 
 @pytest.mark.parametrize("held", [0, 64 * MB])
-def test_a_software_device_has_what_is_left_less_a_reserve(monkeypatch, held):
+def test_memory_limit_software_device_is_available_less_reserve(monkeypatch, held):
     sizes = {"/proc/meminfo": {"MemAvailable": 1000 * MB}, "/proc/self/status": {"RssAnon": 48 * MB, "RssShmem": 0}}
     monkeypatch.setattr("webpte.host_memory._fields", sizes.__getitem__)
     monkeypatch.setattr("webpte.host_memory._remaining_in_groups", lambda: [900 * MB])

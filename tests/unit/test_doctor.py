@@ -11,7 +11,7 @@ from webpte.lowering import ANYWHERE, Context, Variant
 from webpte.wgsl import Caps
 
 
-def test_features_are_told_with_what_they_change():
+def test_doctor_features_state_their_effect():
     with_f16, without = (
         {f["name"]: f for f in doctor.features(offered)}["shader-f16"] for offered in ({"shader-f16"}, set())
     )
@@ -49,14 +49,14 @@ def test_kernels_that_would_be_taken(monkeypatch, kind, chosen):
         (1, "", "", "the process ended with 1: no message"),
     ],
 )
-def test_a_driver_that_takes_the_process_with_it(monkeypatch, code, out, error, problem):
+def test_self_test_crashing_driver_is_reported(monkeypatch, code, out, error, problem):
     ended = subprocess.CompletedProcess([], code, out, error)
     monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: ended)
     told = doctor.run_self_test()
     assert (told["ok"], told["problem"], told["checks"]) == (False, problem, [])
 
 
-def test_a_device_that_does_not_answer(monkeypatch):
+def test_self_test_hanging_device_is_reported(monkeypatch):
     def hang(*args, **kwargs):
         raise subprocess.TimeoutExpired([], doctor.MAX_SELF_TEST_SECONDS)
 

@@ -38,26 +38,26 @@ def views(graph):
     return [(call.args[0], call.outs[0]) for call in graph.calls if call.name == VIEW]
 
 
-def test_of_an_input():
+def test_elided_view_of_input():
     graph = graph_of([tensor(12, at=(1, 0)), tensor(3, 4, at=(1, 0)), tensor(3, 4, at=(1, 64))], [relu(1, 2)], [0], [2])
     assert views(graph) == [(0, 1)]
     assert graph.calls[0].name == VIEW  # before it is read
 
 
-def test_of_the_latest_holder():
+def test_elided_view_of_latest_holder():
     """Memory is used again: the base is who wrote there last, not who was there first."""
     values = [tensor(12, at=(1, 0)), tensor(12, at=(1, 64)), tensor(12, at=(1, 0)), tensor(3, 4, at=(1, 0))]
     graph = graph_of([*values, tensor(3, 4, at=(1, 128))], [relu(0, 1), relu(1, 2), relu(3, 4)], [0], [4])
     assert views(graph) == [(2, 3)]
 
 
-def test_of_a_view_and_as_an_output():
+def test_elided_view_of_view_and_as_output():
     values = [tensor(12, at=(2, 0)), tensor(3, 4, at=(2, 0)), tensor(2, 6, at=(2, 0)), tensor(2, 6, at=(1, 0))]
     graph = graph_of(values, [relu(2, 3)], [0], [1, 3])
     assert views(graph) == [(0, 2), (0, 1)]
 
 
-def test_of_a_buffer_that_starts_with_data():
+def test_elided_view_of_buffer_with_data():
     start = tensor(12, at=(2, 0), data=span_of(np.arange(12, dtype="f")))
     values = [tensor(12, at=(1, 0)), start, tensor(3, 4, at=(2, 0)), tensor(3, 4, at=(1, 64))]
     copy = KernelCall("aten::copy_", (1, 0, 4, 1))
@@ -65,7 +65,7 @@ def test_of_a_buffer_that_starts_with_data():
     assert views(graph) == [(1, 2)]
 
 
-def test_of_a_buffer_that_starts_at_zero():
+def test_elided_view_of_buffer_at_zero():
     values = [tensor(12, at=(1, 0)), tensor(12, at=(2, 0)), tensor(3, 4, at=(2, 0)), tensor(3, 4, at=(1, 64))]
     copy = KernelCall("aten::copy_", (1, 0, 4, 1))
     graph = graph_of([*values, c.BoolValue(False)], [relu(2, 3), copy], [0], [3])
@@ -82,7 +82,7 @@ def test_of_a_buffer_that_starts_at_zero():
         tensor(3, 4, at=(1, 0), dtype=DType.INT32),
     ],
 )
-def test_another_size_place_or_dtype_is_no_view(other):
+def test_elided_view_requires_same_size_place_dtype(other):
     read = tensor(*other.sizes, at=(1, 64), dtype=other.dtype)
     graph = graph_of([tensor(12, at=(1, 0)), other, read], [relu(1, 2)], [0], [2])
     assert views(graph) == []
@@ -90,12 +90,12 @@ def test_another_size_place_or_dtype_is_no_view(other):
         make_planner(graph, Caps(), CpuKernels())
 
 
-def test_what_is_written_is_no_view():
+def test_elided_view_excludes_written_tensors():
     values = [tensor(12, at=(1, 0)), tensor(12, at=(1, 0)), tensor(12, at=(1, 64))]
     assert views(graph_of(values, [MoveCall(0, 1), relu(1, 2)], [0], [2])) == []
 
 
-def test_is_made_behind_its_base_and_not_where_it_is_read():
+def test_elided_view_created_after_base_is_written():
     """Its first reader stands in a branch that may not be taken, the second behind it."""
     values = [tensor(12, at=(1, 0)), tensor(12, at=(1, 64)), tensor(3, 4, at=(1, 64)), tensor(3, 4, at=(1, 128))]
     values += [tensor(3, 4, at=(1, 192)), c.BoolValue(False)]

@@ -13,7 +13,7 @@ LENGTHS = st.lists(st.integers(1, 256), max_size=200)
 
 
 @given(LENGTHS, st.integers(1, 40))
-def test_every_text_is_in_one_batch_that_has_room_for_it(lengths, most_rows):
+def test_embedding_batches_hold_each_text_once_within_limits(lengths, most_rows):
     found = list(batches(lengths, most_rows, 256))
     assert sorted(number for numbers, _ in found for number in numbers) == list(range(len(lengths)))
     for numbers, tokens in found:
@@ -22,7 +22,7 @@ def test_every_text_is_in_one_batch_that_has_room_for_it(lengths, most_rows):
         assert all(lengths[n] >= MIN_FILL * tokens or padded_length(lengths[n], 256, finer) == tokens for n in numbers)
 
 
-def test_many_texts_are_padded_little_and_fill_whole_batches():
+def test_embedding_batches_of_many_texts_have_little_padding():
     lengths = np.random.default_rng(0).lognormal(3.2, 0.7, 5000).clip(3, 256).astype(int).tolist()
     found = list(batches(lengths, 32, 256))
     tokens = sum(len(numbers) * length for numbers, length in found)
@@ -32,7 +32,7 @@ def test_many_texts_are_padded_little_and_fill_whole_batches():
 
 
 @pytest.mark.parametrize("mean", [2.0, 2.5, 3.2])
-def test_a_block_of_sentences_is_padded_by_less_than_an_eighth(mean):
+def test_embedding_batches_of_one_block_pad_less_than_an_eighth(mean):
     """As `webpte batch` computes them: 1,024 at a time."""
     lengths = (np.random.default_rng(1).lognormal(mean, 0.6, 1024) + 2).clip(3, 256).astype(int).tolist()
     tokens = sum(len(numbers) * length for numbers, length in batches(lengths, 32, 256))
@@ -48,5 +48,5 @@ def test_shapes_are_few():
 
 
 @pytest.mark.parametrize("length", range(1, 257))
-def test_at_most_a_fifth_is_there_for_rounding(length):
+def test_padded_length_rounds_up_at_most_a_fifth(length):
     assert padded_length(length, 256) - length < max(4, padded_length(length, 256) / 5 + 1)

@@ -31,7 +31,7 @@ def ask(model, prompt, count=20, **settings: Any):
     return model.generate(tokens=prompt, max_new_tokens=count, **settings)
 
 
-def test_one_answer_is_what_it_should_be():
+def test_engine_single_response_is_exact():
     llm = FakeLLM()
     assert tokens_of(ask(llm, A)) == alone(A, 20)
     seeded: dict[str, Any] = {"temperature": 0.7, "seed": 5}
@@ -49,7 +49,7 @@ def test_answers_side_by_side_share_passes():
     assert len(llm.runner.passes) < 30  # they have not begun at once
 
 
-def test_more_sequences_than_slots_take_turns():
+def test_engine_more_sequences_than_slots_take_turns():
     llm = FakeLLM(FakeRunner(max_slots=2))
     prompts = [[n, *A] for n in range(5)]
     answers = [ask(llm, prompt) for prompt in prompts]
@@ -59,7 +59,7 @@ def test_more_sequences_than_slots_take_turns():
     assert llm.runner.num_slots == 2
 
 
-def test_a_program_that_cannot_be_batched_takes_turns_too():
+def test_engine_unbatchable_program_takes_turns():
     llm = FakeLLM(FakeRunner(max_slots=1))
     answers = [ask(llm, prompt) for prompt in (A, B)]
     for _ in zip(*answers, strict=True):
@@ -78,7 +78,7 @@ def test_slots_grow_as_memory_allows():
     assert [tokens_of(answer) for answer in answers] == [alone([n], 20) for n in range(12)]
 
 
-def test_a_prefix_in_any_slot_is_copied_or_taken_over():
+def test_engine_prefix_in_other_slot_is_copied_or_taken():
     llm = FakeLLM()
     shared = list(range(40))
     assert tokens_of(ask(llm, [*shared, 1], 4)) == alone([*shared, 1], 4)
@@ -93,7 +93,7 @@ def test_a_prefix_in_any_slot_is_copied_or_taken_over():
     assert tokens_of(first) == alone([*shared, 2], 4) and tokens_of(second) == alone([*shared, 3], 4)
 
 
-def test_prompts_that_begin_alike_compute_the_beginning_once():
+def test_engine_shared_prefix_of_waiting_prompts_computed_once():
     llm = FakeLLM(FakeRunner(max_slots=8, max_batch_tokens=8))
     shared = [n % 90 for n in range(50)]
     answers = [ask(llm, [*shared, n], 4) for n in range(6)]
@@ -104,7 +104,7 @@ def test_prompts_that_begin_alike_compute_the_beginning_once():
     assert computed == 50 and [answer.usage.reused_tokens for answer in answers] == [0, *[50] * 5]
 
 
-def test_what_is_over_is_found_again_until_it_is_forgotten():
+def test_engine_finished_prompt_reused_until_cache_reset():
     llm = FakeLLM()
     tokens_of(ask(llm, A))
     again = ask(llm, A)
@@ -114,7 +114,7 @@ def test_what_is_over_is_found_again_until_it_is_forgotten():
     assert tokens_of(new) == alone(A, 20) and new.usage.reused_tokens == 0
 
 
-def test_a_long_prompt_does_not_hold_up_the_others():
+def test_engine_long_prompt_does_not_block_others():
     """A pass may take twice what it takes without the prompt's piece; nobody waits for the whole of it."""
     runner = FakeRunner(max_slots=8, capacity=700, max_batch_tokens=256)
     runner.cost = lambda rows: 0.02 + 0.005 * rows
@@ -167,7 +167,7 @@ def test_cancelling_ends_within_a_tick_and_frees_the_slot():
     assert list(never) == [] and never.usage.finish_reason == "cancelled"
 
 
-def test_an_answer_that_is_dropped_frees_its_slot():
+def test_engine_dropped_response_frees_slot():
     llm = FakeLLM(FakeRunner(max_slots=4))
     gc.disable()  # nothing may wait for the collector
     try:
@@ -182,7 +182,7 @@ def test_an_answer_that_is_dropped_frees_its_slot():
     assert llm.runner.num_slots == 1
 
 
-def test_an_unread_answer_pauses_and_keeps_its_slot():
+def test_engine_unread_response_pauses_and_keeps_slot():
     llm = FakeLLM(FakeRunner(capacity=512))
     idle = ask(llm, A, 400, speculate=False)
     next(idle)
@@ -193,7 +193,7 @@ def test_an_unread_answer_pauses_and_keeps_its_slot():
     assert llm._engine.stats.evictions == llm._engine.stats.preemptions == 0
 
 
-def test_an_unread_answer_does_not_pause_while_another_waits_for_its_slot():
+def test_engine_unread_response_continues_while_slot_is_contended():
     llm = FakeLLM(FakeRunner(max_slots=1, capacity=512))
     idle, waiting = ask(llm, A, 200, speculate=False), ask(llm, B, 20, speculate=False)
     next(idle)
@@ -201,7 +201,7 @@ def test_an_unread_answer_does_not_pause_while_another_waits_for_its_slot():
     assert llm._engine.stats.tokens == len(A) + len(B) + 199 + 19
 
 
-def test_the_queue_is_bounded():
+def test_engine_queue_is_bounded():
     llm = FakeLLM(max_queue_size=3)
     answers = [ask(llm, [n]) for n in range(4)]
     for answer in answers[:3]:
@@ -211,7 +211,7 @@ def test_the_queue_is_bounded():
     assert [tokens_of(answer) for answer in answers[:3]] == [alone([n], 20) for n in range(3)]
 
 
-def test_one_that_fails_does_not_hurt_the_others():
+def test_engine_failing_request_does_not_affect_others():
     llm = FakeLLM()
     llm.runner.bad = lambda tokens: tokens[:1] == A[:1] and len(tokens) > len(A) + 2
     good, bad = ask(llm, B), ask(llm, A)
@@ -296,7 +296,7 @@ def test_steering_that_fails_ends_its_own_answer():
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("call", range(8))
-def test_an_interrupt_ends_one_answer_and_the_others_go_on(moment, call):
+def test_engine_interrupt_ends_one_response_others_continue(moment, call):
     llm = FakeLLM()
     seen = []
 
@@ -315,7 +315,7 @@ def test_an_interrupt_ends_one_answer_and_the_others_go_on(moment, call):
     assert tokens_of(ask(llm, A)) == alone(A, 20)
 
 
-def test_a_lost_device_is_an_error_until_someone_recovers():
+def test_engine_device_lost_raises_until_recover():
     llm = FakeLLM()
     kept = llm.sequence()
     first, second, other = ask(llm, A), ask(llm, B), ask(kept, C)
@@ -331,7 +331,7 @@ def test_a_lost_device_is_an_error_until_someone_recovers():
 
 
 @pytest.mark.parametrize("call", range(1, 12))
-def test_with_recover_answers_go_on_through_losses(call):
+def test_engine_recover_option_continues_after_device_loss(call):
     llm = FakeLLM(recover=True)
     seen = []
 
@@ -348,7 +348,7 @@ def test_with_recover_answers_go_on_through_losses(call):
     assert llm.runner.recoveries == 3
 
 
-def test_a_recovery_by_another_thread_during_a_pass_spoils_only_that_pass(monkeypatch):
+def test_engine_recover_in_other_thread_repeats_only_that_step(monkeypatch):
     llm = FakeLLM()
     answer = ask(llm, A, tokens_per_submit=1, speculate=False)
     next(answer)
@@ -365,7 +365,7 @@ def test_a_recovery_by_another_thread_during_a_pass_spoils_only_that_pass(monkey
     assert tokens_of(answer) == alone(A, 20)
 
 
-def test_two_answers_in_one_sequence_are_refused():
+def test_sequence_two_responses_older_is_refused():
     sequence = FakeLLM().sequence()
     older, newer = ask(sequence, A), ask(sequence, B)
     next(older)
@@ -375,7 +375,7 @@ def test_two_answers_in_one_sequence_are_refused():
     assert tokens_of(newer) == alone(B, 20)
 
 
-def test_a_sequence_remembers(tmp_path):
+def test_sequence_keeps_its_tokens(tmp_path):
     llm = FakeLLM()
     sequence = llm.sequence()
     answer = ask(sequence, A, 5)
@@ -408,7 +408,7 @@ def test_parked_sequences_are_computed_again(tmp_path):
     assert np.array_equal(second.logits([7]), want)
 
 
-def test_logits_behind_every_token_are_those_behind_each():
+def test_sequence_logits_of_all_tokens_equal_single_steps():
     tokens = [(5 * n) % 31 for n in range(40)]  # several pieces of a pass
     single = FakeLLM().sequence()
     want = np.concatenate([single.logits([token]) for token in tokens])
@@ -420,7 +420,7 @@ def test_logits_behind_every_token_are_those_behind_each():
     assert other.tokens == tuple(tokens)
 
 
-def test_logits_behind_every_token_survive_the_loss_of_a_device_between_pieces():
+def test_sequence_logits_of_all_tokens_survive_device_loss():
     tokens = [(5 * n) % 31 for n in range(40)]
     want = FakeLLM().sequence().logits(tokens, every=True)
     llm = FakeLLM(recover=True)
@@ -484,14 +484,14 @@ def test_slots_for_beginnings_keep_what_answers_have_left():
         assert llm.runner.num_slots == 1 + more
 
 
-def test_the_beginning_that_was_longest_of_no_use_goes_first():
+def test_engine_evicts_least_recently_used_prefix():
     first, second, third = (tuple(range(start, start + 20)) for start in (0, 30, 60))
     llm = FakeLLM(FakeRunner(max_slots=4), max_num_seqs=1, num_cache_slots=1)
     assert [ask_for(llm, prompt) for prompt in (first, second, first, third)] == [0, 0, 19, 0]
     assert [ask_for(llm, prompt) for prompt in (first, second)] == [19, 0]
 
 
-def test_a_conversation_is_not_shortened_for_one_that_begins_alike_while_a_slot_is_empty():
+def test_engine_conversation_kept_while_slot_is_empty():
     system = tuple(range(20))
     llm = FakeLLM(FakeRunner(max_slots=4), max_num_seqs=1, num_cache_slots=2)
     assert ask_for(llm, (*system, *range(40, 60))) == 0
@@ -500,7 +500,7 @@ def test_a_conversation_is_not_shortened_for_one_that_begins_alike_while_a_slot_
     assert ask_for(llm, (*system, *range(60, 80))) == 39
 
 
-def test_more_slots_are_not_for_more_answers_at_once():
+def test_engine_extra_cache_slots_do_not_raise_concurrency():
     llm = FakeLLM(FakeRunner(max_slots=8), max_num_seqs=2, num_cache_slots=6)
     answers = [llm.generate(tokens=(number,), max_new_tokens=5) for number in range(6)]
     for answer in answers:

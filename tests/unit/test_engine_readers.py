@@ -56,7 +56,7 @@ def by_zip(llm: FakeLLM, count: int) -> list[list[int]]:
 @pytest.mark.parametrize("background", [True, False], ids=["thread", "synchronous"])
 @pytest.mark.parametrize(("slots", "count"), [(4, 5), (4, 8), (4, 40), (16, 17), (16, 32)])
 @pytest.mark.parametrize("read", [by_generate_many, by_threads, by_tasks, by_zip])
-def test_every_token_is_computed_once(read, slots, count, background):
+def test_engine_computes_each_token_once_for_any_reader_order(read, slots, count, background):
     runner = FakeRunner(max_slots=slots, capacity=CAPACITY, max_batch_tokens=64)
     runner.max_samples = 32
     llm = FakeLLM(runner, max_num_seqs=slots, background=background)

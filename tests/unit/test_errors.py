@@ -19,14 +19,14 @@ def classes(kind: type[Error] = Error) -> list[type[Error]]:
     return [kind, *(each for sub in kind.__subclasses__() for each in classes(sub))]
 
 
-def test_every_class_has_a_code_of_its_own():
+def test_error_classes_have_distinct_codes():
     ours = [kind for kind in classes() if kind.__module__.startswith("webpte.")]
     codes = {kind.code: kind.__name__ for kind in ours}
     assert len(codes) == len(ours) and webpte.llm.ContextFullError in ours
     assert all(code.replace("_", "").isalpha() and code.islower() for code in codes)
 
 
-def test_a_reason_is_appended_and_survives_pickling():
+def test_error_reason_is_appended_and_pickled():
     error = FormatError("header.size: expected 30 bytes, got 7.", code="truncated")
     assert (error.code, error.reason) == ("format.truncated", "truncated")
     assert (FormatError.code, FormatError("").reason) == ("format", "")
@@ -62,7 +62,7 @@ def test_problems_of_one_reason_share_it():
     assert common_code([first, first]) == "wrong_kind" and common_code([first, second]) == "several"
 
 
-def test_a_command_that_fails_with_json_prints_the_error_as_an_object(capsys, tmp_path):
+def test_command_failing_with_json_prints_error_object(capsys, tmp_path):
     missing = tmp_path / "missing.pte"
     assert main(["inspect", str(missing), "--json"]) == 1
     printed = capsys.readouterr()

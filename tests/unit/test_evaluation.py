@@ -23,7 +23,7 @@ def test_log_softmax_is_stable_where_exponentials_overflow():
     assert math.isclose(found[0, 1], -math.log(1 + math.exp(-1) + math.exp(-2)), rel_tol=1e-12)
 
 
-def test_a_distribution_diverges_from_itself_by_nothing_and_from_another_by_the_definition():
+def test_kl_divergence_zero_for_same_and_by_definition():
     logits = RNG.normal(size=(7, 11)) * 4
     log_p, log_q = ev.log_softmax(logits), ev.log_softmax(logits[::-1] + RNG.normal(size=(7, 11)))
     assert np.array_equal(ev.kl(log_p, log_p), np.zeros(7))
@@ -58,7 +58,7 @@ def test_standard_errors_are_those_of_a_mean():
     assert ev.perplexity(values) == pytest.approx((e, e * math.sqrt(7 / 4)))
 
 
-def test_a_comparison_in_pieces_is_that_of_the_whole():
+def test_comparison_in_chunks_equals_whole():
     a, b, targets = RNG.normal(size=(9, 6)), RNG.normal(size=(9, 6)), RNG.integers(0, 6, 9)
     whole, pieces = ev.ModelComparison(), ev.ModelComparison()
     whole.add(a, b, targets)
@@ -154,7 +154,7 @@ def test_rolling_windows_refuse_what_cannot_be_measured(count, start, context, c
         ev.rolling_windows(ev.TextTokens(range(count), (), start), context)
 
 
-def test_the_built_in_texts_are_varied_and_share_no_phrase():
+def test_evaluation_and_calibration_texts_are_varied_and_disjoint():
     first, second = ev.evaluation_text(), ev.calibration_text()
     for text in (first, second):
         assert not text.startswith("#") and text.isascii()
@@ -167,7 +167,7 @@ def test_the_built_in_texts_are_varied_and_share_no_phrase():
     assert not shingles[0] & shingles[1]
 
 
-def test_what_quantizing_may_look_at_answers_no_question_that_models_are_asked():
+def test_calibration_chats_do_not_answer_questions():
     chats = ev.calibration_chats()
     assert len(chats) == 24 and {len(chat) for chat in chats} == {2, 4}
     for chat in chats:

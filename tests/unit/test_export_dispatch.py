@@ -23,12 +23,12 @@ KINDS = {
 
 
 @pytest.mark.parametrize(("architecture", "kind"), KINDS.items())
-def test_a_kind_is_told_by_the_architecture(tmp_path, architecture, kind):
+def test_model_kind_follows_architecture(tmp_path, architecture, kind):
     (tmp_path / "config.json").write_text(json.dumps({"architectures": [architecture]}))
     assert model_kind(tmp_path) == model_kind(tmp_path / "config.json") == kind
 
 
-def test_a_kind_is_told_by_other_files(tmp_path):
+def test_model_kind_follows_other_files(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     assert model_kind(tmp_path) == "language"  # whose family is asked for next
     (tmp_path / "config.json").write_text(json.dumps({"architectures": ["Qwen3ForCausalLM"]}))
@@ -38,7 +38,7 @@ def test_a_kind_is_told_by_other_files(tmp_path):
     assert model_kind(tmp_path / "x.gguf") == "language"
 
 
-def test_what_no_exporter_takes_is_refused_by_name(tmp_path):
+def test_model_kind_unsupported_is_refused_by_name(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"architectures": ["BertForTokenClassification"]}))
     with raises(webpte.UnsupportedError, "BertForTokenClassification", "ForCausalLM", code="unknown_architecture"):
         export_checkpoint(tmp_path, tmp_path / "x.pte")

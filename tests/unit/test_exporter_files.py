@@ -11,7 +11,7 @@ def names(*modules: str) -> set[str]:
     return {path.relative_to(EXPORT).as_posix() for path in exporter_files(*modules)}
 
 
-def test_a_language_model_is_made_by_what_its_exporter_imports():
+def test_exporter_files_of_language_model_are_its_imports():
     found = names("llm", "families/llama")
     assert {"llm.py", "lowering.py", "families/llama.py", "families/__init__.py", "quantization/grid.py"} < found
     assert {"modules/decoder.py", "modules/quantized.py", "gguf_tokenizer.py"} < found  # imported within functions
@@ -24,7 +24,7 @@ def test_tasks_are_made_by_their_own_files():
     assert {"speech.py", "quantization/quantize.py"} < names("speech") and "vision.py" not in names("speech")
 
 
-def test_every_file_but_those_that_choose_and_fetch_makes_something():
+def test_exporter_files_cover_all_but_dispatch_and_download():
     families = [f"families/{path.stem}" for path in (EXPORT / "families").glob("[!_]*.py")]
     every = {path.relative_to(EXPORT).as_posix() for path in EXPORT.rglob("*.py")}
     left = every - names("llm", "encoders", "vision", "speech", *families)
@@ -37,6 +37,6 @@ def test_every_file_but_those_that_choose_and_fetch_makes_something():
     }
 
 
-def test_a_module_that_is_not_there_is_told():
+def test_exporter_files_missing_module_raises():
     with pytest.raises(FileNotFoundError):
         exporter_files("nothing")

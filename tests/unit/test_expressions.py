@@ -90,7 +90,7 @@ def _joined(node):
 
 
 @given(trees(), st.integers(-20, 20), st.integers(-20, 20))
-def test_is_what_python_computes(tree, position, length):
+def test_term_equals_python(tree, position, length):
     term, compute = tree
     try:
         wanted = compute(position, length)
@@ -100,14 +100,14 @@ def test_is_what_python_computes(tree, position, length):
     assert numbers(position, length)(term) == wanted
 
 
-def test_what_it_stands_on():
+def test_term_depends_on_expected_values():
     term = apply("choose", apply("lt", POSITION, LENGTH), apply("add", POSITION, 1), SCALE)
     assert {*leaves(term)} == {POSITION, LENGTH, SCALE}
     assert stands_on(term, (3, 4, 5)) and not stands_on(term, (3, 4)) and stands_on(7, ())
 
 
 @pytest.mark.parametrize("function", ["floordiv", "mod", "truediv"])
-def test_division_by_zero_is_refused_in_a_call_and_tolerated_while_planning(function):
+def test_term_division_by_zero_raises_in_call_not_in_planning(function):
     term = apply(function, LENGTH, POSITION)
     with raises(webpte.ShapeError, f"{function} of 3", code="division_by_zero"):
         numbers(position=0)(term)
@@ -125,7 +125,7 @@ def test_integers_have_64_bits():
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
-def test_no_integer_is_made_of_what_is_not_finite(value):
+def test_term_int_of_non_finite_raises(value):
     with raises(webpte.ShapeError, f"int of {value}", code="not_finite"):
         numbers(scale=value)(apply("int", SCALE))
 

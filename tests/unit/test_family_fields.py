@@ -171,13 +171,13 @@ def read(family: str, **changes: Any) -> Architecture:
 
 
 @pytest.mark.parametrize("family", PUBLISHED)
-def test_what_is_published_is_taken(family):
+def test_family_published_configs_are_accepted(family):
     found = read(family)
     assert (found.n_layers, found.n_heads, found.n_kv_heads, found.hidden_dim) == (4, 32, 8, 8192)
     assert all(family in families() for family in PUBLISHED)
 
 
-def test_what_makes_a_family_is_read():
+def test_family_distinguishing_fields_are_read():
     assert [layer.rope for layer in read("smollm3").layers] == ["rope", "rope", "rope", None]
     assert read("qwen2").qkv_bias and not read("qwen2").out_bias
     assert (read("qwen3").qk_norm, read("qwen3").head_dim) == (True, 128)
@@ -203,7 +203,7 @@ def test_windows_are_those_of_the_layers():
     assert [layer.window for layer in read("gemma3", sliding_window_pattern=None).layers] == [512] * 4
 
 
-def test_a_ring_has_rows_for_a_window_and_a_call():
+def test_family_window_cache_has_rows_for_window_and_call():
     model = read("gemma3")
     assert [layer.rows for layer in model.with_rows(1024, 256).layers] == [512 + 254, None] * 2
     assert model.cache_window(1024, 256) == (511, 766)
@@ -217,7 +217,7 @@ def test_a_ring_has_rows_for_a_window_and_a_call():
     assert capped.cache_window(512, 256) == (512, 512) and capped.cache_window(8192, 256) == (4095, 4096 + 254)
 
 
-def test_what_makes_a_gemma_is_read():
+def test_gemma_distinguishing_fields_are_read():
     two, three = read("gemma2"), read("gemma3")
     assert (two.attention_cap, two.logits_cap, two.attention_scale) == (50.0, 30.0, 224**-0.5)
     assert read("gemma2", attn_logit_softcapping=None, final_logit_softcapping=None).attention_cap is None
@@ -290,7 +290,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("family", "change"), REFUSED, ids=[f"{f}: {json.dumps(c)[:60]}" for f, c in REFUSED])
-def test_a_field_that_changes_the_mathematics_is_refused_by_name(family, change):
+def test_family_field_changing_math_is_refused_by_name(family, change):
     with raises(webpte.UnsupportedError, *change, code="unsupported_field") as refused:
         read(family, **change)
     assert refused.value.items == tuple(change)
@@ -326,7 +326,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize(("family", "change", "problem"), WRONG, ids=[f"{f}: {p}" for f, _, p in WRONG])
-def test_a_config_that_makes_no_sense_is_refused(family, change, problem):
+def test_family_invalid_config_is_refused(family, change, problem):
     kind, code = OTHERS.get(problem, (webpte.FormatError, "invalid_field"))
     field, _, value = problem.partition(" is ")
     with raises(kind, f"{field}: expected", f"got {value}", code=code):
@@ -338,7 +338,7 @@ def test_a_config_that_makes_no_sense_is_refused(family, change, problem):
     [("mixtral", "experts"), ("qwen3_moe", "experts"), ("gemma3", "gemma3_text"), ("gemma", "Gemma 2 and 3"),
      ("gemma3n", "caches"), ("gemma4_text", "Gemma 4"), ("qwen3_5", "qwen3_5_text")],
 )  # fmt: skip
-def test_some_are_refused_with_the_reason(kind, reason):
+def test_family_refusal_states_reason(kind, reason):
     with raises(webpte.UnsupportedError, f"a {kind} model", reason, "llama", code="unknown_family"):
         family_of_config("a folder", kind)
 
@@ -352,13 +352,13 @@ def test_granite_4_is_not_refused_as_a_mixture_of_experts(find, kind):
 
 
 @pytest.mark.parametrize("kind", ["lfm2", "qwen35"])
-def test_gguf_of_a_family_that_is_read_from_safetensors_is_refused_with_that(kind):
+def test_gguf_family_only_in_safetensors_is_refused(kind):
     with raises(webpte.UnsupportedError, "safetensors", code="unknown_family"):
         family_of_gguf("a file", kind)
 
 
 @pytest.mark.parametrize("kind", ["gpt_neox", "starcoder2", None, 7])
-def test_a_family_that_is_not_known_is_refused_with_those_that_are(kind):
+def test_family_unknown_refused_with_supported_ones(kind):
     with raises(
         webpte.UnsupportedError, f"a {kind} model", "llama, mistral", "qwen2", code="unknown_family"
     ) as refused:

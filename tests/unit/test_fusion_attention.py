@@ -79,7 +79,7 @@ def fused(graph: Graph) -> tuple[list[str], Any]:
     return names(after), calls[0] if calls else None
 
 
-def test_one_call_with_the_caches_and_the_output_of_both(layer):
+def test_rotary_fusion_makes_one_call_with_caches_and_outputs(layer):
     cosine, sine = (layer.tensor(8, WIDTH // 2) for _ in "cs")
     layer.rotary(cosine, sine)
     graph = layer.attention()
@@ -91,7 +91,7 @@ def test_one_call_with_the_caches_and_the_output_of_both(layer):
     assert call.outs == (layer.out,)
 
 
-def test_a_cut_of_a_table_is_read_from_the_table(layer):
+def test_rotary_fusion_slice_of_table_reads_table(layer):
     cosine, sine = (layer.cut(layer.position, table=table) for table in layer.tables)
     layer.rotary(cosine, sine)
     graph = constant_tables(layer.attention(), layer)
@@ -111,7 +111,7 @@ def test_copies_of_the_cuts_are_looked_through(layer):
     assert call.args[9:12] == (*layer.tables, layer.position)
 
 
-def test_a_cut_that_others_read_stays_for_them(layer):
+def test_rotary_fusion_slice_with_other_readers_stays(layer):
     cosine, sine = (layer.cut(layer.position, table=table) for table in layer.tables)
     layer.rotary(cosine, sine)
     graph = constant_tables(layer.attention(), layer)
@@ -120,7 +120,7 @@ def test_a_cut_that_others_read_stays_for_them(layer):
 
 
 @pytest.mark.parametrize("what", ["start", "end", "step", "dim"])
-def test_another_cut_is_left_as_it_is(layer, what):
+def test_rotary_fusion_other_slice_stays(layer, what):
     """Cosines and sines from different rows, an end that is no size, steps, columns: the tables are bound as given."""
     cuts = [layer.cut(layer.position, table=table) for table in layer.tables]
     graph_of = [i for i, step in enumerate(layer.steps) if step.name == SLICE]
@@ -160,7 +160,7 @@ def test_halves_have_whole_tables_already(layer):
 
 
 @pytest.mark.parametrize("why", ["mask", "read twice", "output", "not the query", "table written"])
-def test_what_keeps_them_apart(layer, why):
+def test_rotary_fusion_conditions_that_prevent_it(layer, why):
     layer.rotary(*layer.tables, HALVES, layer.position)
     mask = layer.tensor(8, CAPACITY) if why == "mask" else None
     graph = layer.attention(mask=mask, query=layer.q if why == "not the query" else None)
@@ -194,7 +194,7 @@ def lowered(planner, tokens: int, position: int = 3):
     return planner.prepare(segment, CallValues(dims, scalars, {}))[0]
 
 
-def test_a_token_takes_one_dispatch_and_more_take_two(layer):
+def test_rotary_fusion_token_one_dispatch_more_tokens_two(layer):
     plan = planned(layer)
     assert [d.kernel.template for d in lowered(plan, 1).dispatches] == ["attention/attention_token.wgsl"]
     assert [d.kernel.template for d in lowered(plan, 5).dispatches] == [
@@ -203,13 +203,13 @@ def test_a_token_takes_one_dispatch_and_more_take_two(layer):
     ]
 
 
-def test_no_kernel_binds_more_than_every_device_can(layer):
+def test_rotary_fusion_kernels_bind_at_most_eight_buffers(layer):
     for kind in ("cpu", "gpu"):
         plan = planned(Layer(), Caps(kind=kind)).plan
         assert max(k.reads + k.writes for k in plan.kernels) == 8
 
 
-def test_a_position_past_the_table_or_the_cache_is_refused(layer):
+def test_rotary_fusion_position_out_of_range_is_refused(layer):
     plan = planned(layer)
     lowered(plan, 4, CAPACITY - 4)
     with raises(GuardError, "4 tokens", "position 29 "):
@@ -218,7 +218,7 @@ def test_a_position_past_the_table_or_the_cache_is_refused(layer):
         lowered(plan, 4, -1)
 
 
-def test_as_many_rows_as_tokens(layer):
+def test_rotary_fusion_wrong_number_of_rows_is_refused(layer):
     """The cut of the table has a row per token of the queries; keys with another number of tokens do not fit."""
     planner = planned(layer)
     plan = planner.plan
@@ -228,7 +228,7 @@ def test_as_many_rows_as_tokens(layer):
         planner.prepare(segment, CallValues({**dims, layer.k: (1, 3, 2, WIDTH)}, {layer.position: 0}, {}))
 
 
-def test_the_pass_leaves_numbers_and_nulls_alone(layer):
+def test_rotary_fusion_keeps_numbers_and_nulls(layer):
     layer.rotary(*layer.tables, HALVES, layer.position)
     graph = constant_tables(layer.attention(), layer)
     after = rotate_in_attention(graph)

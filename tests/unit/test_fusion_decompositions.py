@@ -132,7 +132,7 @@ def test_scales_of_other_numbers_are_not_batched(coded):
         with_slots(changed(coded, first.name, lambda call, _: replace(call, args=(*other.outs, *call.args[1:]))), 4)
 
 
-def test_a_query_that_is_read_before_its_key_exists_keeps_its_rotation(coded):
+def test_recompose_query_read_before_key_exists_keeps_rotation(coded):
     """The query becomes codes before the call that rotates the key."""
     rotations = counts(recompose(coded))[NEIGHBOURS]
     calls = list(coded.calls)
@@ -183,12 +183,12 @@ def with_argument(position: int, value: Value) -> Callable[[Call, list[Value]], 
         ("llama::update_cache.out", 2, Int(0), ATTENTION, LAYERS - 1),
     ],
 )
-def test_other_numbers_keep_the_pieces_apart(llama, kernel, position, value, role, left):
+def test_recompose_other_constants_keep_calls_apart(llama, kernel, position, value, role, left):
     graph = changed(llama, kernel, with_argument(position, value))
     assert counts(recompose(graph))[role] == left
 
 
-def test_a_second_reader_of_a_cache_keeps_its_calls_apart(llama):
+def test_recompose_cache_with_second_reader_keeps_calls_apart(llama):
     read = next(call for call in llama.calls if call.name == "llama::custom_sdpa.out")
     again = replace(read, outs=(len(llama.values),))
     graph = replace(

@@ -68,7 +68,7 @@ def joined(graph):
     return found
 
 
-def test_every_elementwise_op_has_a_reference():
+def test_elementwise_ops_have_references():
     """Without one it is joined with nothing: programs are compared step by step."""
     ops = {name: found for name, found in registered().items() if found.traits.elementwise is not None}
     assert {"aten.add.Tensor", "aten.clone.default", "aten.where.self", COPY} <= set(ops)
@@ -89,7 +89,7 @@ def test_weights_are_of_functions_that_exist():
     assert set(WEIGHTS) <= functions | {"div_floor", "div_trunc", "gelu_tanh"}
 
 
-def test_a_chain_is_one_call(b):
+def test_join_elementwise_chain_is_one_call(b):
     x, y = b.input(), b.input()
     last = b.apply("gelu", b.apply("aten.mul.Scalar", add(b, x, y), 0.5), "tanh")
     after = join_elementwise(b.graph([x, y], [last]))
@@ -106,27 +106,27 @@ def test_a_chain_is_one_call(b):
     ]
 
 
-def test_a_diamond_is_one_call(b):
+def test_join_elementwise_diamond_is_one_call(b):
     x = b.input()
     inner = b.apply("exp", x)
     last = b.apply("aten.mul.Tensor", b.apply("sigmoid", inner), b.apply("neg", inner))
     assert joined(b.graph([x], [last])) == [("exp", "sigmoid", "neg", "mul")]
 
 
-def test_what_meets_later_is_one_call(b):
+def test_join_elementwise_merging_branches_are_one_call(b):
     x, y = b.input(), b.input()
     left, right = b.apply("relu", x), b.apply("abs", y)
     last = b.apply("tanh", add(b, left, right))
     assert joined(b.graph([x, y], [last])) == [("relu", "abs", "add", "tanh")]
 
 
-def test_a_single_call_is_left_alone(b):
+def test_join_elementwise_single_call_is_unchanged(b):
     x = b.input()
     graph = b.graph([x], [b.apply("exp", x)])
     assert join_elementwise(graph) == graph
 
 
-def test_what_is_returned_is_a_second_output(b):
+def test_join_elementwise_returned_value_is_second_output(b):
     x = b.input()
     first = b.apply("exp", x)
     second = b.apply("neg", first)
@@ -136,7 +136,7 @@ def test_what_is_returned_is_a_second_output(b):
     assert argument(after, call, 0).value.endswith("= v1 v0")
 
 
-def test_what_is_read_before_the_group_runs_ends_it(b):
+def test_join_elementwise_earlier_reader_ends_group(b):
     x = b.input()
     first = b.apply("exp", x)
     total = b.tensor(5)
@@ -146,7 +146,7 @@ def test_what_is_read_before_the_group_runs_ends_it(b):
     assert joined(graph) == ["aten.exp.default", "aten.sum.dim_IntList", ("mul", "neg")]
 
 
-def test_a_third_output_starts_another_call(b):
+def test_join_elementwise_third_output_starts_new_call(b):
     x = b.input()
     values = [b.apply("exp", x)]
     for _ in range(4):
@@ -180,13 +180,13 @@ def test_bytes_are_not_joined(b):
     assert joined(b.graph([x], [last])) == ["webpte.copy", ("neg", "exp")]
 
 
-def test_copies_that_change_nothing_are_no_reason(b):
+def test_join_elementwise_only_copies_is_unchanged(b):
     x = b.input()
     graph = b.graph([x], [b.apply("exp", b.apply("aten.alias_copy.default", x))])
     assert join_elementwise(graph) == graph
 
 
-def test_a_tensor_that_is_written_in_place_keeps_its_readers_where_they_are(b):
+def test_join_elementwise_in_place_write_keeps_reader_order(b):
     x = b.input()
     cache = Id(b.tensor(5, 4, mutable=True))
     doubled = add(b, cache, cache)
@@ -214,7 +214,7 @@ def test_kernel_calls_and_jumps_stay_as_they_are(b):
     assert join_elementwise(jumping) is jumping
 
 
-def test_a_long_chain_is_cut(b):
+def test_join_elementwise_long_chain_is_split(b):
     x = y = b.input()
     for step in range(200):
         y = b.apply("aten.mul.Scalar", y, 1.5) if step % 2 else b.apply("relu", y)
@@ -231,7 +231,7 @@ def test_heavy_functions_are_cut_sooner(b):
 
 @pytest.mark.parametrize("rank", [1, 4, 5, 8])
 @pytest.mark.parametrize("inputs", range(1, 12))
-def test_whatever_is_joined_can_be_bound(b, rank, inputs):
+def test_join_elementwise_joined_calls_fit_bindings(b, rank, inputs):
     """Many inputs, many numbers, many dims: bindings and parameter blocks hold what the pass puts there."""
     shape = (3,) * rank
     tensors = [b.input(*((3,) * d + (1,) * (rank - d))) for d in range(1, rank + 1)]
@@ -263,18 +263,18 @@ def test_equal_numbers_of_other_kinds_are_not_mixed_up():
     assert (whole.steps[0].number, real.steps[0].number) == ("i32", "f32")
 
 
-def test_a_text_says_what_it_was_made_of():
+def test_elementwise_program_text_round_trips():
     steps = (ProgramLine("f32", "aten.exp.default", ("x0",)), ProgramLine("bool", "aten.lt.Scalar", ("v0", "n0")))
     assert parse_program(format_program(steps, ("v1", "v0"))) == (steps, ("v1", "v0"))
 
 
 @pytest.mark.parametrize("text", ["", "= v0", "f32 aten.exp.default x0", "f32\n= v0", "\n= v0"])
-def test_other_texts_are_refused(text):
+def test_elementwise_program_invalid_text_is_refused(text):
     with raises(GraphError, repr(text), code="elementwise_program"):
         parse_program(text)
 
 
-def test_the_reference_composes_those_of_the_ops():
+def test_elementwise_reference_composes_ops():
     text = "f32 aten.mul.Tensor x0 n0\nf16 aten.add.Tensor v0 x1 n1\n= v1 v0"
     x, y = np.array([1, 2], np.float32), np.array([0.1, 0.2], np.float32)
     second, first = evaluate(text, [x, y], [3.0, 2])

@@ -89,14 +89,14 @@ def described(graph):
     return program.value, tensors.ids, [graph.values[n] for n in numbers.ids], not isinstance(like, Null)
 
 
-def test_an_activation(b):
+def test_epilogue_activation_is_fused(b):
     out = b.relu(b.linear())
     after = b.finish(out)
     assert names(after) == [LINEAR] and after.calls[-1].outs == (out,)
     assert described(after) == ("f32 aten.relu.default x0\n= v0", (), [], False)
 
 
-def test_a_residual_and_more(b):
+def test_epilogue_residual_and_activation_are_fused(b):
     residual = b.tensor(S, N)
     b.call("aten.linear.default", (b.x, b.weight(N, K), b.null()), residual)
     second = b.tensor(3)  # something that keeps the first product in use
@@ -107,14 +107,14 @@ def test_a_residual_and_more(b):
     assert tensors == (residual,)
 
 
-def test_of_two_products_the_later_takes_the_work(b):
+def test_epilogue_of_two_products_later_one_takes_it(b):
     first, second = b.linear(), b.linear()
     after = b.finish(b.product("aten.mul.Tensor", (first, second), S, N))
     assert names(after) == ["aten.linear.default", LINEAR]
     assert described(after)[:2] == ("f32 aten.mul.Tensor x1 x0\n= v0", (first,))
 
 
-def test_a_row_for_all(b):
+def test_epilogue_broadcast_row_is_fused(b):
     row = b.weight(1, N)
     assert described(b.finish(b.plus(b.linear(), row)))[1] == (row,)
 
@@ -172,18 +172,18 @@ def test_products_with_factors_keep_them(b):
     assert after.calls[-1].args[1:6] == (row, b.x, matrix, two, half)
 
 
-def test_what_others_see_stays(b):
+def test_epilogue_returned_product_is_not_fused(b):
     linear = b.linear()
     assert LINEAR not in names(b.finish(linear, b.relu(linear)))
 
 
-def test_what_others_read_stays(b):
+def test_epilogue_product_with_other_readers_is_not_fused(b):
     linear = b.linear()
     total = b.product("aten._softmax.default", (linear, b.number(1), b.add(Bool(False))), S, N)
     assert LINEAR not in names(b.finish(b.relu(linear), total))
 
 
-def test_equal_bounds_are_no_proof(b):
+def test_epilogue_equal_bounds_do_not_prove_equal_shapes(b):
     other = b.input(S, N, dynamic=True)  # may have another length than x
     assert LINEAR not in names(b.finish(b.plus(b.linear(), other)))
 
@@ -194,13 +194,13 @@ def test_rows_that_repeat_within_a_batch_are_not_read(b):
     assert LINEAR not in names(b.finish(b.plus(linear, b.weight(S, N), 2, S, N)))
 
 
-def test_a_shape_that_grows_is_left_alone(b):
+def test_epilogue_broadcast_of_product_is_not_fused(b):
     """The product has one row where the sum has many."""
     row = b.product("aten.linear.default", (b.weight(1, K), b.weight(N, K), b.null()), 1, N)
     assert LINEAR not in names(b.finish(b.plus(row, b.weight(5, N), 5, N)))
 
 
-def test_more_operands_than_bindings(b):
+def test_epilogue_too_many_operands_are_not_fused(b):
     y = b.linear()
     for _ in range(4):
         y = b.plus(y, b.weight(S, N))
@@ -239,7 +239,7 @@ def test_constants_of_one_element_become_numbers(b, packed):
     assert (program, tensors, numbers) == ("f32 aten.mul.Tensor x0 n0\n= v0", (), [Double(0.25)])
 
 
-def test_a_number_that_adds_a_dim_stays_a_tensor(b):
+def test_epilogue_scalar_adding_dim_stays_tensor(b):
     with MappedFile.from_bytes("scale", np.float32(0.25).tobytes()) as file:
         scale = b.tensor(1, 1, 1, constant=Constant(Span(file, 0, 4), DType.FLOAT32, "scale"))
         wider = b.product("aten.mul.Tensor", (b.x, scale), 1, S, K)

@@ -86,7 +86,7 @@ def test_values_are_read_and_written_where_heads_are(b):
     assert product(after) == ("bhmk,bkhn->bmhn", scores, v, out)
 
 
-def test_a_plain_transpose(b):
+def test_transpose_folds_into_product(b):
     a, k = b.view(b.x, H, S, D), b.view(b.x, H, S, D)
     out = b.bmm(a, b.permute(k, 0, 2, 1))
     assert product(b.folded(out)) == ("bhmk,bhnk->bhmn", a, k, out)
@@ -98,13 +98,13 @@ def test_columns_that_would_lie_apart_stay(b):
     assert names(b.folded(out)) == ["view_copy", "permute_copy", "view_copy", "bmm"]
 
 
-def test_what_others_read_stays(b):
+def test_transpose_with_other_readers_stays(b):
     q = b.permute(b.heads(), 0, 2, 1, 3)
     out = b.bmm(b.view(q, H, S, D), b.view(b.x, H, D, S))
     assert "permute_copy" in names(b.folded(out, q))
 
 
-def test_a_view_that_does_more_than_join_the_batch_stays(b):
+def test_transpose_with_view_not_joining_batch_stays(b):
     q = b.permute(b.heads(), 0, 2, 1, 3)
     out = b.bmm(b.view(q, S, H, D), b.view(b.x, S, D, H))
     assert "permute_copy" in names(b.folded(out))
@@ -166,13 +166,13 @@ def test_dims_follow_what_moves_them(b):
     assert known(b, b.bmm(b.view(b.x, H, S, D), b.view(b.x, H, D, S))) == (H, length, length)
 
 
-def test_a_slice_that_may_end_early_is_unknown(b):
+def test_symbolic_dims_slice_that_may_end_early_is_unknown(b):
     short = (b.weight(1, S - 1), b.number(1), b.number(0), b.length, b.number(1))
     sliced = b.make("aten.slice_copy.Tensor", short, 1, S - 1)
     assert known(b, sliced)[1] != known(b, b.x)[0]
 
 
-def test_what_is_left_of_a_view(b):
+def test_symbolic_dims_of_view(b):
     (length, *_), rows = known(b, b.x), b.view(b.x, S, H * D)
     for sizes, wanted in [
         ((b.number(-1), b.number(H * D)), (length, H * D)),
@@ -194,7 +194,7 @@ def convolution(b, x, kernel, stride, padding):
     return b.make("aten.convolution.default", args, 1, 4, S, 5)
 
 
-def test_convolutions_that_reach_as_far_are_alike(b):
+def test_symbolic_dims_convolutions_of_equal_reach_are_equal(b):
     image = b.view(b.x, 1, 4, S, 6)
     same, wide, narrow = (convolution(b, image, *args) for args in ((3, 1, 1), (3, 2, 1), (1, 2, 0)))
     other = convolution(b, image, 3, 2, 0)

@@ -258,7 +258,7 @@ def test_join_linears_wrong_number_of_scale_groups_is_refused_by_the_lowering(b,
         b.planner([x], outs)
 
 
-def test_a_weight_that_is_used_twice_is_not_copied(b):
+def test_join_linears_shared_weight_is_not_copied(b):
     x, y = b.tensor(5, 32), b.tensor(5, 32)
     first, second = b.linear(x, 8), b.linear(x, 8)
     args = b.steps[0].args
@@ -267,7 +267,7 @@ def test_a_weight_that_is_used_twice_is_not_copied(b):
     check(b.graph([x, y], [first, second, other]), ["linear_q4gsw"] * 3)
 
 
-def test_nothing_is_joined_past_what_a_device_binds(b, monkeypatch):
+def test_join_linears_respects_binding_limit(b, monkeypatch):
     x = b.tensor(5, 32)
     graph = b.graph([x], [b.linear(x, 8), b.linear(x, 8)])
     monkeypatch.setattr("webpte.fusion.linears.MAX_WEIGHT_BYTES", 255)  # the codes have 256 bytes
@@ -290,7 +290,7 @@ def test_layers_of_4_and_of_8_bits_stay_apart(b):
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_a_gate_and_its_values_are_one_call(b, swapped):
+def test_gated_linears_are_one_call(b, swapped):
     x = b.tensor(5, 32)
     check(b.graph([x], [b.swiglu(b.linear(x, 8), b.linear(x, 8), swapped)]), ["webpte"])
 
@@ -302,7 +302,7 @@ def test_silu_may_have_been_one_call(b):
     check(b.graph([x], [out]), ["webpte"])
 
 
-def test_a_gate_that_is_seen_elsewhere_stays(b):
+def test_gated_linears_gate_with_other_readers_stays(b):
     x = b.tensor(5, 32)
     gate, values = b.linear(x, 8), b.linear(x, 8)
     graph = b.graph([x], [b.swiglu(gate, values), gate])
@@ -310,13 +310,13 @@ def test_a_gate_that_is_seen_elsewhere_stays(b):
     check(graph, ["webpte", "sigmoid", "mul", "mul"])  # still two layers of one input
 
 
-def test_a_gate_of_another_input_stays(b):
+def test_gated_linears_gate_of_other_input_stays(b):
     x, y = b.tensor(5, 32), b.tensor(5, 32)
     out = b.swiglu(b.linear(x, 8), b.linear(y, 8))
     check(b.graph([x, y], [out]), ["linear_q4gsw", "linear_q4gsw", "sigmoid", "mul", "mul"])
 
 
-def test_a_value_is_no_gate_of_itself(b):
+def test_gated_linears_value_is_not_its_own_gate(b):
     x = b.tensor(5, 32)
     gate = b.linear(x, 8)
     silu = b.unary(gate, 5, 8, name="aten.silu.default")
@@ -325,13 +325,13 @@ def test_a_value_is_no_gate_of_itself(b):
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("first", [False, True])
-def test_a_residual_is_added_by_the_layer(b, bias, first):
+def test_residual_linear_adds_residual(b, bias, first):
     x, residual = b.tensor(5, 32), b.tensor(5, 8)
     out = b.linear(x, 8, bias)
     check(b.graph([x, residual], [b.plus(*((out, residual) if first else (residual, out)))]), ["webpte"])
 
 
-def test_what_is_not_a_plain_sum_stays(b):
+def test_residual_linear_other_sums_stay(b):
     x, residual, row = b.tensor(5, 32), b.tensor(5, 8), b.tensor(1, 8)
     twice, shown, doubled = b.linear(x, 8), b.linear(x, 8, group=8), b.linear(x, 8, group=32)
     outs = [b.plus(residual, twice, 2), b.plus(shown, residual), shown, b.plus(doubled, doubled), b.plus(twice, row)]
@@ -348,7 +348,7 @@ def test_add_residuals_scaled_sum_keeps_its_call(b, alpha, first):
     check(b.graph([x, residual], [scaled]), ["linear_q4gsw", "add"])
 
 
-def test_a_residual_of_another_live_shape_stays(b):
+def test_residual_linear_other_live_shape_stays(b):
     """Both have the bound (5, 8), but only one of them is sure to have the layer's rows."""
     x, other = b.tensor(5, 32, dynamic=True), b.tensor(5, 8, dynamic=True)
     graph = b.graph([x, other], [b.plus(b.linear(x, 8), other)])
@@ -494,7 +494,7 @@ def test_row_qparams_scales_of_another_input_keep_their_call(b):
     check(b.graph([x, y], [out]), ["torchao", "linear_dq8ca_q4gsw"], ROWS)
 
 
-def test_a_layer_of_a_transformer(b):
+def test_transformer_layer_fuses_into_few_calls(b):
     """Queries, keys and values; a projection with its residual; a gate; a projection with its residual."""
     x = b.tensor(5, 32)
     normed = b.norm(x)
@@ -510,12 +510,12 @@ def test_a_layer_of_a_transformer(b):
 
 
 @pytest.mark.parametrize("layer", [Builder.linear, Builder.int8])
-def test_a_norm_is_fused_into_its_only_layer(b, layer):
+def test_norm_fuses_into_its_only_layer(b, layer):
     x = b.tensor(5, 32)
     check(b.graph([x], [layer(b, b.norm(x), 8)]), ["webpte"])
 
 
-def test_a_norm_with_other_readers_stays(b):
+def test_norm_with_other_readers_stays(b):
     x, y, z = b.tensor(5, 32), b.tensor(5, 32), b.tensor(5, 32)
     shown, read = b.norm(x), b.norm(y)
     outs = [b.linear(shown, 8), shown, b.linear(read, 8), b.unary(read, 5, 32), b.rounded(b.norm(z), 8, limits=(-8, 7))]
@@ -528,7 +528,7 @@ def test_norm_before_a_layer_that_rounds_its_rows_is_fused(b):
     check(b.graph([x], [b.rounded(b.norm(x), 8)]), ["webpte"])
 
 
-def test_a_norm_whose_input_is_a_residual_stays_before_it(b):
+def test_norm_whose_input_is_residual_stays(b):
     """The layer adds what the norm gives: its x is another tensor."""
     x, y = b.tensor(5, 32), b.tensor(5, 32)
     check(b.graph([x, y], [b.plus(b.linear(y, 32), b.norm(x))]), ["rms_norm", "webpte"])
@@ -539,7 +539,7 @@ def test_a_norm_whose_input_is_a_residual_stays_before_it(b):
 VIEWS = ("identities",)
 
 
-def test_a_view_of_the_live_shape_is_dropped(b):
+def test_view_of_same_live_shape_is_dropped(b):
     x = b.tensor(1, 7, 32, dynamic=True)
     size = b.size(x, 1)
     out = b.linear(x, 8)
@@ -555,7 +555,7 @@ def test_equal_bounds_do_not_make_a_view_an_identity(b):
     assert names(apply_passes(graph, VIEWS)[0]) == ["view_copy", "relu"]
 
 
-def test_a_size_of_another_tensor_proves_nothing(b):
+def test_view_sized_by_other_tensor_stays(b):
     x, y = b.tensor(1, 7, 32, dynamic=True), b.tensor(1, 7, 32, dynamic=True)
     seen = b.view(b.linear(x, 8), b.number(1), b.size(y, 1), b.number(8))
     graph = b.graph([x, y], [b.unary(seen, 1, 7, 8)])
@@ -570,7 +570,7 @@ def test_static_views_clones_and_expansions_are_dropped_in_a_row(b):
     check(b.graph([x], [b.unary(seen, 5, 8)]), ["relu"], VIEWS)
 
 
-def test_what_changes_the_shape_stays(b):
+def test_view_changing_shape_stays(b):
     x, row = b.tensor(4, 8), b.tensor(1, 8)
     turned = b.view(x, b.number(8), b.number(4), dims=(8, 4))
     wide = b.expand(row, b.number(4), b.number(-1), dims=(4, 8))
@@ -578,7 +578,7 @@ def test_what_changes_the_shape_stays(b):
     check(b.graph([x, row], outs), ["view_copy", "expand_copy", "relu", "relu"], VIEWS)
 
 
-def test_an_output_of_the_method_keeps_its_name(b):
+def test_view_returned_by_method_stays(b):
     x = b.tensor(5, 8)
     seen = b.view(x, b.number(5), b.number(8))
     check(b.graph([x], [seen, b.unary(seen, 5, 8)]), ["view_copy", "relu"], VIEWS)
@@ -593,7 +593,7 @@ def test_members_of_lists_are_replaced(b):
     assert after.value_list(after.calls[0].args[0]) == (x, x)
 
 
-def test_a_copy_of_what_is_written_in_place_stays(b):
+def test_copy_of_tensor_written_in_place_stays(b):
     """The clone is taken before the cache changes."""
     cache, value, out = b.tensor(1, 4, 2, 8), b.tensor(1, 1, 2, 8), b.tensor(1)
     kept = b.unary(cache, 1, 4, 2, 8, name="aten.alias_copy.default")
@@ -602,7 +602,7 @@ def test_a_copy_of_what_is_written_in_place_stays(b):
     assert names(apply_passes(graph, VIEWS)[0]) == ["alias_copy", "update_cache", "relu"]
 
 
-def test_a_conversion_is_no_view(b):
+def test_dtype_conversion_is_not_a_view(b):
     x = b.tensor(5, 8)
     narrow = b.tensor(5, 8, dtype=DType.FLOAT16)
     b.call("aten.clone.default", (x, b.null()), narrow)

@@ -323,12 +323,12 @@ def _raised(graph: Graph, at: int, name: str, argument: int, first: int, later: 
     return replace(graph, values=(*graph.values, spec, spec), steps=steps, outputs=outputs)
 
 
-def test_every_pass_has_a_graph():
+def test_mutation_graphs_cover_each_pass():
     assert list(GRAPHS) == list(PASSES)
 
 
 @pytest.mark.parametrize("name", PASSES)
-def test_a_pass_is_safe_wherever_something_is_written_in_place(name):
+def test_passes_are_safe_with_in_place_op_anywhere(name):
     graph = GRAPHS[name](Builder())
     assert apply_passes(graph, [name])[1][name] > 0  # undisturbed, it does what it is for
     arrays = {v: RANDOM.normal(size=graph.tensor(v).dims).astype(np.float32) for v in graph.inputs}

@@ -21,6 +21,6 @@ def test_seeds_and_changed_seeds_give_answers(name):
             target(bytes(changed))
 
 
-def test_a_finding_is_a_failure():
+def test_fuzz_target_exception_is_a_failure():
     with pytest.raises(ZeroDivisionError):
         Target(lambda data: 1 // 0, lambda: [])(b"")  # type: ignore[arg-type]

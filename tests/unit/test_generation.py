@@ -34,7 +34,7 @@ def test_looking_at_an_answer_never_computes():
     assert answer.result() == TEXT == answer.text and answer.usage.finish_reason == "length"
 
 
-def test_what_is_being_read_tells_what_has_come():
+def test_generation_properties_while_streaming():
     answer = FakeLLM().generate(tokens=[1, 2], max_new_tokens=5)
     pieces = iter(answer)
     assert (answer.text, answer.tokens, answer.usage.completion_tokens) == ("", [], 0)
@@ -43,13 +43,13 @@ def test_what_is_being_read_tells_what_has_come():
     assert answer.result() == TEXT
 
 
-def test_one_that_was_closed_first_is_empty():
+def test_generation_closed_before_start_is_empty():
     answer = FakeLLM().generate(tokens=[1, 2])
     answer.close()
     assert answer.result() == answer.text == "" and answer.usage.finish_reason == "cancelled"
 
 
-def test_an_error_is_raised_once_and_kept():
+def test_generation_error_is_raised_once_and_kept():
     llm = FakeLLM()
     llm.runner.bad = lambda tokens: len(tokens) == 4
     answer = llm.generate(tokens=[1, 2], max_new_tokens=5)
@@ -77,7 +77,7 @@ def test_looking_at_it_computes_nothing():
     assert repr(llm).startswith("LLM('', context: 64 tokens, vocabulary: 97 tokens, at once: up to 4 answers")
 
 
-def test_what_a_model_says_is_text_in_a_notebook():
+def test_generation_repr_in_notebook_is_escaped():
     class Evil(FakeTokenizer):
         def decode(self, tokens, *, specials=False):
             return "<script>\x1b[31m" * len(tokens)
@@ -100,7 +100,7 @@ def test_what_a_model_says_is_text_in_a_notebook():
     ],
     ids=["greedy", "seeded", "penalised"],
 )
-def test_an_answer_goes_on_elsewhere_as_it_would_have_gone_on(settings):
+def test_resume_other_process_same_tokens(settings):
     """Behind any of its tokens."""
     prompt, settings = [1, 2, 3, 2], {**settings, "max_new_tokens": 20}
     whole = FakeLLM().generate(tokens=prompt, **settings)
@@ -139,7 +139,7 @@ def test_held_back_text_comes_with_the_rest_of_an_answer():
         ([97], {}, "token_out_of_range", ["tokens[0]", 97, "0 to 96"]),
     ],
 )
-def test_an_answer_that_was_over_does_not_go_on(given, settings, code, expected):
+def test_resume_finished_response_is_refused(given, settings, code, expected):
     llm = FakeLLM()
     llm.stop_tokens = frozenset({9})
     with raises(InputError, *expected, code=code):

@@ -52,7 +52,7 @@ def test_delegates_and_kernel_calls_become_one_list_of_calls():
     ]
 
 
-def test_a_symint_crosses_from_one_delegate_to_the_next():
+def test_graph_symint_passes_between_delegates():
     size = DelegateBlob(
         vk_blob([VkTensor(F32, (5, 3)), VkInt(0), VkSymInt(0)], [("sym_size.int", (0, 1, 2))], [0], [2], [])
     )
@@ -78,7 +78,7 @@ def test_a_symint_crosses_from_one_delegate_to_the_next():
     assert graph.flatten(graph.calls[1].args)[1] == 1
 
 
-def test_an_input_that_the_delegate_writes_is_copied_first():
+def test_graph_input_written_by_delegate_is_copied_first():
     q, cache = VkTensor(F32, (1, 2, 1, 4)), VkTensor(F32, (1, 8, 1, 4))
     values = [q, cache, cache, VkInt(0), c.VkNull(), c.VkBool(True), q]
     sdpa = vk_blob(
@@ -133,7 +133,7 @@ def test_kernel_calls_with_several_outputs():
     assert graph.tensor(3).dtype is DType.INT32 and graph.tensor(3).host_dtype is I64
 
 
-def test_a_tensor_read_in_a_list_and_written_later_is_a_buffer():
+def test_graph_tensor_in_list_written_later_is_mutable():
     graph = build(
         Method(
             values=[tensor(3), tensor(3), c.TensorListValue((1, 0)), c.IntValue(0), tensor(6)],
@@ -159,7 +159,7 @@ def test_lists_hold_ids_and_none_is_null():
 
 
 @pytest.mark.parametrize("args", [(0,), (0, 1, 1)])
-def test_a_delegate_called_with_the_wrong_number_of_values(args):
+def test_graph_delegate_wrong_number_of_values_is_refused(args):
     with raises(webpte.GraphError, "1 inputs", "1 outputs", "instruction 0", f"{len(args)} values", code="wrong_arity"):
         build(
             Method(
@@ -206,7 +206,7 @@ def test_constants_in_another_order_of_dims_are_put_in_order():
     assert np.array_equal(graph.tensor(0).constant.array(array.shape), array)
 
 
-def test_the_same_bytes_in_another_order_are_no_view():
+def test_graph_same_bytes_in_other_order_is_not_a_view():
     last = c.TensorValue(F32, (1, 2, 3, 4), (0, 2, 3, 1), place=(1, 0))
     flat = c.TensorValue(F32, (24,), (0,), place=(1, 0))
     graph = build(Method(values=[last, flat], inputs=[0], outputs=[1]))

@@ -38,7 +38,7 @@ def transpose(source: int, target: int, perm: tuple[int, ...] = TO_NHWC):
     return xnn_node("StaticTranspose", num_dims=len(perm), perm=perm, input=source, output=target)
 
 
-def test_transposes_around_a_pool_are_no_calls() -> None:
+def test_xnnpack_transposes_around_pool_are_removed() -> None:
     values = [X, xnn_value((2, 5, 7, 3)), xnn_value((2, 5, 7, 3)), xnn_value((2, 3, 5, 7), argument=1, output=True)]
     pool: dict[str, Any] = {
         "kernel_h": 3,

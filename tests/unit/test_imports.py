@@ -272,7 +272,7 @@ def wrong_arrows(module: str, source: str) -> list[str]:
     return wrong
 
 
-def test_every_module_follows_the_arrows():
+def test_imports_follow_the_map():
     files = sorted(SRC.glob(f"{PACKAGE}/**/*.py"))
     assert files
     wrong = []
@@ -281,7 +281,7 @@ def test_every_module_follows_the_arrows():
     assert not wrong, "\n".join(["", *wrong])
 
 
-def test_the_map_has_no_cycle():
+def test_import_map_has_no_cycle():
     graphlib.TopologicalSorter(ARROWS).prepare()
 
 
@@ -303,14 +303,14 @@ def module_imports(sources: dict[str, str]) -> dict[str, set[str]]:
     return {module: {target for target in targets if target != module} for module, targets in found.items()}
 
 
-def test_no_package_has_a_circle_of_imports():
+def test_packages_have_no_import_cycle():
     files = sorted(SRC.glob(f"{PACKAGE}/**/*.py"))
     texts = {module_of(path.relative_to(SRC / PACKAGE)): path.read_text(encoding="utf-8") for path in files}
     sources = {module: text for module, text in texts.items() if room_of(module) not in CIRCULAR}
     graphlib.TopologicalSorter(module_imports(sources)).prepare()
 
 
-def test_a_circle_of_imports_is_found():
+def test_import_cycle_is_detected():
     sources = {"webpte.a.one": "from .two import x", "webpte.a.two": "def f():\n    from .one import y"}
     with pytest.raises(graphlib.CycleError):
         graphlib.TopologicalSorter(module_imports(sources)).prepare()
@@ -371,12 +371,12 @@ def test_wrong_arrows_are_caught(module, source, message):
     assert message in found[0]
 
 
-def test_a_relative_import_may_not_leave_the_package():
+def test_import_relative_beyond_package_is_refused():
     with pytest.raises(ValueError, match="leaves the package"):
         wrong_arrows("webpte.errors", "from ... import os")
 
 
-def test_every_class_of_the_package_has_a_name_of_its_own():
+def test_class_names_are_unique():
     """One name means one thing, wherever a reader meets it. Names with an underscore belong to their module."""
     names = [
         node.name

@@ -22,7 +22,7 @@ def values(arguments, *specs, seed=0):
     return [given.value for given in make_inputs(arguments, specs, seed)]
 
 
-def test_what_is_not_given_is_random_at_the_bound_and_always_the_same():
+def test_inputs_default_is_random_at_bound_and_repeatable():
     (tokens, position, pictures, flag), again = (values([TOKENS, POSITION, PICTURES, FLAG]) for _ in range(2))
     assert tokens.shape == (1, 16) and tokens.dtype == np.int64 and set(tokens.flat) == {0, 1}
     assert position.tolist() == [0] and flag is False
@@ -56,7 +56,7 @@ def test_ranges_hold_both_ends():
     assert -2 <= floats.min() < -1 and 1 < floats.max() <= 2
 
 
-def test_in_order_and_by_position():
+def test_inputs_by_order_and_by_position():
     tokens, position = values([TOKENS, POSITION], "1=1:9", "1x2:4")
     assert tokens.tolist() == [[4, 4]] and position.tolist() == [9]
 
@@ -115,7 +115,7 @@ class TestImages:
         (picture,) = values([argument], str(image))
         assert picture.shape == shape and picture.max() == pytest.approx(largest, rel=0.01)
 
-    def test_not_every_input_is_an_image(self, image):
+    def test_inputs_non_image_for_image_is_refused(self, image):
         with raises(webpte.InputError, "input 0", "i64[1, <=16]", code="not_an_image_input"):
             values([TOKENS], str(image))
         with raises(webpte.InputError, "'bright'", code="pixel_range"):
@@ -149,12 +149,12 @@ class TestImages:
         (["1x4:many"], "invalid_value", ["input 0:", "'1x4:many'", "1x16:random"]),
     ],
 )
-def test_what_is_refused(specs, code, expected):
+def test_inputs_invalid_text_is_refused(specs, code, expected):
     with raises(webpte.InputError, *expected, code=code):
         values([TOKENS, POSITION], *specs)
 
 
-def test_an_archive_must_fit(tmp_path):
+def test_inputs_archive_must_match(tmp_path):
     np.savez(tmp_path / "x.npz", a=np.zeros(1), b=np.zeros(1), c=np.zeros(1))
     with raises(webpte.InputError, "x.npz", "a, b, c", "2 inputs", code="wrong_count"):
         values([TOKENS, POSITION], str(tmp_path / "x.npz"))
@@ -178,12 +178,12 @@ class TestMaxDim:
         assert tokens.value.shape == (1, 40) and mask.value.shape == (8, 40)
         assert mask.default and not tokens.default
 
-    def test_without_it_they_have_the_bound(self):
+    def test_inputs_without_sequence_length_have_bound(self):
         assert [item.value.shape for item in make_inputs([self.TOKENS, self.MASK])] == [(1, 512), (8, 512)]
 
 
 @pytest.mark.parametrize(("count", "text"), [(1, "1 input (0)"), (3, "3 inputs (0 to 2)")])
-def test_a_position_beyond_the_inputs_names_their_number(count, text):
+def test_inputs_position_out_of_range_states_number(count, text):
     infos = [ArgumentInfo(f"in{i}", "tensor", "f32", (2,), (False,)) for i in range(count)]
     with raises(webpte.InputError, text, code="unknown_input"):
         make_inputs(infos, [f"{count}=2:zeros"])

@@ -14,7 +14,7 @@ from webpte.container import DType, VkInt, VkTensor
 F32 = DType.FLOAT32
 
 
-def test_a_language_model(tmp_path, capsys):
+def test_inspect_language_model_outputs_agree(tmp_path, capsys):
     assert check_same(ROOT / "docs" / "demo" / "model.pte", tmp_path, capsys) == 1
 
 
@@ -27,7 +27,7 @@ def test_small_programs_that_run_or_do_not(op, where, tmp_path, capsys):
     assert check_same(tmp_path / "p.pte", tmp_path, capsys) == 1
 
 
-def test_another_backends_delegate(tmp_path, capsys):
+def test_inspect_unknown_delegate_outputs_agree(tmp_path, capsys):
     plain = c.TensorValue(F32, (3,), (0,), place=ALONE)
     foreign = [DelegateBlob(b"?" * 33, "CoreMLBackend")]
     methods = [Method(n, [plain, plain], [0], [1], [c.DelegateCall(0, (0, 1))], foreign) for n in ("forward", "other")]

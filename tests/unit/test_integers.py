@@ -75,7 +75,7 @@ def test_arithmetic_in_a_delegate_is_checked(op, kind, alpha):
     assert [c.name for c in graph.calls] == [op, OVERFLOW]  # behind it: what it reads is still there
 
 
-def test_what_has_32_bits_in_the_model_wraps_as_there():
+def test_integers_32_bit_in_model_wrap_without_check():
     b = Builder()
     x, inside, out = b.tensor(5, dtype=I32), b.inner(5), b.tensor(5, dtype=I32)
     b.delegated("aten.view_copy.default", (x, b.list(b.number(5))), inside)
@@ -83,7 +83,7 @@ def test_what_has_32_bits_in_the_model_wraps_as_there():
     assert checks(b.exact([x], [out])) == []
 
 
-def test_between_two_narrowed_values_nothing_tells_and_it_is_checked():
+def test_integers_between_narrowed_values_are_checked():
     b = Builder()
     x, inside, twice, out = b.long(5), b.inner(5), b.inner(5), b.tensor(5, dtype=DType.FLOAT32)
     b.delegated("aten.mul.Tensor", (x, x), inside)
@@ -110,7 +110,7 @@ def test_constants_and_bounds_prove_that_nothing_overflows(high, checked):
     assert bool(checks(b.exact([], [out]))) is checked
 
 
-def test_a_mask_summed_up_stays_on_the_device_and_numbers_do_not():
+def test_integers_summed_mask_stays_on_device():
     for dtype, host in ((DType.BOOL, []), (I64, ["aten::cumsum.out"])):
         b = Builder()
         x = b.add(TensorSpec(I32 if dtype is I64 else dtype, (2, 300), dtype))
@@ -164,7 +164,7 @@ def test_literals_beyond_32_bits(number):
 
 
 @pytest.mark.parametrize(("low", "high"), [(2**31, None), (None, -(2**31) - 1)])
-def test_a_clamp_to_what_no_integer_of_the_device_is(low, high):
+def test_integers_clamp_bound_beyond_32_bits_is_refused(low, high):
     b = Builder()
     x, out = b.long(6), b.long(6)
     bounds = [b.null() if bound is None else b.number(bound) for bound in (low, high)]
@@ -185,7 +185,7 @@ def test_constants_that_a_delegate_uses(largest, fits):
         b.exact([x], [out])
 
 
-def test_a_constant_that_the_exporter_cut_for_a_delegate():
+def test_integers_constant_cut_by_exporter_is_refused():
     """The program still has the whole one: what the delegate computes with is something else."""
     b = Builder()
     x, packed, mask, out = b.long(2), b.inner(2), b.tensor(2, dtype=DType.BOOL), b.long(2)
@@ -197,7 +197,7 @@ def test_a_constant_that_the_exporter_cut_for_a_delegate():
         b.exact([x], [out])
 
 
-def test_a_wide_constant_between_delegates_is_chosen_from_on_the_cpu():
+def test_integers_wide_constant_between_delegates_runs_on_cpu():
     b = Builder()
     mask, x, out = b.tensor(2, dtype=DType.BOOL), b.long(2), b.long(2)
     b.kernel("aten::where.self_out", (mask, b.held([2**40, 7]), x), out)
@@ -223,7 +223,7 @@ def test_jumps_lead_where_they_led():
     assert graph.steps[jump.target].origin == b.steps[3].origin and graph.steps[jump.target].name != OVERFLOW
 
 
-def test_a_plan_planned_again_is_checked_once():
+def test_integers_replanning_adds_no_second_check():
     b = Builder()
     x, out = b.long(3), b.long(3)
     b.delegated("aten.mul.Tensor", (x, x), out)
@@ -233,7 +233,7 @@ def test_a_plan_planned_again_is_checked_once():
 
 
 @pytest.mark.parametrize("dim", [2, -3])
-def test_a_size_that_a_tensor_does_not_have_is_left_to_the_op(dim):
+def test_integers_size_of_missing_dim_is_left_to_op(dim):
     b = Builder()
     x, size = b.long(3, 4), b.symint()
     b.delegated("sym_size.int", (x, b.number(dim)), size)
@@ -245,7 +245,7 @@ def test_ranges():
     assert Int(1) == Int(1)
 
 
-def test_an_op_of_the_users_says_what_it_makes():
+def test_integers_trait_of_user_op_is_used():
     """A sum of squares is checked as a product; a shuffle moves what it is given, so nothing has to be looked at."""
 
     @op(
@@ -269,7 +269,7 @@ def test_an_op_of_the_users_says_what_it_makes():
         unregister(shuffle)
 
 
-def test_an_overload_that_only_the_cpu_has_follows_the_others():
+def test_integers_cpu_only_overload_follows_others():
     b = Builder()
     x, low, high, out = b.long(3), b.held([0, 0, 0]), b.held([9, 9, 9]), b.long(3)
     call = Call("aten::clamp.Tensor_out", (x, low, high), (out,), Origin(0), kernel=True)
@@ -280,7 +280,7 @@ def test_an_overload_that_only_the_cpu_has_follows_the_others():
     assert overload(Call("clamp", (x,), (out,), Origin(0, 0, 0))) is None
 
 
-def test_a_fact_names_arguments_that_are_there():
+def test_integers_trait_of_unknown_argument_is_refused():
     with raises(GraphError, "wrong", "'y'", "one of x", code="unknown_argument"):
 
         @op("toy.wrong.default", traits=OpTraits(integers=elements_of("y")))

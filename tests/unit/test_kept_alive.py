@@ -55,7 +55,7 @@ def baked():
     unregister(lower)
 
 
-def test_a_number_that_was_decided_on_makes_another_schedule(baked):
+def test_schedule_decided_integer_selects_its_own(baked):
     """The device keeps what it made of a schedule for as long as that is there."""
     b = GraphBuilder()
     x, data, out = b.tensor(5), b.tensor(1, dtype=DType.INT32), b.tensor(5)
@@ -74,7 +74,7 @@ def test_a_number_that_was_decided_on_makes_another_schedule(baked):
 
 
 @pytest.mark.parametrize(("start", "fits"), [(0, True), (16, True), (17, False), (-1, False)])
-def test_a_rotary_table_reaches_to_its_last_row(start, fits):
+def test_rotary_table_last_row_is_reached(start, fits):
     """Seven tokens and 23 rows: 16 is the last position they may begin at."""
     b = GraphBuilder()
     q, k = b.tensor(1, 7, 4, 16), b.tensor(1, 7, 2, 16)
@@ -96,7 +96,7 @@ def test_a_rotary_table_reaches_to_its_last_row(start, fits):
 @pytest.mark.parametrize(
     ("edge", "fits"), [(2**31 - 1, True), (2**31, False), (-(2**31), True), (-(2**31) - 1, False), (0, True)]
 )
-def test_a_64_bit_integer_fits_up_to_the_last_of_32_bits(edge, fits):
+def test_integer_64_bit_fits_up_to_last_of_32_bits(edge, fits):
     spec = TensorSpec(DType.INT32, (2,), DType.INT64)
     given = np.array([1, edge], np.int64)
     if fits:

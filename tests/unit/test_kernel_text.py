@@ -21,17 +21,17 @@ from webpte.plan.plan_reader import MAX_BRANCHES, MAX_NESTING, MAX_STATEMENT, ch
         ("x /*;*/" * 3000, ""),
     ],
 )
-def test_a_text_beyond_a_limit_is_refused(text, number):
+def test_kernel_text_beyond_nesting_limit_is_refused(text, number):
     with raises(webpte.FormatError, "plan.json", number, code="kernel"):
         check_kernel_text(text, "plan.json")
 
 
-def test_what_is_within_the_limits_is_taken():
+def test_kernel_text_within_limits_is_accepted():
     check_kernel_text("(" * MAX_NESTING + ")" * MAX_NESTING, "plan.json")
     check_kernel_text("x" * MAX_STATEMENT + ";" + "x" * MAX_STATEMENT, "plan.json")
     check_kernel_text("// " + "(" * 5000 + "\nfn main() {}", "plan.json")
 
 
-def test_a_text_beyond_the_budget_is_refused():
+def test_kernel_text_beyond_size_budget_is_refused():
     with raises(webpte.Error, f"{(1 << 20) + 1:,}"):
         check_kernel_text(";" * ((1 << 20) + 1), "plan.json")

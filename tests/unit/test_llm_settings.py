@@ -53,14 +53,14 @@ REFUSED: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in REFUSED.items() for value in values])
-def test_a_setting_out_of_range_is_refused_by_name(name, value):
+def test_sampling_params_out_of_range_is_refused_by_name(name, value):
     with pytest.raises(webpte.InputError) as caught:
         sampling_params_from({name: value})
     assert str(caught.value.argument).partition("[")[0] == name
     assert caught.value.reason in ("wrong_type", "out_of_range", "too_many")
 
 
-def test_what_is_in_range_is_taken():
+def test_sampling_params_in_range_is_accepted():
     settings = sampling_params_from(
         {"seed": np.int64(2**31 - 1), "temperature": np.float32(0.5), "top_k": 10**9, "top_p": 1e-9, "stop": "abc"}
     )
@@ -68,7 +68,7 @@ def test_what_is_in_range_is_taken():
     assert SamplingParams() == sampling_params_from({})
 
 
-def test_an_unknown_setting_is_named():
+def test_sampling_params_unknown_name_suggests_match():
     with raises(webpte.InputError, "'tempurature'", "temperature?", "max_new_tokens", code="unknown_option"):
         sampling_params_from({"tempurature": 1})
 
@@ -102,14 +102,14 @@ def test_tokens_inside_it_are_taken_as_they_are(tokens):
     assert tokens_from(tokens, 128) == tokens_from(np.array(tokens, np.int64), 128) == tuple(tokens)
 
 
-def test_the_samplers_marks_and_columns_are_known_by_the_same_numbers():
+def test_sampling_constants_equal_device_constants():
     assert sampling.SETTINGS == SAMPLING_WORDS
     assert (sampling.EDITED, sampling.TOP_LOGPROBS) == (FEATURE_ADJUSTMENTS, FEATURE_TOP_LOGPROBS)
     assert sampling.MAX_TOP_LOGPROBS == MAX_TOP_LOGPROBS
     assert sampling.ALL_HIDDEN == ALL_HIDDEN and sampling.UNUSABLE < 0
 
 
-def test_the_settings_are_listed_with_types_in_one_order_and_shown_by_help():
+def test_sampling_params_listed_in_one_order_with_types_and_help():
     known = [each.name for each in fields(SamplingParams) if each.init]
     assert list(GenerateSettings.__annotations__) == known
     for function in (LLM.generate, LLM.generate_many, Sequence.generate):

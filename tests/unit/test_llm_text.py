@@ -34,7 +34,7 @@ def test_characters_come_out_whole(text):
         assert all("\ufffd" not in piece for piece in pieces)
 
 
-def test_an_unfinished_character_is_held_back():
+def test_text_stream_holds_back_incomplete_character():
     stream = TextStream(Bytes())  # type: ignore[arg-type]
     assert [stream.push(b) for b in "é!".encode()] == ["", "é", "!"]
     assert stream.push(0xE2) == "" and stream.flush() == "\ufffd"
@@ -99,7 +99,7 @@ def test_templates_from_files_are_confined(template):
     assert messages == [{"role": "user", "content": "hi"}]
 
 
-def test_a_template_may_refuse():
+def test_chat_template_may_refuse_messages():
     with raises(webpte.InputError, "roles must alternate", code="template_refused"):
         render_chat("{{ raise_exception('roles must alternate') }}", [])
 
@@ -123,7 +123,7 @@ def test_long_text_releases_the_gil_and_has_the_tokens_of_its_parts():
     assert found[0] == list(tokenizer._inner.encode(text, add_special_tokens=False).ids)
 
 
-def test_no_token_stands_for_more_bytes_than_the_bound():
+def test_token_bytes_are_within_bound():
     tokenizer = byte_level()
     size = tokenizer._inner.get_vocab_size()
     assert tokenizer.max_token_bytes >= max(len(data) for data in tokenizer.token_bytes(size) if data is not None)

@@ -67,7 +67,7 @@ def test_edits_are_what_the_settings_mean(settings, prompt, answer, drafted):
         assert pack([choice])[0][8:].tolist() == pack([LogitsProcessor(settings).params(0)])[0][8:].tolist()
 
 
-def test_a_choice_does_not_change_with_what_comes_after_it():
+def test_logits_processor_earlier_parameters_do_not_change_later():
     processor = LogitsProcessor(SamplingParams(frequency_penalty=1.0))
     processor.add(3)
     before = processor.params(1)
@@ -75,7 +75,7 @@ def test_a_choice_does_not_change_with_what_comes_after_it():
     assert before.logit_adjustments is not None and before.logit_adjustments.view(np.float32)[0, 2] == -1
 
 
-def test_without_penalties_no_account_is_kept():
+def test_logits_processor_without_penalties_counts_nothing():
     processor = LogitsProcessor(
         SamplingParams(temperature=0.5, top_k=3, top_p=0.9, min_p=0.1, seed=4, logprobs=True), [1, 2]
     )
@@ -88,7 +88,7 @@ def test_without_penalties_no_account_is_kept():
     assert LogitsProcessor(SamplingParams(logit_bias={1: 2.0})).num_static is None
 
 
-def test_of_too_many_tokens_the_oldest_are_forgotten_and_biases_are_not():
+def test_logits_processor_too_many_tokens_drops_oldest_not_biases():
     processor = LogitsProcessor(
         SamplingParams(repetition_penalty=2.0, logit_bias={9: 1.0}), [1, 2, 3, 4], max_adjustments=5
     )
@@ -97,7 +97,7 @@ def test_of_too_many_tokens_the_oldest_are_forgotten_and_biases_are_not():
     assert edits is not None and sorted(edits[:, 0].tolist()) == [2, 3, 4, 5, 9]
 
 
-def test_more_tokens_than_there_was_room_for():
+def test_logits_processor_more_tokens_than_capacity():
     processor = LogitsProcessor(SamplingParams(presence_penalty=1.0))
     for token in range(1000):
         processor.add(token)
@@ -106,7 +106,7 @@ def test_more_tokens_than_there_was_room_for():
     assert (edits.view(np.float32)[:, 1:] == [1, -1]).all()
 
 
-def test_what_is_packed():
+def test_pack_row_parameters_layout():
     edits = LogitsProcessor(SamplingParams(logit_bias={7: -3.0, 2: 1.5})).params(0).logit_adjustments
     mask = np.arange(mask_words(70), dtype=np.uint32)
     rows = [
@@ -127,12 +127,12 @@ def test_what_is_packed():
     assert place == 24 + 16 and words[place : place + 3].tolist() == [0, 1, 2]
 
 
-def test_rows_that_ask_for_nothing_more_are_no_larger_than_their_settings():
+def test_pack_plain_rows_add_no_words():
     words, count, features = pack([RowSamplingParams(), RowSamplingParams(temperature=1.0)])
     assert (len(words), count, features) == (16, 0, 0)
 
 
-def test_what_is_unpacked():
+def test_unpack_sampled_tokens():
     tokens, values = np.array([5, -2]), np.array([-0.5, np.nan])
     likeliest, theirs = np.array([[5, 1], [3, -1]]), np.array([[-0.5, -1], [-2, 0]])
     first, second = unpack([tokens, values, likeliest, theirs])
@@ -141,7 +141,7 @@ def test_what_is_unpacked():
     assert [found.token for found in unpack([tokens])] == [5, -2]
 
 
-def test_a_biased_token_must_be_in_the_vocabulary():
+def test_logit_bias_token_outside_vocabulary_is_refused():
     assert sampling_params_from({"logit_bias": {127: 1}}, 128).logit_bias == {127: 1.0}
     with raises(webpte.InputError, "logit_bias", "got 128", "0 to 127", code="token_out_of_range"):
         sampling_params_from({"logit_bias": {128: 1}}, 128)

@@ -52,14 +52,14 @@ def sliced():
     return Sliced(b.planner([x, y, position], [out]), x, y, position, out, rows)
 
 
-def test_one_schedule_per_shape(sliced):
+def test_lowering_one_schedule_per_shape(sliced):
     prefill, _ = sliced(13, 0)
     decode, _ = sliced(1, 13)
     assert prefill.dims[sliced.out] == (13, 4) and decode.dims[sliced.out] == (1, 4)
     assert sliced(13, 0)[0] is prefill and sliced(1, 14)[0] is decode
 
 
-def test_no_lowering_runs_again(sliced):
+def test_lowering_known_shape_does_not_run_again(sliced):
     sliced(1, 5)
     before = sliced.planner.runs
     schedule, slots = sliced(1, 6)
@@ -74,7 +74,7 @@ def test_negative_indices_resolve_against_live_dims(sliced):
     assert list(slots.values()) == [9]  # element -1 of [7, 7, 9]
 
 
-def test_a_data_derived_integer_that_changes_a_dim_gets_its_own_schedule(sliced):
+def test_lowering_data_dependent_dim_gets_own_schedule(sliced):
     """Near the end of the table the slice is clamped; the ops behind it must not run on stale shapes."""
     whole, _ = sliced(2, 5)
     clamped, _ = sliced(2, 63)  # one row is left of the table
@@ -85,7 +85,7 @@ def test_a_data_derived_integer_that_changes_a_dim_gets_its_own_schedule(sliced)
     assert sliced(2, 7)[0] is whole
 
 
-def test_a_refused_call_leaves_everything_usable(sliced):
+def test_lowering_refused_call_leaves_planner_usable(sliced):
     good, _ = sliced(3, 1)
     with pytest.raises(webpte.ShapeError):
         sliced(40, 1)
@@ -174,7 +174,7 @@ def test_select_as_symint_takes_the_first_of_the_other_dims(dim, index, want):
     assert now.scalars[out] == want
 
 
-def test_a_size_of_an_earlier_submit_selects_the_schedule():
+def test_lowering_size_from_earlier_submit_selects_schedule():
     """The second submit reads a tensor that never changes its shape, and as much of it as the first one says."""
     g = GraphBuilder()
     x, n, y, z = g.tensor(5, dynamic=True), g.symint(), g.tensor(5), g.tensor(5)
@@ -190,7 +190,7 @@ def test_a_size_of_an_earlier_submit_selects_the_schedule():
         assert planner.prepare(second, here)[0].dims[z] == (size,)
 
 
-def test_the_element_type_of_a_scalar_is_the_declared_one():
+def test_lowering_scalar_has_declared_dtype():
     """Read through the array's dtype: a float becomes a float, an int64 beyond 32 bits stays whole."""
     g = GraphBuilder()
     x, out = g.tensor(1, dtype=DType.FLOAT32), g.add(SymFloat())
@@ -248,7 +248,7 @@ def moved():
 
 
 @pytest.mark.parametrize("value", [2**31, -(2**31) - 1, 2**62])
-def test_a_live_integer_of_more_than_32_bits_is_refused_and_the_next_is_right(moved, value):
+def test_lowering_live_integer_beyond_32_bits_is_refused(moved, value):
     assert moved(2**31 - 1) == [2**31 - 1]
     with raises(webpte.RangeError, f"got {value}", code="live_integer"):
         moved(value)

@@ -46,7 +46,7 @@ def test_prompts_are_taken_as_there_is_room():
     assert next(llm.generate_many([{"tokens": [5]}])).tokens == alone([5], 256)
 
 
-def test_a_prompt_that_fails_is_one_of_the_answers():
+def test_generate_many_failing_prompt_is_one_result():
     llm = FakeLLM()
     llm.runner.bad = lambda tokens: tokens[0] == 3
     prompts: list[Any] = [
@@ -66,7 +66,7 @@ def test_a_prompt_that_fails_is_one_of_the_answers():
         llm.generate_many([], nonsense=1)  # type: ignore[call-arg]
 
 
-def test_many_wait_for_room_in_a_queue_that_others_fill():
+def test_generate_many_waits_for_queue_space():
     llm = FakeLLM(FakeRunner(max_slots=1), max_queue_size=2)
     other = llm.generate(tokens=[77])
     other.start()
@@ -109,7 +109,7 @@ def test_tasks_share_passes_and_one_that_is_cancelled_leaves():
     assert not llm._engine.scheduler.running and not llm._engine.scheduler.waiting
 
 
-def test_an_answer_that_is_read_by_tasks_tells_what_came():
+def test_generation_async_properties_while_streaming():
     llm = FakeLLM()
 
     async def main() -> None:
@@ -124,7 +124,7 @@ def test_an_answer_that_is_read_by_tasks_tells_what_came():
     asyncio.run(main())
 
 
-def test_a_closed_model_gives_tasks_no_more():
+def test_generation_async_closed_model_ends():
     llm = FakeLLM()
 
     async def main() -> None:
@@ -139,7 +139,7 @@ def test_a_closed_model_gives_tasks_no_more():
     asyncio.run(main())
 
 
-def test_cancelled_no_more_are_taken_and_each_tells_what_it_has():
+def test_generate_many_cancelled_returns_partial_results():
     llm, cancel = FakeLLM(FakeRunner(max_slots=4)), CancelToken()
     answers = []
     for answer in llm.generate_many(iter(PROMPTS), cancel=cancel):

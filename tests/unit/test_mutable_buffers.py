@@ -77,7 +77,7 @@ def updates(graph):
     return [call for call in graph.calls if call.name == UPDATE]
 
 
-def test_the_only_constant_of_its_shape():
+def test_mutable_buffer_only_constant_of_its_shape():
     d = Delegate(ZEROS)
     new = d.add(d.packed[0], 0)
     graph = d.graph([new, d.add(new, 0)])
@@ -87,7 +87,7 @@ def test_the_only_constant_of_its_shape():
     assert not any(call.name == PREPACK for call in graph.calls)
 
 
-def test_it_is_state_in_the_plan():
+def test_mutable_buffer_is_state_in_plan():
     """Of the method's own memory, with its first value; its reader comes before its writer."""
     d = Delegate(WEIGHT)
     new = d.add(d.packed[0], 0)
@@ -96,7 +96,7 @@ def test_it_is_state_in_the_plan():
     assert state.fill is not None and state.fill.constant.array((3,)).tolist() == [1, 2, 3]
 
 
-def test_a_buffer_that_is_overwritten_without_being_read_for_it():
+def test_mutable_buffer_overwritten_without_read():
     d = Delegate(ZEROS)
     new = d.add(0, 0)
     graph = d.graph([new, d.add(d.packed[0], new)])
@@ -104,13 +104,13 @@ def test_a_buffer_that_is_overwritten_without_being_read_for_it():
 
 
 @pytest.mark.parametrize(("numbers", "source"), [((0, 1), 0), ((1, 0), 1)])
-def test_a_counter_is_told_from_the_number_that_is_added(numbers, source):
+def test_mutable_buffer_counter_separated_from_increment(numbers, source):
     d = Delegate(*(np.full(1, number, "f4") for number in numbers))
     graph = d.graph([d.add(*d.packed), d.add(0, 0)])
     assert states(graph) == [[0]] and numbers[source] == 0
 
 
-def test_a_counter_that_starts_elsewhere_is_not():
+def test_mutable_buffer_counter_with_other_start_is_refused():
     d = Delegate(np.full(1, 5, "f4"), np.full(1, 1, "f4"))
     with raises(webpte.UnsupportedError, "delegate 0", "1 of its 2", code="ambiguous_buffer"):
         d.graph([d.add(*d.packed), d.add(0, 0)])
@@ -134,7 +134,7 @@ def test_anyones_guess_is_refused_by_name(constants, sources):
         d.graph([*new, out])
 
 
-def test_an_output_that_can_be_no_state_must_be_taken():
+def test_mutable_buffer_output_of_other_shape_must_be_taken():
     d = Delegate(np.zeros(3, "f4"))
     d.values[2] = VkTensor(F32, (1, 3), constant_id=0)
     d.values[3] = VkTensor(F32, (1, 3))
@@ -143,7 +143,7 @@ def test_an_output_that_can_be_no_state_must_be_taken():
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_a_result_that_is_the_constant(packed):
+def test_mutable_buffer_result_is_the_constant(packed):
     """What alias_buffer_mutations writes. Calls behind it read the new value, calls before it the old one."""
     d = Delegate(ZEROS)
     home = d.packed[0] if packed else d.values.index(VkTensor(F32, (3,), constant_id=0))
@@ -159,7 +159,7 @@ def test_a_result_that_is_the_constant(packed):
     assert states(graph) == [[0, 0, 0]]
 
 
-def test_a_result_that_is_the_constant_and_is_returned():
+def test_mutable_buffer_result_is_the_constant_and_returned():
     d = Delegate(ZEROS)
     d.add(d.packed[0], 0, out=d.packed[0])
     graph = d.graph([d.packed[0]])
@@ -167,7 +167,7 @@ def test_a_result_that_is_the_constant_and_is_returned():
     assert graph.calls[-1].outs == (1,)
 
 
-def test_the_old_value_of_what_a_call_overwrites_is_refused():
+def test_mutable_buffer_old_value_of_overwritten_is_refused():
     """Nothing is listed, and one value is passed: it can only be what the buffer was before, which is gone by then."""
     d = Delegate(ZEROS)
     d.add(d.packed[0], 0, out=d.packed[0])
@@ -175,7 +175,7 @@ def test_the_old_value_of_what_a_call_overwrites_is_refused():
         d.graph([])
 
 
-def test_an_old_value_beside_a_lost_output_is_refused():
+def test_mutable_buffer_old_value_with_lost_output_is_refused():
     """Both of the values passed may be the one output, or one of them what the buffer was before."""
     d = Delegate(ZEROS)
     new = d.add(d.packed[0], 0)
@@ -186,7 +186,7 @@ def test_an_old_value_beside_a_lost_output_is_refused():
 # ---------------------------------------------------------------- what the file leaves open
 
 
-def test_a_zero_constant_behind_an_output_is_refused_by_name():
+def test_mutable_buffer_zero_constant_after_output_is_refused():
     """The file of a buffer that is returned as it was written, and of one that nothing writes."""
     d = Delegate(ZEROS)
     with raises(webpte.UnsupportedError, "delegate 0", "f32[3]", OPTION, code="uncertain_buffer"):
@@ -202,7 +202,7 @@ def test_weights_and_known_buffers_are_not_in_doubt():
     d.graph([new, d.add(new, 0)])
 
 
-def test_nor_is_anything_where_the_exporter_tells_buffers_apart():
+def test_mutable_buffer_zero_constant_with_alias_spec_is_accepted():
     d = Delegate(ZEROS)
     graph = d.graph([d.add(d.packed[0], 0)], compile_specs={"alias_buffer_mutations": b"\1"})
     assert states(graph) == []

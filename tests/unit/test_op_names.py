@@ -59,7 +59,7 @@ PATTERNS = [file for file in FILES if file.startswith("fusion/") and "\nPATTERN 
 
 
 @pytest.mark.parametrize("file", PATTERNS)
-def test_a_pattern_names_ops_that_exist_by_the_part_they_play(file):
+def test_op_names_in_patterns_exist_by_role(file):
     module = importlib.import_module(f"webpte.{file.removesuffix('.py').replace('/', '.')}")
     listed = [name for ops in module.PATTERN.values() for name in ops]
     assert set(listed) <= OPS and len(listed) == len(set(listed))
@@ -99,7 +99,7 @@ def parts(source: str) -> list[str]:
 
 
 @pytest.mark.parametrize("file", ASKING)
-def test_who_asks_for_facts_names_no_op(file):
+def test_op_names_absent_from_modules_that_use_traits(file):
     assert parts((SRC / file).read_text()) == []
 
 

@@ -28,7 +28,7 @@ fn main() {
 """
 
 
-def test_every_access_goes_through_a_function():
+def test_split_bindings_each_access_uses_function():
     split = split_bindings(TEXT, (2, 1, 3), 1024, "k")
     bindings = [line for line in split.splitlines() if line.startswith("@group")]
     assert bindings == [
@@ -52,7 +52,7 @@ def test_every_access_goes_through_a_function():
     assert "x_into_parts" not in split
 
 
-def test_a_text_that_cannot_be_split_is_refused():
+def test_split_bindings_unsupported_text_is_refused():
     for text, code, expected in (
         (TEXT.replace("return x * p.x[1];", "return x[0];"), "shadowed_array", ["kernel k: x "]),
         (TEXT.replace("y[i] = vec4<f32>();", "y[i].x = 1.0;"), "member_assignment", ["of y,"]),
@@ -62,7 +62,7 @@ def test_a_text_that_cannot_be_split_is_refused():
             split_bindings(text, (2, 1, 2), 1024, "k")
 
 
-def test_every_kernel_can_be_split():
+def test_split_bindings_supports_each_kernel():
     kernels = {kernel for _, kernels in planned_cases() for kernel in kernels}
     for kernel in kernels:
         arrays = kernel.reads + kernel.writes
@@ -78,7 +78,7 @@ def two_in_a_row(elements: int) -> tuple[GraphBuilder, int, int]:
     return b, x, z
 
 
-def test_a_large_tensor_is_bound_in_parts():
+def test_split_bindings_large_tensor_bound_in_parts():
     b, x, z = two_in_a_row(1000)
     plan = b.plan([x], [z], Caps({"max-storage-buffer-binding-size": 2100}))
     assert {kernel.parts for kernel in plan.kernels} == {(2, 2)}
@@ -88,7 +88,7 @@ def test_a_large_tensor_is_bound_in_parts():
     assert plan.limits["max-storage-buffers-per-shader-stage"] == 4
 
 
-def test_a_small_tensor_in_the_buffer_of_a_large_one_is_bound_alone():
+def test_split_bindings_small_tensor_in_large_buffer_bound_alone():
     b = GraphBuilder()
     x, y, small, large, out = b.tensor(8, 1), b.tensor(8, 100), b.tensor(8, 1), b.tensor(8, 100), b.tensor(8, 100)
     b.call("aten.relu.default", (x,), small)

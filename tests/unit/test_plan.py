@@ -25,7 +25,7 @@ def chain(length, *, name="aten.relu.default"):
     return b, x, last
 
 
-def test_a_chain_needs_two_buffers_however_long_it_is():
+def test_plan_long_chain_uses_two_buffers():
     b, x, y = chain(20)
     plan = b.plan([x], [y])
     assert [buffer.nbytes for buffer in plan.buffers] == [512, 512]
@@ -53,7 +53,7 @@ def test_views_are_aliases_and_cost_nothing():
     assert len(plan.kernels) == 1
 
 
-def test_a_view_of_something_written_in_place_is_a_copy():
+def test_plan_view_of_tensor_written_in_place_is_copied():
     b = GraphBuilder()
     x, y = b.tensor(4), b.tensor(4)
     view = b.tensor(2, 2)
@@ -63,7 +63,7 @@ def test_a_view_of_something_written_in_place_is_a_copy():
     assert plan.buffer_of[view] != plan.buffer_of[x]
 
 
-def test_an_alias_keeps_its_root_alive():
+def test_plan_alias_keeps_base_alive():
     b = GraphBuilder()
     x = b.tensor(4, 4)
     made = b.unary(x, 4, 4)
@@ -77,7 +77,7 @@ def test_an_alias_keeps_its_root_alive():
     assert tenants == [(made,)]
 
 
-def test_a_cpu_kernel_splits_the_plan_once_however_often_it_is_called():
+def test_plan_cpu_kernel_used_often_splits_once():
     b = GraphBuilder()
     x = b.tensor(8)
     totals = []
@@ -94,7 +94,7 @@ def test_a_cpu_kernel_splits_the_plan_once_however_often_it_is_called():
     assert len(first.reads) == 3 and len(plan.uploads[second]) == 3
 
 
-def test_only_what_a_dispatch_binds_is_uploaded():
+def test_plan_uploads_only_bound_inputs():
     """The position is read on the host; its tensor never crosses."""
     b = GraphBuilder()
     x, position = b.tensor(9, 4), b.tensor(1, dtype=DType.INT32)
@@ -106,7 +106,7 @@ def test_only_what_a_dispatch_binds_is_uploaded():
     assert list(plan.uploads.values()) == [(x,)]
 
 
-def test_every_unsupported_op_is_listed_at_once():
+def test_plan_lists_all_unsupported_ops():
     b, x, y = chain(1)
     b.call("aten.sort.default", (y,), b.tensor(8, 16))
     b.call("aten.sort.default", (y,), b.tensor(8, 16))
@@ -118,7 +118,7 @@ def test_every_unsupported_op_is_listed_at_once():
     assert caught.value.items == ("aten._fft_r2c.default", "aten.sort.default", "aten::bincount.out")
 
 
-def test_a_kernel_call_that_nothing_serves_is_named_before_anything_is_called():
+def test_plan_unsupported_kernel_call_is_named_first():
     b, x, y = chain(1)
     z = b.tensor(8, 16)
     b.call("quantized_decomposed::embedding_9bit.out", (y,), z, kernel=True)
@@ -126,7 +126,7 @@ def test_a_kernel_call_that_nothing_serves_is_named_before_anything_is_called():
         b.plan([x], [z])
 
 
-def test_a_dtype_without_kernel_is_named():
+def test_plan_dtype_without_kernel_is_named():
     b = GraphBuilder()
     x, y = b.tensor(8, dtype=DType.INT16), b.tensor(8, dtype=DType.INT16)
     b.call("aten.sigmoid.default", (x,), y)
@@ -134,7 +134,7 @@ def test_a_dtype_without_kernel_is_named():
         b.plan([x], [y])
 
 
-def test_a_buffer_beyond_the_limit_is_refused_by_name():
+def test_plan_buffer_beyond_limit_is_named():
     b, x, y = chain(1)
     caps = Caps({"max-buffer-size": 256}, adapter="a small device")
     with raises(
@@ -143,7 +143,7 @@ def test_a_buffer_beyond_the_limit_is_refused_by_name():
         b.plan([x], [y], caps)
 
 
-def test_a_binding_that_no_part_fits_is_refused_by_name():
+def test_plan_binding_too_small_for_any_part_is_named():
     """Parts begin at multiples of 256 bytes."""
     b, x, y = chain(1)
     caps = Caps({"max-storage-buffer-binding-size": 128}, adapter="a small device")
@@ -191,7 +191,7 @@ def test_blocks_end_at_jumps_and_shared_values_keep_their_buffers():
     assert plan.buffer_of[out] != plan.buffer_of[x]
 
 
-def test_which_dims_are_dynamic_is_found_by_trying():
+def test_plan_finds_dynamic_dims():
     """The file only says that the tensor is dynamic: 29 must stay, because the weight has 29 columns."""
     b = GraphBuilder()
     x = b.tensor(11, 29, dynamic=True)
@@ -230,7 +230,7 @@ def test_alias_chains_resolve_to_their_root():
 
 
 @pytest.mark.parametrize("count", [SYM_SLOTS, SYM_SLOTS + 1])
-def test_more_live_integers_than_kernels_can_read_are_refused(count):
+def test_plan_too_many_live_integers_are_refused(count):
     b = GraphBuilder()
     x, at, outputs = b.tensor(4, 2), [b.symint() for _ in range(count)], []
     for index in at:

@@ -22,7 +22,7 @@ def handler():
     signal.signal(signal.SIGINT, before)
 
 
-def test_an_interrupt_comes_after_the_function():
+def test_defer_interrupts_raises_after_function():
     done = []
 
     @defer_interrupts
@@ -43,7 +43,7 @@ def test_an_interrupt_comes_after_the_function():
     assert outer_without() == 3
 
 
-def test_an_interrupt_takes_the_place_of_an_error():
+def test_defer_interrupts_interrupt_replaces_error():
     @defer_interrupts
     def fails():
         press_ctrl_c()
@@ -54,7 +54,7 @@ def test_an_interrupt_takes_the_place_of_an_error():
     assert isinstance(caught.value.__context__, ValueError)
 
 
-def test_the_callers_own_handler_is_called():
+def test_defer_interrupts_calls_user_handler():
     came = []
     signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
 
@@ -68,12 +68,12 @@ def test_the_callers_own_handler_is_called():
 
 
 @pytest.mark.parametrize("chosen", [signal.SIG_IGN, signal.SIG_DFL])
-def test_a_signal_that_python_does_not_handle_is_left_alone(chosen):
+def test_defer_interrupts_other_handlers_are_kept(chosen):
     signal.signal(signal.SIGINT, chosen)
     assert defer_interrupts(lambda: signal.getsignal(signal.SIGINT))() == chosen
 
 
-def test_in_another_thread_nothing_is_kept():
+def test_defer_interrupts_other_thread_unchanged():
     found = []
 
     @defer_interrupts

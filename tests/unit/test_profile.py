@@ -15,7 +15,7 @@ from webpte.plan import CallWork
 
 
 class TestSpans:
-    def test_a_phase_lasts_until_the_next(self):
+    def test_observer_phase_lasts_until_next(self):
         watcher = CallObserver()
         for name in ("check inputs", "write", "", "write", "read", ""):
             watcher.phase(name)
@@ -34,7 +34,7 @@ class TestSpans:
 
 
 class TestAttribution:
-    def test_every_nanosecond_has_one_name(self):
+    def test_attribution_covers_each_nanosecond_once(self):
         # record 100-200; wait 200-1000; the device works 300-500 and 550-900
         spans = [HostSpan("record", 100, 200), HostSpan("wait", 200, 1000), HostSpan("convert outputs", 1010, 1050)]
         run = Run(HostSpan("forward", 90, 1060), spans, [], [(300, 500), (550, 900)])
@@ -57,7 +57,7 @@ class TestAttribution:
         assert found["attributed"] == pytest.approx(1.0) and found["rest"] == pytest.approx(0)
         assert round(found["parts"]["wait during dispatches"] * 1e9) == 100
 
-    def test_a_method_without_dispatches(self):
+    def test_attribution_without_dispatches(self):
         found = attribution(Run(HostSpan("forward", 0, 100), [HostSpan("CPU kernels", 10, 90)], []))
         assert found["attributed"] == pytest.approx(0.8) and found["device_seconds"] == 0
 
@@ -81,7 +81,7 @@ def worked(builder, inputs, outputs, dims):
 
 
 class TestWork:
-    def test_a_product_below_its_bound(self):
+    def test_work_of_matmul_below_bound(self):
         b = GraphBuilder()
         x, w, y = b.tensor(7, 32, dynamic=True), b.tensor(16, 32), b.tensor(7, 16)
         b.call("aten.linear.default", (x, w, b.null()), y)
@@ -91,7 +91,7 @@ class TestWork:
         assert sum(work.bytes(lowered, d) for d in lowered.dispatches) == 4 * (3 * 32 + 16 * 32 + 3 * 16)
         assert work.shapes(call(lowered.step)) == "[3, 32] × [16, 32] → [3, 16]"
 
-    def test_a_convolution(self):
+    def test_work_of_convolution(self):
         b = GraphBuilder()
         x, w, y = b.tensor(1, 3, 10, 10), b.tensor(5, 3, 3, 3), b.tensor(1, 5, 8, 8)
         ones, zeros = b.list(b.number(1), b.number(1)), b.list(b.number(0), b.number(0))
@@ -100,7 +100,7 @@ class TestWork:
         work, schedule, call = worked(b, [x, w], [y], {x: (1, 3, 10, 10), w: (5, 3, 3, 3)})
         assert work.flops(call(schedule.calls[0].step)) == 2 * (5 * 8 * 8) * (3 * 3 * 3)
 
-    def test_only_the_rows_of_a_table_that_are_taken_count(self):
+    def test_work_of_embedding_counts_only_taken_rows(self):
         b = GraphBuilder()
         table, ids, y = b.tensor(1000, 8), b.tensor(1, 3, dtype=DType.INT32), b.tensor(1, 3, 8)
         false = b.add(Bool(False))
@@ -110,7 +110,7 @@ class TestWork:
         assert work.flops(call(lowered.step)) is None
         assert sum(work.bytes(lowered, d) for d in lowered.dispatches) == 4 * (3 * 8 + 3 + 3 * 8)
 
-    def test_only_the_filled_part_of_a_cache_counts(self):
+    def test_work_of_attention_counts_only_filled_cache(self):
         b = GraphBuilder()
         x, cache, done, start = b.tensor(1, 2, 4, 8), b.tensor(1, 64, 4, 8, mutable=True), b.tensor(1), b.symint()
         b.call("update_cache.default", (x, cache, start), done)
@@ -125,7 +125,7 @@ class TestWork:
         found = sum(work.bytes(lowered, d) for d in lowered.dispatches)
         assert found == 4 * (2 * 32 + 2 * 32 + 1)  # read the tokens, write as many rows of the cache, and `done`
 
-    def test_an_op_of_the_users_says_what_it_does(self):
+    def test_work_of_user_op_follows_its_trait(self):
         def squared(sizes):
             return sizes.number("rounds") * sizes.dims("x")[0] ** 2 + sum(len(dims) for dims in sizes.each("others"))
 

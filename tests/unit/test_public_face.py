@@ -23,7 +23,7 @@ def test_dir_is_what_is_public():
     assert not {"Any", "TYPE_CHECKING", "annotations"} & set(dir(webpte))
 
 
-def test_everything_it_shows_is_there_and_documented():
+def test_public_names_exist_and_are_documented():
     page = API_PAGE.read_text(encoding="utf-8")
     for name in dir(webpte):
         found = getattr(webpte, name)
@@ -34,7 +34,7 @@ def test_everything_it_shows_is_there_and_documented():
         assert f"webpte.{name}" in page, f"docs/api.md does not tell of webpte.{name}"
 
 
-def test_what_type_checkers_see_is_what_is_there():
+def test_public_names_equal_type_checker_view():
     """The imports for type checkers name everything that comes later."""
     tree = ast.parse(Path(webpte.__file__).read_text(encoding="utf-8"))
     checked = next(n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING")
@@ -43,7 +43,7 @@ def test_what_type_checkers_see_is_what_is_there():
     assert named < set(webpte.__all__)
 
 
-def test_a_name_that_is_not_there_is_an_attribute_error():
+def test_public_name_missing_raises_attribute_error():
     with pytest.raises(AttributeError, match="module 'webpte' has no attribute 'lode'") as caught:
         webpte.lode  # type: ignore[attr-defined]  # noqa: B018
     assert (caught.value.name, caught.value.obj) == ("lode", webpte)  # of which Python makes "Did you mean: 'load'?"

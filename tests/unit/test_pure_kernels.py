@@ -59,11 +59,11 @@ def run(name, values, args, outs=(0,), tensors=None):
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_not_pure_does_not_exist(name):
+def test_pure_kernels_exclude_impure_ops(name):
     assert name not in CpuKernels()
 
 
-def test_every_name_of_the_list_is_an_op():
+def test_pure_kernels_names_are_torch_ops():
     assert [name for name in sorted(PURE) if not hasattr(torch.ops.aten, name)] == []
 
 
@@ -72,7 +72,7 @@ def test_pure_ones_are_found(name):
     assert name in CpuKernels()
 
 
-def test_a_pure_one_runs():
+def test_pure_kernel_runs():
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     values = [TensorSpec(F32, (2, 3), F32), TensorSpec(F32, (2, 3), F32)]
     (result,) = run("aten::lgamma.out", values, [1], tensors={1: x + 1}).values()
@@ -87,13 +87,13 @@ HUGE: dict[str, list[Value]] = {
 
 
 @pytest.mark.parametrize("name", HUGE)
-def test_a_result_larger_than_declared_is_refused_before_it_is_made(name):
+def test_pure_kernel_result_beyond_bound_refused_before_allocation(name):
     values = [TensorSpec(F32, (4,), F32), *HUGE[name]]
     with raises(Error, 10**7, "[4]", code="exceeds_bound"):
         run(name, values, range(1, len(values)))
 
 
-def test_an_outer_product_of_inputs_is_refused_before_it_is_made():
+def test_pure_kernel_outer_product_refused_before_allocation():
     values = [TensorSpec(F32, (4, 4), F32), TensorSpec(F32, (1 << 20, 1), F32), TensorSpec(F32, (1, 1 << 20), F32)]
     arrays = {1: np.ones((1 << 20, 1), np.float32), 2: np.ones((1, 1 << 20), np.float32)}
     with raises(Error, "[1048576, 1048576]", "[4, 4]", code="exceeds_bound"):
@@ -110,14 +110,14 @@ def test_strings_and_devices_never_reach_torch():
             run("aten::_to_copy.default", values, args, tensors=x)
 
 
-def test_what_nobody_wrote_is_zero():
+def test_pure_kernel_empty_returns_zeros():
     """Memory of the process must not show through: `empty` is ours, and torch's is never called."""
     values = [TensorSpec(F32, (3,), F32), IntList((3,)), Null()]
     (got,) = run("aten::empty.out", values, [1, 2]).values()
     assert got.tolist() == [0, 0, 0] and CpuKernels().source("aten::empty.out") == "numpy"
 
 
-def test_a_string_where_an_op_wants_one():
+def test_pure_kernel_accepts_string_argument():
     values = [
         TensorSpec(F32, (3,), F32),
         TensorSpec(F32, (3,), F32),
@@ -168,7 +168,7 @@ def test_too_many_arguments_are_refused():
         run("aten::lgamma.out", values, [1, 1, 1], tensors={1: np.zeros(4, np.float32)})
 
 
-def test_a_file_cannot_make_torch_read_or_write_one(tmp_path, monkeypatch):
+def test_pure_kernels_file_access_is_impossible(tmp_path, monkeypatch):
     """`from_file` with shared=True creates what it is told to; at a few hundred bytes of program, of any size."""
     monkeypatch.chdir(tmp_path)
     tensor = c.TensorValue(F32, (8,), (0,), place=ALONE)

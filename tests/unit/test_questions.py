@@ -9,7 +9,7 @@ from tests.questions.asking import is_right
 from tests.questions.questions import QUESTIONS, Question
 
 
-def test_there_are_forty_and_none_tells_its_answer():
+def test_questions_are_forty_without_their_answers():
     assert len(QUESTIONS) == len({question.text for question in QUESTIONS}) == 40
     told = [question.text for question in QUESTIONS if is_right(question, question.text)]
     assert not told
@@ -26,11 +26,11 @@ def test_there_are_forty_and_none_tells_its_answer():
         ("Paris", "", False),
     ],
 )
-def test_an_answer_is_right_if_an_accepted_one_is_among_its_words(accepted, answer, right):
+def test_is_right_accepts_answer_among_words(accepted, answer, right):
     assert is_right(Question("?", accepted), answer) is right
 
 
-def test_a_program_is_judged_by_what_its_reference_knows(capsys):
+def test_judged_compares_with_reference(capsys):
     reference = [True] * 10 + [False] * 5
     assert judged(reference, [True] * 9 + [False] + [True] * 5) == 0
     assert "answers 9 of the 10 that the first answers, 90%" in capsys.readouterr().out

@@ -44,12 +44,12 @@ def many_statements() -> Program:
     return Program(11, {"s0": [1, 7]}, {"s0": 4}, sizes, {"forward": forward, "second": second}, lowering)
 
 
-def test_a_program_survives_json():
+def test_random_program_json_round_trips():
     program = many_statements()
     assert Program.from_json(program.to_json()) == program
 
 
-def test_a_program_is_printed_as_the_python_that_runs():
+def test_random_program_python_text_runs():
     program = many_statements()
     text = program.to_python()
     compile(text, "printed", "exec")
@@ -78,7 +78,7 @@ def test_pruning_keeps_what_outputs_and_state_need():
     assert set(method.kinds) == {"v1", "v2"}
 
 
-def test_the_minimiser_finds_a_planted_fault():
+def test_minimise_finds_planted_fault():
     small = minimise(many_statements(), lambda p: has(p, "torch.tanh({0})"))
     assert [s.code for m in small.methods.values() for s in m.statements] == ["torch.tanh({0})"]
     (method,) = small.methods.values()
@@ -87,7 +87,7 @@ def test_the_minimiser_finds_a_planted_fault():
     assert Program.from_json(small.to_json()) == small
 
 
-def test_the_minimiser_keeps_what_only_fails_together():
+def test_minimise_keeps_statements_that_fail_together():
     def fails(program: Program) -> bool:
         return has(program, "self.b5.add_(1)") and "mul.Tensor" in program.lowering.blocklist and bool(program.symbols)
 
@@ -97,7 +97,7 @@ def test_the_minimiser_keeps_what_only_fails_together():
     assert sum(len(m.statements) for m in small.methods.values()) == 1
 
 
-def test_the_minimiser_shortens_branches():
+def test_minimise_shortens_branches():
     def fails(program: Program) -> bool:
         return any(
             s.code == "{0} + b"
@@ -113,7 +113,7 @@ def test_the_minimiser_shortens_branches():
     assert statement.branches[0].statements[0].args == ["a"]
 
 
-def test_every_smaller_program_can_be_printed():
+def test_minimise_candidates_can_be_printed():
     program = many_statements()
     for candidate in candidates(program):
         compile(candidate.to_python(), "printed", "exec")

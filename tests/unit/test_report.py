@@ -59,7 +59,7 @@ def test_calls_stand_in_order_with_their_arguments_and_makers():
     assert json.loads(json.dumps(data))["calls"][0]["name"] == "aten.add.Tensor"
 
 
-def test_views_and_scalars_are_told_from_work():
+def test_report_separates_views_and_scalars_from_work():
     b = GraphBuilder()
     x, rows, flat = b.tensor(4, 6, dynamic=True), b.symint(), b.tensor(24)
     b.call("sym_size.int", (x, b.number(0)), rows)
@@ -95,7 +95,7 @@ def test_dims_that_follow_the_input_are_marked():
     }
 
 
-def test_what_is_written_in_place_has_a_maker():
+def test_report_value_written_in_place_has_producer():
     b = GraphBuilder()
     state, x = b.tensor(4, mutable=True), b.tensor(4)
     b.call("aten::copy_", (state, x, b.null()), state, kernel=True)
@@ -103,7 +103,7 @@ def test_what_is_written_in_place_has_a_maker():
     assert data["values"][state]["kind"] == "state" and 0 in data["values"][state]["made"]
 
 
-def test_a_method_without_a_plan_still_shows_its_calls():
+def test_report_method_without_plan_shows_calls():
     b = GraphBuilder()
     x, y = b.tensor(3, 5), b.tensor(3, 5)
     b.call("aten.sort_of.default", (x,), y)
@@ -176,7 +176,7 @@ def test_outputs_live_to_the_end_and_inputs_from_the_start():
     assert (lives[x], lives[late], lives[early], lives[other]) == ((0, 1), (0, 3), (0, 3), (2, 3))
 
 
-def test_a_split_on_the_cpu_makes_stages_with_the_bytes_between_them():
+def test_report_cpu_call_splits_stages_with_bytes():
     b = GraphBuilder()
     x = b.tensor(8)
     made, summed = b.unary(x, 8), b.tensor(8)
@@ -232,7 +232,7 @@ def test_layers_are_found_and_cut_where_least_crosses():
     assert find_repeats(calls, moved)[0][0] == (4, 11)
 
 
-def test_a_first_and_last_layer_with_extras_belong_to_the_group():
+def test_find_repeats_groups_first_and_last_layer_with_extras():
     layer = list("abcdefg")
     calls = ["x", *"abMcdefg", *layer * 3, *"abcdeNfg", "y"]
     crossings = [1 if row in (1, 9, 16, 23, 30, 38) else 2 for row in range(len(calls) + 1)]
@@ -248,7 +248,7 @@ def test_different_stages_are_different_groups():
 
 
 @pytest.mark.parametrize("calls", ["", "a", "aaaaaaaaaaaa", "abababababab", "abcdefghijkl"])
-def test_what_is_not_worth_folding_is_not_folded(calls):
+def test_find_repeats_short_sequences_are_not_folded(calls):
     assert find_repeats(list(calls), [0] * (len(calls) + 1)) == []
 
 

@@ -63,7 +63,7 @@ def test_names_from_the_file_stay_text():
     assert "{{7*7}}" in html.unescape(page.split("<title>")[1].split("</title>")[0])
 
 
-def test_the_page_is_alone():
+def test_report_page_is_self_contained():
     b = GraphBuilder()
     x = b.tensor(3)
     page = render_page(whole(planned(b.planner([x], [b.unary(x, 3)]))))
@@ -202,7 +202,7 @@ def program(tmp_path):
     return path
 
 
-def test_the_command_writes_both_files_and_says_so(program, tmp_path, capsys):
+def test_report_command_writes_page_and_graph(program, tmp_path, capsys):
     page, graph = tmp_path / "out.html", tmp_path / "out.dot"
     assert main(["inspect", str(program), "--html", str(page), "--dot", str(graph)]) == 0
     assert capsys.readouterr().out.count("1 call of forward") == 2
@@ -218,7 +218,7 @@ def test_the_command_writes_both_files_and_says_so(program, tmp_path, capsys):
         (["--html", "unused.html", "--method", "nobody"], "'nobody'"),
     ],
 )
-def test_the_command_fails_with_one_message(program, arguments, message, capsys):
+def test_report_command_fails_with_one_message(program, arguments, message, capsys):
     assert main(["inspect", str(program), *arguments]) == 1
     captured = capsys.readouterr()
     assert message in captured.err and not captured.out

@@ -19,7 +19,7 @@ from webpte.runtime import ArgumentInfo
 from webpte.text import duration, plural
 
 
-def test_what_is_not_finite_is_counted_and_left_out():
+def test_summary_non_finite_values_are_counted_and_excluded():
     told = summary(np.array([[1, np.nan], [np.inf, 3]], np.float32))
     assert (told["nonfinite"], told["min"], told["max"], told["mean"]) == (2, 1, 3, 2)
     assert told["shape"] == [2, 2] and told["dtype"] == "float32"
@@ -27,7 +27,7 @@ def test_what_is_not_finite_is_counted_and_left_out():
 
 
 @pytest.mark.parametrize("array", [np.zeros((0, 3), np.float32), np.full(2, np.nan)])
-def test_nothing_finite_has_no_range(array):
+def test_summary_without_finite_values_has_no_range(array):
     told = summary(array)
     assert told["min"] is told["max"] is told["mean"] is None and told["nonfinite"] == array.size
 
@@ -77,7 +77,7 @@ class Picky:
 
 
 @pytest.mark.parametrize(("fewest", "tried"), [(1, [16]), (50, [16, 64]), (500, [16, 64, 256, 512])])
-def test_the_first_call_has_the_smallest_shape_that_is_accepted(fewest, tried):
+def test_run_first_call_uses_smallest_accepted_shape(fewest, tried):
     method, infos = Picky(fewest), [ArgumentInfo("x", "tensor", "f32", (3, 512), (False, True))]
     values, _, outputs = run._first_call(method, infos, [], 0, run.DIM_SIZES)  # type: ignore[arg-type]
     assert method.calls == tried and outputs[0].shape == (3, tried[-1])
@@ -85,7 +85,7 @@ def test_the_first_call_has_the_smallest_shape_that_is_accepted(fewest, tried):
     assert reduced == [{"input": 0, "dim": 1, "size": tried[-1], "bound": 512}] * (tried[-1] < 512)
 
 
-def test_a_shape_that_is_given_is_not_changed():
+def test_run_explicit_shape_is_not_reduced():
     method, infos = Picky(1), [ArgumentInfo("x", "tensor", "f32", (3, 512), (False, True))]
     values, _, _ = run._first_call(method, infos, ["3x300:zeros"], 0, run.DIM_SIZES)  # type: ignore[arg-type]
     assert method.calls == [300] and run._reduced_dims(values, infos) == []

@@ -51,7 +51,7 @@ def types_in(hint, seen):
 
 
 @pytest.mark.parametrize("kind", [Plan, Schedule, Dispatch, Kernel, Guard], ids=lambda kind: kind.__name__)
-def test_no_field_holds_a_function(kind):
+def test_saved_plan_types_hold_no_functions(kind):
     """Of the types that can be reached, all are values: plain ones, those of ours, and collections of them."""
     seen: set[typing.Any] = set()
     types_in(kind, seen)
@@ -66,7 +66,7 @@ def test_no_field_holds_a_function(kind):
     assert not strange and collections <= {tuple, dict, frozenset, types.UnionType, typing.Union}
 
 
-def test_a_plan_holds_nothing_but_values(saved):
+def test_saved_plan_holds_only_values(saved):
     """The same of what a real one holds, where types say no more than `object`."""
     _, file = saved
     with webpte.load(file) as program:
@@ -110,7 +110,7 @@ def prepare(scheduler, position):
     return scheduler.prepare(segment, live({value: np.shape(position)}, {value: position}))
 
 
-def test_a_schedule_is_found_and_evaluated_without_a_graph(saved):
+def test_saved_plan_schedule_evaluates_without_graph(saved):
     folder, file = saved
     scheduler = opened(folder, file)
     schedule, slots = prepare(scheduler, [4])
@@ -120,7 +120,7 @@ def test_a_schedule_is_found_and_evaluated_without_a_graph(saved):
     assert [call.name for call in scheduler.plan.graph.calls] == ["webpte.saved"]
 
 
-def test_what_was_opened_is_saved_as_it_was(saved, tmp_path):
+def test_saved_plan_opened_saves_same_bytes(saved, tmp_path):
     folder, file = saved
     found = load_plan(folder, [file])
     save_plan(found.scheduler, tmp_path / "again", found.fingerprint)
@@ -129,21 +129,21 @@ def test_what_was_opened_is_saved_as_it_was(saved, tmp_path):
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
 
 
-def test_a_smaller_plan_leaves_nothing_of_a_larger_one_behind(saved):
+def test_saved_plan_smaller_one_removes_old_files(saved):
     folder, file = saved
     (folder / "kernel7.wgsl").write_text("of an older plan")
     save_plan(opened(folder, file), folder)
     assert sorted(p.name for p in folder.iterdir()) == ["kernel0.wgsl", "plan.json"]
 
 
-def test_a_folder_of_something_else_is_left_alone(saved, tmp_path):
+def test_saved_plan_other_folder_is_not_overwritten(saved, tmp_path):
     folder, file = saved
     with raises(webpte.InputError, file.parent, code="foreign_folder"):
         save_plan(opened(folder, file), file.parent)
     assert [p.name for p in file.parent.iterdir()] == ["rows.pte"]
 
 
-def test_it_names_no_place_of_this_machine(saved):
+def test_saved_plan_contains_no_paths(saved):
     folder, file = saved
     text = (folder / "plan.json").read_text()
     assert str(file.parent) not in text and "rows.pte" in text
@@ -218,7 +218,7 @@ def change(folder, where, value):
     ],
     ids=str,
 )
-def test_a_damaged_plan_is_refused(saved, where, value, code, expected):
+def test_saved_plan_damaged_is_refused(saved, where, value, code, expected):
     folder, file = saved
     change(folder, where, value)
     with raises(webpte.FormatError, *expected, code=code):
@@ -250,7 +250,7 @@ def test_load_plan_upload_into_a_constant_is_refused(saved):
 @pytest.mark.parametrize(
     "text", ["", "{", "[" * 100_000, "[]", "null", '{"format": "webpte plan"}', "\u00e4", "1" * 9999]
 )
-def test_what_is_no_plan_is_refused(saved, text):
+def test_saved_plan_other_file_is_refused(saved, text):
     folder, file = saved
     (folder / "plan.json").write_text(text, encoding="utf-8")
     with pytest.raises((webpte.FormatError, webpte.InputError)):
@@ -267,7 +267,7 @@ def test_pipes_and_missing_kernels_are_refused(saved):
         opened(folder, file)
 
 
-def test_one_changed_field_is_refused_or_does_no_harm(saved):
+def test_saved_plan_changed_field_is_refused_or_harmless(saved):
     """Every field by something else: an error of ours, or a plan that can be asked for its schedule."""
     folder, file = saved
     original = (folder / "plan.json").read_text()
@@ -302,7 +302,7 @@ def test_cpu_kernels_that_are_not_there_are_named(saved):
     ],
     ids=["nothing", "small subgroups"],
 )
-def test_a_device_that_has_less_is_told_what_it_lacks(saved, caps, lacks):
+def test_saved_plan_weaker_device_error_lists_lacks(saved, caps, lacks):
     folder, file = saved
     plan = opened(folder, file).plan
     more = dataclasses.replace(plan, subgroup=8, buffers=(*plan.buffers, Buffer(1 << 29, "activation", ())))
@@ -338,7 +338,7 @@ def rows_of(scheduler, count):
     return [*schedule.result_dims.values()]
 
 
-def test_what_was_decided_selects_a_saved_schedule(decided):
+def test_saved_plan_decided_value_selects_schedule(decided):
     scheduler = opened(decided)
     assert [rows_of(scheduler, count) for count in (3, 2, 3)] == [[(3, 3)], [(2, 3)], [(3, 3)]]
     with raises(webpte.ShapeError, "%0[0] = 2; %0[0] = 3;", "%0[0] = 4.", code="not_saved"):

@@ -57,7 +57,7 @@ def serving(tmp_path, monkeypatch):
         (RuntimeError("a bug"), 500, "server_error"),
     ],
 )
-def test_what_the_backend_refuses_has_its_status(serving, error, status, kind):
+def test_serve_backend_error_has_status(serving, error, status, kind):
     async def check(backend, made):
         backend.fails = error
         return await Asked(made, CHAT, HELLO).answer()
@@ -77,7 +77,7 @@ def test_what_the_backend_refuses_has_its_status(serving, error, status, kind):
         assert str(error) in found.json["error"]["message"]
 
 
-def test_one_of_several_that_is_refused_frees_the_others(serving):
+def test_serve_refused_choice_cancels_others(serving):
     async def check(backend, made):
         first = backend.generate
 
@@ -93,7 +93,7 @@ def test_one_of_several_that_is_refused_frees_the_others(serving):
     assert serving(check) == (429, [True])
 
 
-def test_what_fails_in_a_stream_is_its_last_event(serving):
+def test_serve_stream_failure_is_last_event(serving):
     async def check(backend, made):
         backend.fails_at_end = WorkerUnavailable("the worker is gone for good")
         return await Asked(made, CHAT, HELLO | {"stream": True}).answer()
@@ -104,7 +104,7 @@ def test_what_fails_in_a_stream_is_its_last_event(serving):
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_who_leaves_frees_his_slot(serving, stream, caplog):
+def test_serve_disconnect_frees_slot(serving, stream, caplog):
     async def check(backend, made):
         backend.go.clear()
         asked = Asked(made, CHAT, HELLO | {"stream": stream, "n": 2})
@@ -123,7 +123,7 @@ def test_who_leaves_frees_his_slot(serving, stream, caplog):
     assert line["status"] == 499 and line["finish"] == ["cancelled", "cancelled"] and line["prompt_tokens"] > 0
 
 
-def test_who_leaves_while_his_body_is_read_is_no_error(serving, caplog):
+def test_serve_disconnect_while_reading_body_is_not_an_error(serving, caplog):
     async def check(backend, made):
         async def gone():
             return {"type": "http.disconnect"}
@@ -138,7 +138,7 @@ def test_who_leaves_while_his_body_is_read_is_no_error(serving, caplog):
     assert [(record.levelname, record.fields["status"]) for record in caplog.records] == [("INFO", 499)]
 
 
-def test_a_client_that_does_not_read_is_left(serving):
+def test_serve_unread_response_times_out(serving):
     async def check(backend, made):
         async def unread(scope, receive, send):
             async def stuck(message):
@@ -153,7 +153,7 @@ def test_a_client_that_does_not_read_is_left(serving):
     assert serving(check, Config(write_timeout=0.05)) == [True]
 
 
-def test_a_server_that_ends_gives_what_it_has(serving):
+def test_serve_shutdown_sends_partial_response(serving):
     """A stream under way gets a last event; a new request is refused."""
 
     async def check(backend, made):
@@ -175,7 +175,7 @@ def test_a_server_that_ends_gives_what_it_has(serving):
     assert usage["usage"]["completion_tokens"] >= 1 and asked.body.endswith(b"data: [DONE]\n\n")
 
 
-def test_a_slow_body_is_refused(serving):
+def test_serve_slow_body_returns_408(serving):
     async def check(backend, made):
         async def receive():
             await asyncio.Event().wait()
@@ -253,7 +253,7 @@ def test_calls_are_taken_out_of_the_text(serving, name, stream):
     assert len({call["id"] for call in calls}) == len(calls)
 
 
-def test_a_model_that_knows_no_tools_is_not_offered_any(serving):
+def test_serve_model_without_tools_refuses_them(serving):
     async def check(backend, made):
         return await Asked(made, CHAT, HELLO | {"tools": [TOOL]}).answer()
 
@@ -274,7 +274,7 @@ def test_stop_strings_beyond_the_bound_are_refused_with_both_numbers(serving, st
     assert all(number in ollama.json["error"] for number in numbers)
 
 
-def test_a_seed_for_each_answer(serving):
+def test_serve_seed_differs_per_choice(serving):
     async def check(backend, made):
         await Asked(made, CHAT, HELLO | {"n": 3, "seed": (1 << 31) - 2}).answer()
         return [stream.ask.settings["seed"] for stream in backend.streams]
@@ -467,7 +467,7 @@ def test_client_is_known_by_its_key_or_else_by_its_address(serving, keys, change
     serving(check, Config(api_keys=keys))
 
 
-def test_client_with_too_many_requests_in_progress_is_refused_and_others_are_served(serving):
+def test_serve_client_over_limit_refused_others_served(serving):
     async def check(backend, made):
         backend.go.clear()
         first = [Asked(made, CHAT, HELLO) for _ in range(3)]

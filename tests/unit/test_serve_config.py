@@ -23,7 +23,7 @@ def test_flags_come_before_the_environment_before_the_file(tmp_path):
     }  # fmt: skip
 
 
-def test_what_is_shown_can_be_read_again(tmp_path):
+def test_config_toml_round_trips(tmp_path):
     given = {
         "models": ("a.pte", "b=c.pte"),
         "port": 7,
@@ -54,7 +54,7 @@ def test_keys_are_not_shown():
         ({"MAX_QUEU": "1"}, "unknown_option", ["WEBPTE_SERVE_MAX_QUEU", "max_queu ", "max_queue?"]),
     ],
 )
-def test_a_wrong_environment_is_refused_by_name(environment, code, expected):
+def test_config_invalid_environment_is_refused_by_name(environment, code, expected):
     with raises(InputError, *expected, code=code):
         load_config({}, {ENV_PREFIX + name: value for name, value in environment.items()})
 
@@ -70,7 +70,7 @@ def test_a_wrong_environment_is_refused_by_name(environment, code, expected):
         ("models = [1]", "wrong_type", ["models", "got 1"]),
     ],
 )
-def test_a_wrong_file_is_refused_by_name(tmp_path, text, code, expected):
+def test_config_invalid_file_is_refused_by_name(tmp_path, text, code, expected):
     file = tmp_path / "server.toml"
     file.write_text(text)
     with raises(InputError, file, *expected, code=code):
@@ -78,7 +78,7 @@ def test_a_wrong_file_is_refused_by_name(tmp_path, text, code, expected):
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "example.org"])
-def test_others_may_ask_only_with_a_key_unless_told(host):
+def test_config_public_host_requires_key(host):
     with raises(InputError, f"host: {host}", "--api-key-file", code="missing_api_key"):
         Config(host=host).check_exposure()
     Config(host=host, api_keys=("k",)).check_exposure()
@@ -118,7 +118,7 @@ def test_keys_are_all_compared(monkeypatch):
     assert caught.value.status == 401 and len(compared) == 9 and {len(a) for pair in compared for a in pair} == {32}
 
 
-def test_the_command_shows_its_configuration(capsys, monkeypatch, tmp_path):
+def test_serve_command_shows_config(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv(f"{ENV_PREFIX}SLOTS", "3")
     file = tmp_path / "server.toml"
     file.write_text("max_queue = 5\n")
@@ -139,12 +139,12 @@ def test_the_command_shows_its_configuration(capsys, monkeypatch, tmp_path):
         (("a.pte", "--host", "0.0.0.0"), "no API key is set"),
     ],
 )
-def test_what_cannot_be_served_is_told_before_anything_is_loaded(arguments, told, capsys):
+def test_serve_command_refuses_before_loading(arguments, told, capsys):
     assert main(["serve", *arguments]) == 1
     assert told in capsys.readouterr().err
 
 
-def test_two_models_of_one_name(tmp_path, capsys):
+def test_serve_command_duplicate_model_name_is_refused(tmp_path, capsys):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "m.pte").touch()

@@ -27,7 +27,7 @@ async def once(trimmed):
     assert len(trimmed) == 1
 
 
-def test_the_last_request_gives_memory_back_after_a_while(trimmed):
+def test_idle_trim_after_last_request(trimmed):
     async def test() -> None:
         rest = http.IdleTrim()
         with rest:
@@ -41,7 +41,7 @@ def test_the_last_request_gives_memory_back_after_a_while(trimmed):
     asyncio.run(test())
 
 
-def test_a_request_that_follows_puts_it_off(trimmed, monkeypatch):
+def test_idle_trim_postponed_by_next_request(trimmed, monkeypatch):
     monkeypatch.setattr(http, "IDLE_SECONDS", 0.5)
 
     async def test() -> None:
@@ -56,14 +56,14 @@ def test_a_request_that_follows_puts_it_off(trimmed, monkeypatch):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc is Linux's")
-def test_the_c_library_knows_what_it_is_asked_for():
+def test_memory_functions_exist_in_c_library():
     library = ctypes.CDLL(None)
     if not hasattr(library, "gnu_get_libc_version"):
         pytest.skip("another C library")
     assert library.mallopt and library.malloc_trim
 
 
-def test_a_library_without_such_functions_is_left_alone(monkeypatch):
+def test_memory_functions_missing_are_ignored(monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
     memory.trim()
     memory.use_one_arena()

@@ -112,7 +112,7 @@ def test_invalid_message_is_refused(line):
 
 
 @pytest.mark.parametrize("message", [*TO_WORKER, *FROM_WORKER], ids=lambda message: message.type)
-def test_every_field_is_checked(message):
+def test_messages_wrong_field_is_refused(message):
     decode = decode_to_worker if isinstance(message, ToWorker) else decode_from_worker
     fields = json.loads(encode(message))
     for name in fields:
@@ -123,7 +123,7 @@ def test_every_field_is_checked(message):
                 decode(json.dumps({**fields, f"{name}_": 1}).encode())
 
 
-def test_one_side_refuses_messages_of_the_other():
+def test_messages_of_other_side_are_refused():
     for message in FROM_WORKER:
         with pytest.raises(FormatError):
             decode_to_worker(encode(message))

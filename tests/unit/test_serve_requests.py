@@ -127,7 +127,7 @@ def test_prompt_has_four_forms(prompt):
 
 
 @pytest.mark.parametrize("prompt", [[], ["a", 1], [[1], "a"], [True], {"a": 1}, 3, [-1], [1.5]])
-def test_other_prompts_are_refused(prompt):
+def test_requests_invalid_prompt_is_refused(prompt):
     assert (error_of(CompletionRequest, {"model": "m", "prompt": prompt}).param or "").startswith("prompt")
 
 
@@ -145,7 +145,7 @@ def test_items_of_a_response_have_their_types():
     assert error_of(ResponsesRequest, {"model": "m", "input": wrong}).param == "input[0].arguments"
 
 
-def test_tokens_are_no_texts_to_embed():
+def test_requests_embedding_tokens_are_refused():
     assert error_of(EmbeddingsRequest, {"model": "m", "input": [1, 2]}).param == "input[0]"
 
 

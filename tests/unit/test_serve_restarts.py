@@ -31,7 +31,7 @@ def clock(monkeypatch):
     return clock
 
 
-def test_pauses_of_an_outage_double_up_to_the_maximum_and_end_at_the_timeout(clock):
+def test_outage_backoff_doubles_to_maximum_and_ends_at_timeout(clock):
     outage = Outage(RestartPolicy(backoff=0.5, max_backoff=6.0, restart_timeout=30.0))
     pauses = []
     while not outage.is_final(ever_ready=True):

@@ -174,7 +174,7 @@ def test_clients_take_turns_and_share_the_slots():
     supervised(test)
 
 
-def test_one_client_leaves_slots_to_others():
+def test_supervisor_client_slots_leave_room_for_others():
     async def test(supervisor: Supervisor, manager: RecordingManager) -> None:
         many = requests(supervisor, "many", 9)
         assert manager.generating == many[:3]

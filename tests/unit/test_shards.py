@@ -75,7 +75,7 @@ def test_place_constants_of_any_size_begin_at_multiples_of_16_bytes():
 
 
 @pytest.mark.usefixtures("small_shards")
-def test_a_constant_that_is_named_twice_is_written_once():
+def test_shards_constant_named_twice_is_written_once():
     shards, files = written()
     weight = constant(np.arange(16, dtype=np.float32), DType.FLOAT32)
     first, second = ShardSources(shards), ShardSources(shards)
@@ -84,6 +84,6 @@ def test_a_constant_that_is_named_twice_is_written_once():
     assert same[0] == same[1] and len(files) == 1 and first.listed() == second.listed()
 
 
-def test_comments_of_kernels_stay_behind():
+def test_without_comments_removes_kernel_comments():
     text = "// a reason\nfn main() {\n    let x = 1; // why\n\n}\n"
     assert without_comments(text) == "fn main() {\nlet x = 1;\n}\n"

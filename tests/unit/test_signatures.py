@@ -109,7 +109,7 @@ def test_program_signature_before_planning_equals_plan_and_inspect(file):
     assert [one["text"] for one in (*method["inputs"], *method["outputs"])] == ["f32[<=5, 3]", "f32[<=5, 2]"]
 
 
-def test_saved_plan_wrong_fixed_dim_names_signature_and_unsaved_shape_is_left_to_its_schedules(file, tmp_path):
+def test_saved_plan_wrong_fixed_dim_names_signature(file, tmp_path):
     with webpte.load(file) as program:
         planner = program._planner("forward", Caps())
         planner.prepare(planner.plan.flow.segments[0], ArgumentConverter(planner).bind_inputs([ones(4, 3)]))

@@ -67,7 +67,7 @@ class Model(GraphBuilder):
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_the_head_runs_on_the_rows_that_are_picked(full):
+def test_with_slots_head_runs_on_sampled_rows(full):
     model = Model()
     found = with_slots(model.logits(model.joined(model.attention()), full=full), 3).graph
     tokens, places, singles, picked, advance = (found.values[i] for i in found.inputs)
@@ -141,12 +141,12 @@ def _summed_over_rows(model: Model) -> Graph:
         (_summed_over_rows, "mixed_tokens", ["aten.add.Tensor"]),
     ],
 )
-def test_what_mixes_sequences_is_refused(build, code, expected):
+def test_with_slots_op_mixing_sequences_is_refused(build, code, expected):
     with raises(UnsupportedError, *expected, code=code):
         with_slots(build(Model()), 3)
 
 
-def test_the_rewritten_graph_can_be_planned():
+def test_with_slots_graph_can_be_planned():
     model = Model()
     graph = with_slots(model.logits(model.joined(model.attention())), 3).graph
     fed = Graph(graph.name, graph.values, graph.steps, (*graph.inputs, model.table), graph.outputs)

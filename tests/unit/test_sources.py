@@ -64,7 +64,7 @@ def test_resolve_program_returns_other_sources_as_they_are(tmp_path):
     assert resolve_program(b"data") == b"data"
 
 
-def test_a_program_is_built_once_and_again_if_the_checkpoint_changes(builder, checkpoint):
+def test_resolve_program_builds_once_and_after_change(builder, checkpoint):
     first = resolve_program(checkpoint)
     assert first.read_bytes() == b"program of tiny" and first.name == "tiny.pte"
     assert resolve_program(str(checkpoint)) == first and len(builder.calls) == 1
@@ -73,7 +73,7 @@ def test_a_program_is_built_once_and_again_if_the_checkpoint_changes(builder, ch
     assert [program.source for program in programs.list_programs()] == [str(checkpoint)] * 2
 
 
-def test_a_build_that_fails_leaves_nothing(builder, checkpoint, monkeypatch):
+def test_resolve_program_failing_build_leaves_nothing(builder, checkpoint, monkeypatch):
     def failing(checkpoint, path, **options):
         path.write_bytes(b"a part")
         raise webpte.UnsupportedError("another family")
@@ -84,7 +84,7 @@ def test_a_build_that_fails_leaves_nothing(builder, checkpoint, monkeypatch):
     assert not list(programs.programs_folder().iterdir()) and not programs.list_programs()
 
 
-def test_a_program_that_another_process_has_built_meanwhile_is_used(builder, checkpoint, monkeypatch):
+def test_resolve_program_built_by_other_process_is_used(builder, checkpoint, monkeypatch):
     def slower(path_of_checkpoint, path, **options):
         final = path.parent.with_name(path.parent.name[1:].rpartition(".")[0].rpartition(".")[0])
         final.mkdir()
@@ -106,14 +106,14 @@ def test_clear_removes_programs_by_source_or_all(builder, checkpoint):
     assert len(programs.clear()) == 1 and not programs.programs_folder().exists()
 
 
-def test_a_short_name_finds_a_checkpoint_that_the_user_has_copied(builder, monkeypatch):
+def test_resolve_program_short_name_finds_copied_checkpoint(builder, monkeypatch):
     file = programs.models_folder() / "SmolLM2-135M-Instruct.Q4_1.gguf"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"GGUF\x03\0\0\0" + bytes(100))
     assert resolve_program("smollm2").read_bytes() == b"program of SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
-def test_a_short_name_without_a_network_states_what_to_download_and_where_to_put_it(builder, monkeypatch):
+def test_resolve_program_offline_states_download_and_folder(builder, monkeypatch):
     def offline(*arguments):
         raise HubError("no network", "offline")
 
@@ -154,7 +154,7 @@ def test_llm_of_another_program_states_what_it_computes(tmp_path):
         LLM(tmp_path / "relu.pte")
 
 
-def test_an_encoder_is_refused_with_the_command_that_exports_it(builder, checkpoint):
+def test_resolve_program_encoder_names_export_command(builder, checkpoint):
     (checkpoint / "config.json").write_text(json.dumps({"architectures": ["BertModel"], "model_type": "bert"}))
     with raises(webpte.InputError, code="model_kind"):
         resolve_program(checkpoint)

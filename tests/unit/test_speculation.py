@@ -87,7 +87,7 @@ def contrary(count):
 
 
 @given(st.lists(st.integers(0, 3), max_size=80))
-def test_the_place_found_reads_as_the_end_does(tokens):
+def test_drafter_match_has_same_suffix(tokens):
     drafter = NgramDrafter(tokens)
     ends = range(MIN_NGRAM_TOKENS, len(tokens))
     if not any(tokens[end - MIN_NGRAM_TOKENS : end] == tokens[-MIN_NGRAM_TOKENS:] for end in ends):
@@ -108,25 +108,25 @@ def test_adding_in_pieces_is_adding_at_once(first, second):
     assert (pieces.match_length, pieces.draft(9)) == (whole.match_length, whole.draft(9))
 
 
-def test_the_longest_match_is_taken_and_of_equal_ones_the_latest():
+def test_drafter_prefers_longest_then_latest_match():
     assert NgramDrafter([1, 2, 3, 4, 50, 9, 2, 3, 4, 60, 1, 2, 3, 4]).draft(1) == (50,)
     assert NgramDrafter([7, 2, 3, 4, 50, 8, 2, 3, 4, 60, 9, 2, 3, 4]).draft(1) == (60,)
     assert NgramDrafter([1, 2, 9, 3, 2]).draft(3) == ()
 
 
-def test_what_repeats_is_taken_to_go_on():
+def test_drafter_repetition_continues():
     assert NgramDrafter([5, 1, 2, 1, 2, 1, 2]).draft(5) == (1, 2, 1, 2, 1)
     assert NgramDrafter([7] * 6).draft(4) == (7, 7, 7, 7)
 
 
-def test_a_token_costs_the_same_wherever():
+def test_drafter_cost_per_token_is_constant():
     """Even where everything is alike: few places are kept, and few tokens compared."""
     drafter = NgramDrafter([1, 2, 3] * 2000)
     assert drafter.match_length > MAX_NGRAM_TOKENS
     assert max(map(len, drafter._positions.values())) <= 4
 
 
-def test_a_text_that_is_copied_is_drafted():
+def test_speculation_copied_text_is_faster():
     prompt = words(300)
     run = Run(prompt, edited(prompt))
     assert run.faster > 1.7 and run.speculation.accepted > 0.7 * run.speculation.drafted
@@ -136,7 +136,7 @@ def test_a_text_that_is_copied_is_drafted():
 
 @pytest.mark.parametrize("points", [MEASURED, FLAT, STEEP], ids=["measured", "flat", "steep"])
 @pytest.mark.parametrize("others", [0, 3, 7])
-def test_no_text_is_slower_than_without(points, others):
+def test_speculation_is_never_much_slower(points, others):
     texts = [words(1000, 1, of=6), words(1000, 2), contrary(64), contrary(1000)]
     texts += [prose(600, seed, sharpness) for seed in range(3) for sharpness in (0.3, 1, 2)]
     for text in texts:
@@ -155,13 +155,13 @@ def test_text_that_begins_to_repeat_is_noticed():
     assert run.speculation.accepted > 250
 
 
-def test_where_rows_cost_in_full_nothing_is_drafted_for_long():
+def test_speculation_stops_when_rows_cost_in_full():
     prompt = words(300)
     run = Run(prompt, prompt, STEEP)
     assert run.speculation.drafted < 30 and run.faster >= 0.975
 
 
-def test_a_mistake_is_small_until_drafts_were_right():
+def test_speculation_costs_little_before_first_success():
     """Many rows cost far more than few: the first drafts behind a mistake are few, and gains are not lost on it."""
     convex = {1: 66, 2: 79, 4: 120, 8: 197, 16: 447, 32: 1200}
     prompt = words(400)
@@ -180,7 +180,7 @@ def test_a_mistake_is_small_until_drafts_were_right():
     assert counts[:4] == [1, 3, 7, 15]
 
 
-def test_a_noisy_machine_still_gains():
+def test_speculation_noisy_machine_still_gains():
     chance, prompt = random.Random(4), words(300)
     run = Run(prompt, edited(prompt), noise=lambda: chance.choice((0.9, 1, 1, 1.1, 3)))
     assert run.speculation.accepted > 150
@@ -207,7 +207,7 @@ def test_costs_are_medians_and_lines_between_them():
     assert costs.seconds(1) == 4 and costs.seconds(3) == 4 and costs.seconds(6) == 2
 
 
-def test_a_cost_that_was_not_seen_for_long_is_measured_again():
+def test_step_costs_stale_measurement_is_repeated():
     costs = StepCosts()
     for _ in range(MIN_SAMPLES):
         costs.record(2, 100.0)

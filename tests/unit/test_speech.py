@@ -35,20 +35,20 @@ STORED = {
 
 @pytest.mark.parametrize("extensible", [False, True])
 @pytest.mark.parametrize(("kind", "bits"), STORED)
-def test_every_format_gives_its_samples(tmp_path, kind, bits, extensible):
+def test_read_wav_formats_give_samples(tmp_path, kind, bits, extensible):
     body, close = STORED[kind, bits]
     samples, rate = read_wav(wav(tmp_path / "a.wav", body, kind, 2, bits, extensible=extensible))
     assert rate == 8000 and samples.shape == (3, 2) and samples.dtype == np.float32
     assert np.abs(samples.ravel() - VALUES).max() <= close
 
 
-def test_a_file_that_was_cut_gives_what_is_there(tmp_path):
+def test_read_wav_truncated_file_gives_available_samples(tmp_path):
     path = wav(tmp_path / "a.wav", STORED[PCM, 16][0])
     path.write_bytes(path.read_bytes()[:-3])
     assert read_wav(path)[0].ravel().tolist() == VALUES[:4].tolist()
 
 
-def test_what_is_no_wav_file_is_refused(tmp_path):
+def test_read_wav_invalid_file_is_refused(tmp_path):
     path = tmp_path / "a.wav"
     with raises(FormatError, path, os.strerror(errno.ENOENT), code="unreadable"):
         read_wav(path)
@@ -81,7 +81,7 @@ def test_cut_anywhere_it_is_read_or_refused(tmp_path, cut):
 
 
 @pytest.mark.parametrize("rate", [8000, 11025, 22050, 44100, 48000, 96000, 44101])
-def test_a_tone_keeps_its_pitch_and_phase(rate):
+def test_resample_tone_keeps_pitch_and_phase(rate):
     hertz = 700.0
     there = np.sin(2 * np.pi * hertz * np.arange(rate) / rate).astype(np.float32)
     here = resample(there, rate, 16000)
@@ -90,12 +90,12 @@ def test_a_tone_keeps_its_pitch_and_phase(rate):
     assert np.abs(here - want)[500:-500].max() < 2e-3  # but for the ends, where the tone begins and stops at once
 
 
-def test_a_constant_stays_what_it_is():
+def test_resample_constant_is_unchanged():
     assert np.abs(resample(np.ones(3000, np.float32), 44100, 16000)[100:-100] - 1).max() < 1e-6
 
 
 @pytest.mark.parametrize("hertz", [8700.0, 12000.0, 20000.0])
-def test_what_the_lower_rate_cannot_hold_is_gone(hertz):
+def test_resample_removes_frequencies_beyond_rate(hertz):
     tone = np.sin(2 * np.pi * hertz * np.arange(44100) / 44100).astype(np.float32)
     assert np.abs(resample(tone, 44100, 16000))[500:-500].max() < 2e-3
 
@@ -103,11 +103,11 @@ def test_what_the_lower_rate_cannot_hold_is_gone(hertz):
 @pytest.mark.parametrize(
     ("samples", "rate", "count"), [(1, 8000, 2), (441, 44100, 160), (442, 44100, 161), (5, 48000, 2)]
 )
-def test_as_many_samples_as_the_time_holds(samples, rate, count):
+def test_resample_length_follows_duration(samples, rate, count):
     assert len(resample(np.ones(samples, np.float32), rate, 16000)) == count
 
 
-def test_channels_are_mixed_and_whole_numbers_scaled():
+def test_load_samples_mixes_channels_and_scales_integers():
     both = np.stack([np.full(8, 0.5), np.full(8, -0.25)], 1).astype(np.float32)
     assert load_samples(both, 16000, 16000).tolist() == [0.125] * 8
     assert load_samples(np.full(8, 16384, np.int16), 16000, 16000).tolist() == [0.5] * 8
@@ -153,16 +153,16 @@ def say(said: list[int], timestamps: bool = True, **likely: float) -> int:
     return int(RULES.mask(logits, said, timestamps).argmax())
 
 
-def test_some_tokens_are_never_said_and_some_not_first():
+def test_speech_rules_suppressed_tokens():
     assert say([], False, t2=9, t1=8, t0=7) == 0
     assert say([0], False, t2=9, t1=8, t0=7) == 1
 
 
-def test_the_first_token_is_a_timestamp_and_an_early_one():
+def test_speech_rules_first_token_is_early_timestamp():
     assert say([], t0=99, t15=9, t10=1) == 10
 
 
-def test_a_text_follows_the_first_timestamp():
+def test_speech_rules_text_follows_first_timestamp():
     assert say([9], t12=99, t3=1) == 3
 
 
@@ -182,11 +182,11 @@ def test_timestamps_together_may_win():
     assert say([9, 3], t0=3.0) == 0
 
 
-def test_no_timestamps_is_not_said_among_timestamps():
+def test_speech_rules_no_timestamps_token_is_suppressed():
     assert say([9, 3], t7=99, t0=9) == 0
 
 
-def test_the_probability_is_of_what_may_be_said():
+def test_speech_rules_probability_of_allowed_tokens():
     allowed = RULES.mask(np.zeros(18, np.float32), [0], False)
     assert np.isclose(log_probability(allowed, 0), -np.log(17))
     assert log_probability(allowed, 2) == -np.inf

@@ -25,14 +25,14 @@ def whole(tmp_path_factory):
     return path
 
 
-def test_what_was_written_is_read(whole):
+def test_state_file_round_trips(whole):
     found, note = read_state(whole, OWNER, SIZES)
     assert [bytes(data) for data in found] == [bytes(data) for data in BUFFERS] and note == b"a note"
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_no_other_bytes_are_accepted(whole, tmp_path_factory, data):
+def test_state_file_changed_bytes_are_refused(whole, tmp_path_factory, data):
     good = whole.read_bytes()
     kind = data.draw(st.sampled_from(["flip", "cut", "grow", "splice"]))
     at = data.draw(st.integers(0, len(good) - 1))
@@ -52,7 +52,7 @@ def test_no_other_bytes_are_accepted(whole, tmp_path_factory, data):
         read_state(path, OWNER, SIZES)
 
 
-def test_each_reason_is_told(whole, tmp_path):
+def test_state_file_errors_state_reason(whole, tmp_path):
     good = whole.read_bytes()
     size = f" {len(good)}"
     cases: tuple[tuple[type[webpte.Error], str, list[str], bytes], ...] = (
@@ -76,7 +76,7 @@ def test_each_reason_is_told(whole, tmp_path):
         read_state(tmp_path / "pipe", OWNER, SIZES)
 
 
-def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
+def test_state_file_failing_write_keeps_old_file(tmp_path, monkeypatch):
     path = tmp_path / "state"
     write_state(path, OWNER, BUFFERS, b"first")
 

@@ -77,13 +77,13 @@ def test_forced_tokens_go_in_one_pass():
     assert answer.usage.completion_tokens == len(answer.tokens) == len(answer.text)
 
 
-def test_an_answer_that_is_forced_as_a_whole_needs_no_pass():
+def test_constraint_forced_response_needs_no_step():
     llm = model()
     answer = read(ask(llm, choices=["yes"]))
     assert (answer.text, answer.usage.finish_reason, llm.runner.passes) == ("yes", "stop", [])
 
 
-def test_an_end_token_ends_what_could_go_on():
+def test_constraint_end_token_ends_optional_continuation():
     llm = model()
     llm.stop_tokens = frozenset({3})
     for seed in range(5):
@@ -122,7 +122,7 @@ def test_constraints_and_drafts_go_together(given, recalls):
         assert found[1][2] < 0.6 * found[0][2]
 
 
-def test_a_lost_device_does_not_lose_the_place_in_a_grammar():
+def test_constraint_device_lost_keeps_grammar_state():
     want = read(ask(model(), json_schema=PERSON)).tokens
     llm = model()
     answer = ask(llm, json_schema=PERSON)
@@ -134,7 +134,7 @@ def test_a_lost_device_does_not_lose_the_place_in_a_grammar():
     assert next(answer, None) is None and answer.tokens == want
 
 
-def test_what_cannot_be_followed_is_refused_at_once():
+def test_constraint_unsupported_is_refused_at_once():
     llm = model()
     with raises(ConstraintError, "#/uniqueItems", code="invalid"):
         ask(llm, json_schema={"type": "array", "uniqueItems": True})
@@ -145,7 +145,7 @@ def test_what_cannot_be_followed_is_refused_at_once():
     assert llm.runner.passes == []
 
 
-def test_a_constraint_that_fails_under_way_ends_its_answer_alone(monkeypatch):
+def test_constraint_failing_midway_ends_only_its_response(monkeypatch):
     llm = model()
     broken, other = ask(llm, 20, regex="[a-z]{90}"), ask(llm, 20, [1, 2, 3])
     assert next(broken) and next(other)
@@ -163,7 +163,7 @@ def test_a_constraint_that_fails_under_way_ends_its_answer_alone(monkeypatch):
     assert len(read(ask(llm, 20, regex="[a-z]{90}")).tokens) == 20
 
 
-def test_who_asks_how_likely_tokens_are_has_all_of_them_chosen():
+def test_constraint_with_logprobs_samples_each_token():
     plain, asking = (read(ask(model(), json_schema=PERSON, logprobs=asked)) for asked in (False, True))
     assert plain.tokens == asking.tokens
     llm = model()
@@ -193,7 +193,7 @@ def test_drafts_are_made_where_they_pay():
     assert passes[0] < 200 and passes[1] > 480
 
 
-def test_nothing_is_drafted_beside_a_prompt_that_is_read():
+def test_speculation_pauses_during_prefill():
     llm = model(max_batch_tokens=8)
     llm.runner.recalls = 1
     answer = ask(llm, 60, speculate=True)

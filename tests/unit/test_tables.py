@@ -36,7 +36,7 @@ def test_whole_columns_go_by_rank_and_are_named():
     assert lines(sample(), 12)[:3] == ["name", "first", "second"]
 
 
-def test_a_column_that_tells_rows_apart_stays():
+def test_table_distinguishing_column_stays():
     table = OutputTable((Column("name"), Column("note", 2), Column("more", 1)))
     table.add("same", "x" * 20, "a" * 20)
     table.add("same", "y" * 20, "a" * 20)
@@ -44,7 +44,7 @@ def test_a_column_that_tells_rows_apart_stays():
     assert lines(table, 30)[3].startswith("not shown: more")
 
 
-def test_a_name_that_is_too_long_folds_and_a_text_breaks_between_words():
+def test_table_long_name_and_prose_wrap():
     table = OutputTable((Column("name"), Column("why", prose=True)))
     table.add("n" * 40, "it needs 428 kB of memory and 12.5 ms")
     assert lines(table, 50) == [
@@ -69,7 +69,7 @@ words = st.text(st.sampled_from("ab1.漢 _/%"), max_size=30).map(str.strip)
 
 
 @given(st.data(), st.integers(40, 100))
-def test_any_table_at_any_width(data, width):
+def test_table_any_width_fits(data, width):
     columns = [Column("first")]
     columns += [
         Column(f"c{i}", data.draw(st.integers(0, 3)), prose=data.draw(st.booleans()))
@@ -84,7 +84,7 @@ def test_any_table_at_any_width(data, width):
         assert all(cell_len(line) <= width for line in lines(table, width))
 
 
-def test_what_a_file_holds_moves_no_cursor_in_a_table():
+def test_table_cell_escape_codes_are_replaced():
     table = OutputTable((Column("name"),))
     table.add("a\x1b[2Jb")
     assert lines(table, None)[1] == "a\ufffd[2Jb"

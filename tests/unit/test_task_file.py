@@ -43,7 +43,7 @@ def program(tmp_path):
     return tmp_path / "model.pte"
 
 
-def test_what_was_written_is_read(program):
+def test_task_file_round_trips(program):
     assert write_task(program, "embedding", FIELDS) == task_path(program) == program.parent / "model.task.json"
     task = read_task(program, "embedding")
     assert {name: read(task) for name, read in READ.items()} == {
@@ -55,7 +55,7 @@ def test_what_was_written_is_read(program):
     task.check_all_read()
 
 
-def test_a_field_that_nobody_asked_for_is_refused(program):
+def test_task_file_unread_field_is_refused(program):
     write_task(program, "embedding", {"pooling": "mean", "whitening": True})
     task = read_task(program, "embedding")
     task.choice("pooling", ("mean",))
@@ -87,34 +87,34 @@ def test_a_field_that_nobody_asked_for_is_refused(program):
         ("ids", {"en": True}),
     ],
 )
-def test_a_wrong_value_is_told_with_its_name(program, name, value):
+def test_task_file_wrong_value_is_named(program, name, value):
     write_task(program, "embedding", FIELDS | {name: value})
     with raises(FormatError, "model.task.json", f"{name}: ", code="invalid_field"):
         READ[name](read_task(program, "embedding"))
 
 
-def test_a_missing_field_is_told(program):
+def test_task_file_missing_field_is_named(program):
     write_task(program, "embedding", {})
     with raises(FormatError, "model.task.json", "pooling", code="missing_field"):
         READ["pooling"](read_task(program, "embedding"))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"task": 3}', "{", "[" * 100_000, "\ud800"])
-def test_a_file_that_is_none_is_refused(program, text):
+def test_task_file_invalid_is_refused(program, text):
     task_path(program).write_bytes(text.encode("utf-8", "surrogatepass"))
     with pytest.raises(FormatError) as caught:
         read_task(program, "embedding")
     assert "model.task.json" in str(caught.value) and caught.value.reason in ("unreadable", "invalid_task_file")
 
 
-def test_a_file_that_is_too_large_is_not_read(program):
+def test_task_file_too_large_is_not_read(program):
     with open(task_path(program), "wb") as file:
         file.truncate(MAX_TASK_FILE_BYTES + 1)
     with raises(FormatError, "model.task.json", MAX_TASK_FILE_BYTES + 1, MAX_TASK_FILE_BYTES, code="file_too_large"):
         read_task(program, "embedding")
 
 
-def test_an_absent_file_and_another_task_are_told(program):
+def test_task_file_missing_or_other_task_is_refused(program):
     with raises(InputError, "model.task.json", program, "webpte export", code="missing_task_file"):
         read_task(program, "embedding")
     task_path(program).write_text(json.dumps({"task": "speech"}))
@@ -122,7 +122,7 @@ def test_an_absent_file_and_another_task_are_told(program):
         read_task(program, "embedding")
 
 
-def test_what_is_not_installed_is_named(monkeypatch):
+def test_task_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with raises(UnsupportedError, "tokenizers", "webpte[tasks]", code="missing_package"):
         Tokenizer.load("model.tokenizer.json", extra="tasks")

@@ -31,7 +31,7 @@ def test_tokenizers_of_every_kind_are_read(tmp_path, text):
 
 
 @pytest.mark.parametrize("number", [1 << 31, 1 << 22, -1, 0.5, None])
-def test_a_number_of_a_token_beyond_every_vocabulary_is_refused(tmp_path, number):
+def test_tokenizer_file_token_number_too_large_is_refused(tmp_path, number):
     """The package makes a table up to the largest."""
     path = changed(tmp_path, BYTE_LEVEL, lambda document: document["model"]["vocab"].update({"m": number}))
     with raises(webpte.FormatError, number, code="vocabulary"):
@@ -41,13 +41,13 @@ def test_a_number_of_a_token_beyond_every_vocabulary_is_refused(tmp_path, number
         Tokenizer.load(path)
 
 
-def test_two_tokens_of_one_number_are_refused(tmp_path):
+def test_tokenizer_file_duplicate_number_is_refused(tmp_path):
     path = changed(tmp_path, BYTE_LEVEL, lambda document: document["model"]["vocab"].update({"m": 3}))
     with raises(webpte.FormatError, code="vocabulary"):
         Tokenizer.load(path)
 
 
-def test_a_key_that_is_there_twice_is_refused(tmp_path):
+def test_tokenizer_file_duplicate_key_is_refused(tmp_path):
     """The package could read the one that was not looked at."""
     path = tmp_path / "tokenizer.json"
     text = honest_tokenizers()[BYTE_LEVEL]
@@ -66,7 +66,7 @@ def test_merges_shorter_than_the_prefix_of_subwords_are_refused(tmp_path, prefix
 
 
 @pytest.mark.parametrize("announced", [1 << 31, 1028, 1022])
-def test_a_table_that_announces_more_than_it_has_is_refused(tmp_path, announced):
+def test_tokenizer_file_charsmap_length_beyond_data_is_refused(tmp_path, announced):
     def change(document):
         table = announced.to_bytes(4, "little") + charsmap()[4:1028]
         normalizer = document["normalizer"]["normalizers"][0]
@@ -76,7 +76,7 @@ def test_a_table_that_announces_more_than_it_has_is_refused(tmp_path, announced)
         Tokenizer.load(changed(tmp_path, UNIGRAM, change))
 
 
-def test_marked_texts_keep_their_tokens_where_a_vocabulary_leaves_numbers_out(tmp_path):
+def test_marked_text_keeps_tokens_with_gaps_in_vocabulary(tmp_path):
     """The package numbers a new token by how many there are, which here is the number of an old one."""
     full = len(json.loads(honest_tokenizers()[BYTE_LEVEL])["model"]["vocab"])
 

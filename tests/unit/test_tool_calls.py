@@ -52,11 +52,11 @@ def test_calls_come_back_from_what_a_model_writes(format, count):
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.begin)
-def test_a_format_survives_its_file(format):
+def test_tool_format_json_round_trips(format):
     assert ToolFormat.from_json(json.loads(json.dumps(format.to_json())), "config.json") == format
 
 
-def test_an_object_needs_no_mark_where_the_format_says_so():
+def test_tool_calls_object_without_mark_where_format_allows():
     assert parse_tool_calls(' {"name": "now", "parameters": {}}', LLAMA) == ("", (ToolCall("now"),))
     two = '{"name": "now", "parameters": {}}; {"name": "then"}'
     assert parse_tool_calls(two, LLAMA).calls == (ToolCall("now"), ToolCall("then"))
@@ -85,11 +85,11 @@ def test_an_object_needs_no_mark_where_the_format_says_so():
         ("<|tool_call_start|>" + "[" * 100_000 + "<|tool_call_end|>", LIQUID),
     ],
 )
-def test_what_is_no_call_stays_text(text, format):
+def test_tool_calls_other_text_stays_text(text, format):
     assert parse_tool_calls(text, format) == (text, ())
 
 
-def test_a_call_among_others_that_are_none_is_one():
+def test_tool_calls_invalid_ones_stay_text():
     text = '<tool_call>{now}</tool_call> <tool_call>{"name": "now"}</tool_call>'
     assert parse_tool_calls(text, HERMES) == ("<tool_call>{now}</tool_call>", (ToolCall("now"),))
 
@@ -105,7 +105,7 @@ def test_a_call_among_others_that_are_none_is_one():
         ({"shape": "object", "begin": "<", "end": None}, "invalid_field", ["got end"]),
     ],
 )
-def test_a_format_that_cannot_be_is_refused_by_name(found, code, expected):
+def test_tool_format_invalid_is_refused_by_name(found, code, expected):
     with raises(FormatError, "x.tokenizer_config.json", *expected, code=code):
         ToolFormat.from_json(found, "x.tokenizer_config.json")
 
@@ -128,14 +128,14 @@ TEMPLATE = (
 )
 
 
-def test_a_template_is_given_the_tools():
+def test_chat_template_receives_tools():
     said = render_chat(TEMPLATE, [{"role": "user", "content": "Rain?"}], tools=[WEATHER])
     assert said == f"<tools>{json.dumps(WEATHER)}</tools>user:Rain?;"
     for tools in (None, ()):
         assert render_chat(TEMPLATE, [{"role": "user", "content": "Rain?"}], tools=tools) == "user:Rain?;"
 
 
-def test_a_call_goes_through_a_template_and_back():
+def test_tool_call_round_trips_through_template():
     call = {"type": "function", "function": {"name": "weather", "arguments": {"city": "Bern"}}}
     said = render_chat(TEMPLATE, [{"role": "assistant", "tool_calls": [call]}], tools=[WEATHER])
     assert parse_tool_calls(said.partition("assistant:")[2], HERMES).calls == (ToolCall("weather", {"city": "Bern"}),)

@@ -41,7 +41,7 @@ def names(b: GraphBuilder, x: int, out: int) -> list[str]:
     return [call.name for call in apply_passes(b.graph([x], [out]), ["identities"])[0].calls]
 
 
-def test_a_view_of_ones_own_is_dropped_where_its_shape_is_proven():
+def test_traits_view_of_user_op_dropped_where_shape_is_proven():
     b = GraphBuilder()
     x, y, out = viewing(b)
     with toy("toy.same.default", view="x", dims=dim_rules.like("x")):
@@ -50,7 +50,7 @@ def test_a_view_of_ones_own_is_dropped_where_its_shape_is_proven():
 
 
 @pytest.mark.parametrize("traits", [{}, {"view": "x"}, {"dims": dim_rules.like("x")}])
-def test_neither_trait_is_enough_alone(traits):
+def test_traits_single_trait_is_not_enough(traits):
     b = GraphBuilder()
     x, y, out = viewing(b)
     with toy("toy.same.default", **traits):
@@ -58,7 +58,7 @@ def test_neither_trait_is_enough_alone(traits):
         assert names(b, x, out) == ["toy.same.default", "aten.cumsum.default"]
 
 
-def test_a_rule_of_ones_own():
+def test_traits_rule_of_user_op_is_used():
     b = GraphBuilder()
     x = b.tensor(7, 4, dynamic=True)
     pair, back = b.tensor(7, 2, 4), b.tensor(7, 4)
@@ -69,20 +69,20 @@ def test_a_rule_of_ones_own():
 
 
 @pytest.mark.parametrize("traits", [{"mutates": ("y",)}, {"view": "y"}, {"identity": "cx"}, {"host_args": ("y",)}])
-def test_a_trait_about_an_argument_that_is_not_there(traits):
+def test_traits_unknown_argument_is_refused(traits):
     with raises(GraphError, "scale, x", code="unknown_argument"), toy("toy.wrong", **traits):
         pass
     assert "toy.wrong" not in registered()
 
 
 @pytest.mark.parametrize("fact", [{"view": "x"}, {"identity": "x"}, {"fills": "scale"}, {"elementwise": COPY}])
-def test_what_writes_in_place_may_not_be_left_out(fact):
+def test_traits_conflict_with_in_place_is_refused(fact):
     with raises(GraphError, "writes x ", code="in_place"), toy("toy.wrong", mutates=("x",), **fact):
         pass
     assert "toy.wrong" not in registered()
 
 
-def test_a_broken_rule_is_told_with_its_op():
+def test_traits_failing_rule_names_op():
     b = GraphBuilder()
     x, _, out = viewing(b)
     rule = lambda known: [known.dims("y")]  # noqa: E731
@@ -108,7 +108,7 @@ def own(name: str, code: str) -> Op:
     return elementwise(name)(describe)
 
 
-def test_a_formula_that_was_written_anew_is_taken():
+def test_traits_redefined_formula_is_used():
     """As in a notebook: programs are compiled once, but not with a formula that is gone."""
     codes = []
     for code in ("a + a", "a * a"):
@@ -130,7 +130,7 @@ def test_functions_of_ones_own_have_names_of_their_own():
         unregister(toy_op)
 
 
-def test_what_is_a_view_keeps_elements_and_order():
+def test_traits_views_keep_elements_and_order():
     """Not what repeats, moves or converts them."""
     views = {name for name, found in registered().items() if found.traits.view}
     assert {"aten.view_copy.default", "aten.clone.default", "aten.unsqueeze_copy.default"} <= views

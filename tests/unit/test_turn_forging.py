@@ -97,13 +97,13 @@ def test_neighbouring_strings_form_no_special_token(tokenizer):
 
 @pytest.mark.parametrize("other", ["plain", "caf\u00e9 \u4e2d", "a <b> c", "x|y"])
 @pytest.mark.parametrize("style", STYLES)
-def test_other_content_has_the_tokens_of_the_rendered_text(tokenizer, style, other):
+def test_marked_text_special_tokens_stay_text(tokenizer, style, other):
     rendered = render_chat(template(style), [{"role": "user", "content": other}])
     assert encode(tokenizer, style, other) == tokenizer.encode(rendered, parse_special=True)
 
 
 @given(st.text(alphabet="a <|>~^_imendstr\n\u4e2d", max_size=30))
-def test_marked_text_has_the_tokens_of_the_rendered_text_where_nothing_is_special(text):
+def test_marked_text_without_special_tokens_equals_rendered_text(text):
     """Also on the path of marked texts, as for a content that ends like the beginning of a special token."""
     tokenizer = Tokenizer(byte_level()._inner)
     if tokenizer._special_pattern.search(text):

@@ -31,7 +31,7 @@ def test_members_stand_where_wgsl_puts_them():
     assert len(block) % 16 == 0
 
 
-def test_the_struct_lists_the_same_members_in_order():
+def test_uniforms_struct_lists_members_in_order():
     names = [line.split(":")[0].strip() for line in Everything.wgsl.splitlines()[1:-1]]
     assert names == ["threads", "count", "offset", "scale", "start", "dims", "last"]
 
@@ -51,7 +51,7 @@ def test_missing_and_unknown_fields_are_refused():
         Everything(count=1, offset=1, scale=1, start=LiveInt(0, -1), dims=(), last=1, nonsense=2)
 
 
-def test_a_block_larger_than_its_slot_is_refused():
+def test_uniforms_block_too_large_is_refused():
     with pytest.raises(TypeError, match="a parameter block has 256"):
         type("Huge", (Uniforms,), {"__annotations__": {f"d{i}": dims8 for i in range(9)}})
 
@@ -75,7 +75,7 @@ def test_grids_cover_every_thread_within_the_limit(threads, workgroup, limit):
     assert (y - 1) * x < max(groups, 1)  # no empty rows
 
 
-def test_a_flag_a_template_needs_but_did_not_get_is_an_error(tmp_path):
+def test_kernel_template_missing_flag_raises(tmp_path):
     (tmp_path / "k.wgsl").write_text('{$ include "kernel.wgsl" $}\nvar<private> a: {{ type }};\n')
     with raises(GraphError, "k.wgsl", "'type'", code="template_failed"):
         render(Kernel(home_of(str(tmp_path)), "k.wgsl", (), Uniforms.wgsl, 64, 0, 1))

@@ -135,7 +135,7 @@ def test_mistakes_outside_delegates(name, tmp_path):
         planned(tmp_path / "p.pte")
 
 
-def test_all_mistakes_are_listed_and_checked(tmp_path):
+def test_validate_lists_all_mistakes(tmp_path):
     values = [T(4), T(4), VkInt(3), T(4)]
     simple_pte(tmp_path / "p.pte", values, [relu(0, 2), ("aten.add.Tensor", (0, 3)), relu(0, 1)], [0], [1])
     with raises(webpte.GraphError, "forward", "2 defects", "value 3", "expected 3", code="several"):
@@ -151,7 +151,7 @@ def test_views_of_each_other_are_copied(tmp_path):
     assert planned(tmp_path / "p.pte").buffers
 
 
-def test_a_circle_of_aliases_is_an_error():
+def test_validate_alias_cycle_raises():
     with raises(webpte.GraphError, "value 1 ", code="alias_cycle"):
         resolve_aliases({1: 2, 2: 3, 3: 1})
     assert resolve_aliases({1: 2, 2: 3, 5: 1, 4: 3}) == {1: 3, 2: 3, 5: 3, 4: 3}
@@ -162,7 +162,7 @@ def relus(count):
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_one_delegate_called_over_and_over(shared, tmp_path):
+def test_validate_delegate_called_too_often_is_refused(shared, tmp_path):
     blob = relus(200)
     times = limit("repeated calls") // 200 + 2
     calls = [c.DelegateCall(0 if shared else i, (0, 1)) for i in range(times)]
@@ -189,7 +189,7 @@ def test_too_many_dims_to_try(tmp_path):
         planned(tmp_path / "p.pte")
 
 
-def test_a_jump_that_never_ends_is_stopped(tmp_path):
+def test_validate_endless_jump_is_refused(tmp_path):
     method = Method("forward", [V(4), c.BoolValue(False)], [0], [0], [c.JumpFalseCall(1, 0)])
     pte_file(tmp_path / "p.pte", [method])
     with (

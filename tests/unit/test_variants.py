@@ -34,7 +34,7 @@ def chosen(caps: Caps, tuned: str = "", columns: int = 8) -> tuple[str, tuple[st
     ],
     ids=["cpu", "small subgroups", "gpu", "small workgroups"],
 )
-def test_those_of_the_kind_of_device_come_first_and_needs_are_met(caps, names):
+def test_variant_kind_of_device_first_and_needs_met(caps, names):
     assert chosen(caps) == (names[0], names)
 
 
@@ -45,7 +45,7 @@ def test_needs_are_asked_about_the_work():
 @pytest.mark.parametrize(
     ("tuned", "expected"), [("tile", "tile"), ("shared", "shared"), ("broadcast", "aligned"), ("gone", "aligned")]
 )
-def test_what_was_measured_is_taken_if_it_can_run(tuned, expected):
+def test_variant_tuned_is_chosen_if_supported(tuned, expected):
     """A file of choices may come from another version, or from the same device with other features."""
     assert chosen(Caps(subgroup=0), tuned)[0] == expected
 
@@ -74,7 +74,7 @@ def test_sequences_choose_among_all_if_no_variant_declares_an_order():
     assert cx.variant("work", (), cpu=(SHARED,), gpu=(TILE, ALIGNED), work=8).name == "shared"
 
 
-def test_the_form_is_what_a_dispatch_is_built_from():
+def test_variant_config_is_part_of_dispatch():
     cx = Context(Caps(kind="cpu"), {"work": "shared"})
     assert cx.variant("work", (), cpu=(TILE,), gpu=(SHARED,)).config == 1
     assert Context(Caps(), {"work ": "tile"}).variant("work", (), cpu=(TILE,), gpu=(SHARED,)).config == 1

@@ -12,7 +12,7 @@ from webpte.progress import Progress
 PROMPT = list(range(1, 20))
 
 
-def test_all_slots_are_made_and_every_number_of_answers_is_computed():
+def test_warmup_creates_slots_and_runs_each_batch_size():
     llm = FakeLLM(FakeRunner(max_slots=8), max_num_seqs=6, num_cache_slots=2)
     events: list[Progress] = []
     llm.warmup(events.append)
@@ -25,20 +25,20 @@ def test_all_slots_are_made_and_every_number_of_answers_is_computed():
     assert answer.tokens == alone(PROMPT, 20) and answer.usage.reused_tokens == 0
 
 
-def test_more_answers_than_a_pass_can_choose_for_are_prepared_all_the_same():
+def test_warmup_more_sequences_than_sample_rows():
     llm = FakeLLM(FakeRunner(max_slots=16), max_num_seqs=16)
     llm.warmup()
     assert llm.runner.num_slots == 16 and max(llm.runner.warmed)[0] == llm.runner.max_batch_tokens
 
 
-def test_what_does_not_fit_is_left():
+def test_warmup_slots_beyond_memory_are_skipped():
     llm = FakeLLM(FakeRunner(max_slots=8), max_num_seqs=8)
     llm.runner.memory = 5
     llm.warmup()
     assert llm.runner.num_slots == llm._engine.max_num_seqs == 4
 
 
-def test_a_program_that_computes_one_at_a_time_is_prepared_for_one():
+def test_warmup_unbatchable_program_runs_one_sequence():
     llm = FakeLLM(FakeRunner(max_slots=1, capacity=10))
     llm.warmup()
     assert llm.runner.warmed == [(1, 1, False), (8, 1, False), (1, 1, True)]  # a longer prompt leaves no room
@@ -56,7 +56,7 @@ def loses(runner, after):
 
 
 @pytest.mark.parametrize("after", [0, 2, 7])
-def test_a_lost_device_is_replaced_meanwhile_or_told_of(after):
+def test_warmup_device_lost_recovers_or_raises(after):
     for recover in (True, False):
         llm = FakeLLM(FakeRunner(max_slots=4), recover=recover)
         llm.runner.before = loses(llm.runner, after)
@@ -68,7 +68,7 @@ def test_a_lost_device_is_replaced_meanwhile_or_told_of(after):
                 llm.warmup()
 
 
-def test_it_can_be_cancelled_and_leaves_a_model_that_works():
+def test_warmup_cancelled_leaves_model_usable():
     llm = FakeLLM()
     cancel = CancelToken()
     with pytest.raises(CancelledError):

@@ -13,7 +13,7 @@ def refuse(message, kind=webpte.InputError):
     raise kind(message)
 
 
-def test_a_helpful_refusal_passes():
+def test_check_helpful_refusal_passes():
     told = check(Wrong(lambda: refuse("memory is a number of bytes, at least 1, not -3"), "memory", webpte.InputError))
     assert told == "memory is a number of bytes, at least 1, not -3"
 
@@ -26,19 +26,19 @@ def test_a_helpful_refusal_passes():
         (lambda: refuse("memory: -3 'so many words that were given by the caller'"), "nothing but what was given"),
     ],
 )
-def test_one_that_does_not_help_fails(call, reason):
+def test_check_unhelpful_refusal_fails(call, reason):
     with pytest.raises(AssertionError, match=reason):
         check(Wrong(call, "memory"))
 
 
-def test_what_is_no_error_of_ours_passes_through():
+def test_check_untyped_error_passes_through():
     with pytest.raises(TypeError):
         check(Wrong(lambda: refuse("memory is a number of bytes", TypeError), "memory"))
     with pytest.raises(webpte.DataError):
         check(Wrong(lambda: refuse("memory is a number of bytes", webpte.DataError), "memory", webpte.InputError))
 
 
-def test_a_slow_refusal_fails(monkeypatch):
+def test_check_slow_refusal_fails(monkeypatch):
     def call():
         for _ in range(100):
             len("memory")

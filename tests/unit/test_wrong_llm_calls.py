@@ -198,15 +198,15 @@ def nothing_is_loaded(monkeypatch):
 
 
 @pytest.mark.parametrize("wrong", ALL, ids=lambda wrong: str(wrong).replace(MODEL, "model.pte"))
-def test_a_wrong_call_is_told_apart(wrong):
+def test_llm_wrong_call_error_names_argument(wrong):
     check(wrong)
 
 
-def test_there_are_many():
+def test_llm_wrong_calls_table_is_long():
     assert len(ALL) >= 120
 
 
-def test_after_all_of_them_the_model_still_answers():
+def test_llm_after_wrong_calls_still_generates():
     for wrong in SETTINGS + PROMPTS:
         with pytest.raises(wrong.kind):
             wrong.call()
@@ -214,7 +214,7 @@ def test_after_all_of_them_the_model_still_answers():
     assert len(talk.generate("hi", max_new_tokens=3).result()) == 3
 
 
-def test_a_prompt_of_stdin_that_is_no_text_is_refused(monkeypatch):
+def test_prompt_from_stdin_invalid_text_is_refused(monkeypatch):
     bad = SimpleNamespace(isatty=lambda: False, buffer=SimpleNamespace(read=lambda: b"\xff\xfe"))
     monkeypatch.setattr("sys.stdin", bad)
     check(Wrong(("generate", MODEL, "--prompt", "-"), "stdin", InputError))
@@ -227,7 +227,7 @@ def test_a_prompt_of_stdin_that_is_no_text_is_refused(monkeypatch):
     check(Wrong(("generate", MODEL), "PROMPT", InputError))
 
 
-def test_a_line_of_a_file_is_named(tmp_path):
+def test_prompt_file_invalid_line_is_named(tmp_path):
     file = tmp_path / "prompts.jsonl"
     for line in ("{", "5", json.dumps({"a": 1}), json.dumps({"prompt": "a", "tokens": []})):
         file.write_text(f'"good"\n{line}\n')

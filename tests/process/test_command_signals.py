@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
 
 from tests.soak.signals import EXIT_CODES, Command, interrupt, processes_of, running, workplace
+from tests.support.harness.terminal import SRC
 
 SLOW = """
 import time
@@ -37,3 +42,48 @@ def test_signal_during_a_build_leaves_nothing(number, monkeypatch):
         assert outcome is not None and outcome.code == EXIT_CODES[number]
         assert "Traceback" not in outcome.errors
         assert place.leftovers() == [] and processes_of(child.pid) == []
+
+
+EVERY_LINE = """
+import os, signal, sys
+from webpte import cli
+
+cli.main = lambda: 0
+number, files = signal.Signals[sys.argv[1]], ("webpte/cli/__init__.py", "webpte/cli/interrupts.py")
+
+
+def run_until(line):
+    seen = 0
+
+    def trace(frame, event, argument):
+        nonlocal seen
+        if not frame.f_code.co_filename.endswith(files):
+            return None
+        seen += event == "line"
+        if seen == line and event == "line":
+            os.kill(os.getpid(), number)
+        return trace
+
+    sys.settrace(trace)
+    cli.entry()
+
+
+codes = []
+while not codes or codes[-1] != 0:
+    if not (child := os.fork()):
+        run_until(len(codes) + 2)  # the first is that of `try`
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(codes)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("number", EXIT_CODES)
+def test_signal_at_any_line_of_start_and_end_prints_no_traceback(number, tmp_path):
+    (tmp_path / "every_line.py").write_text(EVERY_LINE)
+    command = [sys.executable, tmp_path / "every_line.py", number.name]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(SRC)})
+    *codes, last = json.loads(done.stdout)
+    # Until the handler is installed, SIGTERM ends a process as its default does.
+    assert done.stderr == "" and last == 0 and set(codes) <= {EXIT_CODES[number], -signal.SIGTERM}
+    assert codes.count(EXIT_CODES[number]) > 20 and codes[-1] == EXIT_CODES[number]

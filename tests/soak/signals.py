@@ -41,14 +41,14 @@ class Outcome:
     errors: str
 
     @property
-    def before_webpte(self) -> bool:
-        """Whether the signal came while Python started, before anything of webpte ran."""
-        return self.code is not None and self.code < 0 and "webpte" not in self.errors
+    def before_entry(self) -> bool:
+        """Whether the signal came before the command could handle it: Python started, or imported the package."""
+        return self.code is not None and self.code < 0 and "in entry" not in self.errors
 
     @property
     def name(self) -> str:
-        if self.before_webpte:
-            return "ended by the signal before webpte ran"
+        if self.before_entry:
+            return "ended by the signal before the command ran"
         return "hung" if self.code is None else str(self.code)
 
 
@@ -212,9 +212,9 @@ def faults(command: Command, number: signal.Signals, moment: float) -> tuple[Out
             return None
         wrong = []
         allowed = {EXIT_CODES[number], *([0] if command.graceful else [])}
-        if outcome.code not in allowed and not outcome.before_webpte:
+        if outcome.code not in allowed and not outcome.before_entry:
             wrong.append(f"exit code {outcome.name}")
-        if "Traceback" in outcome.errors and not outcome.before_webpte:
+        if "Traceback" in outcome.errors and not outcome.before_entry:
             wrong.append("traceback")
         wrong += [f"left: {path}" for path in place.leftovers()]
         wrong += [f"still runs: {name}" for name in processes_of(child.pid)]
@@ -333,7 +333,7 @@ def measure(subject: Subject, count: int, seed: int, cold_share: float) -> int:
             continue
         tally[phase, "cold" if cold else "warm", outcome.name] += 1
         slowest = max(slowest, outcome.seconds)
-        good = (outcome.code == EXIT_CODES[signal.SIGINT] or outcome.before_webpte) and outcome.seconds <= WITHIN
+        good = (outcome.code == EXIT_CODES[signal.SIGINT] or outcome.before_entry) and outcome.seconds <= WITHIN
         line = f"{phase}, {'cold' if cold else 'warm'}, at {moment:.2f}: {outcome.name} after {outcome.seconds:.2f} s"
         print(line if good else f"{line}\n{outcome.errors}", flush=True)
         wrong += not good

@@ -48,21 +48,27 @@ exit codes:
 
 def entry() -> None:
     """Run the `webpte` command and end the process. After Ctrl-C or SIGTERM the process ends at once."""
-    watch = interrupts.start()
-    code: object = interrupts.EXIT_CODE
-    _replace_unprintable()
     try:
-        code = main()
-    except SystemExit as ended:  # from argparse
-        code = ended.code
-    except BaseException:
-        if not watch.interrupted:
+        interrupts.start()
+        _replace_unprintable()
+        code = _exit_code()
+        interrupts.close()
+    except BaseException as error:
+        if not (isinstance(error, KeyboardInterrupt) or interrupts.arrived()):
             raise
-    if watch.interrupted or code == interrupts.EXIT_CODE:
         interrupts.end()
-    watch.close()
+    if interrupts.arrived() or code == interrupts.EXIT_CODE:
+        interrupts.end()
     _flush_output()
     sys.exit(code)  # type: ignore[arg-type]
+
+
+def _exit_code() -> object:
+    """Run a command and return its exit code, also if argparse exits."""
+    try:
+        return main()
+    except SystemExit as ended:
+        return ended.code
 
 
 def _replace_unprintable() -> None:

@@ -26,7 +26,7 @@ RESUME_SECONDS = 2.0  # for a command that continues after Ctrl-C: ending it by 
 
 
 class InterruptWatch:
-    """Handles SIGINT and SIGTERM from its creation to the end of the process."""
+    """Handles SIGINT and SIGTERM from `begin` to the end of the process."""
 
     def __init__(self) -> None:
         self.interrupted = False  # and the command has not handled it yet
@@ -42,8 +42,13 @@ class InterruptWatch:
             return
         self._wakeup_reader, self._wakeup = socket.socketpair()
         self._wakeup.setblocking(False)
-        self.arm()
-        threading.Thread(target=self._listen, name="interrupts", daemon=True).start()
+
+    def begin(self) -> None:
+        """Install the handler. A signal that arrives before it is ready is raised at the end."""
+        if self._wakeup is not None:
+            with self.deferred():
+                self.arm()
+                threading.Thread(target=self._listen, name="interrupts", daemon=True).start()
 
     def arm(self) -> None:
         """Install the handler, also after an event loop has replaced it."""
@@ -133,11 +138,22 @@ def before_the_end(cleanup: Callable[[], None]) -> Iterator[None]:
         _cleanups.remove(cleanup)
 
 
-def start() -> InterruptWatch:
+def start() -> None:
     """Start to handle interrupts of this process."""
     global _watch
     _watch = InterruptWatch()
-    return _watch
+    _watch.begin()
+
+
+def arrived() -> bool:
+    """Return whether an interrupt has arrived that the command has not handled."""
+    return _watch is not None and _watch.interrupted
+
+
+def close() -> None:
+    """Let an interrupt end the process at once, because the command is done."""
+    if _watch is not None:
+        _watch.close()
 
 
 def go_on_after() -> None:

@@ -33,7 +33,7 @@ def gate(tmp_path):
     stand_ins.mkdir()
     (clone / "web" / "node_modules").mkdir(parents=True)
     (clone / ".ci").mkdir()
-    for name in (".ci/run", "pyproject.toml", "web/package-lock.json"):
+    for name in (".ci/run", ".ci/constraints.txt", "pyproject.toml", "web/package-lock.json"):
         shutil.copy(ROOT / name, clone / name)
     for name in ("ruff", "mypy", "npm", "pip", "python", "chromium", "pytest"):
         write(stand_ins / name, NOTHING)

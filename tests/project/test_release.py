@@ -42,7 +42,7 @@ def test_workflow_jobs_have_timeouts_and_pinned_actions(name):
     lines = re.findall(r"uses: (.*)", (ROOT / ".github" / "workflows" / f"{name}.yml").read_text())
     assert len(lines) == len([step for step in steps(name) if "uses" in step]) > 0
     assert all(re.fullmatch(r"[\w-]+/[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line) for line in lines), lines
-    for script in re.findall(r"\.ci/\w+", commands(name)):
+    for script in re.findall(r"\.ci/[\w.]+", commands(name)):
         assert (ROOT / script).exists(), script
 
 

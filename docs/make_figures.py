@@ -18,6 +18,7 @@ from typing import Any
 import webpte
 from docs.drawing import Drawing
 from webpte.debug.report import report_data
+from webpte.debug.report.data import MethodReport
 from webpte.plan import Planner
 from webpte.wgsl import Caps
 
@@ -46,7 +47,7 @@ class Facts:
     """One program: its calls in the file, its report, and its dispatches at the bound and for one token."""
 
     exported: list[tuple[str, tuple[int, ...], frozenset[int]]]  # name, what it makes, what it reads
-    report: dict[str, Any]
+    report: MethodReport
     many: list[tuple[str, int]]  # kernel, workgroups
     one: list[tuple[str, int]]
     tokens: int
@@ -219,18 +220,19 @@ def dispatches(found: Facts) -> Drawing:
 
 def memory(found: Facts) -> Drawing:
     """Which activations lie in which buffer while the calls run."""
-    report = found.report
-    buffers = [b for b in report["memory"]["buffers"] if b["kind"] == "activation"]
+    report, planned = found.report, found.report["memory"]
+    assert planned is not None
+    buffers = [b for b in planned["buffers"] if b["kind"] == "activation"]
     calls, left, width, tall = len(report["calls"]), 130, 730, 26
     held = sum(b["bytes"] for b in buffers)
     tensors = sum(len(b["tensors"]) for b in buffers)
     drawing = Drawing(
         "how-memory", 860, 84 + tall * len(buffers), "Which tensors share a buffer",
         f"{tensors} tensors share {len(buffers)} buffers of {held:,} bytes; apart they would take "
-        f"{report['memory']['unshared']:,}.",
+        f"{planned['unshared']:,}.",
     )  # fmt: skip
     drawing.text(0, 18, f"{tensors} tensors in {len(buffers)} buffers: {_kilo(held)} kB", "head")
-    drawing.text(left + 190, 18, f"instead of {_kilo(report['memory']['unshared'])} kB, if each had its own", "small")
+    drawing.text(left + 190, 18, f"instead of {_kilo(planned['unshared'])} kB, if each had its own", "small")
     for n, block in enumerate(report["repeats"][0]):
         x = left + width * block["first"] / calls
         drawing.line(f"M{x:.1f},34 V{58 + tall * len(buffers)}", "grid")
@@ -241,7 +243,7 @@ def memory(found: Facts) -> Drawing:
         drawing.line(f"M{left},{y + tall - 3} H{left + width}", "grid")
         for n, tensor in enumerate(buffer["tensors"]):
             value = report["values"][tensor]
-            first, last = value["live"]
+            first, last = value["live"] or (0, 0)
             colour = "green" if value["input"] or value["output"] else ("blue", "violet", "orange")[n % 3]
             span = max(width * (last + 1 - first) / calls - 1.5, 2)
             dims = ", ".join(map(str, value["dims"] or ()))

@@ -7,7 +7,7 @@ programs and tests match the class, the code and the fields, not the wording.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
 
 class ErrorFields(TypedDict, total=False):
@@ -169,10 +169,13 @@ class HubError(Error):
         self.reason = reason
 
 
+ProblemKind = Literal["constant", "backend", "op", "kernel", "dtype", "limit", "memory", "graph"]
+
+
 class Problem(NamedTuple):  # a dataclass would cost every start of the program the import of `inspect`
     """One thing that keeps a program from running. Errors list those of a kind; `webpte check` lists all."""
 
-    kind: str  # "constant", "backend", "op", "kernel", "dtype", "limit", "memory" or "graph"
+    kind: ProblemKind
     subject: str  # the op, constant or value
     detail: str  # what is wrong with it, with the numbers
     where: tuple[str, ...] = ()  # the calls or values concerned

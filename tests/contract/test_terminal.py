@@ -192,7 +192,7 @@ def test_generate_command_prompt_file_one_response_per_line(model, tmp_path, com
 def test_ctrl_c_keeps_the_answers_that_are_finished(model, tmp_path, monkeypatch, capsys):
     file = tmp_path / "prompts.jsonl"
     file.write_text("\n".join(json.dumps(f"line {n}") for n in range(40)))
-    real, seen = generate._report, []
+    real, seen = generate._line_report, []
 
     def press_ctrl_c_at_the_third(name, answer):
         seen.append(name)
@@ -200,7 +200,7 @@ def test_ctrl_c_keeps_the_answers_that_are_finished(model, tmp_path, monkeypatch
             raise KeyboardInterrupt
         return real(name, answer)
 
-    monkeypatch.setattr(generate, "_report", press_ctrl_c_at_the_third)
+    monkeypatch.setattr(generate, "_line_report", press_ctrl_c_at_the_third)
     assert main(["generate", str(model), "--file", str(file), "--max-new-tokens", "4"]) == 130
     captured = capsys.readouterr()
     assert [json.loads(line)["id"] for line in captured.out.splitlines()] == seen[:2]

@@ -16,7 +16,7 @@ from tests.support.harness.writer import simple_pte
 from webpte.cli import main
 from webpte.container import DType, VkTensor
 from webpte.lowering import TuningKey, unregister
-from webpte.measure.bench import machine_load
+from webpte.measure.tune import machine_load
 from webpte.runtime import TunedKernel, tuning, tuning_cache_path
 from webpte.runtime.tuning import best_variants
 

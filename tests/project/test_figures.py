@@ -33,8 +33,9 @@ def test_dispatches_and_buffers_are_all_there():
     assert len(found.many) == sum(len(call["kernels"]) for call in found.report["calls"])
     assert len(found.one) < len(found.many)  # layers of few rows normalize them
     assert sum(groups for _, groups in found.one) < sum(groups for _, groups in found.many)
-    drawn = make_figures.memory(found).svg()
-    buffers = [b for b in found.report["memory"]["buffers"] if b["kind"] == "activation"]
+    drawn, planned = make_figures.memory(found).svg(), found.report["memory"]
+    assert planned is not None
+    buffers = [b for b in planned["buffers"] if b["kind"] == "activation"]
     assert drawn.count("<rect") == sum(len(b["tensors"]) for b in buffers)
 
 

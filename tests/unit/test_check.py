@@ -140,7 +140,7 @@ def test_backends_of_all_methods(tmp_path):
     pte_file(tmp_path / "p.pte", methods)
     report = check_file(tmp_path / "p.pte")
     assert [(p["method"], p["kind"], p["where"]) for p in report["problems"]] == [
-        ("foreign", "backend", ("delegate 0",)),
+        ("foreign", "backend", ["delegate 0"]),
     ]
     assert len(report["remedies"]) == 1
 
@@ -164,9 +164,10 @@ def test_check_lists_all_calls_without_lowering(tmp_path):
     simple_pte(tmp_path / "p.pte", values, calls, [0, 1], [5])
     report = check_file(tmp_path / "p.pte")
     found = problems(report, "graph")
-    assert [p["where"] for p in found] == [("delegate 0, node 0",), ("delegate 0, node 2",)]
+    assert [p["where"] for p in found] == [["delegate 0, node 0"], ["delegate 0, node 2"]]
     assert all("torch.where" in p["detail"] and p["subject"] == "aten.index.Tensor" for p in found)
-    assert report["methods"][0]["memory"]["activation"] > 0
+    memory = report["methods"][0]["memory"]
+    assert memory is not None and memory["activation"] > 0
 
 
 def test_limits_and_adapter_exclude_each_other(tmp_path):

@@ -61,4 +61,4 @@ def test_self_test_hanging_device_is_reported(monkeypatch):
         raise subprocess.TimeoutExpired([], doctor.MAX_SELF_TEST_SECONDS)
 
     monkeypatch.setattr(subprocess, "run", hang)
-    assert "did not answer" in doctor.run_self_test()["problem"]
+    assert "did not answer" in str(doctor.run_self_test()["problem"])

@@ -17,7 +17,7 @@ PACKAGE = "webpte"
 # What everyone may import.
 COMMON = {
     "budgets", "cache", "deferred", "errors", "host_memory", "image_files", "partial_files", "progress", "sources",
-    "task_file", "text", "version", "web_files",
+    "task_file", "text", "typing", "version", "web_files",
 }  # fmt: skip
 
 # room -> rooms it may import, besides itself and the common ones.
@@ -33,6 +33,7 @@ ARROWS: dict[str, set[str]] = {
     "sources": set(),  # what a user names as a model, and the builder by name
     "task_file": set(),  # beside a program: written by export, read by embed, vision and speech
     "text": set(),
+    "typing": set(),  # aliases of types
     "version": set(),
     "web_files": set(),  # pages and player: copied by bundles, shown by the server
     "container": set(),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.support.harness.graphs import GraphBuilder, live
@@ -64,7 +66,7 @@ class TestAttribution:
 
 def test_device_section_has_one_figure_for_dispatches_and_no_empty_parts():
     run = Run(HostSpan("forward", 0, 400), [HostSpan("record", 0, 100), HostSpan("wait", 100, 400)], [], [(100, 400)])
-    report = {"timed_call": attribution(run), "dispatches": [{}], "timestamps": True, "peak": None}
+    report: Any = {"timed_call": attribution(run), "dispatches": [{}], "timestamps": True, "peak": None}
     text = " ".join(printed([lambda page: _device(report, page)], None))
     assert "1 dispatch, timed by timestamp queries" in text and "dispatches 0.3 µs + between them 0 µs" in text
     assert "on: work 0.1 µs, wait during dispatches 0.3 µs; rest" in text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,7 +94,7 @@ def test_table_cell_escape_codes_are_replaced():
 
 def test_constants_of_many_users_are_listed_in_narrow_rows():
     """Without a terminal nothing is folded, so the number of users that a row names is limited."""
-    entry = {"dtype": "f32", "dims": [64], "bytes": 256, "name": "table", "values": list(range(1000, 1200))}
+    entry: Any = {"dtype": "f32", "dims": [64], "bytes": 256, "name": "table", "values": list(range(1000, 1200))}
     shown = printed([lambda page: inspect._constants([entry], page)], None)
     assert max(map(cell_len, shown)) <= 100
     assert "%1000, %1001" in shown[-1] and f"and {200 - inspect.MAX_USERS} more" in shown[-1]

@@ -141,7 +141,7 @@ def test_validate_lists_all_mistakes(tmp_path):
     with raises(webpte.GraphError, "forward", "2 defects", "value 3", "expected 3", code="several"):
         planned(tmp_path / "p.pte")
     found = [problem for problem in check_file(tmp_path / "p.pte")["problems"] if problem["kind"] == "graph"]
-    assert [problem["where"] for problem in found] == [("delegate 0, node 0",), ("delegate 0, node 1",)]
+    assert [problem["where"] for problem in found] == [["delegate 0, node 0"], ["delegate 0, node 1"]]
 
 
 def test_views_of_each_other_are_copied(tmp_path):

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 from ..errors import InputError
 from ..partial_files import partial_path
@@ -117,7 +117,39 @@ def player_files() -> Iterator[tuple[str, bytes]]:
 PathLike = str | os.PathLike[str]
 
 
-def summary(folder: PathLike) -> dict[str, Any]:
+class RefusedCheck(TypedDict):
+    """A check that was left out."""
+
+    op: str
+    name: str
+    why: str
+
+
+class FirstVisit(TypedDict):
+    """Bytes of the first download."""
+
+    page_gzip: int
+    plan_gzip: int
+    weights: int
+
+
+class BundleSummary(TypedDict):
+    """The contents and sizes of a bundle."""
+
+    folder: str
+    name: str
+    kind: Annotated[str, "language, encoder, image, program or check"]
+    methods: Annotated[dict[str, list[str]], "the variants of each method, the best first"]
+    sampling_defaults: Annotated[
+        dict[str, float] | None, "of a language model: settings of requests that set none; null for others"
+    ]
+    refused: Annotated[list[RefusedCheck], "checks that were left out"]
+    files: int
+    bytes: int
+    visit: Annotated[FirstVisit, "bytes that a visitor loads first"]
+
+
+def summary(folder: PathLike) -> BundleSummary:
     """Return sizes in bytes. `visit` is the first download, on a GPU that supports the best variant: the page, the
     player, plans and kernels as a server compresses them, and weights, which do not compress."""
     manifest = read_manifest(folder)
@@ -128,12 +160,13 @@ def summary(folder: PathLike) -> dict[str, Any]:
     used = {file.sha256: file for file in _first_files(manifest)}.values()
     weights = [file for file in used if file.path.endswith(".bin")]
     texts = [root / file.path for file in used if file not in weights]
+    sampling = manifest.language.sampling if manifest.language is not None else None
     return {
         "folder": str(root),
         "name": manifest.name,
         "kind": manifest.kind,
         "methods": {name: [str(variant) for variant in variants] for name, variants in manifest.methods.items()},
-        "sampling_defaults": manifest.language.sampling if manifest.language is not None else None,
+        "sampling_defaults": None if sampling is None else dict(sampling),
         "refused": list(manifest.data.get("refused", ())),
         "files": len(paths),
         "bytes": sum(path.stat().st_size for path in paths),

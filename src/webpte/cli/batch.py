@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 from ..batch import BatchReport
 from ..batch import run as run_job
@@ -88,11 +87,50 @@ def run(arguments: argparse.Namespace) -> int:
             **options,
         )
     if arguments.json:
-        shares = {name: getattr(report, name) for name in ("rate", "padding", "device_share")}
-        print_json(asdict(report) | shares)
+        print_json(_report(report))
     else:
         print(summary(report), file=sys.stderr)
     return 0
+
+
+class BatchSummary(TypedDict):
+    """The totals of a job. Seconds and rates are of this run, the other numbers of all rows."""
+
+    rows: Annotated[int, "of all blocks"]
+    failed: Annotated[int, "rows with an error"]
+    blocks: int
+    reused_blocks: Annotated[int, "blocks that an earlier run had finished"]
+    removed_blocks: Annotated[int, "blocks of rows that the input no longer has"]
+    tokens: Annotated[int, "of all rows, those of earlier runs too"]
+    computed_tokens: Annotated[int, "the same, with padding"]
+    computed_rows: Annotated[int, "in this run"]
+    seconds: Annotated[float, "of this run"]
+    device_seconds: Annotated[float, "of all actors"]
+    actors: int
+    repaired_blocks: Annotated[int, "blocks that were damaged or had no checksum, and were computed again"]
+    rate: Annotated[float, "rows a second"]
+    padding: Annotated[float, "share of computed tokens that are padding"]
+    device_share: Annotated[float, "share of the time in which devices were busy or waited for"]
+
+
+def _report(report: BatchReport) -> BatchSummary:
+    return {
+        "rows": report.rows,
+        "failed": report.failed,
+        "blocks": report.blocks,
+        "reused_blocks": report.reused_blocks,
+        "removed_blocks": report.removed_blocks,
+        "tokens": report.tokens,
+        "computed_tokens": report.computed_tokens,
+        "computed_rows": report.computed_rows,
+        "seconds": report.seconds,
+        "device_seconds": report.device_seconds,
+        "actors": report.actors,
+        "repaired_blocks": report.repaired_blocks,
+        "rate": report.rate,
+        "padding": report.padding,
+        "device_share": report.device_share,
+    }
 
 
 def summary(report: BatchReport) -> str:

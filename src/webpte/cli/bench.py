@@ -6,12 +6,22 @@ With --report, measure the GPU itself, and write a report to send.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ..errors import InputError
-from ..measure.bench import bench_file, plot_bench, require_matplotlib
+from ..measure.bench import (
+    BenchReport,
+    DecodePoint,
+    HostShare,
+    LoadTimes,
+    PointTimes,
+    PrefillPoint,
+    SizePoint,
+    bench_file,
+    plot_bench,
+    require_matplotlib,
+)
 from ..measure.bench_report import device_report, markdown
 from ..text import duration, plural, size
 from .output import json_text, print_json, say
@@ -87,7 +97,7 @@ def _write_report(arguments: argparse.Namespace) -> None:
         say(f"written: {paths[0]}, {paths[1]}", error=True)
 
 
-def _show(report: Mapping[str, Any], page: Page) -> None:
+def _show(report: BenchReport, page: Page) -> None:
     page.text(f"{report['file']}  {size(report['bytes'])}, {report['kind']}", style="bold")
     page.text(f"{report['method']} on {report['machine']['adapter']}")
     page.table(_loads(report["load"]))
@@ -98,14 +108,15 @@ def _show(report: Mapping[str, Any], page: Page) -> None:
         f"\nGPU memory: weights {size(memory['constant'])}, state {size(memory['state'])}, "
         f"activations {size(memory['activation'])}, readback {size(memory['readback'])}"
     )
-    if report["kind"] == "program":
+    if report["sizes"] is not None:
         page.table(_sizes(report["sizes"]))
-    else:
+    if report["prefill"] is not None:
         page.table(_prefill(report["prefill"]))
         if left := report["prefill_left_out"]:
             page.text(
                 f"not measured: {', '.join(map(str, left))} tokens, which take too long; raise --seconds", style="dim"
             )
+    if report["decode"] is not None and report["capacity"] is not None:
         page.table(_decode(report["decode"], report["capacity"]))
     page.text(_host(report["host"]))
 
@@ -118,7 +129,7 @@ def _table(first: str, *numbers: tuple[str, int]) -> OutputTable:
 TIMES = (("median", 0), ("min", 2), ("p90", 1), ("calls", 4))
 
 
-def _loads(load: Mapping[str, Any]) -> OutputTable:
+def _loads(load: LoadTimes) -> OutputTable:
     stages = list(dict.fromkeys(stage for name in ("cold", "warm") for stage in load[name] if stage != "total"))
     table = _table("load", ("total", 0), *((stage, 1) for stage in stages))
     for name in ("cold", "warm"):
@@ -126,7 +137,7 @@ def _loads(load: Mapping[str, Any]) -> OutputTable:
     return table
 
 
-def _sizes(points: Sequence[Mapping[str, Any]]) -> OutputTable:
+def _sizes(points: Sequence[SizePoint]) -> OutputTable:
     table = _table("shapes", *TIMES, ("first call", 3))
     for p in points:
         shapes = ", ".join("x".join(map(str, shape)) or "scalar" for shape in p["shapes"])
@@ -134,21 +145,21 @@ def _sizes(points: Sequence[Mapping[str, Any]]) -> OutputTable:
     return table
 
 
-def _times(point: Mapping[str, Any]) -> list[str]:
+def _times(point: PointTimes) -> list[str]:
     """Return the cells of a point. One call has no distribution: its time is marked as such."""
     if point["calls"] == 1:
         return [f"{duration(point['median'])} (1 call)", "", "", "1"]
     return [*(duration(point[key]) for key in ("median", "min", "p90")), str(point["calls"])]
 
 
-def _prefill(points: Sequence[Mapping[str, Any]]) -> OutputTable:
+def _prefill(points: Sequence[PrefillPoint]) -> OutputTable:
     table = _table("prefill", ("tok/s", 0), *TIMES)
     for p in points:
         table.add(plural(p["tokens"], "token"), f"{p['tokens_per_second']:.4g}", *_times(p))
     return table
 
 
-def _decode(points: Sequence[Mapping[str, Any]], capacity: int) -> OutputTable:
+def _decode(points: Sequence[DecodePoint], capacity: int) -> OutputTable:
     table = _table(f"decode, of {capacity}", ("tok/s", 0), *TIMES, ("tok/s paced", 0), ("per submit", 3))
     for p in points:
         paced = (f"{p['paced_tokens_per_second']:.4g}", str(p["per_submit"]))
@@ -156,7 +167,7 @@ def _decode(points: Sequence[Mapping[str, Any]], capacity: int) -> OutputTable:
     return table
 
 
-def _host(host: Mapping[str, Any]) -> str:
+def _host(host: HostShare) -> str:
     each = f", {duration(host['per_dispatch'])} per dispatch" if host["per_dispatch"] is not None else ""
     return (
         f"\nhost: busy for {duration(host['busy'])} of a small call's {duration(host['call'])}{each}; "

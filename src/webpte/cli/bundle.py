@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ..bundles import bundle, bundle_bench, bundle_checks
-from ..bundles.site import summary
+from ..bundles.site import BundleSummary, summary
 from ..errors import InputError
 from ..llm.defaults import describe_defaults
 from ..runtime import load_program
@@ -137,7 +136,7 @@ def _dims(part: str, call: str) -> tuple[int, ...]:
         ) from None
 
 
-def show(report: dict[str, Any], as_json: bool) -> None:
+def show(report: BundleSummary, as_json: bool) -> None:
     """Print the summary of a bundle, as `bundle` and `inspect` do."""
     if as_json:
         print_json(report)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from dataclasses import asdict
+from typing import Annotated, TypedDict
 
 from ..builder.programs import CachedProgram, clear, list_programs, models_folder, programs_folder
 from ..sources import SHORT_NAMES
@@ -16,6 +16,18 @@ from ..text import duration, plural, size
 from .output import print_json
 from .parsing import add_json
 from .terminal import Column, OutputTable, open_page
+
+
+class CacheEntry(TypedDict):
+    """A program in the cache."""
+
+    name: Annotated[str, "the folder of the program in the cache"]
+    path: str
+    source: Annotated[str, "the checkpoint as a command named it"]
+    checkpoint: Annotated[str, "the path of the checkpoint"]
+    bytes: Annotated[int, "of all files"]
+    seconds: Annotated[float, "that building took"]
+    built: Annotated[float, "seconds since 1970"]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +44,7 @@ def run(arguments: argparse.Namespace) -> None:
         arguments.refuse("argument NAME: not allowed with list")
     programs = clear(arguments.names) if arguments.action == "clear" else list_programs()
     if arguments.json:
-        print_json([asdict(program) | {"path": str(program.path), "name": program.name} for program in programs])
+        print_json([_entry(program) for program in programs])
         return
     page, total = open_page(), sum(program.bytes for program in programs)
     if arguments.action == "clear":
@@ -42,6 +54,18 @@ def run(arguments: argparse.Namespace) -> None:
     if programs:
         page.table(_table(programs))
     page.text(f"\nshort names: {', '.join(SHORT_NAMES)}; checkpoints of your own: {models_folder()}", style="dim")
+
+
+def _entry(program: CachedProgram) -> CacheEntry:
+    return {
+        "name": program.name,
+        "path": str(program.path),
+        "source": program.source,
+        "checkpoint": program.checkpoint,
+        "bytes": program.bytes,
+        "seconds": program.seconds,
+        "built": program.built,
+    }
 
 
 def _table(programs: list[CachedProgram]) -> OutputTable:

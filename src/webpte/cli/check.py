@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
-from ..debug.check import MEMORY_KINDS, check_file, device_caps
+from ..debug.check import MEMORY_KINDS, CheckReport, MethodCheck, ProblemReport, ProgramMemory, check_file, device_caps
 from ..text import plural, size
 from .output import print_json
 from .parsing import add_json, add_program
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if report["ok"] else 1
 
 
-def _show(report: Mapping[str, Any], page: Page) -> None:
+def _show(report: CheckReport, page: Page) -> None:
     page.text(f"{report['file']}  {size(report['bytes'])}", style="bold")
     page.text(f"on {report['device']}")
     for kind, title in TITLES.items():
@@ -68,7 +68,7 @@ def _show(report: Mapping[str, Any], page: Page) -> None:
     page.text(verdict, style="bold red" if count else "bold green")
 
 
-def _problem(problem: Mapping[str, Any], several: bool) -> Text:
+def _problem(problem: ProblemReport, several: bool) -> Text:
     """Return a problem and, below it, the calls concerned."""
     method = f"{problem['method']}: " if several and problem["method"] else ""
     text = Text(f"{method}{problem['subject']} {problem['detail']}", style="red")
@@ -79,16 +79,18 @@ def _problem(problem: Mapping[str, Any], several: bool) -> Text:
     return text
 
 
-def _memory(memory: Mapping[str, Any]) -> OutputTable:
+def _memory(memory: ProgramMemory) -> OutputTable:
     offered = size(memory["offered"]) if memory["offered"] is not None else "not reported by WebGPU"
     table = OutputTable((Column("memory"), Column("needed", number=True), Column("offered", number=True)))
+    needed: Mapping[str, Any] = memory
     for key, name in MEMORY_KINDS.items():
-        table.add(name, size(memory[key]))
+        table.add(name, size(needed[key]))
     table.add("total", size(memory["total"]), offered)
     return table
 
 
-def _method(method: Mapping[str, Any], page: Page) -> None:
+def _method(method: MethodCheck, page: Page) -> None:
+    assert method["calls"] is not None and method["submits"] is not None
     title = f"\n{method['name']}: {plural(method['calls'], 'call')} in {plural(method['submits'], 'submit')}"
     if method["cpu_calls"]:
         title += ", on the CPU: " + ", ".join(f"{name} x{count}" for name, count in method["cpu_calls"].items())

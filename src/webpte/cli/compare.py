@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich.text import Text
 
 from ..debug.compare import EXECUTORCH, Tolerance, compare_file
+from ..debug.compare.reports import CallData, CompareReport, DifferenceReport
 from ..text import plural
 from .output import print_json
 from .parsing import AT_THE_BOUND, add_call, add_json, add_program, check_folder, check_input, number
@@ -82,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if report["ok"] else 1
 
 
-def _show(report: Mapping[str, Any], page: Page, every_call: bool) -> None:
+def _show(report: CompareReport, page: Page, every_call: bool) -> None:
     page.text(f"{report['file']}, {report['method']}", style="bold")
     page.text(f"on {report['adapter']}")
     for step, sources in enumerate(report["inputs"]):
@@ -105,7 +106,7 @@ def _show(report: Mapping[str, Any], page: Page, every_call: bool) -> None:
     _verdict(report, page)
 
 
-def _ops(report: Mapping[str, Any]) -> OutputTable:
+def _ops(report: CompareReport) -> OutputTable:
     table = OutputTable(
         (
             Column("op"),
@@ -132,7 +133,7 @@ def _ops(report: Mapping[str, Any]) -> OutputTable:
     return table
 
 
-def _calls(report: Mapping[str, Any]) -> OutputTable:
+def _calls(report: CompareReport) -> OutputTable:
     table = OutputTable(
         (
             Column("call"),
@@ -157,7 +158,7 @@ def _calls(report: Mapping[str, Any]) -> OutputTable:
     return table
 
 
-def _legend(report: Mapping[str, Any]) -> str:
+def _legend(report: CompareReport) -> str:
     edges = report["histogram_edges"]
     return (
         "\nErrors are relative to the magnitude of an element plus the typical magnitude of its output. "
@@ -172,7 +173,7 @@ def _histogram(counts: Sequence[int]) -> str:
     return "".join(BLOCKS[min(7, int(8 * count / total))] if count else "·" for count in counts)
 
 
-def _end_to_end(report: Mapping[str, Any]) -> OutputTable:
+def _end_to_end(report: CompareReport) -> OutputTable:
     table = OutputTable(
         (
             Column("end to end"),
@@ -197,7 +198,7 @@ def _end_to_end(report: Mapping[str, Any]) -> OutputTable:
     return table
 
 
-def _skipped(report: Mapping[str, Any]) -> list[str]:
+def _skipped(report: CompareReport) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for call in report["calls"]:
         if call["skipped"] and call["skipped"] != "no tensor is computed":
@@ -205,7 +206,7 @@ def _skipped(report: Mapping[str, Any]) -> list[str]:
     return [f"{reason}: {_listed(calls)}" for reason, calls in reasons.items()]
 
 
-def _not_finite(report: Mapping[str, Any]) -> list[str]:
+def _not_finite(report: CompareReport) -> list[str]:
     """Return a line for each call that creates NaN or infinities, and the number of calls that propagate them."""
     calls = [call for call in report["calls"] if call["not_finite"]]
     origins = [call for call in calls if call["finite_inputs"]]
@@ -221,7 +222,7 @@ def _not_finite(report: Mapping[str, Any]) -> list[str]:
     return [*lines, f"propagated by {plural(more, 'call')}"] if more else lines
 
 
-def _outside(report: Mapping[str, Any], page: Page) -> None:
+def _outside(report: CompareReport, page: Page) -> None:
     calls = [call for call in report["calls"] if call["outside"]]
     if not calls:
         return
@@ -237,7 +238,7 @@ def _outside(report: Mapping[str, Any], page: Page) -> None:
         page.text(f"  {line}", indent="    ")
 
 
-def _verdict(report: Mapping[str, Any], page: Page) -> None:
+def _verdict(report: CompareReport, page: Page) -> None:
     compared = [call for call in report["calls"] if call["outputs"]]
     outside = sum(call["outside"] for call in compared)
     ends = [end for end in report["end_to_end"] if not end["difference"]["within"]]
@@ -252,16 +253,16 @@ def _verdict(report: Mapping[str, Any], page: Page) -> None:
         page.text(f"\n{calls}all outputs are within tolerance", style="bold green")
 
 
-def _position(call: Mapping[str, Any], report: Mapping[str, Any]) -> str:
+def _position(call: CallData, report: CompareReport) -> str:
     step = f"{call['step'] + 1}:" if len(report["inputs"]) > 1 else ""
     return f"{step}{call['index']}"
 
 
-def _name(call: Mapping[str, Any]) -> str:
+def _name(call: CallData) -> str:
     return f"{call['op']} ({call['origin']})"
 
 
-def _tensor(output: Mapping[str, Any]) -> str:
+def _tensor(output: DifferenceReport) -> str:
     return f"{output['dtype']}[{', '.join(map(str, output['dims']))}]"
 
 

@@ -6,13 +6,13 @@ With --bug-report, write a file to attach to an issue.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich.text import Text
 
 from ..debug.bug_report import write_bug_report
-from ..debug.doctor import bug_report, examine
+from ..debug.doctor import AdapterReport, DoctorReport, FeatureReport, LimitReport, VariantReport, bug_report, examine
+from ..debug.selftest import SelfTestReport
 from ..errors import InputError
 from ..text import duration, size
 from .output import print_json, say
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if report["ok"] else 1
 
 
-def _show(report: Mapping[str, Any], page: Page) -> None:
+def _show(report: DoctorReport, page: Page) -> None:
     if report["adapters"]:
         page.table(_adapters(report["adapters"]))
         page.text("* is the adapter that programs run on; WEBPTE_ADAPTER=N selects another by its number", style="dim")
@@ -77,7 +77,7 @@ def _show(report: Mapping[str, Any], page: Page) -> None:
     page.text(f"\n{verdict}", style="bold green" if report["ok"] else "bold red")
 
 
-def _adapters(adapters: Sequence[Mapping[str, Any]]) -> OutputTable:
+def _adapters(adapters: Sequence[AdapterReport]) -> OutputTable:
     columns = (Column("adapter"), Column("device"), Column("backend"), Column("kind", 1), Column("driver", 2))
     table = OutputTable(columns)
     for adapter in adapters:
@@ -87,14 +87,14 @@ def _adapters(adapters: Sequence[Mapping[str, Any]]) -> OutputTable:
     return table
 
 
-def _features(features: Sequence[Mapping[str, Any]]) -> OutputTable:
+def _features(features: Sequence[FeatureReport]) -> OutputTable:
     table = OutputTable((Column("feature"), Column("available"), Column("effect", prose=True)))
     for feature in features:
         table.add(feature["name"], "yes" if feature["offered"] else "no", feature["effect"])
     return table
 
 
-def _limits(limits: Sequence[Mapping[str, Any]]) -> OutputTable:
+def _limits(limits: Sequence[LimitReport]) -> OutputTable:
     table = OutputTable(
         (
             Column("limit"),
@@ -109,7 +109,7 @@ def _limits(limits: Sequence[Mapping[str, Any]]) -> OutputTable:
     return table
 
 
-def _variants(variants: Sequence[Mapping[str, Any]]) -> OutputTable:
+def _variants(variants: Sequence[VariantReport]) -> OutputTable:
     table = OutputTable(
         (
             Column("kernels for"),
@@ -124,7 +124,7 @@ def _variants(variants: Sequence[Mapping[str, Any]]) -> OutputTable:
     return table
 
 
-def _self_test(test: Mapping[str, Any]) -> OutputTable:
+def _self_test(test: SelfTestReport) -> OutputTable:
     table = OutputTable((Column("self-test"), Column("result"), Column("", prose=True)))
     if test["problem"] is not None:
         table.add("did not finish", Text("failed", style="bold red"), test["problem"])
@@ -135,11 +135,12 @@ def _self_test(test: Mapping[str, Any]) -> OutputTable:
             check["detail"],
         )
     if test["ok"]:
-        trip = test["round_trip"]
+        trip, copies = test["round_trip"], test["copy_bytes_per_second"]
+        assert trip is not None and copies is not None, "a self-test that ends well measures both"
         table.add(
             "round trip of one dispatch",
             duration(trip["median"]),
             f"median of {trip['calls']}; min {duration(trip['min'])}",
         )
-        table.add("copy on the device", f"{size(test['copy_bytes_per_second'])}/s")
+        table.add("copy on the device", f"{size(copies)}/s")
     return table

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Annotated, TypedDict
 
 from ..errors import InputError
 from ..llm import LLM
@@ -15,6 +15,7 @@ from ..measure.evaluation.programs import Evaluation, evaluate
 from ..progress import OnProgress
 from ..sources import is_checkpoint
 from ..text import plural
+from ..typing import JsonNumber
 from .generate import read_stdin
 from .generation_options import add_kv_cache, add_tokenizer
 from .output import print_json
@@ -90,13 +91,42 @@ def _text(name: str | None) -> str | None:
     return text
 
 
-def _report(arguments: argparse.Namespace, evaluation: Evaluation) -> dict[str, Any]:
+class EstimateReport(TypedDict):
+    """A mean over tokens."""
+
+    value: JsonNumber
+    error: Annotated[JsonNumber, "its standard error, as if tokens were drawn one by one"]
+
+
+class ReferenceReport(TypedDict):
+    """The program against another one."""
+
+    file: str
+    perplexity: Annotated[EstimateReport, "of the other program"]
+    kl: Annotated[EstimateReport, "KL(other ‖ program) of the next token's distribution, nats a token"]
+    agreement: Annotated[EstimateReport, "share of tokens where both give the same most probable token"]
+
+
+class EvaluationReport(TypedDict):
+    """How well a program predicts a text."""
+
+    file: str
+    text: Annotated[str | None, "null is the built-in one"]
+    tokens: Annotated[int, "that were predicted"]
+    windows: Annotated[int, "in which they were"]
+    stride: Annotated[int | None, "tokens that each window predicts, if windows overlap"]
+    context: Annotated[int, "tokens fed in the longest window"]
+    perplexity: Annotated[EstimateReport, "of the program"]
+    against: ReferenceReport | None
+
+
+def _report(arguments: argparse.Namespace, evaluation: Evaluation) -> EvaluationReport:
     other = evaluation.against
-    against = other and {
+    against: ReferenceReport | None = other and {
         "file": arguments.against,
-        "perplexity": other.reference_perplexity._asdict(),
-        "kl": other.kl._asdict(),
-        "agreement": other.agreement._asdict(),
+        "perplexity": _estimate(other.reference_perplexity),
+        "kl": _estimate(other.kl),
+        "agreement": _estimate(other.agreement),
     }
     return {
         "file": arguments.file,
@@ -105,9 +135,13 @@ def _report(arguments: argparse.Namespace, evaluation: Evaluation) -> dict[str, 
         "windows": evaluation.windows,
         "stride": arguments.stride,
         "context": evaluation.context,
-        "perplexity": evaluation.perplexity._asdict(),
+        "perplexity": _estimate(evaluation.perplexity),
         "against": against,
     }
+
+
+def _estimate(estimate: Estimate) -> EstimateReport:
+    return {"value": estimate.value, "error": estimate.error}
 
 
 def _show(arguments: argparse.Namespace, evaluation: Evaluation, page: Page) -> None:

@@ -8,8 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any, TypedDict, cast
 
 from ..builder.llm import EXPORTERS, export_language_model
 from ..export import ExportWarning, export_checkpoint
@@ -23,8 +22,6 @@ from .terminal import bars
 # Passed on if given. The exporter of each model knows which of them it takes, and their defaults.
 _QUANTIZATION = ("quantize", "bits_per_weight", "group_size", "embedding", "lm_head", "calibrate")
 _OPTIONS = (*_QUANTIZATION, "max_context", "max_tokens", "max_batch", "pooling", "image_size", "quality", "exporter")
-
-_SOURCE = ("repository", "revision", "commit")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -132,15 +129,80 @@ def _warnings_after() -> Iterator[None]:
         say(f"warning: {text}", error=True)
 
 
-def _report(exported: ExportResult) -> dict[str, Any]:
+PeakMemory = Annotated[int | None, "bytes the process had at most; null if the system does not report it"]
+OPEN = {"additionalProperties": True}  # for the objects of quality files, which have more
+
+
+class ExportedFile(TypedDict):
+    """A file that was written."""
+
+    path: str
+    bytes: int
+
+
+class StageReport(TypedDict):
+    """A stage of an export."""
+
+    name: str
+    seconds: float
+    peak_memory: PeakMemory
+
+
+class QuantizedReport(TypedDict, total=False):
+    """What was quantized."""
+
+    bits_per_weight: Annotated[float, "of linear layers and the embedding, scales among them"]
+    kinds: Annotated[dict[str, Any], 'how many layers are of each kind, such as "8w"']
+    layers: Annotated[dict[str, Any], "the kind, group size and relative squared error of each layer, by name"]
+    notes: list[str]
+    warnings: list[str]
+
+
+class QualityReport(TypedDict, total=False):
+    """The contents of a quality file."""
+
+    bytes: Annotated[int, "of the program"]
+    quantized: Annotated[QuantizedReport, "what was quantized, and how", OPEN]
+
+
+class SourceReport(TypedDict):
+    """Where a checkpoint was downloaded from."""
+
+    repository: str
+    revision: str
+    commit: str
+
+
+class ExportReport(TypedDict):
+    """Files, time and memory of an export."""
+
+    files: Annotated[list[ExportedFile], "the files that were written, the program first"]
+    seconds: float
+    peak_memory: PeakMemory
+    stages: Annotated[list[StageReport], "in the order they began; memory is the peak of the process so far"]
+    quality: Annotated[
+        QualityReport | None,
+        "the quantized model against the float model, as in NAME.quality.json; null if it was not measured",
+        OPEN,
+    ]
+    source: Annotated[SourceReport | None, "of a checkpoint with a name on a hub"]
+
+
+def _report(exported: ExportResult) -> ExportReport:
     fetched = exported.hub_checkpoint
+    quality = read_quality(exported.files)
     return {
         "files": [{"path": str(file), "bytes": os.path.getsize(file)} for file in exported.files],
         "seconds": round(exported.seconds, 3),
         "peak_memory": exported.peak_memory,
-        "stages": [asdict(stage) | {"seconds": round(stage.seconds, 3)} for stage in exported.stages],
-        "quality": read_quality(exported.files),
-        "source": None if fetched is None else {name: getattr(fetched, name) for name in _SOURCE},
+        "stages": [
+            {"name": stage.name, "seconds": round(stage.seconds, 3), "peak_memory": stage.peak_memory}
+            for stage in exported.stages
+        ],
+        "quality": None if quality is None else cast(QualityReport, quality),
+        "source": None
+        if fetched is None
+        else {"repository": fetched.repository, "revision": fetched.revision, "commit": fetched.commit},
     }
 
 

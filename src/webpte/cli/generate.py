@@ -7,9 +7,8 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from ..errors import InputError
 from ..llm import LLM, Generation, Piece, Usage
@@ -83,8 +82,9 @@ def run(arguments: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             interrupted = True  # the text generated so far is printed
         if arguments.json:
-            report = {"text": answer.text, "tokens": answer.tokens, "usage": asdict(answer.usage)}
-            print(json.dumps(report | {"logprobs": [_logprobs(piece) for piece in pieces] if top_logprobs else None}))
+            report = _report(answer)
+            report["logprobs"] = [_logprobs(piece) for piece in pieces] if top_logprobs else None
+            print(json.dumps(report))
         else:
             print()
             print(summary(answer.usage), file=sys.stderr)
@@ -156,7 +156,44 @@ def prompt_arguments(llm: LLM, text: str, arguments: argparse.Namespace) -> dict
     return {"prompt": [*first, {"role": "user", "content": text}]}
 
 
-def _logprobs(piece: Piece) -> dict[str, Any]:
+class LogprobReport(TypedDict):
+    """A token with its log probability."""
+
+    token: int
+    logprob: float | None
+    top: Annotated[Any, "the most probable tokens with their log probabilities"]
+
+
+class UsageReport(TypedDict):
+    """Tokens and durations of a response."""
+
+    prompt_tokens: int
+    reused_tokens: Annotated[int, "of the prompt, already in the cache"]
+    completion_tokens: int
+    prefill_seconds: float
+    decode_seconds: float
+    finish_reason: Annotated[str | None, "stop, length or cancelled; null if it did not finish"]
+
+
+class GenerationReport(TypedDict):
+    """A response."""
+
+    text: str
+    tokens: list[int]
+    usage: UsageReport
+    logprobs: NotRequired[
+        Annotated[
+            list[LogprobReport] | None,
+            "with --top-logprobs one entry for each token, else null; not in lines of --file",
+        ]
+    ]
+    id: NotRequired[Annotated[Any, "of a line of --file: the id in the line, or its number"]]
+    error: NotRequired[
+        Annotated[str | None, "of a line of --file: why there is no response, or not all of it; else null"]
+    ]
+
+
+def _logprobs(piece: Piece) -> LogprobReport:
     return {"token": piece.token, "logprob": piece.logprob, "top": piece.top_logprobs}
 
 
@@ -183,7 +220,7 @@ def run_file(arguments: argparse.Namespace) -> int:
                 many = BatchGenerator(llm, prompts, options, False, progress)
                 for number, answer in many.run():
                     name = lines[number].get("id", number)
-                    print(json.dumps(_report(name, answer)), file=output, flush=True)
+                    print(json.dumps(_line_report(name, answer)), file=output, flush=True)
                     answers += 1
                     failed += answer.error is not None
                     tokens += answer.usage.completion_tokens
@@ -246,6 +283,22 @@ def _arguments(llm: LLM, line: dict[str, Any], arguments: argparse.Namespace) ->
     return options
 
 
-def _report(name: Any, answer: Generation) -> dict[str, Any]:
+def _report(answer: Generation) -> GenerationReport:
+    usage = answer.usage
+    return {
+        "text": answer.text,
+        "tokens": answer.tokens,
+        "usage": {
+            "prompt_tokens": usage.prompt_tokens,
+            "reused_tokens": usage.reused_tokens,
+            "completion_tokens": usage.completion_tokens,
+            "prefill_seconds": usage.prefill_seconds,
+            "decode_seconds": usage.decode_seconds,
+            "finish_reason": usage.finish_reason,
+        },
+    }
+
+
+def _line_report(name: Any, answer: Generation) -> GenerationReport:
     error = f"{type(answer.error).__name__}: {answer.error}" if answer.error is not None else None
-    return {"id": name, "text": answer.text, "tokens": answer.tokens, "usage": asdict(answer.usage), "error": error}
+    return {"id": name, **_report(answer), "error": error}

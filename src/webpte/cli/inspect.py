@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from typing import Any
 
 from ..bundles.site import summary
-from ..debug.inspect import inspect_file
+from ..debug.inspect import ConstantReport, DelegateReport, Execution, MethodContents, inspect_file
 from ..errors import InputError
 from ..llm.defaults import describe_defaults
 from ..runtime.manifest import is_bundle
@@ -48,14 +47,13 @@ def run(arguments: argparse.Namespace) -> None:
     page.text(f"{report['file']}  {size(report['bytes'])}, {methods}", style="bold")
     if sampling is not None:
         page.text(f"sampling defaults: {describe_defaults(sampling)}")
-    constants = [m for m in report["methods"] if m["returns"] is not None]
+    table = OutputTable((Column("constant method"), Column("returns", prose=True)))
     for method in report["methods"]:
-        if method not in constants:
+        if method["returns"] is None:
             _method(method, page)
-    if constants:
-        table = OutputTable((Column("constant method"), Column("returns", prose=True)))
-        for method in constants:
+        else:
             table.add(method["name"], ", ".join(map(str, method["returns"])))
+    if table.rows:
         page.table(table)
 
 
@@ -81,7 +79,7 @@ def _write(path: str, text: str) -> None:
         raise InputError(f"cannot write {path}: {error.strerror}", code="not_writable") from error
 
 
-def _method(method: Mapping[str, Any], page: Page) -> None:
+def _method(method: MethodContents, page: Page) -> None:
     page.text(f"\n{method['name']}", style="bold")
     columns = (Column("argument"), Column("name", drop=1), Column("type and bound"), Column("varies in", drop=2))
     arguments = OutputTable(columns)
@@ -94,8 +92,8 @@ def _method(method: Mapping[str, Any], page: Page) -> None:
     page.table(arguments)
     if method["problem"]:
         page.text(f"\n{method['problem']}", style="red")
-    else:
-        page.text(_execution(method))
+    elif method["execution"] is not None:
+        page.text(_execution(method["execution"], method))
     if method["delegates"]:
         page.table(_delegates(method["delegates"]))
     for title, counts in (
@@ -107,8 +105,7 @@ def _method(method: Mapping[str, Any], page: Page) -> None:
     _counts("values by kind", method["values"], page)
 
 
-def _execution(method: Mapping[str, Any]) -> str:
-    execution = method["execution"]
+def _execution(execution: Execution, method: MethodContents) -> str:
     memory = execution["memory"]
     in_file = sum(method["calls"].values()) + sum(method["kernel_calls"].values())
     text = (
@@ -124,7 +121,7 @@ def _execution(method: Mapping[str, Any]) -> str:
     return text
 
 
-def _delegates(delegates: list[Mapping[str, Any]]) -> OutputTable:
+def _delegates(delegates: list[DelegateReport]) -> OutputTable:
     """Return a table of delegates. Of other backends, only name and size are known."""
     table = OutputTable(
         (
@@ -143,7 +140,7 @@ def _delegates(delegates: list[Mapping[str, Any]]) -> OutputTable:
         options = ", ".join(f"{k}={v}" for k, v in d["options"].items())
         counts = ("", "", "")
         if d["known"]:
-            counts = (str(d["calls"]), str(d["values"]), f"{d['constants']} ({size(d['constant_bytes'])})")
+            counts = (str(d["calls"]), str(d["values"]), f"{d['constants']} ({size(d['constant_bytes'] or 0)})")
         borders = (", ".join(d["takes"]), ", ".join(d["gives"]))
         table.add(str(d["number"]), d["backend"], size(d["bytes"]), *counts, *borders, options)
     return table
@@ -157,7 +154,7 @@ def _counts(title: str, counts: Mapping[str, int], page: Page) -> None:
         page.table(table)
 
 
-def _constants(constants: list[Mapping[str, Any]], page: Page) -> None:
+def _constants(constants: list[ConstantReport], page: Page) -> None:
     if not constants:
         return
     total = sum(c["bytes"] for c in constants)

@@ -1,7 +1,7 @@
 """Print lines and JSON. Every command imports this module, so it imports nothing slow.
 
-The schemas of the JSON reports (schemas/) are written by hand: the reports are dicts that functions of `tools` build,
-not dataclasses, and the tests validate every report against its schema.
+The schemas of the JSON reports (schemas/) are generated from the types of the reports by
+`python -m tests.support.harness.report_schemas --write`.
 """
 
 from __future__ import annotations

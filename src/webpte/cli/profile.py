@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ..debug.profile import profile_file
+from ..debug.profile.profile import DispatchGroup, PeakRates, ProfileReport
 from ..text import duration, plural, size
 from .output import print_json
 from .parsing import AT_THE_BOUND, add_call, add_fallback, add_json, add_program, check_output, integer
 from .terminal import Column, OutputTable, Page, bars, open_page
 
 MAX_ROWS = 12  # of a table without --all
-Rows = Sequence[Mapping[str, Any]]
+Rows = Sequence[DispatchGroup]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +74,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def _host(report: Mapping[str, Any], page: Page) -> None:
+def _host(report: ProfileReport, page: Page) -> None:
     calls, host = report["calls"], report["host"]
     page.text(
         f"\na call takes {duration(calls['min'])}, the fastest of {calls['calls']}; "
@@ -95,7 +95,7 @@ def _host(report: Mapping[str, Any], page: Page) -> None:
     page.text(transfers)
 
 
-def _device(report: Mapping[str, Any], page: Page) -> None:
+def _device(report: ProfileReport, page: Page) -> None:
     """Print how the dispatches were timed, and how their sum compares with the whole call."""
     call, count = report["timed_call"], len(report["dispatches"])
     how = (
@@ -127,11 +127,11 @@ def _rate(per_second: float | None) -> str:
     return f"{rate:.3g}" if rate >= 10 else f"{rate:.2f}" if rate >= 0.01 else "<0.01"
 
 
-def _of_peak(per_second: float | None, peak: Mapping[str, float] | None, name: str) -> str:
-    return "" if per_second is None or peak is None else f"{100 * per_second / peak[name]:.0f} %"
+def _of_peak(per_second: float | None, peak: float | None) -> str:
+    return "" if per_second is None or peak is None else f"{100 * per_second / peak:.0f} %"
 
 
-def _ops(title: str, rows: Rows, peak: Mapping[str, float] | None, max_rows: int) -> OutputTable:
+def _ops(title: str, rows: Rows, peak: PeakRates | None, max_rows: int) -> OutputTable:
     rates = (("GB/s", 4), ("of peak GB/s", 2), ("GFLOP/s", 5), ("of peak GFLOP/s", 3))
     table = _table(title, ("calls", 6), ("time", 0), ("share", 1), *rates)
     for row in rows[:max_rows]:
@@ -142,9 +142,9 @@ def _ops(title: str, rows: Rows, peak: Mapping[str, float] | None, max_rows: int
             duration(row["seconds"]),
             _percent(row["share"]),
             _rate(bandwidth),
-            _of_peak(bandwidth, peak, "bytes_per_second"),
+            _of_peak(bandwidth, peak and peak["bytes_per_second"]),
             _rate(arithmetic),
-            _of_peak(arithmetic, peak, "flops_per_second"),
+            _of_peak(arithmetic, peak and peak["flops_per_second"]),
         )
     _add_rest(table, rows[max_rows:])
     return table
@@ -178,12 +178,12 @@ def _kernel_name(label: str) -> str:
     return f"{template}[{' '.join(flag.removesuffix('=True') for flag in enabled)}]" if enabled else template
 
 
-def _modules(report: Mapping[str, Any], max_rows: int) -> OutputTable:
+def _modules(report: ProfileReport, max_rows: int) -> OutputTable:
     """Return a table of modules, with equal blocks in one row; of delegates if there are no blocks."""
     rows = report["modules"]
     if len(rows) < 2:
         rows = report["origins"]
-    groups: dict[str, list[Mapping[str, Any]]] = {}
+    groups: dict[str, list[DispatchGroup]] = {}
     for row in rows:
         groups.setdefault(re.sub(r"^block \d+ of (\d+)", r"\1 equal blocks", row["name"]), []).append(row)
     table = _table("module", ("calls", 3), ("time", 0), ("share", 1), ("each", 2))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich.text import Text
 
-from ..debug.run import DIM_SIZES, run_file
+from ..debug.run import DIM_SIZES, RunReport, ValueSummary, run_file
 from ..text import duration
 from .output import print_json
 from .parsing import add_call, add_fallback, add_json, add_program, check_output, integer
@@ -50,15 +50,16 @@ def run(arguments: argparse.Namespace) -> None:
         return
     page = open_page()
     page.text(f"{report['file']}  {report['method']}", style="bold")
-    page.table(_values("input", report["inputs"], "source"))
+    page.table(_values("input", report["inputs"], [value["source"] for value in report["inputs"]]))
     _reduced_dims(report, page)
-    page.table(_values("output", report["outputs"], "first elements"))
+    page.table(_values("output", report["outputs"], [_elements(value["head"]) for value in report["outputs"]]))
     _timings(report, page)
     if report["saved"]:
         page.text(f"\ninputs and outputs are in {report['saved']}")
 
 
-def _values(role: str, values: Sequence[Mapping[str, Any]], last: str) -> OutputTable:
+def _values(role: str, values: Sequence[ValueSummary], details: Sequence[str]) -> OutputTable:
+    """Return a table of inputs with their sources, or of outputs with their first elements."""
     table = OutputTable(
         (
             Column(role),
@@ -67,25 +68,24 @@ def _values(role: str, values: Sequence[Mapping[str, Any]], last: str) -> Output
             Column("max", drop=3, number=True),
             Column("mean", drop=2, number=True),
             Column("non-finite", drop=1, number=True),
-            Column(last, prose=True),
+            Column("source" if role == "input" else "first elements", prose=True),
         )
     )
-    for position, value in enumerate(values):
+    for position, (value, detail) in enumerate(zip(values, details, strict=True)):
         if value["kind"] != "array":
-            table.add(str(position), value["kind"], *[""] * 4, value.get("source") or str(value["value"]))
+            table.add(str(position), value["kind"], *[""] * 4, detail or str(value["value"]))
             continue
-        ranges = ["" if value[key] is None else f"{value[key]:.4g}" for key in ("min", "max", "mean")]
+        ranges = ["" if number is None else f"{number:.4g}" for number in (value["min"], value["max"], value["mean"])]
         bad = Text(str(value["nonfinite"]), style="bold red" if value["nonfinite"] else "")
-        detail = value["source"] if "source" in value else _elements(value["head"])
         table.add(str(position), f"{value['dtype']}{value['shape']}", *ranges, bad, detail)
     return table
 
 
-def _elements(head: Sequence[Any]) -> str:
-    return " ".join(f"{x:.4g}" if isinstance(x, float) else str(x) for x in head)
+def _elements(head: Sequence[Any] | None) -> str:
+    return " ".join(f"{x:.4g}" if isinstance(x, float) else str(x) for x in head or ())
 
 
-def _reduced_dims(report: Mapping[str, Any], page: Page) -> None:
+def _reduced_dims(report: RunReport, page: Page) -> None:
     """Say which default inputs are smaller than their bound, and how to choose another shape."""
     reduced = report["reduced_dims"]
     if not reduced:
@@ -93,11 +93,11 @@ def _reduced_dims(report: Mapping[str, Any], page: Page) -> None:
     dims = ", ".join(f"input {d['input']} dim {d['dim']}: {d['size']} of at most {d['bound']}" for d in reduced)
     page.text(f"\nchosen shapes: {dims}", style="dim")
     first = reduced[0]["input"]
-    bound = "x".join(map(str, report["inputs"][first]["bound"]))
+    bound = "x".join(map(str, report["inputs"][first]["bound"] or ()))
     page.text(f"another shape: --input {first}={bound}:random", style="dim")
 
 
-def _timings(report: Mapping[str, Any], page: Page) -> None:
+def _timings(report: RunReport, page: Page) -> None:
     stages = {name: seconds for name, seconds in report["load"].items() if name != "total"}
     parts = ", ".join(f"{name} {duration(seconds)}" for name, seconds in stages.items())
     table = OutputTable((Column("time"), Column("", number=True), Column("", prose=True)))

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
-from typing import Any
 
-from ..measure.bench import tune_file
+from ..measure.tune import TuneReport, tune_file
 from ..runtime.tuning import ROUNDS
 from ..text import duration, plural
 from .output import print_json
@@ -43,7 +41,7 @@ def run(arguments: argparse.Namespace) -> None:
         page.text(f"\nno time left for {plural(len(left), 'job')} ({names}{more}); run tune again for the rest")
 
 
-def _show(report: Mapping[str, Any], page: Page) -> None:
+def _show(report: TuneReport, page: Page) -> None:
     table = OutputTable(
         (
             Column("job"),

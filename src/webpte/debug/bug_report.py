@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import Error
 from .check import check_file
-from .doctor import ENVIRONMENT, bug_report, self_test_child
+from .doctor import ENVIRONMENT, DoctorReport, bug_report, self_test_child
 from .inspect import inspect_file
 from .selftest import LOG_OPTION
 
@@ -27,7 +27,7 @@ inspect.json, check.json contents of the program and what prevents it from runni
 
 
 def write_bug_report(
-    path: PathLike, report: Mapping[str, Any], program: PathLike | None = None, *, log: bool = True
+    path: PathLike, report: DoctorReport, program: PathLike | None = None, *, log: bool = True
 ) -> None:
     """Write a .zip file with a report of `doctor.examine`. `log` runs a self-test once more for its messages."""
     files: list[PathLike] = [] if program is None else [program]
@@ -60,7 +60,7 @@ def _self_test_log() -> str:
     return f"{child.stderr}{child.stdout}the process ended with {child.returncode}\n"
 
 
-def _or_error(function: Callable[[PathLike], dict[str, Any]], path: PathLike) -> dict[str, Any]:
+def _or_error(function: Callable[[PathLike], Mapping[str, object]], path: PathLike) -> Mapping[str, object]:
     try:
         return function(path)
     except Error as error:

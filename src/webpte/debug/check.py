@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, TypedDict
 
 from ..container import MappedFile, MethodPlan, ProgramFile, TensorFile, parse_program, parse_tensors
 from ..device import MEMORY_KINDS, adapter_caps, allocated_bytes, constant_key, memory_limit, memory_needs
-from ..errors import DeviceError, Error, InputError, Problem
+from ..errors import DeviceError, Error, InputError, Problem, ProblemKind
 from ..fusion import PASSES, widen_halves
 from ..graph import Call, Graph, TensorSpec, build_graph, keep_out
 from ..lowering import mutated_positions
@@ -27,7 +28,65 @@ BROWSER = Caps(adapter="WebGPU's default limits, which every browser grants")
 MAX_REJECTED_CALLS = 50  # of one method, before the search ends
 
 
-def check_file(path: PathLike, data: Iterable[PathLike] = (), caps: Caps = BROWSER) -> dict[str, Any]:
+class ProblemReport(TypedDict):
+    """One thing that keeps a program from running."""
+
+    method: Annotated[str, "empty for the program as a whole"]
+    kind: ProblemKind
+    subject: Annotated[str, "the op, constant or value"]
+    detail: Annotated[str, "what is wrong with it"]
+    where: Annotated[list[str], "the calls or values concerned"]
+    remedy: Annotated[str, "empty if none is known"]
+    code: Annotated[str, "the reason that an error about it would append to its code; may be empty"]
+
+
+class ProgramMemory(TypedDict):
+    """Bytes on the device with every method loaded."""
+
+    constant: int
+    state: int
+    activation: int
+    readback: int
+    parameters: int
+    uploads: int
+    total: int
+    offered: Annotated[int | None, "bytes that are free; null if WebGPU does not report it"]
+
+
+class LimitCheck(TypedDict):
+    """What a plan needs of a limit."""
+
+    name: str
+    needs: int
+    offers: int
+
+
+class MethodCheck(TypedDict):
+    """One method. Without a plan, its numbers are None."""
+
+    name: str
+    problems: int
+    calls: int | None
+    submits: Annotated[int | None, "null without a plan"]
+    cpu_calls: Annotated[dict[str, int], "calls on the CPU by name"]
+    memory: Annotated[dict[str, int] | None, "bytes by kind: constant, state, activation"]
+    limits: Annotated[list[LimitCheck], "what the plan needs of the device, and what the device offers"]
+
+
+class CheckReport(TypedDict):
+    """Everything that prevents a program from running."""
+
+    file: str
+    bytes: int
+    device: Annotated[str, "what it was checked for"]
+    ok: Annotated[bool, "whether there are no problems"]
+    problems: list[ProblemReport]
+    remedies: Annotated[list[str], "each once"]
+    memory: Annotated[ProgramMemory, "bytes on the device with every method loaded"]
+    methods: list[MethodCheck]
+
+
+def check_file(path: PathLike, data: Iterable[PathLike] = (), caps: Caps = BROWSER) -> CheckReport:
     """Return problems, memory and limits of every method of a program, on a device with these capabilities."""
     with ExitStack() as stack:
         files = [stack.enter_context(MappedFile(p)) for p in (path, *data)]
@@ -42,10 +101,22 @@ def check_file(path: PathLike, data: Iterable[PathLike] = (), caps: Caps = BROWS
         "bytes": os.path.getsize(path),
         "device": caps.adapter,
         "ok": not problems,
-        "problems": [{"method": name, **problem._asdict()} for name, problem in problems],
+        "problems": [_problem(name, problem) for name, problem in problems],
         "remedies": [*advice([problem for _, problem in problems], CpuKernels()), *_beside(path, problems)],
         "memory": memory,
         "methods": [method.report(caps) for method in methods],
+    }
+
+
+def _problem(method: str, problem: Problem) -> ProblemReport:
+    return {
+        "method": method,
+        "kind": problem.kind,
+        "subject": problem.subject,
+        "detail": problem.detail,
+        "where": list(problem.where),
+        "remedy": problem.remedy,
+        "code": problem.code,
     }
 
 
@@ -147,9 +218,9 @@ class _Method:
         steps[index] = replace(call, name=f"{call.name} (refused)")  # a name that only `_AnyKernel` has
         return replace(graph, steps=tuple(steps))
 
-    def report(self, caps: Caps) -> dict[str, Any]:
+    def report(self, caps: Caps) -> MethodCheck:
         """Return the report of the method. Without a plan, its numbers are None."""
-        report: dict[str, Any] = {
+        report: MethodCheck = {
             "name": self.name,
             "problems": len(self.problems),
             "calls": len(self.graph.calls) if self.graph is not None else None,
@@ -190,10 +261,10 @@ def _name(spec: TensorSpec) -> str | None:
     return spec.constant.name if spec.constant is not None else None
 
 
-def _memory(plans: Iterable[Plan], caps: Caps) -> dict[str, Any]:
+def _memory(plans: Iterable[Plan], caps: Caps) -> ProgramMemory:
     """Return the bytes on the device with every method loaded. Methods share only constants."""
     present: set[object] = set()
-    totals = dict.fromkeys(("constant", "state", "activation", "readback", "parameters", "uploads"), 0)
+    totals: Counter[str] = Counter()
     for plan in plans:
         if not plan.flow.segments:
             continue
@@ -201,10 +272,19 @@ def _memory(plans: Iterable[Plan], caps: Caps) -> dict[str, Any]:
             totals[kind] = max(totals[kind], nbytes) if kind == "uploads" else totals[kind] + nbytes
         present.update(constant_key(buffer) for buffer in plan.buffers if buffer.kind == "constant")
     free = memory_limit("CPU", allocated_bytes()).nbytes if caps.kind == "cpu" else None
-    return {**totals, "total": sum(totals.values()), "offered": free}
+    return {
+        "constant": totals["constant"],
+        "state": totals["state"],
+        "activation": totals["activation"],
+        "readback": totals["readback"],
+        "parameters": totals["parameters"],
+        "uploads": totals["uploads"],
+        "total": totals.total(),
+        "offered": free,
+    }
 
 
-def _too_much(memory: Mapping[str, Any], caps: Caps) -> list[Problem]:
+def _too_much(memory: ProgramMemory, caps: Caps) -> list[Problem]:
     if memory["offered"] is None or memory["total"] <= memory["offered"]:
         return []
     detail = f"needs {memory['total']} bytes of memory; {caps.adapter} has {memory['offered']} free"

@@ -8,11 +8,10 @@ import platform
 import subprocess
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import asdict
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, TypedDict
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from ..plan import make_planner
 from ..runtime.tuning import read_tuning
 from ..version import __version__
 from ..wgsl import BROWSER_LIMITS, Caps
-from .selftest import GraphBuilder
+from .selftest import GraphBuilder, SelfTestReport
 
 OPTIONAL = ("torch", "executorch")
 
@@ -38,7 +37,70 @@ def versions() -> dict[str, str]:
     return {**installed, "os": platform.platform()}
 
 
-def machine() -> dict[str, Any]:
+class Machine(TypedDict):
+    """The machine and time of stored results."""
+
+    adapter: str
+    versions: dict[str, str]
+    date: Annotated[str, "ISO 8601"]
+
+
+class AdapterReport(TypedDict):
+    """An adapter of this machine."""
+
+    number: int
+    device: str
+    backend: str
+    kind: str
+    driver: str
+    vendor: str
+    features: list[str]
+    limits: dict[str, int]
+    chosen: Annotated[bool, "the one that programs run on"]
+
+
+class FeatureReport(TypedDict):
+    """An optional feature that webpte uses."""
+
+    name: str
+    offered: bool
+    effect: str
+
+
+class LimitReport(TypedDict):
+    """A limit that webpte uses."""
+
+    name: str
+    offered: int
+    browser: int
+    decides: str
+
+
+class VariantReport(TypedDict):
+    """The kernel that is selected for a typical shape of an op."""
+
+    family: str
+    shape: str
+    chosen: str
+    why: str
+    others: list[str]
+
+
+class DoctorReport(TypedDict):
+    """Everything a bug report needs."""
+
+    ok: Annotated[bool, "whether programs can run here"]
+    versions: dict[str, str]
+    environment: Annotated[dict[str, str], "variables that decide which drivers are found"]
+    adapters: list[AdapterReport]
+    features: list[FeatureReport]
+    limits: list[LimitReport]
+    variants: Annotated[list[VariantReport], "ops with several kernels"]
+    self_test: Annotated[SelfTestReport | None, "null with --no-test"]
+    remedies: list[str]
+
+
+def machine() -> Machine:
     """Return the adapter, the versions and the time, for stored results."""
     return {
         "adapter": adapter_caps().adapter,
@@ -67,7 +129,7 @@ LIMITS = {
 LAYER_WIDTH, GROUP_SIZE = 512, 32  # of typical layers
 
 
-def features(offered: Collection[str]) -> list[dict[str, Any]]:
+def features(offered: Collection[str]) -> list[FeatureReport]:
     """Return every optional feature that webpte uses: whether it is available, and the effect."""
     return [
         {"name": name, "offered": name in offered, "effect": with_it if name in offered else without}
@@ -75,7 +137,7 @@ def features(offered: Collection[str]) -> list[dict[str, Any]]:
     ]
 
 
-def limits(caps: Caps) -> list[dict[str, Any]]:
+def limits(caps: Caps) -> list[LimitReport]:
     """Return every limit that webpte uses, here and in a browser."""
     return [
         {"name": name, "offered": caps.limit(name), "browser": BROWSER_LIMITS[name], "decides": what}
@@ -83,10 +145,10 @@ def limits(caps: Caps) -> list[dict[str, Any]]:
     ]
 
 
-def variants(caps: Caps) -> list[dict[str, Any]]:
+def variants(caps: Caps) -> list[VariantReport]:
     """Return ops with several kernels: the one chosen for typical shapes on this device, and the alternatives."""
     measured = read_tuning(caps)
-    choices: dict[str, dict[str, Any]] = {}
+    choices: dict[str, VariantReport] = {}
     for rows in (1, 128):
         for job in make_planner(_typical(rows), caps, (), tuning=measured).examples:
             best = measured.get(job.key)
@@ -138,14 +200,14 @@ NO_ADAPTER = [
 ]
 
 
-def examine(self_test: bool = True) -> dict[str, Any]:
+def examine(self_test: bool = True) -> DoctorReport:
     """Return everything a bug report needs. `ok` is whether programs can run here."""
     available = adapters()
-    report: dict[str, Any] = {
+    report: DoctorReport = {
         "ok": False,
         "versions": versions(),
         "environment": {name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
-        "adapters": [asdict(adapter) for adapter in available],
+        "adapters": [_adapter(adapter) for adapter in available],
         "features": [],
         "limits": [],
         "variants": [],
@@ -159,13 +221,27 @@ def examine(self_test: bool = True) -> dict[str, Any]:
     report["features"] = features(caps.features)
     report["limits"] = limits(caps)
     report["variants"] = variants(caps)
-    report["self_test"] = run_self_test() if self_test else None
-    report["ok"] = not self_test or report["self_test"]["ok"]
-    report["remedies"] = _advice(chosen, report["environment"], report["self_test"])
+    report["self_test"] = test = run_self_test() if self_test else None
+    report["ok"] = test is None or test["ok"]
+    report["remedies"] = _advice(chosen, report["environment"], test)
     return report
 
 
-def run_self_test() -> dict[str, Any]:
+def _adapter(adapter: AdapterInfo) -> AdapterReport:
+    return {
+        "number": adapter.number,
+        "device": adapter.device,
+        "backend": adapter.backend,
+        "kind": adapter.kind,
+        "driver": adapter.driver,
+        "vendor": adapter.vendor,
+        "features": list(adapter.features),
+        "limits": dict(adapter.limits),
+        "chosen": adapter.chosen,
+    }
+
+
+def run_self_test() -> SelfTestReport:
     """Run the self-test in a child process, because a broken driver may abort the process."""
     try:
         child = self_test_child()
@@ -174,7 +250,7 @@ def run_self_test() -> dict[str, Any]:
     if child.returncode != 0:
         last = (child.stderr.strip().splitlines() or ["no message"])[-1]
         return _broken(f"the process ended with {child.returncode}: {last}")
-    result: dict[str, Any] = json.loads(child.stdout.splitlines()[-1])
+    result: SelfTestReport = json.loads(child.stdout.splitlines()[-1])
     return result
 
 
@@ -187,13 +263,19 @@ def self_test_child(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=MAX_SELF_TEST_SECONDS, env=environment)
 
 
-def _broken(problem: str) -> dict[str, Any]:
+def _broken(problem: str) -> SelfTestReport:
     """Return the report of a self-test that did not finish."""
-    absent = dict.fromkeys(("round_trip", "copy_bytes_per_second", "seconds"))
-    return {"ok": False, "problem": problem, "checks": [], **absent}
+    return {
+        "ok": False,
+        "problem": problem,
+        "checks": [],
+        "round_trip": None,
+        "copy_bytes_per_second": None,
+        "seconds": None,
+    }
 
 
-def _advice(chosen: AdapterInfo, environment: Mapping[str, str], test: Mapping[str, Any] | None) -> list[str]:
+def _advice(chosen: AdapterInfo, environment: Mapping[str, str], test: SelfTestReport | None) -> list[str]:
     advice = []
     if chosen.kind == "CPU":
         advice.append("This is a software device: programs run slowly. A GPU requires its own driver.")
@@ -211,7 +293,7 @@ def _hidden(environment: Mapping[str, str]) -> bool:
     return "VK_DRIVER_FILES" in environment or "VK_ICD_FILENAMES" in environment
 
 
-def bug_report(report: Mapping[str, Any]) -> str:
+def bug_report(report: DoctorReport) -> str:
     """Return a text for an issue."""
     lines = [", ".join(f"{name} {number}" for name, number in report["versions"].items())]
     for adapter in report["adapters"]:
@@ -227,10 +309,11 @@ def bug_report(report: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _outcome(test: Mapping[str, Any]) -> str:
+def _outcome(test: SelfTestReport) -> str:
     if test["problem"] is not None:
         return str(test["problem"])
     if not test["ok"]:
         return "; ".join(f"{check['name']}: {check['detail']}" for check in test["checks"] if not check["ok"])
-    trip = test["round_trip"]["median"] * 1e6
-    return f"ok, round trip {trip:.0f} µs, copy {test['copy_bytes_per_second'] / 1e9:.1f} GB/s"
+    trip, copies = test["round_trip"], test["copy_bytes_per_second"]
+    assert trip is not None and copies is not None, "a self-test that ends well measures both"
+    return f"ok, round trip {trip['median'] * 1e6:.0f} µs, copy {copies / 1e9:.1f} GB/s"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 from ..graph import Graph, TensorSpec
 from ..llm.defaults import read_generation_config
@@ -19,7 +18,87 @@ from .parsed_method import ParsedMethod, PathLike, delegate_io, dynamic_dims, pa
 Dynamic = Mapping[int, tuple[bool, ...]]
 
 
-def inspect_file(path: PathLike, data: Iterable[PathLike] = ()) -> dict[str, Any]:
+class ArgumentReport(TypedDict):
+    """An input or output."""
+
+    name: Annotated[str, "as the file has it, else in0, in1 and so on, out0 for an output"]
+    kind: Annotated[str, "tensor, int, float, bool, str or none"]
+    dtype: Annotated[str | None, "as callers see it, such as f32"]
+    bound: Annotated[list[int] | None, "the largest shape"]
+    dynamic: Annotated[list[bool] | None, "which dims may be smaller"]
+    text: Annotated[str, "such as f32[1, <=127]"]
+
+
+class Execution(TypedDict):
+    """How the calls of a method run."""
+
+    calls: Annotated[int, "after graph passes"]
+    submits: int
+    blocks: Annotated[int, "parts between jumps"]
+    cpu_calls: Annotated[dict[str, int], "calls on the CPU by name"]
+    bytes_to_host_between: Annotated[int, "bytes that go to the host between submits, at the bound"]
+    memory: Annotated[dict[str, int], "bytes by kind: constant, state, activation"]
+
+
+class DelegateReport(TypedDict):
+    """A delegate that is called."""
+
+    number: int
+    backend: str
+    known: Annotated[bool, "false for a delegate of another backend: nothing in it is counted"]
+    bytes: Annotated[int, "of its blob"]
+    calls: int | None
+    values: int | None
+    constants: int | None
+    constant_bytes: int | None
+    takes: Annotated[list[str], "types of its inputs"]
+    gives: Annotated[list[str], "types of its outputs"]
+    options: Annotated[dict[str, str], "compile options, their bytes as hexadecimal digits"]
+
+
+class ConstantReport(TypedDict):
+    """A constant that calls read."""
+
+    name: str
+    dtype: str
+    dims: list[int]
+    bytes: int
+    values: Annotated[list[int], "the values that have these bytes"]
+
+
+class MethodContents(TypedDict):
+    """The contents of a method."""
+
+    name: str
+    inputs: list[ArgumentReport]
+    outputs: list[ArgumentReport]
+    returns: Annotated[
+        list[Annotated[Any, "a number, a boolean, a string or a list of such"]] | None,
+        "of a method without calls and inputs: what it always returns; null for others",
+    ]
+    problem: Annotated[str | None, "why it cannot run on a device with WebGPU's default limits"]
+    execution: Annotated[Execution | None, "null without a plan"]
+    delegates: list[DelegateReport]
+    calls: Annotated[dict[str, int], "calls inside delegates, as the file has them, by name"]
+    kernel_calls: Annotated[dict[str, int], "calls outside delegates by name"]
+    values: Annotated[dict[str, int], "values by kind"]
+    constants: Annotated[list[ConstantReport], "distinct constants that calls read, the largest first"]
+
+
+class InspectReport(TypedDict):
+    """The contents of a program."""
+
+    file: str
+    bytes: int
+    version: Annotated[int, "of the program's schema"]
+    named_data: Annotated[int, "pieces of data under a name in the file"]
+    sampling_defaults: Annotated[
+        dict[str, float] | None, "of a language model: settings of requests that set none; null for others"
+    ]
+    methods: list[MethodContents]
+
+
+def inspect_file(path: PathLike, data: Iterable[PathLike] = ()) -> InspectReport:
     """Return methods, inputs, outputs, delegates, calls, constants and values of a .pte file."""
     with parse_methods(path, data) as (file, methods):
         return {
@@ -32,14 +111,14 @@ def inspect_file(path: PathLike, data: Iterable[PathLike] = ()) -> dict[str, Any
         }
 
 
-def _sampling_defaults(path: Path, methods: Sequence[str]) -> dict[str, Any] | None:
+def _sampling_defaults(path: Path, methods: Sequence[str]) -> dict[str, float] | None:
     """Return the sampling defaults of a language model; None for other programs."""
     if "get_max_context_len" not in methods or beside(path, "tokenizer.json") is None:
         return None
     return read_generation_config(beside(path, "generation_config.json"))
 
 
-def inspect_method(method: ParsedMethod) -> dict[str, Any]:
+def inspect_method(method: ParsedMethod) -> MethodContents:
     """Return the contents of a method."""
     graph, planner = method.graph, method.planner
     dynamic = dynamic_dims(planner) if planner is not None else {}
@@ -62,11 +141,21 @@ def _count(names: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(names).items(), key=lambda item: (-item[1], item[0])))
 
 
-def _arguments(graph: Graph, dynamic: Dynamic, ids: Sequence[int], prefix: str) -> list[dict[str, Any]]:
-    return [{**asdict(info), "text": str(info)} for info in describe_all(graph, ids, prefix, dynamic)]
+def _arguments(graph: Graph, dynamic: Dynamic, ids: Sequence[int], prefix: str) -> list[ArgumentReport]:
+    return [
+        {
+            "name": info.name,
+            "kind": info.kind,
+            "dtype": info.dtype,
+            "bound": None if info.bound is None else list(info.bound),
+            "dynamic": None if info.dynamic is None else list(info.dynamic),
+            "text": str(info),
+        }
+        for info in describe_all(graph, ids, prefix, dynamic)
+    ]
 
 
-def _delegates(method: ParsedMethod, dynamic: Dynamic) -> list[dict[str, Any]]:
+def _delegates(method: ParsedMethod, dynamic: Dynamic) -> list[DelegateReport]:
     """Return the delegates that are called. The contents of another backend's delegate are unknown."""
     borders = {
         number: [[str(describe(method.graph, i, dynamic)) for i in ids] for ids in border]
@@ -90,10 +179,10 @@ def _delegates(method: ParsedMethod, dynamic: Dynamic) -> list[dict[str, Any]]:
     ]
 
 
-def constants(graph: Graph) -> list[dict[str, Any]]:
+def constants(graph: Graph) -> list[ConstantReport]:
     """Return the distinct constants that calls read, largest first. Equal bytes are listed once."""
     used = {value_id for call in graph.calls for value_id in graph.flatten(call.args)}
-    entries: dict[object, dict[str, Any]] = {}
+    entries: dict[object, ConstantReport] = {}
     for value_id, value in enumerate(graph.values):
         if isinstance(value, TensorSpec) and value.constant is not None and value_id in used:
             entry = entries.setdefault(
@@ -110,7 +199,7 @@ def constants(graph: Graph) -> list[dict[str, Any]]:
     return sorted(entries.values(), key=lambda entry: -entry["bytes"])
 
 
-def execution(plan: Plan) -> dict[str, Any]:
+def execution(plan: Plan) -> Execution:
     """Return where the calls run, and the bytes copied between host and device at the bound."""
     graph = plan.graph
     outputs = set(graph.outputs)

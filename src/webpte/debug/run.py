@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypedDict, TypeVar
 
 import numpy as np
 
@@ -55,10 +55,17 @@ def timed(function: Callable[[], T]) -> tuple[float, T]:
     return time.perf_counter() - started, result
 
 
-def spread(seconds: Sequence[float]) -> dict[str, Any] | None:
-    """Return count, median, minimum and 90th percentile; None without calls."""
-    if not seconds:
-        return None
+class Spread(TypedDict):
+    """Durations of measured calls, in seconds."""
+
+    calls: Annotated[int, "how many were measured"]
+    median: Annotated[float, "seconds"]
+    min: Annotated[float, "seconds"]
+    p90: Annotated[float, "seconds"]
+
+
+def spread(seconds: Sequence[float]) -> Spread:
+    """Return count, median, minimum and 90th percentile of durations, of which there is at least one."""
     return {
         "calls": len(seconds),
         "median": float(np.median(seconds)),
@@ -72,6 +79,58 @@ MAX_HEAD_ELEMENTS = 6  # elements of an output that a report shows
 DIM_SIZES = (16, 64, 256)  # of a dynamic dim of an input that is not given, tried in this order; the bound comes last
 
 
+class ValueSummary(TypedDict):
+    """An input or output. What an array has is null for other values."""
+
+    kind: Annotated[str, "array, int, float, bool, str or NoneType"]
+    value: Annotated[Any, "of a value that is not an array"]
+    dtype: str | None
+    shape: list[int] | None
+    min: Annotated[float | None, "of the finite elements"]
+    max: float | None
+    mean: float | None
+    nonfinite: Annotated[int | None, "elements that are NaN or infinite"]
+    head: Annotated[
+        list[Annotated[Any, "a number, a boolean, a string or a list of such"]] | None, "the first elements"
+    ]
+
+
+class InputSummary(ValueSummary):
+    """An input of a call."""
+
+    source: Annotated[str, "as it was specified"]
+    bound: Annotated[list[int] | None, "the largest shape the program accepts"]
+
+
+class OutputSummary(ValueSummary):
+    """An output of a call."""
+
+    declared: Annotated[str, "the type with its bound"]
+
+
+class ReducedDim(TypedDict):
+    """A dim of a default input that is smaller than its bound."""
+
+    input: int
+    dim: int
+    size: int
+    bound: int
+
+
+class RunReport(TypedDict):
+    """Inputs, outputs and durations of calls."""
+
+    file: str
+    method: str
+    inputs: list[InputSummary]
+    reduced_dims: Annotated[list[ReducedDim], "dims of default inputs that are smaller than their bound"]
+    outputs: list[OutputSummary]
+    load: Annotated[dict[str, float], "by stage, and total"]
+    first_call: float
+    warm: Annotated[Spread | None, "calls after the first; null if there were none"]
+    saved: Annotated[str | None, "the .npz file"]
+
+
 def run_file(
     path: PathLike,
     data: Iterable[PathLike] = (),
@@ -83,10 +142,10 @@ def run_file(
     seed: int = 0,
     fallback: Literal["cpu"] | None = None,
     progress: OnProgress = ignore,
-) -> dict[str, Any]:
+) -> RunReport:
     """Load a program, call a method once and then `repeat` times. State carries over from call to call.
 
-    `inputs` are strings as `tools.inputs` describes them. `save` is an .npz file for the inputs and the first call's
+    `inputs` are strings as `debug.inputs` describes them. `save` is an .npz file for the inputs and the first call's
     outputs.
     """
     if repeat < 0:
@@ -116,14 +175,14 @@ def run_file(
         "file": os.fspath(path),
         "method": method,
         "inputs": [
-            {**summary(item.value), "source": item.source, "bound": info.bound and list(info.bound)}
+            {**summary(item.value), "source": item.source, "bound": None if info.bound is None else list(info.bound)}
             for item, info in zip(values, infos, strict=True)
         ],
         "reduced_dims": _reduced_dims(values, infos),
         "outputs": [{**summary(value), "declared": text} for value, text in zip(outputs, declared, strict=True)],
         "load": {**stages.seconds, "total": stages.total},
         "first_call": seconds,
-        "warm": spread(warm),
+        "warm": spread(warm) if warm else None,
         "saved": None if save is None else os.fspath(save),
     }
 
@@ -140,7 +199,7 @@ def _first_call(
     return values, *timed(lambda: method.run([item.value for item in values]))
 
 
-def _reduced_dims(values: Sequence[InputValue], infos: Sequence[ArgumentInfo]) -> list[dict[str, int]]:
+def _reduced_dims(values: Sequence[InputValue], infos: Sequence[ArgumentInfo]) -> list[ReducedDim]:
     """Return the dims of default inputs that are smaller than their bound."""
     return [
         {"input": position, "dim": dim, "size": size, "bound": bound}
@@ -151,13 +210,20 @@ def _reduced_dims(values: Sequence[InputValue], infos: Sequence[ArgumentInfo]) -
     ]
 
 
-_ARRAY = ("dtype", "shape", "min", "max", "mean", "nonfinite", "head")
-
-
-def summary(value: Any) -> dict[str, Any]:
+def summary(value: Any) -> ValueSummary:
     """Return shape, dtype and range of an array. Non-finite elements are counted and left out of the range."""
     if not isinstance(value, np.ndarray):
-        return dict.fromkeys(_ARRAY) | {"kind": type(value).__name__, "value": value}
+        return {
+            "kind": type(value).__name__,
+            "value": value,
+            "dtype": None,
+            "shape": None,
+            "min": None,
+            "max": None,
+            "mean": None,
+            "nonfinite": None,
+            "head": None,
+        }
     numbers = value.astype(np.float64, copy=False).reshape(-1)
     finite = numbers[np.isfinite(numbers)]
     return {

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from ..device.weights import USAGE
 from ..errors import Error
 from ..graph import Call, DType, Graph, Int, Null, Origin, TensorSpec, Value, ValueList
 from ..runtime.program import open_graph
-from .run import spread, timed
+from .run import Spread, spread, timed
 
 
 class GraphBuilder:
@@ -120,7 +120,26 @@ COPY_BYTES = 16 << 20
 MEASUREMENT_SECONDS = 0.5  # for each
 
 
-def self_test() -> dict[str, Any]:
+class SelfTestCheck(TypedDict):
+    """The result of one graph."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+class SelfTestReport(TypedDict):
+    """The results of a self-test."""
+
+    ok: bool
+    problem: Annotated[str | None, "why it did not finish"]
+    checks: list[SelfTestCheck]
+    round_trip: Annotated[Spread | None, "one dispatch, with upload and readback"]
+    copy_bytes_per_second: float | None
+    seconds: float | None
+
+
+def self_test() -> SelfTestReport:
     """Return checks with their results, and two measurements."""
     started = time.perf_counter()
     gpu = acquire({})  # held, so that the graphs below share one device
@@ -140,7 +159,7 @@ def self_test() -> dict[str, Any]:
     }
 
 
-def _check(name: str, make: Callable[[], SelfTestCase]) -> dict[str, Any]:
+def _check(name: str, make: Callable[[], SelfTestCase]) -> SelfTestCheck:
     try:
         case = make()
         error = _error(case)
@@ -155,7 +174,7 @@ def _error(case: SelfTestCase) -> float:
         return float(np.abs(method(*case.inputs).astype(np.float64) - case.expected.astype(np.float64)).max())
 
 
-def _round_trip() -> dict[str, Any] | None:
+def _round_trip() -> Spread:
     """Measure a dispatch over four numbers, with upload and readback."""
     b = GraphBuilder()
     x = b.tensor(4)

@@ -1,19 +1,18 @@
-"""Measure a program on this machine: loading, calls by size or tokens by context, memory, host time; and tune it."""
+"""Measure a program on this machine: loading, calls by size or tokens by context, memory, host time."""
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, Literal, TypedDict
 
 import numpy as np
 
-from ..debug.doctor import machine
+from ..debug.doctor import Machine, machine
 from ..debug.inputs import make_inputs
-from ..debug.run import Stages, spread, timed
+from ..debug.run import Spread, Stages, spread, timed
 from ..device import adapter_caps
 from ..errors import DeviceError, Error, InputError, UnsupportedError
 from ..fusion.llm_rewrites import TOKEN, with_sampler
@@ -22,7 +21,7 @@ from ..llm.engine.scheduler import MAX_STEPS_PER_SUBMIT, STREAM_SECONDS
 from ..llm.sampling import RowSamplingParams, pack
 from ..lowering import mutated_positions
 from ..progress import OnProgress, Progress, ignore
-from ..runtime import ArgumentInfo, Method, Program, TunedKernel, load_program, tuning_cache_path
+from ..runtime import ArgumentInfo, Method, Program, load_program
 from ..runtime.checks import check_method_name
 
 FRACTIONS = (8, 4, 2, 1)  # of the bound
@@ -34,7 +33,84 @@ Shapes = tuple[tuple[int, ...] | None, ...]
 GREEDY = pack([RowSamplingParams()])
 
 
-def measure(call: Callable[[], Any], budget: float) -> dict[str, Any]:
+class PointTimes(Spread):
+    """Durations of one point, in seconds."""
+
+    first: Annotated[float, "the first call, which prepares"]
+
+
+class SizePoint(PointTimes):
+    """Calls at one size."""
+
+    shapes: list[list[int]]
+
+
+class PrefillPoint(PointTimes):
+    """Prompts of one length."""
+
+    tokens: int
+    tokens_per_second: float
+
+
+class DecodePoint(PointTimes):
+    """One token after a context."""
+
+    context: Annotated[int, "tokens before it"]
+    tokens_per_second: float
+    paced_tokens_per_second: Annotated[float, "with several tokens per submit"]
+    per_submit: int
+
+
+class LoadTimes(TypedDict):
+    """Durations of loading by stage, and total."""
+
+    cold: Annotated[dict[str, float], "by stage, and total"]
+    warm: dict[str, float]
+    meaning: dict[str, str]
+
+
+class HostShare(TypedDict):
+    """Host time of a small call."""
+
+    dispatches: int
+    submits: int
+    call: Annotated[float, "a small call"]
+    busy: Annotated[float, "the host's part of it"]
+    per_dispatch: float | None
+
+
+class BenchPoints(TypedDict):
+    """The measured points. What belongs to the other kind of program is None."""
+
+    kind: Annotated[
+        Literal["program", "language model"],
+        "a language model has capacity, prefill and decode, a program sizes; the others are null",
+    ]
+    sizes: list[SizePoint] | None
+    capacity: Annotated[int | None, "tokens that the cache holds"]
+    prefill: list[PrefillPoint] | None
+    prefill_left_out: Annotated[list[int] | None, "lengths that would have taken too long"]
+    decode: list[DecodePoint] | None
+
+
+class ProgramBench(BenchPoints):
+    """The measurements of a program, without the machine."""
+
+    file: str
+    bytes: int
+    method: str
+    load: LoadTimes
+    memory: Annotated[dict[str, int], "bytes by kind: constant, state, activation, readback"]
+    host: HostShare
+
+
+class BenchReport(ProgramBench):
+    """The measurements of a program on a machine."""
+
+    machine: Machine
+
+
+def measure(call: Callable[[], Any], budget: float) -> PointTimes:
     """Measure a call for `budget` seconds, at least MIN_CALLS times. The first call compiles and is reported apart.
 
     A call that takes more than MAX_BUDGETS budgets is measured once.
@@ -44,21 +120,21 @@ def measure(call: Callable[[], Any], budget: float) -> dict[str, Any]:
     min_calls = 1 if times else MIN_CALLS
     while len(times) < min_calls or (sum(times) < budget and len(times) < MAX_CALLS):
         times.append(timed(call)[0])
-    return {**(spread(times) or {}), "first": first}
+    return {**spread(times), "first": first}
 
 
 # -- programs of any kind ----------------------------------------------------------------------------------------------
 
 
-def size_points(method: Method, budget: float, progress: OnProgress) -> list[dict[str, Any]]:
+def size_points(method: Method, budget: float, progress: OnProgress) -> list[SizePoint]:
     """Measure calls at fractions of the bound in every dynamic dim. Sizes that the program rejects are skipped."""
-    points = []
+    points: list[SizePoint] = []
     sizes = _sizes(method)
     for number, shapes in enumerate(sizes):
         progress(Progress("measure", number, len(sizes), "points"))
         with suppress(Error):
             times = measure(partial(method.run, _arguments(method, shapes)), budget)
-            points.append({"shapes": [shape for shape in shapes if shape is not None], **times})
+            points.append({"shapes": [list(shape) for shape in shapes if shape is not None], **times})
     progress(Progress("measure", len(sizes), len(sizes), "points"))
     return points
 
@@ -85,12 +161,12 @@ def _arguments(method: Method, shapes: Shapes) -> list[Any]:
 
 def prefill_points(
     method: Method, capacity: int, budget: float, progress: OnProgress
-) -> tuple[list[dict[str, Any]], list[int]]:
+) -> tuple[list[PrefillPoint], list[int]]:
     """Measure prompts of increasing length, in chunks of the program's bound. Return them and the skipped lengths."""
     chunk = (method.inputs[0].bound or (1, 1))[1]
     candidates = (*_powers(MIN_TOKENS, chunk, 2), *_powers(chunk, capacity, 2), capacity - 1)
     lengths = sorted({n for n in candidates if 0 < n < capacity})
-    points: list[dict[str, Any]] = []
+    points: list[PrefillPoint] = []
     for number, length in enumerate(lengths):
         progress(Progress("prefill", number, len(lengths), "points"))
         if points and points[-1]["median"] * length / points[-1]["tokens"] > MAX_BUDGETS * budget:
@@ -101,12 +177,12 @@ def prefill_points(
     return points, lengths[len(points) :]
 
 
-def decode_points(method: Method, capacity: int, budget: float, progress: OnProgress) -> list[dict[str, Any]]:
+def decode_points(method: Method, capacity: int, budget: float, progress: OnProgress) -> list[DecodePoint]:
     """Measure one token after contexts of increasing length: one token per submit, and several as `generate` does."""
     contexts = sorted(
         {n for n in (*_powers(MIN_TOKENS, capacity, 4), capacity - MAX_STEPS_PER_SUBMIT) if 0 < n < capacity}
     )
-    points: list[dict[str, Any]] = []
+    points: list[DecodePoint] = []
     for number, context in enumerate(contexts):
         progress(Progress("decode", number, len(contexts), "points"))
         times = measure(partial(method.run, _step([1], context), outputs=(TOKEN,)), budget)
@@ -115,8 +191,15 @@ def decode_points(method: Method, capacity: int, budget: float, progress: OnProg
         if count > 1:
             steps = [_step([1], context + i) for i in range(count)]
             paced = measure(partial(method.run_steps, steps, {TOKEN: 0}, (TOKEN,)), budget)["median"] / count
-        rates = {"tokens_per_second": 1 / times["median"], "paced_tokens_per_second": 1 / paced}
-        points.append({"context": context, **times, **rates, "per_submit": count})
+        points.append(
+            {
+                "context": context,
+                **times,
+                "tokens_per_second": 1 / times["median"],
+                "paced_tokens_per_second": 1 / paced,
+                "per_submit": count,
+            }
+        )
     progress(Progress("decode", len(contexts), len(contexts), "points"))
     return points
 
@@ -145,7 +228,7 @@ def _step(tokens: Sequence[int], position: int) -> tuple[Any, ...]:
 # -- the host ----------------------------------------------------------------------------------------------------------
 
 
-def host_share(method: Method, budget: float, language_model: bool = False) -> dict[str, Any]:
+def host_share(method: Method, budget: float, language_model: bool = False) -> HostShare:
     """Measure the host time of a small call without waiting, and per dispatch: medians over several calls."""
     call = partial(method.run, _step([1], 0), outputs=(TOKEN,)) if language_model else _smallest_call(method)
     call()
@@ -192,8 +275,20 @@ def bench_file(
     method: str = "forward",
     seconds: float = 1.0,
     progress: OnProgress = ignore,
-) -> dict[str, Any]:
-    """Measure a method. Each point takes `seconds`, or a few calls if that is longer."""
+) -> BenchReport:
+    """Measure a method on this machine. Each point takes `seconds`, or a few calls if that is longer."""
+    return {"machine": machine(), **bench_program(path, data, method=method, seconds=seconds, progress=progress)}
+
+
+def bench_program(
+    path: PathLike,
+    data: Sequence[PathLike] = (),
+    *,
+    method: str = "forward",
+    seconds: float = 1.0,
+    progress: OnProgress = ignore,
+) -> ProgramBench:
+    """Return what `bench_file` measures, without the machine."""
     if not seconds > 0:
         raise InputError(argument="seconds", expected="a number above 0", got=seconds, code="out_of_range")
     with opened(path, data, method, progress) as (cold, _, _):
@@ -204,7 +299,6 @@ def bench_file(
             "file": os.fspath(path),
             "bytes": os.path.getsize(path),
             "method": method,
-            "machine": machine(),
             "load": {"cold": cold, "warm": warm, "meaning": MEANING},
             "memory": {**called.plan.bytes_by_kind(), "readback": called.plan.staging_bytes},
             "host": host_share(called, seconds, language_model=capacity is not None),
@@ -212,11 +306,17 @@ def bench_file(
         }
 
 
-def _points(called: Method, capacity: int | None, seconds: float, progress: OnProgress) -> dict[str, Any]:
+def _points(called: Method, capacity: int | None, seconds: float, progress: OnProgress) -> BenchPoints:
     """Measure prefill and decode of a language model, or sizes of another program. The others are None."""
     if capacity is None:
-        absent = dict.fromkeys(("capacity", "prefill", "prefill_left_out", "decode"))
-        return {"kind": "program", "sizes": size_points(called, seconds, progress), **absent}
+        return {
+            "kind": "program",
+            "sizes": size_points(called, seconds, progress),
+            "capacity": None,
+            "prefill": None,
+            "prefill_left_out": None,
+            "decode": None,
+        }
     prefill, left_out = prefill_points(called, capacity, seconds, progress)
     return {
         "kind": "language model",
@@ -278,7 +378,7 @@ def require_matplotlib() -> Any:
     return Figure
 
 
-def plot_bench(report: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+def plot_bench(report: BenchReport, path: str | os.PathLike[str]) -> None:
     """Plot a report of `bench_file`: rates by context of a language model, times by size of other programs."""
     language_model = report["kind"] == "language model"
     figure = require_matplotlib()(figsize=(11, 4.5) if language_model else (7, 4.5), layout="constrained")
@@ -294,9 +394,9 @@ def plot_bench(report: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
         raise InputError(f"cannot write {os.fspath(path)}: {error}", code="not_writable") from error
 
 
-def _plot_rates(figure: Any, report: Mapping[str, Any]) -> list[Any]:
+def _plot_rates(figure: Any, report: BenchReport) -> list[Any]:
     left, right = figure.subplots(1, 2)
-    prefill, decode = report["prefill"], report["decode"]
+    prefill, decode = report["prefill"] or [], report["decode"] or []
     left.plot([p["tokens"] for p in prefill], [p["tokens_per_second"] for p in prefill], "o-")
     left.set(title="prefill", xlabel="tokens in the prompt", ylabel="tokens per second")
     contexts = [p["context"] for p in decode]
@@ -307,69 +407,9 @@ def _plot_rates(figure: Any, report: Mapping[str, Any]) -> list[Any]:
     return [left, right]
 
 
-def _plot_times(figure: Any, report: Mapping[str, Any]) -> list[Any]:
-    axes = figure.subplots()
-    elements = [sum(int(np.prod(shape)) for shape in point["shapes"]) for point in report["sizes"]]
-    axes.plot(elements, [point["median"] * 1e3 for point in report["sizes"]], "o-")
+def _plot_times(figure: Any, report: BenchReport) -> list[Any]:
+    axes, points = figure.subplots(), report["sizes"] or []
+    elements = [sum(int(np.prod(shape)) for shape in point["shapes"]) for point in points]
+    axes.plot(elements, [point["median"] * 1e3 for point in points], "o-")
     axes.set(title="calls", xlabel="elements of all inputs", ylabel="milliseconds, median")
     return [axes]
-
-
-# -- kernels ----------------------------------------------------------------------------------------------------------
-
-
-MIN_BUDGET_SECONDS = 1e-9  # when the time is up: enough to list the jobs that were not measured
-
-
-def tune_file(
-    path: PathLike,
-    data: Iterable[PathLike] = (),
-    *,
-    budget: float | None = None,
-    force: bool = False,
-    progress: OnProgress = ignore,
-) -> dict[str, Any]:
-    """Measure the jobs of every method that were not measured before on this device, and store the fastest kernels.
-
-    `budget` is in seconds, for all methods together; `left` lists the jobs it did not suffice for. `force` also
-    measures jobs that were measured before. `unconfirmed` lists jobs that keep their default, because a second
-    measurement did not choose the same kernel as the first. `busy` is the load of a machine that other work slows.
-    """
-    jobs: list[dict[str, Any]] = []
-    left: list[dict[str, Any]] = []
-    unconfirmed: list[str] = []
-    busy = machine_load()
-    started = time.perf_counter()
-    with load_program(path, data, progress=progress) as program:
-        for name in (name for name in program.method_names if program.graph(name).steps):
-            rest = None if budget is None else max(MIN_BUDGET_SECONDS, budget - (time.perf_counter() - started))
-            choices = program.tune(name, budget=rest, again=force, progress=progress)
-            jobs += [{"method": name, **_job(choice)} for choice in choices]
-            left += [{"method": name, "job": job.key} for job in choices.unmeasured]
-            unconfirmed += [choice.job.key for choice in choices if not choice.confirmed]
-    return {
-        "file": os.fspath(path),
-        "stored": str(tuning_cache_path()),
-        "jobs": jobs,
-        "left": left,
-        "unconfirmed": unconfirmed,
-        "busy": busy,
-    }
-
-
-def machine_load() -> str | None:
-    """Return the load average if it exceeds half the cores: measurements may then be wrong."""
-    cores = os.cpu_count() or 1
-    load_average = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    return f"load average {load_average:.1f} on {cores} cores" if load_average > cores / 2 else None
-
-
-def _job(choice: TunedKernel) -> dict[str, Any]:
-    return {
-        "job": choice.job.key,
-        "uses": choice.uses,
-        "default": choice.usual,
-        "best": choice.best,
-        "seconds": choice.seconds,
-        "gain": choice.gain,
-    }

@@ -8,17 +8,18 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, Literal, TypedDict, cast
 
 import numpy as np
 
 from ..debug.bug_report import without_personal_data
 from ..debug.doctor import LIMITS, run_self_test
 from ..debug.run import timed
+from ..debug.selftest import SelfTestCheck
 from ..device import acquire, adapter_caps, adapters, wgpu_versions
 from ..device.timing import measure_dispatch_cost, measure_peak
 from ..errors import DeviceError, Error
@@ -29,7 +30,7 @@ from ..runtime import Method
 from ..runtime.program import open_graph
 from ..text import duration, plural, size
 from ..version import __version__
-from .bench import bench_file, machine_load
+from .bench import ProgramBench, bench_program
 from .bench_model import (
     DECODERS,
     MAX_PREFILL_TOKENS,
@@ -40,9 +41,10 @@ from .bench_model import (
     step_inputs,
     stored_answers,
 )
+from .tune import machine_load
 
-REPORT = "webpte bench"
-VERSION = 1  # of the format; docs/results/schema.json describes it
+REPORT: Literal["webpte bench"] = "webpte bench"
+VERSION: Literal[1] = 1  # of the format; docs/results/schema.json describes it
 MAX_SECONDS = 120  # after which no further decoder is started
 POINT_SECONDS = 1.0  # of a measurement
 MIN_CALLS, MAX_CALLS = 3, 200  # of a measurement
@@ -50,6 +52,97 @@ SLOW_CALL_SECONDS = 2.0  # a first call that takes longer is counted, although i
 SINGLE_CALL_SECONDS = 10.0  # a call that takes longer is measured once
 STEPS_PER_SUBMIT = 8  # of the paced decode, as `generate` submits several tokens together
 PathLike = str | os.PathLike[str]
+
+
+Count = Annotated[int, {"minimum": 0}]
+AtLeastOne = Annotated[int, {"minimum": 1}]
+Amount = Annotated[float, {"minimum": 0}]
+
+
+class TimeStatistics(TypedDict):
+    """Durations in seconds."""
+
+    median: Amount
+    min: Amount
+    max: Amount
+    n: AtLeastOne
+
+
+class TokenRate(TimeStatistics):
+    """Durations of calls, and their rates."""
+
+    tokens: Annotated[AtLeastOne, "tokens of one call"]
+    tokens_per_second: Amount
+    weight_bytes_per_second: Amount
+
+
+class AdapterSummary(TypedDict):
+    """The adapter that was measured."""
+
+    name: str
+    driver: str
+    backend: str
+    kind: str
+
+
+class ProbeReport(TypedDict):
+    """Rates of the device."""
+
+    copy_bytes_per_second: Annotated[Amount, "read and written"]
+    flops_per_second: Annotated[Amount, "f32"]
+    dispatch_seconds: Annotated[Amount, "of a further small dispatch in a submit"]
+    submit: Annotated[TimeStatistics, "of one small dispatch, with the wait for it"]
+    submit_of_1000: Annotated[TimeStatistics, "of 1,000 small dispatches, with the wait for them"]
+
+
+class TokenAgreement(TypedDict):
+    """Generated tokens against stored ones."""
+
+    n: Count
+    equal: Annotated[Count, "before the first that differs"]
+    ok: bool
+
+
+class DecoderReport(TypedDict):
+    """Tokens and rates of a random decoder."""
+
+    width: Count
+    layers: Count
+    weight_bytes: Annotated[Count, "that every step reads"]
+    problem: Annotated[str | None, "an error; measurements after it are null"]
+    tokens: TokenAgreement | None
+    prefill: TokenRate | None
+    decode: TokenRate | None
+    decode_paced: Annotated[TokenRate | None, "several tokens per submit, each as its share; null in a browser"]
+
+
+class MeasuredMachine(TypedDict):
+    """What was measured, and with what."""
+
+    report: Literal["webpte bench"]
+    version: Literal[1]
+    date: Annotated[str, "of the measurement, in UTC", {"format": "date"}]
+    runtime: Literal["python", "browser"]
+    software: Annotated[bool, "whether the adapter computes on the CPU: such rates say nothing about GPUs"]
+    versions: Annotated[dict[str, str], {"required": ["webpte"]}]
+    os: str
+    adapter: AdapterSummary
+    restricted: Annotated[str | None, "the value of WEBPTE_DEVICE"]
+    features: list[str]
+    limits: dict[str, Count]
+    subgroup: Annotated[Count, "invocations of every subgroup: measured in Python, reported by a browser; 0 without"]
+    load: Annotated[str | None, "other work of the machine, which makes times longer"]
+
+
+class DeviceReport(MeasuredMachine):
+    """What a GPU computes correctly, and how fast."""
+
+    checks: list[SelfTestCheck]
+    probes: ProbeReport
+    models: list[DecoderReport]
+    left_out: Annotated[list[Count], "widths that were not measured, for lack of time"]
+    programs: Annotated[list[ProgramBench], "as webpte bench --json reports them, without paths"]
+    seconds: Amount
 
 
 class ReportProgress:
@@ -74,32 +167,38 @@ class ReportProgress:
 
 def device_report(
     programs: Sequence[PathLike] = (), *, seconds: float = POINT_SECONDS, progress: OnProgress = ignore
-) -> dict[str, Any]:
+) -> DeviceReport:
     """Return the report. `seconds` is the time for each measurement of a decoder or program."""
     started = time.perf_counter()
     steps = ReportProgress(progress, len(programs))
-    report = _machine()
+    measured = _machine()
     with steps.step(steps.CHECKS, "op checks"):
         test = run_self_test()
-        report["checks"] = [*test["checks"], *_problem_check(test["problem"])]
     with steps.step(steps.PROBES, "probes"):
-        report["probes"] = _probes()
-    report["models"], report["left_out"] = [], []
+        probes = _probes()
+    report: DeviceReport = {
+        **measured,
+        "checks": [*test["checks"], *_problem_check(test["problem"])],
+        "probes": probes,
+        "models": [],
+        "left_out": [],
+        "programs": [],
+        "seconds": 0.0,
+    }
     for decoder in DECODERS:
         with steps.step(steps.DECODER, f"width {decoder.width}"):
             if time.perf_counter() - started > MAX_SECONDS:
                 report["left_out"].append(decoder.width)
             else:
                 report["models"].append(_decoder(decoder, seconds))
-    report["programs"] = []
     for path in programs:
         with steps.step(steps.PROGRAM, os.path.basename(path)):
             report["programs"].append(_program(path, seconds))
     report["seconds"] = time.perf_counter() - started
-    return dict(without_personal_data(report, programs))
+    return cast(DeviceReport, without_personal_data(report, programs))
 
 
-def _machine() -> dict[str, Any]:
+def _machine() -> MeasuredMachine:
     caps = adapter_caps()
     adapter = next((each for each in adapters() if each.chosen), None)
     if adapter is None:
@@ -126,11 +225,11 @@ def _machine() -> dict[str, Any]:
     }
 
 
-def _problem_check(problem: str | None) -> list[dict[str, Any]]:
+def _problem_check(problem: str | None) -> list[SelfTestCheck]:
     return [] if problem is None else [{"name": "the self-test ends", "ok": False, "detail": problem}]
 
 
-def _probes() -> dict[str, Any]:
+def _probes() -> ProbeReport:
     gpu = acquire({})
     try:
         peak = measure_peak(gpu)
@@ -146,7 +245,7 @@ def _probes() -> dict[str, Any]:
     }
 
 
-def statistics(seconds: Sequence[float]) -> dict[str, Any]:
+def statistics(seconds: Sequence[float]) -> TimeStatistics:
     """Return median, minimum, maximum and number of durations."""
     return {"median": float(np.median(seconds)), "min": min(seconds), "max": max(seconds), "n": len(seconds)}
 
@@ -161,14 +260,17 @@ def sample(call: Callable[[], Any], budget: float) -> list[float]:
     return times
 
 
-def _decoder(decoder: RandomDecoder, budget: float) -> dict[str, Any]:
+def _decoder(decoder: RandomDecoder, budget: float) -> DecoderReport:
     """Return the tokens and the rates of a decoder. An error of the device is part of the report."""
-    result: dict[str, Any] = {
+    result: DecoderReport = {
         "width": decoder.width,
         "layers": decoder.layers,
         "weight_bytes": decoder.weight_bytes,
         "problem": None,
-        **dict.fromkeys(("tokens", "prefill", "decode", "decode_paced")),
+        "tokens": None,
+        "prefill": None,
+        "decode": None,
+        "decode_paced": None,
     }
     try:
         with open_graph(decoder_graph(decoder), tuple(PASSES)) as method:
@@ -185,7 +287,7 @@ def _decoder(decoder: RandomDecoder, budget: float) -> dict[str, Any]:
     return result
 
 
-def _agreement(method: Method, decoder: RandomDecoder) -> dict[str, Any]:
+def _agreement(method: Method, decoder: RandomDecoder) -> TokenAgreement:
     """Compare greedy tokens with the stored ones. Tokens after the first difference do not count as equal."""
     answer = stored_answers()[decoder.width]
     expected = answer["tokens"]
@@ -194,23 +296,25 @@ def _agreement(method: Method, decoder: RandomDecoder) -> dict[str, Any]:
     return {"n": len(expected), "equal": equal, "ok": got == expected}
 
 
-def _rates(decoder: RandomDecoder, seconds: Sequence[float], tokens: int = 1) -> dict[str, Any]:
+def _rates(decoder: RandomDecoder, seconds: Sequence[float], tokens: int = 1) -> TokenRate:
     middle = float(np.median(seconds))
-    rates = {"tokens_per_second": tokens / middle, "weight_bytes_per_second": decoder.weight_bytes / middle}
-    return {**statistics(seconds), "tokens": tokens, **rates}
+    return {
+        **statistics(seconds),
+        "tokens": tokens,
+        "tokens_per_second": tokens / middle,
+        "weight_bytes_per_second": decoder.weight_bytes / middle,
+    }
 
 
-def _program(path: PathLike, budget: float) -> dict[str, Any]:
+def _program(path: PathLike, budget: float) -> ProgramBench:
     """Return what `webpte bench` measures of a program, without its path."""
-    measured = bench_file(path, seconds=budget)
-    del measured["machine"]
-    return {**measured, "file": os.path.basename(path)}
+    return {**bench_program(path, seconds=budget), "file": os.path.basename(path)}
 
 
 # -- Markdown ----------------------------------------------------------------------------------------------------------
 
 
-def markdown(report: Mapping[str, Any]) -> str:
+def markdown(report: DeviceReport) -> str:
     """Return the report as a block to paste into an issue."""
     mark = " (software)" if report["software"] else ""
     parts = [f"### {_cell(report['adapter']['name'])}{mark}", _table(("", ""), _summary(report))]
@@ -222,7 +326,7 @@ def markdown(report: Mapping[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _summary(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def _summary(report: DeviceReport) -> list[tuple[str, ...]]:
     adapter, probes = report["adapter"], report["probes"]
     checks, models = report["checks"], report["models"]
     tokens = [model["tokens"] for model in models if model["tokens"]]
@@ -246,7 +350,7 @@ def _summary(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
     return rows
 
 
-def _model_row(model: Mapping[str, Any]) -> tuple[str, ...]:
+def _model_row(model: DecoderReport) -> tuple[str, ...]:
     decode, paced, prefill = model["decode"], model["decode_paced"], model["prefill"]
     return (
         f"{model['width']} x {plural(model['layers'], 'layer')}",
@@ -260,13 +364,13 @@ def _model_row(model: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _program_row(measured: Mapping[str, Any]) -> tuple[str, ...]:
+def _program_row(measured: ProgramBench) -> tuple[str, ...]:
     if measured["kind"] == "program":
         point = measured["sizes"][-1] if measured["sizes"] else None
         result = f"{duration(point['median'])} at the largest shapes" if point else "no shapes that it accepts"
     else:
-        point = measured["decode"][0]
-        result = f"decode {_number(point['tokens_per_second'])} tok/s after {point['context']} tokens"
+        decoded = (measured["decode"] or [])[0]
+        result = f"decode {_number(decoded['tokens_per_second'])} tok/s after {decoded['context']} tokens"
     return measured["file"], size(measured["bytes"]), result
 
 
@@ -279,7 +383,7 @@ def _giga(rate: float) -> str:
     return _number(rate / 1e9)
 
 
-def _spread(times: Mapping[str, Any]) -> str:
+def _spread(times: TimeStatistics) -> str:
     return f"{duration(times['median'])} ({duration(times['min'])}–{duration(times['max'])}, n = {times['n']})"
 
 

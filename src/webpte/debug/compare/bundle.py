@@ -15,7 +15,7 @@ from ...runtime import Bundle, Method, load, load_source
 from ...runtime.saved_plan import lacking
 from ..inputs import InputValue, at_shapes, make_inputs
 from .capture import PathLike
-from .reports import Comparison, EndReport, Tolerance, difference
+from .reports import CompareReport, Comparison, EndReport, Tolerance, difference
 
 PROMPT_TOKENS = (1, 7, 40)  # of each prompt
 ANSWER_TOKENS = 16
@@ -32,7 +32,7 @@ def compare_bundle(
     against: PathLike | None = None,
     tolerance: Tolerance | None = None,
     progress: OnProgress = ignore,
-) -> dict[str, Any]:
+) -> CompareReport:
     """Compare the outputs of a bundle, run natively, with `against`, its program.
 
     Without a program, compare each variant that this device can run with the one that it chooses. Without `inputs`, a

@@ -18,7 +18,18 @@ from ..inputs import check_specs, make_inputs
 from .bundle import compare_bundle
 from .capture import MAX_READBACK_BYTES, Capture, Exposed, Ideal, PathLike, References, Watched, fused, straighten
 from .executorch import EXECUTORCH, compare_with_executorch
-from .reports import Array, CallReport, Comparison, EndReport, Suspect, Tolerance, difference, finite, label
+from .reports import (
+    Array,
+    CallReport,
+    CompareReport,
+    Comparison,
+    EndReport,
+    Suspect,
+    Tolerance,
+    difference,
+    finite,
+    label,
+)
 from .repro import write_repro
 
 Arguments = Sequence[Any]  # the arguments of one call of the method
@@ -243,7 +254,7 @@ def compare_file(
     joined: bool = True,
     repro: PathLike | None = None,
     progress: OnProgress = ignore,
-) -> dict[str, Any]:
+) -> CompareReport:
     """Compare a method of a file with the references, with the method of another file, or, if `against` is
     "executorch", with the executorch wheel; or compare a bundle, see :mod:`webpte.debug.compare.bundle`.
 
@@ -274,7 +285,7 @@ def compare_file(
         else:
             with load_program(against, data, passes=()) as other:
                 result = compare_with(program, other, method, steps, tolerance, progress)
-        report = {
+        report: CompareReport = {
             "file": str(path),
             "adapter": ordinary.adapter,
             "inputs": [[argument.source for argument in arguments] for arguments in values],
@@ -287,7 +298,7 @@ def compare_file(
     return report
 
 
-def _title(result: Comparison, report: dict[str, Any]) -> str:
+def _title(result: Comparison, report: CompareReport) -> str:
     """Return the title of a repro."""
     if result.suspect is None:
         return ""

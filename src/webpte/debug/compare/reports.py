@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypedDict
 
 import numpy as np
 
 from ...graph import ELEMENTWISE, Call, DType, Graph, String, parse_program
+from ...typing import JsonNumber
 
 Array = np.ndarray[Any, Any]
 
@@ -24,6 +25,101 @@ BF16_RTOL = 8e-3  # NumPy has no such dtype
 MAX_UNMASKED = 1e30  # larger values stand for minus infinity in masks and have no typical magnitude
 END_TO_END_FACTOR = 10.0  # by which the end-to-end tolerance is larger
 OUTLIER_SHARE = 0.01  # of the largest elements, not part of the typical magnitude
+
+
+class DifferenceReport(TypedDict):
+    """Two arrays, element by element."""
+
+    dtype: str
+    dims: list[int]
+    size: int
+    outside: Annotated[int, "elements out of tolerance"]
+    max_error: JsonNumber
+    max_relative: JsonNumber
+    at: Annotated[list[int] | None, "of the worst element"]
+    got: float | str | None
+    want: float | str | None
+    histogram: Annotated[list[int], "elements by relative error, over histogram_edges"]
+    nan: int
+    inf: int
+    wanted_nan: int
+    wanted_inf: int
+    shape: Annotated[str | None, "the two shapes, if they differ"]
+    within: bool
+    text: str
+
+
+class CallPosition(TypedDict):
+    """A call in a step."""
+
+    step: int
+    index: int
+
+
+class NotFiniteCall(CallPosition):
+    """A call with NaN or infinity in its outputs."""
+
+    op: str
+
+
+class CallData(TypedDict):
+    """The comparison of one call in one step."""
+
+    step: Annotated[int, "call of the method"]
+    index: int
+    op: str
+    origin: str
+    skipped: Annotated[str | None, "why it was not compared"]
+    outputs: Annotated[dict[str, DifferenceReport], "by value"]
+    not_finite: Annotated[dict[str, list[int]], "by value: the numbers of NaN and of infinities"]
+    finite_inputs: bool
+    outside: bool
+
+
+class OpReport(TypedDict):
+    """Summary of all calls of an op."""
+
+    op: str
+    calls: int
+    outside: int
+    max_relative: JsonNumber
+    worst: Annotated[str, "where"]
+    histogram: list[int]
+
+
+class EndData(TypedDict):
+    """One output of the method in one step, against another way to compute it."""
+
+    step: int
+    output: int
+    against: str
+    difference: DifferenceReport
+
+
+class ComparisonData(TypedDict):
+    """The result of a comparison."""
+
+    method: str
+    against: str
+    rtol: Annotated[float | None, "null: by dtype"]
+    atol: float | None
+    ok: bool
+    first_outside: Annotated[CallPosition | None, "the first call out of tolerance"]
+    histogram_edges: list[float]
+    ops: Annotated[list[OpReport], "the worst first"]
+    calls: list[CallData]
+    not_finite: list[NotFiniteCall]
+    end_to_end: list[EndData]
+    gaps: Annotated[dict[str, str], "calls where the references could not continue by themselves"]
+
+
+class CompareReport(ComparisonData):
+    """The comparison of a file."""
+
+    file: str
+    adapter: str
+    inputs: Annotated[list[list[str]], "for each call of the method, its inputs as they were specified"]
+    repro: Annotated[list[str] | None, "the files that --repro wrote"]
 
 
 @dataclass(frozen=True)
@@ -78,6 +174,33 @@ class Difference:
             return f"{tensor}: equal"
         verdict = f"{self.outside} of {self.size} elements out of tolerance" if self.outside else "within tolerance"
         return f"{tensor}: {verdict}; worst at {list(self.at)}: {self.got:.6g}, expected {self.want:.6g}"
+
+    def data(self) -> DifferenceReport:
+        """Return plain data for JSON."""
+        return {
+            "dtype": self.dtype,
+            "dims": list(self.dims),
+            "size": self.size,
+            "outside": self.outside,
+            "max_error": _json_number(self.max_error),
+            "max_relative": _json_number(self.max_relative),
+            "at": None if self.at is None else list(self.at),
+            "got": None if self.got is None else _json_number(self.got),
+            "want": None if self.want is None else _json_number(self.want),
+            "histogram": list(self.histogram),
+            "nan": self.nan,
+            "inf": self.inf,
+            "wanted_nan": self.wanted_nan,
+            "wanted_inf": self.wanted_inf,
+            "shape": self.shape,
+            "within": self.within,
+            "text": str(self),
+        }
+
+
+def _json_number(number: float) -> float | str:
+    """Return a number for JSON, which has no NaN and no infinity."""
+    return number if math.isfinite(number) else str(number)
 
 
 def typical_size(wide: Array) -> float:
@@ -180,6 +303,20 @@ class CallReport:
     def nan(self) -> bool:
         return any(nan for nan, _ in self.not_finite.values())
 
+    def data(self) -> CallData:
+        """Return plain data for JSON."""
+        return {
+            "step": self.step,
+            "index": self.index,
+            "op": self.op,
+            "origin": self.origin,
+            "skipped": self.skipped,
+            "outputs": {str(value): output.data() for value, output in self.outputs.items()},
+            "not_finite": {str(value): list(counts) for value, counts in self.not_finite.items()},
+            "finite_inputs": self.finite_inputs,
+            "outside": self.outside,
+        }
+
 
 @dataclass(frozen=True)
 class Suspect:
@@ -201,6 +338,15 @@ class EndReport:
     against: str
     difference: Difference
 
+    def data(self) -> EndData:
+        """Return plain data for JSON."""
+        return {
+            "step": self.step,
+            "output": self.output,
+            "against": self.against,
+            "difference": self.difference.data(),
+        }
+
 
 @dataclass
 class OpSummary:
@@ -212,6 +358,17 @@ class OpSummary:
     max_relative: float
     worst: str  # where the largest error was
     histogram: tuple[int, ...]
+
+    def data(self) -> OpReport:
+        """Return plain data for JSON."""
+        return {
+            "op": self.op,
+            "calls": self.calls,
+            "outside": self.outside,
+            "max_relative": _json_number(self.max_relative),
+            "worst": self.worst,
+            "histogram": list(self.histogram),
+        }
 
 
 @dataclass
@@ -252,26 +409,23 @@ class Comparison:
                 by_name.setdefault(call.op, []).append(call)
         return sorted((summarize(name, calls) for name, calls in by_name.items()), key=lambda s: -s.max_relative)
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> ComparisonData:
         """Return plain data for JSON. Numbers that are not finite become strings."""
         first = self.first
-        data: dict[str, Any] = _plain(
-            {
-                "method": self.method,
-                "against": self.against,
-                "rtol": self.rtol,
-                "atol": self.atol,
-                "ok": self.ok,
-                "first_outside": None if first is None else {"step": first.step, "index": first.index},
-                "histogram_edges": EDGES,
-                "ops": self.ops,
-                "calls": [{**_plain(call), "outside": call.outside} for call in self.calls],
-                "not_finite": [{"step": c.step, "index": c.index, "op": c.op} for c in self.watch],
-                "end_to_end": self.ends,
-                "gaps": self.gaps,
-            }
-        )
-        return data
+        return {
+            "method": self.method,
+            "against": self.against,
+            "rtol": self.rtol,
+            "atol": self.atol,
+            "ok": self.ok,
+            "first_outside": None if first is None else {"step": first.step, "index": first.index},
+            "histogram_edges": list(EDGES),
+            "ops": [op.data() for op in self.ops],
+            "calls": [call.data() for call in self.calls],
+            "not_finite": [{"step": call.step, "index": call.index, "op": call.op} for call in self.watch],
+            "end_to_end": [end.data() for end in self.ends],
+            "gaps": self.gaps,
+        }
 
 
 def summarize(op: str, calls: Sequence[CallReport]) -> OpSummary:
@@ -290,17 +444,3 @@ def summarize(op: str, calls: Sequence[CallReport]) -> OpSummary:
 
 def total(histograms: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
     return tuple(map(sum, zip(*histograms, strict=True)))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Difference):
-        return _plain({**asdict(value), "within": value.within, "text": str(value)})
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 from ...device.timing import Peak, measure_peak
 from ...errors import InputError
@@ -23,7 +23,7 @@ from ..compare.reports import label
 from ..inputs import check_specs, make_inputs
 from ..report import method_data
 from ..report.calls import order_of
-from ..run import spread
+from ..run import Spread, spread
 from .runs import HostSpan, ObservedMethod, Run, times_by_name
 
 
@@ -70,6 +70,105 @@ class DispatchTime:
         return self.end - self.begin
 
 
+class HostSpanReport(TypedDict):
+    """Time of the host in one activity."""
+
+    name: str
+    seconds: float
+    share: float
+
+
+class HostReport(TypedDict):
+    """Time of the host in a call, by activity."""
+
+    seconds: float
+    spans: list[HostSpanReport]
+    rest: float
+
+
+class Attribution(TypedDict):
+    """The wall time of a timed call in parts that do not overlap."""
+
+    seconds: float
+    device_seconds: float
+    busy_seconds: float
+    between_seconds: float
+    parts: dict[str, float]
+    rest: float
+    attributed: Annotated[float, "share of the call that has a name"]
+
+
+class DispatchGroup(TypedDict):
+    """Sums over the dispatches of an op, kernel, module or origin."""
+
+    name: str
+    calls: int
+    dispatches: int
+    seconds: float
+    share: Annotated[float, "of all dispatches"]
+    bytes: int
+    flops: int | None
+    bytes_per_second: float
+    flops_per_second: float | None
+
+
+class DispatchReport(TypedDict):
+    """One dispatch of the timed call."""
+
+    step: int
+    op: str
+    kernel: str
+    origin: str
+    module: str
+    shapes: str
+    grid: list[int]
+    begin: float
+    end: float
+    bytes: int
+    flops: int | None
+    seconds: float
+
+
+Groups = Annotated[list[DispatchGroup], "the longest first"]
+
+
+class PeakRates(TypedDict):
+    """The measured peak rates of a device."""
+
+    bytes_per_second: float
+    flops_per_second: float
+
+
+class ProfileData(TypedDict):
+    """Durations of a profile, in seconds."""
+
+    timestamps: Annotated[bool, "whether the device timed the dispatches itself"]
+    calls: Annotated[Spread, "ordinary calls"]
+    timed_calls: Annotated[Spread, "calls with every dispatch timed"]
+    host: HostReport
+    submits: int
+    bytes_to_device: int
+    bytes_to_host: int
+    cpu_calls: dict[str, int]
+    timed_call: Attribution
+    ops: Groups
+    kernels: Groups
+    modules: Groups
+    origins: Groups
+    peak: Annotated[PeakRates | None, "the measured peak rates of the device"]
+    dispatches: list[DispatchReport]
+
+
+class ProfileReport(ProfileData):
+    """Where the time of a call goes."""
+
+    file: str
+    method: str
+    adapter: str
+    inputs: list[str]
+    trace: Annotated[str | None, "the file that --trace wrote"]
+
+
 @dataclass(frozen=True)
 class Profile:
     """The measured calls of a method."""
@@ -85,7 +184,7 @@ class Profile:
     def fastest(self) -> Run:
         return min(self.timed, key=lambda run: run.wall.duration)
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> ProfileData:
         """Return plain data; all times are in seconds."""
         plain = min(self.plain, key=lambda run: run.wall.duration)
         return {
@@ -102,20 +201,17 @@ class Profile:
             "kernels": self._grouped(lambda d: d.kernel, products=False),
             "modules": self._grouped(lambda d: d.module),
             "origins": self._grouped(lambda d: d.origin.split(",")[0]),
-            "peak": None if self.peak is None else asdict(self.peak),
-            "dispatches": [
-                {**asdict(d), "begin": d.begin / 1e9, "end": d.end / 1e9, "seconds": d.duration / 1e9}
-                for d in self.dispatches
-            ],
+            "peak": None if self.peak is None else _rates(self.peak),
+            "dispatches": [_dispatch(dispatch) for dispatch in self.dispatches],
         }
 
-    def _grouped(self, key: Callable[[DispatchTime], str], products: bool = True) -> list[dict[str, Any]]:
+    def _grouped(self, key: Callable[[DispatchTime], str], products: bool = True) -> list[DispatchGroup]:
         """Return sums over dispatches with the same key, the longest first."""
         groups: dict[str, list[DispatchTime]] = {}
         for dispatch in self.dispatches:
             groups.setdefault(key(dispatch), []).append(dispatch)
         busy = sum(d.duration for d in self.dispatches) or 1
-        rows = []
+        rows: list[DispatchGroup] = []
         for name, members in groups.items():
             duration = sum(d.duration for d in members)
             flops = sum(d.flops or 0 for d in members) if products else 0
@@ -200,7 +296,28 @@ def _dispatches(method: Method, run: Run, modules: dict[int, str]) -> list[Dispa
     return dispatches
 
 
-def _host(run: Run) -> dict[str, Any]:
+def _rates(peak: Peak) -> PeakRates:
+    return {"bytes_per_second": peak.bytes_per_second, "flops_per_second": peak.flops_per_second}
+
+
+def _dispatch(dispatch: DispatchTime) -> DispatchReport:
+    return {
+        "step": dispatch.step,
+        "op": dispatch.op,
+        "kernel": dispatch.kernel,
+        "origin": dispatch.origin,
+        "module": dispatch.module,
+        "shapes": dispatch.shapes,
+        "grid": list(dispatch.grid),
+        "begin": dispatch.begin / 1e9,
+        "end": dispatch.end / 1e9,
+        "bytes": dispatch.bytes,
+        "flops": dispatch.flops,
+        "seconds": dispatch.duration / 1e9,
+    }
+
+
+def _host(run: Run) -> HostReport:
     """Return the host's time in a call by activity. The rest is Python in between."""
     wall = run.wall.duration
     own = times_by_name(run.spans)
@@ -213,7 +330,7 @@ def _host(run: Run) -> dict[str, Any]:
     }
 
 
-def attribution(run: Run) -> dict[str, Any]:
+def attribution(run: Run) -> Attribution:
     """Divide the wall time of a timed call into parts that do not overlap; the remainder is `rest`.
 
     The parts are the host's: dispatches that run while the host works do not count as waiting.
@@ -344,8 +461,8 @@ def profile_file(
     trace: PathLike | None = None,
     fallback: Literal["cpu"] | None = None,
     progress: OnProgress = ignore,
-) -> dict[str, Any]:
-    """Measure where the time of a method's call goes. `inputs` are strings as `tools.inputs` describes them.
+) -> ProfileReport:
+    """Measure where the time of a method's call goes. `inputs` are strings as `debug.inputs` describes them.
 
     `trace` is a file for the fastest timed call, as a Chrome JSON trace. With `roofline`, the peak bandwidth and
     arithmetic of the device are measured too.

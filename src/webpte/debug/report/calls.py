@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import TypedDict
 
 from ...graph import (
     LIVE_SCALARS,
@@ -130,7 +130,24 @@ def lifetimes(plan: Plan, order: Order) -> dict[int, Rows]:
     return rows
 
 
-def memory_data(plan: Plan, order: Order, lives: Mapping[int, Rows]) -> dict[str, Any]:
+class BufferData(TypedDict):
+    """A buffer of the plan."""
+
+    number: int
+    kind: str
+    bytes: int
+    tensors: list[int]
+
+
+class MemoryData(TypedDict):
+    """The buffers of a method, and the bytes of activations in use at each row."""
+
+    buffers: list[BufferData]
+    in_use: list[int]
+    unshared: int  # bytes without sharing
+
+
+def memory_data(plan: Plan, order: Order, lives: Mapping[int, Rows]) -> MemoryData:
     """Return the buffers with their tensors, and the bytes of activations in use at each row."""
     scratch = plan.scratch
 
@@ -142,7 +159,7 @@ def memory_data(plan: Plan, order: Order, lives: Mapping[int, Rows]) -> dict[str
 
     change = [0] * (len(order.steps) + 1)  # of the bytes in use, from the row before
     total = 0
-    buffers = []
+    buffers: list[BufferData] = []
     for number, buffer in enumerate(plan.buffers):
         tensors = sorted(buffer.tensors, key=lambda t: lives.get(t, (0, 0)))
         buffers.append({"number": number, "kind": buffer.kind, "bytes": buffer.nbytes, "tensors": tensors})
@@ -158,9 +175,51 @@ def memory_data(plan: Plan, order: Order, lives: Mapping[int, Rows]) -> dict[str
 Part = str | int  # literal text, or the id of a tensor or live scalar
 
 
-def call_data(graph: Graph, plan: Plan | None, order: Order, lowered: dict[int, LoweredCall]) -> list[dict[str, Any]]:
-    """Return one entry for each row."""
-    calls = []
+class ArgumentData(TypedDict):
+    """An argument of a call."""
+
+    name: str | None
+    parts: list[Part]
+
+
+class CallRow(TypedDict):
+    """A call in the order in which the method runs."""
+
+    row: int
+    name: str
+    args: list[ArgumentData]
+    outs: list[int]
+    in_place: list[int]
+    delegate: int | None
+    origin: str
+    place: str  # the origin in a few characters
+    runs: str  # "gpu", "constant", "view" or "scalar"; without a plan, the kind of the stage
+    kernels: list[str]
+
+
+class ValueRow(TypedDict):
+    """A tensor or live scalar."""
+
+    id: int
+    kind: str  # "activation", "constant", "state", "scratch", "scalar" or "literal"
+    dtype: str
+    dims: list[int] | None  # at the bound; None for scalars
+    dynamic: list[bool]  # which dims may be smaller
+    host_dtype: str | None  # of the caller, if it differs
+    name: str | None  # of a constant
+    bytes: int
+    buffer: int | None
+    view_of: int | None
+    live: Rows | None  # first and last row
+    input: bool
+    output: bool
+    made: list[int]  # rows that write it
+    read: list[int]  # rows that read it
+
+
+def call_data(graph: Graph, plan: Plan | None, order: Order, lowered: dict[int, LoweredCall]) -> list[CallRow]:
+    """Return the call of each row."""
+    calls: list[CallRow] = []
     for stage in order.stages:
         for row, step in enumerate(stage.steps, stage.first):
             call = graph.steps[step]
@@ -258,10 +317,10 @@ def value_data(
     graph: Graph,
     plan: Plan | None,
     order: Order,
-    calls: Sequence[dict[str, Any]],
+    calls: Sequence[CallRow],
     dynamic: dict[int, tuple[bool, ...]],
     lives: dict[int, Rows],
-) -> dict[int, dict[str, Any]]:
+) -> dict[int, ValueRow]:
     """Return every tensor and live scalar of calls, jumps, inputs and outputs."""
     written: dict[int, list[int]] = {}
     read: dict[int, list[int]] = {}
@@ -272,27 +331,29 @@ def value_data(
             read.setdefault(value_id, []).append(call["row"])
     conditions = [jump.condition for jump in order.jumps]
     mentioned = sorted({*written, *read, *conditions, *graph.inputs, *graph.outputs})
-    values = {}
+    values: dict[int, ValueRow] = {}
     for value_id in mentioned:
-        entry = _value(graph, plan, value_id, dynamic.get(value_id))
-        values[value_id] = entry | {"made": written.get(value_id, []), "read": read.get(value_id, [])}
+        values[value_id] = entry = _value(graph, plan, value_id, dynamic.get(value_id))
+        entry["made"], entry["read"] = written.get(value_id, []), read.get(value_id, [])
     if plan is not None:
         _add_storage(values, plan, lives)
     return values
 
 
-def _value(graph: Graph, plan: Plan | None, value_id: int, dynamic: tuple[bool, ...] | None) -> dict[str, Any]:
+def _value(graph: Graph, plan: Plan | None, value_id: int, dynamic: tuple[bool, ...] | None) -> ValueRow:
     value = graph.values[value_id]
-    ends = {"input": value_id in graph.inputs, "output": value_id in graph.outputs}
     if not isinstance(value, TensorSpec):  # an output may also be a literal or a list
         live = isinstance(value, LIVE_SCALARS)
         text = type(value).__name__ if live else "".join(map(str, _parts(graph, value_id)))
-        return _BLANK | ends | {"id": value_id, "kind": "scalar" if live else "literal", "dtype": text}
+        entry = _row(value_id, "scalar" if live else "literal", text)
+        entry["input"], entry["output"] = value_id in graph.inputs, value_id in graph.outputs
+        return entry
     materialised = plan.materialised if plan is not None else {}
     constant = value.constant or materialised.get(value_id)
     state = value.mutable or (plan is not None and constant is not None and value_id in plan.flow.mutated)
     kind = "state" if state else "constant" if constant is not None else "activation"
-    entry = _tensor(value_id, value, kind) | ends
+    entry = _tensor(value_id, value, kind)
+    entry["input"], entry["output"] = value_id in graph.inputs, value_id in graph.outputs
     if dynamic is not None:
         entry["dynamic"] = list(dynamic)
     if constant is not None:
@@ -300,27 +361,30 @@ def _value(graph: Graph, plan: Plan | None, value_id: int, dynamic: tuple[bool, 
     return entry
 
 
-_BLANK: dict[str, Any] = {
-    "dims": None,  # at the bound; None for scalars
-    "dynamic": [],  # which dims may be smaller
-    "host_dtype": None,  # of the caller, if it differs
-    "name": None,  # of a constant
-    "bytes": 0,
-    "buffer": None,
-    "view_of": None,
-    "live": None,  # first and last row
-    "input": False,
-    "output": False,
-    "made": [],  # rows that write it
-    "read": [],
-}
-
-
-def _tensor(value_id: int, spec: TensorSpec, kind: str) -> dict[str, Any]:
-    return _BLANK | {
+def _row(value_id: int, kind: str, dtype: str) -> ValueRow:
+    """Return the row of a value without dims, storage and uses."""
+    return {
         "id": value_id,
         "kind": kind,
-        "dtype": spec.dtype.short,
+        "dtype": dtype,
+        "dims": None,
+        "dynamic": [],
+        "host_dtype": None,
+        "name": None,
+        "bytes": 0,
+        "buffer": None,
+        "view_of": None,
+        "live": None,
+        "input": False,
+        "output": False,
+        "made": [],
+        "read": [],
+    }
+
+
+def _tensor(value_id: int, spec: TensorSpec, kind: str) -> ValueRow:
+    return {
+        **_row(value_id, kind, spec.dtype.short),
         "host_dtype": spec.host_dtype.short if spec.host_dtype is not spec.dtype else None,
         "dims": list(spec.dims),
         "dynamic": [spec.dynamic] * len(spec.dims),
@@ -328,7 +392,7 @@ def _tensor(value_id: int, spec: TensorSpec, kind: str) -> dict[str, Any]:
     }
 
 
-def _add_storage(values: dict[int, dict[str, Any]], plan: Plan, lives: dict[int, Rows]) -> None:
+def _add_storage(values: dict[int, ValueRow], plan: Plan, lives: dict[int, Rows]) -> None:
     """Add buffer and lifetime of each tensor, and entries for scratch."""
     roots = roots_of(plan)
     for value_id, spec in ((v, scratch.spec) for v, scratch in plan.scratch.items()):

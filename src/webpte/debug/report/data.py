@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -14,11 +14,119 @@ from ...graph import Graph
 from ...plan import Planner
 from ...runtime import describe
 from ...runtime.checks import check_method_name
-from ..inspect import constants, execution
+from ..inspect import ConstantReport, Execution, constants, execution
 from ..parsed_method import ParsedMethod, PathLike, dynamic_dims, lowered_calls, parse_methods
-from .calls import Order, call_data, lifetimes, memory_data, order_of, value_data
+from .calls import (
+    CallRow,
+    MemoryData,
+    Order,
+    ValueRow,
+    call_data,
+    lifetimes,
+    memory_data,
+    order_of,
+    value_data,
+)
 
 Repeat = tuple[int, int]  # first, one past the last
+Values = Mapping[int, ValueRow]
+
+
+class DelegateCrossing(TypedDict):
+    """The tensors that enter and leave a delegate."""
+
+    first: int | None  # row
+    enters: list[int]
+    leaves: list[int]
+    bytes_in: int
+    bytes_out: int
+
+
+class DelegateData(DelegateCrossing):
+    """A delegate."""
+
+    number: int
+    backend: str
+    known: bool
+    calls: int
+    constants: int
+    constant_bytes: int
+    options: dict[str, str]
+
+
+class StageData(TypedDict):
+    """A stage, with the tensors copied to the device before it and to the host after it."""
+
+    kind: str
+    part: int
+    first: int
+    calls: int
+    uploads: list[int]
+    reads: list[int]
+    bytes_up: int
+    bytes_down: int
+
+
+class JumpData(TypedDict):
+    """A jump after the last stage of a part."""
+
+    part: int
+    condition: int
+    target: int
+
+
+class BlockData(TypedDict):
+    """One of several equal blocks of calls, with the tensors that enter and leave it."""
+
+    first: int
+    calls: int
+    enters: list[int]
+    leaves: list[int]
+    constant_bytes: int
+
+
+class ConstantData(ConstantReport):
+    """A constant, with the rows that read it."""
+
+    read: list[int]
+
+
+class MethodData(TypedDict):
+    """How a method runs."""
+
+    problem: str | None
+    exported_calls: int
+    inputs: list[int]
+    outputs: list[int]
+    signature: dict[int, str]
+    calls: list[CallRow]
+    values: dict[int, ValueRow]
+    repeats: list[list[BlockData]]
+    stages: list[StageData]
+    jumps: list[JumpData]
+    delegates: list[DelegateData]
+    constants: list[ConstantData]
+    execution: Execution | None
+    memory: MemoryData | None
+
+
+class MethodSummary(TypedDict):
+    """A method of the program."""
+
+    name: str
+    calls: int
+    returns: Any
+
+
+class MethodReport(MethodData):
+    """How one method of a program runs."""
+
+    file: str
+    bytes: int
+    methods: list[MethodSummary]
+    method: str
+
+
 MIN_KINDS = 4  # of calls in a period; shorter runs need no heading
 MAX_PERIOD = 1000
 
@@ -89,10 +197,7 @@ def _length_with_extras(pattern: Any, ids: Any) -> int:
     return at
 
 
-Values = Mapping[int, Mapping[str, Any]]
-
-
-def delegate_data(exported: Graph, calls: Sequence[Mapping[str, Any]], values: Values) -> list[dict[str, Any]]:
+def delegate_data(exported: Graph, calls: Sequence[CallRow], values: Values) -> list[DelegateData]:
     """Return the delegates, each with the tensors that enter and leave it."""
     return [
         {
@@ -103,13 +208,13 @@ def delegate_data(exported: Graph, calls: Sequence[Mapping[str, Any]], values: V
             "constants": delegate.constants,
             "constant_bytes": delegate.nbytes,
             "options": dict(delegate.options),
+            **_crossing(delegate.number, calls, values),
         }
-        | _crossing(delegate.number, calls, values)
         for delegate in exported.delegates
     ]
 
 
-def _crossing(number: int, calls: Sequence[Mapping[str, Any]], values: Values) -> dict[str, Any]:
+def _crossing(number: int, calls: Sequence[CallRow], values: Values) -> DelegateCrossing:
     inside = {call["row"] for call in calls if call["delegate"] == number}
     enters, leaves = [], []
     for value_id, value in values.items():
@@ -129,7 +234,7 @@ def _crossing(number: int, calls: Sequence[Mapping[str, Any]], values: Values) -
     }
 
 
-def stage_data(order: Order, values: Values) -> list[dict[str, Any]]:
+def stage_data(order: Order, values: Values) -> list[StageData]:
     """Return the stages of the method with the tensors copied to the device before and to the host after each."""
     return [
         {
@@ -150,7 +255,7 @@ def nbytes(ids: Iterable[int], values: Values) -> int:
     return sum(values[i]["bytes"] for i in ids)
 
 
-def report_data(path: PathLike, data: Iterable[PathLike] = (), method: str | None = None) -> dict[str, Any]:
+def report_data(path: PathLike, data: Iterable[PathLike] = (), method: str | None = None) -> MethodReport:
     """Return how one method of a .pte file runs: calls in order, values, buffers, delegates. The data is JSON.
 
     `method` is optional if only one method has calls, or if there is a `forward`.
@@ -182,7 +287,7 @@ def _select(methods: Sequence[ParsedMethod], name: str | None) -> ParsedMethod:
     return by_name.get("forward", running[0])
 
 
-def method_data(exported: Graph, planner: Planner | None, problem: str | None) -> dict[str, Any]:
+def method_data(exported: Graph, planner: Planner | None, problem: str | None) -> MethodData:
     """Return the data of a method: as planned, or as in the file if `problem` prevents a plan."""
     plan = planner.plan if planner is not None else None
     graph = exported if plan is None else plan.graph
@@ -210,7 +315,7 @@ def method_data(exported: Graph, planner: Planner | None, problem: str | None) -
     }
 
 
-def _repeats(calls: Sequence[Mapping[str, Any]], values: Mapping[int, Mapping[str, Any]]) -> list[list[dict[str, Any]]]:
+def _repeats(calls: Sequence[CallRow], values: Values) -> list[list[BlockData]]:
     """Return groups of equal blocks, each block with the tensors that enter and leave it."""
     change = [0] * (len(calls) + 1)  # of the number of live values from the row before
     for value in values.values():
@@ -223,7 +328,7 @@ def _repeats(calls: Sequence[Mapping[str, Any]], values: Mapping[int, Mapping[st
     return [[_block(first, stop, values) for first, stop in spans] for spans in groups]
 
 
-def _signature(call: Mapping[str, Any], values: Mapping[int, Mapping[str, Any]]) -> tuple[object, ...]:
+def _signature(call: CallRow, values: Values) -> tuple[object, ...]:
     """Return a key that is equal for calls that do the same work on other data."""
 
     def kind_of(value_id: int) -> tuple[object, ...]:
@@ -239,7 +344,7 @@ def _signature(call: Mapping[str, Any], values: Mapping[int, Mapping[str, Any]])
     )
 
 
-def _block(first: int, stop: int, values: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+def _block(first: int, stop: int, values: Values) -> BlockData:
     rows = range(first, stop)
 
     def inside(candidates: Sequence[int]) -> bool:
@@ -259,9 +364,9 @@ def _block(first: int, stop: int, values: Mapping[int, Mapping[str, Any]]) -> di
     }
 
 
-def _constants(graph: Graph, values: Mapping[int, Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _constants(graph: Graph, values: Values) -> list[ConstantData]:
     """Return the constants that calls read, largest first, with the rows that read them."""
     return [
-        constant | {"read": sorted({row for v in constant["values"] for row in values[v]["read"]})}
+        {**constant, "read": sorted({row for v in constant["values"] for row in values[v]["read"]})}
         for constant in constants(graph)
     ]

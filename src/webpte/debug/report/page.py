@@ -12,11 +12,13 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import jinja2
 
 from ...text import sanitize, size
+from .calls import ArgumentData, BufferData, CallRow, ValueRow
+from .data import ConstantData, MethodReport
 
 
 def short_name(name: str) -> str:
@@ -27,7 +29,7 @@ def short_name(name: str) -> str:
     return rest.removesuffix(".default").removesuffix(".out") or name
 
 
-def type_text(value: Mapping[str, Any]) -> str:
+def type_text(value: ValueRow) -> str:
     """Return the type of a value of a report, ``f32[1, ≤255, 576]``. A dim with ≤ may be smaller."""
     if value["dims"] is None:
         return str(value["dtype"])
@@ -35,7 +37,7 @@ def type_text(value: Mapping[str, Any]) -> str:
     return f"{value['dtype']}[{', '.join(f'≤{dim}' if may else str(dim) for dim, may in marks)}]"
 
 
-def to_dot(report: Report) -> str:
+def to_dot(report: MethodReport) -> str:
     """Return a `digraph` of the data of `report_data`. Constants are counted in the label of their reader."""
     lines = [
         f"digraph {_quoted(report['method'])} {{",
@@ -56,7 +58,7 @@ def to_dot(report: Report) -> str:
     return "\n".join([*lines, "}", ""])
 
 
-def _label(call: Report, report: Report) -> str:
+def _label(call: CallRow, report: MethodReport) -> str:
     values = [report["values"][p] for a in call["args"] for p in a["parts"] if isinstance(p, int)]
     held = [v for v in values if v["kind"] in ("constant", "state") and not v["made"]]
     lines = [f"#{call['row']} {short_name(call['name'])}"]
@@ -65,7 +67,7 @@ def _label(call: Report, report: Report) -> str:
     return "\n".join(lines)
 
 
-def _ends(report: Report) -> Iterator[str]:
+def _ends(report: MethodReport) -> Iterator[str]:
     """Yield nodes for inputs and outputs."""
     for role, ids in (("input", report["inputs"]), ("output", report["outputs"])):
         for number, value_id in enumerate(ids):
@@ -73,7 +75,7 @@ def _ends(report: Report) -> Iterator[str]:
             yield f"{role}{number} [shape=ellipse, label={_quoted(label)}];"
 
 
-def _edges(report: Report) -> Iterator[str]:
+def _edges(report: MethodReport) -> Iterator[str]:
     """Yield edges from the last call that wrote a value to each call that reads it."""
     passed = {value_id: f"input{number}" for number, value_id in enumerate(report["inputs"])}
     writer = dict(passed)
@@ -87,7 +89,7 @@ def _edges(report: Report) -> Iterator[str]:
             yield f"{writer[value_id]} -> output{number} [label={_quoted(_value(report, value_id))}];"
 
 
-def _value(report: Report, value_id: int) -> str:
+def _value(report: MethodReport, value_id: int) -> str:
     return f"%{value_id} {type_text(report['values'][value_id])}"
 
 
@@ -99,10 +101,9 @@ def _quoted(text: str) -> str:
 
 FOLDER = Path(__file__).parent
 MAX_TICKS = 12  # on the axis of the timeline
-Report = Mapping[str, Any]
 
 
-def render_page(report: Report) -> str:
+def render_page(report: MethodReport) -> str:
     """Return the page for the data of `report_data`."""
     script = (FOLDER / "page.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -144,13 +145,13 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def _only_tensors(argument: Report) -> bool:
+def _only_tensors(argument: ArgumentData) -> bool:
     """Return whether an argument is a tensor, a live scalar or a list of these, and not a literal."""
     parts = [part for part in argument["parts"] if part not in ("[", ", ", "]")]
     return bool(parts) and all(isinstance(part, int) for part in parts)
 
 
-def search_text(call: Report, values: Mapping[int, Report]) -> str:
+def search_text(call: CallRow, values: Mapping[int, ValueRow]) -> str:
     """Return the text that the search box searches: a line per name or value, in lower case."""
     mentioned = dict.fromkeys(p for a in call["args"] for p in a["parts"] if isinstance(p, int))
     literals = [p for a in call["args"] for p in a["parts"] if isinstance(p, str)]
@@ -159,12 +160,12 @@ def search_text(call: Report, values: Mapping[int, Report]) -> str:
     return "\n".join(dict.fromkeys(lines)).lower().replace("≤", "")
 
 
-def _constant_text(constant: Report) -> str:
+def _constant_text(constant: ConstantData) -> str:
     ids = " ".join(f"%{v}" for v in constant["values"])
     return f"{ids} {constant['dtype']}[{', '.join(map(str, constant['dims']))}] {constant['name']}".lower()
 
 
-def _counts(calls: Sequence[Report]) -> dict[str, int]:
+def _counts(calls: Sequence[CallRow]) -> dict[str, int]:
     counts = {"dispatches": sum(len(call["kernels"]) for call in calls)}
     for call in calls:
         counts[call["runs"]] = counts.get(call["runs"], 0) + 1
@@ -174,10 +175,10 @@ def _counts(calls: Sequence[Report]) -> dict[str, int]:
 # ---------------------------------------------------------------- the list of calls
 
 
-def _outline(report: Report) -> list[dict[str, Any]]:
+def _outline(report: MethodReport) -> list[dict[str, Any]]:
     """Return the list as nested items: calls, equal blocks of calls, and headings."""
     stages = {stage["first"]: (n, stage) for n, stage in enumerate(report["stages"]) if stage["calls"]}
-    blocks = {
+    blocks: dict[int, dict[str, Any]] = {
         block["first"]: {"kind": "block", "block": block, "number": n, "of": len(group), "like": group[0], "inside": []}
         for group in report["repeats"]
         for n, block in enumerate(group, 1)
@@ -206,7 +207,19 @@ def _outline(report: Report) -> list[dict[str, Any]]:
 # ---------------------------------------------------------------- the memory timeline
 
 
-def _timeline(report: Report) -> dict[str, Any] | None:
+class Timeline(TypedDict):
+    """Positions on the timeline of memory, in percent of its width."""
+
+    ticks: list[tuple[int, str]]
+    layers: list[tuple[int, str, str]]
+    lanes: list[tuple[BufferData, list[tuple[ValueRow, str, str]]]]
+    peak: int
+    peak_row: int
+    allocated: int
+    curve: str
+
+
+def _timeline(report: MethodReport) -> Timeline | None:
     """Return positions on the timeline, in percent of its width."""
     memory, rows = report["memory"], len(report["calls"])
     if memory is None or not rows:
@@ -234,7 +247,8 @@ def _timeline(report: Report) -> dict[str, Any] | None:
     }
 
 
-def _bar(value: Report, rows: int) -> tuple[Report, str, str]:
+def _bar(value: ValueRow, rows: int) -> tuple[ValueRow, str, str]:
+    assert value["live"] is not None, "a tensor in a buffer has a lifetime"
     first, last = value["live"]
     return value, _percent(first, rows), _percent(last + 1 - first, rows)
 
@@ -255,10 +269,10 @@ def _curve(in_use: Sequence[int], peak: int) -> str:
 # ---------------------------------------------------------------- what the script needs
 
 
-def _embedded(report: Report) -> dict[str, Any]:
+def _embedded(report: MethodReport) -> dict[str, Any]:
     """Return calls and values without entries that are absent, empty or false."""
 
-    def short(entry: Report) -> dict[str, Any]:
+    def short(entry: Mapping[str, object]) -> dict[str, object]:
         return {key: value for key, value in entry.items() if value or (value == 0 and value is not False)}
 
     return {

@@ -1,0 +1,17 @@
+"""Type aliases that several packages share. Importing them imports neither NumPy nor wgpu."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+else:
+    Array = Any
+
+PathLike = str | os.PathLike[str]
+Dims = tuple[int, ...]
+JsonNumber = Annotated[float | str, 'a number, or "nan", "inf" or "-inf"']  # of a report; JSON has neither

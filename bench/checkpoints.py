@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 
 import numpy as np
 
@@ -41,15 +42,11 @@ def minilm_weights(batch: int, tokens: int) -> dict[str, Array]:
     return weights
 
 
-def smollm2_weights() -> dict[str, Array]:
+def smollm2_weights(cache: Path) -> dict[str, Array]:
     """4-bit linear layers and an embedding read out of 4 bits, as in the exported program; made with torch, once."""
     from tests.support.models.smollm import SMOLLM2
 
-    from .rows import cache_root
-
-    folder = (
-        cache_root() / f"smollm2-{hashlib.sha256(json.dumps([SMOLLM2.sha256, '4w', 32]).encode()).hexdigest()[:16]}"
-    )
+    folder = cache / f"smollm2-{hashlib.sha256(json.dumps([SMOLLM2.sha256, '4w', 32]).encode()).hexdigest()[:16]}"
     if not folder.exists():
         write_arrays(folder, _quantize_smollm2())
     return read_arrays(folder)

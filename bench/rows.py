@@ -174,7 +174,7 @@ def smollm2(past: int, tokens: int) -> Make:
 def smollm2_model() -> tuple[dict[str, Array], dict[str, float]]:
     from .checkpoints import SMOLLM2_SIZES, smollm2_weights
 
-    return smollm2_weights(), dict(SMOLLM2_SIZES)
+    return smollm2_weights(cache_root()), dict(SMOLLM2_SIZES)
 
 
 def decoder(weights: dict[str, Array], sizes: dict[str, float], past: int, tokens: int) -> Problem:

@@ -8,9 +8,9 @@ with webpte.load("model.pte") as program:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from .deferred import lazy_exports
+from .deferred import lazy_exports, show_in_notebook
 from .errors import (
     CancelledError,
     ClosedError,
@@ -111,6 +111,14 @@ _HOMES = {
     "vision": "vision",
     "widget": "notebook",
 }
+
+
+@show_in_notebook.provide
+def _show(source: Any, **options: Any) -> object:
+    from .notebook import widget
+
+    return widget(source, **options)
+
 
 if not TYPE_CHECKING:  # type checkers would take it for a promise that any name is there
     __getattr__ = lazy_exports(__name__, _HOMES)

@@ -1,10 +1,17 @@
-"""Lazy exports: the names of a package are imported at their first use, so that few commands import NumPy or wgpu."""
+"""What is connected when it is first used: names of packages, and functions of upper packages that lower ones call.
+
+Few commands import NumPy or wgpu, because the names of a package are imported at their first use.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from typing import Generic, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def lazy_exports(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
@@ -20,3 +27,22 @@ def lazy_exports(package: str, homes: Mapping[str, str]) -> Callable[[str], obje
         return value
 
     return find
+
+
+class Hook(Generic[P, R]):
+    """A function that a lower package calls and an upper one defines. `webpte/__init__.py` provides it."""
+
+    def __init__(self) -> None:
+        self._function: Callable[P, R] | None = None
+
+    def provide(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Set the function, and return it."""
+        self._function = function
+        return function
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        assert self._function is not None, "webpte/__init__.py provides every hook"
+        return self._function(*args, **kwargs)
+
+
+show_in_notebook: Hook[..., object] = Hook()  # a program, or the folder of a bundle, as a widget

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 SRC = Path(__file__).parents[2] / "src"
+BENCH = SRC.parent / "bench"
 PACKAGE = "webpte"
 
 # What everyone may import.
@@ -286,10 +287,6 @@ def test_import_map_has_no_cycle():
     graphlib.TopologicalSorter(ARROWS).prepare()
 
 
-# Packages whose modules may import each other in a circle, for now.
-CIRCULAR = {"device", "lowering"}
-
-
 def module_imports(sources: dict[str, str]) -> dict[str, set[str]]:
     """Return the modules that each module imports, also inside functions and for type checkers."""
     found: dict[str, set[str]] = {}
@@ -304,10 +301,12 @@ def module_imports(sources: dict[str, str]) -> dict[str, set[str]]:
     return {module: {target for target in targets if target != module} for module, targets in found.items()}
 
 
-def test_packages_have_no_import_cycle():
-    files = sorted(SRC.glob(f"{PACKAGE}/**/*.py"))
-    texts = {module_of(path.relative_to(SRC / PACKAGE)): path.read_text(encoding="utf-8") for path in files}
-    sources = {module: text for module, text in texts.items() if room_of(module) not in CIRCULAR}
+@pytest.mark.parametrize("folder", [SRC / PACKAGE, BENCH], ids=lambda folder: folder.name)
+def test_modules_import_each_other_in_no_circle(folder):
+    paths = sorted(folder.glob("**/*.py"))
+    names = [".".join((folder.name, *path.relative_to(folder).with_suffix("").parts)) for path in paths]
+    sources = {name: path.read_text(encoding="utf-8") for name, path in zip(names, paths, strict=True)}
+    assert len(sources) > 20
     graphlib.TopologicalSorter(module_imports(sources)).prepare()
 
 

@@ -11,16 +11,13 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import GraphError, ShapeError
 from ..graph import Call, Constant, DType, TensorSpec, numel
 from ..graph.expressions import EXPRESSIONS, AssumedEvaluator, Element, Expression, Number, Term, TermEvaluator, apply
 from ..wgsl import Caps, Grid, Kernel, LiveInt, Uniforms, grid_for
 from .variants import KernelConfig, TuningKey, Variant, choose, of_one_order, usable
-
-if TYPE_CHECKING:
-    from .registry import Op
 
 Dims = tuple[int, ...]
 OFFSET_ALIGNMENT = 256
@@ -229,12 +226,13 @@ class Context:
         self._kernels: dict[tuple[object, ...], Kernel] = {}
         self._scratch_count = 0
         self._position = -1
-        self._op: Op
+        self._home: str
         self._call: Call
         self._next_id = 0
 
-    def begin(self, position: int, op: Op, call: Call) -> None:
-        self._position, self._op, self._call = position, op, call
+    def begin(self, position: int, home: str, call: Call) -> None:
+        """Begin the lowering of a call. `home` is where its op finds templates."""
+        self._position, self._home, self._call = position, home, call
         self.dispatches, self.guards, self.tuning_keys, self.touched = [], [], [], set()
         self._scratch_count = 0
 
@@ -391,14 +389,13 @@ class Context:
         self, template: str, flags: dict[str, object], params: type[Uniforms], size: int, *arrays: Any
     ) -> Kernel:
         """Return the kernel. `arrays` are the numbers of arrays read and written, and the parts of each or ()."""
-        home = self._op.home
-        key = (home, template, tuple(flags.items()), params, size, *arrays)
+        key = (self._home, template, tuple(flags.items()), params, size, *arrays)
         kernel = self._kernels.get(key)
         if kernel is None:
             reads, _, parts = arrays
             if parts:
                 arrays = (sum(parts[:reads]), sum(parts[reads:]), parts, self._part_bytes)
-            kernel = Kernel(home, template, tuple(sorted(flags.items())), params.wgsl, size, *arrays)
+            kernel = Kernel(self._home, template, tuple(sorted(flags.items())), params.wgsl, size, *arrays)
             self._kernels[key] = kernel
         return kernel
 

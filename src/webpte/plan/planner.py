@@ -109,7 +109,7 @@ class Lowering:
             tensor = self.frame.tensors.get(out)
             if tensor is not None and out not in inputs:
                 tensor._dims = None
-        context.begin(index, bound.op, call)
+        context.begin(index, bound.op.home, call)
         self.runs += 1
         try:
             bound.lower(context)

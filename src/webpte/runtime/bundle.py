@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..container import MappedFile
+from ..deferred import show_in_notebook
 from ..device import adapter_caps
 from ..errors import DeviceError, FormatError, InputError
 from ..plan import Plan
@@ -52,7 +52,7 @@ class Bundle(MethodSource):
 
     def show(self) -> Any:
         """Return its page for a notebook, which runs on the GPU of the reader's browser: `webpte.widget`."""
-        return sys.modules["webpte"].widget(self._path)  # not imported: this package must not depend on it
+        return show_in_notebook(self._path)
 
     def _text(self, file: BundledFile) -> str:
         """Return the contents of a text file of the bundle."""

@@ -273,7 +273,7 @@ def refuse_sizes(call: Call, graph: Graph, tensors: Mapping[int, Array], scalars
         if value_id in scalars:
             scalar.set(scalars[value_id])
     bound = BoundCall(op, call, frame)
-    context.begin(0, op, call)
+    context.begin(0, op.home, call)
     with contextlib.suppress(RangeError):  # a number is too large for the device; the shapes are known already
         bound.lower(context)
 

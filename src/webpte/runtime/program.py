@@ -6,7 +6,6 @@ import contextlib
 import functools
 import hashlib
 import logging
-import sys
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Any, Literal, Self, overload
 
 from ..container import MappedFile, MethodPlan, ProgramFile, Span, TensorFile
 from ..container.flat import quoted_name
+from ..deferred import show_in_notebook
 from ..device import Gpu, Memory, MemoryNeeds, WeightBuffers, acquire, adapter_caps, memory_needs, program_memory
 from ..errors import ClosedError, Error, InputError
 from ..fusion import PASSES
@@ -342,7 +342,7 @@ class Program(MethodSource):
 
     def show(self, **options: Any) -> Any:
         """Return its page for a notebook, which runs on the GPU of the reader's browser: `webpte.widget`."""
-        return sys.modules["webpte"].widget(self, **options)  # not imported: this package must not depend on it
+        return show_in_notebook(self, **options)
 
     def _make_method(self, name: str, rewrite: Rewrite | None, progress: OnProgress, lazy: bool) -> Method:
         if self._options.tune == "auto":

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import hmac
+
 import pytest
 
 from tests.support.harness.errors import raises
+from tests.support.harness.work import executed_lines
 from webpte.cli import main
 from webpte.errors import InputError
 from webpte.serve.config import ENV_PREFIX, FIELDS, HIDDEN, Config, load_config
@@ -116,6 +120,37 @@ def test_keys_are_all_compared(monkeypatch):
     with pytest.raises(ApiError) as caught:
         keys.check("Bearer fourth")
     assert caught.value.status == 401 and len(compared) == 9 and {len(a) for pair in compared for a in pair} == {32}
+
+
+def test_key_check_does_the_same_work_wherever_a_guess_is_wrong(monkeypatch):
+    """Lines of Python, and comparisons by `hmac.compare_digest`, whose time does not depend on the digests."""
+    known = [letter * 32 for letter in "abc"]
+    keys = ApiKeys(known)
+    compared: list[int] = []
+    original = hmac.compare_digest
+
+    def compare(a: bytes, b: bytes) -> bool:
+        compared.append(len(a))
+        return original(a, b)
+
+    monkeypatch.setattr("webpte.serve.http.hmac.compare_digest", compare)
+
+    def work(key: str) -> tuple[int, list[int]]:
+        compared.clear()
+        with contextlib.suppress(ApiError):
+            keys.check(f"Bearer {key}")  # whatever is imported at first use
+        compared.clear()
+
+        def check() -> None:
+            with contextlib.suppress(ApiError):
+                keys.check(f"Bearer {key}")
+
+        return executed_lines(check), list(compared)
+
+    wrong = [key[:at] + "x" + key[at + 1 :] for key in known for at in (0, 15, 31)] + ["x" * 32, "a", "c" * 64]
+    assert len({repr(work(key)) for key in wrong}) == 1
+    assert len({repr(work(key)) for key in known}) == 1
+    assert work(wrong[0])[1] == work(known[0])[1] == [32] * len(known)
 
 
 def test_serve_command_shows_config(capsys, monkeypatch, tmp_path):

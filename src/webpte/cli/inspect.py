@@ -26,6 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", metavar="OUT", help="write an HTML page: graph, memory timeline, constants")
     parser.add_argument("--dot", metavar="OUT", help="write the graph for Graphviz")
     parser.add_argument("--method", metavar="NAME", help="the method for --html and --dot (forward)")
+    parser.add_argument("--kernel", metavar="NAME", help="print the WGSL of a kernel, with the template of each line")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -33,6 +34,11 @@ def run(arguments: argparse.Namespace) -> None:
         check_output("--html", arguments.html)
         check_output("--dot", arguments.dot)
         _draw(arguments)
+        return
+    if arguments.kernel is not None:
+        from ..debug.kernel_text import kernel_text
+
+        say(kernel_text(arguments.file, arguments.kernel, arguments.data), end="")
         return
     if is_bundle(arguments.file):
         show(summary(arguments.file), arguments.json)

@@ -97,8 +97,14 @@ def home_of(folder: str) -> str:
 def _environment(folder: str) -> jinja2.Environment:
     import jinja2  # a load whose kernels are all cached does not need it
 
+    return _environment_of(jinja2.FileSystemLoader([folder, LIB]))
+
+
+def _environment_of(loader: jinja2.BaseLoader) -> jinja2.Environment:
+    import jinja2
+
     return jinja2.Environment(
-        loader=jinja2.FileSystemLoader([folder, LIB]),
+        loader=loader,
         block_start_string="{$",
         block_end_string="$}",
         line_statement_prefix="$$",
@@ -155,23 +161,30 @@ def uses_subgroups(text: str) -> bool:
 
 
 def _cached_text(kernel: Kernel) -> str:
-    folder = _FOLDERS[kernel.home]
+    folder = template_folder(kernel)
     key = (_stamp(folder), _stamp(LIB), folder, kernel.template, kernel.flags, kernel.params)
     split = (kernel.parts, kernel.part_bytes)
     name = hashlib.sha256(repr((*key, kernel.workgroup, SYM_SLOTS, split)).encode()).hexdigest()
     text = read_cached(name)
     if text is None:
-        text = _render_text(kernel, folder)
+        text = render_template(kernel)
         write_cached(name, text)
     return text
 
 
-def _render_text(kernel: Kernel, folder: str) -> str:
+def template_folder(kernel: Kernel) -> str:
+    """Return the folder of a kernel's template."""
+    return _FOLDERS[kernel.home]
+
+
+def render_template(kernel: Kernel, loader: jinja2.BaseLoader | None = None) -> str:
+    """Return the WGSL text of a kernel without the cache; `loader` reads the templates in place of the usual one."""
     import jinja2
 
     flags = dict(kernel.flags)
+    environment = _environment(template_folder(kernel)) if loader is None else _environment_of(loader)
     try:
-        template = _environment(folder).get_template(kernel.template)
+        template = environment.get_template(kernel.template)
         text = template.render(
             **flags,
             params=kernel.params,

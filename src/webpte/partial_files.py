@@ -12,7 +12,8 @@ import shutil
 import threading
 from collections.abc import Iterator
 
-PathLike = str | os.PathLike[str]
+from .typing import PathLike
+
 _ATTEMPTS = 5  # to remove a folder that another thread still writes to
 _paths: dict[str, int] = {}  # in use -> the process that uses them
 

@@ -17,7 +17,6 @@ from .errors import InputError
 from .progress import OnProgress, ignore
 from .text import close_matches
 
-PathLike = str | os.PathLike[str]
 HUB = "hf:"
 # Short names -> checkpoints on the hub. All of them may be downloaded without an account.
 SHORT_NAMES: Mapping[str, str] = {

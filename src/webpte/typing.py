@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 else:
-    Array = Any
+    Array = Any  # of annotations, which nothing evaluates
 
 PathLike = str | os.PathLike[str]
 Dims = tuple[int, ...]

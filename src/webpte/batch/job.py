@@ -11,7 +11,8 @@ from typing import Any, Unpack
 
 from ..errors import InputError
 from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
-from ..runtime.checks import PathLike, check_bool, check_int, check_path, check_str, did_you_mean
+from ..runtime.checks import check_bool, check_int, check_path, check_str, did_you_mean
+from ..typing import PathLike
 from .on_ray import Cluster, run_on_ray
 from .output import COUNTS, MANIFEST_FILE, check_job, remove_stale_blocks, write_json
 from .tables import InputTables, RowBlock

@@ -11,7 +11,8 @@ import numpy as np
 from ..device import use_adapter
 from ..errors import InputError
 from ..progress import OnProgress, ignore
-from ..runtime.checks import PathLike, check_int, check_path, did_you_mean, wrong_argument
+from ..runtime.checks import check_int, check_path, did_you_mean, wrong_argument
+from ..typing import PathLike
 from .runners import RUNNERS, BatchResult, Runner
 from .task_spec import ERROR_COLUMN, TaskOptions, TaskSpec, task_spec
 

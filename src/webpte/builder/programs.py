@@ -27,8 +27,9 @@ from ..host_memory import free_memory
 from ..llm.context import LIMIT_METHOD, limit_from_numbers
 from ..partial_files import atomic_file, partial_path
 from ..progress import OnProgress, Progress, ignore
-from ..sources import HUB, SHORT_NAMES, PathLike
+from ..sources import HUB, SHORT_NAMES
 from ..text import close_matches
+from ..typing import PathLike
 from ..version import __version__
 
 _RECORD = "source.json"

@@ -19,11 +19,11 @@ from ..plan import Planner, make_planner
 from ..progress import OnProgress, Progress, ignore
 from ..runtime import Program, load_program
 from ..runtime.kernels import CpuKernels
+from ..typing import Array, PathLike
 from ..wgsl import Caps
 from .methods import MethodWriter, for_any_data, with_schedules
 from .site import Site
 
-Array = np.ndarray[Any, Any]
 MANIFEST = "manifest.json"
 # How the files of a catalog hold each dtype.
 STORED = {"float32": "<f4", "float16": "<f2", "int32": "<i4", "int64": "<i8", "int8": "i1", "uint8": "u1", "bool": "i1"}
@@ -120,7 +120,6 @@ def _array(folder: Path, entry: dict[str, Any]) -> Array:
         ) from error
 
 
-PathLike = str | os.PathLike[str]
 ALIGNMENT = 8  # of an array in a file: the widest element
 
 

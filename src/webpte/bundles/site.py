@@ -15,6 +15,7 @@ from typing import Annotated, Any, TypedDict
 from ..errors import InputError
 from ..partial_files import partial_path
 from ..runtime.manifest import FORMAT, MANIFEST, VERSION, BundledFile, BundleVariant, Manifest, file_path, read_manifest
+from ..typing import PathLike
 from ..version import __version__
 from ..web_files import page_files, web_folder
 
@@ -112,9 +113,6 @@ def player_files() -> Iterator[tuple[str, bytes]]:
 
 
 # -- sizes ------------------------------------------------------------------------------------------------------------
-
-
-PathLike = str | os.PathLike[str]
 
 
 class RefusedCheck(TypedDict):

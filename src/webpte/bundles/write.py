@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from ..runtime.checks import (
     check_str,
     wrong_argument,
 )
+from ..typing import PathLike
 from .methods import MethodWriter, Shapes, extents, planned_at
 from .program_kinds import (
     ImageOptions,
@@ -35,7 +35,6 @@ from .program_kinds import (
 )
 from .site import Site
 
-PathLike = str | os.PathLike[str]
 SEQUENCES = 4
 MAX_SEQUENCES_LIMIT = 16
 

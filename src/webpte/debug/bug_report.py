@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import Error
+from ..typing import PathLike
 from .check import check_file
 from .doctor import ENVIRONMENT, DoctorReport, bug_report, self_test_child
 from .inspect import inspect_file
 from .selftest import LOG_OPTION
 
-PathLike = str | os.PathLike[str]
 README = """\
 doctor.txt, doctor.json  versions, adapters, features, limits and the self-test
 environment.json         variables of webpte and of drivers

@@ -18,12 +18,12 @@ from ..lowering import mutated_positions
 from ..plan import Plan, advice, draft, unsupported, wrong
 from ..runtime.kernels import CpuKernels
 from ..runtime.program import find_data
+from ..typing import PathLike
 from ..wgsl import BROWSER_LIMITS, Caps
 from .parsed_method import data_advice
 
 __all__ = ["MEMORY_KINDS", "check_file", "device_caps"]
 
-PathLike = str | os.PathLike[str]
 BROWSER = Caps(adapter="WebGPU's default limits, which every browser grants")
 MAX_REJECTED_CALLS = 50  # of one method, before the search ends
 

@@ -31,8 +31,8 @@ from ..graph import DType
 from ..image_files import open_image_file
 from ..runtime import ArgumentInfo
 from ..text import plural
+from ..typing import Array
 
-Array = np.ndarray[Any, Any]
 IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 BILINEAR = 2  # PIL's number
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and deviation of red, green and blue

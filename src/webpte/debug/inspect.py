@@ -13,7 +13,8 @@ from ..llm.defaults import read_generation_config
 from ..llm.metadata import beside
 from ..plan import Plan
 from ..runtime import describe, describe_all
-from .parsed_method import ParsedMethod, PathLike, delegate_io, dynamic_dims, parse_methods
+from ..typing import PathLike
+from .parsed_method import ParsedMethod, delegate_io, dynamic_dims, parse_methods
 
 Dynamic = Mapping[int, tuple[bool, ...]]
 

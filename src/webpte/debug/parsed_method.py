@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -29,9 +28,9 @@ from ..runtime import Program, load_program
 from ..runtime.kernels import CpuKernels
 from ..runtime.loading import data_beside
 from ..runtime.program import find_data
+from ..typing import Dims, PathLike
 from ..wgsl import Caps
 
-PathLike = str | os.PathLike[str]
 CAPS = Caps(adapter="a device with WebGPU's default limits")
 
 
@@ -134,9 +133,6 @@ def delegate_io(plan: MethodPlan) -> dict[int, tuple[list[int], list[int]]]:
 
 def _has_data(value: object) -> bool:
     return isinstance(value, TensorValue) and (value.data is not None or value.external_name is not None)
-
-
-Dims = tuple[int, ...]
 
 
 def lowered_calls(planner: Planner) -> dict[int, LoweredCall]:

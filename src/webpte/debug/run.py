@@ -15,6 +15,7 @@ from ..errors import DeviceError, GuardError, InputError, ShapeError
 from ..progress import OnProgress, Progress, ignore
 from ..runtime import ArgumentInfo, Bundle, Method, load_source
 from ..runtime.checks import check_method_name
+from ..typing import PathLike
 from .inputs import InputValue, at_shapes, check_specs, make_inputs
 
 T = TypeVar("T")
@@ -74,7 +75,6 @@ def spread(seconds: Sequence[float]) -> Spread:
     }
 
 
-PathLike = str | os.PathLike[str]
 MAX_HEAD_ELEMENTS = 6  # elements of an output that a report shows
 DIM_SIZES = (16, 64, 256)  # of a dynamic dim of an input that is not given, tried in this order; the bound comes last
 

@@ -21,6 +21,7 @@ from ..device.weights import USAGE
 from ..errors import Error
 from ..graph import Call, DType, Graph, Int, Null, Origin, TensorSpec, Value, ValueList
 from ..runtime.program import open_graph
+from ..typing import Array
 from .run import Spread, spread, timed
 
 
@@ -56,9 +57,6 @@ class GraphBuilder:
 
     def graph(self, inputs: Sequence[int], outputs: Sequence[int]) -> Graph:
         return Graph("probe", tuple(self._values), tuple(self._calls), tuple(inputs), tuple(outputs))
-
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ..plan import Schedule, padded
+from ..typing import Array
 from .budget import check_memory, state_memory_needs
 from .gpu import Observer
 from .pacing import Costs, submit_parts
@@ -21,7 +20,6 @@ from .recording import BufferCopy, DispatchCommand, Stage
 from .weights import USAGE, UploadStream, fill_buffer
 from .workspace import BoundRanges, EncodedSchedule, Feed, Workspace
 
-Array = np.ndarray[Any, Any]
 BRIEF_SECONDS = 0.1  # work that was shorter the last time may be waited for inside the driver
 
 

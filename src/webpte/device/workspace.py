@@ -18,6 +18,7 @@ import wgpu
 from ..errors import GraphError
 from ..plan import Binding, DispatchWork, Plan, Schedule, padded
 from ..progress import OnProgress, Progress, ignore
+from ..typing import Array
 from .budget import check_memory, memory_needs, staging_bytes
 from .gpu import Gpu
 from .pacing import Costs
@@ -26,7 +27,6 @@ from .process_events import defer_interrupts, keep_alive_in_child
 from .recording import BufferCopy, DispatchCommand
 from .weights import USAGE, WeightBuffers
 
-Array = np.ndarray[Any, Any]
 _USAGE = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..llm.tokenizer import Tokenizer
-from ..runtime.checks import PathLike, check_bool, check_list, check_path, described, did_you_mean, wrong_argument
+from ..runtime.checks import check_bool, check_list, check_path, described, did_you_mean, wrong_argument
 from ..task_file import TaskFile, read_task
+from ..typing import PathLike
 
 POOLINGS = ("mean", "cls", "max", "last")
 log = logging.getLogger("webpte")

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import Error
-from ..measure.evaluation.measures import Array, ModelComparison, Quality, TextWindow, chunks, rolling_windows
+from ..measure.evaluation.measures import ModelComparison, Quality, TextWindow, chunks, rolling_windows
 from ..measure.evaluation.texts import evaluation_text
 from ..progress import OnProgress, Progress, ignore
 from ..text import size
+from ..typing import Array
 from .checkpoint import text_tokens
 from .context import ProgramSizes
 from .family import Checkpoint, fill

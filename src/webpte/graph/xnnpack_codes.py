@@ -20,6 +20,7 @@ import numpy as np
 
 from ..container import DType, XnnNode, XnnType, XnnValue
 from ..errors import GraphError
+from ..typing import Array
 from .graph import Bool, Double, Int, IntList, Null, Value
 from .names import (
     DEQUANTIZE,
@@ -34,7 +35,7 @@ from .names import (
     QUANTIZE,
 )
 from .xnnpack_nodes import FLOAT_NODES, Translate, filter_dims, operand, padded_sizes, pads, pair
-from .xnnpack_values import Array, Laid, Order, UnsupportedNodeError, XnnValues, identity
+from .xnnpack_values import Laid, Order, UnsupportedNodeError, XnnValues, identity
 
 LOWEST, HIGHEST = -128, 127
 SUM_BITS, RATIO_BITS = 20, 8  # of the fixed-point factors

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..container import DType, XnnNode
 from ..errors import GraphError
+from ..typing import Array
 from .graph import Bool, Double, Int, IntList, Null, String, TensorSpec, Value, numel
 from .names import (
     ADD,
@@ -39,7 +40,7 @@ from .names import (
     XNN_BINARY,
     XNN_UNARY,
 )
-from .xnnpack_values import NHWC, Array, UnsupportedNodeError, XnnValues, identity
+from .xnnpack_values import NHWC, UnsupportedNodeError, XnnValues, identity
 
 TRANSPOSE_WEIGHTS, ALIGN_CORNERS = 1, 8  # flags
 Translate = Callable[[XnnValues, XnnNode], None]

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..container import DType, XnnNode, XnnType
 from ..errors import GraphError
+from ..typing import Array
 from .graph import Bool, Constant, Double, Int, IntList, Null, String, TensorSpec
 from .names import (
     CHOOSE_QPARAMS,
@@ -40,7 +41,7 @@ from .xnnpack_nodes import (
     pads,
     pair,
 )
-from .xnnpack_values import Array, Laid, UnsupportedNodeError, XnnValues, identity
+from .xnnpack_values import Laid, UnsupportedNodeError, XnnValues, identity
 
 MOVES = (  # nodes whose numbers are those of their operands
     *("Concatenate2", "Concatenate3", "Concatenate4", "Concatenate5", "Copy"),

@@ -8,12 +8,13 @@ value is. A copy is made where a node needs another order.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ..container import DType, MappedFile, Span, XnnGraph, XnnType, XnnValue, count_code_bytes
 from ..errors import DataError, GraphError
+from ..typing import Array
 from .graph import Bool, Call, Constant, Double, Int, IntList, Null, Origin, TensorSpec, Value, ValueList, numel
 from .names import CLAMP, CONVERSION, COPY, PERMUTE, RELU, RESHAPE, UNSQUEEZE
 
@@ -34,7 +35,6 @@ CODES = (XnnType.QINT8, XnnType.QCINT8, XnnType.QCINT4, XnnType.QINT32, XnnType.
 TYPE_REMEDIES = {
     XnnType.QUINT8: "Quantize the model with XNNPACKQuantizer, whose codes are int8.",
 }
-Array = np.ndarray[Any, Any]
 
 
 class Laid(NamedTuple):

@@ -19,6 +19,7 @@ from ..runtime.checks import check_bool, check_callable, check_choice, check_pat
 from ..runtime.program import Tune
 from ..sources import resolve_program
 from ..text import table
+from ..typing import PathLike
 from .chat import Chat
 from .constraints import GrammarCompiler
 from .defaults import apply_defaults, describe_defaults
@@ -54,7 +55,6 @@ from .settings import (
 from .tokenizer import Tokenizer
 from .tools import ToolCall, ToolFormat, parse_tool_calls
 
-PathLike = str | os.PathLike[str]
 MAX_SEQUENCES, MAX_SEQUENCES_LIMIT = 16, 4096
 MAX_QUEUE_SIZE = 1024
 CACHE_DTYPES: Mapping[KvCache, DType | None] = {"f32": None, "f16": DType.FLOAT16, "int8": DType.INT8}

@@ -23,9 +23,9 @@ from ..fusion.llm_rewrites import (
     TOP_TOKENS,
     padded_words,
 )
+from ..typing import Array
 from .settings import SamplingParams
 
-Array = np.ndarray[Any, Any]
 ALL_HIDDEN = -2  # in a token's place: no logit is above minus infinity; any other negative number: NaN or infinity
 NO_MASK = -1
 _ROW = struct.Struct("<fiffiiii")  # SAMPLING_WORDS

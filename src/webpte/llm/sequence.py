@@ -14,6 +14,7 @@ from ..errors import ContextFullError, FormatError, InputError
 from ..progress import CancelToken
 from ..runtime.checks import check_bool, check_path
 from ..runtime.state import read_state, write_state
+from ..typing import PathLike
 from .context import ContextLimit
 from .engine.core import EngineCore
 from .engine.kv_slots import Slot, common_prefix
@@ -21,8 +22,6 @@ from .engine.request import LogitsRequest, PrefillRequest, SequenceState
 from .generation import Generation
 from .prompts import Messages, Tools
 from .settings import LARGEST, GenerateSettings, integer, shows_settings, tokens_from
-
-PathLike = str | os.PathLike[str]
 
 
 class SequenceModel(Protocol):

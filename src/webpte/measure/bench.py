@@ -23,6 +23,7 @@ from ..lowering import mutated_positions
 from ..progress import OnProgress, Progress, ignore
 from ..runtime import ArgumentInfo, Method, Program, load_program
 from ..runtime.checks import check_method_name
+from ..typing import PathLike
 
 FRACTIONS = (8, 4, 2, 1)  # of the bound
 MIN_TOKENS = 16  # of a prompt or context
@@ -261,7 +262,6 @@ def _smallest_call(method: Method) -> Callable[[], Any]:
     return call
 
 
-PathLike = str | os.PathLike[str]
 MEANING = {
     "cold": "the first load in this process; the driver may have cached compiled kernels",
     "warm": "a second load in the same process, after everything was released",

@@ -22,8 +22,8 @@ from ..fusion.llm_rewrites import TOKEN, with_sampler
 from ..graph import Bool, Constant, Double, DType, Graph, Int, SymInt, TensorSpec, ValueList
 from ..llm.sampling import RowSamplingParams, pack
 from ..runtime import Method
+from ..typing import Array
 
-Array = np.ndarray[Any, Any]
 HEAD_WIDTH = 64
 VOCABULARY = 4096
 CONTEXT_TOKENS = 512

@@ -29,6 +29,7 @@ from ..progress import OnProgress, Progress, ignore
 from ..runtime import Method
 from ..runtime.program import open_graph
 from ..text import duration, plural, size
+from ..typing import PathLike
 from ..version import __version__
 from .bench import ProgramBench, bench_program
 from .bench_model import (
@@ -51,7 +52,6 @@ MIN_CALLS, MAX_CALLS = 3, 200  # of a measurement
 SLOW_CALL_SECONDS = 2.0  # a first call that takes longer is counted, although it may compile
 SINGLE_CALL_SECONDS = 10.0  # a call that takes longer is measured once
 STEPS_PER_SUBMIT = 8  # of the paced decode, as `generate` submits several tokens together
-PathLike = str | os.PathLike[str]
 
 
 Count = Annotated[int, {"minimum": 0}]

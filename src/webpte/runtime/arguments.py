@@ -18,6 +18,7 @@ from ..graph import Bool, Double, Graph, Int, String, SymBool, SymFloat, SymInt,
 from ..lowering.numbers import INT32_HIGH, INT32_LOW
 from ..plan import CallValues, Plan
 from ..text import sanitize_line, table
+from ..typing import Array
 from .checks import check_bool, check_list, described, did_you_mean, wrong_argument
 
 
@@ -117,7 +118,6 @@ def to_number(arg: Any, spec: object, where: str) -> float:
     return number
 
 
-Array = np.ndarray[Any, Any]
 OutputTarget = tuple[int, Array, str]  # a value, the array it is written into, and what to call that
 
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from ..errors import ForkedError, InputError
 from ..text import did_you_mean
+from ..typing import PathLike
 from ..wgsl.caps import BROWSER_LIMITS, Caps
 
 __all__ = [
@@ -40,7 +41,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-PathLike = str | os.PathLike[str]
 MAX_REPR_CHARS = 60  # of a value in a message
 
 

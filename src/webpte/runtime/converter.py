@@ -16,10 +16,10 @@ from ..graph import SymBool, SymFloat, SymInt, TensorSpec
 from ..lowering import stored_bytes
 from ..lowering.numbers import INT32_HIGH, INT32_LOW
 from ..plan import CallValues, PlanSegment, ScheduleStore
+from ..typing import Array
 from .arguments import ArgumentInfo, describe_all, to_number
 from .checks import described, did_you_mean, wrong_argument
 
-Array = np.ndarray[Any, Any]
 MAX_ACCEPTED_SHAPES = 64  # remembered
 FLOAT32_HIGH = float(np.finfo(np.float32).max)
 

@@ -20,8 +20,9 @@ from ..graph import Bool, Call, Double, DType, Int, Null, String, SymBool, Tenso
 from ..lowering import mutated_values, stored_bytes
 from ..plan import CallValues, HostCalls, Plan, PlanSegment, Schedule, ScheduleStore, padded
 from ..progress import OnProgress, ignore
+from ..typing import Array
 from .arguments import OutputTarget, check_target_shapes, zeros_like_input
-from .converter import ArgumentConverter, Array, BeyondDeviceError, at_position
+from .converter import ArgumentConverter, BeyondDeviceError, at_position
 from .kernels import CpuKernels
 from .state import MethodState
 

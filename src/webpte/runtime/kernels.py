@@ -32,6 +32,7 @@ from ..graph import (
 )
 from ..graph.expressions import TermEvaluator
 from ..lowering import BoundCall, Context, Frame, TensorOption, find
+from ..typing import Array
 from ..wgsl import Caps
 from .torch_kernels import run_torch, torch_kernel
 
@@ -189,9 +190,6 @@ def trilinear(
 def copy_index(self: Array, row: Array, index: int) -> Array:
     """Return the rows before `index` and the new row, as a loop over rows appends it."""
     return np.concatenate([self[:index], row[None]])
-
-
-Array = np.ndarray[Any, Any]
 
 
 def _numpy_kernel(name: str) -> Kernel | None:

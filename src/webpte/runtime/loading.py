@@ -14,9 +14,9 @@ from ..errors import DataError, Error, InputError
 from ..fusion import PASSES
 from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
 from ..task_file import TaskFile, read_task
+from ..typing import PathLike
 from .bundle import Bundle, already_planned
 from .checks import (
-    PathLike,
     check_choice,
     check_limits,
     check_list,

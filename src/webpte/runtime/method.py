@@ -28,6 +28,7 @@ from ..errors import ClosedError, InputError
 from ..plan import Plan, Planner, ScheduleStore
 from ..progress import OnProgress, ignore
 from ..text import lines, sanitize_line, table
+from ..typing import PathLike
 from ..wgsl import Caps
 from .arguments import (
     ArgumentInfo,
@@ -42,7 +43,7 @@ from .arguments import (
 from .checks import ProcessGuard, check_callable, check_list, check_path, check_shapes, wrong_argument
 from .executor import Executor, StepRunner, lower_shapes
 from .kernels import CpuKernels
-from .state import MethodState, PathLike, StateShare, read_state, write_state
+from .state import MethodState, StateShare, read_state, write_state
 from .wide_calls import WideCalls
 
 logger = logging.getLogger("webpte")

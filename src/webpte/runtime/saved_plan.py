@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 
 from ..device import adapter_caps
@@ -11,14 +10,13 @@ from ..plan import Plan
 from ..plan.plan_reader import LoadedPlan, load_plan
 from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..text import sanitize_line, table
+from ..typing import PathLike
 from ..wgsl import Caps
 from .arguments import signature
 from .checks import check_list, check_memory_limit, check_path
 from .kernels import CpuKernels
 from .method import Method
 from .program import DeviceResources
-
-PathLike = str | os.PathLike[str]
 
 
 def open_plan(folder: PathLike, data: Iterable[PathLike] = (), *, memory: int | None = None) -> SavedPlan:

@@ -28,7 +28,8 @@ from ..errors import DataError, FormatError, InputError, RangeError
 from ..graph import DType
 from ..partial_files import atomic_file
 from ..plan import Plan
-from .converter import Array, from_device, to_device
+from ..typing import Array, PathLike
+from .converter import from_device, to_device
 
 
 class MethodState:
@@ -215,7 +216,6 @@ def _copies(plan: Plan) -> tuple[SharedCopy, ...]:
     return tuple(copies)
 
 
-PathLike = str | os.PathLike[str]
 MAGIC = b"webpte state 2\n\0"
 OLD_MAGIC = b"webpte state 1\n\0"
 MAX_NOTE_BYTES = 64 << 20

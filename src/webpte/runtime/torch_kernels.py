@@ -67,9 +67,6 @@ SIZED_BY_DATA = frozenset({"masked_select", "nonzero"})
 PLACEMENT = frozenset({"device", "generator", "layout", "memory_format", "names", "pin_memory"})
 
 
-Array = np.ndarray[Any, Any]
-
-
 def _parts(name: str) -> tuple[str, str, str]:
     """Split `aten::cumsum.out` (outside delegates) or `aten.cumsum.default` (inside) into its parts."""
     namespace, _, rest = name.partition("::" if "::" in name else ".")

@@ -8,14 +8,12 @@ import struct
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ..errors import FormatError, InputError, UnsupportedError
 from ..runtime.checks import check_path, wrong_argument
-
-Array = np.ndarray[Any, Any]
+from ..typing import Array
 
 # WAV: format tags, and the NumPy type of each tag with its number of bits.
 PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE

@@ -13,8 +13,8 @@ from ..errors import FormatError
 from ..graph import Graph
 from ..runtime import Program
 from ..task_file import TaskFile
+from ..typing import Array
 
-Array = np.ndarray[Any, Any]
 STATE_POOL = -1  # no pool of a file has this number, so nothing else shares these buffers
 MASKED = np.float32(-np.inf)
 FRAMES_PER_TIMESTAMP = 2  # of the spectrogram, for each step of 0.02 s

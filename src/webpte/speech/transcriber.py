@@ -16,10 +16,10 @@ from ..runtime import Program
 from ..runtime.checks import check_bool, check_choice, check_int, described, did_you_mean, wrong_argument
 from ..runtime.loading import TaskProgram
 from ..task_file import TaskFile, other_export
+from ..typing import Array
 from .audio import LogMel, load_samples
 from .decoding import FRAMES_PER_TIMESTAMP, TokenRules, TokenSpan, WhisperMethods, log_probability, split_spans
 
-Array = np.ndarray[Any, Any]
 TASKS = ("transcribe", "translate")
 MIN_MEAN_LOG_PROBABILITY = -1.0  # of the tokens of a window; below it, the no-speech probability counts
 

@@ -13,8 +13,8 @@ from ...llm import LLM
 from ...progress import OnProgress, Progress, ignore
 from ...runtime import Bundle, Method, load, load_source
 from ...runtime.saved_plan import lacking
+from ...typing import PathLike
 from ..inputs import InputValue, at_shapes, make_inputs
-from .capture import PathLike
 from .reports import CompareReport, Comparison, EndReport, Tolerance, difference
 
 PROMPT_TOKENS = (1, 7, 40)  # of each prompt

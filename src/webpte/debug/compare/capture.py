@@ -6,7 +6,6 @@ more than once is copied after each write: every call then has the inputs and ou
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,9 +19,9 @@ from ...graph import COPY, LIVE_SCALARS, Call, Graph, Jump, Origin, Step, Tensor
 from ...lowering import find, gpu_op, mutated_positions, mutated_values, stored_bytes
 from ...runtime import Method, Program
 from ...runtime.kernels import CpuKernels
-from .reports import Array, Tolerance
+from ...typing import Array, PathLike
+from .reports import Tolerance
 
-PathLike = str | os.PathLike[str]
 PREPACK = "et_vk.prepack.default"  # its output comes from the file
 MAX_READBACK_BYTES = 192 << 20  # of one run, at the bound; every device has buffers of 256 MB
 MAX_JUMPS = 64

@@ -14,22 +14,12 @@ from ...progress import OnProgress, Progress, ignore
 from ...runtime import Program, load_program
 from ...runtime.checks import check_method_name
 from ...runtime.manifest import is_bundle
+from ...typing import Array, PathLike
 from ..inputs import check_specs, make_inputs
 from .bundle import compare_bundle
-from .capture import MAX_READBACK_BYTES, Capture, Exposed, Ideal, PathLike, References, Watched, fused, straighten
+from .capture import MAX_READBACK_BYTES, Capture, Exposed, Ideal, References, Watched, fused, straighten
 from .executorch import EXECUTORCH, compare_with_executorch
-from .reports import (
-    Array,
-    CallReport,
-    CompareReport,
-    Comparison,
-    EndReport,
-    Suspect,
-    Tolerance,
-    difference,
-    finite,
-    label,
-)
+from .reports import CallReport, CompareReport, Comparison, EndReport, Suspect, Tolerance, difference, finite, label
 from .repro import write_repro
 
 Arguments = Sequence[Any]  # the arguments of one call of the method

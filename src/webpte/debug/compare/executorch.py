@@ -23,8 +23,9 @@ from ...errors import UnsupportedError
 from ...graph import TensorSpec
 from ...progress import OnProgress, Progress, ignore
 from ...runtime import Program
-from .capture import MAX_READBACK_BYTES, Capture, Exposed, PathLike, fused
-from .reports import Array, CallReport, Comparison, EndReport, Tolerance, difference
+from ...typing import Array, PathLike
+from .capture import MAX_READBACK_BYTES, Capture, Exposed, fused
+from .reports import CallReport, Comparison, EndReport, Tolerance, difference
 
 EXECUTORCH = "executorch"
 KERNEL_LIBRARIES = ("executorch.kernels.quantized", "executorch.extension.llm.custom_ops.custom_ops")

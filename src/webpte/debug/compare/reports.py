@@ -14,9 +14,7 @@ from typing import Annotated, Any, TypedDict
 import numpy as np
 
 from ...graph import ELEMENTWISE, Call, DType, Graph, String, parse_program
-from ...typing import JsonNumber
-
-Array = np.ndarray[Any, Any]
+from ...typing import Array, JsonNumber
 
 # Relative errors fall into these bins: none, up to 1e-8, up to 1e-7, ..., up to 1, more (and what is not a number).
 EDGES = (0.0, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)

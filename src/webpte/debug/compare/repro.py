@@ -34,8 +34,9 @@ from ...graph import (
     device_dtype,
 )
 from ...runtime.program import open_graph
+from ...typing import Array
 from .capture import Exposed, References
-from .reports import Array, Comparison, Difference, Tolerance, difference
+from .reports import Comparison, Difference, Tolerance, difference
 
 _LIVE: dict[type, Callable[[], Value]] = {bool: SymBool, int: SymInt, float: SymFloat}
 _LITERALS: dict[type, Any] = {bool: Bool, int: Int, float: Double, str: String, type(None): lambda _: Null()}

@@ -19,6 +19,7 @@ from ...plan import CallWork, Planner
 from ...progress import OnProgress, Progress, ignore
 from ...runtime import Method, load
 from ...runtime.checks import check_method_name
+from ...typing import PathLike
 from ..compare.reports import label
 from ..inputs import check_specs, make_inputs
 from ..report import method_data
@@ -444,9 +445,6 @@ def _details(dispatch: DispatchTime) -> dict[str, Any]:
     if dispatch.flops:
         details["GFLOP/s"] = round(dispatch.flops / seconds / 1e9, 3)
     return details
-
-
-PathLike = str | os.PathLike[str]
 
 
 def profile_file(

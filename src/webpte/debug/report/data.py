@@ -14,8 +14,9 @@ from ...graph import Graph
 from ...plan import Planner
 from ...runtime import describe
 from ...runtime.checks import check_method_name
+from ...typing import PathLike
 from ..inspect import ConstantReport, Execution, constants, execution
-from ..parsed_method import ParsedMethod, PathLike, dynamic_dims, lowered_calls, parse_methods
+from ..parsed_method import ParsedMethod, dynamic_dims, lowered_calls, parse_methods
 from .calls import (
     CallRow,
     MemoryData,

@@ -8,14 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ...errors import InputError
 from ...text import plural
-
-Array = np.ndarray[Any, Any]
+from ...typing import Array
 
 
 class Estimate(NamedTuple):

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...embed.text_tokenizer import TextTokenizer
+from ...typing import Array
 from ..config import Config
 from ..errors import ApiError
 from ..http import JsonResponse, client_of, read_body, run_in_thread, run_until_disconnect
@@ -19,8 +20,6 @@ from .chat import template_messages
 from .generation import at_most
 from .requests import DetokenizeRequest, EmbeddingsRequest, TokenizeRequest
 from .tools import tool_config
-
-Array = np.ndarray[Any, Any]
 
 
 async def models(request: Request) -> Response:

@@ -55,10 +55,6 @@ ALLOWED = (
     ("docs/demo/answers.json", "", "training data of the committed demo model"),
     ("docs/faq.md", "`tests/", "names of tests"),
     ("docs/notebooks/language-model.ipynb", "Tell me a joke", "a prompt that the demo model knows"),
-    ("docs/plans.md", "`told`", "the name of a field of the format"),
-    ("src/webpte/plan/plan_writer.py", '"told"', "the name of a field of the format"),
-    ("src/webpte/plan/schedule_json.py", '"told"', "the name of a field of the format"),
-    ("web/src/plan.js", "item.told", "the name of a field of the format"),
 )
 
 

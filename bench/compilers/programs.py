@@ -130,7 +130,7 @@ def _dispatches(planner: Planner, call: Sequence[Any]) -> list[Dispatch]:
         return [dispatch for schedule in planner.lower({}) for dispatch in schedule.dispatches]
     live = ArgumentConverter(planner).bind_inputs(call)
     graph = planner.plan.graph
-    for value in segment.looks:
+    for value in segment.host_reads:
         spec = graph.tensor(value)
         if spec.constant is not None:
             live.arrays[value] = spec.constant.array(spec.dims)

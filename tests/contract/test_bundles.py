@@ -94,7 +94,14 @@ def test_bundle_encoder_equals_program(tmp_path):
         digest = encoder.pop("tokenizer")
         assert (tmp_path / "site" / "files" / f"{digest}.json").read_bytes() == tokenizer.read_bytes()
         assert summary(tmp_path / "site")["visit"]["plan_gzip"] > len(gzip.compress(tokenizer.read_bytes()))
-        facts = {"tokenizer_config": None, "ids": 0, "mask": 1, "types": None, "output": 0, "pooled": True}
+        facts = {
+            "tokenizer_config": None,
+            "input_ids": 0,
+            "attention_mask": 1,
+            "token_type_ids": None,
+            "output": 0,
+            "pooled": True,
+        }
         assert encoder == facts
         padded = [next(n for n in lengths if n >= call[0].shape[1]) - call[0].shape[1] for call in calls]
         wide = [

@@ -99,10 +99,10 @@ def test_steps_input_with_reused_buffer_is_kept_per_step(device):
     last = b.unary(b.unary(total, N, name="aten.tanh.default"), N, name="aten.neg.default")
     graph = b.graph([x, y], [last])
     with packed((y, last)), loaded(graph, device) as method:
-        assert not method.plan.kept & {y}
+        assert not method.plan.unmodified_uploads & {y}
         check(method, [(full(0), full(0.3))] * 4, {0: 0}, [0])
     with packed(), loaded(graph, device) as method:
-        assert method.plan.kept == {x, y}
+        assert method.plan.unmodified_uploads == {x, y}
         uploaded = method.counters.input_bytes
         method.run_steps([(full(0), full(0.3))] * 4, {0: 0}, [0])
         assert method.counters.input_bytes - uploaded == 2 * 4 * N  # what stays is sent once

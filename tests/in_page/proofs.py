@@ -237,7 +237,7 @@ def _until(page: Page, condition: str) -> None:
 def aborts(proof: Proof) -> tuple[bool, str]:
     """An abort ends what is under way within 300 ms, and the page goes on."""
     request = greedy(12)[0]
-    context = json.loads((proof.site / "manifest.json").read_text())["language"]["context"]
+    context = json.loads((proof.site / "manifest.json").read_text())["language"]["context_length"]
     long = {**request, "messages": [{"role": "user", "content": "a b " * (context // 8)}], "max_tokens": 4}
     times: dict[str, float] = {}
     for stage in ("weights", "compile", "prompt", "answer"):

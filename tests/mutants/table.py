@@ -32,7 +32,7 @@ MUTANTS = (
     Mutant(
         "what was decided on does not select the schedule",
         "lowering/context.py",
-        "number = self.decisions[term] = self.numbers(term)",
+        "number = self.specializations[term] = self.numbers(term)",
         "number = self.numbers(term)",
         "tests/unit/test_kept_alive.py",
     ),
@@ -291,7 +291,7 @@ MUTANTS = (
     Mutant(
         "a saved schedule forgets what was decided on",
         "plan/schedule_json.py",
-        "for term, number in schedule.decisions]",
+        "for term, number in schedule.specializations]",
         "for term, number in ()]",
         "tests/unit/test_saved_plans.py",
     ),

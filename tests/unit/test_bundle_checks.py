@@ -45,7 +45,7 @@ def test_bundle_checks_include_catalog_with_results(tmp_path):
     site = bundle_checks(tmp_path / "site", write_catalog(tmp_path / "ops"))
     manifest = manifest_of(site)
     (check,) = manifest["check"]
-    assert (manifest["kind"], manifest["refused"]) == ("check", [])
+    assert (manifest["kind"], manifest["omitted"]) == ("check", [])
     assert (check["op"], check["name"], check["method"]) == ("add", "rows", "add/rows")
     assert (check["atol"], check["rtol"]) == (1e-4, 1e-3) and "add/rows" in manifest["methods"]
     with webpte.load(site) as bundle:
@@ -63,8 +63,8 @@ def test_bundle_checks_unsupported_program_is_left_out_and_named(tmp_path, capsy
     assert "not included: frobnicate/rows: " in capsys.readouterr().out
     manifest = manifest_of(tmp_path / "site")
     assert [check["op"] for check in manifest["check"]] == ["add"]
-    assert [refused["op"] for refused in manifest["refused"]] == ["frobnicate"]
-    assert "aten.frobnicate.default" in manifest["refused"][0]["why"]
+    assert [omitted["op"] for omitted in manifest["omitted"]] == ["frobnicate"]
+    assert "aten.frobnicate.default" in manifest["omitted"][0]["reason"]
 
 
 def test_bundle_checks_default_has_built_in_programs(tmp_path, capsys):

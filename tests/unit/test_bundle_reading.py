@@ -107,11 +107,18 @@ def test_bundle_truncated_or_missing_file_is_named(copy):
     ("way", "value", "code", "expected"),
     [
         (("kind",), "virus", "unknown_kind", ["'virus'", "language"]),
-        (("version",), 2, "unknown_version", ["version 2", "version 1"]),
+        (("version",), 1, "unknown_version", ["version 2", "got version 1", "webpte bundle"]),
+        (("version",), 3, "unknown_version", ["version 2", "got version 3", "later"]),
+        (("format",), "zip", "bad_magic", ["webpte bundle"]),
         (("methods", "forward", "variants", 0, "plan"), "0" * 64, "unknown_file", ["0" * 64]),
         (("methods", "forward", "variants", 0, "device"), "tpu", "unknown_device", ["'tpu'"]),
         (("methods", "forward", "variants", 0, "limits"), {"max-fun": 1}, "unknown_limit", ["'max-fun'"]),
-        (("methods", "forward", "variants", 0, "slots"), 0, "invalid_field", ["slots: ", "got 0", "1 to 4096"]),
+        (
+            ("methods", "forward", "variants", 0, "cache_slots"),
+            0,
+            "invalid_field",
+            ["cache_slots: ", "got 0", "1 to 4096"],
+        ),
         (("name",), "a\nb", "invalid_field", ["name: ", "got 'a\\nb'"]),
     ],
 )

@@ -19,7 +19,7 @@ from webpte.graph.expressions import (
     Sum,
     TermEvaluator,
     apply,
-    is_whole,
+    is_integer,
     leaves,
     stands_on,
 )
@@ -50,7 +50,7 @@ def numbers(position=7, length=3, scale=0.5):
         (apply("lt", POSITION, apply("add", POSITION, 1)), True),
         (apply("eq", POSITION, POSITION), True),
         (apply("int", POSITION), POSITION),
-        (apply("choose", True, POSITION, LENGTH), POSITION),
+        (apply("select", True, POSITION, LENGTH), POSITION),
     ],
 )
 def test_has_one_normal_form(term, simple):
@@ -61,7 +61,7 @@ def test_has_one_normal_form(term, simple):
 def test_sums_of_floats_are_left_as_they_were_written(function):
     """Their order matters: (a + b) - a need not be b, and NaN is not equal to itself."""
     assert apply(function, SCALE, SCALE) == Apply(function, (SCALE, SCALE))
-    assert not is_whole(apply("add", SCALE, 1)) and is_whole(apply("int", SCALE))
+    assert not is_integer(apply("add", SCALE, 1)) and is_integer(apply("int", SCALE))
 
 
 def trees():
@@ -101,7 +101,7 @@ def test_term_equals_python(tree, position, length):
 
 
 def test_term_depends_on_expected_values():
-    term = apply("choose", apply("lt", POSITION, LENGTH), apply("add", POSITION, 1), SCALE)
+    term = apply("select", apply("lt", POSITION, LENGTH), apply("add", POSITION, 1), SCALE)
     assert {*leaves(term)} == {POSITION, LENGTH, SCALE}
     assert stands_on(term, (3, 4, 5)) and not stands_on(term, (3, 4)) and stands_on(7, ())
 
@@ -141,6 +141,6 @@ def test_data_that_is_not_there_is_an_error():
 def test_bits_of_floats():
     assert numbers(scale=1.0)(apply("float_bits", SCALE)) == 0x3F800000
     assert numbers(scale=-0.0)(apply("float_bits", SCALE)) == -(2**31)
-    assert numbers(position=1)(apply("half", apply("float", POSITION))) == 1.0
-    assert apply("half", 1e6) == float("inf") and apply("saturated", 1e30) == 2**31 - 1
-    assert apply("saturated", float("nan")) == 0
+    assert numbers(position=1)(apply("round_to_f16", apply("float", POSITION))) == 1.0
+    assert apply("round_to_f16", 1e6) == float("inf") and apply("saturate", 1e30) == 2**31 - 1
+    assert apply("saturate", float("nan")) == 0

@@ -66,7 +66,7 @@ def test_lowering_known_shape_does_not_run_again(sliced):
     assert sliced.planner.runs == before
     assert list(slots.values()) == [6]  # the kernel reads the position live
     assert [str(term) for term in schedule.scalars.values()] == ["1", "%2[2]", "(%2[2] + 1)"]
-    assert [str(term) for term, _ in schedule.decisions] == ["ge(%2[2], 0)", "le((%2[2] + 1), 64)"]
+    assert [str(term) for term, _ in schedule.specializations] == ["ge(%2[2], 0)", "le((%2[2] + 1), 64)"]
 
 
 def test_negative_indices_resolve_against_live_dims(sliced):

@@ -91,7 +91,7 @@ def test_plan_cpu_kernel_used_often_splits_once():
     assert [type(stage) for stage in block.stages] == [PlanSegment, HostCalls, PlanSegment]
     assert [len(stage.steps) for stage in block.stages] == [3, 3, 3]
     first, second = plan.flow.segments
-    assert len(first.reads) == 3 and len(plan.uploads[second]) == 3
+    assert len(first.readbacks) == 3 and len(plan.uploads[second]) == 3
 
 
 def test_plan_uploads_only_bound_inputs():

@@ -184,10 +184,12 @@ def change(folder, where, value):
 @pytest.mark.parametrize(
     ("where", "value", "code", "expected"),
     [
-        (("version",), 2, "unknown_version", ["version 1", "got 2"]),
+        (("version",), 1, "unknown_version", ["version 2", "got version 1", "Method.save"]),
+        (("version",), 3, "unknown_version", ["version 2", "got version 3", "later"]),
+        (("format",), "webpte bundle", "bad_magic", ["'webpte plan'"]),
         (("kernels", 0, "reads"), 7, "invalid_field", ["bindings: ", "of 8"]),
         (("kernels", 0, "sha256"), "0" * 64, "hash_mismatch", ["kernel0.wgsl"]),
-        (("places",), {}, "unplaced_value", ["values [1]"]),
+        (("value_buffers",), {}, "unplaced_value", ["values [1]"]),
         (("schedules", 0, "slots"), [[0, ["element", 0]]], "invalid_term", ["['element', 0]"]),
         (("schedules", 0, "slots"), [[0, ["system", 1, 2]]], "invalid_term", ["['system', 1, 2]"]),
         (("schedules", 0, "slots"), [[256, ["element", 0, [0], True]]], "invalid_field", ["slot: ", "got 256"]),
@@ -200,7 +202,7 @@ def change(folder, where, value):
         (("schedules", 0, "work"), [[1, 1]] * 9, "invalid_field", ["work of dispatches: "]),
         (("schedules", 0, "work"), [[-1, 1]], "invalid_field", ["work: ", "got -1"]),
         (("schedules", 0, "dispatches", 0, 3, 1), 1 << 20, "invalid_field", ["grid: ", "got 1048576"]),
-        (("schedules", 0, "made"), {}, "missing_shape", ["values [1]"]),
+        (("schedules", 0, "result_dims"), {}, "missing_shape", ["values [1]"]),
         (("schedules", 0, "guards", 0, "message"), "{7}", "guard_message", []),
         (("parameters", 0), "no base64!", "parameter_block", ["'no base64!'"]),
         (("parameters", 0), "AAAAAA" * 100, "parameter_block", ["450 bytes"]),
@@ -227,7 +229,7 @@ def test_saved_plan_damaged_is_refused(saved, where, value, code, expected):
 
 def test_load_plan_upload_larger_than_its_buffer_is_refused(decided):
     """An input of [5, 3] takes 60 bytes, padded to 64. No dispatch binds the buffer that it is moved to."""
-    change(decided, ("places", "1"), 2)
+    change(decided, ("value_buffers", "1"), 2)
     buffers = json.loads((decided / "plan.json").read_text())["buffers"]
     change(decided, ("buffers",), [*buffers, {"bytes": 64, "kind": "activation", "fill": None}])
     assert opened(decided).plan.buffer_of[1] == 2
@@ -240,9 +242,9 @@ def test_load_plan_upload_into_a_constant_is_refused(saved):
     """Buffer 0 holds the table, with room for the input of one number; buffer 1 is an activation."""
     folder, file = saved
     change(folder, ("segments", 0, "uploads"), [0])
-    change(folder, ("places", "0"), 1)
+    change(folder, ("value_buffers", "0"), 1)
     assert opened(folder, file).plan.buffer_of[0] == 1
-    change(folder, ("places", "0"), 0)
+    change(folder, ("value_buffers", "0"), 0)
     with raises(webpte.FormatError, "values [0]"):
         opened(folder, file)
 
@@ -286,7 +288,7 @@ def test_saved_plan_changed_field_is_refused_or_harmless(saved):
 def test_cpu_kernels_that_are_not_there_are_named(saved):
     folder, file = saved
     call = {"name": "aten::nonzero.out", "args": [], "outs": [], "kernel": True, "origin": [1, None, None]}
-    change(folder, ("cpu",), [call])
+    change(folder, ("cpu_calls",), [call])
     with raises(webpte.UnsupportedError, "aten::nonzero.out", code="no_cpu_kernel"):
         opened(folder, file)
 

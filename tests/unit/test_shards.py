@@ -56,7 +56,7 @@ def test_constants_lie_in_shards_as_the_device_wants_them():
     shards.close()
     assert len(files) > 3 and all(0 < len(data) <= 64 for data in files)
     for (array, _, _, stored, held), item in zip(wanted, described, strict=True):
-        assert item["stored"] == stored
+        assert item["stored_dtype"] == stored
         assert gathered(item, sources, files) == array.astype(held).tobytes()
     *_, (_, offset, size) = described[-1]["spans"]
     assert files[-1][offset + size :] == bytes(1)  # a page writes whole words

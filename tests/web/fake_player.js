@@ -36,7 +36,7 @@ async function* answer({ messages, signal }) {
 class FakeModel extends EventTarget {
   name = "Tiny talker";
   adapter = { vendor: "acme", architecture: "gpu-1", description: "ACME GPU 9000", isFallbackAdapter: false };
-  info = plan().info ?? { language: { context: 512 } };
+  info = plan().info ?? { language: { context_length: 512 } };
   requests = [];
   chat = { completions: { create: async (request) => (this.requests.push(request), answer(request)) } };
 

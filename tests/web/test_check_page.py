@@ -33,9 +33,9 @@ def fake(outputs: str, count: int = 1, more: str = "") -> str:
         op: json.dumps({"kernels": [{"label": f"k_{op}", "sha256": op}, {"label": "all", "sha256": "all"}]})
         for op in OPS
     }
-    refused = [{"op": "sort", "name": "rows", "why": "a CPU kernel"}]
+    omitted = [{"op": "sort", "name": "rows", "reason": "a CPU kernel"}]
     info = {
-        "refused": refused,
+        "omitted": omitted,
         "webpte": "0.1.0",
         "methods": {op: {"variants": [{"plan": op}]} for op in OPS},
         "check": programs,

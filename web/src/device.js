@@ -52,7 +52,7 @@ function missingRequirements(variant, adapter) {
       missing.push(`${limitName(name)} ${value} (it has ${limits[limitName(name)]})`);
   }
   const width = /** @type {any} */ (adapter.info).subgroupMinSize ?? 0;
-  if (variant.subgroup > width) missing.push(`subgroups of ${variant.subgroup} (it has ${width})`);
+  if (variant.min_subgroup_size > width) missing.push(`subgroups of ${variant.min_subgroup_size} (it has ${width})`);
   return missing;
 }
 
@@ -71,7 +71,7 @@ export function chooseVariant(manifest, method, slots, adapter) {
   }
   const { software } = describe(adapter);
   const variants = entry.variants.filter(
-    (variant) => (slots === null || variant.slots === slots) && (software || variant.device !== "cpu"),
+    (variant) => (slots === null || variant.cache_slots === slots) && (software || variant.device !== "cpu"),
   );
   if (software) variants.sort((a, b) => Number(b.device === "cpu") - Number(a.device === "cpu"));
   const usable = variants.find((variant) => missingRequirements(variant, adapter).length === 0);

@@ -66,16 +66,16 @@ export class Encoder {
 
   /** @param {number[]} tokens @param {AbortSignal | null} [signal] */
   async #embed(tokens, signal) {
-    const { ids, mask, types, lengths, output, pooled } = this.#encoder;
+    const { input_ids, attention_mask, token_type_ids, lengths, output, pooled } = this.#encoder;
     const length = lengths.find((/** @type {number} */ size) => size >= tokens.length);
     const row = (/** @type {(at: number) => number} */ value) => {
       return { data: Array.from({ length }, (_, at) => value(at)), dims: [1, length] };
     };
     /** @type {any[]} */
     const inputs = [];
-    inputs[ids] = row((at) => tokens[at] ?? this.#padding);
-    inputs[mask] = row((at) => (at < tokens.length ? 1 : 0));
-    if (types !== null) inputs[types] = row(() => 0);
+    inputs[input_ids] = row((at) => tokens[at] ?? this.#padding);
+    inputs[attention_mask] = row((at) => (at < tokens.length ? 1 : 0));
+    if (token_type_ids !== null) inputs[token_type_ids] = row(() => 0);
     const [{ data, dims }] = await this.#method.run(inputs, { outputs: [output], signal });
     return pooled ? Float32Array.from(data) : mean(data, dims.at(-1), tokens.length);
   }

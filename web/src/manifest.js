@@ -2,7 +2,7 @@
  * @typedef {{ kind: string, dtype: string, dims: number[], dynamic: boolean[] }} IoSpec  an input or output of a method
  * @typedef {{
  *   plan: string, wgsl: string, weights: string[], device: "gpu" | "cpu", limits: Record<string, number>,
- *   features: string[], subgroup: number, slots: number | null,
+ *   features: string[], min_subgroup_size: number, cache_slots: number | null,
  *   bytes: { constant: number, state: number, activation: number }
  * }} Variant
  * @typedef {{ bytes: number, type: string, path: string }} FileEntry
@@ -17,6 +17,8 @@
 import { WebpteError } from "./errors.js";
 import { sha256 } from "./hash.js";
 
+const FORMAT = "webpte bundle";
+const VERSION = 2;
 const HASH_PREFIX = '{"sha256":"';
 const BODY_OFFSET = HASH_PREFIX.length + 64 + 2; // a quote and a comma follow the hash
 
@@ -49,11 +51,11 @@ export async function isIntact(bytes) {
  */
 export function readManifest(bytes) {
   const manifest = JSON.parse(new TextDecoder().decode(bytes));
-  if (manifest.format !== "webpte bundle" || manifest.version !== 1) {
+  if (manifest.format !== FORMAT || manifest.version !== VERSION) {
     throw new WebpteError(
       "unsupported",
-      `manifest.json: expected a webpte bundle of version 1, got a ${manifest.format} of version ${manifest.version}. ` +
-        "Use the player of the bundle.",
+      `manifest.json: expected a ${FORMAT} of version ${VERSION}, got a ${manifest.format} of version ${manifest.version}. ` +
+        "Use the player of the bundle, or write it again: webpte bundle MODEL.pte -o DIR.",
     );
   }
   return manifest;

@@ -155,7 +155,7 @@ export class Method {
    */
   async call(instance, call, outputs) {
     const { plan } = this;
-    for (const value of plan.segment.looks) await this.#readValue(instance, call, value);
+    for (const value of plan.segment.host_reads) await this.#readValue(instance, call, value);
     const schedule = plan.schedule(call);
     const slots = call.slots(schedule);
     call.setDims(schedule);
@@ -171,14 +171,14 @@ export class Method {
 
   /** Return the values to read back. @param {number[]} outputs values */
   reads(outputs) {
-    const { hosted } = this.plan.document;
-    return this.plan.segment.reads.filter((value) => hosted.includes(value) || outputs.includes(value));
+    const { on_host } = this.plan.document;
+    return this.plan.segment.readbacks.filter((value) => on_host.includes(value) || outputs.includes(value));
   }
 
   /** @param {number} value @param {Call} call @returns {[number, number]} its buffer and its current size in bytes */
   range(value, call) {
     const { dtype } = this.plan.spec(value);
-    return [this.plan.document.places[value], storedBytes(dtype, call.dims.get(value) ?? [])];
+    return [this.plan.document.value_buffers[value], storedBytes(dtype, call.dims.get(value) ?? [])];
   }
 
   /**
@@ -187,13 +187,13 @@ export class Method {
    * @returns {[number, Uint8Array<ArrayBuffer>][]}
    */
   uploads(call, fed = []) {
-    const { inputs, name, places } = this.plan.document;
+    const { inputs, name, value_buffers } = this.plan.document;
     return this.plan.segment.uploads
       .filter((value) => !fed.includes(value))
       .map((value) => {
         const tensor = /** @type {Tensor} */ (call.arrays.get(value));
         const argument = `input ${inputs.indexOf(value)} of ${name}`;
-        return [places[value], toDevice(tensor, this.plan.spec(value).dtype, argument)];
+        return [value_buffers[value], toDevice(tensor, this.plan.spec(value).dtype, argument)];
       });
   }
 
@@ -217,7 +217,7 @@ export class Method {
     const { document } = this.plan;
     const spec = this.plan.spec(value);
     if (spec.kind !== "tensor" || call.arrays.has(value)) return;
-    const place = document.places[value];
+    const place = document.value_buffers[value];
     const bytes =
       document.state.includes(value) && place !== undefined
         ? await instance.read(place, storedBytes(spec.dtype, spec.dims))

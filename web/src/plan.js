@@ -7,7 +7,7 @@
  * @typedef {import("./terms.js").Compiled} Compiled
  * @typedef {[number, number, number]} Three
  * @typedef {[kernel: number, ranges: Three[], parameters: number, grid: Three]} Dispatch
- * @typedef {{ name: string, stored: string, spans: [file: number, offset: number, bytes: number][] }} Constant
+ * @typedef {{ name: string, stored_dtype: string, spans: [file: number, offset: number, bytes: number][] }} Constant
  * @typedef {{
  *   bytes: number, kind: "constant" | "state" | "activation", fill: (Constant & { dtype: string }) | null
  * }} BufferSpec
@@ -15,20 +15,20 @@
  *   label: string, workgroup: number, reads: number, writes: number, subgroups: boolean, text: [number, number]
  * }} KernelSpec
  * @typedef {{
- *   tensors: number[], scalars: number[], looks: number[], uploads: number[], updates: number[], reads: number[]
+ *   tensors: number[], scalars: number[], host_reads: number[], uploads: number[], updates: number[], readbacks: number[]
  * }} Segment
  * @typedef {{
- *   decisions: [Compiled, number][], guards: Guard[], slots: [number, Compiled][], dispatches: Dispatch[],
+ *   specializations: [Compiled, number][], guards: Guard[], slots: [number, Compiled][], dispatches: Dispatch[],
  *   work: number[][],
  *   results: [number, number[]][], scalars: [number, Compiled][]
  * }} Schedule
- * @typedef {{ term: Compiled, low: number, high: number, where: string, message: string, further: Compiled[] }} Guard
+ * @typedef {{ term: Compiled, low: number, high: number, where: string, message: string, format_args: Compiled[] }} Guard
  * @typedef {{
  *   name: string, files: { sha256: string, bytes: number }[], inputs: number[], outputs: number[],
  *   names: Record<string, string>,
  *   values: Record<string, ValueSpec>, blocks: { stages: { submit: number }[] }[],
- *   segments: Segment[], cpu: { name: string }[], buffers: BufferSpec[], places: Record<string, number>,
- *   hosted: number[], state: number[], kept: number[], checks: Record<string, string>, kernels: KernelSpec[],
+ *   segments: Segment[], cpu_calls: { name: string }[], buffers: BufferSpec[], value_buffers: Record<string, number>,
+ *   on_host: number[], state: number[], unmodified_uploads: number[], checks: Record<string, string>, kernels: KernelSpec[],
  *   parameters: string[],
  *   schedules: any[]
  * }} Document
@@ -49,7 +49,7 @@ export class Plan {
   constructor(document) {
     this.document = document;
     const stages = document.blocks.flatMap((block) => block.stages);
-    if (document.blocks.length !== 1 || stages.length !== 1 || document.cpu.length) {
+    if (document.blocks.length !== 1 || stages.length !== 1 || document.cpu_calls.length) {
       throw new WebpteError(
         "unsupported",
         `${document.name}: expected a plan of one submit without CPU kernels. Bundle it again with this version of webpte.`,
@@ -65,9 +65,9 @@ export class Plan {
 
   /** Constants that the host reads. @returns {number[]} */
   get hostConstants() {
-    const { outputs, places, state } = this.document;
-    const computed = new Set([...this.segment.reads, ...state.filter((value) => value in places)]);
-    const onHost = new Set([...outputs, ...this.segment.looks]);
+    const { outputs, value_buffers, state } = this.document;
+    const computed = new Set([...this.segment.readbacks, ...state.filter((value) => value in value_buffers)]);
+    const onHost = new Set([...outputs, ...this.segment.host_reads]);
     return [...onHost].filter((value) => !computed.has(value) && this.spec(value).constant);
   }
 
@@ -83,10 +83,10 @@ export class Plan {
   schedule(call) {
     const { tensors, scalars } = this.segment;
     const dims = tensors.map((value) => call.dims.get(value) ?? []);
-    const terms = scalars.map((value) => ["given", value, this.spec(value).kind !== "symfloat"]);
+    const terms = scalars.map((value) => ["scalar", value, this.spec(value).kind !== "symfloat"]);
     for (const item of this.#schedules.get(keyOf(dims, terms)) ?? []) {
       const schedule = this.#compile(item);
-      if (schedule.decisions.every(([term, number]) => term(call) === number)) return schedule;
+      if (schedule.specializations.every(([term, number]) => term(call) === number)) return schedule;
     }
     throw this.#shapeError(dims);
   }
@@ -131,19 +131,25 @@ const boundBytes = ([, ranges]) => [0, ranges.reduce((sum, [, , bytes]) => sum +
  */
 function compileSchedule(item) {
   return {
-    decisions: item.decisions.map((/** @type {any} */ [term, number]) => [compile(term), constantOf(number)]),
+    specializations: item.specializations.map((/** @type {any} */ [term, number]) => [
+      compile(term),
+      constantOf(number),
+    ]),
     guards: item.guards.map((/** @type {any} */ guard) => ({
       ...guard,
       term: compile(guard.term),
       low: guard.low === null ? -Infinity : constantOf(guard.low),
       high: guard.high === null ? Infinity : constantOf(guard.high),
-      further: guard.further.map(compile),
+      format_args: guard.format_args.map(compile),
     })),
     slots: item.slots.map((/** @type {any} */ [slot, term]) => [slot, compile(term)]),
     dispatches: item.dispatches,
     work: item.work?.length === item.dispatches.length ? item.work : item.dispatches.map(boundBytes),
-    results: Object.entries(item.made).map(([value, dims]) => [Number(value), dims]),
-    scalars: Object.entries(item.told).map(([value, term]) => [Number(value), compile(/** @type {Term} */ (term))]),
+    results: Object.entries(item.result_dims).map(([value, dims]) => [Number(value), dims]),
+    scalars: Object.entries(item.result_scalars).map(([value, term]) => [
+      Number(value),
+      compile(/** @type {Term} */ (term)),
+    ]),
   };
 }
 
@@ -209,10 +215,10 @@ export class Call {
    * @returns {[number, number][]}
    */
   slots(schedule) {
-    for (const { term, low, high, where, message, further } of schedule.guards) {
+    for (const { term, low, high, where, message, format_args } of schedule.guards) {
       const number = term(this);
       if (low <= number && number < high) continue;
-      const numbers = [number, ...further.map((each) => each(this))];
+      const numbers = [number, ...format_args.map((each) => each(this))];
       throw new WebpteError("input", `${where}: ${message.replace(/\{(\d)\}/g, (_, i) => String(numbers[Number(i)]))}`);
     }
     return schedule.slots.map(([slot, term]) => [slot, term(this)]);

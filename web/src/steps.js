@@ -42,7 +42,7 @@ function feedbackOf(plan, output, input) {
   if (from?.kind !== "tensor" || to?.kind !== "tensor") {
     throw inputError(argument, "two tensors", `${from?.kind} and ${to?.kind}`);
   }
-  if (from.dtype !== to.dtype) throw inputError(argument, `the dtype ${to.host}`, from.host);
+  if (from.dtype !== to.dtype) throw inputError(argument, `the dtype ${to.host_dtype}`, from.host_dtype);
   return { source, target, input, argument };
 }
 
@@ -65,10 +65,17 @@ function checkSize({ source, target, argument }, before, next) {
 async function together(method, instance, calls, feedback, outputs) {
   const { plan } = method;
   const { segment } = plan;
-  const { hosted } = plan.document;
+  const { on_host } = plan.document;
   const staysOnDevice = (/** @type {Feedback} */ { source, target }) =>
-    segment.reads.includes(source) && !hosted.includes(target) && !outputs.includes(target) && isExact(plan, source);
-  if (segment.looks.length || !feedback.every(staysOnDevice) || outputs.some((value) => !segment.reads.includes(value)))
+    segment.readbacks.includes(source) &&
+    !on_host.includes(target) &&
+    !outputs.includes(target) &&
+    isExact(plan, source);
+  if (
+    segment.host_reads.length ||
+    !feedback.every(staysOnDevice) ||
+    outputs.some((value) => !segment.readbacks.includes(value))
+  )
     return null;
   const schedule = plan.schedule(calls[0]);
   if (calls.some((call) => plan.schedule(call) !== schedule)) return null;
@@ -91,8 +98,8 @@ async function together(method, instance, calls, feedback, outputs) {
 
 /** Return whether callers get the numbers of the device unchanged. @param {Plan} plan @param {number} source */
 function isExact(plan, source) {
-  const { dtype, host } = plan.spec(source);
-  return !ROUNDED_ON_HOST.includes(host) || dtype !== "f32";
+  const { dtype, host_dtype } = plan.spec(source);
+  return !ROUNDED_ON_HOST.includes(host_dtype) || dtype !== "f32";
 }
 
 /** @param {Method} method @param {number} source @param {number} target @param {Call} call @returns {Feed} */

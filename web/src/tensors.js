@@ -7,7 +7,7 @@
  *   | Uint32Array, dims: number[], dtype: string }} Tensor  64-bit integers are returned as the 32-bit
  *   integers of the device, 16-bit floats as f32
  * @typedef {{
- *   kind: string, dtype: string, host: string, dims: number[], dynamic: boolean, constant: any, value?: any
+ *   kind: string, dtype: string, host_dtype: string, dims: number[], dynamic: boolean, constant: any, value?: any
  * }} ValueSpec
  */
 import { inputError } from "./errors.js";
@@ -67,7 +67,7 @@ export function fromCaller(input, spec, argument) {
   if (data.length !== numel(input.dims)) {
     throw inputError(argument, `${numel(input.dims)} numbers for dims ${show(input.dims)}`, data.length);
   }
-  return { data: convert(data, spec.host, argument), dims: [...input.dims], dtype: spec.host };
+  return { data: convert(data, spec.host_dtype, argument), dims: [...input.dims], dtype: spec.host_dtype };
 }
 
 /**
@@ -143,9 +143,10 @@ export function toDevice(tensor, dtype, argument) {
  */
 export function fromDevice(buffer, dims, spec) {
   const array = new ON_DEVICE[spec.dtype](buffer, 0, numel(dims));
-  const ArrayType = ON_HOST[spec.host];
-  const round = ROUND[spec.host];
-  if (spec.dtype === "f16") return { data: ArrayType.from(array, fromHalfBits), dims: [...dims], dtype: spec.host };
-  if (round) return { data: ArrayType.from(array, round), dims: [...dims], dtype: spec.host };
-  return { data: array instanceof ArrayType ? array : ArrayType.from(array), dims: [...dims], dtype: spec.host };
+  const ArrayType = ON_HOST[spec.host_dtype];
+  const round = ROUND[spec.host_dtype];
+  if (spec.dtype === "f16")
+    return { data: ArrayType.from(array, fromHalfBits), dims: [...dims], dtype: spec.host_dtype };
+  if (round) return { data: ArrayType.from(array, round), dims: [...dims], dtype: spec.host_dtype };
+  return { data: array instanceof ArrayType ? array : ArrayType.from(array), dims: [...dims], dtype: spec.host_dtype };
 }

@@ -53,10 +53,10 @@ const FUNCTIONS = {
   float: (a) => a,
   ceil: (a) => Math.ceil(finite(a)),
   round: (a) => roundEven(finite(a)),
-  choose: (condition, a, b) => (condition ? a : b),
-  half,
+  select: (condition, a, b) => (condition ? a : b),
+  round_to_f16: half,
   float_bits: floatBits,
-  saturated: (a) => (Number.isNaN(a) ? 0 : Math.trunc(Math.min(Math.max(a, -(2 ** 31)), 2 ** 31 - 1))),
+  saturate: (a) => (Number.isNaN(a) ? 0 : Math.trunc(Math.min(Math.max(a, -(2 ** 31)), 2 ** 31 - 1))),
 };
 
 const NON_FINITE = /** @type {Record<string, number>} */ ({ inf: Infinity, "-inf": -Infinity, nan: NaN });
@@ -72,7 +72,7 @@ export function compile(term) {
   }
   const [name, ...rest] = term;
   if (name === "element") return (values) => values.element(rest[0], rest[1]);
-  if (name === "given") return (values) => values.scalar(rest[0]);
+  if (name === "scalar") return (values) => values.scalar(rest[0]);
   if (name === "sum") {
     const [constant, ...products] = rest;
     const parts = products.map(([factor, inner]) => /** @type {const} */ ([factor, compile(inner)]));

@@ -50,7 +50,7 @@ test("a constant of several spans whose end is no whole word is joined and padde
     [0, 4, 4],
     [0, 8, 3],
   ];
-  const buffers = [{ bytes: 8, kind: "constant", fill: { name: "w", stored: "u8", dtype: "u8", spans } }];
+  const buffers = [{ bytes: 8, kind: "constant", fill: { name: "w", stored_dtype: "u8", dtype: "u8", spans } }];
   const { buffers: found, filled } = constants.claim(planOf({ buffers }), [], signal);
   await filled;
   const source = new Uint8Array(Float32Array.from(WEIGHT).buffer);

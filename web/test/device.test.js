@@ -18,8 +18,8 @@ const variant = (name, changes = {}) => ({
   device: "gpu",
   limits: {},
   features: [],
-  subgroup: 0,
-  slots: null,
+  min_subgroup_size: 0,
+  cache_slots: null,
   ...changes,
 });
 /** @returns {any} */
@@ -37,7 +37,7 @@ test("software adapters are known by name or by the browser's own word", () => {
 
 test("the first variant that the adapter can run is chosen", () => {
   const manifest = manifestOf(
-    variant("subgroups", { features: ["subgroup"], subgroup: 32 }),
+    variant("subgroups", { features: ["subgroup"], min_subgroup_size: 32 }),
     variant("f16", { features: ["shader-f16"] }),
     variant("plain"),
   );
@@ -54,7 +54,7 @@ test("variants for the CPU are for software adapters only, and come first there"
 });
 
 test("a number of sequences selects among variants", () => {
-  const manifest = manifestOf(variant("one", { slots: 1 }), variant("four", { slots: 4 }));
+  const manifest = manifestOf(variant("one", { cache_slots: 1 }), variant("four", { cache_slots: 4 }));
   assert.equal(chosen(manifest, adapterOf(), 4), "four");
   assert.throws(() => chosen(manifest, adapterOf(), 2), { code: "unsupported", message: /2 concurrent sequences/ });
 });

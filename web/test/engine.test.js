@@ -5,11 +5,11 @@ import { KvSlots } from "../src/language/kv_slots.js";
 import { samplingParamsFrom } from "../src/language/settings.js";
 
 const language = {
-  sequences: 3,
-  prompt_rows: [8, 32, 128],
+  max_num_seqs: 3,
+  prefill_rows: [8, 32, 128],
   decode_rows: [1, 2, 4],
-  vocabulary: 1000,
-  choice_words: { 1: 8 + 1024, 2: 16 + 2048, 4: 32 + 2048 },
+  vocab_size: 1000,
+  sampling_words: { 1: 8 + 1024, 2: 16 + 2048, 4: 32 + 2048 },
 };
 
 const programOf = (changes = {}) => ({
@@ -114,7 +114,7 @@ test("a recovery empties the caches once", async () => {
 test("the number of adjustments is what every batch size has words for, at most 3072", async () => {
   const { slots } = await opened();
   assert.equal(slots.maxAdjustments, Math.floor((520 - 8 - 32) / 4)); // four rows share 32 + 2048 words
-  const roomy = await opened({ choice_words: { 1: 1e6 } });
+  const roomy = await opened({ sampling_words: { 1: 1e6 } });
   assert.equal(roomy.slots.maxAdjustments, 3072);
 });
 

@@ -9,7 +9,7 @@ test("a plan of several submits or with work for the CPU is refused", () => {
   const stage = { submit: 0 };
   assert.throws(() => planOf({ blocks: [{ stages: [stage, stage] }] }), { code: "unsupported" });
   assert.throws(() => planOf({ blocks: [{ stages: [stage] }, { stages: [] }] }), { code: "unsupported" });
-  assert.throws(() => planOf({ cpu: [{ name: "sort" }] }), { code: "unsupported" });
+  assert.throws(() => planOf({ cpu_calls: [{ name: "sort" }] }), { code: "unsupported" });
 });
 
 test("the dims of a call select its schedule, which is compiled once", () => {
@@ -27,11 +27,11 @@ test("a shape without a schedule is refused with those that have one", () => {
 
 test("decisions select among schedules of the same dims", () => {
   const [one] = documentOf().schedules;
-  const large = ["ge", ["given", 1], 10];
+  const large = ["ge", ["scalar", 1], 10];
   const plan = planOf({
     schedules: [
-      { ...one, decisions: [[large, 0]] },
-      { ...one, decisions: [[large, 1]] },
+      { ...one, specializations: [[large, 0]] },
+      { ...one, specializations: [[large, 1]] },
     ],
   });
   const chosen = (factor) => plan.schedule(new Call(plan, [x(1, 2, 3, 4), factor]));
@@ -43,7 +43,7 @@ test("decisions select among schedules of the same dims", () => {
 test("scalars that select a schedule are part of the key", () => {
   const [one] = documentOf().schedules;
   const segments = [{ ...documentOf().segments[0], scalars: [1] }];
-  const plan = planOf({ segments, schedules: [{ ...one, scalars: [["given", 1, true]] }] });
+  const plan = planOf({ segments, schedules: [{ ...one, scalars: [["scalar", 1, true]] }] });
   assert.ok(plan.schedule(new Call(plan, [x(1, 2, 3, 4), 5])));
 });
 
@@ -95,7 +95,9 @@ test("outputs are copies, and numbers become tensors of no dims", () => {
 });
 
 test("numbers that a schedule computes are known behind it", () => {
-  const plan = planOf({ schedules: [{ ...documentOf().schedules[0], told: { 6: ["mul", ["given", 1], 2] } }] });
+  const plan = planOf({
+    schedules: [{ ...documentOf().schedules[0], result_scalars: { 6: ["mul", ["scalar", 1], 2] } }],
+  });
   const call = new Call(plan, [x(1, 2, 3, 4), 21]);
   call.storeScalars(plan.schedule(call));
   assert.equal(call.scalar(6), 42);

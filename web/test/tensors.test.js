@@ -2,7 +2,14 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { fromCaller, fromDevice, numel, padded, storedBytes, toDevice } from "../src/tensors.js";
 
-const spec = (changes) => ({ kind: "tensor", dtype: "f32", host: "f32", dims: [2, 3], dynamic: false, ...changes });
+const spec = (changes) => ({
+  kind: "tensor",
+  dtype: "f32",
+  host_dtype: "f32",
+  dims: [2, 3],
+  dynamic: false,
+  ...changes,
+});
 const refused = (given, changes, message) =>
   assert.throws(() => fromCaller(given, spec(changes), "Input 1"), { code: "input", message });
 
@@ -47,14 +54,14 @@ test("the number of elements must fit the dims", () => {
 
 test("integers that the dtype cannot hold are refused by value", () => {
   const one = (data) => ({ data, dims: [1] });
-  refused(one([300]), { host: "u8", dims: [1] }, /dtype u8, got 300/);
-  refused(one([-1]), { host: "u32", dims: [1] }, /got -1/);
-  refused(one([1.5]), { host: "i64", dims: [1] }, /got 1\.5/);
-  assert.deepEqual(fromCaller(one([255]), spec({ host: "u8", dims: [1] }), "").data, Uint8Array.of(255));
+  refused(one([300]), { host_dtype: "u8", dims: [1] }, /dtype u8, got 300/);
+  refused(one([-1]), { host_dtype: "u32", dims: [1] }, /got -1/);
+  refused(one([1.5]), { host_dtype: "i64", dims: [1] }, /got 1\.5/);
+  assert.deepEqual(fromCaller(one([255]), spec({ host_dtype: "u8", dims: [1] }), "").data, Uint8Array.of(255));
 });
 
 test("64-bit integers: those of 32 bits travel, larger ones are refused at the device", () => {
-  const i64 = spec({ dtype: "i32", host: "i64", dims: [2] });
+  const i64 = spec({ dtype: "i32", host_dtype: "i64", dims: [2] });
   const small = fromCaller({ data: BigInt64Array.of(-5n, 7n), dims: [2] }, i64, "");
   assert.deepEqual(small.data, Int32Array.of(-5, 7));
   const large = fromCaller({ data: [1, 2 ** 40], dims: [2] }, i64, "");
@@ -63,7 +70,8 @@ test("64-bit integers: those of 32 bits travel, larger ones are refused at the d
 });
 
 test("f16 and bf16 are rounded as they enter", () => {
-  const entered = (host) => fromCaller({ data: [0.1, 1e6, -1], dims: [3] }, spec({ host, dims: [3] }), "").data;
+  const entered = (host) =>
+    fromCaller({ data: [0.1, 1e6, -1], dims: [3] }, spec({ host_dtype: host, dims: [3] }), "").data;
   assert.deepEqual(entered("f16"), Float32Array.of(0.0999755859375, Infinity, -1));
   assert.deepEqual(entered("bf16"), Float32Array.of(0.10009765625, 999424, -1));
 });
@@ -91,13 +99,16 @@ test("a view into a larger buffer is given as its own bytes only", () => {
 
 test("what the device made comes back in the caller's dtype", () => {
   const found = (array, changes) => fromDevice(array.buffer, [2], spec({ dims: [2], ...changes })).data;
-  assert.deepEqual(found(Uint16Array.of(0x3c00, 0xfc00), { dtype: "f16", host: "f16" }), Float32Array.of(1, -Infinity));
-  assert.deepEqual(found(Uint32Array.of(1, 0), { dtype: "bool", host: "bool" }), Uint8Array.of(1, 0));
-  assert.deepEqual(found(Float32Array.of(1 + 2 ** -12, 2), { host: "f16" }), Float32Array.of(1, 2));
-  assert.deepEqual(found(Float32Array.of(0.5, 2, 7), { host: "f64" }), Float64Array.of(0.5, 2)); // padding is cut off
+  assert.deepEqual(
+    found(Uint16Array.of(0x3c00, 0xfc00), { dtype: "f16", host_dtype: "f16" }),
+    Float32Array.of(1, -Infinity),
+  );
+  assert.deepEqual(found(Uint32Array.of(1, 0), { dtype: "bool", host_dtype: "bool" }), Uint8Array.of(1, 0));
+  assert.deepEqual(found(Float32Array.of(1 + 2 ** -12, 2), { host_dtype: "f16" }), Float32Array.of(1, 2));
+  assert.deepEqual(found(Float32Array.of(0.5, 2, 7), { host_dtype: "f64" }), Float64Array.of(0.5, 2)); // padding is cut off
 });
 
 test("bool inputs are 0 or 1 whatever the caller's type", () => {
-  const tensor = fromCaller({ data: [true, false, true], dims: [3] }, spec({ host: "bool", dims: [3] }), "");
+  const tensor = fromCaller({ data: [true, false, true], dims: [3] }, spec({ host_dtype: "bool", dims: [3] }), "");
   assert.deepEqual(tensor.data, Uint8Array.of(1, 0, 1));
 });

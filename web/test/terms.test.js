@@ -66,17 +66,17 @@ test("comparisons give 1 or 0, and choose selects by them", () => {
     [1, 1, 0],
     [1, 0, 0],
   ]);
-  assert.equal(value(["choose", ["lt", 1, 2], 10, 20]), 10);
-  assert.equal(value(["choose", ["not", 1], 10, 20]), 20);
+  assert.equal(value(["select", ["lt", 1, 2], 10, 20]), 10);
+  assert.equal(value(["select", ["not", 1], 10, 20]), 20);
 });
 
 test("a sum is linear in its products", () => {
   assert.equal(value(["sum", 5]), 5);
-  assert.equal(value(["sum", 5, [2, ["given", 3]], [-1, ["element", 4, [2]]]]), 5 + 2 * 6 - 402);
+  assert.equal(value(["sum", 5, [2, ["scalar", 3]], [-1, ["element", 4, [2]]]]), 5 + 2 * 6 - 402);
 });
 
 test("elements and given numbers are asked for in each call", () => {
-  const term = compile(["add", ["element", 1, [2, 3]], ["given", 9]]);
+  const term = compile(["add", ["element", 1, [2, 3]], ["scalar", 9]]);
   assert.equal(term(known), 123 + 18);
   assert.equal(term({ element: () => 1, scalar: () => 2 }), 3);
 });
@@ -84,8 +84,8 @@ test("elements and given numbers are asked for in each call", () => {
 test("numbers as the device holds them: bits of an f32, an f16, saturated integers", () => {
   assert.equal(value(["float_bits", 1]), 0x3f800000);
   assert.equal(value(["float_bits", -0]), -(2 ** 31));
-  assert.equal(value(["half", 65519]), 65504);
-  const saturated = [3e9, -3e9, 1.9, -1.9, "nan", "inf"].map((x) => value(["saturated", x]) + 0);
+  assert.equal(value(["round_to_f16", 65519]), 65504);
+  const saturated = [3e9, -3e9, 1.9, -1.9, "nan", "inf"].map((x) => value(["saturate", x]) + 0);
   assert.deepEqual(saturated, [2 ** 31 - 1, -(2 ** 31), 1, -1, 0, 2 ** 31 - 1]);
 });
 

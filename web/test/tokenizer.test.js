@@ -67,17 +67,17 @@ test("bytes that never become a character come out at the end, once", () => {
 test("special tokens come from the config, or from the program's own numbers", () => {
   const tokenizer = new Tokenizer(characters(["<s>", "</s>", "<pad>"]));
   const config = { bos_token: { content: "<pad>" }, add_bos_token: true, model_max_length: 5, unk_token: null };
-  const special = specialTokens(tokenizer, config, { eos: [65], bos: 128 });
+  const special = specialTokens(tokenizer, config, { eos_token_ids: [65], bos_token_id: 128 });
   assert.deepEqual(special.texts, { bos_token: "<pad>", eos_token: "A" });
   assert.deepEqual([...special.ends].sort(), [129, 65]); // </s> ends answers of every model that has it
   assert.equal(special.addBos, true);
-  const bare = specialTokens(tokenizer, null, { eos: [], bos: 128 });
+  const bare = specialTokens(tokenizer, null, { eos_token_ids: [], bos_token_id: 128 });
   assert.deepEqual([bare.texts, bare.addBos], [{ bos_token: "<s>" }, false]);
 });
 
 test("a prompt begins with one BOS, whether the text has it already or not", () => {
   const tokenizer = new Tokenizer(characters(["<s>"]));
-  const special = (config) => specialTokens(tokenizer, config, { eos: [], bos: 128 });
+  const special = (config) => specialTokens(tokenizer, config, { eos_token_ids: [], bos_token_id: 128 });
   assert.deepEqual(encodePrompt(tokenizer, special({ add_bos_token: true }), "ab"), [128, 97, 98]);
   assert.deepEqual(encodePrompt(tokenizer, special({ add_bos_token: true }), "<s>ab", true), [128, 97, 98]);
   assert.deepEqual(encodePrompt(tokenizer, special({}), "ab"), [97, 98]);

@@ -51,10 +51,10 @@ def bundle_bench(path: str | os.PathLike[str], *, name: str | None = None, progr
     site = Site(path)
     try:
         methods = MethodWriter(site, progress, len(SELF_TEST_CASES) + len(decoders))
-        checks, refused = add_checks(site, methods, list(own_checks()), ignore)
+        checks, omitted = add_checks(site, methods, list(own_checks()), ignore)
         for decoder in decoders:
             methods.add(_method(decoder), "", partial(_planned, decoder_graph(decoder)))
-        parts = {"check": checks, "refused": refused, "bench": _bench_part(decoders)}
+        parts = {"check": checks, "omitted": omitted, "bench": _bench_part(decoders)}
         site.finish("check", {"name": name or "webpte bench", "methods": methods.written(), **parts}, page="bench")
         return site.path
     finally:

@@ -129,7 +129,7 @@ def bundle_checks(
     """Write a page that runs programs on the visitor's GPU, and shows which gave the answers that they must.
 
     `catalog` is a folder of ops with answers, as ExecuTorch's generator writes it; without one a few programs of ours
-    are taken. What cannot run in a page is left out, and named in the manifest under `refused`.
+    are taken. What cannot run in a page is left out, and listed in the manifest under `omitted`.
     """
     site = Site(path)
     with contextlib.ExitStack() as programs:
@@ -137,8 +137,8 @@ def bundle_checks(
             source = None if catalog is None else Path(catalog)
             checks = own_checks() if source is None else catalog_checks(source, programs.enter_context)
             methods = MethodWriter(site)
-            written, refused = add_checks(site, methods, list(checks), progress)
-            parts = {"methods": methods.written(), "check": written, "refused": refused}
+            written, omitted = add_checks(site, methods, list(checks), progress)
+            parts = {"methods": methods.written(), "check": written, "omitted": omitted}
             site.finish("check", {"name": name or (source.name if source is not None else "webpte"), **parts})
             return site.path
         finally:
@@ -149,7 +149,7 @@ def add_checks(
     site: Site, methods: MethodWriter, checks: Sequence[CatalogCheck], progress: OnProgress
 ) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
     """Return the manifest entries of the checks that a page can run, and those of the others."""
-    written, refused = [], []
+    written, omitted = [], []
     for number, check in enumerate(checks):
         progress(Progress("plan", number, len(checks), "programs"))
         method = f"{check.op}/{check.name}"
@@ -162,11 +162,11 @@ def add_checks(
                 ),
             )
         except (UnsupportedError, DeviceError) as error:
-            refused.append({"op": check.op, "name": check.name, "why": str(error)})
+            omitted.append({"op": check.op, "name": check.name, "reason": str(error)})
             continue
         written.append(_entry(site, check, method))
     progress(Progress("plan", len(checks), len(checks), "programs"))
-    return written, refused
+    return written, omitted
 
 
 def _entry(site: Site, check: CatalogCheck, method: str) -> dict[str, Any]:

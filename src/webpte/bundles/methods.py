@@ -98,7 +98,7 @@ class ShardSources:
     def constant(self, constant: Constant, dtype: DType) -> dict[str, Any]:
         spans = self._shards.place(constant, dtype)
         numbered = [[self.numbers.setdefault(shard, len(self.numbers)), *rest] for shard, *rest in spans]
-        return {"name": "", "stored": _stored(dtype), "spans": numbered}
+        return {"name": "", "stored_dtype": _stored(dtype), "spans": numbered}
 
     def listed(self) -> list[dict[str, Any]]:
         shards = [self._shards[number] for number in self.numbers]
@@ -145,14 +145,14 @@ def with_schedules(planner: Planner, calls: Iterable[Call]) -> Planner:
     planner.make_room(len(arguments))
     for call in arguments:
         live = converter.bind_inputs(call)
-        live.arrays.update({v: _constant(planner, v) for v in segment.looks})
+        live.arrays.update({v: _constant(planner, v) for v in segment.host_reads})
         planner.prepare(segment, live)
     return planner
 
 
 def for_any_data(planner: Planner) -> Planner:
     """Return the planner. Raise UnsupportedError if its schedules depend on input data."""
-    terms = {str(term) for _, schedule in planner.known() for term, _ in schedule.decisions}
+    terms = {str(term) for _, schedule in planner.known() for term, _ in schedule.specializations}
     if terms:
         graph = planner.plan.graph
         inputs = ", ".join(f"input {number} is %{value}" for number, value in enumerate(graph.inputs))
@@ -280,8 +280,8 @@ class MethodWriter:
         variants: list[dict[str, Any]] = []
         for planned in plans:
             document, texts = self._document(name, planned)
-            needs = {"device": planned.planner.caps.kind, "slots": planned.slots}
-            needs |= {part: document[part] for part in ("limits", "features", "subgroup")}
+            needs = {"device": planned.planner.caps.kind, "cache_slots": planned.slots}
+            needs |= {part: document[part] for part in ("limits", "features", "min_subgroup_size")}
             if all(needs != {part: other[part] for part in needs} for other in variants):  # the first is the better
                 variants.append(
                     {**self._written(document, texts), **needs, "bytes": planned.planner.plan.bytes_by_kind()}

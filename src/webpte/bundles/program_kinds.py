@@ -42,11 +42,11 @@ def slot_counts(sequences: int) -> list[int]:
     return sorted({1, sequences})
 
 
-def prompt_rows(most: int) -> list[int]:
+def prefill_rows(most: int) -> list[int]:
     return [rows for rows in PROMPT_ROWS if rows <= most] or [most]
 
 
-def choice_words(rows: int, vocabulary: int) -> int:
+def sampling_words(rows: int, vocabulary: int) -> int:
     """Return the words of `choices` for rows with masks or edits. The number is fixed: there is one schedule."""
     edits = min(MAX_EDITED_TOKENS, MAX_LOGIT_ADJUSTMENTS, vocabulary)
     return rows * len(SAMPLING_WORDS) + padded_words(rows * (4 * edits + mask_words(vocabulary)))
@@ -54,10 +54,10 @@ def choice_words(rows: int, vocabulary: int) -> int:
 
 def calls(sequences: int, most_rows: int, vocabulary: int) -> Iterator[Call]:
     """Yield all calls of a page: chunks of prompts, and steps that sample a token for each row."""
-    for rows in prompt_rows(most_rows):
+    for rows in prefill_rows(most_rows):
         yield _call(rows, singles=0, picked=1, words=len(SAMPLING_WORDS), features=0)
     for rows in decode_rows(sequences):
-        plain, full = rows * len(SAMPLING_WORDS), choice_words(rows, vocabulary)
+        plain, full = rows * len(SAMPLING_WORDS), sampling_words(rows, vocabulary)
         for words, features in (
             (plain, 0),
             (full, FEATURE_ADJUSTMENTS),
@@ -93,17 +93,17 @@ def add_language(
     capacity = context(program, planner.plan)
     return {
         **tokenizer_files(site, metadata.tokenizer, metadata.tokenizer_config),
-        "template": metadata.template,
-        "eos": list(metadata.eos_ids),
-        "bos": metadata.bos_id,
+        "chat_template": metadata.template,
+        "eos_token_ids": list(metadata.eos_ids),
+        "bos_token_id": metadata.bos_id,
         "sampling": dict(metadata.sampling),
-        "context": capacity,
+        "context_length": capacity,
         "context_limit": context_limit(program, capacity).to_json(),
-        "vocabulary": vocabulary,
-        "sequences": sequences,
-        "prompt_rows": prompt_rows(most_rows),
+        "vocab_size": vocabulary,
+        "max_num_seqs": sequences,
+        "prefill_rows": prefill_rows(most_rows),
         "decode_rows": decode_rows(sequences),
-        "choice_words": {str(rows): choice_words(rows, vocabulary) for rows in decode_rows(sequences)},
+        "sampling_words": {str(rows): sampling_words(rows, vocabulary) for rows in decode_rows(sequences)},
     }
 
 
@@ -176,9 +176,9 @@ def encoder_part(
     config = beside(Path(program._file.path), "tokenizer_config.json")
     return {
         **tokenizer_files(site, tokenizer, config),
-        "ids": 0,
-        "mask": 1,
-        "types": 2 if encoder.inputs == 3 else None,
+        "input_ids": 0,
+        "attention_mask": 1,
+        "token_type_ids": 2 if encoder.inputs == 3 else None,
         "lengths": sorted({dims[0][1] for dims in shapes}),
         "output": 0,
         "pooled": encoder.pooled,

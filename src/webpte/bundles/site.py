@@ -115,12 +115,12 @@ def player_files() -> Iterator[tuple[str, bytes]]:
 # -- sizes ------------------------------------------------------------------------------------------------------------
 
 
-class RefusedCheck(TypedDict):
+class OmittedCheck(TypedDict):
     """A check that was left out."""
 
     op: str
     name: str
-    why: str
+    reason: str
 
 
 class FirstVisit(TypedDict):
@@ -141,7 +141,7 @@ class BundleSummary(TypedDict):
     sampling_defaults: Annotated[
         dict[str, float] | None, "of a language model: settings of requests that set none; null for others"
     ]
-    refused: Annotated[list[RefusedCheck], "checks that were left out"]
+    omitted: Annotated[list[OmittedCheck], "checks that were left out"]
     files: int
     bytes: int
     visit: Annotated[FirstVisit, "bytes that a visitor loads first"]
@@ -165,7 +165,7 @@ def summary(folder: PathLike) -> BundleSummary:
         "kind": manifest.kind,
         "methods": {name: [str(variant) for variant in variants] for name, variants in manifest.methods.items()},
         "sampling_defaults": None if sampling is None else dict(sampling),
-        "refused": list(manifest.data.get("refused", ())),
+        "omitted": list(manifest.data.get("omitted", ())),
         "files": len(paths),
         "bytes": sum(path.stat().st_size for path in paths),
         "visit": {

@@ -151,9 +151,9 @@ def show(report: BundleSummary, as_json: bool) -> None:
         page.text(f"  {name}: {'; '.join(methods[name])}", indent="    ")
     if len(methods) > MAX_METHODS:
         page.text(f"  and {len(methods) - MAX_METHODS} more (--json lists all)")
-    for refused in report["refused"]:
+    for omitted in report["omitted"]:
         page.text(
-            f"  not included: {refused['op']}/{refused['name']}: {refused['why'].splitlines()[-1]}", indent="    "
+            f"  not included: {omitted['op']}/{omitted['name']}: {omitted['reason'].splitlines()[-1]}", indent="    "
         )
     page.text(
         f"a visitor loads {size(visit['page_gzip'])} of page and player, {size(visit['plan_gzip'])} of plans and texts "

@@ -204,7 +204,7 @@ def execution(plan: Plan) -> Execution:
     """Return where the calls run, and the bytes copied between host and device at the bound."""
     graph = plan.graph
     outputs = set(graph.outputs)
-    crossing = [v for s in plan.flow.segments for v in s.reads if v not in outputs]
+    crossing = [v for s in plan.flow.segments for v in s.readbacks if v not in outputs]
     return {
         "calls": len(graph.calls),
         "submits": len(plan.flow.segments),

@@ -25,7 +25,7 @@ class Element:
 
     tensor: int
     index: tuple[int, ...]
-    whole: bool  # an integer
+    is_integer: bool
 
     def __str__(self) -> str:
         return f"%{self.tensor}{list(self.index)}"
@@ -36,7 +36,7 @@ class ScalarInput:
     """A scalar from the caller, a CPU kernel or an earlier stage."""
 
     value: int
-    whole: bool
+    is_integer: bool
 
     def __str__(self) -> str:
         return f"%{self.value}"
@@ -48,7 +48,7 @@ class Sum:
 
     terms: tuple[tuple[Expression, int], ...]  # sorted, no factor is zero
     constant: int
-    whole = True
+    is_integer = True
 
     def __str__(self) -> str:
         products = [str(term) if factor == 1 else f"{factor} * {term}" for term, factor in self.terms]
@@ -63,9 +63,9 @@ class Apply:
     args: tuple[Term, ...]
 
     @property
-    def whole(self) -> bool:
-        return self.function in _MAKE_WHOLE or (
-            self.function in _KEEP_WHOLE and all(is_whole(argument) for argument in self.args)
+    def is_integer(self) -> bool:
+        return self.function in _ALWAYS_INTEGER or (
+            self.function in _INTEGER_OF_INTEGERS and all(is_integer(argument) for argument in self.args)
         )
 
     def __str__(self) -> str:
@@ -82,13 +82,13 @@ def float_bits(value: Number) -> int:
         return int(np.float32(value).view(np.int32))
 
 
-def half(value: Number) -> float:
+def round_to_f16(value: Number) -> float:
     """Return a number rounded to f16; beyond 65504 it is infinite."""
     with np.errstate(over="ignore"):
         return float(np.float16(value))
 
 
-def saturated(value: Number) -> int:
+def saturate(value: Number) -> int:
     """Return an integer clamped to 32 bits, for values such as INT64_MAX."""
     return 0 if math.isnan(value) else int(min(max(value, -(2**31)), 2**31 - 1))
 
@@ -115,31 +115,31 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "trunc": math.trunc,
     "int": int,
     "float": float,
-    "choose": lambda condition, a, b: a if condition else b,
+    "select": lambda condition, a, b: a if condition else b,
     "float_bits": float_bits,  # of an f32, as a signed integer: kernels read floats as bits
-    "half": half,
-    "saturated": saturated,
+    "round_to_f16": round_to_f16,
+    "saturate": saturate,
 }
 _DIVISIONS = ("floordiv", "truediv", "mod")
-_MAKE_WHOLE = {"eq", "ne", "ge", "gt", "le", "lt", "not", "ceil", "round", "trunc", "int", "float_bits", "saturated"}
-_KEEP_WHOLE = {"add", "sub", "mul", "floordiv", "mod", "min", "max", "neg", "choose"}
+_ALWAYS_INTEGER = {"eq", "ne", "ge", "gt", "le", "lt", "not", "ceil", "round", "trunc", "int", "float_bits", "saturate"}
+_INTEGER_OF_INTEGERS = {"add", "sub", "mul", "floordiv", "mod", "min", "max", "neg", "select"}
 EXPRESSIONS = (Element, ScalarInput, Sum, Apply)
 
 
-def is_whole(term: Term) -> bool:
+def is_integer(term: Term) -> bool:
     """Return whether a term is an integer in every call."""
-    return isinstance(term, int) if not isinstance(term, EXPRESSIONS) else term.whole
+    return isinstance(term, int) if not isinstance(term, EXPRESSIONS) else term.is_integer
 
 
 def apply(function: str, *args: Term) -> Term:
     """Return a function of terms, simplified without their values."""
     if not any(isinstance(argument, EXPRESSIONS) for argument in args):
         return _computed(function, *args)
-    if all(map(is_whole, args)):
+    if all(map(is_integer, args)):
         simpler = _simplified(function, *args)
         if simpler is not None:
             return simpler
-    if function == "choose" and not isinstance(args[0], EXPRESSIONS):
+    if function == "select" and not isinstance(args[0], EXPRESSIONS):
         return args[1] if args[0] else args[2]
     return Apply(function, args)
 
@@ -328,10 +328,10 @@ def number_from_json(data: Any) -> Number:
 
 def term_to_json(term: Term) -> Any:
     match term:
-        case Element(tensor, index, whole):
-            return ["element", tensor, list(index), whole]
-        case ScalarInput(value, whole):
-            return ["given", value, whole]
+        case Element(tensor, index, is_integer):
+            return ["element", tensor, list(index), is_integer]
+        case ScalarInput(value, is_integer):
+            return ["scalar", value, is_integer]
         case Sum(terms, constant):
             return ["sum", constant, *([factor, term_to_json(part)] for part, factor in terms)]
         case Apply(function, args):
@@ -346,19 +346,19 @@ def term_from_json(data: Any, depth: int = MAX_TERM_DEPTH) -> Term:
     if depth == 0:
         raise FormatError(f"the term has more than {MAX_TERM_DEPTH} levels")
     match data:
-        case ["element", int(tensor), [*index], bool(whole)] if all(isinstance(i, int) for i in index):
-            return Element(tensor, tuple(index), whole)
-        case ["given", int(value), bool(whole)]:
-            return ScalarInput(value, whole)
+        case ["element", int(tensor), [*index], bool(is_integer)] if all(isinstance(i, int) for i in index):
+            return Element(tensor, tuple(index), is_integer)
+        case ["scalar", int(value), bool(is_integer)]:
+            return ScalarInput(value, is_integer)
         case ["sum", constant, *products]:
-            return Sum(tuple(_product(product, depth - 1) for product in products), _whole(constant))
+            return Sum(tuple(_product(product, depth - 1) for product in products), _integer(constant))
         case [str(function), *args] if function in FUNCTIONS and len(args) == _ARITY.get(function, 2):
             return Apply(function, tuple(term_from_json(argument, depth - 1) for argument in args))
     raise FormatError(f"{str(data)[:80]!r} is not a term", code="invalid_term")
 
 
-_ONE = ("neg", "not", "ceil", "round", "trunc", "int", "float", "float_bits", "half", "saturated")
-_ARITY = {"choose": 3} | dict.fromkeys(_ONE, 1)
+_ONE = ("neg", "not", "ceil", "round", "trunc", "int", "float", "float_bits", "round_to_f16", "saturate")
+_ARITY = {"select": 3} | dict.fromkeys(_ONE, 1)
 
 
 def expression_from_json(data: Any) -> Expression:
@@ -368,7 +368,7 @@ def expression_from_json(data: Any) -> Expression:
     return term
 
 
-def _whole(data: Any) -> int:
+def _integer(data: Any) -> int:
     number = number_from_json(data)
     if not isinstance(number, int):
         raise FormatError(f"expected an integer, got {number!r}")
@@ -379,6 +379,6 @@ def _product(data: Any, depth: int) -> tuple[Expression, int]:
     match data:
         case [factor, inner]:
             part = term_from_json(inner, depth)
-            if isinstance(part, EXPRESSIONS) and part.whole:
-                return part, _whole(factor)
+            if isinstance(part, EXPRESSIONS) and part.is_integer:
+                return part, _integer(factor)
     raise FormatError(f"{str(data)[:80]!r} is not a part of a sum")

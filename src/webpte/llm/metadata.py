@@ -91,9 +91,9 @@ def read_bundle_metadata(bundle: Bundle, tokenizer: Path | None) -> ModelMetadat
     return ModelMetadata(
         tokenizer or Path(bundle._path_of(language.tokenizer)),
         Path(bundle._path_of(config)) if config is not None else None,
-        language.template,
-        language.eos,
-        language.bos,
+        language.chat_template,
+        language.eos_token_ids,
+        language.bos_token_id,
         check_defaults(OWN_DEFAULTS if language.sampling is None else language.sampling, "language.sampling"),
     )
 

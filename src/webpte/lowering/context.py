@@ -186,8 +186,8 @@ class Guard:
     low: Number | None
     high: Number | None
     where: str  # the call
-    message: str  # {0} is the number outside the range, {1} and on are the values of `further`
-    further: tuple[Term, ...] = ()
+    message: str  # {0} is the number outside the range, {1} and on are the values of `format_args`
+    format_args: tuple[Term, ...] = ()
     overflow: bool = False  # the condition is that a number fits the device's integers
 
     def refusal(self, numbers: TermEvaluator) -> str | None:
@@ -195,7 +195,7 @@ class Guard:
         number = numbers(self.term)
         if (self.low is None or self.low <= number) and (self.high is None or number < self.high):
             return None
-        named = [number, *map(numbers, self.further)]
+        named = [number, *map(numbers, self.format_args)]
         return f"{self.where}: {_FIELD.sub(lambda field: str(named[int(field[1])]), self.message)}"
 
 
@@ -217,7 +217,7 @@ class Context:
         self.aliases: dict[int, int] = {}  # out -> source, for the whole method
         self.materialised: dict[int, Constant] = {}
         self.numbers: TermEvaluator = AssumedEvaluator({}, {})  # of the call that is being lowered for
-        self.decisions: dict[Expression, Number] = {}  # the numbers that the current schedule is specialized on
+        self.specializations: dict[Expression, Number] = {}  # the numbers that the current schedule is specialized on
         self.slots: dict[Expression, int] = {}  # its live integers
         self.sealed = False  # planning has ended: scratch cannot grow
         self.scratch_tensors: dict[tuple[int, int], Tensor] = {}
@@ -339,7 +339,7 @@ class Context:
         """Return the number that a term is now. Calls with another number get another schedule."""
         if not isinstance(term, EXPRESSIONS):
             return term
-        number = self.decisions[term] = self.numbers(term)
+        number = self.specializations[term] = self.numbers(term)
         return number
 
     def dynamic(self, term: Term) -> LiveInt:
@@ -349,11 +349,17 @@ class Context:
         return LiveInt(0, self.slots.setdefault(term, len(self.slots)))
 
     def guard(
-        self, term: Term, low: Number | None, high: Number | None, message: str, *further: Term, overflow: bool = False
+        self,
+        term: Term,
+        low: Number | None,
+        high: Number | None,
+        message: str,
+        *format_args: Term,
+        overflow: bool = False,
     ) -> None:
-        """Reject calls without `low <= term < high`. In the message, {0} is the term, {1} and on are `further`."""
+        """Reject calls without `low <= term < high`. In the message, {0} is the term, {1} and on are `format_args`."""
         where = f"{self._call.name} ({self._call.origin})"
-        self.guards.append(Guard(term, low, high, where, message, further, overflow))
+        self.guards.append(Guard(term, low, high, where, message, format_args, overflow))
 
     def element(self, tensor: Tensor, index: Dims) -> Element:
         """Return an element of a tensor that the op has declared in `host_args`."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import RangeError
 from ..graph import DType
-from ..graph.expressions import EXPRESSIONS, Term, apply, float_bits, saturated
+from ..graph.expressions import EXPRESSIONS, Term, apply, float_bits, saturate
 from .context import Tensor
 
 Array = np.ndarray[Any, Any]
@@ -24,7 +24,7 @@ def is_float(tensor: Tensor) -> bool:
 
 def rounded(value: Term, dtype: DType) -> Term:
     """Return a number as a tensor of a float dtype holds it: beyond 65504 a half is infinite."""
-    return apply("half", value) if dtype in HALVES else value
+    return apply("round_to_f16", value) if dtype in HALVES else value
 
 
 def bits_of(value: Term, floating: bool) -> Term:
@@ -36,7 +36,7 @@ def bits_of(value: Term, floating: bool) -> Term:
         return apply("float_bits", value)
     if isinstance(value, EXPRESSIONS):
         return apply("int", value)
-    return fitting(value) if isinstance(value, int) else saturated(value)
+    return fitting(value) if isinstance(value, int) else saturate(value)
 
 
 def fitting(value: int) -> int:

@@ -4,8 +4,8 @@ The exporter's memory plan is ignored. Liveness counts calls in execution order,
 aliases. Tensors with disjoint lifetimes share a whole buffer, because WebGPU forbids binding one buffer read-only and
 read-write in the same dispatch even at disjoint ranges. A tensor always begins at the start of its buffer.
 
-Lifetimes are those of one execution. `MemoryPlan.kept` lists the inputs that are still in place for a second execution
-in the same submit; the others must be uploaded again.
+Lifetimes are those of one execution. `MemoryPlan.unmodified_uploads` lists the inputs that are still in place
+for a second execution in the same submit; the others must be uploaded again.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class MemoryPlan:
     buffers: tuple[Buffer, ...]
     buffer_of: dict[int, int]  # tensor id (aliases included) -> buffer
     uploads: dict[PlanSegment, tuple[int, ...]]
-    kept: frozenset[int]  # uploaded tensors that are still there when the method has run
+    unmodified_uploads: frozenset[int]  # uploaded tensors that are still there when the method has run
 
 
 def plan_memory(graph: Graph, flow: Flow, touched: Iterable[Binding], context: Context) -> MemoryPlan:
@@ -168,7 +168,7 @@ class _Assignment:
 
     def run(self) -> MemoryPlan:
         end = self._lifetimes()
-        reads = {self.root(r) for segment in self.flow.segments for r in segment.reads}
+        reads = {self.root(r) for segment in self.flow.segments for r in segment.readbacks}
         needed = {self.root(t) for t in self.touched} | reads
         buffers: list[Buffer] = []
         place: dict[int, int] = {}
@@ -189,13 +189,15 @@ class _Assignment:
                 place[allocation.id] = len(buffers)
             buffers.append(Buffer(nbytes, "activation", tuple(t.id for t in allocations)))
         uploads = self._uploads()
-        kept = frozenset(v for values in uploads.values() for v in values if self._is_kept(v, buffers[place[v]]))
+        unmodified = frozenset(
+            v for values in uploads.values() for v in values if self._is_unmodified(v, buffers[place[v]])
+        )
         for alias, root in self.roots.items():
             if root in place:
                 place[alias] = place[root]
-        return MemoryPlan(tuple(buffers), place, uploads, kept)
+        return MemoryPlan(tuple(buffers), place, uploads, unmodified)
 
-    def _is_kept(self, value_id: int, buffer: Buffer) -> bool:
+    def _is_unmodified(self, value_id: int, buffer: Buffer) -> bool:
         """Return whether an uploaded tensor is unchanged after the method: no other tensor uses its buffer."""
         return buffer.tensors == (value_id,) and value_id not in self.written
 
@@ -213,7 +215,7 @@ class _Assignment:
                         self._touch(value_id, position)
                 position += 1  # readback
                 if isinstance(stage, PlanSegment):
-                    for value_id in stage.reads:
+                    for value_id in stage.readbacks:
                         self._touch(value_id, position)
         for value_id in self.graph.inputs:  # all of them are uploaded before the first call
             self.first[value_id] = 0
@@ -269,7 +271,7 @@ class _Assignment:
                 if not isinstance(stage, PlanSegment):
                     continue
                 bound = {self.root(v) for i in stage.steps for v in self._operands(i) if v in self.touched}
-                bound |= {self.root(v) for v in stage.reads}
+                bound |= {self.root(v) for v in stage.readbacks}
                 missing = [v for v in sorted(bound - computed - present) if v in self.first and not self._stored(v)]
                 uploads[stage] = tuple(v for v in missing if v < len(self.graph.values))
                 present.update(missing)

@@ -32,7 +32,7 @@ class Plan:
     buffers: tuple[Buffer, ...]
     buffer_of: dict[int, int]  # tensor id (aliases included) -> buffer
     uploads: dict[PlanSegment, tuple[int, ...]]  # tensors copied to the device before a segment
-    kept: frozenset[int]  # those that are unchanged when the method has run
+    unmodified_uploads: frozenset[int]  # those that are unchanged when the method has run
     kernels: tuple[Kernel, ...]
     parameter_blocks: int  # different ones, at the shapes that were lowered here
     dynamic_dims: dict[int, tuple[bool, ...]]  # of inputs, and of outputs if known: which dims may vary
@@ -149,4 +149,4 @@ def bytes_at_bound(graph: Graph, value_id: int) -> int:
 
 def read_bytes(graph: Graph, segment: PlanSegment) -> int:
     """Return the maximum bytes that a segment reads back."""
-    return sum(padded(bytes_at_bound(graph, t)) for t in segment.reads)
+    return sum(padded(bytes_at_bound(graph, t)) for t in segment.readbacks)

@@ -30,6 +30,7 @@ from .validate import refuse_wrong
 from .value_json import (
     Files,
     call_from_json,
+    check_format,
     constant_from_json,
     dtype_from_json,
     json_bool,
@@ -86,13 +87,7 @@ def read_plan(source: PlanFiles, cpu_kernels: Container[str] = ()) -> LoadedPlan
 
 def _document(name: str, text: str) -> Any:
     data = json.loads(text)
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise FormatError(f"{name}: {DOCUMENT} is not a {FORMAT}", code="bad_magic")
-    if data.get("version") != VERSION:
-        raise FormatError(
-            f"{name}: expected plan version {VERSION}, got {ascii(data.get('version'))[:20]}",
-            code="unknown_version",
-        )
+    check_format(name, data, FORMAT, VERSION, "Method.save of the program")
     return data
 
 
@@ -102,7 +97,7 @@ class _PlanReader:
     def __init__(self, source: PlanFiles, data: Any, cpu_kernels: Container[str]) -> None:
         self.source = source
         self.data = data
-        self.calls = [call_from_json(item) for item in json_list(json_field(data, "cpu"), "cpu")]
+        self.calls = [call_from_json(item) for item in json_list(json_field(data, "cpu_calls"), "cpu_calls")]
         self.name = json_str(json_field(data, "name"), "name")
         missing = sorted({call.name for call in self.calls if call.name not in cpu_kernels})
         if missing:
@@ -134,18 +129,18 @@ class _PlanReader:
         data = self.data
         blocks = [block_from_json(item) for item in json_list(json_field(data, "parameters"), "parameters")]
         buffers = tuple(self._buffer(item) for item in json_list(json_field(data, "buffers"), "buffers"))
-        places = self._places(graph, flow, buffers)
+        value_buffers = self._value_buffers(graph, flow, buffers)
         first = len(graph.values)  # dispatches bind buffers; here each buffer is one tensor
-        reading = ScheduleReader(graph, flow.segments, buffers, places, first, kernels, blocks)
+        reading = ScheduleReader(graph, flow.segments, buffers, value_buffers, first, kernels, blocks)
         schedules = [reading.schedule(item) for item in json_list(json_field(data, "schedules"), "schedules")]
         bindings = frozenset(b for _, schedule in schedules for d in schedule.dispatches for b in d.bindings)
         plan = Plan(
             graph=graph,
             flow=flow,
             buffers=buffers,
-            buffer_of=places | {first + number: number for number in range(len(buffers))},
+            buffer_of=value_buffers | {first + number: number for number in range(len(buffers))},
             uploads={segment: self._uploads(number, graph) for number, segment in enumerate(flow.segments)},
-            kept=frozenset(self._ids("kept")),
+            unmodified_uploads=frozenset(self._ids("unmodified_uploads")),
             kernels=tuple(kernels),
             parameter_blocks=len(blocks),
             dynamic_dims=self._dynamic(graph),
@@ -156,7 +151,7 @@ class _PlanReader:
             checks={v: json_str(text, "a check") for v, text in self._by_value("checks")},
             bindings=bindings,
             binding_limit=max((binding.nbytes for binding in bindings), default=0),
-            subgroup=json_int(json_field(data, "subgroup"), "subgroup", high=_WORKGROUP),
+            subgroup=json_int(json_field(data, "min_subgroup_size"), "min_subgroup_size", high=_WORKGROUP),
         )
         return plan, schedules
 
@@ -225,24 +220,28 @@ class _PlanReader:
         if listed != segments:
             raise FormatError(f"expected the blocks to list the {len(segments)} segments in order", code="block_order")
         state = frozenset(self._ids("state"))
-        flow = Flow(tuple(blocks), frozenset(), state, frozenset(), frozenset(self._ids("hosted")), state)
+        flow = Flow(tuple(blocks), frozenset(), state, frozenset(), frozenset(self._ids("on_host")), state)
         submits = [Call(SUBMIT, (), (), Origin(number)) for number in range(len(segments))]
         inputs, outputs = self._ids("inputs"), self._ids("outputs")
         names = {v: json_str(name, "the name of a value", MAX_NAME_CHARS) for v, name in self._by_value("names")}
         graph = Graph(self.name, self.values, (*self.calls, *submits), inputs, outputs, names=names)
-        for value_id in (*state, *flow.hosted, *(v for s in segments for v in (*s.tensors, *s.reads, *s.looks))):
+        for value_id in (
+            *state,
+            *flow.on_host,
+            *(v for s in segments for v in (*s.tensors, *s.readbacks, *s.host_reads)),
+        ):
             graph.tensor(value_id)
         return flow, graph
 
     def _segment(self, step: int, item: Any) -> PlanSegment:
-        lists = [self._ids(name, item) for name in ("tensors", "scalars", "reads", "looks", "updates")]
+        lists = [self._ids(name, item) for name in ("tensors", "scalars", "readbacks", "host_reads", "updates")]
         return PlanSegment((step,), *lists)
 
     def _block(self, item: Any, segments: Sequence[PlanSegment]) -> FlowBlock:
         stages: list[PlanSegment | HostCalls] = []
         for stage in json_list(json_field(item, "stages"), "stages"):
-            if isinstance(stage, dict) and "cpu" in stage:
-                stages.append(HostCalls(json_ints(stage["cpu"], "a CPU call", high=len(self.calls) - 1)))
+            if isinstance(stage, dict) and "cpu_calls" in stage:
+                stages.append(HostCalls(json_ints(stage["cpu_calls"], "a CPU call", high=len(self.calls) - 1)))
             else:
                 stages.append(segments[json_int(json_field(stage, "submit"), "submit", high=len(segments) - 1)])
         condition, target = json_field(item, "condition"), json_field(item, "target")
@@ -293,26 +292,29 @@ class _PlanReader:
             )
         return fill
 
-    def _places(self, graph: Graph, flow: Flow, buffers: Sequence[Buffer]) -> dict[int, int]:
+    def _value_buffers(self, graph: Graph, flow: Flow, buffers: Sequence[Buffer]) -> dict[int, int]:
         """Return the buffer of each value that is copied to or from the device, after a check of its size."""
-        places = {
-            v: json_int(at, f"the place of value {v}", high=len(buffers) - 1) for v, at in self._by_value("places")
+        value_buffers = {
+            v: json_int(at, f"the buffer of value {v}", high=len(buffers) - 1)
+            for v, at in self._by_value("value_buffers")
         }
         uploaded = {v for number in range(len(flow.segments)) for v in self._uploads(number, graph)}
-        copied = uploaded.union(*(segment.reads for segment in flow.segments))
-        if unplaced := sorted(copied - places.keys()):
+        copied = uploaded.union(*(segment.readbacks for segment in flow.segments))
+        if missing := sorted(copied - value_buffers.keys()):
             raise FormatError(
-                f"values {unplaced} are copied to or from the device, but have no buffer", code="unplaced_value"
+                f"values {missing} are copied to or from the device, but have no buffer", code="unplaced_value"
             )
-        changed = {v for v in uploaded | flow.state if v in places}
+        changed = {v for v in uploaded | flow.state if v in value_buffers}
         for value_id in sorted(changed):  # a view that is only read back may have a bound that it never reaches
-            if padded(bytes_at_bound(graph, value_id)) > buffers[places[value_id]].nbytes:
-                raise FormatError(f"value {value_id} {graph.tensor(value_id)} overflows buffer {places[value_id]}")
-        if wrong := sorted(v for v in changed if buffers[places[v]].kind == "constant"):
+            if padded(bytes_at_bound(graph, value_id)) > buffers[value_buffers[value_id]].nbytes:
+                raise FormatError(
+                    f"value {value_id} {graph.tensor(value_id)} overflows buffer {value_buffers[value_id]}"
+                )
+        if wrong := sorted(v for v in changed if buffers[value_buffers[v]].kind == "constant"):
             raise FormatError(f"values {wrong} would overwrite constants")
-        if wrong := sorted(v for v in flow.state if v in places and buffers[places[v]].kind != "state"):
+        if wrong := sorted(v for v in flow.state if v in value_buffers and buffers[value_buffers[v]].kind != "state"):
             raise FormatError(f"values {wrong} are state, but their buffers are not")
-        return places
+        return value_buffers
 
 
 def padded_words(nbytes: int) -> int:

@@ -27,7 +27,7 @@ from .schedules import ScheduleStore
 from .segments import FlowBlock, HostCalls, PlanSegment
 from .value_json import DERIVED_FILE, Files, Sources, call_to_json, value_to_json
 
-FORMAT, VERSION = "webpte plan", 1
+FORMAT, VERSION = "webpte plan", 2
 DOCUMENT = "plan.json"
 PathLike = str | os.PathLike[str]
 
@@ -60,7 +60,7 @@ def plan_document(
         "fingerprint": fingerprint,
         "limits": used.limits,
         "features": features_of(texts),
-        "subgroup": plan.subgroup if "subgroup" in features_of(texts) else 0,
+        "min_subgroup_size": plan.subgroup if "subgroup" in features_of(texts) else 0,
         **_method_to_json(plan, schedules, sources),
         "kernels": [_kernel_to_json(kernel, text) for kernel, text in zip(kernels, texts, strict=True)],
         "parameters": [block_to_json(block) for block in writing.blocks.items],
@@ -83,7 +83,10 @@ def _method_to_json(plan: Plan, schedules: Sequence[Mapping[str, Any]], sources:
     """Return the method without its schedules."""
     graph, flow = plan.graph, plan.flow
     calls = _host_calls(plan)
-    needed = sorted(_needed(plan, calls) | {int(v) for s in schedules for part in ("made", "told") for v in s[part]})
+    needed = sorted(
+        _needed(plan, calls)
+        | {int(v) for s in schedules for part in ("result_dims", "result_scalars") for v in s[part]}
+    )
     parts = {
         "name": graph.name,
         "inputs": list(graph.inputs),
@@ -93,12 +96,12 @@ def _method_to_json(plan: Plan, schedules: Sequence[Mapping[str, Any]], sources:
         "dynamic": {str(v): list(flags) for v, flags in plan.dynamic_dims.items()},
         "blocks": [_block_to_json(block, flow.segments, calls) for block in flow.blocks],
         "segments": [_segment_to_json(segment, plan) for segment in flow.segments],
-        "cpu": [call_to_json(graph.call(step)) for step in calls],
+        "cpu_calls": [call_to_json(graph.call(step)) for step in calls],
         "buffers": [_buffer_to_json(buffer, sources) for buffer in plan.buffers],
-        "places": {str(v): plan.buffer_of[v] for v in sorted(_copied(plan)) if v in plan.buffer_of},
-        "hosted": sorted(flow.hosted.intersection(needed)),
+        "value_buffers": {str(v): plan.buffer_of[v] for v in sorted(_copied(plan)) if v in plan.buffer_of},
+        "on_host": sorted(flow.on_host.intersection(needed)),
         "state": sorted(flow.state),
-        "kept": sorted(plan.kept),
+        "unmodified_uploads": sorted(plan.unmodified_uploads),
         "checks": {str(v): message for v, message in plan.checks.items()},
     }
     return {"name": parts.pop("name"), "files": sources.listed(), **parts}  # all that the others named
@@ -146,7 +149,7 @@ def _needed(plan: Plan, calls: Sequence[int]) -> set[int]:
     ids = {*graph.inputs, *graph.outputs, *flow.state}
     ids |= {block.condition for block in flow.blocks if block.condition is not None}
     for segment in flow.segments:
-        ids |= {*segment.tensors, *segment.scalars, *segment.reads, *segment.looks, *plan.uploads[segment]}
+        ids |= {*segment.tensors, *segment.scalars, *segment.readbacks, *segment.host_reads, *plan.uploads[segment]}
     for step in calls:
         call = graph.call(step)
         ids |= {*call.args, *graph.flatten(call.args), *call.outs}
@@ -155,7 +158,7 @@ def _needed(plan: Plan, calls: Sequence[int]) -> set[int]:
 
 def _copied(plan: Plan) -> frozenset[int]:
     """Return the values that are copied to or from the device."""
-    lists = [(*segment.reads, *plan.uploads[segment]) for segment in plan.flow.segments]
+    lists = [(*segment.readbacks, *plan.uploads[segment]) for segment in plan.flow.segments]
     return plan.flow.state.union(*lists)
 
 
@@ -165,7 +168,7 @@ def _members(graph: Graph, ids: set[int]) -> set[int]:
 
 def _block_to_json(block: FlowBlock, segments: Sequence[PlanSegment], calls: Sequence[int]) -> dict[str, Any]:
     stages: list[dict[str, Any]] = [
-        {"cpu": [calls.index(step) for step in stage.steps]}
+        {"cpu_calls": [calls.index(step) for step in stage.steps]}
         if isinstance(stage, HostCalls)
         else {"submit": segments.index(stage)}
         for stage in block.stages
@@ -177,10 +180,10 @@ def _segment_to_json(segment: PlanSegment, plan: Plan) -> dict[str, Any]:
     return {
         "tensors": list(segment.tensors),
         "scalars": list(segment.scalars),
-        "looks": list(segment.looks),
+        "host_reads": list(segment.host_reads),
         "uploads": list(plan.uploads[segment]),
         "updates": list(segment.updates),
-        "reads": list(segment.reads),
+        "readbacks": list(segment.readbacks),
     }
 
 

@@ -74,7 +74,7 @@ class Lowering:
             tensors[value_id].dims = live.dims[value_id]
         for value_id in segment.scalars:
             scalars[value_id].set(live.term(value_id, self.graph))
-        context.numbers, context.decisions, context.slots = numbers, {}, {}
+        context.numbers, context.specializations, context.slots = numbers, {}, {}
         guards: dict[tuple[object, ...], Guard] = {}  # equal guards of all layers are checked once
         calls = []
         for index in segment.steps:
@@ -92,7 +92,7 @@ class Lowering:
             {v: tensors[v].dims for v in self._left[segment] if v in tensors},
             terms,
             {v: terms[v] for v in self._left[segment] if v in terms},
-            tuple(context.decisions.items()),
+            tuple(context.specializations.items()),
             tuple((slot, term) for term, slot in context.slots.items()),
             tuple(guards.values()),
         )
@@ -149,7 +149,7 @@ def _left(graph: Graph, flow: Flow, segment: PlanSegment) -> tuple[int, ...]:
     """Return the results of a segment that are read outside of it."""
     stages = [stage for block in flow.blocks for stage in block.stages if stage is not segment]
     read = {a for stage in stages for i in stage.steps for a in graph.flatten(graph.call(i).args)}
-    read.update(graph.outputs, segment.reads, (b.condition for b in flow.blocks if b.condition is not None))
+    read.update(graph.outputs, segment.readbacks, (b.condition for b in flow.blocks if b.condition is not None))
     results = dict.fromkeys(o for i in segment.steps for o in graph.call(i).outs)
     return tuple(value_id for value_id in results if value_id in read)
 
@@ -371,7 +371,7 @@ def _plan(
         memory.buffers,
         memory.buffer_of,
         memory.uploads,
-        memory.kept,
+        memory.unmodified_uploads,
         kernels,
         len({d.params for s in schedules for d in s.dispatches}),
         dynamic,

@@ -17,7 +17,7 @@ from ..graph.expressions import (
     ScalarInput,
     Term,
     expression_from_json,
-    is_whole,
+    is_integer,
     leaves,
     number_from_json,
     number_to_json,
@@ -67,13 +67,15 @@ class Writing:
             "segment": self.plan.flow.segments.index(segment),
             "dims": [list(sizes) for sizes in dims],  # type: ignore[call-overload]
             "scalars": [term_to_json(term) for term in scalars],  # type: ignore[arg-type]
-            "decisions": [[term_to_json(term), number_to_json(number)] for term, number in schedule.decisions],
+            "specializations": [
+                [term_to_json(term), number_to_json(number)] for term, number in schedule.specializations
+            ],
             "guards": [_guard_to_json(guard) for guard in schedule.guards],
             "slots": [[slot, term_to_json(term)] for slot, term in schedule.slots],
             "dispatches": [self._dispatch(dispatch) for dispatch in schedule.dispatches],
             "work": [list(work) for work in schedule.work],
-            "made": {str(v): list(sizes) for v, sizes in schedule.result_dims.items()},
-            "told": {str(v): term_to_json(term) for v, term in schedule.result_scalars.items()},
+            "result_dims": {str(v): list(sizes) for v, sizes in schedule.result_dims.items()},
+            "result_scalars": {str(v): term_to_json(term) for v, term in schedule.result_scalars.items()},
         }
 
     def _dispatch(self, dispatch: Dispatch) -> list[Any]:
@@ -88,7 +90,7 @@ def _guard_to_json(guard: Guard) -> dict[str, Any]:
         "high": None if guard.high is None else number_to_json(guard.high),
         "where": guard.where,
         "message": guard.message,
-        "further": [term_to_json(term) for term in guard.further],
+        "format_args": [term_to_json(term) for term in guard.format_args],
         "overflow": guard.overflow,
     }
 
@@ -119,7 +121,7 @@ class ScheduleReader:
     graph: Graph
     segments: Sequence[PlanSegment]
     buffers: Sequence[Buffer]
-    places: Mapping[int, int]  # of values that are copied
+    value_buffers: Mapping[int, int]  # of values that are copied
     stand_ins: int  # buffer n is bound as tensor `stand_ins` + n
     kernels: Sequence[Kernel]
     blocks: Sequence[bytes]
@@ -129,8 +131,8 @@ class ScheduleReader:
         sizes = json_list(json_field(data, "dims"), "dims that enter a segment", len(segment.tensors))
         scalars = json_list(json_field(data, "scalars"), "scalars that enter a segment", len(segment.scalars))
         dims = [self._dims(v, item) for v, item in zip(segment.tensors, sizes, strict=True)]
-        result_dims = {v: self._dims(v, sizes) for v, sizes in self._named(data, "made")}
-        scalar_terms = {v: self._term(term) for v, term in self._named(data, "told")}
+        result_dims = {v: self._dims(v, sizes) for v, sizes in self._named(data, "result_dims")}
+        scalar_terms = {v: self._term(term) for v, term in self._named(data, "result_scalars")}
         self._refuse_reads(segment, dict(zip(segment.tensors, dims, strict=True)) | result_dims)
         if wrong := [v for v in scalar_terms if not isinstance(self.graph.values[v], LIVE_SCALARS)]:
             raise FormatError(f"values {wrong} are not scalars that a segment computes")
@@ -142,7 +144,9 @@ class ScheduleReader:
             result_dims,
             scalar_terms,
             scalar_terms,
-            tuple(self._decision(item) for item in json_list(json_field(data, "decisions"), "decisions")),
+            tuple(
+                self._specialization(item) for item in json_list(json_field(data, "specializations"), "specializations")
+            ),
             tuple(self._slot(item) for item in json_list(json_field(data, "slots"), "slots")),
             tuple(self._guard(item) for item in json_list(json_field(data, "guards"), "guards")),
             self._work(data.get("work", []), len(dispatches)),
@@ -157,12 +161,12 @@ class ScheduleReader:
 
     def _refuse_reads(self, segment: PlanSegment, dims: Mapping[int, Dims]) -> None:
         """Raise FormatError if results would be read beyond their buffers."""
-        if unknown := [v for v in segment.reads if v not in dims]:
+        if unknown := [v for v in segment.readbacks if v not in dims]:
             raise FormatError(
                 f"values {unknown} are read back, but a schedule does not have their shapes", code="missing_shape"
             )
-        for value_id in segment.reads:
-            number = self.places[value_id]
+        for value_id in segment.readbacks:
+            number = self.value_buffers[value_id]
             if padded(stored_bytes(self.graph.tensor(value_id).dtype, dims[value_id])) > self.buffers[number].nbytes:
                 raise FormatError(f"value {value_id} of shape {list(dims[value_id])} overflows buffer {number}")
 
@@ -191,34 +195,38 @@ class ScheduleReader:
     @staticmethod
     def _leaf(leaf: Element | ScalarInput, value: object) -> bool:
         if isinstance(leaf, ScalarInput):
-            return isinstance(value, LIVE_SCALARS) and leaf.whole == isinstance(value, (SymInt, SymBool))
-        if not isinstance(value, TensorSpec) or leaf.whole != (value.host_dtype not in FLOATING):
+            return isinstance(value, LIVE_SCALARS) and leaf.is_integer == isinstance(value, (SymInt, SymBool))
+        if not isinstance(value, TensorSpec) or leaf.is_integer != (value.host_dtype not in FLOATING):
             return False
         sizes = zip(leaf.index, value.dims, strict=False)
         return len(leaf.index) == len(value.dims) and all(-size <= at < size for at, size in sizes)
 
-    def _decision(self, data: Any) -> Any:
-        term, number = json_list(data, "a decision", 2)
+    def _specialization(self, data: Any) -> Any:
+        term, number = json_list(data, "a specialization", 2)
         return self._believed(expression_from_json(term)), number_from_json(number)
 
     def _slot(self, data: Any) -> Any:
         slot, term = json_list(data, "a slot", 2)
         expression = self._believed(expression_from_json(term))
-        if not is_whole(expression):
+        if not is_integer(expression):
             raise FormatError(f"{expression} is not an integer that a kernel can read")
         return json_int(slot, "a slot", high=SYM_SLOTS - 1), expression
 
     def _guard(self, data: Any) -> Guard:
         low, high = (None if json_field(data, at) is None else number_from_json(data[at]) for at in ("low", "high"))
-        further = tuple(self._term(term) for term in json_list(json_field(data, "further"), "further terms of a guard"))
+        format_args = tuple(
+            self._term(term) for term in json_list(json_field(data, "format_args"), "format_args of a guard")
+        )
         message = json_str(json_field(data, "message"), "the message of a guard")
-        if any(int(named) > len(further) for named in re.findall(r"\{(\d)\}", message)):
-            raise FormatError(f"a guard's message names more than {len(further)} further terms", code="guard_message")
+        if any(int(named) > len(format_args) for named in re.findall(r"\{(\d)\}", message)):
+            raise FormatError(
+                f"a guard's message names more than {len(format_args)} of its format_args", code="guard_message"
+            )
         where, overflow = (
             json_str(json_field(data, "where"), "where"),
             json_bool(json_field(data, "overflow"), "overflow"),
         )
-        return Guard(self._term(json_field(data, "term")), low, high, where, message, further, overflow)
+        return Guard(self._term(json_field(data, "term")), low, high, where, message, format_args, overflow)
 
     def _dispatch(self, data: Any) -> Dispatch:
         kernel_number, ranges, block, grid = json_list(data, "a dispatch", 4)

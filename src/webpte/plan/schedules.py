@@ -52,7 +52,7 @@ class Schedule:
     result_dims: dict[int, Dims]  # of the results that are read elsewhere
     scalars: dict[int, Term]  # its scalar results
     result_scalars: dict[int, Term]  # those that are read elsewhere
-    decisions: tuple[tuple[Expression, Number], ...]  # the schedule applies to calls in which these hold
+    specializations: tuple[tuple[Expression, Number], ...]  # the schedule applies to calls in which these hold
     slots: tuple[tuple[int, Expression], ...]  # live integers that its kernels read
     guards: tuple[Guard, ...]
     work: tuple[DispatchWork, ...] = ()  # of every dispatch; empty if it is not known, as in a saved plan
@@ -142,7 +142,7 @@ class ScheduleStore:
         shapes = self._words(segment, [live.dims[t] for t in segment.tensors])
         decisions: dict[str, list[str]] = {}  # shapes -> specialised values
         for key, schedule in self._schedules[segment].items():
-            decided = ", ".join(f"{term} = {number}" for term, number in schedule.decisions)
+            decided = ", ".join(f"{term} = {number}" for term, number in schedule.specializations)
             decisions.setdefault(self._words(segment, key[: len(segment.tensors)]), []).append(decided)
         if shapes in decisions:
             now = ", ".join(f"{term} = {numbers(term)}" for term in self._decided(segment, shapes))
@@ -161,7 +161,7 @@ class ScheduleStore:
             term: None
             for key, schedule in pairs
             if self._words(segment, key[: len(segment.tensors)]) == shapes
-            for term, _ in schedule.decisions
+            for term, _ in schedule.specializations
         }
 
     def _words(self, segment: PlanSegment, dims: Sequence[object]) -> str:
@@ -217,10 +217,10 @@ class _Schedules:
         return None
 
     def keep(self, key: Key, schedule: Schedule) -> None:
-        asked = tuple(expression for expression, _ in schedule.decisions)
+        asked = tuple(expression for expression, _ in schedule.specializations)
         uses = self._asked.setdefault(key, {})
         uses[asked] = uses.get(asked, 0) + 1
-        self._schedules[_Place(key, asked, tuple(number for _, number in schedule.decisions))] = schedule
+        self._schedules[_Place(key, asked, tuple(number for _, number in schedule.specializations))] = schedule
         while len(self._schedules) > self.most:
             oldest, _ = self._schedules.popitem(last=False)
             self._forget(oldest.key, oldest.asked)

@@ -26,8 +26,8 @@ class PlanSegment:
     steps: tuple[int, ...]
     tensors: tuple[int, ...]  # read here, made elsewhere: their live dims select the schedule
     scalars: tuple[int, ...]  # the same, scalars
-    reads: tuple[int, ...]  # computed here, read on the host
-    looks: tuple[int, ...] = ()  # constants and state whose data the lowerings read on the host
+    readbacks: tuple[int, ...]  # computed here, read on the host
+    host_reads: tuple[int, ...] = ()  # constants and state whose data the lowerings read on the host
     updates: tuple[int, ...] = ()  # state written here
 
 
@@ -55,7 +55,7 @@ class Flow:
     pinned: frozenset[int]  # written in place, more than once, or across blocks: never aliased
     mutated: frozenset[int]
     shared: frozenset[int]  # used by more than one block: never share a buffer
-    hosted: frozenset[int]  # read on the host while the method runs, whether or not they are outputs
+    on_host: frozenset[int]  # read on the host while the method runs, whether or not they are outputs
     state: frozenset[int]  # outlives a call
 
     @property
@@ -70,10 +70,10 @@ def cut_graph(graph: Graph, cpu_kernels: Container[str], fallback: bool = False)
     kept = frozenset(v for v, spec in enumerate(graph.values) if isinstance(spec, TensorSpec) and spec.mutable)
     mutated = kept | frozenset(v for step in graph.calls for v in mutated_values(step, graph))
     shared = _shared(graph, spans)
-    hosted = _read_on_host(graph)
+    on_host = _read_on_host(graph)
     state = _state(graph, mutated)
     # State stays on the device until it is read: only values that would be lost are read back in advance.
-    read_back = (hosted - state) | {v for v in graph.outputs if isinstance(graph.values[v], TensorSpec)}
+    read_back = (on_host - state) | {v for v in graph.outputs if isinstance(graph.values[v], TensorSpec)}
     starts = {start: index for index, (start, _) in enumerate(spans)}
     blocks = []
     for start, stop in spans:
@@ -86,7 +86,7 @@ def cut_graph(graph: Graph, cpu_kernels: Container[str], fallback: bool = False)
             blocks.append(FlowBlock(stages, last.condition, target))
         else:
             blocks.append(FlowBlock(stages))
-    return Flow(tuple(blocks), mutated | shared | _rewritten(graph), mutated, shared, hosted, state)
+    return Flow(tuple(blocks), mutated | shared | _rewritten(graph), mutated, shared, on_host, state)
 
 
 def _state(graph: Graph, mutated: frozenset[int]) -> frozenset[int]:
@@ -216,7 +216,7 @@ class _StageBuilder:
         written: set[int] = set()
         tensors: dict[int, None] = {}
         scalars: dict[int, None] = {}
-        looks: dict[int, None] = {}
+        host_reads: dict[int, None] = {}
         for index in steps:
             call = self.graph.steps[index]
             assert isinstance(call, Call)
@@ -231,10 +231,10 @@ class _StageBuilder:
             written.update(call.outs)
             if op := gpu_op(call, self.graph):
                 written.update(mutated_values(call, self.graph))
-                looks |= dict.fromkeys(call.args[p] for p in op.host_read(call) if self._stored(call.args[p]))
+                host_reads |= dict.fromkeys(call.args[p] for p in op.host_read(call) if self._stored(call.args[p]))
         reads = tuple(sorted(self.reads[level]))
         updates = tuple(sorted(written & self.state))
-        return PlanSegment(tuple(steps), tuple(tensors), tuple(scalars), reads, tuple(looks), updates)
+        return PlanSegment(tuple(steps), tuple(tensors), tuple(scalars), reads, tuple(host_reads), updates)
 
     def _stored(self, value_id: int) -> bool:
         value = self.graph.values[value_id]

@@ -88,6 +88,24 @@ def json_numbered(data: Any, what: str, high: int) -> Mapping[int, Any]:
     return items
 
 
+def check_format(path: str, data: Any, name: str, version: int, remake: str) -> None:
+    """Raise FormatError unless a document has this format and version. `remake`: how to write an older one again."""
+    if not isinstance(data, dict) or data.get("format") != name:
+        raise FormatError(f"{path}: expected the format {name!r}", code="bad_magic")
+    found = data.get("version")
+    if found != version:
+        older = isinstance(found, int) and found < version
+        raise FormatError(
+            argument=path,
+            expected=f"a {name} of version {version}",
+            got=f"version {ascii(found)[:20]}",
+            code="unknown_version",
+            hint=f"Write it again with this webpte: {remake}."
+            if older
+            else "Use the webpte that wrote it, or a later one.",
+        )
+
+
 def _invalid(what: str, expected: str, data: Any) -> FormatError:
     text = ascii(data)
     got = text if len(text) <= 60 else f"{text[:60]}..."
@@ -157,7 +175,7 @@ class Files:
     def constant(self, constant: Constant, dtype: DType) -> dict[str, Any]:
         return {
             "name": constant.name,
-            "stored": constant.dtype.short,
+            "stored_dtype": constant.dtype.short,
             "spans": [self.place(span) for span in constant.spans],
         }
 
@@ -186,7 +204,7 @@ def constant_from_json(data: Any, files: Files) -> Constant:
     spans = [_span(item, files) for item in json_list(json_field(data, "spans"), "spans of a constant")]
     if not spans:
         raise FormatError("a constant has no data")
-    dtype = dtype_from_json(json_field(data, "stored"))
+    dtype = dtype_from_json(json_field(data, "stored_dtype"))
     constant = Constant(spans[0], dtype, json_str(json_field(data, "name"), "the name of a constant"), tuple(spans[1:]))
     if constant.nbytes % dtype.itemsize:
         raise FormatError(
@@ -206,7 +224,7 @@ def value_to_json(value: Value, sources: Sources) -> dict[str, Any]:
         return {
             "kind": "tensor",
             "dtype": value.dtype.short,
-            "host": value.host_dtype.short,
+            "host_dtype": value.host_dtype.short,
             "dims": list(value.dims),
             "dynamic": value.dynamic,
             "mutable": value.mutable,
@@ -248,7 +266,7 @@ def _tensor_from_json(data: Any, files: Files) -> TensorSpec:
     spec = TensorSpec(
         dtype_from_json(json_field(data, "dtype")),
         json_ints(json_list(json_field(data, "dims"), "dims")[: limit("dims") + 1], "a dim"),
-        dtype_from_json(json_field(data, "host")),
+        dtype_from_json(json_field(data, "host_dtype")),
         json_bool(json_field(data, "dynamic"), "dynamic"),
         None if constant is None else constant_from_json(constant, files),
         json_bool(json_field(data, "mutable"), "mutable"),

@@ -120,9 +120,9 @@ class Bundle(MethodSource):
         check_caps(caps)
         if slots is not None:
             whole_number(slots, "slots", 1)
-        matching = [variant for variant in variants if slots is None or variant.slots == slots]
+        matching = [variant for variant in variants if slots is None or variant.cache_slots == slots]
         if not matching:
-            available = sorted({variant.slots for variant in variants if variant.slots is not None})
+            available = sorted({variant.cache_slots for variant in variants if variant.cache_slots is not None})
             raise InputError(
                 argument="slots",
                 expected=f"{f'one of {available}' if available else 'None'}, for which {name} is bundled",
@@ -160,7 +160,7 @@ def choose(variants: list[BundleVariant], caps: Caps, where: str) -> BundleVaria
     """Return the first variant for the kind of device whose requirements the device meets."""
     rejected = []
     for variant in (variant for variant in variants if variant.device == caps.kind):
-        missing = lacking(variant.features, variant.subgroup, variant.limits, caps)
+        missing = lacking(variant.features, variant.min_subgroup_size, variant.limits, caps)
         if not missing:
             return variant
         rejected.append(f"{variant}: {'; '.join(missing)}")

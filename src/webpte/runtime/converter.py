@@ -154,8 +154,8 @@ class ArgumentConverter:
 
     def reads(self, segment: PlanSegment, live: CallValues, outputs: Container[int]) -> list[tuple[int, int]]:
         """Return what is read back from a segment: (tensor, bytes)."""
-        hosted = self._plan.flow.hosted
-        tensors = [v for v in segment.reads if v in hosted or v in outputs]
+        on_host = self._plan.flow.on_host
+        tensors = [v for v in segment.readbacks if v in on_host or v in outputs]
         return [(v, stored_bytes(self._graph.tensor(v).dtype, live.dims[v])) for v in tensors]
 
     def collect_outputs(

@@ -144,7 +144,7 @@ class Executor:
 
     def prepare(self, segment: PlanSegment, live: CallValues, state: MethodState) -> tuple[Schedule, dict[int, int]]:
         """Return the schedule of a segment and its live integers. The dims of its results are then in `live`."""
-        for value_id in segment.looks:
+        for value_id in segment.host_reads:
             live.arrays[value_id] = self._host_array(value_id, live, state)
         observer = self.observer
         if observer is None:
@@ -325,7 +325,7 @@ def _new_feedback(executor: Executor, feed: Mapping[int, int], outputs: Sequence
     stage = executor.only_stage()
     if stage is not None and not all(_stays_on_device(executor.plan, stage, fed, output_ids) for fed in feeds):
         stage = None
-    if stage is not None and executor.plan.flow.state.intersection(stage.looks):
+    if stage is not None and executor.plan.flow.state.intersection(stage.host_reads):
         stage = None  # the host reads what the previous step has written
     return Feedback(tuple(feeds), output_ids, stage, frozenset(fed.target for fed in feeds))
 
@@ -416,8 +416,8 @@ def _stays_on_device(plan: Plan, stage: PlanSegment, fed: _Link, output_ids: Seq
     # A narrower dtype for callers means rounding when it is read.
     exact = _holds(source.host_dtype, source.dtype) and _holds(target.host_dtype, source.dtype)
     # Only results of the stage last until its end; an input that is also an output is returned by the host.
-    kept = fed.source in stage.reads and (fed.target in stage.reads or fed.target not in output_ids)
-    return kept and exact and source.dtype is target.dtype and fed.target not in plan.flow.hosted
+    kept = fed.source in stage.readbacks and (fed.target in stage.readbacks or fed.target not in output_ids)
+    return kept and exact and source.dtype is target.dtype and fed.target not in plan.flow.on_host
 
 
 def _check_size(plan: Plan, fed: _Link, source: tuple[int, ...], target: tuple[int, ...]) -> None:
@@ -436,7 +436,9 @@ def _later_uploads(
     before: dict[int, bytes] = {}
     for live in lives:
         uploads = executor.converter.uploads(stage, live, fed)
-        data = {value_id: array.tobytes() for value_id, array in uploads if value_id in executor.plan.kept}
+        data = {
+            value_id: array.tobytes() for value_id, array in uploads if value_id in executor.plan.unmodified_uploads
+        }
         later.append([(v, array) for v, array in uploads if v not in data or data[v] != before.get(v)])
         before = data
     return later[1:]  # the first step's are uploaded in any case

@@ -17,10 +17,10 @@ from typing import Any
 from ..budgets import spend
 from ..container import MappedFile
 from ..errors import Error, FormatError
-from ..plan.value_json import json_field, json_int, json_ints, json_list, json_str
+from ..plan.value_json import check_format, json_field, json_int, json_ints, json_list, json_str
 from ..wgsl import BROWSER_LIMITS
 
-FORMAT, VERSION = "webpte bundle", 1
+FORMAT, VERSION = "webpte bundle", 2
 MANIFEST = "manifest.json"
 KINDS = ("language", "encoder", "image", "program", "check")
 SUFFIXES = {"plan": "json", "json": "json", "wgsl": "wgsl", "weights": "bin", "text": "txt"}  # by type of file
@@ -48,14 +48,14 @@ class BundleVariant:
     weights: tuple[BundledFile, ...]
     device: str  # "gpu" or "cpu"
     features: tuple[str, ...]
-    subgroup: int
+    min_subgroup_size: int
     limits: Mapping[str, int]
-    slots: int | None  # sequences of a language model that it has caches for
+    cache_slots: int | None  # sequences of a language model that it has caches for
 
     def __str__(self) -> str:
-        named = {"subgroup": f"subgroups of {self.subgroup}"}
+        named = {"subgroup": f"subgroups of {self.min_subgroup_size}"}
         needs = [named.get(feature, feature) for feature in self.features]
-        slots = "" if self.slots is None else f", {self.slots} sequence{'s' * (self.slots > 1)}"
+        slots = "" if self.cache_slots is None else f", {self.cache_slots} sequence{'s' * (self.cache_slots > 1)}"
         return f"{self.device}{slots}{', ' if needs else ''}{', '.join(needs)}"
 
 
@@ -65,13 +65,13 @@ class Language:
 
     tokenizer: BundledFile
     tokenizer_config: BundledFile | None
-    template: str | None
-    eos: tuple[int, ...]
-    bos: int | None
-    context: int
-    prompt_rows: tuple[int, ...]  # tokens per prefill step, ascending
+    chat_template: str | None
+    eos_token_ids: tuple[int, ...]
+    bos_token_id: int | None
+    context_length: int
+    prefill_rows: tuple[int, ...]  # tokens per prefill step, ascending
     decode_rows: tuple[int, ...]  # tokens per decode step, each of which is sampled
-    choice_words: Mapping[int, int]  # by decode rows: words of the sampling inputs
+    sampling_words: Mapping[int, int]  # by decode rows: words of the sampling inputs
     sampling: Mapping[str, Any] | None  # defaults of the settings of answers; None in older bundles
     context_limit: Mapping[str, Any] | None = None  # why the context is not longer; None in older bundles
 
@@ -102,8 +102,10 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
         spend("plan bytes", file.size, path)
         contents = bytes(file.view(0, file.size))
     try:
-        return _ManifestReader(os.fspath(folder), _document(contents)).manifest()
+        return _ManifestReader(os.fspath(folder), _document(path, contents)).manifest()
     except FormatError as error:
+        if error.argument == path:
+            raise
         raise FormatError(f"{path}: {error}", code=error.reason) from error
     except Error:
         raise
@@ -113,7 +115,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
         ) from error
 
 
-def _document(contents: bytes) -> dict[str, Any]:
+def _document(path: str, contents: bytes) -> dict[str, Any]:
     opening = _HEADER.match(contents)
     if opening is None:
         raise FormatError('expected a manifest that begins with {"sha256": ...} of the rest', code="bad_magic")
@@ -124,12 +126,7 @@ def _document(contents: bytes) -> dict[str, Any]:
             code="hash_mismatch",
         )
     data = json.loads(contents.decode("ascii"))
-    if data.get("format") != FORMAT or data.get("version") != VERSION:
-        raise FormatError(
-            expected=f"a {FORMAT} of version {VERSION}",
-            got=f"{ascii(data.get('format'))[:40]} of version {ascii(data.get('version'))[:20]}",
-            code="unknown_version",
-        )
+    check_format(path, data, FORMAT, VERSION, "webpte bundle MODEL.pte -o DIR")
     return dict(data)
 
 
@@ -182,7 +179,7 @@ class _ManifestReader:
         return None if sha256 is None else self._file(sha256)
 
     def _variant(self, item: Any) -> BundleVariant:
-        slots = json_field(item, "slots")
+        slots = json_field(item, "cache_slots")
         device = json_field(item, "device")
         if device not in ("gpu", "cpu"):
             raise FormatError(
@@ -196,39 +193,39 @@ class _ManifestReader:
             features=tuple(
                 json_str(name, "a feature", 100) for name in json_list(json_field(item, "features"), "features")
             ),
-            subgroup=json_int(json_field(item, "subgroup"), "subgroup", high=1 << 16),
+            min_subgroup_size=json_int(json_field(item, "min_subgroup_size"), "min_subgroup_size", high=1 << 16),
             limits={_limit(name): json_int(most, name) for name, most in _object(item, "limits").items()},
-            slots=None if slots is None else json_int(slots, "slots", 1, _MAX_SLOTS),
+            cache_slots=None if slots is None else json_int(slots, "cache_slots", 1, _MAX_SLOTS),
         )
 
     def _language(self, item: Any) -> Language:
-        template, bos = json_field(item, "template"), json_field(item, "bos")
+        template, bos = json_field(item, "chat_template"), json_field(item, "bos_token_id")
         if template is not None and (not isinstance(template, str) or len(template) > _MAX_TEMPLATE_CHARS):
             raise FormatError(
-                argument="template",
+                argument="chat_template",
                 expected=f"a string of at most {_MAX_TEMPLATE_CHARS} characters",
                 got=f"{len(template)} characters" if isinstance(template, str) else ascii(template)[:60],
                 code="invalid_field",
             )
-        prompt, decode = (_ascending(json_field(item, name), name) for name in ("prompt_rows", "decode_rows"))
-        words = {int(rows): json_int(most, "choice_words") for rows, most in _object(item, "choice_words").items()}
+        prefill, decode = (_ascending(json_field(item, name), name) for name in ("prefill_rows", "decode_rows"))
+        words = {int(rows): json_int(most, "sampling_words") for rows, most in _object(item, "sampling_words").items()}
         if decode[0] != 1 or words.keys() != set(decode):
             raise FormatError(
                 argument="decode_rows",
-                expected=f"1 and the rows of choice_words, {sorted(words)}",
+                expected=f"1 and the rows of sampling_words, {sorted(words)}",
                 got=list(decode),
                 code="invalid_field",
             )
         return Language(
             tokenizer=self._file(json_field(item, "tokenizer")),
             tokenizer_config=self._optional_file(json_field(item, "tokenizer_config")),
-            template=template,
-            eos=json_ints(json_field(item, "eos"), "an end-of-text token"),
-            bos=None if bos is None else json_int(bos, "bos"),
-            context=json_int(json_field(item, "context"), "context", 1),
-            prompt_rows=prompt,
+            chat_template=template,
+            eos_token_ids=json_ints(json_field(item, "eos_token_ids"), "an end-of-text token"),
+            bos_token_id=None if bos is None else json_int(bos, "bos_token_id"),
+            context_length=json_int(json_field(item, "context_length"), "context_length", 1),
+            prefill_rows=prefill,
             decode_rows=decode,
-            choice_words=words,
+            sampling_words=words,
             sampling=_object(item, "sampling") if "sampling" in item else None,
             context_limit=_object(item, "context_limit") if "context_limit" in item else None,
         )

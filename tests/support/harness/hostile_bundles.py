@@ -182,8 +182,8 @@ CASES: dict[str, Callable[[Path], None]] = {
     "constant_before_its_file": _planned(_set("buffers", 0, "fill", "spans", 0, value=[0, -4, 140])),
     "buffer_of_a_terabyte": _planned(_set("buffers", 1, "bytes", value=1 << 40)),
     "output_of_other_dims": _planned(_set("values", "1", "dims", value=[5, 700])),
-    "output_in_no_buffer": _planned(_set("places", "1", value=55)),
-    "input_in_a_constant": _planned(_set("places", "0", value=0)),
+    "output_in_no_buffer": _planned(_set("value_buffers", "1", value=55)),
+    "input_in_a_constant": _planned(_set("value_buffers", "0", value=0)),
 }
 
 

@@ -21,9 +21,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 FUNCTIONS |= {name: getattr(operator, name) for name in ("eq", "ne", "ge", "gt", "le", "lt")}
 FUNCTIONS |= {"min": min, "max": max, "not": operator.not_, "int": int, "float": float, "round": round}
-FUNCTIONS |= {"trunc": math.trunc, "ceil": math.ceil, "choose": lambda c, a, b: a if c else b}
-FUNCTIONS |= {"half": lambda x: float(np.float16(x)), "float_bits": lambda x: int(np.float32(x).view(np.int32))}
-FUNCTIONS |= {"saturated": lambda x: int(min(max(x, -(2**31)), 2**31 - 1))}
+FUNCTIONS |= {"trunc": math.trunc, "ceil": math.ceil, "select": lambda c, a, b: a if c else b}
+FUNCTIONS |= {"round_to_f16": lambda x: float(np.float16(x)), "float_bits": lambda x: int(np.float32(x).view(np.int32))}
+FUNCTIONS |= {"saturate": lambda x: int(min(max(x, -(2**31)), 2**31 - 1))}
 SLOTS = 256
 STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 UNIFORM = wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST
@@ -37,7 +37,7 @@ def inputs_of(term: Any) -> set[int]:
     """The values that a term stands on."""
     if not isinstance(term, list):
         return set()
-    if term[0] in ("element", "given"):
+    if term[0] in ("element", "scalar"):
         return {term[1]}
     inner = [product[1] for product in term[2:]] if term[0] == "sum" else term[1:]
     return set().union(*map(inputs_of, inner))
@@ -47,8 +47,8 @@ class Player:
     def __init__(self, folder: Path, files: Sequence[Path]) -> None:
         self.folder = folder
         self.plan = json.loads((folder / "plan.json").read_text())
-        if self.plan["cpu"]:
-            raise RefusedError(", ".join(call["name"] for call in self.plan["cpu"]))
+        if self.plan["cpu_calls"]:
+            raise RefusedError(", ".join(call["name"] for call in self.plan["cpu_calls"]))
         adapter = wgpu.gpu.request_adapter_sync()
         self.device = adapter.request_device_sync(required_features=self.plan["features"])  # with all limits it has
         if lacking := [n for n, most in self.plan["limits"].items() if self.device.limits[n] < most]:
@@ -70,7 +70,7 @@ class Player:
 
     def _constant(self, item: Mapping[str, Any]) -> Array:
         data = b"".join(self.files[file][offset : offset + size] for file, offset, size in item["spans"])
-        return np.frombuffer(data, ON_HOST[item["stored"]])
+        return np.frombuffer(data, ON_HOST[item["stored_dtype"]])
 
     def _layout(self, kinds: Sequence[str]) -> Any:
         entries = [
@@ -152,7 +152,7 @@ class _Call:
         match term:
             case ["element", value, index, _]:
                 return self.arrays[value][tuple(index)].item()
-            case ["given", value, _]:
+            case ["scalar", value, _]:
                 return self.numbers[value]
             case ["sum", constant, *products]:
                 return constant + sum(factor * self.number(part) for factor, part in products)
@@ -161,7 +161,7 @@ class _Call:
         return float(term) if isinstance(term, str) else term
 
     def term(self, scalar: int) -> Any:
-        return self.terms.get(scalar, ["given", scalar, self.value(scalar)["kind"] != "symfloat"])
+        return self.terms.get(scalar, ["scalar", scalar, self.value(scalar)["kind"] != "symfloat"])
 
     def segment(self, number: int) -> None:
         segment = self.plan["segments"][number]
@@ -178,10 +178,10 @@ class _Call:
         self.player.device.queue.write_buffer(self.player.scalars, 0, rows.tobytes())
         for value in segment["uploads"]:
             self.player._write(self._place(value), self.arrays[value].astype(ON_DEVICE[self.value(value)["dtype"]]))
-        self.dims |= {int(value): dims for value, dims in schedule["made"].items()}
-        wanted = {*self.plan["hosted"], *self.plan["outputs"]}
-        self._run(schedule, [value for value in segment["reads"] if value in wanted])
-        for name, term in schedule["told"].items():
+        self.dims |= {int(value): dims for value, dims in schedule["result_dims"].items()}
+        wanted = {*self.plan["on_host"], *self.plan["outputs"]}
+        self._run(schedule, [value for value in segment["readbacks"] if value in wanted])
+        for name, term in schedule["result_scalars"].items():
             self.numbers[int(name)] = self.number(term)
             if inputs_of(term) <= {*self.plan["inputs"]}:
                 self.terms[int(name)] = term
@@ -191,13 +191,13 @@ class _Call:
         scalars = [self.term(value) for value in segment["scalars"]]
         for schedule in self.plan["schedules"]:
             if (schedule["segment"], schedule["dims"], schedule["scalars"]) == (number, dims, scalars) and all(
-                self.number(term) == decided for term, decided in schedule["decisions"]
+                self.number(term) == decided for term, decided in schedule["specializations"]
             ):
                 return schedule
         raise RefusedError(f"no schedule for {dims}")
 
     def _place(self, value: int) -> Any:
-        return self.player.buffers[self.plan["places"][str(value)]]
+        return self.player.buffers[self.plan["value_buffers"][str(value)]]
 
     def _run(self, schedule: Any, reads: Sequence[int]) -> None:
         player = self.player
@@ -216,7 +216,7 @@ class _Call:
             stored = np.dtype(ON_DEVICE[spec["dtype"]])
             nbytes = math.prod(dims) * stored.itemsize
             data = player.device.queue.read_buffer(self._place(value), 0, -(-nbytes // 4) * 4)
-            array = np.frombuffer(data, stored, math.prod(dims)).reshape(dims).astype(ON_HOST[spec["host"]])
+            array = np.frombuffer(data, stored, math.prod(dims)).reshape(dims).astype(ON_HOST[spec["host_dtype"]])
             if str(value) in self.plan["checks"] and array.any():
                 raise RefusedError(self.plan["checks"][str(value)])
             self.arrays[value] = array

@@ -6,7 +6,7 @@ import { FakeProgram } from "./fake_program.mjs";
 
 test("the mean over the tokens of a text, of length 1", async () => {
   const program = new FakeProgram();
-  const inputs = { ids: 1, mask: 0, types: 2 };
+  const inputs = { input_ids: 1, attention_mask: 0, token_type_ids: 2 };
   program.manifest.encoder = { tokenizer: "tokenizer", ...inputs, lengths: [2, 4], output: 0, pooled: false };
   const calls = [];
   program.method = async () => ({

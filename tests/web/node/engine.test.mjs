@@ -202,7 +202,7 @@ test("stop strings across tokens do not leak", async () => {
 
 test("an end token is no text", async () => {
   const tokens = alone(letters(3), 20);
-  const { language } = await opened({ eos: [tokens[6]] });
+  const { language } = await opened({ eos_token_ids: [tokens[6]] });
   const { choices, usage } = await language.answer({ prompt: letters(3), max_tokens: 20 });
   const end = tokens.indexOf(tokens[6]);
   assert.equal(choices[0].text, String.fromCharCode(...tokens.slice(0, end)));

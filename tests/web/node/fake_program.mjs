@@ -11,15 +11,15 @@ const EMPTY = -7;
 export const language = {
   tokenizer: "tokenizer",
   tokenizer_config: null,
-  template: "{% for m in messages %}{{ m.role[0] }}:{{ m.content }};{% endfor %}a:",
-  eos: [],
-  bos: null,
-  context: 64,
-  vocabulary: VOCABULARY,
-  sequences: 4,
-  prompt_rows: [8, 16, 32],
+  chat_template: "{% for m in messages %}{{ m.role[0] }}:{{ m.content }};{% endfor %}a:",
+  eos_token_ids: [],
+  bos_token_id: null,
+  context_length: 64,
+  vocab_size: VOCABULARY,
+  max_num_seqs: 4,
+  prefill_rows: [8, 16, 32],
   decode_rows: [1, 2, 4],
-  choice_words: { 1: 8 + 1024, 2: 16 + 2048, 4: 32 + 4096 },
+  sampling_words: { 1: 8 + 1024, 2: 16 + 2048, 4: 32 + 4096 },
 };
 
 /** A character for a token, as the tests' tiny Llama has them. */
@@ -63,7 +63,7 @@ export function expected(prefix, words, row, rows, edits, advance) {
 class FakeMethod {
   constructor(program, slots) {
     this.program = program;
-    this.cache = Array.from({ length: slots }, () => Array(program.manifest.language.context).fill(EMPTY));
+    this.cache = Array.from({ length: slots }, () => Array(program.manifest.language.context_length).fill(EMPTY));
     this.losses = program.losses;
   }
 
@@ -107,17 +107,17 @@ class FakeMethod {
 
   #pass(tokens, [{ dims }, places, singles, picked, advance, { data: words }, edits, features]) {
     const { program } = this;
-    const { prompt_rows, decode_rows, choice_words } = program.manifest.language;
+    const { prefill_rows, decode_rows, sampling_words } = program.manifest.language;
     const rows = dims[1];
     const count = picked.data.length;
     assert.deepEqual(places.dims, [rows, 2]);
     if (singles) {
       assert.ok(decode_rows.includes(rows) && singles === rows && count === rows);
       assert.ok([0, 1, 3].includes(features));
-      assert.equal(words.length, features ? choice_words[rows] : 8 * rows);
+      assert.equal(words.length, features ? sampling_words[rows] : 8 * rows);
       assert.ok(edits === 0 || features & 1);
     } else {
-      assert.ok(prompt_rows.includes(rows) && count === 1 && words.length === 8 && features === 0);
+      assert.ok(prefill_rows.includes(rows) && count === 1 && words.length === 8 && features === 0);
     }
     const given = [...tokens].map((token, row) => [token, places.data[2 * row], places.data[2 * row + 1] + advance]);
     const live = given.filter(([, slot]) => slot >= 0);

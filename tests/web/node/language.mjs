@@ -55,7 +55,7 @@ function walk(vocabulary, automaton, random, most) {
 const handlers = {
   encode({ tokenizer, texts, config, eos, bos }) {
     const found = new Tokenizer(tokenizer);
-    const special = specialTokens(found, config, { eos: eos ?? [], bos: bos ?? null });
+    const special = specialTokens(found, config, { eos_token_ids: eos ?? [], bos_token_id: bos ?? null });
     return {
       plain: texts.map((text) => found.encode(text)),
       full: texts.map((text) => found.encode(text, true)),

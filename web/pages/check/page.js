@@ -63,7 +63,7 @@ class Check {
     this.#programs = model.info.check;
     const { work, results, run, stop, copy, keep, failures, rows } = this.#part;
     work.hidden = results.hidden = false;
-    const omitted = model.info.refused ?? [];
+    const omitted = model.info.omitted ?? [];
     this.#part.omitted.hidden = omitted.length === 0;
     const names = omitted.map(({ op, name }) => `${op}/${name}`).join(", ");
     this.#part.omitted.textContent = `Not supported in a page: ${names}.`;

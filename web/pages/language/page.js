@@ -145,7 +145,7 @@ class Chat {
   /** Show the rest of the context. How many tokens a restored conversation uses is known after its next answer. */
   #showContext(used = this.#messages.length ? null : 0) {
     if (!this.#model) return;
-    const { context } = this.#model.info.language;
+    const { context_length: context } = this.#model.info.language;
     this.#part.context.textContent =
       used === null ? "" : `${Math.max(0, context - used)} of ${context} tokens of context left`;
   }

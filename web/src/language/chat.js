@@ -32,7 +32,7 @@ export class Language {
 
   /** Maximum number of tokens of prompt and answer. @returns {number} */
   get context() {
-    return this.#language.context;
+    return this.#language.context_length;
   }
 
   /** @param {AbortSignal | null} [signal] */
@@ -72,22 +72,26 @@ export class Language {
    */
   async create(request, signal) {
     throwIfAborted(signal);
-    const { vocabulary, context } = this.#language;
-    const settings = samplingParamsFrom(applyDefaults(request, this.#language.sampling ?? {}), vocabulary);
+    const { vocab_size, context_length } = this.#language;
+    const settings = samplingParamsFrom(applyDefaults(request, this.#language.sampling ?? {}), vocab_size);
     const matcher = settings.schema === null ? null : await this.#matcher(settings.schema);
-    const prompt = tokensFrom(this.#encode(request), vocabulary);
+    const prompt = tokensFrom(this.#encode(request), vocab_size);
     if (!prompt.length) throw inputError("prompt", "at least one token", 0);
-    if (prompt.length >= context) {
-      const expected = `fewer tokens than the model's context of ${context}`;
+    if (prompt.length >= context_length) {
+      const expected = `fewer tokens than the model's context of ${context_length}`;
       throw inputError("prompt", expected, prompt.length, "Shorten it, or start a new chat.");
     }
-    const limits = { ends: this.#special.ends, context, maxAdjustments: this.#engine.kvSlots.maxAdjustments };
+    const limits = {
+      ends: this.#special.ends,
+      context: context_length,
+      maxAdjustments: this.#engine.kvSlots.maxAdjustments,
+    };
     return this.#chunks(new GenerationRequest(prompt, settings, limits, matcher), request, signal);
   }
 
   /** @param {any} request @returns {number[]} */
   #encode({ messages, prompt, parse_special }) {
-    const { template } = this.#language;
+    const { chat_template: template } = this.#language;
     if ((messages === undefined) === (prompt === undefined)) {
       throw inputError("request", "either messages or prompt", messages === undefined ? "neither" : "both");
     }
@@ -112,7 +116,7 @@ export class Language {
     this.#automata.set(key, automaton);
     if (this.#automata.size > MAX_COMPILED_SCHEMAS)
       this.#automata.delete(/** @type {string} */ (this.#automata.keys().next().value));
-    this.#vocabulary ??= new Vocabulary(this.#tokenizer, this.#language.vocabulary, this.#special.ends);
+    this.#vocabulary ??= new Vocabulary(this.#tokenizer, this.#language.vocab_size, this.#special.ends);
     return new GrammarMatcher(this.#vocabulary, automaton);
   }
 

@@ -31,7 +31,7 @@ export class KvSlots {
   constructor(program) {
     this.#program = program;
     this.#language = program.manifest.language;
-    this.#maxSlots = this.#language.sequences;
+    this.#maxSlots = this.#language.max_num_seqs;
   }
 
   /** @param {AbortSignal | null} [signal] */
@@ -99,7 +99,7 @@ export class KvSlots {
    * @param {number} count
    */
   prefillRows(count, maxRows = Infinity) {
-    const all = this.#language.prompt_rows;
+    const all = this.#language.prefill_rows;
     const sizes = all.filter((/** @type {number} */ rows, /** @type {number} */ at) => rows <= maxRows || at === 0);
     const smallest = (/** @type {number} */ rows) =>
       sizes.find((/** @type {number} */ size) => size >= rows) ?? sizes.at(-1);
@@ -121,7 +121,7 @@ export class KvSlots {
   async decode(decodeRows, steps) {
     const rows = this.#language.decode_rows.find((/** @type {number} */ size) => size >= decodeRows.length);
     const params = decodeRows.map((row) => row.params);
-    const packed = pack(params, rows, this.#language.choice_words[rows]);
+    const packed = pack(params, rows, this.#language.sampling_words[rows]);
     const batch = decodeRows.map(({ slot, token }) => {
       return /** @type {BatchToken} */ ([token, slot.number, slot.tokens.length]);
     });
@@ -159,9 +159,9 @@ export class KvSlots {
 
   /** Logit adjustments for which every batch size has enough words. */
   get maxAdjustments() {
-    const { choice_words, vocabulary } = this.#language;
-    const fixedWords = SAMPLING_WORDS + Math.ceil(vocabulary / 32);
-    const wordsPerRow = Object.entries(choice_words).map(([rows, words]) => words / Number(rows));
+    const { sampling_words, vocab_size } = this.#language;
+    const fixedWords = SAMPLING_WORDS + Math.ceil(vocab_size / 32);
+    const wordsPerRow = Object.entries(sampling_words).map(([rows, words]) => words / Number(rows));
     return Math.min(MAX_LOGIT_ADJUSTMENTS, Math.floor((Math.min(...wordsPerRow) - fixedWords) / 4));
   }
 }

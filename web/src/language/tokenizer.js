@@ -222,11 +222,11 @@ export class TextStream {
 }
 
 /** Return the special tokens of `tokenizer_config.json` and of the program's metadata.
- * @param {Tokenizer} tokenizer @param {any} config @param {{eos: number[], bos: number | null}} numbers */
-export function specialTokens(tokenizer, config, { eos, bos }) {
+ * @param {Tokenizer} tokenizer @param {any} config @param {{eos_token_ids: number[], bos_token_id: number | null}} ids */
+export function specialTokens(tokenizer, config, { eos_token_ids, bos_token_id }) {
   /** By the name that templates use. @type {Record<string, string>} */
   const texts = {};
-  for (const [name, id] of Object.entries({ bos_token: bos, eos_token: eos[0] })) {
+  for (const [name, id] of Object.entries({ bos_token: bos_token_id, eos_token: eos_token_ids[0] })) {
     const text = id == null ? undefined : tokenizer.text(id);
     if (text !== undefined) texts[name] = text;
   }
@@ -234,7 +234,7 @@ export function specialTokens(tokenizer, config, { eos, bos }) {
     const text = value?.content ?? value;
     if (name.endsWith("_token") && typeof text === "string") texts[name] = text;
   }
-  const ends = new Set(eos);
+  const ends = new Set(eos_token_ids);
   for (const id of END_TOKENS.map((token) => tokenizer.id(token))) if (id !== undefined) ends.add(id);
   return { texts, ends, addBos: config?.add_bos_token === true };
 }

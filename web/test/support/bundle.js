@@ -3,7 +3,7 @@ import { sha256 } from "../../src/hash.js";
 
 /** The bytes of a manifest, with its own hash before the rest. */
 export async function manifestBytes(changes = {}) {
-  const manifest = { format: "webpte bundle", version: 1, name: "fake", kind: "program", files: {}, methods: {} };
+  const manifest = { format: "webpte bundle", version: 2, name: "fake", kind: "program", files: {}, methods: {} };
   const body = JSON.stringify({ ...manifest, ...changes }).slice(1);
   const hash = await sha256(new TextEncoder().encode(body));
   return new TextEncoder().encode(`{"sha256":"${hash}",${body}`);

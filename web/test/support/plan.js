@@ -9,14 +9,14 @@ import { FakeDevice } from "./gpu.js";
 
 export const WEIGHT = [10, 20, 30, 40];
 const WGSL = "fn main() {}";
-const tensor = { kind: "tensor", dtype: "f32", host: "f32", dims: [4], dynamic: true, constant: null };
+const tensor = { kind: "tensor", dtype: "f32", host_dtype: "f32", dims: [4], dynamic: true, constant: null };
 
 const schedule = (size) => ({
   dims: [[size]],
   scalars: [],
-  decisions: [],
-  guards: [{ term: ["given", 1], low: 1, high: 100, where: "scale", message: "the factor is {0}", further: [] }],
-  slots: [[3, ["given", 1]]],
+  specializations: [],
+  guards: [{ term: ["scalar", 1], low: 1, high: 100, where: "scale", message: "the factor is {0}", format_args: [] }],
+  slots: [[3, ["scalar", 1]]],
   dispatches: [
     [
       0,
@@ -29,8 +29,8 @@ const schedule = (size) => ({
       [size, 1, 1],
     ],
   ],
-  made: { 2: [size] },
-  told: {},
+  result_dims: { 2: [size] },
+  result_scalars: {},
 });
 
 /** Values: 0 and 1 are the inputs x and factor, 2 is the output, 3 the weight. */
@@ -44,20 +44,20 @@ export const documentOf = (changes = {}) => ({
     0: tensor,
     1: { kind: "symint", value: 1 },
     2: tensor,
-    3: { ...tensor, dims: [4], dynamic: false, constant: { name: "w", stored: "f32", spans: [[0, 4, 16]] } },
+    3: { ...tensor, dims: [4], dynamic: false, constant: { name: "w", stored_dtype: "f32", spans: [[0, 4, 16]] } },
   },
   blocks: [{ stages: [{ submit: 0 }] }],
-  segments: [{ tensors: [0], scalars: [], looks: [], uploads: [0], updates: [], reads: [2] }],
-  cpu: [],
+  segments: [{ tensors: [0], scalars: [], host_reads: [], uploads: [0], updates: [], readbacks: [2] }],
+  cpu_calls: [],
   buffers: [
     { bytes: 16, kind: "activation", fill: null },
     { bytes: 16, kind: "activation", fill: null },
-    { bytes: 16, kind: "constant", fill: { name: "w", stored: "f32", dtype: "f32", spans: [[0, 4, 16]] } },
+    { bytes: 16, kind: "constant", fill: { name: "w", stored_dtype: "f32", dtype: "f32", spans: [[0, 4, 16]] } },
   ],
-  places: { 0: 0, 2: 1 },
-  hosted: [],
+  value_buffers: { 0: 0, 2: 1 },
+  on_host: [],
   state: [],
-  kept: [],
+  unmodified_uploads: [],
   checks: {},
   kernels: [{ label: "scale", workgroup: 64, reads: 2, writes: 1, subgroups: false, text: [0, WGSL.length] }],
   parameters: [btoa("\x07")],
@@ -96,8 +96,8 @@ export function pairDocument() {
     outputs: [2, 5],
     values: { ...values, 4: tensor, 5: tensor },
     buffers: Array.from({ length: 4 }, () => buffers[0]),
-    places: { 0: 0, 4: 1, 2: 2, 5: 3 },
-    segments: [{ ...segments[0], tensors: [0, 4], uploads: [0, 4], reads: [2, 5] }],
+    value_buffers: { 0: 0, 4: 1, 2: 2, 5: 3 },
+    segments: [{ ...segments[0], tensors: [0, 4], uploads: [0, 4], readbacks: [2, 5] }],
     kernels: [{ ...kernels[0], label: "pair", reads: 2, writes: 2 }],
     schedules: [
       {
@@ -106,7 +106,7 @@ export function pairDocument() {
         guards: [],
         slots: [],
         dispatches: [[0, [0, 1, 2, 3].map(range), 0, [size, 1, 1]]],
-        made: { 2: [size], 5: [size] },
+        result_dims: { 2: [size], 5: [size] },
       },
     ],
   };

@@ -90,7 +90,7 @@ def _variants(bundle: Bundle, name: str, calls: Sequence[Sequence[Any]], toleran
     compared = 0
     for variant in bundle._manifest.methods[name]:
         method = None
-        if not lacking(variant.features, variant.subgroup, variant.limits, caps):
+        if not lacking(variant.features, variant.min_subgroup_size, variant.limits, caps):
             method = bundle.method(name, variant=variant)
         if method is not None and method is not chosen:
             compared += 1

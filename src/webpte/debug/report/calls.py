@@ -79,7 +79,7 @@ def order_of(graph: Graph, plan: Plan | None) -> Order:
         for stage in block.stages:
             if isinstance(stage, PlanSegment):
                 stages.append(
-                    ExecutionStage("submit", number, row, stage.steps, plan.uploads.get(stage, ()), stage.reads)
+                    ExecutionStage("submit", number, row, stage.steps, plan.uploads.get(stage, ()), stage.readbacks)
                 )
             else:
                 stages.append(ExecutionStage("cpu", number, row, stage.steps))

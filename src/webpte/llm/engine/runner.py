@@ -402,13 +402,15 @@ class BundledRunner(SlotPool):
     def __init__(self, bundle: Bundle, language: Language, max_slots: int, progress: OnProgress = ignore) -> None:
         self._bundle = bundle
         self._language = language
-        self._slot_counts = sorted({v.slots for v in bundle._manifest.methods["forward"] if v.slots is not None})
+        self._slot_counts = sorted(
+            {v.cache_slots for v in bundle._manifest.methods["forward"] if v.cache_slots is not None}
+        )
         super().__init__(bundle, min(max_slots, self._slot_counts[-1]), progress)
-        self.capacity = language.context
-        self.max_batch_tokens = language.prompt_rows[-1]
+        self.capacity = language.context_length
+        self.max_batch_tokens = language.prefill_rows[-1]
         self.max_samples = language.decode_rows[-1]
         masks = mask_words(vocabulary(self.method))
-        spare = [words // rows - len(SAMPLING_WORDS) - masks for rows, words in language.choice_words.items()]
+        spare = [words // rows - len(SAMPLING_WORDS) - masks for rows, words in language.sampling_words.items()]
         self.max_logit_adjustments = min(MAX_LOGIT_ADJUSTMENTS, *(words // 4 for words in spare))
 
     def make(self, num_slots: int, progress: OnProgress) -> Method:
@@ -468,7 +470,7 @@ class BundledRunner(SlotPool):
 
     def _prefill(self, tokens: Sequence[BatchToken]) -> None:
         start = 0
-        for size in split(len(tokens), self._language.prompt_rows):
+        for size in split(len(tokens), self._language.prefill_rows):
             piece = _padded(tokens[start : start + size], size)
             picked = np.zeros(1, np.int32)  # a step computes the logits of at least one token
             self.method.run((*_table(piece), 0, picked, 0, *pack([RowSamplingParams()])), outputs=())
@@ -484,7 +486,7 @@ class BundledRunner(SlotPool):
     ) -> tuple[Any, ...]:
         size = next(size for size in self._language.decode_rows if size >= len(tokens))
         packed = pack(
-            [*params_by_row, *[RowSamplingParams()] * (size - len(tokens))], self._language.choice_words[size]
+            [*params_by_row, *[RowSamplingParams()] * (size - len(tokens))], self._language.sampling_words[size]
         )
         return (*_table(_padded(tokens, size)), size, np.arange(size, dtype=np.int32), 0, *packed)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...graph import DType
-from ...graph.expressions import EXPRESSIONS, Number, Term, apply, is_whole
+from ...graph.expressions import EXPRESSIONS, Number, Term, apply, is_integer
 from ...lowering.context import Context, Tensor
 from ...lowering.integers import filled_with, spaced
 from ...lowering.numbers import INT32_HIGH, INT32_LOW, bits_of, fitting, is_float, rounded
@@ -155,7 +155,7 @@ def _length(cx: Context, start: Term, end: Term, step: float) -> int:
     span: Number = cx.specialize(apply("sub", end, start))
     if step == 0 or span * step < 0:
         raise ShapeError(f"arange: no values from {start} to {end} with step {step}", code="empty")
-    if all(is_whole(number) for number in (start, end, step)):
+    if all(is_integer(number) for number in (start, end, step)):
         return int(-(-span // step))
     return math.ceil(span / step)
 

@@ -89,4 +89,4 @@ for _name in ("float", "int", "not"):
 
 @op(kernels=("executorch_prim::sym_ite.Scalar",))
 def sym_ite(cx: Context, condition: LiveScalar, a: LiveScalar, b: LiveScalar, *, out: LiveScalar) -> None:
-    out.set(apply("choose", condition.term, a.term, b.term))
+    out.set(apply("select", condition.term, a.term, b.term))

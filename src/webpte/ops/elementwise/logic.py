@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...graph import DType
-from ...graph.expressions import Term, is_whole
+from ...graph.expressions import Term, is_integer
 from ...lowering.context import Context, Tensor
 from ...lowering.formulas import Formula, Number
 from ...lowering.integers import elements_of
@@ -41,7 +41,7 @@ def _register_comparison(name: str, accepted: int, function: Callable[[Any, Any]
             floating = is_float(self) or is_float(other)
         else:
             other = _as_compared(self, other)
-            floating = is_float(self) or not is_whole(other)
+            floating = is_float(self) or not is_integer(other)
         common = DType.FLOAT32 if floating else DType.INT32
         return Formula("compare", (self, other), (common, common), (Number(accepted),))
 

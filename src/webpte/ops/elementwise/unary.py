@@ -14,7 +14,7 @@ import numpy as np
 
 from ...errors import RangeError
 from ...graph import ROUND_BF16, DType
-from ...graph.expressions import saturated
+from ...graph.expressions import saturate
 from ...lowering.context import Tensor
 from ...lowering.formulas import Formula, Number
 from ...lowering.integers import NO_INTEGERS, absolute, clamped, negated
@@ -134,8 +134,8 @@ def _(self: Any, lambd: float) -> Any:
 
 def clamp_bounds(low: float | None, high: float | None, out: Tensor) -> tuple[Number, Number]:
     """Return bounds as integers. Floats become order keys, so that infinities compare like other values."""
-    key = order_key if is_float(out) else saturated
-    if not is_float(out) and (saturated(low or 0) < (low or 0) or saturated(high or 0) > (high or 0)):
+    key = order_key if is_float(out) else saturate
+    if not is_float(out) and (saturate(low or 0) < (low or 0) or saturate(high or 0) > (high or 0)):
         raise RangeError(f"min, max: expected 32-bit integers, got {low} and {high}")
     return Number(INT32_LOW if low is None else key(low)), Number(INT32_HIGH if high is None else key(high))
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...graph import DType, numel
-from ...graph.expressions import float_bits, half
+from ...graph.expressions import float_bits, round_to_f16
 from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.numbers import fitting
@@ -36,7 +36,7 @@ def bits_of(value: float, dtype: DType) -> int:
     if dtype is DType.INT32:
         return fitting(int(value)) & 0xFFFFFFFF
     if dtype is DType.WIDE_FLOAT16:
-        return float_bits(half(value)) & 0xFFFFFFFF
+        return float_bits(round_to_f16(value)) & 0xFFFFFFFF
     with np.errstate(over="ignore"):
         return int.from_bytes(np.asarray(value, dtype.numpy).tobytes(), "little")
 

@@ -88,7 +88,7 @@ def narrow_copy(cx: Context, self: Tensor, dim: int, start: LiveScalar, length: 
     axis = normalize_dim(dim, self.rank)
     size = self.dims[axis]
     at = start.term
-    first = apply("choose", apply("lt", at, 0), apply("add", at, size), at)
+    first = apply("select", apply("lt", at, 0), apply("add", at, size), at)
     outside = f"are not inside dim {dim} of {list(self.dims)}"
     if isinstance(first, EXPRESSIONS):
         cx.guard(first, 0, size - length + 1, f"{length} elements from {{1}} {outside}", at)

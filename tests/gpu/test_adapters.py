@@ -7,7 +7,7 @@ import pytest
 import webpte
 from tests.support.harness.errors import raises
 from webpte.device import adapters, gpu, use_adapter
-from webpte.device.adapter import ADAPTER_VARIABLE, chosen_adapter
+from webpte.device.adapter import ADAPTER_VARIABLE, chosen_adapter, select_adapter
 
 
 @pytest.fixture
@@ -15,10 +15,10 @@ def apart(monkeypatch):
     """As in a process that has opened nothing."""
     monkeypatch.setattr(gpu, "_OPEN", [])
     monkeypatch.setenv(ADAPTER_VARIABLE, "")
-    chosen_adapter.cache_clear()
+    before = select_adapter(None)
     yield
     monkeypatch.undo()
-    chosen_adapter.cache_clear()
+    select_adapter(before)
 
 
 def test_use_adapter_selects_each_adapter(apart):

@@ -17,8 +17,8 @@ PACKAGE = "webpte"
 
 # What everyone may import.
 COMMON = {
-    "budgets", "cache", "deferred", "errors", "host_memory", "image_files", "partial_files", "progress", "sources",
-    "task_file", "text", "typing", "version", "web_files",
+    "budgets", "cache", "deferred", "environment", "errors", "host_memory", "image_files", "partial_files",
+    "progress", "sources", "task_file", "text", "typing", "version", "web_files",
 }  # fmt: skip
 
 # room -> rooms it may import, besides itself and the common ones.
@@ -26,6 +26,7 @@ ARROWS: dict[str, set[str]] = {
     "budgets": set(),  # how much a file may ask for, wherever it asks
     "cache": set(),  # the folder of the user's caches
     "deferred": set(),  # names that come when they are asked for
+    "environment": set(),  # variables, which nobody else reads
     "errors": set(),
     "image_files": set(),  # opened by vision, and by tools as inputs
     "host_memory": set(),  # what the machine has: limits buffers, and the context of programs that are built
@@ -386,3 +387,21 @@ def test_class_names_are_unique():
     ]
     assert len(names) > 300
     assert not sorted(name for name, count in Counter(names).items() if count > 1)
+
+
+# modules that may use os.environ
+ENVIRONMENT_USERS = {
+    "webpte.environment",
+    "webpte.batch.on_ray",  # sets a variable that Ray's processes read, and nothing else passes it
+    "webpte.serve.on_ray",  # sets WEBPTE_ADAPTER for the worker process, from the GPU that Ray has assigned
+}
+
+
+def test_environment_is_read_by_one_module():
+    users = {
+        module_of(path.relative_to(SRC / PACKAGE))
+        for path in SRC.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in {"os.environ", "os.getenv", "os.environb"}
+    }
+    assert users == ENVIRONMENT_USERS

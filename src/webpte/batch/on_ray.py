@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ..environment import variable
 from ..errors import DeviceError, Error, UnsupportedError, error_of
 from .tables import RowBlock
 from .worker import BatchJob, BatchWorker, BlockStats
@@ -105,7 +106,7 @@ def _start(ray: Any, cluster: Cluster) -> None:
     options: dict[str, Any] = {"logging_level": "error", "log_to_driver": False}
     if cluster.address is not None:
         options["address"] = cluster.address
-    elif not os.environ.get("RAY_ADDRESS"):
+    elif not variable("RAY_ADDRESS"):
         # Ray counts cores, and the device computes: start as many actors as requested on any number of cores.
         options |= {"include_dashboard": False, "num_cpus": max(cluster.actors + 1, os.cpu_count() or 1)}
         options |= {"num_gpus": cluster.actors} if cluster.gpus else {}

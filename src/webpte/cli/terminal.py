@@ -25,6 +25,7 @@ from rich.progress import Progress as Drawing
 from rich.segment import Segment
 from rich.text import Text
 
+from ..environment import variable
 from ..progress import OnProgress, Progress
 from ..text import duration, sanitize, size
 from . import interrupts
@@ -201,7 +202,7 @@ def open_console(**options: Any) -> Console:
 
     With NO_COLOR, with TERM=dumb and without a terminal it uses no colors and no bold letters.
     """
-    if os.environ.get("NO_COLOR"):
+    if variable("NO_COLOR"):
         options["color_system"] = None
     console = _PipeConsole(highlight=False, markup=False, emoji=False, **options)
     console.push_render_hook(_SafeTextHook())

@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..environment import PREFIX, variable, variables
 from ..errors import Error
 from ..typing import PathLike
 from .check import check_file
@@ -49,7 +50,7 @@ def write_bug_report(
 
 
 def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name in ENVIRONMENT or name.startswith("WEBPTE_")}
+    return variables(ENVIRONMENT, PREFIX)
 
 
 def _self_test_log() -> str:
@@ -91,7 +92,7 @@ def _personal_patterns(files: Sequence[PathLike]) -> Patterns:
     places = {path: os.path.basename(file) for file in files for path in (os.fspath(file), os.path.abspath(file))}
     places |= {os.path.dirname(os.path.abspath(file)): "." for file in files}
     places |= {folder: ".", tempfile.gettempdir(): "TMP", os.path.realpath(home): "~", home: "~"}
-    names = {os.environ.get(name, "") for name in ("LOGNAME", "USER", "USERNAME")} | {os.path.basename(home)}
+    names = {variable(name) for name in ("LOGNAME", "USER", "USERNAME")} | {os.path.basename(home)}
     patterns = [
         (re.compile(rf"(?<![\w.]){re.escape(place)}(?![\w-])"), mark)
         for place, mark in sorted(places.items(), key=lambda item: -len(item[0]))

@@ -16,6 +16,7 @@ from typing import Annotated, TypedDict
 import numpy as np
 
 from ..device import AdapterInfo, adapter_caps, adapters, wgpu_versions
+from ..environment import for_child, variable, variables
 from ..graph import DType, Graph, Int
 from ..plan import make_planner
 from ..runtime.tuning import read_tuning
@@ -206,7 +207,7 @@ def examine(self_test: bool = True) -> DoctorReport:
     report: DoctorReport = {
         "ok": False,
         "versions": versions(),
-        "environment": {name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
+        "environment": variables(ENVIRONMENT),
         "adapters": [_adapter(adapter) for adapter in available],
         "features": [],
         "limits": [],
@@ -257,8 +258,8 @@ def run_self_test() -> SelfTestReport:
 def self_test_child(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Return the ended process of a self-test."""
     source = str(Path(__file__).parents[2])
-    paths = [source, os.environ.get("PYTHONPATH", "")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    paths = [source, variable("PYTHONPATH")]
+    environment = for_child({"PYTHONPATH": os.pathsep.join(filter(None, paths))})
     command = [sys.executable, "-m", "webpte.debug.selftest", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=MAX_SELF_TEST_SECONDS, env=environment)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..errors import InputError
+from ..typing import PathLike
 from ..wgsl import Kernel
 from ..wgsl.origins import source_lines
-from .parsed_method import PathLike, parse_methods
+from .parsed_method import parse_methods
 
 COMMENT_COLUMN = 100  # of the origins
 

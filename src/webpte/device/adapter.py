@@ -11,7 +11,6 @@ WEBPTE_DEVICE=no-f16,gpu python script.py
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import wgpu
 from wgpu.backends import wgpu_native
 
+from ..environment import variable
 from ..errors import DeviceError
 from ..wgsl import BROWSER_LIMITS, FEW_REGISTERS, MANY_REGISTERS, VENDOR_REGISTERS, Caps
 from .process_events import defer_interrupts, keep_alive_in_child
@@ -95,6 +95,22 @@ def wgpu_versions() -> dict[str, str]:
     return {"wgpu": wgpu.__version__, "wgpu-native": wgpu_native.__version__}
 
 
+_selected: int | None = None  # by this process; without it, WEBPTE_ADAPTER decides
+
+
+def adapter_number() -> str:
+    """Return the number of the adapter that was selected, as a string; empty if wgpu selects one."""
+    return variable(ADAPTER_VARIABLE) if _selected is None else str(_selected)
+
+
+def select_adapter(number: int | None) -> int | None:
+    """Select the adapter that `chosen_adapter` returns, or None for WEBPTE_ADAPTER's. Return the selection before."""
+    global _selected
+    before, _selected = _selected, number
+    chosen_adapter.cache_clear()
+    return before
+
+
 @functools.cache
 @defer_interrupts
 def chosen_adapter() -> Any:
@@ -131,7 +147,7 @@ _subgroup_width = functools.lru_cache(1)(defer_interrupts(subgroup_width))  # `a
 
 
 def _request_adapter() -> Any:
-    number = os.environ.get(ADAPTER_VARIABLE, "").strip()
+    number = adapter_number()
     if not number:
         return wgpu.gpu.request_adapter_sync(power_preference="high-performance")
     available = wgpu.gpu.enumerate_adapters_sync()
@@ -195,7 +211,7 @@ def _restrict(caps: Caps) -> Caps:
 
     Kernels that were tuned for one set of capabilities are not used for another.
     """
-    names = [name.strip() for name in os.environ.get(RESTRICTIONS_VARIABLE, "").split(",") if name.strip()]
+    names = [name.strip() for name in variable(RESTRICTIONS_VARIABLE).split(",") if name.strip()]
     if unknown := sorted(set(names) - set(RESTRICTIONS)):
         raise DeviceError(
             argument=RESTRICTIONS_VARIABLE,

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 import re
 import threading
 import time
@@ -26,13 +25,13 @@ from ..plan import CallValues, Schedule
 from ..wgsl import Kernel, render
 from ..wgsl.kernel import SYM_SLOTS
 from ..wgsl.uniforms import SLOT_BYTES
-from .adapter import ADAPTER_VARIABLE, SPEC_LIMITS, adapter_caps, chosen_adapter
+from .adapter import SPEC_LIMITS, adapter_caps, adapter_number, chosen_adapter, select_adapter
 from .memory import track_buffer
 from .pacing import Pace, submit_limit
 from .process_events import after_fork_in_child, defer_interrupts, keep_alive_in_child
 from .recording import BufferCopy, DispatchCommand, Stage, recorder
 
-logger = logging.getLogger("webpte")
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Phase = Callable[[str], None]  # is called with the name of the phase that begins
 
@@ -412,19 +411,17 @@ _LOCK = threading.Lock()
 def use_adapter(number: int) -> None:
     """Select the adapter of this process by its number. Raise DeviceError while programs run on another one."""
     with _LOCK:
-        if any(gpu.alive() for gpu in _OPEN) and os.environ.get(ADAPTER_VARIABLE) != str(number):
+        if any(gpu.alive() for gpu in _OPEN) and adapter_number() != str(number):
             raise DeviceError(
                 f"cannot select adapter {number} while programs run on {_OPEN[0].caps.adapter}",
                 code="in_use",
                 hint="Close them first.",
             )
-        before = os.environ.get(ADAPTER_VARIABLE, "")
-        os.environ[ADAPTER_VARIABLE] = str(number)
-        chosen_adapter.cache_clear()
+        before = select_adapter(number)
         try:
             chosen_adapter()
         except DeviceError:
-            os.environ[ADAPTER_VARIABLE] = before
+            select_adapter(before)
             raise
 
 

@@ -16,11 +16,11 @@ device, which drives no display.
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from ..environment import variable
 from ..errors import DeviceError
 from ..plan import DispatchWork
 from .recording import DispatchCommand, Stage
@@ -38,7 +38,7 @@ MIN_SECONDS = 0.002  # a shorter submit is mostly overhead, and does not show th
 
 def submit_limit(kind: str) -> float:
     """Return the limit of one submit in seconds, for a device of this kind; infinity for none."""
-    text = os.environ.get(LIMIT_VARIABLE, "").strip()
+    text = variable(LIMIT_VARIABLE)
     if not text:
         return math.inf if kind == "cpu" else DEFAULT_LIMIT_SECONDS
     try:

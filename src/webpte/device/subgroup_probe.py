@@ -17,7 +17,7 @@ import wgpu
 
 from ..wgsl import read_cached, write_cached
 
-logger = logging.getLogger("webpte")
+logger = logging.getLogger(__name__)
 MIN_SPECIFIED_WIDTH = 4
 WIDTHS = (4, 8, 16, 32, 64, 128)  # all that the specification allows
 WORKGROUP = 128  # as wide as the widest subgroup

@@ -13,7 +13,7 @@ from ..task_file import TaskFile, read_task
 from ..typing import PathLike
 
 POOLINGS = ("mean", "cls", "max", "last")
-log = logging.getLogger("webpte")
+logger = logging.getLogger(__name__)
 
 
 class TextTokenizer:
@@ -115,7 +115,7 @@ class TextTokenizer:
                 code="too_long",
                 hint="Split it, or export with a larger --max-prefill if the model has it.",
             )
-        log.warning(
+        logger.warning(
             "%d of %d texts truncated to %d tokens; the longest is texts[%d] with %d tokens",
             len(truncated), count, self.max_tokens, number, length,
         )  # fmt: skip

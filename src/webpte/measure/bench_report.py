@@ -21,7 +21,9 @@ from ..debug.doctor import LIMITS, run_self_test
 from ..debug.run import timed
 from ..debug.selftest import SelfTestCheck
 from ..device import acquire, adapter_caps, adapters, wgpu_versions
+from ..device.adapter import RESTRICTIONS_VARIABLE
 from ..device.timing import measure_dispatch_cost, measure_peak
+from ..environment import variable
 from ..errors import DeviceError, Error
 from ..fusion import PASSES
 from ..fusion.llm_rewrites import TOKEN
@@ -217,7 +219,7 @@ def _machine() -> MeasuredMachine:
             "backend": adapter.backend,
             "kind": adapter.kind,
         },
-        "restricted": os.environ.get("WEBPTE_DEVICE") or None,
+        "restricted": variable(RESTRICTIONS_VARIABLE) or None,
         "features": sorted(caps.features),
         "limits": {name: caps.limit(name) for name in LIMITS},
         "subgroup": caps.subgroup,

@@ -24,7 +24,7 @@ from .segments import Flow, HostCalls, PlanSegment, cut_graph
 from .validate import refuse_wrong
 from .work import CallWork
 
-logger = logging.getLogger("webpte")
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)

@@ -112,7 +112,7 @@ def data_beside(path: str | os.PathLike[str], keys: Collection[str]) -> list[str
     return [os.path.join(os.path.dirname(os.fspath(path)), name) for name in best[:MAX_LISTED_DATA_FILES]]
 
 
-logger = logging.getLogger("webpte")
+logger = logging.getLogger(__name__)
 
 
 class _KeywordOptions(TypedDict, total=False):

@@ -46,7 +46,7 @@ from .kernels import CpuKernels
 from .state import MethodState, StateShare, read_state, write_state
 from .wide_calls import WideCalls
 
-logger = logging.getLogger("webpte")
+logger = logging.getLogger(__name__)
 A = TypeVar("A", bound=np.ndarray[Any, Any])
 
 

@@ -129,7 +129,7 @@ Rewrite = Callable[[Graph], Graph]
 Tune = Literal["cached", "auto", "off"]
 AUTO_SECONDS = 5.0
 MAX_LISTED_METHODS = 20  # in a repr
-logger = logging.getLogger("webpte")
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

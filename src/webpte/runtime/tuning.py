@@ -33,7 +33,7 @@ from ..progress import OnProgress, Progress, ignore
 from ..version import __version__
 from ..wgsl import Caps
 
-logger = logging.getLogger("webpte")
+logger = logging.getLogger(__name__)
 MAX_CACHE_BYTES = 16 << 20  # a choice takes some 60 bytes
 
 

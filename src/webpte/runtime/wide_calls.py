@@ -22,7 +22,7 @@ from .executor import Executor
 from .kernels import CpuKernels
 from .state import MethodState
 
-logger = logging.getLogger("webpte")
+logger = logging.getLogger(__name__)
 MAX_LISTED_CALLS = 3
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
+from ..environment import variables
 from ..errors import InputError
 from ..llm.settings import KvCache
 from ..text import close_matches
@@ -222,7 +222,7 @@ def load_config(
     sources: dict[str, str] = {}
     for name, value in (_read_toml(file) if file is not None else {}).items():
         values[name], sources[name] = value, f"{file}: {name}" if name in FIELDS else str(file)
-    for variable, text in sorted((os.environ if environment is None else environment).items()):
+    for variable, text in sorted((variables(prefix=ENV_PREFIX) if environment is None else environment).items()):
         if variable.startswith(ENV_PREFIX):
             name = variable.removeprefix(ENV_PREFIX).lower()
             values[name] = parse_string(name, text, variable) if name in FIELDS else text

@@ -36,7 +36,7 @@ START_SECONDS = 60.0
 WAIT_FACTOR = 10  # a constraint may wait for its turn this many times as long as it may take to compile
 ORPHAN_SECONDS = 1.0  # after the timeout, when a helper whose server has died ends by itself
 MEMORY_BYTES = 256 << 20  # that a constraint may take
-logger = logging.getLogger("webpte.serve")
+logger = logging.getLogger(__name__)
 
 
 class SchemaCompiler:

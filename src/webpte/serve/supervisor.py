@@ -47,7 +47,7 @@ MAX_EMBEDDING_REQUESTS = 8  # that an encoder has at once; it computes a batch o
 DEFAULT_CLIENT_SHARE = 7 / 8  # of the slots, so that one client does not take all
 DURATION_SMOOTHING = 0.1  # weight of the last response in the moving average of durations
 FINISH_REASONS: dict[str, StreamEndReason] = {"stop": "stop", "length": "length"}  # of the engine; others: cancelled
-logger = logging.getLogger("webpte.serve")
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

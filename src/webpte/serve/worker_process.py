@@ -39,7 +39,7 @@ from .messages import (
 WORKER_COMMAND = (sys.executable, "-m", "webpte.serve.worker")
 EXIT_SECONDS = 2.0  # for a worker to exit after its input was closed, before it is killed
 KEPT_LOG_LINES = 12  # of a worker's stderr, for the error message
-logger = logging.getLogger("webpte.serve")
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from prompt_toolkit.filters import has_focus
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
+from ...environment import state_home
 from .conversation import COMMANDS, NAMES, Conversation
 
 MENU_ROWS = 6  # of completions; fits terminals of 15 rows
@@ -86,7 +87,7 @@ def _beginning(text: str, names: Iterable[str]) -> Iterable[Completion]:
 
 
 def history_path() -> Path:
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "webpte" / "chat-history"
+    return state_home() / "webpte" / "chat-history"
 
 
 def open_history(path: Path) -> History:

@@ -25,6 +25,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markdown import CodeBlock, Heading, Markdown
 from rich.syntax import Syntax
 
+from ...environment import variable
 from ...errors import InputError, UnsupportedError
 from ...text import sanitize
 from .. import interrupts
@@ -61,7 +62,7 @@ def open_lines(talk: Conversation) -> Lines:
 
 def rich_terminal() -> bool:
     """Return whether stdin and stdout are a terminal with cursor movement."""
-    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
+    return sys.stdin.isatty() and sys.stdout.isatty() and variable("TERM") not in ("", "dumb", "unknown")
 
 
 class PlainLines:

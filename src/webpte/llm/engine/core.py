@@ -37,7 +37,7 @@ Result = TypeVar("Result")
 POLL_SECONDS = 0.1  # after which a waiting thread looks again: an interrupt may have consumed its wake-up
 IDLE_SECONDS = 0.25  # without work, before a step of the warm-up: a program that ends now need not wait for one
 EXIT_SECONDS = 10.0  # that the end of the interpreter waits for a step
-logger = logging.getLogger("webpte.llm")
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

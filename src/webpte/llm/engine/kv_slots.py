@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from ...errors import OutOfMemory
 
-logger = logging.getLogger("webpte.llm")
+logger = logging.getLogger(__name__)
 MIN_COPY_TOKENS = 8  # computing fewer tokens beside those that follow costs less than a copy
 
 

@@ -18,9 +18,9 @@ def test_serving_page_lists_statuses():
 
 
 def test_serving_page_lists_endpoints():
-    for path, _, method in ROUTES:
-        if "{" not in path:
-            assert f"`{method} {path}`" in PAGE, path
+    for route in ROUTES:
+        if "{" not in route.path:
+            assert f"`{route.method} {route.path}`" in PAGE, route.path
 
 
 def test_configuration_page_lists_fields():

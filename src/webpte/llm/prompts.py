@@ -103,6 +103,8 @@ def read_json_object(path: Path) -> dict[str, Any]:
 
 Messages = Sequence[Mapping[str, Any]]
 Tools = Sequence[Mapping[str, Any]]
+ROLES = ("system", "developer", "user", "assistant", "tool")
+MAX_ROLE_CHARS = 40  # in an error
 MAX_TEMPLATE_CHARS = 256 << 10  # the longest in use have some 30,000
 MAX_DATE_FORMAT_CHARS = 100
 
@@ -131,6 +133,7 @@ def render_chat(
                 got=_keys_of(message),
                 code="missing_field",
             )
+        check_role(message["role"], position)
     if tools is not None:
         _check_tools(tools)
     if len(template) > MAX_TEMPLATE_CHARS:
@@ -178,6 +181,17 @@ def encode_chat(
     if not marked:
         return tokenizer.encode(render(messages, tools), parse_special=True)
     return tokenizer.encode_marked(render(own_messages, own_tools))
+
+
+def check_role(role: object, position: int) -> None:
+    """Raise InputError unless it is the role of a message: templates would render another one as it is."""
+    if role not in ROLES:
+        raise InputError(
+            argument=f"messages[{position}].role",
+            expected=f"one of {', '.join(map(repr, ROLES))}",
+            got=repr(role)[:MAX_ROLE_CHARS],
+            code="unknown_role",
+        )
 
 
 def _check_tools(tools: Tools) -> None:

@@ -27,27 +27,36 @@ from .http import JsonResponse, RequestMiddleware, error_response
 from .openai.chat import chat
 from .openai.completions import completions
 from .openai.models import detokenize, embeddings, model, models, tokenize
+from .openai.requests import (
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    EmbeddingsRequest,
+    ResponsesRequest,
+    TokenizeRequest,
+)
 from .openai.responses import responses
+from .openapi import Endpoint, openapi, openapi_document
 from .page import PAGE_PATHS, page, wants_page
 from .service import Service
 
 ROUTES = (
-    ("/v1/chat/completions", chat, "POST"),
-    ("/v1/completions", completions, "POST"),
-    ("/v1/responses", responses, "POST"),
-    ("/v1/embeddings", embeddings, "POST"),
-    ("/v1/models", models, "GET"),
-    ("/v1/models/{name:path}", model, "GET"),
-    ("/api/chat", ollama.chat, "POST"),
-    ("/api/generate", ollama.generate, "POST"),
-    ("/api/embed", ollama.embed, "POST"),
-    ("/api/embeddings", ollama.embeddings, "POST"),
-    ("/api/show", ollama.show, "POST"),
-    ("/api/tags", ollama.tags, "GET"),
-    ("/api/ps", ollama.running, "GET"),
-    ("/api/version", ollama.version, "GET"),
-    ("/tokenize", tokenize, "POST"),
-    ("/detokenize", detokenize, "POST"),
+    Endpoint("/v1/chat/completions", chat, "POST", ChatRequest),
+    Endpoint("/v1/completions", completions, "POST", CompletionRequest),
+    Endpoint("/v1/responses", responses, "POST", ResponsesRequest),
+    Endpoint("/v1/embeddings", embeddings, "POST", EmbeddingsRequest),
+    Endpoint("/v1/models", models, "GET"),
+    Endpoint("/v1/models/{name:path}", model, "GET"),
+    Endpoint("/api/chat", ollama.chat, "POST", ollama.OllamaChatRequest),
+    Endpoint("/api/generate", ollama.generate, "POST", ollama.OllamaGenerateRequest),
+    Endpoint("/api/embed", ollama.embed, "POST", ollama.OllamaEmbedRequest),
+    Endpoint("/api/embeddings", ollama.embeddings, "POST", ollama.OllamaEmbeddingsRequest),
+    Endpoint("/api/show", ollama.show, "POST", ollama.OllamaShowRequest),
+    Endpoint("/api/tags", ollama.tags, "GET"),
+    Endpoint("/api/ps", ollama.running, "GET"),
+    Endpoint("/api/version", ollama.version, "GET"),
+    Endpoint("/tokenize", tokenize, "POST", TokenizeRequest),
+    Endpoint("/detokenize", detokenize, "POST", DetokenizeRequest),
 )
 
 
@@ -66,18 +75,20 @@ def app(backend: Backend, config: Config | None = None) -> Starlette:
 
     application = Starlette(
         routes=[
-            *(Route(path, endpoint, methods=[method]) for path, endpoint, method in ROUTES),
+            *(Route(endpoint.path, endpoint.handler, methods=[endpoint.method]) for endpoint in ROUTES),
             *(Route(f"/api/{name}", ollama.change_models, methods=[method]) for name, method in ollama.CHANGES),
             Route("/", _index),
             *(Route(path, page) for path in PAGE_PATHS),
             Route("/health", _health),
             Route("/metrics", _metrics),
+            Route("/openapi.json", openapi),
         ],
         middleware=[Middleware(RequestMiddleware, service=service), *_cors(config)],
         exception_handlers={HTTPException: _no_route, Error: _failed, ApiError: _failed, RecursionError: _too_deep},
         lifespan=lifespan,
     )
     application.state.service = service
+    application.state.openapi = openapi_document(ROUTES, bool(config.api_keys))
     return application
 
 
@@ -100,12 +111,12 @@ async def _index(request: Request) -> Response:
     service: Service = request.app.state.service
     if wants_page(request.scope):
         return await page(request)
-    endpoints = [f"{method} {path}" for path, _, method in ROUTES]
+    endpoints = [f"{endpoint.method} {endpoint.path}" for endpoint in ROUTES]
     body = {
         "server": f"webpte {__version__}",
         "documentation": "https://github.com/webpte/webpte/blob/main/docs/serving.md",
         "models": {name: model.kind for name, model in service.backend.models.items()},
-        "endpoints": [*endpoints, "GET /health", "GET /metrics"],
+        "endpoints": [*endpoints, "GET /health", "GET /metrics", "GET /openapi.json"],
         "example": _example(service, str(request.base_url)) if service.backend.models else None,
     }
     return Response(json.dumps(body, indent=2, ensure_ascii=False) + "\n", media_type="application/json")

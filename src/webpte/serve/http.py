@@ -20,7 +20,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..errors import Error
+from ..errors import Error, InputError
 from ..text import close_matches
 from .clients import client_of_address
 from .config import Config
@@ -44,7 +44,7 @@ SIZE_ERRORS = ("too_long", "value_error")  # of pydantic: a list, and TooManyErr
 ENCODED_ITEMS = 64  # of a list in a response, at once
 REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 MAX_NAME_CHARS = 80  # of a field in a message
-STATUS_PATHS = ("/", "/metrics")  # that are answered while models load
+STATUS_PATHS = ("/", "/metrics", "/openapi.json")  # that are answered while models load
 OLLAMA_PATH = "/api"  # of all paths of Ollama's API
 PUBLIC_PATHS = ("/health", *PAGE_PATHS)  # load balancers have no key; the page asks for one
 
@@ -170,6 +170,8 @@ def parse_body(data: bytes, declaration: type[Body], on_unknown: OnUnknownField 
         return declaration.model_validate(body, context=on_unknown)
     except ValidationError as error:
         raise _invalid(error, body, declaration) from None
+    except InputError as error:  # of a check that a declaration shares with `webpte.llm`
+        raise api_error(error) from None
     except RecursionError:
         raise ApiError(400, "the body is nested too deeply", code="invalid_json") from None
 

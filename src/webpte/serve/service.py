@@ -35,6 +35,7 @@ from .messages import ModelInfo
 from .schema_process import SchemaCompiler
 from .telemetry import Metrics, log
 
+KINDS = {"language": "a language model", "encoder": "an embedding model"}
 MAX_FIELD_CHARS = 80  # of an unknown field in the log
 MAX_UNKNOWN_FIELDS = 256  # that warnings are logged for: clients choose the names
 
@@ -187,8 +188,11 @@ class Service:
             similar = {"similar": matches[0]} if (matches := close_matches(name, known)) else {}
             log.warning("unknown field ignored", extra={"fields": {"field": name, **similar}})
 
-    def model(self, name: str, kind: str | None = None) -> ModelInfo:
-        """Return the model that a request names; raise ApiError if it is unknown or of another kind."""
+    def model(self, name: str | None, kind: str | None = None) -> ModelInfo:
+        """Return the model that a request names, or the only one of a kind if it names none. Raise ApiError if the name
+        is unknown or of another kind."""
+        if name is None:
+            return self._only_model(kind)
         model = self.backend.models.get(name)
         if model is None:
             known = ", ".join(self.backend.models)
@@ -196,16 +200,22 @@ class Service:
                 404, f"model: expected one of {known}, got {name[:80]!r}", param="model", code="model_not_found"
             )
         if kind is not None and model.kind != kind:
-            kinds = {"language": "a language model", "encoder": "an embedding model"}
             raise ApiError(
-                400, f"model: {name} is {kinds[model.kind]}; this endpoint requires {kinds[kind]}", param="model"
+                400, f"model: {name} is {KINDS[model.kind]}; this endpoint requires {KINDS[kind]}", param="model"
             )
         return model
 
-    def text_processor(self, name: str) -> TextProcessor:
+    def _only_model(self, kind: str | None) -> ModelInfo:
+        models = [model for model in self.backend.models.values() if kind in (None, model.kind)]
+        if len(models) != 1:
+            known = f"one of {', '.join(model.name for model in models)}" if models else KINDS[str(kind)]
+            raise ApiError(400, f"model: expected {known}, got none", param="model")
+        return models[0]
+
+    def text_processor(self, name: str | None) -> TextProcessor:
         return self._text_processors[self.model(name, "language").name]
 
-    def encoder(self, name: str) -> TextTokenizer:
+    def encoder(self, name: str | None) -> TextTokenizer:
         return self._encoders[self.model(name, "encoder").name]
 
     async def submit(

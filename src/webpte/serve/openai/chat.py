@@ -43,7 +43,8 @@ async def chat(request: Request) -> Response:
 def _parse(body: ChatRequest, service: Service) -> tuple[ParsedRequest, ChatFormatter]:
     """Check everything about a request before anything is computed."""
     config = service.config
-    text = service.text_processor(body.model)
+    model = service.model(body.model, "language").name
+    text = service.text_processor(model)
     at_most("n", body.n, config.max_choices, "max_choices")
     if body.top_logprobs and not body.logprobs:
         raise ApiError(400, "top_logprobs: allowed only with logprobs", param="top_logprobs")
@@ -60,14 +61,14 @@ def _parse(body: ChatRequest, service: Service) -> tuple[ParsedRequest, ChatForm
     tokens = text.encode_chat(template_messages(body.messages), tools.for_template() if tools.tools else None)
     parsed = parsed_request(
         service,
-        body.model,
+        model,
         [tokens] * body.n,
         settings,
         stream=body.stream,
         include_usage=stream_usage(body),
         calls=calls,
     )
-    return parsed, ChatFormatter(body.model, text, body.logprobs)
+    return parsed, ChatFormatter(model, text, body.logprobs)
 
 
 def template_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:

@@ -42,7 +42,8 @@ async def completions(request: Request) -> Response:
 
 def _parse(body: CompletionRequest, service: Service) -> tuple[ParsedRequest, CompletionFormatter]:
     config = service.config
-    text = service.text_processor(body.model)
+    model = service.model(body.model, "language").name
+    text = service.text_processor(model)
     if body.best_of not in (None, body.n):
         raise ApiError(
             400, "best_of is not supported: request n responses and choose", param="best_of",
@@ -63,10 +64,8 @@ def _parse(body: CompletionRequest, service: Service) -> tuple[ParsedRequest, Co
         for prompt in texts
     ]
     prompts = [tokens for tokens in encoded for _ in range(body.n)]
-    parsed = parsed_request(
-        service, body.model, prompts, settings, stream=body.stream, include_usage=stream_usage(body)
-    )
-    return parsed, CompletionFormatter(body.model, text, body.logprobs is not None)
+    parsed = parsed_request(service, model, prompts, settings, stream=body.stream, include_usage=stream_usage(body))
+    return parsed, CompletionFormatter(model, text, body.logprobs is not None)
 
 
 def _prompts(prompt: str | list[str] | list[int] | list[list[int]]) -> list[str] | list[list[int]]:

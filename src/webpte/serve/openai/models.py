@@ -75,14 +75,13 @@ async def embeddings(request: Request) -> Response:
     service: Service = request.app.state.service
     body = await read_body(request, service.config, EmbeddingsRequest)
     texts = [body.input] if isinstance(body.input, str) else body.input
-    dimensions = service.model(body.model, "encoder").dimensions
-    if body.dimensions not in (None, dimensions):
-        raise ApiError(
-            400, f"dimensions: expected {dimensions}, those of {body.model}, got {body.dimensions}", param="dimensions"
-        )
-    vectors, count = await embed_texts(request, body.model, texts, truncate=False)
+    model = service.model(body.model, "encoder")
+    if body.dimensions not in (None, model.dimensions):
+        expected = f"{model.dimensions}, those of {model.name}"
+        raise ApiError(400, f"dimensions: expected {expected}, got {body.dimensions}", param="dimensions")
+    vectors, count = await embed_texts(request, model.name, texts, truncate=False)
     usage = {"prompt_tokens": count, "total_tokens": count}
-    return await run_in_thread(request, _embeddings_response, body.model, vectors, body.encoding_format, usage)
+    return await run_in_thread(request, _embeddings_response, model.name, vectors, body.encoding_format, usage)
 
 
 async def embed_texts(request: Request, model: str, texts: list[str], *, truncate: bool) -> tuple[Array, int]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Json, Tag
 
+from ...llm.prompts import check_role
 from ...llm.settings import LARGEST, MAX_BIASED_TOKENS, MAX_STOP_STRINGS, PENALTIES
 from ..config import MAX_CHOICES, MAX_INPUTS, MAX_TOOLS
 from ..http import RequestBody, TooManyError
@@ -32,6 +33,7 @@ IGNORED = (  # by every endpoint
     "prompt_cache_retention",
 )
 
+Model = str | None  # None: the only model of the kind that the endpoint requires
 NonEmpty = Annotated[str, Field(min_length=1)]
 TokenList = Annotated[list[Annotated[int, Field(ge=0, le=LARGEST)]], Field(max_length=MAX_TOKENS, fail_fast=True)]
 StopStrings = NonEmpty | Annotated[list[NonEmpty], Field(max_length=MAX_STOP_STRINGS, fail_fast=True)]
@@ -176,7 +178,19 @@ class ToolMessage(RequestBody):
 
 
 ChatMessage = Annotated[TextMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
-ChatMessages = Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
+
+
+def _with_roles(messages: Any) -> Any:
+    """Return messages, none of which has an unknown role: the error is that of `webpte.llm`."""
+    for at, message in enumerate(messages[:MAX_MESSAGES] if isinstance(messages, list) else ()):
+        if isinstance(message, dict) and message.get("role") is not None:
+            check_role(message["role"], at)
+    return messages
+
+
+ChatMessages = Annotated[
+    list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True), BeforeValidator(_with_roles)
+]
 
 
 # -- generation ------------------------------------------------------------------------------------------------------
@@ -185,7 +199,7 @@ ChatMessages = Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_M
 class SamplingFields(RequestBody):
     """What every generating endpoint has."""
 
-    model: str
+    model: Model = None
     temperature: float | None = Field(default=None, ge=0, le=2)  # default: the model's, as for all of sampling
     top_p: float | None = Field(default=None, ge=0, le=1)
     seed: int | None = Field(default=None, ge=-(2**63), le=2**64 - 1)  # default: random
@@ -343,7 +357,7 @@ class EmbeddingsRequest(RequestBody):
     """`POST /v1/embeddings`. Tokens are not accepted: those of another tokenizer would mean nothing here."""
 
     ignored = ("user",)
-    model: str
+    model: Model = None
     input: str | Annotated[Inputs, Field(min_length=1)]
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = Field(default=None, ge=1, le=LARGEST)
@@ -352,7 +366,7 @@ class EmbeddingsRequest(RequestBody):
 class TokenizeRequest(RequestBody):
     """`POST /tokenize`: either `prompt` or `messages`."""
 
-    model: str
+    model: Model = None
     prompt: str | None = None
     parse_special: bool = False
     messages: ChatMessages | None = None
@@ -364,5 +378,5 @@ class TokenizeRequest(RequestBody):
 class DetokenizeRequest(RequestBody):
     """`POST /detokenize`."""
 
-    model: str
+    model: Model = None
     tokens: TokenList

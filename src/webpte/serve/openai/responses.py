@@ -39,7 +39,8 @@ async def responses(request: Request) -> Response:
 
 def _parse(body: ResponsesRequest, service: Service) -> tuple[ParsedRequest, ResponsesFormatter]:
     config = service.config
-    text = service.text_processor(body.model)
+    model = service.model(body.model, "language").name
+    text = service.text_processor(model)
     settings = sampling_settings(body, body.seed)
     settings["max_new_tokens"] = output_tokens(config, max_output_tokens=body.max_output_tokens)
     tools = tool_config(body, config) if body.tools or body.tool_choice else ToolConfig()
@@ -49,7 +50,7 @@ def _parse(body: ResponsesRequest, service: Service) -> tuple[ParsedRequest, Res
     effective = apply_defaults(settings, text.sampling_defaults)
     dumped = body.model_dump(by_alias=True, exclude_unset=True)
     request_fields = {
-        "model": body.model,
+        "model": model,
         "instructions": body.instructions,
         "max_output_tokens": settings["max_new_tokens"],
         "temperature": effective.get("temperature", 0.0),
@@ -59,9 +60,7 @@ def _parse(body: ResponsesRequest, service: Service) -> tuple[ParsedRequest, Res
         "parallel_tool_calls": tools.parallel,
         "text": dumped.get("text", {"format": {"type": "text"}}),
     }
-    parsed = parsed_request(
-        service, body.model, [tokens], settings, stream=body.stream, include_usage=True, calls=calls
-    )
+    parsed = parsed_request(service, model, [tokens], settings, stream=body.stream, include_usage=True, calls=calls)
     return parsed, ResponsesFormatter(request_fields)
 
 

@@ -1,0 +1,121 @@
+"""Requests that name no model, messages of unknown roles, and the description of the API."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.support.harness.stand_in import CHAT as TEMPLATE
+from tests.support.harness.stand_in import Asked, StandIn
+from tests.support.models.tokenizers import byte_level
+from webpte import InputError
+from webpte.llm.prompts import ROLES, render_chat
+from webpte.serve.application import ROUTES, app
+from webpte.serve.config import Config
+from webpte.serve.messages import ModelInfo
+from webpte.serve.openai.requests import ChatRequest
+
+USER = {"role": "user", "content": "hi"}
+CHAT = "/v1/chat/completions"
+ENCODER = ModelInfo("encoder", "", "encoder", 16, 0, 4, 4, "f", 1)
+GENERATING: list[tuple[str, dict[str, Any]]] = [
+    (CHAT, {"messages": [USER]}),
+    ("/v1/completions", {"prompt": "hi"}),
+    ("/v1/responses", {"input": "hi"}),
+]
+
+
+def answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, body: Any, models: dict[str, str], **config: Any
+) -> Asked:
+    """Ask a server with models of these kinds."""
+    monkeypatch.setattr("webpte.serve.service.TextTokenizer.load", lambda path: None)
+
+    async def ask() -> Asked:
+        backend = StandIn(tmp_path, byte_level())
+        (language,) = backend.models.values()
+        kinds = {"language": language, "encoder": ENCODER}
+        backend.models = {name: replace(kinds[kind], name=name) for name, kind in models.items()}
+        application = app(backend, Config(**config))
+        async with application.router.lifespan_context(application):
+            return await Asked(application, path, body).answer()
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize(("path", "body"), GENERATING)
+def test_request_without_a_model_uses_the_only_language_model(tmp_path, monkeypatch, path, body):
+    found = answer(tmp_path, monkeypatch, path, body, {"writer": "language", "encoder": "encoder"})
+    assert found.status == 200 and found.json["model"] == "writer"
+
+
+@pytest.mark.parametrize(("path", "body"), GENERATING)
+def test_request_without_a_model_names_the_candidates_if_there_are_two(tmp_path, monkeypatch, path, body):
+    found = answer(tmp_path, monkeypatch, path, body, {"one": "language", "two": "language"})
+    error = found.json["error"]
+    assert (found.status, error["param"]) == (400, "model")
+    assert error["message"] == "model: expected one of one, two, got none"
+
+
+def test_request_without_a_model_is_refused_if_none_is_of_the_kind(tmp_path, monkeypatch):
+    found = answer(tmp_path, monkeypatch, CHAT, {"messages": [USER]}, {"encoder": "encoder"})
+    assert found.status == 400 and found.json["error"]["message"] == "model: expected a language model, got none"
+    found = answer(tmp_path, monkeypatch, "/v1/embeddings", {"input": "a"}, {"writer": "language"})
+    assert found.json["error"]["message"] == "model: expected an embedding model, got none"
+
+
+def test_embeddings_without_a_model_use_the_only_encoder(tmp_path, monkeypatch):
+    body = {"input": "a", "dimensions": 3}  # the encoder has 4
+    found = answer(tmp_path, monkeypatch, "/v1/embeddings", body, {"writer": "language", "small": "encoder"})
+    assert found.json["error"]["message"] == "dimensions: expected 4, those of small, got 3"
+
+
+def test_tokenize_without_a_model_uses_the_only_language_model(tmp_path, monkeypatch):
+    models = {"writer": "language", "encoder": "encoder"}
+    found = answer(tmp_path, monkeypatch, "/tokenize", {"prompt": "hi"}, models).json
+    text = answer(tmp_path, monkeypatch, "/detokenize", {"tokens": found["tokens"]}, models).json
+    assert text == {"prompt": "hi"}
+
+
+@pytest.mark.parametrize("role", ["bob", "", 7, ["user"], "x" * 1000])
+def test_unknown_role_gets_the_same_refusal_in_python_and_from_the_server(tmp_path, monkeypatch, role):
+    messages = [USER, {"role": role, "content": "hi"}]
+    with pytest.raises(InputError) as caught:
+        render_chat(TEMPLATE, messages)
+    assert caught.value.reason == "unknown_role" and len(str(caught.value)) < 200
+    found = answer(tmp_path, monkeypatch, CHAT, {"messages": messages}, {"writer": "language"})
+    error = found.json["error"]
+    assert (found.status, error["param"], error["message"]) == (400, "messages[1].role", str(caught.value))
+
+
+def test_roles_of_requests_are_those_of_templates():
+    items = ChatRequest.model_json_schema()["properties"]["messages"]["items"]
+    assert set(items["discriminator"]["mapping"]) == set(ROLES)
+
+
+def test_openapi_describes_every_endpoint_and_its_body(tmp_path, monkeypatch):
+    document = answer(tmp_path, monkeypatch, "/openapi.json", None, {"writer": "language"}).json
+    described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
+    assert described == {(route.method, route.path.replace(":path", "")) for route in ROUTES}
+    assert "security" not in document
+    bodies: dict[str, dict[str, Any]] = {
+        **dict(GENERATING),
+        "/v1/embeddings": {"input": ["a"]},
+        "/detokenize": {"tokens": [1]},
+    }
+    bodies["/api/chat"] = {"model": "writer", "messages": [USER]}
+    for path, body in bodies.items():
+        reference = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        validator = jsonschema.Draft202012Validator({**reference, "components": document["components"]})
+        validator.validate({**body, "unknown": 1})
+        assert not validator.is_valid({**body, "model": 5})
+
+
+def test_openapi_names_the_keys_of_a_server_that_has_some(tmp_path, monkeypatch):
+    found = answer(tmp_path, monkeypatch, "/openapi.json", None, {"writer": "language"}, api_keys=("k",))
+    assert found.status == 401

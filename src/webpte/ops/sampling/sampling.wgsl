@@ -33,6 +33,7 @@ var<workgroup> bins: array<atomic<u32>, 2048>;
 var<workgroup> bin_sums: array<f32, {{ lanes }}>;  // by invocation,
 var<workgroup> group_sums: array<f32, {{ lanes // group }}>;  // and by {{ group }} of them
 var<workgroup> holds: atomic<u32>;
+var<workgroup> round_here: u32;
 
 // Return the distance of a logit from the highest, in bins.
 fn depth(x: f32, highest: f32, scale: f32) -> u32 {
@@ -57,6 +58,10 @@ fn amount(bin: u32, coarse: u32, counting: bool, fine: bool) -> f32 {
 $$ call per_row(subgroups)
     let choice = choice_of(row);
     let scale = choice.scale;
+    // The rounds have barriers. To FXC, a value that loops of an invocation use differs between invocations after them: so
+    // what decides about a round is read before all loops, and `round_here` is the round in these.
+    let any_rank = takes_any_rank(choice);
+    let beyond_parts = choice.top_k > p.parts;
 
     if (lane == 0u) {
         atomicStore(&holds, 0u);
@@ -98,24 +103,25 @@ $$ endif
         var coarse = 0u;
         var wanted = 0.0;
         for (var round = select(0u, p.rounds, free); round < p.rounds; round++) {
-            let counting = round < 4u;
-            let by_parts = round < 2u;
-            let fine = round % 2u == 1u;
-            let unlimited = takes_any_rank(choice) || (by_parts && choice.top_k > p.parts);
-            if (select(choice.top_p >= 1.0, unlimited, counting)) {
+            let unlimited = any_rank || (round < 2u && beyond_parts);
+            if (select(choice.top_p >= 1.0, unlimited, round < 4u)) {
                 continue;
+            }
+            if (lane == 0u) {
+                round_here = round;
             }
             for (var i = lane; i < BINS; i += LANES) {
                 atomicStore(&bins[i], 0u);
             }
             workgroupBarrier();
+            let counting = round_here < 4u;
+            let by_parts = round_here < 2u;
+            let fine = round_here % 2u == 1u;
             for (var i = lane; i < p.parts; i += LANES) {
                 let part_depth = depth(bitcast<f32>(parts[2u * (row * p.parts + i)].x), highest, scale);
                 let above = fine && part_depth / BINS > coarse;  // none of it is in the bin that is looked into
-                if (above || part_depth > limit || (!counting && part_depth == FINEST)) {
-                    continue;
-                }
-                for (var s = i; s < p.steps; s += p.parts) {
+                let beyond = above || part_depth > limit || (!counting && part_depth == FINEST);
+                for (var s = select(i, p.steps, beyond); s < p.steps; s += p.parts) {
                     let x = {{ loaded(tried ~ "[row * p.steps + s]", tried_type) }};
                     for (var c = 0u; c < p.width; c++) {
                         let d = select(depth(x{{ "[c]" if width == 4 }}, highest, scale), part_depth, by_parts);

@@ -8,12 +8,14 @@ override wg: u32 = {{ workgroup }}u;
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<uniform> sym: array<vec4<i32>, {{ sym_slots }}>;
 
-// A literal (slot -1) or the current value of a live scalar.
+// A literal (slot -1) or the current value of a live scalar. To FXC, the compiler of Direct3D 12 that wgpu selects, the
+// condition of an early return would differ between invocations: it would reject barriers that depend on the result.
 fn live(v: vec2<i32>) -> i32 {
-    if (v.y < 0) {
-        return v.x;
+    var value = v.x;
+    if (v.y >= 0) {
+        value = sym[v.y].x;
     }
-    return sym[v.y].x;
+    return value;
 }
 
 // Grids wider than the device allows are folded into rows; this undoes the fold.

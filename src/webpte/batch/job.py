@@ -86,7 +86,15 @@ def run(
     inputs = InputTables(source)
     _check_columns(inputs, spec)
     cluster = _cluster(actors, address, resource, gpus)
-    job = BatchJob(str(path), str(source), str(folder), rows, spec, model_fingerprint(path), adapter)
+    job = BatchJob(
+        model=str(path),
+        input=str(source),
+        output=str(folder),
+        block_rows=rows,
+        spec=spec,
+        fingerprint=model_fingerprint(path),
+        adapter=adapter,
+    )
     check_job(folder, job.identity())
     blocks = list(inputs.blocks(rows))
     workers = cluster.actors if cluster else 1

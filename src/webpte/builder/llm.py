@@ -81,7 +81,14 @@ def build_program(
     target = Path(path)
     by_checkpoint = quantize == FROM_CHECKPOINT
     options = LLMOptions(
-        None if by_checkpoint else quantize, group_size, embedding, lm_head, None, calibrate, max_context, max_tokens
+        quantize=None if by_checkpoint else quantize,
+        group_size=group_size,
+        embedding=embedding,
+        lm_head=lm_head,
+        bits_per_weight=None,
+        calibrate=calibrate,
+        max_context=max_context,
+        max_tokens=max_tokens,
     )
     options.check()
     check_target(target)

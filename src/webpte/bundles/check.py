@@ -53,7 +53,17 @@ def own_checks() -> Iterator[CatalogCheck]:
             return make_planner(graph, caps, CpuKernels())
 
         expected = trial.expected.astype(trial.graph.tensor(trial.graph.outputs[0]).host_dtype.held)
-        yield CatalogCheck(name, "probe", trial.graph, plan_for, "", trial.inputs, [expected], trial.tolerance, 0.0)
+        yield CatalogCheck(
+            op=name,
+            name="probe",
+            graph=trial.graph,
+            plan_for=plan_for,
+            fingerprint="",
+            inputs=trial.inputs,
+            outputs=[expected],
+            atol=trial.tolerance,
+            rtol=0.0,
+        )
 
 
 def catalog_checks(folder: Path, keep: Callable[[Program], Program]) -> Iterator[CatalogCheck]:
@@ -71,15 +81,15 @@ def catalog_checks(folder: Path, keep: Callable[[Program], Program]) -> Iterator
             return program._planner("forward", caps)
 
         yield CatalogCheck(
-            str(first["op"]),
-            str(first["case"]),
-            program.graph("forward"),
-            plan_for,
-            program.fingerprint("forward"),
-            [_array(folder, entry) for entry in first["inputs"]],
-            [_array(folder, golden) for golden in goldens],
-            float(first["atol"]),
-            float(first["rtol"]),
+            op=str(first["op"]),
+            name=str(first["case"]),
+            graph=program.graph("forward"),
+            plan_for=plan_for,
+            fingerprint=program.fingerprint("forward"),
+            inputs=[_array(folder, entry) for entry in first["inputs"]],
+            outputs=[_array(folder, golden) for golden in goldens],
+            atol=float(first["atol"]),
+            rtol=float(first["rtol"]),
         )
 
 

@@ -81,7 +81,15 @@ def bundle(
     site = Site(folder)
     try:
         if tokens is not None and takes_tokens(program):
-            kind, parts = _language(site, program, tokens, sequences, shapes_by_method, options, progress)
+            kind, parts = _language(
+                site,
+                program,
+                tokenizer=tokens,
+                sequences=sequences,
+                shapes=shapes_by_method,
+                options=options,
+                progress=progress,
+            )
         else:
             kind, parts = _other(site, program, tokens, shapes_by_method, options, progress)
         site.finish(kind, {"name": named or source.stem, **parts})

@@ -261,14 +261,14 @@ def _read_value(entry: FlatTable, number: int, arguments: int, constants: tuple[
             code="index_out_of_range",
         )
     return XnnValue(
-        element,
-        dims,
-        constant,
-        argument if external else None,
-        bool(flags & _INPUT),
-        bool(flags & _OUTPUT),
-        quant,
-        table.i16(7, "dq_datatype") == XnnType.QINT8.code,
+        type=element,
+        dims=dims,
+        constant=constant,
+        argument=argument if external else None,
+        is_input=bool(flags & _INPUT),
+        is_output=bool(flags & _OUTPUT),
+        quant=quant,
+        quantized_on_entry=table.i16(7, "dq_datatype") == XnnType.QINT8.code,
     )
 
 

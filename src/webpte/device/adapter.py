@@ -140,7 +140,17 @@ def adapter_caps() -> Caps:
     subgroup = _subgroup_width(adapter) if "subgroup" in features else 0
     vendor = info.get("vendor_id", 0)
     registers = VENDOR_REGISTERS.get(vendor, MANY_REGISTERS)
-    return _restrict(Caps(dict(adapter.limits), features, name, kind, subgroup, registers, vendor))
+    return _restrict(
+        Caps(
+            limits=dict(adapter.limits),
+            features=features,
+            adapter=name,
+            kind=kind,
+            subgroup=subgroup,
+            registers=registers,
+            vendor=vendor,
+        )
+    )
 
 
 _subgroup_width = functools.lru_cache(1)(defer_interrupts(subgroup_width))  # `adapter_caps` is called often
@@ -173,15 +183,15 @@ def _chosen_info() -> dict[str, Any]:
 def _info(number: int, adapter: Any, chosen: bool) -> AdapterInfo:
     info = adapter.info
     return AdapterInfo(
-        number,
-        info["device"],
-        info["backend_type"],
-        info["adapter_type"],
-        info["description"],
-        info["vendor"],
-        tuple(sorted(adapter.features)),
-        dict(adapter.limits),
-        chosen,
+        number=number,
+        device=info["device"],
+        backend=info["backend_type"],
+        kind=info["adapter_type"],
+        driver=info["description"],
+        vendor=info["vendor"],
+        features=tuple(sorted(adapter.features)),
+        limits=dict(adapter.limits),
+        chosen=chosen,
     )
 
 

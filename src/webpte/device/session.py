@@ -200,7 +200,9 @@ class Session:
         else:  # long, or the first time
             submit, several = self._submit_parts(stages, encoded.costs, observer)
         workspace.parameters.submitted()
-        results = self._read_back(reads, staging, total, count, submit, brief, observer)
+        results = self._read_back(
+            reads, staging, total=total, count=count, submit=submit, brief=brief, observer=observer
+        )
         workspace.staging = staging
         if total:
             encoded.seconds = (time.perf_counter() - started) / count

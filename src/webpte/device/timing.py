@@ -140,8 +140,24 @@ class PeakFmaParams(Uniforms):
     steps: u32
 
 
-PEAK_COPY = Kernel(home_of(KERNEL_FOLDER), "peak_copy.wgsl", (), PeakCopyParams.wgsl, PEAK_WORKGROUP, 1, 1)
-PEAK_FMA = Kernel(home_of(KERNEL_FOLDER), "peak_fma.wgsl", (), PeakFmaParams.wgsl, PEAK_WORKGROUP, 1, 1)
+PEAK_COPY = Kernel(
+    home=home_of(KERNEL_FOLDER),
+    template="peak_copy.wgsl",
+    flags=(),
+    params=PeakCopyParams.wgsl,
+    workgroup=PEAK_WORKGROUP,
+    reads=1,
+    writes=1,
+)
+PEAK_FMA = Kernel(
+    home=home_of(KERNEL_FOLDER),
+    template="peak_fma.wgsl",
+    flags=(),
+    params=PeakFmaParams.wgsl,
+    workgroup=PEAK_WORKGROUP,
+    reads=1,
+    writes=1,
+)
 
 
 @dataclass(frozen=True)

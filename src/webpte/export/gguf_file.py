@@ -93,14 +93,14 @@ def read_gguf(path: Path) -> Checkpoint:
     ends = [keys.token_id(f"{kind}_token_id") for kind in ("eos", "eot", "eom")]  # end of text, of turn, of message
     tokenizer = rebuild_tokenizer(fields, path)
     return Checkpoint(
-        family,
-        model,
-        CheckpointWeights(sources, tensors),
-        tokenizer,
-        fields.string("tokenizer.chat_template"),
-        keys.token_id("bos_token_id"),
-        end_ids(str(path), [end for end in ends if end is not None], family.end_tokens, tokenizer),
-        special_tokens(fields),
+        family=family,
+        architecture=model,
+        weights=CheckpointWeights(sources, tensors),
+        tokenizer=tokenizer,
+        chat_template=fields.string("tokenizer.chat_template"),
+        bos_id=keys.token_id("bos_token_id"),
+        eos_ids=end_ids(str(path), [end for end in ends if end is not None], family.end_tokens, tokenizer),
+        special_tokens=special_tokens(fields),
         context=fields.with_prefix(f"{architecture}.").context("context_length"),
     )
 

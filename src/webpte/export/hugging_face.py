@@ -152,16 +152,16 @@ def read_folder(folder: Path) -> Checkpoint:
     ends = [end for end in (fields.get("eos_token_id"), generation.get("eos_token_id")) if end is not None]
     tokenizer = _read_text(folder / "tokenizer.json")
     return Checkpoint(
-        family,
-        model,
-        CheckpointWeights(sources, tensors),
-        tokenizer,
-        _chat_template(folder),
-        fields.token_id("bos_token_id"),
-        end_ids(str(folder), ends, family.end_tokens, tokenizer),
-        _special_tokens(folder),
-        generation,
-        fields.context("max_position_embeddings"),
+        family=family,
+        architecture=model,
+        weights=CheckpointWeights(sources, tensors),
+        tokenizer=tokenizer,
+        chat_template=_chat_template(folder),
+        bos_id=fields.token_id("bos_token_id"),
+        eos_ids=end_ids(str(folder), ends, family.end_tokens, tokenizer),
+        special_tokens=_special_tokens(folder),
+        generation_config=generation,
+        context=fields.context("max_position_embeddings"),
     )
 
 

@@ -59,7 +59,16 @@ def export_llm(
     `ExportWarning`.
     """
     target = Path(path)
-    options = LLMOptions(quantize, group_size, embedding, lm_head, bits_per_weight, calibrate, max_context, max_tokens)
+    options = LLMOptions(
+        quantize=quantize,
+        group_size=group_size,
+        embedding=embedding,
+        lm_head=lm_head,
+        bits_per_weight=bits_per_weight,
+        calibrate=calibrate,
+        max_context=max_context,
+        max_tokens=max_tokens,
+    )
     options.check()
     check_target(target)
     check_source(Path(checkpoint))

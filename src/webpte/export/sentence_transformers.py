@@ -60,14 +60,14 @@ def read_encoder_config(folder: Path) -> EncoderConfig:
     prompts, default = _prompts(folder / "config_sentence_transformers.json")
     max_tokens, lowercase = _text(paths[0] / "sentence_bert_config.json")
     return EncoderConfig(
-        paths[0],
-        _pooling(paths[1] / "config.json", bool(prompts)),
-        kinds[-1] == "Normalize",
-        tuple(paths[2 : 2 + len(middle)]),
-        max_tokens,
-        lowercase,
-        prompts,
-        default,
+        folder=paths[0],
+        pooling=_pooling(paths[1] / "config.json", bool(prompts)),
+        normalize=kinds[-1] == "Normalize",
+        dense=tuple(paths[2 : 2 + len(middle)]),
+        max_tokens=max_tokens,
+        lowercase=lowercase,
+        prompts=prompts,
+        default_prompt=default,
     )
 
 

@@ -87,7 +87,17 @@ def _epilogue(rewriter: Rewriter, dims: SymbolicDims, program: BoundProgram | No
         while (producer := rewriter.producer(value_id)) is not None and _is_only_reader(rewriter, value_id, user):
             user, call = producer
             if call.name in ROLES:
-                candidates.append(_Epilogue(rewriter, dims, index, program, operand, user, tuple(views)))
+                candidates.append(
+                    _Epilogue(
+                        rewriter=rewriter,
+                        dims=dims,
+                        index=index,
+                        program=program,
+                        operand=operand,
+                        product=user,
+                        views=tuple(views),
+                    )
+                )
             source = rewriter.source(call)
             if source is None:
                 break

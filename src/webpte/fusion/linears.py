@@ -95,7 +95,16 @@ def _four_bit(rewriter: Rewriter, index: int, call: Call) -> QuantizedLinear:
     x = arguments["input" if dynamic else "self"]
     bias = None if isinstance(rewriter.values[arguments["bias"]], Null) else arguments["bias"]
     group = rewriter.values[arguments["group_size"]]
-    return QuantizedLinear(index, call, x, qparams, arguments["weights"], arguments["weight_scales"], group, bias)
+    return QuantizedLinear(
+        index=index,
+        call=call,
+        x=x,
+        qparams=qparams,
+        codes=arguments["weights"],
+        scales=arguments["weight_scales"],
+        group=group,
+        bias=bias,
+    )
 
 
 def _eight_bit(rewriter: Rewriter, index: int, call: Call) -> QuantizedLinear:
@@ -104,7 +113,15 @@ def _eight_bit(rewriter: Rewriter, index: int, call: Call) -> QuantizedLinear:
     weight = rewriter.values[arguments["mat2"]]
     group = Int(weight.dims[-1] if isinstance(weight, TensorSpec) and weight.dims else 0)
     return QuantizedLinear(
-        index, call, arguments["self"], (), arguments["mat2"], arguments["scales"], group, None, bits=8
+        index=index,
+        call=call,
+        x=arguments["self"],
+        qparams=(),
+        codes=arguments["mat2"],
+        scales=arguments["scales"],
+        group=group,
+        bias=None,
+        bits=8,
     )
 
 
@@ -119,7 +136,15 @@ def _with_offsets(rewriter: Rewriter, index: int, call: Call) -> QuantizedLinear
         return None
     group = rewriter.values[arguments["group"]]
     return QuantizedLinear(
-        index, call, arguments["x"], (), codes.ids[0], scales.ids[0], group, options["bias"], offsets=options["offsets"]
+        index=index,
+        call=call,
+        x=arguments["x"],
+        qparams=(),
+        codes=codes.ids[0],
+        scales=scales.ids[0],
+        group=group,
+        bias=options["bias"],
+        offsets=options["offsets"],
     )
 
 

@@ -134,7 +134,15 @@ def build_graph(
     steps = tuple(replace(s, target=starts[s.target]) if isinstance(s, Jump) else s for s in builder.steps)
     builder.mark_buffers(others)
     infos = tuple(builder.infos[index] for index in sorted(builder.infos))
-    return Graph(plan.name, tuple(builder.values), steps, plan.inputs, plan.outputs, infos, _names(plan))
+    return Graph(
+        name=plan.name,
+        values=tuple(builder.values),
+        steps=steps,
+        inputs=plan.inputs,
+        outputs=plan.outputs,
+        delegates=infos,
+        names=_names(plan),
+    )
 
 
 class _Builder:

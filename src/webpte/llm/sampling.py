@@ -65,14 +65,14 @@ class SampledToken(NamedTuple):
 def row_sampling_params(settings: SamplingParams, step: int) -> RowSamplingParams:
     """Return the parameters of a request's token number `step`, without what depends on the tokens before it."""
     return RowSamplingParams(
-        settings.temperature,
-        settings.top_k,
-        settings.top_p,
-        settings.min_p,
-        settings.seed,
-        step,
-        settings.logprobs,
-        settings.top_logprobs,
+        temperature=settings.temperature,
+        top_k=settings.top_k,
+        top_p=settings.top_p,
+        min_p=settings.min_p,
+        seed=settings.seed,
+        step=step,
+        logprob=settings.logprobs,
+        top_logprobs=settings.top_logprobs,
     )
 
 

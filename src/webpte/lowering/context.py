@@ -359,7 +359,11 @@ class Context:
     ) -> None:
         """Reject calls without `low <= term < high`. In the message, {0} is the term, {1} and on are `format_args`."""
         where = f"{self._call.name} ({self._call.origin})"
-        self.guards.append(Guard(term, low, high, where, message, format_args, overflow))
+        self.guards.append(
+            Guard(
+                term=term, low=low, high=high, where=where, message=message, format_args=format_args, overflow=overflow
+            )
+        )
 
     def element(self, tensor: Tensor, index: Dims) -> Element:
         """Return an element of a tensor that the op has declared in `host_args`."""

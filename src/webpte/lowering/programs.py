@@ -169,7 +169,19 @@ def single_step(formula: Formula, out: Tensor) -> tuple[ElementwiseProgram, list
     bits += [number.bits for number in formula.numbers]
     kinds = tuple(number.type for number in formula.numbers)
     dynamic = any(isinstance(number, EXPRESSIONS) for number in bits)
-    return _single(formula.function, formula.code, tuple(sources), types, kinds, out.dtype, dynamic), inputs, bits
+    return (
+        _single(
+            formula.function,
+            formula.code,
+            sources=tuple(sources),
+            types=types,
+            kinds=kinds,
+            result=out.dtype,
+            dynamic=dynamic,
+        ),
+        inputs,
+        bits,
+    )
 
 
 @functools.cache

@@ -237,7 +237,15 @@ def op(
 
     def register(fn: Function) -> Op:
         derived = tuple(filter(None, map(_out_variant, names)))
-        registered = Op(fn, names, kernels + derived, dtypes, host_args, unsupported_if, traits)
+        registered = Op(
+            fn=fn,
+            names=names,
+            kernels=kernels + derived,
+            dtypes=dtypes,
+            host_args=host_args,
+            unsupported_if=unsupported_if,
+            traits=traits,
+        )
         _check(fn.__name__, registered)
         for name in names:
             _OPS[name] = registered

@@ -23,7 +23,7 @@ class Scratch:
     spec: TensorSpec
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """All decisions about a method that precede its GPU objects, as plain values."""
 

@@ -131,7 +131,15 @@ class _PlanReader:
         buffers = tuple(self._buffer(item) for item in json_list(json_field(data, "buffers"), "buffers"))
         value_buffers = self._value_buffers(graph, flow, buffers)
         first = len(graph.values)  # dispatches bind buffers; here each buffer is one tensor
-        reading = ScheduleReader(graph, flow.segments, buffers, value_buffers, first, kernels, blocks)
+        reading = ScheduleReader(
+            graph=graph,
+            segments=flow.segments,
+            buffers=buffers,
+            value_buffers=value_buffers,
+            stand_ins=first,
+            kernels=kernels,
+            blocks=blocks,
+        )
         schedules = [reading.schedule(item) for item in json_list(json_field(data, "schedules"), "schedules")]
         bindings = frozenset(b for _, schedule in schedules for d in schedule.dispatches for b in d.bindings)
         plan = Plan(
@@ -184,13 +192,13 @@ class _PlanReader:
         reads, writes = (json_int(json_field(item, name), name, high=_BINDINGS) for name in ("reads", "writes"))
         label = json_str(json_field(item, "label"), "the label of a kernel", _LABEL)
         return Kernel(
-            "",
-            label,
-            (),
-            "",
-            json_int(json_field(item, "workgroup"), "workgroup", 1, _WORKGROUP),
-            reads,
-            writes,
+            home="",
+            template=label,
+            flags=(),
+            params="",
+            workgroup=json_int(json_field(item, "workgroup"), "workgroup", 1, _WORKGROUP),
+            reads=reads,
+            writes=writes,
             text=wgsl,
         )
 

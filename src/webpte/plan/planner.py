@@ -86,15 +86,15 @@ class Lowering:
         results = [out for index in segment.steps for out in self._bound[index].call.outs]
         terms = {out: scalars[out].term for out in results if out in scalars}
         return Schedule(
-            segment,
-            tuple(calls),
-            {v: tensors[v].dims for v in (*segment.tensors, *results) if v in tensors} | self._scratch(segment),
-            {v: tensors[v].dims for v in self._left[segment] if v in tensors},
-            terms,
-            {v: terms[v] for v in self._left[segment] if v in terms},
-            tuple(context.specializations.items()),
-            tuple((slot, term) for term, slot in context.slots.items()),
-            tuple(guards.values()),
+            segment=segment,
+            calls=tuple(calls),
+            dims={v: tensors[v].dims for v in (*segment.tensors, *results) if v in tensors} | self._scratch(segment),
+            result_dims={v: tensors[v].dims for v in self._left[segment] if v in tensors},
+            scalars=terms,
+            result_scalars={v: terms[v] for v in self._left[segment] if v in terms},
+            specializations=tuple(context.specializations.items()),
+            slots=tuple((slot, term) for term, slot in context.slots.items()),
+            guards=tuple(guards.values()),
         )
 
     def _scratch(self, segment: PlanSegment) -> dict[int, Dims]:
@@ -315,7 +315,9 @@ def make_planner(
     `passes` names the rewrites to apply, of fusion.PASSES; `tuning` the kernels to prefer, see Context.variant;
     `beyond` the values that are known to exceed 32 bits.
     """
-    planner, problems = draft(graph, caps, cpu_kernels, fallback, passes, tuning, beyond)
+    planner, problems = draft(
+        graph, caps, cpu_kernels=cpu_kernels, fallback=fallback, passes=passes, tuning=tuning, beyond=beyond
+    )
     refuse_over_limits(graph.name, caps, problems)
     return planner
 
@@ -366,23 +368,23 @@ def _plan(
     kernels = tuple(dict.fromkeys(d.kernel for s in schedules for d in s.dispatches))
     spend("kernels", len(kernels), graph.name)
     return Plan(
-        graph,
-        flow,
-        memory.buffers,
-        memory.buffer_of,
-        memory.uploads,
-        memory.unmodified_uploads,
-        kernels,
-        len({d.params for s in schedules for d in s.dispatches}),
-        dynamic,
-        applied,
-        dict(context.aliases),
-        dict(context.materialised),
-        {tensor.id: Scratch(step, tensor.spec) for (step, _), tensor in context.scratch_tensors.items()},
-        _checks(graph),
-        frozenset(lowering.touched),
-        context.caps.limit("max-storage-buffer-binding-size"),
-        context.caps.subgroup,
+        graph=graph,
+        flow=flow,
+        buffers=memory.buffers,
+        buffer_of=memory.buffer_of,
+        uploads=memory.uploads,
+        unmodified_uploads=memory.unmodified_uploads,
+        kernels=kernels,
+        parameter_blocks=len({d.params for s in schedules for d in s.dispatches}),
+        dynamic_dims=dynamic,
+        passes=applied,
+        aliases=dict(context.aliases),
+        materialised=dict(context.materialised),
+        scratch={tensor.id: Scratch(step, tensor.spec) for (step, _), tensor in context.scratch_tensors.items()},
+        checks=_checks(graph),
+        bindings=frozenset(lowering.touched),
+        binding_limit=context.caps.limit("max-storage-buffer-binding-size"),
+        subgroup=context.caps.subgroup,
     )
 
 

@@ -138,18 +138,18 @@ class ScheduleReader:
             raise FormatError(f"values {wrong} are not scalars that a segment computes")
         dispatches = tuple(self._dispatch(item) for item in json_list(json_field(data, "dispatches"), "dispatches"))
         schedule = Schedule(
-            segment,
-            (LoweredCall(segment.steps[0], dispatches),),
-            result_dims,
-            result_dims,
-            scalar_terms,
-            scalar_terms,
-            tuple(
+            segment=segment,
+            calls=(LoweredCall(segment.steps[0], dispatches),),
+            dims=result_dims,
+            result_dims=result_dims,
+            scalars=scalar_terms,
+            result_scalars=scalar_terms,
+            specializations=tuple(
                 self._specialization(item) for item in json_list(json_field(data, "specializations"), "specializations")
             ),
-            tuple(self._slot(item) for item in json_list(json_field(data, "slots"), "slots")),
-            tuple(self._guard(item) for item in json_list(json_field(data, "guards"), "guards")),
-            self._work(data.get("work", []), len(dispatches)),
+            slots=tuple(self._slot(item) for item in json_list(json_field(data, "slots"), "slots")),
+            guards=tuple(self._guard(item) for item in json_list(json_field(data, "guards"), "guards")),
+            work=self._work(data.get("work", []), len(dispatches)),
         )
         return (*dims, *(self._term(term) for term in scalars)), schedule
 
@@ -226,7 +226,15 @@ class ScheduleReader:
             json_str(json_field(data, "where"), "where"),
             json_bool(json_field(data, "overflow"), "overflow"),
         )
-        return Guard(self._term(json_field(data, "term")), low, high, where, message, format_args, overflow)
+        return Guard(
+            term=self._term(json_field(data, "term")),
+            low=low,
+            high=high,
+            where=where,
+            message=message,
+            format_args=format_args,
+            overflow=overflow,
+        )
 
     def _dispatch(self, data: Any) -> Dispatch:
         kernel_number, ranges, block, grid = json_list(data, "a dispatch", 4)

@@ -42,7 +42,7 @@ class DispatchWork(NamedTuple):
     nbytes: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Schedule:
     """The dispatches of a segment for one set of live shapes and specialised values."""
 

@@ -347,7 +347,9 @@ def _run_together(
     uploads = converter.uploads(stage, first)
     present = {value_id for value_id, _ in uploads}  # an input that no kernel reads is not uploaded
     feeds = [_device_feed(executor.plan, fed, first) for fed in feedback.feeds if fed.target in present]
-    data = state.session.run(schedule, scalars, uploads, reads, feeds, later, executor.observer)
+    data = state.session.run(
+        schedule, scalars, uploads, reads, feeds=feeds, later_uploads=later, observer=executor.observer
+    )
     results = []
     for live, outputs in zip(lives, data, strict=True):
         converter.collect_outputs(live, reads, outputs)

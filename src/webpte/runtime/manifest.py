@@ -152,7 +152,13 @@ class _ManifestReader:
             raise FormatError("a language model must have a method forward", code="missing_method")
         language = self._language(json_field(self.data, "language")) if kind == "language" else None
         return Manifest(
-            self.folder, json_str(json_field(self.data, "name"), "name"), kind, self.files, methods, language, self.data
+            folder=self.folder,
+            name=json_str(json_field(self.data, "name"), "name"),
+            kind=kind,
+            files=self.files,
+            methods=methods,
+            language=language,
+            data=self.data,
         )
 
     def _entry(self, sha256: str, item: Any) -> BundledFile:

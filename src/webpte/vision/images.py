@@ -179,14 +179,14 @@ def read_preprocessor(file: TaskFile) -> ImagePreprocessor:
             code="invalid_field",
         )
     return ImagePreprocessor(
-        resize,
-        _size(file, "size"),
-        file.choice("resample", FILTERS),
-        _size(file, "crop") if file.has("crop") else None,
-        file.number("scale") if file.has("scale") else None,
-        mean,
-        std,
-        _size(file, "pad") if file.has("pad") else None,
+        resize=resize,
+        size=_size(file, "size"),
+        resample=file.choice("resample", FILTERS),
+        crop=_size(file, "crop") if file.has("crop") else None,
+        scale=file.number("scale") if file.has("scale") else None,
+        mean=mean,
+        std=std,
+        pad=_size(file, "pad") if file.has("pad") else None,
     )
 
 

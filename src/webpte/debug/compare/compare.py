@@ -269,9 +269,13 @@ def compare_file(
         values = [make_inputs(ordinary.inputs, specs, seed) for specs in inputs]
         steps = [[argument.value for argument in arguments] for arguments in values]
         if against is None:
-            result = compare(program, method, steps, tolerance, state, joined, progress)
+            result = compare(
+                program, method, steps=steps, tolerance=tolerance, state=state, joined=joined, progress=progress
+            )
         elif against == EXECUTORCH:
-            result = compare_with_executorch(program, path, data, method, steps, tolerance, progress)
+            result = compare_with_executorch(
+                program, path, data=data, name=method, steps=steps, tolerance=tolerance, progress=progress
+            )
         else:
             with load_program(against, data, passes=()) as other:
                 result = compare_with(program, other, method, steps, tolerance, progress)

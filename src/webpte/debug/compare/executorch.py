@@ -156,7 +156,16 @@ def compare_with_executorch(
     for number, arguments in enumerate(steps):
         progress(Progress("compare", number, len(steps), "calls"))
         if exposed is not None and results and (number == 0 or not stateful):
-            report.calls += _calls(program, exposed, wheel, method, results, number, arguments, ends)
+            report.calls += _calls(
+                program,
+                exposed,
+                wheel=wheel,
+                method=method,
+                results=results,
+                step=number,
+                arguments=arguments,
+                tolerance=ends,
+            )
         outputs = zip(ordinary.run(arguments), wheel.run(arguments), strict=True)
         for position, (got, want) in enumerate(outputs):
             if isinstance(got, np.ndarray):

@@ -140,7 +140,7 @@ class Tolerance:
         return Tolerance(END_TO_END_FACTOR * loosest if self.rtol is None else self.rtol, self.atol)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Difference:
     """The difference between two arrays, `got` and `want`."""
 
@@ -215,11 +215,27 @@ def difference(got: Array, want: Array, tolerance: Tolerance) -> Difference:
     """Compare element by element. Equal infinities agree, and so do two NaN."""
     want = np.asarray(want)
     name = next(d.short for d in DType if d.numpy == got.dtype)
-    counts = (_count(np.isnan, got), _count(np.isinf, got), _count(np.isnan, want), _count(np.isinf, want))
+    nan, inf = _count(np.isnan, got), _count(np.isinf, got)
+    wanted_nan, wanted_inf = _count(np.isnan, want), _count(np.isinf, want)
     if got.shape != want.shape:
         text = f"shape {list(got.shape)}, expected {list(want.shape)}"
-        bins = (0,) * (len(EDGES) + 1)
-        return Difference(name, got.shape, got.size, got.size, np.inf, np.inf, None, None, None, bins, *counts, text)
+        return Difference(
+            dtype=name,
+            dims=got.shape,
+            size=got.size,
+            outside=got.size,
+            max_error=np.inf,
+            max_relative=np.inf,
+            at=None,
+            got=None,
+            want=None,
+            histogram=(0,) * (len(EDGES) + 1),
+            nan=nan,
+            inf=inf,
+            wanted_nan=wanted_nan,
+            wanted_inf=wanted_inf,
+            shape=text,
+        )
     a, b = got.astype(np.float64), want.astype(np.float64)
     rtol, atol = tolerance.of(got.dtype)
     typical = typical_size(b)
@@ -234,17 +250,20 @@ def difference(got: Array, want: Array, tolerance: Tolerance) -> Difference:
         worst = int(np.argmax(np.where(outside, relative, -1.0) if outside.any() else relative))
         at = tuple(map(int, np.unravel_index(worst, got.shape)))
     return Difference(
-        name,
-        got.shape,
-        got.size,
-        int(outside.sum()),
-        float(error.max(initial=0.0)),
-        float(relative.max(initial=0.0)),
-        at,
-        None if at is None else float(a[at]),
-        None if at is None else float(b[at]),
-        _histogram(relative),
-        *counts,
+        dtype=name,
+        dims=got.shape,
+        size=got.size,
+        outside=int(outside.sum()),
+        max_error=float(error.max(initial=0.0)),
+        max_relative=float(relative.max(initial=0.0)),
+        at=at,
+        got=None if at is None else float(a[at]),
+        want=None if at is None else float(b[at]),
+        histogram=_histogram(relative),
+        nan=nan,
+        inf=inf,
+        wanted_nan=wanted_nan,
+        wanted_inf=wanted_inf,
     )
 
 

@@ -280,17 +280,17 @@ def _dispatches(method: Method, run: Run, modules: dict[int, str]) -> list[Dispa
                 begin, end = next(intervals)
                 dispatches.append(
                     DispatchTime(
-                        step,
-                        label(call, graph),
-                        dispatch.kernel.label,
-                        str(call.origin),
-                        modules.get(step, ""),
-                        work.shapes(call),
-                        dispatch.grid,
-                        begin - run.wall.begin,
-                        end - run.wall.begin,
-                        work.bytes(lowered, dispatch),
-                        work.flops(call) if number == 0 else None,
+                        step=step,
+                        op=label(call, graph),
+                        kernel=dispatch.kernel.label,
+                        origin=str(call.origin),
+                        module=modules.get(step, ""),
+                        shapes=work.shapes(call),
+                        grid=dispatch.grid,
+                        begin=begin - run.wall.begin,
+                        end=end - run.wall.begin,
+                        bytes=work.bytes(lowered, dispatch),
+                        flops=work.flops(call) if number == 0 else None,
                     )
                 )
     assert next(intervals, None) is None, "every interval belongs to a dispatch"

@@ -89,14 +89,14 @@ class ObservedMethod:
             self.clock = observer.clock
             intervals = self.clock.take() if self.clock is not None else []
         return Run(
-            HostSpan(self._method.name, begin, end),
-            observer.spans,
-            observer.schedules,
-            intervals,
-            observer.live,
-            observer.submits,
-            observer.to_device,
-            observer.to_host,
+            wall=HostSpan(self._method.name, begin, end),
+            spans=observer.spans,
+            schedules=observer.schedules,
+            intervals=intervals,
+            live=observer.live,
+            submits=observer.submits,
+            to_device=observer.to_device,
+            to_host=observer.to_host,
         )
 
 

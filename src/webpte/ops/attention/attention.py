@@ -155,7 +155,9 @@ def attend_and_cache(
     if together and mask is None:
         partial = scratch_for_token(cx, operands)
         if operands.seq == 1:
-            attend_token(cx, operands, VisibleKeys(0, start.dynamic), fresh, scale, partial, out)
+            attend_token(
+                cx, operands, seen=VisibleKeys(0, start.dynamic), fresh=fresh, scale=scale, partial=partial, out=out
+            )
             return
     if not together:
         write_cache(cx, fresh.key, caches[0], start)

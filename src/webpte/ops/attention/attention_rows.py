@@ -71,7 +71,7 @@ def attend(
     if operands.lanes == 4 and mask is None:
         partial = scratch_for_token(cx, operands)
         if operands.seq == 1:
-            attend_token(cx, operands, seen, None, scale, partial, out)
+            attend_token(cx, operands, seen=seen, fresh=None, scale=scale, partial=partial, out=out)
             return
     attend_rows(cx, operands, seen, mask, scale, out)
 
@@ -93,11 +93,22 @@ def attend_rows(
         blocks = -(-operands.seq * operands.group // config.rows)
         params = _params(operands, seen, mask, scale, blocks, 0)
         kind = "" if mask is None else _MASKS[mask.dtype]
-        dispatch_tile(cx, operands, config, params, blocks, () if mask is None else (mask,), out, mask=kind)
+        dispatch_tile(
+            cx,
+            operands,
+            config=config,
+            params=params,
+            row_blocks=blocks,
+            more=() if mask is None else (mask,),
+            out=out,
+            mask=kind,
+        )
     elif config.handing:
         _by_subgroups(cx, operands, seen, scale, config, out)
     else:
-        _by_workgroups(cx, operands, seen, mask, scale, config.fit(operands, mask is not None), out)
+        _by_workgroups(
+            cx, operands, seen=seen, mask=mask, scale=scale, config=config.fit(operands, mask is not None), out=out
+        )
 
 
 def _by_workgroups(

@@ -173,7 +173,7 @@ def attend_token(
     out.dims = (*operands.query.dims[:3], operands.value.dims[3])
     config = token_config(cx, operands)
     split = config.splits(operands.most_keys) > 1
-    dispatch_token(cx, operands, seen, fresh, scale, config, partial if split else out)
+    dispatch_token(cx, operands, seen=seen, fresh=fresh, scale=scale, config=config, target=partial if split else out)
     if split:
         merge_splits(cx, operands, config, partial, out, operands.batch)
 

@@ -160,15 +160,24 @@ def slot_attention(
     rotates = tile is not None and rotary is not None
     rotated = cx.scratch(tokens.query.dtype, tokens.query.dims) if rotates else None
     if fresh.cached_before:
-        _fill(cx, fresh, caches, places, advance, tokens.query, rotated)
+        _fill(cx, fresh, caches=caches, places=places, advance=advance, query=tokens.query, rotated=rotated)
     seen, split = VisibleKeys(0, advance.dynamic), config.splits(operands.most_keys) > 1
     target = partial if split else out
     if operands.singles:
-        dispatch_token(cx, operands, seen, fresh, scale, config, target)
+        dispatch_token(cx, operands, seen=seen, fresh=fresh, scale=scale, config=config, target=target)
     if tile is not None:
-        _by_tiles(cx, operands, tokens.query if rotated is None else rotated, seen, places, scale, tile, out)
+        _by_tiles(
+            cx,
+            operands,
+            query=tokens.query if rotated is None else rotated,
+            seen=seen,
+            places=places,
+            scale=scale,
+            config=tile,
+            out=out,
+        )
     elif operands.singles < rows:
-        _by_blocks(cx, operands, seen, fresh, scale, config, target)
+        _by_blocks(cx, operands, seen=seen, fresh=fresh, scale=scale, config=config, target=target)
     if split:
         merge_splits(cx, operands, config, partial, out, operands.singles if tile is not None else rows)
 
@@ -206,7 +215,16 @@ def _by_tiles(
         slots=slots,
         capacity=capacity,
     )
-    dispatch_tile(cx, replace(operands, query=query), config, params, blocks, (places,), out, slots=True)
+    dispatch_tile(
+        cx,
+        replace(operands, query=query),
+        config=config,
+        params=params,
+        row_blocks=blocks,
+        more=(places,),
+        out=out,
+        slots=True,
+    )
 
 
 def _all_short(cx: Context, places: Tensor, advance: LiveScalar, keys: int) -> bool:

@@ -35,7 +35,7 @@ def convolution(
     *,
     out: Tensor,
 ) -> None:
-    convolve(cx, input, weight, bias, geometry.window(weight.dims), UNLIMITED, out)
+    convolve(cx, input, weight=weight, bias=bias, window=geometry.window(weight.dims), limits=UNLIMITED, out=out)
 
 
 @op("et_vk.conv_with_clamp.default", dtypes=FLOATS, traits=OpTraits(work=_flops, dims=CONVOLVED))
@@ -50,7 +50,15 @@ def conv_with_clamp(
     *,
     out: Tensor,
 ) -> None:
-    convolve(cx, input, weight, bias, geometry.window(weight.dims), ClampRange.of(output_min, output_max), out)
+    convolve(
+        cx,
+        input,
+        weight=weight,
+        bias=bias,
+        window=geometry.window(weight.dims),
+        limits=ClampRange.of(output_min, output_max),
+        out=out,
+    )
 
 
 @op(CONVOLUTION, traits=OpTraits(work=_flops))
@@ -67,7 +75,14 @@ def convolution_with_epilogue(
     out: Tensor,
 ) -> None:
     convolve(
-        cx, input, weight, bias, geometry.window(weight.dims), ClampRange.of(output_min, output_max), out, epilogue
+        cx,
+        input,
+        weight=weight,
+        bias=bias,
+        window=geometry.window(weight.dims),
+        limits=ClampRange.of(output_min, output_max),
+        out=out,
+        epilogue=epilogue,
     )
 
 

@@ -69,7 +69,15 @@ class ConvolutionGeometry:
         kernel = weight[2:]
         lists = (self.stride, self.padding, self.dilation, self.output_padding)
         stride, padding, dilation, further = (tuple(v * len(kernel) if len(v) == 1 else v) for v in lists)
-        return ConvolutionWindow(kernel, stride, padding, dilation, further, self.transposed, self.groups)
+        return ConvolutionWindow(
+            kernel=kernel,
+            stride=stride,
+            padding=padding,
+            dilation=dilation,
+            output_padding=further,
+            transposed=self.transposed,
+            groups=self.groups,
+        )
 
 
 class ConvolutionWindow(NamedTuple):
@@ -128,14 +136,24 @@ def convolve(
     split = (0, len(batch)) if single else (len(batch), len(batch) + 1)
     compiled = epilogue.compile(x.dtype, dims, split) if epilogue else None
     if single:
-        project(cx, x, weight, bias, out, limits, compiled)
+        project(cx, x, weight=weight, bias=bias, out=out, limits=limits, epilogue=compiled)
     elif window.pointwise:
         shape = ProductShape(count, channels, weight.dims[1], pixels)  # (OC, IC) x (N, IC, pixels) -> (N, OC, pixels)
         addend = Addend(bias, (0, 1, 0)) if bias is not None else None
         layout = contiguous(shape, shared=True)
         product(cx, weight, x, out, shape, layout, addend=addend, limits=limits, epilogue=compiled)
     else:
-        layer = ConvolutionOperands(x, weight, bias, out, count, x.dims[x.rank - axes :], sizes, limits, compiled)
+        layer = ConvolutionOperands(
+            x=x,
+            weight=weight,
+            bias=bias,
+            out=out,
+            batch=count,
+            sizes=x.dims[x.rank - axes :],
+            out_sizes=sizes,
+            limits=limits,
+            epilogue=compiled,
+        )
         _direct(cx, layer, window, channels)
 
 

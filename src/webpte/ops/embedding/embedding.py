@@ -131,7 +131,9 @@ def _register_bytes(name: str, byte_codes: int, codes: Callable[[Any], Any]) -> 
         *,
         out: Tensor,
     ) -> None:
-        look_up_bytes(cx, weight, weight_scales, weight_zero_points, indices, out, byte_codes)
+        look_up_bytes(
+            cx, weight, scales=weight_scales, zeros=weight_zero_points, indices=indices, out=out, byte_codes=byte_codes
+        )
 
     @lower.reference
     def _(weight: Any, scales: Any, zeros: Any, low: object, high: object, indices: Any, dtype: int | None) -> Any:
@@ -218,7 +220,16 @@ def embedding_q4gsw(
     *,
     out: Tensor,
 ) -> None:
-    look_up_q4(cx, weight, weight_scales, None, group_size, indices, out, high_first=not is_linear_weight)
+    look_up_q4(
+        cx,
+        weight,
+        scales=weight_scales,
+        zeros=None,
+        group=group_size,
+        indices=indices,
+        out=out,
+        high_first=not is_linear_weight,
+    )
 
 
 @embedding_q4gsw.reference
@@ -258,7 +269,16 @@ def embedding_4bit(
             code="code_range",
         )
     group = weight.dims[-1] * 2 // max(weight_scales.numel // weight.dims[0], 1)
-    look_up_q4(cx, weight, weight_scales, weight_zero_points, group, indices, out, high_first=True)
+    look_up_q4(
+        cx,
+        weight,
+        scales=weight_scales,
+        zeros=weight_zero_points,
+        group=group,
+        indices=indices,
+        out=out,
+        high_first=True,
+    )
 
 
 @embedding_4bit.reference

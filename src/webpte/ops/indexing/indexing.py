@@ -45,13 +45,23 @@ def _refuse_masks(*indices: Tensor) -> None:
             )
 
 
-def take(cx: Context, x: Tensor, index: Tensor, out: Tensor, size: int, scale: int, *layouts: Dims) -> None:
-    """Move out[i, ...] = x.flat[i * layouts[0][0] + ... + scale * index.flat[i * layouts[1][0] + ...]] as bits.
+def take(
+    cx: Context,
+    x: Tensor,
+    index: Tensor,
+    out: Tensor,
+    *,
+    size: int,
+    scale: int,
+    x_strides: Dims,
+    index_strides: Dims,
+) -> None:
+    """Move out[i, ...] = x.flat[i * x_strides[0] + ... + scale * index.flat[i * index_strides[0] + ...]] as bits.
 
     A negative index counts from `size`. One that is still outside stays inside the buffer; it cannot be reported.
     """
     _refuse_masks(index)
-    dims, (steps, index_steps) = coalesce(out.dims, *layouts)
+    dims, (steps, index_steps) = coalesce(out.dims, x_strides, index_strides)
     check_rank(dims)
     params = IndexedParams(rank=len(dims), size=size, scale=scale, dims=dims, strides=steps, index_strides=index_steps)
     cx.dispatch(
@@ -68,7 +78,7 @@ def take_along(cx: Context, x: Tensor, axis: int, index: Tensor, out: Tensor) ->
     own = strides(x.dims)
     x_steps = (*own[:axis], *(0,) * index.rank, *own[axis + 1 :])
     index_steps = (*(0,) * len(outer), *strides(index.dims), *(0,) * len(inner))
-    take(cx, x, index, out, x.dims[axis], own[axis], x_steps, index_steps)
+    take(cx, x, index, out, size=x.dims[axis], scale=own[axis], x_strides=x_steps, index_strides=index_steps)
 
 
 @op("aten.index_select.default", traits=OpTraits(memory_traffic={"self": part_taken}, integers=elements_of("self")))
@@ -78,12 +88,14 @@ def index_select(cx: Context, self: Tensor, dim: int, index: Tensor, *, out: Ten
         raise ShapeError(argument="index", expected="at most 1 dim", got=list(index.dims), code="rank")
     if self.rank == 0:
         out.dims = ()
-        take(cx, self, index, out, 1, 1, (), ())
+        take(cx, self, index, out, size=1, scale=1, x_strides=(), index_strides=())
     elif index.rank == 0:
         out.dims = (*self.dims[:axis], 1, *self.dims[axis + 1 :])
         own = strides(self.dims)
         steps = tuple(0 if d == axis else s for d, s in enumerate(own))
-        take(cx, self, index, out, self.dims[axis], own[axis], steps, (0,) * self.rank)
+        take(
+            cx, self, index, out, size=self.dims[axis], scale=own[axis], x_strides=steps, index_strides=(0,) * self.rank
+        )
     else:
         take_along(cx, self, axis, index, out)
 
@@ -107,7 +119,7 @@ def gather(cx: Context, self: Tensor, dim: int, index: Tensor, sparse_grad: Unus
             raise ShapeError(
                 f"index {list(index.dims)} and input {list(self.dims)} differ in rank", code="operand_mismatch"
             )
-        take(cx, self, index, out, size, 1, (0,) * index.rank, (1,) * index.rank)
+        take(cx, self, index, out, size=size, scale=1, x_strides=(0,) * index.rank, index_strides=(1,) * index.rank)
         return
     axis = normalize_dim(dim, self.rank)
     fits = all(i <= s or d == axis for d, (i, s) in enumerate(zip(index.dims, self.dims, strict=False)))
@@ -117,7 +129,9 @@ def gather(cx: Context, self: Tensor, dim: int, index: Tensor, sparse_grad: Unus
         )
     own = strides(self.dims)
     steps = tuple(0 if d == axis else s for d, s in enumerate(own))
-    take(cx, self, index, out, self.dims[axis], own[axis], steps, strides(index.dims))
+    take(
+        cx, self, index, out, size=self.dims[axis], scale=own[axis], x_strides=steps, index_strides=strides(index.dims)
+    )
 
 
 @gather.reference
@@ -156,7 +170,7 @@ def index(cx: Context, self: Tensor, indices: list[Tensor | None], *, out: Tenso
     offsets = _offsets(cx, self, indexed, shape)
     steps = (*(own[d] for d in before), *(0,) * len(shape), *(own[d] for d in after))
     index_steps = (*(0,) * len(before), *strides(shape), *(0,) * len(after))
-    take(cx, self, offsets, out, self.numel, 1, steps, index_steps)
+    take(cx, self, offsets, out, size=self.numel, scale=1, x_strides=steps, index_strides=index_steps)
 
 
 def _offsets(cx: Context, x: Tensor, indexed: list[tuple[int, Tensor]], shape: Dims) -> Tensor:

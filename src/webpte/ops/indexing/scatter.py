@@ -52,10 +52,10 @@ def slice_scatter(
     axis = normalize_dim(dim, self.rank)
     if step < 1:
         raise ShapeError(argument="step", expected="at least 1", got=step, code="invalid_step")
-    first = _first(cx, self, src, axis, start, end, step)
+    first = _first(cx, self, src=src, axis=axis, start=start, end=end, step=step)
     own = strides(self.dims)
     steps = (*own[:axis], own[axis] * step, *own[axis + 1 :])
-    _replace(cx, self, src, out, steps, cx.dynamic(first), own[axis])
+    _replace(cx, self, src=src, out=out, steps=steps, start=cx.dynamic(first), step=own[axis])
 
 
 def _first(
@@ -115,7 +115,7 @@ def select_scatter(cx: Context, self: Tensor, src: Tensor, dim: int, index: Live
             got=list(src.dims),
             code="operand_mismatch",
         )
-    _replace(cx, self, src, out, steps, cx.dynamic(at), own[axis])
+    _replace(cx, self, src=src, out=out, steps=steps, start=cx.dynamic(at), step=own[axis])
 
 
 @select_scatter.reference

@@ -61,7 +61,7 @@ def slice_copy(
         return
     size = self.dims[axis]
     first, length = taken_range(cx, 0 if start is None else start.term, size if end is None else end.term, size)
-    take_range(cx, self, out, axis, first, -(-length // step), step)
+    take_range(cx, self, out=out, axis=axis, first=first, length=-(-length // step), step=step)
 
 
 def taken_range(cx: Context, start: Term, end: Term, size: int) -> tuple[Term, int]:

@@ -188,7 +188,7 @@ def _multiply(
     traits=OpTraits(work=sums_over("self"), dims=dim_rules.matmul("self", "mat2")),
 )
 def matmul(cx: Context, self: Tensor, mat2: Tensor, *, out: Tensor) -> None:
-    _multiply(cx, None, self, mat2, 0.0, 1.0, out)
+    _multiply(cx, None, mat1=self, mat2=mat2, beta=0.0, alpha=1.0, out=out)
 
 
 @matmul.reference
@@ -205,7 +205,7 @@ def _(self: Any, mat2: Any) -> Any:
 def addmm(
     cx: Context, self: Tensor, mat1: Tensor, mat2: Tensor, beta: int | float, alpha: int | float, *, out: Tensor
 ) -> None:
-    _multiply(cx, self, mat1, mat2, beta, alpha, out)
+    _multiply(cx, self, mat1=mat1, mat2=mat2, beta=beta, alpha=alpha, out=out)
 
 
 @addmm.reference
@@ -233,7 +233,9 @@ def laid_out_matmul(
     out: Tensor,
 ) -> None:
     epilogue = Epilogue(program, tensors, numbers, like) if program is not None else None
-    _multiply(cx, self, mat1, mat2, beta, alpha, out, MatmulAxes.parse(axes), epilogue)
+    _multiply(
+        cx, self, mat1=mat1, mat2=mat2, beta=beta, alpha=alpha, out=out, axes=MatmulAxes.parse(axes), epilogue=epilogue
+    )
 
 
 @laid_out_matmul.reference

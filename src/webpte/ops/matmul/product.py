@@ -276,7 +276,15 @@ def _tile(caps: Caps, shape: ProductShape, layout: ProductLayout, *, most: int, 
         "b_width": b_width,
         "tail": not lanes or shape.inner // a_width % parts != 0,
     }
-    return ProductConfig("matmul/matmul_tile.wgsl", rows, columns, workgroup, columns * workgroup, flags, parts)
+    return ProductConfig(
+        template="matmul/matmul_tile.wgsl",
+        rows=rows,
+        columns=columns,
+        workgroup=workgroup,
+        across=columns * workgroup,
+        flags=flags,
+        parts=parts,
+    )
 
 
 def tile_rows(rows: int, most: int) -> int:

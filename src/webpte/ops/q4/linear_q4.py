@@ -136,7 +136,20 @@ def linear_q4(
     weights = tuple(PackedWeight(c, s, group, bits=bits) for c, s in zip(codes, scales, strict=True))
     row_qparams = None if x_scales is None or x_zeros is None else (x_scales, x_zeros)
     rms_norm = None if norm is None or norm_eps is None else RmsNorm(norm, norm_eps)
-    project_q4(cx, LinearQ4Operands(x, weights, out, bias, residual, row_qparams, rms_norm, offsets, row_eps))
+    project_q4(
+        cx,
+        LinearQ4Operands(
+            x=x,
+            weights=weights,
+            outs=out,
+            bias=bias,
+            residual=residual,
+            row_qparams=row_qparams,
+            norm=rms_norm,
+            offsets=offsets,
+            row_eps=row_eps,
+        ),
+    )
 
 
 @linear_q4.reference

@@ -174,7 +174,15 @@ class Int8Window(ImageWindow):
         return still and {*self.kernel_size, *self.stride} == {1}
 
 
-POINT = Int8Window([1, 1], [1, 1], [0, 0, 0, 0], [1, 1], [0, 0], False, 1)
+POINT = Int8Window(
+    kernel_size=[1, 1],
+    stride=[1, 1],
+    padding=[0, 0, 0, 0],
+    dilation=[1, 1],
+    output_padding=[0, 0],
+    transposed=False,
+    groups=1,
+)
 
 
 @dataclass(frozen=True)

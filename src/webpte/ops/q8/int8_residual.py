@@ -39,7 +39,7 @@ def int8_convolution_add(
     out: Tensor,
 ) -> None:
     out.dims = out_dims(x, window, layer.scales.numel)
-    run_layer(cx, x, layer, codes, window, out, Residual(residual, sums, sum_codes))
+    run_layer(cx, x, layer=layer, codes=codes, window=window, out=out, residual=Residual(residual, sums, sum_codes))
 
 
 @op(INT8_LINEAR_ADD, dtypes=LAYER_DTYPES, traits=OpTraits(work=sums_over("x"), dims=dim_rules.like("residual")))
@@ -55,7 +55,7 @@ def int8_linear_add(
     out: Tensor,
 ) -> None:
     out.dims = (*x.dims[:-1], layer.scales.numel)
-    run_layer(cx, x, layer, codes, POINT, out, Residual(residual, sums, sum_codes))
+    run_layer(cx, x, layer=layer, codes=codes, window=POINT, out=out, residual=Residual(residual, sums, sum_codes))
 
 
 @int8_linear_add.reference

@@ -102,7 +102,15 @@ def _window(geometry: Q8taGeometry | TransposedGeometry, output_padding: list[in
             code="wrong_length",
         )
     kernel, stride, padding, dilation, further = map(tuple, arguments)
-    return ConvolutionWindow(kernel, stride, padding, dilation, further, output_padding is not None, geometry.groups)
+    return ConvolutionWindow(
+        kernel=kernel,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        output_padding=further,
+        transposed=output_padding is not None,
+        groups=geometry.groups,
+    )
 
 
 class WeightStrides(NamedTuple):

@@ -83,7 +83,7 @@ def choose_qparams(
 ) -> None:
     scale, zero = out
     scale.dims = zero.dims = (1,)
-    _choose(cx, input, 1, input.numel, (quant_min, quant_max), eps, False, out)
+    _choose(cx, input, rows=1, width=input.numel, limits=(quant_min, quant_max), eps=eps, balanced=False, out=out)
 
 
 @choose_qparams.reference
@@ -107,7 +107,16 @@ def choose_qparams_per_token_asymmetric(
         raise ShapeError(argument="input", expected="at least 1 dim", got="a scalar", code="rank")
     scale, zero = out
     scale.dims = zero.dims = (*input.dims[:-1], 1)  # (..., K) -> (..., 1)
-    _choose(cx, input, numel(input.dims[:-1]), input.dims[-1], (-128, 127), F32_EPS, True, out)
+    _choose(
+        cx,
+        input,
+        rows=numel(input.dims[:-1]),
+        width=input.dims[-1],
+        limits=(-128, 127),
+        eps=F32_EPS,
+        balanced=True,
+        out=out,
+    )
 
 
 @choose_qparams_per_token_asymmetric.reference

@@ -83,7 +83,7 @@ def _(self: Any, dim: int | None, keepdim: bool) -> Any:
 @op("aten.max.dim", kernels=("aten::max.dim_max",))
 def max_dim(cx: Context, self: Tensor, dim: int, keepdim: bool, *, out: tuple[Tensor, Tensor]) -> None:
     values, indices = out
-    arg_reduce(cx, True, self, dim, keepdim, indices, values)
+    arg_reduce(cx, True, x=self, dim=dim, keepdim=keepdim, indices=indices, values=values)
 
 
 @max_dim.reference
@@ -94,7 +94,7 @@ def _(self: Any, dim: int, keepdim: bool) -> Any:
 @op("aten.min.dim", kernels=("aten::min.dim_min",))
 def min_dim(cx: Context, self: Tensor, dim: int, keepdim: bool, *, out: tuple[Tensor, Tensor]) -> None:
     values, indices = out
-    arg_reduce(cx, False, self, dim, keepdim, indices, values)
+    arg_reduce(cx, False, x=self, dim=dim, keepdim=keepdim, indices=indices, values=values)
 
 
 @min_dim.reference

@@ -93,7 +93,7 @@ def sample(
     partial = cx.scratch(DType.INT32, (rows, parts, 8))
     changed = cx.scratch(DType.FLOAT32, (rows, vocabulary))
     tried = (changed,) if requested & EDITED else ()
-    _edit(cx, logits, choices, edits, changed, type_, len(tried))
+    _edit(cx, logits, choices=choices, edits=edits, changed=changed, type_=type_, times=len(tried))
     flags: dict[str, Any] = {"params": params, "type": type_, "edited": bool(tried), "columns": COLUMNS}
     reads = (logits, choices, *tried)
     cx.dispatch("sampling/sampling_part.wgsl", reads=reads, writes=(partial,), threads=rows * parts, **flags)

@@ -70,7 +70,15 @@ def parsed_request(
         raise ApiError(
             422, f"the schema: expected at most {limit} bytes (max_schema_bytes), got {len(constraint.source)}"
         )
-    return ParsedRequest(model, prompts, settings, constraint, stream, include_usage, calls)
+    return ParsedRequest(
+        model=model,
+        prompts=prompts,
+        settings=settings,
+        constraint=constraint,
+        stream=stream,
+        include_usage=include_usage,
+        calls=calls,
+    )
 
 
 SAMPLING_FIELDS = (*FILTERS, *PENALTIES)

@@ -43,6 +43,11 @@ class Drawing:
         end = x + length
         self.line(f"M{x:g},{y:g} H{end:g} M{end - 6:g},{y - 4:g} L{end:g},{y:g} L{end - 6:g},{y + 4:g}", "arrow")
 
+    def arrow_down(self, x: float, y: float, length: float) -> None:
+        """Downwards, from (x, y)."""
+        end = y + length
+        self.line(f"M{x:g},{y:g} V{end:g} M{x - 4:g},{end - 6:g} L{x:g},{end:g} L{x + 4:g},{end - 6:g}", "arrow")
+
     def svg(self) -> str:
         name = self.name
         tones = "\n".join(

@@ -83,35 +83,63 @@ def short(name: str) -> str:
 # ---------------------------------------------------------------- what it is
 
 
+OVERVIEW = (
+    "From a PyTorch model to any GPU",
+    "ExecuTorch exports a PyTorch model to a .pte file. webpte runs it from Python, in a chat and in a web page.",
+)
+STAGES = (
+    ("your model", "PyTorch", "grey"),
+    ("model.pte", "a file", "orange"),
+    ("webpte", "pip install webpte", "blue"),
+)
+STEPS = ("ExecuTorch", "load")  # from one stage to the next
+USES = (
+    ("run it from Python", "Vulkan, Metal, DX12; NumPy in and out"),
+    ("generate text", "chat, JSON schemas, an API server"),
+    ("run it in a web page", "static files, the visitor's GPU"),
+)
+
+
 def overview() -> Drawing:
     """Not drawn from the program: from a model to the three places where it runs."""
-    drawing = Drawing(
-        "overview", 860, 236, "From a PyTorch model to any GPU",
-        "ExecuTorch exports a PyTorch model to a .pte file. webpte runs it from Python, in a chat and in a web page.",
-    )  # fmt: skip
-    for x, title, below, colour in (
-        (0, "your model", "PyTorch", "grey"),
-        (210, "model.pte", "a file", "orange"),
-        (420, "webpte", "pip install webpte", "blue"),
-    ):
-        drawing.box(x, 84, 140, 68, colour)
-        drawing.text(x + 70, 114, title, "head", "middle")
-        drawing.text(x + 70, 134, below, "small", "middle")
-    for x, label in ((140, "ExecuTorch"), (350, "load")):
+    drawing = Drawing("overview", 860, 236, *OVERVIEW)
+    for n, stage in enumerate(STAGES):
+        _stage(drawing, 210 * n, 84, *stage)
+    for x, label in zip((140, 350), STEPS, strict=True):
         drawing.arrow(x + 8, 118, 54)
         drawing.text(x + 35, 106, label, "small", "middle")
-    doors = (
-        ("run it from Python", "Vulkan, Metal, DX12; NumPy in and out"),
-        ("generate text", "chat, JSON schemas, an API server"),
-        ("run it in a web page", "static files, the visitor's GPU"),
-    )
-    for n, (title, below) in enumerate(doors):
+    for n, use in enumerate(USES):
         y = 2 + 84 * n
         drawing.line(f"M560,118 C590,118 590,{y + 32} 612,{y + 32}", "line", "blue")
-        drawing.box(614, y, 244, 64, "green")
-        drawing.text(628, y + 27, title, "head")
-        drawing.text(628, y + 47, below, "small")
+        _use(drawing, 614, y, *use)
     return drawing
+
+
+def narrow_overview() -> Drawing:
+    """The same from top to bottom, for a phone."""
+    drawing = Drawing("overview-narrow", 340, 508, *OVERVIEW)
+    for n, stage in enumerate(STAGES):
+        _stage(drawing, 100, 2 + 104 * n, *stage)
+    for y, label in zip((70, 174), STEPS, strict=True):
+        drawing.arrow_down(170, y + 4, 28)
+        drawing.text(182, y + 22, label, "small")
+    for n, use in enumerate(USES):
+        y = 298 + 72 * n
+        drawing.line(f"M100,244 C24,244 24,{y + 32} 46,{y + 32}", "line", "blue")
+        _use(drawing, 48, y, *use)
+    return drawing
+
+
+def _stage(drawing: Drawing, x: float, y: float, title: str, below: str, colour: str) -> None:
+    drawing.box(x, y, 140, 68, colour)
+    drawing.text(x + 70, y + 30, title, "head", "middle")
+    drawing.text(x + 70, y + 50, below, "small", "middle")
+
+
+def _use(drawing: Drawing, x: float, y: float, title: str, below: str) -> None:
+    drawing.box(x, y, 244, 64, "green")
+    drawing.text(x + 14, y + 27, title, "head")
+    drawing.text(x + 14, y + 47, below, "small")
 
 
 # ---------------------------------------------------------------- one layer, three times
@@ -261,7 +289,7 @@ def _kilo(count: int) -> str:
 def drawings() -> dict[str, str]:
     """File names and what is in them."""
     found = facts()
-    made = (overview(), layer(found), dispatches(found), memory(found))
+    made = (overview(), narrow_overview(), layer(found), dispatches(found), memory(found))
     return {f"{drawing.name}.svg": drawing.svg() for drawing in made}
 
 

@@ -1,4 +1,7 @@
-"""Puts drawings (.svg) into the page itself, where they take the colours of its light or dark theme."""
+"""Puts drawings (.svg) into the page itself, where they take the colours of its light or dark theme.
+
+A drawing with another one beside it whose name ends in -narrow is replaced by that on a phone.
+"""
 
 from __future__ import annotations
 
@@ -18,5 +21,8 @@ def _inline(app: Any, page: Any, name: str) -> None:
         return
     for image in list(page.findall(nodes.image)):
         if image["uri"].endswith(".svg"):
-            drawing = Path(app.srcdir, image["uri"]).read_text(encoding="utf-8")
-            image.replace_self(nodes.raw("", f'<div class="drawing">{drawing}</div>', format="html"))
+            path = Path(app.srcdir, image["uri"])
+            narrow = path.with_stem(f"{path.stem}-narrow")
+            drawings = {"drawing wide": path, "drawing narrow": narrow} if narrow.exists() else {"drawing": path}
+            html = "".join(f'<div class="{kind}">{file.read_text("utf-8")}</div>' for kind, file in drawings.items())
+            image.replace_self(nodes.raw("", html, format="html"))

@@ -121,7 +121,7 @@ def reason_of_loss(device: Any, error: Exception) -> str:
 
 
 class Observer:
-    """Observes the calls of one method; see `Method.observed`. This base class changes nothing."""
+    """Observes the calls of one method; see `Method._observed`. This base class changes nothing."""
 
     def phase(self, name: str) -> None:
         """Note that a phase of the call begins. An empty name ends the last one."""

@@ -1,4 +1,4 @@
-"""Fuse elementwise calls into the product or convolution that they follow: see ops/matmul/epilogue.py."""
+"""Fuse elementwise calls into the product or convolution that they follow: see ops/matmul/epilogue.wgsl."""
 
 from __future__ import annotations
 

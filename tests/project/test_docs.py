@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import html
 import os
 import re
@@ -60,7 +61,8 @@ def test_docs_describe_each_error(site):
     defined = {
         name
         for path in SRC.glob("**/*.py")
-        for name in re.findall(r"^class (\w+)\((?:\w*Error)\):", path.read_text(encoding="utf-8"), re.MULTILINE)
+        for name, base in re.findall(r"^class (\w+)\((\w*Error)\):", path.read_text(encoding="utf-8"), re.MULTILINE)
+        if not hasattr(builtins, base)  # those that pydantic catches are no errors of webpte
     }
     assert "InputError" in defined and "ContextFullError" in defined
     text = text_of(site / "errors.html")

@@ -56,10 +56,10 @@ def _quantize_smollm2() -> dict[str, Array]:
     import torch
 
     from tests.support.models.smollm import MAX_CONTEXT, MAX_TOKENS, gguf
-    from webpte.export.checkpoint import read_checkpoint
+    from webpte.builder.options import LLMOptions
+    from webpte.checkpoints.checkpoint import read_checkpoint
     from webpte.export.llm import quantized_module
-    from webpte.export.options import LLMOptions
-    from webpte.export.suppress_output import suppress_logs
+    from webpte.suppress_output import suppress_logs
 
     # The head in 4 bits: other runtimes are measured with these very codes, and have one format for all layers.
     options = LLMOptions("4w", embedding="4,32", lm_head="4", max_context=MAX_CONTEXT, max_tokens=MAX_TOKENS)

@@ -31,6 +31,7 @@ WITNESSES: dict[str, tuple[str, ...]] = {
         "contract/test_written_programs.py",
     ),
     "bundles": ("contract/test_bundles.py", "web/test_programs.py"),
+    "checkpoints": ("contract/test_checkpoints.py", "contract/test_gguf_reader.py", "contract/test_gguf_files.py"),
     "cli": ("process", "gpu/test_wrong_commands.py"),
     "container": ("gpu/test_loading.py", "gpu/test_sources.py", "contract/test_programs.py"),
     "debug": ("contract/test_tools.py", "contract/test_compare.py", "contract/test_profile.py", "gpu/test_reports.py"),

@@ -82,7 +82,7 @@ def language_model(name: str) -> Path:
             )
 
     family = str(config["model_type"]).removesuffix("_text")
-    sources = [*exporter_files("llm", f"families/{family}"), *sorted(BUILD.glob("*.py"))]
+    sources = [*exporter_files("export/llm", f"checkpoints/families/{family}"), *sorted(BUILD.glob("*.py"))]
     return _kept(name, [config, MAX_CONTEXT, MAX_TOKENS], sources, make)
 
 
@@ -110,7 +110,7 @@ def whisper() -> Path:
         with tempfile.TemporaryDirectory() as checkpoint:
             export_speech(real_whisper(Path(checkpoint)), folder / "model.pte")
 
-    return _kept("whisper-tiny", [], exporter_files("speech"), make)
+    return _kept("whisper-tiny", [], exporter_files("export/speech"), make)
 
 
 def _kept(name: str, settings: list[Any], sources: list[Path], make: Callable[[Path], None]) -> Path:

@@ -11,12 +11,12 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from tests.support.models.families import Tiny, tinies
 from webpte.builder.compensation import InputMoments, compensated
 from webpte.builder.quantize import Grouped, grouped
-from webpte.export.checkpoint import read_checkpoint
-from webpte.export.family import empty_module
-from webpte.export.ggml import TYPES
+from webpte.checkpoints.checkpoint import read_checkpoint
+from webpte.checkpoints.ggml import TYPES
+from webpte.checkpoints.shapes import parameter_shapes
+from webpte.export.decoder_module import empty_module
 from webpte.export.quantization import compensation
 from webpte.export.quantization.grid import least_squares
-from webpte.export.shapes import parameter_shapes
 
 EVERY = [tiny for variants in tinies().values() for tiny in variants.values()]
 

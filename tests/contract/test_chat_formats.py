@@ -9,9 +9,9 @@ import pytest
 import webpte
 from tests.support.harness.errors import raises
 from tests.support.models.talker import CHARACTERS, write_checkpoint
-from webpte.export.checkpoint import read_checkpoint, write_tokenizer_files
-from webpte.export.families import families
-from webpte.export.family import end_ids, tool_format
+from webpte.checkpoints.checkpoint import read_checkpoint, write_tokenizer_files
+from webpte.checkpoints.families import families
+from webpte.checkpoints.family import end_ids, tool_format
 from webpte.llm import Tokenizer, ToolCall, ToolFormat, parse_tool_calls
 from webpte.llm.prompts import read_special_tokens
 

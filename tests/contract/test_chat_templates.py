@@ -12,10 +12,10 @@ import webpte
 from tests.support.harness.errors import raises
 from tests.support.models import talker
 from tests.support.models.tiny_llm import write_tiny_llm
-from webpte.export.checkpoint import read_checkpoint, write_tokenizer_files
-from webpte.export.config import Fields
-from webpte.export.gguf_tokenizer import special_tokens as gguf_special_tokens
-from webpte.export.hugging_face import _special_tokens as folder_special_tokens
+from webpte.checkpoints.checkpoint import read_checkpoint, write_tokenizer_files
+from webpte.checkpoints.config import Fields
+from webpte.checkpoints.gguf_tokenizer import special_tokens as gguf_special_tokens
+from webpte.checkpoints.hugging_face import _special_tokens as folder_special_tokens
 from webpte.llm import LLM, Tokenizer
 from webpte.llm.prompts import encode_prompt, read_special_tokens, render_chat
 

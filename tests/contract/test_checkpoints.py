@@ -16,12 +16,12 @@ import torch
 import webpte
 from tests.support.harness.errors import check, raises
 from tests.support.models import gguf_talker, talker
+from webpte.builder.options import LLMOptions
+from webpte.checkpoints.checkpoint import read_checkpoint
 from webpte.export import export_llm
-from webpte.export.checkpoint import read_checkpoint
-from webpte.export.family import build_module
+from webpte.export.decoder_module import build_module
 from webpte.export.llm import quantized_module
-from webpte.export.options import LLMOptions
-from webpte.export.suppress_output import suppress_logs
+from webpte.suppress_output import suppress_logs
 from webpte.text import size
 
 HEAD = talker.WIDTH // talker.HEADS
@@ -373,7 +373,7 @@ def test_options_are_checked_before_any_work(folder, tmp_path, monkeypatch, opti
     def work(*given):
         raise AssertionError("weights were read")
 
-    monkeypatch.setattr("webpte.export.weights.CheckpointWeights.read", work)
+    monkeypatch.setattr("webpte.checkpoints.weights.CheckpointWeights.read", work)
     with raises(error, *values):
         export_llm(folder, tmp_path / "x.pte", **options)
     assert not list(tmp_path.iterdir())
@@ -393,13 +393,13 @@ def test_export_full_disk_refused_before_work(folder, tmp_path, monkeypatch, opt
     def work(*given):
         raise ReadError
 
-    monkeypatch.setattr("webpte.export.weights.CheckpointWeights.read", work)
+    monkeypatch.setattr("webpte.checkpoints.weights.CheckpointWeights.read", work)
     for free, refused in (
         (needed - 1, raises(webpte.InputError, "x.pte", size(needed))),
         (needed, pytest.raises(ReadError)),
     ):
         usage = SimpleNamespace(free=free)
-        monkeypatch.setattr("webpte.export.options.shutil.disk_usage", lambda path, usage=usage: usage)
+        monkeypatch.setattr("webpte.builder.options.shutil.disk_usage", lambda path, usage=usage: usage)
         with refused:
             export_llm(folder, tmp_path / "x.pte", **options)
     assert not list(tmp_path.iterdir())

@@ -18,14 +18,14 @@ from tests.support.models import talker
 from tests.support.models.llama import llama
 from tests.support.models.tiny_llm import CHUNK, CONTEXT, write_tokenizer
 from webpte import CancelledError, CancelToken, InputError
-from webpte.export.checkpoint import read_checkpoint
-from webpte.export.context import ProgramSizes
+from webpte.builder.context import ProgramSizes
+from webpte.checkpoints.checkpoint import read_checkpoint
 from webpte.export.report import eager_predictions, quality_lines, quality_measure, write_quality
-from webpte.export.suppress_output import suppress_logs
 from webpte.llm import LLM, LogitsError
 from webpte.llm.context import ContextLimit
 from webpte.measure.evaluation import TextTokens, rolling_windows, sliding_windows
 from webpte.measure.evaluation.programs import evaluate, text_tokens
+from webpte.suppress_output import suppress_logs
 
 PROGRAMS: dict[str, tuple[str, dict[str, Any]]] = {
     "float": ("llama", {}),

@@ -11,9 +11,9 @@ import pytest
 from tests.families.gguf_files import QuantizedFile, build, default_weights, measure, program_logits, write_file
 from tests.support.models.gguf_blocks import FORMATS, dequantize, quantize
 from tests.support.models.gguf_families import QUANTIZED
-from webpte.export.checkpoint import read_checkpoint
-from webpte.export.families import families
-from webpte.export.quantization.recipe import EMBEDDING, HEAD
+from webpte.checkpoints.checkpoint import read_checkpoint
+from webpte.checkpoints.families import families
+from webpte.checkpoints.recipe import EMBEDDING, HEAD
 
 IN_GATE = "granite"
 

@@ -9,8 +9,8 @@ import pytest
 import webpte
 from tests.support.harness.errors import raises
 from tests.support.models import gguf_talker
-from webpte.export.checkpoint import read_checkpoint
-from webpte.export.gguf_reader import read_header
+from webpte.checkpoints.checkpoint import read_checkpoint
+from webpte.checkpoints.gguf_reader import read_header
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ import pytest
 
 import webpte
 from tests.support.harness.errors import raises
-from webpte.export.config import Fields
-from webpte.export.gguf_tokenizer import rebuild_tokenizer
+from webpte.checkpoints.config import Fields
+from webpte.checkpoints.gguf_tokenizer import rebuild_tokenizer
 
 TEXTS = (
     "The quick brown fox jumps over 12345 lazy dogs, doesn't it? I'LL say it'S SO.",

@@ -17,18 +17,19 @@ from tests.support.harness.cases import assert_close
 from tests.support.harness.errors import raises
 from tests.support.harness.gate import slow_but
 from tests.support.models import example_models, gguf_talker
+from webpte.builder.options import LLMOptions
+from webpte.builder.quantize import extremes
+from webpte.checkpoints.checkpoint import read_checkpoint
+from webpte.checkpoints.recipe import linear_recipe
+from webpte.checkpoints.weights import CheckpointWeights
 from webpte.cli import main
 from webpte.export import ExportWarning, export_llm
-from webpte.export.checkpoint import read_checkpoint
-from webpte.export.family import build_module, empty_module
+from webpte.export.decoder_module import build_module, empty_module
 from webpte.export.llm import quantize_module, quantized_module
-from webpte.export.options import LLMOptions
 from webpte.export.quantization.bit_allocation import measure_losses
 from webpte.export.quantization.compensation import compensated, result_error
-from webpte.export.quantization.grid import QuantizedWeight, exact, extremes, least_squares, nearest
+from webpte.export.quantization.grid import QuantizedWeight, exact, least_squares, nearest
 from webpte.export.quantization.quantize import shapes_of
-from webpte.export.quantization.recipe import linear_recipe
-from webpte.export.weights import CheckpointWeights
 from webpte.llm import LLM
 
 
@@ -128,7 +129,7 @@ def checkpoint(tmp_path_factory):
     return folder
 
 
-EXPORTER = ["llm", "families/llama"]  # modules of webpte.export that write the program
+EXPORTER = ["export/llm", "checkpoints/families/llama"]  # modules that write the program
 RECIPES: dict[str, dict[str, Any]] = {
     "4w": {"quantize": "4w", "group_size": 16},
     "8w": {"quantize": "8w", "embedding": "4,32", "calibrate": False},

@@ -18,9 +18,9 @@ from tests.support.models import example_models
 from tests.support.models.whisper import SAMPLES, sound
 from webpte.errors import CancelledError, FormatError, InputError, UnsupportedError
 from webpte.export.speech import export_speech
-from webpte.export.suppress_output import suppress_logs
 from webpte.speech import Transcriber
 from webpte.speech.audio import LogMel
+from webpte.suppress_output import suppress_logs
 
 transformers = pytest.importorskip("transformers")
 WORDS = "whisper.tokenizer.json", "whisper.task.json", "whisper.pte"

@@ -121,8 +121,8 @@ def module_logits(file: QuantizedFile) -> np.ndarray:
     """Return the logits of an eager module that has the weights of the default program."""
     import torch
 
-    from webpte.export.checkpoint import read_checkpoint
-    from webpte.export.family import build_module
+    from webpte.checkpoints.checkpoint import read_checkpoint
+    from webpte.export.decoder_module import build_module
 
     source = read_checkpoint(file.path)
     rows = []
@@ -141,7 +141,7 @@ def default_weights(source: Any) -> dict[str, np.ndarray]:
     """Return the dequantized weights of linear layers and embedding in the default program, by name."""
     from webpte.builder.quantize import FOUR_BITS_WITH_OFFSETS
     from webpte.builder.recipe import ProgramWeights, default_recipe
-    from webpte.export.quantization.recipe import EMBEDDING
+    from webpte.checkpoints.recipe import EMBEDDING
 
     recipe, weights = default_recipe(source), ProgramWeights(source)
     found = {}

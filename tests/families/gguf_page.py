@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tests.support.models.families import first
 from tests.support.models.gguf_blocks import FORMATS
 from tests.support.models.gguf_families import ARCHITECTURES, QUANTIZED
-from webpte.export.families import families
+from webpte.checkpoints.families import families
 
 from .gguf_files import Errors
 from .page import DOCS, parts, table, table_rows

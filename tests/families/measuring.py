@@ -63,7 +63,7 @@ def steps() -> Iterator[list[int]]:
 
 def measured(tiny: Tiny, quantize: str | None = None) -> Measured:
     """From the cache, or exported now."""
-    sources = [source_hash(path) for path in exporter_files("llm", f"families/{tiny.family}")]
+    sources = [source_hash(path) for path in exporter_files("export/llm", f"checkpoints/families/{tiny.family}")]
     sources += [source_hash(Path(__file__)), source_hash(Path(families.__file__))]
     params = {"quantize": quantize, "model_type": tiny.model_type, "fields": tiny.fields}
     params["transformers"] = installed("transformers")
@@ -98,9 +98,9 @@ def write(tiny: Tiny, quantize: str | None, folder: Path) -> None:
 
 def quantized(checkpoint: Path, quantize: str) -> Any:
     """The module that is exported."""
-    from webpte.export.checkpoint import read_checkpoint
+    from webpte.builder.options import LLMOptions
+    from webpte.checkpoints.checkpoint import read_checkpoint
     from webpte.export.llm import quantized_module
-    from webpte.export.options import LLMOptions
 
     options = LLMOptions(quantize, GROUP, max_context=CONTEXT, max_tokens=MAX_TOKENS)
     return quantized_module(read_checkpoint(checkpoint), options)[0]

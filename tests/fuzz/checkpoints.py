@@ -16,7 +16,7 @@ import numpy as np
 
 from tests.fuzz.changes import changed_bytes, changed_json
 from tests.support.models import gguf_talker, talker
-from webpte.export.checkpoint import read_checkpoint
+from webpte.checkpoints.checkpoint import read_checkpoint
 
 FEW = 4  # tensors that are read of each checkpoint
 SENTENCEPIECE = {

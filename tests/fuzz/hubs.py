@@ -15,7 +15,7 @@ from typing import Any
 from unittest import mock
 
 from tests.fuzz.changes import STRANGE, changed_bytes, changed_json
-from webpte.export.hub import fetch
+from webpte.checkpoints.hub import fetch
 from webpte.progress import ignore
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -13,9 +13,9 @@ from tests.unit.test_build_program import SIZES, checkpoint  # noqa: F401 - a fi
 from webpte import CancelToken
 from webpte.builder import build_program
 from webpte.builder.calibration import BlockPrograms, embedded
+from webpte.builder.context import choose_sizes
+from webpte.checkpoints.checkpoint import read_checkpoint
 from webpte.errors import CancelledError
-from webpte.export.checkpoint import read_checkpoint
-from webpte.export.context import choose_sizes
 from webpte.progress import Progress
 
 OPTIONS: dict[str, Any] = {**SIZES, "embedding": "none", "lm_head": "4"}

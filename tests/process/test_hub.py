@@ -13,9 +13,9 @@ from huggingface_hub import constants, hf_hub_download, snapshot_download
 import webpte
 from tests.support.harness.errors import raises
 from tests.support.harness.hub_server import TOKEN, HubServer, hub_server
+from webpte.checkpoints.hub import HubName, fetch
+from webpte.checkpoints.hub_files import HubFile
 from webpte.export import export_checkpoint
-from webpte.export.hub import HubName, fetch
-from webpte.export.hub_files import HubFile
 from webpte.progress import CancelToken, Progress, cancellable, ignore
 
 NAME = "org/tiny"
@@ -320,14 +320,14 @@ def test_fetch_full_disk_reported_before_and_during(hub, monkeypatch):
     hub.add(NAME, FILES)
     usage = type("Usage", (), {"free": 1000})()
     with monkeypatch.context() as patched, raises(webpte.HubError, NAME, "1 kB", "HF_HOME", code="disk"):
-        patched.setattr("webpte.export.hub.shutil.disk_usage", lambda path: usage)
+        patched.setattr("webpte.checkpoints.hub.shutil.disk_usage", lambda path: usage)
         get()
     assert hub.fetched() == []
 
     def full(self, data):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("webpte.export.hub_files._Counted.write", full)
+    monkeypatch.setattr("webpte.checkpoints.hub_files._Counted.write", full)
     with raises(webpte.HubError, f"{NAME}@main", "HF_HOME", code="disk"):
         get()
 

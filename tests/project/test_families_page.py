@@ -7,7 +7,7 @@ from tests.families.page import DOCS, HEAD, Errors, described, known, parts, row
 from tests.support.models.families import tinies
 from tests.support.models.gguf_blocks import FORMATS
 from tests.support.models.gguf_families import QUANTIZED
-from webpte.export.families import families
+from webpte.checkpoints.families import families
 
 WRITE = "run python -m tests.families --write"
 GGUF_WRITE = "run python -m tests.families --gguf --write"

@@ -15,7 +15,7 @@ from torch import nn
 from torch._export import utils
 
 from webpte.export.lowering import cache_patterns
-from webpte.export.suppress_output import suppress_logs
+from webpte.suppress_output import suppress_logs
 
 from .names import NAMES
 from .program import Input, Method, Program, Sizes, source

@@ -12,10 +12,11 @@ import pytest
 from tests.support.harness.errors import raises
 from tests.support.models.tiny_checkpoint import write_checkpoint
 from webpte import CancelToken, container
-from webpte.builder import build_program, export_language_model
-from webpte.builder import llm as building
+from webpte.builder import build_program
+from webpte.checkpoints.checkpoint import read_checkpoint
 from webpte.errors import CancelledError, InputError, UnsupportedError
-from webpte.export.checkpoint import read_checkpoint
+from webpte.export import llm as exporting
+from webpte.export.llm import export_language_model
 from webpte.progress import Progress
 
 SIZES: dict[str, Any] = {"max_context": 40, "max_tokens": 24}
@@ -118,7 +119,7 @@ def test_build_program_without_tokenizers_names_package(
 
 def test_options_that_need_torch_select_it(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[dict[str, Any]] = []
-    monkeypatch.setattr(building, "export_llm", lambda *paths, **options: calls.append(options))
+    monkeypatch.setattr(exporting, "export_llm", lambda *paths, **options: calls.append(options))
     needs: list[dict[str, Any]] = [
         {"quantize": "auto", "bits_per_weight": 5},
         {"exporter": "torch"},
@@ -134,7 +135,7 @@ def test_calibration_is_the_default_of_named_formats(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[dict[str, Any]] = []
-    monkeypatch.setattr(building, "build_program", lambda *paths, **options: calls.append(options))
+    monkeypatch.setattr(exporting, "build_program", lambda *paths, **options: calls.append(options))
     for options in ({"quantize": "4w"}, {"quantize": "checkpoint"}, {"quantize": "8w", "calibrate": False}):
         export_language_model(checkpoint, tmp_path / "m.pte", **options)
     assert [call["calibrate"] for call in calls] == [True, False, False]

@@ -7,8 +7,7 @@ import pytest
 
 import webpte
 from tests.support.harness.errors import raises
-from webpte.builder.quantize import Grouped, grouped, pack_embedding, pack_linear, pack_rows
-from webpte.export.quantization.grid import check_range
+from webpte.builder.quantize import Grouped, check_range, grouped, pack_embedding, pack_linear, pack_rows
 
 
 @pytest.fixture(scope="module")

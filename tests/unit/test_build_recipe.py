@@ -10,15 +10,15 @@ import pytest
 
 from webpte.builder.quantize import FOUR_BITS_WITH_OFFSETS
 from webpte.builder.recipe import ProgramWeights, default_recipe, layer_format
+from webpte.checkpoints.architecture import Architecture, LayerSpec, Rope
+from webpte.checkpoints.families import families
+from webpte.checkpoints.family import Checkpoint
+from webpte.checkpoints.ggml import TYPES, TensorType
+from webpte.checkpoints.gguf_reader import StoredTensor
+from webpte.checkpoints.recipe import INT8, WeightFormat
+from webpte.checkpoints.shapes import parameter_shapes
+from webpte.checkpoints.weights import GGUF_IN_PAIRS, CheckpointWeights, WeightSource, map_weights
 from webpte.container import MappedFile, Span
-from webpte.export.architecture import Architecture, LayerSpec, Rope
-from webpte.export.families import families
-from webpte.export.family import Checkpoint
-from webpte.export.ggml import TYPES, TensorType
-from webpte.export.gguf_reader import StoredTensor
-from webpte.export.quantization.recipe import INT8, WeightFormat
-from webpte.export.shapes import parameter_shapes
-from webpte.export.weights import GGUF_IN_PAIRS, CheckpointWeights, WeightSource, map_weights
 
 MODEL = Architecture(64, 2, 1, 32, 128, 96, 1e-5, (LayerSpec(),) * 2, {"rope": Rope(1e4, 32)}, tied=True)
 FOUR = WeightFormat("4w", 32)

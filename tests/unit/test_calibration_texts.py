@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from webpte.export.quantization.calibration import chat_pieces, token_pieces
+from webpte.builder.calibration_texts import chat_pieces, token_pieces
 
 TEMPLATE = "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ eos_token }}{% endfor %}"
 TOKENS: dict[str, str | bool] = {"bos_token": "^", "eos_token": "~", "add_bos_token": True}

@@ -13,11 +13,11 @@ from tests.support.harness.fake_runner import FakeLLM
 from tests.unit.test_build_program import checkpoint  # noqa: F401 - a fixture
 from webpte import container
 from webpte.builder import build_program, programs
+from webpte.builder.context import DEFAULT_MAX_CONTEXT, choose_sizes
+from webpte.checkpoints.architecture import LayerSpec
+from webpte.checkpoints.checkpoint import read_checkpoint
+from webpte.checkpoints.family import Checkpoint
 from webpte.errors import ContextFullError, FormatError, InputError
-from webpte.export.architecture import LayerSpec
-from webpte.export.checkpoint import read_checkpoint
-from webpte.export.context import DEFAULT_MAX_CONTEXT, choose_sizes
-from webpte.export.family import Checkpoint
 from webpte.llm import LLM
 from webpte.llm.context import LIMIT_METHOD, REASONS, ContextLimit, limit_from_json, limit_from_numbers
 from webpte.sources import resolve_program
@@ -109,7 +109,7 @@ def test_cached_program_has_a_key_for_each_requested_context(checkpoint, tmp_pat
 
 def test_cached_program_limited_by_memory_rebuilt_when_memory_is_free(checkpoint, tmp_path, monkeypatch):  # noqa: F811
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("webpte.export.context.MIN_CONTEXT", 16)
+    monkeypatch.setattr("webpte.builder.context.MIN_CONTEXT", 16)
 
     def free(nbytes: int) -> ContextLimit:
         monkeypatch.setattr(programs, "free_memory", lambda: (nbytes, "free memory"))

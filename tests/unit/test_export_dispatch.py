@@ -8,8 +8,8 @@ import pytest
 
 import webpte
 from tests.support.harness.errors import raises
+from webpte.checkpoints.checkpoint import model_kind
 from webpte.export import export_checkpoint
-from webpte.export.dispatch import model_kind
 
 KINDS = {
     "LlamaForCausalLM": "language",

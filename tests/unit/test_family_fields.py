@@ -9,10 +9,10 @@ import pytest
 
 import webpte
 from tests.support.harness.errors import raises
-from webpte.export.architecture import Architecture
-from webpte.export.config import Fields
-from webpte.export.families import families, family_of_config, family_of_gguf
-from webpte.export.hugging_face import read_config
+from webpte.checkpoints.architecture import Architecture
+from webpte.checkpoints.config import Fields
+from webpte.checkpoints.families import families, family_of_config, family_of_gguf
+from webpte.checkpoints.hugging_face import read_config
 
 LLAMA3 = {
     "rope_type": "llama3",

@@ -18,7 +18,7 @@ PACKAGE = "webpte"
 # What everyone may import.
 COMMON = {
     "budgets", "cache", "deferred", "environment", "errors", "host_memory", "image_files", "partial_files",
-    "progress", "sources", "task_file", "text", "typing", "version", "web_files",
+    "progress", "sources", "suppress_output", "task_file", "text", "typing", "version", "web_files",
 }  # fmt: skip
 
 # room -> rooms it may import, besides itself and the common ones.
@@ -33,6 +33,7 @@ ARROWS: dict[str, set[str]] = {
     "partial_files": set(),  # what is written beside its place, wherever
     "progress": set(),
     "sources": set(),  # what a user names as a model, and the builder by name
+    "suppress_output": set(),  # of libraries that print what nobody asked for
     "task_file": set(),  # beside a program: written by export, read by embed, vision and speech
     "text": set(),
     "typing": set(),  # aliases of types
@@ -112,16 +113,23 @@ ARROWS: dict[str, set[str]] = {
         "debug",
         "measure",
     },
-    "export": {
-        "container",  # calls ExecuTorch and writes files; a checkpoint is told by its first bytes
-        "measure",  # and measures what it writes as `webpte eval` does
-        "llm",  # and notes how a model writes calls of tools
+    "checkpoints": {  # what people have, read without torch
+        "container",  # a checkpoint is recognized by its first bytes
+        "llm",  # tokenizers, and how a model writes calls of tools
     },
     "builder": {
-        "export",  # architectures, families, and the files of checkpoints: all that needs no torch
+        "checkpoints",
         "container",  # writes programs
         "llm",
         "runtime",  # runs blocks of a model, to round its weights for their inputs
+        "measure",  # and has the texts that they are rounded for
+    },
+    "export": {
+        "checkpoints",
+        "builder",  # writes language models, and quantizes
+        "container",
+        "measure",  # measures what it writes as `webpte eval` does
+        "llm",
     },
     "cli": {
         "runtime",
@@ -167,13 +175,13 @@ PACKAGES: dict[str, set[str] | None] = {
     "traitlets": {"notebook"},  # comes with anywidget
     "PIL": {"image_files", "vision"},  # images as inputs
     "matplotlib": {"measure"},  # bench --plot
-    "tokenizers": {"llm", "export"},
+    "tokenizers": {"llm", "checkpoints"},
     "llguidance": {"llm"},  # masks of schemas and grammars
     "pyarrow": {"batch"},  # tables
     "ray": {"batch", "serve"},  # many machines
-    "gguf": {"export"},
-    "safetensors": {"export"},
-    "huggingface_hub": {"export"},
+    "gguf": {"checkpoints"},
+    "safetensors": {"checkpoints", "export"},
+    "huggingface_hub": {"checkpoints"},
     "transformers": {"export"},  # builds the models that are no language models
     "starlette": {"serve"},  # HTTP
     "uvicorn": {"serve"},
@@ -330,7 +338,7 @@ def test_import_cycle_is_detected():
         ("webpte.runtime.tensors", "def from_torch(x):\n    import torch"),
         ("webpte.runtime.tensors", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
         ("webpte.export.modules.decoder", "import torch\nfrom .blocks import Block"),
-        ("webpte.export.family", "def build():\n    from .modules.decoder import Decoder"),
+        ("webpte.export.decoder_module", "def build():\n    from .modules.decoder import Decoder"),
         ("webpte.cli.__init__", "from webpte import load, __version__"),
         ("webpte.__init__", "from .runtime import load\nfrom .errors import Error"),
         ("webpte.__main__", "from .cli import main"),
@@ -359,7 +367,7 @@ def test_right_arrows_pass(module, source):
         ("webpte.runtime.tensors", "import torch", "torch may be imported only inside a function"),
         ("webpte.runtime.tensors", "class A:\n    import torch.nn", "torch may be imported only inside a function"),
         ("webpte.ops.add", "def f():\n    import torch", "ops may not import torch"),
-        ("webpte.export.family", "from .modules.decoder import Decoder", "only inside a function"),
+        ("webpte.export.decoder_module", "from .modules.decoder import Decoder", "only inside a function"),
         ("webpte.container.pte", "import flatbuffers", "flatbuffers is not a known dependency"),
         ("webpte.attic.old", "", "unknown room 'attic'"),
         ("webpte.attic", "", "unknown room 'attic'"),

@@ -1,5 +1,5 @@
 """Build programs from checkpoints without torch."""
 
-from .llm import build_program, export_language_model
+from .llm import build_program
 
-__all__ = ["build_program", "export_language_model"]
+__all__ = ["build_program"]

@@ -13,18 +13,18 @@ from typing import Any
 
 import numpy as np
 
+from ..checkpoints.family import Checkpoint
+from ..checkpoints.recipe import EMBEDDING, HEAD, UNQUANTIZED, Recipe, WeightFormat
 from ..container import DType, ProgramFile
 from ..errors import DeviceError
-from ..export.context import ProgramSizes
-from ..export.family import Checkpoint
-from ..export.quantization.grid import check_range
-from ..export.quantization.recipe import EMBEDDING, HEAD, UNQUANTIZED, Recipe, WeightFormat
 from ..progress import OnProgress, Progress, ignore
 from ..runtime.method import Method
 from ..runtime.program import PlanOptions, Program
 from .compensation import InputMoments, compensated
+from .context import ProgramSizes
 from .decoder import DecoderTrace
 from .layers import LayerTrace, WeightArrays
+from .quantize import check_range
 from .recipe import ProgramWeights, packed
 from .trace import TracedInt, TracedTensor
 

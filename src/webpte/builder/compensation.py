@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ..export.quantization.compensation import BLOCK_COLUMNS, DAMPING, SWEEPS
-from ..export.quantization.grid import extremes
-from .quantize import Grouped, grouped
+from .quantize import Grouped, extremes, grouped
 
 Array = np.ndarray[Any, Any]
+DAMPING = 0.01  # of the mean of H's diagonal, added to the diagonal
+BLOCK_COLUMNS = 32  # errors are propagated column by column within a block, and at once beyond it
+SWEEPS = 1  # refinements of scales and codes
 MAX_SYSTEM_FLOATS = 1 << 24  # of the linear systems that are solved together
 
 

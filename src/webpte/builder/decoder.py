@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..checkpoints.architecture import Architecture, LayerSpec
+from ..checkpoints.recipe import EMBEDDING, INT8
 from ..container import DType
-from ..export.architecture import Architecture, LayerSpec
-from ..export.quantization.recipe import EMBEDDING, INT8
 from .layers import LayerTrace
 from .ops import constant, zeros
 from .recurrent import RecurrentTrace

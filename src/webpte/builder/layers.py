@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..checkpoints.recipe import EMBEDDING, UNQUANTIZED, WeightFormat
+from ..checkpoints.weights import WeightSource
 from ..container import DType, Span
 from ..errors import UnsupportedError
-from ..export.quantization.recipe import EMBEDDING, UNQUANTIZED, WeightFormat
-from ..export.weights import WeightSource
 from .ops import OpTrace, constant
 from .quantize import FOUR_BITS_WITH_OFFSETS, group_sums
 from .trace import Dim, TracedTensor

@@ -9,6 +9,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO, cast
 
+from ..checkpoints.checkpoint import read_checkpoint, write_tokenizer_files
+from ..checkpoints.family import Checkpoint
+from ..checkpoints.recipe import AUTO, EMBEDDING, QUANTIZERS, Recipe, second_rounding
+from ..checkpoints.recipe import check_embedding as check_embedding_format
 from ..container import (
     BoolValue,
     EValue,
@@ -21,23 +25,19 @@ from ..container import (
     parse_vulkan,
     write_program,
 )
-from ..errors import InputError, UnsupportedError
-from ..export.checkpoint import read_checkpoint, write_tokenizer_files
-from ..export.context import ProgramSizes
-from ..export.family import Checkpoint
-from ..export.llm import calibration_pieces, decoder_metadata, export_llm
-from ..export.options import ExportWarning, LLMOptions, PathLike, check_disk_space, check_target, weight_bytes
-from ..export.quantization.recipe import AUTO, EMBEDDING, QUANTIZERS, Recipe, second_rounding
-from ..export.quantization.recipe import check_embedding as check_embedding_format
+from ..errors import UnsupportedError
+from ..llm.context import LIMIT_METHOD
 from ..partial_files import atomic_file
 from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
+from .calibration_texts import calibration_pieces
+from .context import ProgramSizes
 from .decoder import DecoderTrace
 from .layers import LayerTrace, WeightArrays
+from .options import ExportWarning, LLMOptions, PathLike, check_disk_space, check_target, weight_bytes
 from .recipe import ProgramWeights, default_recipe, holds_q4_0
 from .trace import TracedMethod
 
 FROM_CHECKPOINT = "checkpoint"
-EXPORTERS = ("auto", "builder", "torch")
 
 
 def build_program(
@@ -130,61 +130,25 @@ def trace_program(source: Checkpoint, recipe: Recipe, weights: WeightArrays, siz
     return ProgramFile("", 0, methods, MappingProxyType(forward.named_data))
 
 
-def export_language_model(
-    checkpoint: PathLike,
-    path: PathLike,
-    *,
-    exporter: str = "auto",
-    quantize: str | None = None,
-    group_size: int = 32,
-    embedding: str | None = None,
-    lm_head: str | None = None,
-    bits_per_weight: float | None = None,
-    calibrate: bool | PathLike | None = None,
-    max_context: int | None = None,
-    max_tokens: int | None = None,
-    quality: bool | None = None,
-    progress: OnProgress = ignore,
-    cancel: CancelToken | None = None,
-) -> Path:
-    """Build a program without torch if the options allow it; otherwise export it with `export_llm`.
-
-    `exporter` is "auto", "builder" or "torch". Measured quality and "auto" need torch. If layers are quantized
-    to a format that is named, `calibrate` is on unless it is false.
-    """
-    if exporter not in EXPORTERS:
-        raise InputError(
-            argument="exporter", expected=f"one of {', '.join(EXPORTERS)}", got=repr(exporter), code="exporter"
-        )
-    needed = _torch_reason(quantize, bits_per_weight, quality)
-    if exporter == "builder" and needed is not None:
-        raise InputError(
-            argument="exporter",
-            expected=f"'torch' or 'auto', since {needed}",
-            got=repr(exporter),
-            code="exporter",
-        )
-    sizes = {"group_size": group_size, "embedding": embedding, "lm_head": lm_head}
-    common: dict[str, Any] = {**sizes, "max_context": max_context, "max_tokens": max_tokens}
-    common["calibrate"] = quantize != FROM_CHECKPOINT if calibrate is None else calibrate
-    if exporter != "torch" and needed is None:
-        return build_program(checkpoint, path, quantize=quantize, **common, progress=progress, cancel=cancel)
-    if quantize == FROM_CHECKPOINT:
-        raise InputError(
-            argument="quantize",
-            expected="'4w', '8w', '8da4w' or 'auto' with torch",
-            got=repr(quantize),
-            code="quantize",
-        )
-    common["bits_per_weight"] = bits_per_weight
-    return export_llm(checkpoint, path, quantize=quantize, **common, quality=quality, progress=progress, cancel=cancel)
-
-
-def _torch_reason(quantize: str | None, bits_per_weight: float | None, quality: bool | None) -> str | None:
-    """Return why options need torch, or None if they do not."""
-    if quantize == AUTO or bits_per_weight is not None:
-        return f"torch chooses the formats of {AUTO}"
-    return "torch measures the quality of a program" if quality else None
+def decoder_metadata(source: Checkpoint, sizes: ProgramSizes) -> dict[str, Any]:
+    """Return the metadata of a program, by the names that ExecuTorch's runners use."""
+    metadata: dict[str, Any] = {
+        "get_max_seq_len": sizes.max_tokens,
+        "get_max_context_len": sizes.max_context,
+        LIMIT_METHOD: sizes.context.numbers(),
+        "get_n_layers": source.architecture.n_layers,
+        "get_vocab_size": source.architecture.vocab_size,
+        "use_kv_cache": True,
+        "use_sdpa_with_kv_cache": True,
+        "enable_dynamic_shape": True,
+    }
+    if (window := source.architecture.cache_window(sizes.max_context, sizes.max_tokens)) is not None:
+        metadata["get_state_reach"] = list(window)
+    if source.bos_id is not None:
+        metadata["get_bos_id"] = source.bos_id
+    if source.eos_ids:
+        metadata["get_eos_ids"] = list(source.eos_ids)
+    return metadata
 
 
 def _recipe(options: LLMOptions, source: Checkpoint) -> Recipe:

@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from ..cache import cache_folder
+from ..checkpoints.checkpoint import check_source, model_kind
+from ..checkpoints.hub import fetch, is_hub_name
+from ..checkpoints.hugging_face import validate_folder
 from ..container import IntValue, MappedFile, parse_program
 from ..errors import Error, InputError
-from ..export.checkpoint import check_source
-from ..export.dispatch import model_kind
-from ..export.hub import fetch, is_hub_name
-from ..export.hugging_face import validate_folder
 from ..host_memory import free_memory
 from ..llm.context import LIMIT_METHOD, limit_from_numbers
 from ..partial_files import atomic_file, partial_path

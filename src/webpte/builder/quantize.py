@@ -6,6 +6,7 @@ multiple of the CPU's vectors, torch sums the remaining groups in another order;
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,21 +15,20 @@ from typing import Any
 
 import numpy as np
 
-from ..export.ggml import GROUP
-from ..export.quantization.grid import (
-    CLIP_COUNT,
-    LONG_GROUP_WEIGHTS,
-    MAX_PART_WEIGHTS,
-    MIN_CLIP,
-    MIN_VALUE,
-    OTHER_CLIP_COUNT,
-    REFINEMENTS,
-    extremes,
-)
-from ..export.quantization.recipe import WeightFormat
+from ..checkpoints.ggml import GROUP
+from ..checkpoints.recipe import WeightFormat
+from ..errors import UnsupportedError
 
 Array = np.ndarray[Any, Any]
 
+CLIP_COUNT = 9  # tried with the sign that gives the larger end of the range to the largest value
+OTHER_CLIP_COUNT = {4: 4, 8: 0}  # by bits: tried with the other sign, which matters with few codes
+REFINEMENTS = 2  # of the codes by the best scale, and the scale by those codes
+MIN_CLIP = {4: 0.5, 8: 0.9}  # by bits, relative to the largest value: smaller clips do not pay
+MIN_VALUE = 1e-20  # a group of smaller values is zero
+MAX_PART_WEIGHTS = 1 << 17  # processed together: as many as fit into a cache of the CPU
+MAX_WEIGHT = 1e10
+LONG_GROUP_WEIGHTS = 256  # groups from this size are summed in place; shorter ones are transposed first
 SUM_ROWS = 16  # rows that torch adds before it adds the sums
 ROW_MULTIPLE = 4  # scales of a 4-bit layer are padded to a multiple of this number of rows
 FOUR_BITS = WeightFormat("4w", GROUP)
@@ -59,6 +59,25 @@ class Grouped:
 
     def times(self, factor: float) -> Grouped:
         return self if factor == 1.0 else Grouped(self.codes, self.scales * np.float32(factor))
+
+
+def extremes(bits: int) -> tuple[int, int]:
+    """Return the range of codes. Scales may be negative, so that either side can use the larger end."""
+    return -(1 << bits - 1), (1 << bits - 1) - 1
+
+
+def check_range(name: str, weight: Any) -> None:
+    """Refuse a weight, of torch or NumPy, whose sum of squares may not be finite."""
+    largest = float(abs(weight).max()) if math.prod(weight.shape) else 0.0
+    if not largest <= MAX_WEIGHT:  # NaN compares as false
+        raise UnsupportedError(
+            items=[name],
+            argument=name,
+            expected=f"numbers of at most {MAX_WEIGHT:g} in a weight that is quantized",
+            got=f"{largest:g}",
+            code="weight_range",
+            hint="Repair the checkpoint, or export without quantize.",
+        )
 
 
 # ---------------------------------------------------------------- codes and scales

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from ..export.family import Checkpoint
-from ..export.ggml import GROUP, TensorType
-from ..export.quantization.grid import check_range
-from ..export.quantization.recipe import EMBEDDING, INT8, Recipe, WeightFormat, linear_recipe
+from ..checkpoints.family import Checkpoint
+from ..checkpoints.ggml import GROUP, TensorType
+from ..checkpoints.recipe import EMBEDDING, INT8, Recipe, WeightFormat, linear_recipe
 from .quantize import (
     FOUR_BITS,
     FOUR_BITS_WITH_OFFSETS,
     Grouped,
+    check_range,
     grouped,
     pack_embedding,
     pack_linear,

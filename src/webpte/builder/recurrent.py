@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ..export.architecture import Architecture, Delta
+from ..checkpoints.architecture import Architecture, Delta
 from .layers import LayerTrace
 from .ops import Array, constant
 from .trace import TracedInt, TracedTensor

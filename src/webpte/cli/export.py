@@ -10,9 +10,9 @@ import warnings
 from collections.abc import Iterator
 from typing import Annotated, Any, TypedDict, cast
 
-from ..builder.llm import EXPORTERS, export_language_model
 from ..export import ExportWarning, export_checkpoint
 from ..export.dispatch import ExportResult
+from ..export.llm import EXPORTERS, export_language_model
 from ..export.report import quality_lines, read_quality
 from ..text import size
 from .output import print_json, say

@@ -3,11 +3,11 @@
 ExecuTorch's exporter is the standard and stays the source of truth; these functions only call it the way that works.
 """
 
+from ..builder.options import ExportWarning
 from .dispatch import export_checkpoint
 from .encoders import export_encoder
 from .llm import export_llm
 from .lowering import lower
-from .options import ExportWarning
 from .speech import export_speech
 from .vision import export_classifier, export_detector
 

@@ -14,15 +14,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ..builder.options import check_target
+from ..checkpoints.checkpoint import model_kind
+from ..checkpoints.hub import HubCheckpoint, fetch, is_hub_name
+from ..checkpoints.hugging_face import validate_folder
+from ..checkpoints.sentence_transformers import read_encoder_config
 from ..errors import InputError, UnsupportedError
 from ..partial_files import partial_path
 from ..progress import OnProgress, Progress, cancellable, ignore
-from .checkpoint import check_source
-from .hub import HubCheckpoint, fetch, is_hub_name
-from .hugging_face import read_json, validate_folder
-from .options import check_target
 from .report import quality_path
-from .sentence_transformers import read_encoder_config
 
 
 @dataclass
@@ -101,16 +101,6 @@ class AtomicOutput:
 
 
 PathLike = str | os.PathLike[str]
-
-# Suffixes of transformers' class names in `architectures` of config.json -> the kind of model.
-_CLASS_SUFFIXES = {
-    "ForCausalLM": "language",
-    "ForImageClassification": "image classifier",
-    "ForObjectDetection": "detector",
-    "WhisperForConditionalGeneration": "speech",
-    "ForMaskedLM": "encoder",
-    "Model": "encoder",
-}
 
 # The kind of model -> the module of this package and the function in it.
 EXPORTERS = {
@@ -223,27 +213,3 @@ def _exporter(
             hint=f"The options are {known}.",
         )
     return exporter
-
-
-def model_kind(source: PathLike) -> str:
-    """Return "language", "encoder", "image classifier", "detector" or "speech"."""
-    path = Path(source)
-    check_source(path)
-    if path.suffix == ".gguf":
-        return "language"
-    folder = path if path.is_dir() else path.parent
-    if (folder / "modules.json").exists():  # of sentence-transformers: their transformer may be a language model
-        return "encoder"
-    names = read_json(folder / "config.json").get("architectures")
-    for name in names if isinstance(names, list) else ():
-        kind = next((kind for ending, kind in _CLASS_SUFFIXES.items() if str(name).endswith(ending)), None)
-        if kind is None:
-            raise UnsupportedError(
-                items=["architectures"],
-                argument=f"{folder / 'config.json'}: architectures",
-                expected=f"a name that ends in {', '.join(_CLASS_SUFFIXES)}",
-                got=name,
-                code="unknown_architecture",
-            )
-        return kind
-    return "language"  # older files have no architectures; their model_type is checked with the other fields

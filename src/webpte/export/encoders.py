@@ -6,15 +6,16 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..builder.options import check_target
+from ..checkpoints.checkpoint import check_source
+from ..checkpoints.sentence_transformers import POOLINGS, EncoderConfig, read_dense, read_encoder_config
 from ..errors import FormatError, InputError, UnsupportedError
 from ..progress import CancelToken, OnProgress, cancellable, ignore
+from ..suppress_output import suppress_logs
 from ..task_file import write_task
-from .checkpoint import check_source
 from .lowering import LOWERING_STAGES, Steps, lower_steps, require_executorch
-from .options import check_target
 from .pretrained import load_pretrained, read_config, require_transformers
-from .sentence_transformers import POOLINGS, EncoderConfig, dense, read_dense, read_encoder_config, sentence_encoder
-from .suppress_output import suppress_logs
+from .sentence_encoder import dense, sentence_encoder
 
 if TYPE_CHECKING:
     import torch

@@ -8,24 +8,28 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..llm.context import LIMIT_METHOD
+from ..builder.calibration_texts import calibration_pieces
+from ..builder.context import ProgramSizes
+from ..builder.llm import FROM_CHECKPOINT, build_program, decoder_metadata
+from ..builder.options import ExportWarning, LLMOptions, check_disk_space, check_target
+from ..checkpoints.checkpoint import check_source, read_checkpoint, write_tokenizer_files
+from ..checkpoints.family import Checkpoint
+from ..checkpoints.recipe import AUTO
+from ..errors import InputError
 from ..progress import CancelToken, OnProgress, cancellable, ignore
-from .checkpoint import check_source, read_checkpoint, write_tokenizer_files
-from .context import ProgramSizes
-from .family import Checkpoint, empty_module, fill
+from ..suppress_output import suppress_kernel_messages, suppress_logs
+from .decoder_module import empty_module, fill
 from .lowering import LOWERING_STAGES, Steps, lower_steps, require_executorch
-from .options import ExportWarning, LLMOptions, check_disk_space, check_target
 from .quantization import QuantizationReport, apply_recipe
 from .quantization.bit_allocation import within_budget
-from .quantization.calibration import calibration_text, chat_pieces, token_pieces
 from .quantization.quantize import shapes_of
 from .report import quality_measure, quality_path, write_quality
-from .suppress_output import suppress_kernel_messages, suppress_logs
 
 if TYPE_CHECKING:
     import torch
 
 PathLike = str | os.PathLike[str]
+EXPORTERS = ("auto", "builder", "torch")
 
 
 def export_llm(
@@ -98,6 +102,63 @@ def export_llm(
     return target
 
 
+def export_language_model(
+    checkpoint: PathLike,
+    path: PathLike,
+    *,
+    exporter: str = "auto",
+    quantize: str | None = None,
+    group_size: int = 32,
+    embedding: str | None = None,
+    lm_head: str | None = None,
+    bits_per_weight: float | None = None,
+    calibrate: bool | PathLike | None = None,
+    max_context: int | None = None,
+    max_tokens: int | None = None,
+    quality: bool | None = None,
+    progress: OnProgress = ignore,
+    cancel: CancelToken | None = None,
+) -> Path:
+    """Build a program without torch if the options allow it; otherwise export it with `export_llm`.
+
+    `exporter` is "auto", "builder" or "torch". Measured quality and "auto" need torch. If layers are quantized
+    to a format that is named, `calibrate` is on unless it is false.
+    """
+    if exporter not in EXPORTERS:
+        raise InputError(
+            argument="exporter", expected=f"one of {', '.join(EXPORTERS)}", got=repr(exporter), code="exporter"
+        )
+    needed = _torch_reason(quantize, bits_per_weight, quality)
+    if exporter == "builder" and needed is not None:
+        raise InputError(
+            argument="exporter",
+            expected=f"'torch' or 'auto', since {needed}",
+            got=repr(exporter),
+            code="exporter",
+        )
+    sizes = {"group_size": group_size, "embedding": embedding, "lm_head": lm_head}
+    common: dict[str, Any] = {**sizes, "max_context": max_context, "max_tokens": max_tokens}
+    common["calibrate"] = quantize != FROM_CHECKPOINT if calibrate is None else calibrate
+    if exporter != "torch" and needed is None:
+        return build_program(checkpoint, path, quantize=quantize, **common, progress=progress, cancel=cancel)
+    if quantize == FROM_CHECKPOINT:
+        raise InputError(
+            argument="quantize",
+            expected="'4w', '8w', '8da4w' or 'auto' with torch",
+            got=repr(quantize),
+            code="quantize",
+        )
+    common["bits_per_weight"] = bits_per_weight
+    return export_llm(checkpoint, path, quantize=quantize, **common, quality=quality, progress=progress, cancel=cancel)
+
+
+def _torch_reason(quantize: str | None, bits_per_weight: float | None, quality: bool | None) -> str | None:
+    """Return why options need torch, or None if they do not."""
+    if quantize == AUTO or bits_per_weight is not None:
+        return f"torch chooses the formats of {AUTO}"
+    return "torch measures the quality of a program" if quality else None
+
+
 def quantized_module(source: Checkpoint, options: LLMOptions) -> tuple[torch.nn.Module, QuantizationReport]:
     """Return the module that is exported, and the report of its quantization."""
     with suppress_logs(), suppress_kernel_messages():
@@ -122,15 +183,6 @@ def quantize_module(
     return report
 
 
-def calibration_pieces(source: Checkpoint, options: LLMOptions) -> list[list[int]]:
-    """Return the tokens that a model reads for calibration: a text in pieces, and conversations for its template."""
-    size, vocabulary = options.sizes(source).max_tokens - 1, source.architecture.vocab_size
-    pieces = token_pieces(source.tokenizer, calibration_text(options.calibrate), size, vocabulary)
-    if options.calibrate is True and source.chat_template is not None:
-        pieces += chat_pieces(source.tokenizer, source.chat_template, source.special_tokens, size, vocabulary)
-    return pieces
-
-
 def _lower(module: torch.nn.Module, source: Checkpoint, path: Path, sizes: ProgramSizes, steps: Steps) -> None:
     import torch
 
@@ -146,24 +198,3 @@ def _lower(module: torch.nn.Module, source: Checkpoint, path: Path, sizes: Progr
         options={"require_dynamic_shapes": True, "alias_buffer_mutations": source.architecture.has_recurrent_state},
         constant_methods=decoder_metadata(source, sizes),
     )
-
-
-def decoder_metadata(source: Checkpoint, sizes: ProgramSizes) -> dict[str, Any]:
-    """Return the metadata of a program, by the names that ExecuTorch's runners use."""
-    metadata: dict[str, Any] = {
-        "get_max_seq_len": sizes.max_tokens,
-        "get_max_context_len": sizes.max_context,
-        LIMIT_METHOD: sizes.context.numbers(),
-        "get_n_layers": source.architecture.n_layers,
-        "get_vocab_size": source.architecture.vocab_size,
-        "use_kv_cache": True,
-        "use_sdpa_with_kv_cache": True,
-        "enable_dynamic_shape": True,
-    }
-    if (window := source.architecture.cache_window(sizes.max_context, sizes.max_tokens)) is not None:
-        metadata["get_state_reach"] = list(window)
-    if source.bos_id is not None:
-        metadata["get_bos_id"] = source.bos_id
-    if source.eos_ids:
-        metadata["get_eos_ids"] = list(source.eos_ids)
-    return metadata

@@ -9,12 +9,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..builder.options import check_target
+from ..checkpoints.recipe import check_quantizer
 from ..errors import UnsupportedError
 from ..partial_files import atomic_file
 from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
-from .options import check_target
-from .quantization.recipe import check_quantizer
-from .suppress_output import suppress_logs
+from ..suppress_output import suppress_logs
 
 if TYPE_CHECKING:
     import torch

@@ -7,9 +7,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ..checkpoints.hugging_face import read_json
 from ..errors import FormatError, UnsupportedError
-from .hugging_face import read_json
-from .suppress_output import suppress_logs
+from ..suppress_output import suppress_logs
 
 
 def require_transformers() -> None:

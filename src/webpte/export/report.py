@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..builder.context import ProgramSizes
+from ..checkpoints.checkpoint import write_tokenizer_files
+from ..checkpoints.family import Checkpoint
 from ..errors import Error
-from ..measure.evaluation.measures import ModelComparison, Quality, TextWindow, chunks, rolling_windows
+from ..measure.evaluation.measures import ModelComparison, Quality, TextTokens, TextWindow, chunks, rolling_windows
 from ..measure.evaluation.texts import evaluation_text
 from ..progress import OnProgress, Progress, ignore
 from ..text import size
 from ..typing import Array
-from .checkpoint import text_tokens
-from .context import ProgramSizes
-from .family import Checkpoint, fill
+from .decoder_module import fill
 
 if TYPE_CHECKING:
     import torch
@@ -75,6 +76,16 @@ def _windows(source: Checkpoint, max_context: int) -> list[TextWindow] | str:
         return rolling_windows(text.first(max(2, count)), max_context)
     except Error as error:
         return str(error)
+
+
+def text_tokens(source: Checkpoint, text: str) -> TextTokens:
+    """Return the tokens of a text, as the exported program will read it."""
+    from ..measure.evaluation.programs import tokens_beside
+
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "model.pte"
+        write_tokenizer_files(source, target)
+        return tokens_beside(target, text, source.bos_id, source.eos_ids)
 
 
 def _too_large(module: torch.nn.Module) -> str | None:

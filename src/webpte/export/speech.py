@@ -11,20 +11,20 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..builder.options import check_target
+from ..checkpoints.checkpoint import check_source
+from ..checkpoints.config import FieldRule, Fields
+from ..checkpoints.hugging_face import read_json
+from ..checkpoints.recipe import INT8, check_quantizer, linear_recipe
 from ..errors import FormatError, InputError, UnsupportedError
 from ..progress import CancelToken, OnProgress, cancellable, ignore
+from ..suppress_output import suppress_logs
 from ..task_file import write_task
-from .checkpoint import check_source
-from .config import FieldRule, Fields
-from .hugging_face import read_json
 from .lowering import LOWERING_STAGES, MethodSpec, Steps, lower_methods, require_executorch
-from .options import check_target
 from .pretrained import load_pretrained, read_config, require_transformers
 from .quantization import QuantizationReport, apply_recipe
 from .quantization.quantize import shapes_of
-from .quantization.recipe import INT8, check_quantizer, linear_recipe
 from .report import write_quality
-from .suppress_output import suppress_logs
 
 if TYPE_CHECKING:
     import torch

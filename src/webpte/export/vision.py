@@ -7,14 +7,14 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..builder.options import check_target
+from ..checkpoints.checkpoint import check_source
 from ..errors import FormatError, InputError, UnsupportedError
 from ..progress import CancelToken, OnProgress, cancellable, ignore
+from ..suppress_output import suppress_logs
 from ..task_file import write_task
-from .checkpoint import check_source
 from .lowering import LOWERING_STAGES, Steps, lower_steps, require_executorch
-from .options import check_target
 from .pretrained import load_pretrained, read_config, require_transformers
-from .suppress_output import suppress_logs
 
 if TYPE_CHECKING:
     import torch

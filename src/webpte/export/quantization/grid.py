@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...errors import UnsupportedError
+from ...builder.quantize import (
+    CLIP_COUNT,
+    LONG_GROUP_WEIGHTS,
+    MAX_PART_WEIGHTS,
+    MIN_CLIP,
+    MIN_VALUE,
+    OTHER_CLIP_COUNT,
+    REFINEMENTS,
+    extremes,
+)
 
 if TYPE_CHECKING:
     import torch
 
-CLIP_COUNT = 9  # tried with the sign that gives the larger end of the range to the largest value
-OTHER_CLIP_COUNT = {4: 4, 8: 0}  # by bits: tried with the other sign, which matters with few codes
-REFINEMENTS = 2  # of the codes by the best scale, and the scale by those codes
-MIN_CLIP = {4: 0.5, 8: 0.9}  # by bits, relative to the largest value: smaller clips do not pay
-MIN_VALUE = 1e-20  # a group of smaller values is zero
-MAX_PART_WEIGHTS = 1 << 17  # processed together: as many as fit into a cache of the CPU
-MAX_WEIGHT = 1e10
 RELATIVE_TOLERANCE = 2.0**-20  # of products of codes and a step after two roundings
 ULP_OFFSETS = (0, 1, -1, 2, -2, 3, -3)  # of a step from the largest value divided by its code
-LONG_GROUP_WEIGHTS = 256  # groups from this size are summed in place; shorter ones are transposed first
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,6 @@ class QuantizedWeight:
         """Return the dequantized weight (N, K)."""
         grouped = self.codes.unflatten(1, (-1, self.group)).to(self.scales.dtype)  # (N, G, K / G)
         return (grouped * self.scales[..., None]).flatten(1)
-
-
-def extremes(bits: int) -> tuple[int, int]:
-    """Return the range of codes. Scales may be negative, so that either side can use the larger end."""
-    return -(1 << bits - 1), (1 << bits - 1) - 1
 
 
 def least_squares(
@@ -182,20 +177,6 @@ def exact(weight: torch.Tensor, group: int, bits: int) -> QuantizedWeight | None
     with _workers() as each:
         parts = list(each(lambda rows: _exact_rows(rows, group, bits), _in_parts(weight)))
     return None if None in parts else _joined(parts)
-
-
-def check_range(name: str, weight: Any) -> None:
-    """Refuse a weight, of torch or NumPy, whose sum of squares may not be finite."""
-    largest = float(abs(weight).max()) if math.prod(weight.shape) else 0.0
-    if not largest <= MAX_WEIGHT:  # NaN compares as false
-        raise UnsupportedError(
-            items=[name],
-            argument=name,
-            expected=f"numbers of at most {MAX_WEIGHT:g} in a weight that is quantized",
-            got=f"{largest:g}",
-            code="weight_range",
-            hint="Repair the checkpoint, or export without quantize.",
-        )
 
 
 def _counts(bits: int, largest: torch.Tensor) -> list[tuple[int, torch.Tensor]]:

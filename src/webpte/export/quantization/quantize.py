@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ...builder.quantize import check_range
+from ...checkpoints.recipe import EMBEDDING, HEAD, UNQUANTIZED, Recipe, WeightFormat, linear_recipe, second_rounding
 from ...progress import OnProgress, Progress, ignore
 from ...text import plural
 from .calibration import Calibration, Moments, Read, skip_reading
 from .compensation import compensated
-from .grid import QuantizedWeight, check_range, exact, least_squares, squared_error
-from .recipe import EMBEDDING, HEAD, UNQUANTIZED, Recipe, WeightFormat, linear_recipe, second_rounding
+from .grid import QuantizedWeight, exact, least_squares, squared_error
 
 if TYPE_CHECKING:
     import torch

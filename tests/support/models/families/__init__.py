@@ -1,4 +1,4 @@
-"""A tiny checkpoint of every family, as transformers itself saves it: a file each, named as in webpte.export.families.
+"""A tiny checkpoint of every family, as transformers saves it: a file each, named as in webpte.checkpoints.families.
 
 A file gives MODEL_TYPE and VARIANTS, fields of transformers' config by the variant's name. The first is exported and
 run; all are compared with transformers eagerly. COMMON is what they are made of besides.

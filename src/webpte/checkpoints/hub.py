@@ -18,10 +18,10 @@ from typing import TypeGuard
 from ..errors import FormatError, HubError, InputError, UnsupportedError
 from ..partial_files import atomic_file
 from ..progress import OnProgress
+from ..suppress_output import suppress_logs
 from ..text import size
 from .hub_files import CachedRepository, HubFile, fetch_file, hub_errors, network_errors
 from .sentence_transformers import read_modules
-from .suppress_output import suppress_logs
 
 PathLike = str | os.PathLike[str]
 

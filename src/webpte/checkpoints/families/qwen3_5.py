@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ...errors import FormatError
 from ..architecture import Architecture, Delta, LayerSpec
 from ..config import FieldRule, Fields, decoder_config
 from ..family import IN_TAGS, PARAMETERS_IN_TAGS, Family
 from ..weights import HUGGING_FACE, TensorNames
-
-if TYPE_CHECKING:
-    import torch
 
 _NAMES = {
     "layers.{}.attention": "model.layers.{}.linear_attn",
@@ -65,12 +61,6 @@ def _layer_types(fields: Fields, count: int) -> list[str]:
     return kinds
 
 
-def build(model: Architecture, max_context: int, max_tokens: int) -> torch.nn.Module:
-    from ..modules.recurrent import DeltaDecoder
-
-    return DeltaDecoder(model, max_context, max_tokens)
-
-
 FAMILY = Family(
     name="Qwen3.5",
     models="Qwen3.5, the text part",
@@ -80,7 +70,6 @@ FAMILY = Family(
     config=read_config,
     rules={"mamba_ssm_dtype": FieldRule(("float32",), "the state is rounded")},
     names=TensorNames({**HUGGING_FACE.parts, **_NAMES}),
-    build=build,
     end_tokens=("<|im_end|>", "<|endoftext|>"),
     tool_formats={"<function=": PARAMETERS_IN_TAGS, "<tool_call>": IN_TAGS},
 )

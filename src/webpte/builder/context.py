@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..checkpoints.architecture import Architecture
+from ..checkpoints.family import Checkpoint
 from ..errors import InputError
 from ..llm.context import ContextLimit
-from .architecture import Architecture
-from .family import Checkpoint
 
 DEFAULT_MAX_CONTEXT = 8192
 # Of models whose attention reads every row of the cache, full or not: each token would cost as much as the last one.

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ...llm.tools import ToolFormat
 from ..architecture import Architecture, LayerSpec
 from ..config import Fields, decoder_config
 from ..family import Family
 from ..weights import HUGGING_FACE, TensorNames
-
-if TYPE_CHECKING:
-    import torch
 
 _PYTHON = ToolFormat("python", "<|tool_call_start|>", "<|tool_call_end|>")
 _NAMES = {
@@ -77,12 +73,6 @@ def _hidden_dim(fields: Fields) -> int:
     return max(1, -(-size // multiple)) * multiple
 
 
-def build(model: Architecture, max_context: int, max_tokens: int) -> torch.nn.Module:
-    from ..modules.recurrent import ConvDecoder
-
-    return ConvDecoder(model, max_context)
-
-
 FAMILY = Family(
     name="LFM2",
     models="LFM2 350M to 2.6B, LFM2.5",
@@ -91,7 +81,6 @@ FAMILY = Family(
     classes=("Lfm2ForCausalLM",),
     config=read_config,
     names=TensorNames({**HUGGING_FACE.parts, **_NAMES}),
-    build=build,
     end_tokens=("<|im_end|>",),
     tool_formats={"<|tool_list_start|>": _PYTHON, "<|tool_call_start|>": _PYTHON},
 )

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ...errors import InputError, UnsupportedError
-from ...text import plural
+from ..errors import InputError, UnsupportedError
+from ..text import plural
 
 QUANTIZERS = ("4w", "8w", "8da4w")
 AUTO = "auto"  # 4w, and 8w where a bits_per_weight allows; of language models, which can be calibrated

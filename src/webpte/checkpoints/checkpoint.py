@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
-import tempfile
+import os
 from pathlib import Path
 from typing import Any
 
 from ..container import ForeignFile, MappedFile, recognise
-from ..errors import FormatError, InputError
-from ..measure.evaluation.measures import TextTokens
+from ..errors import FormatError, InputError, UnsupportedError
 from .family import Checkpoint
+
+# Suffixes of transformers' class names in `architectures` of config.json -> the kind of model.
+_CLASS_SUFFIXES = {
+    "ForCausalLM": "language",
+    "ForImageClassification": "image classifier",
+    "ForObjectDetection": "detector",
+    "WhisperForConditionalGeneration": "speech",
+    "ForMaskedLM": "encoder",
+    "Model": "encoder",
+}
 
 
 def check_source(path: Path) -> None:
@@ -59,6 +68,32 @@ def _folder_of(path: Path, kind: ForeignFile | None = None) -> Path:
     return folder
 
 
+def model_kind(source: str | os.PathLike[str]) -> str:
+    """Return "language", "encoder", "image classifier", "detector" or "speech"."""
+    path = Path(source)
+    check_source(path)
+    if path.suffix == ".gguf":
+        return "language"
+    folder = path if path.is_dir() else path.parent
+    if (folder / "modules.json").exists():  # of sentence-transformers: their transformer may be a language model
+        return "encoder"
+    from .hugging_face import read_json
+
+    names = read_json(folder / "config.json").get("architectures")
+    for name in names if isinstance(names, list) else ():
+        kind = next((kind for ending, kind in _CLASS_SUFFIXES.items() if str(name).endswith(ending)), None)
+        if kind is None:
+            raise UnsupportedError(
+                items=["architectures"],
+                argument=f"{folder / 'config.json'}: architectures",
+                expected=f"a name that ends in {', '.join(_CLASS_SUFFIXES)}",
+                got=name,
+                code="unknown_architecture",
+            )
+        return kind
+    return "language"  # older files have no architectures; their model_type is checked with the other fields
+
+
 def read_checkpoint(path: Path) -> Checkpoint:
     """Read a .gguf file, or a folder (or a file in it) with config.json and safetensors."""
     check_source(path)
@@ -84,13 +119,3 @@ def write_tokenizer_files(source: Checkpoint, target: Path) -> None:
     for name, text in texts.items():
         if text is not None:
             target.with_name(f"{target.stem}.{name}").write_text(text, encoding="utf-8")
-
-
-def text_tokens(source: Checkpoint, text: str) -> TextTokens:
-    """Return the tokens of a text, as the exported program will read it."""
-    from ..measure.evaluation.programs import tokens_beside
-
-    with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / "model.pte"
-        write_tokenizer_files(source, target)
-        return tokens_beside(target, text, source.bos_id, source.eos_ids)

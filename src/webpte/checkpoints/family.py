@@ -1,4 +1,4 @@
-"""Define model families and checkpoints, and build the torch module of a checkpoint.
+"""Define model families and checkpoints.
 
 Each family is described in one file in families/.
 """
@@ -7,18 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import FormatError
 from ..llm.tokenizer_file import read_tokenizer
 from ..llm.tools import ToolFormat
 from .architecture import Architecture
 from .config import FieldRule, Fields, is_token_id
-from .suppress_output import suppress_logs
 from .weights import GGUF, HUGGING_FACE, CheckpointWeights, TensorNames
-
-if TYPE_CHECKING:
-    import torch
 
 # A string that only chat templates of the format contain -> the format; None: a format that is not supported.
 ToolFormats = Mapping[str, ToolFormat | None]
@@ -46,16 +42,6 @@ def end_ids(where: str, values: Iterable[Any], names: Iterable[str], tokenizer: 
     return tuple(ids | {vocabulary[name]: None for name in names if name in vocabulary})
 
 
-# (architecture, max_context, max_tokens) -> the module, with parameters on torch's current device
-Build = Callable[[Architecture, int, int], "torch.nn.Module"]
-
-
-def plain_decoder(model: Architecture, max_context: int, max_tokens: int) -> torch.nn.Module:
-    from .modules.decoder import Decoder
-
-    return Decoder(model.with_rows(max_context, max_tokens), max_context)
-
-
 @dataclass(frozen=True)
 class Family:
     """A kind of model: how its fields are read, the names of its tensors, and the tokens that end an answer."""
@@ -73,7 +59,6 @@ class Family:
     rules: Mapping[str, FieldRule] = field(default_factory=dict)  # of fields of config.json, in place of FIELD_RULES
     names: TensorNames = HUGGING_FACE
     gguf_names: TensorNames = GGUF
-    build: Build = plain_decoder
     # Tokens that end an answer, besides those of eos_token_id. Tokens that the tokenizer does not have are ignored.
     end_tokens: tuple[str, ...] = ()
     tool_formats: ToolFormats = field(default_factory=dict)
@@ -99,45 +84,3 @@ class Checkpoint:
     def tool_format(self) -> ToolFormat | None:
         """Return the tool-call format of its chat template."""
         return tool_format(self.family.tool_formats, self.chat_template)
-
-
-def build_module(source: Checkpoint, max_context: int, max_tokens: int) -> torch.nn.Module:
-    """Return the module of a checkpoint with its weights, as f32."""
-    module = empty_module(source, max_context, max_tokens)
-    fill(module, source)
-    return module
-
-
-def empty_module(source: Checkpoint, max_context: int, max_tokens: int) -> torch.nn.Module:
-    """Return the module of a checkpoint with parameters on the meta device, for `fill` to read."""
-    return _meta_module(source.family, source.architecture, max_context, max_tokens)
-
-
-def fill(module: torch.nn.Module, source: Checkpoint, part: str = "") -> None:
-    """Read the parameters whose names begin with `part`, such as `layers.3.`, and that are not read yet."""
-    import torch
-
-    for name, parameter in list(module.named_parameters()):
-        if not name.startswith(part) or not parameter.is_meta:
-            continue
-        weight = torch.tensor(source.weights.read(name))
-        if weight.shape != parameter.shape:
-            raise FormatError(
-                argument=name,
-                expected=f"the shape {list(parameter.shape)}",
-                got=list(weight.shape),
-                code="tensor_shape",
-            )
-        owner, _, last = name.rpartition(".")
-        setattr(module.get_submodule(owner), last, torch.nn.Parameter(weight, requires_grad=False))
-
-
-def _meta_module(family: Family, model: Architecture, max_context: int, max_tokens: int) -> torch.nn.Module:
-    """Build a module without memory for its parameters."""
-    import torch
-
-    with suppress_logs(), torch.device("meta"):
-        module = family.build(model, max_context, max_tokens).eval()
-    absent = [name for name, buffer in module.named_buffers() if buffer.is_meta]
-    assert not absent, f"buffers on the meta device: {absent}; create them with device='cpu'"
-    return module

@@ -10,11 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..errors import InputError
-from ..text import size
-from .context import ProgramSizes, check_sizes, choose_sizes
-from .family import Checkpoint
-from .quantization.recipe import (
+from ..checkpoints.family import Checkpoint
+from ..checkpoints.recipe import (
     AUTO,
     INT8,
     UNQUANTIZED,
@@ -28,7 +25,10 @@ from .quantization.recipe import (
     embedding_kind,
     linear_recipe,
 )
-from .weights import EMBEDDING
+from ..checkpoints.weights import EMBEDDING
+from ..errors import InputError
+from ..text import size
+from .context import ProgramSizes, check_sizes, choose_sizes
 
 PathLike = str | os.PathLike[str]
 

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from torch import nn
+from torch.export import Dim
 
-from tests.zoo.index import programs
-from tests.zoo.outcome import Kind, judge
+from tests.support.export.exporting import Exported
+from tests.support.harness.gate import slow_but
+from tests.zoo.building import Case, case
+from tests.zoo.index import MODES, in_mode, networks, programs
+from tests.zoo.modes import write
+from tests.zoo.outcome import Kind, judge, run
 from tests.zoo.pool import Child
 
 QUICK = (
@@ -20,6 +27,23 @@ QUICK = (
 def test_zoo_program_equals_eager(name):
     found = judge(programs()[name])
     assert found.kind is Kind.RIGHT, found
+
+
+def classifier() -> Case:
+    """A convolution and a linear layer, for batches of up to three images."""
+    layers = (nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 7))
+    steps = [(torch.randn(n, 3, 7, 5),) for n in (3, 2, 3, 1)]
+    return case(nn.Sequential(*layers), steps, {0: Dim("n", max=3)})
+
+
+@pytest.mark.parametrize("mode", slow_but(("portable",), MODES))
+def test_zoo_mode_at_and_below_bound_equals_reference(mode, tmp_path):
+    """`python -m tests.zoo --networks` does the same with real networks."""
+    write(classifier, mode, True, tmp_path)
+    program = in_mode(next(iter(networks().values())), mode, True)
+    found = run(program, Exported(mode, tmp_path))
+    assert found.kind is Kind.RIGHT and found.shapes == 3, found
+    assert (found.delegates > 0) == (mode != "portable")
 
 
 def test_zoo_crashing_program_is_an_outcome(monkeypatch):

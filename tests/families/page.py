@@ -56,7 +56,7 @@ def described(name: str) -> tuple[str, ...]:
 def parts(text: str, heading: str = HEADING) -> tuple[str, str, str]:
     """Return what is before a section, the section, and what is after it."""
     before, _, rest = text.partition(f"{heading}\n")
-    end = rest.find("\n## ") + 1
+    end = rest.find("\n## ") + 1 or len(rest)
     return before, f"{heading}\n{rest[:end]}", rest[end:]
 
 

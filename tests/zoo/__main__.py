@@ -1,4 +1,4 @@
-"""Export the programs of the zoo, run them, compare them with eager PyTorch.
+"""Export the programs or the networks of the zoo, run them, compare them with eager PyTorch.
 
 What is known from an earlier run is not done again: exports until a program or the exporter changes, runs until webpte
 does.  Interrupt it at any time; the next run goes on from there.
@@ -10,9 +10,9 @@ import argparse
 import sys
 from collections import Counter
 
-from .index import Program, programs
+from . import network_page, page
+from .index import Program, networks, programs
 from .outcome import Kind, Outcome, recall, remember
-from .page import write
 from .pool import judge_all
 
 BAD = (Kind.WRONG, Kind.CRASHED)
@@ -20,16 +20,18 @@ BAD = (Kind.WRONG, Kind.CRASHED)
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.zoo", description=__doc__)
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="programs or families (files of programs/)")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="programs or their files; networks or modes")
+    parser.add_argument("--networks", action="store_true", help="the networks of networks/ in every mode instead")
     parser.add_argument("--jobs", type=int, default=1, help="processes; exports take turns anyway")
     parser.add_argument("--again", action="store_true", help="run what has been run, too")
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/models.md; of all programs")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/models.md")
     options = parser.parse_args()
-    if options.write and options.only:
+    if options.write and options.only and not options.networks:
         parser.error("--write is for a run of all programs")
-    chosen = choose(options.only)
-    if unknown := set(options.only or ()) - {n for p in programs().values() for n in (p.name, p.family)}:
+    known = networks() if options.networks else programs()
+    if unknown := set(options.only or ()) - {word for p in known.values() for word in p.words}:
         parser.error(f"no program or family named {', '.join(sorted(unknown))}")
+    chosen = [p for p in known.values() if options.only is None or not set(options.only).isdisjoint(p.words)]
     try:
         outcomes = run(chosen, options.jobs, options.again)
     except KeyboardInterrupt:
@@ -37,12 +39,8 @@ def main() -> int:
         return 130
     print(counted(outcomes))
     if options.write:
-        write(outcomes)
+        (network_page if options.networks else page).write(outcomes)
     return 1 if any(o.kind in BAD for o in outcomes.values()) else 0
-
-
-def choose(only: list[str] | None) -> list[Program]:
-    return [p for p in programs().values() if only is None or p.name in only or p.family in only]
 
 
 def run(chosen: list[Program], jobs: int, again: bool) -> dict[str, Outcome]:

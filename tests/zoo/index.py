@@ -1,4 +1,4 @@
-"""Which programs there are, read from the text of `programs/`: no torch is imported for their names or cache keys."""
+"""List the programs and networks from the text of their files: no torch is imported for names or cache keys."""
 
 from __future__ import annotations
 
@@ -16,6 +16,17 @@ from tests.support.models.named import installed
 HERE = Path(__file__).parent
 TOLERANCE = 2e-5  # the default of building.program
 MADE_BY = (HERE / "building.py", HERE / "lowering.py", exporting.SUPPORT / "models" / "transformers.py")
+IN_MODES = (HERE / "modes.py", HERE.with_name("xnnpack") / "exporting.py")
+# The largest error of a network by mode, relative to the largest value of an output: against eager PyTorch in f32, and
+# against the executorch wheel if the mode quantizes.
+MODES = {
+    "portable": 2e-5,
+    "vulkan": 2e-5,
+    "vulkan_f16": 2e-2,
+    "xnnpack": 2e-5,
+    "xnnpack_int8": 2e-5,
+    "xnnpack_8da4w": 2e-5,
+}
 
 
 @dataclass(frozen=True)
@@ -45,6 +56,42 @@ class Program:
 
         return exporting.kept(exporting.cache_root() / self.key, self.name, self.params, write)
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What it is chosen by on the command line."""
+        return self.name, self.family
+
+
+@dataclass(frozen=True)
+class NetworkProgram(Program):
+    """A network in a mode, with a dynamic dim or without."""
+
+    network: str
+    mode: str
+    dynamic: bool
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return super().params | {"mode": self.mode, "dynamic": self.dynamic}
+
+    @property
+    def key(self) -> str:
+        sources = [*map(exporting.source_hash, (*MADE_BY, *IN_MODES)), self.source]
+        return exporting.key_of(sources, self.network, self.params)
+
+    def export(self) -> exporting.Exported:
+        def write(folder: Path) -> None:
+            from .modes import write
+
+            build = getattr(import_module(f"{__package__}.networks.{self.family}"), self.network)
+            write(build, self.mode, self.dynamic, folder)
+
+        return exporting.kept(exporting.cache_root() / self.key, self.name, self.params, write)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return self.name, self.network, self.mode
+
 
 @cache
 def programs() -> dict[str, Program]:
@@ -55,6 +102,24 @@ def programs() -> dict[str, Program]:
                 raise ValueError(f"{one.name} is in {found[one.name].family} and in {one.family}")
             found[one.name] = one
     return found
+
+
+@cache
+def networks() -> dict[str, NetworkProgram]:
+    """Return every network in every mode, static and dynamic."""
+    found = [one for path in sorted((HERE / "networks").glob("*.py")) for one in of_family(path)]
+    return {
+        program.name: program
+        for mode in MODES
+        for one in found
+        for dynamic in (False, True)
+        for program in (in_mode(one, mode, dynamic),)
+    }
+
+
+def in_mode(one: Program, mode: str, dynamic: bool) -> NetworkProgram:
+    name = f"{one.name}-{mode}-{'dynamic' if dynamic else 'static'}"
+    return NetworkProgram(name, one.family, one.about, MODES[mode], one.source, one.name, mode, dynamic)
 
 
 def of_family(path: Path) -> list[Program]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from tests.families.page import parts
 from tests.support.models.architectures import DOCS as DOCS
 from tests.support.models.architectures import ZOO as HEADING
 
@@ -49,7 +50,8 @@ WIDEST = 200  # characters of a reason
 
 
 def write(outcomes: Mapping[str, Outcome]) -> None:
-    DOCS.write_text(DOCS.read_text().partition(HEADING)[0] + section(outcomes))
+    before, _, after = parts(DOCS.read_text(), HEADING)
+    DOCS.write_text("\n".join([before + section(outcomes), after]) if after else before + section(outcomes))
 
 
 def section(outcomes: Mapping[str, Outcome]) -> str:
@@ -103,9 +105,14 @@ def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 def tables(text: str) -> dict[str, list[tuple[str, ...]]]:
     """The rows of the zoo's tables, without their heads, by the heading above them; "" is the summary."""
+    return rows_by_heading(parts(text, HEADING)[1])
+
+
+def rows_by_heading(section: str) -> dict[str, list[tuple[str, ...]]]:
+    """Return the rows of a section's tables, without their heads, by the heading above them, "" at first."""
     found: dict[str, list[tuple[str, ...]]] = {"": []}
     heading = ""
-    for line in text.partition(HEADING)[2].splitlines():
+    for line in section.splitlines():
         if line.startswith("### "):
             heading = line.removeprefix("### ").lower()
             found[heading] = []

@@ -41,6 +41,8 @@ WORDS = {
     r"\blets? go of\b": "release, free",
     r"\bone's own\b|\bof your own making\b": "custom",
     r"\bwhat goes wrong\b": "every failure",
+    r"(?:normal|special|material|recogn|quant|optim|initial|serial|synchron|vector)is(?:e|ing|ation)": "American: -ize",
+    r"\bbehaviour": "American: behavior",
 }
 
 # A function's docstring begins with an imperative verb. Ruff's D401 checks verbs, but not properties and other words.
@@ -54,6 +56,7 @@ NOT_VERB = re.compile(
 ALLOWED = (
     ("docs/demo/answers.json", "", "training data of the committed demo model"),
     ("docs/faq.md", "`tests/", "names of tests"),
+    ("docs/models.md", "ormalis", "docstrings of test programs, which identify their archived exports"),
     ("docs/notebooks/language-model.ipynb", "Tell me a joke", "a prompt that the demo model knows"),
 )
 

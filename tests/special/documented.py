@@ -132,7 +132,7 @@ DOCUMENTED = (
     ),
     Documented(
         "Infinite arguments of gelu",
-        "NaN, as in eager's vectorised kernel. Elements that its vectors leave over are computed another way there.",
+        "NaN, as in eager's vectorized kernel. Elements that its vectors leave over are computed another way there.",
         ("aten.gelu.default",),
         INFINITE,
         ("NaN made",),
@@ -140,7 +140,7 @@ DOCUMENTED = (
     ),
     Documented(
         "Remainder by a number",
-        "Exact here; eager's vectorised kernels give NaN where the quotient is not exact in f32.",
+        "Exact here; eager's vectorized kernels give NaN where the quotient is not exact in f32.",
         ("aten.fmod.Scalar", "aten.remainder.Scalar"),
         LARGE,
         ("NaN lost",),

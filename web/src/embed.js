@@ -82,7 +82,7 @@ export class Encoder {
 }
 
 /**
- * Return the mean of the first `count` rows, normalised to length 1.
+ * Return the mean of the first `count` rows, normalized to length 1.
  * @param {ArrayLike<number>} data
  * @param {number} width
  * @param {number} count

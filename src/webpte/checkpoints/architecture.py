@@ -88,8 +88,8 @@ class Architecture:
     qkv_bias: bool = False
     out_bias: bool = False  # of the linear after attention
     mlp_bias: bool = False
-    qk_norm: bool = False  # queries and keys are normalised by head, before rotation
-    post_norms: bool = False  # the outputs of attention and feed-forward are normalised
+    qk_norm: bool = False  # queries and keys are normalized by head, before rotation
+    post_norms: bool = False  # the outputs of attention and feed-forward are normalized
     norm_offset: float = 0.0  # added to the weights of all norms
     activation: str = "silu"  # of the feed-forward's gate: "silu" or "gelu_tanh"
     attention_cap: float | None = None  # scores x become cap * tanh(x / cap)

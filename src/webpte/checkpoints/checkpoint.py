@@ -1,4 +1,4 @@
-"""Recognise and read a checkpoint (GGUF, or safetensors with config.json); write its tokenizer files."""
+"""Recognize and read a checkpoint (GGUF, or safetensors with config.json); write its tokenizer files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ..container import ForeignFile, MappedFile, recognise
+from ..container import ForeignFile, MappedFile, recognize
 from ..errors import FormatError, InputError, UnsupportedError
 from .family import Checkpoint
 
@@ -28,7 +28,7 @@ def check_source(path: Path) -> None:
         _folder_of(path)
         return
     with MappedFile(path) as file:
-        kind = recognise(file)
+        kind = recognize(file)
     if path.suffix == ".gguf":
         if kind is None or "GGUF" not in kind.kind:
             raise FormatError(

@@ -45,7 +45,7 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
         "pad_token_id", "unk_token_id", "sep_token_id", "cls_token_id", "mask_token_id", "decoder_start_token_id",
         "prefix",
     ),
-    "other tasks than language modelling": (
+    "other tasks than language modeling": (
         "id2label", "label2id", "num_labels", "problem_type", "finetuning_task", "task_specific_params", "is_decoder",
     ),
     "generation defaults of older versions of transformers": (
@@ -106,9 +106,9 @@ FIELD_RULES: dict[str, FieldRule] = {
     "residual_multiplier": FieldRule((1,), _SCALE),
     "logits_scaling": FieldRule((1,), _SCALE),
     "logit_scale": FieldRule((1,), _SCALE),
-    "use_qk_norm": FieldRule((False,), "queries and keys are normalised"),
-    "qk_norm": FieldRule((False,), "queries and keys are normalised"),
-    "qk_layernorm": FieldRule((False,), "queries and keys are normalised"),
+    "use_qk_norm": FieldRule((False,), "queries and keys are normalized"),
+    "qk_norm": FieldRule((False,), "queries and keys are normalized"),
+    "qk_layernorm": FieldRule((False,), "queries and keys are normalized"),
     "use_parallel_residual": FieldRule((False,), "attention and feed-forward run in parallel"),
     "num_local_experts": FieldRule((0,), _EXPERTS),
     "num_experts": FieldRule((0,), _EXPERTS),

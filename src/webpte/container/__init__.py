@@ -18,7 +18,7 @@ from .program import (
     find_ends,
     parse_program,
 )
-from .recognise import ForeignFile, recognise
+from .recognize import ForeignFile, recognize
 from .tensor_data import NamedTensor, TensorFile, parse_tensors
 from .values import (
     BoolListValue,
@@ -120,7 +120,7 @@ __all__ = [
     "parse_tensors",
     "parse_vulkan",
     "parse_xnnpack",
-    "recognise",
+    "recognize",
     "vulkan_blob",
     "write_program",
     "write_tensors",

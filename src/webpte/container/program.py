@@ -13,7 +13,7 @@ from types import MappingProxyType
 from ..errors import FormatError
 from .files import MappedFile, Span
 from .flat import FlatBuffer, FlatTable, quoted_name
-from .recognise import wrong_file_error
+from .recognize import wrong_file_error
 from .tensor_data import TensorData, read_named_data, segment_area
 from .values import EValue, read_value
 

@@ -12,7 +12,7 @@ from ..errors import FormatError
 from .dtypes import DType
 from .files import MappedFile, Span
 from .flat import FlatBuffer, FlatTable, quoted_name
-from .recognise import wrong_file_error
+from .recognize import wrong_file_error
 
 MAX_RANK = 16  # ExecuTorch's own limit; it also bounds the product of hostile sizes
 

@@ -35,7 +35,7 @@ class Extent(NamedTuple):
 class Session:
     """The state of a method or a fork on the device, and the bind groups that contain it.
 
-    State is initialised from the file, or to zeros if it is not `filled` because a copy comes next. The workspace has
+    State is initialized from the file, or to zeros if it is not `filled` because a copy comes next. The workspace has
     counted the memory of its `first` session already. Sessions of one workspace run one at a time.
     """
 

@@ -171,7 +171,7 @@ def _encoder(bert: Any, pooling: str, normalize: bool, sentences: EncoderConfig)
 def _lower(module: torch.nn.Module, target: Path, rows: int, tokens: int, steps: Steps) -> None:
     import torch
 
-    # Two rows: torch.export specialises a size of one as a constant.
+    # Two rows: torch.export specializes a size of one as a constant.
     ids = torch.ones(min(2, rows), min(5, tokens), dtype=torch.long)
     dims = {1: torch.export.Dim("tokens", min=2, max=tokens)}
     if rows > 1:

@@ -186,7 +186,7 @@ def quantize_module(
 def _lower(module: torch.nn.Module, source: Checkpoint, path: Path, sizes: ProgramSizes, steps: Steps) -> None:
     import torch
 
-    # Two tokens: torch.export specialises a size of one as a constant.
+    # Two tokens: torch.export specializes a size of one as a constant.
     example = (torch.tensor([[1, 2]]), {"input_pos": torch.tensor([0])})
     shapes = ({1: torch.export.Dim("tokens", max=sizes.max_tokens - 1)}, {"input_pos": {0: 1}})
     lower_steps(

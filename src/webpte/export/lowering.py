@@ -67,7 +67,7 @@ def lower(
 
     `quantize` is "4w", "8w" or "8da4w" and replaces the module's linears in place. `options` and `operator_blocklist`
     go to `VulkanPartitioner`. Any dynamic shape turns on `require_dynamic_shapes`. `cancel_transposes` is for modules
-    with a KV cache whose fused attention is recognised only where the transposes around it cancelled out first.
+    with a KV cache whose fused attention is recognized only where the transposes around it cancelled out first.
     The file holds the names of the inputs of `forward`, by which `Method` takes them.
     """
     if quantize is not None:

@@ -189,7 +189,7 @@ _RULES = {
 _RULES_OF_SPECTROGRAMS = {
     "feature_extractor_type": FieldRule(("WhisperFeatureExtractor",), "an input other than Whisper's spectrogram"),
     "dither": FieldRule((0, 0.0), "noise is added to the audio"),
-    "do_normalize": FieldRule((False,), "the audio is normalised"),
+    "do_normalize": FieldRule((False,), "the audio is normalized"),
     "padding_value": FieldRule((0, 0.0), "padding other than silence"),
 }
 
@@ -248,7 +248,7 @@ def _methods(model: Any) -> dict[str, MethodSpec]:
     # Separate tensors: torch.export treats inputs that are one object in the example as one input.
     keys, values = ([torch.zeros(shape) for _ in range(layers)] for _ in range(2))
     count = torch.export.Dim("tokens", max=min(MAX_CALL_TOKENS, config.max_target_positions - 1))
-    # Three tokens: torch.export specialises a size of one as a constant.
+    # Three tokens: torch.export specializes a size of one as a constant.
     example = (torch.tensor([[1, 2, 3]]), torch.tensor([0]), keys, values)
     shapes = ({1: count}, None, [None] * layers, [None] * layers)
     return {"encode": MethodSpec(encode, (mel,)), "decode": MethodSpec(decode, example, shapes)}

@@ -337,7 +337,7 @@ def _lower(module: torch.nn.Module, inputs: list[tuple[int, ...]], target: Path,
     """Lower a module with inputs of these shapes, without batch: pixels, and optionally a mask of integers."""
     import torch
 
-    count = min(2, most)  # torch.export specialises a size of one as a constant
+    count = min(2, most)  # torch.export specializes a size of one as a constant
     kinds = (torch.float32, torch.int64)
     example = tuple(torch.ones(count, *dims, dtype=kind) for dims, kind in zip(inputs, kinds, strict=False))
     batch = {0: torch.export.Dim("images", min=1, max=most)} if most > 1 else None

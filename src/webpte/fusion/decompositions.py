@@ -1,4 +1,4 @@
-"""Recognise what an exporter has decomposed: positions, RMS norms, rotary embedding, attention with a KV cache.
+"""Recognize what an exporter has decomposed: positions, RMS norms, rotary embedding, attention with a KV cache.
 
 XnnpackPartitioner leaves an op that XNNPACK lacks outside, and writes what the others consist of into many delegates.
 Here the pieces become the calls that the other passes and the kernels know. Pieces without readers are removed.

@@ -215,7 +215,7 @@ class Context:
         self.guards: list[Guard] = []
         self.touched: set[Binding] = set()  # ranges that the current call binds, also with zero threads
         self.aliases: dict[int, int] = {}  # out -> source, for the whole method
-        self.materialised: dict[int, Constant] = {}
+        self.materialized: dict[int, Constant] = {}
         self.numbers: TermEvaluator = AssumedEvaluator({}, {})  # of the call that is being lowered for
         self.specializations: dict[Expression, Number] = {}  # the numbers that the current schedule is specialized on
         self.slots: dict[Expression, int] = {}  # its live integers
@@ -289,9 +289,9 @@ class Context:
         self.aliases[out.id] = source.id
         return True
 
-    def materialise(self, out: Tensor, constant: Constant) -> None:
+    def materialize(self, out: Tensor, constant: Constant) -> None:
         """Make `out` a constant that is filled once, from the file."""
-        self.materialised[out.id] = constant
+        self.materialized[out.id] = constant
 
     def scratch(self, dtype: DType, dims: Dims) -> Tensor:
         """Return a buffer for this call alone. Its size is the largest request while planning."""

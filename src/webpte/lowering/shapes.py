@@ -69,7 +69,7 @@ def reduced(dims: Dims, axes: set[int], keepdim: bool) -> Dims:
 
 
 def axes_of(dim: list[int] | None, rank: int) -> set[int]:
-    """Return normalised reduction axes; without `dim`, all."""
+    """Return normalized reduction axes; without `dim`, all."""
     if not dim:
         return set(range(rank))
     return {normalize_dim(d, rank) for d in dim}

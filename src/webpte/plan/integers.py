@@ -49,7 +49,7 @@ def range_of(dtype: DType) -> Range:
 
 
 def facts_of(call: Call) -> Integers:
-    """Return the integer behaviour that an op declares."""
+    """Return the integer behavior that an op declares."""
     op = overload(call)
     return NO_INTEGERS if op is None else op.traits.of_integers
 

@@ -27,7 +27,7 @@ def padded(nbytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class BufferFill:
-    """The constant that a buffer is initialised with."""
+    """The constant that a buffer is initialized with."""
 
     constant: Constant
     dtype: DType  # as stored on the device
@@ -154,7 +154,7 @@ class _Assignment:
         self.touched = {binding.tensor for binding in touched}
         self.written = flow.mutated.union(*(call.outs for call in graph.calls))
         self.roots = resolve_aliases(context.aliases)
-        self.materialised = context.materialised
+        self.materialized = context.materialized
         self.scratch_of: dict[int, list[int]] = {}  # call -> its scratch tensors
         self.specs: dict[int, TensorSpec] = {}  # of scratch tensors, which are not in the graph
         for (owner, _), tensor in context.scratch_tensors.items():
@@ -227,15 +227,15 @@ class _Assignment:
         self.last[root] = position
 
     def _constant(self, value_id: int) -> Constant | None:
-        if value_id in self.materialised:
-            return self.materialised[value_id]
+        if value_id in self.materialized:
+            return self.materialized[value_id]
         if value_id >= len(self.graph.values):
             return None
         return self.graph.tensor(value_id).constant
 
     def _stored(self, value_id: int) -> bool:
         inside = value_id < len(self.graph.values)
-        return value_id in self.materialised or (inside and self.graph.tensor(value_id).stored)
+        return value_id in self.materialized or (inside and self.graph.tensor(value_id).stored)
 
     def _nbytes(self, value_id: int) -> int:
         spec = self.specs.get(value_id) or self.graph.tensor(value_id)

@@ -38,7 +38,7 @@ class Plan:
     dynamic_dims: dict[int, tuple[bool, ...]]  # of inputs, and of outputs if known: which dims may vary
     passes: dict[str, int]  # rewrites applied to the graph, each with the calls it saved
     aliases: dict[int, int]  # view -> its base
-    materialised: dict[int, Constant]  # results of calls that are filled once, from the file
+    materialized: dict[int, Constant]  # results of calls that are filled once, from the file
     scratch: dict[int, Scratch]
     checks: dict[int, str]  # tensors that must be zero after a submit, such as overflow flags -> the error message
     bindings: frozenset[Binding]  # what some dispatch may bind, at the shapes that were lowered here

@@ -154,7 +154,7 @@ class _PlanReader:
             dynamic_dims=self._dynamic(graph),
             passes={},
             aliases={},
-            materialised={},
+            materialized={},
             scratch={},
             checks={v: json_str(text, "a check") for v, text in self._by_value("checks")},
             bindings=bindings,

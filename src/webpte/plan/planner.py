@@ -379,7 +379,7 @@ def _plan(
         dynamic_dims=dynamic,
         passes=applied,
         aliases=dict(context.aliases),
-        materialised=dict(context.materialised),
+        materialized=dict(context.materialized),
         scratch={tensor.id: Scratch(step, tensor.spec) for (step, _), tensor in context.scratch_tensors.items()},
         checks=_checks(graph),
         bindings=frozenset(lowering.touched),

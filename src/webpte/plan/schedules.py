@@ -1,6 +1,6 @@
 """Schedules: the dispatches of a segment at given shapes, and the selection of the schedule for a call.
 
-A call evaluates the expressions that schedules of its shapes are specialised on, and looks its schedule up. A planner
+A call evaluates the expressions that schedules of its shapes are specialized on, and looks its schedule up. A planner
 lowers a missing one. Then the live integers are evaluated and the guards are checked.
 """
 
@@ -44,7 +44,7 @@ class DispatchWork(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Schedule:
-    """The dispatches of a segment for one set of live shapes and specialised values."""
+    """The dispatches of a segment for one set of live shapes and specialized values."""
 
     segment: PlanSegment
     calls: tuple[LoweredCall, ...]
@@ -140,7 +140,7 @@ class ScheduleStore:
     def missing(self, segment: PlanSegment, live: CallValues, numbers: TermEvaluator) -> Schedule:
         """Return a schedule that is not in the store. Only a planner can; here it raises ShapeError."""
         shapes = self._words(segment, [live.dims[t] for t in segment.tensors])
-        decisions: dict[str, list[str]] = {}  # shapes -> specialised values
+        decisions: dict[str, list[str]] = {}  # shapes -> specialized values
         for key, schedule in self._schedules[segment].items():
             decided = ", ".join(f"{term} = {number}" for term, number in schedule.specializations)
             decisions.setdefault(self._words(segment, key[: len(segment.tensors)]), []).append(decided)
@@ -185,7 +185,7 @@ def add_results(schedule: Schedule, live: CallValues, numbers: TermEvaluator, gr
 
 
 class _Place(NamedTuple):
-    """The key of a schedule: the inputs of the segment, the specialised expressions and their values."""
+    """The key of a schedule: the inputs of the segment, the specialized expressions and their values."""
 
     key: Key
     asked: tuple[Expression, ...]
@@ -193,12 +193,12 @@ class _Place(NamedTuple):
 
 
 class _Schedules:
-    """The schedules of a segment by shapes and specialised values. The oldest are evicted."""
+    """The schedules of a segment by shapes and specialized values. The oldest are evicted."""
 
     def __init__(self, most: int) -> None:
         self.most = most
         self._schedules: OrderedDict[_Place, Schedule] = OrderedDict()
-        # The specialised expressions at these shapes, and the number of schedules of each.
+        # The specialized expressions at these shapes, and the number of schedules of each.
         self._asked: dict[Key, dict[tuple[Expression, ...], int]] = {}
 
     def __len__(self) -> int:

@@ -1,7 +1,7 @@
 """Divide calls into segments for the device and the CPU.
 
 A straight line of calls is cut only where data must cross to the host: a CPU kernel, a scalar taken from computed data,
-a jump. Calls are levelled by their dependencies, so that a CPU kernel splits the work in two, however often it is
+a jump. Calls are leveled by their dependencies, so that a CPU kernel splits the work in two, however often it is
 called.
 """
 

@@ -165,7 +165,7 @@ class SharedCopy(NamedTuple):
 
 
 class SharedState:
-    """Synchronises the copies of a program's methods. They share a lock: a call of one reads the state of another."""
+    """Synchronizes the copies of a program's methods. They share a lock: a call of one reads the state of another."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()

@@ -32,7 +32,7 @@ export function renderChat(template, messages, variables = {}) {
 }
 
 /**
- * Return the tokens of messages. Special tokens of the template are recognised; those in the strings of messages are
+ * Return the tokens of messages. Special tokens of the template are recognized; those in the strings of messages are
  * text, so that no message can forge the end of its turn.
  * @param {import("./tokenizer.js").Tokenizer} tokenizer
  * @param {string} template

@@ -28,7 +28,7 @@ export class Tokenizer {
     for (const [id, { special }] of this.#inner.added) if (special) this.specials.add(id);
   }
 
-  /** Return the tokens of a text. Special tokens in it are recognised. With `specials`, those of every text are added.
+  /** Return the tokens of a text. Special tokens in it are recognized. With `specials`, those of every text are added.
    * @param {string} text @returns {number[]} */
   encode(text, specials = false) {
     if (typeof text !== "string" || !text.isWellFormed()) {
@@ -44,14 +44,14 @@ export class Tokenizer {
     return this.#inner.encodePlain(text.replaceAll(MARK, "").replaceAll(SEPARATOR, ""), specials);
   }
 
-  /** Return whether a special token may be recognised in a text. @param {string} text */
+  /** Return whether a special token may be recognized in a text. @param {string} text */
   #spellsSpecial(text) {
     const { texts, pattern } = this.#special;
     return texts.size > 0 && [text, this.#inner.normalizedForSpecials(text)].some((each) => each.search(pattern) >= 0);
   }
 
   /**
-   * Return the tokens of a text. Special tokens are recognised, except those with a mark of `addMarks`: they are
+   * Return the tokens of a text. Special tokens are recognized, except those with a mark of `addMarks`: they are
    * encoded as ordinary text.
    * @param {string} text
    * @returns {number[]}
@@ -240,7 +240,7 @@ export function specialTokens(tokenizer, config, { eos_token_ids, bos_token_id }
 }
 
 /** Return the tokens of a prompt, with the tokens that the model expects before every text. With `parseSpecial`, special
- * tokens in the text are recognised.
+ * tokens in the text are recognized.
  * @param {Tokenizer} tokenizer @param {ReturnType<typeof specialTokens>} special @param {string} text
  * @param {boolean} [parseSpecial] */
 export function encodePrompt(tokenizer, special, text, parseSpecial = false) {

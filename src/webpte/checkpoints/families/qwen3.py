@@ -1,4 +1,4 @@
-"""Qwen3: queries and keys are normalised by head, and heads have a size of their own."""
+"""Qwen3: queries and keys are normalized by head, and heads have a size of their own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FAMILY = Family(
     classes=("Qwen3ForCausalLM",),
     config=read_config,
     rules=dict.fromkeys(
-        ("qk_norm", "use_qk_norm", "qk_layernorm"), FieldRule((True,), "queries and keys are normalised here")
+        ("qk_norm", "use_qk_norm", "qk_layernorm"), FieldRule((True,), "queries and keys are normalized here")
     ),
     gguf_types=("qwen3",),
     gguf=read_gguf,

@@ -271,7 +271,7 @@ def _runs(call: Call, lowered: LoweredCall, graph: Graph, plan: Plan) -> str:
         return "gpu"
     if all(isinstance(graph.values[out], LIVE_SCALARS) for out in outs):
         return "scalar"
-    return "constant" if any(out in plan.materialised for out in outs) else "view"
+    return "constant" if any(out in plan.materialized for out in outs) else "view"
 
 
 def _parts(graph: Graph, value_id: int) -> list[Part]:
@@ -348,8 +348,8 @@ def _value(graph: Graph, plan: Plan | None, value_id: int, dynamic: tuple[bool, 
         entry = _row(value_id, "scalar" if live else "literal", text)
         entry["input"], entry["output"] = value_id in graph.inputs, value_id in graph.outputs
         return entry
-    materialised = plan.materialised if plan is not None else {}
-    constant = value.constant or materialised.get(value_id)
+    materialized = plan.materialized if plan is not None else {}
+    constant = value.constant or materialized.get(value_id)
     state = value.mutable or (plan is not None and constant is not None and value_id in plan.flow.mutated)
     kind = "state" if state else "constant" if constant is not None else "activation"
     entry = _tensor(value_id, value, kind)

@@ -1,4 +1,4 @@
-"""Quantized layers in the form that ExecuTorch's exporter recognises."""
+"""Quantized layers in the form that ExecuTorch's exporter recognizes."""
 
 from __future__ import annotations
 

@@ -294,7 +294,7 @@ def _(
     traits=OpTraits(mutates=("cache",), memory_traffic={"cache": filled("value", "start_pos")}, sequences=True),
 )
 def update_cache(cx: Context, value: Tensor, cache: Tensor, start_pos: LiveScalar, *, out: Tensor) -> None:
-    """Write the cache in place; `out` is a single element without meaning, which PyTorch leaves uninitialised."""
+    """Write the cache in place; `out` is a single element without meaning, which PyTorch leaves uninitialized."""
     out.dims = (1,)
     guard_position(cx, start_pos, value, cache)
     _check_cache(value, cache)

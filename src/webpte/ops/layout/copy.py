@@ -1,6 +1,6 @@
 """Copies, casts, and constants. A copy that changes nothing is an alias and costs nothing.
 
-Prepack turns a serialised constant into a GPU tensor. For row-major buffers it is an identity, so nothing runs on the
+Prepack turns a serialized constant into a GPU tensor. For row-major buffers it is an identity, so nothing runs on the
 device: one transfer fills `out` from the file, after every op has been lowered and before the first call.
 """
 
@@ -207,7 +207,7 @@ def prepack(cx: Context, x: Tensor, *, out: Tensor) -> None:
             f"value {x.id} {x.spec} and value {out.id} {out.spec} differ in shape or dtype", code="mismatch"
         )
     out.dims = x.dims
-    cx.materialise(out, source)
+    cx.materialize(out, source)
 
 
 @prepack.reference

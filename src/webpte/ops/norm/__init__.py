@@ -1,1 +1,1 @@
-"""Normalisation by mean and variance."""
+"""Normalization by mean and variance."""

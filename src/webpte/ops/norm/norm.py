@@ -1,4 +1,4 @@
-"""Normalisation by statistics of the input (rms, layer, group), accumulated in f32, or by stored ones (batch)."""
+"""Normalization by statistics of the input (rms, layer, group), accumulated in f32, or by stored ones (batch)."""
 
 from __future__ import annotations
 
@@ -150,9 +150,9 @@ def native_layer_norm(
     *,
     out: tuple[Tensor, Tensor, Tensor],
 ) -> None:
-    normalised = tuple(normalized_shape)
-    split = input.rank - len(normalised)
-    if split < 0 or not normalised or input.dims[split:] != normalised:
+    normalized = tuple(normalized_shape)
+    split = input.rank - len(normalized)
+    if split < 0 or not normalized or input.dims[split:] != normalized:
         raise ShapeError(
             argument="normalized_shape",
             expected=f"the last dims of {list(input.dims)}",
@@ -162,7 +162,7 @@ def native_layer_norm(
     y, mean, rstd = out
     y.dims = input.dims
     mean.dims = rstd.dims = _row_dims(input.dims, split)
-    columns = numel(normalised)
+    columns = numel(normalized)
     row_norm(cx, input, columns, eps, NormAffine(weight, bias, groups=1, weights=columns, inner=1), (y, mean, rstd))
 
 

@@ -18,7 +18,7 @@ WORD_CODES = 8  # of a word of a 4-bit weight, and of a pair of words of the cod
 
 
 class RmsNorm(NamedTuple):
-    """The normalisation of the rows of x before a layer."""
+    """The normalization of the rows of x before a layer."""
 
     weight: Tensor  # (K,)
     eps: float

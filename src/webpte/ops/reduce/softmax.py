@@ -22,7 +22,7 @@ class SoftmaxParams(Uniforms):
     lanes: u32
 
 
-def normalised(cx: Context, x: Tensor, dim: int, out: Tensor, log: bool) -> None:
+def normalized(cx: Context, x: Tensor, dim: int, out: Tensor, log: bool) -> None:
     out.dims = x.dims
     axis = normalize_dim(dim, x.rank)
     size, inner = (x.dims[axis], strides(x.dims)[axis]) if x.rank else (1, 1)
@@ -59,7 +59,7 @@ def _result_dtype(x: Any, half_to_float: bool) -> Any:
 
 @op("aten._softmax.default", dtypes=FLOATS, traits=OpTraits(dims=dim_rules.like("self")))
 def softmax(cx: Context, self: Tensor, dim: int, half_to_float: Unused, *, out: Tensor) -> None:
-    normalised(cx, self, dim, out, log=False)
+    normalized(cx, self, dim, out, log=False)
 
 
 @softmax.reference
@@ -71,7 +71,7 @@ def _(self: Any, dim: int, half_to_float: bool) -> Any:
 
 @op("aten._log_softmax.default", dtypes=FLOATS, traits=OpTraits(dims=dim_rules.like("self")))
 def log_softmax(cx: Context, self: Tensor, dim: int, half_to_float: Unused, *, out: Tensor) -> None:
-    normalised(cx, self, dim, out, log=True)
+    normalized(cx, self, dim, out, log=True)
 
 
 @log_softmax.reference

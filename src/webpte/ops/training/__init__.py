@@ -1,1 +1,1 @@
-"""Losses, gradients and optimiser steps."""
+"""Losses, gradients and optimizer steps."""

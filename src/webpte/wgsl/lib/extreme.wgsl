@@ -1,4 +1,4 @@
-// Return whether v replaces the best so far. The first of equals stays. NaN, recognised by its bits, beats every number.
+// Return whether v replaces the best so far. The first of equals stays. NaN, recognized by its bits, beats every number.
 fn beats(v: {{ number }}, best: {{ number }}) -> bool {
 $$ if number == "f32"
     let v_is_nan = (bitcast<u32>(v) & 0x7fffffffu) > 0x7f800000u;

@@ -1,4 +1,4 @@
-// Values of templates, with Python's behaviour: an integer is a bigint, a float a number, none is null, a list an array.
+// Values of templates, with Python's behavior: an integer is a bigint, a float a number, none is null, a list an array.
 // Other types are the classes below. A callable is a function of positional and named arguments.
 
 /** @typedef {any} Value */

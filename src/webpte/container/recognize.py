@@ -1,4 +1,4 @@
-"""Recognise files that are not programs, such as other models and failed downloads, and what to do with each."""
+"""Recognize files that are not programs, such as other models and failed downloads, and what to do with each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .files import MappedFile, export_line
 
 REEXPORT = "Export the PyTorch model it was made from: webpte.export.lower(model, inputs, path='model.pte')."
 RETRY = "Download or copy it again."
-_HEAD_BYTES = 4096  # enough to recognise most kinds
+_HEAD_BYTES = 4096  # enough to recognize most kinds
 _LEGACY_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _ONNX = re.compile(rb"\x08[\x01-\x20](?:\x12[\x01-\x40][ -~]{1,64}|:|B)", re.DOTALL)
 
@@ -24,7 +24,7 @@ class ForeignFile(NamedTuple):
     remedy: str  # a sentence, with a command where one helps
 
 
-def recognise(file: MappedFile) -> ForeignFile | None:
+def recognize(file: MappedFile) -> ForeignFile | None:
     """Return the kind of a file by its bytes; None if unknown."""
     start = bytes(file.view(0, min(file.size, _HEAD_BYTES)))
     return _by_bytes(start, file) or _by_text(start)
@@ -32,7 +32,7 @@ def recognise(file: MappedFile) -> ForeignFile | None:
 
 def wrong_file_error(file: MappedFile, expected: str, mark: str) -> FormatError:
     """Return the error for a file without the `mark` of the expected kind: its kind, and what to do."""
-    actual = recognise(file)
+    actual = recognize(file)
     if actual is not None:
         return FormatError(
             argument=file.path, expected=expected, got=actual.kind, code="wrong_file_type", hint=actual.remedy

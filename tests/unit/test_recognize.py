@@ -64,7 +64,7 @@ CODES = {"tiny.pte": "bad_magic", "odd.onnx": "bad_magic", "odd.bin": "bad_magic
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_recognise_names_file_type_and_remedy(name, tmp_path, capsys):
+def test_recognize_names_file_type_and_remedy(name, tmp_path, capsys):
     content, kind, remedy = FILES[name]
     code = CODES.get(name, "wrong_file_type")
     path = tmp_path / name
@@ -108,7 +108,7 @@ def keyed(tmp_path):
     return tmp_path / "p.pte"
 
 
-def test_recognise_ptd_file_separate_from_program(keyed, capsys):
+def test_recognize_ptd_file_separate_from_program(keyed, capsys):
     data = keyed.with_name("weights.ptd")
     with raises(webpte.FormatError, ".ptd", f"--data {data}", code="wrong_file_type"):
         webpte.load(data)
@@ -135,7 +135,7 @@ def test_constants_that_are_away_can_still_be_looked_at(keyed, capsys):
     ("sub/model.pte", "there is no folder {0}/sub"),
     ("x.gguf", "No such file"),
 ])  # fmt: skip
-def test_recognise_missing_file_suggests_match(typed, message, tmp_path):
+def test_recognize_missing_file_suggests_match(typed, message, tmp_path):
     (tmp_path / "model.pte").touch()
     with raises(webpte.FormatError, message.format(tmp_path), code="unreadable"):
         webpte.load(tmp_path / typed)
@@ -148,7 +148,7 @@ def test_recognise_missing_file_suggests_match(typed, message, tmp_path):
     ("m.gguf", b"????????", "expected a GGUF file, got unknown data"),
     ("m.onnx", ONNX, "got an ONNX model"),
 ])  # fmt: skip
-def test_recognise_export_input_names_file_type(name, content, message, tmp_path, capsys):
+def test_recognize_export_input_names_file_type(name, content, message, tmp_path, capsys):
     (tmp_path / name).write_bytes(content)
     assert main(["export", str(tmp_path / name), "-o", str(tmp_path / "out.pte")]) == 1
     assert message in capsys.readouterr().err

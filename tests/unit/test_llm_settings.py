@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import math
 from dataclasses import fields
@@ -15,12 +16,16 @@ from hypothesis import strategies as st
 
 import webpte
 from tests.support.harness.errors import raises
+from webpte.cli.generation_options import add_kv_cache
 from webpte.fusion.llm_rewrites import FEATURE_ADJUSTMENTS, FEATURE_TOP_LOGPROBS, MAX_TOP_LOGPROBS, SAMPLING_WORDS
 from webpte.llm import LLM, GenerateSettings, Sequence
 from webpte.llm.model import LLMLoadOptions
+from webpte.llm.options import EngineOptions
 from webpte.llm.sampling import ALL_HIDDEN
 from webpte.llm.settings import SamplingParams, sampling_params_from, tokens_from
 from webpte.ops.sampling import sampling
+from webpte.serve.config import Config
+from webpte.serve.messages import WorkerOptions
 
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src"
@@ -128,3 +133,31 @@ def test_loading_a_language_model_takes_every_keyword_of_load():
         name for name, each in ours.items() if each.kind is inspect.Parameter.KEYWORD_ONLY
     ]
     assert not [each for each in ours.values() if each.kind is inspect.Parameter.VAR_KEYWORD]
+
+
+def test_engine_options_are_declared_once():
+    parameters, worker = inspect.signature(LLM).parameters, {each.name: each.default for each in fields(WorkerOptions)}
+    parser = argparse.ArgumentParser()
+    add_kv_cache(parser)
+    for option in fields(EngineOptions):
+        parameter = parameters[option.name]
+        assert (parameter.default, parameter.annotation) == (option.default, option.type)
+        assert worker.get(option.name, option.default) == option.default
+    assert Config().kv_cache == parser.parse_args([]).kv_cache == EngineOptions.kv_cache
+    assert Config().slots == EngineOptions.max_sequences
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "code"),
+    [
+        ("kv_cache", "f64", "unknown_choice"),
+        ("recover", 1, "wrong_type"),
+        ("max_sequences", 0, "out_of_range"),
+        ("max_sequences", 4097, "out_of_range"),
+        ("max_queue_size", 2.0, "wrong_type"),
+        ("prefix_cache", -1, "out_of_range"),
+    ],
+)
+def test_engine_options_wrong_value_raises(name, value, code):
+    with raises(webpte.InputError, name, code=code):
+        EngineOptions(**{name: value})

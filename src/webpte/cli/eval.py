@@ -9,7 +9,7 @@ from typing import Annotated, TypedDict
 
 from ..errors import InputError
 from ..llm import LLM
-from ..llm.settings import KvCache
+from ..llm.options import EngineOptions, KvCache
 from ..measure.evaluation.measures import Estimate
 from ..measure.evaluation.programs import Evaluation, evaluate
 from ..progress import OnProgress
@@ -60,7 +60,9 @@ def run(arguments: argparse.Namespace) -> None:
         _show(arguments, evaluation, open_page())
 
 
-def _load(path: str, arguments: argparse.Namespace, progress: OnProgress, kv_cache: KvCache = "f32") -> LLM:
+def _load(
+    path: str, arguments: argparse.Namespace, progress: OnProgress, kv_cache: KvCache = EngineOptions.kv_cache
+) -> LLM:
     # One sequence: the windows of a text are evaluated one after the other, in full passes.
     data = arguments.data if path == arguments.file else ()
     return LLM.load(

@@ -9,7 +9,8 @@ from typing import Any, get_args
 
 from ..errors import Error, InputError
 from ..llm.constraints import check_alone
-from ..llm.settings import MAX_NEW_TOKENS, GenerateSettings, KvCache, sampling_params_from
+from ..llm.options import ENGINE_HELP, EngineOptions, KvCache
+from ..llm.settings import MAX_NEW_TOKENS, GenerateSettings, sampling_params_from
 from .parsing import option_error
 
 SETTINGS = (
@@ -40,8 +41,8 @@ def add_kv_cache(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kv-cache",
         choices=get_args(KvCache),
-        default="f32",
-        help="dtype of the KV cache; f16 halves its memory, int8 about halves it again (f32)",
+        default=EngineOptions.kv_cache,
+        help=f"{ENGINE_HELP['kv_cache']} ({EngineOptions.kv_cache})",
     )
 
 

@@ -8,14 +8,14 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as Tokens
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack, get_args
+from typing import Any, Literal, TypedDict, Unpack
 
 from ..errors import InputError, UnsupportedError
 from ..fusion.llm_rewrites import with_sampler, with_sampler_and_half_caches
 from ..graph import DType
 from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..runtime import Bundle, Method, Program, load_source
-from ..runtime.checks import check_bool, check_callable, check_choice, check_path, described
+from ..runtime.checks import check_bool, check_callable, check_path, described
 from ..runtime.program import Tune
 from ..sources import resolve_program
 from ..text import table
@@ -40,12 +40,12 @@ from .metadata import (
     read_program_metadata,
     vocabulary,
 )
+from .options import MAX_SEQUENCES_LIMIT, EngineOptions, KvCache
 from .prompts import Messages, Tools, encode_chat, encode_prompt, read_special_tokens, render_chat
 from .sequence import Sequence
 from .settings import (
     LARGEST,
     GenerateSettings,
-    KvCache,
     SamplingParams,
     integer,
     sampling_params_from,
@@ -55,8 +55,6 @@ from .settings import (
 from .tokenizer import Tokenizer
 from .tools import ToolCall, ToolFormat, parse_tool_calls
 
-MAX_SEQUENCES, MAX_SEQUENCES_LIMIT = 16, 4096
-MAX_QUEUE_SIZE = 1024
 CACHE_DTYPES: Mapping[KvCache, DType | None] = {"f32": None, "f16": DType.FLOAT16, "int8": DType.INT8}
 REWRITES = {"f32": with_sampler, "f16": with_sampler_and_half_caches}  # of a program that cannot be batched
 # End of a turn or a text, in the vocabularies of common model families.
@@ -102,11 +100,11 @@ class LLM:
         data: Iterable[PathLike] = (),
         *,
         max_context: int | None = None,
-        kv_cache: KvCache = "f32",
-        recover: bool = False,
-        max_sequences: int = MAX_SEQUENCES,
-        max_queue_size: int = MAX_QUEUE_SIZE,
-        prefix_cache: int = 0,
+        kv_cache: KvCache = EngineOptions.kv_cache,
+        recover: bool = EngineOptions.recover,
+        max_sequences: int = EngineOptions.max_sequences,
+        max_queue_size: int = EngineOptions.max_queue_size,
+        prefix_cache: int = EngineOptions.prefix_cache,
         cancel: CancelToken | None = None,
         fallback: Literal["cpu"] | None = None,
         limits: Mapping[str, int] | None = None,
@@ -134,13 +132,9 @@ class LLM:
         check_path(path, "path")
         if tokenizer is not None:
             check_path(tokenizer, "tokenizer")
-        check_choice(kv_cache, "kv_cache", get_args(KvCache))
-        check_bool(recover, "recover")
         check_callable(progress, "progress", "events")
         progress = cancellable(progress, cancel)
-        most = integer("max_sequences", max_sequences, 1, MAX_SEQUENCES_LIMIT)
-        waiting = integer("max_queue_size", max_queue_size, 1, LARGEST)
-        prefixes = integer("prefix_cache", prefix_cache, 0, 1 << 50)
+        options = EngineOptions(kv_cache, recover, max_sequences, max_queue_size, prefix_cache)
         limit = None if max_context is None else integer("max_context", max_context, 2, LARGEST)
         path = resolve_program(path, progress, limit)
         program = load_source(
@@ -149,7 +143,8 @@ class LLM:
         try:
             metadata = _metadata(program, Path(path), tokenizer)  # files first: planning and uploading take their time
             words = Tokenizer.load(metadata.tokenizer)
-            runner = _runner(program, kv_cache, MAX_SEQUENCES_LIMIT if prefixes else most, progress)
+            slots = MAX_SEQUENCES_LIMIT if options.prefix_cache else options.max_sequences
+            runner = _runner(program, options.kv_cache, slots, progress)
         except BaseException:
             program.close()
             raise
@@ -165,10 +160,10 @@ class LLM:
         )
         self._engine = EngineCore(
             runner,
-            max_num_seqs=most,
-            num_cache_slots=prefixes // max(1, sum(runner.sizes(runner.capacity))) if prefixes else 0,
-            max_queue_size=waiting,
-            recover=_weakly(self) if recover else None,
+            max_num_seqs=options.max_sequences,
+            num_cache_slots=_cache_slots(options.prefix_cache, runner),
+            max_queue_size=options.max_queue_size,
+            recover=_weakly(self) if options.recover else None,
         )
         self.capacity = runner.capacity  #: tokens of the context
         self.context_limit = context_limit(program, runner.capacity)  #: why the context is not longer
@@ -533,6 +528,11 @@ def _weakly(llm: LLM) -> Callable[[], object]:
         return model.recover() if model is not None else None
 
     return recover
+
+
+def _cache_slots(prefix_cache: int, runner: ModelRunner) -> int:
+    """Return the slots that fit into the bytes of the prefix cache."""
+    return prefix_cache // max(1, sum(runner.sizes(runner.capacity))) if prefix_cache else 0
 
 
 def _runner(program: Program | Bundle, kv_cache: KvCache, most_slots: int, progress: OnProgress) -> ModelRunner:

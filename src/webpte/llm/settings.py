@@ -7,7 +7,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Literal, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from ..errors import InputError
 from ..fusion.llm_rewrites import MAX_TOP_LOGPROBS
@@ -23,9 +23,6 @@ MAX_BIASED_TOKENS = 1024
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 4096  # of all stop strings of a request
 MAX_NEW_TOKENS = 1024  # of an answer whose length is not set, in all front ends
-
-
-KvCache = Literal["f32", "f16", "int8"]
 
 
 class GenerateSettings(TypedDict, total=False):

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from ..errors import FormatError, InputError
 from ..llm.context import ContextLimit
 from ..llm.engine.output import Piece
-from ..llm.settings import KvCache
+from ..llm.options import EngineOptions, KvCache
 
 MAX_MESSAGE_BYTES = 64 << 20
 Id = Annotated[int, Field(ge=0)]  # of a request
@@ -33,10 +33,10 @@ class ModelFile:
 class WorkerOptions:
     """How models are loaded. The fields are those of `LLM.load`."""
 
-    max_sequences: Annotated[int, Field(ge=1)] = 16
-    kv_cache: KvCache = "f32"
+    max_sequences: Annotated[int, Field(ge=1)] = EngineOptions.max_sequences
+    kv_cache: KvCache = EngineOptions.kv_cache
     memory: int | None = None  # bytes on the device, for all models together
-    prefix_cache: Count = 0  # bytes for prefixes that finished requests leave, beyond the slots in use
+    prefix_cache: Count = EngineOptions.prefix_cache  # bytes for prefixes of finished requests, beyond the slots
     warmup: bool = False  # warm up before the first request: see `LLM.warmup`
 
 

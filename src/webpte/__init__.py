@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .deferred import lazy_exports, show_in_notebook
+from .deferred import build_cached_program, lazy_exports, show_in_notebook
 from .errors import (
     CancelledError,
     ClosedError,
@@ -32,14 +32,17 @@ from .errors import (
 from .version import __version__
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from . import batch, embed, export, llm, speech, vision
     from .bundles import bundle
     from .debug import show_versions
     from .measure.evaluation.programs import evaluate
     from .notebook import widget
-    from .progress import CancelToken, Progress
+    from .progress import CancelToken, OnProgress, Progress
     from .runtime import ArgumentInfo, Bundle, Memory, MemoryNeeds, Method, Program, Runtime, Verification, load
     from .runtime.saved_plan import SavedPlan, open_plan
+    from .typing import PathLike
 
 __all__ = [
     "ArgumentInfo",
@@ -118,6 +121,13 @@ def _show(source: Any, **options: Any) -> object:
     from .notebook import widget
 
     return widget(source, **options)
+
+
+@build_cached_program.provide
+def _build(source: PathLike, progress: OnProgress, max_context: int | None) -> Path:
+    from .builder.programs import cached_program
+
+    return cached_program(source, progress, max_context)
 
 
 if not TYPE_CHECKING:  # type checkers would take it for a promise that any name is there

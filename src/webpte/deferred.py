@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -46,3 +47,5 @@ class Hook(Generic[P, R]):
 
 
 show_in_notebook: Hook[..., object] = Hook()  # a program, or the folder of a bundle, as a widget
+# (checkpoint, progress, max_context) -> the path of its program, built on first use
+build_cached_program: Hook[..., Path] = Hook()

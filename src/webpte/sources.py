@@ -1,18 +1,18 @@
 """Resolve what a user names as a model: a program, a checkpoint, a name on a hub, or a short name.
 
-Checkpoints are built into programs by `webpte.builder`, which is above the packages that load models. It is imported by
-name when a checkpoint is loaded, so that they need not depend on it.
+Checkpoints are built into programs by `webpte.builder`, which is above the packages that load models. The package
+`webpte` provides it (`deferred.build_cached_program`), so that they need not depend on it.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from .deferred import build_cached_program
 from .errors import InputError
 from .progress import OnProgress, ignore
 from .text import close_matches
@@ -32,7 +32,6 @@ SHORT_NAMES: Mapping[str, str] = {
     "lfm2": "hf:LiquidAI/LFM2-350M",
 }
 _NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-_BUILDER = "webpte.builder.programs"
 
 
 def resolve_program(source: Any, progress: OnProgress = ignore, max_context: int | None = None) -> Any:
@@ -41,7 +40,7 @@ def resolve_program(source: Any, progress: OnProgress = ignore, max_context: int
         refuse_unknown_name(source)
         check_fixed_context(source, max_context)
         return source
-    return importlib.import_module(_BUILDER).cached_program(source, progress, max_context)
+    return build_cached_program(source, progress, max_context)
 
 
 def check_fixed_context(source: Any, max_context: int | None) -> None:

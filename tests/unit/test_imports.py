@@ -32,7 +32,7 @@ ARROWS: dict[str, set[str]] = {
     "host_memory": set(),  # what the machine has: limits buffers, and the context of programs that are built
     "partial_files": set(),  # what is written beside its place, wherever
     "progress": set(),
-    "sources": set(),  # what a user names as a model, and the builder by name
+    "sources": set(),  # what a user names as a model
     "suppress_output": set(),  # of libraries that print what nobody asked for
     "task_file": set(),  # beside a program: written by export, read by embed, vision and speech
     "text": set(),
@@ -156,6 +156,7 @@ ARROWS: dict[str, set[str]] = {
         "measure",
         "bundles",
         "export",
+        "builder",  # provided to `sources`, which is below it
         "notebook",
     },  # the public face
     "__main__": {"cli"},
@@ -238,8 +239,10 @@ def imported(node: ast.AST, module: str) -> Iterator[str]:
             # In `from webpte import ops, load` the first is a room and the second a name of the public face.
             yield from (f"{base}.{alias.name}" if base == PACKAGE and alias.name in ARROWS else base for alias in names)
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=[ast.Constant(value=str(target)), *_]):
-            if name in {"import_module", "__import__"}:
+            if name in {"import_module", "__import__"} or ast.unparse(node.func) == "sys.modules.get":
                 yield target
+        case ast.Subscript(value=ast.Attribute(attr="modules"), slice=ast.Constant(value=str(target))):
+            yield target
 
 
 def is_type_checking(node: ast.AST) -> bool:
@@ -255,13 +258,35 @@ def imports(node: ast.AST, module: str, lazy: bool = False) -> Iterator[tuple[st
         yield from imports(child, module, lazy or deferred)
 
 
+class _Constants(ast.NodeTransformer):
+    """Put the strings that a module assigns to names in the place of the names."""
+
+    def __init__(self, strings: dict[str, ast.Constant]) -> None:
+        self._strings = strings
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self._strings.get(node.id, node) if isinstance(node.ctx, ast.Load) else node
+
+
+def _with_constants(tree: ast.Module) -> ast.Module:
+    strings = {
+        target.id: statement.value
+        for statement in tree.body
+        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant)
+        for target in statement.targets
+        if isinstance(target, ast.Name) and isinstance(statement.value.value, str)
+    }
+    _Constants(strings).visit(tree)
+    return tree
+
+
 def wrong_arrows(module: str, source: str) -> list[str]:
     """One line for each import in `source` that the map above does not allow."""
     room = room_of(module)
     if room not in ARROWS:
         return [f"{module}: unknown room {room!r}; give it a row in ARROWS and in docs/architecture.md"]
     wrong = []
-    for name, line, lazy in imports(ast.parse(source), module):
+    for name, line, lazy in imports(_with_constants(ast.parse(source)), module):
         top = name.split(".")[0]
         where = f"{module}:{line}"
         if top == PACKAGE:
@@ -363,6 +388,12 @@ def test_right_arrows_pass(module, source):
         ("webpte.errors", "from . import wgsl", "errors may not import wgsl"),
         ("webpte.plan.caps", "import wgpu", "plan may not import wgpu"),
         ("webpte.plan.caps", "def f():\n    importlib.import_module('wgpu.utils')", "plan may not import wgpu"),
+        ("webpte.llm.model", "x = sys.modules['webpte.builder'].y", "llm may not import builder"),
+        ("webpte.llm.model", "x = sys.modules.get('webpte.builder')", "llm may not import builder"),
+        ("webpte.llm.model", "__import__('webpte.builder')", "llm may not import builder"),
+        ("webpte.llm.model", "NAME = 'webpte.builder'\nimport_module(NAME)", "llm may not import builder"),
+        ("webpte.builder.llm", "def f():\n    from ..export.llm import g", "builder may not import export"),
+        ("webpte.checkpoints.hub", "from ..builder import llm", "checkpoints may not import builder"),
         ("webpte.ops.add", "import jinja2.nodes", "ops may not import jinja2"),
         ("webpte.runtime.tensors", "import torch", "torch may be imported only inside a function"),
         ("webpte.runtime.tensors", "class A:\n    import torch.nn", "torch may be imported only inside a function"),

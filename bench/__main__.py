@@ -98,11 +98,11 @@ def plan(options: argparse.Namespace, workers: Mapping[str, Worker]) -> dict[str
 
 
 def run_facts(workers: Mapping[str, Worker]) -> dict[str, Any]:
-    told = facts(workers)
-    adapter: dict[str, Any] = told.get(UNIT, {}).get("adapter", {})
+    report = facts(workers)
+    adapter: dict[str, Any] = report.get(UNIT, {}).get("adapter", {})
     versions = {
         name: ", ".join(f"{key} {value}" for key, value in about.items() if key not in ("adapter", "error"))
-        for name, about in told.items()
+        for name, about in report.items()
         if name not in (UNIT, BARE)
     }
     return {
@@ -133,11 +133,11 @@ def write_docs(report: Report, units: bool, console: Console) -> None:
     stored = {name: documentation.STORED.with_name(f"{name}.json") for name in ("results", "units")}
     mine = stored["units" if units else "results"]
     (Report.read(mine).merged(report) if mine.exists() else report).save(mine)
-    found = {name: Report.read(path) if path.exists() else None for name, path in stored.items()}
-    if found["results"] is None:
+    results = {name: Report.read(path) if path.exists() else None for name, path in stored.items()}
+    if results["results"] is None:
         console.print("there are no results of whole rows yet: run without --units first")
         return
-    for path in documentation.write(found["results"]):
+    for path in documentation.write(results["results"]):
         console.print(f"wrote {path}")
 
 

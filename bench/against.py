@@ -74,9 +74,9 @@ def compare(program: Path, checkouts: Mapping[str, Path], turns: int) -> dict[st
     """Milliseconds by measure, of both checkouts."""
     taken: dict[str, list[dict[str, float]]] = {}
     for turn in range(turns):
-        found = {name: measure(checkouts[name], program) for name in turned(checkouts, turn)}
+        results = {name: measure(checkouts[name], program) for name in turned(checkouts, turn)}
         for name in MEASURES:
-            numbers = {checkout: value for checkout, row in found.items() if (value := row[name]) is not None}
+            numbers = {checkout: value for checkout, row in results.items() if (value := row[name]) is not None}
             if len(numbers) == len(checkouts):
                 taken.setdefault(name, []).append(numbers)
     return {f"{program.stem} {name}": summary(rows) for name, rows in taken.items()}

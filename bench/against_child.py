@@ -83,5 +83,5 @@ def milliseconds(call: Callable[[], Any]) -> float:
 if __name__ == "__main__":
     child = Child(Path(sys.argv[1]))
     for line in sys.stdin:
-        found = child.answer(line.strip())
-        print("" if found is None else found, flush=True)
+        reply = child.answer(line.strip())
+        print("" if reply is None else reply, flush=True)

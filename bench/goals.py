@@ -87,13 +87,13 @@ def units(report: Report) -> list[Goal]:
     def in_gemvs(row: str, who: str) -> float | None:
         return divided(report.seconds(row, who), report.seconds(row, UNIT))
 
-    found = [Goal(f"{ROWS[row].title}, in GEMVs", in_gemvs(row, WEBPTE), limit) for row, limit in IN_UNITS.items()]
+    results = [Goal(f"{ROWS[row].title}, in GEMVs", in_gemvs(row, WEBPTE), limit) for row, limit in IN_UNITS.items()]
     decode = {n: in_gemvs(f"smollm2_decode_{n}", WEBPTE) for n in (100, 900)}
     attention = {n: in_gemvs(f"attention_{n}", BARE) for n in (100, 900)}
     matmuls = in_gemvs("smollm2_matmuls", BARE)
-    found.append(Goal("SmolLM2 decode at 100 / its matrices run bare", divided(decode[100], matmuls), 1.10))
+    results.append(Goal("SmolLM2 decode at 100 / its matrices run bare", divided(decode[100], matmuls), 1.10))
     slopes = [None if s[100] is None or s[900] is None else s[900] - s[100] for s in (decode, attention)]
-    found.append(Goal("SmolLM2 decode, slope over context / bare attention's", divided(*slopes), 1.2))
+    results.append(Goal("SmolLM2 decode, slope over context / bare attention's", divided(*slopes), 1.2))
     upload = divided(report.seconds("upload", WEBPTE), report.seconds("upload", BARE))
-    found.append(Goal("upload of SmolLM2's constants / bare writes", upload, 1.3))
-    return found
+    results.append(Goal("upload of SmolLM2's constants / bare writes", upload, 1.3))
+    return results

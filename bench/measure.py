@@ -85,11 +85,11 @@ def release(worker: Worker) -> None:
 
 def facts(workers: Mapping[str, Worker]) -> dict[str, Any]:
     """Adapters and versions, as the contenders themselves see them."""
-    told: dict[str, Any] = {}
+    reports: dict[str, Any] = {}
     for name, worker in workers.items():
         if worker.environment.missing is None:
             try:
-                told[name] = worker.ask(PREPARE_SECONDS, do="about").get("about", {})
+                reports[name] = worker.ask(PREPARE_SECONDS, do="about").get("about", {})
             except WorkerError as error:
-                told[name] = {"error": str(error)}
-    return told
+                reports[name] = {"error": str(error)}
+    return reports

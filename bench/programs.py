@@ -21,8 +21,8 @@ MAX_TOKENS = 32  # of one call to llama256; ExecuTorch exports one less
 def program(row: str, problem: Problem) -> Path:
     """The .pte file of a row."""
     if row.startswith("smollm2"):
-        made = sorted(cache_root().glob("smollm2-4w-*/smollm2.pte"), key=lambda path: path.stat().st_mtime)
-        return made[-1] if made else smollm2("4w").path
+        result = sorted(cache_root().glob("smollm2-4w-*/smollm2.pte"), key=lambda path: path.stat().st_mtime)
+        return result[-1] if result else smollm2("4w").path
     builder = {"llama": llama256, "minilm": minilm, "q4_linear": q4_linear}.get(problem.kind, functional)
     name = "llama256_prefill" if problem.kind == "llama" else row  # one program for both of its rows
     return export(builder, row=name, digest=ROWS[name].problem().digest).path

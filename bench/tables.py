@@ -36,15 +36,15 @@ def ratio(value: float | None) -> str:
 def grid(report: Report, units: bool = False) -> Grid:
     """One line per row, one column per contender: median milliseconds, and two ratios."""
     contenders = [name for name in ENVIRONMENTS if any(name in results for results in report.rows.values())]
-    made = Grid(["ms per call", *contenders, "webpte / bare", "webpte / best peer"])
+    result = Grid(["ms per call", *contenders, "webpte / bare", "webpte / best peer"])
     for row in ROWS.values():
         if row.name not in report.rows or row.unit != units:
             continue
-        cells = [_cell(row.title, name, report.rows[row.name].get(name), made.notes) for name in contenders]
+        cells = [_cell(row.title, name, report.rows[row.name].get(name), result.notes) for name in contenders]
         mine = report.seconds(row.name, WEBPTE)
         ratios = [divided(mine, report.seconds(row.name, BARE)), divided(mine, report.best_peer(row.name, PEERS))]
-        made.rows.append([row.title, *cells, *map(ratio, ratios)])
-    return made
+        result.rows.append([row.title, *cells, *map(ratio, ratios)])
+    return result
 
 
 def _cell(title: str, name: str, result: Result | None, notes: list[str]) -> str:
@@ -82,8 +82,8 @@ def to_markdown(grid: Grid) -> str:
 
 
 def goals_grid(goals: Sequence[Goal]) -> Grid:
-    made = Grid(["ratio", "measured", "goal", ""])
+    result = Grid(["ratio", "measured", "goal", ""])
     for goal in goals:
         verdict = {True: "reached", False: "missed", None: "not measured"}[goal.reached]
-        made.rows.append([goal.title, ratio(goal.ratio), f"≤ {goal.limit:g}", verdict])
-    return made
+        result.rows.append([goal.title, ratio(goal.ratio), f"≤ {goal.limit:g}", verdict])
+    return result

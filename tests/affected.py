@@ -141,10 +141,10 @@ def runnable(names: set[str]) -> list[str]:
         return []
     from tests.support.harness import notebooks, pages
 
-    found = {page.relative_to(pages.ROOT).as_posix() for page in pages.runnable()}
+    results = {page.relative_to(pages.ROOT).as_posix() for page in pages.runnable()}
     books = [name for name in notebooks.names() if f"docs/notebooks/{name}" in names]
     return [
-        *(f"tests/project/test_pages.py::test_page[{name}]" for name in sorted(names & found)),
+        *(f"tests/project/test_pages.py::test_page[{name}]" for name in sorted(names & results)),
         *(f"tests/project/test_notebooks.py::test_notebook_runs_with_stored_outputs[{name}]" for name in books),
     ]
 
@@ -154,12 +154,12 @@ def importers(path: PurePosixPath) -> list[PurePosixPath]:
     imports = _imports()
     reached, new = {ROOT / path}, {ROOT / path}
     while new:
-        new = {file for file, found in imports.items() if found & new} - reached
+        new = {file for file, results in imports.items() if results & new} - reached
         reached |= new
-    found = {file for file in reached if file.name.startswith("test_") and file.exists()}
+    results = {file for file in reached if file.name.startswith("test_") and file.exists()}
     if path.name == "conftest.py":
-        found |= set((ROOT / path).parent.rglob("test_*.py"))
-    return sorted(PurePosixPath(file.relative_to(ROOT).as_posix()) for file in found)
+        results |= set((ROOT / path).parent.rglob("test_*.py"))
+    return sorted(PurePosixPath(file.relative_to(ROOT).as_posix()) for file in results)
 
 
 @functools.cache
@@ -169,16 +169,16 @@ def _imports() -> dict[Path, set[Path]]:
 
 def _imported(file: Path) -> set[Path]:
     """Files of tests/ that a file names in its imports."""
-    found = set()
+    results = set()
     for node in ast.walk(ast.parse(file.read_bytes())):
         if isinstance(node, ast.ImportFrom):
             base = file.parents[node.level - 1] if node.level else ROOT
             module = base.joinpath(*(node.module or "").split("."))
-            found |= {module.with_suffix(".py"), module / "__init__.py"}
-            found |= {module / f"{alias.name}.py" for alias in node.names}
+            results |= {module.with_suffix(".py"), module / "__init__.py"}
+            results |= {module / f"{alias.name}.py" for alias in node.names}
         elif isinstance(node, ast.Import):
-            found |= {ROOT.joinpath(*alias.name.split(".")).with_suffix(".py") for alias in node.names}
-    return {path for path in found if path.is_relative_to(ROOT / "tests")}
+            results |= {ROOT.joinpath(*alias.name.split(".")).with_suffix(".py") for alias in node.names}
+    return {path for path in results if path.is_relative_to(ROOT / "tests")}
 
 
 def changes(since: str | None) -> list[str]:
@@ -219,23 +219,23 @@ def fast(changed: Iterable[str]) -> list[str]:
     """Test files of the unit tier that are changed or import a changed module of src/webpte by its name."""
     modules = {name.removeprefix("src/").removesuffix(".py").replace("/", ".") for name in changed}
     packages = {module.removesuffix(".__init__") for module in modules if module.startswith("webpte.")}
-    found = []
+    results = []
     for file in sorted((ROOT / "tests" / "unit").glob("test_*.py")):
         name = file.relative_to(ROOT).as_posix()
         if name in changed or packages & _named(file):
-            found.append(name)
-    return found
+            results.append(name)
+    return results
 
 
 def _named(file: Path) -> set[str]:
     """Modules of webpte that a test file names in its imports."""
-    found = set()
+    results = set()
     for node in ast.walk(ast.parse(file.read_bytes())):
         if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+            results |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-    return found
+            results |= {alias.name for alias in node.names}
+    return results
 
 
 if __name__ == "__main__":

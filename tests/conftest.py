@@ -225,8 +225,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Take over what a worker found out about the adapter."""
-    if found := getattr(node, "workeroutput", {}).get("adapter"):
-        _worker_adapters.append(found)
+    if result := getattr(node, "workeroutput", {}).get("adapter"):
+        _worker_adapters.append(result)
 
 
 _worker_adapters: list[dict[str, str]] = []
@@ -238,7 +238,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    found = _worker_adapters or ([adapter()] if adapter.cache_info().currsize else [])
-    if found and "error" not in (info := found[0]):
+    listed = _worker_adapters or ([adapter()] if adapter.cache_info().currsize else [])
+    if listed and "error" not in (info := listed[0]):
         facts = (info.get(key) for key in ("device", "backend_type", "description"))
         terminalreporter.write_line("adapter: " + ", ".join(filter(None, facts)))

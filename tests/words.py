@@ -83,9 +83,9 @@ def hits(path: Path) -> Iterator[Hit]:
                 yield Hit(shown, number, word, "an imperative verb, such as Return")
     for number, line in prose(path):
         for pattern, instead in WORDS.items():
-            for found in re.finditer(pattern, line, re.IGNORECASE):
+            for result in re.finditer(pattern, line, re.IGNORECASE):
                 if not any(shown.as_posix() == place and text in line for place, text, _ in ALLOWED):
-                    yield Hit(shown, number, found[0], instead)
+                    yield Hit(shown, number, result[0], instead)
 
 
 def first_words(path: Path) -> Iterator[tuple[int, str]]:
@@ -111,16 +111,16 @@ def prose(path: Path) -> Iterator[tuple[int, str]]:
 def files(places: Sequence[Path]) -> Iterator[Path]:
     """Yield the files to search in folders and files."""
     for place in places:
-        found = [place] if place.is_file() else sorted(place.rglob("*"))
-        yield from (path for path in found if path.suffix in SUFFIXES and "node_modules" not in path.parts)
+        results = [place] if place.is_file() else sorted(place.rglob("*"))
+        yield from (path for path in results if path.suffix in SUFFIXES and "node_modules" not in path.parts)
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.words", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("places", nargs="*", type=Path, default=[ROOT / name for name in DEFAULT])
-    found = [hit for path in files(parser.parse_args(arguments).places) for hit in hits(path.resolve())]
-    print(*found, f"{len(found)} hits", sep="\n")
-    return int(bool(found))
+    results = [hit for path in files(parser.parse_args(arguments).places) for hit in hits(path.resolve())]
+    print(*results, f"{len(results)} hits", sep="\n")
+    return int(bool(results))
 
 
 if __name__ == "__main__":

@@ -52,10 +52,10 @@ class Engine:
     def buffer(self, content: Array | int) -> Any:
         """A storage buffer that holds an array, or zeros of so many bytes."""
         nbytes = content if isinstance(content, int) else content.nbytes
-        made = self.device.create_buffer(size=max(16, nbytes + -nbytes % 16), usage=STORAGE)
+        result = self.device.create_buffer(size=max(16, nbytes + -nbytes % 16), usage=STORAGE)
         if not isinstance(content, int):
-            self.upload(made, np.ascontiguousarray(content))
-        return made
+            self.upload(result, np.ascontiguousarray(content))
+        return result
 
     def upload(self, buffer: Any, array: Array, piece: int = FLUSH_BYTES) -> None:
         """Write an array in pieces, each flushed: the fastest way to fill fresh memory."""

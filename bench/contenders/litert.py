@@ -56,14 +56,14 @@ class LiteRT:
 
 def taken(problem: Problem) -> dict[str, Array]:
     """The model's inputs: rows of the embedding (1, T, C) in place of token ids, and a mask of 32 bits."""
-    given = {name: array for name, array in problem.inputs.items() if name != "prompt"}
+    inputs = {name: array for name, array in problem.inputs.items() if name != "prompt"}
     if problem.kind == "chain":
-        given["x"] = given["x"][None]  # as its constants are
-    if "ids" in given:
-        given["ids"] = problem.weights["words.weight"][given["ids"].ravel()][None]
-    if "mask" in given:
-        given["mask"] = given["mask"].astype(np.int32)
-    return given
+        inputs["x"] = inputs["x"][None]  # as its constants are
+    if "ids" in inputs:
+        inputs["ids"] = problem.weights["words.weight"][inputs["ids"].ravel()][None]
+    if "mask" in inputs:
+        inputs["mask"] = inputs["mask"].astype(np.int32)
+    return inputs
 
 
 def open_model(path: Path) -> CompiledModel:

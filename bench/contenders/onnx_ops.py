@@ -21,7 +21,7 @@ ONNX_TYPES = {"float32": TensorProto.FLOAT, "int64": TensorProto.INT64, "int32":
 def to_onnx(problem: Problem, feeds: Mapping[str, Array], fused: bool) -> onnx.ModelProto:
     """The problem's model for inputs such as `feeds`; with a cache, new keys and values are outputs too."""
     ops = OnnxOps(problem.weights, fused)
-    named = {name: ops.given(name, array) for name, array in feeds.items()}
+    named = {name: ops.values(name, array) for name, array in feeds.items()}
     output = forward(ops, problem, named)
     graph = helper.make_graph(
         ops.nodes,
@@ -46,7 +46,7 @@ class OnnxOps(Ops):
         self.initializers: list[onnx.TensorProto] = []
         self._known: set[str] = set()
 
-    def given(self, name: str, like: Array) -> str:
+    def values(self, name: str, like: Array) -> str:
         dtype = ONNX_TYPES[like.dtype.name]
         self.inputs.append(helper.make_tensor_value_info(name, dtype, list(like.shape)))
         return name

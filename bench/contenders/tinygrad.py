@@ -38,10 +38,10 @@ class Tinygrad:
         ops = TinygradOps(problem.weights)
 
         compiled = TinyJit(lambda **inputs: forward(ops, problem, inputs).realize())
-        given = {name: as_given(array) for name, array in problem.inputs.items() if name != "prompt"}
+        operands = {name: as_given(array) for name, array in problem.inputs.items() if name != "prompt"}
 
         def run() -> list[Array]:
-            return [compiled(**{name: Tensor(array).realize() for name, array in given.items()}).numpy()]
+            return [compiled(**{name: Tensor(array).realize() for name, array in operands.items()}).numpy()]
 
         run()  # compiles; the next call, whose result is checked, records; those after it replay
         return Prepared(run)

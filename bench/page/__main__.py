@@ -42,14 +42,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--smollm2", type=Path, help="an export of SmolLM2 in 4 bits, instead of the cache's")
     parser.add_argument("--json", type=Path, help="where results go; rows of an existing file are kept or replaced")
     options = parser.parse_args(arguments)
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     if options.json is not None and options.json.exists():
-        found = json.loads(options.json.read_text())
+        results = json.loads(options.json.read_text())
     for name in options.rows:
-        found[name] = measure(ROWS[name], options.contenders, options.turns, options.smollm2)
-        print_row(ROWS[name], found[name])
+        results[name] = measure(ROWS[name], options.contenders, options.turns, options.smollm2)
+        print_row(ROWS[name], results[name])
         if options.json is not None:
-            options.json.write_text(json.dumps(found, indent=1) + "\n")
+            options.json.write_text(json.dumps(results, indent=1) + "\n")
     return 0
 
 
@@ -110,17 +110,17 @@ def summary(row: Row, problem: Problem, checked: Answer, timed: Sequence[Answer]
     }
 
 
-def print_row(row: Row, found: Mapping[str, Any]) -> None:
+def print_row(row: Row, result: Mapping[str, Any]) -> None:
     print(f"{row.title}")
-    tokens = {tuple(each["tokens"]) for each in found.values()}
-    for name, each in found.items():
+    tokens = {tuple(each["tokens"]) for each in result.values()}
+    for name, each in result.items():
         right = "right" if each["right"] else "WRONG"
         times = f"{each['milliseconds']:10.1f} ms  {each['cpu']:10.1f} ms of CPU"
         print(f"  {name:28} {times}  {right} ({each['error']:.1e})")
     for name, other in ((PAGE, ORT), (AS_GPU, ORT), (PAGE, NATIVE), (PAGE, UNCHECKED)):
-        if name in found and other in found:
-            cpu = found[name]["cpu"] / found[other]["cpu"]
-            print(f"  {name} / {other}: {ratio(found, name, other):.3f}, of CPU {cpu:.3f}")
+        if name in result and other in result:
+            cpu = result[name]["cpu"] / result[other]["cpu"]
+            print(f"  {name} / {other}: {ratio(result, name, other):.3f}, of CPU {cpu:.3f}")
     if len(tokens) > 1:
         print(f"  tokens differ: {tokens}")
 

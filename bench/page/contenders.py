@@ -66,8 +66,8 @@ class Seat:
     def run(self, count: int, compare: bool) -> Answer:
         self.begin()
         before = self._cpu()
-        found = self.ask(count, compare)
-        return Answer(found["times"], found["tokens"], found["output"], 1e3 * (self._cpu() - before) / (count + 1))
+        result = self.ask(count, compare)
+        return Answer(result["times"], result["tokens"], result["output"], 1e3 * (self._cpu() - before) / (count + 1))
 
     def _cpu(self) -> float:
         used = 0.0
@@ -87,14 +87,14 @@ class PageSeat(Seat):
         self._page.evaluate("contender.begin()")
 
     def ask(self, count: int, compare: bool) -> dict[str, Any]:
-        found: dict[str, Any] = self._page.evaluate("([...given]) => contender.run(...given)", [count, compare])
-        return found
+        results: dict[str, Any] = self._page.evaluate("([...given]) => contender.run(...given)", [count, compare])
+        return results
 
 
 def browser_pid(browser: Browser) -> int:
     session = browser.new_browser_cdp_session()
-    found = session.send("SystemInfo.getProcessInfo")["processInfo"]
-    return next(int(each["id"]) for each in found if each["type"] == "browser")
+    result = session.send("SystemInfo.getProcessInfo")["processInfo"]
+    return next(int(each["id"]) for each in result if each["type"] == "browser")
 
 
 @contextmanager

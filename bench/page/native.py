@@ -26,10 +26,10 @@ class Native:
         assert isinstance(program, Bundle)
         self.method = program.method("forward", slots=script["slots"])
 
-    def arguments(self, given: Sequence[Any]) -> list[Any]:
+    def arguments(self, value: Sequence[Any]) -> list[Any]:
         return [
             each if isinstance(each, int) else np.array(each["data"], DTYPES[str(spec.dtype)]).reshape(each["dims"])
-            for each, spec in zip(given, self.method.inputs, strict=True)
+            for each, spec in zip(value, self.method.inputs, strict=True)
         ]
 
     def begin(self) -> dict[str, Any]:
@@ -43,11 +43,11 @@ class Native:
         times, tokens = [], []
         for i in range(count + 1):
             began = time.perf_counter()
-            found = self.method.run(args, outputs=outputs)
+            result = self.method.run(args, outputs=outputs)
             times.append(1e3 * (time.perf_counter() - began))
             if compare and i == 0:
-                output = np.asarray(found[0]).ravel().tolist()
-            tokens.append(int(np.asarray(found[-1]).ravel()[0]))
+                output = np.asarray(result[0]).ravel().tolist()
+            tokens.append(int(np.asarray(result[-1]).ravel()[0]))
             if self.script["grows"]:
                 args[TOKENS] = np.array([[tokens[-1]]], args[TOKENS].dtype)
                 args[PLACES] = args[PLACES] + np.array([0, 1], np.int32)

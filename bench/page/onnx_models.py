@@ -80,15 +80,15 @@ def inputs(problem: Problem) -> dict[str, Array]:
 
 
 def write(problem: Problem, folder: Path) -> None:
-    made = model(problem)
-    onnx.save(made, folder / "model.onnx", save_as_external_data=True, location="model.data")
+    result = model(problem)
+    onnx.save(result, folder / "model.onnx", save_as_external_data=True, location="model.data")
     feeds = inputs(problem)
     for name, array in feeds.items():
         (folder / f"{name}.bin").write_bytes(array.tobytes())
     about = {
         "inputs": {name: {"dtype": array.dtype.name, "dims": array.shape} for name, array in feeds.items()},
-        "output": made.graph.output[0].name,
-        "kept": [value.name for value in made.graph.output[1:]],
+        "output": result.graph.output[0].name,
+        "kept": [value.name for value in result.graph.output[1:]],
     }
     (folder / "about.json").write_text(json.dumps(about))
 

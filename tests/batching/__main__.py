@@ -37,9 +37,11 @@ def main() -> int:
 
 def equal(llm: LLM, options: argparse.Namespace) -> bool:
     longest = min(600, llm.capacity * 3 // 4)
-    found = measures.different(llm, options.count, longest, 12, (4, 20))
-    print(f"equal: {options.count - len(found)} of {options.count} sequences have the tokens they have alone; {found}")
-    return not found
+    result = measures.different(llm, options.count, longest, 12, (4, 20))
+    print(
+        f"equal: {options.count - len(result)} of {options.count} sequences have the tokens they have alone; {result}"
+    )
+    return not result
 
 
 def throughput(llm: LLM, options: argparse.Namespace) -> bool:
@@ -53,34 +55,34 @@ def throughput(llm: LLM, options: argparse.Namespace) -> bool:
 
 
 def steps(llm: LLM, options: argparse.Namespace) -> bool:
-    found = measures.steady(llm, 8, 20)
+    result = measures.steady(llm, 8, 20)
     print(
-        f"steps of 8: {found.lowerings} lowerings, {found.objects} GPU objects; Python takes {found.host:.1%}",
+        f"steps of 8: {result.lowerings} lowerings, {result.objects} GPU objects; Python takes {result.host:.1%}",
         flush=True,
     )
-    return not found.lowerings and not found.objects
+    return not result.lowerings and not result.objects
 
 
 def gaps(llm: LLM, options: argparse.Namespace) -> bool:
-    found = measures.gaps(llm, 7, min(600, llm.capacity * 3 // 4))
-    seconds, work = found.largest.seconds / found.plain.seconds, found.largest.work / found.plain.work
+    result = measures.gaps(llm, 7, min(600, llm.capacity * 3 // 4))
+    seconds, work = result.largest.seconds / result.plain.seconds, result.largest.work / result.plain.work
     print(
-        f"gaps of 7: {found.plain.seconds * 1e3:.0f} ms, at most {found.largest.seconds * 1e3:.0f} ms "
+        f"gaps of 7: {result.plain.seconds * 1e3:.0f} ms, at most {result.largest.seconds * 1e3:.0f} ms "
         f"({seconds:.2f} x; of computing {work:.2f} x) "
-        f"in {found.passes} passes that read a prompt of 600",
+        f"in {result.passes} passes that read a prompt of 600",
         flush=True,
     )
     return True
 
 
 def prefix(llm: LLM, options: argparse.Namespace) -> bool:
-    found = measures.prefix(llm, 8, min(300, llm.capacity // 2))
+    result = measures.prefix(llm, 8, min(300, llm.capacity // 2))
     print(
-        f"first tokens of 8: {found.apart:.2f} s, with 300 tokens in common that are cached {found.shared:.2f} s "
-        f"({found.shared / found.apart:.3f} x); {found.computed} rows of these computed again",
+        f"first tokens of 8: {result.apart:.2f} s, with 300 tokens in common that are cached {result.shared:.2f} s "
+        f"({result.shared / result.apart:.3f} x); {result.computed} rows of these computed again",
         flush=True,
     )
-    return not found.computed
+    return not result.computed
 
 
 if __name__ == "__main__":

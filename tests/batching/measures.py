@@ -42,7 +42,7 @@ def throughput(llm: LLM, sizes: Sequence[int], turns: int, answers: int = 16) ->
         tokens = sum(map(len, _so_many_at_a_time(llm, asked, size)))
         if turn:  # the first prepares what the others use
             rates[size].append(Rate(tokens / (time.perf_counter() - started), tokens / (time.process_time() - work)))
-    return {size: Rate(*map(statistics.median, zip(*found, strict=True))) for size, found in rates.items()}
+    return {size: Rate(*map(statistics.median, zip(*result, strict=True))) for size, result in rates.items()}
 
 
 def _so_many_at_a_time(llm: LLM, asked: Sequence[Request], size: int) -> list[list[int]]:
@@ -107,7 +107,7 @@ class Gaps(NamedTuple):
 
 def gaps(llm: LLM, sequences: int, prompt: int) -> Gaps:
     """How long others wait while a long prompt is read, the first time and once more: the second is told."""
-    found = Gaps(Gap(0.0, 0.0), Gap(0.0, 0.0), 0)
+    result = Gaps(Gap(0.0, 0.0), Gap(0.0, 0.0), 0)
     live: list[Generation] = []
     for number in range(2):  # passes of new sizes are prepared in the first
         live.clear()
@@ -120,17 +120,17 @@ def gaps(llm: LLM, sequences: int, prompt: int) -> Gaps:
             during += _gaps(llm, live, 1)
         middle = Gap(statistics.median(gap.seconds for gap in plain), statistics.median(gap.work for gap in plain))
         largest = Gap(max(gap.seconds for gap in during), max(gap.work for gap in during))
-        found = Gaps(middle, largest, len(during))
-    return found
+        result = Gaps(middle, largest, len(during))
+    return result
 
 
 def _gaps(llm: LLM, live: list[Generation], ticks: int) -> list[Gap]:
-    found = []
+    results = []
     for _ in range(ticks):
         started, work = time.perf_counter(), time.process_time()
         read(llm, live)
-        found.append(Gap(time.perf_counter() - started, time.process_time() - work))
-    return found
+        results.append(Gap(time.perf_counter() - started, time.process_time() - work))
+    return results
 
 
 class Prefix(NamedTuple):
@@ -173,12 +173,12 @@ def _first_tokens(llm: LLM, prompts: list[list[int]]) -> float:
 @contextmanager
 def _rows(llm: LLM) -> Iterator[list[BatchToken]]:
     """All rows that are run inside."""
-    runner, found = llm._engine.runner, list[BatchToken]()
+    runner, result = llm._engine.runner, list[BatchToken]()
     run = runner.run
 
     def noting(rows: Sequence[BatchToken], picks: Sequence[SampleRow]) -> list[SampledToken]:
-        found.extend(rows)
+        result.extend(rows)
         return run(rows, picks)
 
     with mock.patch.object(runner, "run", noting):
-        yield found
+        yield result

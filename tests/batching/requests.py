@@ -26,15 +26,15 @@ class Request(NamedTuple):
 def requests(llm: LLM, count: int, longest: int, new: tuple[int, int], seed: int = 0) -> list[Request]:
     """Prompts of 1 to `longest` tokens, many of them short, every other one sampled with a seed of its own."""
     chosen = random.Random(seed)
-    found = []
+    results = []
     for number in range(count):
         length = {0: 1, 1: longest}.get(number, round(longest ** chosen.random()))
         tokens = tuple(chosen.randrange(llm.vocabulary) for _ in range(length))
         settings: dict[str, Any] = {"max_new_tokens": min(chosen.randint(*new), llm.capacity - length)}
         if number % 2:
             settings |= {"temperature": 0.8, "top_p": 0.95, "seed": number}
-        found.append(Request(tokens, settings))
-    return found
+        results.append(Request(tokens, settings))
+    return results
 
 
 def answers_alone(llm: LLM, asked: Iterable[Request]) -> Iterator[list[int]]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tests.support.harness.bulk import read, texts, write_parquet
 from webpte.batch import Predictor
 
-from .given import timed_run, told
+from .workload import print_report, timed_run
 
 ANIMAL: dict[str, Any] = {"enum": ["cat", "dog", "none"]}
 # What is forced is read many tokens at a time in any case, as a prompt is: only free tokens seem to gain by company.
@@ -43,13 +43,13 @@ def generate(folder: Path, options: argparse.Namespace) -> None:
         for first in range(0, options.rows, size):
             source = write_parquet(folder / f"asks{first}.parquet", asks[first : first + size])
             report, *at_once = timed_run(options.model, source, folder / f"answers{first}", settings=settings)
-            told(f"rows from {first} on", report)
-            found = read(folder / f"answers{first}").to_pylist()
-            finished += judged(found, schema)
+            print_report(f"rows from {first} on", report)
+            result = read(folder / f"answers{first}").to_pylist()
+            finished += judged(result, schema)
             if report.computed_rows:  # else the folder has them of an earlier run
-                some = found[: options.alone]
+                some = result[: options.alone]
                 alone = np.array(one_at_a_time(predictor, some)) / len(some)
-                gains.append(alone / (np.array(at_once) / len(found)))
+                gains.append(alone / (np.array(at_once) / len(result)))
                 told_gain("of this part", gains[-1])
     print(f"{finished} of {options.rows} finished, and every one is valid")
     gain = np.median(gains, axis=0)

@@ -13,27 +13,27 @@ from pathlib import Path
 from tests.support.harness.bulk import actor_processes, contents, kill_when, read, start_batch
 from webpte.batch import run
 
-from .given import blocks_in, encoder, table, told
+from .workload import blocks_in, encoder, print_report, table
 
 
 def actors(folder: Path, options: argparse.Namespace) -> None:
     """SIGKILL to one of two actors each time some more blocks are there."""
     model, source = encoder(options), table(folder, options)
-    told("undisturbed", run(model, source, folder / "alone", block_rows=options.block))
+    print_report("undisturbed", run(model, source, folder / "alone", block_rows=options.block))
     blocks, out, killed = blocks_in(folder / "alone"), folder / "killed", set[int]()
 
     def kill() -> None:
         for turn in range(options.kills):
             while blocks_in(out) < blocks * (turn + 1) // (options.kills + 1):
                 time.sleep(0.02)
-            while not (found := [pid for pid in actor_processes() if pid not in killed]):
+            while not (running := [pid for pid in actor_processes() if pid not in killed]):
                 time.sleep(0.02)
-            killed.add(found[0])
-            os.kill(found[0], signal.SIGKILL)
-            print(f"killed actor {found[0]} at {blocks_in(out)} of {blocks} blocks", flush=True)
+            killed.add(running[0])
+            os.kill(running[0], signal.SIGKILL)
+            print(f"killed actor {running[0]} at {blocks_in(out)} of {blocks} blocks", flush=True)
 
     threading.Thread(target=kill, daemon=True).start()
-    told("with kills", run(model, source, out, block_rows=options.block, actors=2))
+    print_report("with kills", run(model, source, out, block_rows=options.block, actors=2))
     ids = read(out)["id"].to_pylist()
     print(f"{len(killed)} kills; {options.rows - len(set(ids))} rows lost, {len(ids) - len(set(ids))} doubled")
     assert len(killed) == options.kills and ids == list(range(options.rows))
@@ -43,7 +43,7 @@ def actors(folder: Path, options: argparse.Namespace) -> None:
 def driver(folder: Path, options: argparse.Namespace) -> None:
     """The command, alone or with actors, is killed at random moments and started again; at last it is left alone."""
     model, source = encoder(options), table(folder, options)
-    told("undisturbed", run(model, source, folder / "alone", block_rows=options.block))
+    print_report("undisturbed", run(model, source, folder / "alone", block_rows=options.block))
     blocks, out = blocks_in(folder / "alone"), folder / "killed"
     moments, each = random.Random(options.seed), blocks / (options.kills + 1)
     for turn in range(options.kills):
@@ -51,11 +51,11 @@ def driver(folder: Path, options: argparse.Namespace) -> None:
         more = ["--actors", options.actors] if options.actors else []
         child = start_batch(model, source, out, "--block-rows", options.block, *more)
         # In some turns before the first block of its own is there, in some behind it: blocks are left for every turn.
-        wanted = min(blocks_in(out) + moments.randint(0, round(each)), round(each * (turn + 1)))
+        expected = min(blocks_in(out) + moments.randint(0, round(each)), round(each * (turn + 1)))
         delay = moments.uniform(0, options.within)
 
-        def reached(wanted: int = wanted, delay: float = delay) -> bool:
-            if there := blocks_in(out) >= wanted:
+        def reached(expected: int = expected, delay: float = delay) -> bool:
+            if there := blocks_in(out) >= expected:
                 time.sleep(delay)
             return there
 
@@ -69,7 +69,7 @@ def driver(folder: Path, options: argparse.Namespace) -> None:
         print(f"kill {turn + 1}: {len(before)} blocks before it, {len(after)} behind it", flush=True)
     there = blocks_in(out)
     report = run(model, source, out, block_rows=options.block)
-    told("the last run", report)
+    print_report("the last run", report)
     assert report.reused_blocks == there and contents(out) == contents(folder / "alone")
     print(f"{there} of {report.blocks} blocks were found, the rest computed; the folders are byte for byte equal")
 

@@ -15,7 +15,7 @@ from webpte.batch.output import block_name
 from webpte.batch.tables import InputTables
 from webpte.embed import Embedder
 
-from .given import Figures, encoder, sentences, table, timed_run, told
+from .workload import Figures, encoder, print_report, sentences, table, timed_run
 
 LEAST_RATIO, MOST_PADDING, LEAST_COSINE = 0.9, 0.12, 0.99999
 
@@ -57,10 +57,10 @@ def embed(folder: Path, options: argparse.Namespace) -> Figures:
     """A job in one process, then by two actors: the same rows in the same order, and little padding."""
     model, source = encoder(options), table(folder, options)
     alone = run(model, source, folder / "alone", block_rows=options.block)
-    told("one process", alone)
+    print_report("one process", alone)
     assert alone.failed == 0 and (options.tiny or alone.padding <= MOST_PADDING), alone
     many = run(model, source, folder / "actors", block_rows=options.block, actors=2)
-    told("two actors", many)
+    print_report("two actors", many)
     left, right = read(folder / "alone"), read(folder / "actors")
     assert left["id"].to_pylist() == right["id"].to_pylist() == list(range(options.rows))
     a, b = vectors(left), vectors(right)

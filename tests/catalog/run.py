@@ -29,10 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     checks = read_manifest(catalog())
     if options.ops:
-        wanted = set(options.ops.split(","))
-        if unknown := wanted - {check.suite for check in checks}:
+        expected = set(options.ops.split(","))
+        if unknown := expected - {check.suite for check in checks}:
             parser.error(f"no suite named {', '.join(sorted(unknown))}")
-        checks = [check for check in checks if check.suite in wanted]
+        checks = [check for check in checks if check.suite in expected]
     gpu = acquire({})  # kept open, so that programs share its pipelines
     try:
         results = list(run_checks(checks))

@@ -50,10 +50,10 @@ def accounted(name):
 
 @pytest.mark.parametrize("name", slow_but(IN_THE_GATE, ARCHITECTURES))
 def test_equals_eager(name, capsys):
-    found = accounted(name)
+    result = accounted(name)
     with capsys.disabled():
-        print(f"\n{' | '.join(found.facts + found.measured)}")
-    assert max(run.error for run in found.runs) <= 1e-4
+        print(f"\n{' | '.join(result.facts + result.measured)}")
+    assert max(run.error for run in result.runs) <= 1e-4
 
 
 def test_architectures_cover_many_kinds():
@@ -68,9 +68,9 @@ def test_architecture_program_runs_at_several_sizes(name):
 
 
 def check_table(names):
-    found = [accounted(name) for name in names] + [account(name, kind) for name, kind in REAL_KINDS.items()]
+    results = [accounted(name) for name in names] + [account(name, kind) for name, kind in REAL_KINDS.items()]
     documented = rows(DOCS.read_text())
-    assert {a.name: documented.get(a.name) for a in found} == {a.name: a.facts for a in found}, (
+    assert {a.name: documented.get(a.name) for a in results} == {a.name: a.facts for a in results}, (
         "docs/models.md is out of date: python -m tests.support.models.architectures --write"
     )
     return documented

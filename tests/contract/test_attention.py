@@ -47,8 +47,8 @@ def test_llama_with_halves_turned():
 def tokens_at(step: Step, tokens: int, position: int) -> tuple[np.ndarray, ...]:
     """The inputs of `step` cut or repeated to a number of tokens, at another position."""
     *tensors, _ = step.inputs
-    wanted = [np.resize(np.moveaxis(t, 1, 0), (tokens, t.shape[0], *t.shape[2:])) for t in tensors]
-    return *(np.moveaxis(t, 0, 1).copy() for t in wanted), np.array([position])
+    expected = [np.resize(np.moveaxis(t, 1, 0), (tokens, t.shape[0], *t.shape[2:])) for t in tensors]
+    return *(np.moveaxis(t, 0, 1).copy() for t in expected), np.array([position])
 
 
 @pytest.mark.parametrize("builder", [models.cached_attention, models.masked_cache], ids=lambda b: b.__name__)

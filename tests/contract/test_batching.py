@@ -23,8 +23,8 @@ def test_batch_tokens_equal_single_sequences(llm):
 
 
 def test_steps_create_nothing(llm):
-    found = measures.steady(llm, 8, 12)
-    assert (found.lowerings, found.objects) == (0, 0)
+    result = measures.steady(llm, 8, 12)
+    assert (result.lowerings, result.objects) == (0, 0)
 
 
 def test_batch_long_prompt_is_prefilled_in_chunks(llm):

@@ -22,7 +22,7 @@ def test_borders_round_as_torch_does(tmp_path):
     x = torch.linspace(-3, 3, 24).reshape(8, 3)
     lower(Scaled(), (x.bfloat16(),), path=tmp_path / "m.pte")
     with webpte.load(tmp_path / "m.pte") as program:
-        found = program.method()(x.numpy())
-    for got, want in zip(found, Scaled()(x.bfloat16()), strict=True):
+        actual = program.method()(x.numpy())
+    for got, want in zip(actual, Scaled()(x.bfloat16()), strict=True):
         assert got.dtype == np.float32
         np.testing.assert_array_equal(got, want.float().numpy())

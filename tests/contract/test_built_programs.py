@@ -57,17 +57,17 @@ def transformers_logits(tiny: Tiny, folder: Path) -> np.ndarray:
 
 @pytest.mark.parametrize("name", slow_but(IN_GATE, BUILT))
 def test_built_program_logits_equal_transformers(name: str, tmp_path: Path) -> None:
-    wanted = transformers_logits(BUILT[name], tmp_path)
+    expected = transformers_logits(BUILT[name], tmp_path)
     built = build(tmp_path, tmp_path / "model.pte", quantize=None)
-    assert difference(logits(built), wanted) <= TOLERANCE
+    assert difference(logits(built), expected) <= TOLERANCE
 
 
 @pytest.mark.parametrize("name", slow_but(["llama: plain", "gemma3: as GGUF can say it"], IN_GGUF))
 def test_built_from_gguf_logits_equal_transformers(name: str, tmp_path: Path) -> None:
-    wanted = transformers_logits(IN_GGUF[name], tmp_path)
+    expected = transformers_logits(IN_GGUF[name], tmp_path)
     file = gguf_families.write_gguf(tmp_path, tmp_path / "model.gguf")
     built = build(file, tmp_path / "model.pte", quantize=None)
-    assert difference(logits(built), wanted) <= TOLERANCE
+    assert difference(logits(built), expected) <= TOLERANCE
 
 
 @pytest.mark.slow

@@ -31,10 +31,10 @@ PROMPTS = ("a", "hello", "the rain in Spain stays mainly", "x" * 40)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A program with its bundle beside it."""
-    found = write_tiny_llm(tmp_path_factory.mktemp("tiny"))
-    with webpte.load(found / "tiny.pte") as program:
-        webpte.bundle(program, found / "site", sequences=4)
-    return found
+    result = write_tiny_llm(tmp_path_factory.mktemp("tiny"))
+    with webpte.load(result / "tiny.pte") as program:
+        webpte.bundle(program, result / "site", sequences=4)
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -62,12 +62,12 @@ def test_bundled_llm_batch_tokens_equal_single(pair):
 
 
 def test_constraints_and_log_probabilities(pair):
-    found = []
+    results = []
     for llm in pair:
         answer = llm.complete("say", choices=["yes", "no"], temperature=1.0, seed=3, top_logprobs=3, logprobs=True)
         pieces = list(answer)
-        found.append((answer.text, [(p.token, p.logprob, p.top_logprobs) for p in pieces]))
-    assert found[0] == found[1] and found[0][0] in ("yes", "no")
+        results.append((answer.text, [(p.token, p.logprob, p.top_logprobs) for p in pieces]))
+    assert results[0] == results[1] and results[0][0] in ("yes", "no")
 
 
 def test_bundled_llm_template_and_tokens_equal_program(pair, folder):
@@ -85,7 +85,7 @@ def test_bundled_runner_any_slots_and_sample_rows(folder):
         many = BatchedRunner(program, 4), BundledRunner(bundle, bundle._manifest.language, 4)
         random = np.random.default_rng(8)
         texts = random.integers(0, 128, (4, 30)).tolist()
-        found = []
+        actual = []
         for runner in many:
             runner.grow(4)
             run: list[Any] = []
@@ -100,10 +100,10 @@ def test_bundled_runner_any_slots_and_sample_rows(folder):
             each = [SampleRow(row, RowSamplingParams(0.9, seed=row)) for row in range(3)]
             run.append([[chosen.token for chosen in step] for step in runner.run_steps(three, each, 3)])
             logits = runner.logits([BatchToken(texts[2][at], 2, at) for at in range(14, 20)])
-            found.append((run, [logits, *(np.frombuffer(piece, np.float32) for piece in runner.read(2, 14))]))
-        assert found[0][0] == found[1][0]
-        for bundled, wanted in zip(found[1][1], found[0][1], strict=True):  # kernels for subgroups of another size
-            np.testing.assert_allclose(bundled, wanted, rtol=1e-5, atol=1e-5)
+            actual.append((run, [logits, *(np.frombuffer(piece, np.float32) for piece in runner.read(2, 14))]))
+        assert actual[0][0] == actual[1][0]
+        for bundled, expected in zip(actual[1][1], actual[0][1], strict=True):  # kernels for subgroups of another size
+            np.testing.assert_allclose(bundled, expected, rtol=1e-5, atol=1e-5)
         with raises(webpte.InputError, "4 slots of 64", "[[4, 0]"):
             many[1].run([BatchToken(1, 4, 0)], [])
 

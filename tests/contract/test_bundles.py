@@ -26,9 +26,9 @@ from webpte.wgsl import BROWSER_LIMITS
 
 def bundled(program: webpte.Program, folder: Path, **options: Any) -> dict[str, Any]:
     """The manifest of a bundle."""
-    found = json.loads((webpte.bundle(program, folder, **options) / "manifest.json").read_text())
-    assert isinstance(found, dict)
-    return found
+    data = json.loads((webpte.bundle(program, folder, **options) / "manifest.json").read_text())
+    assert isinstance(data, dict)
+    return data
 
 
 def assert_same(program: webpte.Program, site: Path, name: str, calls: list[tuple[Any, ...]]) -> None:
@@ -139,15 +139,15 @@ def test_halves_and_state(tmp_path):
         shapes = [[(1, 3), (1,)], [(1, 1), (1,)]]
         webpte.bundle(program, tmp_path / "llama", shapes={"forward": shapes})  # without a tokenizer
         with webpte.load(tmp_path / "llama") as bundle:
-            found = []
+            actual = []
             for method in (bundle.method(), program.method()):
                 method(tokens, position)
                 behind = method(tokens[:, :1], np.array([3]))
                 method.reset()
-                found.append((behind, method(tokens[:, :1], np.array([3]))))
-            for got, want in zip(*found, strict=True):
+                actual.append((behind, method(tokens[:, :1], np.array([3]))))
+            for got, want in zip(*actual, strict=True):
                 np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
-            assert np.abs(found[0][0] - found[0][1]).max() > 1e-3
+            assert np.abs(actual[0][0] - actual[0][1]).max() > 1e-3
 
 
 def test_plans_ask_for_no_more_than_browsers_grant(tmp_path):

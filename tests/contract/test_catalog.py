@@ -18,10 +18,10 @@ pytestmark = pytest.mark.timeout(1800)
 
 @pytest.fixture(scope="module")
 def suites() -> dict[str, list[Check]]:
-    found: dict[str, list[Check]] = {}
+    results: dict[str, list[Check]] = {}
     for check in read_manifest(catalog()):
-        found.setdefault(check.suite, []).append(check)
-    return found
+        results.setdefault(check.suite, []).append(check)
+    return results
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -38,9 +38,9 @@ TALK = {
 @pytest.mark.parametrize("family", TALK)
 def test_tool_format_parses_call_of_family(family):
     sign, said = TALK[family]
-    found = tool_format(families()[family].tool_formats, f"{{% if tools %}}{sign}{{% endif %}}")
-    assert found is not None
-    assert parse_tool_calls(said, found).calls == (ToolCall("now", {"zone": "UTC"}),)
+    result = tool_format(families()[family].tool_formats, f"{{% if tools %}}{sign}{{% endif %}}")
+    assert result is not None
+    assert parse_tool_calls(said, result).calls == (ToolCall("now", {"zone": "UTC"}),)
 
 
 def test_families_name_end_tokens():
@@ -56,12 +56,12 @@ def test_tool_format_unknown_template_is_none(template):
 
 def test_checkpoint_end_ids_from_all_files(tmp_path):
     write_checkpoint(tmp_path)
-    told = CHARACTERS.index("~")
-    assert read_checkpoint(tmp_path).eos_ids == (told,)
-    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, told, 7]}))
-    assert read_checkpoint(tmp_path).eos_ids == (told, 5, 7)
+    reports = CHARACTERS.index("~")
+    assert read_checkpoint(tmp_path).eos_ids == (reports,)
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, reports, 7]}))
+    assert read_checkpoint(tmp_path).eos_ids == (reports, 5, 7)
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": 5}))
-    assert read_checkpoint(tmp_path).eos_ids == (told, 5)
+    assert read_checkpoint(tmp_path).eos_ids == (reports, 5)
 
 
 @pytest.mark.parametrize("ends", [-1, "2", [3, None], True, 2.5])
@@ -87,6 +87,6 @@ def test_metadata_written_next_to_program_is_read_back(tmp_path):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     write_tokenizer_files(read_checkpoint(tmp_path), tmp_path / "model.pte")
     words = Tokenizer.load(tmp_path / "model.tokenizer.json")
-    found = read_special_tokens(tmp_path / "model.tokenizer_config.json", words, None, ())
-    assert found.tool_format == ToolFormat("object", "<tool_call>", "</tool_call>")
-    assert found.texts["eos_token"] == "~"
+    result = read_special_tokens(tmp_path / "model.tokenizer_config.json", words, None, ())
+    assert result.tool_format == ToolFormat("object", "<tool_call>", "</tool_call>")
+    assert result.texts["eos_token"] == "~"

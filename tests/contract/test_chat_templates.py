@@ -191,12 +191,12 @@ def test_export_writes_the_names_beside_the_program(tmp_path):
     (tmp_path / "tokenizer_config.json").write_text(
         json.dumps({"bos_token": "<s>", "eos_token": {"content": "</s>"}, "add_bos_token": True, "model_max_length": 5})
     )
-    found = folder_special_tokens(tmp_path)
-    assert found == {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<p>", "add_bos_token": True}
+    result = folder_special_tokens(tmp_path)
+    assert result == {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<p>", "add_bos_token": True}
     talker.write_checkpoint(tmp_path / "talker")
-    source = replace(read_checkpoint(tmp_path / "talker"), chat_template=None, special_tokens=found)
+    source = replace(read_checkpoint(tmp_path / "talker"), chat_template=None, special_tokens=result)
     write_tokenizer_files(source, tmp_path / "out.pte")
-    assert json.loads((tmp_path / "out.tokenizer_config.json").read_text()) == found
+    assert json.loads((tmp_path / "out.tokenizer_config.json").read_text()) == result
     assert not (tmp_path / "out.chat_template.jinja").exists()
 
 

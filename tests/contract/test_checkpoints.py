@@ -123,8 +123,8 @@ def test_checkpoint_unknown_fields_are_all_listed(folder, tmp_path):
     ],
 )
 def test_fields_that_change_nothing_are_taken(folder, tmp_path, config):
-    found = read_checkpoint(changed(folder, tmp_path / "c", config)).architecture
-    assert all(layer.window is None for layer in found.layers)
+    result = read_checkpoint(changed(folder, tmp_path / "c", config)).architecture
+    assert all(layer.window is None for layer in result.layers)
 
 
 BIASES = [f"model.layers.{n}.self_attn.{p}_proj.bias" for n in (0, 1) for p in "qkvo"]
@@ -322,9 +322,9 @@ def test_gguf_fields_and_tensors_that_change_nothing_are_taken(tmp_path):
         "llama.attention.head_count_kv": talker.KV_HEADS,
     }
     more = {"rope_freqs.weight": np.ones(HEAD // 2, np.float32), "output.weight": None}
-    found = read_checkpoint(gguf_talker.write(tmp_path / "t.gguf", changes, more))
-    assert (found.architecture.ropes["rope"].theta, found.architecture.norm_eps) == (500.0, 0.25)
-    assert np.array_equal(found.weights.read("output.weight"), found.weights.read("tok_embeddings.weight"))
+    result = read_checkpoint(gguf_talker.write(tmp_path / "t.gguf", changes, more))
+    assert (result.architecture.ropes["rope"].theta, result.architecture.norm_eps) == (500.0, 0.25)
+    assert np.array_equal(result.weights.read("output.weight"), result.weights.read("tok_embeddings.weight"))
 
 
 @pytest.mark.parametrize("key", ["llama.block_count", "tokenizer.ggml.tokens", "tokenizer.ggml.merges"])
@@ -370,7 +370,7 @@ def test_checkpoint_gguf_unknown_architecture_is_refused(tmp_path):
     ],
 )
 def test_options_are_checked_before_any_work(folder, tmp_path, monkeypatch, options, error, values):
-    def work(*given):
+    def work(*args):
         raise AssertionError("weights were read")
 
     monkeypatch.setattr("webpte.checkpoints.weights.CheckpointWeights.read", work)
@@ -390,7 +390,7 @@ def test_export_full_disk_refused_before_work(folder, tmp_path, monkeypatch, opt
     class ReadError(Exception):
         pass
 
-    def work(*given):
+    def work(*args):
         raise ReadError
 
     monkeypatch.setattr("webpte.checkpoints.weights.CheckpointWeights.read", work)

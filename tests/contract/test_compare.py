@@ -138,7 +138,7 @@ class TestBrokenKernel:
             runpy.run_path(report["repro"][0], run_name="__main__")
         assert ended.value.code
         first = next(call for call in report["calls"] if call["outside"])
-        expected = [found["text"] for found in first["outputs"].values()]
+        expected = [actual["text"] for actual in first["outputs"].values()]
         assert capsys.readouterr().out.splitlines() == expected
 
 
@@ -169,7 +169,7 @@ class TestAgainstAnotherProgram:
 
     def test_compare_programs_same_program_agrees(self):
         report = self.run("llama", "llama")
-        assert report.ok and all(found.max_error == 0 for call in report.calls for found in call.outputs.values())
+        assert report.ok and all(result.max_error == 0 for call in report.calls for result in call.outputs.values())
 
     def test_compare_programs_differ_at_first_quantized_layer(self):
         report = self.run("llama", "llama_4w")

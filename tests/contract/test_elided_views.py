@@ -54,9 +54,9 @@ def test_elided_view_equals_eager(name, tmp_path):
     lower(module, (x,), path=tmp_path / "m.pte", operator_blocklist=KEPT_OUT)
     with webpte.load(tmp_path / "m.pte") as program:
         results = program.method().run([x.numpy()])
-        found = [call.name for call in program.graph("forward").calls]
-    wanted = module(x)
-    for got, want in zip(results, wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
+        actual = [call.name for call in program.graph("forward").calls]
+    expected = module(x)
+    for got, want in zip(results, expected if isinstance(expected, tuple) else (expected,), strict=True):
         assert_close(got, want.numpy(), 1e-5, 1e-5, f"view {name}")
     if name != "of a constant":  # the exporter may fold that one
-        assert VIEW in found
+        assert VIEW in actual

@@ -28,9 +28,9 @@ def of_transformers(folder, texts, pooling, normalize, longest, dense=None):
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
     rows = []
     for text in texts:
-        given = tokenizer([text.strip()], truncation=True, max_length=longest, return_tensors="pt")
+        values = tokenizer([text.strip()], truncation=True, max_length=longest, return_tensors="pt")
         with torch.no_grad():
-            hidden = model(given["input_ids"], given["attention_mask"]).last_hidden_state[0]  # (T, C)
+            hidden = model(values["input_ids"], values["attention_mask"]).last_hidden_state[0]  # (T, C)
             pools = {"mean": hidden.mean(0), "cls": hidden[0], "max": hidden.amax(0), "last": hidden[-1]}
             vector = pools[pooling] if dense is None else dense(pools[pooling])
             rows.append(vector / vector.norm() if normalize else vector)

@@ -15,14 +15,14 @@ ROWS = 300
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("package", "found"),
+    ("package", "result"),
     [("pyspark", "vectors_by_spark"), ("daft", "vectors_by_daft"), ("datasets", "vectors_by_datasets.parquet")],
 )
-def test_engine_recipe_equals_batch_command(package, found, tmp_path):
+def test_engine_recipe_equals_batch_command(package, result, tmp_path):
     pytest.importorskip(package, reason=f"{package} is not installed")
     if package == "pyspark" and shutil.which("java") is None:
         pytest.skip("Spark needs Java, which is not installed")
     folder = page_folder(tmp_path, ROWS)
     run(folder / "minilm.pte", folder / "tickets.parquet", folder / "alone")
     run_recipe(f"with_{package.removeprefix('py')}.py", folder)
-    same_vectors(pq.read_table(folder / found), folder / "alone")
+    same_vectors(pq.read_table(folder / result), folder / "alone")

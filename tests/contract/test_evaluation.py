@@ -67,11 +67,11 @@ def by_torch(text, start, stride):
         rows = {}
         for name, each in both.items():
             rows[name] = torch.log_softmax(torch.cat(list(eager(each, window))).double(), -1)
-            wanted = torch.tensor(window.tokens[window.first :])
-            losses[name].append(torch.nn.functional.nll_loss(rows[name], wanted, reduction="none"))
+            expected = torch.tensor(window.tokens[window.first :])
+            losses[name].append(torch.nn.functional.nll_loss(rows[name], expected, reduction="none"))
         terms = torch.nn.functional.kl_div(rows["4w"], rows["float"], reduction="none", log_target=True)
         divergence.append(terms.sum(-1))
-    means = {name: torch.cat(found).mean().exp().item() for name, found in losses.items()}
+    means = {name: torch.cat(actual).mean().exp().item() for name, actual in losses.items()}
     return means["float"], means["4w"], torch.cat(divergence).mean().item()
 
 
@@ -90,17 +90,17 @@ def eager(each, window):
 @pytest.mark.parametrize(("stride", "windows"), [(None, 3), (48, 4)])
 def test_perplexity_and_divergence_are_those_of_torch(models, stride, windows):
     reference, model = models
-    found = evaluate(model, TEXT, against=reference, stride=stride)
+    result = evaluate(model, TEXT, against=reference, stride=stride)
     start = text_tokens(model.tokenizer, model._special_tokens, TEXT).start
     assert start is not None
     expected = by_torch(TEXT, start, stride)
-    assert (found.tokens, found.windows) == (len(TEXT) - (stride is not None), windows)
-    assert found.context == (CONTEXT if stride is None else CONTEXT - 1)
-    assert found.against is not None and expected[2] > 1e-4
-    measured = found.against.reference_perplexity.value, found.against.perplexity.value, found.against.kl.value
+    assert (result.tokens, result.windows) == (len(TEXT) - (stride is not None), windows)
+    assert result.context == (CONTEXT if stride is None else CONTEXT - 1)
+    assert result.against is not None and expected[2] > 1e-4
+    measured = result.against.reference_perplexity.value, result.against.perplexity.value, result.against.kl.value
     assert measured == pytest.approx(expected, rel=1e-4)
-    assert found.perplexity == found.against.perplexity
-    assert evaluate(model, TEXT, stride=stride).perplexity == pytest.approx(found.perplexity)
+    assert result.perplexity == result.against.perplexity
+    assert evaluate(model, TEXT, stride=stride).perplexity == pytest.approx(result.perplexity)
 
 
 def test_evaluate_text_within_context_and_prefix(models):
@@ -154,9 +154,9 @@ def test_logits_that_are_nan_are_an_error(models, monkeypatch):
     logits = reference._engine.runner.logits
 
     def broken(rows, count=1):
-        found = logits(rows, count)
-        found[-1, 3] = np.nan
-        return found
+        result = logits(rows, count)
+        result[-1, 3] = np.nan
+        return result
 
     with monkeypatch.context() as patched:
         patched.setattr(reference._engine.runner, "logits", broken)
@@ -168,13 +168,13 @@ def test_logits_that_are_nan_are_an_error(models, monkeypatch):
 def test_eval_command_equals_api(models, folder, capsys, monkeypatch, tmp_path):
     reference, model = models
     (tmp_path / "text.txt").write_text(TEXT)
-    found = evaluate(model, TEXT, against=reference)
+    result = evaluate(model, TEXT, against=reference)
     monkeypatch.chdir(folder)
-    given = ("eval", "4w.pte", "--against", "float.pte", "--text", tmp_path / "text.txt")
-    report = reported(capsys, *given)
-    assert found.against is not None
-    assert report["against"]["kl"] == pytest.approx(found.against.kl._asdict())
-    assert report["perplexity"] == pytest.approx(found.perplexity._asdict())
+    arguments = ("eval", "4w.pte", "--against", "float.pte", "--text", tmp_path / "text.txt")
+    report = reported(capsys, *arguments)
+    assert result.against is not None
+    assert report["against"]["kl"] == pytest.approx(result.against.kl._asdict())
+    assert report["perplexity"] == pytest.approx(result.perplexity._asdict())
 
 
 def test_command_measures_what_a_cache_of_bytes_costs(folder, capsys, monkeypatch, tmp_path):
@@ -199,10 +199,10 @@ def test_evaluate_module_long_calls_leave_it_unchanged():
     each = module("float")
     before = {name: buffer.clone() for name, buffer in each.named_buffers()}
     window = rolling_windows(TextTokens([ord(c) for c in TEXT], (), None), CONTEXT)[1]
-    found = list(eager_predictions(each, window, CHUNK))
-    assert len(found) > 1 and sum(len(targets) for _, targets in found) == window.scored
+    results = list(eager_predictions(each, window, CHUNK))
+    assert len(results) > 1 and sum(len(targets) for _, targets in results) == window.scored
     one_by_one = torch.cat(list(eager(module("float"), window))).numpy()
-    assert np.abs(np.concatenate([logits for logits, _ in found]) - one_by_one).max() < 1e-4
+    assert np.abs(np.concatenate([logits for logits, _ in results]) - one_by_one).max() < 1e-4
     assert all(torch.equal(buffer, before[name]) for name, buffer in each.named_buffers())
     assert each.generate_full_logits is False
 
@@ -232,14 +232,14 @@ def test_quality_report_separates_float_from_quantized(source, tmp_path, short):
 def test_export_quantized_writes_quality(tmp_path, capsys, short, monkeypatch):
     monkeypatch.setattr(talker, "LAYERS", 1)  # each takes seconds to export
     talker.write_checkpoint(tmp_path / "talker")
-    given = ("export", tmp_path / "talker", "-o", tmp_path / "m.pte", "--quantize", "4w", "--max-context", 64)
-    told = reported(capsys, *given, "--max-prefill", 32, "--quality")
+    arguments = ("export", tmp_path / "talker", "-o", tmp_path / "m.pte", "--quantize", "4w", "--max-context", 64)
+    text = reported(capsys, *arguments, "--max-prefill", 32, "--quality")
     written = json.loads((tmp_path / "m.quality.json").read_text())
-    assert told["quality"] == written and written["bytes"] == (tmp_path / "m.pte").stat().st_size
+    assert text["quality"] == written and written["bytes"] == (tmp_path / "m.pte").stat().st_size
     with LLM.load(tmp_path / "m.pte") as program:
-        found = evaluate(program, TEXT)
-    assert found.perplexity == pytest.approx(tuple(written["perplexity"].values()), rel=1e-4)
-    assert (found.tokens, found.windows) == (written["tokens"], written["windows"])
+        result = evaluate(program, TEXT)
+    assert result.perplexity == pytest.approx(tuple(written["perplexity"].values()), rel=1e-4)
+    assert (result.tokens, result.windows) == (written["tokens"], written["windows"])
 
 
 def test_large_models_are_measured_when_asked(source, short, monkeypatch):

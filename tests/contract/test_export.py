@@ -28,8 +28,8 @@ def test_lower_a_module_with_dynamic_rows(tmp_path):
     seen: list[Progress] = []
     shapes = ({0: torch.export.Dim("rows", max=31)},)
     lower(module, (torch.randn(7, 16),), shapes, path=tmp_path / "m.pte", progress=seen.append)
-    told = [(event.stage, event.done, event.total) for event in seen]
-    assert told == [(stage, done, 1) for stage in ("trace", "edge", "delegate", "write") for done in (0, 1)]
+    updates = [(event.stage, event.done, event.total) for event in seen]
+    assert updates == [(stage, done, 1) for stage in ("trace", "edge", "delegate", "write") for done in (0, 1)]
     with webpte.load(tmp_path / "m.pte") as program:
         for rows in (31, 3):
             x = torch.randn(rows, 16)
@@ -62,9 +62,11 @@ def test_executorch_runs_a_file_with_names():
 
     x, factor = torch.arange(3.0), torch.full((3,), 2.0)
     edge = to_edge(torch.export.export(Scaled(), (x, factor)))
-    made = edge.to_executorch(ExecutorchBackendConfig(memory_planning_pass=input_names_pass(alloc_graph_input=False)))
-    (theirs,) = Runtime.get().load_program(made.buffer).load_method("forward").execute((x, factor))
-    with webpte.load(made.buffer) as program:
+    executorch_program = edge.to_executorch(
+        ExecutorchBackendConfig(memory_planning_pass=input_names_pass(alloc_graph_input=False))
+    )
+    (theirs,) = Runtime.get().load_program(executorch_program.buffer).load_method("forward").execute((x, factor))
+    with webpte.load(executorch_program.buffer) as program:
         assert np.array_equal(program.method()(factor=factor, tokens=x), theirs)
 
 

@@ -38,9 +38,9 @@ def test_family_module_logits_equal_transformers(tiny: Tiny, tmp_path):
     """Every way a family's config may go, eagerly: what is lowered is tested above."""
     model = tiny.save(tmp_path)
     with torch.no_grad():
-        wanted = model(torch.tensor([tokens()])).logits[0, PREFILL - 1 :].numpy()
+        expected = model(torch.tensor([tokens()])).logits[0, PREFILL - 1 :].numpy()
         got = eager(build_module(read_checkpoint(tmp_path), CONTEXT, MAX_TOKENS)).numpy()
-    assert difference(got, wanted) <= 1e-5
+    assert difference(got, expected) <= 1e-5
 
 
 @pytest.mark.parametrize("tiny", IN_GGUF, ids=lambda tiny: f"{tiny.family}: {tiny.variant}")
@@ -48,9 +48,9 @@ def test_family_gguf_logits_equal_transformers(tiny: Tiny, tmp_path):
     model = tiny.save(tmp_path)
     source = read_checkpoint(gguf_families.write_gguf(tmp_path, tmp_path / "model.gguf"))
     with torch.no_grad():
-        wanted = model(torch.tensor([tokens()])).logits[0, PREFILL - 1 :].numpy()
+        expected = model(torch.tensor([tokens()])).logits[0, PREFILL - 1 :].numpy()
         got = eager(build_module(source, CONTEXT, MAX_TOKENS)).numpy()
-    assert difference(got, wanted) <= 1e-5
+    assert difference(got, expected) <= 1e-5
 
 
 def test_families_with_gguf_are_all_tested():

@@ -44,13 +44,13 @@ def logits(name: str, passes: tuple[str, ...]) -> tuple[list[np.ndarray], dict[s
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_linear_fusion_each_pass_same_results_fewer_calls(name):
     saved, tolerance = PROGRAMS[name]
-    wanted, applied, fewest = logits(name, tuple(PASSES))
+    expected, applied, fewest = logits(name, tuple(PASSES))
     assert {pass_: count for pass_, count in applied.items() if pass_ in saved} == saved
     for off in saved:
         results, applied, dispatches = logits(name, tuple(other for other in PASSES if other != off))
         assert off not in applied
         assert dispatches >= fewest + (0 if off in SAME_DISPATCHES else 2)
-        for number, (got, want) in enumerate(zip(wanted, results, strict=True)):
+        for number, (got, want) in enumerate(zip(expected, results, strict=True)):
             assert_close(got, want, tolerance, tolerance, f"{name} without {off}, result {number}")
 
 

@@ -19,10 +19,10 @@ class Model:
     """A program, and transformers' model of the same checkpoint."""
 
     def __init__(self, family: str) -> None:
-        found = measured(first(family))
-        self.path = found.path
+        result = measured(first(family))
+        self.path = result.path
         self.real = first(family).make()
-        self.llm = LLM.load(found.path)
+        self.llm = LLM.load(result.path)
         self.llm.stop_tokens = frozenset()
 
     def logits(self, tokens):
@@ -38,15 +38,15 @@ class Model:
 
     def check(self, sequence, token):
         """The next token of a sequence, against all of its tokens."""
-        wanted = self.logits([*sequence.tokens, token])
-        assert difference(sequence.logits([token]), wanted) <= TOLERANCE
+        expected = self.logits([*sequence.tokens, token])
+        assert difference(sequence.logits([token]), expected) <= TOLERANCE
 
 
 @pytest.fixture(scope="module", params=slow_but(["lfm2"], ["lfm2", "qwen3_5"]))
 def model(request):
-    found = Model(request.param)
-    with found.llm:
-        yield found
+    result = Model(request.param)
+    with result.llm:
+        yield result
 
 
 @pytest.fixture
@@ -135,8 +135,8 @@ def test_hybrid_prefix_reused_only_with_exact_state(model, talk):
 
 def test_answers_at_once_take_turns(model):
     prompts = [TEXT[:5], TEXT[:9], TEXT[3:12], TEXT[:5]]
-    given = model.llm.generate_many([{"tokens": tokens} for tokens in prompts], max_new_tokens=5, speculate=True)
-    assert [answer.tokens for answer in given] == [model.answer(tokens, 5) for tokens in prompts]
+    values = model.llm.generate_many([{"tokens": tokens} for tokens in prompts], max_new_tokens=5, speculate=True)
+    assert [answer.tokens for answer in values] == [model.answer(tokens, 5) for tokens in prompts]
     assert "state other than the caches" in model.llm.batching_unsupported_reason
 
 

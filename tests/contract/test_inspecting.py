@@ -37,10 +37,10 @@ def test_inspect_outputs_agree_and_nothing_is_cut(name, tmp_path, capsys):
     check_widths(record("check", path))
 
 
-@pytest.mark.parametrize("given", [True, False])
-def test_constants_in_a_file_of_their_own(given, tmp_path, capsys):
+@pytest.mark.parametrize("value", [True, False])
+def test_constants_in_a_file_of_their_own(value, tmp_path, capsys):
     exported = export("add_external")
-    options = [part for data in exported.data for part in ("--data", str(data))] if given else []
+    options = [part for data in exported.data for part in ("--data", str(data))] if value else []
     assert check_same(exported.path, tmp_path, capsys, *options) == 1
     check_widths(record("inspect", exported.path, *options))
 

@@ -51,14 +51,14 @@ def undisturbed(model, table, tmp_path_factory):
 
 
 def test_batch_job_writes_each_row_once_in_order(undisturbed, model, table):
-    found, given = read(undisturbed), pq.read_table(table)
-    assert found["id"].to_pylist() == list(range(ROWS)) and found["text"].to_pylist() == given["text"].to_pylist()
-    errors = found["error"].to_pylist()
+    actual, values = read(undisturbed), pq.read_table(table)
+    assert actual["id"].to_pylist() == list(range(ROWS)) and actual["text"].to_pylist() == values["text"].to_pylist()
+    errors = actual["error"].to_pylist()
     assert errors[:-3] == [None] * (ROWS - 3) and "null" in errors[-3] and "42 tokens" in errors[-2]
-    assert found["embedding"].to_pylist()[-3:-1] == [None, None]
+    assert actual["embedding"].to_pylist()[-3:-1] == [None, None]
     with webpte.embed.Embedder.load(model) as embedder:
-        want = embedder(given["text"].to_pylist()[: ROWS - 3])
-    np.testing.assert_allclose(np.stack(found["embedding"].to_pylist()[: ROWS - 3]), want, atol=1e-5)
+        want = embedder(values["text"].to_pylist()[: ROWS - 3])
+    np.testing.assert_allclose(np.stack(actual["embedding"].to_pylist()[: ROWS - 3]), want, atol=1e-5)
 
 
 def test_batch_job_manifest_lists_blocks_without_times(undisturbed, table):
@@ -98,14 +98,14 @@ def test_batch_job_cancelled_continues(undisturbed, model, table, tmp_path):
 
 def test_batch_job_killed_continues(undisturbed, model, table, tmp_path):
     """The process is killed behind its first block, and behind a later one."""
-    out, found = tmp_path / "out", []
+    out, results = tmp_path / "out", []
     for blocks in (1, 4):
         child = start_batch(model, table, out, "--block-rows", BLOCK)
         kill_when(child, lambda: len(list(out.rglob("g*.parquet"))) >= blocks)  # noqa: B023 - used at once
-        found.append(len(list(out.rglob("g*.parquet"))))
-    assert found[0] < 9
+        results.append(len(list(out.rglob("g*.parquet"))))
+    assert results[0] < 9
     report = run(model, table, out, block_rows=BLOCK)
-    assert report.reused_blocks == found[1] and contents(out) == contents(undisturbed)
+    assert report.reused_blocks == results[1] and contents(out) == contents(undisturbed)
 
 
 def test_changed_rows_are_computed_again_and_only_they(undisturbed, model, table, tmp_path):
@@ -166,8 +166,8 @@ def test_batch_job_folder_of_mixed_formats(model, tmp_path):
     (tmp_path / "in" / "b.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows.slice(10, 10).to_pylist()))
     pq.write_table(rows.slice(20, 10), tmp_path / "in" / "c.parquet")
     run(model, tmp_path / "in", tmp_path / "out", block_rows=8)
-    found = read(tmp_path / "out")
-    assert found["id"].to_pylist() == list(range(30)) and np.isfinite(vectors(found)).all()
+    result = read(tmp_path / "out")
+    assert result["id"].to_pylist() == list(range(30)) and np.isfinite(vectors(result)).all()
     (tmp_path / "in" / "b.jsonl").unlink()
     assert run(model, tmp_path / "in", tmp_path / "out", block_rows=8).removed_blocks == 2
     assert len(read(tmp_path / "out")) == 20
@@ -194,26 +194,26 @@ def test_batch_command_generates_for_rows(tmp_path):
     talker = example_models.talker() / "smollm2.pte"
     table = write_parquet(tmp_path / "asks.parquet", ["a cat", None, "x" * 3000, "dogs"])
     (tmp_path / "schema.json").write_text('{"enum": ["yes", "no"]}')
-    given = ("--prompt-template", "{id}. {text}?", "--json-schema", tmp_path / "schema.json", "--column", "text")
-    done = run_webpte("batch", talker, table, tmp_path / "out", *given)
+    arguments = ("--prompt-template", "{id}. {text}?", "--json-schema", tmp_path / "schema.json", "--column", "text")
+    done = run_webpte("batch", talker, table, tmp_path / "out", *arguments)
     assert done.returncode == 0, done.stderr
     assert "[4 rows, 2 failed; 1 block; 4 rows in " in done.stderr and "rows/s, device" in done.stderr
-    found = read(tmp_path / "out").to_pylist()
-    assert found[0]["generated"] in ('"yes"', '"no"') and found[0]["finish_reason"] == "stop"
-    assert "null" in found[1]["error"] and "ContextFullError" in found[2]["error"] and found[3]["error"] is None
-    assert found[2]["generated"] is None and found[2]["prompt_tokens"] is None
-    again = run_webpte("batch", talker, table, tmp_path / "out", *given)
+    result = read(tmp_path / "out").to_pylist()
+    assert result[0]["generated"] in ('"yes"', '"no"') and result[0]["finish_reason"] == "stop"
+    assert "null" in result[1]["error"] and "ContextFullError" in result[2]["error"] and result[3]["error"] is None
+    assert result[2]["generated"] is None and result[2]["prompt_tokens"] is None
+    again = run_webpte("batch", talker, table, tmp_path / "out", *arguments)
     assert again.returncode == 0 and "1 block; 1 already done" in again.stderr
-    report = json.loads(run_webpte("batch", talker, table, tmp_path / "out", *given, "--json").stdout)
+    report = json.loads(run_webpte("batch", talker, table, tmp_path / "out", *arguments, "--json").stdout)
     check_report("batch", report)
     assert (report["rows"], report["failed"], report["reused_blocks"], report["computed_rows"]) == (4, 2, 1, 0)
 
 
 def test_batch_command_refuses_before_loading(model, table, tmp_path, capsys):
-    for given, told in (
+    for value, reports in (
         ((model, tmp_path / "no.parquet", tmp_path / "out"), "no.parquet does not exist"),
         ((model, table, tmp_path / "a" / "b"), "there is no folder"),
         ((model, table, tmp_path / "out", "--temperature", "1"), "allowed only for the task 'generate'"),
     ):
-        assert main(["batch", *map(str, given)]) == 1
-        assert told in capsys.readouterr().err and not (tmp_path / "out").exists()
+        assert main(["batch", *map(str, value)]) == 1
+        assert reports in capsys.readouterr().err and not (tmp_path / "out").exists()

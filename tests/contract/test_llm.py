@@ -70,9 +70,9 @@ def test_sequence_logits_of_all_tokens_equal_single_steps(talk):
     prompt = [(7 * i + 3) % VOCAB for i in range(45)]  # more than a call takes
     single = talk.fork()
     stepped = np.concatenate([single.logits([token]) for token in prompt])
-    found = talk.logits(prompt, every=True)
-    assert found.shape == (45, VOCAB) and np.abs(found - stepped).max() <= 1e-3
-    assert np.array_equal(found[-1:], talk.llm.sequence().logits(prompt))
+    result = talk.logits(prompt, every=True)
+    assert result.shape == (45, VOCAB) and np.abs(result - stepped).max() <= 1e-3
+    assert np.array_equal(result[-1:], talk.llm.sequence().logits(prompt))
 
 
 def test_complete_known_prefix_is_reused(talk):
@@ -152,12 +152,12 @@ def test_tokens_per_submit_is_one_submit(stepwise):
 def test_stop_inside_multi_step_leaves_no_trace(talk):
     tokens = [piece.token for piece in talk.complete("hello", max_new_tokens=20, tokens_per_submit=1)]
     talk.llm.stop_tokens = frozenset({tokens[4]})
-    found = tokens.index(tokens[4]) + 1
+    result = tokens.index(tokens[4]) + 1
     for count in (1, 8):
         talk.reset()
         generation = talk.complete("hello", max_new_tokens=20, tokens_per_submit=count)
-        assert [piece.token for piece in generation] == tokens[:found]
-        assert talk.position == len("hello") + found - 1
+        assert [piece.token for piece in generation] == tokens[:result]
+        assert talk.position == len("hello") + result - 1
     talk.reset()
     stream = iter(talk.complete("hello", max_new_tokens=20, tokens_per_submit=8))
     for _ in range(3):
@@ -378,9 +378,9 @@ def test_tune_covers_all_kernels_of_model(folder, tmp_path, monkeypatch, caplog)
     """Attention among them, whose position and table rows have to fit each other in a method of one call."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with webpte.load(folder / "tiny.pte") as program:
-        wanted = {job.key for job in program._planner().examples if len(job.names) > 1}
-        found = {choice.job.key for choice in program.tune()}
-    assert found == wanted and any(key.startswith("attention") for key in found)
+        expected = {job.key for job in program._planner().examples if len(job.names) > 1}
+        actual = {choice.job.key for choice in program.tune()}
+    assert actual == expected and any(key.startswith("attention") for key in actual)
     assert not caplog.records
 
 

@@ -185,8 +185,8 @@ def poisoned(monkeypatch, mark, after):
 
     def spoiled(outputs):
         steps.append(1)
-        found = real(outputs)
-        return [chosen._replace(token=mark) for chosen in found] if len(steps) > after else found
+        result = real(outputs)
+        return [chosen._replace(token=mark) for chosen in result] if len(steps) > after else result
 
     real = sampling.unpack
     monkeypatch.setattr("webpte.llm.engine.runner.unpack", spoiled)

@@ -47,8 +47,8 @@ def logits_behind(folder):
 
         def behind(tokens):
             for position, token in enumerate(tokens):
-                found = method(np.array([[token]]), np.array([position]))
-            return found.reshape(-1)
+                result = method(np.array([[token]]), np.array([position]))
+            return result.reshape(-1)
 
         yield behind
 
@@ -61,13 +61,13 @@ def answer(llm, count=12, **settings):
 
 @pytest.mark.parametrize("settings", PENALTIES.values(), ids=PENALTIES)
 def test_greedy_response_follows_adjusted_logits(llm, logits_behind, settings):
-    found = answer(llm, **settings)
-    for i, token in enumerate(found):
-        logits = by_definition(logits_behind(PROMPT + found[:i]), SamplingParams(**settings), PROMPT, found[:i])
+    result = answer(llm, **settings)
+    for i, token in enumerate(result):
+        logits = by_definition(logits_behind(PROMPT + result[:i]), SamplingParams(**settings), PROMPT, result[:i])
         assert token == logits.argmax(), f"token {i}"
     for count in (1, 4):
-        assert answer(llm, tokens_per_submit=count, **settings) == found
-    assert found != answer(llm)
+        assert answer(llm, tokens_per_submit=count, **settings) == result
+    assert result != answer(llm)
 
 
 def test_logit_bias_bans_and_forces_tokens(llm):
@@ -77,15 +77,15 @@ def test_logit_bias_bans_and_forces_tokens(llm):
 
 
 def test_min_p_keeps_tokens_near_most_probable(llm, logits_behind):
-    found = answer(llm, 20, temperature=2.0, min_p=0.6, seed=3)
+    result = answer(llm, 20, temperature=2.0, min_p=0.6, seed=3)
     few = 0
-    for i, token in enumerate(found):
-        scores = logits_behind(PROMPT + found[:i]).astype(np.float64) / 2
+    for i, token in enumerate(result):
+        scores = logits_behind(PROMPT + result[:i]).astype(np.float64) / 2
         allowed = scores >= scores.max() + np.log(0.6) - 1e-5
         few += allowed.sum() < VOCAB / 2
         assert allowed[token]
-    assert few > 10 and found != answer(llm, 20)
-    assert answer(llm, 20, temperature=2.0, min_p=0.6, seed=3, tokens_per_submit=5) == found
+    assert few > 10 and result != answer(llm, 20)
+    assert answer(llm, 20, temperature=2.0, min_p=0.6, seed=3, tokens_per_submit=5) == result
 
 
 @pytest.mark.parametrize("count", [1, 4])

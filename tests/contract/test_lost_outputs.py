@@ -110,7 +110,7 @@ def test_lost_output_error_advice_equals_eager(function, refusals, tmp_path):
     with webpte.load(tmp_path / "m.pte") as program:
         method = program.method()
         for call in range(CALLS):
-            wanted = module(X + call)
+            expected = module(X + call)
             got = method.run([(X + call).numpy()])
-            for one, other in zip(got, wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
+            for one, other in zip(got, expected if isinstance(expected, tuple) else (expected,), strict=True):
                 assert_close(one, other.numpy(), 1e-5, 1e-5, f"{function.__name__}, call {call}")

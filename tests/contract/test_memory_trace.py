@@ -37,15 +37,15 @@ def test_traced_calls_have_the_same_bits(case, monkeypatch):
                 check_limits(list(accesses(call, 2)), decode=step.inputs[0].size == 1)
 
 
-def check_limits(found, decode):
+def check_limits(result, decode):
     """Weights are requested once in decode, segments of caches are used, and no bank conflict is above 2-way."""
-    constants = [a for a in found if a.kind == "constant"]
+    constants = [a for a in result if a.kind == "constant"]
     weights = [a for a in constants if a.variable.startswith("weight") and a.kernel.startswith("linear")]
-    caches = [a for a in found if a.kind == "state"]
+    caches = [a for a in result if a.kind == "state"]
     assert weights and caches
     assert not decode or all(a.requested <= 1.05 and a.use >= 0.95 for a in weights)
     assert all(a.share >= 0.8 for a in caches)
-    shared = [a for a in found if a.kind == "workgroup" and not a.kernel.startswith("linear_q4_lanes")]  # a few sums
+    shared = [a for a in result if a.kind == "workgroup" and not a.kernel.startswith("linear_q4_lanes")]  # a few sums
     assert all(a.ways <= 2 for a in shared)
 
 

@@ -35,7 +35,7 @@ def images():
 @pytest.fixture(scope="module")
 def expected(model, images):
     with Classifier.load(model) as classifier:
-        return [found[0] for found in classifier(images, top=1)]
+        return [actual[0] for actual in classifier(images, top=1)]
 
 
 def encoded(pixels):
@@ -50,20 +50,20 @@ def as_stored(pixels):
 
 @pytest.mark.parametrize("form", [encoded, as_stored, np.asarray, Image.fromarray, lambda p: memoryview(encoded(p))])
 def test_predictor_rows_get_most_probable_class(model, images, expected, form):
-    assert len({found.label for found in expected}) > 1
+    assert len({actual.label for actual in expected}) > 1
     with Predictor(model, column="image") as predictor:
-        found = predictor({"id": range(COUNT), "image": [form(pixels) for pixels in images]})
-    assert list(found) == ["id", "image", "label", "score", "error"] and found["error"] == [None] * COUNT
-    assert found["label"] == [one.label for one in expected]
-    np.testing.assert_allclose(found["score"], [one.score for one in expected], atol=1e-6)
+        actual = predictor({"id": range(COUNT), "image": [form(pixels) for pixels in images]})
+    assert list(actual) == ["id", "image", "label", "score", "error"] and actual["error"] == [None] * COUNT
+    assert actual["label"] == [one.label for one in expected]
+    np.testing.assert_allclose(actual["score"], [one.score for one in expected], atol=1e-6)
 
 
 def test_predictor_non_image_rows_report_error_alone(model, images, expected):
     rows = [encoded(images[0]), None, b"none", "cat.png", {"bytes": None, "path": "x"}, 3, np.zeros((4, 4)), images[1]]
     with Predictor(model, column="image") as predictor:
-        found = predictor({"image": rows})
+        actual = predictor({"image": rows})
         assert predictor({"image": []})["label"] == []
-    told = [
+    reports = [
         "null",
         "4 bytes",
         "'cat.png'",
@@ -71,11 +71,11 @@ def test_predictor_non_image_rows_report_error_alone(model, images, expected):
         "got 3",
         "float64",
     ]
-    assert found["error"][0] is None and found["error"][7] is None
-    for error, words in zip(found["error"][1:7], told, strict=True):
+    assert actual["error"][0] is None and actual["error"][7] is None
+    for error, words in zip(actual["error"][1:7], reports, strict=True):
         assert error.startswith("InputError: value: ") and words in error
-    assert found["label"] == [expected[0].label, *[None] * 6, expected[1].label]
-    assert np.isnan(found["score"][1:7]).all()
+    assert actual["label"] == [expected[0].label, *[None] * 6, expected[1].label]
+    assert np.isnan(actual["score"][1:7]).all()
 
 
 def test_batch_job_images_from_table_to_table(model, images, expected, tmp_path):
@@ -85,10 +85,10 @@ def test_batch_job_images_from_table_to_table(model, images, expected, tmp_path)
     pq.write_table(table, tmp_path / "in.parquet")
     report = run(model, tmp_path / "in.parquet", tmp_path / "out", column="image", block_rows=7)
     assert (report.rows, report.failed, report.blocks, report.padding) == (COUNT, 1, 3, 0)
-    found = read(tmp_path / "out")
-    assert found["id"].to_pylist() == list(range(COUNT)) and found["score"].type == pa.float32()
-    assert found["label"].to_pylist() == [None if n == 4 else one.label for n, one in enumerate(expected)]
-    assert [score is None for score in found["score"].to_pylist()] == [n == 4 for n in range(COUNT)]
+    actual = read(tmp_path / "out")
+    assert actual["id"].to_pylist() == list(range(COUNT)) and actual["score"].type == pa.float32()
+    assert actual["label"].to_pylist() == [None if n == 4 else one.label for n, one in enumerate(expected)]
+    assert [score is None for score in actual["score"].to_pylist()] == [n == 4 for n in range(COUNT)]
     run(model, tmp_path / "in.parquet", tmp_path / "again", column="image", block_rows=7)
     assert contents(tmp_path / "again") == contents(tmp_path / "out")
 

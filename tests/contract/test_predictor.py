@@ -41,23 +41,23 @@ def talker():
 
 def test_rows_are_embedded_in_their_order(encoder):
     rows = texts(300)
-    found = encoder({"id": list(range(300)), "text": rows})
-    assert list(found) == ["id", "text", "embedding", "error"] and found["id"] == list(range(300))
-    good = [number for number, error in enumerate(found["error"]) if error is None]
+    actual = encoder({"id": list(range(300)), "text": rows})
+    assert list(actual) == ["id", "text", "embedding", "error"] and actual["id"] == list(range(300))
+    good = [number for number, error in enumerate(actual["error"]) if error is None]
     assert 200 < len(good) < 300  # some are longer than 20 tokens
     with Embedder.load(exported("bert") / "model.pte") as embedder:
         want = embedder([rows[number] for number in good])
-    np.testing.assert_allclose(np.stack([found["embedding"][number] for number in good]), want, atol=1e-5)
+    np.testing.assert_allclose(np.stack([actual["embedding"][number] for number in good]), want, atol=1e-5)
 
 
 def test_rows_that_fail_say_why_and_leave_the_others_alone(encoder):
     rows = ["the cat", None, b"a\xff", "cat " * 40, [2, 6, 3], [2, 9999, 3], 3, "the cat"]
-    found = encoder({"text": rows})
-    told = found["error"]
-    assert [error is None for error in told] == [True, False, False, False, True, False, False, True]
+    result = encoder({"text": rows})
+    messages = result["error"]
+    assert [error is None for error in messages] == [True, False, False, False, True, False, False, True]
     for number, words in ((1, "null"), (2, "UTF-8"), (3, "at most 20 tokens, got 42 tokens"), (5, "9999")):
-        assert told[number].startswith("InputError: ") and words in told[number]
-    vectors = np.stack(found["embedding"])
+        assert messages[number].startswith("InputError: ") and words in messages[number]
+    vectors = np.stack(result["embedding"])
     assert np.isnan(vectors[[1, 2, 3, 5, 6]]).all() and np.isfinite(vectors[[0, 4, 7]]).all()
     np.testing.assert_array_equal(vectors[0], vectors[7])
     np.testing.assert_array_equal(
@@ -67,16 +67,16 @@ def test_rows_that_fail_say_why_and_leave_the_others_alone(encoder):
 
 def test_long_texts_are_cut_if_asked_for():
     with Predictor(exported("bert") / "model.pte", truncate=True, prompt="query") as predictor:
-        found = predictor({"text": ["cat " * 40, "query: dogs run"]})
-        assert found["error"] == [None, None]
+        result = predictor({"text": ["cat " * 40, "query: dogs run"]})
+        assert result["error"] == [None, None]
         with raises(webpte.InputError, "prompt", "'query'", "'title'"):
             Predictor(exported("bert") / "model.pte", prompt="title")
 
 
 def test_arrays_give_arrays(encoder):
-    found = encoder({"text": np.array(["a", None, "the cat"], object)})
-    assert found["embedding"].shape == (3, 48) and found["embedding"].dtype == np.float32
-    assert found["error"].dtype == object and found["error"][1].startswith("InputError: value: ")
+    result = encoder({"text": np.array(["a", None, "the cat"], object)})
+    assert result["embedding"].shape == (3, 48) and result["embedding"].dtype == np.float32
+    assert result["error"].dtype == object and result["error"][1].startswith("InputError: value: ")
     empty = encoder({"text": np.array([], object)})
     assert empty["embedding"].shape == (0, 48) and empty["error"].shape == (0,)
 
@@ -95,8 +95,8 @@ def test_wrong_batches_are_refused(encoder, batch, code, values):
 
 
 def test_padding_is_counted(encoder):
-    made = encoder._predict({"text": ["the cat", "a mat sat on the cat"]})
-    assert made.tokens == 4 + 8 and made.computed_tokens >= made.tokens and made.seconds > 0
+    result = encoder._predict({"text": ["the cat", "a mat sat on the cat"]})
+    assert result.tokens == 4 + 8 and result.computed_tokens >= result.tokens and result.seconds > 0
 
 
 # ---------------------------------------------------------------- answers
@@ -104,21 +104,21 @@ def test_padding_is_counted(encoder):
 
 def test_rows_are_answered_as_each_alone(talker):
     names, rows = ["a", "b", "c"] * 4, texts(12, mean=1.0)
-    found = talker({"name": names, "text": rows})
-    assert found["error"] == [None] * 12 and set(found["finish_reason"]) <= {"stop", "length"}
+    result = talker({"name": names, "text": rows})
+    assert result["error"] == [None] * 12 and set(result["finish_reason"]) <= {"stop", "length"}
     with LLM.load(talker.path) as llm:
         for number in (0, 7):
             ask = [{"role": "user", "content": f"{names[number]}: {rows[number]}"}]
             alone = llm.generate(ask, max_new_tokens=12)
-            assert alone.result() == found["generated"][number]
-            assert alone.usage.completion_tokens == found["completion_tokens"][number]
-            assert alone.usage.prompt_tokens == found["prompt_tokens"][number]
+            assert alone.result() == result["generated"][number]
+            assert alone.usage.completion_tokens == result["completion_tokens"][number]
+            assert alone.usage.prompt_tokens == result["prompt_tokens"][number]
 
 
 def test_prompts_that_fail_have_an_error(talker):
-    found = talker({"name": ["a", None, "b"], "text": ["x" * 2000, "y", "z"]})
-    assert "ContextFullError" in found["error"][0] and "null" in found["error"][1] and found["error"][2] is None
-    assert found["generated"][0] is None and found["finish_reason"][1] is None and found["generated"][2]
+    result = talker({"name": ["a", None, "b"], "text": ["x" * 2000, "y", "z"]})
+    assert "ContextFullError" in result["error"][0] and "null" in result["error"][1] and result["error"][2] is None
+    assert result["generated"][0] is None and result["finish_reason"][1] is None and result["generated"][2]
 
 
 def test_prompt_that_cannot_fit_is_refused_before_it_is_tokenized(talker, monkeypatch):
@@ -131,18 +131,20 @@ def test_prompt_that_cannot_fit_is_refused_before_it_is_tokenized(talker, monkey
         return encoding(self, text, specials)
 
     monkeypatch.setattr(Tokenizer, "_encoding", recorded)
-    found = talker({"name": ["a", "b"], "text": ["x" * 3_000_000, "hi"]})
-    assert found["error"][0].startswith("ContextFullError: ") and "3,000,003" in found["error"][0]
-    assert found["error"][1] is None and max(map(len, tokenized)) < 1000
+    result = talker({"name": ["a", "b"], "text": ["x" * 3_000_000, "hi"]})
+    assert result["error"][0].startswith("ContextFullError: ") and "3,000,003" in result["error"][0]
+    assert result["error"][1] is None and max(map(len, tokenized)) < 1000
 
 
 def test_answers_follow_a_schema():
     path = example_models.talker() / "smollm2.pte"
     settings = {"json_schema": SCHEMA, "max_new_tokens": 60, "temperature": 1.0}
     with Predictor(path, raw=True, settings=settings) as predictor:
-        found = predictor({"text": texts(20, mean=1.0)})
+        result = predictor({"text": texts(20, mean=1.0)})
     answers = [
-        json.loads(text) for text, why in zip(found["generated"], found["finish_reason"], strict=True) if why == "stop"
+        json.loads(text)
+        for text, why in zip(result["generated"], result["finish_reason"], strict=True)
+        if why == "stop"
     ]
     assert len(answers) == 20 and all(
         answer["kind"] in ("cat", "dog") and 0 <= answer["legs"] <= 9 for answer in answers

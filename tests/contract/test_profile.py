@@ -111,7 +111,7 @@ class TestReport:
         with webpte.load(export(name).path) as program:
             method = program.method()
             before = method.counters.snapshot()
-            method.run([given.value for given in make_inputs(method.inputs, INPUTS[name])])
+            method.run([inputs.value for inputs in make_inputs(method.inputs, INPUTS[name])])
             assert len(report["dispatches"]) == method.counters.since(before).dispatches
 
     def test_sums_agree(self, name, report):

@@ -182,10 +182,10 @@ def test_torch_tensors_and_dlpack_are_inputs():
     exported = export("add")
     (x,), (want,) = exported.steps[0].inputs, exported.steps[0].outputs
     with webpte.load(exported.path) as program:
-        for given in (
+        for value in (
             torch.from_numpy(x),
             torch.from_numpy(x).requires_grad_(),
             memoryview(x.data),
             np.asfortranarray(x),
         ):
-            assert_close(program.method()(given), want, 0, 0, type(given).__name__)
+            assert_close(program.method()(value), want, 0, 0, type(value).__name__)

@@ -201,10 +201,10 @@ def test_codes_and_scales_of_torchao_are_found_in_its_values_bit_for_bit(bits, s
     weight = torch.randn((48, 128), generator=torch.Generator().manual_seed(0)) ** 3 / 100 * size
     weight[3] = -weight[3].abs()
     stored = torchao_linear(weight, bits).weight
-    found = exact(stored.dequantize(), 32 if bits == 4 else 128, bits)
-    assert found is not None
-    assert torch.equal(found.codes, stored.qdata)
-    assert torch.equal(found.scales, stored.scale.reshape(found.scales.shape))
+    result = exact(stored.dequantize(), 32 if bits == 4 else 128, bits)
+    assert result is not None
+    assert torch.equal(result.codes, stored.qdata)
+    assert torch.equal(result.scales, stored.scale.reshape(result.scales.shape))
 
 
 @pytest.mark.parametrize("dense", [True, False])
@@ -308,9 +308,9 @@ GGUF: dict[str, Any] = {"max_context": 48, "max_tokens": 16, "quantize": "4w", "
 
 def test_export_requantized_weights_are_reported(tmp_path, recwarn, lowered):
     again = gguf_talker.write(tmp_path / "again.gguf", kind="Q4_1")
-    with pytest.warns(ExportWarning, match=r"15 layers .*Q4_1 .*4w .* 32") as told:
+    with pytest.warns(ExportWarning, match=r"15 layers .*Q4_1 .*4w .* 32") as messages:
         export_llm(again, tmp_path / "again.pte", **GGUF, lm_head="4")
-    assert {warning.filename for warning in told} == {__file__}
+    assert {warning.filename for warning in messages} == {__file__}
     kept = gguf_talker.write(tmp_path / "kept.gguf", kind="Q4_0")
     export_llm(kept, tmp_path / "kept.pte", **GGUF, lm_head="4")
     assert not [warning for warning in recwarn if issubclass(warning.category, ExportWarning)]
@@ -319,17 +319,27 @@ def test_export_requantized_weights_are_reported(tmp_path, recwarn, lowered):
 
 
 def test_export_command_reports_layers_and_removes_old_quality(tmp_path, capsys, lowered):
-    given = ["export", str(gguf_talker.write(tmp_path / "m.gguf", kind="Q4_1")), "-o", str(tmp_path / "m.pte")]
-    given += ["--quantize", "4w", "--no-calibrate", "--embedding", "8", "--max-context", "48", "--max-prefill", "16"]
-    given += ["--exporter", "torch"]  # which measures what it quantizes
+    arguments = ["export", str(gguf_talker.write(tmp_path / "m.gguf", kind="Q4_1")), "-o", str(tmp_path / "m.pte")]
+    arguments += [
+        "--quantize",
+        "4w",
+        "--no-calibrate",
+        "--embedding",
+        "8",
+        "--max-context",
+        "48",
+        "--max-prefill",
+        "16",
+    ]
+    arguments += ["--exporter", "torch"]  # which measures what it quantizes
     warned = "warning: 14 layers quantized a second time: Q4_1 in the checkpoint, 4w in groups of 32 in the program"
-    assert main(given) == 0
+    assert main(arguments) == 0
     said = capsys.readouterr()
     figures = json.loads((tmp_path / "m.quality.json").read_text())["quantized"]
     assert figures["kinds"] == {"4w in groups of 32": 14, "8w": 2} and warned in said.err
-    told = f"{figures['bits_per_weight']:.2f} bits per weight; layers: 14 × 4w in groups of 32, 2 × 8w"
-    assert told in said.out.splitlines() and "warning" not in said.out
-    assert main([*given, "--no-quality"]) == 0
+    text = f"{figures['bits_per_weight']:.2f} bits per weight; layers: 14 × 4w in groups of 32, 2 × 8w"
+    assert text in said.out.splitlines() and "warning" not in said.out
+    assert main([*arguments, "--no-quality"]) == 0
     said = capsys.readouterr()
     assert warned in said.err and "bits per weight" not in said.out
     assert not (tmp_path / "m.quality.json").exists()

@@ -23,7 +23,7 @@ FOUND = sorted((Path(__file__).parents[1] / "random_modules" / "found").glob("*.
 
 
 @functools.cache
-def made(seed: int) -> Program:
+def generated(seed: int) -> Program:
     return make_program(seed)
 
 
@@ -54,15 +54,15 @@ def test_random_module_regressions_equal_or_refused(path):
 def test_random_module_seed_is_deterministic():
     for seed in range(40, 44):
         again = make_program(seed)
-        assert again == made(seed) and Program.from_json(again.to_json()) == again
+        assert again == generated(seed) and Program.from_json(again.to_json()) == again
         for name in again.methods:
-            for first, second in zip(answers(made(seed), name), answers(again, name), strict=True):
+            for first, second in zip(answers(generated(seed), name), answers(again, name), strict=True):
                 for a, b in zip(first, second, strict=True):
                     assert difference(tuple(a.outputs), b.outputs, [np.zeros(o.shape) for o in b.outputs]) == ""
 
 
 def test_programs_differ_and_cover_what_they_should():
-    programs = [made(seed) for seed in range(200, 260)]
+    programs = [generated(seed) for seed in range(200, 260)]
     assert len({p.methods["forward"].statements[0].code for p in programs}) > 30
     methods = [m for p in programs for m in p.methods.values()]
     assert any(m.buffers for m in methods) and any(s.branches for m in methods for s in m.statements)
@@ -77,7 +77,7 @@ def test_random_module_small_error_is_detected():
     """The tolerance follows from how much noise moves a result, so it is not so wide that nothing could fail."""
     seen = total = 0
     for seed in range(60, 90):
-        program = made(seed)
+        program = generated(seed)
         half = program.lowering.force_fp16 or any(i.dtype == "float16" for i in program.methods["forward"].inputs)
         answer = answers(program, "forward")[0][0]
         wide = [o for o in answer.outputs if o.dtype == np.float32 and np.abs(o).max() > 0.1]

@@ -70,10 +70,10 @@ def test_prefill_and_decode_equal_eager():
 def test_greedy_tokens_are_the_argmax_of_the_logits(talk):
     tokens = tokens_of(talk, max_new_tokens=6, tokens_per_submit=1)
     talk.reset()
-    given = list(PROMPT)
+    values = list(PROMPT)
     for token in tokens:
-        assert int(talk.logits(given).argmax()) == token
-        given = [token]
+        assert int(talk.logits(values).argmax()) == token
+        values = [token]
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
@@ -112,12 +112,12 @@ def test_forks_go_their_own_ways(talk):
 def test_snapshot_real_width_continues_exactly(talk, tmp_path):
     talk.logits(PROMPT)
     talk.snapshot(tmp_path / "state")
-    wanted = talk.logits([5])
+    expected = talk.logits([5])
     talk.reset()
     talk.logits(PROMPT[::-1])
     talk.restore(tmp_path / "state")
     assert talk.position == len(PROMPT)
-    np.testing.assert_array_equal(talk.logits([5]), wanted)
+    np.testing.assert_array_equal(talk.logits([5]), expected)
 
 
 def test_prompt_in_any_chunks_same_bits(talk):
@@ -128,8 +128,8 @@ def test_prompt_in_any_chunks_same_bits(talk):
     for piece in (2, 3, 5, 8, 9, 13, 16, 17, 32):
         talk.reset()
         for first in range(0, len(prompt) - piece + 1, piece):
-            found = talk.logits(prompt[first : first + piece])
-            assert np.array_equal(found, single[first + piece - 1]), f"token {first + piece - 1} in pieces of {piece}"
+            result = talk.logits(prompt[first : first + piece])
+            assert np.array_equal(result, single[first + piece - 1]), f"token {first + piece - 1} in pieces of {piece}"
 
 
 WIDE = {

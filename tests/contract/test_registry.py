@@ -8,5 +8,5 @@ from tests.support.harness.vulkan_registry import NAMES
 def test_names_are_those_of_the_wheel():
     from executorch.backends.vulkan.op_registry import vulkan_supported_ops
 
-    found = {key if isinstance(key, str) else getattr(key, "__name__", str(key)) for key in vulkan_supported_ops}
-    assert found == set(NAMES)
+    results = {key if isinstance(key, str) else getattr(key, "__name__", str(key)) for key in vulkan_supported_ops}
+    assert results == set(NAMES)

@@ -106,14 +106,14 @@ def test_first_difference_of_logits_is_one_code_at_a_tie(program, text):
 def test_logits_are_the_same_if_attention_is_that_of_the_wheel(program, text):
     """Nothing but the roundings in the first attention, below 1e-6, separates the logits of 65 steps."""
 
-    def given(graph: Graph) -> Graph:
+    def with_inputs(graph: Graph) -> Graph:
         call = attention_call(graph)
         unread = replace(call, outs=(len(graph.values),))
         steps = tuple(unread if step is call else step for step in graph.steps)
         values = (*graph.values, graph.values[call.outs[0]])
         return replace(graph, values=values, steps=steps, inputs=(*graph.inputs, *call.outs))
 
-    method = program.method("forward", given)
+    method = program.method("forward", with_inputs)
     assert [gap(method(*call, attention), logits) <= EQUAL for call, logits, attention in zip(*text, strict=True)] == [
         True
     ] * (STEPS + 1)

@@ -41,12 +41,12 @@ def test_runtime_api_names_and_signatures_equal(known, mine):
     names = [name for name in vars(known) if not name.startswith("_")]
     assert names
     for name in names:
-        found = getattr(mine, name, None)
-        if found is None:
+        result = getattr(mine, name, None)
+        if result is None:
             assert name in inspect.signature(mine).parameters, f"{mine.__name__} has no {name}"  # set when it is made
-        elif inspect.isfunction(found):
+        elif inspect.isfunction(result):
             asked = list(inspect.signature(getattr(known, name)).parameters)
-            assert list(inspect.signature(found).parameters) == asked
+            assert list(inspect.signature(result).parameters) == asked
 
 
 def test_runtime_api_verification_levels_equal():

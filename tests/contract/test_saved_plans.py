@@ -37,7 +37,7 @@ def test_saved_plan_changed_field_raises_typed_error(name, tmp_path):
     (job,) = of_programs({name}.__contains__)
     assert save(job, tmp_path) is None
     about = json.loads((tmp_path / "job.json").read_text())
-    given = [inputs for inputs, _ in calls(tmp_path, about)][:2]
+    operands = [inputs for inputs, _ in calls(tmp_path, about)][:2]
     document = tmp_path / "plan" / "plan.json"
     text = document.read_text()
     rng = random.Random(5)
@@ -47,7 +47,7 @@ def test_saved_plan_changed_field_raises_typed_error(name, tmp_path):
         document.write_text(changed(text, rng.choice(fields[field]), rng))
         try:
             with webpte.open_plan(tmp_path / "plan", about["data"]) as plan:
-                for inputs in given:
+                for inputs in operands:
                     plan.method().run(inputs)
             done += 1
         except webpte.Error:
@@ -100,6 +100,6 @@ def test_saved_plan_independent_player_same_bits(name, tmp_path):
     about = json.loads((tmp_path / "job.json").read_text())
     player = Player(tmp_path / "plan", [job.path, *job.data])
     first = len(about["calls"][0])
-    for given, want in [*calls(tmp_path, about)][:first]:
-        for ours, theirs in zip(player(*given), want, strict=True):
+    for value, want in [*calls(tmp_path, about)][:first]:
+        for ours, theirs in zip(player(*value), want, strict=True):
             assert (ours.dtype, ours.shape, ours.tobytes()) == (theirs.dtype, theirs.shape, theirs.tobytes())

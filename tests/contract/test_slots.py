@@ -48,7 +48,7 @@ def test_slots_warm_model_plans_nothing(tmp_path, monkeypatch):
     with LLM.load(write_tiny_llm(tmp_path) / "tiny.pte", max_sequences=5) as llm:
         llm.warmup()
         planned: list[object] = []
-        monkeypatch.setattr(Planner, "missing", lambda self, *given: planned.append(given))
+        monkeypatch.setattr(Planner, "missing", lambda self, *args: planned.append(args))
         for count in range(1, 6):
             asked = [{"tokens": [7 + k], "max_new_tokens": 4} for k in range(count)]
             assert [len(answer.tokens) for answer in llm.generate_many(asked, stop=[])] == [4] * count
@@ -71,9 +71,9 @@ def test_rows_of_many_slots_give_what_the_program_gives_each_alone(name, texts):
             tokens = np.array([[texts[k][at + advance] for k, at in rows]])
             places = np.array([(SLOTS[k], at) for k, at in rows], np.int32)
             picked = np.arange(len(rows), dtype=np.int32)[::-1].copy()
-            found = many(tokens, places, 0 if rows is read else len(rows), picked, advance)
-            wanted = np.array([expected[k][at + advance] for k, at in reversed(rows)])
-            assert_close(found, wanted, VARIANTS[name], VARIANTS[name], f"{name}, {len(rows)} rows")
+            actual = many(tokens, places, 0 if rows is read else len(rows), picked, advance)
+            reference = np.array([expected[k][at + advance] for k, at in reversed(rows)])
+            assert_close(actual, reference, VARIANTS[name], VARIANTS[name], f"{name}, {len(rows)} rows")
 
 
 @pytest.mark.parametrize("name", ["llama_4w_emb4", "llama_hfrope_4w", "llama_4w_fp16"])
@@ -90,8 +90,8 @@ def test_rows_that_share_their_keys_have_the_bits_of_single_ones(name, texts):
         # The last of each, beside each other and behind the first two a piece of another.
         last = np.cumsum(LENGTHS) - 1
         mixed = [*last[:2], *range(last[1] + 1, len(rows))]
-        found = many(tokens[:, mixed], places[mixed], 2, np.arange(len(mixed), dtype=np.int32), 0)
-        assert found.tobytes() == np.stack([apart[r] for r in mixed]).tobytes()
+        result = many(tokens[:, mixed], places[mixed], 2, np.arange(len(mixed), dtype=np.int32), 0)
+        assert result.tobytes() == np.stack([apart[r] for r in mixed]).tobytes()
 
 
 def test_slots_row_same_bits_with_any_other_rows():
@@ -159,17 +159,17 @@ def test_slots_copied_prefix_continues_independently(runner, texts):
 
 def test_growing_needs_no_buffer_of_all_slots_at_once(runner, monkeypatch):
     """That of a real model would be larger than a device must allow."""
-    made = []
+    created = []
     create = Gpu.create_buffer
 
     def noted(gpu, label, nbytes, usage):
-        made.append((label, nbytes))
+        created.append((label, nbytes))
         return create(gpu, label, nbytes, usage)
 
     monkeypatch.setattr(Gpu, "create_buffer", noted)
     runner.grow(2)
     runner.grow(4)
-    assert made and "state on its way" not in [label for label, _ in made]
+    assert created and "state on its way" not in [label for label, _ in created]
 
 
 def test_slots_are_read_and_written_apart(runner, texts):
@@ -198,11 +198,11 @@ def test_steps_of_one_submit_are_those_of_many(runner, texts, temperature):
     for slot, text in zip(SLOTS, texts, strict=True):
         _read(runner, slot, text)
     first = [1, 2, 3]
-    together = [[chosen.token for chosen in found] for found in runner.run_steps(*at(0, first), 5)]
+    together = [[chosen.token for chosen in result] for result in runner.run_steps(*at(0, first), 5)]
     apart: list[list[int]] = []
     for step in range(5):
-        found = runner.run(*at(step, apart[-1] if apart else first))
-        apart.append([chosen.token for chosen in found])
+        result = runner.run(*at(step, apart[-1] if apart else first))
+        apart.append([chosen.token for chosen in result])
     assert together == apart
     assert len({tuple(tokens) for tokens in apart}) > 1
 

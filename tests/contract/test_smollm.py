@@ -55,10 +55,10 @@ def test_8da4w_is_as_near_to_eager_pytorch_as_eager_is_to_itself():
     step, and whether one flips hangs on the last bit of a sum. Eager PyTorch, its embeddings nudged by one bit, moves
     its own logits by 2 to 3 and its first token in half of the prompts. So that distance is the measure.
     """
-    found = smollm2("8da4w")
+    result = smollm2("8da4w")
     ours, theirs, agreed = [], [], 0
-    with LLM.load(found.path) as llm:
-        for golden, (eager, *nudged) in zip(found.goldens, found.nudged(), strict=True):
+    with LLM.load(result.path) as llm:
+        for golden, (eager, *nudged) in zip(result.goldens, result.nudged(), strict=True):
             logits = llm.sequence().logits(golden["prompt"]).reshape(-1)
             ours.append(np.abs(logits - eager).max())
             theirs.append(max(np.abs(other - eager).max() for other in nudged))

@@ -36,7 +36,7 @@ def test_special_values_documented_reasons_are_in_use(request):
     """The whole sweep asks this of each op."""
     if request.config.getoption("configuration") != "usual":
         pytest.skip("another driver may have fewer differences")
-    found = [(d.op, d.value, d.kind) for part in range(PARTS) for d in differences(part)]
-    _, unused = undocumented_and_unused(found)
+    results = [(d.op, d.value, d.kind) for part in range(PARTS) for d in differences(part)]
+    _, unused = undocumented_and_unused(results)
     asked = [entry for entry in DOCUMENTED if not entry.rare]
     assert not [entry.title for entry in asked if all(f"{entry.title}: {op}" in unused for op in entry.ops)]

@@ -58,10 +58,10 @@ def test_spectrograms_are_those_of_transformers(kind, bands):
     extractor = transformers.WhisperFeatureExtractor(feature_size=bands)
     ours = LogMel(16000, bands, 400, 160)
     assert np.abs(ours.filters.T - extractor.mel_filters).max() < 1e-12
-    found = ours(samples)
-    assert found.shape == (bands, 3000) and found.dtype == np.float32
+    result = ours(samples)
+    assert result.shape == (bands, 3000) and result.dtype == np.float32
     for theirs in (extractor._np_extract_fbank_features, extractor._torch_extract_fbank_features):
-        assert np.abs(found - theirs(samples[None], "cpu")[0]).max() < 1e-4
+        assert np.abs(result - theirs(samples[None], "cpu")[0]).max() < 1e-4
 
 
 def test_hidden_states_and_logits_are_those_of_transformers():
@@ -78,8 +78,8 @@ def test_hidden_states_and_logits_are_those_of_transformers():
         ours, *heard = encode.run([mel.numpy()], strict=True)
         assert np.abs(ours - hidden).max() < 1e-4
         for position, count in ((0, 11), *((11 + step, 1) for step in range(12))):
-            found = decode(tokens[:, position : position + count], np.array([position]), *heard)
-            assert np.abs(found[0] - logits[position + count - 1]).max() < 1e-4 * np.abs(logits).max()
+            result = decode(tokens[:, position : position + count], np.array([position]), *heard)
+            assert np.abs(result[0] - logits[position + count - 1]).max() < 1e-4 * np.abs(logits).max()
 
 
 # Of 4w the head and the table have 8 bits.
@@ -108,13 +108,13 @@ def test_quantized_programs_are_the_eager_quantized_model(kind):
         assert len(encode.plan.flow.segments) == len(decode.plan.flow.segments) == 1, "some of it runs on the CPU"
         ours, *heard = encode.run([mel.numpy()], strict=True)
         assert np.abs(ours - hidden.numpy()).max() < 1e-4
-        found = decode(tokens.numpy(), np.array([0]), *heard), decode(tokens[:, :1].numpy(), np.array([11]), *heard)
-    for one, want in zip(found, logits, strict=True):
+        actual = decode(tokens.numpy(), np.array([0]), *heard), decode(tokens[:, :1].numpy(), np.array([11]), *heard)
+    for one, want in zip(actual, logits, strict=True):
         assert one.shape == (1, 158) and np.abs(one - want.numpy()).max() < 1e-4 * np.abs(want.numpy()).max()
-    lost = np.abs(found[0][0] - plain).mean() / np.abs(plain).mean()
+    lost = np.abs(actual[0][0] - plain).mean() / np.abs(plain).mean()
     assert 1e-4 < lost < {"4w": 0.5, "8w": 0.05}[kind]  # random weights lose much; other weights would be above 1
-    told = json.loads((quantized / "whisper.quality.json").read_text())["quantized"]
-    assert told["layers"]["proj_out"]["kind"] == told["layers"]["model.decoder.embed_tokens"]["kind"] == "8w"
+    report = json.loads((quantized / "whisper.quality.json").read_text())["quantized"]
+    assert report["layers"]["proj_out"]["kind"] == report["layers"]["model.decoder.embed_tokens"]["kind"] == "8w"
     assert (quantized / "whisper.pte").stat().st_size < (folder() / "whisper.pte").stat().st_size
 
 
@@ -137,9 +137,9 @@ def test_tokens_are_those_of_transformers(whisper, seconds, kind, language):
     samples = sound(kind, seconds)
     options = {"language": language, "task": "translate", "force_unique_generate_call": True}
     want = reference().generate(features(samples), **options)[0].tolist()
-    found = whisper(samples, language=language, task="translate")
-    assert [*found.tokens] == [token for token in want[4:] if token != 95]
-    assert found.segments == () and found.language == {"de": "de", "French": "fr"}.get(language, found.language)
+    actual = whisper(samples, language=language, task="translate")
+    assert [*actual.tokens] == [token for token in want[4:] if token != 95]
+    assert actual.segments == () and actual.language == {"de": "de", "French": "fr"}.get(language, actual.language)
 
 
 @pytest.mark.parametrize(("seconds", "kind"), [(1, "noise"), (0.6, "tones"), (2.7, "noise"), (2.7, "tones")])
@@ -149,12 +149,12 @@ def test_segments_are_those_of_transformers(whisper, seconds, kind):
     options = {"language": "en", "task": "transcribe", "return_timestamps": True, "return_segments": True}
     want = reference().generate(features(samples, **longer), **options)["segments"][0]
     events: list[webpte.Progress] = []
-    found = whisper(samples, language="en", timestamps=True, progress=events.append)
-    ours = [(segment.start, segment.end, [*segment.tokens]) for segment in found.segments]
+    actual = whisper(samples, language="en", timestamps=True, progress=events.append)
+    ours = [(segment.start, segment.end, [*segment.tokens]) for segment in actual.segments]
     theirs = [(float(one["start"]), float(one["end"]), one["tokens"].tolist()) for one in want]
     assert [tokens for *_, tokens in ours] == [tokens for *_, tokens in theirs]
     assert np.abs(np.array([one[:2] for one in ours]) - np.array([one[:2] for one in theirs])).max() < 1e-6
-    assert found.text == "".join(segment.text for segment in found.segments)
+    assert actual.text == "".join(segment.text for segment in actual.segments)
     windows = [event for event in events if event.stage == "transcribe"]
     assert windows[-1].done == windows[-1].total == round(seconds * 100) or seconds < 1
     assert {event.unit for event in events} == {"frames", "tokens"}
@@ -199,11 +199,11 @@ def test_speech_english_only_model_refuses_language(tmp_path):
     for name in WORDS:
         shutil.copy(folder() / name, tmp_path)
     path = tmp_path / "whisper.task.json"
-    told = json.loads(path.read_text())
-    path.write_text(json.dumps(told | {"languages": {}, "tasks": {}, "language_names": {}}))
+    report = json.loads(path.read_text())
+    path.write_text(json.dumps(report | {"languages": {}, "tasks": {}, "language_names": {}}))
     with Transcriber.load(tmp_path / "whisper.pte") as english:
-        found = english(sound("noise", 1), language="en")
-        assert found.language is None and len(found.tokens) == 38 and "English" in repr(english)
+        result = english(sound("noise", 1), language="en")
+        assert result.language is None and len(result.tokens) == 38 and "English" in repr(english)
         for task, language in (("translate", None), ("transcribe", "de")):
             with raises(InputError, "language", "task", code="english_only"):
                 english(sound("noise", 1), task=task, language=language)
@@ -327,5 +327,5 @@ def test_speech_whisper_tiny_shape_equals_transformers(tmp_path):
         ours, *heard = encode.run([mel], strict=True)
         assert np.abs(ours - hidden).max() < 1e-4 * max(1, np.abs(hidden).max())
         for position, count in ((0, 17), *((17 + step, 1) for step in range(12))):
-            found = decode(tokens[:, position : position + count], np.array([position]), *heard)
-            assert np.abs(found[0] - logits[position + count - 1]).max() < 1e-4 * np.abs(logits).max()
+            result = decode(tokens[:, position : position + count], np.array([position]), *heard)
+            assert np.abs(result[0] - logits[position + count - 1]).max() < 1e-4 * np.abs(logits).max()

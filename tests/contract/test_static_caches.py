@@ -22,11 +22,11 @@ def generate(method, prompt, length):
 @pytest.mark.parametrize("name", MODELS)
 def test_generates_what_transformers_does(name):
     exported = export_static_cache(name)
-    prompt, wanted = tokens_of(exported)
-    assert len(wanted) - len(prompt) >= 30 and len(set(wanted)) > 8  # not one token over and over
+    prompt, expected = tokens_of(exported)
+    assert len(expected) - len(prompt) >= 30 and len(set(expected)) > 8  # not one token over and over
     with webpte.load(exported.path) as program:
         method = program.method()
-        assert generate(method, prompt, len(wanted)) == wanted
+        assert generate(method, prompt, len(expected)) == expected
         method.reset()
         assert generate(method, prompt[:3], 10) == generate_again(program, prompt[:3], 10)
 

@@ -23,11 +23,11 @@ def llm(tmp_path_factory):
 
 
 def test_answers_to_schemas_validate(llm):
-    small = [found for found in map(schema, range(60)) if len(str(found)) < 150 and "größe" not in str(found)]
+    small = [result for result in map(schema, range(60)) if len(str(result)) < 150 and "größe" not in str(result)]
     answers = answer(llm, small, 60)
-    finished = [found for found in answers if found.finished]
+    finished = [result for result in answers if result.finished]
     assert len(finished) >= 5
-    assert [wrong(found) for found in finished] == [None] * len(finished)
+    assert [wrong(result) for result in finished] == [None] * len(finished)
 
 
 @pytest.mark.parametrize("drawn", [{}, {"temperature": 1.0, "seed": 3}])
@@ -39,8 +39,10 @@ def test_constraint_followed_with_sampling_and_drafts(llm, drawn):
 
 def test_constrained_and_free_answers_share_passes(llm):
     asked: list[dict[str, Any]] = [{"regex": "[a-z]{20}"}, {}, {"choices": ["yes", "no"]}, {"temperature": 1.0}]
-    alone = [tokens_of(llm.complete(f"number {at}", max_new_tokens=20, **given)) for at, given in enumerate(asked)]
-    answers = [llm.complete(f"number {at}", max_new_tokens=20, **given) for at, given in enumerate(asked)]
+    alone = [
+        tokens_of(llm.complete(f"number {at}", max_new_tokens=20, **settings)) for at, settings in enumerate(asked)
+    ]
+    answers = [llm.complete(f"number {at}", max_new_tokens=20, **settings) for at, settings in enumerate(asked)]
     for each in answers:
         each.start()
     for each in answers:
@@ -54,11 +56,11 @@ def test_drafts_change_no_token(llm, number):
     drawn: list[dict[str, Any]] = [{}, {"temperature": 0.9, "seed": number}, {"frequency_penalty": 0.4}]
     prompt = ("abcd" * 8)[: 9 + number]
     for settings in drawn:
-        found = [
+        results = [
             tokens_of(llm.generate(prompt, max_new_tokens=CONTEXT - len(prompt), speculate=how, **settings))
             for how in (False, True)
         ]
-        assert found[0] == found[1]
+        assert results[0] == results[1]
 
 
 def test_drafts_change_no_token_of_answers_side_by_side(llm):

@@ -181,12 +181,12 @@ def test_generate_command_prompt_file_one_response_per_line(model, tmp_path, com
     file.write_text("\n".join(map(json.dumps, lines)) + "\n\n")
     done = command("generate", model, "--file", file, "--max-new-tokens", "5")
     assert done.returncode == 1 and "24 of 24 answers, 1 failed" in done.stderr, done.stderr
-    found = {report["id"]: report for report in map(json.loads, done.stdout.splitlines())}
-    assert set(found) == {*range(20), "mine", 21, 22, 23}
-    assert found["mine"]["usage"]["completion_tokens"] <= 2 and found["mine"]["usage"]["prompt_tokens"] == 5
-    assert "ContextFullError" in found[23]["error"] and found[23]["text"] == ""
+    results = {report["id"]: report for report in map(json.loads, done.stdout.splitlines())}
+    assert set(results) == {*range(20), "mine", 21, 22, 23}
+    assert results["mine"]["usage"]["completion_tokens"] <= 2 and results["mine"]["usage"]["prompt_tokens"] == 5
+    assert "ContextFullError" in results[23]["error"] and results[23]["text"] == ""
     alone = command("generate", model, "--prompt", "line 7", "--max-new-tokens", "5", "--json")
-    assert found[7]["tokens"] == json.loads(alone.stdout)["tokens"]
+    assert results[7]["tokens"] == json.loads(alone.stdout)["tokens"]
 
 
 def test_ctrl_c_keeps_the_answers_that_are_finished(model, tmp_path, monkeypatch, capsys):

@@ -23,8 +23,8 @@ def plain() -> dict[str, Any]:
     vocabulary = {text: number for number, text in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     inner = Inner(models.BPE(vocab=vocabulary, merges=[]))
     inner.pre_tokenizer, inner.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    found: dict[str, Any] = json.loads(inner.to_str())
-    return found
+    results: dict[str, Any] = json.loads(inner.to_str())
+    return results
 
 
 def written(folder, **changes):

@@ -52,12 +52,12 @@ class TestCheck:
         done = run_webpte("check", broken, "--limits", limits, "--json", environment=NO_ADAPTER)
         assert done.returncode == 1, done.stderr
         report = json.loads(done.stdout)
-        found = {kind: [p for p in report["problems"] if p["kind"] == kind] for kind in ("constant", "op", "limit")}
-        assert {p["kind"] for p in report["problems"]} == set(found)
-        assert all(f"key {key}" == p["subject"] and "node" in p["where"][-1] for p in found["constant"])
-        (unknown,) = found["op"]
+        results = {kind: [p for p in report["problems"] if p["kind"] == kind] for kind in ("constant", "op", "limit")}
+        assert {p["kind"] for p in report["problems"]} == set(results)
+        assert all(f"key {key}" == p["subject"] and "node" in p["where"][-1] for p in results["constant"])
+        (unknown,) = results["op"]
         assert unknown["subject"] == "test.unheard_of.default" and "node" in unknown["where"][0]
-        assert all(f"the device allocates {limit}" in p["detail"] and "node" in p["where"][0] for p in found["limit"])
+        assert all(f"the device allocates {limit}" in p["detail"] and "node" in p["where"][0] for p in results["limit"])
         advice = " ".join(report["remedies"])
         assert "operator_blocklist=[exir_ops.edge.test.unheard_of.default]" in advice and "--data" in advice
 
@@ -76,9 +76,9 @@ class TestRun:
         with np.load(saved) as arrays:
             for position, want in enumerate(step.outputs):
                 assert_close(arrays[f"out{position}"], want, 1e-4, 1e-4, f"{name}, output {position}")
-                told = report["outputs"][position]
-                assert told["shape"] == list(want.shape) and told["nonfinite"] == 0
-                assert told["mean"] == pytest.approx(want.mean(dtype=np.float64), abs=1e-4)
+                details = report["outputs"][position]
+                assert details["shape"] == list(want.shape) and details["nonfinite"] == 0
+                assert details["mean"] == pytest.approx(want.mean(dtype=np.float64), abs=1e-4)
         assert 0 < report["load"]["compile"] < report["load"]["total"]
         warm = report["warm"]
         assert warm is not None and warm["calls"] == 1 and warm["min"] <= report["first_call"] * 10

@@ -46,8 +46,8 @@ def run(path, module, calls: int = 7) -> None:
         for number in range(calls):
             x = torch.randn(1, 4 if isinstance(module, Ring) else 3, generator=torch.Generator().manual_seed(number))
             with torch.no_grad():
-                wanted = module(x)
-            for got, want in zip(method(x.numpy()), wanted, strict=True):
+                expected = module(x)
+            for got, want in zip(method(x.numpy()), expected, strict=True):
                 np.testing.assert_allclose(got, want.numpy(), rtol=1e-5, atol=1e-6)
 
 

@@ -73,9 +73,9 @@ def test_classifier_equals_transformers(name):
     with Classifier.load(exported(name) / "model.pte") as classifier:
         got = classifier.scores(PICTURES)
         assert got.dtype == np.float32 and np.abs(got - want).max() < 1e-4
-        found = classifier(PICTURES, top=3)
-        assert [[one.class_id for one in row] for row in found] == np.argsort(-got, axis=1)[:, :3].tolist()
-        best = found[2][0]
+        actual = classifier(PICTURES, top=3)
+        assert [[one.class_id for one in row] for row in actual] == np.argsort(-got, axis=1)[:, :3].tolist()
+        best = actual[2][0]
         assert (best.label, best.class_id) == (model.config.id2label[best.class_id], want[2].argmax())
         assert abs(best.score - want[2].max()) < 1e-4
         assert classifier.max_batch > 1 and len(classifier([PICTURES[0]], top=99)[0]) == 7
@@ -91,19 +91,19 @@ def test_detector_equals_transformers(name):
     processor, model = of_transformers(name, "AutoModelForObjectDetection")
     threshold, seen = 0.1, 0
     with Detector.load(exported(name) / "model.pte") as detector:
-        for image, found in zip(PICTURES, detector(PICTURES, threshold=threshold), strict=True):
+        for image, actual in zip(PICTURES, detector(PICTURES, threshold=threshold), strict=True):
             with torch.no_grad():
                 outputs = model(**processor(image, return_tensors="pt"))
             (want,) = processor.post_process_object_detection(outputs, threshold, [(image.height, image.width)])
             order = want["scores"].argsort(descending=True)
-            assert [one.class_id for one in found] == want["labels"][order].tolist()
-            assert [one.label for one in found] == [model.config.id2label[one.class_id] for one in found]
-            scores, boxes = ([getattr(one, key) for one in found] for key in ("score", "box"))
+            assert [one.class_id for one in actual] == want["labels"][order].tolist()
+            assert [one.label for one in actual] == [model.config.id2label[one.class_id] for one in actual]
+            scores, boxes = ([getattr(one, key) for one in actual] for key in ("score", "box"))
             assert np.abs(np.array(scores) - want["scores"][order].numpy()).max(initial=0) < 1e-4
             relative = np.array(boxes).reshape(-1, 4) / ([image.width, image.height] * 2)
-            wanted = want["boxes"][order].numpy() / ([image.width, image.height] * 2)
-            assert np.abs(relative - wanted).max(initial=0) < 1e-4
-            seen += len(found)
+            expected = want["boxes"][order].numpy() / ([image.width, image.height] * 2)
+            assert np.abs(relative - expected).max(initial=0) < 1e-4
+            seen += len(actual)
         assert seen >= len(PICTURES)  # a threshold that lets something through
         assert detector(PICTURES[:1], threshold=1.0) == [[]]
 
@@ -116,7 +116,7 @@ def test_images_accept_paths_images_arrays(tmp_path):
     turned.save(tmp_path / "turned.png", exif=exif)
     image.save(tmp_path / "plain.png")
     clear = image.convert("RGBA")
-    given = [
+    values = [
         image,
         tmp_path / "plain.png",
         str(tmp_path / "plain.png"),
@@ -126,7 +126,7 @@ def test_images_accept_paths_images_arrays(tmp_path):
         clear,
     ]
     with Classifier.load(exported("vit") / "model.pte") as classifier:
-        scores = classifier.scores(given)
+        scores = classifier.scores(values)
         assert (scores == scores[0]).all()
         grey = classifier.scores([image.convert("L"), image.convert("L").convert("RGB")])
         assert (grey[0] == grey[1]).all()

@@ -31,15 +31,15 @@ def fresh(llm):
         llm.reset_prefix_cache()
         with llm.sequence() as sequence:
             for start in range(0, len(text), 7):
-                found = sequence.logits(text[start : start + 7])
+                result = sequence.logits(text[start : start + 7])
         llm.reset_prefix_cache()
-        return found
+        return result
 
     return logits
 
 
-def same(got, wanted):
-    return np.allclose(got, wanted, rtol=0, atol=1e-4 * np.abs(wanted).max()) and np.isfinite(got).all()
+def same(got, expected):
+    return np.allclose(got, expected, rtol=0, atol=1e-4 * np.abs(expected).max()) and np.isfinite(got).all()
 
 
 def test_window_cache_is_smaller_than_context_on_gpu(llm):
@@ -65,9 +65,9 @@ def test_window_prompts_with_shared_prefix_equal_fresh(llm, fresh):
     for length in (len(TEXT), len(TEXT) - 3, 8, 2, len(TEXT)):
         answer = llm.generate(tokens=TEXT[:length], max_new_tokens=2)
         answer.result()
-        wanted = [int(fresh(TEXT[:length]).argmax())]
-        wanted.append(int(fresh([*TEXT[:length], *wanted]).argmax()))
-        assert answer.tokens == wanted
+        expected = [int(fresh(TEXT[:length]).argmax())]
+        expected.append(int(fresh([*TEXT[:length], *expected]).argmax()))
+        assert answer.tokens == expected
 
 
 def test_window_fork_and_parent_equal_fresh(llm, fresh):
@@ -112,10 +112,10 @@ def test_beyond_the_ring_it_is_what_transformers_says(family, tmp_path):
 
     tiny = first(family)
     with torch.no_grad():
-        wanted = tiny.make()(torch.tensor([TEXT])).logits[0].numpy()
+        expected = tiny.make()(torch.tensor([TEXT])).logits[0].numpy()
     with LLM.load(measured(tiny).path) as llm:
         for piece in (MAX_TOKENS - 1, 5, 1):
             talk = llm.sequence()
             for start in range(0, len(TEXT), piece):
                 end = min(start + piece, len(TEXT))
-                assert same(talk.logits(TEXT[start:end]), wanted[end - 1 : end])
+                assert same(talk.logits(TEXT[start:end]), expected[end - 1 : end])

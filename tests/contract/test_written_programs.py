@@ -61,26 +61,26 @@ def graph(data: bytes) -> Any:
 
 
 def test_executorch_reads_every_field_of_the_sample() -> None:
-    found = set(differences(read(sample_pte()), read(rewritten(sample_pte()))))
-    assert not [path for path in found if not NOT_READ.search(path) and not LEFT_OUT.search(path)]
+    result = set(differences(read(sample_pte()), read(rewritten(sample_pte()))))
+    assert not [path for path in result if not NOT_READ.search(path) and not LEFT_OUT.search(path)]
 
 
 def test_executorch_reads_every_field_of_archived_exports() -> None:
     for name, data in archived(".pte"):
         again = rewritten(data)
-        found = set(differences(read(data), read(again)))
+        result = set(differences(read(data), read(again)))
         assert contents(again) == contents(data) and rewritten(again) == again, name
-        assert not [path for path in found if not NOT_READ.search(path)], name
+        assert not [path for path in result if not NOT_READ.search(path)], name
 
 
 def test_executorch_reads_every_field_of_delegate_graphs() -> None:
     programs = [(name, data) for name, data in archived(".pte") if b"VH00" in data]
     for name, data in programs[::25]:  # each starts flatc
         try:
-            wanted = graph(data)
+            expected = graph(data)
         except ValueError:  # its JSON has no infinities
             continue
-        assert not [path for path in differences(wanted, graph(rewritten(data))) if not NOT_READ.search(path)], name
+        assert not [path for path in differences(expected, graph(rewritten(data))) if not NOT_READ.search(path)], name
 
 
 def test_executorch_reads_every_entry_of_a_tensor_file() -> None:
@@ -88,11 +88,11 @@ def test_executorch_reads_every_entry_of_a_tensor_file() -> None:
     from executorch.extension.flat_tensor.serialize.serialize import FlatTensorSerializer
 
     for data in [sample_ptd(), *(data for _, data in archived(".ptd"))]:
-        wanted, got = (FlatTensorSerializer().deserialize(Cord(each)) for each in (data, rewritten_tensors(data)))
-        assert list(wanted.named_data) == list(got.named_data)
-        for key in wanted.named_data:
-            first, second = wanted.named_data[key], got.named_data[key]
-            assert wanted.buffers[first.buffer_index] == got.buffers[second.buffer_index]
+        expected, got = (FlatTensorSerializer().deserialize(Cord(each)) for each in (data, rewritten_tensors(data)))
+        assert list(expected.named_data) == list(got.named_data)
+        for key in expected.named_data:
+            first, second = expected.named_data[key], got.named_data[key]
+            assert expected.buffers[first.buffer_index] == got.buffers[second.buffer_index]
             assert first.tensor_layout == second.tensor_layout
 
 
@@ -102,9 +102,9 @@ def test_executorch_runtime_loads_written_program() -> None:
     for name, data in archived(".pte"):
         if b"get_max_seq_len" in data:
             module = portable_lib._load_for_executorch_from_buffer(rewritten(data))
-            wanted = portable_lib._load_for_executorch_from_buffer(data)
+            expected = portable_lib._load_for_executorch_from_buffer(data)
             methods = ("get_max_seq_len", "get_vocab_size")
-            assert [module.run_method(m) for m in methods] == [wanted.run_method(m) for m in methods], name
+            assert [module.run_method(m) for m in methods] == [expected.run_method(m) for m in methods], name
             count += 1
     assert count
 

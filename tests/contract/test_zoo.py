@@ -25,8 +25,8 @@ QUICK = (
 
 @pytest.mark.parametrize("name", QUICK)
 def test_zoo_program_equals_eager(name):
-    found = judge(programs()[name])
-    assert found.kind is Kind.RIGHT, found
+    result = judge(programs()[name])
+    assert result.kind is Kind.RIGHT, result
 
 
 def classifier() -> Case:
@@ -50,8 +50,8 @@ def test_zoo_crashing_program_is_an_outcome(monkeypatch):
     child = Child()
     monkeypatch.setattr("tests.zoo.pool.COMMAND", ("-c", "import sys; sys.stdin.readline(); sys.exit(7)"))
     try:
-        found = child.judge(programs()["emb_pad"])
+        result = child.judge(programs()["emb_pad"])
     finally:
         child.end()
-    assert found.kind is Kind.CRASHED
-    assert "7" in found.why
+    assert result.kind is Kind.CRASHED
+    assert "7" in result.why

@@ -33,8 +33,8 @@ Set `WEBPTE_DEVICE` to run a program on a restricted device ([Configuration](con
 
 
 def read_results() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"devices": {}, "results": []}
-    return found
+    results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"devices": {}, "results": []}
+    return results
 
 
 def merged(old: Mapping[str, Any], device: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,15 +48,15 @@ def merged(old: Mapping[str, Any], device: Mapping[str, Any], result: Mapping[st
     }
 
 
-def missing(found: Mapping[str, Any]) -> list[str]:
+def missing(result: Mapping[str, Any]) -> list[str]:
     """What was never run."""
-    ran = {(row["configuration"], row["suite"]) for row in found["results"]}
+    ran = {(row["configuration"], row["suite"]) for row in result["results"]}
     return [f"{name}, {suite}" for name in CONFIGURATIONS for suite in suites(name) if (name, suite) not in ran]
 
 
-def page(found: Mapping[str, Any]) -> str:
-    lines = [INTRODUCTION, *_device_table(found["devices"]), "", *_result_table(found["results"])]
-    if absent := missing(found):
+def page(result: Mapping[str, Any]) -> str:
+    lines = [INTRODUCTION, *_device_table(result["devices"]), "", *_result_table(result["results"])]
+    if absent := missing(result):
         lines += ["", "Not run yet:", "", *(f"- {pair}" for pair in absent)]
     return "\n".join([*lines, ""])
 
@@ -88,6 +88,6 @@ def _result_table(results: list[dict[str, Any]]) -> list[str]:
     return [*lines, "", *(["Not passed:", "", *notes] if notes else ["Nothing failed and nothing was skipped."])]
 
 
-def write(found: Mapping[str, Any], folder: Path = PAGE.parent) -> None:
-    (folder / RESULTS.name).write_text(json.dumps(found, indent=1) + "\n")
-    (folder / PAGE.name).write_text(page(found))
+def write(result: Mapping[str, Any], folder: Path = PAGE.parent) -> None:
+    (folder / RESULTS.name).write_text(json.dumps(result, indent=1) + "\n")
+    (folder / PAGE.name).write_text(page(result))

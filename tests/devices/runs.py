@@ -74,11 +74,11 @@ def describe(configuration: str) -> dict[str, Any]:
     """The device as programs see it."""
     command = [sys.executable, "-c", _DESCRIBE]
     asked = subprocess.run(command, env=_environment(configuration), capture_output=True, text=True, check=True)
-    found: dict[str, Any] = json.loads(asked.stdout.splitlines()[-1])
-    if not found["driver"] and CONFIGURATIONS[configuration].driver is not None:
+    results: dict[str, Any] = json.loads(asked.stdout.splitlines()[-1])
+    if not results["driver"] and CONFIGURATIONS[configuration].driver is not None:
         version = subprocess.run(["chromium", "--version"], capture_output=True, text=True)
-        found["driver"] = f"of {version.stdout.strip()}"
-    return found
+        results["driver"] = f"of {version.stdout.strip()}"
+    return results
 
 
 def _environment(configuration: str) -> dict[str, str]:
@@ -106,8 +106,8 @@ def _pytest(configuration: str, tests: tuple[str, ...]) -> list[tuple[str, str]]
 
 def _outcome(case: ElementTree.Element) -> tuple[str, str]:
     for tag, outcome in (("failure", "failed"), ("error", "failed"), ("skipped", "skipped")):
-        if (found := case.find(tag)) is not None:
-            message = " ".join(found.get("message", "").split())[:200]
+        if (result := case.find(tag)) is not None:
+            message = " ".join(result.get("message", "").split())[:200]
             return outcome, message if outcome == "skipped" else f"{case.get('name')}: {message}"
     return "passed", ""
 

@@ -33,10 +33,10 @@ def main() -> int:
     errors: dict[str, Errors] = {}
     wrong: list[str] = []
     for name in options.only or tinies():
-        found = [measured(first(name), quantize).error() for quantize in (None, "4w")]
-        errors[name] = Errors(*found)
-        wrong += [name] * any(error > TOLERANCE for error in found)
-        print(f"{name}: f32 {found[0]:.1e}, 4w {found[1]:.1e}", flush=True)
+        results = [measured(first(name), quantize).error() for quantize in (None, "4w")]
+        errors[name] = Errors(*results)
+        wrong += [name] * any(error > TOLERANCE for error in results)
+        print(f"{name}: f32 {results[0]:.1e}, 4w {results[1]:.1e}", flush=True)
     if options.write:
         write({**known(), **errors})
     return 1 if wrong else 0
@@ -49,16 +49,16 @@ def measure_gguf(names: Iterable[str], write_page: bool) -> int:
         for kind in FORMATS:
             with tempfile.TemporaryDirectory() as folder:
                 file = gguf_files.write_file(name, kind, Path(folder))
-                found = errors[name, kind] = gguf_files.measure(file)
-            right = "" if found.are_right(kind) else "  WRONG"
+                result = errors[name, kind] = gguf_files.measure(file)
+            right = "" if result.are_right(kind) else "  WRONG"
             print(
-                f"{name} {kind}: f32 {found.floats:.1e}, default {found.default:.1e}, "
-                f"divergence {found.divergence:.1e}{right}",
+                f"{name} {kind}: f32 {result.floats:.1e}, default {result.default:.1e}, "
+                f"divergence {result.divergence:.1e}{right}",
                 flush=True,
             )
     if write_page:
         gguf_page.write(errors)
-    return 0 if all(found.are_right(kind) for (_, kind), found in errors.items()) else 1
+    return 0 if all(result.are_right(kind) for (_, kind), result in errors.items()) else 1
 
 
 if __name__ == "__main__":

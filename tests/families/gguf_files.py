@@ -144,10 +144,10 @@ def default_weights(source: Any) -> dict[str, np.ndarray]:
     from webpte.checkpoints.recipe import EMBEDDING
 
     recipe, weights = default_recipe(source), ProgramWeights(source)
-    found = {}
+    results = {}
     for name, kind in {**recipe.linears, EMBEDDING: recipe.embedding}.items():
-        found[name] = weights.quantized(name, kind).values()
+        results[name] = weights.quantized(name, kind).values()
         if kind == FOUR_BITS_WITH_OFFSETS:
             codes, scales = weights.offsets(name)  # (G, N) and (N,)
-            found[name] = found[name] + np.repeat(codes.T * scales[:, None], kind.group, axis=1)
-    return found
+            results[name] = results[name] + np.repeat(codes.T * scales[:, None], kind.group, axis=1)
+    return results

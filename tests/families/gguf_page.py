@@ -44,12 +44,12 @@ def shown(errors: Errors) -> str:
 def known() -> dict[tuple[str, str], Errors]:
     """Return what the page says by family and format. It has no differences of default programs from their modules."""
     names = {families()[name].name: name for name in QUANTIZED}
-    found = {}
+    results = {}
     for row in table_rows(parts(DOCS.read_text(), HEADING)[1]):
         for kind in FORMATS:
             floats, divergence = map(float, row[kind].split(" / "))
-            found[names[row["Family"]], kind] = Errors(floats, 0, divergence)
-    return found
+            results[names[row["Family"]], kind] = Errors(floats, 0, divergence)
+    return results
 
 
 def write(errors: Mapping[tuple[str, str], Errors]) -> None:

@@ -33,8 +33,8 @@ def honest_files() -> list[bytes]:
     for module, shape in ((layers, (2, 4)), (image, (1, 1, 5, 5)), (torch.nn.Softmax(-1), (3, 4))):
         program = torch.export.export(module, (torch.randn(*shape),))
         for partitioner in ([], [VulkanPartitioner({})]):
-            made = to_edge_transform_and_lower(program, partitioner=partitioner).to_executorch()
-            files.append(bytes(made.buffer))
+            executorch_program = to_edge_transform_and_lower(program, partitioner=partitioner).to_executorch()
+            files.append(bytes(executorch_program.buffer))
     return files
 
 

@@ -52,11 +52,11 @@ def changed_bytes(data: bytes, random: Random, header: int = 512) -> bytes:
 def _ways(text: str) -> list[list[Way]]:
     """Grouped by the names on them, without those of a vocabulary: what stands once is changed as often as what stands
     a thousand times."""
-    found: dict[Way, list[Way]] = {}
+    results: dict[Way, list[Way]] = {}
     for way in ways(json.loads(text)):
         names = tuple(step for step in way if isinstance(step, str))
-        found.setdefault(names[:2] if "vocab" in names[:-1] else names, []).append(way)
-    return list(found.values())
+        results.setdefault(names[:2] if "vocab" in names[:-1] else names, []).append(way)
+    return list(results.values())
 
 
 def changed_json(text: str, random: Random) -> str:

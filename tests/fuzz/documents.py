@@ -41,10 +41,10 @@ def ways(data: Any, way: Way = ()) -> Iterator[Way]:
 
 def ways_by_field(text: str) -> dict[Way, list[Way]]:
     """The same by the names on them: so that what stands once is changed as often as what stands a thousand times."""
-    found: dict[Way, list[Way]] = {}
+    results: dict[Way, list[Way]] = {}
     for way in ways(json.loads(text)):
-        found.setdefault(tuple(s for s in way if isinstance(s, str) and not s.isdigit()), []).append(way)
-    return found
+        results.setdefault(tuple(s for s in way if isinstance(s, str) and not s.isdigit()), []).append(way)
+    return results
 
 
 def replaced(text: str, way: Way, value: Any) -> str:

@@ -70,10 +70,10 @@ def main(arguments: Sequence[str]) -> int:
     args = parser.parse_args(arguments)
     if unknown := [kind for kind in args.kinds if kind not in KINDS]:
         parser.error(f"unknown kind {unknown[0]!r}; expected {', '.join(KINDS)}")
-    kinds, found = args.kinds or KINDS, False
+    kinds, result = args.kinds or KINDS, False
     for kind in kinds:
         started, count = time.monotonic(), args.count // len(kinds)
         results = run_mutants(prepare(kind, args.tokenizer), count, args.seed, args.first)
         print(f"{kind}: {count} mutants in {time.monotonic() - started:.0f} s: {results}", flush=True)
-        found |= bool(results.findings)
-    return int(found)
+        result |= bool(results.findings)
+    return int(result)

@@ -26,18 +26,18 @@ _TRAINED = ["Hello world, it is a small text.", "The world is small, and so is t
 def _trained(model: Any, trainer: Any, **parts: Any) -> Any:
     from tokenizers import Tokenizer
 
-    found = Tokenizer(model)
+    result = Tokenizer(model)
     for name, part in parts.items():
-        setattr(found, name, part)
-    found.train_from_iterator(_TRAINED, trainer)
-    return found
+        setattr(result, name, part)
+    result.train_from_iterator(_TRAINED, trainer)
+    return result
 
 
 def _byte_level() -> Any:
     from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors, trainers
 
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    found = _trained(
+    result = _trained(
         models.BPE(),
         trainers.BpeTrainer(
             show_progress=False,
@@ -51,8 +51,8 @@ def _byte_level() -> Any:
         decoder=decoders.ByteLevel(),
         post_processor=processors.ByteLevel(trim_offsets=False),
     )
-    found.add_tokens([AddedToken("wör", lstrip=True, single_word=True), AddedToken("12", normalized=False)])
-    return found
+    result.add_tokens([AddedToken("wör", lstrip=True, single_word=True), AddedToken("12", normalized=False)])
+    return result
 
 
 def _metaspace() -> Any:
@@ -73,7 +73,7 @@ def _metaspace() -> Any:
 def _word_piece() -> Any:
     from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-    found = _trained(
+    result = _trained(
         models.WordPiece(unk_token="[UNK]"),
         trainers.WordPieceTrainer(
             show_progress=False, vocab_size=120, special_tokens=["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
@@ -82,12 +82,12 @@ def _word_piece() -> Any:
         pre_tokenizer=pre_tokenizers.BertPreTokenizer(),
         decoder=decoders.WordPiece(),
     )
-    found.post_processor = processors.TemplateProcessing(
+    result.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
     )
-    found.enable_padding(length=8, pad_id=3, pad_token="[PAD]")
-    found.enable_truncation(16)
-    return found
+    result.enable_padding(length=8, pad_id=3, pad_token="[PAD]")
+    result.enable_truncation(16)
+    return result
 
 
 def charsmap() -> bytes:
@@ -101,20 +101,20 @@ def _unigram() -> Any:
     letters = sorted({*"".join(_TRAINED).replace(" ", "▁")})
     words = {word for text in _TRAINED for word in f"▁{text}".replace(" ", " ▁").split()}
     scores = {"<unk>": 0.0, "<s>": 0.0, "</s>": 0.0} | {text: -float(len(text)) for text in [*letters, *sorted(words)]}
-    found = Tokenizer(models.Unigram(list(scores.items()), unk_id=0))
-    found.normalizer = normalizers.Sequence(
+    result = Tokenizer(models.Unigram(list(scores.items()), unk_id=0))
+    result.normalizer = normalizers.Sequence(
         [normalizers.Precompiled(charsmap()), normalizers.NFKC(), normalizers.StripAccents()]
     )
-    found.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
-    found.decoder = decoders.Metaspace()
-    found.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 1))
-    return found
+    result.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    result.decoder = decoders.Metaspace()
+    result.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 1))
+    return result
 
 
 def _word_level() -> Any:
     from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-    found = _trained(
+    result = _trained(
         models.WordLevel(unk_token="[UNK]"),
         trainers.WordLevelTrainer(show_progress=False, special_tokens=["[UNK]", "[CLS]"]),
         normalizer=normalizers.Sequence([normalizers.Lowercase(), normalizers.Replace(Regex(r"\s+"), " ")]),
@@ -127,8 +127,8 @@ def _word_level() -> Any:
         ),
         decoder=decoders.CTC(),
     )
-    found.post_processor = processors.Sequence([processors.BertProcessing(("[CLS]", 1), ("[CLS]", 1))])
-    return found
+    result.post_processor = processors.Sequence([processors.BertProcessing(("[CLS]", 1), ("[CLS]", 1))])
+    return result
 
 
 MAKERS: tuple[Callable[[], Any], ...] = (_byte_level, _metaspace, _word_piece, _unigram, _word_level)
@@ -137,11 +137,11 @@ MAKERS: tuple[Callable[[], Any], ...] = (_byte_level, _metaspace, _word_piece, _
 @functools.cache
 def honest_tokenizers() -> tuple[str, ...]:
     """The text of a tokenizer.json of every kind; the first also with parts that only some files have."""
-    found = [str(make().to_str()) for make in MAKERS]
-    document = json.loads(found[0])
+    results = [str(make().to_str()) for make in MAKERS]
+    document = json.loads(results[0])
     document["model"] |= {"continuing_subword_prefix": "", "end_of_word_suffix": "", "dropout": None}
     document["model"]["merges"] = [" ".join(merge) for merge in document["model"]["merges"]]  # as older files have it
-    return (*found, json.dumps(document))
+    return (*results, json.dumps(document))
 
 
 def mutant_tokenizer(bases: tuple[str, ...], random: Random) -> bytes:
@@ -168,8 +168,8 @@ def use_tokenizer(path: Path, texts: Iterable[str] = TEXTS) -> None:
     for text in texts:
         tokens = tokenizer.encode(text)
         tokenizer.encode(text, add_special=True)
-        marked, found = tokenizer.mark_special_tokens(text)
-        if found:
+        marked, result = tokenizer.mark_special_tokens(text)
+        if result:
             tokenizer.encode_marked(marked)
         tokenizer.decode(tokens)
         tokenizer.decode(tokens, specials=True)

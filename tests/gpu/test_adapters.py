@@ -28,11 +28,11 @@ def test_use_adapter_selects_each_adapter(apart):
         assert chosen_adapter().info["backend_type"] == adapter.backend
 
 
-@pytest.mark.parametrize("given", ["99", "-1", "fast"])
-def test_use_adapter_unknown_number_lists_adapters(apart, monkeypatch, given):
-    monkeypatch.setenv(ADAPTER_VARIABLE, given)
+@pytest.mark.parametrize("value", ["99", "-1", "fast"])
+def test_use_adapter_unknown_number_lists_adapters(apart, monkeypatch, value):
+    monkeypatch.setenv(ADAPTER_VARIABLE, value)
     listed = [f" {adapter.number}: {adapter.device} ({adapter.backend})" for adapter in adapters()]
-    with raises(webpte.DeviceError, ADAPTER_VARIABLE, f"'{given}'", *listed, code="unknown_adapter"):
+    with raises(webpte.DeviceError, ADAPTER_VARIABLE, f"'{value}'", *listed, code="unknown_adapter"):
         chosen_adapter()
 
 

@@ -21,10 +21,10 @@ def test_nan_is_not_taken_for_a_hidden_key(tmp_path, where, mask, variant):
     program = OneOp(case("et_vk.sdpa.default", *tensors.values(), None))
     program.write(tmp_path / "p.pte")
     random = np.random.default_rng(3)
-    given = {name: t.array({}, random) for name, t in tensors.items() if t is not None}
-    given[where][..., 3, 2] = np.nan
+    inputs = {name: t.array({}, random) for name, t in tensors.items() if t is not None}
+    inputs[where][..., 3, 2] = np.nan
     with choosing(variant), webpte.load(tmp_path / "p.pte") as loaded:
-        got = loaded.method()(*given.values())
+        got = loaded.method()(*inputs.values())
     rows, columns = np.arange(5)[:, None], np.arange(8)
     want = {"q": rows == 3, "k": rows >= 0, "v": columns == 2, "mask": rows == 3}[where]
     assert (np.isnan(got) == want).all()

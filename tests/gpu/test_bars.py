@@ -27,10 +27,10 @@ MORE = {"bundle": (MODEL, "-o", "site", "--sequences", 1), "generate": (MODEL, "
 @pytest.mark.parametrize("command", slow_but(["run", "generate"], STAGES))
 def test_progress_bars_cover_all_stages_of_command(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    given = map(str, MORE[command] if command in MORE else COMMANDS[command])
+    arguments = map(str, MORE[command] if command in MORE else COMMANDS[command])
     environment = {"XDG_CACHE_HOME": str(tmp_path)}
-    code, output = run_in_terminal([sys.executable, "-m", "webpte", command, *given], 100, environment=environment)
+    code, output = run_in_terminal([sys.executable, "-m", "webpte", command, *arguments], 100, environment=environment)
     assert code == 0, output.decode()
-    found = seen_bars(output, 100)
-    assert set(found) >= STAGES[command], sorted(found)
-    assert all(bar.full for bar in found.values()), found
+    result = seen_bars(output, 100)
+    assert set(result) >= STAGES[command], sorted(result)
+    assert all(bar.full for bar in result.values()), result

@@ -55,8 +55,8 @@ def test_blocks_compute_what_the_whole_program_does(checkpoint: Path, tmp_path: 
             assert [np.shape(rows)[1] for rows in inputs] == [17] * 4
     row = np.asarray(hidden)[0, -1]
     row = row / np.sqrt((row * row).mean() + source.architecture.norm_eps) * source.weights.read("norm.weight")
-    wanted = logits(build_program(checkpoint, tmp_path / "m.pte", quantize=None, **SIZES), tokens[None])
-    np.testing.assert_allclose(source.weights.read("output.weight") @ row, wanted.reshape(-1), rtol=1e-4, atol=1e-4)
+    expected = logits(build_program(checkpoint, tmp_path / "m.pte", quantize=None, **SIZES), tokens[None])
+    np.testing.assert_allclose(source.weights.read("output.weight") @ row, expected.reshape(-1), rtol=1e-4, atol=1e-4)
 
 
 def test_build_cancelled_during_calibration_leaves_no_files(checkpoint: Path, tmp_path: Path) -> None:  # noqa: F811

@@ -73,9 +73,9 @@ def test_indices_outside_choose_the_nearest_row(name, tmp_path, device):
     arrays = [t.array({}, random) for t in one.tensors]
     assert len(indices) == sum(t.dtype == "i32" for t in one.tensors)
 
-    def outputs(made):
-        given = [made if i in indices else a for i, a in enumerate(arrays)]
-        pairs = zip(given, one.tensors, strict=True)
+    def outputs(result):
+        inputs = [result if i in indices else a for i, a in enumerate(arrays)]
+        pairs = zip(inputs, one.tensors, strict=True)
         shaped = [np.broadcast_to(a, t.at({})).copy() for a, t in pairs if not t.constant]
         return _run(one, tmp_path, shaped)
 
@@ -110,7 +110,7 @@ def _positioned(path, op: str) -> list[tuple[int, ...]]:
     tensors = shapes[op]
     values = [*(t(DType.FLOAT32, dims) for dims in tensors), t(DType.INT32, (1,)), c.VkInt(0), c.VkSymInt(0)]
     at, zero, position = (len(values) - 3, len(values) - 2, len(values) - 1)
-    given = list(range(len(tensors)))
+    inputs = list(range(len(tensors)))
 
     def add(value) -> int:
         values.append(value)
@@ -126,8 +126,8 @@ def _positioned(path, op: str) -> list[tuple[int, ...]]:
     else:
         rest, out = [position], add(t(DType.FLOAT32, (5,)))
     dim = [] if "cache" in op else [zero]
-    calls = [("et_vk.select_as_symint.default", [at, zero, zero, position]), (op, [*given, *dim, *rest, out])]
-    simple_pte(path, values, calls, [*given, at], [out], [], dynamic=False)
+    calls = [("et_vk.select_as_symint.default", [at, zero, zero, position]), (op, [*inputs, *dim, *rest, out])]
+    simple_pte(path, values, calls, [*inputs, at], [out], [], dynamic=False)
     return tensors
 
 

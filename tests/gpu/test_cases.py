@@ -21,10 +21,10 @@ def parameters(names: list[str], one_per_op: bool, one_per_file: bool, every: bo
 
     If names select the cases, or `every` is set, only further ones of such kernels are slow.
     """
-    found = list(cases_by_module(*names))
-    kinds = [(module if one_per_file else case.op, case.variant) for module, case in found]
+    results = list(cases_by_module(*names))
+    kinds = [(module if one_per_file else case.op, case.variant) for module, case in results]
     totals, seen = Counter(kinds), Counter[tuple[str, str]]()
-    for (_, case), kind in zip(found, kinds, strict=True):
+    for (_, case), kind in zip(results, kinds, strict=True):
         number, most = seen[kind], 1 if case.variant else MOST_IN_THE_GATE
         seen[kind] += 1
         kept = case.always or number == 0 or (number * most) // totals[kind] != ((number - 1) * most) // totals[kind]

@@ -39,10 +39,10 @@ def broken_softmax(monkeypatch):
 class TestOneCall:
     def test_below_its_bound(self):
         x = TensorOperand(floats(3, 29), bound=(7, 29))
-        ((got, wanted, found),) = check_call(
+        ((got, expected, actual),) = check_call(
             "aten.linear.default", [x, TensorOperand(floats(5, 29), (5, 29)), None], [Out("f32", (7, 5))]
         )
-        assert got.shape == wanted.shape == (3, 5) and found.within
+        assert got.shape == expected.shape == (3, 5) and actual.within
 
     def test_compare_includes_results_written_in_place(self):
         cache = TensorOperand(floats(1, 8, 2, 4), (1, 8, 2, 4))
@@ -51,14 +51,14 @@ class TestOneCall:
             [TensorOperand(floats(1, 3, 2, 4), (1, 3, 2, 4)), cache, Varying(2)],
             [Out("f32", (1,))],
         )
-        assert len(results) == 2 and all(found.within for _, _, found in results)
+        assert len(results) == 2 and all(result.within for _, _, result in results)
         np.testing.assert_array_equal(results[1][0][:, :2], cache.array[:, :2])
         assert not np.array_equal(results[1][0][:, 2:5], cache.array[:, 2:5])
 
     def test_lists_and_literals(self):
         pair = [TensorOperand(floats(2, 3), (2, 3)), TensorOperand(floats(4, 3), (4, 3))]
-        ((got, _, found),) = check_call("aten.cat.default", [pair, 0], [Out("f32", (6, 3))])
-        assert found.max_error == 0 and got.shape == (6, 3)
+        ((got, _, result),) = check_call("aten.cat.default", [pair, 0], [Out("f32", (6, 3))])
+        assert result.max_error == 0 and got.shape == (6, 3)
 
     def test_bare_arrays_are_refused(self):
         with raises(InputError, "ndarray", "TensorOperand(array, bound)"):

@@ -16,11 +16,11 @@ from webpte.lowering import Context
 
 
 def test_doctor_lists_adapters_and_marks_chosen():
-    found = adapters()
-    (chosen,) = [adapter for adapter in found if adapter.chosen]
+    listed = adapters()
+    (chosen,) = [adapter for adapter in listed if adapter.chosen]
     assert chosen.device in adapter_caps().adapter and chosen.backend in adapter_caps().adapter
     assert chosen.limits["max-storage-buffer-binding-size"] >= 128 << 20 and chosen.features
-    assert len({(adapter.device, adapter.backend) for adapter in found}) == len(found)
+    assert len({(adapter.device, adapter.backend) for adapter in listed}) == len(listed)
 
 
 def test_doctor_explains_each_used_feature():

@@ -80,8 +80,8 @@ def test_channels_last_inputs_and_outputs(tmp_path):
     write(tmp_path / "p.pte", [last, last], [DelegateCall(0, (0, 1))], [0], [1], [blob])
     x = np.random.default_rng(1).standard_normal((2, 3, 5, 7)).astype(np.float32)
     with webpte.load(tmp_path / "p.pte") as program:
-        for given in (x, np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2), x[::-1][::-1]):
-            assert np.array_equal(program.method()(given), np.maximum(x, 0))
+        for inputs in (x, np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2), x[::-1][::-1]):
+            assert np.array_equal(program.method()(inputs), np.maximum(x, 0))
 
 
 def test_channels_last_constants(tmp_path):

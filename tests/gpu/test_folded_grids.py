@@ -20,12 +20,12 @@ def _size(case: Case) -> int:
 
 def _one_per_op() -> list[Case]:
     """The first case of several workgroups; of elementwise ops, which share a kernel, only a sum."""
-    found: dict[tuple[str, str], Case] = {}
+    results: dict[tuple[str, str], Case] = {}
     formulas = {name for name, registered_op in registered().items() if callable(registered_op.traits.elementwise)}
     for case in all_cases():
         if (case.op not in formulas or case.op == "aten.add.Tensor") and ENOUGH <= _size(case) <= LARGE:
-            found.setdefault((case.op, case.variant), case)
-    return list(found.values())
+            results.setdefault((case.op, case.variant), case)
+    return list(results.values())
 
 
 def folded(threads: int, workgroup: int, per_dimension: int) -> tuple[int, int, int]:

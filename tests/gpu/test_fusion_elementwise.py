@@ -34,8 +34,8 @@ class Drawn:
         self.inputs = [self.tensor(F32, dims) for dims in SHAPES]
         for _ in range(draw(st.integers(2, 30))):
             self.step()
-        made = [args[-1] for _, args in self.calls]
-        self.outputs = sorted({made[-1], *draw(st.lists(st.sampled_from(made), max_size=3))})
+        created = [args[-1] for _, args in self.calls]
+        self.outputs = sorted({created[-1], *draw(st.lists(st.sampled_from(created), max_size=3))})
 
     def tensor(self, dtype: DType, dims: tuple[int, ...]) -> int:
         self.values.append(c.VkTensor(dtype, dims))

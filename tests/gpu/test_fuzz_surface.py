@@ -71,12 +71,12 @@ def things(tmp_path, site) -> Iterator[dict[str, Any]]:
 
 def public() -> list[tuple[str, str]]:
     """Functions of `webpte`, and methods of its classes, by class and name."""
-    found = [("", name) for name in webpte.__all__ if isinstance(getattr(webpte, name), FunctionType)]
+    results = [("", name) for name in webpte.__all__ if isinstance(getattr(webpte, name), FunctionType)]
     faces = (executorch.RuntimeProgram, executorch.RuntimeMethod, executorch.MethodMeta, executorch.BackendRegistry)
     for cls in (webpte.Program, webpte.Bundle, webpte.Method, webpte.SavedPlan, webpte.Runtime, *faces):
         names = [n for n, member in inspect.getmembers(cls) if inspect.isroutine(member)]
-        found += [(cls.__name__, n) for n in names if not n.startswith("_")]
-    return [*found, ("Method", "__call__")]
+        results += [(cls.__name__, n) for n in names if not n.startswith("_")]
+    return [*results, ("Method", "__call__")]
 
 
 def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:

@@ -42,12 +42,12 @@ def _uses_f16(kernels: tuple[Kernel, ...]) -> bool:
 def test_f16_conversion_rounds_to_nearest(device, tmp_path, monkeypatch):
     monkeypatch.setenv("WEBPTE_DEVICE", DEVICES[device])
     numbers = _numbers()
-    made, kernels = _made_by(case("aten._to_copy.default", T(len(numbers)), *PLAIN), tmp_path, numbers)
+    actual, kernels = _made_by(case("aten._to_copy.default", T(len(numbers)), *PLAIN), tmp_path, numbers)
     assert _uses_f16(kernels) == ("shader-f16" in adapter_caps().features)
     with np.errstate(over="ignore"):
-        wanted = numbers.astype(np.float16)
-    assert made.dtype == np.float16
-    np.testing.assert_array_equal(made.view(np.uint16), wanted.view(np.uint16))
+        expected = numbers.astype(np.float16)
+    assert actual.dtype == np.float16
+    np.testing.assert_array_equal(actual.view(np.uint16), expected.view(np.uint16))
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -56,10 +56,10 @@ def test_f16_value_between_steps_is_exact(device, tmp_path, monkeypatch):
     monkeypatch.setenv("WEBPTE_DEVICE", DEVICES[device])
     numbers = _numbers()
     text = "f16 webpte.copy x0\nf32 webpte.copy v0\n= v1"
-    made, _ = _made_by(case("webpte.elementwise", text, [T(len(numbers))], []), tmp_path, numbers)
+    actual, _ = _made_by(case("webpte.elementwise", text, [T(len(numbers))], []), tmp_path, numbers)
     with np.errstate(over="ignore"):
-        wanted = numbers.astype(np.float16).astype(np.float32)
-    np.testing.assert_array_equal(made, wanted)
+        expected = numbers.astype(np.float16).astype(np.float32)
+    np.testing.assert_array_equal(actual, expected)
 
 
 LARGE = {"aten.mm.default": (300, ("x", "x")), "aten.exp.default": (12, ("x",)), "aten.neg.default": (7, ("x",))}
@@ -75,8 +75,8 @@ def test_f16_overflow_is_infinite_for_each_consumer(op, tmp_path, monkeypatch):
     simple_pte(tmp_path / "two.pte", values, calls, [0], [2], [])
     with webpte.load(tmp_path / "two.pte", passes=()) as program:
         assert not _uses_f16(program.plan().kernels)
-        (made,) = program.method().run([np.full((16, 16), value, np.float16)])
-    np.testing.assert_array_equal(made, np.full((16, 16), -1 / 7 if op == "aten.neg.default" else 0, np.float16))
+        (actual,) = program.method().run([np.full((16, 16), value, np.float16)])
+    np.testing.assert_array_equal(actual, np.full((16, 16), -1 / 7 if op == "aten.neg.default" else 0, np.float16))
 
 
 def test_fused_products_compile_without_f16(tmp_path, monkeypatch):

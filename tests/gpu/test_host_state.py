@@ -171,8 +171,8 @@ def test_host_state_read_back_between_device_writes(tmp_path):
     path = write(tmp_path / "p.pte", values(), calls, [X], [A, B, STATE])
     with webpte.load(path) as program:
         for x in (3, 5):
-            found = [result[0] for result in program.method()(vector(x))]
-            assert found == [x + 1, x + 1 + x + 1, x + 1 + x]
+            results = [result[0] for result in program.method()(vector(x))]
+            assert results == [x + 1, x + 1 + x + 1, x + 1 + x]
 
 
 def test_written_on_the_device_after_the_cpu_and_the_other_way_round(tmp_path):
@@ -210,8 +210,8 @@ def test_host_state_as_number_in_batched_steps(tmp_path):
     one = np.ones(1, np.float32)
     with webpte.load(path) as program:
         method = program.method()
-        found = [method(one) for _ in range(2)] + method.run_steps([[one]] * 3, {}, [0, 1])
-        assert [(float(b[0]), n) for b, n in found] == [(k + 1, k) for k in range(5)]
+        results = [method(one) for _ in range(2)] + method.run_steps([[one]] * 3, {}, [0, 1])
+        assert [(float(b[0]), n) for b, n in results] == [(k + 1, k) for k in range(5)]
 
 
 def test_host_state_interrupted_call_is_atomic(tmp_path, device):

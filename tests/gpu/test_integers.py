@@ -211,8 +211,8 @@ def test_comparisons_with_numbers(op, edge, tmp_path):
 def test_floats_that_become_integers(value, tmp_path):
     values = [VkTensor(F32, (1,)), *[c.VkNull()] * 4, c.VkBool(False), c.VkNull(), VkTensor(I32, (1,))]
     blob = vk_blob(values, [("aten._to_copy.default", range(len(values)))], [0], [len(values) - 1])
-    given = c.TensorValue(F32, (1,), (0,), place=(1, -1))
-    write(tmp_path / "p.pte", [given, long(1)], [DelegateCall(0, (0, 1))], [0], [1], [blob])
+    inputs = c.TensorValue(F32, (1,), (0,), place=(1, -1))
+    write(tmp_path / "p.pte", [inputs, long(1)], [DelegateCall(0, (0, 1))], [0], [1], [blob])
     with webpte.load(tmp_path / "p.pte") as program:
         if not np.isfinite(value):  # eager gives what the processor does, and models make such integers and drop them
             program.method()(np.array([value], np.float32))

@@ -83,9 +83,9 @@ def test_interrupt_each_line_of_batched_steps(method, stride):
     def checked(first):
         # Fed, so that only the shape of what the later steps hold counts.
         x = steps(first)[0][0]
-        for step, (found,) in enumerate(method.run_steps(steps(first), {0: 0}, [0])):
+        for step, (result,) in enumerate(method.run_steps(steps(first), {0: 0}, [0])):
             x = (x + first + step) * WEIGHT + x
-            np.testing.assert_array_equal(found, x)
+            np.testing.assert_array_equal(result, x)
 
     checked(0)
     at = 0

@@ -127,6 +127,6 @@ def test_split_weights_large_head_equals_reference(tmp_path):
 @pytest.mark.parametrize("bits", [4, 8])
 def test_split_weights_vocabulary_equals_whole(bits, tmp_path, device):
     """Embedding and head, as `python -m tests.large vocabulary` runs them at the size of Gemma 3's."""
-    made = Vocabulary(rows=1024, width=96, bits=bits, block=64)
-    limits = made.check(tmp_path / "small.pte", {BINDING: SMALL})
-    assert limits[BINDING] <= SMALL < made.bytes
+    layer = Vocabulary(rows=1024, width=96, bits=bits, block=64)
+    limits = layer.check(tmp_path / "small.pte", {BINDING: SMALL})
+    assert limits[BINDING] <= SMALL < layer.bytes

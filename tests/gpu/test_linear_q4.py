@@ -18,12 +18,12 @@ EIGHT = [c for c in CASES if c.op == INT8 and c.variant == "broadcast"][::2]
 
 
 def test_linear_q4_variants_have_own_kernels(tmp_path):
-    found: dict[str, set[str]] = {variant: set() for variant in VARIANTS}
+    results: dict[str, set[str]] = {variant: set() for variant in VARIANTS}
     for some in CASES:
-        if some.variant in found and some.op == FUSED:
-            found[some.variant].update(kernel.label for kernel in planned_kernels(some, tmp_path))
-    for variant, kernels in found.items():
-        others = set().union(*(found[v] for v in found if v != variant))
+        if some.variant in results and some.op == FUSED:
+            results[some.variant].update(kernel.label for kernel in planned_kernels(some, tmp_path))
+    for variant, kernels in results.items():
+        others = set().union(*(results[v] for v in results if v != variant))
         assert kernels - others, f"{variant} runs what others run"
 
 
@@ -81,7 +81,7 @@ def assert_rows_alike(path, variant, inputs):
         method = program.method()
         alone = [method.run([part[i : i + 1] for part in inputs]) for i in range(most)]
         for count in (*range(2, 17), 17, 24, most) if most > 16 else range(2, most + 1):
-            found = method.run([part[:count] for part in inputs])
-            for i, result in enumerate(found):
+            actual = method.run([part[:count] for part in inputs])
+            for i, result in enumerate(actual):
                 expected = np.concatenate([row[i] for row in alone[:count]])
                 assert np.array_equal(result, expected), f"{count} rows"

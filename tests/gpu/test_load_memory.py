@@ -71,11 +71,11 @@ def test_peak_memory_of_a_300_mb_load(tmp_path):
     path = tmp_path / "large.pte"
     simple_pte(path, values, calls, [0], outputs[-1:], constants)
     assert path.stat().st_size > 300e6
-    found = json.loads(run_python(CHILD, path))
-    assert found["y"] == 3 * COLUMNS * ROWS
-    assert found["written"] == LAYERS * ROWS * COLUMNS * 4
-    extra = found["growth"] - found["gpu"]
-    print(f"\n300 MB load: grew {found['growth'] / 1e6:.0f} MB, of it {found['gpu'] / 1e6:.0f} MB GPU buffers")
+    data = json.loads(run_python(CHILD, path))
+    assert data["y"] == 3 * COLUMNS * ROWS
+    assert data["written"] == LAYERS * ROWS * COLUMNS * 4
+    extra = data["growth"] - data["gpu"]
+    print(f"\n300 MB load: grew {data['growth'] / 1e6:.0f} MB, of it {data['gpu'] / 1e6:.0f} MB GPU buffers")
     assert extra <= 64e6, f"{extra / 1e6:.0f} MB beyond the file and the GPU's own memory"
 
 

@@ -158,15 +158,15 @@ def test_mutable_data_and_constants_of_the_program_itself(tmp_path, x):
         c.KernelCall("aten::copy_", (4, 6, 5, 4)),
     ]
     pte_file(tmp_path / "p.pte", [Method(values=values, inputs=[0], outputs=[3, 4], instructions=instructions)])
-    given = np.full((5, 7), 1000)
+    inputs = np.full((5, 7), 1000)
     with webpte.load(tmp_path / "p.pte") as program:
         forward = program.method()
         for turn in (1, 2):
-            total, state = forward(given)
-            assert np.array_equal(total, given + wide)
-            assert np.array_equal(state, wide * 2 + turn * given)
+            total, state = forward(inputs)
+            assert np.array_equal(total, inputs + wide)
+            assert np.array_equal(state, wide * 2 + turn * inputs)
         forward.reset()
-        assert np.array_equal(forward(given)[1], wide * 2 + given)
+        assert np.array_equal(forward(inputs)[1], wide * 2 + inputs)
 
 
 def test_buffer_without_data_starts_at_zero_and_keeps_state(tmp_path):

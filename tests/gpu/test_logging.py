@@ -25,7 +25,7 @@ def test_logging_load_and_plan_are_info_calls_are_silent(tmp_path, caplog):
 
 def test_logging_debug_lists_each_kernel(tmp_path):
     """In a process of its own: a device that others use has compiled them already."""
-    told = run_python(
+    text = run_python(
         "import logging, sys, webpte\n"
         "logging.basicConfig(stream=sys.stdout, level=logging.WARNING, format='%(levelname)s %(message)s')\n"
         "logging.getLogger('webpte').setLevel(logging.DEBUG)\n"
@@ -33,8 +33,8 @@ def test_logging_debug_lists_each_kernel(tmp_path):
         "    print(*(f'kernel {k.label}' for k in program.method().plan.kernels), sep='\\n')",
         counting_pte(tmp_path / "p.pte"),
     ).splitlines()
-    kernels = [line.removeprefix("kernel ") for line in told if line.startswith("kernel ")]
-    compiled = [line for line in told if line.startswith("DEBUG compiled ")]
+    kernels = [line.removeprefix("kernel ") for line in text if line.startswith("kernel ")]
+    compiled = [line for line in text if line.startswith("DEBUG compiled ")]
     assert len(compiled) == len(kernels) > 0
     assert all(any(line.startswith(f"DEBUG compiled {kernel} in ") for line in compiled) for kernel in kernels)
 

@@ -54,8 +54,8 @@ def test_map_each_count_returns_exact_rows(mapped, rows):
     random = np.random.default_rng(rows)
     for count in (rows, 4, rows):
         x, y = random.standard_normal((count, 5)).astype(np.float32), random.standard_normal(5).astype(np.float32)
-        made, counter, positive = mapped(x, y)
-        assert np.array_equal(made, x * y) and np.array_equal(positive, np.maximum(x * y, 0)) and counter == 0
+        actual, counter, positive = mapped(x, y)
+        assert np.array_equal(actual, x * y) and np.array_equal(positive, np.maximum(x * y, 0)) and counter == 0
 
 
 def test_programs_without_loops_begin_with_nothing(tmp_path):

@@ -192,5 +192,5 @@ def test_load_small_file_of_huge_tensors_is_refused(many):
 @pytest.mark.parametrize("room", [128, 448, 640])
 def test_load_limited_address_space_runs_or_refuses(many, room):
     """Past the limit the driver would crash, so there is no other way to notice than to count."""
-    found = json.loads(run_python(CHILD, many(20, 2_500_000), room << 20))  # 10 MB each
-    assert found == 20 * 2_500_000 if room >= 640 else "RLIMIT_AS" in found
+    data = json.loads(run_python(CHILD, many(20, 2_500_000), room << 20))  # 10 MB each
+    assert data == 20 * 2_500_000 if room >= 640 else "RLIMIT_AS" in data

@@ -85,8 +85,8 @@ def test_outputs_by_position_or_name(forward):
 def test_outputs_into_given_arrays(forward, rows):
     shape = (rows, 7)
     total, product = np.full(shape, np.nan, np.float32), np.full(shape, np.nan, np.float32)
-    given = forward.run([X[:rows], Y[:rows]], into=[total, product])
-    assert given[0] is total and given[1] is product
+    inputs = forward.run([X[:rows], Y[:rows]], into=[total, product])
+    assert inputs[0] is total and inputs[1] is product
     assert np.array_equal(total, (X + Y)[:rows]) and np.array_equal(product, (X * Y)[:rows])
     (again,) = forward.run([X[:rows], Y[:rows]], outputs=["sum"], into=(total,))
     assert again is total and np.array_equal(total, (X + Y)[:rows] + 1)

@@ -129,8 +129,8 @@ def test_lists_and_views_of_views(toy, tmp_path, passes):
     h = x + x
     relu, raised = np.maximum(h, 0), np.maximum(h + 100, 0)
     want = [relu, relu, raised, relu, (h + 100) * (h + 100), (h + 100) * (x + 100), h]
-    given = x.copy()
+    inputs = x.copy()
     with webpte.load(tmp_path / "p.pte", passes=passes) as loaded:
         for result, expected in zip(loaded.method().run([x]), want, strict=True):
             np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-4)
-    np.testing.assert_array_equal(x, given)  # the delegate has raised a copy of its own
+    np.testing.assert_array_equal(x, inputs)  # the delegate has raised a copy of its own

@@ -101,10 +101,10 @@ def ran(path, *arrays, passes=None) -> tuple[list[str], tuple[Any, ...]]:
 def check(path, expected: list[str], want: list[Any], tolerance: float = 1e-5) -> None:
     """With passes, without, and below the bound of a dynamic shape."""
     for rows in (ROWS, 3):
-        given = X[:rows].astype(want[0].dtype)
-        names, results = ran(path, given)
+        inputs = X[:rows].astype(want[0].dtype)
+        names, results = ran(path, inputs)
         assert names == expected
-        plain, alone = ran(path, given, passes=())
+        plain, alone = ran(path, inputs, passes=())
         assert len(plain) > len(names)
         for result, single, whole in zip(results, alone, want, strict=True):
             np.testing.assert_allclose(result, whole[:rows], rtol=tolerance, atol=tolerance)
@@ -128,8 +128,8 @@ def test_formulas_join_a_program(tmp_path, dtype):
         ("aten.tanh.default", (c, d)),
     ]
     simple_pte(tmp_path / "p.pte", values, calls, [x], [d], dynamic=True)
-    given = X.astype(dtype.numpy)
-    want = np.tanh(softsign(given * 2, 0.5) ** 2 - given).astype(dtype.numpy)
+    inputs = X.astype(dtype.numpy)
+    want = np.tanh(softsign(inputs * 2, 0.5) ** 2 - inputs).astype(dtype.numpy)
     check(tmp_path / "p.pte", [ELEMENTWISE], [want], 1e-5 if dtype is DType.FLOAT32 else 4e-3)
 
 
@@ -171,11 +171,11 @@ def test_own_op_formula_fuses_as_epilogue_after_view(tmp_path):
     weight = np.random.default_rng(4).normal(size=(4, 4)).astype(np.float32)
     values: list[VkValue] = [tensor(ROWS, 4), tensor(4, 4, constant_id=0), VkNull(), tensor(ROWS, 4)]
     values += [tensor(ROWS, 2, 2), tensor(ROWS, 2, 2), tensor(ROWS, 2, 2), VkDouble(0.5), tensor(ROWS, 2, 2), VkInt(1)]
-    x, w, none, made, seen, other, added, half, out, one = range(10)
+    x, w, none, result, seen, other, added, half, out, one = range(10)
     calls = [
         ("toy.pairs.default", (x, other)),
-        ("aten.linear.default", (x, w, none, made)),
-        ("toy.pairs.default", (made, seen)),
+        ("aten.linear.default", (x, w, none, result)),
+        ("toy.pairs.default", (result, seen)),
         ("aten.add.Tensor", (seen, other, one, added)),
         ("toy.softsign.default", (added, half, out)),
     ]

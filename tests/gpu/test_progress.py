@@ -20,11 +20,11 @@ UNITS = {"read": "bytes", "compile": "kernels", "upload": "bytes", "plan": "plan
 def work(path, folder, **options):
     """Everything that takes long without torch."""
     with webpte.load(path, **options) as program:
-        found = program.method("forward", **options)(X)
+        result = program.method("forward", **options)(X)
         program.tune("forward", again=True, **options)
         webpte.bundle(program, folder / "site", **options)
     with webpte.load(folder / "site", **options) as site:
-        return found, site.method("forward", **options).plan.kernels
+        return result, site.method("forward", **options).plan.kernels
 
 
 @pytest.fixture
@@ -37,8 +37,8 @@ def test_totals_stand_and_every_stage_arrives(path, tmp_path):
     events: list[Progress] = []
     work(path, tmp_path, progress=events.append)
     assert {event.stage for event in events} >= {"read", "compile", "upload", "plan"}
-    for stage, told in groupby(events, lambda event: event.stage):
-        group = list(told)
+    for stage, updates in groupby(events, lambda event: event.stage):
+        group = list(updates)
         assert {event.unit for event in group} == {UNITS[stage]}, stage
         assert len({event.total for event in group}) == 1, f"the total of {stage} changed on the way"
         done = [event.done for event in group]

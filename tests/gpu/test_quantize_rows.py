@@ -81,8 +81,8 @@ def test_rows_have_the_bits_of_two_calls(inner, group, dtype, normed, kind, tmp_
             results[passes] = [method(x[:rows]) for rows in (BOUND, 5, 1)]
             dispatches[passes] = method.counters.since(before).dispatches
     joined, separate, without_norm = results.values()
-    for found, *others in zip(joined, separate, without_norm, strict=True):
+    for result, *others in zip(joined, separate, without_norm, strict=True):
         for other in others:
-            np.testing.assert_array_equal(found, other)
+            np.testing.assert_array_equal(result, other)
     assert dispatches[SEPARATE] - dispatches[tuple(PASSES)] == 3 * (2 if normed else 1)
     assert dispatches[WITHOUT_NORM] - dispatches[tuple(PASSES)] == (3 if normed else 0)

@@ -29,8 +29,8 @@ CALLS = {
 
 @pytest.mark.parametrize("name", CALLS)
 def test_sample_gives_the_results_of_eager_pytorch(name, device):
-    found = outcome(SAMPLES / name)
-    assert found.kind is Kind.RIGHT, found
+    result = outcome(SAMPLES / name)
+    assert result.kind is Kind.RIGHT, result
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -32,8 +32,8 @@ def test_json_commands_have_schemas():
 @pytest.mark.parametrize("command", COMMANDS)
 def test_reports_of_a_language_model(command, capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    given = [argument for argument in COMMANDS[command] if argument != "--calls"]
-    assert reported(capsys, command, *given)
+    arguments = [argument for argument in COMMANDS[command] if argument != "--calls"]
+    assert reported(capsys, command, *arguments)
 
 
 @pytest.fixture

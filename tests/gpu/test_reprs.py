@@ -57,9 +57,9 @@ def test_repr_program_shows_methods_and_shapes(program, tmp_path):
 
 def test_repr_method_shows_inputs_outputs_memory(program):
     method = program.method()
-    told = repr(method)
-    assert told.startswith("Method forward\n  inputs   x: f32[<=5, <=7], y: f32[<=5, <=7]\n  outputs  sum: ")
-    assert f"\n  runs on  {method.adapter}" in told and " state 16 B" in told
+    text = repr(method)
+    assert text.startswith("Method forward\n  inputs   x: f32[<=5, <=7], y: f32[<=5, <=7]\n  outputs  sum: ")
+    assert f"\n  runs on  {method.adapter}" in text and " state 16 B" in text
     assert "activations 576 B" in page_of(method)
     assert "memory   state 16 B, all 16 B" in repr(method.fork())
     assert "memory   none" in repr(program.method("get_size"))
@@ -111,7 +111,7 @@ def test_repr_hostile_names_are_escaped(tmp_path):
     with webpte.load(path) as program:
         method = program.method(HOSTILE)
         for shown in (program, method, program.memory(), program.memory(HOSTILE), ArgumentInfo("<b>", "int")):
-            told = repr(shown)
-            assert "\x1b" not in told and "\u202e" not in told
+            text = repr(shown)
+            assert "\x1b" not in text and "\u202e" not in text
             assert "<b>" in page_of(shown) or HOSTILE in page_of(shown)
         assert len(repr(program).splitlines()) == 2

@@ -86,9 +86,9 @@ def test_op_row_independent_of_number_of_rows(name, tmp_path, device):
         for count in COUNTS:
             if count >= MANY and adapter_caps().kind != "cpu":
                 break
-            for i, found in enumerate(method.run(part(0, count))):
+            for i, actual in enumerate(method.run(part(0, count))):
                 expected = np.concatenate([row[i] for row in alone[:count]])
-                assert np.array_equal(found, expected), f"output {i} of {count} rows"
+                assert np.array_equal(actual, expected), f"output {i} of {count} rows"
 
 
 def test_row_with_few_keys_has_the_same_bits_beside_a_long_one(tmp_path, device):
@@ -102,8 +102,8 @@ def test_row_with_few_keys_has_the_same_bits_beside_a_long_one(tmp_path, device)
 
         def run(rows):
             before = method.counters.snapshot()
-            found = method.run([q[:, rows], k[:, rows], v[:, rows], *caches, places[rows]])[0]
-            return found, method.counters.since(before).dispatches - len(caches)  # inputs, which are copied
+            result = method.run([q[:, rows], k[:, rows], v[:, rows], *caches, places[rows]])[0]
+            return result, method.counters.since(before).dispatches - len(caches)  # inputs, which are copied
 
         together, dispatches = run(slice(0, 5))
         assert dispatches == 2, "attention and its merge"

@@ -148,10 +148,10 @@ def test_sampling_long_tail_drawn_by_weight(tmp_path, vocabulary, below, variant
 def test_long_tails_give_the_tokens_of_the_reference(tmp_path):
     logits = (-np.abs(np.random.default_rng(2).normal(0, 5, (16, 5003)))).astype(np.float32)
     filters = ((1.0, 0, 0.999, 0.0), (2.5, 0, 0.95, 0.0), (1.0, 4000, 0.99, 0.0), (2.5, 4000, 0.99, 1e-4))
-    found, want = ran(
+    actual, want = ran(
         tmp_path, logits, [replace(RowSamplingParams(*filters[i % 4]), seed=i, step=i % 3) for i in range(16)]
     )
-    assert (found[0] == want[0]).all()
+    assert (actual[0] == want[0]).all()
 
 
 # -- what cannot be drawn from -----------------------------------------------------------------------------------------

@@ -41,8 +41,8 @@ def sampler(folder, rows, vocabulary, dtype="f32", variant=""):
         method = program.method("forward", behind)
 
         def choose(logits, choices, advance=0):
-            given = np.ascontiguousarray(-np.broadcast_to(logits, (len(choices), vocabulary)))
-            return unpack(method.run([given, advance, *pack(choices)], outputs=sampler_outputs(choices)))
+            inputs = np.ascontiguousarray(-np.broadcast_to(logits, (len(choices), vocabulary)))
+            return unpack(method.run([inputs, advance, *pack(choices)], outputs=sampler_outputs(choices)))
 
         yield choose
 
@@ -117,8 +117,8 @@ def test_draws_follow_the_distribution_of_each_setting(tmp_path, vocabulary, dty
     runs = [(name, everything, None) for name in SAMPLING_WORDS] + [(name, some, bits(some)) for name in MASKED]
     with sampler(tmp_path, DRAWS, vocabulary, dtype) as choose:
         for name, allowed, mask in runs:
-            found = choose(logits, choices_of(SAMPLING_WORDS[name], DRAWS, mask))
-            counts = np.bincount([chosen.token for chosen in found], minlength=vocabulary)
+            actual = choose(logits, choices_of(SAMPLING_WORDS[name], DRAWS, mask))
+            counts = np.bincount([chosen.token for chosen in actual], minlength=vocabulary)
             want = expected(logits, SAMPLING_WORDS[name], allowed)
             assert (want > 0).sum() > 3, "too few to say anything of"
             assert_follows(counts, want * DRAWS)
@@ -143,8 +143,8 @@ def test_sampling_large_vocabulary_follows_probabilities(tmp_path):
     with sampler(tmp_path, rows, vocabulary) as choose:
         for settings in (SAMPLING_WORDS["penalties"], replace(SAMPLING_WORDS["all"], top_k=2000)):
             choices = choices_of(settings, rows, bits(allowed))
-            found = [chosen.token for run in range(runs) for chosen in choose(logits, choices, run * rows)]
-            counts = np.bincount(found, minlength=vocabulary)
+            actual = [chosen.token for run in range(runs) for chosen in choose(logits, choices, run * rows)]
+            counts = np.bincount(actual, minlength=vocabulary)
             assert_follows(counts, expected(logits, settings, allowed) * rows * runs)
 
 
@@ -172,7 +172,7 @@ def test_sampling_row_independent_of_other_rows(tmp_path, vocabulary, dtype, var
         together = choose(logits, rows, 3)
         for order in (range(16), range(15, -1, -1), (4, 4, 0, 9)):
             again = choose(logits[list(order)], [rows[i] for i in order], 3)
-            assert [found.token for found in again] == [together[i].token for i in order]
+            assert [result.token for result in again] == [together[i].token for i in order]
         for i, row in enumerate(rows):
             (alone,) = choose(logits[i : i + 1], [row], 3)
             (later,) = choose(logits[i : i + 1], [replace(row, step=row.step + 3)])
@@ -195,11 +195,11 @@ def test_sampling_top_logprobs_are_listed(tmp_path, vocabulary, dtype, variant):
     wide = logits.astype(np.float64)
     sure = wide - np.log(np.exp(wide - wide.max(1, keepdims=True)).sum(1, keepdims=True)) - wide.max(1, keepdims=True)
     with sampler(tmp_path, 3, vocabulary, dtype, variant) as choose:
-        for found, values, there in zip(choose(logits, rows), sure, (vocabulary, vocabulary, 5), strict=True):
+        for result, values, there in zip(choose(logits, rows), sure, (vocabulary, vocabulary, 5), strict=True):
             order = np.argsort(-values, kind="stable")[: min(20, there)]
-            assert [token for token, _ in found.top_logprobs] == order.tolist()
-            assert np.allclose([value for _, value in found.top_logprobs], values[order], atol=1e-4)
-            assert np.isclose(found.logprob, values[found.token], atol=1e-4)
+            assert [token for token, _ in result.top_logprobs] == order.tolist()
+            assert np.allclose([value for _, value in result.top_logprobs], values[order], atol=1e-4)
+            assert np.isclose(result.logprob, values[result.token], atol=1e-4)
 
 
 def test_sampling_all_masked_row_chooses_nothing(tmp_path):
@@ -212,9 +212,9 @@ def test_sampling_all_masked_row_chooses_nothing(tmp_path):
     for temperature in (0.0, 1.0):
         rows = [RowSamplingParams(temperature, mask=mask, logprob=True) for mask in (nothing, one, one, other)]
         with sampler(tmp_path, 4, vocabulary) as choose:
-            found = choose(logits, rows)
-        assert [chosen.token for chosen in found] == [ALL_HIDDEN, ALL_HIDDEN, 5, 69]
-        assert np.isnan([chosen.logprob for chosen in found]).tolist() == [True, True, False, False]
+            result = choose(logits, rows)
+        assert [chosen.token for chosen in result] == [ALL_HIDDEN, ALL_HIDDEN, 5, 69]
+        assert np.isnan([chosen.logprob for chosen in result]).tolist() == [True, True, False, False]
 
 
 def test_sampling_random_parameter_words_are_safe(tmp_path):

@@ -186,7 +186,7 @@ def test_steps_share_a_submit_and_borders_convert(tmp_path):
         saved = plan.method()
         before = saved.counters.snapshot()
         steps = saved.run_steps([[n], [n], [n]], {0: 0}, [0])
-        assert [found.tolist() for (found,) in steps] == [[6, -6], [7, -5], [8, -4]]
+        assert [result.tolist() for (result,) in steps] == [[6, -6], [7, -5], [8, -4]]
         assert saved.counters.since(before).submits == 1
         assert steps[0][0].dtype == np.int64
         with raises(webpte.InputError, 1 << 40, code="int32_range"):

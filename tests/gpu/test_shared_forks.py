@@ -38,17 +38,17 @@ def program(path, device):
 
 
 def check(method, cache, arguments):
-    for found, wanted in zip(method.run(arguments), cache.answers(*arguments), strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    for actual, expected in zip(method.run(arguments), cache.answers(*arguments), strict=True):
+        np.testing.assert_array_equal(actual, expected)
 
 
 def check_steps(method, cache, arguments, numbers):
     """Several steps in one submit, each of which takes its x from the one before."""
     x, scale, _ = arguments
-    given = [(x, scale, np.array([number], np.int32)) for number in numbers]
-    for (moved, added), (_, _, number) in zip(method.run_steps(given, {1: 0}, [0, 1]), given, strict=True):
-        wanted, following = cache.answers(x, scale, number)
-        np.testing.assert_array_equal(moved, wanted)
+    operands = [(x, scale, np.array([number], np.int32)) for number in numbers]
+    for (moved, added), (_, _, number) in zip(method.run_steps(operands, {1: 0}, [0, 1]), operands, strict=True):
+        expected, following = cache.answers(x, scale, number)
+        np.testing.assert_array_equal(moved, expected)
         np.testing.assert_array_equal(added, following)
         x = following
 
@@ -59,8 +59,8 @@ def test_fork_allocates_state_first_and_bind_groups_on_run(program):
     gc.collect()
     before, taken = method.counters.snapshot(), allocated_bytes()
     forks = [method.fork() for _ in range(SEVERAL)]
-    made = method.counters.since(before)
-    assert (made.buffers, made.bind_groups, made.constant_bytes) == (SEVERAL, 0, 0)
+    created = method.counters.since(before)
+    assert (created.buffers, created.bind_groups, created.constant_bytes) == (SEVERAL, 0, 0)
     assert allocated_bytes() - taken == SEVERAL * STATE_BYTES == SEVERAL * program.memory("forward").kinds["state"]
     for fork in forks:
         fork.run(ONE_ROW)

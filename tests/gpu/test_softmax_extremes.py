@@ -32,8 +32,8 @@ def rows_of(width: int, dtype: Any) -> np.ndarray:
 @pytest.mark.parametrize("op", ["aten._softmax.default", "aten._log_softmax.default"])
 def test_softmax_row_without_result_is_nan(tmp_path, op, width, dtype, variant):
     rows = rows_of(width, dtype)
-    given = T(*rows.shape, make=lambda dims: rows, dtype="f16" if dtype is np.float16 else "f32")
-    program = OneOp(case(op, given, -1, False))
+    inputs = T(*rows.shape, make=lambda dims: rows, dtype="f16" if dtype is np.float16 else "f32")
+    program = OneOp(case(op, inputs, -1, False))
     program.write(tmp_path / "p.pte")
     with choosing(variant), webpte.load(tmp_path / "p.pte") as loaded:
         got = loaded.method()(rows)
@@ -44,11 +44,11 @@ def test_softmax_row_without_result_is_nan(tmp_path, op, width, dtype, variant):
 
 
 def test_rows_along_an_inner_dim_are_looked_at_one_by_one(tmp_path):
-    given = np.zeros((2, 5, 3), np.float32)
-    given[0, :, 1] = -np.inf
-    given[1, :, 2] = [LOWEST, -np.inf, -np.inf, -np.inf, -np.inf]
-    OneOp(case("aten._softmax.default", T(2, 5, 3, make=lambda dims: given), 1, False)).write(tmp_path / "p.pte")
+    inputs = np.zeros((2, 5, 3), np.float32)
+    inputs[0, :, 1] = -np.inf
+    inputs[1, :, 2] = [LOWEST, -np.inf, -np.inf, -np.inf, -np.inf]
+    OneOp(case("aten._softmax.default", T(2, 5, 3, make=lambda dims: inputs), 1, False)).write(tmp_path / "p.pte")
     with webpte.load(tmp_path / "p.pte") as loaded:
-        got = loaded.method()(given)
+        got = loaded.method()(inputs)
     assert np.isnan(got[0, :, 1]).all() and np.isnan(got).sum() == 5
     assert got[1, :, 2].tolist() == [1, 0, 0, 0, 0]

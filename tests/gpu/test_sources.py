@@ -67,8 +67,8 @@ def test_data_from_each_of_them(tmp_path):
     ptd_file(tmp_path / "w.ptd", add_program(tmp_path / "p.pte", where="external"))
     data = (tmp_path / "w.ptd").read_bytes()
     x = np.ones((5, 7), np.float32)
-    for given in ([tmp_path / "w.ptd"], (data,), iter([io.BytesIO(data)])):
-        with webpte.load((tmp_path / "p.pte").read_bytes(), given) as program:
+    for value in ([tmp_path / "w.ptd"], (data,), iter([io.BytesIO(data)])):
+        with webpte.load((tmp_path / "p.pte").read_bytes(), value) as program:
             assert np.array_equal(program.method()(x), x + W)
 
 
@@ -124,12 +124,12 @@ def test_load_missing_ptd_suggests_one_next_to_program(tmp_path, monkeypatch):
         webpte.load(tmp_path / "p.pte")
     assert "other.ptd" not in str(caught.value) and caught.value.keys == tuple(keyed)
     ptd_file(tmp_path / "weights.ptd", keyed)
-    wanted = f"load({str(tmp_path / 'p.pte')!r}, data=[{str(tmp_path / 'weights.ptd')!r}])"
+    expected = f"load({str(tmp_path / 'p.pte')!r}, data=[{str(tmp_path / 'weights.ptd')!r}])"
     with pytest.raises(webpte.DataError) as caught:
         webpte.load(tmp_path / "p.pte")
-    check(caught.value, wanted)
+    check(caught.value, expected)
     assert caught.value.keys == tuple(keyed)
-    with eval(f"webpte.{wanted}") as program:  # what it says works
+    with eval(f"webpte.{expected}") as program:  # what it says works
         assert program.method_names == ("forward",)
     monkeypatch.chdir(tmp_path)
     with raises(webpte.DataError, "load('p.pte', data=['weights.ptd'])"):

@@ -44,9 +44,9 @@ def packed(*together: tuple[int, ...]) -> Iterator[None]:
     """Let these values share a buffer; all others have their own."""
 
     def share(roots):
-        found = {root.id: root for root in roots}
-        groups = [[found.pop(v) for v in group] for group in together]
-        groups += [[root] for root in found.values()]
+        results = {root.id: root for root in roots}
+        groups = [[results.pop(v) for v in group] for group in together]
+        groups += [[root] for root in results.values()]
         return [(max(r.nbytes for r in tenants), tenants) for tenants in groups]
 
     with patch.object(memory, "share_buffers", share):
@@ -169,8 +169,8 @@ def test_values_are_rounded_between_steps_as_a_way_through_the_host_would(device
     b.call("aten.mul.Tensor", (x, y), out)
     narrow = replace(device.caps, features=device.caps.features - {"shader-f16"})
     with patch.object(device, "caps", narrow), loaded(b.graph([x, y], [out]), device) as method:
-        given = np.full(N, 1.001, np.float16)
-        check(method, [(given, given)] * 4, {0: 0}, [0], submits)
+        inputs = np.full(N, 1.001, np.float16)
+        check(method, [(inputs, inputs)] * 4, {0: 0}, [0], submits)
 
 
 def test_steps_exceeding_byte_limit_run_one_by_one(device, monkeypatch):
@@ -242,11 +242,11 @@ def test_steps_maximum_live_integers_are_read(device):
         b.call("executorch_prim::add.Scalar", (at, b.number(number)), here, kernel=True)
         b.call("aten.select_copy.int", (x, b.number(0), here), row)
         outputs.append(row)
-    given = np.arange(2 * SYM_SLOTS, dtype=np.float32).reshape(SYM_SLOTS, 2)
+    inputs = np.arange(2 * SYM_SLOTS, dtype=np.float32).reshape(SYM_SLOTS, 2)
     with loaded(b.graph([x, at], outputs), device) as method:
-        assert np.array_equal(np.array(method.run((given, 0))), given)
-        got = method.run_steps([(given, 0), (given[::-1].copy(), 0)], {}, range(SYM_SLOTS))
-        assert np.array_equal(np.array(got[1]), given[::-1])
+        assert np.array_equal(np.array(method.run((inputs, 0))), inputs)
+        got = method.run_steps([(inputs, 0), (inputs[::-1].copy(), 0)], {}, range(SYM_SLOTS))
+        assert np.array_equal(np.array(got[1]), inputs[::-1])
 
 
 def test_positions_of_run_are_checked(device):

@@ -59,7 +59,7 @@ class Timed(Observer):
 @pytest.mark.parametrize("stamps", [True, False])
 @pytest.mark.parametrize("kind", [NativeRecorder, PortableRecorder])
 def test_timing_interval_per_dispatch_same_results(method, recorders, monkeypatch, kind, stamps):
-    wanted = method(X)
+    expected = method(X)
     if not stamps:
         monkeypatch.setattr(timing, "TIMESTAMP_FEATURE", "a feature no device has")
     recorders(kind)
@@ -67,12 +67,12 @@ def test_timing_interval_per_dispatch_same_results(method, recorders, monkeypatc
     observer = Timed(method._gpu)
     with method._observed(observer):
         assert observer.clock.stamps is stamps
-        np.testing.assert_array_equal(method(X), wanted)
-        np.testing.assert_array_equal(method(X), wanted)
+        np.testing.assert_array_equal(method(X), expected)
+        np.testing.assert_array_equal(method(X), expected)
         intervals = observer.clock.take()
         assert observer.clock.take() == []
     ended = time.perf_counter_ns()
-    np.testing.assert_array_equal(method(X), wanted)
+    np.testing.assert_array_equal(method(X), expected)
     assert observer.clock.take() == []
     assert len(intervals) == 2 * COUNT
     assert all(begin < end for begin, end in intervals)
@@ -82,9 +82,9 @@ def test_timing_interval_per_dispatch_same_results(method, recorders, monkeypatc
 
 def test_timing_more_dispatches_than_query_set(method, monkeypatch):
     monkeypatch.setattr(timing, "MAX_PASSES", 2)
-    wanted, observer = method(X), Timed(method._gpu)
+    expected, observer = method(X), Timed(method._gpu)
     with method._observed(observer):
-        np.testing.assert_array_equal(method(X), wanted)
+        np.testing.assert_array_equal(method(X), expected)
     assert len(observer.clock.take()) == COUNT
 
 
@@ -103,7 +103,7 @@ def test_profile_excludes_other_programs(method, tmp_path, monkeypatch, stamps):
     """On the same device, in another thread, all the time."""
     if not stamps:
         monkeypatch.setattr(timing, "TIMESTAMP_FEATURE", "a feature no device has")
-    wanted, stop, calls = method(X), threading.Event(), []
+    expected, stop, calls = method(X), threading.Event(), []
     with webpte.load(caching_pte(tmp_path / "b.pte")) as program:
         other, cache = program.method(), Cache()
         chance = np.random.default_rng(0)
@@ -111,8 +111,8 @@ def test_profile_excludes_other_programs(method, tmp_path, monkeypatch, stamps):
 
         def work():
             while not stop.is_set():
-                given = inputs(chance)
-                calls.append(all(map(np.array_equal, other.run(given), cache.answers(*given))))
+                operands = inputs(chance)
+                calls.append(all(map(np.array_equal, other.run(operands), cache.answers(*operands))))
 
         thread = threading.Thread(target=work)
         thread.start()
@@ -120,19 +120,19 @@ def test_profile_excludes_other_programs(method, tmp_path, monkeypatch, stamps):
             during = 0
             while not during:
                 before = len(calls)
-                found = profile(method, [X], repeat=10, roofline=False)
+                report = profile(method, [X], repeat=10, roofline=False)
                 during = len(calls) - before
         finally:
             stop.set()
             thread.join(60)
     assert all(calls)
-    assert found.stamps is stamps and len(found.dispatches) == COUNT
-    assert {d.op for d in found.dispatches} == {"aten._softmax.default"}
-    for run in found.plain + found.timed:
+    assert report.stamps is stamps and len(report.dispatches) == COUNT
+    assert {d.op for d in report.dispatches} == {"aten._softmax.default"}
+    for run in report.plain + report.timed:
         assert (run.submits, run.to_device, run.to_host) == (1, X.nbytes, X.nbytes)
         assert len(run.schedules) == 1
-    assert all(len(run.intervals) == COUNT for run in found.timed)
-    np.testing.assert_array_equal(method(X), wanted)
+    assert all(len(run.intervals) == COUNT for run in report.timed)
+    np.testing.assert_array_equal(method(X), expected)
 
 
 def test_forks_wait_while_a_method_is_observed(method):
@@ -160,8 +160,8 @@ def test_forks_wait_while_a_method_is_observed(method):
 
 def test_peak_is_measured(device):
     before = device.counters.snapshot()
-    found = timing.measure_peak(device)
-    assert 1e7 < found.bytes_per_second < 1e14 and 1e8 < found.flops_per_second < 1e16
+    result = timing.measure_peak(device)
+    assert 1e7 < result.bytes_per_second < 1e14 and 1e8 < result.flops_per_second < 1e16
     assert device.counters.since(before).dispatches == 2 * timing.PEAK_ROUNDS
 
 

@@ -77,15 +77,15 @@ def path(tmp_path, monkeypatch, device):
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
     """Kernels are run and timed, but how long they are said to take is not the machine's: a second for each round."""
-    made = tuning._trial
+    created = tuning._trial
 
     def trial(job, name, *arguments):
-        found = made(job, name, *arguments)
-        assert found is not None
-        timed = found.seconds
+        result = created(job, name, *arguments)
+        assert result is not None
+        timed = result.seconds
         said = {"slow": 20000.0, "fast": 1.0}[name]
-        monkeypatch.setattr(found, "seconds", lambda: said if timed() > 0 else 0.0)
-        return found
+        monkeypatch.setattr(result, "seconds", lambda: said if timed() > 0 else 0.0)
+        return result
 
     monkeypatch.setattr(tuning, "_trial", trial)
 
@@ -152,16 +152,16 @@ NOISY = [1.0, 1.3, 0.9, 1.1, 1.0, 1.2, 1.0]
     ([1.0] * 7, [2.0] * 7, "usual"),
 ])  # fmt: skip
 def test_tune_only_clear_gain_replaces_default(usual, other, best):
-    found = choice(usual=usual, other=other)
-    assert found.best == best
-    assert found.gain == pytest.approx(1.0) if best == "usual" else found.gain > 1.05
-    assert best_variants([found]) == {found.job.key: best}
+    result = choice(usual=usual, other=other)
+    assert result.best == best
+    assert result.gain == pytest.approx(1.0) if best == "usual" else result.gain > 1.05
+    assert best_variants([result]) == {result.job.key: best}
 
 
 def test_tune_budget_exhausted_is_reported(path, capsys):
     with webpte.load(path) as program:
-        found = program.tune(budget=1e-9)
-    assert found == [] and [job.key for job in found.unmeasured] == ["double 50"]
+        result = program.tune(budget=1e-9)
+    assert result == [] and [job.key for job in result.unmeasured] == ["double 50"]
     assert main(["tune", str(path), "--seconds", "1e-9"]) == 0
     assert "no time left for 1 job (forward: double 50)" in capsys.readouterr().out
 
@@ -172,8 +172,8 @@ def test_tune_winner_requires_confirmation(second, best, monkeypatch):
     measured = iter([[0.5] * 7, second])
     monkeypatch.setattr(tuning, "_measure", lambda *_: {"usual": (1.0,) * 7, "other": tuple(next(measured))})
     planner = SimpleNamespace(examples={job: SimpleNamespace(uses=1)})
-    (found,) = tuning.tune_plan(planner, None, None)  # type: ignore[arg-type]
-    assert found.fastest == "other" and found.best == best and next(measured, None) is None
+    (result,) = tuning.tune_plan(planner, None, None)  # type: ignore[arg-type]
+    assert result.fastest == "other" and result.best == best and next(measured, None) is None
 
 
 @pytest.mark.parametrize(("load", "busy"), [(0.3, None), (7.5, "load average 7.5 on 2 cores")])

@@ -24,9 +24,9 @@ def _wrong(line: str, argument: str) -> Wrong:
 
 def _everywhere() -> list[Wrong]:
     """The same mistakes with each command that opens a program."""
-    found = []
+    results = []
     for command in PROGRAM_COMMANDS:
-        found += [
+        results += [
             _wrong(command, "file"),
             _wrong(f"{command} modle.pte", "modle.pte"),
             _wrong(f"{command} m.gguf", "m.gguf"),
@@ -38,7 +38,7 @@ def _everywhere() -> list[Wrong]:
             _wrong(f"{command} model.pte --nonsense", "--nonsense"),
             _wrong(f"{command} model.pte extra.pte", "extra.pte"),
         ]
-    return found
+    return results
 
 
 LINES = [

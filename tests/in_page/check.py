@@ -41,10 +41,10 @@ def main() -> int:
         with serving({"site": site}) as server, chromium(*WEBGPU) as browser:
             page = browser.new_page()
             page.goto(f"{server.origin}/site/index.html")
-            found = outcome(page, minutes=30)
-    for name, said in found.items():
+            result = outcome(page, minutes=30)
+    for name, said in result.items():
         print(f"{name}: {said}")
-    return 1 if found["failed"] else 0
+    return 1 if result["failed"] else 0
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ NAMES = {"max_tokens": "max_new_tokens"}
 def answers(model: str, requests: list[dict[str, Any]]) -> list[list[int]]:
     from webpte.llm import LLM
 
-    found: list[list[int]] = []
+    results: list[list[int]] = []
     with LLM.load(model) as llm:
         for request in requests:
             settings = {NAMES.get(name, name): value for name, value in request.items()}
@@ -26,8 +26,8 @@ def answers(model: str, requests: list[dict[str, Any]]) -> list[list[int]]:
             else:
                 generation = llm.complete(settings.pop("prompt"), **settings)
             generation.result()
-            found.append(list(generation.tokens))
-    return found
+            results.append(list(generation.tokens))
+    return results
 
 
 if __name__ == "__main__":

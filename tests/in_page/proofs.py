@@ -80,8 +80,8 @@ class Proof:
         """The tokens of the native player on the browser's own driver."""
         command = [sys.executable, "-m", "tests.in_page.native", str(model or self.model)]
         child = subprocess.run(command, input=json.dumps(requests), capture_output=True, text=True, check=True)
-        found: list[list[int]] = json.loads(child.stdout.splitlines()[-1])
-        return found
+        results: list[list[int]] = json.loads(child.stdout.splitlines()[-1])
+        return results
 
     def visit(self) -> Any:
         self.server.requests.clear()
@@ -203,7 +203,7 @@ def losses(proof: Proof) -> tuple[bool, str]:
     request = {**greedy(12)[2]}
     with proof.visit() as page:
         load(page, worker=False)
-        wanted = answer(page, request)
+        expected = answer(page, request)
     good = 0
     for turn in range(20):
         with proof.visit() as page:
@@ -219,7 +219,7 @@ def losses(proof: Proof) -> tuple[bool, str]:
                 _destroy_when(page, f"() => globalThis.pieces > {1 + turn // 3}")
             _until(page, "() => globalThis.ended !== null && globalThis.ended !== 'ready'")
             good += (
-                page.evaluate("() => globalThis.ended") == wanted
+                page.evaluate("() => globalThis.ended") == expected
                 and page.evaluate("() => globalThis.devices.length") > 1
             )
     return good == 20, f"{good} of 20 lost devices were replaced, and the answer was the same"

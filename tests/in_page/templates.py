@@ -32,13 +32,13 @@ def native(template: str, talk: Conversation) -> str | None:
 def differences(templates: dict[str, str], talks: list[Conversation]) -> Iterator[tuple[str, Conversation, Any, Any]]:
     """Name, conversation, native text and page's text, where they are not the same."""
     # Natively, tools for a template without them are an error before it is rendered.
-    given = [{"template": template, "tools": takes_tools(template)} for template in templates.values()]
-    pages = ask_node("language.mjs", "renderAll", {"templates": given, "talks": talks}, timeout=900)
-    for (name, template), with_tools, texts in zip(templates.items(), given, pages, strict=True):
-        for talk, found in zip(talks, texts, strict=True):
-            wanted = native(template, talk if with_tools["tools"] else {**talk, "tools": None})
-            if wanted != (found if isinstance(found, str) else None):
-                yield name, talk, wanted, found
+    values = [{"template": template, "tools": takes_tools(template)} for template in templates.values()]
+    pages = ask_node("language.mjs", "renderAll", {"templates": values, "talks": talks}, timeout=900)
+    for (name, template), with_tools, texts in zip(templates.items(), values, pages, strict=True):
+        for talk, actual in zip(talks, texts, strict=True):
+            expected = native(template, talk if with_tools["tools"] else {**talk, "tools": None})
+            if expected != (actual if isinstance(actual, str) else None):
+                yield name, talk, expected, actual
 
 
 def takes_tools(template: str) -> bool:
@@ -51,11 +51,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     talks = conversations(options.seed, options.count)
-    found = list(differences(TEMPLATES, talks))
-    for name, talk, wanted, got in found[:20]:
-        print(f"{name}\n  conversation {talk!r:.600}\n  native {wanted!r:.600}\n  page   {got!r:.600}")
-    print(f"{len(TEMPLATES)} templates x {len(talks)} conversations: {len(found)} different")
-    return 1 if found else 0
+    actual = list(differences(TEMPLATES, talks))
+    for name, talk, expected, got in actual[:20]:
+        print(f"{name}\n  conversation {talk!r:.600}\n  native {expected!r:.600}\n  page   {got!r:.600}")
+    print(f"{len(TEMPLATES)} templates x {len(talks)} conversations: {len(actual)} different")
+    return 1 if actual else 0
 
 
 if __name__ == "__main__":

@@ -45,18 +45,18 @@ _PIECES = [
 
 def characters() -> list[list[str]]:
     """The assigned characters of every block that has any. Surrogates are no characters."""
-    found = []
+    results = []
     for start in range(0, 0x110000, BLOCK):
         block = [chr(code) for code in range(start, start + BLOCK)]
         if assigned := [each for each in block if unicodedata.category(each) not in ("Cn", "Cs")]:
-            found.append(assigned)
-    return found[:-1] if found[-1][0] > "\U00100000" else found
+            results.append(assigned)
+    return results[:-1] if results[-1][0] > "\U00100000" else results
 
 
 def texts(seed: int, count: int) -> list[str]:
     """Texts of one block, of several, and of pieces that tokenizers treat in a way of their own."""
     chance, blocks = random.Random(seed), characters()
-    found = []
+    results = []
     for number in range(count):
         block = blocks[number % len(blocks)]
         words: list[Callable[[], str]] = [
@@ -65,8 +65,8 @@ def texts(seed: int, count: int) -> list[str]:
             lambda: "".join(chance.choice(chance.choice(blocks)) for _ in range(3)),
         ]
         parts = [chance.choices(words, (4, 4, 1))[0]() for _ in range(chance.randint(1, 8))]
-        found.append(chance.choice(("", "", " ")).join(parts))
-    return found
+        results.append(chance.choice(("", "", " ")).join(parts))
+    return results
 
 
 def _byte_level(
@@ -99,27 +99,27 @@ def _sentence_piece(corpus: list[str]) -> dict[str, Tokenizer]:
     tokenizer.train_from_iterator([line.replace(" ", "▁") for line in corpus], trainer)
     described = json.loads(tokenizer.to_str())
     described["added_tokens"] = [each for each in described["added_tokens"] if not each["content"].startswith("<0x")]
-    found = {name: Tokenizer.from_str(json.dumps(described)) for name in ("Llama 2", "Gemma", "Metaspace")}
+    results = {name: Tokenizer.from_str(json.dumps(described)) for name in ("Llama 2", "Gemma", "Metaspace")}
     space = normalizers.Replace(" ", "▁")
     ends = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
-    found["Llama 2"].normalizer = normalizers.Sequence([normalizers.Prepend("▁"), space])
-    found["Llama 2"].decoder = decoders.Sequence([*ends, decoders.Strip(" ", 1, 0)])
-    found["Llama 2"].post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 1)])
-    found["Gemma"].normalizer, found["Gemma"].decoder = space, decoders.Sequence(ends)
-    found["Metaspace"].pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
-    found["Metaspace"].decoder = decoders.Sequence([*ends, decoders.Strip(" ", 1, 0)])
-    return found
+    results["Llama 2"].normalizer = normalizers.Sequence([normalizers.Prepend("▁"), space])
+    results["Llama 2"].decoder = decoders.Sequence([*ends, decoders.Strip(" ", 1, 0)])
+    results["Llama 2"].post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 1)])
+    results["Gemma"].normalizer, results["Gemma"].decoder = space, decoders.Sequence(ends)
+    results["Metaspace"].pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    results["Metaspace"].decoder = decoders.Sequence([*ends, decoders.Strip(" ", 1, 0)])
+    return results
 
 
 def _pieces(corpus: list[str]) -> list[tuple[str, float]]:
     """Pieces of texts with random scores; many characters are in none."""
-    chance, found = random.Random(7), {"<pad>": 0.0, "</s>": 0.0, "<unk>": 0.0}
+    chance, result = random.Random(7), {"<pad>": 0.0, "</s>": 0.0, "<unk>": 0.0}
     for line in corpus:
         text = "▁" + line.replace(" ", "▁")
         start = chance.randrange(len(text))
         piece = text[start : start + chance.randint(1, 5)]
-        found.setdefault(piece, -chance.uniform(1, 12) - len(piece))
-    return list(found.items())
+        result.setdefault(piece, -chance.uniform(1, 12) - len(piece))
+    return list(result.items())
 
 
 def _words(corpus: list[str]) -> dict[str, Tokenizer]:
@@ -155,12 +155,12 @@ def tokenizers(corpus: list[str]) -> dict[str, Tokenizer]:
     """By name, each trained on the texts, lest exotic characters be all bytes."""
     plain = pre_tokenizers.ByteLevel(add_prefix_space=False)
     digits = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), plain])
-    found = {"GPT-2": _byte_level(corpus, plain), "SmolLM2": _byte_level(corpus, digits)}
-    found |= {name: _by_pattern(corpus, PATTERNS[name]) for name in ("Llama 3", "o200k", "DeepSeek")}
-    found["Qwen"] = _by_pattern(corpus, PATTERNS["Qwen"], normalizers.NFC())
+    results = {"GPT-2": _byte_level(corpus, plain), "SmolLM2": _byte_level(corpus, digits)}
+    results |= {name: _by_pattern(corpus, PATTERNS[name]) for name in ("Llama 3", "o200k", "DeepSeek")}
+    results["Qwen"] = _by_pattern(corpus, PATTERNS["Qwen"], normalizers.NFC())
     roberta = _byte_level(corpus, pre_tokenizers.ByteLevel(add_prefix_space=True))
     roberta.post_processor = processors.RobertaProcessing(("<|im_end|>", 1), ("<|im_start|>", 0))
-    added = Tokenizer.from_str(found["Qwen"].to_str())
+    added = Tokenizer.from_str(results["Qwen"].to_str())
     added.add_tokens(
         [
             AddedToken("<tool>", lstrip=True, rstrip=True),
@@ -178,4 +178,4 @@ def tokenizers(corpus: list[str]) -> dict[str, Tokenizer]:
         vocab_size=2500, special_tokens=["<unk>"], end_of_word_suffix="</w>", limit_alphabet=700, show_progress=False
     )
     clip.train_from_iterator(corpus, trainer)
-    return {**found, "RoBERTa": roberta, "added": added, "CLIP": clip, **_sentence_piece(corpus), **_words(corpus)}
+    return {**results, "RoBERTa": roberta, "added": added, "CLIP": clip, **_sentence_piece(corpus), **_words(corpus)}

@@ -25,11 +25,11 @@ def differences(tokenizer: Tokenizer, corpus: list[str]) -> Iterator[tuple[str, 
     plain = [each.ids for each in tokenizer.encode_batch(corpus, add_special_tokens=False)]
     full = [each.ids for each in tokenizer.encode_batch(corpus)]
     decoded = [tokenizer.decode(ids) for ids in plain]
-    given = {"tokenizer": json.loads(tokenizer.to_str()), "texts": corpus}
-    pages = ask_node("language.mjs", "tokens", given, timeout=900)
-    for text, wanted, found in zip(corpus, zip(plain, full, decoded, strict=True), pages, strict=True):
-        if list(wanted) != found:
-            yield text, wanted, found
+    fields = {"tokenizer": json.loads(tokenizer.to_str()), "texts": corpus}
+    pages = ask_node("language.mjs", "tokens", fields, timeout=900)
+    for text, expected, actual in zip(corpus, zip(plain, full, decoded, strict=True), pages, strict=True):
+        if list(expected) != actual:
+            yield text, expected, actual
 
 
 def main() -> int:
@@ -42,11 +42,11 @@ def main() -> int:
     kinds = tokenizers(corpus[:4000]) | {path.name: Tokenizer.from_file(str(path)) for path in options.files}
     total = 0
     for name, tokenizer in kinds.items():
-        found = list(differences(tokenizer, corpus))
-        total += len(found)
-        print(f"{name}: {len(corpus)} texts, {len(found)} different", flush=True)
-        for text, wanted, got in found[:5]:
-            print(f"  {text!a:.200}\n    native {wanted!a:.300}\n    page   {got!a:.300}")
+        actual = list(differences(tokenizer, corpus))
+        total += len(actual)
+        print(f"{name}: {len(corpus)} texts, {len(actual)} different", flush=True)
+        for text, expected, got in actual[:5]:
+            print(f"  {text!a:.200}\n    native {expected!a:.300}\n    page   {got!a:.300}")
     return 1 if total else 0
 
 

@@ -36,11 +36,11 @@ def _vocabulary(bits: int) -> int:
     os.environ.update(BROWSER)  # read when a device is opened
     from .vocabulary import Vocabulary
 
-    made = Vocabulary(bits=bits)
+    layer = Vocabulary(bits=bits)
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
-        limits = made.check(Path(folder) / "vocabulary.pte")
-    print(f"{made.rows} x {made.width} in {bits} bits, {made.bytes / 1e6:.0f} MB a table: as computed by NumPy")
+        limits = layer.check(Path(folder) / "vocabulary.pte")
+    print(f"{layer.rows} x {layer.width} in {bits} bits, {layer.bytes / 1e6:.0f} MB a table: as computed by NumPy")
     print({name: value for name, value in limits.items() if "buffer" in name}, f"{time.perf_counter() - began:.0f} s")
     return 0
 

@@ -16,10 +16,10 @@ def main(words: Sequence[str]) -> int:
     chosen = [mutant for mutant in MUTANTS if not words or any(word in mutant.name for word in words)]
     survivors = 0
     for mutant in chosen:
-        found = status(mutant, mutant.test)
-        killed = found == FAILED
+        actual = status(mutant, mutant.test)
+        killed = actual == FAILED
         survivors += not killed
-        result = "killed" if killed else "STALE" if found == STALE else f"SURVIVED (status {found})"
+        result = "killed" if killed else "STALE" if actual == STALE else f"SURVIVED (status {actual})"
         print(f"{result}: {mutant.name} by {mutant.test}", flush=True)
     print(f"{len(chosen) - survivors} of {len(chosen)} killed")
     return 1 if survivors else 0

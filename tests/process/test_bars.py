@@ -42,11 +42,11 @@ print("done")
 def test_progress_bar_finished_is_full_and_cleared(columns, ticking):
     code, output = run_in_terminal([sys.executable, "-c", SCRIPT.format(ticking=ticking)], columns)
     assert code == 0
-    found = seen_bars(output, columns)
-    assert {stage: bar.amount for stage, bar in found.items()} == {
+    result = seen_bars(output, columns)
+    assert {stage: bar.amount for stage, bar in result.items()} == {
         "read": "", "build": "", "upload": "590 kB of 590 kB", "compile": "40 of 40 kernels",
     }  # fmt: skip
-    assert all(bar.full for bar in found.values()), found
+    assert all(bar.full for bar in result.values()), result
     assert left_on_screen(output, columns) == ["done"]
 
 

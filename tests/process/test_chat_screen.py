@@ -22,8 +22,8 @@ class Chat(Screen):
     """Asked and answered, one by one."""
 
     def __init__(self, state, *options, columns=80, rows=24, **environment):
-        given = {"XDG_STATE_HOME": str(state), "HOME": str(state), **environment}
-        super().__init__([*CHAT, *options], columns, rows, given)
+        fields = {"XDG_STATE_HOME": str(state), "HOME": str(state), **environment}
+        super().__init__([*CHAT, *options], columns, rows, fields)
 
     def __enter__(self):
         super().__enter__()
@@ -41,8 +41,8 @@ class Chat(Screen):
         self.wait(lambda screen: screen.text.count(seen) > before)
         self.ready()
 
-    def typed(self, wanted):
-        self.wait(lambda screen: screen.prompt_line == f"> {wanted}".rstrip())
+    def typed(self, expected):
+        self.wait(lambda screen: screen.prompt_line == f"> {expected}".rstrip())
 
     def begin_anew(self):
         """No messages, and nothing on the screen but the prompt."""
@@ -345,8 +345,8 @@ def test_markdown_is_drawn_as_it_streams_and_stands_there_once(chat):
 def test_chat_long_response_scrolls_each_line_once(tmp_path, columns, rows, kind):
     with Chat(tmp_path, columns=columns, rows=rows) as chat:
         chat.turn(f"{kind} 50", "50 generated" if kind == "long" else "52 generated")
-        wanted = [f"line {n} of a long answer" if kind == "long" else f"code line {n}" for n in range(50)]
-        assert [line for line in chat.all_lines if line in wanted] == wanted
+        expected = [f"line {n} of a long answer" if kind == "long" else f"code line {n}" for n in range(50)]
+        assert [line for line in chat.all_lines if line in expected] == expected
         assert chat.lines[-1].startswith(" ") and "of 4,096 tokens" in chat.lines[-1]
         assert max(map(len, chat.lines)) <= columns
 
@@ -449,12 +449,12 @@ def piped(text, *options):
 
 def test_piped_lines_go_in_and_plain_text_comes_out():
     done = piped(b"hello\n\nmarkdown\ntwo\\\nlines\n/tokens\nevil\n")
-    told = done.stdout.decode()
+    text = done.stdout.decode()
     assert done.returncode == 0, done.stderr
-    assert told.startswith(
+    assert text.startswith(
         "You said 'hello', turn 1.\n" + scripted_chat.MARKDOWN + "\nYou said 'two\\nlines', turn 3.\n("
     )
-    assert "\x1b" not in told and ">" not in told.splitlines()[0] and b"prompt tokens" in done.stderr
+    assert "\x1b" not in text and ">" not in text.splitlines()[0] and b"prompt tokens" in done.stderr
 
 
 def test_chat_piped_failure_sets_exit_code():

@@ -61,8 +61,8 @@ def test_bash(typed, offered, folder):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_bash_offers_every_option(command, folder):
-    wanted = {name for action in load_command(command)[1]._actions for name in action.option_strings}
-    assert bash(["webpte", command, "-"], folder) == wanted
+    expected = {name for action in load_command(command)[1]._actions for name in action.option_strings}
+    assert bash(["webpte", command, "-"], folder) == expected
 
 
 def test_bash_is_asked_by_the_shell_itself(folder):

@@ -73,17 +73,17 @@ def test_fake_hub_speaks_protocol_of_library(hub, tmp_path):
 
 def test_fetch_downloads_only_files_that_export_reads(hub):
     commit = hub.add(NAME, FILES)
-    found = get()
-    assert set(hub.fetched()) == READ == set(found.files)
-    assert (found.repository, found.revision, found.commit) == (NAME, "main", commit)
-    assert {name: (found.path / name).read_bytes() for name in READ} == {name: FILES[name] for name in READ}
+    result = get()
+    assert set(hub.fetched()) == READ == set(result.files)
+    assert (result.repository, result.revision, result.commit) == (NAME, "main", commit)
+    assert {name: (result.path / name).read_bytes() for name in READ} == {name: FILES[name] for name in READ}
 
 
 def test_fetch_library_reuses_downloaded_files(hub):
     commit = hub.add(NAME, FILES)
-    found = get()
+    result = get()
     before = len(hub.fetched())
-    assert hf_hub_download(NAME, "model.safetensors", revision=commit) == str(found.path / "model.safetensors")
+    assert hf_hub_download(NAME, "model.safetensors", revision=commit) == str(result.path / "model.safetensors")
     hf_hub_download(NAME, "model.safetensors")
     assert len(hub.fetched()) == before
 
@@ -143,9 +143,9 @@ def test_modules_of_a_sentence_transformer_are_fetched_with_their_weights(hub, t
     pickles = {"2_Dense/pytorch_model.bin": b"pickle" * 1000}
     unnamed = {"4_Dense/config.json": b"{}", "4_Dense/model.safetensors": b"4" * 5000}
     hub.add(NAME, FILES | read | pickles | unnamed)
-    found = get()
-    assert set(hub.fetched()) == set(read) == set(found.files)
-    assert (found.path / "2_Dense/model.safetensors").read_bytes() == b"2" * 5000
+    result = get()
+    assert set(hub.fetched()) == set(read) == set(result.files)
+    assert (result.path / "2_Dense/model.safetensors").read_bytes() == b"2" * 5000
     hub.add(NAME, FILES | {"modules.json": listed, "2_Dense/config.json": b"{}"} | POOLING | pickles)
     with raises(
         webpte.UnsupportedError, "2_Dense/model.safetensors", "2_Dense/pytorch_model.bin", code="no_safetensors"
@@ -175,8 +175,8 @@ def test_fetch_unknown_modules_refused_before_weights(hub, tmp_path):
 
 def test_fetch_gguf_file_by_name(hub):
     hub.add(NAME, {"q4.gguf": b"GGUF" + bytes(5000), "q8.gguf": b"GGUF" + bytes(9000)})
-    found = get(f"hf:{NAME}/q4.gguf")
-    assert hub.fetched() == ["q4.gguf"] and found.path.name == "q4.gguf" and found.path.read_bytes()[:4] == b"GGUF"
+    result = get(f"hf:{NAME}/q4.gguf")
+    assert hub.fetched() == ["q4.gguf"] and result.path.name == "q4.gguf" and result.path.read_bytes()[:4] == b"GGUF"
     with raises(webpte.InputError, f"\n  hf:{NAME}/q4.gguf\n  hf:{NAME}/q8.gguf", code="ambiguous_file"):
         get()
     with raises(webpte.HubError, "q5.gguf;", "q4.gguf, q8.gguf", code="file"):
@@ -194,8 +194,8 @@ def test_fetch_revision_is_pinned(hub, tmp_path):
     pinned = get(f"hf:{NAME}@{old}")
     assert pinned.commit == old and (pinned.path / "model.safetensors").read_bytes() == FILES["model.safetensors"]
     pinned.write(tmp_path / "x.pte")
-    told = json.loads((tmp_path / "x.source.json").read_text())
-    assert told["commit"] == told["revision"] == old and told["files"] == pinned.files
+    report = json.loads((tmp_path / "x.source.json").read_text())
+    assert report["commit"] == report["revision"] == old and report["files"] == pinned.files
 
 
 def test_fetch_missing_revision_or_repository_raises(hub):
@@ -241,10 +241,10 @@ def test_fetch_cancelled_resumes_partial_download(hub):
     held = next(Path(constants.HF_HUB_CACHE).rglob("*.partial")).stat().st_size
     assert held == 2 * CHUNK  # the token is looked at with the next one
     hub.requests.clear()
-    found = get(progress=seen.append)
+    result = get(progress=seen.append)
     asked = [line for line in hub.requests if line.startswith("GET")]
     assert asked == [f"GET model.safetensors bytes={held}-"]
-    assert (found.path / "model.safetensors").read_bytes() == FILES["model.safetensors"]
+    assert (result.path / "model.safetensors").read_bytes() == FILES["model.safetensors"]
     assert seen[-1] == Progress("fetch weights", 1 << 20, 1 << 20, "bytes")
     assert not list(Path(constants.HF_HUB_CACHE).rglob("*.partial"))
 

@@ -64,30 +64,30 @@ def test_json_without_an_adapter():
 
 
 def test_rooms_load_when_they_are_first_asked_for():
-    told = run_python(
+    text = run_python(
         "import sys, webpte\n"
         "assert not {'webpte.llm', 'webpte.export'} & set(sys.modules)\n"
         "print(webpte.llm.LLM.__name__, webpte.export.lower.__name__, 'torch' in sys.modules)"
     )
-    assert told.split() == ["LLM", "lower", "False"]
+    assert text.split() == ["LLM", "lower", "False"]
 
 
 def test_versions_are_shown_for_a_bug_report(capsys):
     webpte.show_versions()
-    told = capsys.readouterr().out
-    assert f"webpte {webpte.__version__}, " in told and "python 3." in told and "numpy 2." in told
+    text = capsys.readouterr().out
+    assert f"webpte {webpte.__version__}, " in text and "python 3." in text and "numpy 2." in text
     file = io.StringIO()
     webpte.show_versions(file)
-    assert file.getvalue() == told
+    assert file.getvalue() == text
     with raises(webpte.InputError, "file", "int", code="wrong_type"):
         webpte.show_versions(3)  # type: ignore[arg-type]
 
 
 def test_versions_are_shown_where_something_is_broken(monkeypatch):
-    told = run_python(f"import os; os.environ.update({NO_ADAPTER!r})\nimport webpte; webpte.show_versions()")
-    assert f"webpte {webpte.__version__}" in told and "no adapters" in told
-    told = run_python("import sys; sys.modules['wgpu'] = None\nimport webpte; webpte.show_versions()")
-    assert f"webpte {webpte.__version__}, python 3." in told and "no more is known: ModuleNotFoundError" in told
+    text = run_python(f"import os; os.environ.update({NO_ADAPTER!r})\nimport webpte; webpte.show_versions()")
+    assert f"webpte {webpte.__version__}" in text and "no adapters" in text
+    text = run_python("import sys; sys.modules['wgpu'] = None\nimport webpte; webpte.show_versions()")
+    assert f"webpte {webpte.__version__}, python 3." in text and "no more is known: ModuleNotFoundError" in text
 
 
 def test_server_process_does_not_import_gpu_modules():
@@ -101,8 +101,8 @@ def test_serve_missing_packages_prints_install_command(tmp_path):
     (tmp_path / "starlette.py").write_text("raise ImportError('no starlette')")
     (tmp_path / "m.pte").touch()
     path = {"PYTHONPATH": f"{tmp_path}:{SRC}"}
-    found = run_webpte("serve", tmp_path / "m.pte", environment=path)
-    assert found.returncode == 1 and "pip install 'webpte[server]'" in found.stderr
+    process = run_webpte("serve", tmp_path / "m.pte", environment=path)
+    assert process.returncode == 1 and "pip install 'webpte[server]'" in process.stderr
 
 
 OWN = """
@@ -135,7 +135,7 @@ for template in json.loads(sys.stdin.read()):
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
     environment = os.environ | {"PYTHONPATH": str(SRC)}
-    given = json.dumps(list(BOMBS.values()))
-    done = subprocess.run([sys.executable, "-c", child], input=given, capture_output=True, text=True, env=environment)
+    values = json.dumps(list(BOMBS.values()))
+    done = subprocess.run([sys.executable, "-c", child], input=values, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < MEGABYTES << 10

@@ -164,11 +164,13 @@ def test_ollama_client_reads_what_models_are_served(tmp_path):
 
 def test_server_answers_streams_and_stops(tmp_path):
     async def whole():
-        made = app(StandIn(tmp_path, byte_level()), Config())
+        application = app(StandIn(tmp_path, byte_level()), Config())
         listening = bind(Config(port=0))
-        server = Server(uvicorn.Config(made, log_config=None, access_log=False, server_header=False, lifespan="off"))
+        server = Server(
+            uvicorn.Config(application, log_config=None, access_log=False, server_header=False, lifespan="off")
+        )
         addresses: list[str] = []
-        running = asyncio.ensure_future(_run(server, made.state.service, addresses.append, listening))
+        running = asyncio.ensure_future(_run(server, application.state.service, addresses.append, listening))
         while not addresses and not running.done():
             await asyncio.sleep(0.01)
         async with httpx.AsyncClient(base_url=addresses[0], timeout=60) as client:

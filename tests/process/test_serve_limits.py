@@ -32,10 +32,10 @@ def served(test, tmp_path, **options):
     async def whole():
         config = Config(**options | {"port": 0})
         listening = bind(config)
-        made = app(StandIn(tmp_path, byte_level()), config)
-        server = Server(uvicorn.Config(made, log_config=None, lifespan="off", http=bounded_protocol(config)))
+        application = app(StandIn(tmp_path, byte_level()), config)
+        server = Server(uvicorn.Config(application, log_config=None, lifespan="off", http=bounded_protocol(config)))
         addresses: list[str] = []
-        running = asyncio.ensure_future(_run(server, made.state.service, addresses.append, listening))
+        running = asyncio.ensure_future(_run(server, application.state.service, addresses.append, listening))
         while not addresses and not running.done():
             await asyncio.sleep(0.01)
         try:
@@ -116,12 +116,12 @@ def test_connections_beyond_the_limit_are_closed(tmp_path):
         kept = [await Connection.open(address) for _ in range(5)]
         await asyncio.sleep(0.1)
         refused = await Connection.open(address, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        found = await refused.until_closed()
+        result = await refused.until_closed()
         for each in kept:
             each.writer.close()
             await each.writer.wait_closed()
         async with httpx.AsyncClient(base_url=address, timeout=60) as client:
-            return found, (await client.get("/health")).status_code
+            return result, (await client.get("/health")).status_code
 
     assert served(test, tmp_path, max_connections=5, header_timeout=60) == (b"", 200)
 
@@ -203,8 +203,8 @@ def test_client_with_most_connections_loses_one_to_another_client(tmp_path):
             each.writer.write(HEALTH)
         return other[:12], displaced, {(await each.until_closed())[:12] for each in many[:-1]}
 
-    found = served(test, tmp_path, max_connections=5, header_timeout=60)
-    assert found == (b"HTTP/1.1 200", b"", {b"HTTP/1.1 200"})
+    response = served(test, tmp_path, max_connections=5, header_timeout=60)
+    assert response == (b"HTTP/1.1 200", b"", {b"HTTP/1.1 200"})
 
 
 def test_client_that_never_reads_is_closed(tmp_path):
@@ -234,8 +234,8 @@ def test_request_with_two_lengths_is_refused_and_its_connection_closed(tmp_path)
         client = await Connection.open(address, head + lengths + b"0\r\n\r\n" + HEALTH)
         return await client.until_closed()
 
-    found = served(test, tmp_path)
-    assert found.startswith(b"HTTP/1.1 400") and found.count(b"HTTP/1.1") == 1 and b"ambiguous_length" in found
+    response = served(test, tmp_path)
+    assert response.startswith(b"HTTP/1.1 400") and response.count(b"HTTP/1.1") == 1 and b"ambiguous_length" in response
 
 
 def test_address_in_use_is_an_error_before_loading():

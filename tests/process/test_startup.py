@@ -20,9 +20,9 @@ def imported_by(code: str) -> set[str]:
 @pytest.mark.parametrize(("start", "own", "all_"), [("import webpte", 10, 80), (HELP, 25, 150)], ids=["import", "help"])
 def test_starting_imports_few_modules(start, own, all_):
     """On Python 3.11 `import webpte` imports 4 of its own modules and 33 in all, help 11 and 69; NumPy alone 140."""
-    found = imported_by(start) - imported_by("")
-    assert len([name for name in found if name.partition(".")[0] == "webpte"]) <= own
-    assert len(found) <= all_
+    result = imported_by(start) - imported_by("")
+    assert len([name for name in result if name.partition(".")[0] == "webpte"]) <= own
+    assert len(result) <= all_
 
 
 @pytest.mark.parametrize(

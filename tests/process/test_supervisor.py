@@ -95,8 +95,8 @@ def expected(ask: GenerateRequest) -> tuple[str, list[int]]:
     return solo(ask.tokens, **ask.settings)
 
 
-def check(ask: GenerateRequest, found: tuple[str, list[int], StreamEnd]) -> None:
-    text, tokens, end = found
+def check(ask: GenerateRequest, actual: tuple[str, list[int], StreamEnd]) -> None:
+    text, tokens, end = actual
     assert (text, tokens) == expected(ask)
     assert end.reason == ("length" if len(tokens) == ask.settings["max_new_tokens"] else "stop")
     assert end.usage.prompt_tokens == len(ask.tokens) and end.usage.completion_tokens == len(tokens)
@@ -107,13 +107,13 @@ def test_answers_are_those_of_the_model_alone():
 
     async def test(server: Supervisor) -> None:
         asked = [replace(ask, model=name) for name in ("a", "b") for ask in asks()]
-        found = await asyncio.gather(*(read(server.generate(ask)) for ask in asked))
-        for ask, one in zip(asked, found, strict=True):
+        result = await asyncio.gather(*(read(server.generate(ask)) for ask in asked))
+        for ask, one in zip(asked, result, strict=True):
             check(ask, one)
         await until(lambda: server.stats().steps > 0)
         stats = server.stats()
         assert (stats.state, stats.queued, stats.busy, stats.restarts) == ("ready", 0, 0, 0)
-        assert stats.completion_tokens == sum(len(tokens) for _, tokens, _ in found)
+        assert stats.completion_tokens == sum(len(tokens) for _, tokens, _ in result)
         assert stats.tokens >= stats.steps > 0
         ask = GenerateRequest("a", tuple(range(40)), {"max_new_tokens": 3})
         for cached in (0, 39):

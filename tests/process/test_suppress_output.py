@@ -40,14 +40,14 @@ def inside(code: str) -> str:
 def test_suppress_output_removes_only_kernel_noise():
     """Python's own lines come at once, those of others when the run has ended."""
     code = inside('kernel("real trouble"); kernel("[cpuinfo]: unusual"); print("progress", file=sys.stderr)')
-    told = stderr_of(code + NOISE)
-    assert told[:3] == ["progress", "real trouble", "[cpuinfo]: unusual"]
-    assert len(told) == 5 and "temp allocator" in told[3] and "cpuinfo_utils" in told[4]  # outside it is told
+    lines = stderr_of(code + NOISE)
+    assert lines[:3] == ["progress", "real trouble", "[cpuinfo]: unusual"]
+    assert len(lines) == 5 and "temp allocator" in lines[3] and "cpuinfo_utils" in lines[4]  # outside it is told
 
 
 def test_suppress_output_keeps_lines_before_failure():
-    told = stderr_of(inside('kernel("out of scratch"); raise SystemExit("it failed")'), status=1)
-    assert told == ["out of scratch", "it failed"]
+    lines = stderr_of(inside('kernel("out of scratch"); raise SystemExit("it failed")'), status=1)
+    assert lines == ["out of scratch", "it failed"]
     assert stderr_of(inside("kernel('a line'); os.write(2, b'cut'); raise SystemExit(3)"), status=3) == [
         "a line",
         "cut",

@@ -155,9 +155,11 @@ def log(tmp_path):
 
 @pytest.fixture
 def actors(log):
-    made = {name: Worker(Environment(name, MODULE, (name,), variables={"BENCH_TEST_LOG": str(log)})) for name in "AB"}
-    yield made
-    for worker in made.values():
+    created = {
+        name: Worker(Environment(name, MODULE, (name,), variables={"BENCH_TEST_LOG": str(log)})) for name in "AB"
+    }
+    yield created
+    for worker in created.values():
         worker.stop()
 
 
@@ -225,16 +227,16 @@ def result(seconds, **more):
 @pytest.fixture
 def report():
     facts = {"adapter": "llvmpipe (Vulkan)", "driver": "Mesa 25", "machine": "2 cores", "python": "3.11"}
-    made = Report({**facts, "versions": {"LiteRT": "version 2.3.0"}}, {})
-    made.rows["gemv_4096"] = {
+    created = Report({**facts, "versions": {"LiteRT": "version 2.3.0"}}, {})
+    created.rows["gemv_4096"] = {
         "webpte": result(0.011),
         "bare engine": result(0.010, about={"variant": "4 rows"}),
         "ONNX Runtime": result(0.001, wrong=True),
         "LiteRT": result(0.022, about={"note": "f32 weights"}),
         "tinygrad": Result(cannot="no kernel"),
     }
-    made.dates["gemv_4096"] = "2026-11-15T06:00:00+00:00"
-    return made
+    created.dates["gemv_4096"] = "2026-11-15T06:00:00+00:00"
+    return created
 
 
 class TestResults:
@@ -253,11 +255,11 @@ class TestResults:
         assert report.best_peer("gemv_4096", ["ONNX Runtime", "LiteRT", "tinygrad"]) == 0.022
 
     def test_goals(self, report):
-        found = {goal.title: goal for goal in goals(report)}
-        assert found["fp32 GEMV 4096² / bare engine"].ratio == pytest.approx(1.1)
-        assert found["fp32 GEMV 4096² / bare engine"].reached is True
-        assert found["fp32 GEMV 4096² / best peer"].ratio == pytest.approx(0.5)
-        assert found["add 8×8 / best peer"].reached is None
+        results = {goal.title: goal for goal in goals(report)}
+        assert results["fp32 GEMV 4096² / bare engine"].ratio == pytest.approx(1.1)
+        assert results["fp32 GEMV 4096² / bare engine"].reached is True
+        assert results["fp32 GEMV 4096² / best peer"].ratio == pytest.approx(0.5)
+        assert results["add 8×8 / best peer"].reached is None
 
     def test_units(self):
         seats = {
@@ -266,11 +268,11 @@ class TestResults:
             "attention_100": ("bare engine", 0.002), "attention_900": ("bare engine", 0.018),
         }  # fmt: skip
         measured = {row: {who: result(seconds), UNIT: result(0.010)} for row, (who, seconds) in seats.items()}
-        found = {goal.title: goal.ratio for goal in units(Report({}, measured))}
-        assert found["llama256 q4, decode, in GEMVs"] == pytest.approx(0.3)
-        assert found["SmolLM2 decode at 100 / its matrices run bare"] == pytest.approx(1.25)
-        assert found["SmolLM2 decode, slope over context / bare attention's"] == pytest.approx(20 / 16)
-        assert found["SmolLM2 q4, prefill 32, in GEMVs"] is None
+        results = {goal.title: goal.ratio for goal in units(Report({}, measured))}
+        assert results["llama256 q4, decode, in GEMVs"] == pytest.approx(0.3)
+        assert results["SmolLM2 decode at 100 / its matrices run bare"] == pytest.approx(1.25)
+        assert results["SmolLM2 decode, slope over context / bare attention's"] == pytest.approx(20 / 16)
+        assert results["SmolLM2 q4, prefill 32, in GEMVs"] is None
 
     def test_table(self, report):
         table = grid(report)

@@ -30,12 +30,12 @@ def code_lines(page: Path) -> Iterator[str]:
 
 def commands_in(page: Path) -> Iterator[list[str]]:
     for line in code_lines(page):
-        found = re.search(r"(?:^|[$|;&]\s*|\s)webpte ([a-z]+)((?: [^|;&>]*)?)", line)
-        if found and (line.lstrip("$ ").startswith("webpte ") or "| webpte " in line):
+        match = re.search(r"(?:^|[$|;&]\s*|\s)webpte ([a-z]+)((?: [^|;&>]*)?)", line)
+        if match and (line.lstrip("$ ").startswith("webpte ") or "| webpte " in line):
             try:
-                yield [found[1], *shlex.split(found[2], comments=True)]
+                yield [match[1], *shlex.split(match[2], comments=True)]
             except ValueError:  # a quotation that goes on in the next line
-                yield [found[1]]
+                yield [match[1]]
 
 
 @functools.cache

@@ -19,14 +19,14 @@ def test_devices_page_equals_results():
 
 
 def test_devices_results_cover_suites_and_configurations():
-    found = read_results()
-    assert set(found["devices"]) <= set(CONFIGURATIONS), WRITE
-    assert {(row["configuration"], row["suite"]) for row in found["results"]} <= {
+    result = read_results()
+    assert set(result["devices"]) <= set(CONFIGURATIONS), WRITE
+    assert {(row["configuration"], row["suite"]) for row in result["results"]} <= {
         (name, suite) for name in CONFIGURATIONS for suite in suites(name)
     }, WRITE
-    if absent := missing(found):
+    if absent := missing(result):
         pytest.skip(f"{len(absent)} are missing, the first is {absent[0]}: {WRITE}")
-    assert len({facts["device"] for facts in found["devices"].values()}) == 2
+    assert len({facts["device"] for facts in result["devices"].values()}) == 2
 
 
 def test_devices_results_no_failures_and_skips_have_reasons():
@@ -48,11 +48,11 @@ def test_devices_results_totals_are_current():
 
 def test_devices_results_replace_older_ones():
     old = {"devices": {"usual": 1, "gone": 2}, "results": [{"configuration": "usual", "suite": "models", "seconds": 1}]}
-    found = merged(old, {"name": 3}, {"configuration": "usual", "suite": "op cases", "seconds": 2})
-    found = merged(found, {"name": 4}, {"configuration": "browser", "suite": "models", "seconds": 3})
-    found = merged(found, {"name": 3}, {"configuration": "usual", "suite": "models", "seconds": 4})
-    assert found["devices"] == {"usual": {"name": 3}, "browser": {"name": 4}}
-    assert [(row["suite"], row["seconds"]) for row in found["results"]] == [
+    result = merged(old, {"name": 3}, {"configuration": "usual", "suite": "op cases", "seconds": 2})
+    result = merged(result, {"name": 4}, {"configuration": "browser", "suite": "models", "seconds": 3})
+    result = merged(result, {"name": 3}, {"configuration": "usual", "suite": "models", "seconds": 4})
+    assert result["devices"] == {"usual": {"name": 3}, "browser": {"name": 4}}
+    assert [(row["suite"], row["seconds"]) for row in result["results"]] == [
         ("op cases", 2),
         ("models", 4),
         ("models", 3),

@@ -83,8 +83,8 @@ def test_links_and_anchors_of_the_site_lead_somewhere(site):
                 continue
             checked += 1
             file, _, anchor = target.partition("#")
-            found = path if not file else (path.parent / unquote(file.partition("?")[0])).resolve()
-            if not found.exists() or (found in built and unquote(anchor) not in built[found]):
+            result = path if not file else (path.parent / unquote(file.partition("?")[0])).resolve()
+            if not result.exists() or (result in built and unquote(anchor) not in built[result]):
                 wrong.append(f"{path.relative_to(site)}: {target}")
     assert checked > 1000 and not wrong, sorted(set(wrong))[:20]
 
@@ -180,8 +180,8 @@ def test_docs_page_output_is_written(tmp_path):
     assert printed == ["1\n", "2\n", "3\n"] and (tmp_path / "a.py").read_text() == first.body
     with pytest.raises(AssertionError, match="gave 1"):
         run_pages.run_step(shell, tmp_path, os.environ)
-    found = [run_pages.Finding(part, text) for part, text in zip(first.parts, ("", "12 ms\n", "3\n"), strict=True)]
+    results = [run_pages.Finding(part, text) for part, text in zip(first.parts, ("", "12 ms\n", "3\n"), strict=True)]
     assert run_pages.Finding(quiet.parts[0], "").problem(ROOT / "x.md") is None
-    written = run_pages.rewritten(page.read_text(), [*found, run_pages.Finding(shell.parts[0], "no\n")])
+    written = run_pages.rewritten(page.read_text(), [*results, run_pages.Finding(shell.parts[0], "no\n")])
     assert "```output varies\n5 ms\n```" in written and "```output\n3\n```" in written and "old" not in written
     assert "echo no; false\n```\n\n```output\nno\n```\n" in written and written.endswith("End\n")

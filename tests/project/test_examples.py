@@ -29,8 +29,8 @@ def ran(tmp_path_factory):
 
 
 def test_semantic_search_finds_what_is_meant(ran):
-    _, found = ran("semantic_search")
-    best = dict(re.findall(r"^(\S.*\?)\n  0\.\d\d  (.*)$", found, re.MULTILINE))
+    _, result = ran("semantic_search")
+    best = dict(re.findall(r"^(\S.*\?)\n  0\.\d\d  (.*)$", result, re.MULTILINE))
     assert best == {
         "How do I keep warm at night?": "Extra blankets are in the wardrobe.",
         "How do I get on the internet?": "The password for the wireless network is on the back of your key card.",
@@ -49,10 +49,10 @@ def test_semantic_search_answers_a_question_of_the_command_line():
 
 
 def test_face_detection_finds_the_faces_that_were_drawn(ran):
-    folder, found = ran("face_detection")
-    rows = re.findall(r"(\d+)% sure, from \((\d+), (\d+)\) to \((\d+), (\d+)\)", found)
+    folder, result = ran("face_detection")
+    rows = re.findall(r"(\d+)% sure, from \((\d+), (\d+)\) to \((\d+), (\d+)\)", result)
     assert (folder / "marked.png").read_bytes() != (folder / "faces.png").read_bytes()
-    assert len(rows) == len(found.splitlines()) == 3 and all(int(row[0]) >= 80 for row in rows)
+    assert len(rows) == len(result.splitlines()) == 3 and all(int(row[0]) >= 80 for row in rows)
     boxes = np.array(sorted([int(side) for side in row[1:]] for row in rows))
     drawn = np.array(sorted(face[:3] for face in faces_drawn()))  # left, top, size: hair and neck included
     centres = (boxes[:, :2] + boxes[:, 2:]) / 2
@@ -129,10 +129,10 @@ def test_chat_with_a_real_model():
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*/*.py")), ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_example_docstrings_name_commands(path):
-    told = ast.get_docstring(ast.parse(path.read_text()))
-    assert told
+    text = ast.get_docstring(ast.parse(path.read_text()))
+    assert text
     if path.name != "snake.py":  # is imported, not run
-        assert f"python {path.name}" in told and "pip install" in told
+        assert f"python {path.name}" in text and "pip install" in text
     assert f"{path.parent.name}/" in (EXAMPLES / "README.md").read_text()
 
 

@@ -14,13 +14,13 @@ GGUF_WRITE = "run python -m tests.families --gguf --write"
 
 
 def test_families_page_equals_family_files():
-    found = [tuple(row.values())[:-2] for row in rows(DOCS.read_text())]
-    assert sorted(found) == sorted(map(described, families())), WRITE
+    results = [tuple(row.values())[:-2] for row in rows(DOCS.read_text())]
+    assert sorted(results) == sorted(map(described, families())), WRITE
 
 
 def test_families_page_errors_are_small():
     assert set(known()) == set(families())
-    errors = [error for found in known().values() for error in found if error is not None]
+    errors = [error for result in known().values() for error in result if error is not None]
     assert all(0 <= error <= 1e-4 for error in errors), WRITE
 
 
@@ -44,8 +44,10 @@ def test_families_page_round_trips():
 
 def test_gguf_table_has_every_family_in_every_format():
     assert set(gguf_page.known()) == {(name, kind) for name in QUANTIZED for kind in FORMATS}, GGUF_WRITE
-    found = [(row["Family"], row["Architecture"]) for row in table_rows(parts(DOCS.read_text(), gguf_page.HEADING)[1])]
-    assert sorted(found) == sorted(map(gguf_page.described, QUANTIZED)), GGUF_WRITE
+    results = [
+        (row["Family"], row["Architecture"]) for row in table_rows(parts(DOCS.read_text(), gguf_page.HEADING)[1])
+    ]
+    assert sorted(results) == sorted(map(gguf_page.described, QUANTIZED)), GGUF_WRITE
 
 
 def test_gguf_table_has_errors_within_their_bounds():

@@ -17,23 +17,23 @@ def test_figures_equal_current_plan():
 
 def test_figure_of_layer_draws_all_kernels():
     """Every call of the first layer has its line to what does its work, and every dispatch one from its call."""
-    found = make_figures.facts()
-    block = found.report["repeats"][0][0]
-    planned = found.report["calls"][block["first"] : block["first"] + block["calls"]]
+    result = make_figures.facts()
+    block = result.report["repeats"][0][0]
+    planned = result.report["calls"][block["first"] : block["first"] + block["calls"]]
     inside = {call["row"] for call in planned}
-    before = [row for row in make_figures.fused_row(found) if row in inside]
+    before = [row for row in make_figures.fused_row(result) if row in inside]
     kernels = sum(len(call["kernels"]) for call in planned)
     assert len(before) > len(planned) > kernels > 0 and set(before) == inside
-    drawn = make_figures.layer(found).svg()
+    drawn = make_figures.layer(result).svg()
     assert drawn.count('class="line') == len(before) + kernels
 
 
 def test_dispatches_and_buffers_are_all_there():
-    found = make_figures.facts()
-    assert len(found.many) == sum(len(call["kernels"]) for call in found.report["calls"])
-    assert len(found.one) < len(found.many)  # layers of few rows normalize them
-    assert sum(groups for _, groups in found.one) < sum(groups for _, groups in found.many)
-    drawn, planned = make_figures.memory(found).svg(), found.report["memory"]
+    result = make_figures.facts()
+    assert len(result.many) == sum(len(call["kernels"]) for call in result.report["calls"])
+    assert len(result.one) < len(result.many)  # layers of few rows normalize them
+    assert sum(groups for _, groups in result.one) < sum(groups for _, groups in result.many)
+    drawn, planned = make_figures.memory(result).svg(), result.report["memory"]
     assert planned is not None
     buffers = [b for b in planned["buffers"] if b["kind"] == "activation"]
     assert drawn.count("<rect") == sum(len(b["tensors"]) for b in buffers)

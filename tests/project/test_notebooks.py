@@ -12,9 +12,9 @@ pytestmark = pytest.mark.contract  # they run exported programs
 @pytest.mark.slow  # `python -m tests.affected` runs those that changed
 @pytest.mark.parametrize("name", notebooks.names())
 def test_notebook_runs_with_stored_outputs(name, tmp_path):
-    found = notebooks.executed(name, tmp_path)
-    assert not notebooks.differences(name, found)
-    assert sum(bool(notebooks.shown(cell)) for cell in found.cells) >= 4
+    result = notebooks.executed(name, tmp_path)
+    assert not notebooks.differences(name, result)
+    assert sum(bool(notebooks.shown(cell)) for cell in result.cells) >= 4
 
 
 def test_notebook_changed_output_is_detected(tmp_path, monkeypatch):

@@ -23,8 +23,8 @@ OURS = re.compile(r"https://((?:github\.com|raw\.githubusercontent\.com)/webpte/
 
 
 def files_under(folder: Path) -> set[str]:
-    found = (p for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
-    return {p.relative_to(folder).as_posix() for p in found}
+    result = (p for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
+    return {p.relative_to(folder).as_posix() for p in result}
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +47,9 @@ def test_wheel_has_all_files_for_all_platforms(wheel):
     assert wheel.name.endswith("-py3-none-any.whl")
     with zipfile.ZipFile(wheel) as z:
         packed = {name.removeprefix("webpte/") for name in z.namelist() if name.startswith("webpte/")}
-    made = {f"web/player/{name}" for name in files_under(WEB / "player") if name != "make.mjs"}
+    created = {f"web/player/{name}" for name in files_under(WEB / "player") if name != "make.mjs"}
     pages = {f"web/pages/{name}" for name in files_under(WEB / "pages")}
-    assert packed == files_under(ROOT / "src" / "webpte") | made | pages | {"web/LICENSE"}
+    assert packed == files_under(ROOT / "src" / "webpte") | created | pages | {"web/LICENSE"}
     assert {"py.typed", "web/player/index.js"} <= packed
 
 
@@ -91,7 +91,7 @@ def test_archive_installs_same_files_as_wheel(wheel, archive, tmp_path):
     for name, package in (("wheel", wheel), ("archive", archive)):
         subprocess.run([*pip, "--target", str(tmp_path / name), str(package)], check=True)
     assert files_under(tmp_path / "archive" / "webpte") == files_under(tmp_path / "wheel" / "webpte")
-    told = subprocess.run(
+    reports = subprocess.run(
         [sys.executable, "-m", "webpte", "--version"],
         env={**os.environ, "PYTHONPATH": str(tmp_path / "archive")},
         cwd=tmp_path,
@@ -99,7 +99,7 @@ def test_archive_installs_same_files_as_wheel(wheel, archive, tmp_path):
         text=True,
         check=True,
     )
-    assert told.stdout.strip() == f"webpte {webpte.__version__}"
+    assert reports.stdout.strip() == f"webpte {webpte.__version__}"
 
 
 def test_npm_package_version_equals_python():
@@ -114,8 +114,8 @@ def build_elsewhere(folder: Path, umask: int, time: float) -> dict[str, str]:
         source, target = ROOT / name.strip("/"), folder / name.strip("/")
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
-            made = shutil.ignore_patterns("__pycache__", "node_modules", "types")
-            shutil.copytree(source, target, ignore=made, copy_function=shutil.copyfile)
+            result = shutil.ignore_patterns("__pycache__", "node_modules", "types")
+            shutil.copytree(source, target, ignore=result, copy_function=shutil.copyfile)
         else:
             shutil.copyfile(source, target)
     for path in folder.rglob("*"):

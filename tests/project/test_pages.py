@@ -40,8 +40,8 @@ def test_page_with_its_language_model(page, tmp_path, environments):
 
 
 def check(page, findings):
-    found = [finding.problem(page) for finding in findings]
-    assert not any(found), "\n\n".join(filter(None, found))
+    results = [finding.problem(page) for finding in findings]
+    assert not any(results), "\n\n".join(filter(None, results))
 
 
 def test_pages_environment_has_no_torch(environments, tmp_path):

@@ -23,8 +23,8 @@ F32 = c.DType.FLOAT32
 
 
 def section(title: str) -> str:
-    (found,) = re.findall(rf"^### {title}\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL)
-    return found
+    (matches,) = re.findall(rf"^### {title}\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    return matches
 
 
 def fields(title: str) -> set[str]:
@@ -41,10 +41,10 @@ def documents(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(KERNELS, "toy::some.out", lambda *args: args[0])
         tensor = c.TensorValue(F32, (4,), (0,), place=ALONE)
-        given = [tensor, c.IntValue(1), c.DoubleListValue((0.5, math.inf)), c.TensorListValue((0,))]
+        values = [tensor, c.IntValue(1), c.DoubleListValue((0.5, math.inf)), c.TensorListValue((0,))]
         call = c.KernelCall("toy::some.out", (0, 1, 2, 3, 4, 4))
-        made = Method(values=[*given, tensor], inputs=[0], outputs=[4], instructions=[call])
-        pte_file(folder / "toy.pte", [made])
+        result = Method(values=[*values, tensor], inputs=[0], outputs=[4], instructions=[call])
+        pte_file(folder / "toy.pte", [result])
         with webpte.load(folder / "toy.pte") as program:
             save_plan(program._planner("forward", Caps()), folder / "toy")
     return [json.loads((plan / "plan.json").read_text()) for plan in (rows, folder / "toy")]
@@ -70,9 +70,9 @@ def objects(document, kind):
 
 @pytest.mark.parametrize("kind", re.findall(r"^### ((?!A term)A? ?\w.*)$", PAGE, re.MULTILINE))
 def test_fields_are_those_that_are_written(documents, kind):
-    found = [item for document in documents for item in objects(document, kind)]
-    assert found
-    assert {name for item in found for name in item} == fields(kind)
+    results = [item for document in documents for item in objects(document, kind)]
+    assert results
+    assert {name for item in results for name in item} == fields(kind)
 
 
 def test_functions_of_terms_are_those_there_are():

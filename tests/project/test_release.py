@@ -51,7 +51,7 @@ def test_workflow_action_has_one_commit():
     for path in (ROOT / ".github" / "workflows").glob("*.yml"):
         for action, commit in re.findall(r"uses: ([\w-]+/[\w-]+)[\w/-]*@(.*)", path.read_text()):
             commits.setdefault(action, set()).add(commit)
-    assert all(len(found) == 1 for found in commits.values()), commits
+    assert all(len(result) == 1 for result in commits.values()), commits
 
 
 def test_jobs_that_may_publish_run_nothing_but_actions():

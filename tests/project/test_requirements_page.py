@@ -18,14 +18,14 @@ REQUIREMENTS = [row for row in ROWS if row[0].strip("| ").isdigit()]
 @functools.cache
 def names_in(path: str) -> frozenset[str]:
     """The names of the tests of a file, as pytest writes them."""
-    found = set()
+    results = set()
     for node in ast.parse((ROOT / path).read_text(encoding="utf-8")).body:
         inner = node.body if isinstance(node, ast.ClassDef) else [node]
         prefix = f"{node.name}::" if isinstance(node, ast.ClassDef) else ""
         for entry in inner:
             if isinstance(entry, ast.FunctionDef | ast.AsyncFunctionDef) and entry.name.startswith("test_"):
-                found.add(prefix + entry.name)
-    return frozenset(found)
+                results.add(prefix + entry.name)
+    return frozenset(results)
 
 
 def missing(proof: str) -> list[str]:

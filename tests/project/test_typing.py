@@ -76,10 +76,10 @@ def lines_by_mypy(folder: Path) -> dict[str, dict[int, str]]:
     environment = os.environ | {"MYPYPATH": str(SRC)}
     child = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
     assert child.returncode == 1, child.stdout + child.stderr  # the typos
-    found: dict[str, dict[int, str]] = {name: {} for name in FILES}
+    diagnostics: dict[str, dict[int, str]] = {name: {} for name in FILES}
     for name, line, message in re.findall(r"^(\w+\.py):(\d+): error: (.*)$", child.stdout, re.MULTILINE):
-        found[name][int(line)] = message
-    return found
+        diagnostics[name][int(line)] = message
+    return diagnostics
 
 
 def lines_by_pyright(folder: Path) -> dict[str, dict[int, str]]:
@@ -87,35 +87,35 @@ def lines_by_pyright(folder: Path) -> dict[str, dict[int, str]]:
     environment = os.environ | {"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
     command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "-p", "."]
     child = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
-    found: dict[str, dict[int, str]] = {name: {} for name in FILES}
+    diagnostics: dict[str, dict[int, str]] = {name: {} for name in FILES}
     report = json.loads(child.stdout)
     assert report["summary"]["filesAnalyzed"] == len(FILES)
     for entry in report["generalDiagnostics"]:
         if entry["severity"] == "error":
-            found[Path(entry["file"]).name][entry["range"]["start"]["line"] + 1] = entry["message"]
-    return found
+            diagnostics[Path(entry["file"]).name][entry["range"]["start"]["line"] + 1] = entry["message"]
+    return diagnostics
 
 
 @pytest.fixture(scope="module", params=[lines_by_mypy, lines_by_pyright], ids=["mypy", "pyright"])
-def found(request, folder) -> dict[str, dict[int, str]]:
+def diagnostics(request, folder) -> dict[str, dict[int, str]]:
     return request.param(folder)
 
 
-def test_typing_sample_is_accepted(found):
-    assert not found["sample.py"]
+def test_typing_sample_is_accepted(diagnostics):
+    assert not diagnostics["sample.py"]
 
 
-def test_typing_typos_are_all_reported(found):
+def test_typing_typos_are_all_reported(diagnostics):
     lines = (TYPING / "typos.py").read_text(encoding="utf-8").splitlines()
     planted = {number: line for number, line in enumerate(lines, 1) if re.search(r"# \d+: ", line)}
     assert len(planted) == 12
-    missed = [line for number, line in planted.items() if number not in found["typos.py"]]
-    assert not missed, f"{missed}, of what was found: {found['typos.py']}"
+    missed = [line for number, line in planted.items() if number not in diagnostics["typos.py"]]
+    assert not missed, f"{missed}, of what was found: {diagnostics['typos.py']}"
 
 
-def test_typing_mistyped_settings_are_all_reported(found):
-    assert not found["settings.py"]
-    assert set(found["mistyped.py"]) == set(range(5, 13)), found["mistyped.py"]
+def test_typing_mistyped_settings_are_all_reported(diagnostics):
+    assert not diagnostics["settings.py"]
+    assert set(diagnostics["mistyped.py"]) == set(range(5, 13)), diagnostics["mistyped.py"]
 
 
 def test_typing_sample_uses_public_names_only():

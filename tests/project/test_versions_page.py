@@ -21,12 +21,12 @@ def test_versions_page_covers_releases_and_programs():
 
 def test_versions_results_correct_or_with_reason():
     for row in known().values():
-        for name, found in row.items():
-            assert found.kind is not Kind.WRONG, name
-            if found.kind in (Kind.RIGHT, Kind.ON_CPU):
-                assert found.error is not None and found.error <= tolerance(name), name
+        for name, result in row.items():
+            assert result.kind is not Kind.WRONG, name
+            if result.kind in (Kind.RIGHT, Kind.ON_CPU):
+                assert result.error is not None and result.error <= tolerance(name), name
             else:
-                assert found.reason, name
+                assert result.reason, name
 
 
 def test_results_are_read_as_they_were_recorded(tmp_path, monkeypatch):

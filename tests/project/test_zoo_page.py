@@ -47,9 +47,9 @@ def test_zoo_page_refusals_have_reasons(page):
 def test_zoo_page_round_trips():
     name, other = list(programs())[:2]
     text = section({name: Outcome(name, Kind.RIGHT, error=1e-7), other: Outcome(other, Kind.WRONG, "a | `b` at (3,)")})
-    found = tables(text)
-    assert found["right"][0][0] == name and found["wrong"][0][0] == other
-    assert found["wrong"][0][2] == "`a ¦ 'b' at (3,)`"
+    result = tables(text)
+    assert result["right"][0][0] == name and result["wrong"][0][0] == other
+    assert result["wrong"][0][2] == "`a ¦ 'b' at (3,)`"
 
 
 def test_zoo_has_enough_programs_and_families():

@@ -25,11 +25,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if len(options.programs) > 2:
         parser.error("one program, or two: the second is measured by the first")
     settings = {} if options.defaults else {"temperature": 0.0}
-    given = [answers(path, QUESTIONS, **settings) for path in options.programs]
-    right = [[is_right(q, text) for q, text in zip(QUESTIONS, each, strict=True)] for each in given]
+    values = [answers(path, QUESTIONS, **settings) for path in options.programs]
+    right = [[is_right(q, text) for q, text in zip(QUESTIONS, each, strict=True)] for each in values]
     for number, question in enumerate(QUESTIONS):
         print(f"{question.text}  [{question.accepted}]")
-        for each, marks in zip(given, right, strict=True):
+        for each, marks in zip(values, right, strict=True):
             print(f"  {'right' if marks[number] else 'WRONG'}  {' '.join(each[number].split())}")
     for path, marks in zip(options.programs, right, strict=True):
         print(f"{path}: {sum(marks)} of {len(marks)} are right")

@@ -22,8 +22,8 @@ def answers(path: str, questions: Sequence[Question], **settings: Any) -> list[s
     """The answer to each, through the chat template, side by side. Without settings, by the model's defaults."""
     with LLM.load(path) as llm:
         asked = [[{"role": "user", "content": question.text}] for question in questions]
-        found = list(llm.generate_many(asked, max_new_tokens=MOST_TOKENS, **settings))
-    for answer in found:
+        results = list(llm.generate_many(asked, max_new_tokens=MOST_TOKENS, **settings))
+    for answer in results:
         if answer.error is not None:
             raise answer.error
-    return [answer.text.strip() for answer in found]
+    return [answer.text.strip() for answer in results]

@@ -85,8 +85,8 @@ class Run:
         program = program_of(seed)
 
         def fails(candidate: Program) -> bool:
-            found = worker.program(candidate)
-            return not self.stopped.is_set() and (found.kind, found.reason) == (outcome.kind, outcome.reason)
+            result = worker.program(candidate)
+            return not self.stopped.is_set() and (result.kind, result.reason) == (outcome.kind, outcome.reason)
 
         small = minimise(program, fails)
         if self.stopped.is_set():

@@ -128,18 +128,18 @@ class Maker:
         return f"{prefix}{self.count}"
 
     def add_input(self, dtype: str, dims: list[Dim], filling: str = "normal") -> Value:
-        given = Input(self.name("x"), dtype, dims, filling)
-        self.method.inputs.append(given)
-        tensors = [fill(given, sizes, f"{self.seed}.{i}") for i, sizes in enumerate(self.sizes)]
-        self.scope.append(Value(given.name, tensors, list(dims)))
+        spec = Input(self.name("x"), dtype, dims, filling)
+        self.method.inputs.append(spec)
+        tensors = [fill(spec, sizes, f"{self.seed}.{i}") for i, sizes in enumerate(self.sizes)]
+        self.scope.append(Value(spec.name, tensors, list(dims)))
         return self.scope[-1]
 
     def layer(self, text: str) -> str:
         """A layer or parameter; the name that statements call it by. Kept only if a statement does."""
         name = self.name("l")
         torch.manual_seed(int(name[1:]))
-        made = eval(text, dict(NAMES))
-        self.layers[name] = (text, made.eval() if isinstance(made, torch.nn.Module) else made)
+        result = eval(text, dict(NAMES))
+        self.layers[name] = (text, result.eval() if isinstance(result, torch.nn.Module) else result)
         for own in self.selves:
             setattr(own, name, self.layers[name][1])
         return f"self.{name}"
@@ -160,12 +160,12 @@ class Maker:
         names = [a if isinstance(a, str) else a.name for a in args if a is not None]
         statement = Statement([self.name() for _ in range(results)], code, names, list(branches))
         try:
-            made = [self._evaluate(statement, args, number) for number in range(len(self.sizes))]
+            created = [self._evaluate(statement, args, number) for number in range(len(self.sizes))]
         except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError):
             return None
-        if not all(acceptable(t) for call in made for t in call):
+        if not all(acceptable(t) for call in created for t in call):
             return None
-        values = [self._value(name, [call[i] for call in made]) for i, name in enumerate(statement.results)]
+        values = [self._value(name, [call[i] for call in created]) for i, name in enumerate(statement.results)]
         for value in values:
             self.method.kinds[value.name] = Kind(str(value.dtype).removeprefix("torch."), value.dims)
         self.method.statements.append(statement)
@@ -182,11 +182,11 @@ class Maker:
         with torch.no_grad():
             if statement.branches:  # `torch.cond` would compile them
                 return [scope[name](*(scope[a] for a in statement.args[1:])) for name in ("then", "other")][:1]
-            made = eval(statement.code.format(*statement.args), scope)
+            result = eval(statement.code.format(*statement.args), scope)
         if not statement.results:
             return []
-        found = [made] if len(statement.results) == 1 else list(made)
-        return [t.clone() for t in found]
+        results = [result] if len(statement.results) == 1 else list(result)
+        return [t.clone() for t in results]
 
     def _value(self, name: str, tensors: list[torch.Tensor]) -> Value:
         dims: list[int | str | None] = []
@@ -290,10 +290,10 @@ def _inputs(maker: Maker) -> None:
 
 
 def _statements(maker: Maker) -> None:
-    wanted = maker.rng.choice([3, 4, 5, 6, 7, 8, 9, 10, 12])
+    num_statements = maker.rng.choice([3, 4, 5, 6, 7, 8, 9, 10, 12])
     weights = [weight for weight, _ in FAMILIES]
-    for _ in range(wanted * 4):
-        if len(maker.method.statements) >= wanted:
+    for _ in range(num_statements * 4):
+        if len(maker.method.statements) >= num_statements:
             return
         _, propose = maker.rng.choices(FAMILIES, weights)[0]
         propose(maker)
@@ -303,11 +303,11 @@ def _outputs(maker: Maker) -> None:
     """What nothing uses, and now and then an output twice, an input, or state itself."""
     rng, method = maker.rng, maker.method
     used = {a for s in method.statements for a in s.args}
-    made = [n for s in method.statements for n in s.results]
-    unused = [n for n in made if n not in used]
-    method.outputs = rng.sample(unused, min(len(unused), rng.randint(2, 5))) or made[-1:]
-    if made and rng.random() < 0.15:
-        method.outputs.append(rng.choice(made))
+    created = [n for s in method.statements for n in s.results]
+    unused = [n for n in created if n not in used]
+    method.outputs = rng.sample(unused, min(len(unused), rng.randint(2, 5))) or created[-1:]
+    if created and rng.random() < 0.15:
+        method.outputs.append(rng.choice(created))
     if method.outputs and rng.random() < 0.08:
         method.outputs.append(rng.choice(method.outputs))
     if rng.random() < 0.06:
@@ -318,12 +318,12 @@ def _outputs(maker: Maker) -> None:
 def tells_something(program: Program) -> bool:
     """Whether eager gives finite numbers at every call, most of which noise does not turn into others."""
     try:
-        found = [a for name in program.methods for sequence in answers(program, name) for a in sequence]
+        calls = [a for name in program.methods for sequence in answers(program, name) for a in sequence]
     except (RuntimeError, IndexError, ValueError):  # state that grew out of a table, for instance
         return False
-    for answer in found:
-        for wanted, allowed in zip(answer.outputs, answer.tolerances, strict=True):
-            size = max(1.0, float(np.abs(wanted.astype(np.float64)).max(initial=0)))
-            if not np.isfinite(wanted.astype(np.float64)).all() or np.mean(allowed > 0.05 * size) > AMBIGUOUS:
+    for answer in calls:
+        for array, allowed in zip(answer.outputs, answer.tolerances, strict=True):
+            size = max(1.0, float(np.abs(array.astype(np.float64)).max(initial=0)))
+            if not np.isfinite(array.astype(np.float64)).all() or np.mean(allowed > 0.05 * size) > AMBIGUOUS:
                 return False
     return True

@@ -142,8 +142,12 @@ def _filling(kind: Kind) -> str:
 def _like(method: Method, results: list[str], args: list[str]) -> list[str]:
     """Which arguments a statement's one result could be replaced by."""
     kinds = method.kinds | {i.name: Kind(i.dtype, list(i.dims)) for i in method.inputs}
-    wanted = kinds.get(results[0]) if len(results) == 1 else None
-    return [a for a in dict.fromkeys(args) if wanted is not None and kinds.get(a) == wanted and None not in wanted.dims]
+    expected = kinds.get(results[0]) if len(results) == 1 else None
+    return [
+        a
+        for a in dict.fromkeys(args)
+        if expected is not None and kinds.get(a) == expected and None not in expected.dims
+    ]
 
 
 def _replaced(name: str, result: str, other: str) -> Change:
@@ -177,8 +181,8 @@ def _fixed(symbol: str) -> Change:
     def change(program: Program) -> None:
         size = program.traced[symbol]
         for method in program.methods.values():
-            for given in method.inputs:
-                given.dims = [size if d == symbol else d for d in given.dims]
+            for inputs in method.inputs:
+                inputs.dims = [size if d == symbol else d for d in inputs.dims]
             for kind in method.kinds.values():
                 kind.dims = [size if d == symbol else d for d in kind.dims]
 

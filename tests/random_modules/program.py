@@ -98,8 +98,8 @@ class Method:
         self.inputs = [i for i in self.inputs if i.name in needed] or self.inputs[:1]
         self.layers = {name: text for name, text in self.layers.items() if name in members}
         self.buffers = [b for b in self.buffers if b.name in members]
-        made = {name for statement in self.statements for name in statement.results}
-        self.kinds = {name: kind for name, kind in self.kinds.items() if name in made}
+        created = {name for statement in self.statements for name in statement.results}
+        self.kinds = {name: kind for name, kind in self.kinds.items() if name in created}
 
 
 @dataclass
@@ -162,13 +162,13 @@ class Program:
 
 
 def _method(data: dict[str, Any]) -> Method:
-    made = {
+    created = {
         "inputs": [Input(**i) for i in data["inputs"]],
         "buffers": [Buffer(**b) for b in data["buffers"]],
         "statements": [_statement(s) for s in data["statements"]],
         "kinds": {name: Kind(**kind) for name, kind in data["kinds"].items()},
     }
-    return Method(**data | made)
+    return Method(**data | created)
 
 
 def _statement(data: dict[str, Any]) -> Statement:
@@ -184,8 +184,8 @@ def source(method: Method, name: str = "Module", noisy: bool = False) -> str:
         seed = int(re.sub(r"\D", "", layer) or number)
         lines += [f"        torch.manual_seed({seed})", f"        self.{layer} = {text}"]
     for b in method.buffers:
-        made = f"torch.full({b.dims}, {b.fill}, dtype=torch.{b.dtype})"
-        lines.append(f"        self.register_buffer({b.name!r}, {made})")
+        created = f"torch.full({b.dims}, {b.fill}, dtype=torch.{b.dtype})"
+        lines.append(f"        self.register_buffer({b.name!r}, {created})")
     lines += ["", f"    def forward(self, {', '.join(i.name for i in method.inputs)}):"]
     lines += _indented(_lines(method.statements, noisy), 8)
     lines.append(f"        return ({', '.join(method.outputs)},)")

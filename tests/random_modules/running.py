@@ -60,29 +60,29 @@ def _run_methods(program: Any, arrays: dict[str, np.ndarray]) -> Outcome:
         if last != (name, sequence) and sequence != "0":
             method.reset()
         last = name, sequence
-        inputs, wanted, off = (numbered(arrays, f"{key}.{kind}") for kind in ("in", "out", "off"))
-        problem = difference(method.run(inputs), wanted, off)
+        inputs, expected, off = (numbered(arrays, f"{key}.{kind}") for kind in ("in", "out", "off"))
+        problem = difference(method.run(inputs), expected, off)
         if problem:
             shapes = [list(x.shape) for x in inputs]
             return Outcome(WRONG, f"{problem}\nof call {key} with inputs of {shapes}")
         calls += 1
-        numbers += sum(w.size for w in wanted)
+        numbers += sum(w.size for w in expected)
         skipped += sum(int(np.isinf(o).sum()) for o in off)
     return Outcome(RIGHT, calls=calls, skipped=skipped / max(1, numbers))
 
 
 def numbered(arrays: dict[str, np.ndarray], prefix: str) -> list[np.ndarray]:
-    found: list[np.ndarray] = []
-    while f"{prefix}{len(found)}" in arrays:
-        found.append(arrays[f"{prefix}{len(found)}"])
-    return found
+    results: list[np.ndarray] = []
+    while f"{prefix}{len(results)}" in arrays:
+        results.append(arrays[f"{prefix}{len(results)}"])
+    return results
 
 
-def difference(got: tuple[Any, ...], wanted: list[np.ndarray], allowed: list[np.ndarray]) -> str:
+def difference(got: tuple[Any, ...], expected: list[np.ndarray], allowed: list[np.ndarray]) -> str:
     """What is wrong with the results of a call, or nothing. A NaN equals only a NaN."""
-    if len(got) != len(wanted):
-        return f"{len(got)} outputs instead of {len(wanted)}"
-    for number, (have, want, off) in enumerate(zip(map(np.asarray, got), wanted, allowed, strict=True)):
+    if len(got) != len(expected):
+        return f"{len(got)} outputs instead of {len(expected)}"
+    for number, (have, want, off) in enumerate(zip(map(np.asarray, got), expected, allowed, strict=True)):
         if have.dtype.kind == want.dtype.kind == "i":  # the exporter widens a 32-bit scalar plus a Python number
             have = have.astype(want.dtype) if have.dtype.itemsize > want.dtype.itemsize else have
         if (have.dtype, have.shape) != (want.dtype, want.shape):

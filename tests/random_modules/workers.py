@@ -50,11 +50,11 @@ class Worker:
             return self._died(NOT_EXPORTED)
         if self._answer() is None:
             return self._died(NOT_EXPORTED)
-        found = self._answer()
-        if found is None:
+        result = self._answer()
+        if result is None:
             return self._died(CRASHED)
-        found.pop("seconds")
-        return Outcome(**found)
+        result.pop("seconds")
+        return Outcome(**result)
 
     def _answer(self) -> dict[str, Any] | None:
         try:

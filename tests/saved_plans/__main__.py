@@ -33,11 +33,11 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", metavar="TEXT", help="only programs whose name contains one of these")
     options = parser.parse_args()
 
-    def wanted(name: str) -> bool:
+    def selected(name: str) -> bool:
         return not options.only or any(text in name for text in options.only)
 
     sources = [of_catalog, of_programs, *([of_zoo] if options.zoo else [])]
-    jobs = map(of_file, options.files) if options.files else itertools.chain(*(source(wanted) for source in sources))
+    jobs = map(of_file, options.files) if options.files else itertools.chain(*(source(selected) for source in sources))
     counts: Counter[str] = Counter()
     for outcome in compare(jobs):
         counts[outcome.kind] += 1

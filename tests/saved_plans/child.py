@@ -56,18 +56,18 @@ def calls(folder: Path, about: dict[str, Any]) -> Iterator[tuple[list[np.ndarray
     with np.load(folder / "calls.npz") as arrays:
         for s, sequence in enumerate(about["calls"]):
             for c, (inputs, outputs) in enumerate(sequence):
-                given = [arrays[f"{s}.{c}.in{i}"] for i in range(inputs)]
-                yield given, [arrays[f"{s}.{c}.out{i}"] for i in range(outputs)]
+                operands = [arrays[f"{s}.{c}.in{i}"] for i in range(inputs)]
+                yield operands, [arrays[f"{s}.{c}.out{i}"] for i in range(outputs)]
 
 
 def differences(folder: Path, about: dict[str, Any]) -> Iterator[str]:
     with webpte.open_plan(folder / "plan", about["data"]) as plan:
         method = plan.method()
         begins = {sum(map(len, about["calls"][:s])) for s in range(len(about["calls"]))}
-        for number, (given, want) in enumerate(calls(folder, about)):
+        for number, (values, want) in enumerate(calls(folder, about)):
             if number in begins:
                 method.reset()
-            got = method.run(given)
+            got = method.run(values)
             for i, (ours, theirs) in enumerate(zip(map(np.asarray, got), want, strict=True)):
                 if (ours.shape, ours.dtype, ours.tobytes()) != (theirs.shape, theirs.dtype, theirs.tobytes()):
                     yield f"call {number}, output {i}: {ours.dtype}{list(ours.shape)} has other bits"

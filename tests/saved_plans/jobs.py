@@ -32,26 +32,26 @@ class Job:
     sequences: tuple[tuple[Call, ...], ...]
 
 
-def of_catalog(wanted: Callable[[str], bool]) -> Iterator[Job]:
+def of_catalog(expected: Callable[[str], bool]) -> Iterator[Job]:
     """Every program of ExecuTorch's op catalog, with the inputs it has a result for."""
     for path, group in itertools.groupby(read_manifest(catalog()), key=lambda check: check.program):
-        if not wanted(path.stem):
+        if not expected(path.stem):
             continue
         check = next(group)
         yield Job(path.stem, path, (), "forward", ((tuple(map(check.array, check.inputs)),),))
 
 
-def of_programs(wanted: Callable[[str], bool]) -> Iterator[Job]:
+def of_programs(expected: Callable[[str], bool]) -> Iterator[Job]:
     """The programs of our export tier: small models, language models, MiniLM, transformers."""
-    for name in filter(wanted, NAMED):
+    for name in filter(expected, NAMED):
         yield from of_export(export(name))
 
 
-def of_zoo(wanted: Callable[[str], bool]) -> Iterator[Job]:
+def of_zoo(expected: Callable[[str], bool]) -> Iterator[Job]:
     """The programs of the zoo, but for those that the exporter refuses."""
     for program in programs().values():
         known = recall(program)
-        if (known is not None and known.kind is Kind.EXPORTER) or not wanted(program.name):
+        if (known is not None and known.kind is Kind.EXPORTER) or not expected(program.name):
             continue
         try:
             exported = program.export()
@@ -72,7 +72,7 @@ def of_file(path: Path) -> Job:
     """Any program: noise and zeros at the largest shapes, then at smaller ones, the state carried on."""
     rng = np.random.default_rng(5)
 
-    def made(info: ArgumentInfo, part: int) -> np.ndarray:
+    def make_input(info: ArgumentInfo, part: int) -> np.ndarray:
         if info.bound is None or info.dynamic is None or info.dtype is None:
             return np.array(0)
         dims = [max(1, size // part) if may else size for size, may in zip(info.bound, info.dynamic, strict=True)]
@@ -81,7 +81,7 @@ def of_file(path: Path) -> Job:
 
     with webpte.load(path) as program:
         inputs = program.method().inputs
-    calls = tuple(tuple(made(info, part) for info in inputs) for part in (1, 2, 1 << 30, 1 << 30))
+    calls = tuple(tuple(make_input(info, part) for info in inputs) for part in (1, 2, 1 << 30, 1 << 30))
     return Job(path.stem, path, (), "forward", (calls,))
 
 

@@ -56,8 +56,8 @@ def _write_job(job: Job, folder: Path, sequences: list[list[Call]], results: lis
         f"{s}.{c}.{kind}{i}": np.asarray(array)
         for s, (calls, outputs) in enumerate(zip(sequences, results, strict=True))
         for c, (call, output) in enumerate(zip(calls, outputs, strict=True))
-        for kind, found in (("in", call), ("out", output))
-        for i, array in enumerate(found)
+        for kind, result in (("in", call), ("out", output))
+        for i, array in enumerate(result)
     }
     np.savez(folder / "calls.npz", **arrays)  # type: ignore[arg-type]
     about: dict[str, Any] = {"name": job.name, "data": [str(job.path), *map(str, job.data)], "fixed": fixed}

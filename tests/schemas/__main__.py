@@ -32,11 +32,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         started = time.perf_counter()
         answers = answer(llm, [schema(seed) for seed in range(options.count)], options.tokens)
         seconds = time.perf_counter() - started
-        finished = [found for found in answers if found.finished]
-        mistakes = [(found, why) for found in finished if (why := wrong(found)) is not None]
-        for found, why in mistakes:
-            print(f"WRONG: {why}\n  schema {found.schema}\n  answer {found.text}")
-        tokens = sum(found.tokens for found in answers)
+        finished = [result for result in answers if result.finished]
+        mistakes = [(result, why) for result in finished if (why := wrong(result)) is not None]
+        for result, why in mistakes:
+            print(f"WRONG: {why}\n  schema {result.schema}\n  answer {result.text}")
+        tokens = sum(result.tokens for result in answers)
         print(
             f"{len(answers)} schemas: {len(finished)} answers finished, {len(finished) - len(mistakes)} of them valid; "
             f"{tokens} tokens in {seconds:.0f} s"

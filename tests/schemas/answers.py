@@ -25,22 +25,22 @@ class Answer:
 def answer(llm: LLM, schemas: Iterable[dict[str, Any]], most_tokens: int) -> list[Answer]:
     """All of them, side by side; every other one is drawn instead of the likeliest."""
     listed, asked = list(schemas), []
-    for number, wanted in enumerate(listed):
+    for number, expected in enumerate(listed):
         question = f"Make up example {number}. Answer with JSON."
         prompt = [{"role": "user", "content": question}] if llm.template is not None else question
         drawn = {"temperature": 0.8, "seed": number} if number % 2 else {}
-        asked.append({"prompt": prompt, "json_schema": wanted, **drawn})
+        asked.append({"prompt": prompt, "json_schema": expected, **drawn})
     answers = llm.generate_many(asked, max_new_tokens=most_tokens)
     return [
-        Answer(wanted, found.text, len(found.tokens), found.usage.finish_reason == "stop")
-        for wanted, found in zip(listed, answers, strict=True)
+        Answer(expected, actual.text, len(actual.tokens), actual.usage.finish_reason == "stop")
+        for expected, actual in zip(listed, answers, strict=True)
     ]
 
 
-def wrong(found: Answer) -> str | None:
+def wrong(result: Answer) -> str | None:
     """What is wrong with a finished answer."""
     try:
-        jsonschema.validate(json.loads(found.text), found.schema)
+        jsonschema.validate(json.loads(result.text), result.schema)
     except (ValueError, jsonschema.ValidationError) as error:
         return f"{type(error).__name__}: {str(error).splitlines()[0]}"
     return None

@@ -26,10 +26,10 @@ DEEPEST = 3
 def schema(seed: int) -> Schema:
     """An object at the top, as people ask for it."""
     maker = _Maker(random.Random(seed))
-    made = maker.object(0)
+    result = maker.object(0)
     if maker.definitions:
-        made["$defs"] = maker.definitions
-    return made
+        result["$defs"] = maker.definitions
+    return result
 
 
 class _Maker:

@@ -15,20 +15,20 @@ def ratio(llm: LLM, rounds: int) -> float:
     """The time of a token that a mask allows, by that of a free one. The two are decoded in turn."""
     ratios = []
     for number in range(rounds + 1):
-        times = [_seconds(llm, number, given) for given in ({}, FREE_TEXT)]
+        times = [_seconds(llm, number, value) for value in ({}, FREE_TEXT)]
         if number:  # the first are also prepared
             ratios.append(times[1] / times[0])
     return statistics.median(ratios)
 
 
-def _seconds(llm: LLM, number: int, given: dict[str, Any]) -> float:
+def _seconds(llm: LLM, number: int, value: dict[str, Any]) -> float:
     """Of a token behind the first. Several in a submit would be another comparison."""
     stream = llm.complete(
         f"Once upon a time, in the year {1800 + number},",
         max_new_tokens=TOKENS,
         tokens_per_submit=1,
         speculate=False,
-        **given,
+        **value,
     )
     stream.result()
     return stream.usage.decode_seconds / (len(stream.tokens) - 1)

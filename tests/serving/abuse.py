@@ -114,10 +114,10 @@ async def _poll_health(url: str, until: float, seen: Seen) -> None:
 def process_tree(pid: int) -> list[int]:
     """Return a process and its descendants."""
     parents = dict(_parents())
-    found = [pid]
-    for one in found:
-        found += [child for child, parent in parents.items() if parent == one]
-    return found
+    results = [pid]
+    for one in results:
+        results += [child for child, parent in parents.items() if parent == one]
+    return results
 
 
 def _parents() -> Iterator[tuple[int, int]]:
@@ -159,11 +159,11 @@ async def attack(url: str, seconds: float, connections: int) -> list[KindResults
     child = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     output, _ = await child.communicate()
     assert child.returncode == 0, f"the hostile clients ended with status {child.returncode}"
-    found = [json.loads(line) for line in output.splitlines()]
-    counted = [Counter({int(status): count for status, count in one["statuses"].items()}) for one in found]
+    results = [json.loads(line) for line in output.splitlines()]
+    counted = [Counter({int(status): count for status, count in one["statuses"].items()}) for one in results]
     return [
         KindResults(one["kind"], one["sent"], statuses, one["unexplained"])
-        for one, statuses in zip(found, counted, strict=True)
+        for one, statuses in zip(results, counted, strict=True)
     ]
 
 

@@ -25,12 +25,12 @@ def server(tmp_path_factory):
 
 @pytest.fixture(scope="package")
 def client(server):
-    with openai.OpenAI(base_url=server.api, api_key=KEYS["good"], max_retries=0, timeout=240) as made:
-        yield made
+    with openai.OpenAI(base_url=server.api, api_key=KEYS["good"], max_retries=0, timeout=240) as connection:
+        yield connection
 
 
 @pytest.fixture(scope="package")
 def raw(server):
     headers = {"Authorization": f"Bearer {KEYS['good']}"}
-    with httpx.Client(base_url=server.url, headers=headers, timeout=240) as made:
-        yield made
+    with httpx.Client(base_url=server.url, headers=headers, timeout=240) as connection:
+        yield connection

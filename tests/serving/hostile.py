@@ -53,10 +53,10 @@ def head(
     path: str = CHAT, length: int | None = None, *lines: str, host: str = "localhost", close: bool = True
 ) -> bytes:
     """Return the headers of a POST request."""
-    found = [f"POST {path} HTTP/1.1", f"Host: {host}", "Content-Type: application/json", *lines]
-    found += [f"Content-Length: {length}"] if length is not None else []
-    found += ["Connection: close"] if close else []
-    return "\r\n".join([*found, "", ""]).encode()
+    results = [f"POST {path} HTTP/1.1", f"Host: {host}", "Content-Type: application/json", *lines]
+    results += [f"Content-Length: {length}"] if length is not None else []
+    results += ["Connection: close"] if close else []
+    return "\r\n".join([*results, "", ""]).encode()
 
 
 def post(body: Any, path: str = CHAT, *lines: str, host: str = "localhost", close: bool = True) -> bytes:
@@ -75,9 +75,9 @@ class Results:
 
     def add(self, data: bytes) -> None:
         """Count the statuses in what was read from a connection."""
-        found = [int(status) for status in STATUS.findall(data)]
-        self.statuses.update(found or [CLOSED])
-        if any(status >= 500 for status in found) and b'"message": "' not in data:
+        results = [int(status) for status in STATUS.findall(data)]
+        self.statuses.update(results or [CLOSED])
+        if any(status >= 500 for status in results) and b'"message": "' not in data:
             self.unexplained.append(data[-300:].decode("latin-1"))
 
 
@@ -261,10 +261,10 @@ class Hostile:
                 writer.write(post({"model": MODEL, "prompt": LETTER}, "/tokenize"))
                 async with asyncio.timeout(PATIENCE):
                     data = await reader.read()
-            found = re.search(rb'"tokens": \[(\d+)\]', data)
-            if found is None:
+            match = re.search(rb'"tokens": \[(\d+)\]', data)
+            if match is None:
                 raise ConnectionError("no tokens: the server has too many requests")
-            self._letter = found[1].decode()
+            self._letter = match[1].decode()
         return self._letter
 
     async def tokenize(self) -> None:
@@ -327,8 +327,8 @@ async def attack(address: str, seconds: float, connections: int, names: Sequence
 def raised_file_limit(connections: int) -> int:
     """Return how many connections this process may open, at most `connections`."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections + SPARE_FILES
-    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    expected = connections + SPARE_FILES
+    allowed = expected if hard == resource.RLIM_INFINITY else min(expected, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
     return allowed - SPARE_FILES
 

@@ -84,10 +84,10 @@ class Streams:
     async def answer(self, body: dict[str, Any], at: int = 0, strike: Callable[[], None] | None = None) -> Answered:
         """All of a stream; at one of its events it strikes. What the server calls an error is raised."""
         text, reason, tokens, events, longest, last = "", "", -1, 0, 0.0, time.monotonic()
-        async with self._http.stream("POST", "/v1/completions", json=body) as found:
-            if found.status_code != 200:
-                raise AssertionError(f"status {found.status_code}: {(await found.aread()).decode()}")
-            async for line in found.aiter_lines():
+        async with self._http.stream("POST", "/v1/completions", json=body) as response:
+            if response.status_code != 200:
+                raise AssertionError(f"status {response.status_code}: {(await response.aread()).decode()}")
+            async for line in response.aiter_lines():
                 now = time.monotonic()
                 longest, last = max(longest, now - last), now
                 if line in ("", "data: [DONE]"):
@@ -114,16 +114,16 @@ class Streams:
 
     async def undisturbed(self, asked: Sequence[dict[str, Any]]) -> list[Answered]:
         """Each alone; and all of them at once, which must be the same."""
-        wanted = [await self.answer(body) for body in asked]
+        expected = [await self.answer(body) for body in asked]
         together = await asyncio.gather(*map(self.answer, asked))
-        assert [one.said for one in together] == [one.said for one in wanted]
-        return wanted
+        assert [one.said for one in together] == [one.said for one in expected]
+        return expected
 
     async def counted(self, name: str) -> float:
         """A number of the server's metrics."""
-        found = re.search(rf"^webpte_{name} (\S+)$", (await self._http.get("/metrics")).text, re.MULTILINE)
-        assert found is not None, name
-        return float(found[1])
+        match = re.search(rf"^webpte_{name} (\S+)$", (await self._http.get("/metrics")).text, re.MULTILINE)
+        assert match is not None, name
+        return float(match[1])
 
     async def _ready_again(self, restarts: float) -> None:
         async with asyncio.timeout(READY):
@@ -131,7 +131,7 @@ class Streams:
                 await asyncio.sleep(0.02)
 
     async def blow(
-        self, asked: Sequence[dict[str, Any]], wanted: Sequence[Answered], how: signal.Signals, part: float
+        self, asked: Sequence[dict[str, Any]], expected: Sequence[Answered], how: signal.Signals, part: float
     ) -> Round:
         """Four answers, and one blow when the first of them has that part of its events: so none is over by then."""
         restarts = await self.counted("restarts_total")
@@ -143,20 +143,20 @@ class Streams:
                 os.kill(worker, how)
                 struck.append(sum(not stream.done() for stream in streams))
 
-        places = [max(1, int(part * one.events)) for one in wanted]
+        places = [max(1, int(part * one.events)) for one in expected]
         pairs = zip(asked, places, strict=True)
         streams = [asyncio.create_task(self.answer(body, at, hit)) for body, at in pairs]
-        found = await asyncio.gather(*streams, return_exceptions=True)
+        actual = await asyncio.gather(*streams, return_exceptions=True)
         if how == signal.SIGKILL:
             await self._ready_again(restarts)  # where the answers were over before
         again = await self.counted("restarts_total") > restarts
-        good = [one if isinstance(one, Answered) else None for one in found]
-        both = enumerate(zip(good, wanted, strict=True))
+        good = [one if isinstance(one, Answered) else None for one in actual]
+        both = enumerate(zip(good, expected, strict=True))
         return Round(
             how.name,
             struck[0],
             tuple(number for number, (one, want) in both if one is None or one.said != want.said),
-            tuple(repr(one) for one in found if not isinstance(one, Answered)),
+            tuple(repr(one) for one in actual if not isinstance(one, Answered)),
             max((one.longest for one in good if one is not None), default=0.0),
             await self.counted("recovery_seconds") if again else 0.0,
         )
@@ -165,43 +165,43 @@ class Streams:
         """Blows of both kinds in turn, each at a random moment."""
         moments = random.Random(seed)
         whole = await self.with_stop(list(asked))
-        wanted = await self.undisturbed(whole)
-        assert wanted[-1].reason == "stop"
+        expected = await self.undisturbed(whole)
+        assert expected[-1].reason == "stop"
         hows = [(signal.SIGKILL, signal.SIGUSR1)[number % 2] for number in range(count)]
-        return [await self.blow(whole, wanted, how, moments.uniform(0, 0.9)) for how in hows]
+        return [await self.blow(whole, expected, how, moments.uniform(0, 0.9)) for how in hows]
 
 
 async def strike(running: Running, model: str, count: int, seed: int, tokens: int) -> tuple[list[Round], float, float]:
     """What was seen; and restarts, and devices that were lost without one."""
     async with httpx.AsyncClient(base_url=running.url, timeout=300) as http:
         streams = Streams(running, http)
-        found = await streams.rounds(asks(model, 12, tokens), count, seed)
+        result = await streams.rounds(asks(model, 12, tokens), count, seed)
         await asyncio.sleep(2)  # what the worker counts comes with its answers to pings, one a second
-        return found, await streams.counted("restarts_total"), await streams.counted("device_losses_total")
+        return result, await streams.counted("restarts_total"), await streams.counted("device_losses_total")
 
 
 def run(path: str, count: int, seed: int, tokens: int) -> list[Round]:
     """Prints what was seen."""
     arguments = (f"m={path}", "--slots", 4, "--log-level", "error")
     with Running(*arguments, module="tests.serving.hurt_server") as running:
-        found, restarts, losses = asyncio.run(strike(running, "m", count, seed, tokens))
-    for number, one in enumerate(found):
-        told = " ".join((str(one.wrong or "equal"), *one.errors))
-        print(f"{number:3} {one.how} with {one.open} streams open: {told}; pause {one.pause:.2f} s")
+        result, restarts, losses = asyncio.run(strike(running, "m", count, seed, tokens))
+    for number, one in enumerate(result):
+        output = " ".join((str(one.wrong or "equal"), *one.errors))
+        print(f"{number:3} {one.how} with {one.open} streams open: {output}; pause {one.pause:.2f} s")
     print(f"{restarts:.0f} restarts, {losses:.0f} losses survived in the worker.")
-    recoveries = [one.recovery for one in found if one.recovery]
+    recoveries = [one.recovery for one in result if one.recovery]
     if recoveries:
         middle = statistics.median(recoveries)
         print(f"ready again after {min(recoveries):.2f} to {max(recoveries):.2f} s, in the middle {middle:.2f} s")
     for how in ("SIGKILL", "SIGUSR1"):
-        pauses = [one.pause for one in found if one.how == how]
+        pauses = [one.pause for one in result if one.how == how]
         if pauses:
             print(f"{how}: clients waited {statistics.median(pauses):.2f} s in the middle, {max(pauses):.2f} s at most")
-    return found
+    return result
 
 
 def show(path: str, count: int, seed: int, tokens: int) -> int:
-    found = run(path, count, seed, tokens)
-    bad = [one for one in found if one.wrong or one.errors]
-    print(f"{len(found) - len(bad)} of {len(found)} rounds left the text of {len(SETTINGS)} streams as it was.")
+    result = run(path, count, seed, tokens)
+    bad = [one for one in result if one.wrong or one.errors]
+    print(f"{len(result) - len(bad)} of {len(result)} rounds left the text of {len(SETTINGS)} streams as it was.")
     return int(bool(bad))

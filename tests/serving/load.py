@@ -47,12 +47,12 @@ class Turn(NamedTuple):
 def turns(count: int, seed: int) -> list[Turn]:
     """Shuffled, but so that each 81 in a row hold every kind with every hostile schema: the first 200 bring all."""
     chance = random.Random(seed)
-    found: list[Turn] = []
-    while len(found) < count:
+    results: list[Turn] = []
+    while len(results) < count:
         block = [Turn(kind, schema, chance.getrandbits(32)) for kind, schema in itertools.product(KINDS, HOSTILE)]
         chance.shuffle(block)
-        found += block
-    return found[:count]
+        results += block
+    return results[:count]
 
 
 class Client:
@@ -95,10 +95,10 @@ class Client:
             return 0
 
     async def read_slowly(self) -> int:
-        async with self._http.stream("POST", CHAT, json=self._body(stream=True)) as found:
-            async for _ in found.aiter_bytes(64):
+        async with self._http.stream("POST", CHAT, json=self._body(stream=True)) as response:
+            async for _ in response.aiter_bytes(64):
                 await asyncio.sleep(0.01)
-            return found.status_code
+            return response.status_code
 
     async def oversize(self) -> int:
         try:
@@ -145,13 +145,13 @@ async def press(running: Running, model: str, marks: Sequence[int], clients: int
 
             await asyncio.gather(*(one() for _ in range(clients)))
 
-        found: dict[int, dict[str, int]] = {}
+        results: dict[int, dict[str, int]] = {}
         health: dict[str, Any] = {}
         for start, end in itertools.pairwise((0, *marks)):
             await send(planned[start:end])
             health = await quiet(http)
-            found[end] = await memory(running)
-        return Pressed(statuses, health, found)
+            results[end] = await memory(running)
+        return Pressed(statuses, health, results)
 
 
 async def quiet(http: httpx.AsyncClient, seconds: float = 60) -> dict[str, Any]:
@@ -168,12 +168,12 @@ async def quiet(http: httpx.AsyncClient, seconds: float = 60) -> dict[str, Any]:
 async def memory(running: Running) -> dict[str, int]:
     """Bytes that each process has for itself: the least of several looks."""
     (worker,) = children_of(running.pid)
-    found: dict[str, list[int]] = {"server": [], "worker": []}
+    results: dict[str, list[int]] = {"server": [], "worker": []}
     for _ in range(SAMPLES):
         await asyncio.sleep(0.5)
-        for name, pid in zip(found, (running.pid, worker), strict=True):
-            found[name].append(resident(pid))
-    return {name: min(sizes) for name, sizes in found.items()}
+        for name, pid in zip(results, (running.pid, worker), strict=True):
+            results[name].append(resident(pid))
+    return {name: min(sizes) for name, sizes in results.items()}
 
 
 def resident(pid: int) -> int:
@@ -207,8 +207,8 @@ def run(path: str, marks: Sequence[int], clients: int, seed: int) -> list[str]:
     print(f"statuses {dict(sorted(pressed.statuses.items()))}; {pressed.health}")
     last = pressed.memory[marks[-1]]
     for number, sizes in pressed.memory.items():
-        told = ", ".join(f"{name} {size / 1e6:.1f} MB (x {last[name] / size:.4f})" for name, size in sizes.items())
-        print(f"behind {number:,} requests: {told}")
+        text = ", ".join(f"{name} {size / 1e6:.1f} MB (x {last[name] / size:.4f})" for name, size in sizes.items())
+        print(f"behind {number:,} requests: {text}")
     return judge(pressed) + [f"the log: {line}" for line in running.lines if '"level": "error"' in line]
 
 

@@ -58,7 +58,7 @@ def show(path: str, rounds: int, tokens: int) -> int:
             _tell(size, costs, first)
         asked = prompts(max(SIZES), rounds)
         _, texts = _by_http(running, asked, tokens)
-        wrong = [text for text, found in zip(asked, texts, strict=True) if found != _alone(llm, text, tokens)]
+        wrong = [text for text, result in zip(asked, texts, strict=True) if result != _alone(llm, text, tokens)]
     print(f"{len(asked) - len(wrong)} of {len(asked)} streams side by side have the text that each has alone.")
     return int(bool(wrong))
 
@@ -101,11 +101,11 @@ def _alone(llm: LLM, text: str, tokens: int) -> str:
 def _by_http(running: Running, asked: Sequence[str], tokens: int) -> tuple[Cost, list[str]]:
     processes = [running.pid, *children_of(running.pid)]
     started, before = time.monotonic(), list(map(_spent_by, processes))
-    found = asyncio.run(_streams(running, asked, tokens))
+    result = asyncio.run(_streams(running, asked, tokens))
     spent = [after - was for after, was in zip(map(_spent_by, processes), before, strict=True)]
-    count = sum(count for _, count in found)
+    count = sum(count for _, count in result)
     cost = Cost((time.monotonic() - started) / count, sum(spent) / count, spent[0] / count)
-    return cost, [text for text, _ in found]
+    return cost, [text for text, _ in result]
 
 
 async def _streams(running: Running, asked: Sequence[str], tokens: int) -> list[tuple[str, int]]:
@@ -115,8 +115,8 @@ async def _streams(running: Running, asked: Sequence[str], tokens: int) -> list[
             body = {"model": "m", "prompt": text, "max_tokens": tokens, "temperature": 0, "stream": True}
             body["stream_options"] = {"include_usage": True}
             parts, count = [], 0
-            async with client.stream("POST", "/v1/completions", json=body) as found:
-                async for line in found.aiter_lines():
+            async with client.stream("POST", "/v1/completions", json=body) as response:
+                async for line in response.aiter_lines():
                     if (event := event_in(line)) is not None:
                         parts += [choice["text"] for choice in event["choices"]]
                         count = (event.get("usage") or {}).get("completion_tokens", count)

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.gpu
 
 
 def test_health_needs_no_key(server):
-    found = httpx.get(f"{server.url}/health")
-    assert found.status_code == 200 and found.json()["status"] == "ready"
+    response = httpx.get(f"{server.url}/health")
+    assert response.status_code == 200 and response.json()["status"] == "ready"
 
 
 def test_metrics_count(raw, client):
@@ -51,8 +51,8 @@ def test_requests_have_ids(raw):
 def test_pages_of_listed_origins_may_ask(server):
     asking = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"}
     for origin, allowed in (("https://page.example", True), ("https://other.example", False)):
-        found = httpx.options(f"{server.api}/chat/completions", headers={"Origin": origin, **asking})
-        assert ("access-control-allow-origin" in found.headers) == allowed
+        response = httpx.options(f"{server.api}/chat/completions", headers={"Origin": origin, **asking})
+        assert ("access-control-allow-origin" in response.headers) == allowed
 
 
 def test_log_has_requests_but_no_prompts(server, client, raw):
@@ -92,5 +92,5 @@ def test_executorchs_conformance_tests_pass_unmodified(tmp_path):
             str(tmp_path),
             str(file),
         ]
-        found = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=240)
-    assert found.returncode == 0 and "7 passed" in found.stdout, found.stdout + found.stderr
+        process = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=240)
+    assert process.returncode == 0 and "7 passed" in process.stdout, process.stdout + process.stderr

@@ -11,13 +11,13 @@ pytestmark = pytest.mark.gpu
 
 
 def test_chat_returns_completion_and_usage(client):
-    found = chat(client)
-    assert found.object == "chat.completion" and found.id.startswith("chatcmpl-") and found.model == "caller"
-    (choice,) = found.choices
+    response = chat(client)
+    assert response.object == "chat.completion" and response.id.startswith("chatcmpl-") and response.model == "caller"
+    (choice,) = response.choices
     assert choice.index == 0 and choice.message.role == "assistant" and choice.finish_reason == "length"
     assert isinstance(choice.message.content, str) and choice.message.content and choice.message.tool_calls is None
-    assert found.usage.completion_tokens == 8 and found.usage.prompt_tokens > 10
-    assert found.usage.total_tokens == found.usage.prompt_tokens + found.usage.completion_tokens
+    assert response.usage.completion_tokens == 8 and response.usage.prompt_tokens > 10
+    assert response.usage.total_tokens == response.usage.prompt_tokens + response.usage.completion_tokens
 
 
 def test_chat_stream_equals_response(client):
@@ -50,14 +50,14 @@ def test_chat_without_seed_responses_differ(client):
 
 
 def test_chat_n_returns_choices(client):
-    found = chat(client, n=3, temperature=1, seed=5, max_tokens=16)
-    assert [choice.index for choice in found.choices] == [0, 1, 2]
-    texts = [choice.message.content for choice in found.choices]
+    response = chat(client, n=3, temperature=1, seed=5, max_tokens=16)
+    assert [choice.index for choice in response.choices] == [0, 1, 2]
+    texts = [choice.message.content for choice in response.choices]
     assert (
         len(set(texts)) == 3
         and texts[0] == chat(client, temperature=1, seed=5, max_tokens=16).choices[0].message.content
     )
-    assert found.usage.completion_tokens <= 48 and found.usage.prompt_tokens == chat(client).usage.prompt_tokens
+    assert response.usage.completion_tokens <= 48 and response.usage.prompt_tokens == chat(client).usage.prompt_tokens
 
 
 def test_chat_stream_n_equals_response(client):
@@ -96,11 +96,11 @@ def test_logprobs(client):
 
 def test_logprobs_in_a_stream(client):
     whole = chat(client, logprobs=True, top_logprobs=2).choices[0].logprobs.content
-    found = []
+    results = []
     for chunk in chat(client, logprobs=True, top_logprobs=2, stream=True):
         if chunk.choices[0].logprobs is not None:
-            found += chunk.choices[0].logprobs.content
-    assert found == whole
+            results += chunk.choices[0].logprobs.content
+    assert results == whole
 
 
 def test_chat_logprobs_default_is_none(client):
@@ -133,16 +133,16 @@ def test_chat_min_p_and_top_k_restrict_to_most_probable(client):
 
 def test_parts_of_content_are_joined(client):
     parts = [{"type": "text", "text": "Say "}, {"type": "text", "text": "hello."}]
-    found = chat(client, messages=[{"role": "user", "content": parts}])
-    assert found.usage.prompt_tokens == chat(client).usage.prompt_tokens
+    response = chat(client, messages=[{"role": "user", "content": parts}])
+    assert response.usage.prompt_tokens == chat(client).usage.prompt_tokens
 
 
 def test_chat_developer_role_equals_system(client):
-    told = [
+    reports = [
         chat(client, messages=[{"role": role, "content": "Be brief."}, *HELLO]).usage
         for role in ("developer", "system")
     ]
-    assert told[0].prompt_tokens == told[1].prompt_tokens
+    assert reports[0].prompt_tokens == reports[1].prompt_tokens
 
 
 def test_chat_neutral_fields_are_accepted(client):

@@ -23,9 +23,11 @@ def complete(client, **more: Any) -> Any:
 
 
 def test_completion_returns_text_and_usage(client):
-    found = complete(client)
-    assert found.object == "text_completion" and found.id.startswith("cmpl-")
-    assert found.choices[0].text and found.choices[0].finish_reason == "length" and found.usage.prompt_tokens == 3
+    response = complete(client)
+    assert response.object == "text_completion" and response.id.startswith("cmpl-")
+    assert (
+        response.choices[0].text and response.choices[0].finish_reason == "length" and response.usage.prompt_tokens == 3
+    )
 
 
 def test_completion_stream_equals_response(client):
@@ -43,29 +45,29 @@ def test_prompts_of_every_kind(client, raw):
 
 
 def test_logprobs_of_a_completion(client):
-    found = complete(client, logprobs=2).choices[0]
-    assert len(found.logprobs.tokens) == 6 and all(len(tops) == 2 for tops in found.logprobs.top_logprobs)
-    assert "".join(found.logprobs.tokens) == found.text and found.logprobs.text_offset == [0, 1, 2, 3, 4, 5]
+    response = complete(client, logprobs=2).choices[0]
+    assert len(response.logprobs.tokens) == 6 and all(len(tops) == 2 for tops in response.logprobs.top_logprobs)
+    assert "".join(response.logprobs.tokens) == response.text and response.logprobs.text_offset == [0, 1, 2, 3, 4, 5]
 
 
 def test_completion_json_schema_is_followed(client):
-    found = complete(client, max_tokens=200, extra_body={"response_format": in_schema(PERSON)}).choices[0]
-    jsonschema.validate(json.loads(found.text), PERSON)
+    response = complete(client, max_tokens=200, extra_body={"response_format": in_schema(PERSON)}).choices[0]
+    jsonschema.validate(json.loads(response.text), PERSON)
 
 
 def test_responses_returns_text_and_usage(client):
-    found = client.responses.create(model="caller", input="Say hello.", temperature=0, max_output_tokens=8)
-    assert found.object == "response" and found.status == "incomplete" and found.output_text
-    assert found.incomplete_details.reason == "max_output_tokens" and found.store is False
-    assert found.usage.output_tokens == 8 and found.usage.total_tokens == found.usage.input_tokens + 8
+    response = client.responses.create(model="caller", input="Say hello.", temperature=0, max_output_tokens=8)
+    assert response.object == "response" and response.status == "incomplete" and response.output_text
+    assert response.incomplete_details.reason == "max_output_tokens" and response.store is False
+    assert response.usage.output_tokens == 8 and response.usage.total_tokens == response.usage.input_tokens + 8
 
 
 def test_responses_text_equals_chat(client):
     said = [{"role": "system", "content": "Be brief."}, *HELLO]
-    found = client.responses.create(
+    response = client.responses.create(
         model="caller", instructions="Be brief.", input="Say hello.", temperature=0, max_output_tokens=8
     )
-    assert found.output_text == chat(client, messages=said).choices[0].message.content
+    assert response.output_text == chat(client, messages=said).choices[0].message.content
 
 
 def test_items_of_a_response(client):
@@ -81,18 +83,18 @@ def test_items_of_a_response(client):
 
 def test_responses_tool_call_follows_schema(client):
     tool = {"type": "function", **WEATHER["function"]}
-    found = client.responses.create(
+    response = client.responses.create(
         model="caller", input="Weather?", tools=[tool], temperature=0, max_output_tokens=200
     )
-    calls = [item for item in found.output if item.type == "function_call"]
-    assert found.status == "completed" and calls[0].name == "get_weather" and calls[0].call_id.startswith("call_")
+    calls = [item for item in response.output if item.type == "function_call"]
+    assert response.status == "completed" and calls[0].name == "get_weather" and calls[0].call_id.startswith("call_")
     jsonschema.validate(json.loads(calls[0].arguments), WEATHER["function"]["parameters"])
 
 
 def test_responses_json_schema_is_followed(client):
     format = {"type": "json_schema", "name": "person", "schema": PERSON, "strict": True}
-    found = client.responses.create(model="caller", input="Who?", text={"format": format}, max_output_tokens=200)
-    jsonschema.validate(json.loads(found.output_text), PERSON)
+    response = client.responses.create(model="caller", input="Who?", text={"format": format}, max_output_tokens=200)
+    jsonschema.validate(json.loads(response.output_text), PERSON)
 
 
 def test_events_of_a_response(client):
@@ -119,16 +121,16 @@ def test_events_of_a_response_that_calls(client):
 
 
 def test_vectors(client):
-    found = client.embeddings.create(model="bert", input=["dogs run", "cats sleep"])  # the client asks for base64
-    assert [entry.index for entry in found.data] == [0, 1] and len(found.data[0].embedding) == 48
-    assert found.usage.prompt_tokens == found.usage.total_tokens > 4
+    result = client.embeddings.create(model="bert", input=["dogs run", "cats sleep"])  # the client asks for base64
+    assert [entry.index for entry in result.data] == [0, 1] and len(result.data[0].embedding) == 48
+    assert result.usage.prompt_tokens == result.usage.total_tokens > 4
     alone = client.embeddings.create(model="bert", input="dogs run", encoding_format="float").data[0].embedding
-    np.testing.assert_allclose(alone, found.data[0].embedding, atol=1e-5)
+    np.testing.assert_allclose(alone, result.data[0].embedding, atol=1e-5)
 
 
 def test_vectors_in_base64(raw):
-    found = raw.post("/v1/embeddings", json={"model": "bert", "input": "dogs", "encoding_format": "base64"}).json()
-    assert np.frombuffer(base64.b64decode(found["data"][0]["embedding"]), "<f4").shape == (48,)
+    response = raw.post("/v1/embeddings", json={"model": "bert", "input": "dogs", "encoding_format": "base64"}).json()
+    assert np.frombuffer(base64.b64decode(response["data"][0]["embedding"]), "<f4").shape == (48,)
 
 
 def test_vectors_of_as_many_dimensions_as_there_are(client):
@@ -138,10 +140,10 @@ def test_vectors_of_as_many_dimensions_as_there_are(client):
 def test_ollama_embed_returns_unit_vectors_of_the_same_direction(raw, client):
     texts = ["dogs run", "cats sleep"]
     expected = np.array([entry.embedding for entry in client.embeddings.create(model="bert", input=texts).data])
-    found = raw.post("/api/embed", json={"model": "bert:latest", "input": texts}).json()
-    vectors = np.array(found["embeddings"])
+    response = raw.post("/api/embed", json={"model": "bert:latest", "input": texts}).json()
+    vectors = np.array(response["embeddings"])
     np.testing.assert_allclose(vectors, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-5)
-    assert found["prompt_eval_count"] > 4 and found["total_duration"] > 0 and found["model"] == "bert:latest"
+    assert response["prompt_eval_count"] > 4 and response["total_duration"] > 0 and response["model"] == "bert:latest"
     cut = np.array(raw.post("/api/embed", json={"model": "bert", "input": texts, "dimensions": 8}).json()["embeddings"])
     np.testing.assert_allclose(cut, vectors[:, :8] / np.linalg.norm(vectors[:, :8], axis=1, keepdims=True), atol=1e-5)
     old = raw.post("/api/embeddings", json={"model": "bert", "prompt": texts[0]}).json()["embedding"]
@@ -158,43 +160,43 @@ def test_ollama_embed_cuts_a_long_text_unless_it_may_not(raw):
 
 
 def test_ollama_show_describes_an_encoder(raw):
-    found = raw.post("/api/show", json={"model": "bert"}).json()
-    assert found["capabilities"] == ["embedding"] and found["model_info"]["webpte.embedding_length"] == 48
+    response = raw.post("/api/show", json={"model": "bert"}).json()
+    assert response["capabilities"] == ["embedding"] and response["model_info"]["webpte.embedding_length"] == 48
     assert [model["name"] for model in raw.get("/api/tags").json()["models"]] == ["caller", "bert"]
 
 
 def test_models(client):
-    found = client.models.list().data
-    assert [model.id for model in found] == ["caller", "bert"] and all(model.object == "model" for model in found)
+    result = client.models.list().data
+    assert [model.id for model in result] == ["caller", "bert"] and all(model.object == "model" for model in result)
     assert client.models.retrieve("caller").context == CONTEXT
 
 
 def test_tokens_there_and_back(raw):
     text = "héllo 北 \n"
-    found = raw.post("/tokenize", json={"model": "caller", "prompt": text}).json()
-    assert found["count"] == len(found["tokens"]) and found["max_model_len"] == CONTEXT
-    assert raw.post("/detokenize", json={"model": "caller", "tokens": found["tokens"]}).json() == {"prompt": text}
+    response = raw.post("/tokenize", json={"model": "caller", "prompt": text}).json()
+    assert response["count"] == len(response["tokens"]) and response["max_model_len"] == CONTEXT
+    assert raw.post("/detokenize", json={"model": "caller", "tokens": response["tokens"]}).json() == {"prompt": text}
 
 
 def test_tokens_of_a_chat(raw, client):
-    found = raw.post("/tokenize", json={"model": "caller", "messages": HELLO, "tools": [WEATHER]}).json()
-    assert found["count"] == chat(client, tools=[WEATHER], max_tokens=1).usage.prompt_tokens
+    response = raw.post("/tokenize", json={"model": "caller", "messages": HELLO, "tools": [WEATHER]}).json()
+    assert response["count"] == chat(client, tools=[WEATHER], max_tokens=1).usage.prompt_tokens
 
 
 def test_async_client_parallel_requests_complete(server, client):
-    async def ask(made, number):
-        found = await made.chat.completions.create(
+    async def ask(connection, number):
+        result = await connection.chat.completions.create(
             model="caller", messages=HELLO, max_tokens=12, temperature=1, seed=number, stream=True
         )
-        return "".join([chunk.choices[0].delta.content or "" async for chunk in found])
+        return "".join([chunk.choices[0].delta.content or "" async for chunk in result])
 
     async def all_of_them():
-        async with openai.AsyncOpenAI(base_url=server.api, api_key=KEYS["good"], max_retries=0) as made:
-            texts = await asyncio.gather(*(ask(made, number) for number in range(6)))
-            vectors = await made.embeddings.create(model="bert", input="dogs")
-            listed = [model.id async for model in made.models.list()]
-            response = await made.responses.create(model="caller", input="hi", max_output_tokens=4)
-            completion = await made.completions.create(model="caller", prompt="hi", max_tokens=4)
+        async with openai.AsyncOpenAI(base_url=server.api, api_key=KEYS["good"], max_retries=0) as connection:
+            texts = await asyncio.gather(*(ask(connection, number) for number in range(6)))
+            vectors = await connection.embeddings.create(model="bert", input="dogs")
+            listed = [model.id async for model in connection.models.list()]
+            response = await connection.responses.create(model="caller", input="hi", max_output_tokens=4)
+            completion = await connection.completions.create(model="caller", prompt="hi", max_tokens=4)
             return texts, vectors, listed, response, completion
 
     texts, vectors, listed, response, completion = asyncio.run(all_of_them())

@@ -71,9 +71,9 @@ WRONG_CHATS: dict[str, tuple[dict[str, Any], int, str | None]] = {
 def test_chat_wrong_field_returns_param_and_message(raw, name):
     changed, status, param = WRONG_CHATS[name]
     body = {"model": "caller", "messages": HELLO, "max_tokens": 8} | changed
-    found = raw.post("/v1/chat/completions", json=body)
-    assert found.status_code == status, found.text
-    error = found.json()["error"]
+    response = raw.post("/v1/chat/completions", json=body)
+    assert response.status_code == status, response.text
+    error = response.json()["error"]
     assert set(error) == {"message", "type", "param", "code"} and len(error["message"]) > 10
     assert error["param"] == param and error["type"] == "invalid_request_error"
 
@@ -104,28 +104,28 @@ WRONG_ELSEWHERE: dict[str, tuple[str, dict[str, Any], int]] = {
 @pytest.mark.parametrize("name", WRONG_ELSEWHERE)
 def test_endpoints_wrong_request_returns_error(raw, name):
     path, body, status = WRONG_ELSEWHERE[name]
-    found = raw.post(path, json=body)
-    assert found.status_code == status, found.text
-    assert found.json()["error"]["message"] and found.json()["error"]["type"] == "invalid_request_error"
+    response = raw.post(path, json=body)
+    assert response.status_code == status, response.text
+    assert response.json()["error"]["message"] and response.json()["error"]["type"] == "invalid_request_error"
 
 
 def test_body_invalid_json_returns_400(raw):
     for body in (b"{", b"", b"\xff\xfe", b"[" * 50_000, b'{"temperature": NaN}', b'"text"', b"[]"):
-        found = raw.post("/v1/chat/completions", content=body, headers={"Content-Type": "application/json"})
-        assert found.status_code == 400 and found.json()["error"]["message"], body[:20]
+        response = raw.post("/v1/chat/completions", content=body, headers={"Content-Type": "application/json"})
+        assert response.status_code == 400 and response.json()["error"]["message"], body[:20]
 
 
 def test_page_cannot_send_a_body_of_another_type(raw):
     for more in ({"Origin": "https://page.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}):
-        found = raw.post("/v1/chat/completions", content=b"{}", headers={"Content-Type": "text/plain", **more})
-        assert found.status_code == 415
+        response = raw.post("/v1/chat/completions", content=b"{}", headers={"Content-Type": "text/plain", **more})
+        assert response.status_code == 415
 
 
 def test_tokenize_without_content_type_is_accepted(raw):
     body = json.dumps({"model": "caller", "prompt": "abc"}).encode()
     for headers in ({"Content-Type": "application/x-www-form-urlencoded"}, {}):
-        found = raw.post("/tokenize", content=body, headers=headers)
-        assert found.status_code == 200 and found.json()["count"] == 3
+        response = raw.post("/tokenize", content=body, headers=headers)
+        assert response.status_code == 200 and response.json()["count"] == 3
 
 
 def test_file_without_tokenizer_is_refused_with_a_remedy(tmp_path):
@@ -138,8 +138,8 @@ def test_file_without_tokenizer_is_refused_with_a_remedy(tmp_path):
 
 def test_strict_server_refuses_unknown_fields(tmp_path):
     with Running(write_caller(tmp_path), "--strict") as server:
-        found = httpx.post(f"{server.url}/tokenize", json={"model": "caller", "prompt": "abc", "promt": 1})
-    assert found.status_code == 400 and found.json()["error"]["code"] == "unknown_parameter"
+        response = httpx.post(f"{server.url}/tokenize", json={"model": "caller", "prompt": "abc", "promt": 1})
+    assert response.status_code == 400 and response.json()["error"]["code"] == "unknown_parameter"
 
 
 def test_body_too_large_returns_413(raw, client):
@@ -149,8 +149,8 @@ def test_body_too_large_returns_413(raw, client):
 
     json_type = {"Content-Type": "application/json"}
     for content in (b"x" * 200_000, parts()):  # with and without Content-Length
-        found = raw.post("/v1/chat/completions", content=content, headers=json_type)
-        assert found.status_code == 413 and found.json()["error"]["code"] == "body_too_large"
+        response = raw.post("/v1/chat/completions", content=content, headers=json_type)
+        assert response.status_code == 413 and response.json()["error"]["code"] == "body_too_large"
     with pytest.raises(openai.APIStatusError) as caught:
         chat(client, messages=[{"role": "user", "content": "x" * 200_000}])
     assert caught.value.status_code == 413
@@ -158,17 +158,17 @@ def test_body_too_large_returns_413(raw, client):
 
 
 def test_endpoint_wrong_method_returns_405(raw):
-    found = raw.get("/v1/chat/completions")
-    assert found.status_code == 405 and found.json()["error"]["code"] == "method_not_allowed"
+    response = raw.get("/v1/chat/completions")
+    assert response.status_code == 405 and response.json()["error"]["code"] == "method_not_allowed"
 
 
 @pytest.mark.parametrize("header", [None, "Bearer sk-wrong", "Bearer", "Basic abc", "Bearer " + KEYS["good"][:-1]])
 def test_endpoint_without_key_returns_401(server, header):
     headers = {"Authorization": header} if header is not None else {}
     for method, path in (("GET", "/v1/models"), ("POST", "/v1/chat/completions"), ("GET", "/metrics")):
-        found = httpx.request(method, server.url + path, headers=headers)
-        assert found.status_code == 401 and found.json()["error"]["type"] == "authentication_error"
-        assert found.headers["www-authenticate"] == "Bearer"
+        response = httpx.request(method, server.url + path, headers=headers)
+        assert response.status_code == 401 and response.json()["error"]["type"] == "authentication_error"
+        assert response.headers["www-authenticate"] == "Bearer"
 
 
 def test_openai_client_raises_matching_exceptions(server):

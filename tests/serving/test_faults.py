@@ -34,8 +34,8 @@ def program(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def running(program) -> Iterator[Running]:
-    with Running(program, "--slots", SLOTS, module="tests.serving.hurt_server") as made:
-        yield made
+    with Running(program, "--slots", SLOTS, module="tests.serving.hurt_server") as result:
+        yield result
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +48,9 @@ def answer(running: Running, number: int, after_first: Callable[[], object] = la
     """The text of a stream. `after_first` is called after its first text."""
     body = {"model": "caller", "messages": HELLO, "max_tokens": TOKENS, "temperature": 1, "seed": number}
     text = ""
-    with httpx.stream("POST", f"{running.api}/chat/completions", json=body | {"stream": True}, timeout=240) as found:
-        assert found.status_code == 200, found.read()
-        for line in found.iter_lines():
+    with httpx.stream("POST", f"{running.api}/chat/completions", json=body | {"stream": True}, timeout=240) as response:
+        assert response.status_code == 200, response.read()
+        for line in response.iter_lines():
             event = event_in(line)
             if event is not None:
                 assert "error" not in event, event

@@ -11,7 +11,7 @@ from tests.support.models.tiny_llm import write_tiny_llm
 @pytest.mark.slow  # tests/process/test_supervisor.py kills the worker of a fake model in the gate
 @pytest.mark.gpu
 def test_streams_outlive_their_worker(tmp_path):
-    found = run(str(write_tiny_llm(tmp_path) / "tiny.pte"), 2, seed=3, tokens=40)
-    assert [one.how for one in found] == ["SIGKILL", "SIGUSR1"] and found[0].recovery > 0
-    assert [one.open for one in found] == [4, 4]
-    assert [(one.wrong, one.errors) for one in found] == [((), ())] * 2
+    result = run(str(write_tiny_llm(tmp_path) / "tiny.pte"), 2, seed=3, tokens=40)
+    assert [one.how for one in result] == ["SIGKILL", "SIGUSR1"] and result[0].recovery > 0
+    assert [one.open for one in result] == [4, 4]
+    assert [(one.wrong, one.errors) for one in result] == [((), ())] * 2

@@ -21,10 +21,10 @@ def test_load_hostile_clients_leave_nothing_behind(tmp_path):
 
 
 def test_load_turns_block_covers_kinds_and_schemas():
-    found = [(turn.kind, str(turn.schema)) for turn in turns(2 * ALL, 3)]
-    assert sorted(found[:ALL]) == sorted(found[ALL:])
-    assert {kind for kind, _ in found[:ALL]} == set(KINDS)
-    assert len({schema for _, schema in found[:ALL]}) == len(HOSTILE)
+    results = [(turn.kind, str(turn.schema)) for turn in turns(2 * ALL, 3)]
+    assert sorted(results[:ALL]) == sorted(results[ALL:])
+    assert {kind for kind, _ in results[:ALL]} == set(KINDS)
+    assert len({schema for _, schema in results[:ALL]}) == len(HOSTILE)
 
 
 def looks(*sizes: int) -> dict[int, dict[str, int]]:

@@ -47,7 +47,9 @@ def api(tmp_path_factory):
     """The address of a deployment that begins with one replica."""
     program = write_caller(tmp_path_factory.mktemp("served"))
     config = Config(slots=8, max_output_tokens=1900, shutdown_timeout=120, restart_timeout=5)
-    made = deployment(program, config=config, replicas=(1, 2), autoscaling_config=QUICK, max_ongoing_requests=AT_ONCE)
+    application = deployment(
+        program, config=config, replicas=(1, 2), autoscaling_config=QUICK, max_ongoing_requests=AT_ONCE
+    )
     with socket.socket() as held:  # Ray's proxy shares the port, so nobody else takes it before
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         held.bind(("127.0.0.1", 0))
@@ -56,7 +58,7 @@ def api(tmp_path_factory):
         ray.init(num_cpus=4, _system_config={"worker_niceness": 0}, **quiet)  # 15 would starve them beside other work
         try:
             serve.start(http_options={"port": port})
-            serve.run(made, name=APPLICATION)
+            serve.run(application, name=APPLICATION)
             yield f"http://127.0.0.1:{port}/v1"
         finally:
             serve.shutdown()
@@ -66,11 +68,13 @@ def api(tmp_path_factory):
 @pytest.fixture(scope="module")
 def client(api):
     """As it comes, but with more patience. It asks again twice where it gets a 5xx or no answer."""
-    with openai.OpenAI(base_url=api, api_key="x", timeout=PATIENCE) as made:
-        tokens = httpx.post(f"{made.base_url.join('/tokenize')}", json={"model": "caller", "prompt": "<|im_end|>"})
+    with openai.OpenAI(base_url=api, api_key="x", timeout=PATIENCE) as connection:
+        tokens = httpx.post(
+            f"{connection.base_url.join('/tokenize')}", json={"model": "caller", "prompt": "<|im_end|>"}
+        )
         assert len(tokens.headers.get_list("x-request-id")) == 1  # Ray's proxy adds it, too
         LONG["logit_bias"] = {str(tokens.json()["tokens"][0]): -100}  # it never ends by itself
-        yield made
+        yield connection
 
 
 def asked(number: int, **more: Any) -> dict[str, Any]:
@@ -78,10 +82,10 @@ def asked(number: int, **more: Any) -> dict[str, Any]:
     return {"model": "caller", "messages": messages, "max_tokens": 24, "temperature": 1, "seed": number, **more}
 
 
-def until(found: Callable[[], Any], what: str) -> Any:
+def until(result: Callable[[], Any], what: str) -> Any:
     """What `found()` gives when it is something."""
     limit = time.monotonic() + PATIENCE
-    while not (value := found()):
+    while not (value := result()):
         assert time.monotonic() < limit, f"no {what} within {PATIENCE} seconds"
         time.sleep(0.05)
     return value
@@ -91,8 +95,8 @@ def replicas() -> dict[int, int]:
     """Processes of replicas that are ready, each with its worker."""
     status = serve.status().applications[APPLICATION].deployments["webpte"]
     named = [process.pid for process in psutil.process_iter(["cmdline"]) if is_replica(process.info["cmdline"])]
-    found = {pid: children[0] for pid in named if (children := children_of(pid))}
-    return found if len(found) == status.replica_states.get("RUNNING", 0) else {}
+    running = {pid: children[0] for pid in named if (children := children_of(pid))}
+    return running if len(running) == status.replica_states.get("RUNNING", 0) else {}
 
 
 def is_replica(command: list[str] | None) -> bool:
@@ -100,7 +104,7 @@ def is_replica(command: list[str] | None) -> bool:
 
 
 def two() -> dict[int, int]:
-    return found if len(found := replicas()) == 2 else {}
+    return running if len(running := replicas()) == 2 else {}
 
 
 @pytest.mark.slow
@@ -131,18 +135,18 @@ class Client:
         self.cut = 0
 
     def whole(self, number: int) -> str:
-        found = self._client.create(**asked(number % TEXTS))
-        self.retries += found.retries_taken
-        return found.parse().choices[0].message.content
+        result = self._client.create(**asked(number % TEXTS))
+        self.retries += result.retries_taken
+        return result.parse().choices[0].message.content
 
     def streamed(self, number: int) -> str:
         had = ""
         while True:
             text = ""
-            found = self._client.create(**asked(number % TEXTS, stream=True))
-            self.retries += found.retries_taken
+            result = self._client.create(**asked(number % TEXTS, stream=True))
+            self.retries += result.retries_taken
             try:
-                for chunk in found.parse():
+                for chunk in result.parse():
                     text += chunk.choices[0].delta.content or ""
                     if chunk.choices[0].finish_reason is not None:
                         assert text.startswith(had)
@@ -154,15 +158,15 @@ class Client:
 
 @pytest.mark.slow
 def test_ray_serve_killed_replica_keeps_serving(client):
-    found = until(two, "second replica")
+    result = until(two, "second replica")
     right = [client.chat.completions.create(**asked(number)).choices[0].message.content for number in range(TEXTS)]
-    before = {pid: written(worker) for pid, worker in found.items()}
+    before = {pid: written(worker) for pid, worker in result.items()}
     witness = client.chat.completions.create(**asked(0, **LONG))
     had = "".join(itertools.islice(first_choice(witness), 100))
-    for worker in found.values():  # nothing is written meanwhile
+    for worker in result.values():  # nothing is written meanwhile
         os.kill(worker, signal.SIGSTOP)
-    victim = max(found, key=lambda pid: written(found[pid]) - before[pid])
-    for pid, worker in found.items():
+    victim = max(result, key=lambda pid: written(result[pid]) - before[pid])
+    for pid, worker in result.items():
         if pid != victim:  # whose requests are under way until it is killed
             os.kill(worker, signal.SIGCONT)
     asking, answers = Client(client), {}
@@ -186,8 +190,8 @@ def test_ray_serve_killed_replica_keeps_serving(client):
         texts = itertools.accumulate(first_choice(again))
         assert next(text for text in texts if len(text) >= len(had)).startswith(had)
     with contextlib.suppress(ProcessLookupError):  # Ray may have ended it
-        os.kill(found[victim], signal.SIGCONT)
-    until(lambda: not alive(found[victim]), "end of the worker whose replica was killed")
+        os.kill(result[victim], signal.SIGCONT)
+    until(lambda: not alive(result[victim]), "end of the worker whose replica was killed")
     until(lambda: victim not in two() and two(), "second replica again")
     healed = time.monotonic() - began
     print(
@@ -210,9 +214,9 @@ def written(worker: int) -> int:
 
 @pytest.mark.slow
 def test_ray_serve_failed_worker_replaces_replica(client):
-    found = until(two, "second replica")
+    result = until(two, "second replica")
     began = time.monotonic()
-    ill = next(iter(found))
+    ill = next(iter(result))
 
     def replaced() -> bool:
         for worker in children_of(ill):
@@ -223,13 +227,13 @@ def test_ray_serve_failed_worker_replaces_replica(client):
     until(replaced, "end of the replica")
     assert Client(client).whole(1)
     new = until(two, "second replica")
-    assert ill not in new and set(new) & set(found)
+    assert ill not in new and set(new) & set(result)
     print(f"replaced after {time.monotonic() - began:.1f} s")
 
 
 @pytest.mark.slow
 def test_replicas_end_with_the_answers_under_way_and_leave_no_process(client):
-    found = until(two, "second replica")
+    result = until(two, "second replica")
     counted = asked(0, **LONG | {"n": 1}, stream_options={"include_usage": True})
     streams = [client.chat.completions.create(**counted) for _ in range(AT_ONCE)]
     for stream in streams:
@@ -237,7 +241,7 @@ def test_replicas_end_with_the_answers_under_way_and_leave_no_process(client):
     serve.delete(APPLICATION, _blocking=False)
     for stream in streams:
         assert list(stream)[-1].usage.completion_tokens == LONG["max_tokens"]
-    until(lambda: not any(map(alive, (*found, *found.values()))), "end of all processes")
+    until(lambda: not any(map(alive, (*result, *result.values()))), "end of all processes")
 
 
 def test_ray_serve_deployment_wrong_arguments_raise(tmp_path, monkeypatch):

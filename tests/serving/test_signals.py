@@ -73,8 +73,8 @@ def test_server_second_sigint_ends_at_once(program):
         def stream():
             url = f"{running.api}/chat/completions"
             asked = ENDLESS | {"n": MANY, "seed": 0}
-            with pytest.raises(httpx.HTTPError), httpx.stream("POST", url, json=asked, timeout=240) as found:
-                for _ in found.iter_lines():
+            with pytest.raises(httpx.HTTPError), httpx.stream("POST", url, json=asked, timeout=240) as response:
+                for _ in response.iter_lines():
                     first.set()
 
         readers = [threading.Thread(target=stream, daemon=True) for _ in range(MANY)]  # no device is done with all soon
@@ -94,8 +94,8 @@ def test_idle_server_after_ctrl_c_ends_at_once_without_a_traceback(program):
     """Also of the processes that compile schemas: a terminal sends the signal to all processes of the group."""
     with Running(program, "--schema-timeout", 60, "--shutdown-timeout", 300) as running:
         body = {"model": "caller", "messages": HELLO, "max_tokens": 2, "response_format": in_schema(PERSON)}
-        found = httpx.post(f"{running.api}/chat/completions", json=body, timeout=240)
-        assert found.status_code == 200, found.text
+        response = httpx.post(f"{running.api}/chat/completions", json=body, timeout=240)
+        assert response.status_code == 200, response.text
         children = children_of(running.pid, helpers=True)
         running.interrupt()
         assert running.wait(120) == 0  # and not after the 300 seconds
@@ -131,8 +131,8 @@ def test_server_whose_log_cannot_be_written_starts_and_serves(program):
         try:
             until(lambda: child.poll() is not None or healthy(port), "server")
             body = {"model": "caller", "messages": HELLO, "max_tokens": 2}
-            found = httpx.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=body, timeout=240)
-            assert found.status_code == 200
+            response = httpx.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=body, timeout=240)
+            assert response.status_code == 200
         finally:
             child.terminate()
         assert child.wait(120) == 0

@@ -53,15 +53,15 @@ def check_weather(call: Any) -> None:
     "choice", ["auto", "required", {"type": "function", "function": {"name": "get_weather"}}], ids=str
 )
 def test_chat_tool_call_follows_schema(client, choice):
-    found = chat(client, tools=[WEATHER], tool_choice=choice, max_tokens=200).choices[0]
-    assert found.finish_reason == "tool_calls" and found.message.content is None
-    check_weather(found.message.tool_calls[0])
+    response = chat(client, tools=[WEATHER], tool_choice=choice, max_tokens=200).choices[0]
+    assert response.finish_reason == "tool_calls" and response.message.content is None
+    check_weather(response.message.tool_calls[0])
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_drawn_calls_follow_the_schema_too(client, seed):
-    found = chat(client, tools=[WEATHER, CLOCK], tool_choice="required", max_tokens=400, temperature=1, seed=seed)
-    for call in found.choices[0].message.tool_calls:
+    response = chat(client, tools=[WEATHER, CLOCK], tool_choice="required", max_tokens=400, temperature=1, seed=seed)
+    for call in response.choices[0].message.tool_calls:
         schemas = {tool["function"]["name"]: tool["function"]["parameters"] for tool in (WEATHER, CLOCK)}
         jsonschema.validate(json.loads(call.function.arguments), schemas[call.function.name])
 
@@ -73,10 +73,10 @@ def test_chat_tool_choice_named_function_called_once(client):
 
 
 def test_chat_parallel_tool_calls_false_returns_single_call(client):
-    found = chat(
+    response = chat(
         client, tools=[WEATHER], tool_choice="required", parallel_tool_calls=False, max_tokens=200, temperature=1
     )
-    assert len(found.choices[0].message.tool_calls) == 1
+    assert len(response.choices[0].message.tool_calls) == 1
 
 
 def test_chat_stream_tool_call_follows_schema(client):
@@ -90,8 +90,8 @@ def test_chat_stream_tool_call_follows_schema(client):
 
 
 def test_tools_that_may_not_be_called(client):
-    found = chat(client, tools=[WEATHER], tool_choice="none").choices[0]
-    assert found.message.tool_calls is None and found.message.content == chat(client).choices[0].message.content
+    response = chat(client, tools=[WEATHER], tool_choice="none").choices[0]
+    assert response.message.tool_calls is None and response.message.content == chat(client).choices[0].message.content
 
 
 def test_chat_tool_result_is_part_of_prompt(client):

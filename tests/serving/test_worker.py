@@ -27,7 +27,7 @@ def paths(tmp_path_factory):
 def test_vectors_outlive_their_worker(paths):
     language, encoder = paths
     with Embedder.load(encoder) as embedder:
-        rows, wanted = embedder._tokenizer.encode(TEXTS), embedder(TEXTS)
+        rows, expected = embedder._tokenizer.encode(TEXTS), embedder(TEXTS)
 
     async def test() -> None:
         models = [ModelFile("m", language), ModelFile("e", encoder)]
@@ -36,14 +36,14 @@ def test_vectors_outlive_their_worker(paths):
             try:
                 await server.start()
                 described(server)
-                assert np.array_equal(await server.embed("e", rows), wanted)
+                assert np.array_equal(await server.embed("e", rows), expected)
                 with raises(InputError, "row 1", "0 tokens"):
                     await server.embed("e", [rows[0], []])
                 vectors = asyncio.create_task(server.embed("e", rows * 20))
                 await asyncio.sleep(0.05)
                 assert server.worker_pid is not None
                 os.kill(server.worker_pid, signal.SIGKILL)
-                assert np.abs(await vectors - np.tile(wanted, (20, 1))).max() < 1e-5
+                assert np.abs(await vectors - np.tile(expected, (20, 1))).max() < 1e-5
                 while not server.stats().restarts:  # it may have been killed when all was done
                     await asyncio.sleep(0.01)
                 assert server.stats().restarts == 1

@@ -36,9 +36,9 @@ def show_first_tokens(client: httpx.Client, rounds: int) -> int:
     new, cached, computed_again = [], [], 0
     for turn in range(rounds):
         new.append(first_token(client, _system(client, f"new {turn}"), f"What is {turn} and {turn}?")[0])
-        seconds, found = first_token(client, known, f"What is {turn} and {turn}?")
+        seconds, result = first_token(client, known, f"What is {turn} and {turn}?")
         cached.append(seconds)
-        computed_again += found < LONG // 2
+        computed_again += result < LONG // 2
     ratio = statistics.median(cached) / statistics.median(new)
     print(f"first token behind {LONG} tokens: {statistics.median(new):.3f} s, known {statistics.median(cached):.3f} s")
     print(f"that is {ratio:.3f} x; {computed_again} of {rounds} were not found in the cache", flush=True)
@@ -48,8 +48,8 @@ def show_first_tokens(client: httpx.Client, rounds: int) -> int:
 def _system(client: httpx.Client, name: str) -> str:
     """Of so many tokens, and its own from the first one on."""
     text = f"{name}: " + WORDS * (LONG // 10)
-    found = client.post("/tokenize", json={"model": "m", "prompt": text}).json()["tokens"]
-    cut = client.post("/detokenize", json={"model": "m", "tokens": found[:LONG]}).json()
+    response = client.post("/tokenize", json={"model": "m", "prompt": text}).json()["tokens"]
+    cut = client.post("/detokenize", json={"model": "m", "tokens": response[:LONG]}).json()
     return str(cut["prompt"])
 
 
@@ -59,8 +59,8 @@ def first_token(client: httpx.Client, system: str, text: str) -> tuple[float, in
     body = {"model": "m", "messages": messages, "max_tokens": 2, "temperature": 0, "stream": True}
     body["stream_options"] = {"include_usage": True}
     started, first, known = time.monotonic(), 0.0, 0
-    with client.stream("POST", "/v1/chat/completions", json=body) as found:
-        for line in found.iter_lines():
+    with client.stream("POST", "/v1/chat/completions", json=body) as response:
+        for line in response.iter_lines():
             if (event := event_in(line)) is not None:
                 if not first and any(choice["delta"].get("content") for choice in event["choices"]):
                     first = time.monotonic() - started

@@ -27,14 +27,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     with webpte.load(options.model) as program:
         method, state = program.method(), program.memory("forward").kinds["state"]
-        wanted = [_step(method, position) for position in (0, 1)][-1]
+        expected = [_step(method, position) for position in (0, 1)][-1]
         gc.collect()
         taken, memory, before = allocated_bytes(), resident(), method.counters.snapshot()
         forks: list[webpte.Method] = []
         right: list[bool] = []
         stages: dict[str, Callable[[], None]] = {
             "made": lambda: forks.extend(method.fork() for _ in range(options.forks)),
-            "called": lambda: right.extend(np.array_equal(_step(fork, 1), wanted) for fork in forks),
+            "called": lambda: right.extend(np.array_equal(_step(fork, 1), expected) for fork in forks),
         }
         more = 0.0
         for name, work in stages.items():

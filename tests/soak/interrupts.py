@@ -44,7 +44,7 @@ class Small:
     def call(self, case: Case) -> Array:
         return np.asarray(self.method(*arguments(*case)))
 
-    def wanted(self, case: Case) -> Array:
+    def reference(self, case: Case) -> Array:
         return expected(*case)
 
 
@@ -65,7 +65,7 @@ class Llama:
         tokens = np.array([[(7 * i + 3) % 128 for i in range(length)]], np.int64)
         return np.asarray(self.method(tokens, np.array([position], np.int64)))
 
-    def wanted(self, case: Case) -> Array:
+    def reference(self, case: Case) -> Array:
         return self._wanted[case]
 
 
@@ -105,7 +105,7 @@ def soak(subject: Small | Llama, interrupts: int, chance: random.Random) -> coll
         tally["interrupted" if hit else "came too late"] += 1
         span *= 1.05 if hit else 0.9
         following = case if chance.random() < 0.5 else subject.case(chance)
-        right = np.array_equal(subject.call(following), subject.wanted(following))
+        right = np.array_equal(subject.call(following), subject.reference(following))
         tally["right afterwards" if right else "WRONG afterwards"] += 1
         if sum(tally.values()) % 20000 < 2:
             print(dict(tally), flush=True)

@@ -140,11 +140,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for number in range(options.moments):
             phase = PHASES[number % len(PHASES)]
             delay = chosen.uniform(0.0, seconds[phase])
-            found = verdict(in_a_process(path, phase, delay), calm[0]["tokens"])
-            tally[found] += 1
-            print(f"{number + 1:3} destroyed {delay * 1000:7.1f} ms into {phase}: {found}", flush=True)
+            result = verdict(in_a_process(path, phase, delay), calm[0]["tokens"])
+            tally[result] += 1
+            print(f"{number + 1:3} destroyed {delay * 1000:7.1f} ms into {phase}: {result}", flush=True)
     print(dict(tally))
-    return int(any(found.startswith("FAILED") for found in tally))
+    return int(any(result.startswith("FAILED") for result in tally))
 
 
 if __name__ == "__main__":

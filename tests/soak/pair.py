@@ -61,11 +61,11 @@ def right_answers(method: webpte.Method, calls: int, seed: int) -> int:
     cache, right, done = Cache(), 0, 0
     while done < calls:
         steps = [inputs(chance)] if chance.integers(4) or calls - done < 3 else fed_steps(chance)
-        found = method.run_steps(steps, {1: 0} if len(steps) > 1 else {}, [0, 1])
+        actual = method.run_steps(steps, {1: 0} if len(steps) > 1 else {}, [0, 1])
         x = steps[0][0]
-        for (_, scale, number), (moved, added) in zip(steps, found, strict=True):
-            wanted, x = cache.answers(x, scale, number)
-            right += np.array_equal(moved, wanted) and np.array_equal(added, x)
+        for (_, scale, number), (moved, added) in zip(steps, actual, strict=True):
+            expected, x = cache.answers(x, scale, number)
+            right += np.array_equal(moved, expected) and np.array_equal(added, x)
         done += len(steps)
         if not chance.integers(50):
             method.reset()
@@ -106,8 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     vars(recording)["lib"] = SlowToSubmit(vars(recording)["lib"], options.pause)
     failed = False
-    with tempfile.TemporaryDirectory() as folder, pairs(Path(folder)) as found:
-        for name, pair in found.items():
+    with tempfile.TemporaryDirectory() as folder, pairs(Path(folder)) as result:
+        for name, pair in result.items():
             assert pair[0]._gpu is pair[1]._gpu
             right, errors = in_two_threads(pair, options.calls)
             print(f"{name}: {right} of {options.calls} exact", flush=True)

@@ -86,7 +86,7 @@ def interrupt(child: subprocess.Popen[bytes], number: signal.Signals = signal.SI
         return Outcome(None, PATIENCE, "")
 
 
-def first_output(child: subprocess.Popen[bytes], wanted: bytes = b"", timeout: float = 300) -> bool:
+def first_output(child: subprocess.Popen[bytes], expected: bytes = b"", timeout: float = 300) -> bool:
     """Wait until the child has written something, or something certain. False if it ends before."""
     assert child.stdout is not None
     seen, deadline = b"", time.monotonic() + timeout
@@ -96,7 +96,7 @@ def first_output(child: subprocess.Popen[bytes], wanted: bytes = b"", timeout: f
             seen += piece
             if not piece:
                 return False
-            if wanted in seen:
+            if expected in seen:
                 return True
     raise AssertionError(f"no output within {timeout} s")
 
@@ -143,16 +143,16 @@ def workplace() -> Iterator[Workplace]:
 
 def processes_of(session: int) -> list[str]:
     """The commands of the processes in a session, but for those that have ended."""
-    found = []
+    results = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
                 if int(fields[3]) == session and fields[0] != "Z":
-                    found.append((entry / "cmdline").read_text().replace("\0", " ").strip())
+                    results.append((entry / "cmdline").read_text().replace("\0", " ").strip())
             except OSError:  # it has ended
                 continue
-    return found
+    return results
 
 
 # ---------------------------------------------------------------- all commands
@@ -235,11 +235,11 @@ def soak(names: Sequence[str], count: int, seed: int, say: Callable[[str], objec
         if result is None:
             lasts[name] *= 0.9  # it was faster this time
             continue
-        outcome, found = result
+        outcome, actual = result
         tally[name, number.name, outcome.name] += 1
-        slowest, wrong = max(slowest, outcome.seconds), wrong + bool(found)
+        slowest, wrong = max(slowest, outcome.seconds), wrong + bool(actual)
         line = f"{name}, {number.name} at {moment:.2f} s: {outcome.name} after {outcome.seconds:.2f} s"
-        say("\n".join([line, *(f"  {fault}" for fault in found), *([outcome.errors] if found else [])]))
+        say("\n".join([line, *(f"  {fault}" for fault in actual), *([outcome.errors] if actual else [])]))
     for row, times in sorted(tally.items()):
         say(f"{times:4} {' | '.join(row)}")
     say(f"{count} interruptions, {wrong} with a fault, the slowest after {slowest:.2f} s")

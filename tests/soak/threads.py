@@ -53,15 +53,15 @@ class Subject:
 
 def subjects(folder: Path) -> list[Subject]:
     """Four programs of one device: two that count, and two Llamas with caches."""
-    found = []
+    results = []
     for weight in (1, 2):
         path = counting_pte(folder / f"{weight}.pte", weight)
-        found.append(Subject.of(f"counting {weight}", webpte.load(path).method(), [(X,)] * STEPS))
+        results.append(Subject.of(f"counting {weight}", webpte.load(path).method(), [(X,)] * STEPS))
     for name in ("llama", "llama_4w"):
         tokens = [(np.array([[(7 * at + 3) % 128]]), np.array([at])) for at in range(STEPS)]
         method = webpte.load(export(name).path).method()
-        found.append(Subject.of(name, method, tokens))
-    return found
+        results.append(Subject.of(name, method, tokens))
+    return results
 
 
 def in_threads(count: int, work: Callable[[int], None]) -> list[BaseException]:
@@ -82,15 +82,15 @@ def in_threads(count: int, work: Callable[[int], None]) -> list[BaseException]:
     return errors
 
 
-def call_all(found: Sequence[Subject], threads: int, calls: int) -> tuple[Counter[str], list[BaseException]]:
+def call_all(actual: Sequence[Subject], threads: int, calls: int) -> tuple[Counter[str], list[BaseException]]:
     """Every thread makes that many calls of every program."""
     tally: Counter[str] = Counter()
 
     def work(number: int) -> None:
-        forks = [subject.method.fork() for subject in found]
+        forks = [subject.method.fork() for subject in actual]
         right: Counter[str] = Counter()
         for call in range(calls):
-            for subject, fork in zip(found, forks, strict=True):
+            for subject, fork in zip(actual, forks, strict=True):
                 right[f"{'right' if subject.holds(fork, call) else 'WRONG'} {subject.name}"] += 1
         with lock:
             tally.update(right)
@@ -100,11 +100,11 @@ def call_all(found: Sequence[Subject], threads: int, calls: int) -> tuple[Counte
 
 
 def pass_forks(
-    found: Sequence[Subject], folder: Path, threads: int, forks: int
+    actual: Sequence[Subject], folder: Path, threads: int, forks: int
 ) -> tuple[Counter[str], list[BaseException]]:
     """Forks made here, used there and dropped elsewhere, grandchildren among them; programs come and go beside."""
     tally: Counter[str] = Counter()
-    made: queue.Queue[tuple[Subject, webpte.Method]] = queue.Queue()
+    created: queue.Queue[tuple[Subject, webpte.Method]] = queue.Queue()
     used: queue.Queue[webpte.Method] = queue.Queue()
     todo = iter(range(forks))
     lock = threading.Lock()
@@ -115,11 +115,11 @@ def pass_forks(
                 turn = next(todo, None)
             if turn is None:
                 return
-            subject = found[turn % len(found)]
+            subject = actual[turn % len(actual)]
             child = subject.method.fork()
-            made.put((subject, child.fork() if turn % 3 == 0 else child))
+            created.put((subject, child.fork() if turn % 3 == 0 else child))
             del child
-            taken, fork = made.get()
+            taken, fork = created.get()
             right = all(taken.holds(fork, step) for step in range(3))
             used.put(fork)
             del fork
@@ -141,13 +141,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--forks", type=int, default=200)
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as name:
-        found = subjects(Path(name))
-        devices = len({id(subject.method._gpu) for subject in found})
-        print(f"{options.threads} threads, {len(found)} programs on {devices} device", flush=True)
+        result = subjects(Path(name))
+        devices = len({id(subject.method._gpu) for subject in result})
+        print(f"{options.threads} threads, {len(result)} programs on {devices} device", flush=True)
         failed = devices != 1
         for title, run in (
-            ("calls", lambda: call_all(found, options.threads, options.calls)),
-            ("forks", lambda: pass_forks(found, Path(name), options.threads, options.forks)),
+            ("calls", lambda: call_all(result, options.threads, options.calls)),
+            ("forks", lambda: pass_forks(result, Path(name), options.threads, options.forks)),
         ):
             started = time.monotonic()
             tally, errors = run()
@@ -156,7 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"{title}: {type(error).__name__}: {error}")
             failed |= bool(errors) or any("WRONG" in key for key in tally)
         gc.collect()
-        left = sum(len(subject.method._forks) for subject in found)
+        left = sum(len(subject.method._forks) for subject in result)
         print(f"forks left: {left}")
     return int(failed or left > 0)
 

@@ -34,13 +34,13 @@ def _sweep(ops: Sequence[str]) -> int:
     from tests.special.sweep import every_case, sweep
 
     cases = [case for case in every_case() if not ops or any(name in case.op for name in ops)]
-    found = set()
+    results = set()
     for difference in sweep(cases, PLANTINGS):
         key = (difference.op, difference.value, difference.kind)
-        if key not in found and not documented(*key):
+        if key not in results and not documented(*key):
             print(f"{difference.dtype}, {difference.value}, {difference.kind}: {difference.example}", flush=True)
-        found.add(key)
-    surprising, unused = undocumented_and_unused(found)
+        results.add(key)
+    surprising, unused = undocumented_and_unused(results)
     if ops:
         unused = set()
     names = {case.op for case in cases}

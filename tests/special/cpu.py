@@ -302,19 +302,19 @@ def _ours(name: str, args: list[Any], outs: list[Array]) -> list[Array]:
 
 def _compare(name: str, kernel: Any, one: Case, args: list[Any], where: str) -> Iterator[Difference | None]:
     try:
-        wanted = _eager(kernel, args)
+        expected = _eager(kernel, args)
     except (RuntimeError, NotImplementedError, IndexError, TypeError):
         return
     yield None
     op = op_of(name)
     try:
         with np.errstate(all="ignore"):
-            got = _ours(name, args, wanted)
+            got = _ours(name, args, expected)
     except Error as error:
         if (op, "error") not in DIFFERENT:
             yield Difference(op, "error", f"{where}: {error}")
         return
-    for position, (mine, theirs) in enumerate(zip(got[: COMPARED.get(name)], wanted, strict=False)):
+    for position, (mine, theirs) in enumerate(zip(got[: COMPARED.get(name)], expected, strict=False)):
         if mine.shape != theirs.shape:
             yield Difference(op, "shape", f"{where}: {mine.shape}, eager has {theirs.shape}")
         elif UNORDERED.get(name) == position:

@@ -210,11 +210,11 @@ def documented(op: str, value: str, kind: str) -> list[Documented]:
     return [entry for entry in DOCUMENTED if entry.covers(op, value, kind)]
 
 
-def undocumented_and_unused(found: Iterable[tuple[str, str, str]]) -> tuple[set[tuple[str, str, str]], set[str]]:
+def undocumented_and_unused(result: Iterable[tuple[str, str, str]]) -> tuple[set[tuple[str, str, str]], set[str]]:
     """Of differences by op, value and kind: those that stand nowhere; and what of the list none of them needs."""
     unused = {f"{entry.title}: {op}" for entry in DOCUMENTED for op in entry.ops}
     surprising = set()
-    for op, value, kind in found:
+    for op, value, kind in result:
         entries = documented(op, value, kind)
         unused -= {f"{entry.title}: {op}" for entry in entries}
         if not entries:

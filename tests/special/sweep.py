@@ -39,8 +39,8 @@ def planted_tensors(case: Case) -> list[int]:
     scales, which whoever quantized a tensor chose to divide by."""
     names = [name for name, _ in registered()[case.op].parameters]
     scales = [arg for name, arg in zip(names, case.args, strict=False) if "scale" in name]
-    found = [t for t in case.tensors if not any(t is scale for scale in scales)]
-    return [i for i, t in enumerate(case.tensors) if t in found and t.dtype in FLOATS and not t.constant]
+    results = [t for t in case.tensors if not any(t is scale for scale in scales)]
+    return [i for i, t in enumerate(case.tensors) if t in results and t.dtype in FLOATS and not t.constant]
 
 
 def dtype_of(case: Case) -> str:
@@ -49,9 +49,9 @@ def dtype_of(case: Case) -> str:
 
 def every_case() -> list[Case]:
     """Every case that takes floats; where an op takes halves and has no case of them, its cases of floats in halves."""
-    found = [case for case in all_cases() if planted_tensors(case) and _elements(case) <= LARGE]
-    in_halves = {case.op for case in found if dtype_of(case) == "f16"}
-    return found + [_halved(case) for case in found if case.op not in in_halves and _takes_halves(case)]
+    results = [case for case in all_cases() if planted_tensors(case) and _elements(case) <= LARGE]
+    in_halves = {case.op for case in results if dtype_of(case) == "f16"}
+    return results + [_halved(case) for case in results if case.op not in in_halves and _takes_halves(case)]
 
 
 def _takes_halves(case: Case) -> bool:
@@ -112,20 +112,20 @@ def _run(case: Case, plantings: Sequence[tuple[str, str]]) -> Iterator[Differenc
             arrays = [program.fixed.get(i, a) for i, a in enumerate(arrays)]
             for value, place in plantings:
                 random = np.random.default_rng(zlib.crc32(f"{case} {value} {place}".encode()))
-                given = list(arrays)
+                operands = list(arrays)
                 for i in planted_tensors(case):
-                    given[i] = planted(arrays[i], value, place, random)
-                inputs = [a.copy() for t, a in zip(case.tensors, given, strict=True) if not t.constant]
+                    operands[i] = planted(arrays[i], value, place, random)
+                inputs = [a.copy() for t, a in zip(case.tensors, operands, strict=True) if not t.constant]
                 outputs = [np.array(output) for output in method.run(inputs)]
-                for kind, example in _compare(program, given, sizes, outputs):
+                for kind, example in _compare(program, operands, sizes, outputs):
                     yield Difference(case.op, dtype_of(case), value, kind, example)
 
 
 def expected(program: OneOp, arrays: list[Array], sizes: Sizes) -> tuple[Array, ...]:
     """What eager PyTorch has, or where it has no such op the op's NumPy reference."""
-    found = eager.compute(program.case.op, program.substitute(arrays, sizes))
-    if found is not None:
-        return found
+    actual = eager.compute(program.case.op, program.substitute(arrays, sizes))
+    if actual is not None:
+        return actual
     with np.errstate(all="ignore"):
         return reference(program.case, program.substitute([a.copy() for a in arrays], sizes))
 
@@ -133,19 +133,19 @@ def expected(program: OneOp, arrays: list[Array], sizes: Sizes) -> tuple[Array, 
 def _compare(program: OneOp, arrays: list[Array], sizes: Sizes, outputs: list[Array]) -> Iterator[tuple[str, str]]:
     """An element is right if it is what eager has, or what it would have in double precision or without denormals."""
     case = program.case
-    wanted = expected(program, arrays, sizes)
+    expected_result = expected(program, arrays, sizes)
     others: list[tuple[Array, ...]] = []
-    for position, (got, exact) in enumerate(zip(outputs, wanted, strict=True)):
+    for position, (got, exact) in enumerate(zip(outputs, expected_result, strict=True)):
         assert got.shape == exact.shape, f"{case}: {got.shape}, eager has {exact.shape}"
         want = narrowed(exact, got.dtype)
-        found = differences(got, want, case.atol, case.rtol)
-        wrong = np.logical_or.reduce(list(found.values()))
+        actual = differences(got, want, case.atol, case.rtol)
+        wrong = np.logical_or.reduce(list(actual.values()))
         if wrong.any():
             others = others or [expected(program, [change(a) for a in arrays], sizes) for change in (flushed, doubled)]
             for way in (want, *(narrowed(other[position], got.dtype) for other in others)):
                 for allowed in (way, flushed(way)):
                     wrong &= np.logical_or.reduce(list(differences(got, allowed, case.atol, case.rtol).values()))
-        for kind, where in found.items():
+        for kind, where in actual.items():
             if (where & wrong).any():
                 at = tuple(int(i) for i in np.argwhere(where & wrong)[0])
                 yield kind, f"{got[at]!s} where eager has {want[at]!s}: {case}"

@@ -29,9 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with LLM.load(options.model) as llm:
         different = compare(llm, fifty(), options.tokens)
         rewriting = faster(llm, REWRITES, options.rounds)
-        print("rewriting is", " ".join(f"{found:.2f}" for found in rewriting), "times as fast", flush=True)
+        print("rewriting is", " ".join(f"{result:.2f}" for result in rewriting), "times as fast", flush=True)
         writing = [*faster(llm, PROSE, options.rounds), *faster(llm, PROSE, options.rounds, temperature=0.8, seed=3)]
-        print("prose is", " ".join(f"{found:.2f}" for found in writing), "times as fast")
+        print("prose is", " ".join(f"{result:.2f}" for result in writing), "times as fast")
     print(f"medians {statistics.median(rewriting):.2f} and {statistics.median(writing):.2f}")
     return int(different > 0 or statistics.median(rewriting) < REWRITING or min(writing) < WRITING)
 

@@ -28,10 +28,10 @@ PROSE = (
 
 def fifty() -> list[str]:
     """Prompts of all kinds, short and long, that repeat themselves and do not."""
-    found = [*REWRITES, *PROSE]
+    results = [*REWRITES, *PROSE]
     words = LIGHTHOUSE.split()
-    found += [f"Continue: {' '.join(words[at : at + 8])}" for at in range(0, 40, 4)]
-    found += [f"Count from {at} to {at + 30}." for at in range(12)]
-    found += [f"List {count} animals, one to a line." for count in range(5, 15)]
-    found += [f"Say the word '{word}' {count} times." for count, word in enumerate(words[:10], 5)]
-    return found
+    results += [f"Continue: {' '.join(words[at : at + 8])}" for at in range(0, 40, 4)]
+    results += [f"Count from {at} to {at + 30}." for at in range(12)]
+    results += [f"List {count} animals, one to a line." for count in range(5, 15)]
+    results += [f"Say the word '{word}' {count} times." for count, word in enumerate(words[:10], 5)]
+    return results

@@ -32,4 +32,4 @@ def faster(llm: LLM, questions: Sequence[str], rounds: int, **settings: Any) -> 
             assert plain.tokens == drafting.tokens
             if turn:  # in the first, passes of new numbers of rows are prepared
                 ratios[number].append(plain.usage.decode_seconds / drafting.usage.decode_seconds)
-    return [statistics.median(found) for found in ratios]
+    return [statistics.median(result) for result in ratios]

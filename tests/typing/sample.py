@@ -16,7 +16,7 @@ from webpte.llm import LLM, Generation, Piece, Usage
 Floats = npt.NDArray[np.float32]
 
 
-def told(event: webpte.Progress) -> None:
+def print_progress(event: webpte.Progress) -> None:
     print(f"{event.stage}: {event.done} of {event.total} {event.unit}")
 
 
@@ -24,12 +24,12 @@ def run(path: Path, x: Floats, cancel: webpte.CancelToken) -> Floats:
     """A program of a path, of bytes and of a file; a method by position, by name and into an array."""
     limits = {"max-buffer-size": 1 << 28}
     with webpte.load(
-        path, data=[io.BytesIO(b"")], limits=limits, memory=1 << 30, progress=told, cancel=cancel
+        path, data=[io.BytesIO(b"")], limits=limits, memory=1 << 30, progress=print_progress, cancel=cancel
     ) as program:
         assert_type(program.method_names, tuple[str, ...])
         assert_type(program.memory(), webpte.Memory)
         assert_type(program.memory("forward").kinds, dict[str, int])
-        method = program.method("forward", progress=told)
+        method = program.method("forward", progress=print_progress)
         assert_type(method.inputs, tuple[webpte.ArgumentInfo, ...])
         assert_type([(info.name, info.bound) for info in method.inputs], list[tuple[str, tuple[int, ...] | None]])
         (filled,) = method.run({"x": x}, outputs=["out0"], into=[np.empty_like(x)], strict=True)
@@ -67,13 +67,15 @@ def talk(checkpoint: Path) -> str:
 
 def listen(checkpoint: Path, samples: Floats, cancel: webpte.CancelToken) -> str:
     """A Whisper becomes a program, and that hears a file and samples."""
-    program = webpte.export.export_speech(checkpoint, "whisper.pte", progress=told)
+    program = webpte.export.export_speech(checkpoint, "whisper.pte", progress=print_progress)
     with webpte.speech.Transcriber.load(program, tune="off") as transcriber:
         assert_type(transcriber.languages, tuple[str, ...])
-        found = transcriber(samples, rate=44100, language="de", task="translate", timestamps=True, progress=told)
-        assert_type(found, webpte.speech.Transcript)
-        assert_type([(one.start, one.end, one.text) for one in found.segments], list[tuple[float, float, str]])
-        assert_type(found.language, str | None)
+        result = transcriber(
+            samples, rate=44100, language="de", task="translate", timestamps=True, progress=print_progress
+        )
+        assert_type(result, webpte.speech.Transcript)
+        assert_type([(one.start, one.end, one.text) for one in result.segments], list[tuple[float, float, str]])
+        assert_type(result.language, str | None)
         return transcriber("speech.wav", no_speech_threshold=0.6, cancel=cancel).text
 
 

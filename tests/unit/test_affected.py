@@ -56,11 +56,11 @@ def test_affected_document_selects_its_blocks_and_no_unit_test():
 
 
 def test_importers_are_found_through_others():
-    found = importers(PurePosixPath("tests/support/harness/canaries.py"))  # through cases.py
-    assert PurePosixPath("tests/gpu/test_cases.py") in found
-    assert PurePosixPath("tests/unit/test_errors.py") not in found
+    result = importers(PurePosixPath("tests/support/harness/canaries.py"))  # through cases.py
+    assert PurePosixPath("tests/gpu/test_cases.py") in result
+    assert PurePosixPath("tests/unit/test_errors.py") not in result
 
 
 def test_fast_selects_tests_that_name_the_module():
-    found = fast(["src/webpte/llm/engine/speculation.py"])
-    assert "tests/unit/test_speculation.py" in found and len(found) < 20
+    result = fast(["src/webpte/llm/engine/speculation.py"])
+    assert "tests/unit/test_speculation.py" in result and len(result) < 20

@@ -86,11 +86,11 @@ def test_prompt_template_names_columns():
 
 
 @pytest.mark.parametrize(
-    ("value", "found"),
+    ("value", "result"),
     [("ä", "ä"), ("ä".encode(), "ä"), ([1, 2], [1, 2]), ((3,), [3])],
 )
-def test_values_that_are_texts_or_tokens(value, found):
-    assert text_or_tokens(value) == found
+def test_values_that_are_texts_or_tokens(value, result):
+    assert text_or_tokens(value) == result
 
 
 @pytest.mark.parametrize(

@@ -29,10 +29,10 @@ def job_of(source):
 @pytest.mark.parametrize("groups", [(1,), (40,), (1,) * 9, (100, 3, 50)])
 def test_ray_chunks_hold_each_block_once_within_row_groups(groups, actors):
     blocks = blocks_of(*groups)
-    found = chunks(blocks, actors)
-    assert [block for some in found for block in some] == blocks
-    assert all(len({block.group for block in some}) == 1 for some in found)
-    assert len(found) >= min(len(blocks), MIN_CHUNKS_PER_ACTOR * actors)
+    result = chunks(blocks, actors)
+    assert [block for some in result for block in some] == blocks
+    assert all(len({block.group for block in some}) == 1 for some in result)
+    assert len(result) >= min(len(blocks), MIN_CHUNKS_PER_ACTOR * actors)
 
 
 def test_whole_row_groups_stay_together_where_there_are_enough():
@@ -49,10 +49,10 @@ def test_ray_actor_error_raised_after_its_blocks(monkeypatch, tmp_path):
     stats = BlockStats(block, "name", True, rows=10, failed=1, tokens=5, computed_tokens=6)
     monkeypatch.setattr(BatchWorker, "run", run)
     batch = {"blocks": [json.dumps([asdict(block)])]}
-    found = [json.loads(one) for one in on_ray.Actor(job_of(tmp_path / "x.jsonl"), gpus=False)(batch)["results"]]
-    assert block_stats(found[0]) == stats
+    results = [json.loads(one) for one in on_ray.Actor(job_of(tmp_path / "x.jsonl"), gpus=False)(batch)["results"]]
+    assert block_stats(results[0]) == stats
     with raises(webpte.FormatError, "a damaged block", code="damaged"):
-        block_stats(found[1])
+        block_stats(results[1])
     (missing,) = on_ray.Actor(job_of(tmp_path / "none.jsonl"), gpus=False)(batch)["results"]
     with raises(webpte.InputError, "none.jsonl", code="missing_input"):
         block_stats(json.loads(missing))

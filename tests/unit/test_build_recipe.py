@@ -120,17 +120,17 @@ def test_documented_formats_are_those_of_the_recipe():
     lines = page.partition("| layer in the checkpoint | in the program |\n|---|---|\n")[2].partition("\n\n")[0]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines.splitlines()]
     floats = {"other layers": "feed_forward.w1", "queries, keys, values, second feed-forward layer": "attention.wq"}
-    found = {}
+    actual = {}
     for types, cell in rows[:-2]:
         names, _, part = types.partition(": ")
         for name in names.split(", "):
-            found[name, floats.get(part, "")] = (int(cell[0]), "offsets" in cell)
+            actual[name, floats.get(part, "")] = (int(cell[0]), "offsets" in cell)
     expected: dict[tuple[str, str], WeightFormat] = {}
     for kind in TYPES.values():
         if kind.name in ("F16", "BF16", "F32"):
             expected |= {(kind.name, layer): layer_format(None, f"layers.0.{layer}") for layer in floats.values()}
         elif kind.name not in UNDOCUMENTED:
             expected[kind.name, ""] = layer_format(kind, "layers.0.attention.wq")
-    assert found == {key: (kind.bits, kind == FOUR_BITS_WITH_OFFSETS) for key, kind in expected.items()}
+    assert actual == {key: (kind.bits, kind == FOUR_BITS_WITH_OFFSETS) for key, kind in expected.items()}
     recipe = default_recipe(checkpoint())
     assert [int(cell[0]) for _, cell in rows[-2:]] == [recipe.embedding.bits, recipe.linears["output"].bits]

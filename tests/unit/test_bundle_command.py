@@ -29,11 +29,11 @@ def program(tmp_path):
 def test_bundle_command_reports_files_and_how_to_view(program, capsys):
     folder = program.with_name("site")
     assert main(["bundle", str(program), "-o", str(folder), "--name", "sums"]) == 0
-    told = capsys.readouterr().out
-    assert "program, " in told and "forward: gpu; cpu" in told and f"python -m http.server -d {folder}" in told
-    with webpte.load(folder) as found:
-        assert found.method_names == ("forward",)
-    assert main(["inspect", str(folder)]) == 0 and capsys.readouterr().out == told
+    text = capsys.readouterr().out
+    assert "program, " in text and "forward: gpu; cpu" in text and f"python -m http.server -d {folder}" in text
+    with webpte.load(folder) as result:
+        assert result.method_names == ("forward",)
+    assert main(["inspect", str(folder)]) == 0 and capsys.readouterr().out == text
     assert main(["bundle", str(program), "-o", str(folder), "--json"]) == 0  # in the place of the other
     report = json.loads(capsys.readouterr().out)
     assert (report["name"], report["kind"], report["methods"]) == ("add", "program", {"forward": ["gpu", "cpu"]})
@@ -97,8 +97,8 @@ def test_bundle_data_dependent_size_is_refused(tmp_path):
 
 
 def test_calls_are_named_by_dims():
-    found = shapes_from(["1x3x224x224", "1x3x64x64", "encode:1x16,-,1x16"])
-    assert found == {"forward": [[(1, 3, 224, 224)], [(1, 3, 64, 64)]], "encode": [[(1, 16), (), (1, 16)]]}
+    result = shapes_from(["1x3x224x224", "1x3x64x64", "encode:1x16,-,1x16"])
+    assert result == {"forward": [[(1, 3, 224, 224)], [(1, 3, 64, 64)]], "encode": [[(1, 16), (), (1, 16)]]}
     for wrong in ("1x", "axb", "", "1,,2"):
         with raises(webpte.InputError, repr(wrong), "1x3x224x224", code="invalid_shape"):
             shapes_from([wrong])

@@ -50,9 +50,9 @@ def play(folder):
 
 
 def opened(folder):
-    found = webpte.load(folder)
-    assert isinstance(found, Bundle)
-    return found
+    result = webpte.load(folder)
+    assert isinstance(result, Bundle)
+    return result
 
 
 def with_manifest(folder, text):
@@ -158,8 +158,8 @@ def test_bundle_device_gets_first_variant_it_supports(site):
     with opened(site) as bundle:
         variants = bundle._manifest.methods["forward"]
         assert [v.device for v in variants] == ["gpu", "cpu"]  # an addition gains nothing by subgroups
-        for caps, wanted in ((WIDE, 0), (Caps(), 0), (Caps(kind="cpu"), 1)):
-            assert bundle._choose("forward", None, caps) is variants[wanted]
+        for caps, expected in ((WIDE, 0), (Caps(), 0), (Caps(kind="cpu"), 1)):
+            assert bundle._choose("forward", None, caps) is variants[expected]
         small = Caps().within({"max-storage-buffers-per-shader-stage": 2})
         with raises(
             webpte.DeviceError, "forward", "max-storage-buffers-per-shader-stage of 3", "has 2", code="no_variant"
@@ -190,7 +190,7 @@ def test_rows_are_split_into_the_passes_that_cost_least():
     assert split(0, sizes) == () and split(1, sizes) == (8,) and split(9, sizes) == (16,)
     assert split(100, sizes) == (64, 32, 8)
     for count in range(1, 700):
-        found = split(count, sizes)
-        assert sum(found) - found[-1] < count <= sum(found) and set(found) <= set(sizes)
-        cost = sum(found) + STEP_COST_TOKENS * len(found)
+        result = split(count, sizes)
+        assert sum(result) - result[-1] < count <= sum(result) and set(result) <= set(sizes)
+        cost = sum(result) + STEP_COST_TOKENS * len(result)
         assert cost <= -(-count // 128) * (128 + STEP_COST_TOKENS)

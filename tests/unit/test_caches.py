@@ -27,10 +27,10 @@ EVALUATING = {"eval", "exec", "compile", "__import__"}
 def names(tree):
     for node in ast.walk(tree):
         match node:
-            case ast.Import(names=found):
-                yield from (part for alias in found for part in alias.name.split("."))
-            case ast.ImportFrom(module=module, names=found):
-                yield from [*(module or "").split("."), *(alias.name for alias in found)]
+            case ast.Import(names=aliases):
+                yield from (part for alias in aliases for part in alias.name.split("."))
+            case ast.ImportFrom(module=module, names=aliases):
+                yield from [*(module or "").split("."), *(alias.name for alias in aliases)]
             case ast.Call(func=ast.Name(id=name)) if name in EVALUATING:
                 yield name
             case ast.Attribute(attr=name) if name in {"FileSystemBytecodeCache", "allow_pickle", "literal_eval"}:
@@ -40,14 +40,14 @@ def names(tree):
 
 
 def test_caches_use_no_pickle_or_eval():
-    found = {}
+    results = {}
     for path in SRC.rglob("*.py"):
         bad = (DANGEROUS | EVALUATING | {"FileSystemBytecodeCache", "allow_pickle"}).intersection(
             names(ast.parse(path.read_text()))
         )
         if bad:
-            found[str(path.relative_to(SRC))] = bad
-    assert found == {}
+            results[str(path.relative_to(SRC))] = bad
+    assert results == {}
 
 
 def test_cache_folder_xdg_set_is_used_on_any_platform(tmp_path, monkeypatch):

@@ -14,9 +14,9 @@ TOKENS: dict[str, str | bool] = {"bos_token": "^", "eos_token": "~", "add_bos_to
 @pytest.fixture
 def tokenizer() -> Tokenizer:
     """A token for each letter."""
-    made = Tokenizer(models.WordLevel({chr(32 + i): i for i in range(95)}, unk_token="?"))
-    made.pre_tokenizer, made.decoder = pre_tokenizers.Split("", "isolated"), decoders.Fuse()
-    return made
+    result = Tokenizer(models.WordLevel({chr(32 + i): i for i in range(95)}, unk_token="?"))
+    result.pre_tokenizer, result.decoder = pre_tokenizers.Split("", "isolated"), decoders.Fuse()
+    return result
 
 
 def test_conversations_go_through_the_template_each_as_a_piece(tokenizer):

@@ -52,15 +52,15 @@ def test_catalog_source_shared_copy_is_used(nowhere):
 @pytest.mark.parametrize("readme", ["", README.replace("1.5.1", "1.5.10"), README.replace("0.18.0", "0.17.0")])
 def test_catalog_source_copy_of_other_versions_is_ignored(nowhere, readme):
     write(nowhere / "shared/catalog", readme)
-    made = source.catalog()
-    assert made == nowhere / "cache/webpte/catalog/executorch-1.5.1_torch-2.13.0_torchao-0.18.0"
-    assert (made / "README.md").read_text() == "generated"
+    folder = source.catalog()
+    assert folder == nowhere / "cache/webpte/catalog/executorch-1.5.1_torch-2.13.0_torchao-0.18.0"
+    assert (folder / "README.md").read_text() == "generated"
 
 
 def test_catalog_source_cache_is_reused(nowhere, monkeypatch):
-    made = source.catalog()
+    path = source.catalog()
     monkeypatch.setattr(source, "generate", lambda folder: pytest.fail("generated again"))
-    assert source.catalog() == made
+    assert source.catalog() == path
 
 
 def test_catalog_source_failing_generator_leaves_nothing(nowhere, monkeypatch):

@@ -163,9 +163,9 @@ def test_check_lists_all_calls_without_lowering(tmp_path):
     ]
     simple_pte(tmp_path / "p.pte", values, calls, [0, 1], [5])
     report = check_file(tmp_path / "p.pte")
-    found = problems(report, "graph")
-    assert [p["where"] for p in found] == [["delegate 0, node 0"], ["delegate 0, node 2"]]
-    assert all("torch.where" in p["detail"] and p["subject"] == "aten.index.Tensor" for p in found)
+    result = problems(report, "graph")
+    assert [p["where"] for p in result] == [["delegate 0, node 0"], ["delegate 0, node 2"]]
+    assert all("torch.where" in p["detail"] and p["subject"] == "aten.index.Tensor" for p in result)
     memory = report["methods"][0]["memory"]
     assert memory is not None and memory["activation"] > 0
 

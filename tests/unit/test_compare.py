@@ -19,20 +19,20 @@ def near(relative, dtype=np.float32, dims=(29, 31)):
     return (want + relative * RANDOM.choice([-1, 1], dims)).astype(dtype), want.astype(dtype)
 
 
-def found(relative, dtype=np.float32):
+def difference_of(relative, dtype=np.float32):
     got, want = near(relative, dtype)
     return difference(got, want, Tolerance())
 
 
 class TestDifference:
     def test_rounding_passes_and_a_wrong_digit_does_not(self):
-        assert found(1e-6).within
-        wrong = found(1e-2)
+        assert difference_of(1e-6).within
+        wrong = difference_of(1e-2)
         assert not wrong.within and wrong.outside == wrong.size
 
     def test_half_precision_has_its_own_tolerance(self):
-        assert found(1e-3, np.float16).within
-        assert not found(1e-3).within
+        assert difference_of(1e-3, np.float16).within
+        assert not difference_of(1e-3).within
 
     def test_difference_near_zero_allows_error_of_large_elements(self):
         want = np.array([100.0, -80.0, 90.0, 1e-6], np.float32)
@@ -99,7 +99,7 @@ class TestReport:
         calls = []
         for index, error in enumerate(errors):
             call = CallReport(0, index, f"op{index % 2}", f"node {index}")
-            call.outputs[index] = found(error)
+            call.outputs[index] = difference_of(error)
             calls.append(call)
         return Comparison("forward", "reference", None, None, calls)
 
@@ -187,8 +187,8 @@ class TestReferences:
         references, (watched,) = References(exposed), exposed.watched
         seen = self.seen(exposed, 5, 1, cache=0)
         operands = references.operands(watched, seen, {})
-        wanted = references.run(watched, operands, seen)
-        assert wanted[self.cache][0, :, 0, 0].tolist() == [0, 5, 0]
+        expected = references.run(watched, operands, seen)
+        assert expected[self.cache][0, :, 0, 0].tolist() == [0, 5, 0]
         assert not operands[self.cache].any()
 
     def test_state_is_the_references_own_from_call_to_call(self, exposed):

@@ -38,8 +38,8 @@ class Vocabulary:
         self.bytes = tokenizer.token_bytes(self.size)
         self.grammar_compiler = GrammarCompiler(tokenizer, self.size, [self.end])
 
-    def matcher(self, **given):
-        return self.grammar_compiler.matcher(constraint(**given))
+    def matcher(self, **options):
+        return self.grammar_compiler.matcher(constraint(**options))
 
     def text(self, tokens):
         return b"".join(self.bytes[token] for token in tokens if token != self.end).decode()
@@ -55,10 +55,10 @@ def level():
     return Vocabulary(byte_level(), "<|im_end|>")
 
 
-def constraint(**given):
-    found = constraint_from(**given)
-    assert found is not None
-    return found
+def constraint(**options):
+    result = constraint_from(**options)
+    assert result is not None
+    return result
 
 
 def allowed(mask):
@@ -113,12 +113,12 @@ def test_bounds_of_numbers_are_kept(level, sign):
 
 def admitted(level, bounds, numbers):
     """Which of these numbers, as they are written, a schema with these bounds admits."""
-    found = []
+    results = []
     for number in numbers:
         tokens = [level.bytes.index(bytes((byte,))) for byte in number.encode()]
         if accepts(level.matcher(json_schema={"type": "number", **bounds}), tokens, level.end):
-            found.append(number)
-    return found
+            results.append(number)
+    return results
 
 
 @pytest.mark.parametrize("key", ["Minimum", "Maximum"])
@@ -181,10 +181,10 @@ def test_choices_allow_what_begins_one_of_them_and_nothing_else(vocabulary):
             rests = [choice.encode()[len(said) :] for choice in choices if choice.encode().startswith(said)]
             right = {n for n, b in enumerate(vocabulary.bytes) if b and any(rest.startswith(b) for rest in rests)}
             right |= {vocabulary.end} if b"" in rests else set()
-            found = allowed(matcher.mask())
-            assert set(found) <= right
-            assert set(found) == right or matcher.forced() == () or found == [matcher.forced()[0]]
-            token = chance.choice(found)
+            result = allowed(matcher.mask())
+            assert set(result) <= right
+            assert set(result) == right or matcher.forced() == () or result == [matcher.forced()[0]]
+            token = chance.choice(result)
             matcher.take(token)
             tokens.append(token)
         assert vocabulary.text(tokens) in choices
@@ -212,9 +212,9 @@ def test_grammar_mask_equals_accepted_tokens(level):
 
 def test_grammar_undefined_token_number_is_not_allowed(level):
     open_ended = level.matcher(grammar=f"start: <[{level.tokens - 2}-{level.size - 1}]> | /(?s:.)+/")
-    found = open_ended.mask()
-    assert len(found) == -(-level.size // 32) and found.dtype == np.uint32
-    assert max(allowed(found)) == level.tokens - 1
+    result = open_ended.mask()
+    assert len(result) == -(-level.size // 32) and result.dtype == np.uint32
+    assert max(allowed(result)) == level.tokens - 1
     with raises(ConstraintError, code="no_token"):
         level.matcher(grammar=f"start: <[{level.tokens}-{level.size - 1}]>").mask()
 
@@ -309,7 +309,7 @@ def test_grammar_without_end_tokens_ends_when_complete(level):
 
 
 @pytest.mark.parametrize(
-    ("given", "code", "expected"),
+    ("value", "code", "expected"),
     [
         ({"json_schema": {"type": "array", "uniqueItems": True}}, "invalid", ['["uniqueItems"]', "#/uniqueItems"]),
         ({"json_schema": {"properties": {"a": {"not": {}}}}}, "invalid", ["#/properties/a/not"]),
@@ -337,14 +337,14 @@ def test_grammar_without_end_tokens_ends_when_complete(level):
         ({"grammar": '%import .other.INT\nstart: "a"'}, "invalid", ["grammar"]),
     ],
 )
-def test_constraint_unsupported_is_refused_by_name(level, given, code, expected):
+def test_constraint_unsupported_is_refused_by_name(level, value, code, expected):
     with raises(ConstraintError, *expected, code=code) as caught:
-        level.matcher(**given)
+        level.matcher(**value)
     assert len(str(caught.value)) < 1000
 
 
 @pytest.mark.parametrize(
-    ("given", "code", "expected"),
+    ("value", "code", "expected"),
     [
         ({"regex": "a", "choices": ["a"]}, "conflicting_options", ["regex", "choices"]),
         ({"regex": ""}, "wrong_type", ["regex", "str"]),
@@ -355,9 +355,9 @@ def test_constraint_unsupported_is_refused_by_name(level, given, code, expected)
         ({"choices": ["a", 3]}, "wrong_type", ["choices", "got 3"]),
     ],
 )
-def test_arguments_of_the_wrong_kind_are_refused(given, code, expected):
+def test_arguments_of_the_wrong_kind_are_refused(value, code, expected):
     with raises(InputError, *expected, code=code):
-        constraint_from(**given)
+        constraint_from(**value)
     assert constraint_from() is None
 
 
@@ -396,9 +396,9 @@ def test_constraint_equal_ones_compile_once(level, monkeypatch):
     compiler, compiled = GrammarCompiler(level.tokenizer, level.size, [level.end]), []
     compile_ = compiler._compile
 
-    def counted(given):
-        compiled.append(given)
-        return compile_(given)
+    def counted(value):
+        compiled.append(value)
+        return compile_(value)
 
     monkeypatch.setattr(compiler, "_compile", counted)
     first = compiler.matcher(constraint(json_schema={"type": "integer"}))
@@ -443,10 +443,10 @@ def test_tokens_without_bytes_of_their_own_are_refused():
 
 def test_bytes_of_tokens_are_what_decoding_gives(vocabulary):
     anchor = vocabulary.tokenizer.token_id("x")  # nothing is stripped behind it
-    for token, found in enumerate(vocabulary.bytes[: vocabulary.tokens]):
-        assert found is not None
+    for token, result in enumerate(vocabulary.bytes[: vocabulary.tokens]):
+        assert result is not None
         text = vocabulary.tokenizer.decode([anchor, token], specials=True)
-        assert text == "x" + found.decode("utf-8", "replace")
+        assert text == "x" + result.decode("utf-8", "replace")
     assert vocabulary.bytes[vocabulary.tokens :] == [None] * SPARE
 
 

@@ -17,9 +17,9 @@ from webpte.errors import ClosedError, FormatError
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    made = tmp_path / "model.pte"
-    made.write_bytes(bytes(range(101)))
-    return made
+    result = tmp_path / "model.pte"
+    result.write_bytes(bytes(range(101)))
+    return result
 
 
 def test_view_is_the_file_without_a_copy(path: Path) -> None:

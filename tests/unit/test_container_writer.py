@@ -42,15 +42,15 @@ def test_simple_pte(tmp_path: Path, where: str) -> None:
 
 
 def test_writer_stream_is_written_in_chunks(tmp_path: Path) -> None:
-    made = []
+    created = []
 
     def chunks():
         for index in range(3):
-            made.append(index)
+            created.append(index)
             yield bytes([index]) * 1000
 
     pte_file(tmp_path / "m.pte", [], named_data={"a": Stream(3000, chunks), "b": b"tail"})
     with MappedFile(tmp_path / "m.pte") as file:
         named = parse_program(file).named_data
         assert bytes(named["a"].view()) == b"\0" * 1000 + b"\1" * 1000 + b"\2" * 1000
-        assert bytes(named["b"].view()) == b"tail" and made == [0, 1, 2]
+        assert bytes(named["b"].view()) == b"tail" and created == [0, 1, 2]

@@ -22,5 +22,5 @@ def test_lists_of_exceptions_name_only_kernels():
 def test_kernel_with_special_values_matches_eager(op):
     outcomes = [outcome for name in names_by_op()[op] for outcome in sweep(name)]
     assert None in outcomes, "no case that eager accepts: add one, or a reason to UNSWEPT"
-    found = {f"{outcome.kind}: {outcome.example}" for outcome in outcomes if outcome is not None}
-    assert not found, "\n".join(sorted(found)[:10])
+    results = {f"{outcome.kind}: {outcome.example}" for outcome in outcomes if outcome is not None}
+    assert not results, "\n".join(sorted(results)[:10])

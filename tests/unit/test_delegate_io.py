@@ -128,7 +128,7 @@ def test_delegate_io_buffer_written_later_is_an_input():
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("value", "expected"),
     [
         (tensor(4), ["value 1 ", "f32[3]", "f32[4]"]),
         (tensor(3, dtype=I64), ["value 1 ", "f32[3]", "i64[3]"]),
@@ -136,10 +136,10 @@ def test_delegate_io_buffer_written_later_is_an_input():
         (c.IntValue(0), ["value 1 ", "VkTensor", "Int"]),
     ],
 )
-def test_values_that_cannot_be_each_other(given, expected):
+def test_values_that_cannot_be_each_other(value, expected):
     values, calls = [VkTensor(F32, (3,))] * 2, [(RELU, (0, 1))]
     with raises(webpte.GraphError, *expected, code="value_mismatch"):
-        build(values, calls, ([0], [1]), (0, 1), [tensor(3), given])
+        build(values, calls, ([0], [1]), (0, 1), [tensor(3), value])
 
 
 def test_bounds_of_dynamic_shapes_may_differ():
@@ -154,10 +154,10 @@ def test_delegate_io_lost_and_unused_outputs_are_separated():
     values = [VkTensor(F32, (2,), constant_id=0), two, three, two, three, VkInt(1)]
     calls = [(PREPACK, (0, 1)), (ADD, (1, 1, 5, 3)), (RELU, (2, 4))]
     graph = build(values, calls, ([2], [3, 4]), (0, 1, 2), [tensor(3)] * 3, constants=[np.zeros(2, "f4")])
-    made = written(graph)
-    assert made[1] == (RELU, 0) and made[2] == (COPY, 1)
+    result = written(graph)
+    assert result[1] == (RELU, 0) and result[2] == (COPY, 1)
     (state,) = [v for v, spec in enumerate(graph.values) if getattr(spec, "mutable", False)]
-    assert made[state] == ("aten::copy_", state)
+    assert result[state] == ("aten::copy_", state)
 
 
 def test_delegate_io_search_is_bounded():

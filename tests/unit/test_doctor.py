@@ -20,8 +20,11 @@ def test_doctor_features_state_their_effect():
 
 
 def test_limits_stand_beside_a_browsers():
-    told = doctor.limits(Caps({"max-buffer-size": 5}))
-    assert {limit["name"]: (limit["offered"], limit["browser"]) for limit in told}["max-buffer-size"] == (5, 256 << 20)
+    report = doctor.limits(Caps({"max-buffer-size": 5}))
+    assert {limit["name"]: (limit["offered"], limit["browser"]) for limit in report}["max-buffer-size"] == (
+        5,
+        256 << 20,
+    )
 
 
 @pytest.mark.parametrize(("kind", "chosen"), [("cpu", "rows"), ("gpu", "tiles")])
@@ -35,11 +38,11 @@ def test_kernels_that_would_be_taken(monkeypatch, kind, chosen):
         lower(self, *args, **flags)
 
     monkeypatch.setattr(Context, "dispatch", choosing)
-    told = [v for v in doctor.variants(Caps(kind=kind)) if v["shape"] == "512"]
-    assert [(v["family"], v["chosen"], v["why"]) for v in told] == [
+    report = [v for v in doctor.variants(Caps(kind=kind)) if v["shape"] == "512"]
+    assert [(v["family"], v["chosen"], v["why"]) for v in report] == [
         ("linear", chosen, f"the first choice for a {kind.upper()}")
     ]
-    assert told[0]["others"] == ["tiles" if chosen == "rows" else "rows"]
+    assert report[0]["others"] == ["tiles" if chosen == "rows" else "rows"]
 
 
 @pytest.mark.parametrize(
@@ -52,8 +55,8 @@ def test_kernels_that_would_be_taken(monkeypatch, kind, chosen):
 def test_self_test_crashing_driver_is_reported(monkeypatch, code, out, error, problem):
     ended = subprocess.CompletedProcess([], code, out, error)
     monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: ended)
-    told = doctor.run_self_test()
-    assert (told["ok"], told["problem"], told["checks"]) == (False, problem, [])
+    report = doctor.run_self_test()
+    assert (report["ok"], report["problem"], report["checks"]) == (False, problem, [])
 
 
 def test_self_test_hanging_device_is_reported(monkeypatch):

@@ -14,9 +14,9 @@ LENGTHS = st.lists(st.integers(1, 256), max_size=200)
 
 @given(LENGTHS, st.integers(1, 40))
 def test_embedding_batches_hold_each_text_once_within_limits(lengths, most_rows):
-    found = list(batches(lengths, most_rows, 256))
-    assert sorted(number for numbers, _ in found for number in numbers) == list(range(len(lengths)))
-    for numbers, tokens in found:
+    results = list(batches(lengths, most_rows, 256))
+    assert sorted(number for numbers, _ in results for number in numbers) == list(range(len(lengths)))
+    for numbers, tokens in results:
         assert 1 <= len(numbers) <= most_rows and max(lengths[n] for n in numbers) <= tokens <= 256
         finer = 2 if len(lengths) >= FINE_STEPS_MIN_BATCHES * most_rows else 1
         assert all(lengths[n] >= MIN_FILL * tokens or padded_length(lengths[n], 256, finer) == tokens for n in numbers)
@@ -24,11 +24,11 @@ def test_embedding_batches_hold_each_text_once_within_limits(lengths, most_rows)
 
 def test_embedding_batches_of_many_texts_have_little_padding():
     lengths = np.random.default_rng(0).lognormal(3.2, 0.7, 5000).clip(3, 256).astype(int).tolist()
-    found = list(batches(lengths, 32, 256))
-    tokens = sum(len(numbers) * length for numbers, length in found)
+    results = list(batches(lengths, 32, 256))
+    tokens = sum(len(numbers) * length for numbers, length in results)
     assert sum(lengths) / tokens > 0.94
-    assert len(found) < 1.1 * len(lengths) / 32
-    assert len({(len(numbers), length) for numbers, length in found}) < 60
+    assert len(results) < 1.1 * len(lengths) / 32
+    assert len({(len(numbers), length) for numbers, length in results}) < 60
 
 
 @pytest.mark.parametrize("mean", [2.0, 2.5, 3.2])

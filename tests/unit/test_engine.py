@@ -147,7 +147,7 @@ def test_prompts_are_computed_in_order_and_a_short_one_is_not_delayed():
         answer.start()
     next(answers[2])
     tokens = [{row.token for row in rows} for rows in runner.passes]
-    firsts = [next(at for at, found in enumerate(tokens) if n in found) for n in range(4)]
+    firsts = [next(at for at, result in enumerate(tokens) if n in result) for n in range(4)]
     assert firsts[3] == 0 and firsts[:3] == sorted(firsts[:3])
     assert [tokens_of(answer) for answer in answers] == [alone(prompt, 2) for prompt in prompts]
 
@@ -356,10 +356,10 @@ def test_engine_recover_in_other_thread_repeats_only_that_step(monkeypatch):
 
     def recovered_meanwhile(rows, picks):
         monkeypatch.undo()
-        found = run(rows, picks)
+        result = run(rows, picks)
         llm.runner.lose()
         llm.runner.recover()
-        return [chosen._replace(token=(chosen.token + 1) % 97) for chosen in found]  # of a cache that was half there
+        return [chosen._replace(token=(chosen.token + 1) % 97) for chosen in result]  # of a cache that was half there
 
     monkeypatch.setattr(llm.runner, "run", recovered_meanwhile)
     assert tokens_of(answer) == alone(A, 20)
@@ -439,12 +439,12 @@ def test_threads_share_the_engine():
         for turn in range(6):
             prompt = [number, turn, *A]
             try:
-                found = tokens_of(ask(llm, prompt, 12, seed=turn, temperature=0.5))
+                result = tokens_of(ask(llm, prompt, 12, seed=turn, temperature=0.5))
             except BaseException as error:
                 wrong.append(error)
             else:
-                if found != alone(prompt, 12, seed=turn, temperature=0.5):
-                    wrong.append(found)
+                if result != alone(prompt, 12, seed=turn, temperature=0.5):
+                    wrong.append(result)
 
     threads = [threading.Thread(target=talk, args=(number,)) for number in range(6)]
     for thread in threads:

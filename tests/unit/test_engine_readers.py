@@ -27,13 +27,13 @@ def by_generate_many(llm: FakeLLM, count: int) -> list[list[int]]:
 
 
 def by_threads(llm: FakeLLM, count: int) -> list[list[int]]:
-    found = answers(llm, count)
-    threads = [threading.Thread(target=answer.result) for answer in found]
+    result = answers(llm, count)
+    threads = [threading.Thread(target=answer.result) for answer in result]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    return [answer.tokens for answer in found]
+    return [answer.tokens for answer in result]
 
 
 def by_tasks(llm: FakeLLM, count: int) -> list[list[int]]:
@@ -47,10 +47,10 @@ def by_tasks(llm: FakeLLM, count: int) -> list[list[int]]:
 
 
 def by_zip(llm: FakeLLM, count: int) -> list[list[int]]:
-    found = answers(llm, count)
-    for _ in zip(*found, strict=True):
+    result = answers(llm, count)
+    for _ in zip(*result, strict=True):
         pass
-    return [answer.tokens for answer in found]
+    return [answer.tokens for answer in result]
 
 
 @pytest.mark.parametrize("background", [True, False], ids=["thread", "synchronous"])

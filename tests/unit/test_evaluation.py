@@ -18,9 +18,9 @@ RNG = np.random.default_rng(17)
 
 
 def test_log_softmax_is_stable_where_exponentials_overflow():
-    found = ev.log_softmax(np.array([[1000.0, 1001.0, 999.0], [-1000.0, -1001.0, -999.0]], np.float32))
-    assert np.allclose(np.exp(found).sum(-1), 1, atol=1e-15)
-    assert math.isclose(found[0, 1], -math.log(1 + math.exp(-1) + math.exp(-2)), rel_tol=1e-12)
+    result = ev.log_softmax(np.array([[1000.0, 1001.0, 999.0], [-1000.0, -1001.0, -999.0]], np.float32))
+    assert np.allclose(np.exp(result).sum(-1), 1, atol=1e-15)
+    assert math.isclose(result[0, 1], -math.log(1 + math.exp(-1) + math.exp(-2)), rel_tol=1e-12)
 
 
 def test_kl_divergence_zero_for_same_and_by_definition():
@@ -43,11 +43,11 @@ def test_hidden_tokens_count_for_nothing_unless_the_reference_wants_them():
 
 
 def test_perplexity_of_a_uniform_guess_is_the_vocabulary():
-    found = ev.Predictions()
-    found.add(np.zeros((5, 13), np.float32), np.arange(5))
-    found.add(np.zeros((2, 13), np.float32), np.arange(2))
-    assert found.tokens == 7
-    assert found.perplexity() == pytest.approx((13, 0), abs=1e-12)
+    result = ev.Predictions()
+    result.add(np.zeros((5, 13), np.float32), np.arange(5))
+    result.add(np.zeros((2, 13), np.float32), np.arange(2))
+    assert result.tokens == 7
+    assert result.perplexity() == pytest.approx((13, 0), abs=1e-12)
 
 
 def test_standard_errors_are_those_of_a_mean():
@@ -64,9 +64,9 @@ def test_comparison_in_chunks_equals_whole():
     whole.add(a, b, targets)
     for piece in (slice(0, 4), slice(4, 5), slice(5, 9)):
         pieces.add(a[piece], b[piece], targets[piece])
-    found, expected = pieces.result(), whole.result()
-    assert found.tokens == expected.tokens == 9
-    assert np.allclose(np.array(found[1:]), np.array(expected[1:]), rtol=1e-12)
+    actual, expected = pieces.result(), whole.result()
+    assert actual.tokens == expected.tokens == 9
+    assert np.allclose(np.array(actual[1:]), np.array(expected[1:]), rtol=1e-12)
     assert expected.agreement.value == np.mean(a.argmax(-1) == b.argmax(-1))
     assert expected.reference_perplexity != expected.perplexity
 
@@ -91,8 +91,8 @@ def test_sliding_windows_predict_every_token_once_after_known_tokens(prefix, cou
     text = list(range(count))
     seen: list[int] = []
     stride = max(1, 3 * (context - len(prefix)) // 4 - 1)
-    found = ev.sliding_windows(ev.TextTokens(text, prefix, 7), context, stride)
-    for number, window in enumerate(found):
+    result = ev.sliding_windows(ev.TextTokens(text, prefix, 7), context, stride)
+    for number, window in enumerate(result):
         assert len(window.tokens) <= context
         assert window.tokens[: len(prefix)] == prefix
         body = window.tokens[len(prefix) :]
@@ -110,11 +110,11 @@ def test_sliding_windows_predict_every_token_once_after_known_tokens(prefix, cou
 def test_rolling_windows_are_those_of_lm_evaluation_harness(start, count, context):
     """By its definition: disjoint targets, one token of context, and a last window as long as the others."""
     text = list(range(count))
-    found = ev.rolling_windows(ev.TextTokens(text, (98,), start), context)
-    assert [token for window in found for token in window.tokens[window.first :]] == text[start is None :]
+    result = ev.rolling_windows(ev.TextTokens(text, (98,), start), context)
+    assert [token for window in result for token in window.tokens[window.first :]] == text[start is None :]
     known = [*([] if start is None else [start]), *text]
-    for number, window in enumerate(found):
-        last = number == len(found) - 1
+    for number, window in enumerate(result):
+        last = number == len(result) - 1
         assert len(window.tokens) - 1 == (min(context, len(known) - 1) if number == 0 else context)  # tokens fed
         assert window.tokens[0] == (known[0] if number == 0 else window.tokens[0])
         if not last:

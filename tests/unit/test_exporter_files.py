@@ -12,12 +12,12 @@ def names(*modules: str) -> set[str]:
 
 
 def test_exporter_files_of_language_model_are_its_imports():
-    found = names("export/llm", "checkpoints/families/llama")
+    result = names("export/llm", "checkpoints/families/llama")
     families = {"checkpoints/families/llama.py", "checkpoints/families/__init__.py"}
-    assert {"export/llm.py", "export/lowering.py", "export/quantization/grid.py", *families} < found
-    assert {"export/modules/decoder.py", "checkpoints/gguf_tokenizer.py"} < found  # imported within functions
-    assert not {"checkpoints/hub.py", "export/dispatch.py", "export/speech.py"} & found
-    assert "checkpoints/families/gemma2.py" not in found
+    assert {"export/llm.py", "export/lowering.py", "export/quantization/grid.py", *families} < result
+    assert {"export/modules/decoder.py", "checkpoints/gguf_tokenizer.py"} < result  # imported within functions
+    assert not {"checkpoints/hub.py", "export/dispatch.py", "export/speech.py"} & result
+    assert "checkpoints/families/gemma2.py" not in result
 
 
 def test_exporter_files_of_tasks_are_their_own():

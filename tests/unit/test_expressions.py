@@ -93,11 +93,11 @@ def _joined(node):
 def test_term_equals_python(tree, position, length):
     term, compute = tree
     try:
-        wanted = compute(position, length)
+        expected = compute(position, length)
     except ZeroDivisionError:
         # What was divided may have left the term: nothing depended on it.
         return
-    assert numbers(position, length)(term) == wanted
+    assert numbers(position, length)(term) == expected
 
 
 def test_term_depends_on_expected_values():

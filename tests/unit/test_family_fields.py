@@ -172,8 +172,8 @@ def read(family: str, **changes: Any) -> Architecture:
 
 @pytest.mark.parametrize("family", PUBLISHED)
 def test_family_published_configs_are_accepted(family):
-    found = read(family)
-    assert (found.n_layers, found.n_heads, found.n_kv_heads, found.hidden_dim) == (4, 32, 8, 8192)
+    result = read(family)
+    assert (result.n_layers, result.n_heads, result.n_kv_heads, result.hidden_dim) == (4, 32, 8, 8192)
     assert all(family in families() for family in PUBLISHED)
 
 

@@ -58,26 +58,26 @@ def argument(graph, call, position) -> Any:
 def joined(graph):
     """The ops of each joined call, and the name of every other."""
     after = join_elementwise(graph)
-    found: list[Any] = []
+    results: list[Any] = []
     for call in after.calls:
         if call.name == ELEMENTWISE:
             steps, _ = parse_program(argument(after, call, 0).value)
-            found.append(tuple(step.name.split(".")[1] for step in steps))
+            results.append(tuple(step.name.split(".")[1] for step in steps))
         else:
-            found.append(call.name)
-    return found
+            results.append(call.name)
+    return results
 
 
 def test_elementwise_ops_have_references():
     """Without one it is joined with nothing: programs are compared step by step."""
-    ops = {name: found for name, found in registered().items() if found.traits.elementwise is not None}
+    ops = {name: definition for name, definition in registered().items() if definition.traits.elementwise is not None}
     assert {"aten.add.Tensor", "aten.clone.default", "aten.where.self", COPY} <= set(ops)
-    assert not [name for name, found in ops.items() if found.compute is None]
+    assert not [name for name, definition in ops.items() if definition.compute is None]
 
 
 def test_copies_are_a_step_of_one_name(b):
     x = b.input()
-    copies = {name for name, found in registered().items() if found.traits.elementwise == COPY}
+    copies = {name for name, definition in registered().items() if definition.traits.elementwise == COPY}
     assert {"aten.clone.default", "aten._to_copy.default", "aten.alias_copy.default"} <= copies
     last = b.apply("neg", b.apply("alias_copy", b.apply("exp", x)))
     after = join_elementwise(b.graph([x], [last]))
@@ -85,7 +85,9 @@ def test_copies_are_a_step_of_one_name(b):
 
 
 def test_weights_are_of_functions_that_exist():
-    functions = {name.split(".")[1] for name, found in registered().items() if found.traits.elementwise is not None}
+    functions = {
+        name.split(".")[1] for name, definition in registered().items() if definition.traits.elementwise is not None
+    }
     assert set(WEIGHTS) <= functions | {"div_floor", "div_trunc", "gelu_tanh"}
 
 

@@ -152,8 +152,8 @@ def test_convolutions(b, clamped):
     ones = b.add(IntList((1, 1)))
     args = (image, weight, b.null(), ones, ones, ones, b.add(Bool(False)), b.add(IntList((0, 0))), b.number(1))
     name = "et_vk.conv_with_clamp.default" if clamped else "aten.convolution.default"
-    made = b.product(name, (*args, b.number(0), b.null()) if clamped else args, 1, 5, S, 9)
-    after = b.finish(b.plus(made, b.weight(5, 1, 1), 1, 5, S, 9))
+    value = b.product(name, (*args, b.number(0), b.null()) if clamped else args, 1, 5, S, 9)
+    after = b.finish(b.plus(value, b.weight(5, 1, 1), 1, 5, S, 9))
     (call,) = [c for c in after.calls if c.name == CONVOLUTION]
     assert call.args[:9] == args and len(call.args) == 15
 
@@ -161,8 +161,8 @@ def test_convolutions(b, clamped):
 def test_images_that_repeat_along_a_line_are_not_read(b):
     image, ones = b.input(1, 6, S, 9), b.add(IntList((1, 1)))
     args = (image, b.weight(5, 6, 3, 3), b.null(), ones, ones, ones, b.add(Bool(False)), ones, b.number(1))
-    made = b.product("aten.convolution.default", args, 1, 5, S, 9)
-    assert CONVOLUTION not in names(b.finish(b.plus(made, b.weight(9), 1, 5, S, 9)))
+    value = b.product("aten.convolution.default", args, 1, 5, S, 9)
+    assert CONVOLUTION not in names(b.finish(b.plus(value, b.weight(9), 1, 5, S, 9)))
 
 
 def test_products_with_factors_keep_them(b):

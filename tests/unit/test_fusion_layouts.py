@@ -174,13 +174,13 @@ def test_symbolic_dims_slice_that_may_end_early_is_unknown(b):
 
 def test_symbolic_dims_of_view(b):
     (length, *_), rows = known(b, b.x), b.view(b.x, S, H * D)
-    for sizes, wanted in [
+    for sizes, expected in [
         ((b.number(-1), b.number(H * D)), (length, H * D)),
         ((b.number(1), b.length, b.number(-1), b.number(D)), (1, length, H, D)),
         ((b.length, b.number(-1)), (length, H * D)),
     ]:
-        dims = tuple(S if size == length else size for size in wanted)
-        assert known(b, b.make("aten.view_copy.default", (rows, b.list(*sizes)), *dims)) == wanted
+        dims = tuple(S if size == length else size for size in expected)
+        assert known(b, b.make("aten.view_copy.default", (rows, b.list(*sizes)), *dims)) == expected
     foreign = b.make("aten.view_copy.default", (b.weight(4, 6), b.list(b.length, b.number(-1))), S, 3)
     assert known(b, foreign)[0] == length and not isinstance(known(b, foreign)[1], int)
     mixed = b.make("aten.view_copy.default", (rows, b.list(b.number(2), b.number(-1))), 2, S * H * D // 2)

@@ -236,8 +236,8 @@ def elementwise(b: Builder) -> Graph:
 
 def epilogue(b: Builder) -> Graph:
     x, y = b.input(S, D), b.input(S, H, D)
-    made = b.make("aten.linear.default", (x, b.weight(H * D, D), b.null()), S, H * D)
-    return b.done(b.unary(b.plus(b.view(made, S, H, D), y, S, H, D), S, H, D))
+    value = b.make("aten.linear.default", (x, b.weight(H * D, D), b.null()), S, H * D)
+    return b.done(b.unary(b.plus(b.view(value, S, H, D), y, S, H, D), S, H, D))
 
 
 def layouts(b: Builder) -> Graph:
@@ -279,10 +279,10 @@ def evaluate(graph: Graph, arrays: dict[int, Any]) -> list[Any]:
 
     def value(value_id: int) -> Any:
         match graph.values[value_id]:
-            case Int(given) | Double(given) | Bool(given) | String(given):
-                return given
-            case IntList(given) | DoubleList(given) | BoolList(given):
-                return list(given)
+            case Int(number) | Double(number) | Bool(number) | String(number):
+                return number
+            case IntList(numbers) | DoubleList(numbers) | BoolList(numbers):
+                return list(numbers)
             case ValueList(ids):
                 return [value(v) for v in ids]
             case Null():
@@ -290,9 +290,9 @@ def evaluate(graph: Graph, arrays: dict[int, Any]) -> list[Any]:
         return live[value_id]
 
     for call in graph.calls:
-        found = find(call)
-        assert found is not None and found.compute is not None, call.name
-        results = found.compute(*map(value, call.args))
+        actual = find(call)
+        assert actual is not None and actual.compute is not None, call.name
+        results = actual.compute(*map(value, call.args))
         results = results if isinstance(results, tuple) else (results,)
         live.update((out, np.array(result)) for out, result in zip(call.outs, results, strict=True))
     return [live[v] for v in graph.outputs]
@@ -333,9 +333,9 @@ def test_passes_are_safe_with_in_place_op_anywhere(name):
     assert apply_passes(graph, [name])[1][name] > 0  # undisturbed, it does what it is for
     arrays = {v: RANDOM.normal(size=graph.tensor(v).dims).astype(np.float32) for v in graph.inputs}
     for where, raised in disturbed(graph):
-        wanted = evaluate(raised, arrays)
+        expected = evaluate(raised, arrays)
         for passes in ([name], list(PASSES)):
-            for got, want in zip(evaluate(apply_passes(raised, passes)[0], arrays), wanted, strict=True):
+            for got, want in zip(evaluate(apply_passes(raised, passes)[0], arrays), expected, strict=True):
                 np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4, err_msg=f"{where}, {passes}")
 
 

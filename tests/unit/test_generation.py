@@ -106,8 +106,8 @@ def test_resume_other_process_same_tokens(settings):
     whole = FakeLLM().generate(tokens=prompt, **settings)
     pieces = list(whole)
     for count in range(len(pieces)):
-        given = [piece.token for piece in pieces[:count]]
-        rest = FakeLLM().resume(prompt, given, settings)
+        values = [piece.token for piece in pieces[:count]]
+        rest = FakeLLM().resume(prompt, values, settings)
         assert list(rest) == pieces[count:]
         assert (rest.text, rest.tokens) == (whole.text, whole.tokens)
         assert rest.usage.completion_tokens == whole.usage.completion_tokens
@@ -130,7 +130,7 @@ def test_held_back_text_comes_with_the_rest_of_an_answer():
 
 
 @pytest.mark.parametrize(
-    ("given", "settings", "code", "expected"),
+    ("value", "settings", "code", "expected"),
     [
         ([1, 2, 3], {"max_new_tokens": 3}, "already_ended", ["3 tokens", "(length)", "token 3"]),
         ([1] * 70, {}, "already_ended", ["70 tokens", "(length)", "token 62"]),
@@ -139,9 +139,9 @@ def test_held_back_text_comes_with_the_rest_of_an_answer():
         ([97], {}, "token_out_of_range", ["tokens[0]", 97, "0 to 96"]),
     ],
 )
-def test_resume_finished_response_is_refused(given, settings, code, expected):
+def test_resume_finished_response_is_refused(value, settings, code, expected):
     llm = FakeLLM()
     llm.stop_tokens = frozenset({9})
     with raises(InputError, *expected, code=code):
-        llm.resume([1, 2, 3], given, settings)
+        llm.resume([1, 2, 3], value, settings)
     assert llm.generate(tokens=[1, 2, 3], max_new_tokens=1).result()

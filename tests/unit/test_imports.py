@@ -323,16 +323,16 @@ def test_import_map_has_no_cycle():
 
 def module_imports(sources: dict[str, str]) -> dict[str, set[str]]:
     """Return the modules that each module imports, also inside functions and for type checkers."""
-    found: dict[str, set[str]] = {}
+    results: dict[str, set[str]] = {}
     for module, source in sources.items():
-        found[module.removesuffix(".__init__")] = targets = set()
+        results[module.removesuffix(".__init__")] = targets = set()
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.ImportFrom):
                 base = ".".join(module.split(".")[: -node.level] + ([node.module] if node.module else []))
                 for alias in node.names:
                     name = f"{base}.{alias.name}"
                     targets.add(name if name in sources or f"{name}.__init__" in sources else base)
-    return {module: {target for target in targets if target != module} for module, targets in found.items()}
+    return {module: {target for target in targets if target != module} for module, targets in results.items()}
 
 
 @pytest.mark.parametrize("folder", [SRC / PACKAGE, BENCH], ids=lambda folder: folder.name)
@@ -406,9 +406,9 @@ def test_right_arrows_pass(module, source):
     ],
 )
 def test_wrong_arrows_are_caught(module, source, message):
-    found = wrong_arrows(module, source)
-    assert len(found) == 1, found
-    assert message in found[0]
+    result = wrong_arrows(module, source)
+    assert len(result) == 1, result
+    assert message in result[0]
 
 
 def test_import_relative_beyond_package_is_refused():

@@ -19,7 +19,7 @@ FLAG = ArgumentInfo("in3", "bool")
 
 
 def values(arguments, *specs, seed=0):
-    return [given.value for given in make_inputs(arguments, specs, seed)]
+    return [inputs.value for inputs in make_inputs(arguments, specs, seed)]
 
 
 def test_inputs_default_is_random_at_bound_and_repeatable():
@@ -64,8 +64,8 @@ def test_inputs_by_order_and_by_position():
 def test_arrays_from_files(tmp_path):
     np.save(tmp_path / "x.npy", np.linspace(0, 1, 6).reshape(2, 3))
     argument = ArgumentInfo("in0", "tensor", "f32", (2, 3), (False, False))
-    (given,) = make_inputs([argument], [str(tmp_path / "x.npy")])
-    assert given.value.dtype == np.float32 and given.source.endswith("x.npy, converted from float64")
+    (inputs,) = make_inputs([argument], [str(tmp_path / "x.npy")])
+    assert inputs.value.dtype == np.float32 and inputs.source.endswith("x.npy, converted from float64")
     np.savez(tmp_path / "all.npz", in1=np.array([5]), in0=np.array([[1, 2]]), out0=np.zeros(3))
     tokens, position = values([TOKENS, POSITION], str(tmp_path / "all.npz"))
     assert tokens.tolist() == [[1, 2]] and position.tolist() == [5]

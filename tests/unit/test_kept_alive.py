@@ -65,8 +65,8 @@ def test_schedule_decided_integer_selects_its_own(baked):
     planner = b.planner([x, data], [out])
 
     def schedule(value):
-        given = live({x: (5,), data: (1,)}, {data: [value]})
-        return planner.prepare(planner.plan.flow.segments[0], given)[0]
+        values = live({x: (5,), data: (1,)}, {data: [value]})
+        return planner.prepare(planner.plan.flow.segments[0], values)[0]
 
     seven, eight = schedule(7), schedule(8)
     assert schedule(7) is seven and schedule(8) is eight
@@ -98,9 +98,9 @@ def test_rotary_table_last_row_is_reached(start, fits):
 )
 def test_integer_64_bit_fits_up_to_last_of_32_bits(edge, fits):
     spec = TensorSpec(DType.INT32, (2,), DType.INT64)
-    given = np.array([1, edge], np.int64)
+    inputs = np.array([1, edge], np.int64)
     if fits:
-        assert to_device(given, spec).tolist() == [1, edge]
+        assert to_device(inputs, spec).tolist() == [1, edge]
     else:
         with raises(webpte.RangeError, edge):
-            to_device(given, spec)
+            to_device(inputs, spec)

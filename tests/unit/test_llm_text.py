@@ -112,15 +112,15 @@ def test_messages_need_role_and_content():
 def test_long_text_releases_the_gil_and_has_the_tokens_of_its_parts():
     tokenizer = byte_level()
     text = "Good day, \u4e2d\u6587 \U0001f600 and more. " * 20_000
-    found: list[list[int]] = []
-    encoding = threading.Thread(target=lambda: found.append(tokenizer.encode(text)))
+    results: list[list[int]] = []
+    encoding = threading.Thread(target=lambda: results.append(tokenizer.encode(text)))
     encoding.start()
     count = 0
     while encoding.is_alive():
         count += 1
     encoding.join()
     assert count > 1000, "this thread has not run beside the other"
-    assert found[0] == list(tokenizer._inner.encode(text, add_special_tokens=False).ids)
+    assert results[0] == list(tokenizer._inner.encode(text, add_special_tokens=False).ids)
 
 
 def test_token_bytes_are_within_bound():

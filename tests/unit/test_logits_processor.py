@@ -56,11 +56,11 @@ def test_edits_are_what_the_settings_mean(settings, prompt, answer, drafted):
         processor.add(token)
     ahead = processor.draft_params(7 - len(drafted), drafted, [None] * (len(drafted) + 1))[-1]
     choice = processor.params(len(answer))
-    for found, tokens in ((choice, answer), (ahead, answer + drafted)):
+    for actual, tokens in ((choice, answer), (ahead, answer + drafted)):
         want = by_definition(LOGITS, settings, prompt, tokens)
-        assert np.allclose(by_edits(LOGITS, found.logit_adjustments), want, atol=1e-4)
-        assert found.logit_adjustments is None or len(set(found.logit_adjustments[:, 0].tolist())) == len(
-            found.logit_adjustments
+        assert np.allclose(by_edits(LOGITS, actual.logit_adjustments), want, atol=1e-4)
+        assert actual.logit_adjustments is None or len(set(actual.logit_adjustments[:, 0].tolist())) == len(
+            actual.logit_adjustments
         )
     assert (choice.step, ahead.step) == (len(answer), 7)
     if processor.num_static is None:
@@ -138,7 +138,7 @@ def test_unpack_sampled_tokens():
     first, second = unpack([tokens, values, likeliest, theirs])
     assert first == (5, -0.5, ((5, -0.5), (1, -1.0)))
     assert second.token == -2 and second.top_logprobs == ((3, -2.0),)
-    assert [found.token for found in unpack([tokens])] == [5, -2]
+    assert [result.token for result in unpack([tokens])] == [5, -2]
 
 
 def test_logit_bias_token_outside_vocabulary_is_refused():
@@ -174,9 +174,9 @@ def test_dry_penalties_are_those_of_the_definition(tokens, allowed, drafts):
     rows = processor.draft_params(0, drafted, [None] * (len(drafted) + 1))
     adjustments = rows[-1].logit_adjustments
     assert [row.step for row in rows] == list(range(len(drafted) + 1)) and adjustments is not None
-    found = dict(zip(adjustments[:, 0].tolist(), adjustments.view(np.float32)[:, 2].tolist(), strict=True))
+    actual = dict(zip(adjustments[:, 0].tolist(), adjustments.view(np.float32)[:, 2].tolist(), strict=True))
     want = dry_by_definition(tokens, allowed, 0.8)
-    assert found == pytest.approx({1: 2.0 - want.pop(1, 0.0)} | {token: -penalty for token, penalty in want.items()})
+    assert actual == pytest.approx({1: 2.0 - want.pop(1, 0.0)} | {token: -penalty for token, penalty in want.items()})
     plain = processor.params(0).logit_adjustments
     assert static is not None and plain is not None
     assert drafts >= static or adjustments.tolist() == plain.tolist()

@@ -24,8 +24,8 @@ def test_answers_come_in_order_or_as_they_are_finished():
     events: list[Progress] = []
     assert [answer.tokens for answer in llm.generate_many(PROMPTS, progress=events.append)] == WANT
     assert [event.done for event in events] == list(range(1, 41)) and {event.total for event in events} == {40}
-    found = [answer.tokens for answer in llm.generate_many(PROMPTS, in_order=False)]
-    assert sorted(found) == sorted(WANT) and found != WANT
+    actual = [answer.tokens for answer in llm.generate_many(PROMPTS, in_order=False)]
+    assert sorted(actual) == sorted(WANT) and actual != WANT
     assert max(len(rows) for rows in llm.runner.passes) >= 4
 
 

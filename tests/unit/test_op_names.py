@@ -42,8 +42,8 @@ def literals(tree: ast.Module) -> Iterator[tuple[ast.Constant, bool]]:
 
 def names(source: str, room: str) -> tuple[list[str], list[str]]:
     """The op names in a module: those of its pattern, and the others."""
-    found = [(n.value, inside) for n, inside in literals(ast.parse(source)) if is_name(str(n.value), room)]
-    return [str(text) for text, inside in found if inside], [str(text) for text, inside in found if not inside]
+    results = [(n.value, inside) for n, inside in literals(ast.parse(source)) if is_name(str(n.value), room)]
+    return [str(text) for text, inside in results if inside], [str(text) for text, inside in results if not inside]
 
 
 def test_names_stand_in_patterns_only():
@@ -51,8 +51,8 @@ def test_names_stand_in_patterns_only():
     for file in FILES:
         patterns[file], others[file] = names((SRC / file).read_text(), file.partition("/")[0])
     print(f"{len(others.pop(TABLE))} names in {TABLE}", *(f"{len(p)} in {file}" for file, p in patterns.items() if p))
-    assert {file: found for file, found in others.items() if found} == {}
-    assert [file for file, found in patterns.items() if found and not file.startswith("fusion/")] == []
+    assert {file: result for file, result in others.items() if result} == {}
+    assert [file for file, result in patterns.items() if result and not file.startswith("fusion/")] == []
 
 
 PATTERNS = [file for file in FILES if file.startswith("fusion/") and "\nPATTERN = " in (SRC / file).read_text()]

@@ -41,8 +41,8 @@ def measured(seconds_each, count, limit=LIMIT):
     return Costs(pace, [work] * count)
 
 
-def numbers_of(found):
-    return [number for part in found for number, _ in part.costs]
+def numbers_of(result):
+    return [number for part in result for number, _ in part.costs]
 
 
 def predicted(part):
@@ -51,12 +51,12 @@ def predicted(part):
 
 def test_parts_of_a_prefill_of_two_seconds_are_at_least_forty_submits():
     count = 250
-    found = list(parts([((), commands(count)), ([READ], ())], measured(2.0 / count, count)))
-    assert len(found) >= 40
-    assert all(predicted(part) <= LIMIT for part in found) and sum(map(predicted, found)) == pytest.approx(2.0)
-    assert numbers_of(found) == list(range(count))
-    assert found[-1].stages[-1] == ([READ], ())
-    for part in found:  # each pass sets what the previous one had set
+    results = list(parts([((), commands(count)), ([READ], ())], measured(2.0 / count, count)))
+    assert len(results) >= 40
+    assert all(predicted(part) <= LIMIT for part in results) and sum(map(predicted, results)) == pytest.approx(2.0)
+    assert numbers_of(results) == list(range(count))
+    assert results[-1].stages[-1] == ([READ], ())
+    for part in results:  # each pass sets what the previous one had set
         first = part.stages[0][1][0]
         assert (first.pipeline, first.uniforms) == ("p", "u") and first.storage == f"s{first.x}"
 
@@ -75,10 +75,10 @@ def test_parts_with_one_dispatch_above_the_limit_has_it_alone():
 
 def test_parts_of_several_executions_keep_the_copies_between_them():
     dispatches = commands(3)
-    found = list(parts([((), dispatches), ([FEED], dispatches), ([READ], ())], measured(LIMIT / 2, 3)))
-    assert [numbers_of([part]) for part in found] == [[0, 1], [2, 0], [1, 2]]
-    assert [copies for part in found for copies, _ in part.stages] == [(), (), [FEED], (), [READ]]
-    assert [len(rows) for part in found for _, rows in part.stages] == [2, 1, 1, 2, 0]
+    results = list(parts([((), dispatches), ([FEED], dispatches), ([READ], ())], measured(LIMIT / 2, 3)))
+    assert [numbers_of([part]) for part in results] == [[0, 1], [2, 0], [1, 2]]
+    assert [copies for part in results for copies, _ in part.stages] == [(), (), [FEED], (), [READ]]
+    assert [len(rows) for part in results for _, rows in part.stages] == [2, 1, 1, 2, 0]
 
 
 class Device:

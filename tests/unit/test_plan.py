@@ -66,15 +66,15 @@ def test_plan_view_of_tensor_written_in_place_is_copied():
 def test_plan_alias_keeps_base_alive():
     b = GraphBuilder()
     x = b.tensor(4, 4)
-    made = b.unary(x, 4, 4)
+    value = b.unary(x, 4, 4)
     view = b.tensor(16)
-    b.call("aten.view_copy.default", (made, b.list(b.number(16))), view)
+    b.call("aten.view_copy.default", (value, b.list(b.number(16))), view)
     other = b.unary(x, 4, 4)
     for _ in range(3):
         other = b.unary(other, 4, 4)
     plan = b.plan([x], [other, view])
-    tenants = [buffer.tensors for buffer in plan.buffers if made in buffer.tensors]
-    assert tenants == [(made,)]
+    tenants = [buffer.tensors for buffer in plan.buffers if value in buffer.tensors]
+    assert tenants == [(value,)]
 
 
 def test_plan_cpu_kernel_used_often_splits_once():
@@ -82,9 +82,9 @@ def test_plan_cpu_kernel_used_often_splits_once():
     x = b.tensor(8)
     totals = []
     for _ in range(3):
-        made = b.unary(x, 8)
+        value = b.unary(x, 8)
         summed = b.tensor(8)
-        b.call("test::on_the_cpu.out", (made, b.number(0), b.null()), summed, kernel=True)
+        b.call("test::on_the_cpu.out", (value, b.number(0), b.null()), summed, kernel=True)
         totals.append(b.unary(summed, 8))
     plan = b.plan([x], totals, cpu=["test::on_the_cpu.out"])
     (block,) = plan.flow.blocks

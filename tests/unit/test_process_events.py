@@ -74,16 +74,16 @@ def test_defer_interrupts_other_handlers_are_kept(chosen):
 
 
 def test_defer_interrupts_other_thread_unchanged():
-    found = []
+    results = []
 
     @defer_interrupts
     def look():
-        found.append(signal.getsignal(signal.SIGINT))
+        results.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=look)
     thread.start()
     thread.join()
-    assert found == [signal.default_int_handler]
+    assert results == [signal.default_int_handler]
 
 
 def test_ctrl_c_works_after_any_other_asynchronous_exception():

@@ -40,28 +40,28 @@ class TestAttribution:
         # record 100-200; wait 200-1000; the device works 300-500 and 550-900
         spans = [HostSpan("record", 100, 200), HostSpan("wait", 200, 1000), HostSpan("convert outputs", 1010, 1050)]
         run = Run(HostSpan("forward", 90, 1060), spans, [], [(300, 500), (550, 900)])
-        found = attribution(run)
-        assert {name: round(took * 1e9) for name, took in found["parts"].items()} == {
+        report = attribution(run)
+        assert {name: round(took * 1e9) for name, took in report["parts"].items()} == {
             "work": 140,
             "wait before the first dispatch": 100,
             "wait during dispatches": 550,
             "wait between dispatches": 50,
             "wait after the last dispatch": 100,
         }
-        assert round(found["rest"] * 1e9) == 30
-        assert found["attributed"] == pytest.approx(940 / 970)
-        assert round(found["device_seconds"] * 1e9) == 600 and round(found["between_seconds"] * 1e9) == 50
+        assert round(report["rest"] * 1e9) == 30
+        assert report["attributed"] == pytest.approx(940 / 970)
+        assert round(report["device_seconds"] * 1e9) == 600 and round(report["between_seconds"] * 1e9) == 50
 
     def test_work_beside_the_host_is_not_counted_twice(self):
         # The device has begun before the host has done with submitting.
         spans = [HostSpan("record", 0, 100), HostSpan("wait", 100, 200)]
-        found = attribution(Run(HostSpan("forward", 0, 200), spans, [], [(50, 200)]))
-        assert found["attributed"] == pytest.approx(1.0) and found["rest"] == pytest.approx(0)
-        assert round(found["parts"]["wait during dispatches"] * 1e9) == 100
+        report = attribution(Run(HostSpan("forward", 0, 200), spans, [], [(50, 200)]))
+        assert report["attributed"] == pytest.approx(1.0) and report["rest"] == pytest.approx(0)
+        assert round(report["parts"]["wait during dispatches"] * 1e9) == 100
 
     def test_attribution_without_dispatches(self):
-        found = attribution(Run(HostSpan("forward", 0, 100), [HostSpan("CPU kernels", 10, 90)], []))
-        assert found["attributed"] == pytest.approx(0.8) and found["device_seconds"] == 0
+        report = attribution(Run(HostSpan("forward", 0, 100), [HostSpan("CPU kernels", 10, 90)], []))
+        assert report["attributed"] == pytest.approx(0.8) and report["device_seconds"] == 0
 
 
 def test_device_section_has_one_figure_for_dispatches_and_no_empty_parts():
@@ -124,8 +124,8 @@ class TestWork:
         schedule, _ = planner.prepare(segment, now)
         (lowered,) = schedule.calls
         work = CallWork(plan, [schedule], now)
-        found = sum(work.bytes(lowered, d) for d in lowered.dispatches)
-        assert found == 4 * (2 * 32 + 2 * 32 + 1)  # read the tokens, write as many rows of the cache, and `done`
+        result = sum(work.bytes(lowered, d) for d in lowered.dispatches)
+        assert result == 4 * (2 * 32 + 2 * 32 + 1)  # read the tokens, write as many rows of the cache, and `done`
 
     def test_work_of_user_op_follows_its_trait(self):
         def squared(sizes):

@@ -26,10 +26,10 @@ def test_dir_is_what_is_public():
 def test_public_names_exist_and_are_documented():
     page = API_PAGE.read_text(encoding="utf-8")
     for name in dir(webpte):
-        found = getattr(webpte, name)
-        assert found is getattr(webpte, name)
-        assert isinstance(found, (type, types.FunctionType, types.ModuleType, str))
-        if (isinstance(found, type) and issubclass(found, webpte.Error)) or name == "__version__":
+        result = getattr(webpte, name)
+        assert result is getattr(webpte, name)
+        assert isinstance(result, (type, types.FunctionType, types.ModuleType, str))
+        if (isinstance(result, type) and issubclass(result, webpte.Error)) or name == "__version__":
             continue  # errors have a page that is made of them
         assert f"webpte.{name}" in page, f"docs/api.md does not tell of webpte.{name}"
 
@@ -52,23 +52,23 @@ def test_public_name_missing_raises_attribute_error():
 def documented_classes() -> dict[str, set[str] | None]:
     """Return the classes of the API page, each with the members that it lists; None where it documents all."""
     blocks = re.findall(r"\.\. autoclass:: ([\w.]+)(?:\(\))?\n((?: {3}:.*\n)*)", API_PAGE.read_text(encoding="utf-8"))
-    found: dict[str, set[str] | None] = {}
+    results: dict[str, set[str] | None] = {}
     for name, options in blocks:
         listed = re.search(r":members: (.*)", options)
-        found[name] = set(listed[1].split(", ")) if listed else None
-    return found
+        results[name] = set(listed[1].split(", ")) if listed else None
+    return results
 
 
 def public_attributes(cls: type) -> set[str]:
     """Return what tab completion shows of an object: names of its classes, and attributes that their methods set."""
-    found: set[str] = set()
+    results: set[str] = set()
     for base in cls.__mro__:
         if base.__module__.startswith("webpte"):
-            found |= {*vars(base), *inspect.get_annotations(base)}
+            results |= {*vars(base), *inspect.get_annotations(base)}
             for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(base)))):
                 if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-                    found |= {node.attr} if ast.unparse(node.value) == "self" else set()
-    return {name for name in found if not name.startswith("_")}
+                    results |= {node.attr} if ast.unparse(node.value) == "self" else set()
+    return {name for name in results if not name.startswith("_")}
 
 
 @pytest.mark.parametrize("name", [name for name, members in documented_classes().items() if members is not None])

@@ -112,13 +112,13 @@ class Values:
     def tensor(self, dtype: DType, *dims: int) -> int:
         return self.add(c.VkTensor(dtype, dims))
 
-    def argument(self, given) -> int:
-        if isinstance(given, tuple):
-            self.inputs.append(self.tensor(*given))
+    def argument(self, value) -> int:
+        if isinstance(value, tuple):
+            self.inputs.append(self.tensor(*value))
             return self.inputs[-1]
-        if isinstance(given, list):
-            return self.add(c.VkIntList(tuple(given)))
-        return self.add(c.VkNull() if given is None else SCALARS[type(given)](given))
+        if isinstance(value, list):
+            return self.add(c.VkIntList(tuple(value)))
+        return self.add(c.VkNull() if value is None else SCALARS[type(value)](value))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ class Values:
 )
 def test_refused(op, arguments, result, code, expected, tmp_path):
     values = Values()
-    ids = [values.argument(given) for given in arguments]
+    ids = [values.argument(value) for value in arguments]
     outs = [values.tensor(*spec) for spec in (result if isinstance(result, list) else [result])]
     out = outs[0] if len(outs) == 1 else values.add(c.VkValueList(tuple(outs)))
     simple_pte(tmp_path / "wrong.pte", values.all, [(op, [*ids, out])], values.inputs, outs)

@@ -11,8 +11,8 @@ from tests.questions.questions import QUESTIONS, Question
 
 def test_questions_are_forty_without_their_answers():
     assert len(QUESTIONS) == len({question.text for question in QUESTIONS}) == 40
-    told = [question.text for question in QUESTIONS if is_right(question, question.text)]
-    assert not told
+    reports = [question.text for question in QUESTIONS if is_right(question, question.text)]
+    assert not reports
 
 
 @pytest.mark.parametrize(

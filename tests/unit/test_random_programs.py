@@ -125,7 +125,7 @@ NAN, INF = np.nan, np.inf
 
 
 @pytest.mark.parametrize(
-    ("got", "wanted", "allowed", "expected"),
+    ("got", "reference", "allowed", "expected"),
     [
         ([1.0, 2.0], [1.0, 2.1], [0.0, 0.2], ""),
         ([1.0, 2.0], [1.0, 2.3], [0.0, 0.2], "1 of 2 numbers"),
@@ -137,8 +137,8 @@ NAN, INF = np.nan, np.inf
         ([5.0, 1.0], [1.0, 1.0], [INF, 0.0], ""),
     ],
 )
-def test_numbers_are_compared_one_by_one(got, wanted, allowed, expected):
-    text = difference((np.array(got, np.float32),), [np.array(wanted, np.float32)], [np.array(allowed)])
+def test_numbers_are_compared_one_by_one(got, reference, allowed, expected):
+    text = difference((np.array(got, np.float32),), [np.array(reference, np.float32)], [np.array(allowed)])
     assert expected in text and bool(text) == bool(expected)
 
 

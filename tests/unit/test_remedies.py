@@ -34,33 +34,33 @@ def texts() -> Iterator[str]:
 TEXTS = list(texts())
 
 
-def found(pattern: str) -> list[tuple[str, ...]]:
+def mentions(pattern: str) -> list[tuple[str, ...]]:
     matches = [match.groups() for text in TEXTS for match in re.finditer(pattern, text)]
     assert matches, f"nothing looks like {pattern}: the test no longer sees what is printed"
     return matches
 
 
 def test_extras_exist():
-    for (extras,) in found(r"webpte\[([\w,]+)\]"):
+    for (extras,) in mentions(r"webpte\[([\w,]+)\]"):
         assert set(extras.split(",")) <= set(PROJECT["optional-dependencies"]), extras
 
 
 def test_packages_are_those_we_test_with():
     groups = [*PROJECT["optional-dependencies"].values(), *PYPROJECT["dependency-groups"].values()]
     listed = " ".join(entry for group in groups for entry in group if isinstance(entry, str))
-    for (package,) in found(r"pip install (\w[\w-]*)"):
+    for (package,) in mentions(r"pip install (\w[\w-]*)"):
         assert package == "webpte" or package in listed, package
 
 
 def test_system_packages_are_those_that_ci_installs():
     script = (ROOT / ".ci" / "run").read_text()
-    for (packages,) in found(r"apt-get install ((?:[a-z][a-z0-9-]*[0-9-][a-z0-9-]* ?)+)"):
+    for (packages,) in mentions(r"apt-get install ((?:[a-z][a-z0-9-]*[0-9-][a-z0-9-]* ?)+)"):
         for package in packages.split():
             assert package in script, package
 
 
 def test_commands_and_their_options_exist():
-    for command, rest in found(r"\bwebpte ([a-z]+)((?: (?:--[a-z][a-z-]*|[A-Z]+\b|\d\w*|\S+\.(?:pte|gguf)))+)"):
+    for command, rest in mentions(r"\bwebpte ([a-z]+)((?: (?:--[a-z][a-z-]*|[A-Z]+\b|\d\w*|\S+\.(?:pte|gguf)))+)"):
         assert command in COMMANDS, command
         _, parser = load_command(command)
         for option in re.findall(r"--[a-z][a-z-]*", rest):
@@ -74,8 +74,8 @@ def test_keywords_exist():
         "lower": lower,
         "export_llm": export_llm,
     }
-    for name, given in found(r"\b((?:LLM\.)?load|lower|export_llm)\(([^()]*\w+=[^()]*)\)"):
-        for keyword in re.findall(r"(\w+)=", given):
+    for name, values in mentions(r"\b((?:LLM\.)?load|lower|export_llm)\(([^()]*\w+=[^()]*)\)"):
+        for keyword in re.findall(r"(\w+)=", values):
             parameters = inspect.signature(functions[name]).parameters
             keywords = {*parameters, *(LLMLoadOptions.__annotations__ if name == "LLM.load" else ())}
             assert keyword in keywords, f"{name} takes no {keyword}"

@@ -53,8 +53,8 @@ def test_calls_stand_in_order_with_their_arguments_and_makers():
         {"name": "alpha", "parts": ["2"]},
     ]
     assert add["runs"] == relu["runs"] == "gpu" and len(add["kernels"]) == 1
-    made = data["values"][first]
-    assert (made["made"], made["read"], made["live"], made["bytes"]) == ([0], [1], (0, 1), 60)
+    result = data["values"][first]
+    assert (result["made"], result["read"], result["live"], result["bytes"]) == ([0], [1], (0, 1), 60)
     assert data["values"][x]["input"] and data["values"][last]["output"]
     assert json.loads(json.dumps(data))["calls"][0]["name"] == "aten.add.Tensor"
 
@@ -133,19 +133,19 @@ def test_jumps_and_their_conditions_are_kept():
 def programs(draw):
     """Straight programs of unary calls, sums and views over earlier results; some results are outputs."""
     b = GraphBuilder()
-    made = [b.tensor(4, 8), b.tensor(4, 8)]
+    created = [b.tensor(4, 8), b.tensor(4, 8)]
     for kind in draw(st.lists(st.sampled_from(["unary", "add", "view"]), min_size=1, max_size=25)):
-        source = draw(st.sampled_from(made))
+        source = draw(st.sampled_from(created))
         out = b.tensor(4, 8)
         if kind == "unary":
             b.call("aten.relu.default", (source,), out)
         elif kind == "add":
-            b.call("aten.add.Tensor", (source, draw(st.sampled_from(made)), b.number(1)), out)
+            b.call("aten.add.Tensor", (source, draw(st.sampled_from(created)), b.number(1)), out)
         else:
             b.call("aten.view_copy.default", (source, b.list(b.number(4), b.number(8))), out)
-        made.append(out)
-    outputs = draw(st.lists(st.sampled_from(made[2:]), min_size=1, unique=True))
-    return b.planner(made[:2], outputs)
+        created.append(out)
+    outputs = draw(st.lists(st.sampled_from(created[2:]), min_size=1, unique=True))
+    return b.planner(created[:2], outputs)
 
 
 @given(programs())
@@ -179,8 +179,8 @@ def test_outputs_live_to_the_end_and_inputs_from_the_start():
 def test_report_cpu_call_splits_stages_with_bytes():
     b = GraphBuilder()
     x = b.tensor(8)
-    made, summed = b.unary(x, 8), b.tensor(8)
-    b.call("test::on_the_cpu.out", (made,), summed, kernel=True)
+    value, summed = b.unary(x, 8), b.tensor(8)
+    b.call("test::on_the_cpu.out", (value,), summed, kernel=True)
     y = b.unary(summed, 8)
     data = planned(b.planner([x], [y], cpu=["test::on_the_cpu.out"]))
     assert [(s["kind"], s["first"], s["calls"]) for s in data["stages"]] == [
@@ -189,7 +189,7 @@ def test_report_cpu_call_splits_stages_with_bytes():
         ("submit", 2, 1),
     ]
     assert [(s["uploads"], s["reads"], s["bytes_up"], s["bytes_down"]) for s in data["stages"]] == [
-        ([x], [made], 32, 32),
+        ([x], [value], 32, 32),
         ([], [], 0, 0),
         ([summed], [y], 32, 32),
     ]

@@ -89,11 +89,11 @@ def parse_dot(text):
     """Nodes, edges and clusters of a digraph; fails on anything that is not the part of the language we write."""
     tokens, at = [], 0
     while at < len(text):
-        found = TOKEN.match(text, at)
-        assert found, f"not DOT: {text[at : at + 40]!r}"
-        at = found.end()
-        if not found[0].isspace():
-            tokens.append(found[0])
+        result = TOKEN.match(text, at)
+        assert result, f"not DOT: {text[at : at + 40]!r}"
+        at = result.end()
+        if not result[0].isspace():
+            tokens.append(result[0])
     assert tokens[0] == "digraph" and tokens[2] == "{" and tokens[-1] == "}"
     nodes: dict[str, str] = {}
     edges: list[tuple[str, str, str]] = []

@@ -182,9 +182,9 @@ def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, body: Any
 
 @pytest.mark.parametrize("limit", LIMITS, ids=[limit.row.replace("`", "") for limit in LIMITS])
 def test_request_beyond_a_limit_is_refused_with_its_numbers(tmp_path, monkeypatch, limit):
-    found = answer(tmp_path, monkeypatch, limit.path, limit.body, Config(max_body_bytes=8 << 20, strict=True))
-    error = found.json["error"]
-    assert (found.status, error["param"]) == (limit.status, limit.param), error
+    result = answer(tmp_path, monkeypatch, limit.path, limit.body, Config(max_body_bytes=8 << 20, strict=True))
+    error = result.json["error"]
+    assert (result.status, error["param"]) == (limit.status, limit.param), error
     assert str(limit.limit) in error["message"] and str(limit.got) in error["message"], error
 
 
@@ -241,5 +241,5 @@ def test_list_with_20_000_invalid_entries_has_few_errors(monkeypatch, declaratio
 )
 def test_parameters_of_a_tool_that_are_no_schema_are_refused(tmp_path, monkeypatch, parameters):
     body = CHATTING | {"tools": [tool(**parameters)]}
-    found = answer(tmp_path, monkeypatch, CHAT, body, Config())
-    assert found.status == 400 and found.json["error"]["param"] == "tools[0]"
+    result = answer(tmp_path, monkeypatch, CHAT, body, Config())
+    assert result.status == 400 and result.json["error"]["param"] == "tools[0]"

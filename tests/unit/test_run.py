@@ -21,27 +21,27 @@ from webpte.text import duration, plural
 
 
 def test_summary_non_finite_values_are_counted_and_excluded():
-    told = summary(np.array([[1, np.nan], [np.inf, 3]], np.float32))
-    assert (told["nonfinite"], told["min"], told["max"], told["mean"]) == (2, 1, 3, 2)
-    assert told["shape"] == [2, 2] and told["dtype"] == "float32"
-    assert json.loads(json.dumps(told, allow_nan=False))["head"] == [1, "nan", "inf", 3]
+    report = summary(np.array([[1, np.nan], [np.inf, 3]], np.float32))
+    assert (report["nonfinite"], report["min"], report["max"], report["mean"]) == (2, 1, 3, 2)
+    assert report["shape"] == [2, 2] and report["dtype"] == "float32"
+    assert json.loads(json.dumps(report, allow_nan=False))["head"] == [1, "nan", "inf", 3]
 
 
 @pytest.mark.parametrize("array", [np.zeros((0, 3), np.float32), np.full(2, np.nan)])
 def test_summary_without_finite_values_has_no_range(array):
-    told = summary(array)
-    assert told["min"] is told["max"] is told["mean"] is None and told["nonfinite"] == array.size
+    report = summary(array)
+    assert report["min"] is report["max"] is report["mean"] is None and report["nonfinite"] == array.size
 
 
 def test_integers_bools_and_numbers():
     assert summary(np.array([1, 2, 6]))["mean"] == 3 and summary(np.array([True, False]))["max"] == 1
-    told = summary(7)
-    assert (told["kind"], told["value"]) == ("int", 7) and told.keys() == summary(np.zeros(1)).keys()
+    report = summary(7)
+    assert (report["kind"], report["value"]) == ("int", 7) and report.keys() == summary(np.zeros(1)).keys()
 
 
 def test_spread():
-    told = spread([4.0, 1.0, 2.0, 3.0, 10.0])
-    assert told == {"calls": 5, "median": 3.0, "min": 1.0, "p90": pytest.approx(7.6)}
+    report = spread([4.0, 1.0, 2.0, 3.0, 10.0])
+    assert report == {"calls": 5, "median": 3.0, "min": 1.0, "p90": pytest.approx(7.6)}
 
 
 @pytest.mark.parametrize(

@@ -97,10 +97,10 @@ def saved(tmp_path):
 
 
 def opened(folder, *files):
-    found = load_plan(folder, files)
-    for file in found.files:
+    result = load_plan(folder, files)
+    for file in result.files:
         file.close()
-    return found.scheduler
+    return result.scheduler
 
 
 def prepare(scheduler, position):
@@ -122,8 +122,8 @@ def test_saved_plan_schedule_evaluates_without_graph(saved):
 
 def test_saved_plan_opened_saves_same_bytes(saved, tmp_path):
     folder, file = saved
-    found = load_plan(folder, [file])
-    save_plan(found.scheduler, tmp_path / "again", found.fingerprint)
+    result = load_plan(folder, [file])
+    save_plan(result.scheduler, tmp_path / "again", result.fingerprint)
     assert {p.name for p in folder.iterdir()} == {p.name for p in (tmp_path / "again").iterdir()}
     for path in folder.iterdir():
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()

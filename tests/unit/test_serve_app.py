@@ -36,9 +36,9 @@ def serving(tmp_path, monkeypatch):
     def run(check, config: Config | None = None, **more: Any):
         async def whole():
             backend = StandIn(tmp_path, byte_level(), **more)
-            made = app(backend, config or Config(schema_timeout=60))
-            async with made.router.lifespan_context(made):
-                return await check(backend, made)
+            application = app(backend, config or Config(schema_timeout=60))
+            async with application.router.lifespan_context(application):
+                return await check(backend, application)
 
         return asyncio.run(whole())
 
@@ -58,27 +58,27 @@ def serving(tmp_path, monkeypatch):
     ],
 )
 def test_serve_backend_error_has_status(serving, error, status, kind):
-    async def check(backend, made):
+    async def check(backend, application):
         backend.fails = error
-        return await Asked(made, CHAT, HELLO).answer()
+        return await Asked(application, CHAT, HELLO).answer()
 
-    found = serving(check)
-    assert found.status == status and found.json["error"]["type"] == kind and "x-request-id" in found.headers
+    response = serving(check)
+    assert response.status == status and response.json["error"]["type"] == kind and "x-request-id" in response.headers
     if status in (429, 503):
-        assert int(found.headers["retry-after"]) >= 1
+        assert int(response.headers["retry-after"]) >= 1
     if isinstance(error, QueueFull):
-        assert found.headers["retry-after"] == "3"  # never sooner than told
+        assert response.headers["retry-after"] == "3"  # never sooner than told
     if status == 500:
         assert (
-            "a bug" not in found.json["error"]["message"]
-            and found.headers["x-request-id"] in found.json["error"]["message"]
+            "a bug" not in response.json["error"]["message"]
+            and response.headers["x-request-id"] in response.json["error"]["message"]
         )
     else:
-        assert str(error) in found.json["error"]["message"]
+        assert str(error) in response.json["error"]["message"]
 
 
 def test_serve_refused_choice_cancels_others(serving):
-    async def check(backend, made):
+    async def check(backend, application):
         first = backend.generate
 
         def second(ask):
@@ -87,27 +87,27 @@ def test_serve_refused_choice_cancels_others(serving):
             return first(ask)
 
         backend.generate = second
-        found = await Asked(made, CHAT, HELLO | {"n": 3}).answer()
-        return found.status, [stream.cancelled for stream in backend.streams]
+        response = await Asked(application, CHAT, HELLO | {"n": 3}).answer()
+        return response.status, [stream.cancelled for stream in backend.streams]
 
     assert serving(check) == (429, [True])
 
 
 def test_serve_stream_failure_is_last_event(serving):
-    async def check(backend, made):
+    async def check(backend, application):
         backend.fails_at_end = WorkerUnavailable("the worker is gone for good")
-        return await Asked(made, CHAT, HELLO | {"stream": True}).answer()
+        return await Asked(application, CHAT, HELLO | {"stream": True}).answer()
 
-    found = serving(check)
-    assert found.status == 200 and found.events[-1]["error"]["message"] == "the worker is gone for good"
-    assert found.events[-1]["error"]["type"] == "server_error"
+    response = serving(check)
+    assert response.status == 200 and response.events[-1]["error"]["message"] == "the worker is gone for good"
+    assert response.events[-1]["error"]["type"] == "server_error"
 
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_serve_disconnect_frees_slot(serving, stream, caplog):
-    async def check(backend, made):
+    async def check(backend, application):
         backend.go.clear()
-        asked = Asked(made, CHAT, HELLO | {"stream": stream, "n": 2})
+        asked = Asked(application, CHAT, HELLO | {"stream": stream, "n": 2})
         if stream:
             await asked.until(lambda: b"content" in asked.body)
         else:
@@ -124,12 +124,12 @@ def test_serve_disconnect_frees_slot(serving, stream, caplog):
 
 
 def test_serve_disconnect_while_reading_body_is_not_an_error(serving, caplog):
-    async def check(backend, made):
+    async def check(backend, application):
         async def gone():
             return {"type": "http.disconnect"}
 
         async def left(scope, _, send):
-            await made(scope, gone, send)
+            await application(scope, gone, send)
 
         return await Asked(left, CHAT, HELLO).answer()
 
@@ -139,13 +139,13 @@ def test_serve_disconnect_while_reading_body_is_not_an_error(serving, caplog):
 
 
 def test_serve_unread_response_times_out(serving):
-    async def check(backend, made):
+    async def check(backend, application):
         async def unread(scope, receive, send):
             async def stuck(message):
                 if message["type"] == "http.response.body":
                     await asyncio.Event().wait()
 
-            await made(scope, receive, stuck)
+            await application(scope, receive, stuck)
 
         await Asked(unread, CHAT, HELLO | {"stream": True}).answer()
         return [one.cancelled for one in backend.streams]
@@ -156,16 +156,16 @@ def test_serve_unread_response_times_out(serving):
 def test_serve_shutdown_sends_partial_response(serving):
     """A stream under way gets a last event; a new request is refused."""
 
-    async def check(backend, made):
+    async def check(backend, application):
         backend.go.clear()
-        asked = Asked(made, CHAT, HELLO | {"stream": True, "stream_options": {"include_usage": True}})
+        asked = Asked(application, CHAT, HELLO | {"stream": True, "stream_options": {"include_usage": True}})
         await asked.until(lambda: b"content" in asked.body)
-        ending = asyncio.ensure_future(made.state.service.stop())
+        ending = asyncio.ensure_future(application.state.service.stop())
         await asyncio.sleep(0.05)
-        late = await Asked(made, CHAT, HELLO).answer()
+        late = await Asked(application, CHAT, HELLO).answer()
         await ending
         await asked.answer()
-        health = await Asked(made, "/health", None).answer()
+        health = await Asked(application, "/health", None).answer()
         return asked, late, health
 
     asked, late, health = serving(check, Config(shutdown_timeout=0.3))
@@ -176,17 +176,17 @@ def test_serve_shutdown_sends_partial_response(serving):
 
 
 def test_serve_slow_body_returns_408(serving):
-    async def check(backend, made):
+    async def check(backend, application):
         async def receive():
             await asyncio.Event().wait()
 
         async def slow(scope, _, send):
-            await made(scope, receive, send)
+            await application(scope, receive, send)
 
         return await Asked(slow, CHAT, HELLO).answer()
 
-    found = serving(check, Config(read_timeout=0.05))
-    assert found.status == 408 and found.json["error"]["code"] == "body_too_slow"
+    response = serving(check, Config(read_timeout=0.05))
+    assert response.status == 408 and response.json["error"]["code"] == "body_too_slow"
 
 
 def test_giving_memory_back_does_no_harm():
@@ -202,13 +202,13 @@ def test_hostile_schemas_are_refused_without_a_stir(serving, depth):
     for _ in range(depth):
         schema = {"type": "array", "items": schema}
 
-    async def check(backend, made):
+    async def check(backend, application):
         body = HELLO | {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}}
-        found = await Asked(made, CHAT, body).answer()
-        return found, await Asked(made, CHAT, HELLO).answer()
+        response = await Asked(application, CHAT, body).answer()
+        return response, await Asked(application, CHAT, HELLO).answer()
 
-    found, after = serving(check)
-    assert found.status in (400, 422) and found.json["error"]["message"] and after.status == 200
+    response, after = serving(check)
+    assert response.status in (400, 422) and response.json["error"]["message"] and after.status == 200
 
 
 # -- calls of tools ---------------------------------------------------------------------------------------------------
@@ -231,22 +231,22 @@ SAID: dict[str, tuple[str, str, list[str], str]] = {
 def test_calls_are_taken_out_of_the_text(serving, name, stream):
     says, text, arguments, finish = SAID[name]
 
-    async def check(backend, made):
+    async def check(backend, application):
         body = HELLO | {"tools": [TOOL], "stream": stream, "stop": "STOP", "max_tokens": 500}
-        found = await Asked(made, CHAT, body).answer()
-        assert found.status == 200, found.body
+        response = await Asked(application, CHAT, body).answer()
+        assert response.status == 200, response.body
         assert "stop" not in backend.streams[0].ask.settings and "grammar" in backend.streams[0].ask.settings
-        return found
+        return response
 
-    found = serving(check, says=says, tool_format=HERMES)
+    response = serving(check, says=says, tool_format=HERMES)
     if stream:
-        choices = [event["choices"][0] for event in found.events]
+        choices = [event["choices"][0] for event in response.events]
         content = "".join(choice["delta"].get("content") or "" for choice in choices)
         calls = [call for choice in choices for call in choice["delta"].get("tool_calls", [])]
         assert [call["index"] for call in calls] == list(range(len(calls)))
         assert choices[-1]["finish_reason"] == finish
     else:
-        (choice,) = found.json["choices"]
+        (choice,) = response.json["choices"]
         content, calls = choice["message"]["content"] or "", choice["message"].get("tool_calls", [])
         assert choice["finish_reason"] == finish
     assert content == text and [call["function"]["arguments"] for call in calls] == arguments
@@ -254,19 +254,19 @@ def test_calls_are_taken_out_of_the_text(serving, name, stream):
 
 
 def test_serve_model_without_tools_refuses_them(serving):
-    async def check(backend, made):
-        return await Asked(made, CHAT, HELLO | {"tools": [TOOL]}).answer()
+    async def check(backend, application):
+        return await Asked(application, CHAT, HELLO | {"tools": [TOOL]}).answer()
 
-    found = serving(check)
-    assert found.status == 400 and found.json["error"]["param"] == "tools"
+    response = serving(check)
+    assert response.status == 400 and response.json["error"]["param"] == "tools"
 
 
 @pytest.mark.parametrize("more", [{}, {"tools": [TOOL]}], ids=["text", "tools"])
 @pytest.mark.parametrize(("stop", "numbers"), [(["x"] * 17, ("16", "17")), (["x" * 1025] * 4, ("4096", "4100"))])
 def test_stop_strings_beyond_the_bound_are_refused_with_both_numbers(serving, stop, numbers, more):
-    async def check(backend, made):
+    async def check(backend, application):
         bodies = {CHAT: {"stop": stop}, "/api/chat": {"options": {"stop": stop}}}
-        return [await Asked(made, path, HELLO | more | body).answer() for path, body in bodies.items()]
+        return [await Asked(application, path, HELLO | more | body).answer() for path, body in bodies.items()]
 
     openai, ollama = serving(check, tool_format=HERMES)
     assert openai.status == ollama.status == 400 and openai.json["error"]["param"] == "stop"
@@ -275,8 +275,8 @@ def test_stop_strings_beyond_the_bound_are_refused_with_both_numbers(serving, st
 
 
 def test_serve_seed_differs_per_choice(serving):
-    async def check(backend, made):
-        await Asked(made, CHAT, HELLO | {"n": 3, "seed": (1 << 31) - 2}).answer()
+    async def check(backend, application):
+        await Asked(application, CHAT, HELLO | {"n": 3, "seed": (1 << 31) - 2}).answer()
         return [stream.ask.settings["seed"] for stream in backend.streams]
 
     assert serving(check) == [(1 << 31) - 2, (1 << 31) - 1, 0]
@@ -285,8 +285,8 @@ def test_serve_seed_differs_per_choice(serving):
 def test_lines_of_the_log_are_json(serving, caplog):
     from webpte.serve.telemetry import LogFormatter
 
-    async def check(backend, made):
-        await Asked(made, CHAT, HELLO, {"x-request-id": "one"}).answer()
+    async def check(backend, application):
+        await Asked(application, CHAT, HELLO, {"x-request-id": "one"}).answer()
 
     with caplog.at_level(logging.INFO, "webpte.serve"):
         serving(check)
@@ -324,13 +324,15 @@ def test_log_is_text_on_a_terminal_and_json_elsewhere(monkeypatch, log_format, t
 
 
 def test_index_names_models_endpoints_and_a_command_that_works(serving):
-    async def check(backend, made):
-        index = await Asked(made, "/", None, {"host": "localhost:8123"}).answer()
+    async def check(backend, application):
+        index = await Asked(application, "/", None, {"host": "localhost:8123"}).answer()
         words = shlex.split(index.json["example"])
         assert words[:1] + words[2:3] == ["curl", "-d"] and words[1].startswith("http://localhost:8123/")
         form = {"content-type": "application/x-www-form-urlencoded"}
-        sent = await Asked(made, words[1].removeprefix("http://localhost:8123"), words[3].encode(), form).answer()
-        return index, sent, await Asked(made, "/nowhere", None).answer()
+        sent = await Asked(
+            application, words[1].removeprefix("http://localhost:8123"), words[3].encode(), form
+        ).answer()
+        return index, sent, await Asked(application, "/nowhere", None).answer()
 
     index, sent, other = serving(check)
     assert index.status == 200 and index.json["models"] == {"stand-in": "language"} and sent.status == 200
@@ -339,19 +341,19 @@ def test_index_names_models_endpoints_and_a_command_that_works(serving):
 
 
 def test_index_needs_a_key_where_others_do(serving):
-    async def check(backend, made):
+    async def check(backend, application):
         key = {"authorization": "Bearer secret"}
-        return [(await Asked(made, "/", None, headers).answer()) for headers in ({}, key)]
+        return [(await Asked(application, "/", None, headers).answer()) for headers in ({}, key)]
 
-    refused, found = serving(check, Config(api_keys=("secret",)))
-    assert refused.status == 401 and found.status == 200
-    assert "Authorization: Bearer" in found.json["example"] and b"secret" not in found.body
+    refused, response = serving(check, Config(api_keys=("secret",)))
+    assert refused.status == 401 and response.status == 200
+    assert "Authorization: Bearer" in response.json["example"] and b"secret" not in response.body
 
 
 def test_unknown_field_is_ignored_with_one_warning(serving, caplog):
-    async def check(backend, made):
+    async def check(backend, application):
         bodies = [HELLO | {"temprature": 1}, HELLO | {"temprature": 1, "x" * 500: 1}]
-        return [(await Asked(made, CHAT, body).answer()).status for body in bodies]
+        return [(await Asked(application, CHAT, body).answer()).status for body in bodies]
 
     with caplog.at_level(logging.WARNING, "webpte.serve"):
         assert serving(check) == [200, 200]
@@ -360,8 +362,8 @@ def test_unknown_field_is_ignored_with_one_warning(serving, caplog):
 
 
 def test_warnings_of_unknown_fields_are_bounded(serving, caplog):
-    async def check(backend, made):
-        await Asked(made, CHAT, HELLO | {f"x{number}": 1 for number in range(1000)}).answer()
+    async def check(backend, application):
+        await Asked(application, CHAT, HELLO | {f"x{number}": 1 for number in range(1000)}).answer()
 
     with caplog.at_level(logging.WARNING, "webpte.serve"):
         serving(check)
@@ -369,11 +371,11 @@ def test_warnings_of_unknown_fields_are_bounded(serving, caplog):
 
 
 def test_strict_server_refuses_unknown_fields(serving):
-    async def check(backend, made):
-        return await Asked(made, CHAT, HELLO | {"temprature": 1}).answer()
+    async def check(backend, application):
+        return await Asked(application, CHAT, HELLO | {"temprature": 1}).answer()
 
-    found = serving(check, Config(strict=True))
-    assert found.status == 400 and found.json["error"]["param"] == "temprature"
+    response = serving(check, Config(strict=True))
+    assert response.status == 400 and response.json["error"]["param"] == "temprature"
 
 
 @pytest.mark.parametrize(
@@ -388,8 +390,8 @@ def test_strict_server_refuses_unknown_fields(serving):
     ],
 )
 def test_pages_must_send_json_and_other_clients_may_send_any_type(serving, headers, status):
-    async def check(backend, made):
-        return await Asked(made, CHAT, HELLO, headers).answer()
+    async def check(backend, application):
+        return await Asked(application, CHAT, HELLO, headers).answer()
 
     assert serving(check).status == status
 
@@ -412,13 +414,13 @@ def test_pages_must_send_json_and_other_clients_may_send_any_type(serving, heade
     ],
 )
 def test_host_header_must_name_the_server(serving, host, config, status):
-    async def check(backend, made):
-        return await Asked(made, CHAT, HELLO, {"host": host}).answer()
+    async def check(backend, application):
+        return await Asked(application, CHAT, HELLO, {"host": host}).answer()
 
-    found = serving(check, Config(**config).with_loopback_hosts())
-    assert found.status == status
+    response = serving(check, Config(**config).with_loopback_hosts())
+    assert response.status == status
     if status == 403:
-        assert found.json["error"]["code"] == "host_not_allowed"
+        assert response.json["error"]["code"] == "host_not_allowed"
 
 
 @pytest.mark.parametrize("endpoint", [CHAT, "/v1/completions", "/tokenize"])
@@ -429,19 +431,19 @@ def test_prompt_that_cannot_fit_is_refused_before_it_is_tokenized(serving, endpo
         {"messages": [{"role": "user", "content": text}]} if endpoint == CHAT else {"prompt": text}
     )
 
-    async def check(backend, made):
-        return await Asked(made, endpoint, body).answer()
+    async def check(backend, application):
+        return await Asked(application, endpoint, body).answer()
 
-    found = serving(check)
-    assert found.status == 400 and found.json["error"]["code"] == "context_length_exceeded"
-    assert "500,0" in found.json["error"]["message"]
+    response = serving(check)
+    assert response.status == 400 and response.json["error"]["code"] == "context_length_exceeded"
+    assert "500,0" in response.json["error"]["message"]
 
 
 def test_host_header_of_an_application_in_another_server_is_not_checked(serving):
     """It does not know where that server listens."""
 
-    async def check(backend, made):
-        return await Asked(made, CHAT, HELLO, {"host": "chat.example"}).answer()
+    async def check(backend, application):
+        return await Asked(application, CHAT, HELLO, {"host": "chat.example"}).answer()
 
     assert serving(check, Config()).status == 200
 
@@ -457,10 +459,10 @@ def test_host_header_of_an_application_in_another_server_is_not_checked(serving)
     ],
 )
 def test_client_is_known_by_its_key_or_else_by_its_address(serving, keys, changes, same):
-    async def check(backend, made):
+    async def check(backend, application):
         first = {"headers": {"authorization": "Bearer one"}}
         for more in (first, first | changes):
-            assert (await Asked(made, CHAT, HELLO, **more).answer()).status == 200
+            assert (await Asked(application, CHAT, HELLO, **more).answer()).status == 200
         one, other = (stream.ask.client for stream in backend.streams)
         assert (one == other) == same and "one" not in one
 
@@ -468,17 +470,17 @@ def test_client_is_known_by_its_key_or_else_by_its_address(serving, keys, change
 
 
 def test_serve_client_over_limit_refused_others_served(serving):
-    async def check(backend, made):
+    async def check(backend, application):
         backend.go.clear()
-        first = [Asked(made, CHAT, HELLO) for _ in range(3)]
+        first = [Asked(application, CHAT, HELLO) for _ in range(3)]
         while len(backend.streams) < 3:
             await asyncio.sleep(0.01)
-        refused = await Asked(made, "/tokenize", {"model": "stand-in", "prompt": "x"}).answer()
-        health = await Asked(made, "/health", None).answer()
-        other = await Asked(made, "/tokenize", {"model": "stand-in", "prompt": "x"}, address="10.0.0.2").answer()
+        refused = await Asked(application, "/tokenize", {"model": "stand-in", "prompt": "x"}).answer()
+        health = await Asked(application, "/health", None).answer()
+        other = await Asked(application, "/tokenize", {"model": "stand-in", "prompt": "x"}, address="10.0.0.2").answer()
         backend.go.set()
         assert [(await each.answer()).status for each in first] == [200] * 3
-        again = await Asked(made, "/tokenize", {"model": "stand-in", "prompt": "x"}).answer()
+        again = await Asked(application, "/tokenize", {"model": "stand-in", "prompt": "x"}).answer()
         return refused, [each.status for each in (refused, health, other, again)]
 
     refused, statuses = serving(check, Config(slots=2, max_queue=1))

@@ -19,25 +19,25 @@ from webpte.serve.http import ApiKeys
 def test_flags_come_before_the_environment_before_the_file(tmp_path):
     file = tmp_path / "server.toml"
     file.write_text('port = 1\nhost = "file"\nslots = 2\nmodels = ["a.pte"]\n')
-    found = load_config({"port": 3}, {f"{ENV_PREFIX}PORT": "2", f"{ENV_PREFIX}HOST": "environment"}, str(file))
-    assert (found.config.port, found.config.host, found.config.slots) == (3, "environment", 2)
-    assert found.config.models == ("a.pte",) and found.config.max_queue == Config().max_queue
-    assert found.sources == {
+    result = load_config({"port": 3}, {f"{ENV_PREFIX}PORT": "2", f"{ENV_PREFIX}HOST": "environment"}, str(file))
+    assert (result.config.port, result.config.host, result.config.slots) == (3, "environment", 2)
+    assert result.config.models == ("a.pte",) and result.config.max_queue == Config().max_queue
+    assert result.sources == {
         "port": "--port", "host": f"{ENV_PREFIX}HOST", "slots": str(file), "models": str(file),
     }  # fmt: skip
 
 
 def test_config_toml_round_trips(tmp_path):
-    given = {
+    fields = {
         "models": ("a.pte", "b=c.pte"),
         "port": 7,
         "cors_origins": ("https://a", "https://b"),
         "log_format": "text",
     }
-    found = load_config(given, {})
+    result = load_config(fields, {})
     file = tmp_path / "server.toml"
-    file.write_text(found.as_toml())
-    assert load_config({}, {}, str(file)).config == found.config
+    file.write_text(result.as_toml())
+    assert load_config({}, {}, str(file)).config == result.config
 
 
 def test_keys_are_not_shown():
@@ -165,7 +165,7 @@ def test_serve_command_shows_config(capsys, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "text"),
     [
         ((), "FILE: expected at least one"),
         (("nowhere.pte",), "nowhere.pte does not exist"),
@@ -174,9 +174,9 @@ def test_serve_command_shows_config(capsys, monkeypatch, tmp_path):
         (("a.pte", "--host", "0.0.0.0"), "no API key is set"),
     ],
 )
-def test_serve_command_refuses_before_loading(arguments, told, capsys):
+def test_serve_command_refuses_before_loading(arguments, text, capsys):
     assert main(["serve", *arguments]) == 1
-    assert told in capsys.readouterr().err
+    assert text in capsys.readouterr().err
 
 
 def test_serve_command_duplicate_model_name_is_refused(tmp_path, capsys):

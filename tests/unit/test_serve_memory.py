@@ -13,10 +13,10 @@ from webpte.serve import http, memory
 
 @pytest.fixture
 def trimmed(monkeypatch):
-    found: list[None] = []
-    monkeypatch.setattr(http, "trim", lambda: found.append(None))
+    results: list[None] = []
+    monkeypatch.setattr(http, "trim", lambda: results.append(None))
     monkeypatch.setattr(http, "IDLE_SECONDS", 0.05)
-    return found
+    return results
 
 
 async def once(trimmed):

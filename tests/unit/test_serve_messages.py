@@ -136,7 +136,7 @@ def test_size_is_bounded(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("kind", "found"),
+    ("kind", "result"),
     [
         ("InputError", InputError),
         ("ContextFullError", ContextFullError),
@@ -146,7 +146,7 @@ def test_size_is_bounded(monkeypatch):
         ("", Error),
     ],
 )
-def test_errors_keep_their_class(kind, found):
+def test_errors_keep_their_class(kind, result):
     error = error_of(kind, "words", "reason")
-    assert type(error) is found and str(error) == "words"
-    assert error.reason == ("reason" if found is not Error else "")
+    assert type(error) is result and str(error) == "words"
+    assert error.reason == ("reason" if result is not Error else "")

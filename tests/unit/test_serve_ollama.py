@@ -57,30 +57,30 @@ def answer(tmp_path, path: str, body: Any, config: Config | None = None, fails: 
     ],
 )
 def test_error_of_ollamas_api_is_a_string_with_its_status(tmp_path, path, body, status):
-    found = answer(tmp_path, path, body)
-    assert found.status == status and set(found.json) == {"error"} and isinstance(found.json["error"], str)
+    response = answer(tmp_path, path, body)
+    assert response.status == status and set(response.json) == {"error"} and isinstance(response.json["error"], str)
 
 
 @pytest.mark.parametrize(("error", "status"), [(QueueFull("64 wait already"), 429), (RuntimeError("a bug"), 500)])
 def test_failure_of_the_backend_is_a_string_with_its_status(tmp_path, error, status):
-    found = answer(tmp_path, "/api/generate", PROMPT, fails=error)
-    assert found.status == status and isinstance(found.json["error"], str)
+    response = answer(tmp_path, "/api/generate", PROMPT, fails=error)
+    assert response.status == status and isinstance(response.json["error"], str)
 
 
 def test_missing_key_is_an_error_of_ollamas_api(tmp_path):
-    found = answer(tmp_path, "/api/tags", None, Config(api_keys=("secret",)))
-    assert found.status == 401 and isinstance(found.json["error"], str)
+    response = answer(tmp_path, "/api/tags", None, Config(api_keys=("secret",)))
+    assert response.status == 401 and isinstance(response.json["error"], str)
     openai = answer(tmp_path, "/v1/models", None, Config(api_keys=("secret",)))
     assert openai.json["error"]["code"] == "missing_api_key"  # OpenAI's form elsewhere
 
 
 @pytest.mark.parametrize("body", [{"model": "stand-in"}, {"model": "stand-in:latest"}, {"name": "stand-in"}])
 def test_show_describes_a_language_model(tmp_path, body):
-    found = answer(tmp_path, "/api/show", body, tool_format=HERMES).json
-    assert found["capabilities"] == ["completion", "tools"] and "m.content" in found["template"]
-    architecture = found["model_info"]["general.architecture"]
-    assert found["model_info"][f"{architecture}.context_length"] == 512
-    assert found["details"]["format"] == "pte" and found["modified_at"] == "1970-01-01T00:00:01Z"
+    response = answer(tmp_path, "/api/show", body, tool_format=HERMES).json
+    assert response["capabilities"] == ["completion", "tools"] and "m.content" in response["template"]
+    architecture = response["model_info"]["general.architecture"]
+    assert response["model_info"][f"{architecture}.context_length"] == 512
+    assert response["details"]["format"] == "pte" and response["modified_at"] == "1970-01-01T00:00:01Z"
 
 
 def test_lists_have_the_fields_of_ollama(tmp_path):

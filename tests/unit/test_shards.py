@@ -45,17 +45,17 @@ def gathered(described: dict, sources: ShardSources, files: list[bytes]) -> byte
 def test_constants_lie_in_shards_as_the_device_wants_them():
     shards, files = written()
     sources = ShardSources(shards)
-    wanted: list[tuple[np.ndarray, DType, DType, str, str]] = [
+    expected: list[tuple[np.ndarray, DType, DType, str, str]] = [
         (np.arange(37, dtype=np.float32), DType.FLOAT32, DType.FLOAT32, "f32", "<f4"),  # over three shards
         (np.arange(-5, 6, dtype=np.int64), DType.INT64, DType.INT32, "i32", "<i4"),
         (np.array([True, False, True]), DType.BOOL, DType.BOOL, "u32", "<u4"),
         (np.arange(7, dtype=np.float16), DType.FLOAT16, DType.WIDE_FLOAT16, "f32", "<f4"),
         (np.arange(7, dtype=np.int8), DType.INT8, DType.INT8, "i8", "<i1"),  # no multiple of four
     ]
-    described = [sources.constant(constant(array, stored), dtype) for array, stored, dtype, _, _ in wanted]
+    described = [sources.constant(constant(array, stored), dtype) for array, stored, dtype, _, _ in expected]
     shards.close()
     assert len(files) > 3 and all(0 < len(data) <= 64 for data in files)
-    for (array, _, _, stored, held), item in zip(wanted, described, strict=True):
+    for (array, _, _, stored, held), item in zip(expected, described, strict=True):
         assert item["stored_dtype"] == stored
         assert gathered(item, sources, files) == array.astype(held).tobytes()
     *_, (_, offset, size) = described[-1]["spans"]

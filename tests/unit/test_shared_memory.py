@@ -33,13 +33,13 @@ def shared_bytes(source: str) -> int:
 
 
 def kernels(module, folder) -> dict[Kernel, str]:
-    found: dict[Kernel, str] = {}
+    results: dict[Kernel, str] = {}
     for case in module.CASES:
         OneOp(case).write(folder / "case.pte")
         with choosing(case.variant), webpte.load(folder / "case.pte") as program:
             for caps in CAPS:
-                found |= dict.fromkeys(program.plan("forward", caps).kernels, str(case))
-    return found
+                results |= dict.fromkeys(program.plan("forward", caps).kernels, str(case))
+    return results
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__.rpartition(".")[2])

@@ -69,15 +69,15 @@ class Model(GraphBuilder):
 @pytest.mark.parametrize("full", [False, True])
 def test_with_slots_head_runs_on_sampled_rows(full):
     model = Model()
-    found = with_slots(model.logits(model.joined(model.attention()), full=full), 3).graph
-    tokens, places, singles, picked, advance = (found.values[i] for i in found.inputs)
+    result = with_slots(model.logits(model.joined(model.attention()), full=full), 3).graph
+    tokens, places, singles, picked, advance = (result.values[i] for i in result.inputs)
     assert isinstance(places, TensorSpec) and places.dims == (ROWS, 2)
     assert isinstance(picked, TensorSpec) and picked.dims == (ROWS,)
     assert singles == advance == SymInt() and isinstance(tokens, TensorSpec)
-    assert found.tensor(found.outputs[0]).dims == (ROWS, VOCABULARY)
-    calls = {call.name: call for call in found.calls}
-    assert found.tensor(calls["aten.linear.default"].args[0]).dims[-2:] == (ROWS, WIDTH)
-    assert [found.tensor(cache).dims[0] for cache in model.caches] == [3, 3]
+    assert result.tensor(result.outputs[0]).dims == (ROWS, VOCABULARY)
+    calls = {call.name: call for call in result.calls}
+    assert result.tensor(calls["aten.linear.default"].args[0]).dims[-2:] == (ROWS, WIDTH)
+    assert [result.tensor(cache).dims[0] for cache in model.caches] == [3, 3]
     assert {SLOT_ATTENTION, "aten.index_select.default"} <= calls.keys()
     assert not {"sdpa_with_kv_cache.default", "aten.select_copy.int", "et_vk.select_as_symint.default"} & calls.keys()
 

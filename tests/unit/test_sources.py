@@ -37,9 +37,9 @@ class Builder:
 @pytest.fixture
 def builder(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    made = Builder()
-    monkeypatch.setattr(webpte.builder, "build_program", made, raising=False)
-    return made
+    result = Builder()
+    monkeypatch.setattr(webpte.builder, "build_program", result, raising=False)
+    return result
 
 
 @pytest.fixture

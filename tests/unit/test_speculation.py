@@ -65,25 +65,25 @@ def edited(tokens, every=25):
 
 def prose(count, seed, sharpness):
     """Each token has a few followers, some likelier than others: parts repeat, and mostly go on otherwise."""
-    chance, found = random.Random(seed), [0]
+    chance, result = random.Random(seed), [0]
     followers: dict[int, list[int]] = {}
     for _ in range(count):
-        options = followers.setdefault(found[-1], [chance.randrange(3000) for _ in range(8)])
-        found.append(options[min(int(chance.expovariate(sharpness)), 7)])
-    return found
+        options = followers.setdefault(result[-1], [chance.randrange(3000) for _ in range(8)])
+        result.append(options[min(int(chance.expovariate(sharpness)), 7)])
+    return result
 
 
 def contrary(count):
     """A text that goes on otherwise than it did before, wherever it repeats itself."""
     drafter = NgramDrafter()
-    found: list[int] = []
+    results: list[int] = []
     for at in range(count):
-        token = found[at - 50] if at >= 50 else at
+        token = results[at - 50] if at >= 50 else at
         if drafter.draft(1) == (token,):
             token += 10_000
-        found.append(token)
+        results.append(token)
         drafter.extend((token,))
-    return found
+    return results
 
 
 @given(st.lists(st.integers(0, 3), max_size=80))

@@ -26,8 +26,8 @@ def whole(tmp_path_factory):
 
 
 def test_state_file_round_trips(whole):
-    found, note = read_state(whole, OWNER, SIZES)
-    assert [bytes(data) for data in found] == [bytes(data) for data in BUFFERS] and note == b"a note"
+    result, note = read_state(whole, OWNER, SIZES)
+    assert [bytes(data) for data in result] == [bytes(data) for data in BUFFERS] and note == b"a note"
 
 
 @settings(max_examples=300, deadline=None)

@@ -95,10 +95,12 @@ def test_constraint_end_token_ends_optional_continuation():
 def test_constrained_answers_side_by_side_are_what_they_are_alone():
     asked: list[dict[str, Any]] = [{"json_schema": PERSON}, {"regex": "[a-z]{40}"}, {}, {"choices": ["abc", "abd"]}]
     prompts = [[n, *QUESTION] for n in range(len(asked))]
-    single = [read(ask(model(), 50, prompt, **given)).tokens for prompt, given in zip(prompts, asked, strict=True)]
+    single = [
+        read(ask(model(), 50, prompt, **settings)).tokens for prompt, settings in zip(prompts, asked, strict=True)
+    ]
     for options in ({}, {"max_slots": 2}, {"max_batch_tokens": 5}):
         llm = model(**options)
-        answers = [ask(llm, 50, prompt, **given) for prompt, given in zip(prompts, asked, strict=True)]
+        answers = [ask(llm, 50, prompt, **settings) for prompt, settings in zip(prompts, asked, strict=True)]
         for answer in answers:
             answer.start()
         while any(answer.usage.finish_reason is None for answer in answers):
@@ -108,18 +110,18 @@ def test_constrained_answers_side_by_side_are_what_they_are_alone():
 
 
 @pytest.mark.parametrize("recalls", [None, 1])
-@pytest.mark.parametrize("given", [{"json_schema": {"type": "array", "items": PERSON, "minItems": 6}}, {"regex": ".*"}])
-def test_constraints_and_drafts_go_together(given, recalls):
-    found = []
+@pytest.mark.parametrize("value", [{"json_schema": {"type": "array", "items": PERSON, "minItems": 6}}, {"regex": ".*"}])
+def test_constraints_and_drafts_go_together(value, recalls):
+    results = []
     for speculate in (False, True, None):
         llm = model()
         llm.runner.recalls = recalls
-        answer = read(ask(llm, 100, speculate=speculate, **given))
-        found.append((answer.tokens, answer.text, len(llm.runner.passes)))
-    assert found[0][:2] == found[1][:2] == found[2][:2]
-    assert found[1][2] <= found[0][2]
+        answer = read(ask(llm, 100, speculate=speculate, **value))
+        results.append((answer.tokens, answer.text, len(llm.runner.passes)))
+    assert results[0][:2] == results[1][:2] == results[2][:2]
+    assert results[1][2] <= results[0][2]
     if recalls is not None:
-        assert found[1][2] < 0.6 * found[0][2]
+        assert results[1][2] < 0.6 * results[0][2]
 
 
 def test_constraint_device_lost_keeps_grammar_state():

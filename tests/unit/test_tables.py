@@ -56,15 +56,15 @@ def test_table_long_name_and_prose_wrap():
     ]
 
 
-@pytest.mark.parametrize(("text", "width", "wanted"), [
+@pytest.mark.parametrize(("text", "width", "expected"), [
     ("takes 12 ms", 8, ["takes", "12 ms"]),
     ("so 428 kB, and 3 more", 7, ["so", "428 kB,", "and 3", "more"]),
     ("  indented words", 10, ["  indented", "words"]),
     ("漢字漢字", 5, ["漢字", "漢字"]),
     ("", 5, [""]),
 ])  # fmt: skip
-def test_wrapping(text, width, wanted):
-    assert [line.plain for line in wrap(Text(text), width)] == wanted
+def test_wrapping(text, width, expected):
+    assert [line.plain for line in wrap(Text(text), width)] == expected
 
 
 words = st.text(st.sampled_from("ab1.漢 _/%"), max_size=30).map(str.strip)

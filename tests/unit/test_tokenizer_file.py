@@ -85,8 +85,8 @@ def test_marked_text_keeps_tokens_with_gaps_in_vocabulary(tmp_path):
         document["added_tokens"] = [token for token in document["added_tokens"] if token["id"] < 2]
 
     tokenizer = Tokenizer.load(changed(tmp_path, BYTE_LEVEL, change))
-    marked, found = tokenizer.mark_special_tokens("H <|im_end|> H")
-    assert found
+    marked, result = tokenizer.mark_special_tokens("H <|im_end|> H")
+    assert result
     tokens = tokenizer.encode_marked(f"<|im_start|>{marked}<|im_end|>")
     assert tokenizer.decode(tokens, specials=True) == "<|im_start|>H <|im_end|> H<|im_end|>"
     assert SEPARATOR not in tokenizer.decode(tokens, specials=True)

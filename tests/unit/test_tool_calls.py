@@ -95,7 +95,7 @@ def test_tool_calls_invalid_ones_stay_text():
 
 
 @pytest.mark.parametrize(
-    ("found", "code", "expected"),
+    ("actual", "code", "expected"),
     [
         ([], "missing_field", ["begin"]),
         ({"shape": "object"}, "missing_field", ["begin"]),
@@ -105,9 +105,9 @@ def test_tool_calls_invalid_ones_stay_text():
         ({"shape": "object", "begin": "<", "end": None}, "invalid_field", ["got end"]),
     ],
 )
-def test_tool_format_invalid_is_refused_by_name(found, code, expected):
+def test_tool_format_invalid_is_refused_by_name(actual, code, expected):
     with raises(FormatError, "x.tokenizer_config.json", *expected, code=code):
-        ToolFormat.from_json(found, "x.tokenizer_config.json")
+        ToolFormat.from_json(actual, "x.tokenizer_config.json")
 
 
 def test_wrong_arguments_are_refused():

@@ -132,6 +132,6 @@ def test_functions_of_ones_own_have_names_of_their_own():
 
 def test_traits_views_keep_elements_and_order():
     """Not what repeats, moves or converts them."""
-    views = {name for name, found in registered().items() if found.traits.view}
+    views = {name for name, definition in registered().items() if definition.traits.view}
     assert {"aten.view_copy.default", "aten.clone.default", "aten.unsqueeze_copy.default"} <= views
     assert not {"aten.expand_copy.default", "aten.permute_copy.default", "aten._to_copy.default"} & views

@@ -140,8 +140,8 @@ def test_validate_lists_all_mistakes(tmp_path):
     simple_pte(tmp_path / "p.pte", values, [relu(0, 2), ("aten.add.Tensor", (0, 3)), relu(0, 1)], [0], [1])
     with raises(webpte.GraphError, "forward", "2 defects", "value 3", "expected 3", code="several"):
         planned(tmp_path / "p.pte")
-    found = [problem for problem in check_file(tmp_path / "p.pte")["problems"] if problem["kind"] == "graph"]
-    assert [problem["where"] for problem in found] == [["delegate 0, node 0"], ["delegate 0, node 1"]]
+    results = [problem for problem in check_file(tmp_path / "p.pte")["problems"] if problem["kind"] == "graph"]
+    assert [problem["where"] for problem in results] == [["delegate 0, node 0"], ["delegate 0, node 1"]]
 
 
 def test_views_of_each_other_are_copied(tmp_path):

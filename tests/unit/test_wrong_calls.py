@@ -14,8 +14,8 @@ def refuse(message, kind=webpte.InputError):
 
 
 def test_check_helpful_refusal_passes():
-    told = check(Wrong(lambda: refuse("memory is a number of bytes, at least 1, not -3"), "memory", webpte.InputError))
-    assert told == "memory is a number of bytes, at least 1, not -3"
+    text = check(Wrong(lambda: refuse("memory is a number of bytes, at least 1, not -3"), "memory", webpte.InputError))
+    assert text == "memory is a number of bytes, at least 1, not -3"
 
 
 @pytest.mark.parametrize(

@@ -46,10 +46,10 @@ def main() -> int:
                 if options.discard:
                     shutil.rmtree(home)
             results[version] = {name: outcome(programs / name) for name in PROGRAMS}
-            for name, found in results[version].items():
-                error = "" if found.error is None else f" {found.error:.1e}"
-                print(f"{version} {name}: {found.kind}{error} {found.reason}".rstrip(), flush=True)
-            bad += sum(found.kind in (Kind.REFUSED, Kind.WRONG) for found in results[version].values())
+            for name, result in results[version].items():
+                error = "" if result.error is None else f" {result.error:.1e}"
+                print(f"{version} {name}: {result.kind}{error} {result.reason}".rstrip(), flush=True)
+            bad += sum(result.kind in (Kind.REFUSED, Kind.WRONG) for result in results[version].values())
     if options.write:
         record(results)
         write(known())

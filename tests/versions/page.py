@@ -41,15 +41,17 @@ def known() -> dict[str, dict[str, Outcome]]:
         return {}
     recorded = json.loads(RESULTS.read_text())
     return {
-        version: {name: Outcome(Kind(found["kind"]), found["error"], found["reason"]) for name, found in rows.items()}
+        version: {
+            name: Outcome(Kind(result["kind"]), result["error"], result["reason"]) for name, result in rows.items()
+        }
         for version, rows in recorded.items()
     }
 
 
 def record(results: Results) -> None:
-    rows = {v: {name: found._asdict() for name, found in results[v].items()} for v in RELEASES if v in results}
-    for found in (found for row in rows.values() for found in row.values()):
-        found["error"] = None if found["error"] is None else float(f"{found['error']:.1e}")
+    rows = {v: {name: result._asdict() for name, result in results[v].items()} for v in RELEASES if v in results}
+    for result in (result for row in rows.values() for result in row.values()):
+        result["error"] = None if result["error"] is None else float(f"{result['error']:.1e}")
     RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
 
 
@@ -62,10 +64,10 @@ def section(results: Results) -> str:
     ]
     lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
     reasons = [
-        f"- {version}, {PROGRAMS[name]}, {found.kind}: {' '.join(found.reason.split())}"
+        f"- {version}, {PROGRAMS[name]}, {result.kind}: {' '.join(result.reason.split())}"
         for version, row in results.items()
-        for name, found in row.items()
-        if found.kind not in (Kind.RIGHT, Kind.ON_CPU)
+        for name, result in row.items()
+        if result.kind not in (Kind.RIGHT, Kind.ON_CPU)
     ]
     return "\n".join([HEADING, TEXT, *lines, "", *reasons, *[""] * bool(reasons), ""])
 

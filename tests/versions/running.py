@@ -42,8 +42,8 @@ def outcome(path: Path) -> Outcome:
     except webpte.UnsupportedError as error:
         if FALLBACK not in str(error):
             return Outcome(Kind.REFUSED, reason=str(error))
-        found = compared(path, fallback="cpu")
-        return found._replace(kind=Kind.ON_CPU) if found.kind is Kind.RIGHT else found
+        result = compared(path, fallback="cpu")
+        return result._replace(kind=Kind.ON_CPU) if result.kind is Kind.RIGHT else result
     except webpte.Error as error:
         return Outcome(Kind.REFUSED, reason=str(error))
 

@@ -43,8 +43,8 @@ def open_program(page: Page, url: str) -> str:
 def run(
     page: Page, args: Sequence[np.ndarray], method: str = "forward", outputs: Sequence[int] | None = None
 ) -> list[np.ndarray]:
-    wanted = None if outputs is None else list(outputs)
-    return [array(found) for found in page.evaluate(RUN, [method, [argument(a) for a in args], wanted])]
+    expected = None if outputs is None else list(outputs)
+    return [array(actual) for actual in page.evaluate(RUN, [method, [argument(a) for a in args], expected])]
 
 
 LOAD = """async ([url, worker]) => {
@@ -76,4 +76,4 @@ def load(page: Page, url: str, worker: bool = True) -> None:
 
 def call(page: Page, args: Sequence[np.ndarray], **options: Any) -> list[np.ndarray]:
     """What the loaded model gives."""
-    return [array(found) for found in page.evaluate(CALL, [[argument(a) for a in args], options])]
+    return [array(result) for result in page.evaluate(CALL, [[argument(a) for a in args], options])]

@@ -62,17 +62,17 @@ def page(browser: Browser, server: SiteServer) -> Iterator[Page]:
 @pytest.fixture(scope="session")
 def bundled(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Exported, Path]]:
     """A program by its name or builder, and its bundle, made once, with the shapes that a function asks for."""
-    made: dict[object, tuple[Exported, Path]] = {}
+    created: dict[object, tuple[Exported, Path]] = {}
 
     def get(program: str | Builder, shapes: Callable[[Exported], Any] = lambda exported: None) -> tuple[Exported, Path]:
         key = program, shapes
-        if key not in made:
+        if key not in created:
             exported = export(program)
             name = program if isinstance(program, str) else program.__name__
             folder = tmp_path_factory.mktemp(name)
             with webpte.load(exported.path, data=exported.data) as loaded:
                 webpte.bundle(loaded, folder / "site", name=name, shapes=shapes(exported))
-            made[key] = exported, folder / "site"
-        return made[key]
+            created[key] = exported, folder / "site"
+        return created[key]
 
     return get

@@ -33,11 +33,11 @@ def download(page):
     return json.loads(Path(event.value.path()).read_text("utf-8"))
 
 
-def assert_same_block(found, expected):
+def assert_same_block(actual, expected):
     """The same text, with numbers whose last digit may differ: JavaScript and Python round ties in two ways."""
     number = re.compile(r"\d[\d,]*(?:\.\d+)?")
-    assert number.sub("#", found) == number.sub("#", expected)
-    pairs = zip(number.findall(found), number.findall(expected), strict=True)
+    assert number.sub("#", actual) == number.sub("#", expected)
+    pairs = zip(number.findall(actual), number.findall(expected), strict=True)
     assert all(math.isclose(*(float(x.replace(",", "")) for x in pair), rel_tol=0.011) for pair in pairs)
 
 

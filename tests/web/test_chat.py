@@ -81,10 +81,10 @@ def _tokens(answers: list[Any]) -> list[list[int]]:
 
 def test_tokens_are_those_of_the_native_player(chat, native):
     requests = [{"prompt": prompt, **asked} for prompt in PROMPTS for asked in ASKED]
-    wanted = [_natively(native, prompt, asked) for prompt in PROMPTS for asked in ASKED]
+    expected = [_natively(native, prompt, asked) for prompt in PROMPTS for asked in ASKED]
     one_by_one = [chat.evaluate(ASK, [request])[0] for request in requests]
-    assert _tokens(one_by_one) == wanted
-    assert _tokens(chat.evaluate(ASK, requests)) == wanted  # four at a time, each with its own settings
+    assert _tokens(one_by_one) == expected
+    assert _tokens(chat.evaluate(ASK, requests)) == expected  # four at a time, each with its own settings
 
 
 LOSE = """async ([request, moments]) => {
@@ -103,9 +103,9 @@ LOSE = """async ([request, moments]) => {
 def test_generate_device_lost_same_tokens(chat, native, moment):
     """A recovery compiles all kernels again: seconds, on SwiftShader."""
     prompt, asked = PROMPTS[1], {"max_tokens": 24}
-    wanted = _natively(native, prompt, asked)
+    expected = _natively(native, prompt, asked)
     lost = chat.evaluate("globalThis.model.recoveries") + 1
-    assert chat.evaluate(LOSE, [{"prompt": prompt, **asked}, [moment]]) == wanted
+    assert chat.evaluate(LOSE, [{"prompt": prompt, **asked}, [moment]]) == expected
     chat.wait_for_function("(lost) => globalThis.model.recoveries === lost", arg=lost)
 
 
@@ -125,8 +125,8 @@ STOP = """async ([request, count]) => {
 
 @pytest.mark.parametrize("count", [0, 1, 5])
 def test_generate_cancelled_ends_and_next_is_exact(chat, native, count):
-    found = chat.evaluate(STOP, [{"prompt": PROMPTS[1], "max_tokens": 30}, count])
-    assert found == {"code": "aborted", "seen": count}
+    result = chat.evaluate(STOP, [{"prompt": PROMPTS[1], "max_tokens": 30}, count])
+    assert result == {"code": "aborted", "seen": count}
     (after,) = chat.evaluate(ASK, [{"prompt": PROMPTS[0], "max_tokens": 8}])
     assert _tokens([after]) == [_natively(native, PROMPTS[0], {"max_tokens": 8})]
 
@@ -147,10 +147,10 @@ def test_chat_streams_same_text_as_native(chat, native):
     assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks[:-1]) == answer.text
     assert [chunk["choices"][0]["finish_reason"] for chunk in chunks[:-1]] == [None] * 10 + ["length"]
     likelihoods = [chunk["choices"][0]["logprobs"]["content"][0] for chunk in chunks[1:-1]]
-    assert [found["bytes"] for found in likelihoods] == [[piece.token] for piece in pieces]
-    for found, piece in zip(likelihoods, pieces, strict=True):
-        assert found["logprob"] == pytest.approx(piece.logprob, abs=1e-4)
-        tops = [(entry["bytes"][0], pytest.approx(entry["logprob"], abs=1e-4)) for entry in found["top_logprobs"]]
+    assert [result["bytes"] for result in likelihoods] == [[piece.token] for piece in pieces]
+    for result, piece in zip(likelihoods, pieces, strict=True):
+        assert result["logprob"] == pytest.approx(piece.logprob, abs=1e-4)
+        tops = [(entry["bytes"][0], pytest.approx(entry["logprob"], abs=1e-4)) for entry in result["top_logprobs"]]
         assert list(piece.top_logprobs) == tops
     usage = chunks[-1]["usage"]
     assert (usage["prompt_tokens"], usage["completion_tokens"]) == (answer.usage.prompt_tokens, 10)
@@ -164,8 +164,8 @@ def test_answers_follow_a_schema(chat):
         "required": ["n", "ok"],
         "additionalProperties": False,
     }
-    wanted = {"type": "json_schema", "json_schema": {"schema": schema}}
-    requests = [{"prompt": "x", "response_format": wanted, "temperature": 1, "seed": seed} for seed in range(6)]
+    expected = {"type": "json_schema", "json_schema": {"schema": schema}}
+    requests = [{"prompt": "x", "response_format": expected, "temperature": 1, "seed": seed} for seed in range(6)]
     for answer in chat.evaluate(ASK, requests):
         (choice,) = answer["choices"]
         jsonschema.validate(json.loads(choice["text"]), schema)
@@ -175,7 +175,7 @@ def test_answers_follow_a_schema(chat):
 def test_request_wrong_field_error_names_it(chat):
     requests = [{"prompt": "x", "temperature": -1}, {"prompt": "x" * 64}, {"prompt": "x", "tools": []}]
     requests += [{"prompt": "x", "response_format": {"type": "json_schema", "json_schema": {"schema": {"not": {}}}}}]
-    found = chat.evaluate(ASK, requests)
-    assert [answer["code"] for answer in found] == ["input"] * 4
-    for answer, words in zip(found, ("temperature: ", "context of 64", 'got "tools"', "not is not"), strict=True):
+    result = chat.evaluate(ASK, requests)
+    assert [answer["code"] for answer in result] == ["input"] * 4
+    for answer, words in zip(result, ("temperature: ", "context of 64", 'got "tools"', "not is not"), strict=True):
         assert words in answer["message"]

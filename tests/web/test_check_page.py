@@ -67,11 +67,11 @@ def test_check_page_success_reports_device_and_results(browser):
         expect(page.locator("#rows tr")).to_have_count(3)
         expect(page.locator("#omitted")).to_have_text("Not supported in a page: sort/rows.")
         expect(page.locator("#rows tr").first).to_contain_text("✓ passed2 of 20.0e+0")
-        found = report(page)
-        assert (found["programs"], found["run"], found["failed"], found["suspects"]) == (6, 6, 0, [])
-        assert found["adapter"]["name"] == "ACME GPU 9000"
-        assert "Chrome" in found["browser"]
-        assert [result["ok"] for result in found["results"]] == [True] * 6
+        actual = report(page)
+        assert (actual["programs"], actual["run"], actual["failed"], actual["suspects"]) == (6, 6, 0, [])
+        assert actual["adapter"]["name"] == "ACME GPU 9000"
+        assert "Chrome" in actual["browser"]
+        assert [result["ok"] for result in actual["results"]] == [True] * 6
 
 
 def test_check_page_wrong_kernel_is_named(browser):
@@ -82,9 +82,9 @@ def test_check_page_wrong_kernel_is_named(browser):
         expect(page.locator("#rows .failed")).to_contain_text("gelu 0: output 0: element 1: expected 2, got 2.5")
         page.get_by_label("Failures only").check()
         expect(page.locator("#rows tr:visible")).to_have_count(1)
-        found = report(page)
-        assert found["suspects"] == ["k_gelu"]
-        [wrong] = [result for result in found["results"] if not result["ok"]]
+        actual = report(page)
+        assert actual["suspects"] == ["k_gelu"]
+        [wrong] = [result for result in actual["results"] if not result["ok"]]
         assert (wrong["op"], wrong["error"]) == ("gelu", 0.5)
 
 

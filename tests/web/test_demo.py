@@ -32,9 +32,9 @@ def site(tmp_path_factory):
 
 
 def test_demo_model_is_smaller_than_a_megabyte(site):
-    found = summary(site / "demo")
-    assert found["kind"] == "language"
-    visit = found["visit"]
+    report = summary(site / "demo")
+    assert report["kind"] == "language"
+    visit = report["visit"]
     assert visit["page_gzip"] + visit["plan_gzip"] + visit["weights"] < 1_000_000
 
 

@@ -42,12 +42,12 @@ def test_vectors_are_those_of_the_native_program(minilm, server, page):
     with webpte.load(exported.path, data=exported.data) as program:
         server.folders["site"] = minilm / "site"
         load(page, f"{server.origin}/site/")
-        found = np.array(page.evaluate(EMBED, TEXTS), np.float32)
+        actual = np.array(page.evaluate(EMBED, TEXTS), np.float32)
         lengths = json.loads((minilm / "site" / "manifest.json").read_text())["encoder"]["lengths"]
         encoder = Tokenizer.from_file(str(minilm / "tokenizer.json"))
         encoder.no_padding()
         encoder.enable_truncation(lengths[-1])
-        for text, vector in zip(TEXTS, found, strict=True):
+        for text, vector in zip(TEXTS, actual, strict=True):
             tokens = encoder.encode(text).ids
             length = next(length for length in lengths if length >= len(tokens))
             assert FRAME <= len(tokens) <= length
@@ -55,7 +55,7 @@ def test_vectors_are_those_of_the_native_program(minilm, server, page):
             row[0, 0, : len(tokens)], row[1, 0, : len(tokens)] = tokens, 1
             expected = np.asarray(program.method()(row[0], row[1]))
             np.testing.assert_allclose(vector, expected.reshape(-1), atol=1e-4)
-    similar, other = found[0] @ found[0], found[0] @ found[2]
+    similar, other = actual[0] @ actual[0], actual[0] @ actual[2]
     assert similar > 0.99 and other < 0.9
 
 

@@ -32,7 +32,7 @@ def upload(page, array, name="x.npy"):
     page.click("#run")
 
 
-def given(page):
+def sent_input(page):
     """The first argument of the last run."""
     return page.evaluate(
         "(({ data, dims }) => ({ data: Array.from(data, Number), dims }))(model.requests.at(-1).inputs[0])"
@@ -49,13 +49,13 @@ def test_inputs_can_be_filled_shaped_and_typed(browser):
         expect(page.locator("legend")).to_have_text(["Input 0: f32, 4 × 3", "Input 1: symint"])
         page.keyboard.press("Enter")  # "Run" has the focus
         done(page)
-        assert len(set(given(page)["data"])) == 12
+        assert len(set(sent_input(page)["data"])) == 12
         page.select_option("fieldset select", "ones")
         page.select_option("#shapes", "1")
         page.fill("fieldset input[type=number]", "5")
         page.click("#run")
         expect(page.locator("#outputs h2")).to_have_text("Output 0: f32, 2 × 3")
-        assert given(page) == {"data": [1] * 6, "dims": [2, 3]}
+        assert sent_input(page) == {"data": [1] * 6, "dims": [2, 3]}
         assert page.evaluate("model.requests.at(-1).inputs[1]") == 5
         page.select_option("fieldset select", "typed")
         page.fill("fieldset textarea", "[[1, 2.5, -3], [nan, inf, 6]]")
@@ -92,7 +92,7 @@ def test_form_page_method_choice_and_run_errors(browser):
         page.click("#run")
         done(page)
         expect(page.get_by_role("alert")).to_have_count(0)
-        assert set(given(page)["data"]) <= {0, 1}
+        assert set(sent_input(page)["data"]) <= {0, 1}
         assert page.evaluate("model.requests.at(-1).method") == "other"
 
 
@@ -104,7 +104,7 @@ def test_npy_files_are_read_and_written(browser):
             upload(page, array)
             done(page)
             expect(page.locator("#error")).to_be_hidden()
-            assert given(page) == {"data": array.astype("f8").ravel().tolist(), "dims": [4, 3]}
+            assert sent_input(page) == {"data": array.astype("f8").ravel().tolist(), "dims": [4, 3]}
             with page.expect_download() as download:
                 page.get_by_role("button", name="Download as .npy").click()
             np.testing.assert_array_equal(np.load(download.value.path()), array.astype("f4"))

@@ -61,16 +61,16 @@ def test_tokens_of_texts(tokenizers, name):
     texts = [text for text in TEXTS if name != "characters" or text.isascii()]
     end = tokenizer.token_id("<|im_end|>")
     config = {"bos_token": {"content": "<|im_end|>"}, "add_bos_token": True, "pad_token": None}
-    given = {"tokenizer": _json(tokenizer), "texts": texts, "config": config, "eos": [5]}
-    found = ask_node("language.mjs", "encode", given)
-    assert found["plain"] == [tokenizer.encode(text, parse_special=True) for text in texts]
-    assert found["full"] == [tokenizer.encode(text, add_special=True, parse_special=True) for text in texts]
+    fields = {"tokenizer": _json(tokenizer), "texts": texts, "config": config, "eos": [5]}
+    result = ask_node("language.mjs", "encode", fields)
+    assert result["plain"] == [tokenizer.encode(text, parse_special=True) for text in texts]
+    assert result["full"] == [tokenizer.encode(text, add_special=True, parse_special=True) for text in texts]
     special = SpecialTokens({"bos_token": "<|im_end|>"}, add_bos=True)
-    assert found["prompt"] == [encode_prompt(tokenizer, special, text) for text in texts]
-    assert found["parsed"] == [encode_prompt(tokenizer, special, text, parse_special=True) for text in texts]
-    assert found["texts"] == {"bos_token": "<|im_end|>", "eos_token": tokenizer.token_text(5)}
+    assert result["prompt"] == [encode_prompt(tokenizer, special, text) for text in texts]
+    assert result["parsed"] == [encode_prompt(tokenizer, special, text, parse_special=True) for text in texts]
+    assert result["texts"] == {"bos_token": "<|im_end|>", "eos_token": tokenizer.token_text(5)}
     ends = [end, tokenizer.token_id("</s>"), 5]
-    assert sorted(found["ends"]) == sorted({number for number in ends if number is not None})
+    assert sorted(result["ends"]) == sorted({number for number in ends if number is not None})
 
 
 @pytest.mark.parametrize("name", ["byte-level", "byte-fallback", "characters"])
@@ -80,8 +80,8 @@ def test_text_comes_out_as_natively(tokenizers, name):
     known = [number for number in range(size) if tokenizer.token_text(number) is not None]
     sequences = [tokenizer.encode(text) for text in TEXTS if name != "characters" or text.isascii()]
     sequences += [chance.choices(known, k=30) for _ in range(40)]
-    found = ask_node("language.mjs", "stream", {"tokenizer": _json(tokenizer), "sequences": sequences})
-    for tokens, pieces in zip(sequences, found, strict=True):
+    result = ask_node("language.mjs", "stream", {"tokenizer": _json(tokenizer), "sequences": sequences})
+    for tokens, pieces in zip(sequences, result, strict=True):
         stream = TextStream(tokenizer)
         assert pieces == [*(stream.push(token) for token in tokens), stream.flush()]
 
@@ -89,15 +89,15 @@ def test_text_comes_out_as_natively(tokenizers, name):
 @pytest.mark.parametrize("name", ["byte-level", "byte-fallback", "characters"])
 def test_tokens_have_the_same_bytes(tokenizers, name):
     tokenizer = tokenizers[name]
-    found = ask_node("language.mjs", "bytes", {"tokenizer": _json(tokenizer), "count": 400})
-    assert found == [None if text is None else list(text) for text in tokenizer.token_bytes(400)]
+    result = ask_node("language.mjs", "bytes", {"tokenizer": _json(tokenizer), "count": 400})
+    assert result == [None if text is None else list(text) for text in tokenizer.token_bytes(400)]
 
 
 def test_tokens_without_bytes_of_their_own_are_refused(tokenizers):
     described = _json(tokenizers["characters"])
     for decoder in ({"type": "WordPiece", "prefix": "##", "cleanup": True}, None):
-        found = ask_node("language.mjs", "bytes", {"tokenizer": {**described, "decoder": decoder}, "count": 9})
-        assert found["code"] == "unsupported" and (decoder["type"] if decoder else "none") in found["error"]
+        result = ask_node("language.mjs", "bytes", {"tokenizer": {**described, "decoder": decoder}, "count": 9})
+        assert result["code"] == "unsupported" and (decoder["type"] if decoder else "none") in result["error"]
 
 
 CHATML = (
@@ -137,16 +137,16 @@ def test_templates_and_messages_that_do_not_fit_are_refused():
         ("x", {"role": "user"}, {}),
         ("{% for %}", [], {}),
     ]
-    found = ask_node("language.mjs", "render", cases)
-    assert [answer["code"] for answer in found] == ["input"] * 4
-    assert "roles must alternate" in found[0]["error"] and "messages[0]" in found[1]["error"]
+    result = ask_node("language.mjs", "render", cases)
+    assert [answer["code"] for answer in result] == ["input"] * 4
+    assert "roles must alternate" in result[0]["error"] and "messages[0]" in result[1]["error"]
     for case in cases:
         with pytest.raises(webpte.Error):
             render_chat(*case)
 
 
 def test_stop_strings_are_held_back_as_natively():
-    chance, cases, wanted = random.Random(2), [], []
+    chance, cases, expected = random.Random(2), [], []
     for _ in range(200):
         stop = ["".join(chance.choices("ab<>", k=chance.randint(1, 4))) for _ in range(chance.randint(0, 3))]
         pieces = ["".join(chance.choices("ab<>", k=chance.randint(0, 4))) for _ in range(8)]
@@ -155,8 +155,8 @@ def test_stop_strings_are_held_back_as_natively():
         out = [hold.push(piece) for piece in pieces if not hold.matched]
         if not hold.matched:
             out.append(hold.flush(""))
-        wanted.append({"out": out, "found": hold.matched})
-    assert ask_node("language.mjs", "hold", cases) == wanted
+        expected.append({"out": out, "found": hold.matched})
+    assert ask_node("language.mjs", "hold", cases) == expected
 
 
 def test_choices_are_packed_as_natively():
@@ -186,11 +186,11 @@ def test_choices_are_packed_as_natively():
         idle = [LogitsProcessor(sampling_params_from({})).params(0)] * (rows - len(choices))
         words, adjustments, features = pack([*choices, *idle])
         room = rows * 8 + 16384
-        given = {"vocabulary": vocabulary, "rows": rows, "room": room, "answers": answers}
-        found = ask_node("language.mjs", "pack", given)
-        assert (found["adjustments"], found["features"]) == (adjustments, features)
-        assert len(found["words"]) == (room if features else len(words))
-        assert found["words"][: len(words)] == words.tolist() and not any(found["words"][len(words) :])
+        fields = {"vocabulary": vocabulary, "rows": rows, "room": room, "answers": answers}
+        result = ask_node("language.mjs", "pack", fields)
+        assert (result["adjustments"], result["features"]) == (adjustments, features)
+        assert len(result["words"]) == (room if features else len(words))
+        assert result["words"][: len(words)] == words.tolist() and not any(result["words"][len(words) :])
 
 
 def test_language_engine_in_node():

@@ -55,8 +55,8 @@ def test_call_without_state_device_lost_is_repeated(worker, bundled, server, pag
     step = exported.steps[0]
     server.requests.clear()
     for count, delay in enumerate((0, 1, 5), 1):
-        found = page.evaluate(DURING, [[argument(array) for array in step.inputs], delay])
-        np.testing.assert_allclose(np.array(found), step.outputs[0].ravel(), rtol=1e-4, atol=1e-4)
+        result = page.evaluate(DURING, [[argument(array) for array in step.inputs], delay])
+        np.testing.assert_allclose(np.array(result), step.outputs[0].ravel(), rtol=1e-4, atol=1e-4)
         until_recovered(page, count)
     stages = [event["stage"] for event in page.evaluate("events")]
     assert stages.count("lost") == stages.count("recovered") == 3
@@ -101,7 +101,7 @@ def test_load_device_lost_at_each_moment_completes(stride, bundled, server, page
 
 def test_dispose_device_lost_frees_everything(bundled, server, page):
     _, server.folders["site"] = bundled("add_external", one_shape)
-    found = page.evaluate(
+    result = page.evaluate(
         """async (url) => {
           const { load } = await import("/web/src/index.js");
           const living = new Set();
@@ -133,5 +133,5 @@ def test_dispose_device_lost_frees_everything(bundled, server, page):
         }""",
         f"{server.origin}/site/",
     )
-    assert found["before"] > 0
-    assert (found["living"], found["devices"], found["lost"]) == (0, 1, 0)
+    assert result["before"] > 0
+    assert (result["living"], result["devices"], result["lost"]) == (0, 1, 0)

@@ -47,8 +47,8 @@ def test_model_worker_option_chooses_worker_or_page(worker, bundled, server, pag
         "mtcnn_pnet", "image", True, 1,
     ]  # fmt: skip
     for step in exported.steps[2:]:
-        found = call(page, step.inputs)
-        for array, expected in zip(found, step.outputs, strict=True):
+        actual = call(page, step.inputs)
+        for array, expected in zip(actual, step.outputs, strict=True):
             np.testing.assert_allclose(array, expected, rtol=1e-4, atol=1e-4)
     (second,) = call(page, exported.steps[2].inputs, outputs=[1])
     np.testing.assert_allclose(second, exported.steps[2].outputs[1], rtol=1e-4, atol=1e-4)
@@ -93,8 +93,8 @@ def test_load_cancelled_ends_and_next_load_works(moment, worker, bundled, server
         server.fault = lambda path: None
     assert outcome == "aborted"  # weights were held until now: it has not waited for them
     load(page, f"{server.origin}/site/", worker)
-    found = call(page, exported.steps[0].inputs)
-    np.testing.assert_allclose(found[0], exported.steps[0].outputs[0], rtol=1e-4, atol=1e-4)
+    result = call(page, exported.steps[0].inputs)
+    np.testing.assert_allclose(result[0], exported.steps[0].outputs[0], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("worker", slow_but([True], [True, False]))

@@ -142,8 +142,8 @@ def test_notebook_program_dropped_message_still_runs(bundled, server, page):
     expect(page.locator("#outputs dl")).to_be_visible()
     with webpte.load(exported.path, data=exported.data) as program:
         method = program.method("forward")
-        wanted = float(np.mean(np.asarray(method(np.ones(method.inputs[0].bound, "f4")))))
-    expect(page.locator("#outputs dd").nth(1)).to_have_text(f"{wanted:.4g}")
+        expected = float(np.mean(np.asarray(method(np.ones(method.inputs[0].bound, "f4")))))
+    expect(page.locator("#outputs dd").nth(1)).to_have_text(f"{expected:.4g}")
     assert any(path.endswith(".bin") for path in asked)
     assert not any(request.path.startswith("/site") for request in server.requests)
     page.evaluate("close()")

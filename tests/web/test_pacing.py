@@ -26,12 +26,12 @@ def results(bundled, server, page):
 
     def call(limit):
         page.evaluate(OPEN, [f"{server.origin}/site/", {} if limit is None else {"maxSubmitMs": limit}])
-        found, submits = [], []
+        result, submits = [], []
         for step in exported.sequences[0][:2]:
             before = page.evaluate("globalThis.submits")
-            found += run(page, step.inputs)
+            result += run(page, step.inputs)
             submits.append(page.evaluate("globalThis.submits") - before)
-        return found, submits
+        return result, submits
 
     return call
 

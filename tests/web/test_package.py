@@ -83,8 +83,8 @@ def test_bundled_with_esbuild_it_runs(whole, project, bundled, server, page):
     page.goto(f"{server.origin}/app/")
     page.wait_for_selector("body[data-found]", state="attached")
     assert len(page.workers) == whole
-    found = json.loads(page.get_attribute("body", "data-found") or "")
-    assert (found["kind"], found["code"], found["stages"][0], found["stages"][-1]) == (
+    data = json.loads(page.get_attribute("body", "data-found") or "")
+    assert (data["kind"], data["code"], data["stages"][0], data["stages"][-1]) == (
         "program", "input", "manifest", "ready",
     )  # fmt: skip
-    assert np.isfinite(found["data"]).all() and len(found["data"]) == 32
+    assert np.isfinite(data["data"]).all() and len(data["data"]) == 32

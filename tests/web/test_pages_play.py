@@ -76,14 +76,14 @@ def ask(page: Page, text: str) -> None:
 def test_chat_page_same_text_and_second_visit_cached(browser, talker):
     program, site = talker
     with LLM.load(program) as llm:
-        wanted = str(llm.generate("hi", max_new_tokens=12))
+        expected = str(llm.generate("hi", max_new_tokens=12))
     with opened(browser, site) as (page, server):
         is_ready(page)
         page.get_by_text("Settings").click()
         expect(page.locator("[name=temperature]")).to_have_attribute("placeholder", "0")
         page.fill("[name=max_tokens]", "12")
         ask(page, "hi")
-        assert said(page) == plain(wanted)
+        assert said(page) == plain(expected)
         expect(page.locator("#adapter")).to_contain_text("swiftshader")
         expect(page.locator("#context")).to_contain_text("of 64 tokens of context left")
         assert packed(server) <= MOST
@@ -106,7 +106,7 @@ def test_form_page_outputs_equal_program(browser, bundled: Callable[..., tuple])
     with webpte.load(exported.path, data=exported.data) as program:
         method = program.method("forward")
         array = np.random.default_rng(1).standard_normal(method.inputs[0].bound).astype("f4")
-        wanted = np.asarray(method(array))
+        expected = np.asarray(method(array))
     file = io.BytesIO()
     np.save(file, array)
     with opened(browser, site) as (page, _):
@@ -119,7 +119,7 @@ def test_form_page_outputs_equal_program(browser, bundled: Callable[..., tuple])
         page.click("#run")
         with page.expect_download() as download:
             page.get_by_role("button", name="Download as .npy").first.click()
-        np.testing.assert_allclose(np.load(download.value.path()), wanted, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(np.load(download.value.path()), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_image_page_shows_output_maps(browser, bundled: Callable[..., tuple]):

@@ -39,12 +39,12 @@ def _loaded(files: dict[str, bytes], kind: str) -> set[str]:
     imports = (
         r'(?:from|import|import\()"\./([^"]+)"' if kind in ("language", "encoder") else r'(?:from|import)"\./([^"]+)"'
     )
-    found, new = set[str](), {"index.js", "worker.js"}
+    result, new = set[str](), {"index.js", "worker.js"}
     while new:
-        found |= new
+        result |= new
         texts = (files[f"player/src/{name}"].decode() for name in new)
-        new = {name for text in texts for name in re.findall(imports, text)} - found
-    return {f"player/src/{name}" for name in found}
+        new = {name for text in texts for name in re.findall(imports, text)} - result
+    return {f"player/src/{name}" for name in result}
 
 
 @pytest.mark.parametrize("kind", ["language", "encoder", "image", "program", "check", "bench"])

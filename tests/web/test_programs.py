@@ -38,10 +38,10 @@ def test_call_in_page_equals_native(program, bundled, server, page):
             for method in {step.method for step in sequence}:
                 native.method(method).reset()
             for step in sequence:
-                found = run(page, step.inputs, step.method)
-                wanted = native.method(step.method).run(step.inputs)
-                assert [np.shape(array) for array in found] == [np.shape(array) for array in wanted]
-                for array, expected in zip(found, wanted, strict=True):
+                actual = run(page, step.inputs, step.method)
+                reference = native.method(step.method).run(step.inputs)
+                assert [np.shape(array) for array in actual] == [np.shape(array) for array in reference]
+                for array, expected in zip(actual, reference, strict=True):
                     np.testing.assert_allclose(array, expected, rtol=TOLERANCE, atol=TOLERANCE)
 
 
@@ -81,7 +81,7 @@ def test_steps_in_one_submit_give_what_single_calls_give(bundled, server, page):
     """Outputs that become inputs on the device, and inputs and live integers that differ from step to step."""
     _, server.folders["site"] = bundled("llama_4w_emb4", shapes_of)
     open_program(page, f"{server.origin}/site/")
-    found = page.evaluate("""async () => {
+    result = page.evaluate("""async () => {
       const method = await globalThis.program.method();
       const submits = [];
       const submit = GPUQueue.prototype.submit;
@@ -94,4 +94,4 @@ def test_steps_in_one_submit_give_what_single_calls_give(bundled, server, page):
       const together = await method.runSteps(steps, {}, [0]);
       return { single, together: together.map(([logits]) => Array.from(logits.data)), submits };
     }""")
-    assert found["single"] == found["together"] and found["submits"] == [1]
+    assert result["single"] == result["together"] and result["submits"] == [1]

@@ -180,15 +180,15 @@ def test_searching_by_value_type_and_row(browser, tmp_path):
     value = max((v for v in data["values"].values() if v["kind"] == "activation"), key=lambda v: len(v["read"]))
     with opened(browser, tmp_path, data) as page:
 
-        def found(query):
+        def rows_matching(query):
             page.fill("#search", query)
             return page.locator(".call:visible").evaluate_all("rows => rows.map(row => Number(row.dataset.row))")
 
         mentions = sorted({*value["made"], *value["read"]})
-        assert found(f"%{value['id']}") == mentions  # and not %630 for %63
-        assert set(mentions) < set(found(f"{value['dtype']}[{', '.join(map(str, value['dims']))}]"))
-        assert found("#7") == [7]
-        assert found("linear f32[1536, 384]") and found("no such thing") == []
+        assert rows_matching(f"%{value['id']}") == mentions  # and not %630 for %63
+        assert set(mentions) < set(rows_matching(f"{value['dtype']}[{', '.join(map(str, value['dims']))}]"))
+        assert rows_matching("#7") == [7]
+        assert rows_matching("linear f32[1536, 384]") and rows_matching("no such thing") == []
         expect(page.locator("#none")).to_be_visible()
 
 

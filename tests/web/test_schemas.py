@@ -66,9 +66,9 @@ HARD: list[Any] = [
 
 
 def _constraint(schema: Any) -> Constraint:
-    found = constraint_from(json_schema=schema)
-    assert found is not None
-    return found
+    result = constraint_from(json_schema=schema)
+    assert result is not None
+    return result
 
 
 def _random(seed: int) -> Any:
@@ -121,10 +121,10 @@ def test_random_walks_are_valid(tokenizer, count):
     schemas = [*HARD * (count // 50), *(_random(seed) for seed in range(count))]
     walks = ask_node("language.mjs", "walk", _given(tokenizer, schemas=schemas, most=400))
     compiler = GrammarCompiler(tokenizer, SIZE, [tokenizer.token_id("<|im_end|>")])
-    found = [
+    results = [
         (schema, _wrong(tokenizer, compiler, schema, walked)) for schema, walked in zip(schemas, walks, strict=True)
     ]
-    assert not [(schema, why) for schema, why in found if why is not None]
+    assert not [(schema, why) for schema, why in results if why is not None]
     assert sum(walked["finished"] for walked in walks) > 0.9 * len(walks)
 
 
@@ -142,11 +142,11 @@ def test_masks_are_those_of_the_native_player(tokenizer):
     }
     text = '{"name": "the 北 é", "id": 12, "ok": "blue"}'
     tokens = tokenizer.encode(text)
-    found = ask_node("language.mjs", "masks", _given(tokenizer, schema=schema, tokens=tokens))
+    result = ask_node("language.mjs", "masks", _given(tokenizer, schema=schema, tokens=tokens))
     compiler = GrammarCompiler(tokenizer, SIZE, [end])
     matcher = compiler.matcher(_constraint(schema))
     known, free = tokenizer.token_bytes(SIZE), 0
-    for at, (token, words) in enumerate(zip([*tokens, None], found, strict=True)):
+    for at, (token, words) in enumerate(zip([*tokens, None], result, strict=True)):
         if matcher.ended:
             assert token is None and not words and free > 8
             break
@@ -186,8 +186,8 @@ REFUSED: list[tuple[Any, str]] = [
 def test_schema_unsupported_keyword_is_refused_by_name(tokenizer):
     schemas = [schema for schema, _ in REFUSED]
     answers = ask_node("language.mjs", "walk", _given(tokenizer, schemas=schemas, most=10))
-    for found, (schema, named) in zip(answers, REFUSED, strict=True):
-        assert found["code"] == "input" and named in found["error"], schema
+    for result, (schema, named) in zip(answers, REFUSED, strict=True):
+        assert result["code"] == "input" and named in result["error"], schema
 
 
 def test_schema_refused_by_page_and_native(tokenizer):

@@ -59,9 +59,9 @@ def test_image_page_shows_planes_and_top_labels(browser):
         is_ready(page)
         expect(page.locator("tbody th")).to_have_text(["<i>dog</i>", "sloth", "cat"])
         expect(page.locator("tbody tr").first).to_contain_text("66.5 %")
-        given = page.evaluate("(({ data, dims }) => ({ data: Array.from(data), dims }))(model.requests[0].inputs[0])")
-        assert given["dims"] == [1, 3, 8, 8]
-        assert given["data"] == [1.0] * 64 + [-1.0] * 64 + [0.0] * 64
+        inputs = page.evaluate("(({ data, dims }) => ({ data: Array.from(data), dims }))(model.requests[0].inputs[0])")
+        assert inputs["dims"] == [1, 3, 8, 8]
+        assert inputs["data"] == [1.0] * 64 + [-1.0] * 64 + [0.0] * 64
         expect(page.locator("#preview")).to_have_attribute("aria-label", "red.png, as the model sees it")
 
 

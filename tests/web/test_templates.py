@@ -73,5 +73,5 @@ def test_dates_are_written_as_natively():
     ]
     for form in forms:
         cases += [(chance.randrange(86_400, 4_000_000_000), form) for _ in range(20)]
-    wanted = [datetime.datetime.fromtimestamp(seconds).strftime(form) for seconds, form in cases]
-    assert ask_node("language.mjs", "dates", cases) == wanted
+    expected = [datetime.datetime.fromtimestamp(seconds).strftime(form) for seconds, form in cases]
+    assert ask_node("language.mjs", "dates", cases) == expected

@@ -62,8 +62,8 @@ def split(pattern: str) -> dict[str, Any]:
 def test_tokenizers_that_a_page_lacks_are_refused_by_name(changes, part):
     with raises(webpte.UnsupportedError, part, code="tokenizer_part"):
         check_tokenizer(json.dumps(described(**changes)).encode())
-    found = ask_node("language.mjs", "refused", described(**changes))
-    assert found["code"] == "unsupported"
+    result = ask_node("language.mjs", "refused", described(**changes))
+    assert result["code"] == "unsupported"
 
 
 @pytest.mark.parametrize("name", PATTERNS)

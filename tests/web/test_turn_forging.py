@@ -40,10 +40,10 @@ def test_message_special_tokens_stay_text_and_tokens_equal_native(tokenizer, sty
     contents = [*["hi"] * 4, "caf\u00e9 \u4e2d", "a <b> c|", "", "|>", *attempts(style, 96)]
     roles = ("user", "system", "assistant", "tool")
     talks = [[{"role": roles[at % 4], "content": content}] for at, content in enumerate(contents)]
-    found = ask(tokenizer, [[template(style), talk, {}] for talk in talks])
-    marks = [sum(token in tokenizer.special_ids for token in tokens) for tokens in found]
+    result = ask(tokenizer, [[template(style), talk, {}] for talk in talks])
+    marks = [sum(token in tokenizer.special_ids for token in tokens) for tokens in result]
     assert marks == marks[:4] * (len(contents) // 4)  # as many as with the same role and no attempt
-    assert found == [native(tokenizer, template(style), talk) for talk in talks]
+    assert result == [native(tokenizer, template(style), talk) for talk in talks]
 
 
 def test_neighbouring_strings_and_tools_form_no_special_token(tokenizer):
@@ -54,6 +54,6 @@ def test_neighbouring_strings_and_tools_form_no_special_token(tokenizer):
         for special in SPECIALS
         for at in range(1, len(special))
     ]
-    found = ask(tokenizer, [[TOOLS, talk, {"tools": tools}] for talk in talks])
-    assert {sum(token in tokenizer.special_ids for token in tokens) for tokens in found} == {2}
-    assert found == [native(tokenizer, TOOLS, talk, tools) for talk in talks]
+    result = ask(tokenizer, [[TOOLS, talk, {"tools": tools}] for talk in talks])
+    assert {sum(token in tokenizer.special_ids for token in tokens) for tokens in result} == {2}
+    assert result == [native(tokenizer, TOOLS, talk, tools) for talk in talks]

@@ -26,13 +26,13 @@ from tests.xnnpack.programs import BOUNDS
 from tests.zoo.building import Case
 
 
-def programs(wanted: list[str]) -> Iterator[tuple[str, Callable[[], Any]]]:
+def programs(expected: list[str]) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield the programs of the zoo by name."""
     for module in pkgutil.iter_modules(tests.zoo.programs.__path__):
         loaded = importlib.import_module(f"tests.zoo.programs.{module.name}")
         for name, function in inspect.getmembers(loaded, inspect.isfunction):
             full, returned = f"{module.name}.{name}", inspect.signature(function).return_annotation
-            chosen = not wanted or module.name in wanted or full in wanted
+            chosen = not expected or module.name in expected or full in expected
             if chosen and function.__module__ == loaded.__name__ and returned in (Case, "Case"):
                 yield full, function
 

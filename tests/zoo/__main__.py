@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def run(chosen: list[Program], jobs: int, again: bool) -> dict[str, Outcome]:
-    known = {} if again else {p.name: found for p in chosen if (found := recall(p)) is not None}
+    known = {} if again else {p.name: result for p in chosen if (result := recall(p)) is not None}
     left = [p for p in chosen if p.name not in known]
     for outcome in known.values():
         if outcome.kind is not Kind.RIGHT:
@@ -62,8 +62,8 @@ def run(chosen: list[Program], jobs: int, again: bool) -> dict[str, Outcome]:
 
 
 def shown(outcome: Outcome) -> str:
-    told = f"{outcome.error:.1e}" if outcome.kind is Kind.RIGHT else outcome.why
-    return f"{outcome.name}: {outcome.kind}, {told}"
+    text = f"{outcome.error:.1e}" if outcome.kind is Kind.RIGHT else outcome.why
+    return f"{outcome.name}: {outcome.kind}, {text}"
 
 
 def counted(outcomes: dict[str, Outcome]) -> str:

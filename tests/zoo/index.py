@@ -95,13 +95,13 @@ class NetworkProgram(Program):
 
 @cache
 def programs() -> dict[str, Program]:
-    found: dict[str, Program] = {}
+    results: dict[str, Program] = {}
     for path in sorted((HERE / "programs").glob("*.py")):
         for one in of_family(path):
-            if one.name in found:
-                raise ValueError(f"{one.name} is in {found[one.name].family} and in {one.family}")
-            found[one.name] = one
-    return found
+            if one.name in results:
+                raise ValueError(f"{one.name} is in {results[one.name].family} and in {one.family}")
+            results[one.name] = one
+    return results
 
 
 @cache
@@ -127,14 +127,14 @@ def of_family(path: Path) -> list[Program]:
     body = [node for node in ast.parse(path.read_bytes()).body if not exporting.is_ours(node)]
     mine = [node for node in body if isinstance(node, ast.FunctionDef) and marks(node) is not None]
     shared = "".join(ast.dump(node) for node in body if node not in mine)
-    found = []
+    results = []
     for node in mine:
         tolerance = (marks(node) or {}).get("tolerance", TOLERANCE)
         about = (ast.get_docstring(node) or "").partition("\n")[0]
         node.decorator_list = []  # no part of the key: a tolerance exports nothing again
         source = hashlib.sha256(f"{shared}{ast.dump(node)}".encode()).hexdigest()
-        found.append(Program(node.name, path.stem, about, tolerance, source))
-    return found
+        results.append(Program(node.name, path.stem, about, tolerance, source))
+    return results
 
 
 def marks(node: ast.FunctionDef) -> dict[str, Any] | None:

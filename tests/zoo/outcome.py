@@ -129,8 +129,8 @@ def recall(program: Program) -> Outcome | None:
     """What an earlier run found out, unless something that decides it has changed."""
     for path in (refusal_file(program), outcome_file(program)):
         if path.exists():
-            found = json.loads(path.read_text())
-            return Outcome(**found | {"kind": Kind(found["kind"])})
+            data = json.loads(path.read_text())
+            return Outcome(**data | {"kind": Kind(data["kind"])})
     return None
 
 

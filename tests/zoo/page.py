@@ -63,8 +63,8 @@ def section(outcomes: Mapping[str, Outcome]) -> str:
     parts = [HEADING, TEXT, table(FAMILY, rows), f"### {str(Kind.RIGHT).capitalize()}\n"]
     parts.append(table(RIGHT, [right(p, o) for p, o in chosen if o.kind is Kind.RIGHT]))
     for kind, why in REASONS.items():
-        if found := sorted((in_words(o), o.why, p.name, about(p)) for p, o in chosen if o.kind is kind):
-            rows = [(name, what, f"{words}: {code(text)}".removeprefix(": ")) for words, text, name, what in found]
+        if result := sorted((in_words(o), o.why, p.name, about(p)) for p, o in chosen if o.kind is kind):
+            rows = [(name, what, f"{words}: {code(text)}".removeprefix(": ")) for words, text, name, what in result]
             parts += [f"### {str(kind).capitalize()}\n", table(("Program", "What it is", why), rows)]
     return "\n".join(parts)
 
@@ -110,12 +110,12 @@ def tables(text: str) -> dict[str, list[tuple[str, ...]]]:
 
 def rows_by_heading(section: str) -> dict[str, list[tuple[str, ...]]]:
     """Return the rows of a section's tables, without their heads, by the heading above them, "" at first."""
-    found: dict[str, list[tuple[str, ...]]] = {"": []}
+    results: dict[str, list[tuple[str, ...]]] = {"": []}
     heading = ""
     for line in section.splitlines():
         if line.startswith("### "):
             heading = line.removeprefix("### ").lower()
-            found[heading] = []
+            results[heading] = []
         elif line.startswith("| "):
-            found[heading].append(tuple(cell.strip() for cell in line.split("|")[1:-1]))
-    return {heading: rows[2:] for heading, rows in found.items()}
+            results[heading].append(tuple(cell.strip() for cell in line.split("|")[1:-1]))
+    return {heading: rows[2:] for heading, rows in results.items()}

@@ -23,18 +23,18 @@ COMMAND = ("-m", "tests.zoo.pool")
 Report = Callable[[Program, Outcome, float], None]
 
 
-def judge_all(wanted: Sequence[Program], jobs: int, report: Report) -> None:
+def judge_all(expected: Sequence[Program], jobs: int, report: Report) -> None:
     """`report` is called by the caller's thread.  An interruption ends the children and is raised."""
     waiting: queue.SimpleQueue[Program] = queue.SimpleQueue()
-    for one in wanted:
+    for one in expected:
         waiting.put(one)
     done: queue.SimpleQueue[tuple[Program, Outcome, float]] = queue.SimpleQueue()
-    children = [Child() for _ in range(min(jobs, len(wanted)))]
+    children = [Child() for _ in range(min(jobs, len(expected)))]
     threads = [threading.Thread(target=serve, args=(child, waiting, done), daemon=True) for child in children]
     try:
         for thread in threads:
             thread.start()
-        for _ in wanted:
+        for _ in expected:
             report(*done.get())
     finally:
         for child in children:
@@ -69,8 +69,8 @@ class Child:
             return Outcome(one.name, Kind.CRASHED, f"no answer in {PATIENCE} s")
         if not (line := process.stdout.readline()):
             return Outcome(one.name, Kind.CRASHED, f"the process ended with {process.wait()}")
-        found = json.loads(line)
-        return Outcome(**found | {"kind": Kind(found["kind"])})
+        data = json.loads(line)
+        return Outcome(**data | {"kind": Kind(data["kind"])})
 
     def end(self) -> None:
         if self._process is not None:

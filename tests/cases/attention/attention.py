@@ -34,8 +34,8 @@ def turned(batch: int, heads: int, kv_heads: int, width: int, start: Any, *, rot
     rows = "n" if table is None else capacity + 3
     tables = [T(rows, rotated or width // 2, dtype=dtype, constant=table is not None) for _ in "cs"]
     place = (table, None if table is None or rotated else Sym("n"), bool(rotated))
-    given = (*(q, k, v, *caches), start, 0.0, True, more.pop("scale", None))
-    return case("webpte.rotary_attention", *given, *tables, *place, **more)
+    values = (*(q, k, v, *caches), start, 0.0, True, more.pop("scale", None))
+    return case("webpte.rotary_attention", *values, *tables, *place, **more)
 
 
 def filled(heads: int, kv_heads: int, width: int, start: Any, *, batch: int = 1, mask: T | None = None, **more) -> Case:

@@ -70,9 +70,9 @@ CONVOLUTIONS = [
     *(conv(IMAGE, (9, 6, 3, 3), ADDED, [(2, 9, "h", 7)], [], variant=v, **SIZES) for v in ("tile", "shared", "lines")),
 ]
 VARIANTS = [
-    made
+    entry
     for variant in ("broadcast", "tile", "lanes", "shared", "shared-64")
-    for made in (
+    for entry in (
         case(LINEAR, T("n", 36), T(45, 36), T(45), GATED, [T("n", 45), T(45)], [], None, n=(35, 5, 1), variant=variant),
         case(LINEAR, T("n", 36), T(45, 36), None, SCALED, [T("n", 45)], [3, 1], None, n=(35, 1), variant=variant),
     )

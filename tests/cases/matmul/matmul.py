@@ -102,9 +102,9 @@ LAYOUTS = [
     laid_out(SCORES, h(2, "n", 3, 8), h(2, 5, 3, 8), n=(7, 1), **HALF),
 ]
 LAYOUTS += [
-    made
+    entry
     for variant in ("broadcast", "tile", "shared", "shared-64")
-    for made in (
+    for entry in (
         laid_out(SCORES, T(2, "n", 3, 8), T(2, "m", 3, 8), n=(37, 9, 1), m=(41, 4, 1), variant=variant),
         laid_out(SCORES, T(2, "n", 3, 7), T(2, 11, 3, 7), n=(19, 5, 1), variant=variant),
         laid_out(VALUES, T(2, 3, "n", "k"), T(2, "k", 3, 12), n=(37, 9, 1), k=(20, 9, 1), variant=variant),

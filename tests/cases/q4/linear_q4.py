@@ -151,12 +151,12 @@ def normalized(x):
 def offsets(groups, columns, weights=1):
     """A signed byte for each group and column of every weight, and a scale for each column."""
 
-    def made(dims):
+    def offset_values(dims):
         codes = np.arange(weights * groups * columns) * 37 % 256
         factors = 0.001 + np.arange(weights * columns) % 5 * 0.0005
         return np.concatenate([codes.astype(np.uint8).view(np.int8), factors.astype("<f4").view(np.int8)])
 
-    return T(weights * columns * (groups + 4), dtype="i8", constant=True, make=made)
+    return T(weights * columns * (groups + 4), dtype="i8", constant=True, make=offset_values)
 
 
 def joined(

@@ -17,17 +17,17 @@ SETTINGS = [
     (0.5, 1000, 0.05, 0.0, 1, 1),
     (2.0, 0, 1.0, 0.1, 3, 3),
 ]
-CHOICES = [RowSamplingParams(*given) for given in SETTINGS]
+CHOICES = [RowSamplingParams(*settings_words) for settings_words in SETTINGS]
 
 
 def edits(vocabulary, count, seed):
     """Changes of some tokens: penalties, bans and what makes a token certain."""
     random = np.random.default_rng(seed)
-    found = np.empty((count, 3), np.int32)
-    found[:, 0] = random.choice(vocabulary, count, replace=False)
-    found.view(np.float32)[:, 1] = random.choice([1, 1.3, 2, 0.5], count)
-    found.view(np.float32)[:, 2] = random.choice([0, -0.7, 3, -100, 100], count)
-    return found
+    entry = np.empty((count, 3), np.int32)
+    entry[:, 0] = random.choice(vocabulary, count, replace=False)
+    entry.view(np.float32)[:, 1] = random.choice([1, 1.3, 2, 0.5], count)
+    entry.view(np.float32)[:, 2] = random.choice([0, -0.7, 3, -100, 100], count)
+    return entry
 
 
 def mask(vocabulary, share, seed):
@@ -41,16 +41,16 @@ def mask(vocabulary, share, seed):
 def sample(logits, choices, advance=0, sizes=(1,), **options):
     """A call with so many rows, of what the choices ask for; from the first again where they are too few."""
     inputs = {n: pack([choices[i % len(choices)] for i in range(n)]) for n in sizes}
-    words = {len(found[0]): found[0] for found in inputs.values()}
-    given = T("w", dtype="i32", make=lambda dims: words[dims[0]])
+    words = {len(entry[0]): entry[0] for entry in inputs.values()}
+    settings_words = T("w", dtype="i32", make=lambda dims: words[dims[0]])
     _, edits, features = inputs[sizes[0]]
-    return case("webpte.sample", logits, given, advance, edits, features, n=sizes, w=tuple(words), **options)
+    return case("webpte.sample", logits, settings_words, advance, edits, features, n=sizes, w=tuple(words), **options)
 
 
-def cases(vocabularies, given, sizes, dtype="f32", variant=""):
+def cases(vocabularies, settings_words, sizes, dtype="f32", variant=""):
     for v in vocabularies:
         logits = T("n", v, dtype=dtype, low=-6, high=6)
-        for choices, advance in given:
+        for choices, advance in settings_words:
             yield sample(logits, [c(v) if callable(c) else c for c in choices], advance, sizes, variant=variant)
 
 
@@ -69,8 +69,8 @@ LIKELIEST = [replace(CHOICES[0], top_logprobs=20), CHOICES[3]]
 FEATURES = [(EDITED, 0), (EDITED_TOO, 1), (LIKELIEST, 0)]
 TOGETHER = [(CHOICES, 5), (CHOICES[::-1], 0), (CHOICES[1:], 0)]
 CASES = [
-    found
+    entry
     for variant in ("narrow", "wide")
-    for found in cases((13, 1009, 2056), TOGETHER + FEATURES, (7, 3, 1), variant=variant)
+    for entry in cases((13, 1009, 2056), TOGETHER + FEATURES, (7, 3, 1), variant=variant)
 ]
 CASES += cases((13, 2056), [TOGETHER[0], *FEATURES], (5, 2), dtype="f16")

@@ -191,8 +191,8 @@ def branch(m: Maker) -> None:
     x = m.pick_float(1, lambda v: None not in v.dims)
     flag = m.pick(lambda v: v.dtype == torch.bool and v.rank == 0)
     if flag is None or m.chance(0.5):
-        made = m.add(m.choose(("{0}.sum() > 0", "{0}.mean() < 0.1", "{0}.reshape(-1)[0] > 0")), m.pick_float(1))
-        flag = made[0] if made else None
+        flags = m.add(m.choose(("{0}.sum() > 0", "{0}.mean() < 0.1", "{0}.reshape(-1)[0] > 0")), m.pick_float(1))
+        flag = flags[0] if flags else None
     if x is None or flag is None:
         return
     blocks = []

@@ -56,9 +56,9 @@ def cache(m: Maker) -> None:
     args: tuple[Value, ...]
     own = m.buffer("float32", [rows, width])
     row = "{0}.reshape(-1, {0}.shape[-1])[:1]"
-    given, counted = m.pick(lambda v: v.dtype == torch.int64), ""
-    if given is not None and m.chance(0.5):
-        at, args = f"({{1}}.reshape(-1)[:1] % {rows})", (x, given)
+    positions, counted = m.pick(lambda v: v.dtype == torch.int64), ""
+    if positions is not None and m.chance(0.5):
+        at, args = f"({{1}}.reshape(-1)[:1] % {rows})", (x, positions)
     else:
         position = m.buffer("int64", [1])
         at, args = f"({position} % {rows})", (x,)

@@ -16,12 +16,12 @@ def exporter_files(*names: str) -> list[Path]:
     Families find each other by looking into their folder: name the one that is meant.
     """
     new = {SRC / f"{name}.py" for name in names}
-    found: set[Path] = set()
+    results: set[Path] = set()
     while new:
         path = new.pop()
-        found.add(path)
-        new |= set(_imported(path)) - found
-    return sorted(found)
+        results.add(path)
+        new |= set(_imported(path)) - results
+    return sorted(results)
 
 
 def _imported(path: Path) -> Iterator[Path]:

@@ -84,8 +84,8 @@ class Exported:
                 sequence, step, method, slot = key.split(".")
                 slots.setdefault((int(sequence), int(step), method), {})[slot] = arrays[key]
         sequences: list[list[Step]] = []
-        for (_, at, method), found in sorted(slots.items()):
-            step = Step(method, numbered(found, "in"), numbered(found, "out"))
+        for (_, at, method), result in sorted(slots.items()):
+            step = Step(method, numbered(result, "in"), numbered(result, "out"))
             sequences.append([step]) if at == 0 else sequences[-1].append(step)
         return sequences
 
@@ -95,9 +95,9 @@ class Exported:
         return [step for sequence in self.sequences for step in sequence]
 
 
-def numbered(found: dict[str, np.ndarray], prefix: str) -> tuple[np.ndarray, ...]:
-    count = sum(slot.startswith(prefix) for slot in found)
-    return tuple(found[f"{prefix}{i}"] for i in range(count))
+def numbered(actual: dict[str, np.ndarray], prefix: str) -> tuple[np.ndarray, ...]:
+    count = sum(slot.startswith(prefix) for slot in actual)
+    return tuple(actual[f"{prefix}{i}"] for i in range(count))
 
 
 def export(builder: str | Builder, /, **params: Any) -> Exported:
@@ -212,7 +212,7 @@ def make(write: Callable[[Path], None], name: str, params: dict[str, Any], folde
 
     What is in the folder is decided by `write`, so that this file need not be part of the key.
     """
-    if missing := [package for package, found in versions().items() if found is None]:
+    if missing := [package for package, result in versions().items() if result is None]:
         raise ModuleNotFoundError(f"exporting {name} needs {', '.join(missing)}: pip install 'webpte[export]'")
     started = time.perf_counter()
     partial = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=folder.parent))

@@ -27,8 +27,8 @@ def seen_bars(output: bytes, columns: int, rows: int = 24) -> dict[str, Bar]:
     for part in re.split(rb"(?<=\n)|(?=\x1b\[2K)|(?=\r)", output):
         stream.feed(part)
         for number, line in enumerate(screen.display):
-            if found := _BAR.match(line.rstrip()):
-                stage, bar, amount = found[1].strip(), found[2], found[3].strip()
+            if match := _BAR.match(line.rstrip()):
+                stage, bar, amount = match[1].strip(), match[2], match[3].strip()
                 start = line.index(bar)
                 colours = {screen.buffer[number][start + i].fg for i in range(len(bar))}
                 last[stage] = Bar(stage, amount, bar == "━" * 24 and len(colours) == 1)

@@ -71,15 +71,15 @@ def kill_when(child: subprocess.Popen[bytes], reached: Callable[[], bool], secon
         time.sleep(0.002)
     killed = child.poll() is None
     child.kill()
-    _, told = child.communicate()
-    assert killed or child.returncode == 0, told.decode()
+    _, text = child.communicate()
+    assert killed or child.returncode == 0, text.decode()
     return killed
 
 
 def actor_processes() -> list[int]:
     """The processes of actors that hold a model, the oldest first; of a cluster that this process has started."""
-    found = [process for process in psutil.process_iter(["cmdline", "create_time"]) if _is_ours(process)]
-    return [process.pid for process in sorted(found, key=lambda process: process.info["create_time"])]
+    results = [process for process in psutil.process_iter(["cmdline", "create_time"]) if _is_ours(process)]
+    return [process.pid for process in sorted(results, key=lambda process: process.info["create_time"])]
 
 
 def _is_ours(process: Any) -> bool:

@@ -217,10 +217,10 @@ class OneOp:
         arrays = [t.array(sizes, random) for t in case.tensors]
         arrays = [self.fixed.get(i, a) for i, a in enumerate(arrays)]
         expected = reference(case, self.substitute([a.copy() for a in arrays], sizes))
-        given = [a for t, a in zip(case.tensors, arrays, strict=True) if not t.constant]
+        inputs = [a for t, a in zip(case.tensors, arrays, strict=True) if not t.constant]
         if canaries is not None:
             canaries.set_out()
-        outputs = method.run(given)
+        outputs = method.run(inputs)
         for got, want in zip(outputs, expected, strict=True):
             assert_close(got, want, case.atol, case.rtol, f"{case} at {sizes}")
         if canaries is not None:

@@ -68,10 +68,10 @@ class FakeRunner:
         for token, slot, position in rows:
             assert 0 <= token < VOCABULARY
             self.cache[slot, position] = token
-        found = [self._chosen(rows[pick.row], pick.params) for pick in picks]
+        results = [self._chosen(rows[pick.row], pick.params) for pick in picks]
         self.now += self.cost(len(rows))
         self.after()
-        return found
+        return results
 
     def run_steps(self, rows: Sequence[BatchToken], picks: Sequence[SampleRow], count: int) -> list[list[SampledToken]]:
         assert [pick.row for pick in picks] == list(range(len(rows)))
@@ -125,11 +125,11 @@ class FakeRunner:
         self.lost = True
 
     def recover(self) -> bool:
-        found, self.lost = self.lost, False
-        if found:
+        result, self.lost = self.lost, False
+        if result:
             self.cache[:] = EMPTY
             self.recoveries += 1
-        return found
+        return result
 
     def _touch(self) -> None:
         self.before()
@@ -147,9 +147,9 @@ class FakeRunner:
             assert 0 <= row.slot < self.num_slots and 0 <= row.position < self.capacity
 
     def _prefix(self, row: BatchToken) -> np.ndarray[Any, Any]:
-        found = self.cache[row.slot, : row.position + 1]
-        assert (found != EMPTY).all(), "something was never computed"
-        return found
+        result = self.cache[row.slot, : row.position + 1]
+        assert (result != EMPTY).all(), "something was never computed"
+        return result
 
     def _chosen(self, row: BatchToken, choice: RowSamplingParams) -> SampledToken:
         prefix = self._prefix(row)
@@ -208,11 +208,11 @@ class ForgetfulRunner(FakeRunner):
 
 def expected(tokens: Sequence[int], choice: RowSamplingParams, recalls: int | None = None) -> int:
     """The token that follows."""
-    given = list(tokens) if recalls is None else list(tokens)[-recalls:]
+    values = list(tokens) if recalls is None else list(tokens)[-recalls:]
     edits = choice.logit_adjustments.tobytes() if choice.logit_adjustments is not None else b""
     step = choice.step if recalls is None else 0
     asked = astuple(replace(choice, logit_adjustments=None, mask=None, step=step, logprob=False, top_logprobs=0))
-    number = zlib.crc32(repr((given, asked, edits)).encode())
+    number = zlib.crc32(repr((values, asked, edits)).encode())
     if choice.mask is None:
         return number % VOCABULARY
     allowed = np.flatnonzero(np.unpackbits(choice.mask.view(np.uint8), bitorder="little"))

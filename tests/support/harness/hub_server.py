@@ -65,7 +65,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     hub: HubServer
 
-    def log_message(self, *given: Any) -> None:
+    def log_message(self, *args: Any) -> None:
         pass
 
     def do_HEAD(self) -> None:
@@ -76,11 +76,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, body: bool) -> None:
         info, file = _INFO.fullmatch(self.path), _FILE.fullmatch(self.path)
-        found = info or file
-        repository = self.hub.repositories.get(found["repository"]) if found else None
-        if found is None or repository is None:
+        result = info or file
+        repository = self.hub.repositories.get(result["repository"]) if result else None
+        if result is None or repository is None:
             return self._refuse(401, "RepoNotFound")
-        revision = found["revision"] or "main"
+        revision = result["revision"] or "main"
         commit = revision if revision in repository.commits else repository.revisions.get(revision)
         if commit is None:
             return self._refuse(404, "RevisionNotFound")
@@ -88,13 +88,13 @@ class _Handler(BaseHTTPRequestHandler):
         if info and info["form"] == "tree":
             return self._send_json([_entry(file, data) for file, data in files.items()])
         if info:
-            self.hub.requests.append(f"INFO {found['repository']}")
-            return self._send_info(found["repository"], commit, files)
+            self.hub.requests.append(f"INFO {result['repository']}")
+            return self._send_info(result["repository"], commit, files)
         if repository.gated and self.headers.get("Authorization") != f"Bearer {TOKEN}":
             return self._refuse(403 if self.headers.get("Authorization") else 401, "GatedRepo")
-        if found["file"] not in files:
+        if result["file"] not in files:
             return self._refuse(404, "EntryNotFound")
-        self._send_file(found["file"], files[found["file"]], commit, body)
+        self._send_file(result["file"], files[result["file"]], commit, body)
 
     def _refuse(self, status: int, code: str) -> None:
         self.send_response(status)

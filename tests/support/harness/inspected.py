@@ -47,9 +47,9 @@ def check_same(path: Path, folder: Path, capsys: Any, *options: str) -> int:
         capsys.readouterr()
         facts = facts_of_json(method)
         assert facts_of_text(said, method["name"]) == facts
-        found = page.read_text(encoding="utf-8")
-        assert facts_of_page(found) == facts
-        assert constant_methods_of_text(said) == constant_methods_of_json(report) == constant_methods_of_page(found)
+        result = page.read_text(encoding="utf-8")
+        assert facts_of_page(result) == facts
+        assert constant_methods_of_text(said) == constant_methods_of_json(report) == constant_methods_of_page(result)
     return len(methods)
 
 
@@ -84,8 +84,8 @@ def _delegate(d: Mapping[str, Any]) -> Delegate:
 
 
 def constant_methods_of_json(report: Mapping[str, Any]) -> dict[str, str]:
-    found = {m["name"]: m["returns"] for m in report["methods"] if m["returns"] is not None}
-    return {name: ", ".join(map(str, returns)) for name, returns in found.items()}
+    results = {m["name"]: m["returns"] for m in report["methods"] if m["returns"] is not None}
+    return {name: ", ".join(map(str, returns)) for name, returns in results.items()}
 
 
 # -- text: what is put on a screen, before it is laid out (`screens.py` holds that nothing is lost there) --------------
@@ -101,7 +101,7 @@ def facts_of_text(said: Sequence[str | OutputTable], name: str) -> Facts:
         r"GPU memory: constants (.+?), state (.+?), activations (.+)$",
         ran.split("\n")[0],
     )
-    constants = next((found for text in texts if (found := re.match(r"(\d+) distinct constants?, (.+)$", text))), None)
+    constants = next((match for text in texts if (match := re.match(r"(\d+) distinct constants?, (.+)$", text))), None)
     others = [
         text for text in texts if text not in (name, ran) and " distinct " not in text and "more (--json" not in text
     ]
@@ -181,8 +181,8 @@ def facts_of_page(page: str) -> Facts:
 
 
 def _types(part: str) -> list[str]:
-    found = re.findall(r"<b>%\d+</b> (.*?)</a>", part, re.S)
-    return [html.unescape(re.sub(r"<[^>]*>", "", text)).replace("≤", "<=") for text in found]
+    matches = re.findall(r"<b>%\d+</b> (.*?)</a>", part, re.S)
+    return [html.unescape(re.sub(r"<[^>]*>", "", text)).replace("≤", "<=") for text in matches]
 
 
 def _page_cpu_calls(page: str) -> dict[str, int]:

@@ -10,11 +10,11 @@ from typing import Any
 SCRIPTS = Path(__file__).parents[2] / "web" / "node"
 
 
-def ask_node(script: str, name: str, given: Any, timeout: float = 60) -> Any:
+def ask_node(script: str, name: str, value: Any, timeout: float = 60) -> Any:
     """What a function of a script answers."""
     done = subprocess.run(
         ["node", SCRIPTS / script],
-        input=json.dumps({"name": name, "given": given}),
+        input=json.dumps({"name": name, "given": value}),
         capture_output=True,
         encoding="utf-8",
         timeout=timeout,

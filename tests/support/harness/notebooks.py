@@ -63,9 +63,9 @@ def shown(cell: Any) -> list[str]:
     return masked(_VARYING.sub("", "\n".join(texts)))
 
 
-def differences(name: str, found: Any) -> list[str]:
+def differences(name: str, result: Any) -> list[str]:
     stored = nbformat.read(FOLDER / name, as_version=4)
-    pairs = zip(stored.cells, found.cells, strict=True)
+    pairs = zip(stored.cells, result.cells, strict=True)
     return [f"{name}, cell {n}:\n{b.source}" for n, (a, b) in enumerate(pairs) if shown(a) != shown(b)]
 
 
@@ -77,12 +77,12 @@ def main(arguments: Sequence[str]) -> int:
     wrong = 0
     for name in chosen.notebooks or names():
         with tempfile.TemporaryDirectory() as folder:
-            found = executed(name, Path(folder))
-        problems = differences(name, found)
+            result = executed(name, Path(folder))
+        problems = differences(name, result)
         wrong += len(problems)
         print(f"{name}: {len(problems)} cells differ", flush=True)
         if chosen.write:
-            (FOLDER / name).write_text(nbformat.writes(found, indent=1) + "\n", encoding="utf-8")
+            (FOLDER / name).write_text(nbformat.writes(result, indent=1) + "\n", encoding="utf-8")
         else:
             print("\n\n".join(problems))
     return int(wrong > 0 and not chosen.write)

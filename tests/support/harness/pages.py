@@ -68,30 +68,30 @@ class Step:
 
 def blocks(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
-    found = []
+    results = []
     for match in _FENCE.finditer(text):
         language, _, mark = match[2].strip().partition(" ")
-        found.append(Block(language, mark.strip(), match[3], text.count("\n", 0, match.start()) + 1, match.span()))
-    return found
+        results.append(Block(language, mark.strip(), match[3], text.count("\n", 0, match.start()) + 1, match.span()))
+    return results
 
 
 def steps(page: Path) -> list[Step]:
-    found: list[Step] = []
+    results: list[Step] = []
     for block in blocks(page):
         where = f"{page.name}:{block.line}"
         if block.language == "output":
-            if not found or found[-1].parts[-1].shown is not None:
+            if not results or results[-1].parts[-1].shown is not None:
                 raise ValueError(f"{where}: nothing above it prints this")
-            found[-1].parts[-1].shown = block
+            results[-1].parts[-1].shown = block
         elif block.language == "sh":
-            found.append(Step("sh", "shell", [Part(block)]))
+            results.append(Step("sh", "shell", [Part(block)]))
         elif block.language == "python" and block.mark != "fragment":
             if named := _NAME.match(block.body):
-                found.append(Step("python", named[1]))
-            elif not found or found[-1].language != "python":
+                results.append(Step("python", named[1]))
+            elif not results or results[-1].language != "python":
                 raise ValueError(f"{where}: no file above it to continue; start with `# name.py`")
-            found[-1].parts.append(Part(block))
-    return found
+            results[-1].parts.append(Part(block))
+    return results
 
 
 def problems(page: Path) -> Iterator[str]:

@@ -65,8 +65,8 @@ class Player:
 
     # -- before the first call -----------------------------------------------------------------------------------------
 
-    def _file(self, wanted: Mapping[str, Any], files: Sequence[Path]) -> bytes:
-        return next(path.read_bytes() for path in files if path.name == wanted["name"])
+    def _file(self, expected: Mapping[str, Any], files: Sequence[Path]) -> bytes:
+        return next(path.read_bytes() for path in files if path.name == expected["name"])
 
     def _constant(self, item: Mapping[str, Any]) -> Array:
         data = b"".join(self.files[file][offset : offset + size] for file, offset, size in item["spans"])
@@ -167,9 +167,9 @@ class _Call:
         segment = self.plan["segments"][number]
         schedule = self._schedule(number, segment)
         for guard in schedule["guards"]:
-            found = self.number(guard["term"])
+            actual = self.number(guard["term"])
             if not (
-                (guard["low"] is None or guard["low"] <= found) and (guard["high"] is None or found < guard["high"])
+                (guard["low"] is None or guard["low"] <= actual) and (guard["high"] is None or actual < guard["high"])
             ):
                 raise RefusedError(guard["message"])
         rows = np.zeros((SLOTS, 4), np.int32)
@@ -179,8 +179,8 @@ class _Call:
         for value in segment["uploads"]:
             self.player._write(self._place(value), self.arrays[value].astype(ON_DEVICE[self.value(value)["dtype"]]))
         self.dims |= {int(value): dims for value, dims in schedule["result_dims"].items()}
-        wanted = {*self.plan["on_host"], *self.plan["outputs"]}
-        self._run(schedule, [value for value in segment["readbacks"] if value in wanted])
+        expected = {*self.plan["on_host"], *self.plan["outputs"]}
+        self._run(schedule, [value for value in segment["readbacks"] if value in expected])
         for name, term in schedule["result_scalars"].items():
             self.numbers[int(name)] = self.number(term)
             if inputs_of(term) <= {*self.plan["inputs"]}:

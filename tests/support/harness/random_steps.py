@@ -53,7 +53,7 @@ class _Writer:
     inputs: list[int] = field(default_factory=list)
     floats: list[int] = field(default_factory=list)
     whole: list[int] = field(default_factory=list)  # integers
-    made: list[int] = field(default_factory=list)  # of any kind, as candidates for outputs
+    produced: list[int] = field(default_factory=list)  # of any kind, as candidates for outputs
     index: int = -1  # a live integer
     bytes_: tuple[int, int] = (-1, -1)  # int8 inputs: a matrix and a row, which end inside a word
 
@@ -93,7 +93,7 @@ class _Writer:
         if self.chance(0.3):
             doubled = self.b.symint()
             self.b.call("executorch_prim::add.Scalar", (self.index, self.index), doubled, kernel=True)
-            self.made.append(doubled)
+            self.produced.append(doubled)
 
     def _call(self) -> None:
         b, kind = self.b, self.random.random()
@@ -117,7 +117,7 @@ class _Writer:
             b.call("aten::copy_", (out, source, b.null()), out, kernel=True)
         else:
             out = self._arithmetic()
-        self.made.append(out)
+        self.produced.append(out)
 
     def _row(self) -> int:
         b = self.b
@@ -148,7 +148,7 @@ def make_trial(seed: int) -> Trial:
     random = np.random.default_rng(seed)
     writer = _Writer(random, dynamic=bool(random.random() < 0.4))
     writer.write()
-    outputs = [writer.pick(writer.made) for _ in range(random.integers(1, 5))]
+    outputs = [writer.pick(writer.produced) for _ in range(random.integers(1, 5))]
     outputs += [v for v in writer.inputs if random.random() < 0.15]
     if not any(isinstance(writer.b.values[v], TensorSpec) for v in outputs):
         outputs.append(writer.floats[0])
@@ -156,16 +156,16 @@ def make_trial(seed: int) -> Trial:
     graph = writer.b.graph(writer.inputs, outputs)
     feed = _random_feed(graph, random)
     steps = _random_steps(graph, random, writer.dynamic, bool(feed))
-    wanted = [p for p in range(len(outputs)) if random.random() < 0.7]
-    return Trial(graph, tuple(PASSES) if random.random() < FUSED else (), steps, feed, wanted)
+    expected = [p for p in range(len(outputs)) if random.random() < 0.7]
+    return Trial(graph, tuple(PASSES) if random.random() < FUSED else (), steps, feed, expected)
 
 
 def _random_feed(graph: Graph, random: np.random.Generator) -> dict[int, int]:
     def fits(output: int, position: int) -> bool:
-        made, taken = graph.values[graph.outputs[output]], graph.values[graph.inputs[position]]
-        if not isinstance(made, TensorSpec) or not isinstance(taken, TensorSpec):
+        produced, taken = graph.values[graph.outputs[output]], graph.values[graph.inputs[position]]
+        if not isinstance(produced, TensorSpec) or not isinstance(taken, TensorSpec):
             return False
-        return made.dtype is taken.dtype and numel(made.dims) == numel(taken.dims)
+        return produced.dtype is taken.dtype and numel(produced.dims) == numel(taken.dims)
 
     feed: dict[int, int] = {}
     for output in random.permutation(len(graph.outputs)).tolist():
@@ -207,9 +207,9 @@ def random_packing(seed: int) -> Iterator[None]:
 
     def share(roots: Iterable[Allocation]) -> list[tuple[int, list[Allocation]]]:
         buffers: list[list[Allocation]] = []
-        given = list(roots)
-        for at in random.permutation(len(given)):
-            root = given[at]
+        values = list(roots)
+        for at in random.permutation(len(values)):
+            root = values[at]
             free = [b for b in buffers if all(root.last < o.first or o.last < root.first for o in b)]
             if free and random.random() < 0.85:
                 free[int(random.integers(len(free)))].append(root)
@@ -227,23 +227,23 @@ def single_runs(method: Method, trial: Trial) -> Results:
     results: Results = []
     fed: dict[int, Any] = {}
     for args in trial.steps:
-        given = [fed.get(position, arg) for position, arg in enumerate(args)]
-        found = method.run(given)
-        results.append(tuple(found[p] for p in trial.outputs))
+        values = [fed.get(position, arg) for position, arg in enumerate(args)]
+        result = method.run(values)
+        results.append(tuple(result[p] for p in trial.outputs))
         for output, position in trial.feed.items():
             dtype = graph.tensor(graph.inputs[position]).host_dtype.numpy
-            fed[position] = found[output].reshape(np.shape(args[position])).astype(dtype)
+            fed[position] = result[output].reshape(np.shape(args[position])).astype(dtype)
     return results
 
 
 def differences(got: Results, want: Results) -> list[str]:
-    found = []
+    actual = []
     for step, (ours, theirs) in enumerate(zip(got, want, strict=True)):
         for output, (a, b) in enumerate(zip(ours, theirs, strict=True)):
             a, b = np.asarray(a), np.asarray(b)
             if a.dtype != b.dtype or a.shape != b.shape or a.tobytes() != b.tobytes():
-                found.append(f"step {step}, output {output}: {a.ravel()[:4]}, one by one {b.ravel()[:4]}")
-    return found
+                actual.append(f"step {step}, output {output}: {a.ravel()[:4]}, one by one {b.ravel()[:4]}")
+    return actual
 
 
 def try_seed(seed: int, gpu: Gpu) -> bool:

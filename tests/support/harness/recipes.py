@@ -27,8 +27,8 @@ def page_folder(folder: Path, rows: int) -> Path:
 def recipe(name: str) -> str:
     """A block of the page that is only parsed there."""
     blocks = pages.blocks(ROOT / "docs" / "batch.md")
-    (found,) = [block.body for block in blocks if block.body.startswith(f"# {name}\n")]
-    return found
+    (result,) = [block.body for block in blocks if block.body.startswith(f"# {name}\n")]
+    return result
 
 
 def run_recipe(name: str, folder: Path, timeout: float = 600) -> None:
@@ -43,12 +43,12 @@ def run_recipe(name: str, folder: Path, timeout: float = 600) -> None:
     assert child.returncode == 0, child.stderr
 
 
-def same_vectors(found: pa.Table, undisturbed: Path) -> None:
+def same_vectors(actual: pa.Table, undisturbed: Path) -> None:
     """Rows by their id, since engines promise no order; the last has none, as null or as NaN."""
-    found, want = found.sort_by("id"), read(undisturbed)
-    assert found["id"].to_pylist() == want["id"].to_pylist()
-    got, right = np.stack(found["embedding"].to_pylist()[:-1]), vectors(want.slice(0, len(want) - 1))
+    actual, want = actual.sort_by("id"), read(undisturbed)
+    assert actual["id"].to_pylist() == want["id"].to_pylist()
+    got, right = np.stack(actual["embedding"].to_pylist()[:-1]), vectors(want.slice(0, len(want) - 1))
     cosines = (got * right).sum(1) / np.linalg.norm(got, axis=1) / np.linalg.norm(right, axis=1)
     assert cosines.min() > 0.99999
-    last = found["embedding"].to_pylist()[-1]
+    last = actual["embedding"].to_pylist()[-1]
     assert last is None or np.isnan(last).all()

@@ -118,10 +118,10 @@ def environments(folder: Path) -> Environments:
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(dist), str(ROOT)]
     subprocess.run(build, check=True, capture_output=True, timeout=120)
     venv.create(fresh, with_pip=True)
-    found = " ".join(filter(None, [str(dist), os.environ.get("PIP_FIND_LINKS")]))
+    result = " ".join(filter(None, [str(dist), os.environ.get("PIP_FIND_LINKS")]))
     inherited = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONHOME")}
     inherited |= {"COLUMNS": COLUMNS, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    paths = {"PATH": f"{fresh / 'bin'}{os.pathsep}{os.environ['PATH']}", "PIP_FIND_LINKS": found}
+    paths = {"PATH": f"{fresh / 'bin'}{os.pathsep}{os.environ['PATH']}", "PIP_FIND_LINKS": result}
     run(["pip", "install", "-q", "webpte"], folder, inherited | paths)
     beside = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     return Environments(inherited | paths, inherited | beside | {"PYTHONPATH": str(ROOT / "src")})
@@ -143,7 +143,7 @@ def exports_a_checkpoint(step: pages.Step) -> bool:
     return step.language == "sh" and re.match(r"webpte export \S+\.gguf ", step.body) is not None
 
 
-def findings(page: Path, folder: Path, found: Environments, *, stand_in: bool = False) -> Iterator[Finding]:
+def findings(page: Path, folder: Path, result: Environments, *, stand_in: bool = False) -> Iterator[Finding]:
     """Runs a page in `folder`; with a tiny model instead of the one that the page exports, if `stand_in`."""
     at_hand = AT_HAND.get(page.relative_to(ROOT).as_posix())
     if at_hand is not None:
@@ -151,17 +151,17 @@ def findings(page: Path, folder: Path, found: Environments, *, stand_in: bool = 
     real = True
     for step in pages.steps(page):
         real = real and not (stand_in and exports_a_checkpoint(step))
-        for part, printed in zip(step.parts, run_step(step, folder, found.of(step), real), strict=True):
+        for part, printed in zip(step.parts, run_step(step, folder, result.of(step), real), strict=True):
             yield Finding(part, "" if part.block.mark == "quiet" else printed, real)
 
 
 def run_step(step: pages.Step, folder: Path, environment: Mapping[str, str], real: bool = True) -> list[str]:
     """What each part of it printed."""
     if exports_a_checkpoint(step):
-        made = real_model(step.body, environment) if real else example_models.talker()
-        for file in made.iterdir():
+        result = real_model(step.body, environment) if real else example_models.talker()
+        for file in result.iterdir():
             (folder / file.name).symlink_to(file)
-        return [(made / PRINTED).read_text() if real else ""]
+        return [(result / PRINTED).read_text() if real else ""]
     if step.language == "sh":
         return [run(["sh", "-e", "-c", step.body], folder, environment, fails=step.fails)]
     (folder / step.name).write_text(step.body)
@@ -187,9 +187,9 @@ def real_model(commands: str, environment: Mapping[str, str]) -> Path:
 # ---------------------------------------------------------------- writing
 
 
-def rewritten(text: str, found: Sequence[Finding]) -> str:
+def rewritten(text: str, actual: Sequence[Finding]) -> str:
     """The page with what was printed. What only varies as it may is left as it is."""
-    for finding in reversed(found):
+    for finding in reversed(actual):
         part, shown = finding.part, finding.part.shown
         body = pages.trimmed(finding.printed)
         if shown is None and body:
@@ -209,11 +209,11 @@ def main(arguments: Sequence[str]) -> int:
     chosen = parser.parse_args(arguments)
     wrong = 0
     with tempfile.TemporaryDirectory() as name:
-        found = environments(Path(name))
+        actual = environments(Path(name))
         for page in [path.resolve() for path in chosen.pages] or pages.runnable():
             text = page.read_text(encoding="utf-8")
             with tempfile.TemporaryDirectory() as folder:
-                results = list(findings(page, Path(folder), found))
+                results = list(findings(page, Path(folder), actual))
             problems = list(filter(None, (result.problem(page) for result in results)))
             print(f"{page.relative_to(ROOT)}: {len(problems)} of {len(results)} blocks differ", flush=True)
             if chosen.write and page.read_text(encoding="utf-8") != text:

@@ -35,12 +35,12 @@ class Recorder(Page):
     def tables(self) -> list[OutputTable]:
         return [one for one in self.said if isinstance(one, OutputTable)]
 
-    def text(self, *given: Any, **options: Any) -> None:
-        self.parts.append(lambda page: page.text(*given, **options))
-        self.said.append(str(given[0]))
+    def text(self, *args: Any, **options: Any) -> None:
+        self.parts.append(lambda page: page.text(*args, **options))
+        self.said.append(str(args[0]))
 
-    def bullets(self, *given: Any) -> None:
-        self.parts.append(lambda page: page.bullets(*given))
+    def bullets(self, *args: Any) -> None:
+        self.parts.append(lambda page: page.bullets(*args))
 
     def table(self, table: OutputTable) -> None:
         self.parts.append(lambda page: page.table(table))
@@ -98,9 +98,9 @@ def check_table(table: OutputTable, width: int | None) -> None:
     text = "\n".join(lines)
     assert all(title in text.replace("\n", " ") for title in dropped) and (width is not None or not dropped)
     columns = _columns(lines, widths)
-    for index, found in zip(shown, columns, strict=True):
-        wanted = "".join([table.columns[index].title, *(cells[index].plain for cells, _ in table.rows)])
-        assert _squeezed(found).startswith(_squeezed(wanted)), (width, wanted, found)
+    for index, actual in zip(shown, columns, strict=True):
+        expected = "".join([table.columns[index].title, *(cells[index].plain for cells, _ in table.rows)])
+        assert _squeezed(actual).startswith(_squeezed(expected)), (width, expected, actual)
 
 
 def _columns(lines: Sequence[str], widths: Sequence[int]) -> list[str]:

@@ -87,7 +87,7 @@ class ScriptedLLM:
         return "".join(f"{message['role'][0]}:{message['content']};" for message in messages)
 
     def generate(self, messages: list[dict[str, str]], **settings: Any) -> Scripted:
-        found = sampling_params_from(settings, self.vocabulary)
+        result = sampling_params_from(settings, self.vocabulary)
         prompt = len(self.render(messages))
         if prompt >= self.capacity:
             raise ContextFullError(f"the prompt has {prompt} tokens; the model's context holds {self.capacity}")
@@ -98,7 +98,7 @@ class ScriptedLLM:
         system = next((message["content"] for message in messages if message["role"] == "system"), None)
         pieces = [f"System {system!r}."] if question == "system" else answer_to(question, settings, turns)
         pause = 0.02 if question.split()[0] in ("forever", "markdown") else 0.002
-        return Scripted(pieces, prompt, pause, found.max_new_tokens)
+        return Scripted(pieces, prompt, pause, result.max_new_tokens)
 
     def __enter__(self) -> ScriptedLLM:
         return self

@@ -109,21 +109,21 @@ def until(true: Callable[[], bool], what: str, seconds: float = PATIENCE) -> Non
 
 def event_in(line: str) -> dict[str, Any] | None:
     """What a line of a stream says; None where it is none of its events, or the last, which says nothing."""
-    found: dict[str, Any] | None = json.loads(line[6:]) if line.startswith("data: {") else None
-    return found
+    results: dict[str, Any] | None = json.loads(line[6:]) if line.startswith("data: {") else None
+    return results
 
 
 def children_of(pid: int, helpers: bool = False) -> list[int]:
     """Processes that a process has started and not yet collected. Those that compile schemas only with `helpers`."""
-    found = []
+    results = []
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = status.read_text().rpartition(")")[2].split()
         except OSError:
             continue  # it has ended meanwhile
         if int(fields[1]) == pid and (helpers or not is_schema_process(status.parent)):
-            found.append(int(status.parent.name))
-    return found
+            results.append(int(status.parent.name))
+    return results
 
 
 def is_schema_process(folder: Path) -> bool:

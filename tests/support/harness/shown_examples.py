@@ -60,10 +60,10 @@ class Example:
 
     def agrees(self, printed: str) -> bool:
         """Whether this is what the README shows, but for rounding and for what varies."""
-        found, shown = (re.sub(self.varying, "#", text) if self.varying else text for text in (printed, self.shown))
-        if _NUMBER.sub("#", found).strip() != _NUMBER.sub("#", shown).strip():
+        result, shown = (re.sub(self.varying, "#", text) if self.varying else text for text in (printed, self.shown))
+        if _NUMBER.sub("#", result).strip() != _NUMBER.sub("#", shown).strip():
             return False
-        pairs = zip(_NUMBER.findall(found), _NUMBER.findall(shown), strict=True)
+        pairs = zip(_NUMBER.findall(result), _NUMBER.findall(shown), strict=True)
         return all(math.isclose(float(a), float(b), rel_tol=0, abs_tol=self.tolerance + 1e-9) for a, b in pairs)
 
 

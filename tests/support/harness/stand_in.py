@@ -148,7 +148,7 @@ class Asked:
         self._sent = asyncio.Event()
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         self._incoming = [{"type": "http.request", "body": data, "more_body": False}]
-        given = {"content-type": "application/json", "host": "localhost", **(headers or {})}
+        fields = {"content-type": "application/json", "host": "localhost", **(headers or {})}
         scope = {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -157,7 +157,7 @@ class Asked:
             "raw_path": path.encode(),
             "root_path": "",
             "query_string": b"",
-            "headers": [(name.lower().encode(), value.encode()) for name, value in given.items()],
+            "headers": [(name.lower().encode(), value.encode()) for name, value in fields.items()],
             "client": (address, 1),
             "server": ("127.0.0.1", 80),
             "scheme": "http",

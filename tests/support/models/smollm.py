@@ -56,8 +56,8 @@ class SmolLM:
     @property
     def goldens(self) -> list[dict[str, Any]]:
         """For each prompt: its tokens, what eager PyTorch continued with, and the gap of the two best logits."""
-        found: list[dict[str, Any]] = json.loads((self.folder / "goldens.json").read_text())
-        return found
+        results: list[dict[str, Any]] = json.loads((self.folder / "goldens.json").read_text())
+        return results
 
     def nudged(self) -> np.ndarray:
         """Eager logits behind each prompt, for embeddings as they are and nudged by each of NUDGES: (8, 3, V)."""
@@ -160,15 +160,15 @@ def _goldens(quantize: str) -> list[dict[str, Any]]:
 def _continue(module: Any, prompt: list[int]) -> dict[str, Any]:
     import torch
 
-    tokens, gaps, given, position = [], [], prompt, 0
+    tokens, gaps, values, position = [], [], prompt, 0
     with torch.no_grad():
         for _ in range(NEW_TOKENS):
-            logits = module(torch.tensor([given]), {"input_pos": torch.tensor([position])})[0]
+            logits = module(torch.tensor([values]), {"input_pos": torch.tensor([position])})[0]
             best = torch.topk(logits.reshape(-1), 2)
             tokens.append(int(best.indices[0]))
             gaps.append(float(best.values[0] - best.values[1]))
-            position += len(given)
-            given = tokens[-1:]
+            position += len(values)
+            values = tokens[-1:]
     return {"prompt": prompt, "tokens": tokens, "gaps": gaps}
 
 

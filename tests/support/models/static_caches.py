@@ -28,5 +28,5 @@ def export_static_cache(name: str) -> Exported:
 
 def tokens_of(exported: Exported) -> tuple[list[int], list[int]]:
     """The prompt, and the prompt with all that transformers' own greedy search made of it."""
-    found = json.loads((exported.folder / "tokens.json").read_text())
-    return found["prompt"], found["generated"]
+    data = json.loads((exported.folder / "tokens.json").read_text())
+    return data["prompt"], data["generated"]

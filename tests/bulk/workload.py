@@ -1,4 +1,4 @@
-"""What the proofs are given: encoders, tables of sentences, and how a run is told."""
+"""Inputs of the bulk proofs: encoders and tables of sentences, timed runs, and the report of a run."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def timed_run(model: Path, source: Path, out: Path, **options: Any) -> tuple[Bat
     return report, time.perf_counter() - loaded[0], time.process_time() - loaded[1]
 
 
-def told(name: str, report: BatchReport) -> None:
+def print_report(name: str, report: BatchReport) -> None:
     rate = f", {report.rate:.2f} rows/s, device {report.device_share:.0%}" if report.computed_rows else ""
     print(
         f"{name}: {report.rows} rows, {report.failed} failed, {report.reused_blocks} of {report.blocks} blocks found, "

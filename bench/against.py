@@ -1,7 +1,7 @@
 """Is this checkout slower than another? `python -m bench.against ../old model.pte… [--turns 15] [--json]`
 
 Both checkouts run the same language models, taking turns, in a new process each time: load, a prompt of 32 tokens, one
-token behind it, and `LLM.generate` where a tokenizer lies beside the program. Shown are the medians of all turns
+token after it, and `LLM.generate` where a tokenizer lies beside the program. Shown are the medians of all turns
 and the median of the ratios within a turn, so that a disturbance that lasts meets both.
 """
 

@@ -70,7 +70,7 @@ def generator(path: Path, prompt: Any) -> Callable[[], Any] | None:
 
 
 def milliseconds(call: Callable[[], Any]) -> float:
-    """The median of a turn."""
+    """Return the median of a turn."""
     call()
     taken: list[float] = []
     while sum(taken) < TURN_SECONDS:

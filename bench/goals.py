@@ -44,7 +44,7 @@ def divided(a: float | None, b: float | None) -> float | None:
 
 
 def goals(report: Report) -> list[Goal]:
-    """Those that rows of the report bear on, in the order of the rows."""
+    """Return those that rows of the report bear on, in the order of the rows."""
     return [*_host(report), *_kernels(report), *_against_peers(report)]
 
 

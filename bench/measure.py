@@ -16,8 +16,8 @@ from .rows import Row
 from .workers import PREPARE_SECONDS, RUN_SECONDS, Worker, WorkerError
 
 Say = Callable[[str], None]
-LONG_SECONDS = 30.0  # whoever has needed longer than that in a row is asked no more,
-LEAST_RUNS = 3  # once it has so many runs: a whole bench should take minutes
+LONG_SECONDS = 30.0  # the one that has needed longer than that in a row is asked no more,
+LEAST_RUNS = 3  # once it has that many runs: a whole bench should take minutes
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A report as a picture: how much longer than webpte every contender takes, on a logarithmic scale."""
+"""A report as an image: how much longer than webpte every contender takes, on a logarithmic scale."""
 
 from __future__ import annotations
 

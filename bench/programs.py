@@ -19,7 +19,7 @@ MAX_TOKENS = 32  # of one call to llama256; ExecuTorch exports one less
 
 
 def program(row: str, problem: Problem) -> Path:
-    """The .pte file of a row."""
+    """Return the .pte file of a row."""
     if row.startswith("smollm2"):
         result = sorted(cache_root().glob("smollm2-4w-*/smollm2.pte"), key=lambda path: path.stat().st_mtime)
         return result[-1] if result else smollm2("4w").path
@@ -29,7 +29,7 @@ def program(row: str, problem: Problem) -> Path:
 
 
 def functional(row: str, digest: str) -> Any:
-    """A row's model as the bench writes it."""
+    """Return a row's model as the bench writes it."""
     from bench.torch_ops import Functional
     from tests.support.export.lowering import forward
 
@@ -38,7 +38,7 @@ def functional(row: str, digest: str) -> Any:
 
 
 def q4_linear(row: str, digest: str) -> Any:
-    """One linear layer, its weights in torchao's 4-bit groups."""
+    """Return one linear layer, its weights in torchao's 4-bit groups."""
     import torch
     from torchao.quantization.granularity import PerGroup
     from torchao.quantization.quant_api import IntxWeightOnlyConfig, quantize_

@@ -34,7 +34,7 @@ def ratio(value: float | None) -> str:
 
 
 def grid(report: Report, units: bool = False) -> Grid:
-    """One line per row, one column per contender: median milliseconds, and two ratios."""
+    """Return one line per row, one column per contender: median milliseconds, and two ratios."""
     contenders = [name for name in ENVIRONMENTS if any(name in results for results in report.rows.values())]
     result = Grid(["ms per call", *contenders, "webpte / bare", "webpte / best peer"])
     for row in ROWS.values():

@@ -123,7 +123,7 @@ class Worker:
 
 
 def shader_cache() -> dict[str, str]:
-    """lavapipe keeps compiled kernels only where it is told to; every contender gets the same place."""
+    """lavapipe keeps compiled kernels only where it is asked to; every contender gets the same place."""
     if "MESA_SHADER_CACHE_DIR" in os.environ:
         return {}
     folder = cache_root().parent / "mesa"

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[1]
 PYTEST = (sys.executable, "-m", "pytest", "-q")
-LIMITS = ("--maxfail=5", "--timeout=120")  # a bug that lets many tests hang is told in minutes
+LIMITS = ("--maxfail=5", "--timeout=120")  # a bug that lets many tests hang is reported in minutes
 EVERY_CASE = ""  # as `Selection.cases`: one case of every op
 
 # package of src/webpte -> tests outside the unit tier that notice most of what can go wrong in it
@@ -136,7 +136,7 @@ def _add(selection: Selection, path: PurePosixPath) -> None:
 
 
 def runnable(names: set[str]) -> list[str]:
-    """The tests of those documents that have blocks or cells to run."""
+    """Return the tests of those documents that have blocks or cells to run."""
     if not names:
         return []
     from tests.support.harness import notebooks, pages

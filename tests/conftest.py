@@ -88,7 +88,7 @@ print(json.dumps(dict(wgpu.gpu.request_adapter_sync(power_preference="high-perfo
 
 @functools.cache
 def adapter() -> dict[str, str]:
-    """What wgpu says about the adapter, or why there is none, under ``error``.
+    """Return what wgpu says about the adapter, or why there is none, under ``error``.
 
     Asked in another process: a broken driver may abort it, and the first adapter fixes the instance's settings.
     """
@@ -204,7 +204,7 @@ TOGETHER = {
 
 
 def scope_of(nodeid: str) -> str:
-    """What one worker gets: a file, whose fixtures are then set up once. Op cases share none and go op by op."""
+    """Return what one worker gets: a file, whose fixtures are then set up once. Op cases share none and go op by op."""
     file, _, rest = nodeid.partition("::")
     for shared, files in TOGETHER.items():
         if file in files:

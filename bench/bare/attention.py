@@ -52,7 +52,7 @@ def _split(engine: Engine, sizes: dict[str, int], kind: str, splits: int) -> tup
 
 
 def _scores(engine: Engine, sizes: dict[str, int], stride: int) -> tuple[str, Any]:
-    """All scores first, then the softmax and the sum over values."""
+    """Return all scores first, then the softmax and the sum over values."""
     H, KV, D, C = sizes["H"], sizes["KV"], sizes["D"], sizes["C"]
     first = engine.pipeline(wgsl("attention_scores", stride=stride, **sizes))
     second = engine.pipeline(wgsl("attention_values", **sizes))

@@ -17,7 +17,7 @@ from wgpu.backends.wgpu_native._api import ffi, lib, libf
 Array = np.ndarray[Any, Any]
 STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
 STAGING = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
-FLUSH_BYTES = 4 << 20  # staging memory is let go of after each such piece of a long write
+FLUSH_BYTES = 4 << 20  # staging memory is released after each such piece of a long write
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Engine:
         self._staging: dict[int, Any] = {}
 
     def buffer(self, content: Array | int) -> Any:
-        """A storage buffer that holds an array, or zeros of so many bytes."""
+        """Return a storage buffer that holds an array, or zeros of that many bytes."""
         nbytes = content if isinstance(content, int) else content.nbytes
         result = self.device.create_buffer(size=max(16, nbytes + -nbytes % 16), usage=STORAGE)
         if not isinstance(content, int):

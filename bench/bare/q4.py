@@ -64,7 +64,7 @@ def q4_gemm(M: int, N: int, K: int) -> list[Kernel]:
 
 
 def q4_stack(engine: Engine, problem: Problem) -> list[Variant]:
-    """All matrices that one token of a Llama meets, in one submit: what its linear layers cost when run bare."""
+    """Return all matrices that one token of a Llama meets, in one submit: what its linear layers cost when run bare."""
     names = [f"{layer}.{part}" for layer in range(problem.size("layers")) for part in STACK] + ["head"]
     weights = {
         name: weight_buffers(engine, problem.weights[f"{name}.codes"], problem.weights[f"{name}.scales"])

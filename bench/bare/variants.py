@@ -24,7 +24,7 @@ class Variant:
 
 
 def recorded(engine: Engine, name: str, commands: Commands) -> Variant:
-    """A variant that is one submit; what it reads back is f32."""
+    """Return a variant that is one submit; what it reads back is f32."""
     return Variant(name, lambda: [data.view(np.float32) for data in engine.run(commands)])
 
 

@@ -171,7 +171,7 @@ _MALI_PER_CYCLE = {"fma": 64, "cvt": 64, "sfu": 16, "load_store": 1}  # instruct
 
 
 def panvk(report: str) -> dict[str, int]:
-    """Read BIFROST_MESA_DEBUG=shaderdb. Cycles of a unit are returned as its instructions, which are whole numbers."""
+    """Read BIFROST_MESA_DEBUG=shaderdb. Cycles of a unit are returned as its instructions, which are integers."""
     lines = list(_MALI.finditer(report))
     if not lines:
         raise ReportError(f"the report has no SHADER-DB line: {report[-300:]!r}")

@@ -1,1 +1,1 @@
-"""webpte and its peers, each behind the same few questions of `bench.protocol`."""
+"""webpte and its peers, each with the same few questions of `bench.protocol`."""

@@ -55,7 +55,7 @@ class LiteRT:
 
 
 def taken(problem: Problem) -> dict[str, Array]:
-    """The model's inputs: rows of the embedding (1, T, C) in place of token ids, and a mask of 32 bits."""
+    """Return the model's inputs: rows of the embedding (1, T, C) in place of token ids, and a mask of 32 bits."""
     inputs = {name: array for name, array in problem.inputs.items() if name != "prompt"}
     if problem.kind == "chain":
         inputs["x"] = inputs["x"][None]  # as its constants are

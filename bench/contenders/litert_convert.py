@@ -25,7 +25,7 @@ class ConvertedOps(TorchOps):
         return self.tensor(name, lambda: self.weights[name][None])
 
     def embedding(self, ids: Any, name: str) -> Any:
-        """Rows are looked up by the caller: a sum behind the look-up comes out wrong on its GPU path."""
+        """Rows are looked up by the caller: a sum after the look-up comes out wrong on its GPU path."""
         return ids
 
     def attention(self, q: Any, k: Any, v: Any, mask: Any, batch: int, heads: int) -> Any:

@@ -19,7 +19,7 @@ ONNX_TYPES = {"float32": TensorProto.FLOAT, "int64": TensorProto.INT64, "int32":
 
 
 def to_onnx(problem: Problem, feeds: Mapping[str, Array], fused: bool) -> onnx.ModelProto:
-    """The problem's model for inputs such as `feeds`; with a cache, new keys and values are outputs too."""
+    """Return the problem's model for inputs such as `feeds`; with a cache, new keys and values are outputs too."""
     ops = OnnxOps(problem.weights, fused)
     named = {name: ops.values(name, array) for name, array in feeds.items()}
     output = forward(ops, problem, named)
@@ -57,7 +57,7 @@ class OnnxOps(Ops):
         return names[0] if outputs == 1 else names
 
     def value(self, name: str, array: Array) -> str:
-        """A constant, stored once."""
+        """Return a constant, stored once."""
         if name not in self._known:
             self._known.add(name)
             self.initializers.append(numpy_helper.from_array(np.ascontiguousarray(array), name))

@@ -55,7 +55,7 @@ def write(problem: Problem, feeds: dict[str, Array], path: Path, fused: bool) ->
 
 
 def feeds_of(problem: Problem) -> dict[str, Array]:
-    """The graph's inputs: token ids as one row, and a decoder's keys and values by layer, heads first."""
+    """Return the graph's inputs: token ids as one row, and a decoder's keys and values by layer, heads first."""
     feeds = {name: array for name, array in problem.inputs.items() if name in ("a", "b", "x")}
     if "ids" in problem.inputs:
         feeds["ids"] = problem.inputs["ids"].ravel()

@@ -54,7 +54,7 @@ class Webpte:
 
 
 def upload(problem: Problem) -> Prepared:
-    """The part of loading SmolLM2 that moves its constants, taken in proportion to the row's bytes."""
+    """Return the part of loading SmolLM2 that moves its constants, taken in proportion to the row's bytes."""
     path = program("smollm2", problem)
 
     def seconds() -> float:

@@ -31,7 +31,7 @@ CHOSEN = (
     "smollm2_decode_100",
 )  # fmt: skip
 CONTENDERS = (ORT, PAGE, AS_GPU, UNCHECKED, NATIVE)
-TOKENS = {"llama256_decode": 8, "smollm2_decode_100": 3}  # greedy ones behind the first
+TOKENS = {"llama256_decode": 8, "smollm2_decode_100": 3}  # greedy ones after the first
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,7 +72,7 @@ def measure(row: Row, names: Sequence[str], turns: int, smollm2: Path | None) ->
 
 
 def in_turn(names: Sequence[str], turn: int) -> list[str]:
-    """Nobody always goes first."""
+    """No one always goes first."""
     first = turn % len(names)
     return [*names[first:], *names[:first]]
 

@@ -24,7 +24,7 @@ from ..workers import REPOSITORY
 from .names import AS_GPU, ORT, UNCHECKED
 from .scripts import Script
 
-# Reads and writes are kept inside their buffers by Dawn, unless it is told not to.
+# Reads and writes are kept inside their buffers by Dawn, unless it is asked not to.
 FLAGS = {UNCHECKED: ("--enable-dawn-features=disable_robustness",)}
 # A page is given kernels for software where its adapter is named so.
 NAMELESS = """Object.defineProperty(GPUAdapter.prototype, "info", {
@@ -99,7 +99,7 @@ def browser_pid(browser: Browser) -> int:
 
 @contextmanager
 def page(playwright: Playwright, name: str, folder: Path, script: Script | None) -> Iterator[PageSeat]:
-    """A page of its own browser, with `folder` served to it."""
+    """Yield a page of its own browser, with `folder` served to it."""
     folders = {"bench": Path(__file__).parent, "model": folder, "npm": npm_folder() / "node_modules"}
     with serving(folders) as server:
         flags = [*ARGUMENTS, *WEBGPU, *FLAGS.get(name, ())]

@@ -20,7 +20,7 @@ from ..reference import rotation
 
 
 class PageOps(OnnxOps):
-    """Whole prompts take small operators: the fused attention of many rows is wrong on SwiftShader. A token behind
+    """Whole prompts take small operators: the fused attention of many rows is wrong on SwiftShader. A token after
     others takes the fused one, which is right; its cache grows, and how long it is comes with every call."""
 
     def __init__(self, problem: Problem) -> None:
@@ -50,7 +50,7 @@ class PageOps(OnnxOps):
 
 
 def model(problem: Problem) -> onnx.ModelProto:
-    """Tokens and a mask are inputs, and for a token behind others their keys and values."""
+    """Tokens and a mask are inputs, and for a token after others their keys and values."""
     ops, feeds = PageOps(problem), inputs(problem)
     for name, array in feeds.items():
         dims: list[int | str] = list(array.shape)

@@ -1,4 +1,4 @@
-"""What a row asks of a bundle: calls as plain data, which a page and a process on the same driver play alike."""
+"""What a row asks of a bundle: calls as plain data, which a page and a process on the same driver play equal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..problems import Array, Problem
 from ..programs import program
 
 LOGITS, TOKEN = 0, 1
-PIECE = 32  # tokens of a prompt in one pass, where only what comes behind counts
+PIECE = 32  # tokens of a prompt in one pass, where only what comes after counts
 Argument = dict[str, Any] | int
 # Of the token that a page would choose greedily: temperature, top_k, top_p, min_p, seed, step, no mask, unused.
 GREEDY = struct.unpack("<8i", struct.pack("<fiffiiii", 0, 0, 1, 0, 0, 0, -1, 0))
@@ -41,7 +41,7 @@ class Script:
 
 
 def write_site(row: str, problem: Problem, folder: Path, smollm2: Path | None) -> Script:
-    """The bundle of a row's program, and how to play the row on it."""
+    """Return the bundle of a row's program, and how to play the row on it."""
     path = smollm2 if smollm2 is not None and row.startswith("smollm2") else program(row, problem)
     with webpte.load(path) as loaded:
         if problem.kind != "llama":
@@ -50,7 +50,7 @@ def write_site(row: str, problem: Problem, folder: Path, smollm2: Path | None) -
             return Script(None, [], call, 0, 0, grows=False)
         tokenizer = path.with_name(f"{path.stem}.tokenizer.json")
         if not tokenizer.exists():
-            tokenizer = folder.with_suffix(".json")  # nobody reads it: the rows are tokens
+            tokenizer = folder.with_suffix(".json")  # no one reads it: the rows are tokens
             tokenizer.write_text(TOKENIZER)
         webpte.bundle(loaded, folder, tokenizer=tokenizer, sequences=1)
     return language_script(problem)
@@ -66,7 +66,7 @@ def language_script(problem: Problem) -> Script:
 
 
 def rows(ids: Array, start: int, count: int, singles: int = 0) -> list[Argument]:
-    """One pass over `count` rows: the tokens, and idle ones behind them."""
+    """Return one pass over `count` rows: the tokens, and idle ones after them."""
     tokens, places = np.zeros((1, count), np.int64), np.tile(np.array([-1, 0], np.int32), (count, 1))
     tokens[0, : len(ids)] = ids
     places[: len(ids)] = [(0, start + i) for i in range(len(ids))]

@@ -11,7 +11,7 @@ A record has workgroup, invocation, access site, the number of earlier accesses 
 byte address. Invocations of a subgroup execute the same site together, so the accesses that have the same site and
 number form one *instruction* of a subgroup. Subgroups are 32 or 64 consecutive invocations, whatever the adapter has:
 the trace says what a GPU would have to do, and needs none. If control flow diverges inside a loop, invocations that
-skip an iteration get behind, and their instruction is counted with a later one.
+skip an iteration fall back, and their instruction is counted with a later one.
 
 Many GPUs execute accesses of 8 and 16 bytes to workgroup memory in two and four parts of a subgroup. The degree counts
 all words of the instruction, so a conflict of vectors that lie in different parts costs less than the figure says.
@@ -25,7 +25,7 @@ all words of the instruction, so a conflict of vectors that lie in different par
 | segments | segments touched, relative to the number that the same bytes would need if they were contiguous |
 | degree | largest number of distinct words in one of 32 banks (workgroup memory); equal addresses are a broadcast |
 | conflicts | sum of the degrees, relative to the sum that the same number of words would need without conflicts |
-| ways | the largest degree relative to the minimum of its instruction; 1 is no conflict |
+| ways | the largest degree relative to the minimum of its instruction; 1 is not a conflict |
 | use | share of the bytes of the segments that all traced workgroups touch: what is left if a cache catches the rest |
 | rereads | requested bytes relative to the unique bytes of each workgroup |
 | cached | the same after the accesses of an instruction are merged: the part that a cache or a register must catch |

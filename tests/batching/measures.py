@@ -33,7 +33,7 @@ class Rate(NamedTuple):
 
 
 def throughput(llm: LLM, sizes: Sequence[int], turns: int, answers: int = 16) -> dict[int, Rate]:
-    """Of the same answers so many at a time, prompts included: the medians of interleaved turns."""
+    """Of the same answers that many at a time, prompts included: the medians of interleaved turns."""
     asked = requests(llm, answers, 24, (16, 48), seed=1)
     rates: dict[int, list[Rate]] = {size: [] for size in sizes}
     for turn, size in itertools.product(range(turns + 1), sizes):
@@ -65,7 +65,7 @@ class Steps(NamedTuple):
 
 
 def steady(llm: LLM, sequences: int, steps: int) -> Steps:
-    """Steps behind the first few of so many sequences."""
+    """Steps after the first few of that many sequences."""
     live = _decoding(llm, sequences, 4 + steps)
     method = llm._method
     before, lowerings = method.counters.snapshot(), method.lowerings
@@ -106,7 +106,7 @@ class Gaps(NamedTuple):
 
 
 def gaps(llm: LLM, sequences: int, prompt: int) -> Gaps:
-    """How long others wait while a long prompt is read, the first time and once more: the second is told."""
+    """Return how long others wait while a long prompt is read, the first time and once more: the second is reported."""
     result = Gaps(Gap(0.0, 0.0), Gap(0.0, 0.0), 0)
     live: list[Generation] = []
     for number in range(2):  # passes of new sizes are prepared in the first
@@ -172,7 +172,7 @@ def _first_tokens(llm: LLM, prompts: list[list[int]]) -> float:
 
 @contextmanager
 def _rows(llm: LLM) -> Iterator[list[BatchToken]]:
-    """All rows that are run inside."""
+    """Yield all rows that are run inside."""
     runner, result = llm._engine.runner, list[BatchToken]()
     run = runner.run
 

@@ -38,7 +38,7 @@ def requests(llm: LLM, count: int, longest: int, new: tuple[int, int], seed: int
 
 
 def answers_alone(llm: LLM, asked: Iterable[Request]) -> Iterator[list[int]]:
-    """Each answer with nothing beside it and nothing in the cache."""
+    """Yield each answer with nothing beside it and nothing in the cache."""
     for request in asked:
         llm.reset_prefix_cache()
         answer = request.ask(llm)
@@ -47,7 +47,7 @@ def answers_alone(llm: LLM, asked: Iterable[Request]) -> Iterator[list[int]]:
 
 
 def answers_together(llm: LLM, asked: list[Request], at_once: int, seed: int = 0) -> list[list[int]]:
-    """All answers, so many at a time. They join at random ticks, and some that nobody needs join and leave."""
+    """Return all answers, that many at a time. They join at random ticks, and some that no one needs join and leave."""
     chosen = random.Random(seed)
     answers: list[Generation] = []
     others: list[Generation] = []

@@ -27,7 +27,7 @@ LEAST_GAIN = {"text": 1.2, "words": 0.5}  # on a software device
 
 
 def generate(folder: Path, options: argparse.Namespace) -> None:
-    """A job over all prompts, in parts; behind each part some of its prompts again, one at a time.
+    """A job over all prompts, in parts; after each part some of its prompts again, one at a time.
 
     The schema `text` has a text of some 60 free tokens, and `words` nearly none.
     """

@@ -50,7 +50,7 @@ def driver(folder: Path, options: argparse.Namespace) -> None:
         before = stamps(out)
         more = ["--actors", options.actors] if options.actors else []
         child = start_batch(model, source, out, "--block-rows", options.block, *more)
-        # In some turns before the first block of its own is there, in some behind it: blocks are left for every turn.
+        # In some turns before the first block of its own is there, in some after it: blocks are left for every turn.
         expected = min(blocks_in(out) + moments.randint(0, round(each)), round(each * (turn + 1)))
         delay = moments.uniform(0, options.within)
 

@@ -40,7 +40,7 @@ def hand(folder: Path, options: argparse.Namespace) -> Figures:
         )
     clock, spent = np.median(ratios, axis=0).tolist()
     print(f"rate of one process / by hand: {clock:.3f} by the clock, {spent:.3f} by what processors spent; medians")
-    assert spent >= LEAST_RATIO, ratios  # the device is this process; the clock tells what else the machine does
+    assert spent >= LEAST_RATIO, ratios  # the device is this process; the clock shows what else the machine does
     return {"rows": options.rows, "turns": options.turns, "ratio": spent, "clock": clock}
 
 

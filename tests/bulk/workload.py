@@ -41,7 +41,7 @@ def blocks_in(folder: Path) -> int:
 
 
 def timed_run(model: Path, source: Path, out: Path, **options: Any) -> tuple[BatchReport, float, float]:
-    """A job in one process, with its seconds by the clock and of processors, behind the last event of loading."""
+    """A job in one process, with its seconds by the clock and of processors, after the last event of loading."""
     loaded = (0.0, 0.0)
 
     def progress(event: Progress) -> None:

@@ -63,7 +63,7 @@ def run_checks(checks: Sequence[Check]) -> Iterator[Result]:
 
 
 def run_program(checks: Sequence[Check]) -> list[Result]:
-    """All checks of one program. Nothing a program does may stop the others."""
+    """Return all checks of one program. Nothing a program does may stop the others."""
     try:
         with webpte.load(checks[0].program) as program:
             outputs = program.method().run([checks[0].array(entry) for entry in checks[0].inputs])
@@ -93,6 +93,6 @@ def refusal(check: Check) -> str | None:
 
 
 def _reason(error: webpte.UnsupportedError) -> str:
-    """The ops that are missing; if none is, the operands that the ops there are cannot take."""
+    """Return the ops that are missing; if none is, the operands that the ops there are cannot take."""
     missing = [item for item in error.items if " " not in item]
     return ", ".join(missing or [item.strip() for item in error.items])

@@ -65,7 +65,7 @@ def _counts(results: Sequence[Result]) -> str:
 
 
 def _reasons(results: Sequence[Result]) -> list[str]:
-    """Each failure, and each reason for a refusal once; --json has them in full."""
+    """Return each failure, and each reason for a refusal once; --json has them in full."""
     failed = [f"{r.check.case}: {r.reason}" for r in results if r.outcome == "failed"]
     refused = sorted({f"refused: {r.reason}" for r in results if r.outcome == "refused"})
     return [textwrap.shorten(reason, WIDTH, placeholder=" ...") for reason in failed + refused]

@@ -25,7 +25,7 @@ MANIFEST = "manifest.json"
 
 
 def catalog() -> Path:
-    """The folder of the catalog for the installed versions; generated if there is none."""
+    """Return the folder of the catalog for the installed versions; generated if there is none."""
     if named := os.environ.get("WEBPTE_CATALOG"):
         folder = Path(named)
         if not (folder / MANIFEST).is_file():
@@ -53,7 +53,7 @@ def key() -> str:
 
 
 def is_same(folder: Path) -> bool:
-    """Whether a folder's README names every installed version."""
+    """Return whether a folder's README names every installed version."""
     readme = folder / "README.md"
     if not readme.is_file() or not (folder / MANIFEST).is_file() or len(installed()) < len(versions()):
         return False

@@ -45,7 +45,7 @@ def test_llama_with_halves_turned():
 
 
 def tokens_at(step: Step, tokens: int, position: int) -> tuple[np.ndarray, ...]:
-    """The inputs of `step` cut or repeated to a number of tokens, at another position."""
+    """Return the inputs of `step` cut or repeated to a number of tokens, at another position."""
     *tensors, _ = step.inputs
     expected = [np.resize(np.moveaxis(t, 1, 0), (tokens, t.shape[0], *t.shape[2:])) for t in tensors]
     return *(np.moveaxis(t, 0, 1).copy() for t in expected), np.array([position])

@@ -30,7 +30,7 @@ PROMPTS = ("a", "hello", "the rain in Spain stays mainly", "x" * 40)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A program with its bundle beside it."""
+    """Return a program with its bundle beside it."""
     result = write_tiny_llm(tmp_path_factory.mktemp("tiny"))
     with webpte.load(result / "tiny.pte") as program:
         webpte.bundle(program, result / "site", sequences=4)
@@ -109,7 +109,7 @@ def test_bundled_runner_any_slots_and_sample_rows(folder):
 
 
 def test_bundled_llm_restores_snapshot_of_program(pair, tmp_path):
-    """Caches lie alike in both, so a snapshot of one is taken by the other."""
+    """Caches lie equal in both, so a snapshot of one is taken by the other."""
     program, bundle = pair
     sequence = program.sequence()
     list(sequence.complete("a story:", max_new_tokens=5))

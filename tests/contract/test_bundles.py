@@ -44,7 +44,7 @@ def assert_same(program: webpte.Program, site: Path, name: str, calls: list[tupl
 
 
 def test_bundle_at_chosen_shapes_equals_program(tmp_path):
-    """MTCNN's first network takes pictures of any size: here those of three calls."""
+    """MTCNN's first network takes images of any size: here those of three calls."""
     exported = export("mtcnn_pnet")
     calls = [step.inputs for step in exported.steps][:3]
     shapes = [[array.shape for array in call] for call in calls]

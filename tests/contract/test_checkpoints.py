@@ -36,7 +36,7 @@ def folder(tmp_path_factory) -> Path:
 
 
 def changed(folder: Path, target: Path, config: dict[str, Any] | None = None, tensors: dict[str, Any] | None = None):
-    """A copy with fields of config.json and tensors added, replaced or, where None, left out."""
+    """Return a copy with fields of config.json and tensors added, replaced or, where None, left out."""
     from safetensors.numpy import load_file, save_file
 
     target.mkdir(exist_ok=True)

@@ -70,7 +70,7 @@ def test_state_of_earlier_calls_is_what_attention_sees():
 
 
 def test_compare_memory_limit_captures_in_pieces(monkeypatch):
-    """Several runs for each call, each from the state it has to have, and no memory left behind by any."""
+    """Several runs for each call, each from the state it has to have, and no memory left by any."""
     whole = compared("llama", 2)
     monkeypatch.setattr(capture, "MAX_READBACK_BYTES", 200_000)
     opened, discard = [], webpte.Program._discard

@@ -21,7 +21,7 @@ CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
 @pytest.fixture(scope="module")
 def devices():
-    """The GPUs of the gate. With CI=true, what the compiler for Intel's lacks is built: a minute, once."""
+    """Return the GPUs of the gate. With CI=true, what the compiler for Intel's lacks is built: a minute, once."""
     if CI:
         build.build("intel")
     missing = [f"{device.name}: {reason}" for device in budgets.gate_devices() if (reason := drivers.missing(device))]
@@ -46,7 +46,7 @@ def test_budgets_have_no_spills():
 
 @pytest.fixture(scope="module")
 def decode_kernel(devices):
-    """The 4-bit matrix times a vector that a decode step of llama256 runs most."""
+    """Return the 4-bit matrix times a vector that a decode step of llama256 runs most."""
     uses = phases("llama256", program_path("llama256"), drivers.caps(devices[0])).uses
     kernels = [kernel for kernel in uses if "decode" in uses[kernel] and dict(kernel.flags).get("bits") == 4]
     return max(kernels, key=lambda kernel: uses[kernel]["decode"].workgroups)
@@ -57,7 +57,7 @@ def with_flags(kernel: Kernel, **changes: object) -> Kernel:
 
 
 def excess(device: drivers.Device, kernel: Kernel, planted: Kernel, text: str | None = None) -> str:
-    """What the budget of `kernel` says about a kernel with a planted regression, or about its modified text."""
+    """Return what the budget of `kernel` says about a kernel with a planted regression, or about its modified text."""
     sources = [drivers.Source.of(kernel), drivers.Source.of(planted)]
     if text is not None:
         sources[1] = replace(sources[1], text=text)

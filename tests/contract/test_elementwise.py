@@ -18,7 +18,7 @@ CASES = [c for module in (binary, compare, copy, fill, logic, unary) for c in mo
 
 
 def run_torch(name: str, values: list):
-    """The ATen op of an edge name, its arguments sorted into positional and keyword ones by the schema."""
+    """Return the ATen op of an edge name, its arguments sorted into positional and keyword ones by the schema."""
     _, base, overload = name.split(".")
     kernel = getattr(getattr(torch.ops.aten, base), overload)
     wide = any(isinstance(v, int) and not -(2**31) <= v < 2**31 for v in values)  # such a program has int64 tensors

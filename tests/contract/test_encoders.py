@@ -21,7 +21,7 @@ from webpte.task_file import task_path
 
 
 def of_transformers(folder, texts, pooling, normalize, longest, dense=None):
-    """What sentence-transformers computes, one text at a time: no padding is there to be wrong about."""
+    """Return what sentence-transformers computes, one text at a time: no padding is there to be wrong about."""
     import torch
     from transformers import AutoModel, AutoTokenizer
 

@@ -76,7 +76,7 @@ def by_torch(text, start, stride):
 
 
 def eager(each, window):
-    """One token at a time, from an empty cache: not how `Measuring` calls it."""
+    """Yield one token at a time, from an empty cache: not how `Measuring` calls it."""
     for name, buffer in each.named_buffers():
         if "cache" in name:
             buffer.zero_()

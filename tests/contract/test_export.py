@@ -89,7 +89,7 @@ def test_unknown_quantization_is_refused(tmp_path):
 
 
 def save_checkpoint(folder):
-    """A Llama of Hugging Face's with random weights, saved as people save them."""
+    """Return a Llama of Hugging Face's with random weights, saved as people save them."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -101,7 +101,7 @@ def save_checkpoint(folder):
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
-        rms_norm_eps=1e-3,  # neither is anybody's default, and the weights are small enough for it to matter
+        rms_norm_eps=1e-3,  # neither is a usual default, and the weights are small enough for it to matter
         rope_theta=500.0,
         tie_word_embeddings=False,
         bos_token_id=1,

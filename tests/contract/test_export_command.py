@@ -1,4 +1,4 @@
-"""`webpte export` as a whole: by name from a hub, its report as JSON, what it leaves behind when it is stopped."""
+"""`webpte export` as a whole: by name from a hub, its report as JSON, what it leaves when it is stopped."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ LAYERS = 2
 
 
 def logits(path, rewrite=None, **options):
-    """The logits behind every chunk of one text, each at its position in the cache."""
+    """The logits after every chunk of one text, each at its position in the cache."""
     with webpte.load(path, **options) as program:
         method = program.method("forward", rewrite)
         position, rows = 0, []

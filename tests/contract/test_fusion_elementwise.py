@@ -49,7 +49,7 @@ def test_joined_calls_agree_with_single_ones(name, all_passes):
 
 
 def run(method, inputs):
-    """The outputs, and how many dispatches they took."""
+    """Return the outputs, and how many dispatches they took."""
     before = method.counters.snapshot()
     outputs = method.run(inputs)
     return outputs, method.counters.since(before).dispatches

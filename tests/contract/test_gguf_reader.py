@@ -60,7 +60,7 @@ def test_gguf_header_wrong_field_raises_typed_error(tmp_path, honest, old, new, 
 
 
 def with_info(honest, dims=None, kind=None, offset=None):
-    """The file with other dims, another type or offset of a matrix."""
+    """Return the file with other dims, another type or offset of a matrix."""
     name = b"blk.0.ffn_up.weight"
     at = honest.index(name) + len(name) + 4
     stored = list(struct.unpack_from("<QQIQ", honest, at))

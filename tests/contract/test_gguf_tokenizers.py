@@ -88,7 +88,7 @@ SPACED = (*TEXTS[:5], "a  b   c", "\t\n\n tabs\n", "<user> says [INST] hi", "aaa
 
 @pytest.fixture(scope="module", params=[True, False], ids=["a space first", "as it is"])
 def pieces(request) -> Any:
-    """A model learned from the texts, with bytes for what it does not know, and symbols of its own."""
+    """Return a model learned from the texts, with bytes for what it does not know, and symbols of its own."""
     import sentencepiece
 
     model = io.BytesIO()

@@ -106,7 +106,7 @@ def test_hybrid_snapshot_restores_its_moment(model, talk, tmp_path):
 
 @pytest.mark.parametrize("at_once", [1, 4, 8])
 def test_hybrid_tokens_after_end_leave_no_trace(model, talk, at_once):
-    """Several are computed in a submit, and those behind a stop were computed for nothing."""
+    """Several are computed in a submit, and those after a stop were computed for nothing."""
     whole = model.answer(TEXT[:10], 9)
     end = whole[4]
     model.llm.stop_tokens = frozenset([end])
@@ -149,7 +149,7 @@ def test_hybrid_failing_call_keeps_sequence(model, talk):
 
 
 def test_hybrid_program_new_text_resets_state(model):
-    """In any runtime: there is nobody but us to clear a state."""
+    """In any runtime: there is no one but us to clear a state."""
     with webpte.load(model.path) as program:
         method = program.method("forward")
         for tokens in (TEXT[:6], TEXT[6:9]):

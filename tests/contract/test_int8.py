@@ -15,7 +15,7 @@ MOSTLY = 0.995  # of all codes equal eager's; the others are neighbours
 
 
 def step_of(values: np.ndarray) -> float:
-    """The distance between neighbouring codes: the least between any two values."""
+    """Return the distance between neighbouring codes: the least between any two values."""
     return float(np.diff(np.unique(values)).min(initial=np.inf))
 
 

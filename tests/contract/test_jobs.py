@@ -1,4 +1,4 @@
-"""`webpte batch` in one process: killed at any moment, it goes on, and ends with the bytes of a run that was not."""
+"""`webpte batch` in one process: killed at any moment, it continues, and ends with the bytes of a run that was not."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_batch_job_cancelled_continues(undisturbed, model, table, tmp_path):
 
 
 def test_batch_job_killed_continues(undisturbed, model, table, tmp_path):
-    """The process is killed behind its first block, and behind a later one."""
+    """The process is killed after its first block, and after a later one."""
     out, results = tmp_path / "out", []
     for blocks in (1, 4):
         child = start_batch(model, table, out, "--block-rows", BLOCK)

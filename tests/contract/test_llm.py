@@ -33,7 +33,7 @@ def llm(folder):
 
 @pytest.fixture
 def talk(llm):
-    """One conversation with it."""
+    """Return one conversation with it."""
     return llm.sequence()
 
 
@@ -88,7 +88,7 @@ def test_complete_known_prefix_is_reused(talk):
 
 
 def test_complete_known_prompt_recomputes_last_token(llm):
-    """Its logits are what comes next, and nobody has kept them."""
+    """Its logits are what comes next, and no one has kept them."""
     first = llm.complete("the quick brown fox", max_new_tokens=4)
     first.result()
     again = llm.complete("the quick brown fox", max_new_tokens=4)
@@ -97,7 +97,7 @@ def test_complete_known_prompt_recomputes_last_token(llm):
 
 @pytest.fixture
 def stepwise(llm):
-    """The model without its thread: a step is run when its token is read, and nothing else."""
+    """Return the model without its thread: a step is run when its token is read, and nothing else."""
     llm._engine.background = False
     return llm
 

@@ -29,7 +29,7 @@ def shared(tmp_path_factory):
 
 @pytest.fixture
 def talk(shared):
-    """A conversation: what the tests below disturb."""
+    """Return a conversation: what the tests below disturb."""
     return shared.model.sequence()
 
 

@@ -1,4 +1,4 @@
-"""A language model whose device is lost: it goes on with the tokens of an undisturbed run.
+"""A language model whose device is lost: it continues with the tokens of an undisturbed run.
 
 Every loss happens in a process of its own: a submit to a lost device aborts it.
 """
@@ -148,7 +148,7 @@ print("done")
 
 
 def test_recover_in_other_thread_is_atomic(path):
-    """Logits tell: the tiny model's tokens hardly depend on what is in its cache."""
+    """Logits show: the tiny model's tokens hardly depend on what is in its cache."""
     code = """
 import threading
 import numpy as np

@@ -41,7 +41,7 @@ def llm(folder):
 
 @pytest.fixture(scope="module")
 def logits_behind(folder):
-    """The program's logits behind tokens, computed one by one from the beginning."""
+    """Yield the program's logits after tokens, computed one by one from the beginning."""
     with webpte.load(folder / "tiny.pte") as program:
         method = program.method()
 

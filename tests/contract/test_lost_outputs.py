@@ -1,4 +1,4 @@
-"""What the exporter loses at the border of a delegate: that nothing could tell, and that what errors advise helps."""
+"""What the exporter loses at the border of a delegate: that nothing could show, and that what errors advise helps."""
 
 from __future__ import annotations
 
@@ -81,13 +81,13 @@ def exported(function, path, **options):
 
 @pytest.mark.parametrize("functions", slow_but(ALIKE[:1], ALIKE))
 def test_different_modules_leave_the_same_bytes(functions, tmp_path):
-    """So no reader of the file can tell them apart. If this fails, the exporter has learned to, and so may we."""
+    """So no reader of the file can distinguishes them. If this fails, the exporter has learned to, and so may we."""
     files = {exported(function, tmp_path / f"{function.__name__}.pte") for function in functions}
     assert len(files) == 1
 
 
 def advised(path):
-    """What the error says to do, as arguments of `lower`."""
+    """Return what the error says to do, as arguments of `lower`."""
     with pytest.raises(webpte.UnsupportedError) as caught, webpte.load(path) as program:
         program.method()
     text = str(caught.value)

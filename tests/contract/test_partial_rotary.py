@@ -1,4 +1,4 @@
-"""Rotary embeddings of a part of each head, with the tokens behind the heads, in real exports against eager PyTorch."""
+"""Rotary embeddings of a part of each head, with the tokens after the heads, in real exports against eager PyTorch."""
 
 from __future__ import annotations
 

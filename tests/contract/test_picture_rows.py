@@ -1,4 +1,4 @@
-"""Rows of pictures through a tiny classifier: in memory, and from table to table."""
+"""Rows of images through a tiny classifier: in memory, and from table to table."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def asked(trace, report, folder):
 
 def test_profile_trace_in_perfetto_covers_decode_step(tmp_path):
     path = tmp_path / "trace.json"
-    # So many that the fastest is one that nothing has interrupted.
+    # That many that the fastest is one that nothing has interrupted.
     report = profile_file(export("llama").path, inputs=DECODE, repeat=30, roofline=False, trace=path)
     host, device = asked(path, report, tmp_path)
     assert host > 0.8 and device > 0.999  # a step of half a millisecond: Python between the spans is a part of it
@@ -216,7 +216,7 @@ class TestCommand:
 
 
 def test_profile_leaves_method_unchanged():
-    """A method that was profiled runs as before: nobody watches it, and the counters per call are the same."""
+    """A method that was profiled runs as before: no one watches it, and the counters per call are the same."""
     with webpte.load(export("llama").path) as program:
         method = program.method()
         args = [np.array([[5]]), np.array([7])]

@@ -65,7 +65,7 @@ def test_least_squares_scales_not_worse_than_maximum(bits, group):
 
 
 def by_many_clips(weight: torch.Tensor, group: int, bits: int) -> torch.Tensor:
-    """The least squares of each group, (N, G), with the best of many clips and the scale that fits its codes."""
+    """Return the least squares of each group, (N, G), with the best of many clips and the scale that fits its codes."""
     grouped = weight.unflatten(1, (-1, group))
     largest, least = grouped.abs().amax(-1), torch.full(grouped.shape[:2], torch.inf)
     for clip in torch.linspace(-1.1, 1.1, 80):

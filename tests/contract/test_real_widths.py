@@ -54,7 +54,7 @@ def talk(loaded):
 
 
 def tokens_of(talk, **settings):
-    """A whole answer to the prompt, from an empty cache."""
+    """Return a whole answer to the prompt, from an empty cache."""
     talk.reset()
     generation = talk.generate(tokens=PROMPT, **settings)
     generation.result()
@@ -121,7 +121,7 @@ def test_snapshot_real_width_continues_exactly(talk, tmp_path):
 
 
 def test_prompt_in_any_chunks_same_bits(talk):
-    """Every layer gives a row what it gives it alone, so logits do not tell how the tokens before were read."""
+    """Every layer gives a row what it gives it alone, so logits do not show how the tokens before were read."""
     prompt = [(i * 7919 + 13) % VOCAB for i in range(60)]
     talk.reset()
     single = [talk.logits([token]) for token in prompt]

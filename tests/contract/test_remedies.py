@@ -1,4 +1,4 @@
-"""What errors tell people to do is done here, as it is printed."""
+"""What errors show people to do is done here, as it is printed."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_rows_that_share_their_keys_have_the_bits_of_single_ones(name, texts):
         apart = [many(tokens[:, r : r + 1], places[r : r + 1], 1, first, 0)[0] for r in range(len(rows))]
         together = many(tokens, places, 0, np.arange(len(rows), dtype=np.int32), 0)
         assert together.tobytes() == np.stack(apart).tobytes()
-        # The last of each, beside each other and behind the first two a piece of another.
+        # The last of each, beside each other and after the first two a piece of another.
         last = np.cumsum(LENGTHS) - 1
         mixed = [*last[:2], *range(last[1] + 1, len(rows))]
         result = many(tokens[:, mixed], places[mixed], 2, np.arange(len(mixed), dtype=np.int32), 0)

@@ -38,7 +38,7 @@ def ask(llm, tokens, count, **settings):
 
 
 def test_greedy_tokens_equal_eager_pytorch(llm, monkeypatch):
-    monkeypatch.setattr(llm, "stop_tokens", frozenset())  # eager went on behind the end of its answers too
+    monkeypatch.setattr(llm, "stop_tokens", frozenset())  # eager continued after the end of its answers too
     parted = []
     for golden in smollm2("4w").goldens:
         tokens = ask(llm, golden["prompt"], NEW_TOKENS).tokens

@@ -100,7 +100,7 @@ def test_state_form_refused_by_exporter(name):
 
 @pytest.mark.parametrize("name", LOST)
 def test_state_form_lost_by_exporter_raises(name):
-    """The file does not say what was meant: it is refused where that can be told, and nobody could run it right."""
+    """The file does not say what was meant: it is refused where that can be reported, and no one could run it right."""
     exported = export_form(name)
     assert refusal(exported) is None
     with pytest.raises((webpte.Error, AssertionError), match=LOST[name]), webpte.load(exported.path) as program:

@@ -62,7 +62,7 @@ def chat(model, tmp_path, *options):
 
 
 def asked(screen):
-    """Whether it waits for a message."""
+    """Return whether it waits for a message."""
     return screen.prompt_line == ">" and "tokens" in screen.lines[-1]
 
 

@@ -125,7 +125,7 @@ class TestBench:
         monkeypatch.setattr(bench, "FRACTIONS", (16, 8))
 
     def test_bench_language_model_reports_host_time(self, monkeypatch):
-        monkeypatch.setattr(bench, "MAX_BUDGETS", 1e9)  # a machine that is busy is no reason to leave out lengths
+        monkeypatch.setattr(bench, "MAX_BUDGETS", 1e9)  # a machine that is busy is not a reason to leave out lengths
         report: Any = bench_file(export("llama").path, seconds=0.02)
         assert report["kind"] == "language model" and report["capacity"] == 64
         assert [p["tokens"] for p in report["prefill"]] == [16, 31, 62, 63]

@@ -16,7 +16,7 @@ STEPS = 50
 
 @pytest.fixture(scope="module")
 def eager() -> list[float]:
-    """The loss before each step. Nothing of ExecuTorch here: rounded weights, autograd, AdamW written out."""
+    """Return the loss before each step. Nothing of ExecuTorch here: rounded weights, autograd, AdamW written out."""
     x, labels = models.samples()
     latents = [w.clone().requires_grad_() for w in models.start_weights()]
     scales = [models.scales_of(w).t().repeat_interleave(models.GROUP, 1) for w in models.start_weights()]

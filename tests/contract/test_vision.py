@@ -53,7 +53,7 @@ def test_image_processor_equals_transformers_bits(name, tmp_path):
 
 
 def of_transformers(name, auto):
-    """Its processor and its model."""
+    """Return its processor and its model."""
     import transformers as hf
 
     folder = exported(name) / "checkpoint"
@@ -187,7 +187,7 @@ def test_vision_mixed_files_of_two_exports_are_refused(tmp_path):
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    """A folder that says it is a ViT; no test here comes to its weights."""
+    """Return a folder that says it is a ViT; no test here comes to its weights."""
     config = task_checkpoints.vision("vit").config
     config.architectures = ["ViTForImageClassification"]
     config.save_pretrained(tmp_path)

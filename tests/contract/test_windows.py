@@ -25,7 +25,7 @@ def llm(request):
 
 @pytest.fixture
 def fresh(llm):
-    """The logits behind tokens, of a sequence that has computed nothing else, and in other pieces."""
+    """Return the logits after tokens, of a sequence that has computed nothing else, and in other pieces."""
 
     def logits(text):
         llm.reset_prefix_cache()
@@ -61,7 +61,7 @@ def test_window_sequence_rewound_equals_fresh(llm, fresh, back):
 
 
 def test_window_prompts_with_shared_prefix_equal_fresh(llm, fresh):
-    """Behind what is cached, behind what the ring still reaches, and before it."""
+    """After what is cached, after what the ring still reaches, and before it."""
     for length in (len(TEXT), len(TEXT) - 3, 8, 2, len(TEXT)):
         answer = llm.generate(tokens=TEXT[:length], max_new_tokens=2)
         answer.result()
@@ -107,7 +107,7 @@ def test_answers_at_once_take_turns(llm, fresh):
 
 @pytest.mark.parametrize("family", slow_but(["gemma3"], ["gemma3", "gemma2"]))
 def test_beyond_the_ring_it_is_what_transformers_says(family, tmp_path):
-    """The logits behind each of the last tokens, when they were read in pieces of any size."""
+    """The logits after each of the last tokens, when they were read in pieces of any size."""
     import torch
 
     tiny = first(family)

@@ -26,7 +26,7 @@ LEFT_OUT = re.compile(r"\.(chains(\[0\]\.(in|out)puts)?|non_const_buffer_sizes)$
 
 
 def differences(one: Any, other: Any, path: str = "") -> Iterator[str]:
-    """The fields of ExecuTorch's dataclasses that differ."""
+    """Yield the fields of ExecuTorch's dataclasses that differ."""
     if dataclasses.is_dataclass(one) and type(one) is type(other):
         for field in dataclasses.fields(one):
             yield from differences(getattr(one, field.name), getattr(other, field.name), f"{path}.{field.name}")

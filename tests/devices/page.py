@@ -38,7 +38,7 @@ def read_results() -> dict[str, Any]:
 
 
 def merged(old: Mapping[str, Any], device: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
-    """A new result in place of an old one; what is no configuration any more goes."""
+    """Return a new result in place of an old one; what is not a configuration any more goes."""
     kept = {(row["configuration"], row["suite"]): row for row in (*old["results"], result)}
     order = [(name, suite) for name in CONFIGURATIONS for suite in suites(name)]
     known = {**old["devices"], result["configuration"]: device}
@@ -49,7 +49,7 @@ def merged(old: Mapping[str, Any], device: Mapping[str, Any], result: Mapping[st
 
 
 def missing(result: Mapping[str, Any]) -> list[str]:
-    """What was never run."""
+    """Return what was never run."""
     ran = {(row["configuration"], row["suite"]) for row in result["results"]}
     return [f"{name}, {suite}" for name in CONFIGURATIONS for suite in suites(name) if (name, suite) not in ran]
 

@@ -34,7 +34,7 @@ SUITES = ("op cases", "catalog", "models")
 
 
 def suites(configuration: str) -> tuple[str, ...]:
-    """Those that a configuration makes a difference to."""
+    """Return those that a configuration makes a difference to."""
     return ("models",) if CONFIGURATIONS[configuration].bursts else SUITES
 
 
@@ -71,7 +71,7 @@ def run(configuration: str, suite: str) -> Result:
 
 
 def describe(configuration: str) -> dict[str, Any]:
-    """The device as programs see it."""
+    """Return the device as programs see it."""
     command = [sys.executable, "-c", _DESCRIBE]
     asked = subprocess.run(command, env=_environment(configuration), capture_output=True, text=True, check=True)
     results: dict[str, Any] = json.loads(asked.stdout.splitlines()[-1])

@@ -73,7 +73,7 @@ def table_rows(section: str) -> list[dict[str, str]]:
 
 
 def known() -> dict[str, Errors]:
-    """What the page says, by family."""
+    """Return what the page says, by family."""
     numbers = {row["Family"]: Errors(read(row["f32"]), read(row["4w"])) for row in rows(DOCS.read_text())}
     return {name: numbers[family.name] for name, family in families().items() if family.name in numbers}
 

@@ -95,7 +95,7 @@ OUTCOMES = ["read", "refused", "untyped error"]  # as exit codes of the process 
 
 
 def outcome(read: Callable[[bytes], str], data: bytes) -> str:
-    """How one file ends for a reader."""
+    """Return how one file ends for a reader."""
     child = os.fork()
     if child == 0:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what a dying library says

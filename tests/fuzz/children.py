@@ -51,7 +51,7 @@ def run_mutants(run: Callable[[Random], None], count: int, seed: int, first: int
 
 
 def _run_batch(run: Callable[[Random], None], first: int, end: int, seed: int, results: Results) -> int:
-    """Return the number of the mutant to go on with."""
+    """Return the number of the mutant to continue with."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

@@ -57,7 +57,7 @@ def replaced(text: str, way: Way, value: Any) -> str:
 
 
 def changed(text: str, way: Way, random: Random) -> str:
-    """The document with one thing replaced by a neighbour of it, or by something strange."""
+    """Return the document with one thing replaced by a neighbour of it, or by something strange."""
     old: Any = json.loads(text)
     for step in way:
         old = old[step]
@@ -85,7 +85,7 @@ def save_rows(folder: Path) -> tuple[Path, Path]:
 
 @functools.cache
 def honest() -> tuple[Path, Path, str]:
-    """A plan of this process, its file, and its document."""
+    """Return a plan of this process, its file, and its document."""
     root = Path(tempfile.mkdtemp(prefix="webpte-fuzz-"))
     atexit.register(shutil.rmtree, root, ignore_errors=True)
     folder, file = save_rows(root)

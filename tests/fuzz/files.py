@@ -1,4 +1,4 @@
-"""Kinds of strangers' files, each with what a program does to a mutant of it: `python -m tests.fuzz files`."""
+"""Kinds of untrusted files, each with what a program does to a mutant of it: `python -m tests.fuzz files`."""
 
 from __future__ import annotations
 

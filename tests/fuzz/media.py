@@ -78,7 +78,7 @@ def wav_files() -> tuple[bytes, ...]:
 def wav_bytes(
     body: bytes, kind: int = PCM, channels: int = 1, bits: int = 16, rate: int = 8000, *, extensible=False, block=None
 ) -> bytes:
-    """A WAV file with a chunk of odd length before its samples; `block` is a wrong number of bytes per frame."""
+    """Return a WAV file with a chunk of odd length before its samples; `block` is a wrong number of bytes per frame."""
     block = channels * bits // 8 if block is None else block
     header = struct.pack("<HHIIHH", EXTENSIBLE if extensible else kind, channels, rate, rate * block, block, bits)
     if extensible:

@@ -1,6 +1,6 @@
 """Wrong in structure, right as bytes: programs whose values, calls and instructions were changed one at a time.
 
-Random bytes rarely get past the container's checks. These files do, and show what is believed behind them.
+Random bytes rarely get past the container's checks. These files do, and show what is believed after them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Base:
 
 
 def mutant(base: Base, random: Random) -> bytes | None:
-    """The bytes of a changed program; None where a change cannot be written down."""
+    """Return the bytes of a changed program; None where a change cannot be written down."""
     methods = []
     for method in base.program.methods:
         inside = random.random() < 0.75

@@ -1,4 +1,4 @@
-"""What is fuzzed: functions of bytes that return, or raise what nobody should see.
+"""What is fuzzed: functions of bytes that return, or raise what no one should see.
 
 A typed error is a right answer. Anything else that escapes, and an execution that takes more than a second of CPU time,
 is a finding.
@@ -40,7 +40,7 @@ MAX_CALLS = 5_000_000  # of functions; the seeds and what they are changed to ta
 
 @dataclass(frozen=True)
 class Target:
-    """One entrance for a stranger's bytes, with the inputs a run starts from."""
+    """One entrance for an untrusted bytes, with the inputs a run starts from."""
 
     run: Callable[[bytes], None]
     seeds: Callable[[], list[bytes]]
@@ -53,7 +53,7 @@ class Target:
 
 @contextlib.contextmanager
 def refused_soon() -> Iterator[None]:
-    """Accept typed errors as answers, and fail where so many functions are called that it looks endless."""
+    """Accept typed errors as answers, and fail where that many functions are called that it looks endless."""
     with contextlib.suppress(Error), counted_calls(MAX_CALLS):
         yield
 
@@ -119,7 +119,7 @@ def _state_bytes() -> bytes:
 
 
 def read_snapshot(data: bytes) -> None:
-    """As it is, and with the digest that its bytes ask for, which lets what stands behind it be reached."""
+    """As it is, and with the digest that its bytes ask for, which lets what stands after it be reached."""
     folder = Path(tempfile.gettempdir())
     path = folder / f"webpte-fuzz-{os.getpid()}.state"
     try:

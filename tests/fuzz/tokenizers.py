@@ -91,7 +91,7 @@ def _word_piece() -> Any:
 
 
 def charsmap() -> bytes:
-    """The table of a Precompiled normalizer: the size of a trie, a trie that knows no word, and texts."""
+    """Return the table of a Precompiled normalizer: the size of a trie, a trie that knows no word, and texts."""
     return (1024).to_bytes(4, "little") + bytes(1024) + b"fi\0e\0"
 
 
@@ -136,7 +136,7 @@ MAKERS: tuple[Callable[[], Any], ...] = (_byte_level, _metaspace, _word_piece, _
 
 @functools.cache
 def honest_tokenizers() -> tuple[str, ...]:
-    """The text of a tokenizer.json of every kind; the first also with parts that only some files have."""
+    """Return the text of a tokenizer.json of every kind; the first also with parts that only some files have."""
     results = [str(make().to_str()) for make in MAKERS]
     document = json.loads(results[0])
     document["model"] |= {"continuing_subword_prefix": "", "end_of_word_suffix": "", "dropout": None}

@@ -29,7 +29,7 @@ F32 = DType.FLOAT32
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """A home and a current folder with the user's name in them; only the smallest decoder is measured."""
+    """Return a home and a current folder with the user's name in them; only the smallest decoder is measured."""
     folder = tmp_path / MARKER / "work"
     folder.mkdir(parents=True)
     monkeypatch.chdir(folder)

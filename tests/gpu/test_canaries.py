@@ -98,7 +98,7 @@ def test_labels_outside_do_not_count_or_are_the_last(tmp_path, device):
 
 
 def _positioned(path, op: str) -> list[tuple[int, ...]]:
-    """A program whose op takes a position from its last input; the dims of the others."""
+    """Return a program whose op takes a position from its last input; the dims of the others."""
     t = c.VkTensor
     cache, new, rows = (1, 8, 2, 4), (1, 3, 2, 4), (8, 5)
     shapes: dict[str, list[tuple[int, ...]]] = {

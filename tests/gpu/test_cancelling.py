@@ -17,7 +17,7 @@ X = np.arange(35, dtype=np.float32).reshape(5, 7)
 
 
 class Stop:
-    """Cancels its token when the event with a given number comes; the one after it must not be told."""
+    """Cancels its token when the event with a given number comes; the one after it must not be reported."""
 
     def __init__(self, at: int) -> None:
         self.cancel = CancelToken()

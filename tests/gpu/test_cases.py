@@ -17,7 +17,7 @@ MOST_IN_THE_GATE = 5  # cases of an op, evenly spread over all of them; the nigh
 
 
 def parameters(names: list[str], one_per_op: bool, one_per_file: bool, every: bool) -> Iterator[Case | ParameterSet]:
-    """The cases to run. Kernels that an op runs only if told to have one in the gate: some take Mesa ten seconds.
+    """The cases to run. Kernels that an op runs only if asked to have one in the gate: some take Mesa ten seconds.
 
     If names select the cases, or `every` is set, only further ones of such kernels are slow.
     """

@@ -25,7 +25,7 @@ def floats(*dims):
 
 @pytest.fixture
 def broken_softmax(monkeypatch):
-    """A softmax that stops after its first workgroup."""
+    """Return a softmax that stops after its first workgroup."""
     op = registered()["aten._softmax.default"]
     lower = op.lower
 

@@ -24,7 +24,7 @@ def write(path, values, instructions, inputs, outputs, blobs=()):
 
 
 def cut(x):
-    """The nearest bfloat16, ties to even, as f32."""
+    """Return the nearest bfloat16, ties to even, as f32."""
     bits = np.asarray(x, np.float32).view(np.uint32).astype(np.uint64)
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16).astype(np.uint32).view(np.float32)
 

@@ -30,7 +30,7 @@ in_order = settings(
 
 @st.composite
 def shapes(draw, operands: int):
-    """The dims of operands that broadcast together, some of them dynamic, and the live sizes of those."""
+    """Return the dims of operands that broadcast together, some of them dynamic, and the live sizes of those."""
     rank = draw(st.integers(0, 5))
     bounds = [draw(st.sampled_from((1, 2, 3, 5, 7))) for _ in range(rank)]
     names = [f"d{d}" if draw(st.booleans()) else bound for d, bound in enumerate(bounds)]

@@ -19,7 +19,7 @@ def _size(case: Case) -> int:
 
 
 def _one_per_op() -> list[Case]:
-    """The first case of several workgroups; of elementwise ops, which share a kernel, only a sum."""
+    """Return the first case of several workgroups; of elementwise ops, which share a kernel, only a sum."""
     results: dict[tuple[str, str], Case] = {}
     formulas = {name for name, registered_op in registered().items() if callable(registered_op.traits.elementwise)}
     for case in all_cases():

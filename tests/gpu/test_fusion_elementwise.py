@@ -46,7 +46,7 @@ class Drawn:
         return len(self.values) - 1
 
     def pick(self, *dtypes: DType) -> int:
-        """A tensor, more often a recent one."""
+        """Return a tensor, more often a recent one."""
         known = [i for i, v in enumerate(self.values) if isinstance(v, c.VkTensor) and v.dtype in dtypes]
         return self.draw(st.sampled_from(known + known[-3:] * 2))
 

@@ -46,7 +46,7 @@ def site(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def things(tmp_path, site) -> Iterator[dict[str, Any]]:
-    """One of each class, and right values for parameters by their names."""
+    """Yield one of each class, and right values for parameters by their names."""
     path = named_pte(tmp_path / "p.pte")
     with webpte.load(path) as program:
         method = program.method()
@@ -86,7 +86,7 @@ def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
 def arguments(
     function: Callable[..., Any], wrong: str, value: Any, right: dict[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Those of a call with one wrong value; what is required beside it is right, if it is known."""
+    """Return those of a call with one wrong value; what is required beside it is right, if it is known."""
     positional: list[Any] = []
     named: dict[str, Any] = {}
     for parameter in parameters(function):

@@ -20,7 +20,7 @@ DEVICES = {"as it is": "", "without": CONFIGURATIONS["no-f16"].device}
 
 
 def _numbers() -> np.ndarray:
-    """All halves, what lies between two of them, and the floats beside that; numbers no half can hold."""
+    """Return all halves, what lies between two of them, and the floats beside that; numbers no half can hold."""
     halves = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float32)
     middles = (halves[:-1] + halves[1:]) / 2
     tails = np.array([65519.996, 65520, 65536, 1e5, 3e38, np.inf, 2**-25, 2**-26, 1e-30, 1e-42], np.float32)

@@ -69,7 +69,7 @@ def vector(value):
 
 @pytest.fixture(params=[None, 5_000_000_000], ids=["from zero", "from five billion"])
 def counter(tmp_path, request):
-    """A 64-bit counter that is written, returned, and returned once more by a kernel that makes no copy."""
+    """Yield a 64-bit counter that is written, returned, and returned once more by a kernel that makes no copy."""
     start = request.param or 0
     data = {"data": span_of(np.full(4, start, np.int64))} if start else {}
     values = [tensor(4, dtype=I64, **data), tensor(4, dtype=I64)]

@@ -1,4 +1,4 @@
-"""Bundles of a stranger's on the adapter, all hashes correct: a typed error or numbers, and the process lives."""
+"""Bundles of an untrusted on the adapter, all hashes correct: a typed error or numbers, and the process lives."""
 
 from __future__ import annotations
 
@@ -41,6 +41,6 @@ def test_hostile_bundles_are_refused_or_return_numbers():
 
 
 def test_hostile_endless_kernel_blocks_until_killed():
-    """There is no limit on the time of a kernel: a caller sets one, around a process."""
+    """There is not a limit on the time of a kernel: a caller sets one, around a process."""
     with pytest.raises(subprocess.TimeoutExpired):
         play("endless_loop", timeout=8)

@@ -37,7 +37,7 @@ def write(path, values, instructions, inputs, outputs, blobs=()):
 
 
 def delegate_of(op, *more, dtype=I32):
-    """One call of two tensors of one element, and further numbers."""
+    """Return one call of two tensors of one element, and further numbers."""
     values = [VkTensor(I32, (1,)), VkTensor(I32, (1,)), *map(VkInt, more), VkTensor(I32, (1,))]
     return vk_blob(values, [(op, range(len(values)))], [0, 1], [len(values) - 1])
 
@@ -52,7 +52,7 @@ ARITHMETIC = {
 
 @pytest.fixture(scope="module", params=ARITHMETIC)
 def inside(request, tmp_path_factory):
-    """A method of one call inside a delegate, and what it computes."""
+    """Yield a method of one call inside a delegate, and what it computes."""
     op, more, function = ARITHMETIC[request.param]
     path = tmp_path_factory.mktemp("inside") / "p.pte"
     write(path, [long(1), long(1), long(1)], [DelegateCall(0, (0, 1, 2))], [0, 1], [2], [delegate_of(op, *more)])
@@ -121,7 +121,7 @@ def test_cpu_result_out_of_int32_range_raises(mixed, edge):
 
 @pytest.mark.parametrize("edge", EDGES)
 def test_numbers(edge, tmp_path):
-    """An integer input that is no tensor becomes the start of a range."""
+    """An integer input that is not a tensor becomes the start of a range."""
     values = [c.IntValue(0), c.IntValue(1), c.IntValue(0), long(3), c.IntValue(3)]
     instructions = [
         KernelCall("executorch_prim::add.Scalar", (0, 4, 2)),

@@ -1,4 +1,4 @@
-"""What the cases of 4-bit and 8-bit layers do not tell: that each runs its own kernels, and small subgroups suffice."""
+"""What the cases of 4-bit and 8-bit layers do not show: that each runs its own kernels, and small subgroups suffice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the logger `webpte` is told, by levels."""
+"""What the logger `webpte` is reported, by levels."""
 
 from __future__ import annotations
 

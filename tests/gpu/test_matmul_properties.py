@@ -55,7 +55,7 @@ def test_matmul_any_live_shape(loaded, sizes):
 
 @st.composite
 def convolutions(draw):
-    """A convolution of any geometry, with the sizes of its input at the bound and below."""
+    """Return a convolution of any geometry, with the sizes of its input at the bound and below."""
     axes, transposed, groups = draw(st.integers(1, 3)), draw(st.booleans()), draw(st.integers(1, 3))
     depth, channels = draw(st.integers(1, 5)), draw(st.integers(1, 5))  # of a group
 

@@ -220,7 +220,7 @@ FAULTS = {
 
 @pytest.fixture(scope="module")
 def matmul():
-    """The text of the kernel for products of many rows, and the arguments of a product of 64 x 64 matrices."""
+    """Return the text of the kernel for products of many rows, and the arguments of a product of 64 x 64 matrices."""
     kernels = (kernel for _, kernels in planned_cases() for kernel in kernels)
     flags = {"type": "f32", "by_rows": False, "clamped": False, "added": False, "size": 32, "a_width": 4}
     kernel = next(

@@ -185,7 +185,7 @@ def test_own_op_formula_fuses_as_epilogue_after_view(tmp_path):
 
 
 def test_views_are_dropped_and_proven_equal(tmp_path):
-    """A copy of ones own goes, and so does the view that has the sizes of what is behind it."""
+    """A copy of ones own goes, and so does the view that has the sizes of what is after it."""
     values: list[VkValue] = [tensor(ROWS, 4) for _ in range(5)]
     values += [tensor(ROWS, 2, 2), VkDouble(1.0), VkInt(0), VkInt(1), VkSymInt(0), VkSymInt(0)]
     x, copied, viewed, back, out, pair, factor, zero, one, rows, columns = range(11)

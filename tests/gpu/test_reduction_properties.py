@@ -19,7 +19,7 @@ few = settings(max_examples=120, derandomize=True, suppress_health_check=[Health
 
 @st.composite
 def tensors(draw, dtypes=("f32", "i32"), least_rank=0):
-    """A tensor some of whose dims are live, and the sizes of those at the bound and below."""
+    """Return a tensor some of whose dims are live, and the sizes of those at the bound and below."""
     bound = draw(st.lists(st.integers(1, 6), min_size=least_rank, max_size=5))
     live = {f"d{i}": (size, draw(st.integers(1, size))) for i, size in enumerate(bound) if draw(st.booleans())}
     dims = [f"d{i}" if f"d{i}" in live else size for i, size in enumerate(bound)]

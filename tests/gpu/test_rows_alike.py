@@ -155,7 +155,7 @@ def test_variants_of_an_order_give_a_row_the_same_bits_beside_any_rows(name, var
     first = [t.array({"n": MOST}, np.random.default_rng(7)) for t in specs]
 
     def beside_others(count: int) -> list[np.ndarray]:
-        """The first row, and others that no other call has."""
+        """Return the first row, and others that no other call has."""
         others = [t.array({"n": count}, np.random.default_rng(count)) for t in specs]
         rows = [t.dims[:1] == ("n",) for t in specs]
         return [np.concatenate([x[:1], y[1:]]) if cut else x for x, y, cut in zip(first, others, rows, strict=True)]

@@ -82,7 +82,7 @@ def test_sampling_chi_square_detects_wrong_distribution():
 
 
 def unhash(value: int) -> int:
-    """The number whose hash is `value`: every step of the hash can be undone."""
+    """Return the number whose hash is `value`: every step of the hash can be undone."""
     word = value ^ (value >> 22)
     word = word * pow(277803737, -1, 2**32) % 2**32
     shift = (word >> 28) + 4
@@ -93,7 +93,7 @@ def unhash(value: int) -> int:
 
 
 def seed_for(bits: int, token: int, step: int) -> int:
-    """The seed with which the noise of `token` in row 0 is made of `bits`."""
+    """Return the seed with which the noise of `token` in row 0 is made of `bits`."""
     seed = unhash(unhash(unhash(unhash(bits) ^ token)) ^ step)
     return seed - 2**32 if seed >= 2**31 else seed
 
@@ -132,7 +132,7 @@ def test_sampling_near_certain_token_is_always_drawn(tmp_path, vocabulary, rows)
 @pytest.mark.parametrize("variant", ["narrow", "wide"])
 @pytest.mark.parametrize(("vocabulary", "below"), [(49_152, 11.9), pytest.param(120_001, 12.8, marks=pytest.mark.slow)])
 def test_sampling_long_tail_drawn_by_weight(tmp_path, vocabulary, below, variant):
-    """Tokens of which each is next to nothing beside the likeliest, and all together a quarter."""
+    """Tokens of which each is next to nothing beside the most probable, and all together a quarter."""
     logits = np.full(vocabulary, -below, np.float32) + np.random.default_rng(1).uniform(-0.1, 0.1, vocabulary)
     logits = logits.astype(np.float32)
     logits[77] = 0

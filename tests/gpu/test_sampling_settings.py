@@ -24,7 +24,7 @@ PROMPT, ANSWER = [3, 3, 5, 17, 20], [5, 8, 8, 8, 30, 2]  # tokens that penalties
 
 
 def behind(graph):
-    """The sampler behind a graph whose output is logits."""
+    """Return the sampler after a graph whose output is logits."""
     values, steps = [*graph.values, SymInt()], list(graph.steps)
     advance = len(graph.values)
     sampler = append_sampler(values, steps, graph.outputs[0], advance, steps[-1].origin)
@@ -34,7 +34,7 @@ def behind(graph):
 
 @contextlib.contextmanager
 def sampler(folder, rows, vocabulary, dtype="f32", variant=""):
-    """Chooses tokens for up to so many rows of logits."""
+    """Chooses tokens for up to that many rows of logits."""
     identity = case("aten.neg.default", T("n", vocabulary, dtype=dtype), n=(rows, 1))
     OneOp(identity).write(folder / "p.pte")
     with choosing(variant), webpte.load(folder / "p.pte") as program:
@@ -54,7 +54,7 @@ def bits(allowed):
 
 
 def expected(logits, settings, allowed):
-    """The probability of each token."""
+    """Return the probability of each token."""
     scores = by_definition(logits, settings, PROMPT, ANSWER)
     scores[~allowed] = -np.inf
     scores = (scores - scores.max()) / settings.temperature

@@ -171,7 +171,7 @@ def test_stages_on_the_host_are_named(tmp_path, monkeypatch):
 
 
 def counting(tmp_path):
-    """n + 1, of whole numbers that callers have in 64 bits."""
+    """n + 1, of integers that callers have in 64 bits."""
     values = [c.VkTensor(I32, (2,)), c.VkInt(1), c.VkTensor(I32, (2,))]
     simple_pte(tmp_path / "n.pte", values, [("aten.add.Scalar", (0, 1, 1, 2))], [0], [2], long_ints=True)
     return tmp_path / "n.pte"

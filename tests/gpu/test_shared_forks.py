@@ -1,4 +1,4 @@
-"""A method and its forks use the same memory in turns, all but their state: nobody notices, and a fork is its state."""
+"""A method and its forks use the same memory in turns, all but their state: no one notices, and a fork is its state."""
 
 from __future__ import annotations
 

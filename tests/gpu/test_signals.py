@@ -113,7 +113,7 @@ def test_signal_second_ends_unresponsive_command(how, number, exit_code, tmp_pat
     ("command", "imported"), [("inspect", "argparse"), ("bench", "argparse"), ("bench", "wgpu.backends.auto")]
 )
 def test_sigint_during_start_exits_130(path, command, imported):
-    """It tells on stderr what it has imported, and so how far it is; unread, it waits."""
+    """It shows on stderr what it has imported, and so how far it is; unread, it waits."""
     child = start("-X", "importtime", "-m", "webpte", command, path)
     fcntl.fcntl(child.stderr, fcntl.F_SETPIPE_SZ, 4096)
     seen = b""

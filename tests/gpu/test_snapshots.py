@@ -13,7 +13,7 @@ F32 = c.DType.FLOAT32
 
 
 def write_program(folder, weight):
-    """A cache of 8 rows, into which the input plus a weight is written; the weight lives in a .ptd file."""
+    """Return a cache of 8 rows, into which the input plus a weight is written; the weight lives in a .ptd file."""
 
     def tensor(*dims, **options):
         return c.VkTensor(F32, dims, **options)

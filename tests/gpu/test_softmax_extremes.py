@@ -21,7 +21,7 @@ def rows_of(width: int, dtype: Any) -> np.ndarray:
     rows[2, 0] = np.inf  # NaN
     rows[3, -1] = NEGATIVE_NAN  # NaN
     rows[4, 1:] = -np.inf  # one element is left
-    rows[5] = np.finfo(dtype).min  # all alike, whatever the mask wrote
+    rows[5] = np.finfo(dtype).min  # all equal, whatever the mask wrote
     rows[6, ::2] = -np.inf
     return rows
 

@@ -27,7 +27,7 @@ def _fresh(tmp_path) -> dict[str, str]:
 
 
 def _caps_elsewhere(tmp_path, **environment: str) -> tuple[str, int]:
-    """The adapter's name and its width in another process, with empty caches."""
+    """Return the adapter's name and its width in another process, with empty caches."""
     done = subprocess.run(
         [sys.executable, "-c", PRINT_WIDTH],
         env=os.environ | _fresh(tmp_path) | environment,

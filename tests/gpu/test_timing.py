@@ -136,7 +136,7 @@ def test_profile_excludes_other_programs(method, tmp_path, monkeypatch, stamps):
 
 
 def test_forks_wait_while_a_method_is_observed(method):
-    """They share what an observer is told of."""
+    """They share what an observer is reported of."""
     seen, fork = [], method.fork()
 
     class Watcher(Observer):

@@ -175,7 +175,7 @@ TABLE = [*_everywhere(), *(_wrong(*line) for line in LINES)]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, device):
-    """A program and files that are none, in a folder of their own."""
+    """Return a program and files that are none, in a folder of their own."""
     folder = tmp_path_factory.mktemp("wrong")
     values = [VkTensor(F32, (7,)), VkTensor(F32, (7,), constant_id=0), VkInt(1), VkTensor(F32, (7,))]
     calls = [("aten.add.Tensor", (0, 1, 2, 3))]

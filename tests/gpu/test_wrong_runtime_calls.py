@@ -35,7 +35,7 @@ class Row(NamedTuple):
 
 
 def rows(argument: str, call: Callable[[Things, Any], object], values: Iterable[Any], kind: type[Error] = InputError):
-    """A row for each wrong value."""
+    """Return a row for each wrong value."""
     return [
         Row(argument, functools.partial(lambda value, things: call(things, value), value), kind) for value in values
     ]
@@ -43,7 +43,7 @@ def rows(argument: str, call: Callable[[Things, Any], object], values: Iterable[
 
 F64 = X.astype(np.float64)
 FEW = np.zeros((2, 7), np.float32)
-FORKED = webpte.CancelToken  # the class where an object is wanted
+FORKED = webpte.CancelToken  # the class where an object is required
 LOADING: list[Row] = [
     *rows("source", lambda t, v: webpte.load(v), [None, 3, 1.5, [], {}, object(), "", "a\0b", io.StringIO("text")]),
     *rows("source", lambda t, v: webpte.load(v), [b"", b"abc", bytearray(40), io.BytesIO(b"no program")], FormatError),

@@ -77,7 +77,7 @@ class Proof:
     tokens: int
 
     def native(self, requests: list[dict[str, Any]], model: Path | None = None) -> list[list[int]]:
-        """The tokens of the native player on the browser's own driver."""
+        """Return the tokens of the native player on the browser's own driver."""
         command = [sys.executable, "-m", "tests.in_page.native", str(model or self.model)]
         child = subprocess.run(command, input=json.dumps(requests), capture_output=True, text=True, check=True)
         results: list[list[int]] = json.loads(child.stdout.splitlines()[-1])
@@ -103,7 +103,7 @@ def equal(proof: Proof) -> tuple[bool, str]:
 
 
 def visits(proof: Proof) -> tuple[bool, str]:
-    """A second visit loads no weights."""
+    """Return a second visit loads no weights."""
     with proof.visit() as page:
         first = load(page)
         sent = weight_bytes(proof.server)
@@ -115,7 +115,7 @@ def visits(proof: Proof) -> tuple[bool, str]:
 
 
 def cuts(proof: Proof) -> tuple[bool, str]:
-    """A download that is cut anywhere goes on with the shards it lacks."""
+    """Return a download that is cut anywhere continues with the shards it lacks."""
     names = [f"/site/files/{path.name}" for path in shards(proof.site)]
     sizes = [path.stat().st_size for path in shards(proof.site)]
     random.seed(15)
@@ -235,7 +235,7 @@ def _until(page: Page, condition: str) -> None:
 
 
 def aborts(proof: Proof) -> tuple[bool, str]:
-    """An abort ends what is under way within 300 ms, and the page goes on."""
+    """An abort ends what is under way within 300 ms, and the page continues."""
     request = greedy(12)[0]
     context = json.loads((proof.site / "manifest.json").read_text())["language"]["context_length"]
     long = {**request, "messages": [{"role": "user", "content": "a b " * (context // 8)}], "max_tokens": 4}

@@ -1,6 +1,6 @@
 """Chat templates in the page's renderer and natively: `python -m tests.in_page.templates [--count 200] [--seed 0]`.
 
-Every template of the corpus with so many random conversations. The texts must be equal, or both sides must fail. Ends
+Every template of the corpus with that many random conversations. The texts must be equal, or both sides must fail. Ends
 with status 1 if any differ.
 """
 

@@ -44,7 +44,7 @@ _PIECES = [
 
 
 def characters() -> list[list[str]]:
-    """The assigned characters of every block that has any. Surrogates are no characters."""
+    """Return the assigned characters of every block that has any. Surrogates are not characters."""
     results = []
     for start in range(0, 0x110000, BLOCK):
         block = [chr(code) for code in range(start, start + BLOCK)]

@@ -38,7 +38,7 @@ TOGETHER = """async (requests) => {
 
 @contextmanager
 def visiting(browser: Browser, server: SiteServer, minutes: float = 10) -> Iterator[Page]:
-    """A page of the server in a profile of its own."""
+    """Yield a page of the server in a profile of its own."""
     context = browser.new_context()
     try:
         page = context.new_page()

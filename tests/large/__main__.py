@@ -3,7 +3,7 @@
 `python -m tests.large vocabulary --bits 4`: Gemma 3 1B's embedding and head under a browser's limits.
 `python -m tests.large llama FOLDER`: Llama-3.2-1B's shape with random weights is written to FOLDER, exported in 4 bits,
 loaded and asked for a token. Needs 3.5 GB of disk; prints time, memory by stage, and the memory foretold and taken.
-It is not calibrated: a text tells nothing about random weights. Its kernels are translated before memory is
+It is not calibrated: a text shows nothing about random weights. Its kernels are translated before memory is
 measured: that takes some 30 MB more, once.
 """
 

@@ -58,7 +58,7 @@ class Chat(Screen):
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
-    """The program that `chat` gives to test after test: it takes seconds to start."""
+    """Yield the program that `chat` gives to test after test: it takes seconds to start."""
     running: list[Chat] = []
     yield running, tmp_path_factory.mktemp("state")
     for screen in running:
@@ -80,7 +80,7 @@ def chat(kept, request):
 
 @pytest.fixture
 def own_chat(tmp_path):
-    """One that no other test uses: for tests that leave settings or a size behind."""
+    """Yield one that no other test uses: for tests that leave settings or a size after."""
     with Chat(tmp_path) as screen:
         yield screen
 

@@ -178,7 +178,7 @@ UNWRITABLE = {
 
 @pytest.mark.parametrize("command", UNWRITABLE)
 def test_output_unwritable_refused_before_reading_input(command, tmp_path, capsys):
-    """The program is not there either, and nobody has looked for it yet."""
+    """The program is not there either, and no one has looked for it yet."""
     option, place = UNWRITABLE[command]
     assert main([command, "nothing.pte", option, place.format(tmp_path)]) == 1
     shown = capsys.readouterr().err

@@ -18,7 +18,7 @@ def script(shell):
 
 
 def bash(words, folder):
-    """What bash offers behind these words, the last of which is being typed."""
+    """What bash offers after these words, the last of which is being typed."""
     listed = " ".join(f"'{word}'" for word in words)
     ask = f"COMP_WORDS=({listed}); COMP_CWORD={len(words) - 1}; _webpte 2>&1; printf '%s\\n' \"${{COMPREPLY[@]}}\""
     done = subprocess.run(
@@ -72,7 +72,7 @@ def test_bash_is_asked_by_the_shell_itself(folder):
     assert done.stdout == "complete -F _webpte webpte\n"
 
 
-# What is typed is echoed, and behind it comes the rest, which nothing before holds.
+# What is typed is echoed, and after it comes the rest, which nothing before holds.
 ZSH = """
 zmodload zsh/zpty
 zpty -b shell zsh -f -i

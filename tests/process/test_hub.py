@@ -287,7 +287,7 @@ def test_fetch_gated_model_requires_token(hub, monkeypatch):
 def test_fetch_offline_uses_cache(hub, monkeypatch):
     commit = hub.add(NAME, FILES)
     get()
-    point_at("http://127.0.0.1:9", monkeypatch)  # nobody listens there
+    point_at("http://127.0.0.1:9", monkeypatch)  # no one listens there
     assert get().commit == get(f"hf:{NAME}@{commit}").commit == commit
     with raises(webpte.HubError, "http://127.0.0.1:9 ", "org/other@main", code="unreachable"):
         get("hf:org/other")

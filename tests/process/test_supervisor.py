@@ -57,7 +57,7 @@ def serving(
 
 
 async def until(true: Callable[[], bool]) -> None:
-    """Wait for what a worker tells with its answer to a ping; `serving` limits the time."""
+    """Wait for what a worker shows with its answer to a ping; `serving` limits the time."""
     while not true():
         await asyncio.sleep(0.01)
 
@@ -103,7 +103,7 @@ def check(ask: GenerateRequest, actual: tuple[str, list[int], StreamEnd]) -> Non
 
 
 def test_answers_are_those_of_the_model_alone():
-    """Of two models in one worker; and the first event tells what was cached."""
+    """Of two models in one worker; and the first event shows what was cached."""
 
     async def test(server: Supervisor) -> None:
         asked = [replace(ask, model=name) for name in ("a", "b") for ask in asks()]
@@ -163,7 +163,7 @@ def test_worker_first_start_warms_up_replacement_does_not():
 
     async def test(server: Supervisor) -> None:
         passes = await passes_at(server, slots=4)
-        assert passes > 4  # nobody has asked
+        assert passes > 4  # no one has asked
         assert server.worker_pid is not None
         os.kill(server.worker_pid, signal.SIGKILL)
         assert await passes_at(server, slots=1) == passes and server.stats().restarts == 1

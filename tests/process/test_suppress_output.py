@@ -42,7 +42,7 @@ def test_suppress_output_removes_only_kernel_noise():
     code = inside('kernel("real trouble"); kernel("[cpuinfo]: unusual"); print("progress", file=sys.stderr)')
     lines = stderr_of(code + NOISE)
     assert lines[:3] == ["progress", "real trouble", "[cpuinfo]: unusual"]
-    assert len(lines) == 5 and "temp allocator" in lines[3] and "cpuinfo_utils" in lines[4]  # outside it is told
+    assert len(lines) == 5 and "temp allocator" in lines[3] and "cpuinfo_utils" in lines[4]  # outside it is reported
 
 
 def test_suppress_output_keeps_lines_before_failure():
@@ -125,7 +125,7 @@ print("done", file=sys.stderr)
     try:
         while part := os.read(ours, 4096):
             shown += part
-    except OSError:  # how Linux tells that the other side is closed
+    except OSError:  # how Linux shows that the other side is closed
         pass
     finally:
         os.close(ours)

@@ -1,4 +1,4 @@
-"""The bench: its bare kernels compute the right thing, and its harness believes nobody.
+"""The bench: its bare kernels compute the right thing, and its harness believes no one.
 
 This file is also a contender, `python -m tests.project.test_bench_harness NAME`, that behaves as the row's name says.
 """

@@ -34,7 +34,7 @@ def commands_in(page: Path) -> Iterator[list[str]]:
         if match and (line.lstrip("$ ").startswith("webpte ") or "| webpte " in line):
             try:
                 yield [match[1], *shlex.split(match[2], comments=True)]
-            except ValueError:  # a quotation that goes on in the next line
+            except ValueError:  # a quotation that continues in the next line
                 yield [match[1]]
 
 

@@ -100,7 +100,7 @@ with webpte.load("snake.pte") as program:
 """
 
 
-@pytest.mark.slow  # imports ExecuTorch; the gate compares the picture of its results
+@pytest.mark.slow  # imports ExecuTorch; the gate compares the image of its results
 def test_example_own_op_equals_torch():
     run_script(example_models.own_op(), "-c", EAGER, EXAMPLES / "own_op")
 
@@ -138,7 +138,7 @@ def test_example_docstrings_name_commands(path):
 
 @pytest.mark.parametrize("example", shown_examples.ALL, ids=lambda example: example.name)
 def test_example_output_and_image_equal_readme(example, ran):
-    """Pictures are drawn again: fonts and rounding may move a few pixels, a wrong result moves more."""
+    """Images are drawn again: fonts and rounding may move a few pixels, a wrong result moves more."""
     folder, printed = ran(example.name)
     assert example.agrees(printed), f"{example.readme} shows\n{example.shown}\nbut it printed\n{printed}"
     assert not example.agrees(printed + "more\n") and not example.agrees(printed.replace("e", "E", 1))

@@ -28,7 +28,7 @@ while :; do sleep 0.1; done
 
 @pytest.fixture
 def gate(tmp_path):
-    """A clone of which nothing but the script is real."""
+    """Return a clone of which nothing but the script is real."""
     stand_ins, clone = tmp_path / "stand-ins", tmp_path / "clone"
     stand_ins.mkdir()
     (clone / "web" / "node_modules").mkdir(parents=True)

@@ -127,7 +127,7 @@ def build_elsewhere(folder: Path, umask: int, time: float) -> dict[str, str]:
 
 
 def test_built_twice_the_packages_are_the_same_bytes(tmp_path):
-    """Whoever builds a release can check that it was made of these sources."""
+    """The one that builds a release can check that it was made of these sources."""
     first = build_elsewhere(tmp_path / "here", 0o022, 1_000_000_000)
     second = build_elsewhere(tmp_path / "some" / "where" / "else", 0o077, 1_700_000_000)
     assert len(first) == 2

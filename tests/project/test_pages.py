@@ -1,6 +1,6 @@
 """The README and the documentation, as written: every block runs, and prints what the page shows.
 
-tests/support/harness/pages.py tells which blocks run, run_pages.py how.
+tests/support/harness/pages.py shows which blocks run, run_pages.py how.
 """
 
 from __future__ import annotations

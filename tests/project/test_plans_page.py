@@ -28,7 +28,7 @@ def section(title: str) -> str:
 
 
 def fields(title: str) -> set[str]:
-    """The names in the first column of a section's table."""
+    """Return the names in the first column of a section's table."""
     rows = [line.split("|")[1] for line in section(title).splitlines() if line.startswith("|")]
     return {name for row in rows[2:] for name in re.findall(r"`(\w+)`", row)}
 

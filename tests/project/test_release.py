@@ -1,4 +1,4 @@
-"""How changes are checked and releases made, as far as that can be told from here."""
+"""How changes are checked and releases made, as far as that can be distinguished from here."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_release_tools_are_pinned_with_their_hashes():
 
 
 def test_gate_limit_is_shorter_than_job_timeout():
-    """And tells what it knows then."""
+    """And shows what it knows then."""
     limit = re.search(r"^limit=(\d+)", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
     assert limit and int(limit[1]) < 60 * WORKFLOWS["ci"]["jobs"]["all"]["timeout-minutes"]
 

@@ -17,7 +17,7 @@ REQUIREMENTS = [row for row in ROWS if row[0].strip("| ").isdigit()]
 
 @functools.cache
 def names_in(path: str) -> frozenset[str]:
-    """The names of the tests of a file, as pytest writes them."""
+    """Return the names of the tests of a file, as pytest writes them."""
     results = set()
     for node in ast.parse((ROOT / path).read_text(encoding="utf-8")).body:
         inner = node.body if isinstance(node, ast.ClassDef) else [node]

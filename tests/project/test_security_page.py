@@ -1,4 +1,4 @@
-"""The page about files from strangers shows the numbers that the code holds."""
+"""The page about files from untrusted sources shows the numbers that the code holds."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ FILES = ("sample.py", "typos.py", "settings.py", "mistyped.py")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """The programs, where no configuration of this repository is found."""
+    """Return the programs, where no configuration of this repository is found."""
     folder: Path = tmp_path_factory.mktemp("typing")
     for name in ("sample.py", "typos.py"):
         text = (TYPING / name).read_text(encoding="utf-8").replace("# mypy: ignore-errors\n", "\n")

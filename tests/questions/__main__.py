@@ -1,6 +1,6 @@
 """Ask language models 40 questions with known answers: `python -m tests.questions REFERENCE.pte [PROGRAM.pte]`.
 
-Each is asked by itself through the model's chat template, and the likeliest tokens are taken, or with `--defaults`
+Each is asked by itself through the model's chat template, and the most probable tokens are taken, or with `--defaults`
 those by the model's sampling defaults. With a second program,
 ends with status 1 if it answers less than 90 % of those that the first one answers.
 """

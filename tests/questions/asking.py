@@ -14,12 +14,12 @@ MOST_TOKENS = 40  # of an answer: one that has not said it by then has not answe
 
 
 def is_right(question: Question, answer: str) -> bool:
-    """Whether an accepted answer is among the words, in letters of any case."""
+    """Return whether an accepted answer is among the words, in letters of any case."""
     return re.search(rf"(?<!\w)(?:{question.accepted})(?!\w)", answer, re.IGNORECASE) is not None
 
 
 def answers(path: str, questions: Sequence[Question], **settings: Any) -> list[str]:
-    """The answer to each, through the chat template, side by side. Without settings, by the model's defaults."""
+    """Return the answer to each, through the chat template, side by side. Without settings, by the model's defaults."""
     with LLM.load(path) as llm:
         asked = [[{"role": "user", "content": question.text}] for question in questions]
         results = list(llm.generate_many(asked, max_new_tokens=MOST_TOKENS, **settings))

@@ -74,7 +74,7 @@ class Run:
                 print(f"seed {seed}: " + ", ".join(f"{n} {kind}" for kind, n in kinds.most_common()), flush=True)
 
     def _minimise(self, worker: Worker, seed: int, outcome: Outcome) -> None:
-        """Once for findings that look alike."""
+        """Once for findings that look equal."""
         assert self.findings is not None
         with self.lock:
             known = (outcome.kind, outcome.reason) in self.minimised

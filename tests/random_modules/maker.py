@@ -108,7 +108,7 @@ class Maker:
         return self.rng.choice(options)
 
     def pick(self, where: Callable[[Value], bool] = lambda v: True) -> Value | None:
-        """A value, oftener a late one."""
+        """Return a value, oftener a late one."""
         fitting = [v for v in self.scope if where(v)]
         if not fitting:
             return None
@@ -135,7 +135,7 @@ class Maker:
         return self.scope[-1]
 
     def layer(self, text: str) -> str:
-        """A layer or parameter; the name that statements call it by. Kept only if a statement does."""
+        """Return a layer or parameter; the name that statements call it by. Kept only if a statement does."""
         name = self.name("l")
         torch.manual_seed(int(name[1:]))
         result = eval(text, dict(NAMES))
@@ -316,7 +316,7 @@ def _outputs(maker: Maker) -> None:
 
 
 def tells_something(program: Program) -> bool:
-    """Whether eager gives finite numbers at every call, most of which noise does not turn into others."""
+    """Return whether eager gives finite numbers at every call, most of which noise does not turn into others."""
     try:
         calls = [a for name in program.methods for sequence in answers(program, name) for a in sequence]
     except (RuntimeError, IndexError, ValueError):  # state that grew out of a table, for instance

@@ -26,7 +26,7 @@ def minimise(program: Program, fails: Fails) -> Program:
 
 
 def size(program: Program) -> tuple[int, ...]:
-    """What a reader has to look at, the worst first."""
+    """Return what a reader has to look at, the worst first."""
     methods = program.methods.values()
     statements = [s for m in methods for s in m.statements]
     inner = sum(len(block.statements) for s in statements for block in s.branches)
@@ -161,7 +161,7 @@ def _replaced(name: str, result: str, other: str) -> Change:
 
 
 def _without_inner(name: str, position: int, number: int, inner: int) -> Change:
-    """A branch without one of its statements, unless that was all of it."""
+    """Return a branch without one of its statements, unless that was all of it."""
 
     def change(program: Program) -> None:
         block = program.methods[name].statements[position].branches[number]

@@ -18,7 +18,7 @@ Sizes = dict[str, int]
 
 @dataclass
 class Input:
-    """`fill` tells where its values come from: "normal", "bool", or "LOW:HIGH" for integers below HIGH."""
+    """`fill` shows where its values come from: "normal", "bool", or "LOW:HIGH" for integers below HIGH."""
 
     name: str
     dtype: str
@@ -62,7 +62,7 @@ class Statement:
         return f"{', '.join(self.results)} = {call}" if self.results else call
 
     def members(self) -> set[str]:
-        """The layers and buffers that it takes from its module."""
+        """Return the layers and buffers that it takes from its module."""
         inside = [name for block in self.branches for s in block.statements for name in s.members()]
         return {*re.findall(r"self\.(\w+)", self.code), *inside}
 
@@ -149,7 +149,7 @@ class Program:
         return cls(**data | {"lowering": Lowering(**data["lowering"])})
 
     def to_python(self) -> str:
-        """All of it for a reader; `source` is what is run."""
+        """Return all of it for a reader; `source` is what is run."""
         dims = ", ".join(f"{name} = Dim({name!r}, min={low}, max={high})" for name, (low, high) in self.symbols.items())
         lines = [
             f"# seed {self.seed}; {dims or 'all shapes are static'}",
@@ -177,7 +177,7 @@ def _statement(data: dict[str, Any]) -> Statement:
 
 
 def source(method: Method, name: str = "Module", noisy: bool = False) -> str:
-    """The class of a method's module. `noisy` passes every result through `self.noise`."""
+    """Return the class of a method's module. `noisy` passes every result through `self.noise`."""
     lines = [f"class {name}(nn.Module):", "    def __init__(self):", "        super().__init__()"]
     for number, (layer, text) in enumerate(method.layers.items()):
         # By its name: a layer keeps its weights when others are removed.

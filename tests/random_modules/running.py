@@ -30,7 +30,7 @@ class Outcome:
 
     @property
     def reason(self) -> str:
-        """The detail without what differs from program to program: findings of one reason are one finding."""
+        """Return the detail without what differs from program to program: findings of one reason are one finding."""
         first = self.detail.splitlines()[0] if self.detail else ""
         return re.sub(r"\d+(\.\d+)?(e[+-]?\d+)?", "N", first)[:160]
 
@@ -79,7 +79,7 @@ def numbered(arrays: dict[str, np.ndarray], prefix: str) -> list[np.ndarray]:
 
 
 def difference(got: tuple[Any, ...], expected: list[np.ndarray], allowed: list[np.ndarray]) -> str:
-    """What is wrong with the results of a call, or nothing. A NaN equals only a NaN."""
+    """Return what is wrong with the results of a call, or nothing. A NaN equals only a NaN."""
     if len(got) != len(expected):
         return f"{len(got)} outputs instead of {len(expected)}"
     for number, (have, want, off) in enumerate(zip(map(np.asarray, got), expected, allowed, strict=True)):

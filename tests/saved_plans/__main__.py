@@ -78,7 +78,7 @@ def _compare(batch: list[Job], root: Path) -> Iterator[Outcome]:
 
 
 def run_children(folders: list[Path]) -> list[Outcome]:
-    """What one child says of all of them; of those that it did not come to, one child each."""
+    """Return what one child says of all of them; of those that it did not come to, one child each."""
     if not folders:
         return []
     printed, trouble = _child(folders)

@@ -33,7 +33,7 @@ class Job:
 
 
 def of_catalog(expected: Callable[[str], bool]) -> Iterator[Job]:
-    """Every program of ExecuTorch's op catalog, with the inputs it has a result for."""
+    """Yield every program of ExecuTorch's op catalog, with the inputs it has a result for."""
     for path, group in itertools.groupby(read_manifest(catalog()), key=lambda check: check.program):
         if not expected(path.stem):
             continue
@@ -42,20 +42,20 @@ def of_catalog(expected: Callable[[str], bool]) -> Iterator[Job]:
 
 
 def of_programs(expected: Callable[[str], bool]) -> Iterator[Job]:
-    """The programs of our export tier: small models, language models, MiniLM, transformers."""
+    """Yield the programs of our export tier: small models, language models, MiniLM, transformers."""
     for name in filter(expected, NAMED):
         yield from of_export(export(name))
 
 
 def of_zoo(expected: Callable[[str], bool]) -> Iterator[Job]:
-    """The programs of the zoo, but for those that the exporter refuses."""
+    """Yield the programs of the zoo, but for those that the exporter refuses."""
     for program in programs().values():
         known = recall(program)
         if (known is not None and known.kind is Kind.EXPORTER) or not expected(program.name):
             continue
         try:
             exported = program.export()
-        except Exception:  # nobody has asked before, and it refuses
+        except Exception:  # no one has asked before, and it refuses
             continue
         yield from of_export(exported)
 

@@ -67,7 +67,7 @@ def _write_job(job: Job, folder: Path, sequences: list[list[Call]], results: lis
 
 
 def _runs(method: webpte.Method, call: Call) -> bool:
-    """Whether a method takes a shape that nobody has promised: the program may ask for more than its bounds say."""
+    """Whether a method takes a shape that no one has promised: the program may ask for more than its bounds say."""
     try:
         method.run(call)
     except webpte.Error:

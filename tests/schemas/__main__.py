@@ -1,6 +1,6 @@
 """Random JSON schemas, each answered by a language model: `python -m tests.schemas MODEL.pte [--count 200]`.
 
-Answers are computed side by side, half of them by the likeliest token, half drawn. Every one that finished must be
+Answers are computed side by side, half of them by the most probable token, half drawn. Every one that finished must be
 judged valid by `jsonschema`. Then decoding with and without a constraint is timed in turn, at equal numbers of tokens.
 Ends with status 1 if an answer is wrong, or if a constrained token takes more than 1.03 times a free one.
 """

@@ -23,7 +23,7 @@ class Answer:
 
 
 def answer(llm: LLM, schemas: Iterable[dict[str, Any]], most_tokens: int) -> list[Answer]:
-    """All of them, side by side; every other one is drawn instead of the likeliest."""
+    """Return all of them, side by side; every other one is drawn instead of the most probable."""
     listed, asked = list(schemas), []
     for number, expected in enumerate(listed):
         question = f"Make up example {number}. Answer with JSON."
@@ -38,7 +38,7 @@ def answer(llm: LLM, schemas: Iterable[dict[str, Any]], most_tokens: int) -> lis
 
 
 def wrong(result: Answer) -> str | None:
-    """What is wrong with a finished answer."""
+    """Return what is wrong with a finished answer."""
     try:
         jsonschema.validate(json.loads(result.text), result.schema)
     except (ValueError, jsonschema.ValidationError) as error:

@@ -24,7 +24,7 @@ DEEPEST = 3
 
 
 def schema(seed: int) -> Schema:
-    """An object at the top, as people ask for it."""
+    """Return an object at the top, as people ask for it."""
     maker = _Maker(random.Random(seed))
     result = maker.object(0)
     if maker.definitions:

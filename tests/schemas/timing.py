@@ -12,7 +12,7 @@ FREE_TEXT = {"regex": r"(?s:.){4000}"}  # any text, and no end: all that is left
 
 
 def ratio(llm: LLM, rounds: int) -> float:
-    """The time of a token that a mask allows, by that of a free one. The two are decoded in turn."""
+    """Return the time of a token that a mask allows, by that of a free one. The two are decoded in turn."""
     ratios = []
     for number in range(rounds + 1):
         times = [_seconds(llm, number, value) for value in ({}, FREE_TEXT)]
@@ -22,7 +22,7 @@ def ratio(llm: LLM, rounds: int) -> float:
 
 
 def _seconds(llm: LLM, number: int, value: dict[str, Any]) -> float:
-    """Of a token behind the first. Several in a submit would be another comparison."""
+    """Of a token after the first. Several in a submit would be another comparison."""
     stream = llm.complete(
         f"Once upon a time, in the year {1800 + number},",
         max_new_tokens=TOKENS,

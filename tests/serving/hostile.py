@@ -250,7 +250,7 @@ class Hostile:
         await self._exchange(post(await self._held_back() | {"tools": [NEVER]}))
 
     async def _held_back(self) -> dict[str, Any]:
-        """Return a request whose response goes on repeating the beginning of a stop string."""
+        """Return a request whose response continues repeating the beginning of a stop string."""
         bias = {await self._token(): 100}
         return chat_body(stop=STOP_STRINGS, logit_bias=bias, temperature=0, max_tokens=700, stream=True)
 

@@ -64,11 +64,11 @@ class Round:
     wrong: tuple[int, ...]  # which of the answers
     errors: tuple[str, ...]
     pause: float  # the longest wait of all clients
-    recovery: float  # until another worker was ready; 0 where it went on by itself
+    recovery: float  # until another worker was ready; 0 where it continued by itself
 
 
 def asks(model: str, prompt: int, most: int) -> list[dict[str, Any]]:
-    """A body for each of the settings. The last one's stop string is found by `with_stop`."""
+    """Return a body for each of the settings. The last one's stop string is found by `with_stop`."""
     chosen = random.Random(5)
     about = {"model": model, "max_tokens": most, "stream": True, "stream_options": {"include_usage": True}}
     return [about | {"prompt": [chosen.randrange(40, 120) for _ in range(prompt)]} | own for own in SETTINGS]
@@ -107,7 +107,7 @@ class Streams:
         return Answered(text, reason, tokens, events, longest)
 
     async def with_stop(self, asked: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The last of them once more, to stop at three characters that stand late in what it says."""
+        """Return the last of them once more, to stop at three characters that stand late in what it says."""
         said = (await self.answer(asked[-1])).text
         at = len(said) * 3 // 4
         return [*asked[:-1], asked[-1] | {"stop": [said[at : at + 3]]}]

@@ -15,7 +15,7 @@ import httpx
 from tests.support.harness.serving import Running, children_of
 
 CHAT = "/v1/chat/completions"
-WARM = 200  # requests, behind which memory is looked at first
+WARM = 200  # requests, after which memory is looked at first
 GROWTH = 1.02
 FULL = 429
 SAMPLES = 12  # of memory, half a second apart; it is given back a second after the last request, and the least counts
@@ -140,7 +140,7 @@ async def press(running: Running, model: str, marks: Sequence[int], clients: int
                 for turn in left:
                     while (status := await Client(http, model, turn).act()) == FULL:
                         statuses[FULL] += 1
-                        await asyncio.sleep(1)  # as it is told to, before it comes again
+                        await asyncio.sleep(1)  # as it is asked to, before it comes again
                     statuses[status] += 1
 
             await asyncio.gather(*(one() for _ in range(clients)))
@@ -155,7 +155,7 @@ async def press(running: Running, model: str, marks: Sequence[int], clients: int
 
 
 async def quiet(http: httpx.AsyncClient, seconds: float = 60) -> dict[str, Any]:
-    """What the server says of itself when nothing is under way; or still, after so many seconds."""
+    """Return what the server says of itself when nothing is under way; or still, after that many seconds."""
     health: dict[str, Any] = {}
     for _ in range(int(10 * seconds)):
         await asyncio.sleep(0.1)

@@ -20,7 +20,7 @@ TOOLS = ("look_up", "send", "add-2")  # offered together
 
 
 def bounded() -> Iterator[dict[str, Any]]:
-    """Random schemas but those with numbers, whose digits may go on for ever."""
+    """Random schemas but those with numbers, whose digits may continue for ever."""
     for seed in itertools.count():
         result = schema(seed)
         if '"number"' not in json.dumps(result):
@@ -49,7 +49,7 @@ def _body(model: str, number: int) -> dict[str, Any]:
 
 
 def wrong_answer(actual: dict[str, Any], expected: dict[str, Any]) -> str | None:
-    """What is wrong with an answer by a schema."""
+    """Return what is wrong with an answer by a schema."""
     (choice,) = actual["choices"]
     if choice["finish_reason"] != "stop":
         return f"ended by {choice['finish_reason']}"
@@ -57,7 +57,7 @@ def wrong_answer(actual: dict[str, Any], expected: dict[str, Any]) -> str | None
 
 
 def wrong_calls(actual: dict[str, Any], expected: Sequence[dict[str, Any]], choice: Any) -> str | None:
-    """What is wrong with the calls of an answer; with `auto` there may be none."""
+    """Return what is wrong with the calls of an answer; with `auto` there may be none."""
     (said,) = actual["choices"]
     calls = said["message"].get("tool_calls") or []
     if choice != "auto" and (not calls or said["finish_reason"] != "tool_calls"):
@@ -78,7 +78,7 @@ def _judged(text: str, expected: dict[str, Any]) -> str | None:
 
 
 async def ask_all(url: str, model: str, schemas: int, tools: int, key: str = "none") -> tuple[list[str], int]:
-    """What is wrong with the answers, and how many calls there were."""
+    """Return what is wrong with the answers, and how many calls there were."""
     result = bounded()
     asked: list[tuple[dict[str, Any], Any]] = []
     for number in range(schemas):

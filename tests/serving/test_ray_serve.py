@@ -44,13 +44,13 @@ LONG = {"max_tokens": 1900, "n": 3, "logit_bias": {}, "stream": True}
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory):
-    """The address of a deployment that begins with one replica."""
+    """Yield the address of a deployment that begins with one replica."""
     program = write_caller(tmp_path_factory.mktemp("served"))
     config = Config(slots=8, max_output_tokens=1900, shutdown_timeout=120, restart_timeout=5)
     application = deployment(
         program, config=config, replicas=(1, 2), autoscaling_config=QUICK, max_ongoing_requests=AT_ONCE
     )
-    with socket.socket() as held:  # Ray's proxy shares the port, so nobody else takes it before
+    with socket.socket() as held:  # Ray's proxy shares the port, so no one else takes it before
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         held.bind(("127.0.0.1", 0))
         port = held.getsockname()[1]
@@ -208,7 +208,7 @@ def first_choice(stream: Any) -> Iterator[str]:
 
 
 def written(worker: int) -> int:
-    """Bytes, by which the one that answers is told from one that is only pinged."""
+    """Bytes, by which the one that answers is distinguished from one that is only pinged."""
     return psutil.Process(worker).io_counters().write_chars
 
 

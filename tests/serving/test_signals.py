@@ -34,7 +34,7 @@ def program(tmp_path):
 
 
 async def read(client: openai.AsyncOpenAI, begun: asyncio.Semaphore, seed: int) -> list[Any]:
-    """All chunks of a stream that goes on for long; `begun` is released by its first text."""
+    """Return all chunks of a stream that continues for long; `begun` is released by its first text."""
     chunks, released = [], False
     async for chunk in await client.chat.completions.create(**ENDLESS, seed=seed):
         chunks.append(chunk)

@@ -54,7 +54,7 @@ def test_vectors_outlive_their_worker(paths):
 
 
 def described(server: Supervisor) -> None:
-    """What a worker tells of its models is enough to make tokens elsewhere."""
+    """What a worker shows of its models is enough to make tokens elsewhere."""
     language, encoder = server.models["m"], server.models["e"]
     assert (language.kind, language.context, language.vocabulary, language.max_batch) == ("language", 64, 128, 4)
     assert language.text is not None and os.path.exists(language.text.tokenizer)

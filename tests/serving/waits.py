@@ -1,4 +1,4 @@
-"""How long clients wait for a first token behind a long prompt that is known, and for vectors of texts, beside the same
+"""How long clients wait for a first token after a long prompt that is known, and for vectors of texts, beside the same
 in Python: see `python -m tests.serving waits`."""
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def show_first_tokens(client: httpx.Client, rounds: int) -> int:
 
 
 def _system(client: httpx.Client, name: str) -> str:
-    """Of so many tokens, and its own from the first one on."""
+    """Of that many tokens, and its own from the first one on."""
     text = f"{name}: " + WORDS * (LONG // 10)
     response = client.post("/tokenize", json={"model": "m", "prompt": text}).json()["tokens"]
     cut = client.post("/detokenize", json={"model": "m", "tokens": response[:LONG]}).json()

@@ -54,7 +54,7 @@ def one_round(model: LLM) -> int:
 
 
 def look_after(model: LLM, steps: int) -> Look:
-    """Decode at least so many steps, and look."""
+    """Decode at least that many steps, and look."""
     done, seconds = 0, []
     while done < steps:
         started = time.perf_counter()

@@ -75,7 +75,7 @@ def generate(path: str, clock: Clock, box: list[LLM]) -> list[int]:
 
 
 def child(path: str, phase: str, delay: float) -> dict[str, Any]:
-    """One run in which the device is destroyed so many seconds after a phase has begun; never, for no phase."""
+    """One run in which the device is destroyed that many seconds after a phase has begun; never, for no phase."""
     clock = Clock()
     box: list[LLM] = []
     if not phase:

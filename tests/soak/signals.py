@@ -122,7 +122,7 @@ class Workplace:
         return {name: str(self.root / folder) for name, folder in names.items()}
 
     def leftovers(self) -> list[str]:
-        """The partial files of a command that has ended, and all of its temporary files."""
+        """Return the partial files of a command that has ended, and all of its temporary files."""
         paths = [path.relative_to(self.root) for path in self.root.rglob("*")]
         partial = [path for path in paths if path.name.startswith(".") and path.suffix in (".part", ".tmp", ".old")]
         temporary = [path for path in paths if path.parts[0] == "tmp" and len(path.parts) > 1]
@@ -142,7 +142,7 @@ def workplace() -> Iterator[Workplace]:
 
 
 def processes_of(session: int) -> list[str]:
-    """The commands of the processes in a session, but for those that have ended."""
+    """Return the commands of the processes in a session, but for those that have ended."""
     results = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():

@@ -166,7 +166,7 @@ def _small_cases() -> Mapping[str, list[Case]]:
 
 
 def cases_of(name: str) -> list[Case]:
-    """Return some cases of a kernel: different ones first, as far as ranks, strings and absent arguments tell."""
+    """Return some cases of a kernel: different ones first, as far as ranks, strings and absent arguments show."""
     edges = (name,) if name in KERNELS else registry._KERNELS[name].names
     if name in KERNELS:
         return _small_cases()[name]

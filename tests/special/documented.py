@@ -223,7 +223,7 @@ def undocumented_and_unused(result: Iterable[tuple[str, str, str]]) -> tuple[set
 
 
 def table() -> str:
-    """The list as docs/numbers.md has it."""
+    """Return the list as docs/numbers.md has it."""
     lines = ["| what may differ | of | why |", "|---|---|---|"]
     lines += [f"| {e.title} | {', '.join(f'`{op}`' for op in e.ops)} | {e.reason} |" for e in DOCUMENTED]
     return "\n".join(lines)

@@ -12,7 +12,7 @@ Array = np.ndarray
 
 
 def overload(name: str) -> Any:
-    """The torch op of an edge name such as `aten.add.Tensor`; None if torch alone has none."""
+    """Return the torch op of an edge name such as `aten.add.Tensor`; None if torch alone has none."""
     namespace, _, rest = name.partition(".")
     base, _, which = rest.rpartition(".")
     if namespace != "aten" or not base:

@@ -36,7 +36,7 @@ class Difference:
 
 def planted_tensors(case: Case) -> list[int]:
     """Positions among case.tensors of what special values are planted into: floats that are neither constants nor
-    scales, which whoever quantized a tensor chose to divide by."""
+    scales, which the one that quantized a tensor chose to divide by."""
     names = [name for name, _ in registered()[case.op].parameters]
     scales = [arg for name, arg in zip(names, case.args, strict=False) if "scale" in name]
     results = [t for t in case.tensors if not any(t is scale for scale in scales)]
@@ -89,7 +89,7 @@ def _halved(case: Case) -> Case:
 
 
 def sweep(cases: Sequence[Case], plantings: Sequence[tuple[str, str]]) -> Iterator[Difference]:
-    """Every difference of some cases, on one device, which stays open for all of them."""
+    """Yield every difference of some cases, on one device, which stays open for all of them."""
     gpu = acquire({})
     try:
         for case in cases:
@@ -99,7 +99,7 @@ def sweep(cases: Sequence[Case], plantings: Sequence[tuple[str, str]]) -> Iterat
 
 
 def _run(case: Case, plantings: Sequence[tuple[str, str]]) -> Iterator[Difference]:
-    """Every difference of a case, at its bound."""
+    """Yield every difference of a case, at its bound."""
     sizes, program = case.sizes[0], OneOp(case)
     with tempfile.TemporaryDirectory() as folder:
         with np.errstate(over="ignore"):  # data made for floats, in halves

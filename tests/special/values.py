@@ -39,7 +39,7 @@ _SHARES = {"few": 1 / 16, "most": 2 / 3, "all": 1.0}
 
 
 def planted(array: Array, value: str, place: str, random: np.random.Generator) -> Array:
-    """A copy of `array`, which holds floats, with `value` at some places."""
+    """Return a copy of `array`, which holds floats, with `value` at some places."""
     info = np.finfo(array.dtype)
     flat = array.reshape(-1).copy()
     if place == "half":

@@ -17,7 +17,7 @@ def prompt(llm: LLM, question: str) -> str | list[dict[str, str]]:
 
 
 def ask(llm: LLM, question: str, count: int, **settings: Any) -> Generation:
-    """A whole answer."""
+    """Return a whole answer."""
     answer = llm.generate(prompt(llm, question), max_new_tokens=count, **settings)
     answer.result()
     return answer

@@ -21,7 +21,7 @@ def print_progress(event: webpte.Progress) -> None:
 
 
 def run(path: Path, x: Floats, cancel: webpte.CancelToken) -> Floats:
-    """A program of a path, of bytes and of a file; a method by position, by name and into an array."""
+    """Return a program of a path, of bytes and of a file; a method by position, by name and into an array."""
     limits = {"max-buffer-size": 1 << 28}
     with webpte.load(
         path, data=[io.BytesIO(b"")], limits=limits, memory=1 << 30, progress=print_progress, cancel=cancel
@@ -88,7 +88,7 @@ async def streamed(llm: LLM) -> str:
 
 
 def tasks(folder: Path, picture: Path) -> Floats:
-    """Texts to vectors, pictures to classes and to boxes."""
+    """Texts to vectors, images to classes and to boxes."""
     with webpte.vision.Classifier.load(folder / "vit.pte", memory=1 << 30) as classifier:
         assert_type(classifier([picture, "cat.png"], top=3)[0][0].label, str)
     with webpte.vision.Detector.load(folder / "yolos.pte") as detector:

@@ -19,7 +19,7 @@ with webpte.load("model.pte", limits={"max-buffer-size": "256 MB"}) as loaded:  
 with webpte.load("model.pte") as loaded:
     forward = loaded.method("forward")
     forward.run([x], output=[0])  # 6: a keyword
-    forward.run(x)  # 7: an array where a list of them is wanted
+    forward.run(x)  # 7: an array where a list of them is required
     print(forward.inputs[0].shape)  # 8: an attribute
     print(forward(x).shpae)  # 9: an attribute of an array
 with LLM.load("model.pte") as llm:

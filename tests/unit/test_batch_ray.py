@@ -70,7 +70,7 @@ def test_ray_options_without_actors_are_refused(tmp_path):
 
 @pytest.mark.parametrize(("gpus", "adapter"), [(True, 3), (False, 1)])
 def test_ray_actor_uses_adapter_of_its_gpu(monkeypatch, tmp_path, gpus, adapter):
-    """Ray tells the number as text."""
+    """Ray shows the number as text."""
     context = SimpleNamespace(get_accelerator_ids=lambda: {"GPU": ["3"]})
     monkeypatch.setattr(on_ray, "_ray", lambda: SimpleNamespace(get_runtime_context=lambda: context))
     assert on_ray.Actor(job_of(tmp_path), gpus)._job.adapter == adapter

@@ -14,7 +14,7 @@ from webpte.measure.bench import MIN_CALLS, measure
 
 @pytest.fixture
 def calls(monkeypatch):
-    """A call that takes as long as the next number says, on a clock of its own."""
+    """Return a call that takes as long as the next number says, on a clock of its own."""
     clock = [0.0]
     monkeypatch.setattr(run, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
 

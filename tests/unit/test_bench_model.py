@@ -54,7 +54,7 @@ def attention(query: Array, key: Array, value: Array) -> Array:
 
 
 def numpy_logits(decoder: RandomDecoder, tokens: list[int]) -> Array:
-    """The logits after every token, (S, V)."""
+    """Return the logits after every token, (S, V)."""
     stream, seq = WeightStream(decoder), len(tokens)
 
     def linear(x: Array, columns: int) -> Array:

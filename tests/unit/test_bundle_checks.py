@@ -19,7 +19,7 @@ F32 = DType.FLOAT32
 
 
 def write_catalog(folder, ops=("aten.add.Tensor",)):
-    """A program of each op, its two inputs, and what NumPy makes of the first."""
+    """Return a program of each op, its two inputs, and what NumPy makes of the first."""
     folder.mkdir()
     entries = []
     for op in ops:

@@ -1,4 +1,4 @@
-"""`webpte bundle`: what it writes, what it tells, and what it leaves behind of what was not finished."""
+"""`webpte bundle`: what it writes, what it shows, and what it leaves of what was not finished."""
 
 from __future__ import annotations
 

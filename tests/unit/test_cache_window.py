@@ -1,4 +1,4 @@
-"""States that do not hold every position: whoever goes back further than they window is computed again."""
+"""States that do not hold every position: the one that goes back further than they window is computed again."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ TOKENS: dict[str, str | bool] = {"bos_token": "^", "eos_token": "~", "add_bos_to
 
 @pytest.fixture
 def tokenizer() -> Tokenizer:
-    """A token for each letter."""
+    """Return a token for each letter."""
     result = Tokenizer(models.WordLevel({chr(32 + i): i for i in range(95)}, unk_token="?"))
     result.pre_tokenizer, result.decoder = pre_tokenizers.Split("", "isolated"), decoders.Fuse()
     return result

@@ -18,7 +18,7 @@ README = "Made with executorch 1.5.1 (torch 2.13.0, torchao 0.18.0).\n"
 
 @pytest.fixture
 def nowhere(monkeypatch, tmp_path):
-    """A project and a cache that are empty, and a generator that only leaves its mark."""
+    """Return a project and a cache that are empty, and a generator that only leaves its mark."""
     monkeypatch.delenv("WEBPTE_CATALOG", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(source, "PROJECT", tmp_path / "project")

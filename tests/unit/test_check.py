@@ -27,7 +27,7 @@ def problems(report, kind):
 
 @pytest.fixture(name="broken")
 def broken_program(tmp_path):
-    """relu(sort_of(x + w)) > 0, with a constant nobody has, an op nobody knows, and a dtype relu does not take."""
+    """relu(sort_of(x + w)) > 0, with a constant no one has, an op no one knows, and a dtype relu does not take."""
     values: list[Any] = [
         VkTensor(F32, (HUGE,)),
         VkTensor(F32, (HUGE,), constant_id=0),

@@ -178,7 +178,7 @@ class TestReferences:
         return capture.Exposed(b.graph([self.x, self.start], [self.done]))
 
     def seen(self, exposed, token, start, cache):
-        """What the device is said to have had."""
+        """Return what the device is said to have had."""
         (watched,) = exposed.watched
         held = np.full((1, 3, 1, 2), cache, np.float32)
         return {self.x: np.full((1, 1, 1, 2), token, np.float32), self.start: start, watched.before[self.cache]: held}

@@ -101,7 +101,7 @@ SHADER-DB: MESA_SHADER_COMPUTE shader: 54 inst, 27.000000 cycles, 0.000000 fma, 
 SHADER-DB: MESA_SHADER_COMPUTE shader: 1794 inst, 444.000000 cycles, 3.984375 fma, 14.109375 cvt, 11.875000 sfu, \
 0.000000 v, 0.000000 t, 444.000000 ls, 904 quadwords, 1 threads, 4 loops, 32:288 spills:fills
 """
-# A repeated instruction counts as often as it runs; waits are no instructions.
+# A repeated instruction counts as often as it runs; waits are not instructions.
 TURNIP = """
 MESA: info: Native code for unnamed CL shader (null) with sha1 dc30a327:
 MESA: info: l193:

@@ -77,7 +77,7 @@ def walk(matcher, chance, end, most=600):
 
 
 def accepts(matcher, tokens, end):
-    """Whether these tokens are an answer."""
+    """Return whether these tokens are an answer."""
     try:
         for token in tokens:
             matcher.take(token)
@@ -271,7 +271,7 @@ def test_grammar_masks_after_drafts_equal_taken_tokens(vocabulary):
             matcher.take(token)
             other.take(token)
         before, masks = matcher.mask(), matcher.after(drafted)
-        assert len(masks) == len(drafted) - (ended and at + 6 >= len(tokens))  # none behind what completes the answer
+        assert len(masks) == len(drafted) - (ended and at + 6 >= len(tokens))  # none after what completes the answer
         for token, mask in zip(drafted, masks, strict=False):
             other.take(token)
             assert np.array_equal(mask, other.mask())
@@ -442,7 +442,7 @@ def test_tokens_without_bytes_of_their_own_are_refused():
 
 
 def test_bytes_of_tokens_are_what_decoding_gives(vocabulary):
-    anchor = vocabulary.tokenizer.token_id("x")  # nothing is stripped behind it
+    anchor = vocabulary.tokenizer.token_id("x")  # nothing is stripped after it
     for token, result in enumerate(vocabulary.bytes[: vocabulary.tokens]):
         assert result is not None
         text = vocabulary.tokenizer.decode([anchor, token], specials=True)

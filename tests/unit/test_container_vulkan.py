@@ -23,7 +23,7 @@ def parse(blob: bytes) -> c.VkGraph:
 
 
 def raw_blob(*fields: Field, b: Builder) -> bytes:
-    """A blob around any root table."""
+    """Return a blob around any root table."""
     flat = b.done(b.table(*fields), b"VK00")
     return struct.pack("<4x4sHIIIQ2x", b"VH00", 30, 32, len(flat), 32 + len(flat), 0) + flat
 

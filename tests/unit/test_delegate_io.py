@@ -22,7 +22,7 @@ def tensor(*dims, dtype=F32, **more):
 
 
 def build(values, calls, listed, passed, program, inputs=(0,), constants=()):
-    """The graph of a method that is one call of one delegate."""
+    """Return the graph of a method that is one call of one delegate."""
     taken, returned = listed
     delegate = DelegateBlob(vk_blob(values, calls, taken, returned, constants))
     outputs = [value for value in passed if value not in inputs]
@@ -39,7 +39,7 @@ def written(graph):
 
 
 def chain(*dims):
-    """An input, relu of it, neg of that; then their calls."""
+    """Return an input, relu of it, neg of that; then their calls."""
     return [VkTensor(F32, d) for d in dims], [(RELU, (0, 1)), (NEG, (1, 2))]
 
 
@@ -109,7 +109,7 @@ def test_delegate_io_unused_input_is_not_matched_to_output():
 
 
 def test_delegate_io_buffer_written_later_is_an_input():
-    """It has no value in the file and nothing before the call writes it, yet it is no output of the delegate."""
+    """It has no value in the file and nothing before the call writes it, yet it is not an output of the delegate."""
     values = [VkTensor(F32, (3,)), VkTensor(F32, (3,)), VkTensor(F32, (3,)), VkInt(1)]
     blob = DelegateBlob(vk_blob(values, [(ADD, (0, 1, 3, 2))], [0, 1], [2], []))
     method = Method(

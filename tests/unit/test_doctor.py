@@ -1,4 +1,4 @@
-"""`webpte doctor` where there is no adapter, and what it makes of a device it is told about."""
+"""`webpte doctor` where there is no adapter, and what it makes of a device it is reported about."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views that the exporter removed: nobody writes them, and they lie where their base lies."""
+"""Views that the exporter removed: no one writes them, and they lie where their base lies."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_elided_view_excludes_written_tensors():
 
 
 def test_elided_view_created_after_base_is_written():
-    """Its first reader stands in a branch that may not be taken, the second behind it."""
+    """Its first reader stands in a branch that may not be taken, the second after it."""
     values = [tensor(12, at=(1, 0)), tensor(12, at=(1, 64)), tensor(3, 4, at=(1, 64)), tensor(3, 4, at=(1, 128))]
     values += [tensor(3, 4, at=(1, 192)), c.BoolValue(False)]
     graph = graph_of(values, [relu(0, 1), c.JumpFalseCall(5, 3), relu(2, 3), relu(2, 4)], [0, 5], [4])

@@ -85,7 +85,7 @@ def test_engine_prefix_in_other_slot_is_copied_or_taken():
     before = len(llm.runner.passes)
     first = ask(llm, [*shared, 2], 4, tokens_per_submit=1)
     next(first)
-    assert first.usage.reused_tokens == 40 and not llm.runner.copies  # nobody lived there
+    assert first.usage.reused_tokens == 40 and not llm.runner.copies  # no one lived there
     second = ask(llm, [*shared, 3], 4)
     next(second)
     assert second.usage.reused_tokens == 40 and len(llm.runner.copies) == 1
@@ -115,7 +115,7 @@ def test_engine_finished_prompt_reused_until_cache_reset():
 
 
 def test_engine_long_prompt_does_not_block_others():
-    """A pass may take twice what it takes without the prompt's piece; nobody waits for the whole of it."""
+    """A pass may take twice what it takes without the prompt's piece; no one waits for the whole of it."""
     runner = FakeRunner(max_slots=8, capacity=700, max_batch_tokens=256)
     runner.cost = lambda rows: 0.02 + 0.005 * rows
     llm = FakeLLM(runner, max_num_seqs=8)

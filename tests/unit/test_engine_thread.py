@@ -1,4 +1,4 @@
-"""The engine's thread: its life, its readers, and what goes wrong in it."""
+"""The engine's thread: its life, its readers, and failures in it."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_reader_that_stops_costs_the_others_nothing():
 
 def test_error_in_a_step_ends_its_requests_and_no_others():
     llm = threaded(FakeRunner(capacity=512))
-    first = llm.generate(tokens=A, max_new_tokens=400)  # it pauses, for nobody reads
+    first = llm.generate(tokens=A, max_new_tokens=400)  # it pauses, for no one reads
     next(first)
 
     def fail() -> None:

@@ -1,4 +1,4 @@
-"""What a checkpoint is for, told by its first bytes or its config.json, and refused before any work."""
+"""What a checkpoint is for, reported by its first bytes or its config.json, and refused before any work."""
 
 from __future__ import annotations
 

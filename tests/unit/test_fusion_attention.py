@@ -73,7 +73,7 @@ def names(graph: Graph) -> list[str]:
 
 
 def fused(graph: Graph) -> tuple[list[str], Any]:
-    """The names of the calls afterwards, and the one that does both."""
+    """Return the names of the calls afterwards, and the one that does both."""
     after = rotate_in_attention(graph)
     calls = [call for call in after.calls if call.name == ROTARY_ATTENTION]
     return names(after), calls[0] if calls else None

@@ -28,7 +28,7 @@ class Builder(GraphBuilder):
         return [self.number(value) for value in values]
 
     def layer(self, x: int, depthwise: bool = False, rows: bool = False, channels: int = 8, padding: int = 1) -> int:
-        """A convolution of 3 x 3, or a linear layer if `rows`."""
+        """Return a convolution of 3 x 3, or a linear layer if `rows`."""
         shape = (9, 8) if depthwise else (2, channels, 4) if rows else (18, channels, 4)
         constants = (
             self.constant(RANDOM.integers(-128, 128, shape).astype(np.int8)),

@@ -45,7 +45,7 @@ NORM, NEIGHBOURS, HALVES, ATTENTION, SYMINT = (
 
 @contextmanager
 def opened(name: str) -> Iterator[Graph]:
-    """The graph of a sample's forward, whose file is open meanwhile."""
+    """Yield the graph of a sample's forward, whose file is open meanwhile."""
     with MappedFile(FOLDER / f"{name}.pte") as file:
         program = parse_program(file)
         plan = next(method for method in program.methods if method.name == "forward")
@@ -54,7 +54,7 @@ def opened(name: str) -> Iterator[Graph]:
 
 @pytest.fixture(scope="module")
 def llama() -> Iterator[Graph]:
-    """A Llama with 2 layers, which has 24 delegates."""
+    """Yield a Llama with 2 layers, which has 24 delegates."""
     with opened("llama_8da4w") as graph:
         yield graph
 
@@ -92,7 +92,7 @@ def test_caches_of_the_llama_can_be_halves(llama):
 
 @pytest.fixture(scope="module")
 def coded() -> Iterator[Graph]:
-    """A Llama with 2 layers, whose caches are int8."""
+    """Yield a Llama with 2 layers, whose caches are int8."""
     with opened("llama_fp32_q8kv") as graph:
         yield graph
 

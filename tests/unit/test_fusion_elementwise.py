@@ -39,7 +39,7 @@ class Builder(GraphBuilder):
 
 
 class Id(int):
-    """An id, to tell it from a number."""
+    """An id, to distinguish it from a number."""
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def argument(graph, call, position) -> Any:
 
 
 def joined(graph):
-    """The ops of each joined call, and the name of every other."""
+    """Return the ops of each joined call, and the name of every other."""
     after = join_elementwise(graph)
     results: list[Any] = []
     for call in after.calls:

@@ -204,7 +204,7 @@ def test_epilogue_too_many_operands_are_not_fused(b):
     y = b.linear()
     for _ in range(4):
         y = b.plus(y, b.weight(S, N))
-    x = b.input(S, K)  # of a fixed length, so that shapes are no obstacle
+    x = b.input(S, K)  # of a fixed length, so that shapes are not obstacle
     z = b.product("aten.linear.default", (x, b.weight(N, K), b.null()), S, N)
     for _ in range(4):
         z = b.plus(z, b.weight(S, N))

@@ -69,7 +69,7 @@ class Builder(GraphBuilder):
         return out
 
     def group_sums(self, x: int, group: int = 16, apart: bool = False) -> int:
-        """The sums of each row's groups; or those of columns that lie `apart`."""
+        """Return the sums of each row's groups; or those of columns that lie `apart`."""
         rows, count = self.dims(x)[0], 32 // group
         dims = (rows, group, count) if apart else (rows, count, group)
         split, sums = self.tensor(*dims), self.tensor(rows, count)
@@ -79,7 +79,7 @@ class Builder(GraphBuilder):
         return sums
 
     def offset_product(self, sums: int, rows: int, zero: int = 0, axis: int = 1) -> int:
-        """The product of group sums with offsets in 8 bits."""
+        """Return the product of group sums with offsets in 8 bits."""
         groups = self.dims(sums)[1]
         codes = self.constant(RANDOM.integers(-128, 128, (groups, rows)).astype(np.int8))
         scales = self.constant(RANDOM.uniform(0.001, 0.01, (groups, rows)[axis]).astype(np.float32))
@@ -91,7 +91,7 @@ class Builder(GraphBuilder):
         return out
 
     def with_offsets(self, x: int, rows: int, sums: int, bias: bool = False, **options: Any) -> int:
-        """A layer whose groups have offsets."""
+        """Return a layer whose groups have offsets."""
         return self.plus(self.linear(x, rows, bias), self.offset_product(sums, rows, **options))
 
     def int8(self, x: int, rows: int) -> int:
@@ -110,7 +110,7 @@ class Builder(GraphBuilder):
         eps: float | None = None,
         block: int = 32,
     ) -> int:
-        """A layer whose input is rounded, with the call that chooses how."""
+        """Return a layer whose input is rounded, with the call that chooses how."""
         lead = self.dims(x)[:-1]
         scale, zero = self.tensor(*lead), self.tensor(*lead, dtype=DType.INT8)
         blocks = self.add(IntList((*(1 for _ in lead), block)))

@@ -212,7 +212,7 @@ def attention(b: Builder) -> Graph:
 
 
 def decomposed(b: Builder) -> Graph:
-    """A norm before attention, as XnnpackPartitioner leaves them."""
+    """Return a norm before attention, as XnnpackPartitioner leaves them."""
     x, v = b.input(1, S, H, D), b.input(1, S, H, D)
     caches = [b.tensor(1, 5, H, D, mutable=True) for _ in "kv"]
     axes, kept = b.add(IntList((-1,))), b.add(Bool(True))
@@ -299,7 +299,7 @@ def evaluate(graph: Graph, arrays: dict[int, Any]) -> list[Any]:
 
 
 def disturbed(graph: Graph) -> Iterator[tuple[str, Graph]]:
-    """The graph with one tensor raised in place before one step, alone or in a list; perhaps read afterwards."""
+    """Yield the graph with one tensor raised in place before one step, alone or in a list; perhaps read afterwards."""
     stored = [v for v, spec in enumerate(graph.values) if isinstance(spec, TensorSpec) and spec.stored]
     known = [v for v in (*graph.inputs, *stored) if graph.tensor(v).dtype is DType.FLOAT32]
     for at, step in enumerate((*graph.calls, None)):

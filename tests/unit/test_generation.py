@@ -101,7 +101,7 @@ def test_generation_repr_in_notebook_is_escaped():
     ids=["greedy", "seeded", "penalised"],
 )
 def test_resume_other_process_same_tokens(settings):
-    """Behind any of its tokens."""
+    """After any of its tokens."""
     prompt, settings = [1, 2, 3, 2], {**settings, "max_new_tokens": 20}
     whole = FakeLLM().generate(tokens=prompt, **settings)
     pieces = list(whole)

@@ -27,7 +27,7 @@ class Builder(GraphBuilder):
         return self.add(TensorSpec(I32, dims, I64, **options))
 
     def inner(self, *dims):
-        """A tensor that lives inside the delegate, where the exporter has narrowed it."""
+        """Return a tensor that lives inside the delegate, where the exporter has narrowed it."""
         return self.tensor(*dims, dtype=I32)
 
     def held(self, values, dtype=I64):
@@ -72,7 +72,7 @@ def test_arithmetic_in_a_delegate_is_checked(op, kind, alpha):
     b.delegated(op, (x, y, *more), out)
     graph = b.exact([x, y], [out])
     assert checks(graph) == [(kind, (x, y), alpha)]
-    assert [c.name for c in graph.calls] == [op, OVERFLOW]  # behind it: what it reads is still there
+    assert [c.name for c in graph.calls] == [op, OVERFLOW]  # after it: what it reads is still there
 
 
 def test_integers_32_bit_in_model_wrap_without_check():

@@ -1,4 +1,4 @@
-"""What was once planned and lowered, and must be told apart later: state, shapes, positions, changed dispatches."""
+"""What was once planned and lowered, and must be distinguished later: state, shapes, positions, changed dispatches."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Filled(Uniforms):
 
 @pytest.fixture
 def baked():
-    """An op that writes a live integer into its parameters, instead of letting the kernel read it live."""
+    """Yield an op that writes a live integer into its parameters, instead of letting the kernel read it live."""
 
     @op("toy.baked.default", dtypes=FLOATS)
     def lower(cx: Context, x: Tensor, value: LiveScalar, *, out: Tensor) -> None:

@@ -151,7 +151,7 @@ def test_logit_bias_token_outside_vocabulary_is_refused():
 
 
 def dry_by_definition(tokens: list[int], allowed: int, multiplier: float) -> dict[int, float]:
-    """The penalty of each token, from all suffixes that occur earlier."""
+    """Return the penalty of each token, from all suffixes that occur earlier."""
     penalties: dict[int, float] = {}
     for length in range(allowed, len(tokens)):
         for start in range(len(tokens) - length):

@@ -75,7 +75,7 @@ def test_negative_indices_resolve_against_live_dims(sliced):
 
 
 def test_lowering_data_dependent_dim_gets_own_schedule(sliced):
-    """Near the end of the table the slice is clamped; the ops behind it must not run on stale shapes."""
+    """Near the end of the table the slice is clamped; the ops after it must not run on stale shapes."""
     whole, _ = sliced(2, 5)
     clamped, _ = sliced(2, 63)  # one row is left of the table
     assert whole.dims[sliced.rows] == (2, 4) and clamped.dims[sliced.rows] == (1, 4)

@@ -144,7 +144,7 @@ def test_mutable_buffer_output_of_other_shape_must_be_taken():
 
 @pytest.mark.parametrize("packed", [True, False])
 def test_mutable_buffer_result_is_the_constant(packed):
-    """What alias_buffer_mutations writes. Calls behind it read the new value, calls before it the old one."""
+    """What alias_buffer_mutations writes. Calls after it read the new value, calls before it the old one."""
     d = Delegate(ZEROS)
     home = d.packed[0] if packed else d.values.index(VkTensor(F32, (3,), constant_id=0))
     before = d.add(home, 0)

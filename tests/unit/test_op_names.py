@@ -30,7 +30,7 @@ def is_name(text: str, room: str) -> bool:
 
 
 def literals(tree: ast.Module) -> Iterator[tuple[ast.Constant, bool]]:
-    """Strings that are no documentation, and whether they stand in the module's table PATTERN."""
+    """Strings that are not documentation, and whether they stand in the module's table PATTERN."""
     documented = [n for n in ast.walk(tree) if isinstance(n, (ast.Module, ast.ClassDef, ast.FunctionDef))]
     docs = {id(n.body[0].value) for n in documented if n.body and isinstance(n.body[0], ast.Expr)}
     tables = [n for n in tree.body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "PATTERN"]
@@ -41,7 +41,7 @@ def literals(tree: ast.Module) -> Iterator[tuple[ast.Constant, bool]]:
 
 
 def names(source: str, room: str) -> tuple[list[str], list[str]]:
-    """The op names in a module: those of its pattern, and the others."""
+    """Return the op names in a module: those of its pattern, and the others."""
     results = [(n.value, inside) for n, inside in literals(ast.parse(source)) if is_name(str(n.value), room)]
     return [str(text) for text, inside in results if inside], [str(text) for text, inside in results if not inside]
 

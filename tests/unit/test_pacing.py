@@ -34,7 +34,7 @@ def commands(count):
 
 
 def measured(seconds_each, count, limit=LIMIT):
-    """The costs of dispatches on a device whose rate is known."""
+    """Return the costs of dispatches on a device whose rate is known."""
     pace = Pace(limit)
     work = DispatchWork(int(FLOPS_PER_SECOND * seconds_each), 0)
     pace.learn([(work, seconds_each)])

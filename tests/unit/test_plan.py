@@ -154,7 +154,7 @@ def test_plan_binding_too_small_for_any_part_is_named():
 
 
 def test_scratch_beyond_the_limit_is_refused_too():
-    """Scratch is no value of the graph, so it has no name to give."""
+    """Scratch is not a value of the graph, so it has no name to give."""
     b = GraphBuilder()
     q, k, out = b.tensor(16, 16, 1, 4), b.tensor(1, 1, 384, 4), b.tensor(16, 16, 1, 4)
     b.call("et_vk.sdpa.default", (q, k, k, b.null(), b.null()), out)

@@ -87,7 +87,7 @@ def test_defer_interrupts_other_thread_unchanged():
 
 
 def test_ctrl_c_works_after_any_other_asynchronous_exception():
-    """Raised between any two lines of it, `uninterrupted` may leave its handler behind: then that one gets through."""
+    """Raised between any two lines of it, `uninterrupted` may keep its handler: then that one gets through."""
     at = 0
     while Interrupter(at, within="device/process_events").run(defer_interrupts(int)):
         with pytest.raises(KeyboardInterrupt):

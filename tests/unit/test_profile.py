@@ -73,7 +73,7 @@ def test_device_section_has_one_figure_for_dispatches_and_no_empty_parts():
 
 
 def worked(builder, inputs, outputs, dims):
-    """The plan of a graph lowered at these dims, and its one schedule."""
+    """Return the plan of a graph lowered at these dims, and its one schedule."""
     planner = builder.planner(inputs, outputs)
     plan = planner.plan
     (segment,) = plan.flow.segments

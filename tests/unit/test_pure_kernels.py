@@ -169,7 +169,7 @@ def test_too_many_arguments_are_refused():
 
 
 def test_pure_kernels_file_access_is_impossible(tmp_path, monkeypatch):
-    """`from_file` with shared=True creates what it is told to; at a few hundred bytes of program, of any size."""
+    """`from_file` with shared=True creates what it is asked to; at a few hundred bytes of program, of any size."""
     monkeypatch.chdir(tmp_path)
     tensor = c.TensorValue(F32, (8,), (0,), place=ALONE)
     values = [c.StringValue("made"), c.BoolValue(True), c.IntValue(1 << 20), tensor]

@@ -1,4 +1,4 @@
-"""Files that are no programs: each is named for what it is, with what to do next, whoever opens it."""
+"""Files that are not programs: each is named for what it is, with what to do next, the one that opens it."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ PROJECT = PYPROJECT["project"]
 
 
 def texts() -> Iterator[str]:
-    """Every string in the package; what is filled in when it is printed stands as {}."""
+    """Yield every string in the package; what is filled in when it is printed stands as {}."""
     for path in sorted((ROOT / "src" / "webpte").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.JoinedStr):

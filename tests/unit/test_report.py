@@ -1,4 +1,4 @@
-"""The data behind `webpte inspect --html` and `--dot`: calls, values, lifetimes, transfers, repetition."""
+"""The data of `webpte inspect --html` and `--dot`: calls, values, lifetimes, transfers, repetition."""
 
 from __future__ import annotations
 

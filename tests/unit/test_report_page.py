@@ -44,7 +44,7 @@ class Strict(HTMLParser):
 
 
 def hostile_graph() -> Graph:
-    """An op, a constant and a string with names that want to leave their place."""
+    """Return an op, a constant and a string with names that want to leave their place."""
     b = GraphBuilder()
     x, y = b.tensor(3, 5), b.tensor(3, 5)
     data = np.zeros(15, np.float32)

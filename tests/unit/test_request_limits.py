@@ -51,7 +51,7 @@ def tool(name: str = "f", **parameters: Any) -> dict[str, Any]:
 
 
 def schema(size: int) -> dict[str, Any]:
-    """A JSON schema of this many bytes."""
+    """Return a JSON schema of this many bytes."""
     empty = len('{"const": ""}')
     return {"const": "x" * (size - empty)}
 

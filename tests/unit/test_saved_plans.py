@@ -104,7 +104,7 @@ def opened(folder, *files):
 
 
 def prepare(scheduler, position):
-    """The schedule of the only segment for an input that holds a position."""
+    """Return the schedule of the only segment for an input that holds a position."""
     (segment,) = scheduler.plan.flow.segments
     (value,) = scheduler.plan.graph.inputs
     return scheduler.prepare(segment, live({value: np.shape(position)}, {value: position}))

@@ -1,4 +1,4 @@
-"""The app over a backend that does as it is told: what clients see when things go wrong, and when they leave."""
+"""The app over a backend that does as it is reported: what clients see when things go wrong, and when they leave."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_serve_backend_error_has_status(serving, error, status, kind):
     if status in (429, 503):
         assert int(response.headers["retry-after"]) >= 1
     if isinstance(error, QueueFull):
-        assert response.headers["retry-after"] == "3"  # never sooner than told
+        assert response.headers["retry-after"] == "3"  # never sooner than reported
     if status == 500:
         assert (
             "a bug" not in response.json["error"]["message"]
@@ -134,7 +134,7 @@ def test_serve_disconnect_while_reading_body_is_not_an_error(serving, caplog):
         return await Asked(left, CHAT, HELLO).answer()
 
     with caplog.at_level(logging.INFO, "webpte.serve"):
-        assert serving(check).status == 0  # nobody is there to be told
+        assert serving(check).status == 0  # no one is there to be reported
     assert [(record.levelname, record.fields["status"]) for record in caplog.records] == [("INFO", 499)]
 
 

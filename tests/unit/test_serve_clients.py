@@ -1,4 +1,4 @@
-"""Clients: how they are told apart, and the order in which they get slots."""
+"""Clients: how they are distinguished, and the order in which they get slots."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_keys_of_a_file(tmp_path):
 
 
 def test_keys_are_all_compared(monkeypatch):
-    """Whichever matches, and whether any does: the time tells nothing."""
+    """Whichever matches, and whether any does: the time shows nothing."""
     compared = []
 
     def compare(a, b):

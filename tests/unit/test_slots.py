@@ -122,7 +122,7 @@ def _one_cache_for_two(model: Model) -> Graph:
 
 
 def _summed_over_rows(model: Model) -> Graph:
-    """A number for each token, of which one for all is made: broadcast along the tokens."""
+    """Return a number for each token, of which one for all is made: broadcast along the tokens."""
     source, out = model.joined(model.attention()), model.tensor(1, ROWS, WIDTH)
     model.call("aten.add.Tensor", (source, model.tensor(ROWS, 1), model.number(1)), out)
     return model.logits(out)

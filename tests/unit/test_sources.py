@@ -52,7 +52,7 @@ def checkpoint(tmp_path):
 
 
 def test_is_checkpoint_of_paths_and_names(tmp_path, checkpoint):
-    (tmp_path / "smollm2").mkdir()  # a folder of one's own
+    (tmp_path / "smollm2").mkdir()  # a folder of custom
     for source in ("model.gguf", "hf:org/name", "smollm2", "qwen3", checkpoint, str(checkpoint)):
         assert is_checkpoint(source), source
     for source in ("model.pte", tmp_path, tmp_path / "smollm2", "unknown", b"bytes", 3, "folder/smollm2"):

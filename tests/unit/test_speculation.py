@@ -64,7 +64,7 @@ def edited(tokens, every=25):
 
 
 def prose(count, seed, sharpness):
-    """Each token has a few followers, some likelier than others: parts repeat, and mostly go on otherwise."""
+    """Each token has a few followers, some likelier than others: parts repeat, and mostly continue otherwise."""
     chance, result = random.Random(seed), [0]
     followers: dict[int, list[int]] = {}
     for _ in range(count):
@@ -74,7 +74,7 @@ def prose(count, seed, sharpness):
 
 
 def contrary(count):
-    """A text that goes on otherwise than it did before, wherever it repeats itself."""
+    """Return a text that continues otherwise than it did before, wherever it repeats itself."""
     drafter = NgramDrafter()
     results: list[int] = []
     for at in range(count):
@@ -120,7 +120,7 @@ def test_drafter_repetition_continues():
 
 
 def test_drafter_cost_per_token_is_constant():
-    """Even where everything is alike: few places are kept, and few tokens compared."""
+    """Even where everything is equal: few places are kept, and few tokens compared."""
     drafter = NgramDrafter([1, 2, 3] * 2000)
     assert drafter.match_length > MAX_NGRAM_TOKENS
     assert max(map(len, drafter._positions.values())) <= 4
@@ -162,7 +162,7 @@ def test_speculation_stops_when_rows_cost_in_full():
 
 
 def test_speculation_costs_little_before_first_success():
-    """Many rows cost far more than few: the first drafts behind a mistake are few, and gains are not lost on it."""
+    """Many rows cost far more than few: the first drafts after a mistake are few, and gains are not lost on it."""
     convex = {1: 66, 2: 79, 4: 120, 8: 197, 16: 447, 32: 1200}
     prompt = words(400)
     run = Run(prompt, edited(prompt, 40), convex)

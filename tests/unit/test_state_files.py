@@ -1,4 +1,4 @@
-"""Files of state: whole, or refused before anybody looks inside."""
+"""Files of state: whole, or refused before anyone looks inside."""
 
 from __future__ import annotations
 

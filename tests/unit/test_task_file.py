@@ -1,4 +1,4 @@
-"""The file beside a program that tells what it is for."""
+"""The file beside a program that shows what it is for."""
 
 from __future__ import annotations
 

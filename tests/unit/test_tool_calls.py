@@ -1,4 +1,4 @@
-"""Calls of tools, as families of models write them: read back from texts, and told to chat templates."""
+"""Calls of tools, as families of models write them: read back from texts, and asked to chat templates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CALLS = (
 
 
 def written(call, format):
-    """A call as the templates of a family put it into a conversation."""
+    """Return a call as the templates of a family put it into a conversation."""
     if format.shape == "python":
         return f"{call.name}({', '.join(f'{name}={value!r}' for name, value in call.arguments.items())})"
     if format.shape == "parameters":

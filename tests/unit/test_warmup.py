@@ -45,7 +45,7 @@ def test_warmup_unbatchable_program_runs_one_sequence():
 
 
 def loses(runner, after):
-    """What loses its device once, when it has been touched so many times."""
+    """Return what loses its device once, when it has been touched that many times."""
     left = iter(range(after + 1))
 
     def touched() -> None:

@@ -167,7 +167,7 @@ def int4() -> Exported:
 
 
 def dequantized(linear: Any, group: int) -> torch.Tensor:
-    """The weights of the Vulkan backend's 4-bit layer, whose op only CUDA can run."""
+    """Return the weights of the Vulkan backend's 4-bit layer, whose op only CUDA can run."""
     codes = torch.stack((linear.weight >> 4, linear.weight & 15), dim=-1).flatten(1)
     scales, zeros = linear.scales_and_zeros.repeat_interleave(group, 0).permute(2, 1, 0)
     return (codes.float() - 8) * scales + zeros
@@ -237,7 +237,7 @@ def export(program: Exported, path: Path) -> None:
 
 
 def reason(error: BaseException) -> str:
-    """What was raised first, in one line and without paths of this machine."""
+    """Return what was raised first, in one line and without paths of this machine."""
     while error.__cause__ is not None:
         error = error.__cause__
     if isinstance(error, subprocess.CalledProcessError):

@@ -36,7 +36,7 @@ Results = Mapping[str, Mapping[str, Outcome]]
 
 
 def known() -> dict[str, dict[str, Outcome]]:
-    """The outcomes that are recorded, by release and program."""
+    """Return the outcomes that are recorded, by release and program."""
     if not RESULTS.exists():
         return {}
     recorded = json.loads(RESULTS.read_text())

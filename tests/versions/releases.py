@@ -40,7 +40,7 @@ def folder() -> Path:
 
 
 def interpreter(release: Release) -> str | None:
-    """A Python that the release has wheels for: this one, or one on the path."""
+    """Return a Python that the release has wheels for: this one, or one on the path."""
     if OLDEST_PYTHON <= sys.version_info[:2] <= release.newest_python:
         return sys.executable
     minors = range(release.newest_python[1], OLDEST_PYTHON[1] - 1, -1)

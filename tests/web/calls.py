@@ -25,7 +25,7 @@ RUN = """async ([name, args, outputs]) => {
 
 
 def argument(array: np.ndarray) -> Any:
-    """What the player takes for an array."""
+    """Return what the player takes for an array."""
     return {"data": np.asarray(array).ravel().tolist(), "dims": list(np.shape(array))}
 
 
@@ -70,10 +70,10 @@ CALL = """async ([args, options]) => {
 
 
 def load(page: Page, url: str, worker: bool = True) -> None:
-    """`globalThis.model`, and what it tells in `globalThis.events`."""
+    """`globalThis.model`, and what it shows in `globalThis.events`."""
     page.evaluate(LOAD, [url, worker])
 
 
 def call(page: Page, args: Sequence[np.ndarray], **options: Any) -> list[np.ndarray]:
-    """What the loaded model gives."""
+    """Return what the loaded model gives."""
     return [array(result) for result in page.evaluate(CALL, [[argument(a) for a in args], options])]

@@ -20,7 +20,7 @@ WEB = Path(__file__).parents[2] / "web"
 
 @pytest.fixture(scope="session")
 def node_modules() -> Path:
-    """The packages that develop the player; a page needs none of them."""
+    """Return the packages that develop the player; a page needs none of them."""
     folder = WEB / "node_modules"
     if not folder.is_dir():
         reason = "no packages from npm: run `npm ci` in web/"
@@ -61,7 +61,7 @@ def page(browser: Browser, server: SiteServer) -> Iterator[Page]:
 
 @pytest.fixture(scope="session")
 def bundled(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Exported, Path]]:
-    """A program by its name or builder, and its bundle, made once, with the shapes that a function asks for."""
+    """Return a program by its name or builder, and its bundle, made once, with the shapes that a function asks for."""
     created: dict[object, tuple[Exported, Path]] = {}
 
     def get(program: str | Builder, shapes: Callable[[Exported], Any] = lambda exported: None) -> tuple[Exported, Path]:

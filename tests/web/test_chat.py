@@ -54,7 +54,7 @@ def native(tiny: Path) -> Iterator[LLM]:
 
 @pytest.fixture(scope="module")
 def chat(tiny: Path, browser: Browser) -> Iterator[Page]:
-    """A page with the model loaded, for all tests: each asks something else of it."""
+    """Yield a page with the model loaded, for all tests: each asks something else of it."""
     with serving({"web": WEB, "site": tiny / "site"}) as site:
         context = browser.new_context()
         page = context.new_page()

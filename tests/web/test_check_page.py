@@ -13,7 +13,7 @@ OPS = ("add", "gelu", "softmax")
 
 
 def fake(outputs: str, count: int = 1, more: str = "") -> str:
-    """A bundle with `count` programs for each op; every program uses a kernel of its op and one that all use."""
+    """Return a bundle with `count` programs for each op; every program uses a kernel of its op and one that all use."""
     data = np.array([1, 2], "<f4").tobytes()
     border = {"dtype": "f32", "dims": [2], "file": "data", "offset": 0, "bytes": 8}
     programs = [

@@ -23,7 +23,7 @@ QUESTION, ANSWER = json.loads((DOCS / "demo" / "answers.json").read_text(encodin
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """What the extension adds to the documentation when it was built."""
+    """Return what the extension adds to the documentation when it was built."""
     out = tmp_path_factory.mktemp("documentation")
     extension = runpy.run_path(str(DOCS / "_extensions" / "demo.py"))
     app = SimpleNamespace(srcdir=DOCS, outdir=out, builder=SimpleNamespace(format="html"))

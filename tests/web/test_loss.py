@@ -73,7 +73,7 @@ def test_call_with_state_device_lost_raises(bundled, server, page):
     np.testing.assert_array_equal(call(page, first.inputs)[0], expected)  # from the beginning again
     page.evaluate("model.loseDevice()")
     until_recovered(page, 2)
-    with pytest.raises(Exception, match="device-lost: "):  # nobody was calling when it happened
+    with pytest.raises(Exception, match="device-lost: "):  # no one was calling when it happened
         call(page, first.inputs)
     np.testing.assert_array_equal(call(page, first.inputs)[0], expected)
 

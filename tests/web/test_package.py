@@ -32,7 +32,7 @@ def run(*command, cwd):
 
 @pytest.fixture(scope="module")
 def project(node_modules, tmp_path_factory):
-    """A folder of somebody else's that has installed the package."""
+    """Return a folder of someone else's that has installed the package."""
     folder = tmp_path_factory.mktemp("project")
     packed = json.loads(run("npm", "pack", "--json", "--pack-destination", folder, cwd=WEB))[0]
     (folder / "package.json").write_text(json.dumps({"name": "sample", "type": "module", "private": True}))

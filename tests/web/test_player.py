@@ -35,7 +35,7 @@ def test_player_build_is_up_to_date(node_modules):
 
 
 def _loaded(files: dict[str, bytes], kind: str) -> set[str]:
-    """The parts of the player that a page of a kind may load: only those of text load more on demand."""
+    """Return the parts of the player that a page of a kind may load: only those of text load more on demand."""
     imports = (
         r'(?:from|import|import\()"\./([^"]+)"' if kind in ("language", "encoder") else r'(?:from|import)"\./([^"]+)"'
     )

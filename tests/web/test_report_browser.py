@@ -85,7 +85,7 @@ OVERLAPS = """() => {
   return [boxes.length, wrong.slice(0, 5)];
 }"""
 
-# Every visible piece of text that is too small or too pale for what is behind it (WCAG's 4.5 to 1).
+# Every visible piece of text that is too small or too pale for what is after it (WCAG's 4.5 to 1).
 ILLEGIBLE = """() => {
   const channel = (c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
   const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);

@@ -93,7 +93,7 @@ def _given(tokenizer: Any, **more: Any) -> dict[str, Any]:
 
 
 def _wrong(tokenizer: Any, compiler: GrammarCompiler, schema: Any, walked: Any) -> str | None:
-    """What is wrong with an answer: that it is no JSON, not valid, or that the native player would not allow it."""
+    """What is wrong with an answer: that it is not a JSON, not valid, or that the native player would not allow it."""
     if "error" in walked:
         return str(walked["error"])
     known = tokenizer.token_bytes(SIZE)

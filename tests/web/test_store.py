@@ -1,4 +1,4 @@
-"""Files stay from visit to visit, downloads go on where they broke off, and nothing damaged is believed."""
+"""Files stay from visit to visit, downloads continue where they broke off, and nothing damaged is believed."""
 
 from __future__ import annotations
 

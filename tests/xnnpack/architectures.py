@@ -196,7 +196,7 @@ def texts(model: nn.Module) -> Case:
 
 @program
 def bert() -> Case:
-    """A mask beside the tokens."""
+    """Return a mask beside the tokens."""
 
     def forward(self, ids, keep):
         x = self.norm(self.embed(ids) + self.position[:, : ids.shape[1]])
@@ -231,7 +231,7 @@ def decoder() -> Case:
 
 @program
 def whisper() -> Case:
-    """An encoder of sound and a decoder of text that looks at it."""
+    """Return an encoder of sound and a decoder of text that looks at it."""
 
     def forward(self, sound, ids):
         y = F.gelu(self.second(F.gelu(self.first(sound)))).transpose(1, 2)

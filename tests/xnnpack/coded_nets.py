@@ -77,7 +77,7 @@ def nibbles(codes: Array) -> Array:
 
 
 def fixed_point(numbers: Array, factor: int, bits: int) -> Array:
-    """Return integers times a factor with so many bits after the point, rounded half up."""
+    """Return integers times a factor with that many bits after the point, rounded half up."""
     return (numbers * factor + (1 << (bits - 1))) >> bits
 
 
@@ -89,7 +89,7 @@ def summed(p: Array, q: Array, a: np.float32, b: np.float32) -> Array:
 
 
 def coded_net() -> CodedNet:
-    """Every type of node that the partitioner leaves on codes."""
+    """Return every type of node that the partitioner leaves on codes."""
     net = CodedNet()
     scale, zero, other, other_zero = np.float32(0.057), -7, np.float32(0.031), 11
     x, y, z = (net.codes(2, 7, 6, 4) for _ in range(3))

@@ -41,7 +41,7 @@ class Net:
         return self._arguments - 1
 
     def input(self, array: Array) -> int:
-        """An input of the program; before any node."""
+        """Return an input of the program; before any node."""
         self.inputs.append(array)
         return self._add(array, argument=self._argument())
 
@@ -50,13 +50,13 @@ class Net:
         return self._add(array, constant=len(self.constants))
 
     def output(self, array: Array) -> int:
-        """An output, and what it must be."""
+        """Return an output, and what it must be."""
         self.expected.append(array)
         kind = array if array.dtype.kind == "i" else array.astype(self.dtype)
         return self._add(kind, argument=self._argument(), output=True)
 
     def node(self, type: str, result: Array, clamp: tuple[float, float] | None = None, **fields: Any) -> int:
-        """A node whose one result is an output."""
+        """Return a node whose one result is an output."""
         out = self.output(result if clamp is None else np.clip(result, *clamp))
         self.nodes.append(xnn_node(type, clamp, output=out, **fields))
         return out
@@ -235,7 +235,7 @@ def convolutions(dtype: str) -> Net:
 
 
 def _scattered(x: Array, weight: Array, groups: int, pads: Pads, more: int) -> Array:
-    """A transposed convolution of 3x3 with stride 2, and `more` rows and columns."""
+    """Return a transposed convolution of 3x3 with stride 2, and `more` rows and columns."""
     n, height, width, channels = x.shape
     outputs = len(weight)
     total = np.zeros((n, 2 * height + 2, 2 * width + 2, outputs))

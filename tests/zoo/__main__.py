@@ -1,7 +1,7 @@
 """Export the programs or the networks of the zoo, run them, compare them with eager PyTorch.
 
 What is known from an earlier run is not done again: exports until a program or the exporter changes, runs until webpte
-does.  Interrupt it at any time; the next run goes on from there.
+does.  Interrupt it at any time; the next run continues from there.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def of_family(path: Path) -> list[Program]:
 
 
 def marks(node: ast.FunctionDef) -> dict[str, Any] | None:
-    """The arguments of `@program`, or None for a function that is no program."""
+    """Return the arguments of `@program`, or None for a function that is not a program."""
     for decorator in node.decorator_list:
         match decorator:
             case ast.Name("program"):

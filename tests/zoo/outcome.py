@@ -71,7 +71,7 @@ def run(program: Program, exported: exporting.Exported) -> Outcome:
             error, why = difference(got, step.outputs)
             largest = max(largest, error)
             shapes.add((step.method, *(a.shape for a in step.inputs)))
-            if why or not error <= program.tolerance:  # NaN is no pass
+            if why or not error <= program.tolerance:  # NaN is not a pass
                 where = " ".join(map(str, (a.shape for a in step.inputs)))
                 return Outcome(program.name, Kind.WRONG, f"{why or f'differs by {error:.1e}'} at {where}", error)
         methods = {step.method for step in exported.steps}
@@ -89,7 +89,7 @@ def run(program: Program, exported: exporting.Exported) -> Outcome:
 
 
 def in_short(error: BaseException) -> str:
-    """Its type and message in one line, without what differs from run to run."""
+    """Return its type and message in one line, without what differs from run to run."""
     while error.__cause__ is not None and "An error occurred when running" in str(error):
         error = error.__cause__  # the exporter wraps an error of a pass in one that says which pass
     message = re.sub(r"<([\w.]+) object at 0x\w+>", r"\1", str(error))
@@ -101,7 +101,7 @@ def in_short(error: BaseException) -> str:
 
 
 def difference(got: Sequence[Any], want: tuple[np.ndarray, ...]) -> tuple[float, str]:
-    """The largest relative error of a floating output, and what is wrong beyond that."""
+    """Return the largest relative error of a floating output, and what is wrong beyond that."""
     if len(got) != len(want):
         return 0.0, f"{len(got)} outputs, eager has {len(want)}"
     errors = [0.0]
@@ -126,7 +126,7 @@ def difference(got: Sequence[Any], want: tuple[np.ndarray, ...]) -> tuple[float,
 
 
 def recall(program: Program) -> Outcome | None:
-    """What an earlier run found out, unless something that decides it has changed."""
+    """Return what an earlier run found out, unless something that decides it has changed."""
     for path in (refusal_file(program), outcome_file(program)):
         if path.exists():
             data = json.loads(path.read_text())

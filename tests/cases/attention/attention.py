@@ -25,7 +25,7 @@ def over_cache(
 
 def turned(batch: int, heads: int, kv_heads: int, width: int, start: Any, *, rotated: int = 0, **more) -> Case:
     """webpte.rotary_attention: neighbours by tables cut to the tokens or, with `table`, at that row of whole ones; with
-    `rotated`, the halves of so many elements by whole tables.
+    `rotated`, the halves of that many elements by whole tables.
     """
     table, capacity, dtype = more.pop("table", None), more.pop("capacity", 16), more.pop("dtype", "f32")
     q, k, v = (T(batch, "n", h, width, dtype=dtype) for h in (heads, kv_heads, kv_heads))
@@ -62,7 +62,7 @@ def plain(heads: int, kv_heads: int, width: int, mask: T | None = None, scale: f
 
 
 def hide(every: int, value: float, rows: tuple[int, ...] = ()) -> Callable[[tuple[int, ...]], np.ndarray]:
-    """A mask that is `value` at every so many keys, and in the whole of some rows."""
+    """Return a mask that is `value` at every that many keys, and in the whole of some rows."""
 
     def make(dims: tuple[int, ...]) -> np.ndarray:
         mask = np.linspace(-1, 1, int(np.prod(dims))).reshape(dims)
@@ -131,7 +131,7 @@ CASES += [
     turned(1, 2, 2, 4, 0, table=2, scale=0.3, n=(11, 1)),
     turned(2, 6, 2, 16, 3, table=3, rotated=16, n=(7, 2, 1)),
     turned(1, 5, 1, 20, 1, table=Sym("n"), rotated=8, n=(5, 1)),
-    turned(1, 2, 1, 16, 1, table=1, rotated=12, n=(5, 1)),  # halves that are no multiple of 4
+    turned(1, 2, 1, 16, 1, table=1, rotated=12, n=(5, 1)),  # halves that are not multiple of 4
     turned(1, 4, 2, 6, 2, n=(5, 1)),
     turned(2, 2, 1, 10, 2, table=0, rotated=6, n=(5, 1)),
     turned(1, 4, 2, 8, 2, table=1, dtype="f16", n=(5, 1), **HALF),

@@ -25,7 +25,7 @@ def halves(
 
 
 def heads_first(batch: int, kv_heads: int, rotated: int, tables: int = 1, dtype: str = "f32", **more: Any) -> Case:
-    """Tokens behind the heads, as Hugging Face's models have them when they turn."""
+    """Tokens after the heads, as Hugging Face's models have them when they turn."""
     xs = [T(batch, heads, "n", 10, dtype=dtype) for heads in (3, kv_heads)]
     return case(HALVES, *xs, *(T(tables, "n", rotated, dtype=dtype) for _ in "cs"), 0, **more)
 

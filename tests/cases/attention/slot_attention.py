@@ -15,13 +15,13 @@ LONG: dict[str, Any] = {"slots": 3, "capacity": 613, "n": (7, 1)}
 
 
 def decoding(dims: tuple[int, ...]) -> np.ndarray:
-    """A token for each of as many slots, from the last on, at positions of their own."""
+    """Return a token for each of as many slots, from the last on, at positions of their own."""
     rows = np.arange(dims[0])
     return np.stack([dims[0] - 1 - rows, rows * 3 % 8], axis=1)
 
 
 def reading(start: int) -> Callable[[tuple[int, ...]], np.ndarray]:
-    """A token of slot 0, then a piece of a prompt in slot 2 that begins at a position."""
+    """Return a token of slot 0, then a piece of a prompt in slot 2 that begins at a position."""
 
     def make(dims: tuple[int, ...]) -> np.ndarray:
         rows = [(0, 5), *((2, start + i) for i in range(dims[0]))]
@@ -31,7 +31,7 @@ def reading(start: int) -> Callable[[tuple[int, ...]], np.ndarray]:
 
 
 def pieces(*starts: int) -> Callable[[tuple[int, ...]], np.ndarray]:
-    """A token of slot 0, then a piece of a prompt in each further slot, of about the same number of tokens."""
+    """Return a token of slot 0, then a piece of a prompt in each further slot, of about the same number of tokens."""
 
     def make(dims: tuple[int, ...]) -> np.ndarray:
         parts = np.array_split(np.arange(dims[0] - 1), len(starts))

@@ -7,7 +7,7 @@ HALF = {"atol": 5e-3, "rtol": 5e-3}
 
 
 def conv(x, weight, bias=None, *, s=(1,), p=(0,), d=(1,), transposed=False, o=(0,), groups=1, clamp=None, **sizes):
-    """One case. Arguments given for one axis hold for all, but are passed for each, as exporters do."""
+    """Return one case. Arguments given for one axis hold for all, but are passed for each, as exporters do."""
     axes = len(weight) - 2
     lists = [list(v) * axes if len(v) == 1 else list(v) for v in (s, p, d, o)]
     stride, padding, dilation, output_padding = lists

@@ -13,7 +13,7 @@ ODD = T(7, make=among(INFINITE, -INFINITE, 1, -0.0, 1e-40, -3, 2))
 
 
 def program(steps, *tensors, numbers=(), out=None, **options):
-    """A case; steps are separated by semicolons. Without `out`, the last one's result is written."""
+    """Return a case; steps are separated by semicolons. Without `out`, the last one's result is written."""
     lines = steps.split("; ")
     outputs = out or f"v{len(lines) - 1}"
     return case("webpte.elementwise", "\n".join([*lines, f"= {outputs}"]), list(tensors), list(numbers), **options)
@@ -54,7 +54,7 @@ OTHERS = [
         *(HALVES, T("n", 5, **HALF), T(5, **HALF), T("n", 5)),
         **{"numbers": [1, 3, 1], "n": (7, 2, 1), "atol": 1e-2, "rtol": 1e-2},
     ),
-    # Between the steps a value is what its dtype holds: 2049 is no f16, nor is 1e5, and any true value is 1.
+    # Between the steps a value is what its dtype holds: 2049 is not a f16, nor is 1e5, and any true value is 1.
     program("f16 webpte.copy x0; f32 webpte.copy v0", T(3, make=among(2049, -1e5, 0.1)), atol=0, rtol=0),
     program("bool webpte.copy x0; f32 webpte.copy v0", T(3, make=among(5, 0, -0.5)), atol=0),
     program("i32 webpte.copy x0; f32 webpte.copy v0", T(4, make=among(5.9, -5.9, 0.5, -0.5)), atol=0),
@@ -65,7 +65,7 @@ ADDED = "f32 aten.neg.default x0; f32 aten.add.Tensor v0 x1 n0"
 EDGES = [
     program("f32 aten.relu.default x0; f32 aten.minimum.default v0 x1", ODD, T(7), atol=0),
     program("f32 aten.clamp.default x0 - n0; f32 aten.exp.default v0", ODD, numbers=[1.5]),
-    # NaN is told from all else and replaced.
+    # NaN is distinguished from all else and replaced.
     program(
         "bool aten.ne.Tensor x0 x0; f32 aten.where.self v0 x1 x0", T(3, make=among(NAN, 1, INFINITE)), T(3), atol=0
     ),

@@ -9,7 +9,7 @@ EDGES = (0, 1, -1, 2, -2, 46340, 46341, -46341, 65536, 2**30, -(2**30), 2**31 - 
 
 
 def _edges(first):
-    """Every edge with every other, by rows or by columns."""
+    """Return every edge with every other, by rows or by columns."""
 
     def make(dims):
         table = np.repeat(EDGES, len(EDGES)) if first else np.tile(EDGES, len(EDGES))

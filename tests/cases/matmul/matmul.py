@@ -61,7 +61,7 @@ SUMS = [
 
 
 def by(variant):
-    """Every kind of size for one kernel: one row, a few and many, whole vectors or not, several workgroups."""
+    """Return every kind of size for one kernel: one row, a few and many, whole vectors or not, several workgroups."""
     rows = {"n": (67, 33, 9, 5, 3, 1), "variant": variant, "atol": 1e-4}
     return [
         case("aten.linear.default", T("n", 60), T(45, 60, constant=True), T(45, constant=True), **rows),

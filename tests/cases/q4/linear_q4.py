@@ -48,7 +48,7 @@ GROUPS = [
     case(Q4, T("n", 96), codes(8, 48), scales(2, 8), 48, bias(8), n=(5, 1)),
 ]
 TAILS = [
-    # Outputs that are no multiple of 4 or 8; scales and bias are padded to one of 4, or not.
+    # Outputs that are not multiple of 4 or 8; scales and bias are padded to one of 4, or not.
     case(Q4, T("n", 64), codes(29, 32), scales(2, 32), 32, bias(32), n=(11, 4, 1)),
     case(Q4, T("n", 64), codes(29, 32), scales(2, 29), 32, bias(29), n=(11, 4, 1)),
     case(Q4, T("n", 64), codes(29, 32), scales(2, 31), 32, None, n=(11, 4, 1)),
@@ -56,7 +56,7 @@ TAILS = [
     case(Q4, T("n", 32), codes(2, 16), scales(1, 2), 32, None, n=(7, 1)),
     case(Q4, T("n", 32), codes(7, 16), scales(2, 8), 16, None, n=(3, 2, 1)),
     case(Q4, T("n", 32), codes(67, 16), scales(2, 68), 16, bias(68), n=(67, 31, 1)),
-    # Inputs that are no multiple of 8: rows of the weight are padded with the code of zero, or with anything.
+    # Inputs that are not multiple of 8: rows of the weight are padded with the code of zero, or with anything.
     case(Q4, T("n", 12), codes(13, 8), scales(3, 16), 4, bias(16), n=(7, 4, 1)),
     case(Q4, T("n", 20), codes(5, 12), scales(1, 8), 20, None, n=(7, 4, 1)),
     case(Q4, T("n", 36), codes(6, 20), scales(3, 8), 12, None, n=(7, 4, 1)),
@@ -111,7 +111,7 @@ def sums(groups, columns):
 
 
 def rounded(*dims, zero=(-128, 127)):
-    """The scale and the zero point of each row; some values of x are beyond what they can stand for."""
+    """Return the scale and the zero point of each row; some values of x are beyond what they can stand for."""
     return T(*dims, low=0.004, high=0.02), T(*dims, dtype="i8", low=zero[0], high=zero[1])
 
 
@@ -144,12 +144,12 @@ def packed(columns, inner, group, bits):
 
 
 def normalized(x):
-    """The weight and the epsilon of a norm; large enough to make a difference."""
+    """Return the weight and the epsilon of a norm; large enough to make a difference."""
     return T(x.dims[-1], constant=True, dtype=x.dtype), 1e-2
 
 
 def offsets(groups, columns, weights=1):
-    """A signed byte for each group and column of every weight, and a scale for each column."""
+    """Return a signed byte for each group and column of every weight, and a scale for each column."""
 
     def offset_values(dims):
         codes = np.arange(weights * groups * columns) * 37 % 256
@@ -173,7 +173,7 @@ def joined(
     row_eps=None,
     **options,
 ):
-    """One weight whose columns are split among outputs."""
+    """Return one weight whose columns are split among outputs."""
     inner, total = x.dims[-1], sum(columns)
     weight = [[part] for part in packed(total, inner, group, bits)]
     added = bias(total) if biased else None, residual, bits, *(normalized(x) if normed else (None, None))

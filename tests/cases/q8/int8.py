@@ -15,7 +15,7 @@ def codes(*dims, **options):
 
 
 def spread(terms):
-    """Scales by which sums of so many products fill the range of codes, and some of them leave it."""
+    """Scales by which sums of that many products fill the range of codes, and some of them leave it."""
     return 0.008 / math.sqrt(terms)
 
 

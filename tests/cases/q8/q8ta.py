@@ -28,7 +28,7 @@ def per_channel(count, biased, dtype="f32"):
 
 
 def spread(terms):
-    """A scale by which sums of so many products fill the range of codes, and some of them leave it."""
+    """Return a scale by which sums of that many products fill the range of codes, and some of them leave it."""
     return 0.016 * math.sqrt(terms)
 
 
@@ -248,7 +248,7 @@ def reversed_codes(dims):
 
 ELEMENTWISE = [
     case(ADD, codes("n", 7), codes("n", 7), *QPARAMS, 1.0, n=(11, 7, 3, 1)),
-    case(ADD, codes("n", 8), codes("n", 8), *QPARAMS, 1, n=(11, 7, 1)),  # the exporter also writes a whole number
+    case(ADD, codes("n", 8), codes("n", 8), *QPARAMS, 1, n=(11, 7, 1)),  # the exporter also writes an integer
     case(ADD, codes("n", 7), codes("n", 7), *QPARAMS, -2.5, n=(11, 7, 1)),
     case(ADD, codes("n", 3, 5), codes(), *QPARAMS, 1.0, n=(11, 7, 1)),
     case(ADD, codes(3, 1), codes("n", 1, 5), *QPARAMS, 1.0, n=(11, 7, 1)),

@@ -8,7 +8,7 @@ from tests.support.harness.cases import T, case
 
 
 def _few_values(dims):
-    """Many equal elements, so that the first of them has to be told from the others."""
+    """Many equal elements, so that the first of them has to be distinguished from the others."""
     return np.random.default_rng(5).integers(-1, 2, dims)
 
 

@@ -33,13 +33,13 @@ def edits(vocabulary, count, seed):
 def mask(vocabulary, share, seed):
     """Bits of the tokens that may be chosen: about a share of all, and one at least."""
     random = np.random.default_rng(seed)
-    bits = random.random(-(-vocabulary // 32) * 32) < share  # what is behind the vocabulary means nothing
+    bits = random.random(-(-vocabulary // 32) * 32) < share  # what is after the vocabulary means nothing
     bits[random.integers(vocabulary)] = True
     return np.packbits(bits, bitorder="little").view(np.int32)
 
 
 def sample(logits, choices, advance=0, sizes=(1,), **options):
-    """A call with so many rows, of what the choices ask for; from the first again where they are too few."""
+    """Return a call with that many rows, of what the choices ask for; from the first again where they are too few."""
     inputs = {n: pack([choices[i % len(choices)] for i in range(n)]) for n in sizes}
     words = {len(entry[0]): entry[0] for entry in inputs.values()}
     settings_words = T("w", dtype="i32", make=lambda dims: words[dims[0]])

@@ -17,7 +17,7 @@ def scales(*dims, **options):
 
 
 def state(*dims, dtype="f32"):
-    """A parameter, its two moments, its gradient."""
+    """Return a parameter, its two moments, its gradient."""
     return (
         T(*dims, dtype=dtype),
         T(*dims, dtype=dtype, low=-0.1),

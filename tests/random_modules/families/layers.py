@@ -12,12 +12,12 @@ def _last(v: Value) -> int | None:
 
 
 def _layer(m: Maker, text: str) -> str:
-    """A layer in the dtype of the program."""
+    """Return a layer in the dtype of the program."""
     return m.layer(f"{text}.half()" if m.float_dtype == "float16" else text)
 
 
 def _main(m: Maker, rank: int = 1, last: bool = True) -> Value | None:
-    """A value of the program's own float type, with a static last dim where that is asked for."""
+    """Return a value of the program's own float type, with a static last dim where that is asked for."""
     return m.pick_float(rank, lambda v: v.dtype == getattr(torch, m.float_dtype) and (not last or _last(v) is not None))
 
 

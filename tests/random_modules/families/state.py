@@ -6,7 +6,7 @@ import torch
 
 from ..maker import Maker, Value, family
 
-# What buffers hold at first. The exporter drops any other numbers outside delegates, unless a pass is told not to.
+# What buffers hold at first. The exporter drops any other numbers outside delegates, unless a pass is asked not to.
 FIRST = (0.0, 0.0, -0.0)
 
 
@@ -80,7 +80,7 @@ def cache(m: Maker) -> None:
 
 
 def _subscript(target: str) -> str:
-    """What stands between the brackets of an assignment, as an argument."""
+    """Return what stands between the brackets of an assignment, as an argument."""
     inside = target[target.index("[") + 1 : target.rindex("]")]
     if ":" in inside and "(" not in inside:
         start, _, stop = inside.partition(":")

@@ -46,7 +46,7 @@ def pack(folder: Path, archive: Path) -> None:
 
 
 def folders(caches: list[Path]) -> dict[str, Path]:
-    """The complete folders of the caches, by name."""
+    """Return the complete folders of the caches, by name."""
     return {
         folder.name: folder
         for cache in caches

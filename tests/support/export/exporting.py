@@ -91,7 +91,7 @@ class Exported:
 
     @property
     def steps(self) -> list[Step]:
-        """All steps in order; enough for a program without state."""
+        """Return all steps in order; enough for a program without state."""
         return [step for sequence in self.sequences for step in sequence]
 
 
@@ -101,7 +101,7 @@ def numbered(actual: dict[str, np.ndarray], prefix: str) -> tuple[np.ndarray, ..
 
 
 def export(builder: str | Builder, /, **params: Any) -> Exported:
-    """The program that `builder` describes, from the cache or exported now.
+    """Return the program that `builder` describes, from the cache or exported now.
 
     `params` must be plain data, and all that a builder depends on besides its own file: they are in the key.
     """
@@ -118,7 +118,7 @@ def export(builder: str | Builder, /, **params: Any) -> Exported:
 
 
 def kept(folder: Path, name: str, params: dict[str, Any], write: Callable[[Path], None]) -> Exported:
-    """What is in `folder` of the cache; otherwise restore it from the archive, or make it by `write`."""
+    """Return what is in `folder` of the cache; otherwise restore it from the archive, or make it by `write`."""
     fill(folder, lambda: make(write, name, params, folder))
     return Exported(name, folder)
 

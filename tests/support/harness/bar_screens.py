@@ -20,7 +20,7 @@ class Bar:
 
 
 def seen_bars(output: bytes, columns: int, rows: int = 24) -> dict[str, Bar]:
-    """The last that was seen of each stage, byte by byte."""
+    """Return the last that was seen of each stage, byte by byte."""
     screen = pyte.Screen(columns, rows)
     stream = pyte.ByteStream(screen)
     last: dict[str, Bar] = {}
@@ -36,7 +36,7 @@ def seen_bars(output: bytes, columns: int, rows: int = 24) -> dict[str, Bar]:
 
 
 def left_on_screen(output: bytes, columns: int, rows: int = 24) -> list[str]:
-    """What is still there when the program has ended."""
+    """Return what is still there when the program has ended."""
     screen = pyte.Screen(columns, rows)
     pyte.ByteStream(screen).feed(output)
     return [line.rstrip() for line in screen.display if line.strip()]

@@ -30,7 +30,7 @@ def chromium_path() -> str | None:
 
 @contextmanager
 def chromium(*more: str) -> Iterator[Browser]:
-    """The browser, with `more` arguments."""
+    """Yield the browser, with `more` arguments."""
     path = chromium_path()
     if path is None:
         raise FileNotFoundError("there is no chromium; on Debian: apt install chromium")

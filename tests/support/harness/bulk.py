@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from .children import ROOT, SRC
 
-MARK = "WEBPTE_TESTS_MARK"  # what tells processes that began here from others
+MARK = "WEBPTE_TESTS_MARK"  # what shows processes that began here from others
 os.environ[MARK] = uuid.uuid4().hex
 WORDS = ("the", "cat", "sat", "on", "a", "mat", "and", "saw", "that", "dogs", "run", "far", "away", "from", "home")
 
@@ -38,13 +38,13 @@ def write_parquet(path: Path, values: Sequence[Any], row_group: int = 1 << 20) -
 
 
 def contents(folder: Path) -> dict[str, str]:
-    """A hash of each file by its name."""
+    """Return a hash of each file by its name."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def read(folder: Path) -> pa.Table:
-    """All rows, as anybody reads such a folder."""
+    """Return all rows, as anyone reads such a folder."""
     return pq.read_table(folder)
 
 
@@ -84,7 +84,7 @@ def actor_processes() -> list[int]:
 
 def _is_ours(process: Any) -> bool:
     name = (process.info["cmdline"] or [""])[0]
-    try:  # Ray's processes are nobody's children, but inherit variables
+    try:  # Ray's processes are not one's children, but inherit variables
         return name.startswith("ray::") and "(Actor)" in name and process.environ().get(MARK) == os.environ[MARK]
     except psutil.Error:
         return False  # it has ended

@@ -1,7 +1,7 @@
-"""Canaries: every buffer of a method is larger than its tensors, inside its bindings, and what lies behind is watched.
+"""Canaries: every buffer of a method is larger than its tensors, inside its bindings, and what lies after is watched.
 
 WebGPU drops a write outside a binding, or moves it to the last element inside, so that it never reaches other memory: a
-stray write lands behind its own tensor, where the canary is, or nowhere. What nobody wrote reads as a NaN, in f32 and
+stray write lands after its own tensor, where the canary is, or nowhere. What no one wrote reads as a NaN, in f32 and
 in f16, or as a huge integer, so that a stray read spoils the result.
 """
 
@@ -48,14 +48,14 @@ class Canaries:
         self._buffers = list(session._buffers) if session is not None else []
 
     def set_out(self) -> None:
-        """Put canaries behind all tensors, and in place of whatever the last run computed."""
+        """Put canaries after all tensors, and in place of whatever the last run computed."""
         assert self._gpu is not None
         for spec, buffer in zip(self._plan.buffers, self._buffers, strict=True):
             first = 0 if spec.kind == "activation" else spec.nbytes - GUARD
             self._gpu.write(buffer, first, np.full((spec.nbytes - first) // 4, CANARY, np.uint32))
 
     def check(self, outputs: Sequence[Any], where: str) -> None:
-        """Nothing behind a tensor was written, nor behind the live elements of an output."""
+        """Nothing after a tensor was written, nor after the live elements of an output."""
         first = [spec.nbytes - GUARD for spec in self._plan.buffers]
         for value_id, array in zip(self._plan.graph.outputs, outputs, strict=True):
             spec = self._plan.graph.values[value_id]
@@ -71,7 +71,7 @@ class Canaries:
                 raise AssertionError(f"{where}: {touched.size} words behind {tensors} were written, from byte {at} on")
 
     def _read(self, first: Sequence[int]) -> list[Any]:
-        """The words of each buffer from a byte on, all in one submit."""
+        """Return the words of each buffer from a byte on, all in one submit."""
         if self._gpu is None:
             return []
         sizes = [spec.nbytes - start for spec, start in zip(self._plan.buffers, first, strict=True)]

@@ -114,7 +114,7 @@ def _short(arg: Any) -> str:
 
 
 def case(op: str, *args: Any, **sizes: Any) -> Case:
-    """A case; keywords give each dynamic size's values, the bound first, and `atol` and `rtol` (1e-5).
+    """Return a case; keywords give each dynamic size's values, the bound first, and `atol` and `rtol` (1e-5).
 
     `variant` is the kernel to run where the op has a choice. `always` keeps a case in the gate.
     """
@@ -126,7 +126,7 @@ def case(op: str, *args: Any, **sizes: Any) -> Case:
 
 
 def cases_by_module(*names: str) -> Iterator[tuple[str, Case]]:
-    """Every case with the name of its module in tests/cases, or those of named ones: see `all_cases`."""
+    """Yield every case with the name of its module in tests/cases, or those of named ones: see `all_cases`."""
     for module in pkgutil.walk_packages(tests.cases.__path__, "tests.cases."):
         name = module.name.removeprefix("tests.cases.")
         if not names or name in names or name.partition(".")[0] in names:
@@ -170,7 +170,7 @@ EVERYTHING = Caps(features=frozenset({"shader-f16", "subgroup"}), subgroup=4)
 
 
 def planned_kernels(case: Case, folder: Path, caps: Caps = EVERYTHING) -> tuple[Kernel, ...]:
-    """The kernels of a case, unless told otherwise on a device that offers all we use."""
+    """The kernels of a case, unless reported otherwise on a device that offers all we use."""
     OneOp(case).write(folder / "case.pte")
     with choosing(case.variant), webpte.load(folder / "case.pte") as program:
         return program.plan("forward", caps).kernels

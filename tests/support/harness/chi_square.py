@@ -6,7 +6,7 @@ import numpy as np
 
 
 def chi_square_limit(degrees: int) -> float:
-    """The value that chance exceeds once in 10,000 runs, by Wilson and Hilferty's approximation."""
+    """Return the value that chance exceeds once in 10,000 runs, by Wilson and Hilferty's approximation."""
     return degrees * (1 - 2 / (9 * degrees) + 3.719 * np.sqrt(2 / (9 * degrees))) ** 3
 
 

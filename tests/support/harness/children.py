@@ -32,7 +32,7 @@ NO_ADAPTER = {
 def run_webpte(
     *arguments: object, environment: Mapping[str, str] | None = None, timeout: float = 120
 ) -> subprocess.CompletedProcess[str]:
-    """The command line in a child, its output piped. Its exit code is the caller's to judge."""
+    """Return the command line in a child, its output piped. Its exit code is the caller's to judge."""
     full = os.environ | {"PYTHONPATH": str(SRC)} | dict(environment or {})
     command = [sys.executable, "-m", "webpte", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=full)

@@ -36,12 +36,12 @@ VK_CALLS = [
 
 
 def sample_blob() -> bytes:
-    """Every kind of value, one constant in the blob and one named."""
+    """Return every kind of value, one constant in the blob and one named."""
     return vk_blob(VK_VALUES, VK_CALLS, [0, 12], [11], [b"\x7f", c.VkConstant(None, "weight", 28)])
 
 
 def sample_methods() -> list[Method]:
-    """Every kind of value and instruction, two methods, constant and initial data, two delegates."""
+    """Return every kind of value and instruction, two methods, constant and initial data, two delegates."""
     weight = c.TensorValue(DType.FLOAT32, (2, 3), (1, 0), data=span_of(np.arange(6, dtype="<f4")))
     cache = c.TensorValue(DType.INT16, (5,), (0,), data=span_of(np.arange(5, dtype="<i2")), place=(1, 0), name="kv")
     values: list[c.EValue] = [
@@ -79,7 +79,7 @@ def sample_methods() -> list[Method]:
 
 
 def sample_pte(**options: Any) -> bytes:
-    """The program of :func:`sample_methods`, with named data."""
+    """Return the program of :func:`sample_methods`, with named data."""
     return pte_bytes(sample_methods(), named_data={"weight": b"w" * 28, "a": b"", "b": b"12345"}, **options)
 
 

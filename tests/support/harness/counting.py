@@ -1,4 +1,4 @@
-"""A program with a weight and a state, whose every answer tells what it has seen: the n-th call gives n * (x + w)."""
+"""A program with a weight and a state, whose every answer shows what it has seen: the n-th call gives n * (x + w)."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ def counting_pte(path: Path, weight: int = 1) -> Path:
 
 
 def answer(weight: int, calls: int) -> np.ndarray:
-    """What the call with that number gives, after a reset."""
+    """Return what the call with that number gives, after a reset."""
     return calls * (X + weight)

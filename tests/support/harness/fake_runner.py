@@ -1,6 +1,6 @@
 """A language model's runner in NumPy: what comes next is a hash of what the cache holds, so every mistake shows.
 
-A row in the wrong slot, at the wrong position, copied too short or forgotten changes all tokens behind it. Costs, lost
+A row in the wrong slot, at the wrong position, copied too short or forgotten changes all tokens after it. Costs, lost
 devices and interrupts can be arranged.
 """
 
@@ -207,7 +207,7 @@ class ForgetfulRunner(FakeRunner):
 
 
 def expected(tokens: Sequence[int], choice: RowSamplingParams, recalls: int | None = None) -> int:
-    """The token that follows."""
+    """Return the token that follows."""
     values = list(tokens) if recalls is None else list(tokens)[-recalls:]
     edits = choice.logit_adjustments.tobytes() if choice.logit_adjustments is not None else b""
     step = choice.step if recalls is None else 0
@@ -260,7 +260,7 @@ class FakeLLM(LLM):
 def alone(
     prompt: Sequence[int], count: int, capacity: int = 64, recalls: int | None = None, **settings: Any
 ) -> list[int]:
-    """The tokens that an answer must have."""
+    """Return the tokens that an answer must have."""
     from webpte.llm.sampling import LogitsProcessor
     from webpte.llm.settings import sampling_params_from
 

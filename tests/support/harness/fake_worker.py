@@ -1,7 +1,7 @@
 """A worker over a fake runner, which does what a test asks for: `python -m tests.support.harness.fake_worker`.
 
 A model whose file is called `slow` is slow, and has room for long answers. A signal loses the device (SIGUSR1) or makes
-the next pass hang (SIGUSR2): the worker then takes it for long ago that its work came forward, so that nobody waits.
+the next pass hang (SIGUSR2): the worker then takes it for long ago that its work came forward, so that no one waits.
 A prompt that begins with POISON ends the process, and one with HUNGRY finds no memory on the device.
 """
 

@@ -31,14 +31,14 @@ def data_size(data: Data) -> int:
 
 
 def data_chunks(data: Data) -> Iterable[bytes]:
-    """Its bytes, piece by piece."""
+    """Return its bytes, piece by piece."""
     if isinstance(data, Stream):
         return data.chunks()
     return [data.tobytes() if isinstance(data, np.ndarray) else data]
 
 
 def align(position: int, to: int) -> int:
-    """The next multiple of ``to``."""
+    """Return the next multiple of ``to``."""
     return -(-position // to) * to
 
 
@@ -64,7 +64,7 @@ class Builder:
         self._builder = flatbuffers.Builder(1024)
 
     def table(self, *fields: Field) -> Offset:
-        """A table, its fields by slot: ``None`` (absent), an offset, or a scalar as (struct letter, value)."""
+        """Return a table, its fields by slot: ``None`` (absent), an offset, or a scalar as (struct letter, value)."""
         self._builder.StartObject(len(fields))
         for slot, value in enumerate(fields):
             if isinstance(value, tuple):
@@ -76,32 +76,32 @@ class Builder:
         return Offset(self._builder.EndObject())
 
     def tables(self, offsets: Sequence[Offset]) -> Offset:
-        """A vector of tables; they may repeat."""
+        """Return a vector of tables; they may repeat."""
         self._builder.StartVector(4, len(offsets), 4)
         for offset in reversed(offsets):
             self._builder.PrependUOffsetTRelative(offset)
         return Offset(self._builder.EndVector())
 
     def scalars(self, code: str, items: Iterable[Any]) -> Offset:
-        """A vector of numbers of a struct letter."""
+        """Return a vector of numbers of a struct letter."""
         return Offset(self._builder.CreateNumpyVector(np.array(list(items), _SCALARS[code][1])))
 
     def string(self, text: str) -> Offset:
-        """A string."""
+        """Return a string."""
         return Offset(self._builder.CreateString(text))
 
     def blob(self, data: bytes) -> Offset:
-        """A vector of bytes."""
+        """Return a vector of bytes."""
         return Offset(self._builder.CreateByteVector(data))
 
     def done(self, root: Offset, identifier: bytes) -> bytes:
-        """The finished flatbuffer."""
+        """Return the finished flatbuffer."""
         self._builder.Finish(root, file_identifier=identifier)
         return bytes(self._builder.Output())
 
 
 def splice(flat: bytes, header: bytes) -> bytes:
-    """A header between a flatbuffer's identifier and its rest, as ExecuTorch puts it."""
+    """Return a header between a flatbuffer's identifier and its rest, as ExecuTorch puts it."""
     (root,) = struct.unpack_from("<I", flat)
     return struct.pack("<I", root + len(header)) + flat[4:8] + header + flat[8:]
 
@@ -115,7 +115,7 @@ class Segments:
         self._entries: list[tuple[int, Data]] = []
 
     def add(self, data: Data) -> int:
-        """The index of a segment with this data."""
+        """Return the index of a segment with this data."""
         for index, (_, known) in enumerate(self._entries):
             if known is data:
                 return index
@@ -125,11 +125,11 @@ class Segments:
         return len(self._entries) - 1
 
     def table(self, b: Builder) -> Offset:
-        """The vector of (offset, size) that describes them."""
+        """Return the vector of (offset, size) that describes them."""
         return b.tables([b.table(("Q", offset), ("Q", data_size(data))) for offset, data in self._entries])
 
     def chunks(self) -> Iterator[bytes]:
-        """All of them, with the padding between."""
+        """Yield all of them, with the padding between."""
         position = 0
         for offset, data in self._entries:
             yield bytes(offset - position)

@@ -13,7 +13,7 @@ Row = TypeVar("Row", bound=tuple[Any, ...])
 
 
 def slow(value: Value) -> ParameterSet:
-    """A parameter that runs with `pytest -m slow` only."""
+    """Return a parameter that runs with `pytest -m slow` only."""
     return pytest.param(value, marks=pytest.mark.slow)
 
 

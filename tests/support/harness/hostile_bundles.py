@@ -94,7 +94,7 @@ KERNELS: dict[str, str] = {
 
 
 def _planned(change: Callable[[dict[str, Any]], None]) -> Callable[[Path], None]:
-    """A change of every plan."""
+    """Return a change of every plan."""
 
     def write(folder: Path) -> None:
         document = document_of(folder)
@@ -123,7 +123,7 @@ def _kernel(text: str) -> Callable[[Path], None]:
 
 
 def _linked(target: str | None) -> Callable[[Path], None]:
-    """A link, or a pipe, in the place of the weights."""
+    """Return a link, or a pipe, in the place of the weights."""
 
     def write(folder: Path) -> None:
         (path,) = (folder / "files").glob("*.bin")
@@ -200,7 +200,7 @@ def make(case: str, folder: Path) -> Path:
 
 
 def play(folder: Path) -> str:
-    """What came of it: "refused", or the values that were returned, in words."""
+    """Return what came of it: "refused", or the values that were returned, in words."""
     try:
         with webpte.load(folder) as bundle:
             values = bundle.method()(X)
@@ -218,7 +218,7 @@ def play(folder: Path) -> str:
 def main(names: list[str]) -> None:
     root = honest_bundle().parent
     for name in names:
-        print(f"{name}:", end=" ", flush=True)  # whoever reads it knows where a process ended
+        print(f"{name}:", end=" ", flush=True)  # the one that reads it knows where a process ended
         print(play(make(name, root / name)), flush=True)
 
 

@@ -37,7 +37,7 @@ class HubServer:
     address: str = ""
 
     def add(self, name: str, files: dict[str, bytes], revision: str = "main") -> str:
-        """A commit of these files that `revision` names from now on."""
+        """Return a commit of these files that `revision` names from now on."""
         commit = hashlib.sha1(json.dumps([name, revision, sorted(map(digest, files.values()))]).encode()).hexdigest()
         repository = self.repositories.setdefault(name, Repository({}, {}))
         repository.commits[commit] = files
@@ -45,7 +45,7 @@ class HubServer:
         return commit
 
     def fetched(self) -> list[str]:
-        """The files whose bytes were asked for."""
+        """Return the files whose bytes were asked for."""
         return [line.split()[1] for line in self.requests if line.startswith("GET ")]
 
 

@@ -120,7 +120,7 @@ def facts_of_text(said: Sequence[str | OutputTable], name: str) -> Facts:
 
 
 def _section(said: Sequence[str | OutputTable], name: str) -> list[str | OutputTable]:
-    """What is said of one method: from its name to the next method's, or to the constant ones."""
+    """Return what is said of one method: from its name to the next method's, or to the constant ones."""
     starts = [i - 1 for i, one in enumerate(said) if _title(one) == "argument"] + [
         i for i, one in enumerate(said) if _title(one) == "constant method"
     ]
@@ -133,7 +133,7 @@ def _title(one: str | OutputTable) -> str:
 
 
 def _rows(part: Sequence[str | OutputTable], first: str) -> list[dict[str, str]]:
-    """The rows of the table whose first title that is, by title."""
+    """Return the rows of the table whose first title that is, by title."""
     return [
         {column.title: cell.plain for column, cell in zip(one.columns, cells, strict=True)}
         for one in part

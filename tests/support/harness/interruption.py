@@ -82,7 +82,7 @@ def first_moments(function: Callable[..., Any], within: str = "") -> list[int]:
 
 @contextmanager
 def bounded(seconds: float = 120) -> Iterator[None]:
-    """What hangs is a failure and not the end of the run. Main thread only."""
+    """Yield what hangs is a failure and not the end of the run. Main thread only."""
 
     def fail(*_: object) -> None:
         raise AssertionError(f"not done within {seconds} s")

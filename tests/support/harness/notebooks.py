@@ -1,6 +1,6 @@
 """The notebooks of the documentation: run as a reader would, and written with what they show.
 
-python -m tests.support.harness.notebooks [NOTEBOOK...]            # tell which cells show something else
+python -m tests.support.harness.notebooks [NOTEBOOK...]            # show which cells show something else
 python -m tests.support.harness.notebooks --write [NOTEBOOK...]    # and write it there
 """
 
@@ -30,7 +30,7 @@ def names() -> list[str]:
 
 
 def executed(name: str, folder: Path) -> Any:
-    """A notebook with the outputs of now, run beside the model of the demo."""
+    """Return a notebook with the outputs of now, run beside the model of the demo."""
     (folder / "notebooks").mkdir(parents=True, exist_ok=True)
     shutil.copytree(ROOT / "docs" / "demo", folder / "demo", dirs_exist_ok=True)
     notebook = nbformat.read(FOLDER / name, as_version=4)
@@ -48,7 +48,7 @@ def executed(name: str, folder: Path) -> Any:
 
 
 def merged(outputs: Sequence[Any]) -> list[Any]:
-    """What a cell prints comes in pieces that differ from run to run; what goes to stderr is not shown."""
+    """Return what a cell prints comes in pieces that differ from run to run; what goes to stderr is not shown."""
     kept = [output for output in outputs if output.get("name") != "stderr"]
     printed = "".join(output.text for output in kept if output.output_type == "stream")
     rest = [output for output in kept if output.output_type != "stream"]

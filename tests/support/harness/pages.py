@@ -114,7 +114,7 @@ def problems(page: Path) -> Iterator[str]:
 
 
 def agrees(printed: str, shown: Block) -> bool:
-    """Whether a program printed what the page shows. Spaces at the ends of lines do not count."""
+    """Return whether a program printed what the page shows. Spaces at the ends of lines do not count."""
     if shown.mark == "varies":
         return masked(printed) == masked(shown.body)
     return trimmed(printed) == trimmed(shown.body)

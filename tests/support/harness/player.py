@@ -34,7 +34,7 @@ class RefusedError(Exception):
 
 
 def inputs_of(term: Any) -> set[int]:
-    """The values that a term stands on."""
+    """Return the values that a term stands on."""
     if not isinstance(term, list):
         return set()
     if term[0] in ("element", "scalar"):

@@ -144,7 +144,7 @@ class _Writer:
 
 
 def make_trial(seed: int) -> Trial:
-    """All of a trial follows from its seed."""
+    """Return all of a trial follows from its seed."""
     random = np.random.default_rng(seed)
     writer = _Writer(random, dynamic=bool(random.random() < 0.4))
     writer.write()
@@ -222,7 +222,7 @@ def random_packing(seed: int) -> Iterator[None]:
 
 
 def single_runs(method: Method, trial: Trial) -> Results:
-    """What `run_steps` promises, by `run` alone."""
+    """Return what `run_steps` promises, by `run` alone."""
     graph = trial.graph
     results: Results = []
     fed: dict[int, Any] = {}

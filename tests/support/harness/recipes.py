@@ -17,7 +17,7 @@ from .children import ROOT, SRC
 
 
 def page_folder(folder: Path, rows: int) -> Path:
-    """The encoder, a tiny one, and a table whose last row is null."""
+    """Return the encoder, a tiny one, and a table whose last row is null."""
     for file in exported("bert").glob("model*"):
         (folder / file.name.replace("model", "minilm", 1)).symlink_to(file)
     write_parquet(folder / "tickets.parquet", [*texts(rows - 1, most=18), None], row_group=100)
@@ -25,7 +25,7 @@ def page_folder(folder: Path, rows: int) -> Path:
 
 
 def recipe(name: str) -> str:
-    """A block of the page that is only parsed there."""
+    """Return a block of the page that is only parsed there."""
     blocks = pages.blocks(ROOT / "docs" / "batch.md")
     (result,) = [block.body for block in blocks if block.body.startswith(f"# {name}\n")]
     return result

@@ -33,7 +33,7 @@ def rewritten_tensors(data: bytes) -> bytes:
 
 
 def contents(data: bytes) -> Any:
-    """What `read_all` returns, without the bytes of Vulkan blobs: their graphs are in it."""
+    """Return what `read_all` returns, without the bytes of Vulkan blobs: their graphs are in it."""
     program, *graphs = read_all(data)
     for method in program[1]["methods"]:
         for _, delegate in method[1]["delegates"]:
@@ -43,7 +43,7 @@ def contents(data: bytes) -> Any:
 
 
 def archived(suffix: str) -> Iterator[tuple[str, bytes]]:
-    """The exported programs or tensor files that are committed."""
+    """Yield the exported programs or tensor files that are committed."""
     for archive in sorted(ARCHIVE.glob("*.zip")):
         with zipfile.ZipFile(archive) as file:
             for name in file.namelist():

@@ -1,6 +1,6 @@
 """Runs the README and the pages of the documentation, as written, and writes what they show.
 
-python -m tests.support.harness.run_pages [PAGE...]            # tell where a page shows something else than it prints
+python -m tests.support.harness.run_pages [PAGE...]            # show where a page shows something else than it prints
 python -m tests.support.harness.run_pages --write [PAGE...]    # and write it there
 
 What needs torch runs with this clone's code; the rest where `pip install webpte` was all that was done.
@@ -128,7 +128,7 @@ def environments(folder: Path) -> Environments:
 
 
 def run(command: Sequence[str], cwd: Path, env: Mapping[str, str], *, fails: bool = False) -> str:
-    """What a command printed; with its errors, if it is one that fails."""
+    """Return what a command printed; with its errors, if it is one that fails."""
     errors = subprocess.STDOUT if fails else subprocess.PIPE
     done = subprocess.run(
         command, cwd=cwd, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True,

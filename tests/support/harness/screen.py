@@ -97,7 +97,7 @@ class Screen:
 
     @property
     def lines(self) -> list[str]:
-        """What is on the screen, without the spaces at the ends."""
+        """Return what is on the screen, without the spaces at the ends."""
         return [line.rstrip() for line in self.pyte.display]
 
     @property

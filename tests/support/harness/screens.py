@@ -104,7 +104,7 @@ def check_table(table: OutputTable, width: int | None) -> None:
 
 
 def _columns(lines: Sequence[str], widths: Sequence[int]) -> list[str]:
-    """The text of each column, downwards. Wide characters count twice, as on a screen."""
+    """Return the text of each column, downwards. Wide characters count twice, as on a screen."""
     cells = ["".join(c + "\0" * (cell_len(c) - 1) for c in line) for line in lines]
     starts = [sum(widths[:i]) + GAP * i for i in range(len(widths))]
     return ["".join(line[start : start + w] for line in cells) for start, w in zip(starts, widths, strict=True)]

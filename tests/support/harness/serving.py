@@ -68,7 +68,7 @@ class Running:
         os.killpg(self.pid, signal.SIGINT)
 
     def wait(self, seconds: float = 120) -> int:
-        """Its exit code."""
+        """Return its exit code."""
         code = self._child.wait(seconds)
         self._close()
         return code
@@ -108,7 +108,7 @@ def until(true: Callable[[], bool], what: str, seconds: float = PATIENCE) -> Non
 
 
 def event_in(line: str) -> dict[str, Any] | None:
-    """What a line of a stream says; None where it is none of its events, or the last, which says nothing."""
+    """Return what a line of a stream says; None where it is none of its events, or the last, which says nothing."""
     results: dict[str, Any] | None = json.loads(line[6:]) if line.startswith("data: {") else None
     return results
 

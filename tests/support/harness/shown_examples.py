@@ -1,7 +1,7 @@
-"""What the READMEs of `examples/` show: the output of a script, and a picture. Both are made here.
+"""What the READMEs of `examples/` show: the output of a script, and an image. Both are made here.
 
-python -m tests.support.harness.shown_examples             # tell which examples print something else
-python -m tests.support.harness.shown_examples --write     # write outputs and pictures
+python -m tests.support.harness.shown_examples             # show which examples print something else
+python -m tests.support.harness.shown_examples --write     # write outputs and images
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Example:
         return str(block)
 
     def run(self, folder: Path) -> str:
-        """What it printed; its picture lies in `folder`."""
+        """Return what it printed; its image lies in `folder`."""
         shutil.copytree(EXAMPLES / self.name, folder, dirs_exist_ok=True)
         (folder / self.picture).unlink(missing_ok=True)
         if self.programs is not None:
@@ -59,7 +59,7 @@ class Example:
         return printed[-1]
 
     def agrees(self, printed: str) -> bool:
-        """Whether this is what the README shows, but for rounding and for what varies."""
+        """Return whether this is what the README shows, but for rounding and for what varies."""
         result, shown = (re.sub(self.varying, "#", text) if self.varying else text for text in (printed, self.shown))
         if _NUMBER.sub("#", result).strip() != _NUMBER.sub("#", shown).strip():
             return False
@@ -102,7 +102,7 @@ ALL = (
 
 
 def difference(first: Path, second: Path) -> float:
-    """How far two pictures are from each other, 0 to 1; 1 if they differ in size."""
+    """Return how far two images are from each other, 0 to 1; 1 if they differ in size."""
     from PIL import Image
 
     a, b = (np.asarray(Image.open(path).convert("RGB"), np.float32) / 255 for path in (first, second))

@@ -23,7 +23,7 @@ TYPES = {
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong with an answer: another status, a byte flipped, the connection cut, a pause at every piece."""
+    """failures with an answer: another status, a byte flipped, the connection cut, a pause at every piece."""
 
     status: int = 200
     flip: int | None = None
@@ -49,7 +49,7 @@ class SiteServer:
     origin: str = ""
 
     def asked(self, *suffixes: str) -> list[Request]:
-        """The requests for files that end so."""
+        """Return the requests for files that end so."""
         return [request for request in self.requests if request.path.endswith(suffixes)]
 
     def body(self, path: str) -> bytes | None:

@@ -23,7 +23,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\r")
 def run_in_terminal(
     command: Sequence[str], columns: int, rows: int = 24, environment: Mapping[str, str] | None = None
 ) -> tuple[int, bytes]:
-    """A program in a terminal of that size, to its end: the exit code, and every byte it wrote there."""
+    """Return a program in a terminal of that size, to its end: the exit code, and every byte it wrote there."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     full = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}

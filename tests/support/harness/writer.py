@@ -141,7 +141,7 @@ def pte_file(path: Path, methods: Sequence[Method], **options: Any) -> None:
 
 
 def pte_bytes(methods: Sequence[Method], **options: Any) -> bytes:
-    """A program in memory. Options are those of :func:`pte_parts`."""
+    """Return a program in memory. Options are those of :func:`pte_parts`."""
     return b"".join(pte_parts(methods, **options))
 
 
@@ -206,7 +206,7 @@ def _border_value(value: c.VkValue, long_ints: bool, dynamic: bool) -> c.EValue:
 
 
 def _region(b: Builder, segments: Segments, tensors: Sequence[c.TensorValue]) -> Offset:
-    """Tensors packed into one new segment, as ``SubsegmentOffsets``; number 0 is no tensor."""
+    """Tensors packed into one new segment, as ``SubsegmentOffsets``; number 0 is not a tensor."""
     packed, offsets = bytearray(), [0]
     for tensor in tensors:
         packed.extend(bytes(align(len(packed), 16) - len(packed)))
@@ -221,7 +221,7 @@ def _constant_buffer(b: Builder, tensors: Sequence[c.TensorValue]) -> Offset:
 
 
 def _plan(b: Builder, method: Method, numbers: dict[int, int], places: list[int], inline: bool) -> Offset:
-    """One ``ExecutionPlan``; takes from ``places`` those of its delegates."""
+    """Return one ``ExecutionPlan``; takes from ``places`` those of its delegates."""
     ops = list(dict.fromkeys(i.op for i in method.instructions if isinstance(i, c.KernelCall)))
     instructions = b.tables([_instruction(b, i, ops) for i in method.instructions])
     chain = b.table(None, None, instructions)
@@ -329,12 +329,12 @@ def ptd_file(path: Path, entries: Mapping[str, Data | Named]) -> None:
 
 
 def ptd_bytes(entries: Mapping[str, Data | Named]) -> bytes:
-    """A tensor file in memory."""
+    """Return a tensor file in memory."""
     return b"".join(ptd_parts(entries))
 
 
 def ptd_parts(entries: Mapping[str, Data | Named]) -> Iterator[bytes]:
-    """The pieces of a tensor file, in order."""
+    """Yield the pieces of a tensor file, in order."""
     b, segments, named = Builder(), Segments(alignment=16), []
     for key, entry in entries.items():
         layout = None

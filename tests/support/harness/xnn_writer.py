@@ -33,13 +33,13 @@ _BORDER = {
 def xnn_value(
     dims: Sequence[int], argument: int | None = None, output: bool = False, type: XnnType = XnnType.FP32, **more: Any
 ) -> XnnValue:
-    """A value: private, constant with ``constant=``, or argument number ``argument``."""
+    """Return a value: private, constant with ``constant=``, or argument number ``argument``."""
     is_input = argument is not None and not output
     return XnnValue(type, tuple(dims), argument=argument, is_input=is_input, is_output=output, **more)
 
 
 def xnn_node(type: str, clamp: tuple[float, float] | None = None, factor: float = 0.0, **fields: Any) -> XnnNode:
-    """A node; fields that are not named are 0, and value ids that are not named are absent."""
+    """Return a node; fields that are not named are 0, and value ids that are not named are absent."""
     schema = next(items for name, items in NODE_FIELDS.values() if name == type)
     ids = {item[1:]: fields[item[1:]] for item in schema if item.startswith("%") and item[1:] in fields}
     lists = {item[:-2]: tuple(fields.get(item[:-2], ())) for item in schema if item.endswith("[]")}
@@ -87,7 +87,7 @@ def xnn_blob(
 
 
 def xnn_keys(constants: Sequence[Any]) -> list[str]:
-    """The names of constants that are not in the blob."""
+    """Return the names of constants that are not in the blob."""
     return [f"constant {number}" for number in range(1, len(constants) + 1)]
 
 
@@ -133,7 +133,7 @@ def _node(b: Builder, node: XnnNode) -> Offset:
 
 
 def xnn_method(values: Sequence[XnnValue], blob: bytes, dynamic: bool = False) -> Method:
-    """A method that is one XNNPACK delegate, with tensors of its arguments' shapes around it."""
+    """Return a method that is one XNNPACK delegate, with tensors of its arguments' shapes around it."""
     order = sorted((v for v in values if v.argument is not None), key=lambda v: v.argument or 0)
     borders, end = [], 0
     for value in order:
@@ -160,7 +160,7 @@ def xnn_pte(
 
 
 def xnn_sample() -> tuple[list[XnnValue], list[XnnNode], list[np.ndarray]]:
-    """A float layer, a transpose and a layer of 4-bit codes, with every kind of scale."""
+    """Return a float layer, a transpose and a layer of 4-bit codes, with every kind of scale."""
     values = [
         xnn_value((2, 32), argument=0),
         xnn_value((32, 32), constant=1),
@@ -194,5 +194,5 @@ def xnn_sample() -> tuple[list[XnnValue], list[XnnNode], list[np.ndarray]]:
 
 
 def xnn_sample_blob(framing: str) -> bytes:
-    """The blob of :func:`xnn_sample`."""
+    """Return the blob of :func:`xnn_sample`."""
     return xnn_blob(*xnn_sample(), framing)

@@ -39,7 +39,7 @@ def caller(vocabulary: int, context: int, shown: int, call: int, called: int, qu
         table, head = module.tok_embeddings.weight, module.output.weight
         for before, after in ((shown, call), (called, end)):
             head[after] = torch.nn.functional.normalize(table[before], dim=0)
-        common = torch.nn.functional.normalize(torch.randn(64), dim=0)  # of all tokens alike
+        common = torch.nn.functional.normalize(torch.randn(64), dim=0)  # of all tokens equal
         table += 3 * common
         head[quote] = common
     module = with_fused_attention(module)

@@ -53,7 +53,7 @@ REFUSED = {  # by the exporter, with its error
 LOST = {  # by the exporter, which writes another program than was traced: what comes of it
     "position_inside": "elements differ",  # the position is a constant there, and the call that counted it is gone
     "ring": "of that shape which is zero",  # the delegate that counts has a position of its own
-    **dict.fromkeys(("batch_statistics", "many_counters", "swapped"), "file does not say which"),  # of several alike
+    **dict.fromkeys(("batch_statistics", "many_counters", "swapped"), "file does not say which"),  # of several equal
 }
 FORMS = [name for name in BUILDERS if name not in REFUSED and name not in LOST]
 

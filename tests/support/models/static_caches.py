@@ -17,7 +17,7 @@ MODELS = ("llama", "qwen3")
 
 
 def export_static_cache(name: str) -> Exported:
-    """One token at a time, and what transformers generates."""
+    """Return one token at a time, and what transformers generates."""
     sources = [source_hash(SUPPORT / file) for file in MADE_BY]
 
     def write(folder: Path) -> None:
@@ -27,6 +27,6 @@ def export_static_cache(name: str) -> Exported:
 
 
 def tokens_of(exported: Exported) -> tuple[list[int], list[int]]:
-    """The prompt, and the prompt with all that transformers' own greedy search made of it."""
+    """Return the prompt, and the prompt with all that transformers' own greedy search made of it."""
     data = json.loads((exported.folder / "tokens.json").read_text())
     return data["prompt"], data["generated"]

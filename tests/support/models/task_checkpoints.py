@@ -29,7 +29,7 @@ def save(folder: Path, model: Any, processor: Any = None) -> Path:
     return folder
 
 
-# ---------------------------------------------------------------- pictures
+# ---------------------------------------------------------------- images
 
 SQUARE = {"height": SIDE, "width": SIDE}
 PROCESSORS: dict[str, Any] = {
@@ -62,7 +62,7 @@ def vision(name: str) -> Any:
             config = hf.MobileNetV2Config(depth_multiplier=0.25, min_depth=8, tf_padding=False, id2label=LABELS)
             return hf.MobileNetV2ForImageClassification(config)
         case "yolos":
-            other = square | {"image_size": [40, 40]}  # positions are interpolated to the size of pictures
+            other = square | {"image_size": [40, 40]}  # positions are interpolated to the size of images
             return hf.YolosForObjectDetection(hf.YolosConfig(**other, num_detection_tokens=6))
         case "detr":
             return hf.DetrForObjectDetection(_detr())

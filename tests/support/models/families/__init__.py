@@ -18,7 +18,7 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
-PREFILL, DECODE = 17, 12  # tokens of the first call, and calls of one token behind it
+PREFILL, DECODE = 17, 12  # tokens of the first call, and calls of one token after it
 CONTEXT, MAX_TOKENS = 40, 24
 VOCABULARY = 96
 COMMON: dict[str, Any] = {
@@ -29,7 +29,7 @@ COMMON: dict[str, Any] = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "max_position_embeddings": 128,
-    "rms_norm_eps": 1e-3,  # nobody's default, and large enough to matter
+    "rms_norm_eps": 1e-3,  # not the default of a model, and large enough to matter
     "bos_token_id": 1,
     "eos_token_id": 2,
     "pad_token_id": 0,

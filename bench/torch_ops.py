@@ -114,7 +114,7 @@ class TorchOps(Ops):
     def mean(self, x: Any, mask: Any, batch: int) -> Any:
         kept = mask.to(torch.float32).unsqueeze(2)
         means = (x.reshape(batch, -1, x.shape[-1]) * kept).sum(1) / kept.sum(1)
-        # Not a quotient: LiteRT's converter would find a normalisation in it that its GPU path does not have.
+        # Not a quotient: LiteRT's converter would find a normalization in it that its GPU path does not have.
         return means * torch.rsqrt((means * means).sum(1, keepdim=True))
 
     def last(self, x: Any) -> Any:

@@ -1,23 +1,26 @@
-"""Report words that the project does not use, and docstrings that do not begin with an imperative verb.
+"""Report words and names that the project does not use, and docstrings that do not begin with an imperative verb.
 
 python -m tests.words [FOLDER or FILE...]    # every hit as file:line, and exit code 1 if there is one
 
 A line of Markdown, Python, JavaScript or HTML is searched as it is; fences that show what a program printed are left
-out, because that text belongs to the program.
+out, because that text belongs to the program. Of tests and bench, comments, docstrings and names are searched: their
+strings are input of the programs under test.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import io
 import re
 import sys
+import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-DEFAULT = ("src", "docs", "README.md", "CONTRIBUTING.md", "web/src", "web/pages")
+DEFAULT = ("src", "docs", "README.md", "CONTRIBUTING.md", "web/src", "web/pages", "tests", "bench")
 SUFFIXES = {".py", ".md", ".ipynb", ".js", ".wgsl", ".html", ".json"}
 
 # A pattern, and what to write instead.
@@ -52,12 +55,39 @@ NOT_VERB = re.compile(
     re.IGNORECASE,
 )
 
+# A test is named for its subject, which is not one of these.
+NOT_SUBJECT = re.compile(
+    r"test_(?:an?|all|another|any|both|each|every|everything|it|its|neither|no|nobody|none|nothing|one|other|several|some"
+    r"|something|that|the|there|these|they|this|those|what|whatever|which|who|whoever)(?:_|$)"
+)
+
+# An identifier says what a value is; these do not.
+PARTICIPLES = frozenset({"found", "given", "made", "told", "wanted"})
+
+# Files whose syntax tree is part of the key of an export or of a problem: a new name would make all of these anew.
+KEYED = (
+    "bench/checkpoints.py",
+    "bench/models.py",
+    "bench/reference.py",
+    "bench/rows.py",
+    "tests/families/measuring.py",
+    "tests/random_modules/lowering.py",
+    "tests/random_modules/module.py",
+    "tests/support/export/lowering.py",
+    "tests/support/export/static_cache.py",
+    "tests/support/models/",
+    "tests/zoo/building.py",
+    "tests/zoo/networks/",
+    "tests/zoo/programs/",
+)
+
 # A place, a text in the line, and the reason why it is right there.
 ALLOWED = (
     ("docs/demo/answers.json", "", "training data of the committed demo model"),
     ("docs/faq.md", "`tests/", "names of tests"),
     ("docs/models.md", "ormalis", "docstrings of test programs, which identify their archived exports"),
     ("docs/notebooks/language-model.ipynb", "Tell me a joke", "a prompt that the demo model knows"),
+    ("src/webpte/debug/report/calls.py", "made", "the name of a field of the report"),
 )
 
 
@@ -77,11 +107,17 @@ class Hit:
 def hits(path: Path) -> Iterator[Hit]:
     """Yield the words of a file to replace, without the exceptions."""
     shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
-    if path.is_relative_to(ROOT / "src") and path.suffix == ".py":
-        for number, word in first_words(path):
-            if NOT_VERB.fullmatch(word):
-                yield Hit(shown, number, word, "an imperative verb, such as Return")
-    for number, line in prose(path):
+    in_tests = shown.parts[0] in ("tests", "bench")
+    if shown.as_posix().startswith(KEYED):
+        return
+    if path.suffix == ".py":
+        if shown.parts[0] == "src":
+            for number, word in first_words(path):
+                if NOT_VERB.fullmatch(word):
+                    yield Hit(shown, number, word, "an imperative verb, such as Return")
+        if shown.parts[0] == "src" or in_tests:
+            yield from wrong_names(path, shown)
+    for number, line in comments(path) if in_tests else prose(path):
         for pattern, instead in WORDS.items():
             for result in re.finditer(pattern, line, re.IGNORECASE):
                 if not any(shown.as_posix() == place and text in line for place, text, _ in ALLOWED):
@@ -93,6 +129,44 @@ def first_words(path: Path) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (text := ast.get_docstring(node)):
             yield node.body[0].lineno, text.split()[0].rstrip(",:.")
+
+
+def wrong_names(path: Path, shown: Path) -> Iterator[Hit]:
+    """Yield the tests of a file that are not named for a subject, and its identifiers that are participles."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = list(ast.walk(tree))
+    imported = {name.name for node in nodes if isinstance(node, ast.ImportFrom) for name in node.names}
+    for node in nodes:
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.alias(asname=str(name)):
+                names = [name]
+            case ast.Name(id=name) | ast.arg(arg=name) | ast.Attribute(attr=name) | ast.MatchAs(name=str(name)):
+                names = [name]
+            case ast.Global(names=names) | ast.Nonlocal(names=names):
+                pass
+            case _:
+                continue
+        for name in names:
+            allowed = any(shown.as_posix() == place and text == name for place, text, _ in ALLOWED)
+            if name in PARTICIPLES - imported and not allowed:
+                yield Hit(shown, node.lineno, name, "a name that says what the value is")
+            elif NOT_SUBJECT.match(name) and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield Hit(shown, node.lineno, name, "test_<subject>_<condition>_<result>")
+
+
+def comments(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the numbered lines of the comments and docstrings of a Python file; nothing of another file."""
+    if path.suffix != ".py":
+        return
+    text = path.read_text(encoding="utf-8")
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
+            docstring := ast.get_docstring(node, clean=False)
+        ):
+            yield from enumerate(docstring.splitlines(), node.body[0].lineno)
 
 
 def prose(path: Path) -> Iterator[tuple[int, str]]:

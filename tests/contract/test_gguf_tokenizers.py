@@ -54,7 +54,7 @@ def test_tokens_are_those_of_transformers(vocabulary, kind):
     from transformers.integrations.gguf.gguf_tokenizer_mapping import convert_gguf_tokenizer
 
     theirs, _ = convert_gguf_tokenizer("any", {**vocabulary, "tokenizer_type": "gpt2", "pre_tokenizer_type": kind})
-    if "qwen" in kind:  # its own tokenizer.json normalises
+    if "qwen" in kind:  # its own tokenizer.json normalizes
         theirs.normalizer = normalizers.NFC()
     ours = rebuilt(vocabulary, kind)
     for text in TEXTS:

@@ -122,7 +122,7 @@ def test_generation_iterated_again_continues(talk, shared):
 
 
 def test_sequence_threads_refused_or_exact_never_mixed(talk, shared):
-    """Each begins answers in the same sequence; whoever is pushed aside gets an error and never another's tokens."""
+    """Each begins answers in the same sequence; the older one gets an error and never another's tokens."""
     wrong, refused, right = [], [], []
 
     def ask(prompt, want):

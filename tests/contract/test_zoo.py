@@ -41,9 +41,9 @@ def test_zoo_mode_at_and_below_bound_equals_reference(mode, tmp_path):
     """`python -m tests.zoo --networks` does the same with real networks."""
     write(classifier, mode, True, tmp_path)
     program = in_mode(next(iter(networks().values())), mode, True)
-    found = run(program, Exported(mode, tmp_path))
-    assert found.kind is Kind.RIGHT and found.shapes == 3, found
-    assert (found.delegates > 0) == (mode != "portable")
+    result = run(program, Exported(mode, tmp_path))
+    assert result.kind is Kind.RIGHT and result.shapes == 3, result
+    assert (result.delegates > 0) == (mode != "portable")
 
 
 def test_zoo_crashing_program_is_an_outcome(monkeypatch):

@@ -1,4 +1,4 @@
-"""Elementwise ops of any shape, broadcasting and mix of dtypes; values that are no numbers; numbers taken from data."""
+"""Elementwise ops of any shape, broadcasting and mix of dtypes; NaN and infinity; numbers taken from data."""
 
 from __future__ import annotations
 

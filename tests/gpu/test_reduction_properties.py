@@ -60,7 +60,7 @@ def row_norms(draw):
         name = draw(st.sampled_from(["_softmax", "_log_softmax"]))
         return case(f"aten.{name}.default", x, draw(any_dim(len(x.dims))), False, **sizes)
     split = draw(st.integers(0, len(x.dims) - 1))
-    shape = [sizes[d][0] if isinstance(d, str) else d for d in x.dims[split:]]  # what is normalised is never live
+    shape = [sizes[d][0] if isinstance(d, str) else d for d in x.dims[split:]]  # what is normalized is never live
     x = T(*x.dims[:split], *shape, low=-5, high=5)
     weight, bias = (T(*shape) if draw(st.booleans()) else None for _ in range(2))
     sizes = {name: values for name, values in sizes.items() if name in x.dims}

@@ -1,6 +1,6 @@
 """Tokens of texts in the page and natively: `python -m tests.in_page.tokens [--count 20000] [TOKENIZER.json ...]`.
 
-So many texts over every block of Unicode, for every kind of tokenizer that a bundle takes, and for the given files: the
+Many texts over every block of Unicode, for every kind of tokenizer that a bundle takes, and for the given files: the
 tokens, with and without those that every text gets, and the texts of the tokens. Ends with status 1 if any differ.
 """
 

@@ -47,7 +47,7 @@ def test_constraints_pin_every_requirement_within_its_bounds(group):
 
 
 @pytest.mark.parametrize("file", [".ci/run", ".ci/nightly", ".github/workflows/ci.yml", ".readthedocs.yaml"])
-def test_every_installation_of_ci_is_constrained(file):
+def test_constraints_cover_ci_installations(file):
     text = (ROOT / file).read_text().replace("\\\n", "")
     commands = re.findall(r"pip\"? install (.*)", text)
     assert commands

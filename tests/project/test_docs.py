@@ -62,7 +62,7 @@ def test_docs_describe_each_error(site):
         name
         for path in SRC.glob("**/*.py")
         for name, base in re.findall(r"^class (\w+)\((\w*Error)\):", path.read_text(encoding="utf-8"), re.MULTILINE)
-        if not hasattr(builtins, base)  # those that pydantic catches are no errors of webpte
+        if not hasattr(builtins, base)  # those that pydantic catches are not errors of webpte
     }
     assert "InputError" in defined and "ContextFullError" in defined
     text = text_of(site / "errors.html")

@@ -31,7 +31,7 @@ def cells(page):
     }
 
 
-def test_every_program_is_in_the_page(page):
+def test_networks_page_lists_programs(page):
     assert {(p.network, p.mode, p.dynamic) for p in networks().values()} == set(cells(page)), WRITE
 
 
@@ -53,14 +53,14 @@ def test_counts_are_those_of_the_cells(page):
     )
 
 
-def test_no_network_is_wrong_or_crashed(page):
+def test_networks_page_has_no_wrong_results_or_crashes(page):
     assert not {Kind.WRONG, Kind.CRASHED} & set(cells(page).values())
 
 
-def test_every_refusal_has_a_reason(page):
+def test_networks_page_refusals_have_reasons(page):
     names = {(p.network, p.mode, p.dynamic): name for name, p in networks().items()}
     for kind in (Kind.EXPORTER, Kind.REFUSED):
-        refused = {names[key] for key, found in cells(page).items() if found is kind}
+        refused = {names[key] for key, result in cells(page).items() if result is kind}
         reasons = {row[0]: row[1].strip("`") for row in page.get(f"networks {kind}", ())}
         assert set(reasons) == refused and all(reasons.values()), WRITE
 
@@ -70,13 +70,13 @@ def test_section_of_outcomes_can_be_read_again():
     first, last, *_ = outcomes
     outcomes[first] = Outcome(first, Kind.REFUSED, "UnsupportedError: no")
     del outcomes[last]
-    found = tables(f"# Models\n\n{section(outcomes)}")
-    assert Counter(cells(found).values()) == {Kind.RIGHT: len(networks()) - 2, Kind.REFUSED: 1, NOT_RUN: 1}
-    assert found[f"networks {Kind.REFUSED}"] == [(first, "`UnsupportedError: no`")]
+    result = tables(f"# Models\n\n{section(outcomes)}")
+    assert Counter(cells(result).values()) == {Kind.RIGHT: len(networks()) - 2, Kind.REFUSED: 1, NOT_RUN: 1}
+    assert result[f"networks {Kind.REFUSED}"] == [(first, "`UnsupportedError: no`")]
     assert section(outcomes).startswith(HEADING)
 
 
-def test_there_are_enough_networks_of_enough_kinds():
-    found = networks().values()
-    assert len({p.network for p in found}) >= 11
-    assert {(p.mode, p.dynamic) for p in found} == {(mode, dynamic) for mode in MODES for dynamic in (False, True)}
+def test_networks_are_enough_of_each_kind():
+    result = networks().values()
+    assert len({p.network for p in result}) >= 11
+    assert {(p.mode, p.dynamic) for p in result} == {(mode, dynamic) for mode in MODES for dynamic in (False, True)}

@@ -52,3 +52,36 @@ def test_ordinary_english_is_not_a_hit(tmp_path, text):
 @pytest.mark.parametrize(("place", "text", "reason"), words.ALLOWED)
 def test_exceptions_are_in_use_and_have_a_reason(place, text, reason):
     assert reason and text in (words.ROOT / place).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [
+        ("def test_every_file_is_read(): pass", ["test_every_file_is_read"]),
+        ("def test_load_missing_file_raises(): pass", []),
+        ("found = given.told", ["found", "given", "told"]),
+        ("def f(*, wanted): return made", ["wanted", "made"]),
+        ("from hypothesis import given\n\n\n@given()\ndef f(): pass", []),
+        ("match x:\n    case [found]: pass", ["found"]),
+        ("f(found=1)", []),
+    ],
+)
+def test_names_of_tests_and_participles_are_hits(tmp_path, monkeypatch, code, names):
+    monkeypatch.setattr(words, "ROOT", tmp_path)
+    module = tmp_path / "tests" / "test_module.py"
+    module.parent.mkdir()
+    module.write_text(code)
+    assert sorted(hit.word for hit in words.hits(module)) == sorted(names)
+
+
+def test_strings_of_tests_are_not_hits(tmp_path, monkeypatch):
+    monkeypatch.setattr(words, "ROOT", tmp_path)
+    module = tmp_path / "tests" / "test_module.py"
+    module.parent.mkdir()
+    module.write_text('"""Nobody."""\n\nx = "nobody"  # whoever\n')
+    assert [(hit.line, hit.word) for hit in words.hits(module)] == [(3, "whoever"), (1, "Nobody")]
+
+
+@pytest.mark.parametrize("place", words.KEYED)
+def test_keyed_files_exist(place):
+    assert (words.ROOT / place).exists()

@@ -1,7 +1,7 @@
 """`python -m tests.random_modules --count 1000`: random torch modules through ExecuTorch's exporter, against eager.
 
 Each seed is a program. It is exported once, and kept in the cache with the answers of eager torch: a second run, after
-a change of webpte, only runs webpte. Ctrl-C stops; the same command goes on where it was. Whatever is wrong, crashes or
+a change of webpte, only runs webpte. Ctrl-C stops; the same command resumes. Whatever is wrong, crashes or
 is refused with an error that is not webpte's is made small and written to a folder.
 """
 

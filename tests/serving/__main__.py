@@ -1,23 +1,23 @@
 """A server's worker under blows and under load: `python -m tests.serving kills [MODEL.pte] [--rounds 30]`, and so on.
 
-kills: a server's worker is killed, or loses its device, at random moments with four streams open: two by the likeliest
-token, one of them by a schema, and two seeded ones, one with penalties, one up to a stop string. Their texts must be
+kills: a server's worker is killed, or loses its device, at random moments with four streams open: two greedy
+ones, one of them by a schema, and two seeded ones, one with penalties, one up to a stop string. Their texts must be
 those of an undisturbed run. Ends with status 1 if one differs, or a client saw an error.
 
 streams: tokens a second of 1, 4, 8 and 16 streams by HTTP, beside the engine in this process, turn by turn. Each text
 must be the one that the engine gives for it alone.
 
-waits: seconds to the first token behind a prompt of 300 tokens that is new or known, and for the vectors of 64 texts by
+waits: seconds to the first token after a prompt of 300 tokens that is new or known, and for the vectors of 64 texts by
 HTTP and in Python. Give a language model and an encoder.
 
 schemas: a server is asked for answers by random JSON schemas and, half as many, for calls of tools with random
-parameters, eight at a time, half of them by the likeliest token, half drawn. `jsonschema` must find every answer valid.
+parameters, eight at a time, half of them greedy, half drawn. `jsonschema` must find every answer valid.
 The schemas are those that bound how long an answer can be, so that none is cut off.
 
-load: 50 clients send a server 2,000 requests: whole, in streams, left in the middle, read slowly, too large, no JSON,
-with hostile schemas, of unknown models; 429 lets them come again. No answer may have a status of 500 or above, no slot
-may stay taken, and over the second half neither process may grow by more than 2 %; it also says by how much behind the
-first 200. Both are looked at when the server has nothing to do.
+load: 50 clients send a server 2,000 requests: whole, in streams, left in the middle, read slowly, too large,
+invalid JSON, with hostile schemas, of unknown models; 429 lets them come again. No answer may have a status of 500 or
+above, no slot may stay taken, and over the second half neither process may grow by more than 2 %; it also says by how
+much after the first 200. Both are looked at when the server has nothing to do.
 
 abuse: a client asks for short answers and polls /health, first alone, then beside hostile clients of 20 kinds that come
 from another address: slow headers and bodies, huge prompts, schema bombs, 10,000 connections, streams that are not

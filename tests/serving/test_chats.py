@@ -90,7 +90,7 @@ def test_logprobs(client):
     for entry in entries:
         assert len(entry.top_logprobs) == 3 and entry.logprob <= 0
         tops = [top.logprob for top in entry.top_logprobs]
-        assert tops == sorted(tops, reverse=True) and entry.logprob == pytest.approx(tops[0])  # the likeliest was taken
+        assert tops == sorted(tops, reverse=True) and entry.logprob == pytest.approx(tops[0])  # most probable
         assert bytes(entry.bytes).decode() == entry.token
 
 

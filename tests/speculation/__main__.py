@@ -1,6 +1,6 @@
 """A language model's answers with and without drafts: `python -m tests.speculation MODEL.pte`.
 
-The tokens of 50 prompts must be equal, for the likeliest token and for drawn ones. Then rewriting a text and writing
+The tokens of 50 prompts must be equal, for the top token and for drawn ones. Then rewriting a text and writing
 prose are timed, with and without in turn. Ends with status 1 if a token differs, if rewriting is not 1.4 times faster,
 or if prose is slower than 0.97 times.
 """

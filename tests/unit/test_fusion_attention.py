@@ -121,7 +121,7 @@ def test_rotary_fusion_slice_with_other_readers_stays(layer):
 
 @pytest.mark.parametrize("what", ["start", "end", "step", "dim"])
 def test_rotary_fusion_other_slice_stays(layer, what):
-    """Cosines and sines from different rows, an end that is no size, steps, columns: the tables are bound as given."""
+    """Cosines and sines from different rows, an end not a size, steps, columns: the tables are bound as given."""
     cuts = [layer.cut(layer.position, table=table) for table in layer.tables]
     graph_of = [i for i, step in enumerate(layer.steps) if step.name == SLICE]
     slice_args = list(layer.steps[graph_of[1]].args)

@@ -26,14 +26,14 @@ ARROWS: dict[str, set[str]] = {
     "budgets": set(),  # how much a file may ask for, wherever it asks
     "cache": set(),  # the folder of the user's caches
     "deferred": set(),  # names that come when they are asked for
-    "environment": set(),  # variables, which nobody else reads
+    "environment": set(),  # variables, read in this module only
     "errors": set(),
     "image_files": set(),  # opened by vision, and by tools as inputs
     "host_memory": set(),  # what the machine has: limits buffers, and the context of programs that are built
     "partial_files": set(),  # what is written beside its place, wherever
     "progress": set(),
     "sources": set(),  # what a user names as a model
-    "suppress_output": set(),  # of libraries that print what nobody asked for
+    "suppress_output": set(),  # of libraries that print what no one asked for
     "task_file": set(),  # beside a program: written by export, read by embed, vision and speech
     "text": set(),
     "typing": set(),  # aliases of types
@@ -83,7 +83,7 @@ ARROWS: dict[str, set[str]] = {
         "graph",  # the sampler is appended to the model's
         "fusion",
         "lowering",  # and a model of one sequence becomes one of many
-        "plan",  # which tells how long its caches are
+        "plan",  # which shows how long its caches are
     },
     "embed": {"runtime", "llm"},  # llm: its tokenizer
     "speech": {
@@ -99,7 +99,7 @@ ARROWS: dict[str, set[str]] = {
         "embed",
         "vision",
         "device",  # which adapter to compute on
-        "container",  # files that are alike to one that is not there
+        "container",  # files that are equal to one that is not there
     },  # rows of tables through those
     "bundles": {  # plans that a page can run
         "container",
@@ -141,7 +141,7 @@ ARROWS: dict[str, set[str]] = {
         "bundles",
         "serve",
         "batch",
-        "container",  # files that are alike to one that is not there
+        "container",  # files that are equal to one that is not there
         "__init__",
     },  # thin faces of those rooms
     "notebook": {"runtime", "bundles"},  # a bundle's page, shown by anywidget
@@ -183,7 +183,7 @@ PACKAGES: dict[str, set[str] | None] = {
     "gguf": {"checkpoints"},
     "safetensors": {"checkpoints", "export"},
     "huggingface_hub": {"checkpoints"},
-    "transformers": {"export"},  # builds the models that are no language models
+    "transformers": {"export"},  # builds the models that are not language models
     "starlette": {"serve"},  # HTTP
     "uvicorn": {"serve"},
     "prometheus_client": {"serve"},
@@ -281,7 +281,7 @@ def _with_constants(tree: ast.Module) -> ast.Module:
 
 
 def wrong_arrows(module: str, source: str) -> list[str]:
-    """One line for each import in `source` that the map above does not allow."""
+    """Return one line for each import in `source` that the map above does not allow."""
     room = room_of(module)
     if room not in ARROWS:
         return [f"{module}: unknown room {room!r}; give it a row in ARROWS and in docs/architecture.md"]

@@ -70,5 +70,5 @@ def test_committed_schema_equals_the_generated_one(path):
     )
 
 
-def test_every_schema_file_is_generated():
+def test_report_schema_files_are_generated():
     assert {path for path in REPORTS if path.parent == SCHEMAS} == set(SCHEMAS.glob("*.json"))

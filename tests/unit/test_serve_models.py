@@ -50,35 +50,35 @@ def answer(
 
 @pytest.mark.parametrize(("path", "body"), GENERATING)
 def test_request_without_a_model_uses_the_only_language_model(tmp_path, monkeypatch, path, body):
-    found = answer(tmp_path, monkeypatch, path, body, {"writer": "language", "encoder": "encoder"})
-    assert found.status == 200 and found.json["model"] == "writer"
+    response = answer(tmp_path, monkeypatch, path, body, {"writer": "language", "encoder": "encoder"})
+    assert response.status == 200 and response.json["model"] == "writer"
 
 
 @pytest.mark.parametrize(("path", "body"), GENERATING)
 def test_request_without_a_model_names_the_candidates_if_there_are_two(tmp_path, monkeypatch, path, body):
-    found = answer(tmp_path, monkeypatch, path, body, {"one": "language", "two": "language"})
-    error = found.json["error"]
-    assert (found.status, error["param"]) == (400, "model")
+    response = answer(tmp_path, monkeypatch, path, body, {"one": "language", "two": "language"})
+    error = response.json["error"]
+    assert (response.status, error["param"]) == (400, "model")
     assert error["message"] == "model: expected one of one, two, got none"
 
 
 def test_request_without_a_model_is_refused_if_none_is_of_the_kind(tmp_path, monkeypatch):
-    found = answer(tmp_path, monkeypatch, CHAT, {"messages": [USER]}, {"encoder": "encoder"})
-    assert found.status == 400 and found.json["error"]["message"] == "model: expected a language model, got none"
-    found = answer(tmp_path, monkeypatch, "/v1/embeddings", {"input": "a"}, {"writer": "language"})
-    assert found.json["error"]["message"] == "model: expected an embedding model, got none"
+    response = answer(tmp_path, monkeypatch, CHAT, {"messages": [USER]}, {"encoder": "encoder"})
+    assert response.status == 400 and response.json["error"]["message"] == "model: expected a language model, got none"
+    response = answer(tmp_path, monkeypatch, "/v1/embeddings", {"input": "a"}, {"writer": "language"})
+    assert response.json["error"]["message"] == "model: expected an embedding model, got none"
 
 
 def test_embeddings_without_a_model_use_the_only_encoder(tmp_path, monkeypatch):
     body = {"input": "a", "dimensions": 3}  # the encoder has 4
-    found = answer(tmp_path, monkeypatch, "/v1/embeddings", body, {"writer": "language", "small": "encoder"})
-    assert found.json["error"]["message"] == "dimensions: expected 4, those of small, got 3"
+    response = answer(tmp_path, monkeypatch, "/v1/embeddings", body, {"writer": "language", "small": "encoder"})
+    assert response.json["error"]["message"] == "dimensions: expected 4, those of small, got 3"
 
 
 def test_tokenize_without_a_model_uses_the_only_language_model(tmp_path, monkeypatch):
     models = {"writer": "language", "encoder": "encoder"}
-    found = answer(tmp_path, monkeypatch, "/tokenize", {"prompt": "hi"}, models).json
-    text = answer(tmp_path, monkeypatch, "/detokenize", {"tokens": found["tokens"]}, models).json
+    response = answer(tmp_path, monkeypatch, "/tokenize", {"prompt": "hi"}, models).json
+    text = answer(tmp_path, monkeypatch, "/detokenize", {"tokens": response["tokens"]}, models).json
     assert text == {"prompt": "hi"}
 
 
@@ -88,9 +88,9 @@ def test_unknown_role_gets_the_same_refusal_in_python_and_from_the_server(tmp_pa
     with pytest.raises(InputError) as caught:
         render_chat(TEMPLATE, messages)
     assert caught.value.reason == "unknown_role" and len(str(caught.value)) < 200
-    found = answer(tmp_path, monkeypatch, CHAT, {"messages": messages}, {"writer": "language"})
-    error = found.json["error"]
-    assert (found.status, error["param"], error["message"]) == (400, "messages[1].role", str(caught.value))
+    response = answer(tmp_path, monkeypatch, CHAT, {"messages": messages}, {"writer": "language"})
+    error = response.json["error"]
+    assert (response.status, error["param"], error["message"]) == (400, "messages[1].role", str(caught.value))
 
 
 def test_roles_of_requests_are_those_of_templates():
@@ -117,5 +117,5 @@ def test_openapi_describes_every_endpoint_and_its_body(tmp_path, monkeypatch):
 
 
 def test_openapi_names_the_keys_of_a_server_that_has_some(tmp_path, monkeypatch):
-    found = answer(tmp_path, monkeypatch, "/openapi.json", None, {"writer": "language"}, api_keys=("k",))
-    assert found.status == 401
+    response = answer(tmp_path, monkeypatch, "/openapi.json", None, {"writer": "language"}, api_keys=("k",))
+    assert response.status == 401

@@ -107,11 +107,11 @@ def programs() -> dict[str, Program]:
 @cache
 def networks() -> dict[str, NetworkProgram]:
     """Return every network in every mode, static and dynamic."""
-    found = [one for path in sorted((HERE / "networks").glob("*.py")) for one in of_family(path)]
+    results = [one for path in sorted((HERE / "networks").glob("*.py")) for one in of_family(path)]
     return {
         program.name: program
         for mode in MODES
-        for one in found
+        for one in results
         for dynamic in (False, True)
         for program in (in_mode(one, mode, dynamic),)
     }

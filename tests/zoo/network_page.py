@@ -36,7 +36,7 @@ SHORT = {Kind.WRONG: "wrong", Kind.EXPORTER: "not exported", Kind.REFUSED: "refu
 
 def write(outcomes: Mapping[str, Outcome]) -> None:
     """Write the outcomes, and those of earlier runs for other programs."""
-    earlier = {name: found for name, program in networks().items() if (found := recall(program)) is not None}
+    earlier = {name: result for name, program in networks().items() if (result := recall(program)) is not None}
     text = DOCS.read_text()
     before, _, after = parts(text, HEADING) if HEADING in text else (f"{text.rstrip()}\n\n", "", "")
     DOCS.write_text(before + section(earlier | dict(outcomes)) + after)
@@ -50,10 +50,10 @@ def section(outcomes: Mapping[str, Outcome]) -> str:
         for dynamic, shapes in SHAPES.items()
     ]
     counts.append(counted("all", "", [outcomes.get(name) for name in known]))
-    found = {(p.network, p.mode, p.dynamic): outcomes.get(name) for name, p in known.items()}
+    results = {(p.network, p.mode, p.dynamic): outcomes.get(name) for name, p in known.items()}
     abouts = {p.network: p.about.removesuffix(".") for p in known.values()}
     errors = [
-        (network, about, *(" / ".join(cell(found[network, mode, dynamic]) for dynamic in SHAPES) for mode in MODES))
+        (network, about, *(" / ".join(cell(results[network, mode, dynamic]) for dynamic in SHAPES) for mode in MODES))
         for network, about in abouts.items()
     ]
     text = [HEADING, TEXT.format(**MODES), "### Counts\n", table(COUNTS, counts), "### Errors\n"]

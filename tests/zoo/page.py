@@ -104,7 +104,7 @@ def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def tables(text: str) -> dict[str, list[tuple[str, ...]]]:
-    """The rows of the zoo's tables, without their heads, by the heading above them; "" is the summary."""
+    """Return the rows of the zoo's tables, without their heads, by the heading above them; "" is the summary."""
     return rows_by_heading(parts(text, HEADING)[1])
 
 

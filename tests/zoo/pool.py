@@ -87,7 +87,7 @@ def start() -> subprocess.Popen[str]:
 
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever the exporter prints is no answer
+    os.dup2(2, 1)  # whatever the exporter prints is not an answer
     known = programs() | networks()
     for line in sys.stdin:
         print(json.dumps(asdict(judge(known[line.strip()]))), file=answers, flush=True)

@@ -96,8 +96,8 @@ def grouped(weight: Array, bits: int = 4, group: int = 32, importance: Array | N
 
     count = part_rows(weight.shape[1])
     parts = [weight[start : start + count].astype(np.float32, copy=False) for start in range(0, len(weight), count)]
-    found = _map(fit, parts)
-    return Grouped(np.concatenate([part.codes for part in found]), np.concatenate([part.scales for part in found]))
+    fitted = _map(fit, parts)
+    return Grouped(np.concatenate([part.codes for part in fitted]), np.concatenate([part.scales for part in fitted]))
 
 
 def part_rows(columns: int) -> int:

@@ -24,11 +24,11 @@ _SAME_MEANING = ("top_k", "top_p", "min_p", "repetition_penalty")
 def read_generation_config(path: Path | None) -> dict[str, Any]:
     """Return the sampling defaults of a `generation_config.json` of transformers; ours, if it has none."""
     config = read_json_object(path) if path is not None else {}
-    given = {name: config[name] for name in _SAME_MEANING if config.get(name) is not None}
+    configured = {name: config[name] for name in _SAME_MEANING if config.get(name) is not None}
     if config.get("do_sample") is True:
-        defaults = {"temperature": config.get("temperature") or 1.0, **given}
-    elif given.get("repetition_penalty", 1.0) != 1.0:
-        defaults = {"temperature": 0.0, "repetition_penalty": given["repetition_penalty"]}
+        defaults = {"temperature": config.get("temperature") or 1.0, **configured}
+    elif configured.get("repetition_penalty", 1.0) != 1.0:
+        defaults = {"temperature": 0.0, "repetition_penalty": configured["repetition_penalty"]}
     else:
         defaults = dict(OWN_DEFAULTS)
     return check_defaults(defaults, str(path))

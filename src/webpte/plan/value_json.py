@@ -92,13 +92,13 @@ def check_format(path: str, data: Any, name: str, version: int, remake: str) -> 
     """Raise FormatError unless a document has this format and version. `remake`: how to write an older one again."""
     if not isinstance(data, dict) or data.get("format") != name:
         raise FormatError(f"{path}: expected the format {name!r}", code="bad_magic")
-    found = data.get("version")
-    if found != version:
-        older = isinstance(found, int) and found < version
+    actual = data.get("version")
+    if actual != version:
+        older = isinstance(actual, int) and actual < version
         raise FormatError(
             argument=path,
             expected=f"a {name} of version {version}",
-            got=f"version {ascii(found)[:20]}",
+            got=f"version {ascii(actual)[:20]}",
             code="unknown_version",
             hint=f"Write it again with this webpte: {remake}."
             if older

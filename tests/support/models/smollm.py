@@ -60,7 +60,7 @@ class SmolLM:
         return results
 
     def nudged(self) -> np.ndarray:
-        """Eager logits behind each prompt, for embeddings as they are and nudged by each of NUDGES: (8, 3, V)."""
+        """Eager logits after each prompt, for embeddings as they are and nudged by each of NUDGES: (8, 3, V)."""
         path = self.folder / "nudged.npy"
         if not path.exists():
             with one_at_a_time(f"{self.folder.name}-nudged"):
@@ -70,7 +70,7 @@ class SmolLM:
 
 
 def smollm2(quantize: str) -> SmolLM:
-    """The exported program, from the cache or made now."""
+    """Return the exported program, from the cache or made now."""
     sources = [source_hash(path) for path in exporter_files("export/llm", "checkpoints/families/llama")]
     asked = [PROMPTS, NEW_TOKENS, MAX_CONTEXT, MAX_TOKENS]
     made_by = [sources, SMOLLM2.sha256, quantize, asked, versions(), sys.version_info[:2]]
@@ -109,7 +109,7 @@ def _make(quantize: str, folder: Path) -> None:
 
 
 def _eager(source: Any, quantize: str) -> Any:
-    """The module that is exported, quantized."""
+    """Return the module that is exported, quantized."""
     from webpte.builder.options import LLMOptions
     from webpte.export.llm import quantized_module
 

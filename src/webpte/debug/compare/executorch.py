@@ -83,14 +83,14 @@ class Wheel:
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder, "program.pte")
             shutil.copyfile(self._path, copy)
-            found = []
+            values = []
             for instruction, value, _ in results:
                 with open(copy, "r+b") as changed:
                     for position, numbers in ((instructions, (instruction + 1,)), (outputs, (1, value))):
                         changed.seek(position)
                         changed.write(struct.pack(f"<{len(numbers)}I", *numbers))
-                found += self._call(self._open(copy), arguments)
-            return found
+                values += self._call(self._open(copy), arguments)
+            return values
 
     def _call(self, module: Any, arguments: Sequence[Any]) -> list[Any]:
         import torch

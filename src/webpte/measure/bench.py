@@ -277,7 +277,8 @@ def bench_file(
     progress: OnProgress = ignore,
 ) -> BenchReport:
     """Measure a method on this machine. Each point takes `seconds`, or a few calls if that is longer."""
-    return {"machine": machine(), **bench_program(path, data, method=method, seconds=seconds, progress=progress)}
+    measured = bench_program(path, data, method=method, seconds=seconds, progress=progress)
+    return {"machine": machine(), **measured}
 
 
 def bench_program(

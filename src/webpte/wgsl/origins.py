@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import jinja2
@@ -40,7 +40,7 @@ def _source_line(marked: str) -> SourceLine:
 class _MarkingLoader(jinja2.FileSystemLoader):
     """Appends its file and number as a comment to every line of a template."""
 
-    def get_source(self, environment: jinja2.Environment, template: str) -> tuple[str, str, object]:
+    def get_source(self, environment: jinja2.Environment, template: str) -> tuple[str, str, Callable[[], bool]]:
         source, path, is_current = super().get_source(environment, template)
         return "\n".join(_mark(source.split("\n"), os.path.basename(template))), path, is_current
 

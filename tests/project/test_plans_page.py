@@ -61,7 +61,7 @@ def objects(document, kind):
         "A buffer": document["buffers"],
         "A block": document["blocks"],
         "A segment": document["segments"],
-        "A call": document["cpu"],
+        "A call": document["cpu_calls"],
         "A kernel": document["kernels"],
         "A schedule": schedules,
         "A guard": [guard for schedule in schedules for guard in schedule["guards"]],

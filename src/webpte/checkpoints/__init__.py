@@ -1,4 +1,5 @@
-"""Read what people have: folders, GGUF files and hub repositories with a config, weights and a tokenizer. Needs no torch.
+"""Read what people have: folders, GGUF files and hub repositories with a config, weights and a tokenizer.
 
-`read_checkpoint` of `checkpoint` is the entry; `families/` has a file of declarations for each architecture.
+No module of it needs torch. `read_checkpoint` of `checkpoint` is the entry; `families/` has a file of declarations for
+each architecture.
 """

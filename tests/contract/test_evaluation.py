@@ -91,7 +91,7 @@ def eager(each, window):
 def test_perplexity_and_divergence_are_those_of_torch(models, stride, windows):
     reference, model = models
     result = evaluate(model, TEXT, against=reference, stride=stride)
-    start = text_tokens(model.tokenizer, model._special_tokens, TEXT).start
+    start = text_tokens(model.tokenizer, model.text_model.special_tokens, TEXT).start
     assert start is not None
     expected = by_torch(TEXT, start, stride)
     assert (result.tokens, result.windows) == (len(TEXT) - (stride is not None), windows)

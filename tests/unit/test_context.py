@@ -158,7 +158,7 @@ def test_error_names_the_limit_and_the_option_that_raises_it():
 
 def test_prompt_longer_than_the_context_raises_the_error_of_its_limit():
     llm = FakeLLM()
-    llm.context_limit = ContextLimit(llm.capacity, "memory", 8192)
+    llm.text_model.context_limit = ContextLimit(llm.capacity, "memory", 8192)
     with raises(ContextFullError) as caught:
         llm.generate(tokens=[1] * llm.capacity)
     assert str(caught.value) == str(llm.context_limit.error(llm.capacity))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from typing import Any
 
 import pytest
 
@@ -83,7 +84,8 @@ def test_generation_repr_in_notebook_is_escaped():
             return "<script>\x1b[31m" * len(tokens)
 
     llm = FakeLLM()
-    llm.tokenizer, llm.path = Evil(), "<b>.pte"
+    tokenizer: Any = Evil()
+    llm.text_model.tokenizer, llm.path = tokenizer, "<b>.pte"
     answer = llm.generate(tokens=[1], max_new_tokens=30)
     answer.result()
     for page in (answer._repr_html_(), llm._repr_html_()):

@@ -68,7 +68,7 @@ def test_generate_without_settings_uses_the_models_defaults():
 def test_generate_with_a_template_renders_a_string_and_complete_does_not():
     llm = FakeLLM()
     assert llm.generate("ab").prompt == llm.complete("ab").prompt  # without a template
-    llm.template = TEMPLATE
+    llm.text_model.template = TEMPLATE
     asked = llm.generate([{"role": "user", "content": "ab"}])
     assert llm.generate("ab").prompt == asked.prompt == tuple(llm.tokenizer.encode("<user>ab<assistant>"))
     assert llm.complete("ab").prompt == llm.sequence().complete("ab").prompt == tuple(llm.tokenizer.encode("ab"))
@@ -94,7 +94,7 @@ def test_chat_with_questions_keeps_what_was_read_of_the_answers():
     llm = FakeLLM()
     with raises(webpte.InputError, code="no_chat_template"):
         llm.chat()
-    llm.template = TEMPLATE
+    llm.text_model.template = TEMPLATE
     chat = llm.chat("be brief", max_new_tokens=4)
     first = str(chat.ask("one"))
     second = chat.ask("two", max_new_tokens=3)

@@ -38,7 +38,8 @@ class Characters(FakeTokenizer):
 
 def model(capacity=256, **options: Any):
     llm = FakeLLM(FakeRunner(capacity=capacity, **options))
-    llm.tokenizer = Characters()
+    tokenizer: Any = Characters()
+    llm.text_model.tokenizer = tokenizer
     return llm
 
 

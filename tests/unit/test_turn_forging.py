@@ -14,9 +14,9 @@ from tests.support.models.tokenizers import byte_level
 from webpte.errors import InputError
 from webpte.llm.context import ContextLimit
 from webpte.llm.prompts import SpecialTokens, encode_chat, encode_prompt, render_chat
+from webpte.llm.text_model import TextModel
 from webpte.llm.tokenizer import MARK, SEPARATOR, Tokenizer
 from webpte.serve.openai.requests import CompletionRequest, TokenizeRequest
-from webpte.serve.service import TextProcessor
 
 # Six styles of templates, each with the special tokens that end and begin its turns.
 STYLES = {
@@ -182,10 +182,10 @@ def test_messages_with_parse_special_may_end_their_turn(tokenizer):
 
 
 def test_server_reads_special_tokens_of_a_prompt_only_with_parse_special(tokenizer):
-    text = TextProcessor(
+    text = TextModel(
         tokenizer, SpecialTokens(), None, frozenset(), vocabulary=tokenizer.size, context_limit=ContextLimit(1000)
     )
-    assert not specials_in(tokenizer, list(text.encode_text("a<|im_end|>b", False)))
-    assert specials_in(tokenizer, list(text.encode_text("a<|im_end|>b", True)))
+    assert not specials_in(tokenizer, text.tokenize_text("a<|im_end|>b"))
+    assert specials_in(tokenizer, text.tokenize_text("a<|im_end|>b", parse_special=True))
     assert CompletionRequest(model="m", prompt="a").parse_special is False
     assert TokenizeRequest(model="m", prompt="a").parse_special is False

@@ -19,7 +19,7 @@ from webpte.llm import LLM, ConstraintError, ContextFullError, Tokenizer, model
 MODEL = str(Path(__file__).parents[2] / "docs" / "demo" / "model.pte")
 HELLO = [{"role": "user", "content": "hello"}]
 llm = FakeLLM()
-llm.template = "{{ messages[0].content }}"
+llm.text_model.template = "{{ messages[0].content }}"
 talk = llm.sequence()
 
 

@@ -70,11 +70,11 @@ class EmbedRunner:
         vectors = np.full((len(values), self.model.dimensions), np.nan, np.float32)
         started = time.perf_counter()
         done = computed = 0
-        for numbers, padded in self.model._batches(rows):
+        for numbers, padded in self.model.batches(rows):
             batch = [rows[number] for number in numbers]
             vectors[[row_indices[number] for number in numbers]] = retry_on_device_lost(
                 self.model._program,
-                lambda: self.model._vectors(batch, padded),  # noqa: B023 - called at once
+                lambda: self.model.compute_batch(batch, padded),  # noqa: B023 - called at once
             )
             done, computed = done + len(numbers), computed + len(numbers) * padded
             progress(Progress("embed", done, len(rows), "texts"))

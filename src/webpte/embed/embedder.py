@@ -61,15 +61,15 @@ class Embedder(TaskProgram):
         """
         rows = self._tokenizer.encode(texts, prompt=prompt, prefix=prefix, truncate=truncate)
         vectors = np.empty((len(rows), self.dimensions), np.float32)
-        for numbers, tokens in self._batches(rows):
-            vectors[numbers] = self._vectors([rows[number] for number in numbers], tokens)
+        for numbers, tokens in self.batches(rows):
+            vectors[numbers] = self.compute_batch([rows[number] for number in numbers], tokens)
         return vectors
 
-    def _batches(self, rows: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:
+    def batches(self, rows: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:
         """Return the batches of texts: the indices of each, and the tokens to pad its texts to."""
         return list(batches([len(row) for row in rows], self.max_batch, self.max_tokens))
 
-    def _vectors(self, rows: Sequence[Sequence[int]], tokens: int) -> NDArray[np.float32]:
+    def compute_batch(self, rows: Sequence[Sequence[int]], tokens: int) -> NDArray[np.float32]:
         """Return the vectors (B, D) of one batch: rows of at most `tokens` tokens."""
         ids = np.full((len(rows), tokens), self._tokenizer.pad, np.int64)  # (B, T)
         mask = np.zeros_like(ids)
@@ -77,6 +77,20 @@ class Embedder(TaskProgram):
             ids[index, : len(row)] = row
             mask[index, : len(row)] = 1
         return self._forward(ids, mask)
+
+    @property
+    def fingerprint(self) -> str:
+        """Return the identity of the model."""
+        return self._forward.fingerprint()
+
+    @property
+    def recoveries(self) -> int:
+        """Return how often another device was opened after the loss of one."""
+        return self._forward.recoveries
+
+    def recover(self) -> bool:
+        """Open another device after DeviceLost. Return False if no device was lost."""
+        return self._program.recover()
 
     def __repr__(self) -> str:
         normalized = ", normalized" if self.normalized else ""

@@ -22,8 +22,9 @@ from ..text import table
 from ..typing import PathLike
 from .chat import Chat
 from .constraints import GrammarCompiler
+from .context import ContextLimit
 from .defaults import apply_defaults, describe_defaults
-from .engine.core import EngineCore
+from .engine.core import EngineCore, EngineStats
 from .engine.output import OutputProcessor, OutputQueue, OutputSink
 from .engine.request import GenerationRequest, SequenceState
 from .engine.runner import BatchedRunner, BundledRunner, ModelRunner, SingleRunner
@@ -41,7 +42,7 @@ from .metadata import (
     vocabulary,
 )
 from .options import MAX_SEQUENCES_LIMIT, EngineOptions, KvCache
-from .prompts import Messages, Tools, encode_chat, encode_prompt, read_special_tokens, render_chat
+from .prompts import Messages, Tools, read_special_tokens
 from .sequence import Sequence
 from .settings import (
     LARGEST,
@@ -52,8 +53,9 @@ from .settings import (
     shows_settings,
     tokens_from,
 )
+from .text_model import TextModel
 from .tokenizer import Tokenizer
-from .tools import ToolCall, ToolFormat, parse_tool_calls
+from .tools import ToolFormat
 
 CACHE_DTYPES: Mapping[KvCache, DType | None] = {"f32": None, "f16": DType.FLOAT16, "int8": DType.INT8}
 REWRITES = {"f32": with_sampler, "f16": with_sampler_and_half_caches}  # of a program that cannot be batched
@@ -142,7 +144,7 @@ class LLM:
         )
         try:
             metadata = _metadata(program, Path(path), tokenizer)  # files first: planning and uploading take their time
-            words = Tokenizer.load(metadata.tokenizer)
+            tokens = Tokenizer.load(metadata.tokenizer)
             slots = MAX_SEQUENCES_LIMIT if options.prefix_cache else options.max_sequences
             runner = _runner(program, options.kv_cache, slots, progress)
         except BaseException:
@@ -150,14 +152,17 @@ class LLM:
             raise
         self.path = os.fspath(path)  #: of the program or bundle
         self._program = program
-        self._metadata = metadata
-        self.tokenizer = words  #: its `encode` and `decode` convert between text and tokens
-        self.template = metadata.template  #: of chats, in Jinja; None if the model has none
-        #: settings of answers that set none: those of `generation_config.json`, or else ours. They may be replaced.
-        self.sampling_defaults: Mapping[str, Any] = metadata.sampling
-        self._special_tokens = read_special_tokens(
-            metadata.tokenizer_config, self.tokenizer, metadata.bos_id, metadata.eos_ids
-        )
+        self.metadata = metadata  #: the files beside the program
+        self.capacity = runner.capacity  #: tokens of the context
+        self.text_model = TextModel(
+            tokens,
+            read_special_tokens(metadata.tokenizer_config, tokens, metadata.bos_id, metadata.eos_ids),
+            metadata.template,
+            _stop_tokens(tokens, metadata.eos_ids),
+            vocabulary=vocabulary(runner.method),
+            context_limit=context_limit(program, runner.capacity),
+            sampling_defaults=metadata.sampling,
+        )  #: tokenizer, chat template and checks of prompts
         self._engine = EngineCore(
             runner,
             max_num_seqs=options.max_sequences,
@@ -165,10 +170,47 @@ class LLM:
             max_queue_size=options.max_queue_size,
             recover=_weakly(self) if options.recover else None,
         )
-        self.capacity = runner.capacity  #: tokens of the context
-        self.context_limit = context_limit(program, runner.capacity)  #: why the context is not longer
-        self.vocabulary = vocabulary(runner.method)  #: tokens that it can generate
-        self.stop_tokens = self._stop_tokens()  #: end an answer
+
+    # -- text ------------------------------------------------------------------------------------------------------
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Return the tokenizer: its `encode` and `decode` convert between text and tokens."""
+        return self.text_model.tokenizer
+
+    @property
+    def template(self) -> str | None:
+        """Return the chat template, in Jinja; None if the model has none."""
+        return self.text_model.template
+
+    @property
+    def vocabulary(self) -> int:
+        """Return the number of tokens that the model can generate."""
+        return self.text_model.vocabulary
+
+    @property
+    def context_limit(self) -> ContextLimit:
+        """Return why the context is not longer."""
+        return self.text_model.context_limit
+
+    @property
+    def stop_tokens(self) -> frozenset[int]:
+        """Return the tokens that end an answer. They may be replaced."""
+        return self.text_model.stop_tokens
+
+    @stop_tokens.setter
+    def stop_tokens(self, tokens: frozenset[int]) -> None:
+        self.text_model.stop_tokens = tokens
+
+    @property
+    def sampling_defaults(self) -> Mapping[str, Any]:
+        """Return the settings of answers that set none: those of `generation_config.json`, or else ours. They may be
+        replaced."""
+        return self.text_model.sampling_defaults
+
+    @sampling_defaults.setter
+    def sampling_defaults(self, settings: Mapping[str, Any]) -> None:
+        self.text_model.sampling_defaults = settings
 
     @classmethod
     def load(
@@ -228,7 +270,7 @@ class LLM:
     @shows_settings
     def chat(self, system: str | None = None, **settings: Unpack[GenerateSettings]) -> Chat:
         """Return a conversation: `chat.ask("...")` answers a question after those before it."""
-        self._check_template()
+        self.text_model.check_template()
         self._params(settings)
         return Chat(self, system, settings)
 
@@ -293,10 +335,12 @@ class LLM:
             tokens = self._encode(prompt, text, tools, parse_special)
         cancel = cancel or CancelToken()
         outputs = OutputQueue(changed)
-        request = self._request(tokens, settings, generated, state=state, cancel=cancel, sink=outputs)
-        return Generation(self._engine, request, outputs, self._tool_calls, cancel)
+        request = self.request(tokens, settings, generated, state=state, cancel=cancel, sink=outputs)
+        return Generation(self._engine, request, outputs, self.text_model.tool_calls, cancel)
 
-    def _request(
+    # -- requests, for servers -------------------------------------------------------------------------------------
+
+    def request(
         self,
         tokens: Tokens[int],
         settings: Mapping[str, Any],
@@ -306,13 +350,9 @@ class LLM:
         cancel: CancelToken | None = None,
         sink: OutputSink | None = None,
     ) -> GenerationRequest:
-        """Return a request for `engine.submit`: see `resume`. Its outputs go to `sink`."""
+        """Return a request for `submit`: see `resume`. Its outputs go to `sink`."""
         params = self._params(settings)
-        checked = tokens_from(tokens, self.vocabulary)
-        if not checked:
-            raise InputError(argument="prompt", expected="at least one token", got="none", code="empty_prompt")
-        if len(checked) >= self.capacity:
-            raise self.context_limit.error(len(checked))
+        checked = self.text_model.prompt(tokens)
         return GenerationRequest(
             state if state is not None else SequenceState(keeps_slot=False),
             checked,
@@ -327,17 +367,36 @@ class LLM:
             generated=tokens_from(generated, self.vocabulary),
         )
 
+    def submit(self, request: GenerationRequest) -> None:
+        """Queue a request, which the engine's thread computes."""
+        self._engine.submit(request)
+
+    def abort(self, request: GenerationRequest) -> None:
+        """Stop computing a request."""
+        self._engine.abort(request)
+
+    def on_step(self, callback: Callable[[], object]) -> None:
+        """Call a function of the engine's thread when the outputs of a step are delivered."""
+        self._engine.after_step = callback
+
+    def on_device_lost(self, recover: Callable[[], object]) -> None:
+        """Call a function instead of `recover` when the device is lost during a step."""
+        self._engine.recover = recover
+
+    @property
+    def stats(self) -> EngineStats:
+        """Return the counts of the engine."""
+        return self._engine.stats
+
+    @property
+    def max_sequences(self) -> int:
+        """Return how many answers are computed at once."""
+        return self._engine.max_num_seqs
+
     def _params(self, settings: Mapping[str, Any]) -> SamplingParams:
         """Return checked settings, with the model's defaults for those that are not set."""
         sampling_params_from(settings, self.vocabulary)
         return sampling_params_from(apply_defaults(settings, self.sampling_defaults), self.vocabulary)
-
-    def _tool_calls(self, tokens: Tokens[int]) -> tuple[ToolCall, ...]:
-        format = self.tool_format
-        if format is None:
-            return ()
-        text = [token for token in tokens if token not in self.stop_tokens]
-        return parse_tool_calls(self.tokenizer.decode(text, specials=True), format).calls
 
     def _encode(
         self, prompt: str | Messages | None, text: str | None, tools: Tools | None, parse_special: bool
@@ -354,30 +413,19 @@ class LLM:
         if text is not None:
             if not isinstance(text, str):
                 raise InputError(argument="text", expected="a string", got=described(text), code="wrong_type")
-            return encode_prompt(self.tokenizer, self._special_tokens, text, parse_special=parse_special)
+            return self.text_model.tokenize_text(text, parse_special=parse_special)
         _check_messages(prompt)
         assert prompt is not None and not isinstance(prompt, str)
-        return encode_chat(self.tokenizer, self.render, prompt, tools, parse_special=parse_special)
+        return self.text_model.tokenize_chat(prompt, tools, parse_special=parse_special)
 
     def render(self, messages: Messages, tools: Tools | None = None) -> str:
         """Return messages, and tools that may be called, as the model's chat template renders them."""
-        return render_chat(self._check_template(), messages, self._special_tokens.texts, tools=tools)
-
-    def _check_template(self) -> str:
-        """Return the chat template. Raise InputError if the model has none."""
-        if self.template is None:
-            raise InputError(
-                "the model has no chat template",
-                argument="messages",
-                hint="Put chat_template.jinja beside the model, or pass a string.",
-                code="no_chat_template",
-            )
-        return self.template
+        return self.text_model.render(messages, tools)
 
     @property
     def tool_format(self) -> ToolFormat | None:
         """Return the format of the model's tool calls; None if its files do not specify one."""
-        return self._special_tokens.tool_format
+        return self.text_model.tool_format
 
     @shows_settings
     def generate_many(
@@ -492,9 +540,10 @@ class LLM:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _stop_tokens(self) -> frozenset[int]:
-        names = (self.tokenizer.token_id(token) for token in END_TOKENS)
-        return frozenset(t for t in (*names, *self._metadata.eos_ids) if t is not None)
+
+def _stop_tokens(tokenizer: Tokenizer, eos_ids: Iterable[int]) -> frozenset[int]:
+    named = (tokenizer.token_id(token) for token in END_TOKENS)
+    return frozenset(token for token in (*named, *eos_ids) if token is not None)
 
 
 def _check_messages(prompt: object) -> None:

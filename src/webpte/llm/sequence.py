@@ -29,8 +29,12 @@ class SequenceModel(Protocol):
 
     _engine: EngineCore
     capacity: int
-    context_limit: ContextLimit
-    vocabulary: int
+
+    @property
+    def context_limit(self) -> ContextLimit: ...
+
+    @property
+    def vocabulary(self) -> int: ...
 
     @property
     def fingerprint(self) -> str: ...

@@ -229,7 +229,7 @@ async def show(request: Request) -> Response:
     if model.text is None:
         content["model_info"][f"{ARCHITECTURE}.embedding_length"] = model.dimensions
     else:
-        tools = ["tools"] * (service.text_processor(model.name).tool_format is not None)
+        tools = ["tools"] * (service.text_model(model.name).tool_format is not None)
         content |= {
             "parameters": "\n".join(f"{_option(name)} {value}" for name, value in model.text.sampling.items()),
             "template": model.text.template or "",
@@ -300,12 +300,12 @@ def _loaded(service: Service, model: str, field: str) -> Response:
 
 def _parse_chat(body: OllamaChatRequest, service: Service) -> ParsedRequest:
     name = _model_name(service, body.model)
-    text = service.text_processor(name)
+    text = service.text_model(name)
     settings = _settings(body, service)
     tools = tool_config(cast(Any, body), service.config) if body.tools else ToolConfig()
     calls = constrain_response(settings, tools, _schema(body), text)
     messages = [_template_message(message) for message in body.messages]
-    tokens = text.encode_chat(messages, tools.for_template() if tools.tools else None)
+    tokens = text.prompt(text.tokenize_chat(messages, tools.for_template()))
     return parsed_request(service, name, [tokens], settings, stream=body.stream, include_usage=False, calls=calls)
 
 
@@ -320,15 +320,15 @@ def _template_message(message: OllamaMessage) -> dict[str, Any]:
 
 def _parse_generate(body: OllamaGenerateRequest, service: Service) -> ParsedRequest:
     name = _model_name(service, body.model)
-    text = service.text_processor(name)
+    text = service.text_model(name)
     settings = _settings(body, service)
     if (schema := _schema(body)) is not None:
         settings["json_schema"] = schema
-    if body.raw or not text.has_template:
-        tokens = text.encode_text(body.prompt, body.raw)
+    if body.raw or text.template is None:
+        tokens = text.prompt(text.tokenize_text(body.prompt, parse_special=body.raw))
     else:
         system = [{"role": "system", "content": body.system}] if body.system else []
-        tokens = text.encode_chat([*system, {"role": "user", "content": body.prompt}], None)
+        tokens = text.prompt(text.tokenize_chat([*system, {"role": "user", "content": body.prompt}], None))
     return parsed_request(service, name, [tokens], settings, stream=body.stream, include_usage=False)
 
 

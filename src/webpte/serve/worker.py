@@ -139,13 +139,12 @@ class LanguageModelWorker:
         self._failures: list[Failed] = []
         self._lock = threading.Lock()  # between the engine's thread and the reader of messages
         self._last_progress = 0.0
-        llm._engine.after_step = self._send_step
-        if llm._engine.recover is not None:
-            llm._engine.recover = partial(recover_or_exit, llm._engine.recover, file)
+        llm.on_step(self._send_step)
+        llm.on_device_lost(partial(recover_or_exit, llm.recover, file))
 
     @property
     def info(self) -> ModelInfo:
-        llm, files = self.llm, self.llm._metadata
+        llm, files = self.llm, self.llm.metadata
         config = files.tokenizer_config
         return ModelInfo(
             name=self._file.name,
@@ -154,7 +153,7 @@ class LanguageModelWorker:
             context=llm.capacity,
             vocabulary=llm.vocabulary,
             dimensions=0,
-            max_batch=llm._engine.max_num_seqs,
+            max_batch=llm.max_sequences,
             fingerprint=llm.fingerprint,
             created=_modified(self._file.path),
             text=TextFiles(
@@ -171,8 +170,8 @@ class LanguageModelWorker:
 
     @property
     def stats(self) -> WorkerStats:
-        engine = self.llm._engine
-        return WorkerStats(len(engine.kv_slots), engine.stats.steps, engine.stats.tokens, engine.runner.recoveries)
+        stats = self.llm.stats
+        return WorkerStats(stats.slots, stats.steps, stats.tokens, stats.recoveries)
 
     @property
     def last_progress(self) -> float | None:
@@ -182,13 +181,13 @@ class LanguageModelWorker:
         if not isinstance(request, Generate):
             raise InputError(f"{self._file.name} is a language model; embeddings need an encoder")
         sink = _DeltaSink(self, request.id)
-        generation = self.llm._request(request.tokens, _settings(request.settings), request.resumed, sink=sink)
+        generation = self.llm.request(request.tokens, _settings(request.settings), request.resumed, sink=sink)
         with self._lock:
             if not self._active:
                 self._last_progress = time.monotonic()
             self._active[request.id] = generation
         try:
-            self.llm._engine.submit(generation)
+            self.llm.submit(generation)
         except BaseException:
             with self._lock:
                 self._active.pop(request.id, None)
@@ -198,7 +197,7 @@ class LanguageModelWorker:
         with self._lock:
             generation = self._active.pop(id, None)
         if generation is not None:
-            self.llm._engine.abort(generation)
+            self.llm.abort(generation)
 
     def collect(self, id: int, outputs: Sequence[Output]) -> None:
         """Keep the outputs of a request until the end of the step."""
@@ -267,13 +266,13 @@ class EmbeddingModelWorker:
             vocabulary=0,
             dimensions=embedder.dimensions,
             max_batch=embedder.max_batch,
-            fingerprint=embedder._forward.fingerprint(),
+            fingerprint=embedder.fingerprint,
             created=_modified(self._file.path),
         )
 
     @property
     def stats(self) -> WorkerStats:
-        return WorkerStats(0, self._steps, self._rows, self.embedder._forward.recoveries)
+        return WorkerStats(0, self._steps, self._rows, self.embedder.recoveries)
 
     @property
     def last_progress(self) -> float | None:
@@ -290,7 +289,7 @@ class EmbeddingModelWorker:
             raise InputError("rows: expected at least one, got none")
         with self._changed:
             self._active.add(request.id)
-            self._waiting.append((request, deque(self.embedder._batches(request.rows))))
+            self._waiting.append((request, deque(self.embedder.batches(request.rows))))
             self._changed.notify()
 
     def cancel(self, id: int) -> None:
@@ -331,9 +330,9 @@ class EmbeddingModelWorker:
     def _vectors(self, rows: list[tuple[int, ...]], tokens: int) -> np.ndarray[Any, Any]:
         while True:
             try:
-                return self.embedder._vectors(rows, tokens)
+                return self.embedder.compute_batch(rows, tokens)
             except DeviceLost:
-                recover_or_exit(self.embedder._program.recover, self._file)
+                recover_or_exit(self.embedder.recover, self._file)
 
 
 def recover_or_exit(recover: Callable[[], object], file: ModelFile) -> None:

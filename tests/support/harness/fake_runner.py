@@ -21,7 +21,9 @@ from webpte.llm.context import ContextLimit
 from webpte.llm.engine.core import EngineCore
 from webpte.llm.engine.kv_slots import CacheWindow
 from webpte.llm.engine.runner import BatchToken, SampleRow
+from webpte.llm.prompts import SpecialTokens
 from webpte.llm.sampling import RowSamplingParams, SampledToken
+from webpte.llm.text_model import TextModel
 
 VOCABULARY = 97
 EMPTY = -7
@@ -222,6 +224,8 @@ def expected(tokens: Sequence[int], choice: RowSamplingParams, recalls: int | No
 class FakeTokenizer:
     """A character for a token."""
 
+    max_token_bytes = 4
+
     def encode(self, text: str, *, add_special: bool = False, parse_special: bool = False) -> list[int]:
         return [ord(character) % VOCABULARY for character in text]
 
@@ -241,14 +245,13 @@ class FakeLLM(LLM):
         """Without the engine's thread, unless a test is about it: then the same calls give the same steps."""
         self.runner = runner = runner or FakeRunner()
         self._program: Any = SimpleNamespace(recover=lambda progress, cancel: runner.recover(), close=lambda: None)
-        self.tokenizer: Any = FakeTokenizer()
-        self.template = None
         self.path = ""
-        self.sampling_defaults = {}
-        self._special_tokens: Any = SimpleNamespace(texts={}, add_bos=False, tool_format=None)
-        self.capacity, self.vocabulary = runner.capacity, VOCABULARY
-        self.context_limit = ContextLimit(runner.capacity)
-        self.stop_tokens = frozenset()
+        self.capacity = runner.capacity
+        tokenizer: Any = FakeTokenizer()
+        limit = ContextLimit(runner.capacity)
+        self.text_model = TextModel(
+            tokenizer, SpecialTokens(), None, frozenset(), vocabulary=VOCABULARY, context_limit=limit
+        )
         recovered = self.recover if recover else None
         self._engine = EngineCore(runner, recover=recovered, clock=lambda: runner.now, background=background, **options)
 

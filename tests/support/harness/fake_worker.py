@@ -62,7 +62,7 @@ class FakeModelWorker(LanguageModelWorker):
     def info(self) -> ModelInfo:
         llm = self.llm
         name, path = self._file.name, self._file.path
-        return ModelInfo(name, path, "language", llm.capacity, llm.vocabulary, 0, llm._engine.max_num_seqs, "f" * 64, 0)
+        return ModelInfo(name, path, "language", llm.capacity, llm.vocabulary, 0, llm.max_sequences, "f" * 64, 0)
 
 
 def open_fake(

@@ -48,6 +48,8 @@ class EngineStats:
     tokens: int  # computed, of all steps
     evictions: int  # sequences that lost their cache to another one
     preemptions: int  # requests that lost their cache while they ran
+    slots: int
+    recoveries: int  # from the loss of a device
 
 
 class EngineCore:
@@ -93,7 +95,14 @@ class EngineCore:
 
     @property
     def stats(self) -> EngineStats:
-        return EngineStats(self._steps, self._tokens, self.kv_slots.evictions, self.scheduler.preemptions)
+        return EngineStats(
+            steps=self._steps,
+            tokens=self._tokens,
+            evictions=self.kv_slots.evictions,
+            preemptions=self.scheduler.preemptions,
+            slots=len(self.kv_slots),
+            recoveries=self.runner.recoveries,
+        )
 
     def check_process(self) -> None:
         """Raise ForkedError in any process but the one that loaded the model. Call it before taking a lock."""

@@ -63,7 +63,7 @@ def evaluate(
     progress = cancellable(progress, cancel)
     if stride is not None:
         stride = integer("stride", stride, 1, MAX_WINDOW_TOKENS - 1)
-    known = text_tokens(llm.tokenizer, llm._special_tokens, _text(text))
+    known = text_tokens(llm.tokenizer, llm.text_model.special_tokens, _text(text))
     if tokens is not None:
         known = known.first(integer("tokens", tokens, 1, LARGEST))
     if against is not None:
@@ -151,7 +151,7 @@ def _check_same_tokenizer(llm: LLM, against: LLM, text: str) -> None:
                 f"{names} cannot be compared: token {number} is {theirs!r} in one and {ours!r} in the other",
                 code="other_tokenizer",
             )
-    own, other = (text_tokens(each.tokenizer, each._special_tokens, text) for each in (llm, against))
+    own, other = (text_tokens(each.tokenizer, each.text_model.special_tokens, text) for each in (llm, against))
     if own != other:
         raise InputError(
             f"{names} cannot be compared: their tokenizers split the text differently, into "

@@ -11,9 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...llm.engine.output import Piece
+from ...llm.text_model import TextModel
 from ..errors import ApiError
 from ..http import read_body, run_in_thread
-from ..service import Service, TextProcessor
+from ..service import Service
 from .generation import (
     Choice,
     Delta,
@@ -44,7 +45,7 @@ def _parse(body: ChatRequest, service: Service) -> tuple[ParsedRequest, ChatForm
     """Check everything about a request before anything is computed."""
     config = service.config
     model = service.model(body.model, "language").name
-    text = service.text_processor(model)
+    text = service.text_model(model)
     at_most("n", body.n, config.max_choices, "max_choices")
     if body.top_logprobs and not body.logprobs:
         raise ApiError(400, "top_logprobs: allowed only with logprobs", param="top_logprobs")
@@ -58,7 +59,7 @@ def _parse(body: ChatRequest, service: Service) -> tuple[ParsedRequest, ChatForm
     tools = tool_config(body, config) if body.tools or body.tool_choice else ToolConfig()
     schema = response_schema(body.response_format, "response_format.json_schema.schema", config)
     calls = constrain_response(settings, tools, schema, text)
-    tokens = text.encode_chat(template_messages(body.messages), tools.for_template() if tools.tools else None)
+    tokens = text.prompt(text.tokenize_chat(template_messages(body.messages), tools.for_template()))
     parsed = parsed_request(
         service,
         model,
@@ -102,7 +103,7 @@ class ChatFormatter:
 
     named_events = False
 
-    def __init__(self, model: str, text: TextProcessor, logprobs: bool) -> None:
+    def __init__(self, model: str, text: TextModel, logprobs: bool) -> None:
         self._text = text
         self._with_logprobs = logprobs
         self._header = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": model}

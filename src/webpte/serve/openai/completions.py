@@ -11,9 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...llm.engine.output import Piece
+from ...llm.text_model import TextModel
 from ..errors import ApiError
 from ..http import read_body, run_in_thread
-from ..service import Service, TextProcessor
+from ..service import Service
 from .chat import finish_fields
 from .generation import (
     Choice,
@@ -43,7 +44,7 @@ async def completions(request: Request) -> Response:
 def _parse(body: CompletionRequest, service: Service) -> tuple[ParsedRequest, CompletionFormatter]:
     config = service.config
     model = service.model(body.model, "language").name
-    text = service.text_processor(model)
+    text = service.text_model(model)
     if body.best_of not in (None, body.n):
         raise ApiError(
             400, "best_of is not supported: request n responses and choose", param="best_of",
@@ -60,7 +61,7 @@ def _parse(body: CompletionRequest, service: Service) -> tuple[ParsedRequest, Co
     texts = _prompts(body.prompt)
     at_most("prompt", len(texts) * body.n, config.max_choices, "max_choices")
     encoded = [
-        text.encode_text(prompt, body.parse_special) if isinstance(prompt, str) else text.encode_tokens(prompt)
+        text.prompt(text.tokenize_text(prompt, parse_special=body.parse_special) if isinstance(prompt, str) else prompt)
         for prompt in texts
     ]
     prompts = [tokens for tokens in encoded for _ in range(body.n)]
@@ -81,7 +82,7 @@ class CompletionFormatter:
 
     named_events = False
 
-    def __init__(self, model: str, text: TextProcessor, logprobs: bool) -> None:
+    def __init__(self, model: str, text: TextModel, logprobs: bool) -> None:
         self._text = text
         self._with_logprobs = logprobs
         self._offsets: dict[int, int] = {}

@@ -17,11 +17,12 @@ from ...llm.constraints import Constraint
 from ...llm.defaults import FILTERS, PENALTIES
 from ...llm.engine.output import Admitted, Piece
 from ...llm.settings import LARGEST, MAX_NEW_TOKENS, sampling_params_from, stop_strings
+from ...llm.text_model import TextModel
 from ..backend import Event, RequestUsage, Stream, StreamEnd
 from ..config import Config
 from ..errors import ApiError
 from ..http import EventStream, JsonResponse, RequestBody, client_of, run_until_disconnect
-from ..service import Service, TextProcessor
+from ..service import Service
 from ..telemetry import Metrics
 from .requests import (
     ChatSchemaFormat,
@@ -64,7 +65,7 @@ def parsed_request(
     calls: CallSyntax | None = None,
 ) -> ParsedRequest:
     """Return a request whose settings were checked. It runs in a thread: writing a schema as JSON takes a moment."""
-    constraint = sampling_params_from(settings, service.text_processor(model).vocabulary).constraint
+    constraint = sampling_params_from(settings, service.text_model(model).vocabulary).constraint
     limit = service.config.max_schema_bytes
     if constraint is not None and len(constraint.source) > limit:
         raise ApiError(
@@ -146,7 +147,7 @@ def response_schema(
 
 
 def constrain_response(
-    settings: dict[str, Any], tools: ToolConfig, schema: Mapping[str, Any] | None, text: TextProcessor
+    settings: dict[str, Any], tools: ToolConfig, schema: Mapping[str, Any] | None, text: TextModel
 ) -> CallSyntax | None:
     """Add what a response has to follow to its settings. Return the syntax of tool calls, if there can be any."""
     if tools.choice != "none":
@@ -182,7 +183,7 @@ class InstrumentedStream:
         self,
         prompt: tuple[int, ...],
         stream: Stream,
-        text: TextProcessor,
+        text: TextModel,
         metrics: Metrics,
         log: dict[str, Any],
         calls: CallSyntax | None = None,
@@ -326,7 +327,7 @@ async def respond(
     log |= {"model": parsed.model, "stream": parsed.stream, "choices": len(parsed.prompts)}
     submitting = service.submit(parsed.model, parsed.prompts, parsed.settings, parsed.constraint, client_of(request))
     streams = await run_until_disconnect(request, submitting)
-    text = service.text_processor(parsed.model)
+    text = service.text_model(parsed.model)
     responses = [
         InstrumentedStream(prompt, stream, text, service.metrics, log, parsed.calls)
         for prompt, stream in zip(parsed.prompts, streams, strict=True)

@@ -10,12 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...embed.text_tokenizer import TextTokenizer
+from ...llm.text_model import TextModel
 from ...typing import Array
 from ..config import Config
 from ..errors import ApiError
 from ..http import JsonResponse, client_of, read_body, run_in_thread, run_until_disconnect
 from ..messages import ModelInfo
-from ..service import Service, TextProcessor
+from ..service import Service
 from .chat import template_messages
 from .generation import at_most
 from .requests import DetokenizeRequest, EmbeddingsRequest, TokenizeRequest
@@ -48,7 +49,7 @@ async def tokenize(request: Request) -> Response:
     """Return the tokens of a `prompt`, as a completion sees it, or of `messages`, as a chat does."""
     service: Service = request.app.state.service
     body = await read_body(request, service.config, TokenizeRequest)
-    text = service.text_processor(body.model)
+    text = service.text_model(body.model)
     if (body.prompt is None) == (body.messages is None):
         raise ApiError(400, "expected either prompt or messages", param="prompt")
     tokens = await run_in_thread(request, _tokens, body, text, service.config)
@@ -56,9 +57,9 @@ async def tokenize(request: Request) -> Response:
     return await run_in_thread(request, JsonResponse, content)
 
 
-def _tokens(body: TokenizeRequest, text: TextProcessor, config: Config) -> list[int]:
+def _tokens(body: TokenizeRequest, text: TextModel, config: Config) -> list[int]:
     if body.prompt is not None:
-        return text.tokenize_text(body.prompt, body.parse_special)
+        return text.tokenize_text(body.prompt, parse_special=body.parse_special)
     return text.tokenize_chat(template_messages(body.messages or ()), tool_config(body, config).for_template())
 
 
@@ -66,7 +67,7 @@ async def detokenize(request: Request) -> Response:
     """Return the text of `tokens`, including special ones."""
     service: Service = request.app.state.service
     body = await read_body(request, service.config, DetokenizeRequest)
-    text = service.text_processor(body.model)
+    text = service.text_model(body.model)
     return JsonResponse({"prompt": await run_in_thread(request, text.detokenize, body.tokens)})
 
 

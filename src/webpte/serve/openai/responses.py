@@ -40,13 +40,13 @@ async def responses(request: Request) -> Response:
 def _parse(body: ResponsesRequest, service: Service) -> tuple[ParsedRequest, ResponsesFormatter]:
     config = service.config
     model = service.model(body.model, "language").name
-    text = service.text_processor(model)
+    text = service.text_model(model)
     settings = sampling_settings(body, body.seed)
     settings["max_new_tokens"] = output_tokens(config, max_output_tokens=body.max_output_tokens)
     tools = tool_config(body, config) if body.tools or body.tool_choice else ToolConfig()
     schema = response_schema(body.text.format if body.text is not None else None, "text.format.schema", config)
     calls = constrain_response(settings, tools, schema, text)
-    tokens = text.encode_chat(_messages(body), tools.for_template())
+    tokens = text.prompt(text.tokenize_chat(_messages(body), tools.for_template()))
     effective = apply_defaults(settings, text.sampling_defaults)
     dumped = body.model_dump(by_alias=True, exclude_unset=True)
     request_fields = {

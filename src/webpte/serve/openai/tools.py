@@ -12,12 +12,12 @@ from typing import Any
 
 from ...llm.constraints import EXACT, LAYOUT, without_excluded_integers
 from ...llm.engine.output import Piece, StopStringBuffer, StopStrings
+from ...llm.text_model import TextModel
 from ...llm.tokenizer import TextStream, Tokenizer
 from ...llm.tools import ToolCall, ToolFormat, parse_tool_calls
 from ..config import Config
 from ..errors import ApiError
 from ..http import shown
-from ..service import TextProcessor
 from .requests import ChatRequest, ChatTool, ChatToolChoice, Function, ResponsesRequest, TokenizeRequest, ToolChoiceMode
 
 MAX_CALLS = 16  # in one response
@@ -96,7 +96,7 @@ class CallSyntax:
 
 
 def constrain_to_tools(
-    settings: dict[str, Any], tools: ToolConfig, schema: Mapping[str, Any] | None, text: TextProcessor
+    settings: dict[str, Any], tools: ToolConfig, schema: Mapping[str, Any] | None, text: TextModel
 ) -> CallSyntax:
     """Add the grammar of a response with tools to its settings. Its stop strings move to the syntax that is returned:
     a call may contain anything."""
@@ -264,7 +264,7 @@ class ToolCallDelta:
 class ToolCallParser:
     """Separates text from tool calls, token by token. Calls are returned when they are complete."""
 
-    def __init__(self, text: TextProcessor, syntax: CallSyntax) -> None:
+    def __init__(self, text: TextModel, syntax: CallSyntax) -> None:
         self._stop_tokens = text.stop_tokens
         self._syntax = syntax
         self._format = syntax.format

@@ -1,0 +1,112 @@
+"""The text side of a language model, without its weights: `LLM` has one, and so has the front end of the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Sequence as Tokens
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+from ..errors import InputError
+from .context import ContextLimit
+from .prompts import Messages, SpecialTokens, Tools, check_prompt_size, encode_chat, encode_prompt, render_chat
+from .settings import tokens_from
+from .tokenizer import Tokenizer
+from .tools import ToolCall, ToolFormat, parse_tool_calls
+
+
+class TextModel:
+    """Tokenizer, special tokens, chat template, sampling defaults, and the checks of prompts. Thread-safe."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        special_tokens: SpecialTokens,
+        template: str | None,
+        stop_tokens: frozenset[int],
+        *,
+        vocabulary: int,
+        context_limit: ContextLimit,
+        sampling_defaults: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.template = template  # of chats, in Jinja
+        self.stop_tokens = stop_tokens
+        self.vocabulary = vocabulary  # tokens that the model can generate
+        self.context_limit = context_limit
+        self.sampling_defaults = sampling_defaults
+        self.special_tokens = special_tokens
+
+    @property
+    def tool_format(self) -> ToolFormat | None:
+        """Return the format of the model's tool calls; None if its files do not specify one."""
+        return self.special_tokens.tool_format
+
+    # -- prompts -----------------------------------------------------------------------------------------------------
+
+    def tokenize_text(self, text: str, *, parse_special: bool = False) -> list[int]:
+        """Return the tokens of a text to continue, if it could fit into the context."""
+        self._check_size(text)
+        return encode_prompt(self.tokenizer, self.special_tokens, text, parse_special=parse_special)
+
+    def tokenize_chat(self, messages: Messages, tools: Tools | None, *, parse_special: bool = False) -> list[int]:
+        """Return the tokens of a conversation up to the start of the answer, if it could fit into the context."""
+
+        def render(messages: Messages, tools: Tools | None) -> str:
+            return self._check_size(self.render(messages, tools))
+
+        return encode_chat(self.tokenizer, render, messages, tools, parse_special=parse_special)
+
+    def prompt(self, tokens: Iterable[int]) -> tuple[int, ...]:
+        """Return the tokens of a prompt. Raise InputError or ContextFullError if the model cannot continue it."""
+        checked = tokens_from(tokens, self.vocabulary)
+        if not checked:
+            raise InputError(argument="prompt", expected="at least one token", got="none", code="empty_prompt")
+        if len(checked) >= self.context_limit.tokens:
+            raise self.context_limit.error(len(checked))
+        return checked
+
+    def render(self, messages: Messages, tools: Tools | None = None) -> str:
+        """Return messages, and tools that may be called, as the chat template renders them."""
+        return render_chat(self.check_template(), messages, self.special_tokens.texts, tools=tools)
+
+    def check_template(self) -> str:
+        """Return the chat template. Raise InputError if the model has none."""
+        if self.template is None:
+            raise InputError(
+                "the model has no chat template",
+                argument="messages",
+                hint="Put chat_template.jinja beside the model, or pass a string (/v1/completions of the server).",
+                code="no_chat_template",
+            )
+        return self.template
+
+    def _check_size(self, text: str) -> str:
+        return check_prompt_size(text, self.tokenizer, self.context_limit)
+
+    # -- answers -----------------------------------------------------------------------------------------------------
+
+    def tool_calls(self, tokens: Tokens[int]) -> tuple[ToolCall, ...]:
+        """Return the tool calls in an answer."""
+        format = self.tool_format
+        if format is None:
+            return ()
+        text = [token for token in tokens if token not in self.stop_tokens]
+        return parse_tool_calls(self.tokenizer.decode(text, specials=True), format).calls
+
+    def detokenize(self, tokens: Tokens[int]) -> str:
+        """Return the text of tokens, including special ones."""
+        return self.tokenizer.decode(tokens_from(tokens, self.vocabulary), specials=True)
+
+    def token_text(self, token: int) -> tuple[str, list[int]]:
+        """Return a token as logprobs name it: its readable text, and its bytes. A special token is its name."""
+        if token in self.tokenizer.special_ids or not 0 <= token < self.vocabulary:
+            data = (self.tokenizer.token_text(token) or "").encode()
+        else:
+            data = self._bytes[token] or b""
+        return data.decode("utf-8", "replace"), list(data)
+
+    @cached_property
+    def _bytes(self) -> list[bytes | None]:
+        return self.tokenizer.token_bytes(self.vocabulary)

@@ -17,7 +17,6 @@ pytestmark = pytest.mark.gpu
 
 
 WRONG_CHATS: dict[str, tuple[dict[str, Any], int, str | None]] = {
-    "no model": ({"model": None}, 400, "model"),
     "unknown model": ({"model": "nobody"}, 404, "model"),
     "an encoder": ({"model": "bert"}, 400, "model"),
     "no messages": ({"messages": None}, 400, "messages"),

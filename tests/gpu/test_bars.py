@@ -18,8 +18,8 @@ STAGES = {
     "compare": {"compile", "upload", "compare"},
     "profile": {"read", "upload", "compile", "profile"},
     "bundle": {"plan"},
-    "generate": {"read", "upload", "compile"},
-    "eval": {"read", "upload", "compile", "evaluate"},
+    "generate": {"read", "upload"},  # kernels are compiled when they are first needed
+    "eval": {"read", "upload", "evaluate"},
 }
 MORE = {"bundle": (MODEL, "-o", "site", "--sequences", 1), "generate": (MODEL, "--prompt", "x", "--max-new-tokens", 1)}
 

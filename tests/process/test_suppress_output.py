@@ -11,12 +11,14 @@ import pytest
 
 from tests.support.harness.children import SRC
 
-FOLDER = SRC / "webpte" / "export"  # the module alone: all of the package takes longer to import than these tests
+MODULE = SRC / "webpte" / "suppress_output.py"  # alone: all of the package takes longer to import than these tests
 BEGIN = f"""
-import logging, os, sys, threading
-sys.path.insert(0, {str(FOLDER)!r})
-from suppress_output import suppress_kernel_messages
-sys.path.pop(0)
+import importlib.util, logging, os, sys, threading
+spec = importlib.util.spec_from_file_location("suppress_output", {str(MODULE)!r})
+module = importlib.util.module_from_spec(spec)
+sys.modules["suppress_output"] = module
+spec.loader.exec_module(module)
+suppress_kernel_messages = module.suppress_kernel_messages
 
 def kernel(text="[kernel_runtime_context.h:91] No temp allocator provided"):
     os.write(2, text.encode() + b"\\n")

@@ -19,12 +19,14 @@ from webpte.graph.method import OTHER_BACKENDS
 
 DOCUMENTS = sorted({*PAGES, *(ROOT / "docs").rglob("*.md"), ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"})
 HISTORY = {"changelog.md"}  # says what was there once
-CODE = re.compile(r"^(`{3,})[^\n]*\n(.*?)^\1|(?<!`)`([^`\n]+)`", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"^(`{3,})([^\n]*)\n(.*?)^\1|(?<!`)`([^`\n]+)`", re.MULTILINE | re.DOTALL)
 
 
 def code_lines(page: Path) -> Iterator[str]:
-    """Lines of code blocks, continued ones as one, and spans of code."""
-    for _, block, span in CODE.findall(page.read_text(encoding="utf-8")):
+    """Yield the lines of code blocks without outputs, continued ones as one, and spans of code."""
+    for _, kind, block, span in CODE.findall(page.read_text(encoding="utf-8")):
+        if kind.startswith("output"):
+            continue
         yield from re.sub(r"\\\n\s*", " ", block or span).splitlines()
 
 

@@ -44,7 +44,7 @@ def test_model_worker_option_chooses_worker_or_page(worker, bundled, server, pag
     load(page, f"{server.origin}/site/", worker)
     assert not page.evaluate("crossOriginIsolated") and len(page.workers) == worker
     assert page.evaluate("[model.name, model.kind, model.adapter.software, model.info.version]") == [
-        "mtcnn_pnet", "image", True, 1,
+        "mtcnn_pnet", "image", True, 2,
     ]  # fmt: skip
     for step in exported.steps[2:]:
         actual = call(page, step.inputs)

@@ -1,6 +1,7 @@
 """Environment variables. This module reads them for all packages, when they are used and not at import.
 
-Variables are inputs of the user. webpte does not write them, to its own process or to pass arguments.
+Variables are inputs of the user. webpte does not write them to pass arguments, except in processes that Ray starts: the
+two modules `on_ray`.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import pytest
 import webpte
 from tests.support.harness.children import ROOT
 from tests.support.harness.errors import raises
+from webpte.cli import main
 from webpte.debug.kernel_text import kernel_text, template_name
 from webpte.debug.parsed_method import parse_methods
 from webpte.wgsl import Kernel, render
@@ -55,3 +56,9 @@ def test_kernel_text_of_template_lists_all_variants(kernels):
 def test_kernel_text_of_unknown_name_lists_the_names(kernels):
     with raises(webpte.InputError, "--kernel", template_name(kernels[0]), "no_such", code="unknown_kernel"):
         kernel_text(DEMO, "no_such")
+
+
+@pytest.mark.parametrize("option", [["--json"], ["--html", "x.html"], ["--dot", "x.dot"]])
+def test_inspect_kernel_with_another_output_is_refused(option, capsys):
+    assert main(["inspect", str(DEMO), "--kernel", "rms_norm", *option]) == 1
+    assert option[0] in capsys.readouterr().err

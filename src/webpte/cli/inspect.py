@@ -30,15 +30,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    if arguments.kernel is not None:
+        _show_kernel(arguments)
+        return
     if arguments.html or arguments.dot:
         check_output("--html", arguments.html)
         check_output("--dot", arguments.dot)
         _draw(arguments)
-        return
-    if arguments.kernel is not None:
-        from ..debug.kernel_text import kernel_text
-
-        say(kernel_text(arguments.file, arguments.kernel, arguments.data), end="")
         return
     if is_bundle(arguments.file):
         show(summary(arguments.file), arguments.json)
@@ -61,6 +59,21 @@ def run(arguments: argparse.Namespace) -> None:
             table.add(method["name"], ", ".join(map(str, method["returns"])))
     if table.rows:
         page.table(table)
+
+
+def _show_kernel(arguments: argparse.Namespace) -> None:
+    from ..debug.kernel_text import kernel_text
+
+    others = {"--json": arguments.json, "--html": arguments.html, "--dot": arguments.dot}
+    if outputs := [option for option, value in others.items() if value]:
+        raise InputError(
+            argument="--kernel",
+            expected="no other output",
+            got=", ".join(outputs),
+            hint="Run webpte inspect once for each.",
+            code="exclusive",
+        )
+    say(kernel_text(arguments.file, arguments.kernel, arguments.data), end="")
 
 
 def _draw(arguments: argparse.Namespace) -> None:

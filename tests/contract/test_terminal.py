@@ -88,7 +88,7 @@ def test_chat(model, tmp_path):
         screen.say("/reset")
         screen.wait("(started over)")
         screen.say("x" * 80)
-        screen.wait("got 80 tokens. ")
+        screen.wait("got 80 bytes. ")
         screen.wait("/undo removes the last turn")
         screen.say("bye")
         screen.wait("[3 prompt tokens, ")

@@ -162,7 +162,7 @@ LINES = [
     ("eval DEMO --against page.pte", "page.pte"),
     ("eval DEMO --against model.pte", "model.pte"),
     ("eval DEMO --tokenizer none.json", "none.json"),
-    ("eval model.pte", "tokenizer.json"),
+    ("eval model.pte", "model.pte"),
     ("cache remove", "remove"),
     ("cache list smollm2", "NAME"),
     ("cache clear nothing", "nothing"),

@@ -26,6 +26,7 @@ MODES = {
     "xnnpack": 2e-5,
     "xnnpack_int8": 2e-5,
     "xnnpack_8da4w": 2e-5,
+    "mixed": 2e-5,
 }
 
 

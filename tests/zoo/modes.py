@@ -1,4 +1,4 @@
-"""Export a network in a mode: for Vulkan, for XNNPACK, or without delegates.
+"""Export a network in a mode: for Vulkan, for XNNPACK, for both, or without delegates.
 
 A network has one dynamic dim or more; its static form takes the shapes of its bound. Expected results are those of
 eager PyTorch in f32, and of the executorch wheel with the same file where the mode quantizes.
@@ -6,9 +6,11 @@ eager PyTorch in f32, and of the executorch wheel with the same file where the m
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -44,12 +46,30 @@ def static(case: Case) -> Case:
 
 def portable(case: Case, path: Path) -> None:
     """Export without delegates."""
+    lower(case, path, [])
+
+
+def mixed(case: Case, path: Path) -> None:
+    """Export linears and convolutions for XNNPACK, and the rest for Vulkan."""
+    from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir.dialects._ops import ops
+
+    names = exporting.MIXED["linear"] + exporting.MIXED["conv"]
+    left_out = [operator.attrgetter(name)(ops.edge.aten) for name in names]
+    options = {"require_dynamic_shapes": True} if case.dims else {}
+    lower(case, path, [VulkanPartitioner(options, operator_blocklist=left_out), XnnpackPartitioner()])
+
+
+def lower(case: Case, path: Path, partitioners: list[Any]) -> None:
     from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge_transform_and_lower
     from executorch.exir.passes.sym_shape_eval_pass import ConstraintBasedSymShapeEvalPass
 
     traced = case.steps[min(1, len(case.steps) - 1)]
     exported = torch.export.export(case.module, traced, dynamic_shapes=case.dims, strict=False)
-    edge = to_edge_transform_and_lower(exported, compile_config=EdgeCompileConfig(_check_ir_validity=False))
+    edge = to_edge_transform_and_lower(
+        exported, partitioner=partitioners, compile_config=EdgeCompileConfig(_check_ir_validity=False)
+    )
     config = ExecutorchBackendConfig(sym_shape_eval_pass=ConstraintBasedSymShapeEvalPass())
     path.write_bytes(edge.to_executorch(config if case.dims else None).buffer)
 
@@ -74,5 +94,6 @@ EXPORTS: dict[str, Callable[[Case, Path], None]] = {
     "xnnpack": xnnpack("f32"),
     "xnnpack_int8": xnnpack("int8"),
     "xnnpack_8da4w": xnnpack("8da4w"),
+    "mixed": mixed,
 }
 QUANTIZED = ("xnnpack_int8", "xnnpack_8da4w")

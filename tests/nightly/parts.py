@@ -42,6 +42,7 @@ FUZZED = (
     *("snapshot", "template"),
 )
 FUZZ_SECONDS = 300
+MODES = ("portable", "vulkan", "vulkan_f16", "xnnpack", "xnnpack_int8", "xnnpack_8da4w", "mixed")  # of the networks
 
 PARTS = (
     *(part(f"slow-{tier}", minutes, f"pytest -m slow tests/{tier}") for tier, minutes in SLOW_TIERS.items()),
@@ -50,6 +51,7 @@ PARTS = (
     Part("devices-catalog", 90 * MINUTE, (suite("catalog"),)),
     Part("devices-models", 90 * MINUTE, (suite("models"),)),
     part("zoo", 90, "python -m tests.zoo"),
+    *(part(f"networks-{mode}", 60, f"python -m tests.zoo --networks --only {mode}") for mode in MODES),
     part("families", 60, "python -m tests.families", "python -m tests.families --gguf"),
     part("compilers", 90, "python -m bench.compilers --all --check"),
     part("catalog", 20, "python -m tests.catalog.run"),

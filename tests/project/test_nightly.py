@@ -14,8 +14,9 @@ import yaml
 
 from tests.devices.runs import SUITES, suites
 from tests.nightly import __main__ as nightly
-from tests.nightly.parts import EXTRAS, FUZZED, LEFT_OUT, PARTS, Part
+from tests.nightly.parts import EXTRAS, FUZZED, LEFT_OUT, MODES, PARTS, Part
 from tests.support.harness.configurations import CONFIGURATIONS
+from tests.zoo.index import MODES as NETWORK_MODES
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = [(part.name, command) for part in PARTS for command in part.commands]
@@ -28,6 +29,10 @@ def source(module: str) -> str:
     path = ROOT / Path(*module.split("."))
     files = sorted(path.glob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
     return "\n".join(file.read_text(encoding="utf-8") for file in files)
+
+
+def test_every_mode_of_the_networks_is_a_part():
+    assert tuple(NETWORK_MODES) == MODES
 
 
 def test_part_names_are_unique():

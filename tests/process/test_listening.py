@@ -104,12 +104,12 @@ def test_openai_client_holds_a_conversation(tmp_path):
                 messages.append({"role": "assistant", "content": answer.choices[0].message.content})
             stream = await client.chat.completions.create(model="stand-in", messages=messages[:1], stream=True)
             text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
-            return messages, text, [stream.ask for stream in backend.streams]
+            return messages, text, backend.streams
 
     messages, text, asked = asyncio.run(whole())
     assert [message["content"] for message in messages] == ["one", "hello", "two", "hello"] and text == "hello"
-    assert len(asked[1].tokens) > len(asked[0].tokens)
-    assert all(not {"temperature", "top_p"} & set(ask.settings) and ask.settings["seed"] == 0 for ask in asked)
+    assert len(asked[1].prompt) > len(asked[0].prompt)
+    assert all((ask.params.temperature, ask.params.top_p, ask.params.seed) == (0.0, 1.0, 0) for ask in asked)
 
 
 def test_ollama_client_holds_a_conversation(tmp_path):
@@ -130,7 +130,7 @@ def test_ollama_client_holds_a_conversation(tmp_path):
             lines = [part async for part in await client.generate(model="stand-in", prompt="a", raw=True, stream=True)]
             with pytest.raises(ollama.ResponseError) as error:
                 await client.chat(model="other", messages=messages)
-            return models, messages, parts, text, lines, error.value, [stream.ask for stream in backend.streams]
+            return models, messages, parts, text, lines, error.value, backend.streams
 
     models, messages, parts, text, lines, error, asked = asyncio.run(whole())
     assert [model.model for model in models.models] == ["stand-in"]
@@ -138,7 +138,7 @@ def test_ollama_client_holds_a_conversation(tmp_path):
     assert "".join(part.message.content for part in parts) == "hello"
     assert parts[-1].done and parts[-1].done_reason == "stop" and parts[-1].eval_count and parts[-1].prompt_eval_count
     assert text.response == "hello" and text.done and "".join(line.response for line in lines) == "hello"
-    assert asked[0].settings["temperature"] == 0.5 and "temperature" not in asked[3].settings
+    assert (asked[0].params.temperature, asked[3].params.temperature) == (0.5, 0.0)
     assert error.status_code == 404 and "other" in error.error
 
 

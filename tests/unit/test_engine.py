@@ -15,7 +15,7 @@ from webpte import CancelToken
 from webpte.errors import DeviceLost
 from webpte.llm import ConstraintError, LogitsError, QueueFullError, StaleGenerationError
 from webpte.llm.engine.output import OutputProcessor
-from webpte.llm.engine.request import MAX_UNREAD_OUTPUTS, GenerationRequest, SequenceState
+from webpte.llm.engine.request import MAX_UNREAD_OUTPUTS, SamplingRequest, SequenceState
 from webpte.llm.engine.scheduler import MAX_STEPS_PER_SUBMIT, MIN_CHUNK_TOKENS, PrefillPolicy
 from webpte.llm.settings import sampling_params_from
 
@@ -252,7 +252,7 @@ class Oracle:
 
 def steered(llm, prompt, count, oracle):
     """A request as an answer would submit it."""
-    request = GenerationRequest(
+    request = SamplingRequest(
         SequenceState(),
         prompt,
         sampling_params_from({"max_new_tokens": count}),

@@ -16,13 +16,15 @@ from hypothesis import strategies as st
 
 import webpte
 from tests.support.harness.errors import raises
+from tests.support.harness.fake_runner import FakeLLM
 from webpte.cli.generation_options import add_kv_cache
 from webpte.fusion.llm_rewrites import FEATURE_ADJUSTMENTS, FEATURE_TOP_LOGPROBS, MAX_TOP_LOGPROBS, SAMPLING_WORDS
-from webpte.llm import LLM, GenerateSettings, Sequence
+from webpte.llm import LLM, GenerateSettings, Sequence, settings
+from webpte.llm.constraints import CONSTRAINT_KINDS
 from webpte.llm.model import LLMLoadOptions
 from webpte.llm.options import EngineOptions
 from webpte.llm.sampling import ALL_HIDDEN
-from webpte.llm.settings import SamplingParams, sampling_params_from, tokens_from
+from webpte.llm.settings import CHECKS, SamplingParams, sampling_params_from, tokens_from
 from webpte.ops.sampling import sampling
 from webpte.serve.config import Config
 from webpte.serve.messages import WorkerOptions
@@ -78,6 +80,18 @@ def test_sampling_params_unknown_name_suggests_match():
         sampling_params_from({"tempurature": 1})
 
 
+def test_generate_checks_each_setting_once(monkeypatch):
+    checked: list[float] = []
+
+    def check_temperature(value):
+        checked.append(value)
+        return value
+
+    monkeypatch.setitem(settings.CHECKS, "temperature", check_temperature)
+    FakeLLM().generate(tokens=[1, 2], temperature=0.5, max_new_tokens=1).result()
+    assert checked == [0.5]
+
+
 @pytest.mark.parametrize(
     ("tokens", "code", "expected"),
     [
@@ -115,14 +129,15 @@ def test_sampling_constants_equal_device_constants():
 
 
 def test_sampling_params_listed_in_one_order_with_types_and_help():
-    known = [each.name for each in fields(SamplingParams) if each.init]
-    assert list(GenerateSettings.__annotations__) == known
+    known = list(GenerateSettings.__annotations__)
+    assert {each.name for each in fields(SamplingParams)} == {*known, "constraint"} - {*CONSTRAINT_KINDS}
+    assert set(CHECKS) == {*known} - {*CONSTRAINT_KINDS}
     for function in (LLM.generate, LLM.generate_many, Sequence.generate):
         shown = inspect.signature(function).parameters
         assert list(shown)[-len(known) :] == known
         assert {shown[name].kind for name in known} == {inspect.Parameter.KEYWORD_ONLY}
         assert (shown["max_new_tokens"].default, shown["max_new_tokens"].annotation) == (1024, "int")
-        assert SamplingParams(**{name: shown[name].default for name in known}) == SamplingParams()
+        assert sampling_params_from({name: shown[name].default for name in known}) == SamplingParams()
 
 
 def test_loading_a_language_model_takes_every_keyword_of_load():

@@ -14,6 +14,7 @@ import pytest
 from tests.support.harness.stand_in import Asked, StandIn, StandInCompiler
 from tests.support.models.tokenizers import byte_level
 from webpte.errors import DeviceLost, OutOfMemory, QueueFullError
+from webpte.llm import settings
 from webpte.serve.application import app
 from webpte.serve.config import Config
 from webpte.serve.errors import DeadlineExceeded, QueueFull, WorkerUnavailable
@@ -81,10 +82,10 @@ def test_serve_refused_choice_cancels_others(serving):
     async def check(backend, application):
         first = backend.generate
 
-        def second(ask):
+        def second(*arguments, **options):
             if backend.streams:
                 raise QueueFull("full")
-            return first(ask)
+            return first(*arguments, **options)
 
         backend.generate = second
         response = await Asked(application, CHAT, HELLO | {"n": 3}).answer()
@@ -235,7 +236,8 @@ def test_calls_are_taken_out_of_the_text(serving, name, stream):
         body = HELLO | {"tools": [TOOL], "stream": stream, "stop": "STOP", "max_tokens": 500}
         response = await Asked(application, CHAT, body).answer()
         assert response.status == 200, response.body
-        assert "stop" not in backend.streams[0].ask.settings and "grammar" in backend.streams[0].ask.settings
+        params = backend.streams[0].params
+        assert not params.stop and params.constraint.kind == "grammar"
         return response
 
     response = serving(check, says=says, tool_format=HERMES)
@@ -274,10 +276,26 @@ def test_stop_strings_beyond_the_bound_are_refused_with_both_numbers(serving, st
     assert all(number in ollama.json["error"] for number in numbers)
 
 
+def test_serve_checks_each_setting_once(serving, monkeypatch):
+    checked = []
+
+    def check_temperature(value):
+        checked.append(value)
+        return value
+
+    monkeypatch.setitem(settings.CHECKS, "temperature", check_temperature)
+
+    async def check(backend, application):
+        await Asked(application, CHAT, HELLO | {"n": 3, "temperature": 0.5}).answer()
+        return [stream.params.temperature for stream in backend.streams]
+
+    assert serving(check) == [0.5] * 3 and checked == [0.5]
+
+
 def test_serve_seed_differs_per_choice(serving):
     async def check(backend, application):
         await Asked(application, CHAT, HELLO | {"n": 3, "seed": (1 << 31) - 2}).answer()
-        return [stream.ask.settings["seed"] for stream in backend.streams]
+        return [stream.params.seed for stream in backend.streams]
 
     assert serving(check) == [(1 << 31) - 2, (1 << 31) - 1, 0]
 
@@ -463,7 +481,7 @@ def test_client_is_known_by_its_key_or_else_by_its_address(serving, keys, change
         first = {"headers": {"authorization": "Bearer one"}}
         for more in (first, first | changes):
             assert (await Asked(application, CHAT, HELLO, **more).answer()).status == 200
-        one, other = (stream.ask.client for stream in backend.streams)
+        one, other = (stream.client for stream in backend.streams)
         assert (one == other) == same and "one" not in one
 
     serving(check, Config(api_keys=keys))

@@ -10,6 +10,7 @@ import pytest
 from tests.support.harness.errors import raises
 from webpte.errors import ContextFullError, Error, FormatError, InputError, error_of
 from webpte.llm.engine.output import Piece
+from webpte.llm.settings import SamplingParams, sampling_params_from
 from webpte.serve import messages
 from webpte.serve.messages import (
     Cancel,
@@ -38,9 +39,13 @@ from webpte.serve.messages import (
 from webpte.serve.worker import Pipe
 
 TEXT = TextFiles("t.json", None, "{{ x }}\n\u4e00", (1, 2), None, (2,))
+PARAMS = sampling_params_from(
+    {"stop": ["\u4e00", "\n"], "logit_bias": {3: 2}, "temperature": 1, "regex": "a+", "speculate": False, "seed": 5}
+)
 TO_WORKER: list[ToWorker] = [
     Start((ModelFile("a", "a.pte"),), WorkerOptions(max_sequences=3, memory=None), 9),
-    Generate(1, "a", (1, 2), json.dumps({"stop": ["\u4e00", "\ud800", "\n"], "seed": 2**70}), (7,)),
+    Generate(1, "a", (1, 2), PARAMS, (7,)),
+    Generate(4, "a", (1,), SamplingParams()),
     Embed(2, "e", ((1, 2), (3,))),
     Cancel(3),
     Ping(),
@@ -102,7 +107,7 @@ def test_incomplete_line_is_the_end(cut):
         b'{"type": "cancel", "id": -1}',
         b'{"type": "embed", "id": 1, "model": "e", "rows": [[1, "2"]]}',
         b'{"type": "embed", "id": 1, "model": "e", "rows": [[-1]]}',
-        b'{"type": "generate", "id": 1, "model": "a", "tokens": [1], "settings": {}}',
+        b'{"type": "generate", "id": 1, "model": "a", "tokens": [1], "params": {"seed": "1"}}',
         b'{"type": "start", "models": [], "options": {"kv_cache": "f8"}, "max_queue_size": 1}',
     ],
 )
@@ -132,7 +137,7 @@ def test_messages_of_other_side_are_refused():
 def test_size_is_bounded(monkeypatch):
     monkeypatch.setattr(messages, "MAX_MESSAGE_BYTES", 100)
     with raises(InputError, "generate", "limit is 100", code="message_too_large"):
-        encode(Generate(1, "a", tuple(range(100)), "{}"))
+        encode(Generate(1, "a", tuple(range(100)), PARAMS))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.harness.errors import raises
 from webpte.llm.engine.output import Piece
-from webpte.serve.backend import GenerateRequest
+from webpte.llm.settings import SamplingParams
 from webpte.serve.errors import QueueFull, WorkerUnavailable
 from webpte.serve.messages import (
     Cancel,
@@ -29,6 +29,9 @@ from webpte.serve.supervisor import Limits, Supervisor
 
 MODEL = ModelInfo("a", "a.pte", "language", 64, 128, 0, 4, "fingerprint", 0)
 ENCODER = ModelInfo("e", "e.pte", "encoder", 64, 0, 4, 32, "fingerprint", 0)
+
+
+PARAMS = SamplingParams()
 
 
 class RecordingManager:
@@ -65,7 +68,7 @@ def token(id: int, cached: int | None = None) -> StepOutput:
 
 def test_replaced_model_fails_requests_that_have_tokens():
     async def test(supervisor: Supervisor, manager: RecordingManager) -> None:
-        started, waiting = (supervisor.generate(GenerateRequest("a", (1,))) for _ in range(2))
+        started, waiting = (supervisor.generate("a", (1,), PARAMS) for _ in range(2))
         supervisor.on_message(token(started.id, 0))
         supervisor.on_exit("exited")
         manager.sent.clear()
@@ -80,19 +83,19 @@ def test_replaced_model_fails_requests_that_have_tokens():
 
 def test_same_model_continues_requests_with_their_tokens():
     async def test(supervisor: Supervisor, manager: RecordingManager) -> None:
-        generation = supervisor.generate(GenerateRequest("a", (1,)))
+        generation = supervisor.generate("a", (1,), PARAMS)
         supervisor.on_message(token(generation.id, 0))
         supervisor.on_exit("exited")
         manager.sent.clear()
         supervisor.on_ready([MODEL])
-        assert manager.sent == [Generate(generation.id, "a", (1,), "{}", (7,))]
+        assert manager.sent == [Generate(generation.id, "a", (1,), PARAMS, (7,))]
 
     supervised(test)
 
 
 def test_quarantined_requests_are_sent_one_at_a_time():
     async def test(supervisor: Supervisor, manager: RecordingManager) -> None:
-        first, second, third = (supervisor.generate(GenerateRequest("a", (1,))) for _ in range(3))
+        first, second, third = (supervisor.generate("a", (1,), PARAMS) for _ in range(3))
         supervisor.on_exit("exited")
         manager.sent.clear()
         supervisor.on_ready([MODEL])
@@ -116,7 +119,7 @@ def test_quarantined_requests_are_sent_one_at_a_time():
 @pytest.mark.parametrize("exits", [1, 3])
 def test_cached_tokens_are_counted_once_over_restarts(exits):
     async def test(supervisor: Supervisor, manager: RecordingManager) -> None:
-        generation = supervisor.generate(GenerateRequest("a", (1, 2, 3, 4)))
+        generation = supervisor.generate("a", (1, 2, 3, 4), PARAMS)
         supervisor.on_message(token(generation.id, 3))
         for _ in range(exits):
             supervisor.on_exit("exited")
@@ -132,7 +135,7 @@ def test_cached_tokens_are_counted_once_over_restarts(exits):
 
 def test_cancelled_request_is_cancelled_in_the_worker():
     async def test(supervisor: Supervisor, manager: RecordingManager) -> None:
-        generation = supervisor.generate(GenerateRequest("a", (1,)))
+        generation = supervisor.generate("a", (1,), PARAMS)
         await generation.cancel()
         await generation.cancel()
         assert [message for message in manager.sent if isinstance(message, Cancel)] == [Cancel(generation.id)]
@@ -148,7 +151,7 @@ def finished(id: int) -> StepOutput:
 
 
 def requests(supervisor: Supervisor, client: str, count: int) -> list[int]:
-    return [supervisor.generate(GenerateRequest("a", (1,), client=client)).id for _ in range(count)]
+    return [supervisor.generate("a", (1,), PARAMS, client=client).id for _ in range(count)]
 
 
 def test_single_request_overtakes_those_of_a_client_with_many():
@@ -186,9 +189,9 @@ def test_supervisor_client_slots_leave_room_for_others():
 
 def test_full_queue_displaces_the_newest_request_of_the_client_with_most():
     async def test(supervisor: Supervisor, manager: RecordingManager) -> None:
-        many = [supervisor.generate(GenerateRequest("a", (1,), client="many")) for _ in range(4 + 3)]
+        many = [supervisor.generate("a", (1,), PARAMS, client="many") for _ in range(4 + 3)]
         with raises(QueueFull, "3 requests", "4 are"):
-            supervisor.generate(GenerateRequest("a", (1,), client="many"))
+            supervisor.generate("a", (1,), PARAMS, client="many")
         (single,) = requests(supervisor, "single", 1)
         with raises(QueueFull, "3 requests", "4 are"):
             await anext(many[-1])
@@ -203,10 +206,10 @@ def test_full_queue_displaces_the_newest_request_of_the_client_with_most():
 
 def test_waiting_request_that_is_cancelled_is_unknown_to_the_worker():
     async def test(supervisor: Supervisor, manager: RecordingManager) -> None:
-        many = [supervisor.generate(GenerateRequest("a", (1,))) for _ in range(6)]
+        many = [supervisor.generate("a", (1,), PARAMS) for _ in range(6)]
         await many[4].cancel()
         await many[0].cancel()
-        assert manager.sent[4:] == [Cancel(many[0].id), Generate(many[5].id, "a", (1,), "{}")]
+        assert manager.sent[4:] == [Cancel(many[0].id), Generate(many[5].id, "a", (1,), PARAMS)]
         assert supervisor.stats().queued == 4
 
     supervised(test)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import webpte
 from tests.support.harness.errors import raises
 from webpte.llm.engine.output import Piece, StopStringBuffer
-from webpte.llm.settings import SamplingParams
+from webpte.llm.settings import sampling_params_from
 from webpte.llm.tokenizer import TextStream
 
 
@@ -161,7 +161,7 @@ def test_stream_of_invalid_bytes_decodes_few_tokens_at_a_time():
 
 
 def test_stop_strings_at_the_bound_are_accepted():
-    assert SamplingParams(stop=["x" * 256] * 16).stop == ("x" * 256,) * 16
+    assert sampling_params_from({"stop": ["x" * 256] * 16}).stop == ("x" * 256,) * 16
 
 
 @pytest.mark.parametrize(
@@ -174,4 +174,4 @@ def test_stop_strings_at_the_bound_are_accepted():
 )
 def test_stop_strings_beyond_the_bound_are_refused_with_both_numbers(stop, code, numbers):
     with raises(webpte.InputError, "stop", *numbers, code=code):
-        SamplingParams(stop=stop)
+        sampling_params_from({"stop": stop})

@@ -17,7 +17,7 @@ from ..container.files import similar_paths
 from ..errors import FormatError, InputError
 from ..llm.defaults import FILTERS, PENALTIES
 from ..llm.metadata import beside
-from ..llm.settings import SamplingParams, sampling_params_from
+from ..llm.settings import DEFAULTS, sampling_params_from
 from ..runtime.checks import check_bool, check_choice, check_str, did_you_mean, wrong_argument
 from ..task_file import task_path
 
@@ -95,12 +95,11 @@ class TaskSpec:
         if not isinstance(self.settings, Mapping):
             raise wrong_argument("settings", "a mapping of the settings of `generate`", self.settings)
         checked = sampling_params_from(self.settings)
-        defaults = {each.name: getattr(SamplingParams(), each.name) for each in fields(SamplingParams)}
         sampling = (*FILTERS, *PENALTIES)
         changed = {
             name: value
             for name, value in self.settings.items()
-            if name in sampling or getattr(checked, name) != defaults[name]
+            if name in sampling or getattr(checked, name, value) != DEFAULTS[name]
         }
         object.__setattr__(self, "settings", changed)
 

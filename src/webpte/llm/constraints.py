@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 Kind = Literal["json_schema", "regex", "grammar", "choices"]
+CONSTRAINT_KINDS: tuple[Kind, ...] = get_args(Kind)
 EXCLUSIVE_BOUND_STEP = 1e-9  # between an exclusive bound and the inclusive one that replaces it
 _DATA = {"const", "enum", "default", "examples"}  # their values are data, not schemas
 _NAMED = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}  # mappings of names to schemas

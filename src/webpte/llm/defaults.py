@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError, InputError
+from .constraints import CONSTRAINT_KINDS
 from .prompts import read_json_object
 from .settings import sampling_params_from
 
-CONSTRAINTS = ("json_schema", "regex", "grammar", "choices")
 FILTERS = ("temperature", "top_k", "top_p", "min_p")
 PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty", "dry_multiplier", "dry_allowed_length")
 # The most probable token, so that answers are right and reproducible. Small models then loop: SmolLM2-135M in 31 of 61
@@ -52,7 +52,7 @@ def apply_defaults(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> 
     apply to constrained answers either, because JSON repeats itself.
     """
     explicit = any(name in settings for name in (*FILTERS, *PENALTIES))
-    constrained = any(settings.get(name) is not None for name in CONSTRAINTS)
+    constrained = any(settings.get(name) is not None for name in CONSTRAINT_KINDS)
     skipped = PENALTIES if explicit or constrained else ()
     return {**{name: value for name, value in defaults.items() if name not in skipped}, **settings}
 

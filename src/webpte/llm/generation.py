@@ -13,7 +13,7 @@ from ..progress import CancelToken, OnProgress, Progress
 from ..text import table
 from .engine.core import EngineCore
 from .engine.output import Admitted, Finished, FinishReason, OutputQueue, Piece
-from .engine.request import MAX_UNREAD_OUTPUTS, GenerationRequest
+from .engine.request import MAX_UNREAD_OUTPUTS, SamplingRequest
 from .prompts import Messages
 from .tools import ToolCall
 
@@ -79,7 +79,7 @@ class Generation:
     def __init__(
         self,
         engine: EngineCore,
-        request: GenerationRequest | None,
+        request: SamplingRequest | None,
         outputs: OutputQueue,
         parse_tool_calls: Callable[[Sequence[int]], tuple[ToolCall, ...]],
         cancel: CancelToken | None = None,

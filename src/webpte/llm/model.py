@@ -23,10 +23,10 @@ from ..typing import PathLike
 from .chat import Chat
 from .constraints import GrammarCompiler
 from .context import ContextLimit
-from .defaults import apply_defaults, describe_defaults
+from .defaults import describe_defaults
 from .engine.core import EngineCore, EngineStats
 from .engine.output import OutputProcessor, OutputQueue, OutputSink
-from .engine.request import GenerationRequest, SequenceState
+from .engine.request import SamplingRequest, SequenceState
 from .engine.runner import BatchedRunner, BundledRunner, ModelRunner, SingleRunner
 from .engine.speculation import DecodeState, Speculation
 from .generation import BatchGenerator, Generation, Prompt
@@ -49,7 +49,6 @@ from .settings import (
     GenerateSettings,
     SamplingParams,
     integer,
-    sampling_params_from,
     shows_settings,
     tokens_from,
 )
@@ -271,7 +270,7 @@ class LLM:
     def chat(self, system: str | None = None, **settings: Unpack[GenerateSettings]) -> Chat:
         """Return a conversation: `chat.ask("...")` answers a question after those before it."""
         self.text_model.check_template()
-        self._params(settings)
+        self.text_model.sampling_params(settings)
         return Chat(self, system, settings)
 
     def resume(
@@ -322,7 +321,7 @@ class LLM:
         changed: threading.Condition | None = None,
     ) -> Generation:
         """Check everything and return an answer in a sequence."""
-        self._params(settings)
+        params = self.text_model.sampling_params(settings)
         _check_cancel(cancel)
         check_bool(parse_special, "parse_special")
         if sum(each is not None for each in (prompt, text, tokens)) > 1:
@@ -335,7 +334,7 @@ class LLM:
             tokens = self._encode(prompt, text, tools, parse_special)
         cancel = cancel or CancelToken()
         outputs = OutputQueue(changed)
-        request = self.request(tokens, settings, generated, state=state, cancel=cancel, sink=outputs)
+        request = self.request(tokens, params, generated, state=state, cancel=cancel, sink=outputs)
         return Generation(self._engine, request, outputs, self.text_model.tool_calls, cancel)
 
     # -- requests, for servers -------------------------------------------------------------------------------------
@@ -343,17 +342,16 @@ class LLM:
     def request(
         self,
         tokens: Tokens[int],
-        settings: Mapping[str, Any],
+        params: SamplingParams,
         generated: Tokens[int] = (),
         *,
         state: SequenceState | None = None,
         cancel: CancelToken | None = None,
         sink: OutputSink | None = None,
-    ) -> GenerationRequest:
+    ) -> SamplingRequest:
         """Return a request for `submit`: see `resume`. Its outputs go to `sink`."""
-        params = self._params(settings)
         checked = self.text_model.prompt(tokens)
-        return GenerationRequest(
+        return SamplingRequest(
             state if state is not None else SequenceState(keeps_slot=False),
             checked,
             params,
@@ -367,11 +365,11 @@ class LLM:
             generated=tokens_from(generated, self.vocabulary),
         )
 
-    def submit(self, request: GenerationRequest) -> None:
+    def submit(self, request: SamplingRequest) -> None:
         """Queue a request, which the engine's thread computes."""
         self._engine.submit(request)
 
-    def abort(self, request: GenerationRequest) -> None:
+    def abort(self, request: SamplingRequest) -> None:
         """Stop computing a request."""
         self._engine.abort(request)
 
@@ -392,11 +390,6 @@ class LLM:
     def max_sequences(self) -> int:
         """Return how many answers are computed at once."""
         return self._engine.max_num_seqs
-
-    def _params(self, settings: Mapping[str, Any]) -> SamplingParams:
-        """Return checked settings, with the model's defaults for those that are not set."""
-        sampling_params_from(settings, self.vocabulary)
-        return sampling_params_from(apply_defaults(settings, self.sampling_defaults), self.vocabulary)
 
     def _encode(
         self, prompt: str | Messages | None, text: str | None, tools: Tools | None, parse_special: bool
@@ -445,7 +438,7 @@ class LLM:
         fails, its `error` is set, and the others continue. Prompts are read one by one as slots become free. Once
         cancelled, no more prompts are read, and unfinished answers end with the text so far.
         """
-        self._params(settings)
+        self.text_model.sampling_params(settings)
         check_bool(in_order, "in_order")
         check_bool(parse_special, "parse_special")
         _check_cancel(cancel)

@@ -6,13 +6,14 @@ import inspect
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypedDict, TypeVar
 
 from ..errors import InputError
 from ..fusion.llm_rewrites import MAX_TOP_LOGPROBS
 from ..text import close_matches
-from .constraints import Constraint, constraint_from
+from .constraints import CONSTRAINT_KINDS, Constraint, constraint_from
 
 LARGEST = 2**31 - 1  # integers travel to the device in 32 bits
 TEMPERATURES = (1e-6, 1e6)  # beyond which logits divided by one leave the range of f32
@@ -26,7 +27,10 @@ MAX_NEW_TOKENS = 1024  # of an answer whose length is not set, in all front ends
 
 
 class GenerateSettings(TypedDict, total=False):
-    """The keywords of `generate`, for type checkers. `SamplingParams` documents them."""
+    """The keywords of `generate`, for type checkers. `SamplingParams` documents them.
+
+    One of the last four keywords before `speculate` may constrain the text.
+    """
 
     max_new_tokens: int
     temperature: float
@@ -53,7 +57,7 @@ class GenerateSettings(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How tokens are sampled and when a generation ends. Its fields are the keys of `GenerateSettings`, with defaults.
+    """How tokens are sampled and when a generation ends: values that `sampling_params_from` has checked.
 
     First the logits are adjusted. `repetition_penalty` divides positive logits, and multiplies negative ones, of all
     tokens in the prompt and the text so far. `presence_penalty` is subtracted once, `frequency_penalty` per occurrence,
@@ -76,47 +80,17 @@ class SamplingParams:
     dry_allowed_length: int = 6
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     seed: int = 0
-    stop: str | Sequence[str] = ()
+    stop: tuple[str, ...] = ()
     logprobs: bool = False
     top_logprobs: int = 0  # most probable tokens to report at each position
     tokens_per_submit: int | None = None  # None: as many as a submit of a twentieth of a second can compute
-    json_schema: Mapping[str, object] | bool | str | bytes | None = (
-        None  # the text follows this, or one of the next three
-    )
-    regex: str | None = None
-    grammar: str | None = None
-    choices: Sequence[str] | None = None
     speculate: bool | None = None  # n-gram drafts out of the sequence's own text; None: while they pay
-    constraint: Constraint | None = field(init=False, default=None)  # made of the four before
-
-    def __post_init__(self) -> None:
-        checked = {
-            "max_new_tokens": integer("max_new_tokens", self.max_new_tokens, 1, LARGEST),
-            "temperature": _temperature(self.temperature),
-            "top_k": integer("top_k", self.top_k, 0, LARGEST),
-            "top_p": _top_p(self.top_p),
-            "min_p": _between("min_p", self.min_p, 0.0, 1.0),
-            "repetition_penalty": _between("repetition_penalty", self.repetition_penalty, *REPETITION_PENALTIES),
-            "presence_penalty": _between("presence_penalty", self.presence_penalty, *PENALTIES),
-            "frequency_penalty": _between("frequency_penalty", self.frequency_penalty, *PENALTIES),
-            "dry_multiplier": _between("dry_multiplier", self.dry_multiplier, 0.0, PENALTIES[1]),
-            "dry_allowed_length": integer("dry_allowed_length", self.dry_allowed_length, 1, LARGEST),
-            "logit_bias": _logit_bias(self.logit_bias),
-            "top_logprobs": integer("top_logprobs", self.top_logprobs, 0, MAX_TOP_LOGPROBS),
-            "seed": integer("seed", self.seed, 0, LARGEST),
-            "stop": stop_strings(self.stop),
-            "constraint": constraint_from(self.json_schema, self.regex, self.grammar, self.choices),
-        }
-        if self.tokens_per_submit is not None:
-            checked["tokens_per_submit"] = integer("tokens_per_submit", self.tokens_per_submit, 1, MOST_PER_SUBMIT)
-        if not isinstance(self.logprobs, bool):
-            raise _wrong_type("logprobs", "True or False", self.logprobs)
-        if self.speculate is not None and not isinstance(self.speculate, bool):
-            raise _wrong_type("speculate", "True, False or None", self.speculate)
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+    constraint: Constraint | None = None  # that the text follows
 
 
+DEFAULTS: Mapping[str, Any] = {
+    name: getattr(SamplingParams(), name, None) for name in GenerateSettings.__annotations__
+}  # of the settings; None for constraints
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -126,44 +100,43 @@ def shows_settings(function: _Function) -> _Function:
     Type checkers read `**settings: Unpack[GenerateSettings]` instead.
     """
     signature = inspect.signature(function)
-    types = GenerateSettings.__annotations__
     listed = [
         inspect.Parameter(
-            each.name,
+            name,
             inspect.Parameter.KEYWORD_ONLY,
-            default={} if each.default is MISSING else each.default,
-            annotation=getattr(types[each.name], "__forward_arg__", types[each.name]),
+            default=DEFAULTS[name],
+            annotation=getattr(type, "__forward_arg__", type),
         )
-        for each in fields(SamplingParams)
-        if each.init
+        for name, type in GenerateSettings.__annotations__.items()
     ]
     own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
     vars(function)["__signature__"] = signature.replace(parameters=[*own, *listed])
     return function
 
 
-def sampling_params_from(values: Mapping[str, Any], vocabulary: int = LARGEST) -> SamplingParams:
-    """Return settings given by keyword. An unknown name is an InputError."""
-    known = [each.name for each in fields(SamplingParams) if each.init]
-    for name in values:
-        if name not in known:
-            near = close_matches(str(name), known)
+def sampling_params_from(settings: Mapping[str, Any], vocabulary: int = LARGEST) -> SamplingParams:
+    """Return settings of `generate`, checked. An unknown name is an InputError."""
+    for name in settings:
+        if name not in DEFAULTS:
+            near = close_matches(str(name), DEFAULTS)
             raise InputError(
                 argument=str(name),
-                expected=f"one of the settings {', '.join(known)}",
+                expected=f"one of the settings {', '.join(DEFAULTS)}",
                 got=repr(name),
                 hint=f"Did you mean {near[0]}?" if near else "",
                 code="unknown_option",
             )
-    settings = SamplingParams(**values)
-    if (highest := max(settings.logit_bias, default=0)) >= vocabulary:
+    checked = {name: check(settings[name]) for name, check in CHECKS.items() if name in settings}
+    constraint = constraint_from(**{kind: settings.get(kind) for kind in CONSTRAINT_KINDS})
+    params = SamplingParams(**checked, constraint=constraint)
+    if (highest := max(params.logit_bias, default=0)) >= vocabulary:
         raise InputError(
             argument="logit_bias",
             expected=f"tokens from 0 to {vocabulary - 1}",
             got=highest,
             code="token_out_of_range",
         )
-    return settings
+    return params
 
 
 def integer(name: str, value: Any, low: int, high: int) -> int:
@@ -267,6 +240,22 @@ def _real(name: str, value: Any) -> float:
     return number
 
 
+def _boolean(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong_type(name, "True or False", value)
+    return value
+
+
+def _speculate(value: Any) -> bool | None:
+    if value is not None and not isinstance(value, bool):
+        raise _wrong_type("speculate", "True, False or None", value)
+    return value
+
+
+def _tokens_per_submit(value: Any) -> int | None:
+    return None if value is None else integer("tokens_per_submit", value, 1, MOST_PER_SUBMIT)
+
+
 def _wrong_type(name: str, expected: str, value: Any) -> InputError:
     return InputError(argument=name, expected=expected, got=_shown(value), code="wrong_type")
 
@@ -278,3 +267,32 @@ def _out_of_range(name: str, expected: str, got: str) -> InputError:
 def _shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:37]}... ({type(value).__name__})"
+
+
+def _integer_from(name: str, low: int, high: int = LARGEST) -> Callable[[Any], int]:
+    return lambda value: integer(name, value, low, high)
+
+
+def _number_from(name: str, low: float, high: float) -> Callable[[Any], float]:
+    return lambda value: _between(name, value, low, high)
+
+
+CHECKS: Mapping[str, Callable[[Any], Any]] = {
+    "max_new_tokens": _integer_from("max_new_tokens", 1),
+    "temperature": _temperature,
+    "top_k": _integer_from("top_k", 0),
+    "top_p": _top_p,
+    "min_p": _number_from("min_p", 0.0, 1.0),
+    "repetition_penalty": _number_from("repetition_penalty", *REPETITION_PENALTIES),
+    "presence_penalty": _number_from("presence_penalty", *PENALTIES),
+    "frequency_penalty": _number_from("frequency_penalty", *PENALTIES),
+    "dry_multiplier": _number_from("dry_multiplier", 0.0, PENALTIES[1]),
+    "dry_allowed_length": _integer_from("dry_allowed_length", 1),
+    "logit_bias": _logit_bias,
+    "seed": _integer_from("seed", 0),
+    "stop": stop_strings,
+    "logprobs": partial(_boolean, "logprobs"),
+    "top_logprobs": _integer_from("top_logprobs", 0, MAX_TOP_LOGPROBS),
+    "tokens_per_submit": _tokens_per_submit,
+    "speculate": _speculate,
+}  # each returns a checked setting; constraints are read together

@@ -10,14 +10,15 @@ from typing import Any
 
 from ..errors import InputError
 from .context import ContextLimit
+from .defaults import apply_defaults
 from .prompts import Messages, SpecialTokens, Tools, check_prompt_size, encode_chat, encode_prompt, render_chat
-from .settings import tokens_from
+from .settings import SamplingParams, sampling_params_from, tokens_from
 from .tokenizer import Tokenizer
 from .tools import ToolCall, ToolFormat, parse_tool_calls
 
 
 class TextModel:
-    """Tokenizer, special tokens, chat template, sampling defaults, and the checks of prompts. Thread-safe."""
+    """Tokenizer, chat template, sampling defaults, and the checks of prompts and settings. Thread-safe."""
 
     def __init__(
         self,
@@ -84,6 +85,12 @@ class TextModel:
 
     def _check_size(self, text: str) -> str:
         return check_prompt_size(text, self.tokenizer, self.context_limit)
+
+    # -- settings ----------------------------------------------------------------------------------------------------
+
+    def sampling_params(self, settings: Mapping[str, Any]) -> SamplingParams:
+        """Return the settings of an answer, checked, with the model's defaults for those that are not set."""
+        return sampling_params_from(apply_defaults(settings, self.sampling_defaults), self.vocabulary)
 
     # -- answers -----------------------------------------------------------------------------------------------------
 

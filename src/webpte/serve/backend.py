@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from ..errors import Error
 from ..llm.engine.output import Admitted, Piece
+from ..llm.settings import SamplingParams
 from .messages import ModelInfo
 
 if TYPE_CHECKING:
@@ -25,17 +26,6 @@ class Timeouts:
     queue: float | None = None  # until it gets a slot
     first_token: float | None = None
     total: float | None = None
-
-
-@dataclass(frozen=True)
-class GenerateRequest:
-    """Tokens to continue. `settings` are those of `GenerateSettings`."""
-
-    model: str
-    tokens: tuple[int, ...]
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    timeouts: Timeouts | None = None  # instead of the server's
-    client: str = ""  # clients share the slots
 
 
 @dataclass(frozen=True)
@@ -116,8 +106,19 @@ class Backend(Protocol):
     @property
     def models(self) -> Mapping[str, ModelInfo]: ...
 
-    def generate(self, request: GenerateRequest) -> Stream:
-        """Raise QueueFull, WorkerUnavailable, or InputError for an unknown model."""
+    def generate(
+        self,
+        model: str,
+        tokens: tuple[int, ...],
+        params: SamplingParams,
+        *,
+        timeouts: Timeouts | None = None,
+        client: str = "",
+    ) -> Stream:
+        """Continue tokens. Clients share the slots. `timeouts` replace the server's.
+
+        Raise QueueFull, WorkerUnavailable, or InputError for an unknown model.
+        """
 
     async def embed(
         self, model: str, rows: Sequence[Sequence[int]], timeout: float | None = None, client: str = ""

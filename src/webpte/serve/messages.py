@@ -15,6 +15,7 @@ from ..errors import FormatError, InputError
 from ..llm.context import ContextLimit
 from ..llm.engine.output import Piece
 from ..llm.options import EngineOptions, KvCache
+from ..llm.settings import SamplingParams
 
 MAX_MESSAGE_BYTES = 64 << 20
 Id = Annotated[int, Field(ge=0)]  # of a request
@@ -110,7 +111,7 @@ class Generate:
     id: Id
     model: str
     tokens: tuple[Count, ...]
-    settings: str  # `GenerateSettings` as JSON: a string, so that one that cannot be read fails its request alone
+    params: SamplingParams
     resumed: tuple[Count, ...] = ()
     type: Literal["generate"] = field(default="generate", kw_only=True)
 

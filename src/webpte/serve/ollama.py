@@ -14,7 +14,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..llm.settings import LARGEST, stop_strings
+from ..llm.settings import LARGEST
 from ..version import __version__
 from .errors import ApiError
 from .http import JsonResponse, LineStream, RequestBody, read_body, run_in_thread
@@ -25,9 +25,9 @@ from .openai.generation import (
     Delta,
     FinishEvent,
     ParsedRequest,
+    checked_params,
     constrain_response,
     output_tokens,
-    parsed_request,
     respond,
     sampling_settings,
 )
@@ -306,7 +306,8 @@ def _parse_chat(body: OllamaChatRequest, service: Service) -> ParsedRequest:
     calls = constrain_response(settings, tools, _schema(body), text)
     messages = [_template_message(message) for message in body.messages]
     tokens = text.prompt(text.tokenize_chat(messages, tools.for_template()))
-    return parsed_request(service, name, [tokens], settings, stream=body.stream, include_usage=False, calls=calls)
+    params = checked_params(service, text, settings)
+    return ParsedRequest(name, [tokens], params, body.stream, include_usage=False, calls=calls)
 
 
 def _template_message(message: OllamaMessage) -> dict[str, Any]:
@@ -329,7 +330,8 @@ def _parse_generate(body: OllamaGenerateRequest, service: Service) -> ParsedRequ
     else:
         system = [{"role": "system", "content": body.system}] if body.system else []
         tokens = text.prompt(text.tokenize_chat([*system, {"role": "user", "content": body.prompt}], None))
-    return parsed_request(service, name, [tokens], settings, stream=body.stream, include_usage=False)
+    params = checked_params(service, text, settings)
+    return ParsedRequest(name, [tokens], params, body.stream, include_usage=False)
 
 
 def _settings(body: OllamaRequest, service: Service) -> dict[str, Any]:
@@ -337,7 +339,7 @@ def _settings(body: OllamaRequest, service: Service) -> dict[str, Any]:
     limit = options.num_predict if options.num_predict is not None and options.num_predict > 0 else None
     return sampling_settings(options, options.seed) | {
         "max_new_tokens": output_tokens(service.config, num_predict=limit),
-        "stop": list(stop_strings(options.stop)),
+        "stop": options.stop,
     }
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ..embed.text_tokenizer import TextTokenizer
-from ..llm.constraints import Constraint
 from ..llm.context import ContextLimit
 from ..llm.prompts import read_special_tokens
+from ..llm.settings import LARGEST, SamplingParams
 from ..llm.text_model import TextModel
 from ..llm.tokenizer import Tokenizer
 from ..text import close_matches
-from .backend import Backend, GenerateRequest, Stream
+from .backend import Backend, Stream
 from .clients import ClientTurns
 from .config import Config
 from .errors import ApiError
@@ -23,6 +23,7 @@ from .schema_process import SchemaCompiler
 from .telemetry import Metrics, log
 
 KINDS = {"language": "a language model", "encoder": "an embedding model"}
+MAX_SEED = LARGEST  # OpenAI's seeds may be larger, and are reduced modulo MAX_SEED + 1
 MAX_FIELD_CHARS = 80  # of an unknown field in the log
 MAX_UNKNOWN_FIELDS = 256  # that warnings are logged for: clients choose the names
 
@@ -120,24 +121,19 @@ class Service:
         return self._encoders[self.model(name, "encoder").name]
 
     async def submit(
-        self,
-        model: str,
-        prompts: Sequence[tuple[int, ...]],
-        settings: Mapping[str, Any],
-        constraint: Constraint | None,
-        client: str,
+        self, model: str, prompts: Sequence[tuple[int, ...]], params: SamplingParams, client: str
     ) -> list[Stream]:
-        """Submit a request for each prompt: all of them or none. The constraint, which is that of the settings, is
-        compiled in a helper before the worker sees it."""
+        """Submit each prompt: all of them or none. A constraint is compiled in a helper before the worker sees it. The
+        seeds of the responses differ."""
         if self.draining:
             raise ApiError(503, "the server is shutting down", headers={"Retry-After": "5"})
-        if constraint is not None:
-            await self._schema_compilers[model].check(constraint, self.config.schema_timeout, client)
+        if params.constraint is not None:
+            await self._schema_compilers[model].check(params.constraint, self.config.schema_timeout, client)
         streams: list[Stream] = []
         try:
             for number, tokens in enumerate(prompts):
-                own = {**settings, "seed": (settings["seed"] + number) % (1 << 31)}
-                streams.append(self.backend.generate(GenerateRequest(model, tokens, own, client=client)))
+                own = replace(params, seed=(params.seed + number) % (MAX_SEED + 1))
+                streams.append(self.backend.generate(model, tokens, own, client=client))
         except BaseException:
             for stream in streams:
                 await stream.cancel()

@@ -10,17 +10,17 @@ import asyncio
 import base64
 import contextlib
 import itertools
-import json
 import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Error, InputError, error_of
 from ..llm.engine.output import Admitted
-from .backend import Event, GenerateRequest, RequestUsage, State, Stats, StreamEnd, StreamEndReason, Timeouts
+from ..llm.settings import SamplingParams
+from .backend import Event, RequestUsage, State, Stats, StreamEnd, StreamEndReason, Timeouts
 from .clients import FairQueue
 from .errors import DeadlineExceeded, QueueFull, Wait, WorkerUnavailable
 from .messages import (
@@ -61,21 +61,19 @@ class Limits:
     max_crashes: int = 3  # workers that exited while they had a request, before the request is failed
 
 
-class InFlightGeneration:
-    """A response that is being generated, and its stream of events. It ends even if it is not read."""
+class ResponseStream:
+    """The events of a response that is being generated. It ends even if it is not read."""
 
-    def __init__(self, id: int, request: GenerateRequest, detach: Callable[[InFlightGeneration], None]) -> None:
+    def __init__(self, request: Generate, client: str, detach: Callable[[ResponseStream], None]) -> None:
         """Store the request. `detach` is called when the response ends here before the worker ends it."""
-        self.id = id
-        self.request = request
-        self.model, self.client = request.model, request.client
+        self.id, self.model, self.client = request.id, request.model, client
         self.waiting = True  # in the queue of the server
         self.admitted = False  # by any worker: it has a slot
         self.sent = False  # to the current worker
         self.crash_count = 0  # workers that exited while they had it, since its last token
         self.done = False
         self.started = time.monotonic()
-        self._settings = _as_json(request.settings)
+        self._request = request
         self._detach = detach
         self._tokens: list[int] = []
         self._cached_tokens = 0
@@ -85,7 +83,7 @@ class InFlightGeneration:
 
     # -- for readers -------------------------------------------------------------------------------------------------
 
-    def __aiter__(self) -> InFlightGeneration:
+    def __aiter__(self) -> ResponseStream:
         return self
 
     async def __anext__(self) -> Event:
@@ -104,14 +102,13 @@ class InFlightGeneration:
 
     @property
     def usage(self) -> RequestUsage:
-        return RequestUsage(len(self.request.tokens), self._cached_tokens, len(self._tokens))
+        return RequestUsage(len(self._request.tokens), self._cached_tokens, len(self._tokens))
 
     # -- for the supervisor ------------------------------------------------------------------------------------------
 
     def message(self) -> Generate:
         """Return what a worker needs to start or to continue."""
-        request = self.request
-        return Generate(self.id, request.model, request.tokens, self._settings, tuple(self._tokens))
+        return replace(self._request, resumed=tuple(self._tokens))
 
     def start_timers(self, timeouts: Timeouts) -> None:
         loop = asyncio.get_running_loop()
@@ -171,7 +168,7 @@ class InFlightGeneration:
             self._events.put_nowait(last)
 
 
-class InFlightEmbedding:
+class PendingVectors:
     """Rows of tokens whose vectors arrive batch by batch, in any order."""
 
     def __init__(self, id: int, model: str, rows: Sequence[Sequence[int]], dimensions: int, client: str) -> None:
@@ -209,7 +206,7 @@ class InFlightEmbedding:
             self.result.set_exception(error)
 
 
-InFlight = InFlightGeneration | InFlightEmbedding
+InFlight = ResponseStream | PendingVectors
 
 
 class Supervisor:
@@ -233,8 +230,8 @@ class Supervisor:
         self._stopping = False
         self._models: dict[str, ModelInfo] = {}
         self._ids = itertools.count(1)
-        self._generations: dict[int, InFlightGeneration] = {}
-        self._embeddings: dict[int, InFlightEmbedding] = {}
+        self._streams: dict[int, ResponseStream] = {}
+        self._embeddings: dict[int, PendingVectors] = {}
         self._queues: dict[str, FairQueue[InFlight]] = {}  # of the models
         self._started = asyncio.Event()  # ready for the first time, or failed
         self._failed = asyncio.Event()
@@ -277,9 +274,9 @@ class Supervisor:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), grace)
         self._state = "stopped"
-        for generation in list(self._generations.values()):
-            self._detach(generation)
-            generation.finish("cancelled")
+        for stream in list(self._streams.values()):
+            self._detach(stream)
+            stream.finish("cancelled")
         self._fail_all(WorkerUnavailable("the server is shutting down", code="stopping"))
         if self._running is not None:
             if not self._stopping:  # a second cancellation would interrupt the end of the worker
@@ -295,20 +292,28 @@ class Supervisor:
         """Return the process id of the current worker."""
         return self._manager.pid
 
-    def generate(self, request: GenerateRequest) -> InFlightGeneration:
-        self._model(request.model, "language")
-        generation = InFlightGeneration(next(self._ids), request, self._detach)
-        self._enqueue(generation)
-        self._generations[generation.id] = generation
-        generation.start_timers(request.timeouts or self.limits.timeouts)
-        self._dispatch(request.model)
-        return generation
+    def generate(
+        self,
+        model: str,
+        tokens: tuple[int, ...],
+        params: SamplingParams,
+        *,
+        timeouts: Timeouts | None = None,
+        client: str = "",
+    ) -> ResponseStream:
+        self._model(model, "language")
+        stream = ResponseStream(Generate(next(self._ids), model, tokens, params), client, self._detach)
+        self._enqueue(stream)
+        self._streams[stream.id] = stream
+        stream.start_timers(timeouts or self.limits.timeouts)
+        self._dispatch(model)
+        return stream
 
     async def embed(
         self, model: str, rows: Sequence[Sequence[int]], timeout: float | None = None, client: str = ""
     ) -> NDArray[np.float32]:
         info = self._model(model, "encoder")
-        embedding = InFlightEmbedding(next(self._ids), model, rows, info.dimensions, client)
+        embedding = PendingVectors(next(self._ids), model, rows, info.dimensions, client)
         self._enqueue(embedding)
         self._embeddings[embedding.id] = embedding
         seconds = self.limits.timeouts.total if timeout is None else timeout
@@ -325,12 +330,12 @@ class Supervisor:
             self._remove(embedding)
 
     def stats(self) -> Stats:
-        queued = sum(not generation.admitted for generation in self._generations.values())
+        queued = sum(not stream.admitted for stream in self._streams.values())
         worker = self._manager.stats
         return Stats(
             state=self._state,
             queued=queued,
-            busy=len(self._generations) - queued,
+            busy=len(self._streams) - queued,
             slots=worker.slots,
             embedding=len(self._embeddings),
             steps=worker.steps,
@@ -367,12 +372,12 @@ class Supervisor:
     def on_ready(self, models: Sequence[ModelInfo]) -> None:
         """Send the new worker all requests that are not done, in their order of arrival."""
         before, self._models = self._models, {model.name: model for model in models}
-        for generation in list(self._generations.values()):
-            name = generation.request.model
+        for stream in list(self._streams.values()):
+            name = stream.model
             changed = name in before and before[name].fingerprint != self._models[name].fingerprint
-            if generation.usage.completion_tokens and changed:
+            if stream.usage.completion_tokens and changed:
                 self._fail(
-                    generation,
+                    stream,
                     WorkerUnavailable(
                         f"{before[name].path} was replaced by another model during the request", code="model_replaced"
                     ),
@@ -393,15 +398,15 @@ class Supervisor:
     def on_message(self, message: StepOutput | Vectors | Failed) -> None:
         if isinstance(message, StepOutput):
             for delta in message.deltas:
-                if (generation := self._generations.get(delta.id)) is not None:
-                    self._add(generation, delta)
+                if (stream := self._streams.get(delta.id)) is not None:
+                    self._add(stream, delta)
         elif isinstance(message, Vectors):
             if (embedding := self._embeddings.get(message.id)) is not None:
                 embedding.add(message)
                 if embedding.done:
                     self._remove(embedding)
         else:
-            request = self._generations.get(message.id) or self._embeddings.get(message.id)
+            request = self._streams.get(message.id) or self._embeddings.get(message.id)
             if request is not None:
                 self._fail(request, error_of(message.error, message.message, message.reason))
         self._send_quarantined()
@@ -435,7 +440,7 @@ class Supervisor:
 
     @property
     def _in_flight(self) -> list[InFlight]:
-        return [*self._generations.values(), *self._embeddings.values()]
+        return [*self._streams.values(), *self._embeddings.values()]
 
     def _enqueue(self, request: InFlight) -> None:
         """Let a request wait for a slot. If the queue is full, the client with the most waiting requests loses its last
@@ -467,22 +472,22 @@ class Supervisor:
             except Error as error:  # the message is too large
                 self._fail(request, error)
 
-    def _add(self, generation: InFlightGeneration, delta: TokenDelta) -> None:
-        if delta.cached_tokens is not None and not generation.admitted:
-            self._prompt_tokens += len(generation.request.tokens)
+    def _add(self, stream: ResponseStream, delta: TokenDelta) -> None:
+        if delta.cached_tokens is not None and not stream.admitted:
+            self._prompt_tokens += stream.usage.prompt_tokens
             self._cached_tokens += delta.cached_tokens
             self._cache_hits += delta.cached_tokens > 0
         self._completion_tokens += len(delta.pieces)
-        generation.add(delta)
-        if generation.done:
-            self._remove(generation)
-            self._mean_seconds += DURATION_SMOOTHING * (time.monotonic() - generation.started - self._mean_seconds)
+        stream.add(delta)
+        if stream.done:
+            self._remove(stream)
+            self._mean_seconds += DURATION_SMOOTHING * (time.monotonic() - stream.started - self._mean_seconds)
 
-    def _detach(self, generation: InFlightGeneration) -> None:
+    def _detach(self, stream: ResponseStream) -> None:
         """End a response here: the worker stops computing it."""
-        if not generation.waiting:
-            self._manager.send(Cancel(generation.id))
-        self._remove(generation)
+        if not stream.waiting:
+            self._manager.send(Cancel(stream.id))
+        self._remove(stream)
 
     def _fail(self, request: InFlight, error: Error) -> None:
         request.fail(error)
@@ -494,7 +499,7 @@ class Supervisor:
 
     def _remove(self, request: InFlight) -> None:
         """Forget a request, and give its slot to the next one."""
-        requests: dict[int, Any] = self._generations if isinstance(request, InFlightGeneration) else self._embeddings
+        requests: dict[int, Any] = self._streams if isinstance(request, ResponseStream) else self._embeddings
         if requests.pop(request.id, None) is None:
             return
         queue = self._queues[request.model]
@@ -506,17 +511,7 @@ class Supervisor:
         self._update_idle()
 
     def _update_idle(self) -> None:
-        if not self._generations and not self._embeddings:
+        if not self._streams and not self._embeddings:
             self._idle.set()
         else:
             self._idle.clear()
-
-
-def _as_json(settings: Mapping[str, object]) -> str:
-    try:
-        return json.dumps(dict(settings))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(
-            f"settings cannot be written as JSON: {error}. Use strings, numbers, lists and objects.",
-            code="not_serializable",
-        ) from error

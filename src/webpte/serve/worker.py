@@ -8,7 +8,6 @@ language model, or that of `EmbeddingModelWorker`. The process exits when its in
 from __future__ import annotations
 
 import base64
-import json
 import logging
 import os
 import sys
@@ -26,7 +25,7 @@ from ..embed import Embedder
 from ..errors import DeviceLost, Error, FormatError, InputError
 from ..llm import LLM
 from ..llm.engine.output import Admitted, Finished, Output, Piece
-from ..llm.engine.request import GenerationRequest
+from ..llm.engine.request import SamplingRequest
 from ..progress import OnProgress, Progress
 from ..task_file import task_path
 from .child_process import ignore_stop_signals
@@ -134,7 +133,7 @@ class LanguageModelWorker:
         self.llm = llm
         self._file = file
         self._send = send
-        self._active: dict[int, GenerationRequest] = {}
+        self._active: dict[int, SamplingRequest] = {}
         self._deltas: list[TokenDelta] = []  # of the current step
         self._failures: list[Failed] = []
         self._lock = threading.Lock()  # between the engine's thread and the reader of messages
@@ -181,7 +180,7 @@ class LanguageModelWorker:
         if not isinstance(request, Generate):
             raise InputError(f"{self._file.name} is a language model; embeddings need an encoder")
         sink = _DeltaSink(self, request.id)
-        generation = self.llm.request(request.tokens, _settings(request.settings), request.resumed, sink=sink)
+        generation = self.llm.request(request.tokens, request.params, request.resumed, sink=sink)
         with self._lock:
             if not self._active:
                 self._last_progress = time.monotonic()
@@ -352,18 +351,6 @@ def failed(id: int, error: BaseException) -> Failed:
 
 def _modified(path: str) -> int:
     return int(Path(path).stat().st_mtime)
-
-
-def _settings(text: str) -> dict[str, Any]:
-    """Return the settings of a request. JSON has only strings as keys; those of `logit_bias` are tokens."""
-    settings: dict[str, Any] = json.loads(text)
-    biases = settings.get("logit_bias")
-    if isinstance(biases, dict):
-        try:
-            settings["logit_bias"] = {int(token): bias for token, bias in biases.items()}
-        except ValueError as error:
-            raise InputError(f"logit_bias: expected tokens as keys: {error}") from error
-    return settings
 
 
 LoadModel = Callable[[ModelFile, WorkerOptions, int, OnProgress, Send], ModelWorker]

@@ -80,7 +80,7 @@ class ScriptedLLM:
     """As much of an LLM as a chat needs. A character is a token."""
 
     template, capacity, vocabulary = "", 4096, 128
-    sampling_defaults: dict[str, float] = {}  # noqa: RUF012
+    text_model = SimpleNamespace(sampling_params=sampling_params_from)
     tokenizer = SimpleNamespace(encode=lambda text, **_: list(text), mark_special_tokens=lambda value: (value, False))
 
     def render(self, messages: list[dict[str, str]], tools: None = None) -> str:

@@ -14,8 +14,9 @@ import numpy as np
 from webpte.errors import Error
 from webpte.llm.constraints import Constraint, GrammarCompiler
 from webpte.llm.engine.output import Admitted, Piece
+from webpte.llm.settings import SamplingParams
 from webpte.llm.tokenizer import Tokenizer
-from webpte.serve.backend import Event, GenerateRequest, RequestUsage, Stats, StreamEnd
+from webpte.serve.backend import Event, RequestUsage, Stats, StreamEnd
 from webpte.serve.messages import ModelInfo, TextFiles
 
 CHAT = (
@@ -28,9 +29,15 @@ class StandInStream:
     """Pieces of a text, one for each of its tokens. It waits for `go` before each but the first."""
 
     def __init__(
-        self, ask: GenerateRequest, tokens: Sequence[tuple[str, int]], go: asyncio.Event, fails: Error | None
+        self,
+        prompt: tuple[int, ...],
+        params: SamplingParams,
+        tokens: Sequence[tuple[str, int]],
+        go: asyncio.Event,
+        fails: Error | None,
+        client: str,
     ) -> None:
-        self.ask = ask
+        self.prompt, self.params, self.client = prompt, params, client
         self.cancelled = False
         self._tokens = tokens
         self._go = go
@@ -40,11 +47,11 @@ class StandInStream:
 
     @property
     def usage(self) -> RequestUsage:
-        return RequestUsage(len(self.ask.tokens), 0, self._given)
+        return RequestUsage(len(self.prompt), 0, self._given)
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         yield Admitted(0)
-        for text, token in self._tokens[: self.ask.settings["max_new_tokens"]]:
+        for text, token in self._tokens[: self.params.max_new_tokens]:
             if self._given:
                 await self._go_or_cancelled()
             if self.cancelled:
@@ -54,7 +61,7 @@ class StandInStream:
             yield Piece(text, token)
         if self._fails is not None:
             raise self._fails
-        cut = len(self._tokens) > self.ask.settings["max_new_tokens"]
+        cut = len(self._tokens) > self.params.max_new_tokens
         yield StreamEnd("length" if cut else "stop", self.usage)
 
     async def _go_or_cancelled(self) -> None:
@@ -103,12 +110,13 @@ class StandIn:
         for stream in self.streams:
             await stream.cancel()
 
-    def generate(self, ask: GenerateRequest) -> StandInStream:
+    def generate(
+        self, model: str, tokens: tuple[int, ...], params: SamplingParams, *, timeouts: object = None, client: str = ""
+    ) -> StandInStream:
         if self.fails is not None:
             raise self.fails
-        tokens = self._tokenizer.encode(self.says)
-        pieces = [(self._tokenizer.decode([token]), token) for token in tokens]
-        self.streams.append(StandInStream(ask, pieces, self.go, self.fails_at_end))
+        pieces = [(self._tokenizer.decode([token]), token) for token in self._tokenizer.encode(self.says)]
+        self.streams.append(StandInStream(tokens, params, pieces, self.go, self.fails_at_end, client))
         return self.streams[-1]
 
     async def embed(

@@ -12,7 +12,6 @@ from typing import Any
 
 from ...errors import Error, InputError
 from ...llm import LLM, Generation
-from ...llm.defaults import apply_defaults
 from ...llm.prompts import encode_chat
 from ...llm.settings import GenerateSettings, SamplingParams, sampling_params_from
 from ...runtime.checks import described
@@ -109,7 +108,7 @@ class Conversation:
     @property
     def current_settings(self) -> SamplingParams:
         """Return all settings, with the model's defaults."""
-        return sampling_params_from(apply_defaults(self.settings, self.llm.sampling_defaults))
+        return self.llm.text_model.sampling_params(self.settings)
 
     def save(self, name: str) -> int:
         """Write all messages as JSON and return their number."""
@@ -263,7 +262,7 @@ def _set(talk: Conversation, rest: str) -> None:
         talk.set(name, _value(name, text.strip()))
     current = talk.current_settings
     for each in [name] if name else NAMES:
-        say(f"({each} = {json.dumps(talk.settings.get(each, getattr(current, each)))})")
+        say(f"({each} = {json.dumps(talk.settings.get(each, getattr(current, each, None)))})")
 
 
 def _value(name: str, text: str) -> Any:

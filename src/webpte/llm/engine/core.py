@@ -28,9 +28,9 @@ from ...runtime.checks import ProcessGuard
 from ..sampling import SampledToken
 from .kv_slots import KvSlots
 from .output import OutputQueue, wait_for_any
-from .request import GenerationRequest, LogitsRequest, Request
+from .request import LogitsRequest, Request, SamplingRequest
 from .runner import BatchToken, ModelRunner, SampleRow
-from .scheduler import STEP_SIZES, ScheduledRequest, Scheduler
+from .scheduler import STEP_SIZES, ScheduledTokens, Scheduler
 from .speculation import StepCosts
 
 Result = TypeVar("Result")
@@ -205,7 +205,7 @@ class EngineCore:
     def step(self) -> None:
         """Admit requests, run the model once for all that are scheduled, and deliver their outputs."""
         with self._lock:
-            batch: list[ScheduledRequest] = []
+            batch: list[ScheduledTokens] = []
             try:
                 self._check_caches()
                 self.scheduler.update_queues()
@@ -246,7 +246,7 @@ class EngineCore:
             self.scheduler.remove(request)
             request.flush()
 
-    def _execute(self, batch: list[ScheduledRequest]) -> dict[Request, list[SampledToken]]:
+    def _execute(self, batch: list[ScheduledTokens]) -> dict[Request, list[SampledToken]]:
         """Run the model; return the tokens that were sampled for each request."""
         with_logits = [part for part in batch if part.request.num_logits_before(part.end)]
         together = [part for part in batch if part not in with_logits]
@@ -262,7 +262,7 @@ class EngineCore:
             self._tokens += len(part.tokens)
         return sampled
 
-    def _run(self, parts: list[ScheduledRequest]) -> dict[Request, list[SampledToken]]:
+    def _run(self, parts: list[ScheduledTokens]) -> dict[Request, list[SampledToken]]:
         tokens: list[BatchToken] = []
         samples: list[SampleRow] = []
         for part in parts:
@@ -285,26 +285,26 @@ class EngineCore:
             request, count = part.request, len(part.sampling)
             chosen = [each for step in outputs for each in step[number : number + count]]
             number += count
-            if isinstance(request, GenerationRequest) and count:
+            if isinstance(request, SamplingRequest) and count:
                 if steps == 1:
                     drafts = part.tokens[len(part.tokens) - part.num_drafts :]
                     chosen = request.verify_draft(drafts, chosen, len(tokens) - part.num_drafts, seconds)
                 sampled[request] = chosen
         return sampled
 
-    def _num_steps(self, parts: list[ScheduledRequest]) -> int:
+    def _num_steps(self, parts: list[ScheduledTokens]) -> int:
         """Return how many tokens to compute for each request in one submit: several, if all decode."""
         usual = self.scheduler.policy.steps_per_submit(len(parts))
         limits = []
         for part in parts:
             request = part.request
-            if not isinstance(request, GenerationRequest) or len(part.tokens) != 1 or not part.sampling:
+            if not isinstance(request, SamplingRequest) or len(part.tokens) != 1 or not part.sampling:
                 return 1
             limits.append(min(request.params.tokens_per_submit or usual, request.max_steps_per_submit))
         return min(limits)
 
     def _process(
-        self, batch: list[ScheduledRequest], sampled: dict[Request, list[SampledToken]], seconds: float
+        self, batch: list[ScheduledTokens], sampled: dict[Request, list[SampledToken]], seconds: float
     ) -> None:
         """Record what is cached now, and deliver the outputs."""
         for request, slot, tokens, num_drafts, _, is_complete in batch:
@@ -318,7 +318,7 @@ class EngineCore:
                 request.decode_seconds += seconds
             else:
                 request.prefill_seconds += seconds
-            if isinstance(request, GenerationRequest):
+            if isinstance(request, SamplingRequest):
                 request.append_tokens(chosen)
             elif is_complete:
                 request.prefilled()
@@ -462,7 +462,7 @@ class _Visitors:
         self._none.wait()
 
 
-def _batch_tokens(part: ScheduledRequest) -> list[BatchToken]:
+def _batch_tokens(part: ScheduledTokens) -> list[BatchToken]:
     start = len(part.slot.tokens)
     return [BatchToken(token, part.slot.number, start + number) for number, token in enumerate(part.tokens)]
 

@@ -223,7 +223,7 @@ class DecodeInput(NamedTuple):
     sampling: list[RowSamplingParams]
 
 
-class GenerationRequest(Request):
+class SamplingRequest(Request):
     """Generates tokens after a prompt until a stop token, a stop string or a limit."""
 
     def __init__(

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from ...errors import DeviceLost, QueueFullError
 from ..sampling import RowSamplingParams
 from .kv_slots import KvSlots, Slot, SlotOwner, common_prefix
-from .request import GenerationRequest, Request
+from .request import Request, SamplingRequest
 from .speculation import MIN_SAMPLES, StepCosts
 
 STREAM_SECONDS = 0.05  # between two updates that a reader takes for a stream
@@ -70,7 +70,7 @@ class BatchLimits(Protocol):
     def max_samples(self) -> int: ...
 
 
-class ScheduledRequest(NamedTuple):
+class ScheduledTokens(NamedTuple):
     """The tokens of one request that a step computes."""
 
     request: Request
@@ -93,7 +93,7 @@ class Budget:
     tokens: int
     samples: int
 
-    def take(self, part: ScheduledRequest) -> ScheduledRequest:
+    def take(self, part: ScheduledTokens) -> ScheduledTokens:
         self.tokens -= len(part.tokens)
         self.samples -= len(part.sampling)
         return part
@@ -209,7 +209,7 @@ class Scheduler:
         shared = max((common_prefix(other.tokens, tokens) for other in readers), default=0)
         return shared >= MIN_SHARED_TOKENS and shared > self._kv_slots.lookup_prefix(tokens)[1]
 
-    def schedule(self) -> list[ScheduledRequest]:
+    def schedule(self) -> list[ScheduledTokens]:
         """Return the next batch: tokens of every decoding request, then chunks of prompts."""
         ready = [
             (request, slot)
@@ -221,7 +221,7 @@ class Scheduler:
         limit = min(MAX_DECODE_TOKENS, self._limits.max_batch_tokens)
         decoding, prefilling = [], []
         for request, slot in ready:
-            if isinstance(request, GenerationRequest) and request.is_decoding(limit):
+            if isinstance(request, SamplingRequest) and request.is_decoding(limit):
                 decoding.append((request, slot))
             else:
                 prefilling.append((request, slot))
@@ -235,10 +235,10 @@ class Scheduler:
         return batch
 
     def _schedule_decode(
-        self, decoding: list[tuple[GenerationRequest, Slot]], budget: Budget, drafting: bool
-    ) -> Iterable[ScheduledRequest]:
+        self, decoding: list[tuple[SamplingRequest, Slot]], budget: Budget, drafting: bool
+    ) -> Iterable[ScheduledTokens]:
         """Return the requests that fit. The others come first in the next step. None drafts while a prompt waits."""
-        fitting: list[tuple[GenerationRequest, Slot]] = []
+        fitting: list[tuple[SamplingRequest, Slot]] = []
         num_tokens = 0
         for request, slot in decoding[: budget.samples]:
             uncached = len(request.tokens) - len(slot.tokens)
@@ -254,11 +254,11 @@ class Scheduler:
                 tokens = request.tokens[len(slot.tokens) : -1] + decode.tokens
                 spare -= num_drafts
                 num_tokens += num_drafts
-                yield budget.take(ScheduledRequest(request, slot, tokens, num_drafts, decode.sampling, True))
+                yield budget.take(ScheduledTokens(request, slot, tokens, num_drafts, decode.sampling, True))
 
     def _schedule_prefill(
         self, prefilling: list[tuple[Request, Slot]], budget: Budget, num_decode: int
-    ) -> Iterable[ScheduledRequest]:
+    ) -> Iterable[ScheduledTokens]:
         """Compute prompts in the order of arrival, but first those that fit into an equal share of the budget: a long
         prompt does not delay them, and they hardly delay it."""
         if not prefilling:
@@ -274,15 +274,15 @@ class Scheduler:
             if part is not None:
                 yield budget.take(part)
 
-    def _prefill_chunk(self, request: Request, slot: Slot, budget: Budget, num_decode: int) -> ScheduledRequest | None:
+    def _prefill_chunk(self, request: Request, slot: Slot, budget: Budget, num_decode: int) -> ScheduledTokens | None:
         uncached = request.tokens[len(slot.tokens) :]
         chunk = uncached[: budget.tokens]
         sampling: list[RowSamplingParams] = []
-        if isinstance(request, GenerationRequest) and len(chunk) == len(uncached):
+        if isinstance(request, SamplingRequest) and len(chunk) == len(uncached):
             if not budget.samples:
                 chunk = uncached[:-1]  # the last token is computed when a sample is free
             elif (decode := request.decode_input(num_decode, 0)) is not None:
                 sampling = decode.sampling
             else:
                 return None
-        return ScheduledRequest(request, slot, chunk, 0, sampling, len(chunk) == len(uncached)) if chunk else None
+        return ScheduledTokens(request, slot, chunk, 0, sampling, len(chunk) == len(uncached)) if chunk else None

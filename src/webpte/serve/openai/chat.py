@@ -21,10 +21,10 @@ from .generation import (
     FinishEvent,
     ParsedRequest,
     at_most,
+    checked_params,
     choice_settings,
     constrain_response,
     output_tokens,
-    parsed_request,
     respond,
     response_schema,
     stream_usage,
@@ -60,15 +60,8 @@ def _parse(body: ChatRequest, service: Service) -> tuple[ParsedRequest, ChatForm
     schema = response_schema(body.response_format, "response_format.json_schema.schema", config)
     calls = constrain_response(settings, tools, schema, text)
     tokens = text.prompt(text.tokenize_chat(template_messages(body.messages), tools.for_template()))
-    parsed = parsed_request(
-        service,
-        model,
-        [tokens] * body.n,
-        settings,
-        stream=body.stream,
-        include_usage=stream_usage(body),
-        calls=calls,
-    )
+    params = checked_params(service, text, settings)
+    parsed = ParsedRequest(model, [tokens] * body.n, params, body.stream, stream_usage(body), calls)
     return parsed, ChatFormatter(model, text, body.logprobs)
 
 

@@ -22,9 +22,9 @@ from .generation import (
     FinishEvent,
     ParsedRequest,
     at_most,
+    checked_params,
     choice_settings,
     output_tokens,
-    parsed_request,
     respond,
     response_schema,
     stream_usage,
@@ -65,7 +65,8 @@ def _parse(body: CompletionRequest, service: Service) -> tuple[ParsedRequest, Co
         for prompt in texts
     ]
     prompts = [tokens for tokens in encoded for _ in range(body.n)]
-    parsed = parsed_request(service, model, prompts, settings, stream=body.stream, include_usage=stream_usage(body))
+    params = checked_params(service, text, settings)
+    parsed = ParsedRequest(model, prompts, params, body.stream, stream_usage(body))
     return parsed, CompletionFormatter(model, text, body.logprobs is not None)
 
 

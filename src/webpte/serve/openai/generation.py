@@ -13,16 +13,15 @@ from typing import Any, Literal, Protocol
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...llm.constraints import Constraint
 from ...llm.defaults import FILTERS, PENALTIES
 from ...llm.engine.output import Admitted, Piece
-from ...llm.settings import LARGEST, MAX_NEW_TOKENS, sampling_params_from, stop_strings
+from ...llm.settings import MAX_NEW_TOKENS, SamplingParams
 from ...llm.text_model import TextModel
 from ..backend import Event, RequestUsage, Stream, StreamEnd
 from ..config import Config
 from ..errors import ApiError
 from ..http import EventStream, JsonResponse, RequestBody, client_of, run_until_disconnect
-from ..service import Service
+from ..service import MAX_SEED, Service
 from ..telemetry import Metrics
 from .requests import (
     ChatSchemaFormat,
@@ -34,7 +33,6 @@ from .requests import (
 )
 from .tools import CallSyntax, TextDelta, ToolCallDelta, ToolCallParser, ToolConfig, constrain_to_tools
 
-MAX_SEED = LARGEST  # OpenAI's seeds may be larger, and are reduced modulo MAX_SEED + 1
 ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 
 
@@ -43,43 +41,26 @@ ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 
 @dataclass(frozen=True)
 class ParsedRequest:
-    """A request in tokens, with settings that are valid."""
+    """A request in tokens and checked settings."""
 
     model: str
     prompts: Sequence[tuple[int, ...]]  # one for each response
-    settings: Mapping[str, Any]
-    constraint: Constraint | None
+    params: SamplingParams
     stream: bool
     include_usage: bool  # at the end of a stream
-    calls: CallSyntax | None  # of tools, if there can be any
+    calls: CallSyntax | None = None  # of tools, if there can be any
 
 
-def parsed_request(
-    service: Service,
-    model: str,
-    prompts: Sequence[tuple[int, ...]],
-    settings: Mapping[str, Any],
-    *,
-    stream: bool,
-    include_usage: bool,
-    calls: CallSyntax | None = None,
-) -> ParsedRequest:
-    """Return a request whose settings were checked. It runs in a thread: writing a schema as JSON takes a moment."""
-    constraint = sampling_params_from(settings, service.text_model(model).vocabulary).constraint
+def checked_params(service: Service, text: TextModel, settings: Mapping[str, Any]) -> SamplingParams:
+    """Return the settings of a request, checked here and nowhere after, with the model's defaults for those that are
+    not set. It runs in a thread: writing a schema as JSON takes a moment."""
+    params = text.sampling_params(settings)
     limit = service.config.max_schema_bytes
-    if constraint is not None and len(constraint.source) > limit:
+    if params.constraint is not None and len(params.constraint.source) > limit:
         raise ApiError(
-            422, f"the schema: expected at most {limit} bytes (max_schema_bytes), got {len(constraint.source)}"
+            422, f"the schema: expected at most {limit} bytes (max_schema_bytes), got {len(params.constraint.source)}"
         )
-    return ParsedRequest(
-        model=model,
-        prompts=prompts,
-        settings=settings,
-        constraint=constraint,
-        stream=stream,
-        include_usage=include_usage,
-        calls=calls,
-    )
+    return params
 
 
 SAMPLING_FIELDS = (*FILTERS, *PENALTIES)
@@ -103,7 +84,7 @@ def choice_settings(body: ChoiceFields) -> dict[str, Any]:
     """Return the settings that chats and completions share."""
     return sampling_settings(body, body.seed) | {
         "logit_bias": {int(token): float(bias) for token, bias in body.logit_bias.items()},
-        "stop": list(stop_strings(body.stop)),
+        "stop": body.stop,
     }
 
 
@@ -325,7 +306,7 @@ async def respond(
     """Submit a request and return its response. If the client disconnects, its slots are freed."""
     log = request.scope["state"]["log"]
     log |= {"model": parsed.model, "stream": parsed.stream, "choices": len(parsed.prompts)}
-    submitting = service.submit(parsed.model, parsed.prompts, parsed.settings, parsed.constraint, client_of(request))
+    submitting = service.submit(parsed.model, parsed.prompts, parsed.params, client_of(request))
     streams = await run_until_disconnect(request, submitting)
     text = service.text_model(parsed.model)
     responses = [

@@ -10,7 +10,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...llm.defaults import apply_defaults
 from ..http import read_body, run_in_thread
 from ..service import Service
 from .generation import (
@@ -18,9 +17,9 @@ from .generation import (
     Delta,
     FinishEvent,
     ParsedRequest,
+    checked_params,
     constrain_response,
     output_tokens,
-    parsed_request,
     respond,
     response_schema,
     sampling_settings,
@@ -47,20 +46,20 @@ def _parse(body: ResponsesRequest, service: Service) -> tuple[ParsedRequest, Res
     schema = response_schema(body.text.format if body.text is not None else None, "text.format.schema", config)
     calls = constrain_response(settings, tools, schema, text)
     tokens = text.prompt(text.tokenize_chat(_messages(body), tools.for_template()))
-    effective = apply_defaults(settings, text.sampling_defaults)
+    params = checked_params(service, text, settings)
     dumped = body.model_dump(by_alias=True, exclude_unset=True)
     request_fields = {
         "model": model,
         "instructions": body.instructions,
-        "max_output_tokens": settings["max_new_tokens"],
-        "temperature": effective.get("temperature", 0.0),
-        "top_p": effective.get("top_p", 1.0),
+        "max_output_tokens": params.max_new_tokens,
+        "temperature": params.temperature,
+        "top_p": params.top_p,
         "tools": dumped.get("tools", []),
         "tool_choice": dumped.get("tool_choice", "auto"),
         "parallel_tool_calls": tools.parallel,
         "text": dumped.get("text", {"format": {"type": "text"}}),
     }
-    parsed = parsed_request(service, model, [tokens], settings, stream=body.stream, include_usage=True, calls=calls)
+    parsed = ParsedRequest(model, [tokens], params, body.stream, include_usage=True, calls=calls)
     return parsed, ResponsesFormatter(request_fields)
 
 

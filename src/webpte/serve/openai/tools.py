@@ -12,6 +12,7 @@ from typing import Any
 
 from ...llm.constraints import EXACT, LAYOUT, without_excluded_integers
 from ...llm.engine.output import Piece, StopStringBuffer, StopStrings
+from ...llm.settings import stop_strings
 from ...llm.text_model import TextModel
 from ...llm.tokenizer import TextStream, Tokenizer
 from ...llm.tools import ToolCall, ToolFormat, parse_tool_calls
@@ -108,7 +109,7 @@ def constrain_to_tools(
             param="tools",
         )
     settings["grammar"] = grammar(tools, format, text.tokenizer, schema)
-    stop = settings.pop("stop", ())
+    stop = stop_strings(settings.pop("stop", ()))
     return CallSyntax(format, StopStrings((format.begin, *stop)), StopStrings((format.end,) if format.end else ()))
 
 

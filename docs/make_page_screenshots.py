@@ -25,7 +25,7 @@ from tests.web.fake_pages import POLICY, opened
 from webpte.bundles import bundle_checks
 
 IMAGES = Path(__file__).parent / "images"
-MOST_BYTES = 150_000
+MAX_BYTES = 150_000
 PATIENCE = 300_000  # milliseconds; a software device reads a prompt slowly
 WIDE, NARROW, HEIGHT = 820, 380, 700
 GAP = 16
@@ -166,8 +166,8 @@ def keep(taken: Sequence[bytes], name: str) -> None:
     target = IMAGES / name
     sheet.quantize(96, dither=Image.Dither.NONE).save(target, optimize=True)
     size = target.stat().st_size
-    if size > MOST_BYTES:
-        raise SystemExit(f"{target} has {size} bytes; the repository takes {MOST_BYTES}")
+    if size > MAX_BYTES:
+        raise SystemExit(f"{target} has {size} bytes; the repository takes {MAX_BYTES}")
     print(f"{target.name}: {size} bytes")
 
 

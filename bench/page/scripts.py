@@ -62,17 +62,17 @@ def language_script(problem: Problem) -> Script:
         return Script(1, [], rows(ids, 0, len(ids)), LOGITS, TOKEN, grows=False)
     prompt = problem.inputs["prompt"].ravel()
     before = [rows(prompt[start : start + PIECE], start, PIECE) for start in range(0, past, PIECE)]
-    return Script(1, before, rows(ids, past, 1, singles=1), LOGITS, TOKEN, grows=True)
+    return Script(1, before, rows(ids, past, 1, num_decode=1), LOGITS, TOKEN, grows=True)
 
 
-def rows(ids: Array, start: int, count: int, singles: int = 0) -> list[Argument]:
+def rows(ids: Array, start: int, count: int, num_decode: int = 0) -> list[Argument]:
     """Return one pass over `count` rows: the tokens, and idle ones after them."""
-    tokens, places = np.zeros((1, count), np.int64), np.tile(np.array([-1, 0], np.int32), (count, 1))
+    tokens, slot_mapping = np.zeros((1, count), np.int64), np.tile(np.array([-1, 0], np.int32), (count, 1))
     tokens[0, : len(ids)] = ids
-    places[: len(ids)] = [(0, start + i) for i in range(len(ids))]
-    picked = np.array([len(ids) - 1], np.int32)
+    slot_mapping[: len(ids)] = [(0, start + i) for i in range(len(ids))]
+    logits_indices = np.array([len(ids) - 1], np.int32)
     choices = argument(np.array(GREEDY, np.int32))
-    return [argument(tokens), argument(places), singles, argument(picked), 0, choices, 0, 0]
+    return [argument(tokens), argument(slot_mapping), num_decode, argument(logits_indices), 0, choices, 0, 0]
 
 
 def argument(array: Array) -> Argument:

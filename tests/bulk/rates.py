@@ -17,7 +17,7 @@ from webpte.embed import Embedder
 
 from .workload import Figures, encoder, print_report, sentences, table, timed_run
 
-LEAST_RATIO, MOST_PADDING, LEAST_COSINE = 0.9, 0.12, 0.99999
+MIN_RATIO, MAX_PADDING, MIN_COSINE = 0.9, 0.12, 0.99999
 
 
 def hand(folder: Path, options: argparse.Namespace) -> Figures:
@@ -40,7 +40,7 @@ def hand(folder: Path, options: argparse.Namespace) -> Figures:
         )
     clock, spent = np.median(ratios, axis=0).tolist()
     print(f"rate of one process / by hand: {clock:.3f} by the clock, {spent:.3f} by what processors spent; medians")
-    assert spent >= LEAST_RATIO, ratios  # the device is this process; the clock shows what else the machine does
+    assert spent >= MIN_RATIO, ratios  # the device is this process; the clock shows what else the machine does
     return {"rows": options.rows, "turns": options.turns, "ratio": spent, "clock": clock}
 
 
@@ -58,7 +58,7 @@ def embed(folder: Path, options: argparse.Namespace) -> Figures:
     model, source = encoder(options), table(folder, options)
     alone = run(model, source, folder / "alone", block_rows=options.block)
     print_report("one process", alone)
-    assert alone.failed == 0 and (options.tiny or alone.padding <= MOST_PADDING), alone
+    assert alone.failed == 0 and (options.tiny or alone.padding <= MAX_PADDING), alone
     many = run(model, source, folder / "actors", block_rows=options.block, actors=2)
     print_report("two actors", many)
     left, right = read(folder / "alone"), read(folder / "actors")
@@ -67,7 +67,7 @@ def embed(folder: Path, options: argparse.Namespace) -> Figures:
     cosines = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
     same = contents(folder / "alone") == contents(folder / "actors")
     print(f"rows in order; least cosine {cosines.min():.7f}; folders byte for byte equal: {same}")
-    assert cosines.min() >= LEAST_COSINE and same
+    assert cosines.min() >= MIN_COSINE and same
     stored = sum(file.stat().st_size for file in (folder / "alone").rglob("*") if file.is_file())
     return {
         "rows": options.rows,

@@ -11,7 +11,7 @@ from tests.support.harness.cases import assert_close
 from tests.support.harness.gate import slow_but
 from tests.support.models import int8 as models
 
-MOSTLY = 0.995  # of all codes equal eager's; the others are neighbours
+MIN_EQUAL_SHARE = 0.995  # of all codes equal eager's; the others are neighbours
 
 
 def step_of(values: np.ndarray) -> float:
@@ -37,7 +37,7 @@ def test_codes_are_those_of_eager(builder):
                 assert_close(got, want, 1.001 * scale, 0, where)
                 equal += int((np.abs(got - want) < 0.01 * scale).sum())
                 total += want.size
-    assert equal >= MOSTLY * total, f"{total - equal} of {total} codes differ"
+    assert equal >= MIN_EQUAL_SHARE * total, f"{total - equal} of {total} codes differ"
 
 
 def test_float_results_of_codes():

@@ -18,7 +18,7 @@ from tests.fuzz.changes import changed_bytes, changed_json
 from tests.support.models import gguf_talker, talker
 from webpte.checkpoints.checkpoint import read_checkpoint
 
-FEW = 4  # tensors that are read of each checkpoint
+MAX_TENSORS = 4  # tensors that are read of each checkpoint
 SENTENCEPIECE = {
     "tokenizer.ggml.model": "llama",
     "tokenizer.ggml.pre": None,
@@ -32,7 +32,7 @@ SENTENCEPIECE = {
 
 def read(path: Path) -> None:
     source = read_checkpoint(path)
-    for name in list(source.weights.sources)[:FEW]:
+    for name in list(source.weights.sources)[:MAX_TENSORS]:
         source.weights.read(name)
 
 

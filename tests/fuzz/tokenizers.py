@@ -178,7 +178,7 @@ def use_tokenizer(path: Path, texts: Iterable[str] = TEXTS) -> None:
             stream.push(token)
         stream.flush()
     tokenizer.decode([0, 1, 2, 1 << 31])
-    Tokenizer.load(path, most_tokens=4).encode_cut(TEXTS[0])
+    Tokenizer.load(path, max_tokens=4).encode_cut(TEXTS[0])
     assert tokenizer.size >= 0 and tokenizer.special_ids is not None and tokenizer.max_token_bytes >= 0
     with contextlib.suppress(UnsupportedError):  # tokens of some kinds have no bytes of their own
         tokenizer.token_bytes(200)

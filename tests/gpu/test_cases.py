@@ -13,7 +13,7 @@ from tests.support.harness.gate import slow
 from webpte.lowering import registered
 
 CASES = list(all_cases())
-MOST_IN_THE_GATE = 5  # cases of an op, evenly spread over all of them; the nightly run has the others
+MAX_GATE_CASES = 5  # cases of an op, evenly spread over all of them; the nightly run has the others
 
 
 def parameters(names: list[str], one_per_op: bool, one_per_file: bool, every: bool) -> Iterator[Case | ParameterSet]:
@@ -25,7 +25,7 @@ def parameters(names: list[str], one_per_op: bool, one_per_file: bool, every: bo
     kinds = [(module if one_per_file else case.op, case.variant) for module, case in results]
     totals, seen = Counter(kinds), Counter[tuple[str, str]]()
     for (_, case), kind in zip(results, kinds, strict=True):
-        number, most = seen[kind], 1 if case.variant else MOST_IN_THE_GATE
+        number, most = seen[kind], 1 if case.variant else MAX_GATE_CASES
         seen[kind] += 1
         kept = case.always or number == 0 or (number * most) // totals[kind] != ((number - 1) * most) // totals[kind]
         if number == 0 or not (one_per_op or one_per_file):

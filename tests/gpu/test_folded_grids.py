@@ -11,7 +11,7 @@ from tests.support.harness.cases import Case, all_cases, run_case
 from tests.support.harness.gate import slow_but
 from webpte.lowering import registered
 
-ENOUGH, LARGE = 300, 30_000  # elements of the largest operand: several workgroups, but soon done
+MIN_ELEMENTS, MAX_ELEMENTS = 300, 30_000  # elements of the largest operand: several workgroups, but soon done
 
 
 def _size(case: Case) -> int:
@@ -23,7 +23,7 @@ def _one_per_op() -> list[Case]:
     results: dict[tuple[str, str], Case] = {}
     formulas = {name for name, registered_op in registered().items() if callable(registered_op.traits.elementwise)}
     for case in all_cases():
-        if (case.op not in formulas or case.op == "aten.add.Tensor") and ENOUGH <= _size(case) <= LARGE:
+        if (case.op not in formulas or case.op == "aten.add.Tensor") and MIN_ELEMENTS <= _size(case) <= MAX_ELEMENTS:
             results.setdefault((case.op, case.variant), case)
     return list(results.values())
 

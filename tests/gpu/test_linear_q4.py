@@ -44,8 +44,13 @@ def test_linear_q4_without_subgroups_uses_tiles(tmp_path, device, monkeypatch):
     assert run_case(by("tile")[0], tmp_path) >= 2
 
 
-MOST = {"broadcast": 35, "tile": 35, "lanes": 16, "packed": 16}  # rows that one kernel runs: beyond, GPUs have another
-GROUPS = [("broadcast", 32), ("broadcast", 96), *((variant, 64) for variant in MOST)]
+MAX_ROWS = {
+    "broadcast": 35,
+    "tile": 35,
+    "lanes": 16,
+    "packed": 16,
+}  # rows that one kernel runs: beyond, GPUs have another
+GROUPS = [("broadcast", 32), ("broadcast", 96), *((variant, 64) for variant in MAX_ROWS)]
 
 
 @pytest.mark.parametrize(("variant", "group"), slow_rows_but([("broadcast", 96), ("tile", 64), ("packed", 64)], GROUPS))
@@ -54,7 +59,7 @@ def test_linear_row_independent_of_number_of_rows(gate, variant, group, tmp_path
     """To the bit: a sequence that is decoded beside others gives what it gives alone."""
     if variant == "broadcast" and not adapter_caps().subgroup:
         pytest.skip("the adapter has no subgroups")
-    inner, most = 576, MOST[variant]
+    inner, most = 576, MAX_ROWS[variant]
     options = {"group": group, "row": rounded("n") if variant == "packed" else None, "n": (most, 1)}
     x = T("n", inner)
     OneOp(gated(x, 67, **options) if gate else joined(x, (60, 7), **options)).write(tmp_path / "layer.pte")
@@ -69,7 +74,7 @@ def test_linear_row_independent_of_number_of_rows(gate, variant, group, tmp_path
 def test_nor_does_one_of_an_8_bit_layer(variant, tmp_path, device):
     if variant == "broadcast" and not adapter_caps().subgroup:
         pytest.skip("the adapter has no subgroups")
-    most = MOST[variant]
+    most = MAX_ROWS[variant]
     OneOp(case(INT8, T("n", 576), int8(67, 576), scales(67), n=(most, 1))).write(tmp_path / "layer.pte")
     x = np.random.default_rng(8).normal(size=(most, 576)).astype(np.float32)
     assert_rows_alike(tmp_path / "layer.pte", variant, [x])

@@ -17,10 +17,10 @@ from tests.cases.quantize.quantize import CHOOSE_TOKEN, I8, SIGNED, TOKEN, zeros
 from tests.support.harness.cases import OneOp, T, case, choosing
 from webpte.device import adapter_caps
 
-MOST, WIDTH = 35, 576
-COUNTS = (2, 3, 4, 5, 7, 8, 9, 12, 13, 16, 17, 24, MOST)
+MAX_ROWS, WIDTH = 35, 576
+COUNTS = (2, 3, 4, 5, 7, 8, 9, 12, 13, 16, 17, 24, MAX_ROWS)
 MANY = 17  # rows from which on a GPU may run another kernel
-ROWS = {"n": (MOST, 1)}
+ROWS = {"n": (MAX_ROWS, 1)}
 
 
 def tokens(*dims):
@@ -74,7 +74,7 @@ def test_op_row_independent_of_number_of_rows(name, tmp_path, device):
     subject = SUBJECTS[name]
     OneOp(subject).write(tmp_path / "op.pte")
     random = np.random.default_rng(7)
-    inputs = [t.array({"n": MOST}, random) for t in subject.tensors if not t.constant]
+    inputs = [t.array({"n": MAX_ROWS}, random) for t in subject.tensors if not t.constant]
     varying = [t.dims[:1] == ("n",) for t in subject.tensors if not t.constant]
 
     def part(first: int, end: int) -> list[np.ndarray]:
@@ -82,7 +82,7 @@ def test_op_row_independent_of_number_of_rows(name, tmp_path, device):
 
     with webpte.load(tmp_path / "op.pte", tune="off") as program:
         method = program.method()
-        alone = [method.run(part(row, row + 1)) for row in range(MOST)]
+        alone = [method.run(part(row, row + 1)) for row in range(MAX_ROWS)]
         for count in COUNTS:
             if count >= MANY and adapter_caps().kind != "cpu":
                 break
@@ -93,21 +93,21 @@ def test_op_row_independent_of_number_of_rows(name, tmp_path, device):
 
 def test_row_with_few_keys_has_the_same_bits_beside_a_long_one(tmp_path, device):
     """A GPU divides the keys of long rows. Without one, the same call needs no merge."""
-    subject = slotted(8, 2, 32, crossing, rotated=32, slots=5, capacity=613, singles=5, n=(5, 1))
+    subject = slotted(8, 2, 32, crossing, rotated=32, slots=5, capacity=613, num_decode=5, n=(5, 1))
     OneOp(subject).write(tmp_path / "op.pte")
     random = np.random.default_rng(7)
-    q, k, v, *caches, places = (t.array({"n": 5}, random) for t in subject.tensors if not t.constant)
+    q, k, v, *caches, slot_mapping = (t.array({"n": 5}, random) for t in subject.tensors if not t.constant)
     with choosing("lanes split"), webpte.load(tmp_path / "op.pte") as program:
         method = program.method()
 
         def run(rows):
             before = method.counters.snapshot()
-            result = method.run([q[:, rows], k[:, rows], v[:, rows], *caches, places[rows]])[0]
+            result = method.run([q[:, rows], k[:, rows], v[:, rows], *caches, slot_mapping[rows]])[0]
             return result, method.counters.since(before).dispatches - len(caches)  # inputs, which are copied
 
         together, dispatches = run(slice(0, 5))
         assert dispatches == 2, "attention and its merge"
-        for row, (_, position) in enumerate(places):
+        for row, (_, position) in enumerate(slot_mapping):
             alone, dispatches = run(slice(row, row + 1))
             assert dispatches == (1 if position < 256 else 2)
             np.testing.assert_array_equal(alone[:, 0], together[:, row])
@@ -116,7 +116,7 @@ def test_row_with_few_keys_has_the_same_bits_beside_a_long_one(tmp_path, device)
 @pytest.mark.parametrize(
     ("subject", "sequences"),
     [
-        (slotted(8, 2, 32, crossing, rotated=32, slots=5, capacity=613, singles=5, n=(5, 1)), True),
+        (slotted(8, 2, 32, crossing, rotated=32, slots=5, capacity=613, num_decode=5, n=(5, 1)), True),
         (SUBJECTS["rms norm"], False),
     ],
     ids=["slots", "norm"],
@@ -152,7 +152,7 @@ def test_variants_of_an_order_give_a_row_the_same_bits_beside_any_rows(name, var
     subject = SUBJECTS[name]
     OneOp(subject).write(tmp_path / "op.pte")
     specs = [t for t in subject.tensors if not t.constant]
-    first = [t.array({"n": MOST}, np.random.default_rng(7)) for t in specs]
+    first = [t.array({"n": MAX_ROWS}, np.random.default_rng(7)) for t in specs]
 
     def beside_others(count: int) -> list[np.ndarray]:
         """Return the first row, and others that no other call has."""

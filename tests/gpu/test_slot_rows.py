@@ -13,19 +13,29 @@ import pytest
 import webpte
 from tests.cases.attention.slot_attention import pieces, slotted
 from tests.support.harness.cases import OneOp, choosing
-from webpte.ops.attention.slot_attention import FEW_ROWS
+from webpte.ops.matmul.product import MAX_FEW_ROWS
 
 ROWS = 67
 
 
 @pytest.mark.parametrize(
     ("variant", "bounds"),
-    [("tile", (0, 17, 38, ROWS)), ("lanes split", (0, 1, 3, 4, 4 + FEW_ROWS))],
+    [("tile", (0, 17, 38, ROWS)), ("lanes split", (0, 1, 3, 4, 4 + MAX_FEW_ROWS))],
 )
 @pytest.mark.parametrize("cache", ["f32", "f16"])
 def test_slot_attention_in_pieces_has_the_bits_of_one_batch(variant, bounds, cache, tmp_path):
     subject = slotted(
-        6, 2, 64, pieces(0, 131, 40), rotated=32, singles=0, cache=cache, capacity=613, slots=4, kept=True, n=(ROWS, 1)
+        6,
+        2,
+        64,
+        pieces(0, 131, 40),
+        rotated=32,
+        num_decode=0,
+        cache=cache,
+        capacity=613,
+        slots=4,
+        kept=True,
+        n=(ROWS, 1),
     )
     OneOp(subject).write(tmp_path / "op.pte")
     random = np.random.default_rng(3)

@@ -410,8 +410,8 @@ MUTANTS = (
     Mutant(
         "a row's work divided by how many rows there are",
         "ops/attention/slot_attention.py",
-        "    def busy_batch(self) -> int:\n        return 1",
-        "    def busy_batch(self) -> int:\n        return self.batch",
+        "    def occupancy_batch(self) -> int:\n        return 1",
+        "    def occupancy_batch(self) -> int:\n        return self.batch",
         "tests/contract/test_slots.py -k real_width",
     ),
     Mutant(

@@ -24,7 +24,7 @@ from .parts import PARTS, Part
 
 ROOT = Path(__file__).parents[2]
 GRACE = 30.0  # seconds between SIGINT and SIGKILL, in which a command can report what it has done
-LONGEST_DETAIL = 160  # characters
+MAX_DETAIL_CHARS = 160  # characters
 
 
 def main(arguments: Sequence[str] | None = None, parts: Sequence[Part] = PARTS) -> int:
@@ -98,7 +98,7 @@ def _signal(group: int, number: signal.Signals) -> None:
 
 def _last_line(log: Path) -> str:
     lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    return lines[-1].strip()[:LONGEST_DETAIL]
+    return lines[-1].strip()[:MAX_DETAIL_CHARS]
 
 
 def _report(part: Part, result: str, started: float, detail: str) -> None:

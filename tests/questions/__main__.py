@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from .asking import answers, is_right
 from .questions import QUESTIONS
 
-ENOUGH = 0.9
+MIN_SHARE = 0.9
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,7 +40,7 @@ def judged(reference: Sequence[bool], program: Sequence[bool]) -> int:
     kept = sum(one and other for one, other in zip(reference, program, strict=True))
     share = kept / max(1, sum(reference))
     print(f"the second answers {kept} of the {sum(reference)} that the first answers, {share:.0%}")
-    return int(share < ENOUGH)
+    return int(share < MIN_SHARE)
 
 
 if __name__ == "__main__":

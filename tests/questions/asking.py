@@ -10,7 +10,7 @@ from webpte.llm import LLM
 
 from .questions import Question
 
-MOST_TOKENS = 40  # of an answer: one that has not said it by then has not answered
+MAX_NEW_TOKENS = 40  # of an answer: one that has not said it by then has not answered
 
 
 def is_right(question: Question, answer: str) -> bool:
@@ -22,7 +22,7 @@ def answers(path: str, questions: Sequence[Question], **settings: Any) -> list[s
     """Return the answer to each, through the chat template, side by side. Without settings, by the model's defaults."""
     with LLM.load(path) as llm:
         asked = [[{"role": "user", "content": question.text}] for question in questions]
-        results = list(llm.generate_many(asked, max_new_tokens=MOST_TOKENS, **settings))
+        results = list(llm.generate_many(asked, max_new_tokens=MAX_NEW_TOKENS, **settings))
     for answer in results:
         if answer.error is not None:
             raise answer.error

@@ -22,7 +22,7 @@ class Answer:
     finished: bool
 
 
-def answer(llm: LLM, schemas: Iterable[dict[str, Any]], most_tokens: int) -> list[Answer]:
+def answer(llm: LLM, schemas: Iterable[dict[str, Any]], max_tokens: int) -> list[Answer]:
     """Return all of them, side by side; every other one is drawn instead of the most probable."""
     listed, asked = list(schemas), []
     for number, expected in enumerate(listed):
@@ -30,7 +30,7 @@ def answer(llm: LLM, schemas: Iterable[dict[str, Any]], most_tokens: int) -> lis
         prompt = [{"role": "user", "content": question}] if llm.template is not None else question
         drawn = {"temperature": 0.8, "seed": number} if number % 2 else {}
         asked.append({"prompt": prompt, "json_schema": expected, **drawn})
-    answers = llm.generate_many(asked, max_new_tokens=most_tokens)
+    answers = llm.generate_many(asked, max_new_tokens=max_tokens)
     return [
         Answer(expected, actual.text, len(actual.tokens), actual.usage.finish_reason == "stop")
         for expected, actual in zip(listed, answers, strict=True)

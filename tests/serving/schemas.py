@@ -15,7 +15,7 @@ from tests.schemas.making import schema
 from tests.support.harness.serving import Running
 
 AT_ONCE = 8
-MOST_TOKENS = 1200
+MAX_NEW_TOKENS = 1200
 TOOLS = ("look_up", "send", "add-2")  # offered together
 
 
@@ -45,7 +45,7 @@ def by_tools(model: str, number: int, expected: Sequence[dict[str, Any]]) -> dic
 def _body(model: str, number: int) -> dict[str, Any]:
     messages = [{"role": "user", "content": f"Make up example {number}."}]
     drawn = {"temperature": 0.8, "seed": number} if number % 2 else {"temperature": 0}
-    return {"model": model, "messages": messages, "max_tokens": MOST_TOKENS, **drawn}
+    return {"model": model, "messages": messages, "max_tokens": MAX_NEW_TOKENS, **drawn}
 
 
 def wrong_answer(actual: dict[str, Any], expected: dict[str, Any]) -> str | None:

@@ -70,10 +70,10 @@ class Model(GraphBuilder):
 def test_with_slots_head_runs_on_sampled_rows(full):
     model = Model()
     result = with_slots(model.logits(model.joined(model.attention()), full=full), 3).graph
-    tokens, places, singles, picked, advance = (result.values[i] for i in result.inputs)
-    assert isinstance(places, TensorSpec) and places.dims == (ROWS, 2)
-    assert isinstance(picked, TensorSpec) and picked.dims == (ROWS,)
-    assert singles == advance == SymInt() and isinstance(tokens, TensorSpec)
+    tokens, slot_mapping, num_decode, logits_indices, advance = (result.values[i] for i in result.inputs)
+    assert isinstance(slot_mapping, TensorSpec) and slot_mapping.dims == (ROWS, 2)
+    assert isinstance(logits_indices, TensorSpec) and logits_indices.dims == (ROWS,)
+    assert num_decode == advance == SymInt() and isinstance(tokens, TensorSpec)
     assert result.tensor(result.outputs[0]).dims == (ROWS, VOCABULARY)
     calls = {call.name: call for call in result.calls}
     assert result.tensor(calls["aten.linear.default"].args[0]).dims[-2:] == (ROWS, WIDTH)

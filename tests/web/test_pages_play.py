@@ -25,7 +25,7 @@ from webpte.llm import LLM
 
 from .fake_pages import POLICY, WATCH, is_ready
 
-MOST = 62_000  # bytes of page, player, tokenizer, template engine and manifest that a visitor loads to chat
+MAX_PAGE_BYTES = 62_000  # bytes of page, player, tokenizer, template engine and manifest that a visitor loads to chat
 pytestmark = pytest.mark.timeout(1200)  # with a cold cache a test exports what it runs
 
 
@@ -86,7 +86,7 @@ def test_chat_page_same_text_and_second_visit_cached(browser, talker):
         assert said(page) == plain(expected)
         expect(page.locator("#adapter")).to_contain_text("swiftshader")
         expect(page.locator("#context")).to_contain_text("of 64 tokens of context left")
-        assert packed(server) <= MOST
+        assert packed(server) <= MAX_PAGE_BYTES
         weights = len(server.asked(".bin"))
         page.reload()
         is_ready(page)

@@ -14,7 +14,7 @@ from webpte.web_files import page_files
 
 from .conftest import WEB
 
-MOST = 66_000  # bytes of the player, all that it loads on demand and a page, gzipped file by file
+MAX_PLAYER_BYTES = 66_000  # bytes of the player, all that it loads on demand and a page, gzipped file by file
 
 
 def test_installed_packages_are_those_that_the_lockfile_pins(node_modules):
@@ -52,4 +52,4 @@ def test_player_and_pages_are_small(kind):
     player, page = dict(player_files()), dict(page_files(kind))
     files = page | {name: player[name] for name in _loaded(player, kind)}
     sizes = {name: len(gzip.compress(data, 9, mtime=0)) for name, data in files.items()}
-    assert sum(sizes.values()) <= MOST, sizes
+    assert sum(sizes.values()) <= MAX_PLAYER_BYTES, sizes

@@ -71,8 +71,8 @@ class Memory:
         return table(f"Memory of {self.name}", self._rows())
 
     def _rows(self) -> dict[str, str]:
-        alone = {sanitize_line(name): memory_line(need) for name, need in self.methods.items()}
-        return {**alone, "together": memory_line(MemoryNeeds(self.name, self.kinds, ()))}
+        by_method = {sanitize_line(name): memory_line(need) for name, need in self.methods.items()}
+        return {**by_method, "together": memory_line(MemoryNeeds(self.name, self.kinds, ()))}
 
 
 def memory_needs(plan: Plan, present: Container[object] = ()) -> MemoryNeeds:
@@ -155,8 +155,10 @@ def program_memory(name: str, plans: Mapping[str, Plan]) -> Memory:
             kinds[kind] = max(kinds[kind], nbytes) if kind == "uploads" else kinds[kind] + nbytes
         present |= {constant_key(buffer) for buffer in plan.buffers if buffer.kind == "constant"}
     nothing = dict.fromkeys(MEMORY_KINDS, 0)
-    alone = {n: memory_needs(plan) if plan.flow.segments else MemoryNeeds(n, nothing, ()) for n, plan in plans.items()}
-    return Memory(name, alone, kinds)
+    by_method = {
+        n: memory_needs(plan) if plan.flow.segments else MemoryNeeds(n, nothing, ()) for n, plan in plans.items()
+    }
+    return Memory(name, by_method, kinds)
 
 
 def memory_line(needs: MemoryNeeds) -> str:

@@ -33,7 +33,7 @@ class TextTokenizer:
         self._lowercase = file.boolean("lowercase")
         file.check_all_read()
         tokenizer = path.with_name(f"{path.stem}.tokenizer.json")
-        self._tokenizer = Tokenizer.load(tokenizer, extra="tasks", most_tokens=self.max_tokens)
+        self._tokenizer = Tokenizer.load(tokenizer, extra="tasks", max_tokens=self.max_tokens)
         self._vocabulary = self._tokenizer.size
 
     @classmethod

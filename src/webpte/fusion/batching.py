@@ -162,9 +162,9 @@ class _SlotRewrite:
             **{name: arguments[name] for name in ("query", "key", "value", "scale")},
             key_cache=self._pool(arguments["key_cache"], call),
             value_cache=self._pool(arguments["value_cache"], call),
-            places=self.slot_mapping,
+            slot_mapping=self.slot_mapping,
             advance=self.position_offset,
-            singles=self.num_decode,
+            num_decode=self.num_decode,
             table=self._table(arguments["cosine"], arguments["sine"]) if rotary else None,
             halves=arguments["halves"] if rotary else Bool(False),
         )

@@ -181,13 +181,13 @@ class FusionGroup:
 
     def grow(self) -> None:
         """Add all calls that feed only the group. Later calls are tried first, so that all readers precede a value."""
-        tried = {self.root}
+        visited = {self.root}
         queue = self._producers(self.root)
         while queue:
             index = -heapq.heappop(queue)
-            if index in tried:
+            if index in visited:
                 continue
-            tried.add(index)
+            visited.add(index)
             if self._take(index):
                 for producer in self._producers(index):
                     heapq.heappush(queue, producer)

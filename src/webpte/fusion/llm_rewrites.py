@@ -70,14 +70,14 @@ def append_sampler(values: list[Value], steps: list[Step], logits: int, offset: 
     rows, vocabulary = spec.dims
 
     add = functools.partial(add_value, values)
-    most = rows * len(SAMPLING_WORDS) + padded_words(
+    max_words = rows * len(SAMPLING_WORDS) + padded_words(
         rows * (4 * min(MAX_LOGIT_ADJUSTMENTS, vocabulary) + mask_words(vocabulary))
     )
-    choices = add(TensorSpec(DType.INT32, (most,), DType.INT32, dynamic=True))
+    choices = add(TensorSpec(DType.INT32, (max_words,), DType.INT32, dynamic=True))
     adjustments, features = add(SymInt()), add(SymInt())
     shapes = (rows,), (rows,), (rows, MAX_TOP_LOGPROBS), (rows, MAX_TOP_LOGPROBS)
-    kinds = DType.INT32, DType.FLOAT32, DType.INT32, DType.FLOAT32
-    outputs = tuple(add(TensorSpec(kind, dims, kind)) for kind, dims in zip(kinds, shapes, strict=True))
+    dtypes = DType.INT32, DType.FLOAT32, DType.INT32, DType.FLOAT32
+    outputs = tuple(add(TensorSpec(dtype, dims, dtype)) for dtype, dims in zip(dtypes, shapes, strict=True))
     steps.append(Call(SAMPLE, (logits, choices, offset, adjustments, features), outputs, origin))
     return Sampler((choices, adjustments, features), outputs)
 

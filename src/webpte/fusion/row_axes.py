@@ -94,8 +94,8 @@ class RowAxes:
 
     def _in_head(self, index: int) -> bool:
         call = self.graph.call(index)
-        alone = len(set(self.carried(call))) == 1
-        return role_of(call, ROLES) in ("last", "rows", "blocks") or (alone and elementwise_op(call) is not None)
+        same_values = len(set(self.carried(call))) == 1
+        return role_of(call, ROLES) in ("last", "rows", "blocks") or (same_values and elementwise_op(call) is not None)
 
     def _by_rows(self, call: Call, carried: Sequence[int]) -> bool:
         role = role_of(call, ROLES)
@@ -139,10 +139,10 @@ class RowAxes:
         """Check a reshape: all dims before the row axis must be 1, in the source and in the result."""
         source, (out,) = carried[0], call.outs
         before, after, axis = self._dims(source), self._dims(out), self.axis[source]
-        places = [i for i, size in enumerate(after) if size == before[axis] and numel(after[:i]) == 1]
-        if numel(before[:axis]) != 1 or not places:
+        candidates = [i for i, size in enumerate(after) if size == before[axis] and numel(after[:i]) == 1]
+        if numel(before[:axis]) != 1 or not candidates:
             return False
-        self.axis[out] = places[0]
+        self.axis[out] = candidates[0]
         return True
 
     def _elementwise(self, call: Call, carried: Sequence[int]) -> bool:

@@ -156,10 +156,10 @@ def _output_choices(
     outputs: Sequence[int], untaken: int, targets: Sequence[int], fits: _Fits, old: Sequence[int]
 ) -> Choices:
     def choices(position: int, count: int) -> list[tuple[int, int]]:
-        seen = untaken + count
-        again = [(vk_id, count) for vk_id in (*outputs[:seen], *old) if fits(vk_id, targets[position])]
-        first = seen < len(outputs) and fits(outputs[seen], targets[position])
-        return [*again, *([(outputs[seen], count + 1)] if first else [])]
+        taken = untaken + count
+        again = [(vk_id, count) for vk_id in (*outputs[:taken], *old) if fits(vk_id, targets[position])]
+        first = taken < len(outputs) and fits(outputs[taken], targets[position])
+        return [*again, *([(outputs[taken], count + 1)] if first else [])]
 
     return choices
 

@@ -244,10 +244,10 @@ class _Builder:
 
     def _mark_shared(self, unwritten: set[int], others: Sequence[MethodPlan]) -> None:
         """Mark buffers that methods share by their memory pool. A method may only read such a buffer."""
-        places = {value.place for plan in others for value in plan.values if isinstance(value, TensorValue)}
+        allocations = {value.place for plan in others for value in plan.values if isinstance(value, TensorValue)}
         for value_id, value in enumerate(self.plan.values):
             place = value.place if isinstance(value, TensorValue) else None
-            if place not in places or place is None or place[0] < FIRST_SHARED_POOL:
+            if place not in allocations or place is None or place[0] < FIRST_SHARED_POOL:
                 continue
             spec = self.values[value_id]
             assert isinstance(spec, TensorSpec)

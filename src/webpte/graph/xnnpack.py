@@ -15,7 +15,7 @@ from .graph import Call, Origin, TensorSpec, Value
 from .names import COPY
 from .xnnpack_codes import scale_of
 from .xnnpack_quantized import translate
-from .xnnpack_values import DTYPES, TYPE_REMEDIES, Laid, Named, Order, UnsupportedNodeError, XnnValues, identity
+from .xnnpack_values import DTYPES, TYPE_REMEDIES, LaidOut, Named, Order, UnsupportedNodeError, XnnValues, identity
 
 XNN_BACKEND = "XnnpackBackend"
 _BORDER_DTYPES = {
@@ -92,7 +92,7 @@ def inline_xnnpack(values: list[Value], delegate: XnnDelegate, named: Named) -> 
     """Append the delegate's values to `values`; return its calls, and the nodes that have no translation."""
     xv = XnnValues(values, delegate.xnn, delegate.origin, named)
     for argument in delegate.inputs:
-        xv.places[argument.inner] = Laid(_entered(xv, argument.outer), argument.order)
+        xv.layouts[argument.inner] = LaidOut(_entered(xv, argument.outer), argument.order)
     refused: dict[tuple[str, str, str], list[str]] = {}  # (type, reason, remedy) -> the nodes
     for number, node in enumerate(delegate.xnn.nodes):
         xv.origin = replace(delegate.origin, node=number)
@@ -122,10 +122,10 @@ def _entered(xv: XnnValues, outer: int) -> int:
 def _leave_out(xv: XnnValues, node: XnnNode) -> None:
     """Define the results of a node that has no translation, so that the nodes after it can be checked."""
     for result in (node.ids[name] for name in _RESULTS if name in node.ids):
-        if result not in xv.places and not xv.is_constant(result):
+        if result not in xv.layouts and not xv.is_constant(result):
             value = xv.value(result)
             dtype = DTYPES.get(value.type, DType.FLOAT32)
-            xv.places[result] = Laid(xv.new(TensorSpec(dtype, value.dims, dtype)), identity(len(value.dims)))
+            xv.layouts[result] = LaidOut(xv.new(TensorSpec(dtype, value.dims, dtype)), identity(len(value.dims)))
 
 
 def _bind_outputs(xv: XnnValues, delegate: XnnDelegate) -> list[Call]:

@@ -35,7 +35,7 @@ from .names import (
     QUANTIZE,
 )
 from .xnnpack_nodes import FLOAT_NODES, Translate, filter_dims, operand, padded_sizes, pads, pair
-from .xnnpack_values import Laid, Order, UnsupportedNodeError, XnnValues, identity
+from .xnnpack_values import LaidOut, Order, UnsupportedNodeError, XnnValues, identity
 
 LOWEST, HIGHEST = -128, 127
 SUM_BITS, RATIO_BITS = 20, 8  # of the fixed-point factors
@@ -123,18 +123,18 @@ def _convert(xv: XnnValues, node: XnnNode) -> None:
 
 def _by_floats(xv: XnnValues, node: XnnNode) -> None:
     """Translate a node on codes as the one on floats, between their numbers."""
-    out, before = operand(node, "output"), dict(xv.places)
+    out, before = operand(node, "output"), dict(xv.layouts)
     coded = [source for name in _INPUTS if (source := node.ids.get(name)) is not None and is_coded(xv, source)]
     for source in dict.fromkeys(coded):
         tensor, order = xv.place(source)
-        xv.places[source] = Laid(_dequantized(xv, xv.value(source), tensor, DType.FLOAT32), order)
+        xv.layouts[source] = LaidOut(_dequantized(xv, xv.value(source), tensor, DType.FLOAT32), order)
     xv.codes_dtype = DType.FLOAT32
     try:
         FLOAT_NODES[node.type](xv, node)
     finally:
         xv.codes_dtype = DType.INT8
-        tensor, order = xv.places.pop(out, Laid(-1, ()))
-        xv.places = before
+        tensor, order = xv.layouts.pop(out, LaidOut(-1, ()))
+        xv.layouts = before
     xv.put(out, _quantized(xv, xv.value(out), tensor, node.clamp) if is_coded(xv, out) else tensor, order)
 
 
@@ -209,10 +209,12 @@ def _clamp(xv: XnnValues, node: XnnNode) -> None:
     """Let the call that computes codes limit them, if no other node reads its result."""
     source, out = operand(node, "input"), operand(node, "output")
     tensor, order = xv.place(source)
-    alone = sum(source in other.ids.values() for other in xv.xnn.nodes) == 2  # the node that defines it, and this one
+    only_reader = (
+        sum(source in other.ids.values() for other in xv.xnn.nodes) == 2
+    )  # the node that defines it, and this one
     same = xv.value(source).quant == xv.value(out).quant and not xv.value(source).is_output
     number = next((i for i, call in enumerate(xv.calls) if tensor in call.outs), None)
-    if not alone or not same or number is None or xv.calls[number].name not in _LOWEST_CODE:
+    if not only_reader or not same or number is None or xv.calls[number].name not in _LOWEST_CODE:
         _function(xv, node)
         return
     call = xv.calls[number]

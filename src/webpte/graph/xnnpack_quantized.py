@@ -41,13 +41,13 @@ from .xnnpack_nodes import (
     pads,
     pair,
 )
-from .xnnpack_values import Laid, UnsupportedNodeError, XnnValues, identity
+from .xnnpack_values import LaidOut, UnsupportedNodeError, XnnValues, identity
 
 MOVES = (  # nodes whose numbers are those of their operands
     *("Concatenate2", "Concatenate3", "Concatenate4", "Concatenate5", "Copy"),
     *("StaticReshape", "StaticSlice", "StaticTranspose"),
 )
-EPS, LARGEST = float(np.finfo(np.float32).eps), float(np.finfo(np.float32).max)
+EPS, MAX_F32 = float(np.finfo(np.float32).eps), float(np.finfo(np.float32).max)
 BF16_ROUNDING = np.float32(1.00389105)  # XNNPACK's, before it cuts f32 scales of groups to bf16
 
 
@@ -56,9 +56,9 @@ def translate(xv: XnnValues, node: XnnNode) -> None:
     _translate(xv, node)
     out = operand(node, "output")
     if xv.value(out).type is XnnType.BF16 and node.type not in MOVES:
-        tensor, order = xv.places[out]
+        tensor, order = xv.layouts[out]
         spec = xv.tensor(tensor)
-        xv.places[out] = Laid(xv.call(ROUND_BF16, (tensor,), spec.dtype, spec.dims), order)
+        xv.layouts[out] = LaidOut(xv.call(ROUND_BF16, (tensor,), spec.dtype, spec.dims), order)
 
 
 def _translate(xv: XnnValues, node: XnnNode) -> None:
@@ -200,7 +200,7 @@ def _dynamic_convolution(xv: XnnValues, node: XnnNode) -> None:
     scales = xv.scales(weights, len(rows))
     name = f"value {weights} of {xv.origin}"
     bias = bias_of(xv, node, DType.FLOAT32)
-    low, high = (float(np.clip(end, -LARGEST, LARGEST)) for end in node.clamp or (-np.inf, np.inf))
+    low, high = (float(np.clip(end, -MAX_F32, MAX_F32)) for end in node.clamp or (-np.inf, np.inf))
     arguments = (
         *_image_codes(xv, source),
         xv.literal(words_of(rows), DType.INT8, f"{name}, codes"),

@@ -1,8 +1,8 @@
 """Values of an XNNPACK delegate in the method's graph, where dims may be in another order.
 
 Convolutions and pools of XNNPACK work on (N, H, W, C), the ops here on (N, C, H, W), and the exporter writes transposes
-between. Here a transpose is only a fact: a `Laid` value says which dim of the graph's tensor each dim of the delegate's
-value is. A copy is made where a node needs another order.
+between. Here a transpose is only a fact: a `LaidOut` value says which dim of the graph's tensor each dim of the
+delegate's value is. A copy is made where a node needs another order.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TYPE_REMEDIES = {
 }
 
 
-class Laid(NamedTuple):
+class LaidOut(NamedTuple):
     """A tensor of the graph: dim d of the delegate's value is dim `order[d]` of the tensor."""
 
     tensor: int
@@ -75,7 +75,7 @@ class XnnValues:
         self.origin = origin
         self.named = named
         self.calls: list[Call] = []
-        self.places: dict[int, Laid] = {}
+        self.layouts: dict[int, LaidOut] = {}
         self.dynamic: dict[int, int] = {}  # a value that is quantized at run time -> the value with its numbers
         self.codes_dtype = DType.INT8  # of values of type qint8; floats while a node on codes is computed on numbers
         self._copies: dict[tuple[object, ...], int] = {}
@@ -230,27 +230,27 @@ class XnnValues:
                 self._copies[key] = self.literal(change(array), dtype, f"{name} {arrange}".strip())
         return self._copies[key]
 
-    def place(self, value_id: int) -> Laid:
+    def place(self, value_id: int) -> LaidOut:
         """Return where a value is that an argument or a node has defined, or a constant."""
-        if value_id in self.places:
-            return self.places[value_id]
+        if value_id in self.layouts:
+            return self.layouts[value_id]
         if not self.is_constant(value_id):
             raise GraphError(f"delegate {self.origin.delegate}: value {value_id} is read before it is defined")
-        return Laid(
+        return LaidOut(
             self.constant(value_id, "", lambda array: array, self.dtype(value_id)), identity(self.rank(value_id))
         )
 
-    def ranked(self, value_id: int) -> Laid:
+    def ranked(self, value_id: int) -> LaidOut:
         """Return the same with as many dims as the value has: a scalar of the program has one in the delegate."""
         tensor, order = self.place(value_id)
         rank = self.rank(value_id)
-        return Laid(tensor, order) if len(order) == rank else Laid(self.plain(value_id), identity(rank))
+        return LaidOut(tensor, order) if len(order) == rank else LaidOut(self.plain(value_id), identity(rank))
 
     def put(self, value_id: int, tensor: int, order: Order) -> None:
         """Define a value."""
-        if value_id in self.places or self.is_constant(value_id) or self.value(value_id).is_input:
+        if value_id in self.layouts or self.is_constant(value_id) or self.value(value_id).is_input:
             raise GraphError(f"delegate {self.origin.delegate}: value {value_id} is defined twice")
-        self.places[value_id] = Laid(tensor, order)
+        self.layouts[value_id] = LaidOut(tensor, order)
 
     def bound(self, value_id: int, order: Order) -> list[int]:
         """Return the largest dims of the tensor that holds a value in this order."""
@@ -268,7 +268,7 @@ class XnnValues:
     def laid(self, value_id: int, order: Order) -> int:
         """Return the tensor of a value in an order of dims. Dims of size 1 are put before a value of smaller rank."""
         rank, own = len(order), self.rank(value_id)
-        if value_id not in self.places and self.is_constant(value_id):
+        if value_id not in self.layouts and self.is_constant(value_id):
             dims = (1,) * (rank - own) + self.value(value_id).dims
             arrange = "" if order == identity(own) else f"as {order}"
             return self.constant(
@@ -290,8 +290,8 @@ class XnnValues:
 
     def broadcast(self, value_id: int, order: Order) -> int:
         """Return a tensor that broadcasts against one in this order as the value does against the value of that one."""
-        if value_id in self.places and all(dim == 1 for dim in self.value(value_id).dims):
-            return self.places[value_id].tensor
+        if value_id in self.layouts and all(dim == 1 for dim in self.value(value_id).dims):
+            return self.layouts[value_id].tensor
         own = self.rank(value_id)
         if order == identity(len(order)):
             return self.plain(value_id)
@@ -302,8 +302,8 @@ class XnnValues:
     def common_order(self, value_ids: Sequence[int]) -> Order:
         """Return the order in which to compute with several values: that of the first with the highest rank."""
         rank = max(self.rank(value_id) for value_id in value_ids)
-        whole = [v for v in value_ids if v in self.places and self.rank(v) == len(self.places[v].order) == rank]
-        return self.places[whole[0]].order if whole else identity(rank)
+        whole = [v for v in value_ids if v in self.layouts and self.rank(v) == len(self.layouts[v].order) == rank]
+        return self.layouts[whole[0]].order if whole else identity(rank)
 
     def clamped(self, tensor: int, clamp: tuple[float, float] | None) -> int:
         """Return a tensor limited to a range."""

@@ -102,9 +102,9 @@ class Tokenizer:
         self._inner = inner
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, extra: str = "llm", most_tokens: int | None = None) -> Tokenizer:
-        """Load a tokenizer. `extra` provides the package. `encode_cut` returns at most `most_tokens`."""
-        return cls(load_tokenizer(path, extra, most_tokens))
+    def load(cls, path: str | os.PathLike[str], *, extra: str = "llm", max_tokens: int | None = None) -> Tokenizer:
+        """Load a tokenizer. `extra` provides the package. `encode_cut` returns at most `max_tokens`."""
+        return cls(load_tokenizer(path, extra, max_tokens))
 
     def encode(self, text: str, *, add_special: bool = False, parse_special: bool = False) -> list[int]:
         """Return the tokens of a text.

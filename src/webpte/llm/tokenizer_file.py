@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 MAX_FILE_BYTES = 128 << 20  # bytes; the largest in use have some 35 MB
 MAX_VOCABULARY = 1 << 22  # tokens; the largest in use have some 260,000
-MOST_PARTS = 64  # of a pipeline
-MOST_GROWTH = 16  # of a text by all replacements together
-LONGEST_ADDITION = 1000  # characters that a part puts before every text
-MOST_PIECES = 32  # of what a post-processor adds, or repetitions of the text
+MAX_PIPELINE_PARTS = 64
+MAX_GROWTH_FACTOR = 16  # of a text by all replacements together
+MAX_ADDITION_CHARS = 1000  # characters that a part puts before every text
+MAX_ADDED_PIECES = 32  # of what a post-processor adds, or repetitions of the text
 _LISTS = ("normalizers", "pretokenizers", "decoders", "processors")
 
 
-def load_tokenizer(path: str | os.PathLike[str], extra: str, most_tokens: int | None = None) -> tokenizers.Tokenizer:
+def load_tokenizer(path: str | os.PathLike[str], extra: str, max_tokens: int | None = None) -> tokenizers.Tokenizer:
     """Return the tokenizer of a file. `extra` is what to install where the package is absent."""
     name = os.fspath(path)
     _package(extra)  # before the file: without it, no file would do
@@ -32,7 +32,7 @@ def load_tokenizer(path: str | os.PathLike[str], extra: str, most_tokens: int | 
             data = file.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as error:
         raise FormatError(f"cannot read {name}: {error}", code="not_a_tokenizer") from error
-    return read_tokenizer(name, data, extra, most_tokens)
+    return read_tokenizer(name, data, extra, max_tokens)
 
 
 def _package(extra: str) -> ModuleType:
@@ -46,11 +46,11 @@ def _package(extra: str) -> ModuleType:
 
 
 def read_tokenizer(
-    name: str, data: bytes, extra: str = "export", most_tokens: int | None = None
+    name: str, data: bytes, extra: str = "export", max_tokens: int | None = None
 ) -> tokenizers.Tokenizer:
     """Return the tokenizer of these bytes, without padding. `name` stands for them in errors.
 
-    Texts are cut to `most_tokens` where that is given, and never by what the file says.
+    Texts are cut to `max_tokens` where that is given, and never by what the file says.
     """
     package = _package(extra)
     if len(data) > MAX_FILE_BYTES:
@@ -61,8 +61,8 @@ def read_tokenizer(
         check_parts(inner)
         inner.no_padding()  # texts are encoded one by one
         inner.no_truncation()
-        if most_tokens is not None:
-            inner.enable_truncation(most_tokens)
+        if max_tokens is not None:
+            inner.enable_truncation(max_tokens)
     except FormatError as error:
         raise FormatError(str(error), argument=name, code=error.reason) from error
     except Error:
@@ -178,19 +178,19 @@ def _check(name: str, parts: list[dict[str, Any]]) -> None:
         growth *= max(1.0, _growth(name, part))
         if part.get("type") == "TemplateProcessing":
             _check_template(part)
-    if len(parts) > MOST_PARTS or growth > MOST_GROWTH:
+    if len(parts) > MAX_PIPELINE_PARTS or growth > MAX_GROWTH_FACTOR:
         raise FormatError(
             f"the tokenizer's {name} has {len(parts)} parts that can make a text {growth:g} times as long; "
-            f"expected at most {MOST_PARTS} parts and {MOST_GROWTH} times"
+            f"expected at most {MAX_PIPELINE_PARTS} parts and {MAX_GROWTH_FACTOR} times"
         )
 
 
 def _growth(name: str, part: dict[str, Any]) -> float:
     """Return the factor by which a part can lengthen a text."""
     addition = part.get("prepend")
-    if isinstance(addition, str) and len(addition) > LONGEST_ADDITION:
+    if isinstance(addition, str) and len(addition) > MAX_ADDITION_CHARS:
         raise FormatError(
-            f"the tokenizer's {name} prepends {len(addition)} characters; the limit is {LONGEST_ADDITION}"
+            f"the tokenizer's {name} prepends {len(addition)} characters; the limit is {MAX_ADDITION_CHARS}"
         )
     if part.get("type") != "Replace":
         return 1.0
@@ -207,7 +207,7 @@ def _check_template(part: dict[str, Any]) -> None:
     tokens = part.get("special_tokens") or {}
     added = [len(token.get("ids", ())) for token in tokens.values()] if isinstance(tokens, dict) else []
     pieces = max((len(part.get(key) or ()) for key in ("single", "pair")), default=0)
-    if pieces * max([1, *added]) > MOST_PIECES:
+    if pieces * max([1, *added]) > MAX_ADDED_PIECES:
         raise FormatError(
-            f"the tokenizer's post_processor adds {pieces} pieces to every text; expected at most {MOST_PIECES}"
+            f"the tokenizer's post_processor adds {pieces} pieces to every text; expected at most {MAX_ADDED_PIECES}"
         )

@@ -181,11 +181,11 @@ def _coerce(value: Any, members: Sequence[Any], value_id: int, where: str) -> An
 
 def _decode_list(frame: Frame, value_id: int, member: Any, where: str) -> Any:
     value = frame.graph.values[value_id]
-    kinds = _members(member)
+    members = _members(member)
     if isinstance(value, (IntList, DoubleList, BoolList)):
-        return [_coerce(item, kinds, value_id, where) for item in value.values]
+        return [_coerce(item, members, value_id, where) for item in value.values]
     if isinstance(value, (Int, Double)):  # a one-element size may be a number
-        return [_coerce(value.value, kinds, value_id, where)]
+        return [_coerce(value.value, members, value_id, where)]
     if not isinstance(value, ValueList):
         raise GraphError(f"{where}: value {value_id}: expected a list, got {type(value).__name__}", code="wrong_kind")
     items = [_decode(frame, item, member, where) for item in value.ids]

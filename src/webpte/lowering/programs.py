@@ -167,7 +167,7 @@ def single_step(formula: Formula, out: Tensor) -> tuple[ElementwiseProgram, list
             inputs.append(operand)
         sources.append((inputs.index(operand), operand.dtype))
     bits += [number.bits for number in formula.numbers]
-    kinds = tuple(number.type for number in formula.numbers)
+    number_types = tuple(number.type for number in formula.numbers)
     dynamic = any(isinstance(number, EXPRESSIONS) for number in bits)
     return (
         _single(
@@ -175,7 +175,7 @@ def single_step(formula: Formula, out: Tensor) -> tuple[ElementwiseProgram, list
             formula.code,
             sources=tuple(sources),
             types=types,
-            kinds=kinds,
+            number_types=number_types,
             result=out.dtype,
             dynamic=dynamic,
         ),
@@ -190,7 +190,7 @@ def _single(
     code: str | None,
     sources: tuple[tuple[int, DType] | None, ...],
     types: tuple[DType, ...],
-    kinds: tuple[str, ...],
+    number_types: tuple[str, ...],
     result: DType,
     dynamic: bool,
 ) -> ElementwiseProgram:
@@ -198,16 +198,16 @@ def _single(
     operands = tuple(0 if source is None else inputs[source[0]] for source in sources)
     out = symbol(result)
     writer = Writer()
-    writer.add(Formula(function, operands, types, tuple(Number(0, kind) for kind in kinds), code), out)
+    writer.add(Formula(function, operands, types, tuple(Number(0, kind) for kind in number_types), code), out)
     return writer.program([out], dynamic)
 
 
 def compile_program(
-    text: str, dtypes: tuple[DType, ...], numbers: tuple[float, ...], kinds: tuple[type, ...]
+    text: str, dtypes: tuple[DType, ...], numbers: tuple[float, ...], number_types: tuple[type, ...]
 ) -> tuple[ElementwiseProgram, tuple[int, ...]]:
-    """Return a program and the bits of its numbers. `kinds` distinguishes equal numbers, such as 1 and 1.0."""
+    """Return a program and the bits of its numbers. `number_types` distinguishes equal numbers, such as 1 and 1.0."""
     formulas = tuple(formula_of(step.name) for step in parse_program(text)[0])  # a custom one may be incomplete
-    return _compiled(text, formulas, dtypes, numbers, kinds)
+    return _compiled(text, formulas, dtypes, numbers, number_types)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -216,7 +216,7 @@ def _compiled(
     formulas: tuple[Describe, ...],
     dtypes: tuple[DType, ...],
     numbers: tuple[float, ...],
-    kinds: tuple[type, ...],
+    number_types: tuple[type, ...],
 ) -> tuple[ElementwiseProgram, tuple[int, ...]]:
     steps, outputs = parse_program(text)
     inputs = [symbol(dtype) for dtype in dtypes]

@@ -119,7 +119,7 @@ def filled(tokens: str, start: str) -> Share:
     """Return the rule for a cache (B, C, H, D) with `start` filled positions, which tokens (B, S, H, D) follow."""
 
     def share(sizes: CallSizes, dims: Dims, written: bool) -> float:
-        fresh = sizes.dims(tokens)[1]
-        return (fresh if written else sizes.number(start) + fresh) / max(1, dims[1])
+        num_new = sizes.dims(tokens)[1]
+        return (num_new if written else sizes.number(start) + num_new) / max(1, dims[1])
 
     return share

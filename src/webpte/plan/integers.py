@@ -297,10 +297,10 @@ class _Exact:
             return True
         if self.wide_constants.intersection(operands) or self.beyond.intersection(operands):
             return True
-        kinds = {spec.host_dtype for out in call.outs if isinstance(spec := self.graph.values[out], TensorSpec)}
-        if kinds & {DType.INT64, DType.BOOL, DType.INT8, DType.UINT8} and self.wide.intersection(operands):
+        dtypes = {spec.host_dtype for out in call.outs if isinstance(spec := self.graph.values[out], TensorSpec)}
+        if dtypes & {DType.INT64, DType.BOOL, DType.INT8, DType.UINT8} and self.wide.intersection(operands):
             return True
-        if DType.INT64 not in kinds:
+        if DType.INT64 not in dtypes:
             return False
         exact = self.ranges.exact(call, BITS32)
         grows = exact is not None and not exact.within(BITS32) and not facts_of(call).one_beyond
@@ -349,10 +349,10 @@ class _Exact:
 
 def _declared(graph: Graph) -> frozenset[int]:
     """Return the values whose dtype the program declares: all except those inside a delegate, where 64 bits are 32."""
-    places: dict[int, set[tuple[int, int | None]]] = {}
+    sites_of: dict[int, set[tuple[int, int | None]]] = {}
     for call in graph.calls:
         place = (call.origin.instruction, call.origin.delegate)
         for value_id in (*graph.flatten(call.args), *call.outs):
-            places.setdefault(value_id, set()).add(place)
-    inside = {i for i, sites in places.items() if len(sites) == 1 and next(iter(sites))[1] is not None}
+            sites_of.setdefault(value_id, set()).add(place)
+    inside = {i for i, sites in sites_of.items() if len(sites) == 1 and next(iter(sites))[1] is not None}
     return frozenset(range(len(graph.values))) - inside | frozenset((*graph.inputs, *graph.outputs))

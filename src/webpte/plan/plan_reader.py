@@ -117,7 +117,7 @@ class _PlanReader:
         plan, schedules = self._plan_and_schedules(graph, flow, kernels)
         self._compare("limits", plan.limits)
         self._compare("features", features_of(texts))
-        scheduler = ScheduleStore(plan, most=len(schedules))
+        scheduler = ScheduleStore(plan, max_schedules=len(schedules))
         for key, schedule in schedules:
             scheduler.add(key, schedule)
         fingerprint = json_str(json_field(self.data, "fingerprint"), "fingerprint", 64)
@@ -426,10 +426,10 @@ def check_kernel_text(text: str, where: str) -> None:
         deepest = max(deepest, depth)
     longest = max(map(len, _ENDS.split(text)))
     branches = text.count("else")
-    for count, most, unit in (
+    for count, max_count, unit in (
         (deepest, MAX_NESTING, "brackets open at once"),
         (longest, MAX_STATEMENT, "characters in a statement"),
         (branches, MAX_BRANCHES, "branches"),
     ):
-        if count > most:
-            raise FormatError(f"{where}: a kernel has {count} {unit}; at most {most} are allowed", code="kernel")
+        if count > max_count:
+            raise FormatError(f"{where}: a kernel has {count} {unit}; at most {max_count} are allowed", code="kernel")

@@ -169,10 +169,10 @@ def over_limits(plan: Plan, caps: Caps, schedules: Sequence[Schedule], touched: 
     for binding in touched:
         number = plan.buffer_of[binding.tensor]
         bound[number] = max(bound.get(number, 0), plan.bound_bytes(binding))
-    most, limit = caps.limit("max-buffer-size"), caps.limit("max-storage-buffer-binding-size")
+    max_buffer, limit = caps.limit("max-buffer-size"), caps.limit("max-storage-buffer-binding-size")
     for number, buffer in enumerate(plan.buffers):
-        if buffer.nbytes > most:
-            problems.append(_too_large(plan, buffer, f"{buffer.nbytes} bytes, the device allocates {most}"))
+        if buffer.nbytes > max_buffer:
+            problems.append(_too_large(plan, buffer, f"{buffer.nbytes} bytes, the device allocates {max_buffer}"))
         elif bound.get(number, 0) > limit:
             problems.append(_too_large(plan, buffer, f"{bound[number]} bytes at once, the device binds {limit}"))
     count = caps.limit("max-storage-buffers-per-shader-stage")
@@ -240,7 +240,7 @@ def _named(calls: Iterable[Call]) -> tuple[str, ...]:
 
 
 TRIAL_SIZES = (1, 2, 4)  # what dims that may vary are tried at,
-FEW_ROWS_SIZES = (8,)  # and once more: kernels may differ for one row, a few and many
+EXTRA_TRIAL_SIZES = (8,)  # and once more: kernels may differ for one row, a few and many
 
 
 Widened = Callable[[Collection[int]], "Planner"]
@@ -346,7 +346,7 @@ def draft(
     dynamic, trials = _dynamic_dims(graph, flow, lowering, bounds)
     lowering.examples = examples  # trial shapes are not tuned
     smaller = _lower_smaller(graph, flow, lowering, bounds, dynamic, TRIAL_SIZES)
-    smaller += _lower_smaller(graph, flow, lowering, bounds, dynamic, FEW_ROWS_SIZES)
+    smaller += _lower_smaller(graph, flow, lowering, bounds, dynamic, EXTRA_TRIAL_SIZES)
     schedules += smaller
     dynamic |= _dynamic_outputs(graph, flow, [*trials, *smaller])
     lowering.context.sealed = True

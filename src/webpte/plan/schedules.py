@@ -85,9 +85,9 @@ class CallValues:
 class ScheduleStore:
     """The schedules of a method's plan. Not thread-safe."""
 
-    def __init__(self, plan: Plan, most: int = MAX_SCHEDULES_PER_SEGMENT) -> None:
+    def __init__(self, plan: Plan, max_schedules: int = MAX_SCHEDULES_PER_SEGMENT) -> None:
         self.plan = plan
-        self._schedules = {segment: _Schedules(most) for segment in plan.flow.segments}
+        self._schedules = {segment: _Schedules(max_schedules) for segment in plan.flow.segments}
 
     def add(self, key: Key, schedule: Schedule) -> None:
         """Add a schedule for calls with these dims and terms as inputs of its segment."""
@@ -96,7 +96,7 @@ class ScheduleStore:
     def make_room(self, count: int) -> None:
         """Raise the number of schedules that are kept."""
         for schedules in self._schedules.values():
-            schedules.most += count
+            schedules.max_schedules += count
 
     def known(self) -> list[tuple[Key, Schedule]]:
         """Return every schedule with its key of dims and terms."""
@@ -171,8 +171,8 @@ class ScheduleStore:
         return ", ".join(f"{name} {list(d)}" for name, d in zip(names, dims, strict=True)) or "no tensors"  # type: ignore[call-overload]
 
 
-def _listed(words: Sequence[str], most: int = 8) -> str:
-    return "; ".join(words[:most]) + (f"; and {len(words) - most} more" if len(words) > most else "")
+def _listed(words: Sequence[str], max_words: int = 8) -> str:
+    return "; ".join(words[:max_words]) + (f"; and {len(words) - max_words} more" if len(words) > max_words else "")
 
 
 def add_results(schedule: Schedule, live: CallValues, numbers: TermEvaluator, graph: Graph) -> None:
@@ -195,8 +195,8 @@ class _Place(NamedTuple):
 class _Schedules:
     """The schedules of a segment by shapes and specialized values. The oldest are evicted."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, max_schedules: int) -> None:
+        self.max_schedules = max_schedules
         self._schedules: OrderedDict[_Place, Schedule] = OrderedDict()
         # The specialized expressions at these shapes, and the number of schedules of each.
         self._asked: dict[Key, dict[tuple[Expression, ...], int]] = {}
@@ -221,7 +221,7 @@ class _Schedules:
         uses = self._asked.setdefault(key, {})
         uses[asked] = uses.get(asked, 0) + 1
         self._schedules[_Place(key, asked, tuple(number for _, number in schedule.specializations))] = schedule
-        while len(self._schedules) > self.most:
+        while len(self._schedules) > self.max_schedules:
             oldest, _ = self._schedules.popitem(last=False)
             self._forget(oldest.key, oldest.asked)
 

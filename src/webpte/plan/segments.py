@@ -118,13 +118,13 @@ def _touched(graph: Graph, step: Call | Jump) -> set[int]:
 def _shared(graph: Graph, spans: list[tuple[int, int]]) -> frozenset[int]:
     if len(spans) == 1:
         return frozenset()
-    seen: dict[int, set[int]] = defaultdict(set)
+    segments_of: dict[int, set[int]] = defaultdict(set)
     for index, (start, stop) in enumerate(spans):
         for step in graph.steps[start:stop]:
             for value_id in _touched(graph, step):
-                seen[value_id].add(index)
+                segments_of[value_id].add(index)
     # Outputs are read after the last block, whichever block wrote them.
-    return frozenset(v for v, blocks in seen.items() if len(blocks) > 1) | frozenset(graph.outputs)
+    return frozenset(v for v, blocks in segments_of.items() if len(blocks) > 1) | frozenset(graph.outputs)
 
 
 def _rewritten(graph: Graph) -> frozenset[int]:
@@ -187,18 +187,18 @@ class _StageBuilder:
         op = gpu_op(call, self.graph)
         args = self.graph.flatten(call.args)
         outs = (*call.outs, *mutated_values(call, self.graph))
-        seen = args if op is None else [call.args[p] for p in op.host_read(call)]
+        host_reads = args if op is None else [call.args[p] for p in op.host_read(call)]
         moment = max(
             [
                 0,
                 *(self.written.get(a, 0) for a in args),
-                *(_on_host(self.written.get(a, 0)) for a in seen),
+                *(_on_host(self.written.get(a, 0)) for a in host_reads),
                 *(max(self.written.get(o, 0), self.read.get(o, 0)) for o in outs),
             ]
         )
         moment = _on_host(moment) if op is None else moment | 1
         (self.phases if op is None else self.segments)[moment // 2].append(index)
-        self._read_back(seen)
+        self._read_back(host_reads)
         for arg in args:
             self.read[arg] = max(self.read.get(arg, 0), moment)
         for value_id in outs:

@@ -39,7 +39,7 @@ from .torch_kernels import run_torch, torch_kernel
 Kernel = Callable[..., Any]
 
 KERNELS: dict[str, Kernel] = {}
-LARGEST_PRODUCT = 1 << 26  # elements: a file of three vectors could ask for their outer product
+MAX_PRODUCT_ELEMENTS = 1 << 26  # elements: a file of three vectors could ask for their outer product
 
 
 def kernel(*names: str) -> Callable[[Kernel], Kernel]:
@@ -179,8 +179,8 @@ def trilinear(
         d: n for (array, _), mine in zip(operands, labels, strict=True) for d, n in zip(mine, array.shape, strict=True)
     }
     kept = [d for d in range(rank) if d not in sumdim]
-    if (elements := math.prod(sizes.get(d, 1) for d in kept)) > LARGEST_PRODUCT:
-        raise ValueError(f"a product of {elements} elements exceeds the limit of {LARGEST_PRODUCT}")
+    if (elements := math.prod(sizes.get(d, 1) for d in kept)) > MAX_PRODUCT_ELEMENTS:
+        raise ValueError(f"a product of {elements} elements exceeds the limit of {MAX_PRODUCT_ELEMENTS}")
     arguments = [part for (array, _), mine in zip(operands, labels, strict=True) for part in (array, mine)]
     result: Array = np.einsum(*arguments, kept, optimize=True)
     return result

@@ -55,8 +55,10 @@ class Caps:
 
     def workgroup(self, invocations: int) -> int:
         """Return the number of invocations per workgroup, clamped to the limits of the device."""
-        most = min(self.limit("max-compute-invocations-per-workgroup"), self.limit("max-compute-workgroup-size-x"))
-        return min(invocations, most)
+        max_invocations = min(
+            self.limit("max-compute-invocations-per-workgroup"), self.limit("max-compute-workgroup-size-x")
+        )
+        return min(invocations, max_invocations)
 
 
 Grid = tuple[int, int, int]

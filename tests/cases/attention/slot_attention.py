@@ -52,7 +52,9 @@ def quantized(dims: tuple[int, ...]) -> np.ndarray:
     return with_scales(rows.astype(np.float32))
 
 
-def slotted(heads: int, kv_heads: int, width: int, places: Callable[[tuple[int, ...]], np.ndarray], **more) -> Case:
+def slotted(
+    heads: int, kv_heads: int, width: int, slot_mapping: Callable[[tuple[int, ...]], np.ndarray], **more
+) -> Case:
     """`rotated` elements of a head rotate by halves, all of them by neighbours with "neighbours"."""
     slots, capacity, rotated = more.pop("slots", 11), more.pop("capacity", 16), more.pop("rotated", None)
     dtype, cache, scale = more.pop("dtype", "f32"), more.pop("cache", None), more.pop("scale", None)
@@ -63,23 +65,23 @@ def slotted(heads: int, kv_heads: int, width: int, places: Callable[[tuple[int, 
     caches = [T(*size, dtype=cache or dtype, constant=kept, make=make) for _ in "kv"]
     halves = isinstance(rotated, int)
     table = T(2, capacity + 3, rotated if halves else width // 2, dtype=dtype, constant=True) if rotated else None
-    rows = T("n", 2, dtype="i32", make=places)
-    advance, singles = more.pop("advance", 0), more.pop("singles", 1)
-    return case("webpte.slot_attention", q, k, v, *caches, rows, advance, singles, scale, table, halves, **more)
+    rows = T("n", 2, dtype="i32", make=slot_mapping)
+    advance, num_decode = more.pop("advance", 0), more.pop("num_decode", 1)
+    return case("webpte.slot_attention", q, k, v, *caches, rows, advance, num_decode, scale, table, halves, **more)
 
 
 CASES = [
-    slotted(4, 2, 16, decoding, singles=11, n=(11, 7, 2, 1)),
-    slotted(9, 3, 64, decoding, rotated="neighbours", singles=4, n=(11, 7, 1)),
+    slotted(4, 2, 16, decoding, num_decode=11, n=(11, 7, 2, 1)),
+    slotted(9, 3, 64, decoding, rotated="neighbours", num_decode=4, n=(11, 7, 1)),
     slotted(3, 1, 8, decoding, rotated="neighbours", scale=0.3, advance=2, n=(5, 1)),
     slotted(6, 2, 16, decoding, rotated=16, advance=Sym("n"), n=(5, 2, 1)),
-    slotted(5, 1, 20, decoding, rotated=8, singles=0, n=(5, 1)),
+    slotted(5, 1, 20, decoding, rotated=8, num_decode=0, n=(5, 1)),
     slotted(4, 2, 16, reading(0), rotated="neighbours", n=(11, 3, 2, 1)),
     slotted(7, 7, 32, reading(4), rotated=32, n=(11, 5)),
     slotted(4, 2, 8, reading(1), rotated="neighbours", dtype="f16", n=(5, 1), **HALF),
     slotted(4, 2, 16, reading(1), rotated=8, cache="f16", n=(5, 1), **HALF),
     slotted(4, 2, 16, reading(1), rotated=8, cache="i8", n=(5, 1), **CODES),
-    slotted(6, 2, 64, decoding, rotated="neighbours", cache="i8", singles=4, n=(5, 1), **CODES),
+    slotted(6, 2, 64, decoding, rotated="neighbours", cache="i8", num_decode=4, n=(5, 1), **CODES),
     *(
         built
         for variant in ("broadcast", "broadcast split", "rows", "lanes", "lanes split")
@@ -88,23 +90,23 @@ CASES = [
             slotted(7, 1, 64, reading(41), rotated=32, variant=variant, **LONG),
             slotted(6, 2, 256, reading(131), cache="f16", variant=variant, **LONG, **HALF),
             slotted(6, 2, 64, reading(131), rotated=64, cache="i8", variant=variant, **LONG, **CODES),
-            slotted(8, 2, 32, crossing, rotated=32, variant=variant, slots=5, capacity=613, singles=5, n=(5, 1)),
+            slotted(8, 2, 32, crossing, rotated=32, variant=variant, slots=5, capacity=613, num_decode=5, n=(5, 1)),
         )
     ),
     # Tiles: more rows than 16, in one slot and in several, with 1 to 8 query heads per key head.
     *(
-        slotted(*heads, places, variant="tile", n=(67, 29, 17), capacity=capacity, slots=4, **more)
-        for heads, places, capacity, more in (
+        slotted(*heads, slot_mapping, variant="tile", n=(67, 29, 17), capacity=capacity, slots=4, **more)
+        for heads, slot_mapping, capacity, more in (
             ((3, 1, 64), reading(0), 71, {"rotated": "neighbours"}),
             ((8, 2, 64), reading(541), 613, {"rotated": 32, "cache": "f16", **HALF}),
             ((4, 4, 128), pieces(0, 61, 7), 97, {"rotated": 128}),
-            ((8, 1, 32), pieces(5, 0, 131), 157, {"rotated": "neighbours", "singles": 0}),
+            ((8, 1, 32), pieces(5, 0, 131), 157, {"rotated": "neighbours", "num_decode": 0}),
             ((2, 2, 80), pieces(2, 33), 71, {"rotated": 32, "scale": 0.3}),
             ((4, 1, 96), reading(64), 137, {"dtype": "f16", **HALF}),
             ((5, 1, 20), pieces(0, 1, 2), 71, {"advance": 2}),
             ((4, 1, 256), reading(97), 167, {"rotated": "neighbours", "cache": "f16", **HALF}),
-            ((4, 1, 256), pieces(0, 61), 131, {"rotated": 256, "singles": 0}),  # Gemma 3
-            ((6, 2, 8), pieces(0, 40), 79, {"singles": 0}),
+            ((4, 1, 256), pieces(0, 61), 131, {"rotated": 256, "num_decode": 0}),  # Gemma 3
+            ((6, 2, 8), pieces(0, 40), 79, {"num_decode": 0}),
             # Tiles read the own key and value of a token from the cache, rounded by up to 0.02.
             ((6, 2, 64), pieces(3, 40), 79, {"rotated": 64, "cache": "i8", "atol": 0.2}),
         )

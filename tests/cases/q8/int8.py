@@ -7,7 +7,7 @@ import numpy as np
 
 from tests.support.harness.cases import T, case
 
-LARGEST = float(np.finfo(np.float32).max)  # no limit
+MAX_F32 = float(np.finfo(np.float32).max)  # no limit
 
 
 def codes(*dims, **options):
@@ -97,7 +97,7 @@ CONVOLUTIONS = [
 ]
 
 
-def dynamic(x, channels, kernel, *, s=(1, 1), p=(0, 0, 0, 0), d=(1, 1), groups=1, limits=(-LARGEST, LARGEST), **sizes):
+def dynamic(x, channels, kernel, *, s=(1, 1), p=(0, 0, 0, 0), d=(1, 1), groups=1, limits=(-MAX_F32, MAX_F32), **sizes):
     taps, depth = math.prod(kernel), x[-1] // groups
     weights, scales, sums, _ = layer(channels, taps, depth, 0)
     bias = T(channels, low=-1, high=1, constant=True)
@@ -116,7 +116,7 @@ def image_codes(x, dims, **sizes):
 IMAGES = {"b": (3, 2, 1), "h": (7, 5, 3), "w": (8, 5, 3)}
 DYNAMIC = [
     dynamic(("b", "h", "w", 16), 8, (3, 3), p=(1, 1, 1, 1), **IMAGES),
-    dynamic(("b", "h", "w", 5), 7, (3, 3), p=(0, 1, 1, 0), s=(2, 1), limits=(0.0, LARGEST), **IMAGES),
+    dynamic(("b", "h", "w", 5), 7, (3, 3), p=(0, 1, 1, 0), s=(2, 1), limits=(0.0, MAX_F32), **IMAGES),
     dynamic(("b", "h", "w", 8), 8, (1, 1), s=(2, 2), limits=(-1.0, 1.0), **IMAGES),
     dynamic(("b", "h", "w", 8), 12, (3, 2), groups=2, **IMAGES),
     dynamic(("b", "h", "w", 4), 5, (1, 1), **IMAGES),

@@ -105,35 +105,35 @@ class FakeMethod {
     }
   }
 
-  #pass(tokens, [{ dims }, places, singles, picked, advance, { data: words }, edits, features]) {
+  #pass(tokens, [{ dims }, slot_mapping, num_decode, logits_indices, advance, { data: words }, edits, features]) {
     const { program } = this;
     const { prefill_rows, decode_rows, sampling_words } = program.manifest.language;
     const rows = dims[1];
-    const count = picked.data.length;
-    assert.deepEqual(places.dims, [rows, 2]);
-    if (singles) {
-      assert.ok(decode_rows.includes(rows) && singles === rows && count === rows);
+    const count = logits_indices.data.length;
+    assert.deepEqual(slot_mapping.dims, [rows, 2]);
+    if (num_decode) {
+      assert.ok(decode_rows.includes(rows) && num_decode === rows && count === rows);
       assert.ok([0, 1, 3].includes(features));
       assert.equal(words.length, features ? sampling_words[rows] : 8 * rows);
       assert.ok(edits === 0 || features & 1);
     } else {
       assert.ok(prefill_rows.includes(rows) && count === 1 && words.length === 8 && features === 0);
     }
-    const given = [...tokens].map((token, row) => [token, places.data[2 * row], places.data[2 * row + 1] + advance]);
+    const given = [...tokens].map((token, row) => [token, slot_mapping.data[2 * row], slot_mapping.data[2 * row + 1] + advance]);
     const live = given.filter(([, slot]) => slot >= 0);
     const idle = given.slice(live.length);
     assert.ok(idle.every(([token, slot]) => slot === -1 && (advance > 0 || token === 0)), "idle rows stand at the end");
     const slots = live.map(([, slot]) => slot);
-    assert.equal(new Set(slots).size, singles ? slots.length : 1, "each row that decodes is of another slot");
+    assert.equal(new Set(slots).size, num_decode ? slots.length : 1, "each row that decodes is of another slot");
     for (const [token, slot, position] of live) {
       assert.ok(token >= 0 && token < VOCABULARY && slot < this.cache.length && position < this.cache[0].length);
       assert.ok(position === 0 || this.cache[slot][position - 1] !== EMPTY, "something was never computed");
       this.cache[slot][position] = token;
     }
-    program.passes.push({ rows, live: live.length, decoding: singles > 0 });
+    program.passes.push({ rows, live: live.length, decoding: num_decode > 0 });
     const chosen = Array.from({ length: count }, (_, row) => {
       const [, slot, position] = given[row] ?? [];
-      if (!singles || slot < 0) return 0;
+      if (!num_decode || slot < 0) return 0;
       const prefix = this.cache[slot].slice(0, position + 1);
       return program.bad(prefix) ? -1 : expected(prefix, words, row, rows, edits, advance);
     });

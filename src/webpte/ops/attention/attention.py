@@ -75,14 +75,14 @@ def _check_cache(value: Tensor, cache: Tensor) -> None:
 
 def fill_caches(
     cx: Context,
-    fresh: NewTokens,
+    new_tokens: NewTokens,
     caches: tuple[Tensor, Tensor],
     start: LiveScalar,
     query: Tensor | None = None,
     rotated: Tensor | None = None,
 ) -> None:
     """Write keys and values of (B, S, H, D), D a multiple of 4, after those cached; rotated, also to `rotated`."""
-    key, rotary = fresh.key, fresh.rotary
+    key, rotary = new_tokens.key, new_tokens.rotary
     _, seq, key_heads, width = key.dims
     heads = query.dims[2] if query is not None else 0
     params = CacheFillParams(
@@ -97,7 +97,7 @@ def fill_caches(
     )
     cx.dispatch(
         "attention/cache_fill.wgsl",
-        reads=fresh.tensors if query is None else (query, *fresh.tensors),
+        reads=new_tokens.tensors if query is None else (query, *new_tokens.tensors),
         writes=caches if rotated is None else (*caches, rotated),
         params=params,
         threads=key.dims[0] * seq * (2 * key_heads + heads) * (width // 4),
@@ -132,7 +132,7 @@ def visible_keys(
 def attend_and_cache(
     cx: Context,
     query: Tensor,
-    fresh: NewTokens,
+    new_tokens: NewTokens,
     caches: tuple[Tensor, Tensor],
     start: LiveScalar,
     *,
@@ -146,28 +146,34 @@ def attend_and_cache(
 
     With rotary tables, the fresh must go with the query.
     """
-    seen = visible_keys(query, caches[0], start, mask, dropout, causal)
-    for tokens, cache in zip((fresh.key, fresh.value), caches, strict=True):
+    visible = visible_keys(query, caches[0], start, mask, dropout, causal)
+    for tokens, cache in zip((new_tokens.key, new_tokens.value), caches, strict=True):
         _check_cache(tokens, cache)
-    guard_position(cx, start, fresh.key, caches[0])
+    guard_position(cx, start, new_tokens.key, caches[0])
     operands = AttentionOperands(query, *caches)
-    together = fresh.goes_with(query)
+    together = new_tokens.goes_with(query)
     if together and mask is None:
         partial = scratch_for_token(cx, operands)
         if operands.seq == 1:
             attend_token(
-                cx, operands, seen=VisibleKeys(0, start.dynamic), fresh=fresh, scale=scale, partial=partial, out=out
+                cx,
+                operands,
+                visible=VisibleKeys(0, start.dynamic),
+                new_tokens=new_tokens,
+                scale=scale,
+                partial=partial,
+                out=out,
             )
             return
     if not together:
-        write_cache(cx, fresh.key, caches[0], start)
-        write_cache(cx, fresh.value, caches[1], start)
-    elif fresh.rotary is None:
-        fill_caches(cx, fresh, caches, start)
+        write_cache(cx, new_tokens.key, caches[0], start)
+        write_cache(cx, new_tokens.value, caches[1], start)
+    elif new_tokens.rotary is None:
+        fill_caches(cx, new_tokens, caches, start)
     else:
         operands = AttentionOperands(cx.scratch(query.dtype, query.dims), *caches)
-        fill_caches(cx, fresh, caches, start, query, operands.query)
-    attend_rows(cx, operands, seen, mask, scale, out)
+        fill_caches(cx, new_tokens, caches, start, query, operands.query)
+    attend_rows(cx, operands, visible, mask, scale, out)
 
 
 def cached_reference(
@@ -269,8 +275,8 @@ def custom_sdpa(
     """Compute attention over caches that `update_cache` has written."""
     if attn_mask is None:  # with a mask the position plays no part
         guard_position(cx, start_pos, query, key)
-    seen = visible_keys(query, key, start_pos, attn_mask, drpout_p, is_causal)
-    attend(cx, AttentionOperands(query, key, value), seen, attn_mask, scale, out)
+    visible = visible_keys(query, key, start_pos, attn_mask, drpout_p, is_causal)
+    attend(cx, AttentionOperands(query, key, value), visible, attn_mask, scale, out)
 
 
 @custom_sdpa.reference

@@ -105,17 +105,17 @@ class AttentionOperands:
         return self.query.dims[0]
 
     @property
-    def alone(self) -> int:
+    def token_batch(self) -> int:
         """Return the number of batches that the kernel for one token computes."""
         return self.batch
 
     @property
-    def most_batch(self) -> int:
+    def max_batch(self) -> int:
         """Return the largest possible batch."""
         return self.query.bound[0]
 
     @property
-    def busy_batch(self) -> int:
+    def occupancy_batch(self) -> int:
         """Return the part of the batch that may decide how the work is divided."""
         return self.batch
 
@@ -129,7 +129,7 @@ class AttentionOperands:
         return self.key.dims[2 if self.heads_first else 1]
 
     @property
-    def most_keys(self) -> int:
+    def max_keys(self) -> int:
         """Return the largest possible capacity."""
         return self.key.bound[2 if self.heads_first else 1]
 
@@ -159,7 +159,7 @@ class AttentionOperands:
         return row_width(self.value) // self.lanes
 
     @property
-    def kinds(self) -> tuple[str, str]:
+    def load_types(self) -> tuple[str, str]:
         """Return the load types of queries, and of keys and values; see loads.wgsl."""
         return load_type(self.query, self.lanes), cache_type(self.key, self.lanes)
 
@@ -167,11 +167,11 @@ class AttentionOperands:
     def _batch_rows(self) -> int:
         return 0 if self.key.dims[0] == 1 else self.key_heads * self.capacity
 
-    def params(self, seen: VisibleKeys, scale: float | None) -> dict[str, Any]:
+    def params(self, visible: VisibleKeys, scale: float | None) -> dict[str, Any]:
         """Return the fields of `AttentionParams`."""
         return {
-            "start": seen.start,
-            "keys": seen.keys,
+            "start": visible.start,
+            "keys": visible.keys,
             "heads": self.heads,
             "key_heads": self.key_heads,
             "group": self.group,

@@ -33,7 +33,7 @@ class RowsConfig(NamedTuple):
 
     across: int  # invocations that share four rows
     tile: int  # keys that an invocation scores at a time
-    handing: bool = False  # the invocations are a subgroup, own a row each and share their loads
+    broadcast: bool = False  # the invocations are a subgroup, own a row each and share their loads
 
     def fit(self, operands: AttentionOperands, masked: bool) -> RowsConfig:
         """Return this configuration reduced to what registers allow."""
@@ -58,26 +58,36 @@ class RowsProblem(NamedTuple):
 
 # On a CPU, shared memory is not faster, and barriers cost time.
 _PLAIN = Requirements(subgroup=4, work=lambda work: work.plain)
-BROADCAST: Variant[RowsConfig | TileConfig] = Variant("broadcast", _PLAIN, RowsConfig(8, 2, handing=True))
+BROADCAST: Variant[RowsConfig | TileConfig] = Variant("broadcast", _PLAIN, RowsConfig(8, 2, broadcast=True))
 BY_ROWS: Variant[RowsConfig | TileConfig] = Variant("rows", ANYWHERE, RowsConfig(8, 4))
 TILE: Variant[RowsConfig | TileConfig] = Variant("tile", ANYWHERE, TileConfig())
 VARIANTS = (BROADCAST, BY_ROWS, TILE)
 
 
 def attend(
-    cx: Context, operands: AttentionOperands, seen: VisibleKeys, mask: Tensor | None, scale: float | None, out: Tensor
+    cx: Context,
+    operands: AttentionOperands,
+    visible: VisibleKeys,
+    mask: Tensor | None,
+    scale: float | None,
+    out: Tensor,
 ) -> None:
     """Compute attention over stored keys and values. A single token has its own kernel."""
     if operands.lanes == 4 and mask is None:
         partial = scratch_for_token(cx, operands)
         if operands.seq == 1:
-            attend_token(cx, operands, seen=seen, fresh=None, scale=scale, partial=partial, out=out)
+            attend_token(cx, operands, visible=visible, new_tokens=None, scale=scale, partial=partial, out=out)
             return
-    attend_rows(cx, operands, seen, mask, scale, out)
+    attend_rows(cx, operands, visible, mask, scale, out)
 
 
 def attend_rows(
-    cx: Context, operands: AttentionOperands, seen: VisibleKeys, mask: Tensor | None, scale: float | None, out: Tensor
+    cx: Context,
+    operands: AttentionOperands,
+    visible: VisibleKeys,
+    mask: Tensor | None,
+    scale: float | None,
+    out: Tensor,
 ) -> None:
     """Compute out = softmax(query keyᵀ * scale + mask) value over the visible keys.
 
@@ -86,12 +96,12 @@ def attend_rows(
     """
     query, value = operands.query, operands.value
     out.dims = (*query.dims[:3], value.dims[3])
-    shape = (operands.group, operands.key_steps, operands.value_steps, *operands.kinds)
+    shape = (operands.group, operands.key_steps, operands.value_steps, *operands.load_types)
     work = RowsProblem(operands, mask)
     config = cx.variant("attention", shape, cpu=(BROADCAST, BY_ROWS), gpu=(TILE,), work=work).config
     if isinstance(config, TileConfig):
         blocks = -(-operands.seq * operands.group // config.rows)
-        params = _params(operands, seen, mask, scale, blocks, 0)
+        params = _params(operands, visible, mask, scale, blocks, 0)
         kind = "" if mask is None else _MASKS[mask.dtype]
         dispatch_tile(
             cx,
@@ -103,18 +113,24 @@ def attend_rows(
             out=out,
             mask=kind,
         )
-    elif config.handing:
-        _by_subgroups(cx, operands, seen, scale, config, out)
+    elif config.broadcast:
+        _by_subgroups(cx, operands, visible, scale, config, out)
     else:
         _by_workgroups(
-            cx, operands, seen=seen, mask=mask, scale=scale, config=config.fit(operands, mask is not None), out=out
+            cx,
+            operands,
+            visible=visible,
+            mask=mask,
+            scale=scale,
+            config=config.fit(operands, mask is not None),
+            out=out,
         )
 
 
 def _by_workgroups(
     cx: Context,
     operands: AttentionOperands,
-    seen: VisibleKeys,
+    visible: VisibleKeys,
     mask: Tensor | None,
     scale: float | None,
     config: RowsConfig,
@@ -126,11 +142,11 @@ def _by_workgroups(
         "attention/attention_rows.wgsl",
         reads=tensors if mask is None else (*tensors, mask),
         writes=(out,),
-        params=_params(operands, seen, mask, scale, blocks, config.across),
+        params=_params(operands, visible, mask, scale, blocks, config.across),
         threads=operands.batch * operands.key_heads * blocks * config.across,
         workgroup=config.across,
-        type=operands.kinds[0],
-        cache=operands.kinds[1],
+        type=operands.load_types[0],
+        cache=operands.load_types[1],
         mask="" if mask is None else _MASKS[mask.dtype],
         heads_first=operands.heads_first,
         wide=-(-operands.value_steps // config.across),
@@ -140,7 +156,7 @@ def _by_workgroups(
 
 
 def _by_subgroups(
-    cx: Context, operands: AttentionOperands, seen: VisibleKeys, scale: float | None, config: RowsConfig, out: Tensor
+    cx: Context, operands: AttentionOperands, visible: VisibleKeys, scale: float | None, config: RowsConfig, out: Tensor
 ) -> None:
     """Dispatch one row per invocation. The invocations of a subgroup share the queries and weights that they load."""
     lanes = min(cx.caps.subgroup, config.across)
@@ -149,11 +165,11 @@ def _by_subgroups(
         "attention/attention_rows_subgroup.wgsl",
         reads=(operands.query, operands.key, operands.value),
         writes=(out,),
-        params=_params(operands, seen, None, scale, blocks, lanes),
+        params=_params(operands, visible, None, scale, blocks, lanes),
         threads=operands.batch * operands.key_heads * blocks * lanes,
         workgroup=lanes,
-        type=operands.kinds[0],
-        cache=operands.kinds[1],
+        type=operands.load_types[0],
+        cache=operands.load_types[1],
         heads_first=operands.heads_first,
         lanes=lanes,
         rows=lanes,
@@ -163,11 +179,16 @@ def _by_subgroups(
 
 
 def _params(
-    operands: AttentionOperands, seen: VisibleKeys, mask: Tensor | None, scale: float | None, blocks: int, across: int
+    operands: AttentionOperands,
+    visible: VisibleKeys,
+    mask: Tensor | None,
+    scale: float | None,
+    blocks: int,
+    across: int,
 ) -> RowsParams:
     strides: tuple[int, ...] = ()
     if mask is not None:
-        scores = (operands.batch, operands.heads, operands.seq, seen.keys)
+        scores = (operands.batch, operands.heads, operands.seq, visible.keys)
         if broadcast(mask.dims, scores) != scores:
             raise ShapeError(
                 argument="attn_mask",
@@ -177,8 +198,8 @@ def _params(
             )
         strides = broadcast_strides(mask.dims, scores)
     return RowsParams(
-        **operands.params(seen, scale),
-        causal=int(seen.causal),
+        **operands.params(visible, scale),
+        causal=int(visible.causal),
         seq=operands.seq,
         row_blocks=blocks,
         across=across,

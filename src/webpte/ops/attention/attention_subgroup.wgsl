@@ -65,8 +65,8 @@ $$ for f in range(fours)
         var found{{ f }} = {{ score }}(LOWEST);
 $$ for t in range(tile)
 $$ if causal
-        let seen{{ t }}_{{ f }} = vec4<u32>(base + {{ t }}u * LANES + lane) < visible{{ f }};
-        score{{ t }}_{{ f }} = select({{ score }}(LOWEST), score{{ t }}_{{ f }}{{ " * p.scale" if not pieces }}, seen{{ t }}_{{ f }});
+        let is_visible{{ t }}_{{ f }} = vec4<u32>(base + {{ t }}u * LANES + lane) < visible{{ f }};
+        score{{ t }}_{{ f }} = select({{ score }}(LOWEST), score{{ t }}_{{ f }}{{ " * p.scale" if not pieces }}, is_visible{{ t }}_{{ f }});
 $$ else
         score{{ t }}_{{ f }} = select({{ score }}(LOWEST), score{{ t }}_{{ f }}, {{ t }}u * LANES + lane <= last);
 $$ endif
@@ -79,7 +79,7 @@ $$ endfor
 $$ for t in range(tile)
         score{{ t }}_{{ f }} = exp(score{{ t }}_{{ f }} - top{{ f }});
 $$ if causal and pieces
-        score{{ t }}_{{ f }} = select({{ score }}(), score{{ t }}_{{ f }}, seen{{ t }}_{{ f }});  // rows without visible keys
+        score{{ t }}_{{ f }} = select({{ score }}(), score{{ t }}_{{ f }}, is_visible{{ t }}_{{ f }});  // rows without visible keys
 $$ endif
         weight{{ f }} += score{{ t }}_{{ f }};
 $$ endfor

@@ -42,7 +42,7 @@ def dispatch_tile(
     mask: str = "",
     slots: bool = False,
 ) -> None:
-    """Dispatch `row_blocks` workgroups for every key head. `more` is the mask, or the places of tokens in slots."""
+    """Dispatch `row_blocks` workgroups for every key head. `more` is the mask, or the slot mapping of tokens."""
     across = config.across(operands.value_steps)
     lanes = across * config.down
     frugal = cx.caps.registers <= FEW_REGISTERS
@@ -54,8 +54,8 @@ def dispatch_tile(
         params=params,
         threads=batch * operands.key_heads * row_blocks * lanes,
         workgroup=lanes,
-        type=operands.kinds[0],
-        cache=operands.kinds[1],
+        type=operands.load_types[0],
+        cache=operands.load_types[1],
         mask=mask,
         slots=slots,
         heads_first=operands.heads_first,

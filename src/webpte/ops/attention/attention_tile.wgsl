@@ -26,7 +26,7 @@
 $$ if mask
 @group(1) @binding(3) var<storage, read> mask: array<u32>;
 $$ elif slots
-@group(1) @binding(3) var<storage, read> places: array<vec2<i32>>;  // slot and position of each token
+@group(1) @binding(3) var<storage, read> slot_mapping: array<vec2<i32>>;  // slot and position of each token
 $$ endif
 @group(1) @binding({{ 3 + extra }}) var<storage, read_write> y: {{ array_of(type) }};
 
@@ -75,7 +75,7 @@ $$ endif
 $$ if slots
 // Return the position of a token in its slot; -1 if it is idle.
 fn position_of(token: u32) -> i32 {
-    let place = places[token];
+    let place = slot_mapping[token];
     let position = place.y + live(p.start);
     let known = u32(place.x) < p.slots && u32(position) < p.capacity;  // negative numbers are large ones
     return select(-1, position, known);
@@ -164,10 +164,10 @@ $$ endif
     if (left.x > left.y) {
         break;
     }
-    let slot = places[left.x].x;
+    let slot = slot_mapping[left.x].x;
     var next = left.x;
     var highest_position = -1;
-    for (; next <= left.y && places[next].x == slot; next++) {
+    for (; next <= left.y && slot_mapping[next].x == slot; next++) {
         highest_position = max(highest_position, position_of(next));
     }
     let end = u32(highest_position + 1);
@@ -183,7 +183,7 @@ $$ else
 $$ endif
     if (row < ROWS) {
         let own_token = tokens[row / 4u][row % 4u];
-        let takes_part = own_token >= left.x && places[own_token].x == slot && row < rows_here;
+        let takes_part = own_token >= left.x && slot_mapping[own_token].x == slot && row < rows_here;
         visible[row / 4u][row % 4u] = select(0u, u32(position_of(own_token) + 1), takes_part);
     }
     workgroupBarrier();
@@ -249,7 +249,7 @@ $$ endfor
 $$ endfor
 $$ endfor
         }
-        let seen = vec4<u32>(
+        let is_visible = vec4<u32>(
 $$ for i in rows
             visible[four][{{ loop.index0 }}],
 $$ endfor
@@ -266,7 +266,7 @@ $$ for i in rows
         score{{ t }}.{{ i }} = select(limited{{ t }}{{ i }}, HIDDEN, hides(m{{ t }}{{ i }}));
 $$ endfor
 $$ endif
-        score{{ t }} = select(vec4<f32>(HIDDEN), score{{ t }}, vec4<u32>(base + {{ t * across }}u + x) < seen);
+        score{{ t }} = select(vec4<f32>(HIDDEN), score{{ t }}, vec4<u32>(base + {{ t * across }}u + x) < is_visible);
         highest = max(highest, score{{ t }});
 $$ endfor
 $$ if frugal

@@ -14,7 +14,7 @@ from .attention_operands import FIRST, AttentionOperands, AttentionParams, Visib
 MAX_HEADS = 4  # query heads that share the loads of keys: the width of a vector
 MAX_SPLITS = 32
 SHORT_KEYS = 256  # of a row: a GPU reads them in less time than the dispatch of a merge takes
-FEW_WORKGROUPS = 8  # fewer do not keep a CPU's cores busy
+MIN_CPU_WORKGROUPS = 8  # fewer do not keep a CPU's cores busy
 
 
 class TokenAttentionParams(AttentionParams):
@@ -86,7 +86,7 @@ class NewTokens:
     key: Tensor
     value: Tensor
     rotary: RotaryTables | None = None
-    places: Tensor | None = None  # slot and position of each token, where they are tokens of several sequences
+    slot_mapping: Tensor | None = None  # slot and position of each token, where they are tokens of several sequences
     cached_before: bool = False  # by another dispatch; the caches are after their positions then
 
     def goes_with(self, query: Tensor) -> bool:
@@ -98,7 +98,7 @@ class NewTokens:
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         tables = () if self.rotary is None else self.rotary.tables
-        return (self.key, self.value, *tables, *(() if self.places is None else (self.places,)))
+        return (self.key, self.value, *tables, *(() if self.slot_mapping is None else (self.slot_mapping,)))
 
 
 class TokenConfig(NamedTuple):
@@ -118,7 +118,7 @@ class TokenConfig(NamedTuple):
         tile, parts, wide = self.tile, self.parts, self.wide
         while lanes * wide < operands.value_steps:
             wide *= 2
-        halves = operands.kinds[1] == "f16x4"
+        halves = operands.load_types[1] == "f16x4"
         if parts > 1 and _heads(operands) == MAX_HEADS and (not halves or cx.caps.registers <= FEW_REGISTERS):
             tile = 1  # for the sums of more keys and heads, some GPUs do not have the registers
         if parts > 1 and halves:
@@ -145,9 +145,9 @@ class TokenConfig(NamedTuple):
 
 # A CPU loads for each invocation apart: few of them with much work each. A GPU wants neighbours to load what lies side
 # by side, and many workgroups.
-HANDING = Requirements(subgroup=4)
-BROADCAST = Variant("broadcast", HANDING, TokenConfig(8, 2, 1, 1, subgroup=True))
-BROADCAST_SPLIT = Variant("broadcast split", HANDING, TokenConfig(8, 2, 1, 1, split_keys=512, subgroup=True))
+WITH_SUBGROUP = Requirements(subgroup=4)
+BROADCAST = Variant("broadcast", WITH_SUBGROUP, TokenConfig(8, 2, 1, 1, subgroup=True))
+BROADCAST_SPLIT = Variant("broadcast split", WITH_SUBGROUP, TokenConfig(8, 2, 1, 1, split_keys=512, subgroup=True))
 ROWS = Variant("rows", ANYWHERE, TokenConfig(8, 4, 1, 2))
 LANES = Variant("lanes", ANYWHERE, TokenConfig(64, 2, 4, 1))
 LANES_SPLIT = Variant("lanes split", ANYWHERE, TokenConfig(64, 2, 4, 1, split_keys=128, short_keys=SHORT_KEYS))
@@ -156,24 +156,32 @@ VARIANTS = (BROADCAST, BROADCAST_SPLIT, ROWS, LANES, LANES_SPLIT)
 
 def scratch_for_token(cx: Context, operands: AttentionOperands) -> Tensor:
     """Return the scratch tensor that `attend_token` needs with any variant. Reserved for any number of tokens."""
-    splits = max(variant.config.splits(operands.most_keys) for variant in VARIANTS)
-    return cx.scratch(DType.FLOAT32, (operands.most_batch * operands.heads, splits, operands.value_steps + 1, 4))
+    splits = max(variant.config.splits(operands.max_keys) for variant in VARIANTS)
+    return cx.scratch(DType.FLOAT32, (operands.max_batch * operands.heads, splits, operands.value_steps + 1, 4))
 
 
 def attend_token(
     cx: Context,
     operands: AttentionOperands,
-    seen: VisibleKeys,
-    fresh: NewTokens | None,
+    visible: VisibleKeys,
+    new_tokens: NewTokens | None,
     scale: float | None,
     partial: Tensor,
     out: Tensor,
 ) -> None:
-    """Compute attention of one token over the visible keys. With `fresh`, its own key counts too, and is cached."""
+    """Compute attention of one token over the visible keys. With `new_tokens`, its own key counts too and is cached."""
     out.dims = (*operands.query.dims[:3], operands.value.dims[3])
     config = token_config(cx, operands)
-    split = config.splits(operands.most_keys) > 1
-    dispatch_token(cx, operands, seen=seen, fresh=fresh, scale=scale, config=config, target=partial if split else out)
+    split = config.splits(operands.max_keys) > 1
+    dispatch_token(
+        cx,
+        operands,
+        visible=visible,
+        new_tokens=new_tokens,
+        scale=scale,
+        config=config,
+        target=partial if split else out,
+    )
     if split:
         merge_splits(cx, operands, config, partial, out, operands.batch)
 
@@ -187,18 +195,18 @@ def merge_splits(
         "attention/attention_merge.wgsl",
         reads=(partial,),
         writes=(out,),
-        params=MergeParams(splits=config.splits(operands.most_keys), value_steps=value_steps),
+        params=MergeParams(splits=config.splits(operands.max_keys), value_steps=value_steps),
         threads=tokens * operands.heads * value_steps,
-        type=operands.kinds[0],
+        type=operands.load_types[0],
     )
 
 
 def token_config(cx: Context, operands: AttentionOperands) -> TokenConfig:
-    steps = (operands.group, operands.key_steps, operands.value_steps, operands.most_keys)
-    groups = operands.busy_batch * operands.key_heads * _head_parts(operands)
-    shape = (*steps, *operands.kinds, groups)
-    handing = (BROADCAST_SPLIT, BROADCAST) if groups < FEW_WORKGROUPS else (BROADCAST, BROADCAST_SPLIT)
-    chosen = cx.variant("attention of a token", shape, cpu=(*handing, ROWS), gpu=(LANES_SPLIT, LANES))
+    steps = (operands.group, operands.key_steps, operands.value_steps, operands.max_keys)
+    groups = operands.occupancy_batch * operands.key_heads * _head_parts(operands)
+    shape = (*steps, *operands.load_types, groups)
+    broadcast = (BROADCAST_SPLIT, BROADCAST) if groups < MIN_CPU_WORKGROUPS else (BROADCAST, BROADCAST_SPLIT)
+    chosen = cx.variant("attention of a token", shape, cpu=(*broadcast, ROWS), gpu=(LANES_SPLIT, LANES))
     return chosen.config.fit(cx, operands)
 
 
@@ -215,74 +223,74 @@ def _heads(operands: AttentionOperands) -> int:
 def dispatch_token(
     cx: Context,
     operands: AttentionOperands,
-    seen: VisibleKeys,
-    fresh: NewTokens | None,
+    visible: VisibleKeys,
+    new_tokens: NewTokens | None,
     scale: float | None,
     config: TokenConfig,
     target: Tensor,
 ) -> None:
     """Dispatch the whole attention, or its splits if `target` has room for them."""
     caches = (operands.key, operands.value)
-    head_parts, splits = _head_parts(operands), config.splits(operands.most_keys)
+    head_parts, splits = _head_parts(operands), config.splits(operands.max_keys)
     slices = config.lanes // config.columns(operands.value_steps)
-    fills = fresh is not None and not fresh.cached_before
-    new_tensors = () if fresh is None else fresh.tensors
+    fills = new_tokens is not None and not new_tokens.cached_before
+    new_tensors = () if new_tokens is None else new_tokens.tensors
     divided = {"head_parts": head_parts, "splits": splits, "slices": slices}
     cx.dispatch(
         "attention/attention_token.wgsl",
         reads=(operands.query, *new_tensors, *(() if fills else caches)),
         writes=(*(caches if fills else ()), target),
-        params=_params(operands, seen, fresh, scale, divided),
-        threads=operands.alone * operands.key_heads * head_parts * splits * config.lanes,
+        params=_params(operands, visible, new_tokens, scale, divided),
+        threads=operands.token_batch * operands.key_heads * head_parts * splits * config.lanes,
         workgroup=config.lanes,
-        fresh="" if fresh is None else "cached" if fills else "before",
-        slots=fresh is not None and fresh.places is not None,
+        new_tokens="" if new_tokens is None else "cached" if fills else "before",
+        slots=new_tokens is not None and new_tokens.slot_mapping is not None,
         split=splits > 1,
         short=config.short_keys if splits > 1 else 0,
         heads=_heads(operands),
         slices=slices,
-        **token_flags(operands, fresh.rotary if fresh is not None else None, config),
+        **token_flags(operands, new_tokens.rotary if new_tokens is not None else None, config),
     )
 
 
 def _params(
     operands: AttentionOperands,
-    seen: VisibleKeys,
-    fresh: NewTokens | None,
+    visible: VisibleKeys,
+    new_tokens: NewTokens | None,
     scale: float | None,
     divided: dict[str, int],
 ) -> TokenAttentionParams:
-    if fresh is not None and fresh.places is not None:
-        return SlotAttentionParams(**slot_params(operands, seen, fresh, scale), **divided)
-    return TokenAttentionParams(**_token_params(operands, seen, fresh, scale), **divided)
+    if new_tokens is not None and new_tokens.slot_mapping is not None:
+        return SlotAttentionParams(**slot_params(operands, visible, new_tokens, scale), **divided)
+    return TokenAttentionParams(**_token_params(operands, visible, new_tokens, scale), **divided)
 
 
 def _token_params(
-    operands: AttentionOperands, seen: VisibleKeys, fresh: NewTokens | None, scale: float | None
+    operands: AttentionOperands, visible: VisibleKeys, new_tokens: NewTokens | None, scale: float | None
 ) -> dict[str, Any]:
-    rotary = fresh.rotary if fresh is not None else None
+    rotary = new_tokens.rotary if new_tokens is not None else None
     return {
-        **operands.params(seen, scale),
+        **operands.params(visible, scale),
         "table_row": rotary.row if rotary is not None else FIRST,
         "rotated": rotary.rotated if rotary is not None else 0,
     }
 
 
 def slot_params(
-    operands: AttentionOperands, seen: VisibleKeys, fresh: NewTokens, scale: float | None
+    operands: AttentionOperands, visible: VisibleKeys, new_tokens: NewTokens, scale: float | None
 ) -> dict[str, Any]:
     """Return the fields of `SlotAttentionParams`, except those that divide the work."""
     slots, capacity = operands.key.dims[:2]
-    table_loads = fresh.rotary.loads if fresh.rotary is not None else 0
+    table_loads = new_tokens.rotary.loads if new_tokens.rotary is not None else 0
     size = {"rows": operands.batch, "slots": slots, "capacity": capacity, "table_loads": table_loads}
-    return {**_token_params(operands, seen, fresh, scale), **size}
+    return {**_token_params(operands, visible, new_tokens, scale), **size}
 
 
 def token_flags(operands: AttentionOperands, rotary: RotaryTables | None, config: TokenConfig) -> dict[str, object]:
     """Return the flags that are compiled in."""
     return {
-        "type": operands.kinds[0],
-        "cache": operands.kinds[1],
+        "type": operands.load_types[0],
+        "cache": operands.load_types[1],
         "rotary": rotary.pairs if rotary is not None else "",
         "table": rotary.kind if rotary is not None else "",
         "key_steps": operands.key_steps,  # sizes shared memory

@@ -11,12 +11,12 @@
 {$ set causal = false $}
 {$ set own_query = "" $}
 {$ set pieces = (key_steps + lanes - 1) // lanes $}
-{# The token's own key and value are added after the cached ones. `fresh`: they are `cached` by this dispatch,
-   or `before`, by another one. With `slots`, `places` has the slot and position of each row of the queries. #}
-{$ set cache_access = "read_write" if fresh == "cached" else "read" $}
+{# The token's own key and value are added after the cached ones. `new_tokens`: they are `cached` by this dispatch,
+   or `before`, by another one. With `slots`, `slot_mapping` has the slot and position of each row of the queries. #}
+{$ set cache_access = "read_write" if new_tokens == "cached" else "read" $}
 {$ set rows_at = 4 if rotary else 3 $}
-{$ set cache_at = rows_at + 1 if slots else 5 if rotary else 3 if fresh else 1 $}
-{$ set codes = fresh == "cached" and cache == "i8x4" $}
+{$ set cache_at = rows_at + 1 if slots else 5 if rotary else 3 if new_tokens else 1 $}
+{$ set codes = new_tokens == "cached" and cache == "i8x4" $}
 {$ set position = "cached" if slots else "u32(live(p.table_row))" $}
 {# A number that the end needs: with `parts` in shared memory, because registers are scarce while it goes over keys. #}
 {$ set kept = ["first_head", "last_head", "row_of_keys", "split", "busy"] $}
@@ -32,7 +32,7 @@
 {$ set sine = "cosine[p.table_loads + entry]" if slots else "sine[entry]" $}
 
 @group(1) @binding(0) var<storage, read> q: {{ array_of(type) }};
-$$ if fresh
+$$ if new_tokens
 @group(1) @binding(1) var<storage, read> k: {{ array_of(type) }};
 @group(1) @binding(2) var<storage, read> v: {{ array_of(type) }};
 $$ endif
@@ -43,7 +43,7 @@ $$ if not slots
 $$ endif
 $$ endif
 $$ if slots
-@group(1) @binding({{ rows_at }}) var<storage, read> places: array<vec2<i32>>;  // slot and position of each row
+@group(1) @binding({{ rows_at }}) var<storage, read> slot_mapping: array<vec2<i32>>;  // slot and position of each row
 $$ endif
 @group(1) @binding({{ cache_at }}) var<storage, {{ cache_access }}> keys: {{ array_of(cache) }};
 @group(1) @binding({{ cache_at + 1 }}) var<storage, {{ cache_access }}> values: {{ array_of(cache) }};
@@ -83,7 +83,7 @@ $$ elif not subgroup
 var<workgroup> weights: array<{{ score }}, {{ tiles * tile }}>;  // of the keys, relative to the top of their tile
 var<workgroup> tops: array<{{ score }}, {{ tiles }}>;
 $$ endif
-$$ if fresh
+$$ if new_tokens
 var<workgroup> own_products: array<f32, {{ heads * key_steps }}>;
 var<workgroup> own_scores: array<f32, {{ heads }}>;
 $$ endif
@@ -126,7 +126,7 @@ $$ endif
     let first_head = row_of_keys * p.group + head_part * HEADS;
     let last_head = row_of_keys * p.group + p.group - 1u;
 $$ if slots
-    let place = places[min(batch, p.rows - 1u)];
+    let place = slot_mapping[min(batch, p.rows - 1u)];
     let position = place.y + live(p.start);
     let known = u32(place.x) < p.slots && u32(position) < p.capacity;  // negative numbers are large ones
     let busy = job * LANES < p.threads && known;  // an idle row belongs to no slot
@@ -152,13 +152,13 @@ $$ endif
 {{ angles(rotary, table, position, sine) }}
         let query = ({{ rotated(rotary, "q", "row", type) }}) * p.scale;
         queries[i] = query;
-$$ if fresh
+$$ if new_tokens
         let own_key = {{ rotated(rotary, "k", "row_of_keys", type) }};
         own_products[i] = dot(query, own_key);
 $$ endif
 $$ if codes
         key_tops[d] = largest(own_key);
-$$ elif fresh == "cached"
+$$ elif new_tokens == "cached"
         if (busy && split + head_part == 0u && i < p.key_steps) {
             keys[(first + cached * p.key_rows) * p.key_steps + d] = {{ storable("own_key", cache) }};
         }
@@ -168,7 +168,7 @@ $$ if codes
     for (var d = lane; d < VALUE_STEPS; d += LANES) {
         value_tops[d] = largest({{ loaded("v[row_of_keys * p.value_steps + d]", type) }});
     }
-$$ elif fresh == "cached"
+$$ elif new_tokens == "cached"
     for (var d = lane; d < p.value_steps && busy && split + head_part == 0u; d += LANES) {
         let own_value = {{ loaded("v[row_of_keys * p.value_steps + d]", type) }};
         values[(first + cached * p.key_rows) * p.value_steps + d] = {{ storable("own_value", cache) }};
@@ -200,7 +200,7 @@ $$ if codes
         }
     }
 $$ endif
-$$ if fresh
+$$ if new_tokens
     if (lane < HEADS) {
         var own_score = 0.0;
         for (var d = 0u; d < p.key_steps; d++) {
@@ -269,7 +269,7 @@ $$ endif
         var highest = LOWEST;
         var whole = 0.0;
         var sum = vec4<f32>();
-$$ if fresh
+$$ if new_tokens
         if ({{ at_end("split") }} == 0u) {
             highest = own_scores[h];
             whole = 1.0;

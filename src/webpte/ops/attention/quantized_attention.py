@@ -46,10 +46,10 @@ def custom_quantized_sdpa(
         raise GraphError("caches with heads before positions are not supported", code="unsupported_argument")
     if attn_mask is None:
         guard_position(cx, start_pos, query, key)
-    seen = visible_keys(query, key, start_pos, attn_mask, drpout_p, is_causal)
+    visible = visible_keys(query, key, start_pos, attn_mask, drpout_p, is_causal)
     codes = ((query, q_scales, q_zero_points), (key, k_scales, k_zero_points), (value, v_scales, v_zero_points))
     q, k, v = (_numbers(cx, *coded) for coded in codes)
-    attend(cx, AttentionOperands(q, k, v), seen, attn_mask, scale, out)
+    attend(cx, AttentionOperands(q, k, v), visible, attn_mask, scale, out)
 
 
 def _numbers(cx: Context, codes: Tensor, scales: Tensor | None, zeros: Tensor | None) -> Tensor:

@@ -50,11 +50,20 @@ def rotary_attention(
         "halves" if halves else "neighbours", cosine, sine, FIRST if table_start is None else table_start.dynamic
     )
     _check_table(cx, query, key, cosine, table_start, table_rows)
-    fresh = NewTokens(key, operands.value, rotary)
-    if not (rotary.fits(query) and fresh.goes_with(query)):
-        query, fresh = _rotated_apart(cx, query, fresh, rotary)
+    new_tokens = NewTokens(key, operands.value, rotary)
+    if not (rotary.fits(query) and new_tokens.goes_with(query)):
+        query, new_tokens = _rotated_apart(cx, query, new_tokens, rotary)
     attend_and_cache(
-        cx, query, fresh, operands.caches, start_pos, mask=None, dropout=dropout, causal=is_causal, scale=scale, out=out
+        cx,
+        query,
+        new_tokens,
+        operands.caches,
+        start_pos,
+        mask=None,
+        dropout=dropout,
+        causal=is_causal,
+        scale=scale,
+        out=out,
     )
 
 
@@ -73,15 +82,15 @@ def _check_table(
         )
 
 
-def _rotated_apart(cx: Context, query: Tensor, fresh: NewTokens, rotary: RotaryTables) -> tuple[Tensor, NewTokens]:
+def _rotated_apart(cx: Context, query: Tensor, new_tokens: NewTokens, rotary: RotaryTables) -> tuple[Tensor, NewTokens]:
     """Return queries and keys that are rotated in advance, for widths that cannot be loaded in fours."""
     by = rotate_halves if rotary.pairs == "halves" else rotate_neighbours
     cosine, sine = rotary.tables
     rotated = []
-    for x in (query, fresh.key):
+    for x in (query, new_tokens.key):
         rotated.append(cx.scratch(x.dtype, x.dims))
         by(cx, x, cosine, sine, rotary.row, rotated[-1])
-    return rotated[0], NewTokens(rotated[1], fresh.value)
+    return rotated[0], NewTokens(rotated[1], new_tokens.value)
 
 
 @rotary_attention.reference

@@ -15,6 +15,7 @@ from ...lowering.registry import FLOATS, op
 from ...lowering.traits import CallSizes, OpTraits
 from ...lowering.variants import ANYWHERE, Variant
 from ...wgsl import Live, Uniforms, u32
+from ..matmul.product import MAX_FEW_ROWS
 from .attention import attention_reference
 from .attention_operands import (
     AttentionOperands,
@@ -40,9 +41,6 @@ from .attention_token import (
 from .rotary import rotated_halves, rotated_neighbours
 
 MAX_SHARED_STEPS = 32  # loads of a key: drivers take seconds to compile the kernel for wider heads
-
-
-FEW_ROWS = 16  # up to which a row has the same bits in any batch on a GPU, as in linear layers: docs/numbers.md
 
 # How the rows after the single ones run: each like a single one or, with a configuration, in tiles.
 BY_TOKEN: Variant[TileConfig | None] = Variant("token", ANYWHERE, None)
@@ -80,7 +78,7 @@ class SlotOperands(AttentionOperands):
     The work is divided by the device and the caches alone, so that a row's bits do not depend on the others.
     """
 
-    singles: int = 0  # the first rows, each the only one of its slot
+    num_decode: int = 0  # the first rows, each the only one of its slot
 
     @property
     def _batches_fit(self) -> bool:
@@ -91,15 +89,15 @@ class SlotOperands(AttentionOperands):
         return self.query.dims[1]
 
     @property
-    def alone(self) -> int:
-        return self.singles
+    def token_batch(self) -> int:
+        return self.num_decode
 
     @property
-    def most_batch(self) -> int:
+    def max_batch(self) -> int:
         return self.query.bound[1]
 
     @property
-    def busy_batch(self) -> int:
+    def occupancy_batch(self) -> int:
         return 1
 
     @property
@@ -115,15 +113,15 @@ def _flops(sizes: CallSizes) -> int:
 @op(
     SLOT_ATTENTION,
     dtypes=FLOATS | {DType.INT32, DType.INT8},
-    host_args=("places",),
+    host_args=("slot_mapping",),
     traits=OpTraits(mutates=("key_cache", "value_cache"), work=_flops, sequences=True),
 )
 def slot_attention(
     cx: Context,
     tokens: CachedAttention,
-    places: Tensor,
+    slot_mapping: Tensor,
     advance: LiveScalar,
-    singles: int,
+    num_decode: int,
     scale: float | None,
     table: Tensor | None,
     halves: bool,
@@ -132,10 +130,10 @@ def slot_attention(
 ) -> None:
     """Compute attention of rows that are tokens of several slots.
 
-    Row r of (1, R, H, D) is the token of slot places[r, 0] at position places[r, 1] + advance. Its key and value are
-    cached there. It sees the keys of its slot up to its own. A row whose slot is negative is idle.
+    Row r of (1, R, H, D) is the token of slot slot_mapping[r, 0] at position slot_mapping[r, 1] + advance. Its key and
+    value are cached there. It sees the keys of its slot up to its own. A row whose slot is negative is idle.
 
-    The first `singles` rows are the only ones of their slots. After them the rows of a slot are neighbours, in the
+    The first `num_decode` rows are the only ones of their slots. After them the rows of a slot are neighbours, in the
     order of their positions. `table` is (2, P, W): the cosines and sines that rotate queries and keys at each position.
     """
     rotary = None if table is None else RotaryTables("halves" if halves else "neighbours", table, None)
@@ -143,43 +141,51 @@ def slot_attention(
     operands = SlotOperands(tokens.query, *caches)
     config = token_config(cx, operands)
     rows = operands.batch
-    whole = config.short_keys > 0 and singles >= rows and _all_short(cx, places, advance, config.short_keys)
+    whole = config.short_keys > 0 and num_decode >= rows and _all_short(cx, slot_mapping, advance, config.short_keys)
     config = config.whole if whole else config
-    singles = min(singles, rows)
-    tile = _tile_config(cx, operands, rows - singles)
+    num_decode = min(num_decode, rows)
+    tile = _tile_config(cx, operands, rows - num_decode)
     # Neighbouring rows share the loads of keys in tiles, or if the invocations of a subgroup can exchange values.
     blocks = tile is None and config.subgroup and operands.key_steps <= MAX_SHARED_STEPS
-    operands = replace(operands, singles=singles if tile is not None or blocks else rows)
-    cached_before = singles < rows  # the next row of a slot may see it
-    fresh = NewTokens(tokens.key, tokens.value, rotary, places, cached_before)
-    _check(operands, fresh, places)
+    operands = replace(operands, num_decode=num_decode if tile is not None or blocks else rows)
+    cached_before = num_decode < rows  # the next row of a slot may see it
+    new_tokens = NewTokens(tokens.key, tokens.value, rotary, slot_mapping, cached_before)
+    _check(operands, new_tokens, slot_mapping)
     partial = scratch_for_token(cx, operands)
     if whole:
         cx.reserve(partial)
     out.dims = tokens.query.dims
     rotates = tile is not None and rotary is not None
     rotated = cx.scratch(tokens.query.dtype, tokens.query.dims) if rotates else None
-    if fresh.cached_before:
-        _fill(cx, fresh, caches=caches, places=places, advance=advance, query=tokens.query, rotated=rotated)
-    seen, split = VisibleKeys(0, advance.dynamic), config.splits(operands.most_keys) > 1
+    if new_tokens.cached_before:
+        _fill(
+            cx,
+            new_tokens,
+            caches=caches,
+            slot_mapping=slot_mapping,
+            advance=advance,
+            query=tokens.query,
+            rotated=rotated,
+        )
+    visible, split = VisibleKeys(0, advance.dynamic), config.splits(operands.max_keys) > 1
     target = partial if split else out
-    if operands.singles:
-        dispatch_token(cx, operands, seen=seen, fresh=fresh, scale=scale, config=config, target=target)
+    if operands.num_decode:
+        dispatch_token(cx, operands, visible=visible, new_tokens=new_tokens, scale=scale, config=config, target=target)
     if tile is not None:
         _by_tiles(
             cx,
             operands,
             query=tokens.query if rotated is None else rotated,
-            seen=seen,
-            places=places,
+            visible=visible,
+            slot_mapping=slot_mapping,
             scale=scale,
             config=tile,
             out=out,
         )
-    elif operands.singles < rows:
-        _by_blocks(cx, operands, seen=seen, fresh=fresh, scale=scale, config=config, target=target)
+    elif operands.num_decode < rows:
+        _by_blocks(cx, operands, visible=visible, new_tokens=new_tokens, scale=scale, config=config, target=target)
     if split:
-        merge_splits(cx, operands, config, partial, out, operands.singles if tile is not None else rows)
+        merge_splits(cx, operands, config, partial, out, operands.num_decode if tile is not None else rows)
 
 
 def _tile_config(cx: Context, operands: SlotOperands, together: int) -> TileConfig | None:
@@ -187,9 +193,9 @@ def _tile_config(cx: Context, operands: SlotOperands, together: int) -> TileConf
 
     A GPU's kernels for a single row and for tiles sum in different orders.
     """
-    if together == 0 or operands.batch <= FEW_ROWS:
+    if together == 0 or operands.batch <= MAX_FEW_ROWS:
         return None
-    shape = (operands.group, operands.key_steps, operands.value_steps, *operands.kinds)
+    shape = (operands.group, operands.key_steps, operands.value_steps, *operands.load_types)
     return cx.variant("attention of slots", shape, cpu=(BY_TOKEN,), gpu=(TILE,)).config
 
 
@@ -197,19 +203,19 @@ def _by_tiles(
     cx: Context,
     operands: SlotOperands,
     query: Tensor,
-    seen: VisibleKeys,
-    places: Tensor,
+    visible: VisibleKeys,
+    slot_mapping: Tensor,
     scale: float | None,
     config: TileConfig,
     out: Tensor,
 ) -> None:
     """Dispatch the rows after the single ones in tiles. `query` is rotated, and the caches have the keys and values."""
     slots, capacity = operands.key.dims[:2]
-    seq = operands.batch - operands.singles
+    seq = operands.batch - operands.num_decode
     blocks = -(-seq * operands.group // config.rows)
     params = SlotTileParams(
-        **operands.params(seen, scale),
-        first_token=operands.singles,
+        **operands.params(visible, scale),
+        first_token=operands.num_decode,
         seq=seq,
         row_blocks=blocks,
         slots=slots,
@@ -221,53 +227,53 @@ def _by_tiles(
         config=config,
         params=params,
         row_blocks=blocks,
-        more=(places,),
+        more=(slot_mapping,),
         out=out,
         slots=True,
     )
 
 
-def _all_short(cx: Context, places: Tensor, advance: LiveScalar, keys: int) -> bool:
+def _all_short(cx: Context, slot_mapping: Tensor, advance: LiveScalar, keys: int) -> bool:
     """Return whether every row is at a position below `keys`. Calls that differ in this have different schedules."""
     highest: Term = 0
-    for row in range(places.dims[0]):
-        highest = apply("max", highest, cx.element(places, (row, 1)))
+    for row in range(slot_mapping.dims[0]):
+        highest = apply("max", highest, cx.element(slot_mapping, (row, 1)))
     return bool(cx.specialize(apply("lt", apply("add", highest, advance.term), keys)))
 
 
 def _by_blocks(
     cx: Context,
     operands: SlotOperands,
-    seen: VisibleKeys,
-    fresh: NewTokens,
+    visible: VisibleKeys,
+    new_tokens: NewTokens,
     scale: float | None,
     config: TokenConfig,
     target: Tensor,
 ) -> None:
     """Dispatch the rows after the single ones, one row (a token and a head) per invocation."""
-    splits = config.splits(operands.most_keys)
-    blocks = -(-(operands.batch - operands.singles) * operands.group // config.lanes)
-    divided = {"head_parts": 1, "splits": splits, "slices": 1, "first_row": operands.singles, "row_blocks": blocks}
+    splits = config.splits(operands.max_keys)
+    blocks = -(-(operands.batch - operands.num_decode) * operands.group // config.lanes)
+    divided = {"head_parts": 1, "splits": splits, "slices": 1, "first_row": operands.num_decode, "row_blocks": blocks}
     cx.dispatch(
         "attention/slot_block.wgsl",
-        reads=(operands.query, *fresh.tensors, operands.key, operands.value),
+        reads=(operands.query, *new_tokens.tensors, operands.key, operands.value),
         writes=(target,),
-        params=SlotBlocksParams(**slot_params(operands, seen, fresh, scale), **divided),
+        params=SlotBlocksParams(**slot_params(operands, visible, new_tokens, scale), **divided),
         threads=operands.key_heads * blocks * splits * config.lanes,
         workgroup=config.lanes,
         split=splits > 1,
-        **token_flags(operands, fresh.rotary, config),
+        **token_flags(operands, new_tokens.rotary, config),
     )
 
 
-def _check(operands: SlotOperands, fresh: NewTokens, places: Tensor) -> None:
-    rotary = fresh.rotary
+def _check(operands: SlotOperands, new_tokens: NewTokens, slot_mapping: Tensor) -> None:
+    rotary = new_tokens.rotary
     cached = [(cache.dims[2], row_width(cache)) for cache in (operands.key, operands.value)]
-    if [fresh.key.dims[2:], fresh.value.dims[2:]] != cached:
+    if [new_tokens.key.dims[2:], new_tokens.value.dims[2:]] != cached:
         raise ShapeError(
-            f"key {list(fresh.key.dims)} does not fit the cache {list(operands.key.dims)}", code="operand_mismatch"
+            f"key {list(new_tokens.key.dims)} does not fit the cache {list(operands.key.dims)}", code="operand_mismatch"
         )
-    if not fresh.goes_with(operands.query) or (rotary is not None and not rotary.fits(operands.query)):
+    if not new_tokens.goes_with(operands.query) or (rotary is not None and not rotary.fits(operands.query)):
         raise ShapeError(
             f"head size: expected a multiple of 4 with rotary tables to match, got {operands.query.dims[3]}",
             code="head_size",
@@ -277,30 +283,30 @@ def _check(operands: SlotOperands, fresh: NewTokens, places: Tensor) -> None:
             f"rotary tables of {rotary.cosine.dims[1]} rows do not cover a cache of {operands.capacity} positions",
             code="operand_mismatch",
         )
-    if places.dims != (operands.batch, 2) or places.dtype is not DType.INT32:
+    if slot_mapping.dims != (operands.batch, 2) or slot_mapping.dtype is not DType.INT32:
         raise ShapeError(
-            f"places: expected i32 with a slot and a position for each of {operands.batch} rows, got "
-            f"{places.dtype.short}{list(places.dims)}",
+            f"slot_mapping: expected i32 with a slot and a position for each of {operands.batch} rows, got "
+            f"{slot_mapping.dtype.short}{list(slot_mapping.dims)}",
             code="operand_mismatch",
         )
 
 
 def _fill(
     cx: Context,
-    fresh: NewTokens,
+    new_tokens: NewTokens,
     caches: tuple[Tensor, Tensor],
-    places: Tensor,
+    slot_mapping: Tensor,
     advance: LiveScalar,
     query: Tensor,
     rotated: Tensor | None,
 ) -> None:
     """Cache keys and values, rotated. If there is a tensor for them, write the rotated queries too."""
-    _, rows, key_heads, width = fresh.key.dims
-    rotary = fresh.rotary
+    _, rows, key_heads, width = new_tokens.key.dims
+    rotary = new_tokens.rotary
     heads = 0 if rotated is None else query.dims[2]
     cx.dispatch(
         "attention/slot_fill.wgsl",
-        reads=fresh.tensors if rotated is None else (*fresh.tensors, query),
+        reads=new_tokens.tensors if rotated is None else (*new_tokens.tensors, query),
         writes=caches if rotated is None else (*caches, rotated),
         params=SlotFillParams(
             start=advance.dynamic,
@@ -313,7 +319,7 @@ def _fill(
             table_loads=rotary.loads if rotary is not None else 0,
         ),
         threads=rows * (2 * key_heads + heads) * (width // 4),
-        type=load_type(fresh.key, 4),
+        type=load_type(new_tokens.key, 4),
         cache=cache_type(caches[0], 4),
         rotary=rotary.pairs if rotary is not None else "",
         table=rotary.kind if rotary is not None else "",
@@ -337,9 +343,9 @@ def without_scales(rows: Any) -> Any:
 @slot_attention.reference
 def _(
     tokens: Any,
-    places: Any,
+    slot_mapping: Any,
     advance: int,
-    singles: object,
+    num_decode: object,
     scale: float | None,
     table: Any,
     halves: bool,
@@ -348,7 +354,7 @@ def _(
     query, key, value, caches = tokens.query, tokens.key, tokens.value, tokens.caches
     out = np.zeros_like(query)
     by = rotated_halves if halves else rotated_neighbours
-    for row, (slot, start) in enumerate(places):
+    for row, (slot, start) in enumerate(slot_mapping):
         if slot < 0:
             continue
         at, one = start + advance, slice(row, row + 1)
@@ -363,6 +369,6 @@ def _(
             own = [without_scales(rows) for rows in own]
             own[0][0, at], own[1][0, at] = k[0, 0], value[0, row]
         own = [rows.astype(query.dtype) for rows in own]
-        seen = [t.swapaxes(1, 2) for t in (q, *own)]  # (1, H, 1 or C, D)
-        out[:, one] = attention_reference(seen[0], seen[1], seen[2], None, scale).swapaxes(1, 2)
+        q, k, v = (t.swapaxes(1, 2) for t in (q, *own))  # (1, H, 1 or C, D)
+        out[:, one] = attention_reference(q, k, v, None, scale).swapaxes(1, 2)
     return out

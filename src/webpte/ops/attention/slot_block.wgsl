@@ -10,7 +10,7 @@
 {$ set own_query = "queries[lane]" $}
 {$ set pieces = (key_steps + lanes - 1) // lanes $}
 {$ set sine = "cosine[p.table_loads + entry]" $}
-{$ set places_at = 4 if rotary else 3 $}
+{$ set mapping_at = 4 if rotary else 3 $}
 
 @group(1) @binding(0) var<storage, read> q: {{ array_of(type) }};
 @group(1) @binding(1) var<storage, read> k: {{ array_of(type) }};
@@ -18,13 +18,13 @@
 $$ if rotary
 @group(1) @binding(3) var<storage, read> cosine: {{ array_of(table) }};
 $$ endif
-@group(1) @binding({{ places_at }}) var<storage, read> places: array<vec2<i32>>;  // slot and position of each token
-@group(1) @binding({{ places_at + 1 }}) var<storage, read> keys: {{ array_of(cache) }};
-@group(1) @binding({{ places_at + 2 }}) var<storage, read> values: {{ array_of(cache) }};
+@group(1) @binding({{ mapping_at }}) var<storage, read> slot_mapping: array<vec2<i32>>;  // slot and position of each token
+@group(1) @binding({{ mapping_at + 1 }}) var<storage, read> keys: {{ array_of(cache) }};
+@group(1) @binding({{ mapping_at + 2 }}) var<storage, read> values: {{ array_of(cache) }};
 $$ if split
-@group(1) @binding({{ places_at + 3 }}) var<storage, read_write> partial: array<vec4<f32>>;
+@group(1) @binding({{ mapping_at + 3 }}) var<storage, read_write> partial: array<vec4<f32>>;
 $$ else
-@group(1) @binding({{ places_at + 3 }}) var<storage, read_write> y: {{ array_of(type) }};
+@group(1) @binding({{ mapping_at + 3 }}) var<storage, read_write> y: {{ array_of(type) }};
 $$ endif
 
 const LOWEST = -3.4e38;
@@ -38,7 +38,7 @@ var<workgroup> queries: array<array<vec4<f32>, {{ key_steps }}>, {{ rows }}>;
 
 // Return the position of a token in its slot; -1 if it is idle.
 fn position_of(token: u32) -> i32 {
-    let place = places[token];
+    let place = slot_mapping[token];
     let position = place.y + live(p.start);
     let known = u32(place.x) < p.slots && u32(position) < p.capacity;  // negative numbers are large ones
     return select(-1, position, known);
@@ -86,17 +86,17 @@ fn main(
     let first_token = p.first_row + block * {{ rows }}u / p.group;
     let last_token = p.first_row + min(block * {{ rows }}u + {{ rows - 1 }}u, last_row) / p.group;
     for (var start = first_token; start <= last_token; start++) {
-        let slot = places[start].x;
-        if (start > first_token && places[start - 1u].x == slot) {
+        let slot = slot_mapping[start].x;
+        if (start > first_token && slot_mapping[start - 1u].x == slot) {
             continue;  // it went with the one before
         }
         var highest_position = 0;
-        for (var t = start; t <= last_token && places[t].x == slot; t++) {
+        for (var t = start; t <= last_token && slot_mapping[t].x == slot; t++) {
             highest_position = max(highest_position, position_of(t));
         }
         let end = u32(highest_position);
         let first = u32(clamp(slot, 0, i32(p.slots) - 1)) * p.batch_rows + key_head * p.head_rows;  // row of the first key
-        let takes_part = token >= start && places[token].x == slot && own_position >= 0;
+        let takes_part = token >= start && slot_mapping[token].x == slot && own_position >= 0;
         let own_visible = select(0u, u32(max(own_position, 0)), takes_part);
 $$ for f in range(fours)
         let visible{{ f }} = vec4<u32>(

@@ -4,17 +4,17 @@
 {$ include "attention/rotate.wgsl" $}
 {$ from "loads.wgsl" import array_of, loaded, storable $}
 {$ from "attention/rotate.wgsl" import angles, rotated $}
-{$ set places_at = 3 if rotary else 2 $}
-{$ set keys_at = places_at + (2 if queries else 1) $}
+{$ set mapping_at = 3 if rotary else 2 $}
+{$ set keys_at = mapping_at + (2 if queries else 1) $}
 
 @group(1) @binding(0) var<storage, read> k: {{ array_of(type) }};
 @group(1) @binding(1) var<storage, read> v: {{ array_of(type) }};
 $$ if rotary
 @group(1) @binding(2) var<storage, read> cosine: {{ array_of(table) }};
 $$ endif
-@group(1) @binding({{ places_at }}) var<storage, read> places: array<vec2<i32>>;  // slot and position of each row
+@group(1) @binding({{ mapping_at }}) var<storage, read> slot_mapping: array<vec2<i32>>;  // slot and position of each row
 $$ if queries
-@group(1) @binding({{ places_at + 1 }}) var<storage, read> q: {{ array_of(type) }};
+@group(1) @binding({{ mapping_at + 1 }}) var<storage, read> q: {{ array_of(type) }};
 $$ endif
 @group(1) @binding({{ keys_at }}) var<storage, read_write> keys: {{ array_of(cache) }};
 @group(1) @binding({{ keys_at + 1 }}) var<storage, read_write> values: {{ array_of(cache) }};
@@ -31,7 +31,7 @@ $$ call per_thread()
     let d = i % p.key_steps;
     let head = i / p.key_steps % (2u * p.key_heads + p.heads);
     let row = i / (p.key_steps * (2u * p.key_heads + p.heads));
-    let place = places[row];
+    let place = slot_mapping[row];
     let position = place.y + live(p.start);
     if (u32(place.x) >= p.slots || u32(position) >= p.capacity) {
         return;  // an idle row: as u32, negative numbers exceed the bounds too

@@ -205,8 +205,8 @@ class Tiling(NamedTuple):
     """A kernel and how it is laid over the result, before device and sizes are known."""
 
     template: str = "convolution/convolution.wgsl"
-    most: int = 1  # channels of an invocation; its pixels are always 4
-    handing: bool = False  # the invocations of a subgroup share their loads
+    max_tile: int = 1  # channels of an invocation; its pixels are always 4
+    broadcast: bool = False  # the invocations of a subgroup share their loads
     shared: int = 0  # steps over the input channels that a workgroup holds
 
 
@@ -228,18 +228,18 @@ class ConvolutionProblem(NamedTuple):
     channels: int
 
     @property
-    def alone(self) -> bool:
+    def depthwise(self) -> bool:
         """Return whether each channel is computed from one input channel."""
         return (self.depth, self.channels, self.window.transposed) == (1, 1, False)
 
 
 DEPTHWISE = Variant(
-    "depthwise", Requirements(work=lambda work: work.alone), Tiling("convolution/convolution_depthwise.wgsl")
+    "depthwise", Requirements(work=lambda work: work.depthwise), Tiling("convolution/convolution_depthwise.wgsl")
 )
-BROADCAST = Variant("broadcast", Requirements(subgroup=4), Tiling(most=16, handing=True))
-TILE = Variant("tile", ANYWHERE, Tiling(most=4))
-SHARED = Variant("shared", ANYWHERE, Tiling(most=8, shared=SHARED_DEPTH))
-LINES = Variant("lines", ANYWHERE, Tiling("convolution/convolution_lines.wgsl", most=8, shared=SHARED_DEPTH))
+BROADCAST = Variant("broadcast", Requirements(subgroup=4), Tiling(max_tile=16, broadcast=True))
+TILE = Variant("tile", ANYWHERE, Tiling(max_tile=4))
+SHARED = Variant("shared", ANYWHERE, Tiling(max_tile=8, shared=SHARED_DEPTH))
+LINES = Variant("lines", ANYWHERE, Tiling("convolution/convolution_lines.wgsl", max_tile=8, shared=SHARED_DEPTH))
 
 
 def _direct(cx: Context, layer: ConvolutionOperands, window: ConvolutionWindow, all_channels: int) -> None:
@@ -316,15 +316,15 @@ def _config(cx: Context, work: ConvolutionProblem) -> ConvolutionConfig:
     flags: dict[str, object]
     if variant is DEPTHWISE:
         sliding = (window.stride[-1], window.dilation[-1]) == (1, 1)
-        return ConvolutionConfig(tiling.template, tiling.most, workgroup, {"sliding": sliding})
+        return ConvolutionConfig(tiling.template, tiling.max_tile, workgroup, {"sliding": sliding})
     if variant is LINES:
         tile = 8 if channels > 4 and cx.caps.registers > FEW_REGISTERS else 4
         flags = {"channels": tile, "shared": tiling.shared, "transposed": window.transposed}
         return ConvolutionConfig(tiling.template, tile, workgroup, {**flags, "axes": max(len(layer.sizes), 2)})
-    tile = next(t for t in (1, 4, 8, 16) if t >= min(channels, tiling.most))
+    tile = next(t for t in (1, 4, 8, 16) if t >= min(channels, tiling.max_tile))
     flags = {
         "channels": tile,
-        "lanes": min(cx.caps.subgroup, workgroup) if tiling.handing else 0,
+        "lanes": min(cx.caps.subgroup, workgroup) if tiling.broadcast else 0,
         "shared": tiling.shared,
         "transposed": window.transposed,
     }

@@ -143,8 +143,8 @@ def _run(
 
 @op(ELEMENTWISE, traits=OpTraits(dims=dim_rules.broadcast_members("tensors")))
 def joined(cx: Context, program: str, tensors: list[Tensor], numbers: list[int | float], *, out: list[Tensor]) -> None:
-    kinds = tuple(type(number) for number in numbers)
-    compiled, bits = compile_program(program, tuple(t.dtype for t in tensors), tuple(numbers), kinds)
+    number_types = tuple(type(number) for number in numbers)
+    compiled, bits = compile_program(program, tuple(t.dtype for t in tensors), tuple(numbers), number_types)
     dims = broadcast(*(tensor.dims for tensor in tensors))
     for tensor, reached in zip(out, compiled.reached, strict=True):
         if broadcast(*(tensors[i].dims for i in reached)) != dims:

@@ -21,7 +21,7 @@ from ...lowering.variants import ANYWHERE, Requirements, Variant
 from ...wgsl import Caps, Uniforms, dims4, f32, i32, u32, words
 from ..elementwise.elementwise import evaluate
 
-FEW_ROWS = 16
+MAX_FEW_ROWS = 16  # up to which a row has the same bits in any batch on a GPU: docs/numbers.md
 SHARED_QUADS = 4  # of K that a workgroup of matmul_shared.wgsl holds
 MIN_WORKGROUPS = 64  # fewer would leave cores of a large GPU without work
 LANES = 8  # invocations that share a load, at most: more would unroll the kernel further
@@ -64,7 +64,7 @@ class ProductShape(NamedTuple):
     @property
     def kind(self) -> str:
         """Return the class of the number of rows, for tuning: 1, few, or many."""
-        return "row" if self.rows == 1 else "few" if self.rows <= FEW_ROWS else "many"
+        return "row" if self.rows == 1 else "few" if self.rows <= MAX_FEW_ROWS else "many"
 
 
 class MatrixStrides(NamedTuple):
@@ -252,21 +252,21 @@ def _a_width(shape: ProductShape, layout: ProductLayout) -> int:
     return 4 if fits else 1
 
 
-def _tile(caps: Caps, shape: ProductShape, layout: ProductLayout, *, most: int, handing: bool) -> ProductConfig:
-    """Return the configuration whose invocations own up to `most` rows. `handing`: subgroups share their loads.
+def _tile(caps: Caps, shape: ProductShape, layout: ProductLayout, *, max_rows: int, broadcast: bool) -> ProductConfig:
+    """Return the configuration whose invocations own up to `max_rows` rows. `broadcast`: subgroups share their loads.
 
     All tiles add up along K in one order: a row's result does not depend on the number of rows.
     """
     on_cpu = caps.kind == "cpu"
     workgroup = caps.workgroup(LANES if on_cpu else 64)
     columns, a_width = 4, _a_width(shape, layout)
-    lanes = min(caps.subgroup, LANES, workgroup) if handing else 0
-    if not handing and not layout.by_rows and on_cpu:
+    lanes = min(caps.subgroup, LANES, workgroup) if broadcast else 0
+    if not broadcast and not layout.by_rows and on_cpu:
         columns, a_width = 16, 1  # a long way along each row of `b`, which are far from each other
     b_width = a_width
     if not layout.by_rows:
         b_width = 4 if shape.columns % 4 == 0 and layout.b.fits(4) else 1
-    rows = tile_rows(shape.rows, most if layout.by_rows else min(most, 24))
+    rows = tile_rows(shape.rows, max_rows if layout.by_rows else min(max_rows, 24))
     parts = max(1, lanes // rows)
     flags: dict[str, object] = {
         "rows": rows,
@@ -287,16 +287,16 @@ def _tile(caps: Caps, shape: ProductShape, layout: ProductLayout, *, most: int, 
     )
 
 
-def tile_rows(rows: int, most: int) -> int:
+def tile_rows(rows: int, max_rows: int) -> int:
     """Return the rows of a tile that divide `rows` evenly among the fewest tiles."""
     rows = max(1, rows)
-    return next(size for size in TILE_ROWS if size >= -(-rows // -(-rows // most)))
+    return next(size for size in TILE_ROWS if size >= -(-rows // -(-rows // max_rows)))
 
 
 Rule = Callable[[Caps, ProductShape, ProductLayout], ProductConfig]
-TILE: Variant[Rule] = Variant("tile", ANYWHERE, functools.partial(_tile, most=8, handing=False), "tiles")
+TILE: Variant[Rule] = Variant("tile", ANYWHERE, functools.partial(_tile, max_rows=8, broadcast=False), "tiles")
 BROADCAST: Variant[Rule] = Variant(
-    "broadcast", Requirements(subgroup=4), functools.partial(_tile, most=32, handing=True), "tiles"
+    "broadcast", Requirements(subgroup=4), functools.partial(_tile, max_rows=32, broadcast=True), "tiles"
 )
 BY_LANES: Variant[Rule] = Variant("lanes", ANYWHERE, _lanes, "lanes")
 BY_WORKGROUPS: Variant[Rule] = Variant(
@@ -343,8 +343,8 @@ class Epilogue:
     def compile(self, dtype: DType, dims: Dims, split: tuple[int, int]) -> CompiledEpilogue:
         """Return the program for a result of `dtype` and `dims`. split[0] ends the batch, split[1] starts columns."""
         dtypes = (dtype, *(tensor.dtype for tensor in self.tensors))
-        kinds = tuple(type(number) for number in self.numbers)
-        program, bits = compile_program(self.program, dtypes, tuple(self.numbers), kinds)
+        number_types = tuple(type(number) for number in self.numbers)
+        program, bits = compile_program(self.program, dtypes, tuple(self.numbers), number_types)
         operands = tuple((tensor, _operand_strides(tensor.dims, dims, split)) for tensor in self.tensors)
         return CompiledEpilogue(program, bits, operands)
 

@@ -16,12 +16,11 @@ from ...graph import numel
 from ...lowering.context import Context, Tensor
 from ...lowering.variants import ANYWHERE, Requirements, Variant
 from ...wgsl import AMD, ARM, FEW_REGISTERS, INTEL, Caps, Uniforms, f32, u32
-from ..matmul.product import ProductShape, busy_with
+from ..matmul.product import MAX_FEW_ROWS, ProductShape, busy_with
 from ..norm.norm import normalize_rows
 from .quantize_rows import RmsNorm, quantize_rows, quantize_rows_by
 
-FEW_ROWS = 16
-HANDED = 8  # maximum invocations that share their loads
+MAX_BROADCAST_LANES = 8  # maximum invocations that share their loads
 SHARED_STEP = 8  # quads of K that a workgroup of linear_q4_shared.wgsl holds
 OFFSET_SCALE_BYTES = 4  # of a column
 PACKED_STEP = 4  # words of 8 codes that a workgroup of linear_q4_packed.wgsl holds
@@ -263,7 +262,7 @@ def _lanes(
 def _tiles(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, broadcast: bool) -> LinearQ4Config:
     """Return the configuration whose invocations own a few rows and columns. `broadcast`: subgroups share x."""
     weight = layer.weights[0]
-    tile, columns, words = _handed(layer.rows) if broadcast else _held(layer.rows)
+    tile, columns, words = _broadcast_tile(layer.rows) if broadcast else _private_tile(layer.rows)
     words = min(words, weight.words_per_load(layer.inner))
     columns //= len(layer.weights)
     together = min(columns, 4)  # scales that are read at once
@@ -275,7 +274,7 @@ def _tiles(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, broadc
         "words": words,
         "single": weight.group == words * weight.word_codes,
         "aligned": aligned,
-        "lanes": min(caps.subgroup, HANDED, workgroup) if broadcast else 0,
+        "lanes": min(caps.subgroup, MAX_BROADCAST_LANES, workgroup) if broadcast else 0,
     }
     across = -(-bound["columns"] // (columns * workgroup))
     params = _tiled_params(layer, bound, across, words, tile, columns)
@@ -290,27 +289,27 @@ class Tile(NamedTuple):
     words: int  # of a load, at most
 
 
-def _handed(rows: int) -> Tile:
+def _broadcast_tile(rows: int) -> Tile:
     """Return a tile that shares x in a subgroup. It has all rows, so that each further row costs the same.
 
     Its unrolled code must fit the instruction cache of a core: the more rows, the fewer columns and words.
     """
     if rows <= 4:
         return Tile(_even(rows, 4), 4, 4)
-    if rows <= FEW_ROWS:
+    if rows <= MAX_FEW_ROWS:
         return Tile(rows, 8 if rows <= 12 else 4, 1)
     return Tile(_even(rows, 12), 8, 1)
 
 
-def _held(rows: int) -> Tile:
+def _private_tile(rows: int) -> Tile:
     """Return a tile whose invocations each read all of x. A larger one would exceed the registers of a core."""
     return Tile(1, 16, 1) if rows <= 1 else Tile(_even(rows, 4), 8, 1)
 
 
-def _even(rows: int, most: int) -> int:
+def _even(rows: int, max_rows: int) -> int:
     """Return the rows of a tile that divide all rows evenly among the fewest tiles."""
     rows = max(1, rows)
-    return -(-rows // -(-rows // most))
+    return -(-rows // -(-rows // max_rows))
 
 
 def _tiled_params(
@@ -409,7 +408,7 @@ def project_q4(cx: Context, layer: LinearQ4Operands) -> None:
 
 def _choose(cx: Context, layer: LinearQ4Operands) -> Variant[Rule]:
     """Return the variant for the layer's shape. The number of rows counts as 1, few or many."""
-    few = layer.rows <= FEW_ROWS
+    few = layer.rows <= MAX_FEW_ROWS
     kind = "row" if layer.rows == 1 else "few" if few else "many"
     shape = (
         kind,

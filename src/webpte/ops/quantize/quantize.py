@@ -107,24 +107,29 @@ def _tokens(x: Tensor, scales: Tensor, zeros: Tensor) -> PerBlockScales:
     return _checked(x, PerBlockScales(scales, zeros, x.dims[-1], numel(x.dims[:-1])))
 
 
-def _checked(x: Tensor, spread: PerBlockScales) -> PerBlockScales:
-    for operand in (spread.scale, spread.zero):
-        if operand is not None and operand.numel != spread.number:
+def _checked(x: Tensor, scaling: PerBlockScales) -> PerBlockScales:
+    for operand in (scaling.scale, scaling.zero):
+        if operand is not None and operand.numel != scaling.number:
             raise ShapeError(
-                f"{operand!r}: expected {spread.number} elements for {list(x.dims)}, got {operand.numel}",
+                f"{operand!r}: expected {scaling.number} elements for {list(x.dims)}, got {operand.numel}",
                 code="operand_mismatch",
             )
-    return spread
+    return scaling
 
 
-def _walk(x: Tensor, how: PerTensorScale | PerBlockScales) -> tuple[dict[str, Any], dict[str, Any], tuple[Tensor, ...]]:
+def _walk(
+    x: Tensor, scaling: PerTensorScale | PerBlockScales
+) -> tuple[dict[str, Any], dict[str, Any], tuple[Tensor, ...]]:
     """Return the uniforms, the flags and the operands that select the scale of an element."""
-    if isinstance(how, PerTensorScale):
-        uniforms = {"count": x.numel, "inner": 1, "scales": 1, "zero": how.zero}
+    if isinstance(scaling, PerTensorScale):
+        uniforms = {"count": x.numel, "inner": 1, "scales": 1, "zero": scaling.zero}
         return uniforms, {"scale_type": "", "zero_type": ""}, ()
-    uniforms = {"count": x.numel, "inner": how.inner, "scales": how.number, "zero": 0}
-    flags = {"scale_type": how.scale.wgsl, "zero_type": how.zero.dtype.short if how.zero is not None else ""}
-    return uniforms, flags, (how.scale,) if how.zero is None else (how.scale, how.zero)
+    uniforms = {"count": x.numel, "inner": scaling.inner, "scales": scaling.number, "zero": 0}
+    flags = {
+        "scale_type": scaling.scale.wgsl,
+        "zero_type": scaling.zero.dtype.short if scaling.zero is not None else "",
+    }
+    return uniforms, flags, (scaling.scale,) if scaling.zero is None else (scaling.scale, scaling.zero)
 
 
 def _require(tensor: Tensor, dtypes: frozenset[DType]) -> None:
@@ -141,7 +146,7 @@ def _require(tensor: Tensor, dtypes: frozenset[DType]) -> None:
 def quantize(
     cx: Context,
     x: Tensor,
-    how: PerTensorScale | PerBlockScales,
+    scaling: PerTensorScale | PerBlockScales,
     limits: tuple[int, int],
     out: Tensor,
     early: bool = False,
@@ -154,8 +159,8 @@ def quantize(
     _require(x, FLOATS)
     _require(out, CODES)
     out.dims = _permuted_dims(x, order)
-    uniforms, flags, operands = _walk(x, how)
-    inverse = 1.0 / how.scale if isinstance(how, PerTensorScale) else 1.0
+    uniforms, flags, operands = _walk(x, scaling)
+    inverse = 1.0 / scaling.scale if isinstance(scaling, PerTensorScale) else 1.0
     lowest, highest = limits
     params = QuantizeParams(**uniforms, inverse=inverse, lowest=lowest, highest=min(highest, I32_MAX))
     cx.dispatch(
@@ -173,14 +178,14 @@ def quantize(
 
 
 def dequantize(
-    cx: Context, x: Tensor, how: PerTensorScale | PerBlockScales, out: Tensor, order: Sequence[int] | None = None
+    cx: Context, x: Tensor, scaling: PerTensorScale | PerBlockScales, out: Tensor, order: Sequence[int] | None = None
 ) -> None:
     """Compute out = (x - zero) * scale. Dim d of the result is dim order[d] of `x`."""
     _require(x, CODES)
     _require(out, FLOATS)
     out.dims = _permuted_dims(x, order)
-    uniforms, flags, operands = _walk(x, how)
-    params = DequantizeParams(**uniforms, scale=how.scale if isinstance(how, PerTensorScale) else 1.0)
+    uniforms, flags, operands = _walk(x, scaling)
+    params = DequantizeParams(**uniforms, scale=scaling.scale if isinstance(scaling, PerTensorScale) else 1.0)
     cx.dispatch(
         "quantize/dequantize.wgsl",
         reads=(x, *operands),
@@ -248,8 +253,8 @@ def quantize_per_tensor_tensor(
     *,
     out: Tensor,
 ) -> None:
-    how = _checked(input, PerBlockScales(scale, zero_point, 1, 1))
-    quantize(cx, input, how, codes.limits, out)
+    scaling = _checked(input, PerBlockScales(scale, zero_point, 1, 1))
+    quantize(cx, input, scaling, codes.limits, out)
 
 
 @quantize_per_tensor.reference

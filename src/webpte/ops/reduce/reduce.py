@@ -17,14 +17,15 @@ from ...lowering.traits import OpTraits
 from ...lowering.variants import ANYWHERE, Variant
 from ...wgsl import Uniforms, dims8, f32, u32
 
-FEW_ROWS = 4  # as in decoding: a CPU, which runs eight invocations at once, then shares a row among them
+MAX_SHARED_ROWS = 4  # as in decoding: a CPU, which runs eight invocations at once, then shares a row among them
 LONG_ROW = 64  # minimum elements of a row that several invocations share
 ALONE, BY_8, BY_64 = (Variant(name, ANYWHERE, n, name) for name, n in (("alone", 1), ("by 8", 8), ("by 64", 64)))
 
 
 def lanes_per_row(cx: Context, family: str, rows: int, columns: int) -> int:
     """Return the number of invocations that share a row of `columns` elements: 1, or a workgroup."""
-    return _lanes(cx, family, columns, few=rows <= FEW_ROWS, key=("few rows" if rows <= FEW_ROWS else "many rows",))
+    few = rows <= MAX_SHARED_ROWS
+    return _lanes(cx, family, columns, few=few, key=("few rows" if few else "many rows",))
 
 
 def lanes_per_any_row(cx: Context, family: str, columns: int) -> int:

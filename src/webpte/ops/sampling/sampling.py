@@ -92,14 +92,14 @@ def sample(
     type_ = load_type(logits, bounds["width"])
     partial = cx.scratch(DType.INT32, (rows, parts, 8))
     changed = cx.scratch(DType.FLOAT32, (rows, vocabulary))
-    tried = (changed,) if requested & EDITED else ()
-    _edit(cx, logits, choices=choices, edits=edits, changed=changed, type_=type_, times=len(tried))
-    flags: dict[str, Any] = {"params": params, "type": type_, "edited": bool(tried), "columns": COLUMNS}
-    reads = (logits, choices, *tried)
+    adjusted = (changed,) if requested & EDITED else ()
+    _edit(cx, logits, choices=choices, edits=edits, changed=changed, type_=type_, times=len(adjusted))
+    flags: dict[str, Any] = {"params": params, "type": type_, "edited": bool(adjusted), "columns": COLUMNS}
+    reads = (logits, choices, *adjusted)
     cx.dispatch("sampling/sampling_part.wgsl", reads=reads, writes=(partial,), threads=rows * parts, **flags)
     flags |= {"threads": rows * lanes, "workgroup": lanes, "lanes": lanes, "subgroups": with_subgroups(cx, lanes)}
-    flags |= {"unusable": UNUSABLE, "all_hidden": ALL_HIDDEN, "most_parts": MAX_PARTS}
-    cx.dispatch("sampling/sampling.wgsl", reads=(logits, choices, partial, *tried), writes=out[:2], **flags)
+    flags |= {"unusable": UNUSABLE, "all_hidden": ALL_HIDDEN, "max_parts": MAX_PARTS}
+    cx.dispatch("sampling/sampling.wgsl", reads=(logits, choices, partial, *adjusted), writes=out[:2], **flags)
     flags["threads"] *= tops > 0
     cx.dispatch("sampling/top_logprobs.wgsl", reads=(logits, partial), writes=out[2:], **flags)
 
@@ -160,10 +160,10 @@ def _bounds(cx: Context, vocabulary: int) -> dict[str, int]:
 @sample.reference
 def _(logits: Any, choices: Any, advance: int, edits: int, features: int) -> Any:
     settings = choices[: len(logits) * COLUMNS].reshape(-1, COLUMNS)
-    tried = _tried(logits, choices, settings, edits) if features & EDITED else logits
+    adjusted = _adjusted(logits, choices, settings, edits) if features & EDITED else logits
     unusable = (np.isnan(logits) | np.isposinf(logits)).any(axis=1)
-    hidden = np.isneginf(tried).all(axis=1)
-    shifted = _shifted(tried, unusable | hidden)
+    hidden = np.isneginf(adjusted).all(axis=1)
+    shifted = _shifted(adjusted, unusable | hidden)
     tokens = shifted.argmax(axis=1)
     keys = _keys(settings[:, 4], settings[:, 5] + advance)
     for packed in set(map(bytes, settings[:, :4])):
@@ -183,7 +183,7 @@ def _(logits: Any, choices: Any, advance: int, edits: int, features: int) -> Any
     return tokens.astype(np.int32), np.where(tokens < 0, np.nan, chosen).astype(np.float32), *tops
 
 
-def _tried(logits: Any, choices: Any, settings: Any, edits: int) -> Any:
+def _adjusted(logits: Any, choices: Any, settings: Any, edits: int) -> Any:
     """Return the logits after masks and edits."""
     adjusted = logits.astype(np.float64)
     words = -(-logits.shape[1] // 32)

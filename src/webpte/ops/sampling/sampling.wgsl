@@ -9,14 +9,14 @@
 {$ set width = 4 if type.endswith("x4") else 1 $}
 
 {$ set group = [lanes, 16] | min $}
-{$ set tried = "edited" if edited else "logits" $}
-{$ set tried_type = type if not edited else "f32x4" if width == 4 else "f32" $}
+{$ set source = "edited" if edited else "logits" $}
+{$ set source_type = type if not edited else "f32x4" if width == 4 else "f32" $}
 
 @group(1) @binding(0) var<storage, read> logits: {{ array_of(type) }};
 @group(1) @binding(1) var<storage, read> choices: array<i32>;
 @group(1) @binding(2) var<storage, read> parts: array<vec4<u32>>;
 $$ if edited
-@group(1) @binding(3) var<storage, read> edited: {{ array_of(tried_type) }};
+@group(1) @binding(3) var<storage, read> edited: {{ array_of(source_type) }};
 $$ endif
 @group(1) @binding({{ 4 if edited else 3 }}) var<storage, read_write> tokens: array<i32>;
 @group(1) @binding({{ 5 if edited else 4 }}) var<storage, read_write> log_probabilities: array<u32>;  // bits: it may be NaN
@@ -122,7 +122,7 @@ $$ endif
                 let above = fine && part_depth / BINS > coarse;  // none of it is in the bin that is looked into
                 let beyond = above || part_depth > limit || (!counting && part_depth == FINEST);
                 for (var s = select(i, p.steps, beyond); s < p.steps; s += p.parts) {
-                    let x = {{ loaded(tried ~ "[row * p.steps + s]", tried_type) }};
+                    let x = {{ loaded(source ~ "[row * p.steps + s]", source_type) }};
                     for (var c = 0u; c < p.width; c++) {
                         let d = select(depth(x{{ "[c]" if width == 4 }}, highest, scale), part_depth, by_parts);
                         if (d <= limit && (!fine || d / BINS == coarse)) {
@@ -200,7 +200,7 @@ $$ endif
                 }
             } else if (depth(bitcast<f32>(parts[2u * (row * p.parts + i)].x), highest, scale) <= limit) {
                 for (var s = i; s < p.steps; s += p.parts) {
-                    let x = {{ loaded(tried ~ "[row * p.steps + s]", tried_type) }};
+                    let x = {{ loaded(source ~ "[row * p.steps + s]", source_type) }};
                     for (var c = 0u; c < p.width; c++) {
                         let logit = x{{ "[c]" if width == 4 }};
                         let noisy = logit * scale + gumbel(choice.key, s * {{ width }}u + c);

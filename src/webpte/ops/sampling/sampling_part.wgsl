@@ -7,13 +7,13 @@
 {$ set number = "vec4<f32>" if width == 4 else "f32" $}
 {$ set elements = [".x", ".y", ".z", ".w"] if width == 4 else [""] $}
 {# Tokens are chosen by the logits after masks and edits, if there are any; `raw` are the model's logits. #}
-{$ set tried_type = type if not edited else "f32x4" if width == 4 else "f32" $}
+{$ set source_type = type if not edited else "f32x4" if width == 4 else "f32" $}
 {$ set raw = "raw_" if edited else "" $}
 
 @group(1) @binding(0) var<storage, read> logits: {{ array_of(type) }};
 @group(1) @binding(1) var<storage, read> choices: array<i32>;
 $$ if edited
-@group(1) @binding(2) var<storage, read> edited: {{ array_of(tried_type) }};
+@group(1) @binding(2) var<storage, read> edited: {{ array_of(source_type) }};
 $$ endif
 @group(1) @binding({{ 3 if edited else 2 }}) var<storage, read_write> parts: array<vec4<u32>>;
 

@@ -17,8 +17,8 @@ const UNUSABLE = 1u;
 const LOWEST = -3.4e38;
 
 // The most probable token of each part that is not listed yet.
-var<workgroup> part_value: array<f32, {{ most_parts }}>;
-var<workgroup> part_token: array<u32, {{ most_parts }}>;
+var<workgroup> part_value: array<f32, {{ max_parts }}>;
+var<workgroup> part_token: array<u32, {{ max_parts }}>;
 var<workgroup> holds: atomic<u32>;
 
 // One workgroup per row lists the most probable tokens in order, then -1. Of equal ones the first comes first. Each step

@@ -14,7 +14,8 @@ from tests.support.export.exporting import export
 from tests.support.harness.errors import raises
 from tests.support.models.tiny_llm import CHAT_TEMPLATE, tokens_of, write_tiny_llm
 from webpte.llm import LLM
-from webpte.llm.engine.runner import BatchedRunner, BatchToken, BundledRunner, SampleRow
+from webpte.llm.engine.bundled_runner import BundledRunner
+from webpte.llm.engine.runner import BatchedRunner, BatchToken, SampleRow
 from webpte.llm.sampling import RowSamplingParams
 from webpte.runtime import Bundle
 

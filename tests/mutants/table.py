@@ -283,7 +283,7 @@ MUTANTS = (
     ),
     Mutant(
         "a row that is picked behind another of its slot is run beside it",
-        "llm/engine/runner.py",
+        "llm/engine/bundled_runner.py",
         "heads = [numbers.popleft() for numbers in left.values() if numbers]",
         "heads = [numbers.popleft() for numbers in left.values() for _ in range(len(numbers))]",
         "tests/contract/test_bundled_llm.py",
@@ -473,20 +473,20 @@ MUTANTS = (
     Mutant(
         "cached tokens count again in a new worker",
         "serve/supervisor.py",
-        "if delta.cached_tokens is not None and not generation.admitted:",
+        "if delta.cached_tokens is not None and not stream.admitted:",
         "if delta.cached_tokens is not None:",
         "tests/unit/test_serve_supervisor.py",
     ),
     Mutant(
         "the errors of all branches of a union are shown",
-        "serve/http.py",
+        "serve/bodies.py",
         'other.startswith((f"{place}.", f"{place}["))',
         "False",
         "tests/unit/test_serve_requests.py",
     ),
     Mutant(
         "nulls in JSON schemas are dropped",
-        "serve/http.py",
+        "serve/bodies.py",
         "parse_constant=_reject_constant)",
         "parse_constant=_reject_constant, object_hook=lambda o: {k: v for k, v in o.items() if v is not None})",
         "tests/unit/test_serve_requests.py",

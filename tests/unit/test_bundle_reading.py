@@ -16,7 +16,7 @@ from tests.support.harness.errors import raises
 from tests.support.harness.writer import simple_pte
 from webpte.bundles.methods import TARGETS
 from webpte.container import DType, VkInt, VkTensor
-from webpte.llm.engine.runner import STEP_COST_TOKENS, split
+from webpte.llm.engine.bundled_runner import STEP_COST_TOKENS, split
 from webpte.runtime import Bundle, load_program
 from webpte.runtime.manifest import read_manifest
 from webpte.wgsl import Caps

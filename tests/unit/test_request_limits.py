@@ -14,11 +14,11 @@ from tests.support.harness.stand_in import Asked, StandIn, StandInCompiler
 from tests.support.harness.work import counted_calls
 from tests.support.models.tokenizers import byte_level
 from webpte.llm.settings import MAX_BIASED_TOKENS, MAX_STOP_CHARS, MAX_STOP_STRINGS
-from webpte.serve import http
+from webpte.serve import bodies
 from webpte.serve.application import app
+from webpte.serve.bodies import MAX_FIELDS, RequestBody, parse_body
 from webpte.serve.config import Config
 from webpte.serve.errors import ApiError
-from webpte.serve.http import MAX_FIELDS, RequestBody, parse_body
 from webpte.serve.messages import ModelInfo
 from webpte.serve.ollama import OllamaChatRequest, OllamaEmbedRequest
 from webpte.serve.openai.requests import (
@@ -224,13 +224,13 @@ WRONG: list[tuple[type[RequestBody], dict[str, Any]]] = [
 def test_list_with_20_000_invalid_entries_has_few_errors(monkeypatch, declaration, fields):
     """pydantic made an object for each: 16 s for a body of 1 MB, in which no other thread ran."""
     counts: list[int] = []
-    original = http._invalid
+    original = bodies._invalid
 
     def counted(error: ValidationError, *rest: Any) -> ApiError:
         counts.append(error.error_count())
         return original(error, *rest)
 
-    monkeypatch.setattr(http, "_invalid", counted)
+    monkeypatch.setattr(bodies, "_invalid", counted)
     with pytest.raises(ApiError) as caught, counted_calls(20_000):
         parse_body(json.dumps(MODEL | fields).encode(), declaration)
     assert caught.value.status == 400 and sum(counts) <= 8

@@ -18,7 +18,7 @@ from webpte.llm import settings
 from webpte.serve.application import app
 from webpte.serve.config import Config
 from webpte.serve.errors import DeadlineExceeded, QueueFull, WorkerUnavailable
-from webpte.serve.memory import trim
+from webpte.serve.processes import trim
 
 CHAT = "/v1/chat/completions"
 HELLO: dict[str, Any] = {"model": "stand-in", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 50}

@@ -13,7 +13,7 @@ from webpte.cli import main
 from webpte.errors import InputError
 from webpte.serve.config import ENV_PREFIX, FIELDS, HIDDEN, Config, load_config
 from webpte.serve.errors import ApiError
-from webpte.serve.http import ApiKeys
+from webpte.serve.middleware import ApiKeys
 
 
 def test_flags_come_before_the_environment_before_the_file(tmp_path):
@@ -113,7 +113,7 @@ def test_keys_are_all_compared(monkeypatch):
         compared.append((a, b))
         return a == b
 
-    monkeypatch.setattr("webpte.serve.http.hmac.compare_digest", compare)
+    monkeypatch.setattr("webpte.serve.middleware.hmac.compare_digest", compare)
     keys = ApiKeys(["first", "second", "third"])
     keys.check("Bearer first")
     keys.check("bearer  third ")
@@ -133,7 +133,7 @@ def test_key_check_does_the_same_work_wherever_a_guess_is_wrong(monkeypatch):
         compared.append(len(a))
         return original(a, b)
 
-    monkeypatch.setattr("webpte.serve.http.hmac.compare_digest", compare)
+    monkeypatch.setattr("webpte.serve.middleware.hmac.compare_digest", compare)
 
     def work(key: str) -> tuple[int, list[int]]:
         compared.clear()

@@ -8,14 +8,14 @@ import sys
 
 import pytest
 
-from webpte.serve import http, memory
+from webpte.serve import processes
 
 
 @pytest.fixture
 def trimmed(monkeypatch):
     results: list[None] = []
-    monkeypatch.setattr(http, "trim", lambda: results.append(None))
-    monkeypatch.setattr(http, "IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(processes, "trim", lambda: results.append(None))
+    monkeypatch.setattr(processes, "IDLE_SECONDS", 0.05)
     return results
 
 
@@ -23,13 +23,13 @@ async def once(trimmed):
     async with asyncio.timeout(60):
         while not trimmed:
             await asyncio.sleep(0.01)
-    await asyncio.sleep(2 * http.IDLE_SECONDS)
+    await asyncio.sleep(2 * processes.IDLE_SECONDS)
     assert len(trimmed) == 1
 
 
 def test_idle_trim_after_last_request(trimmed):
     async def test() -> None:
-        rest = http.IdleTrim()
+        rest = processes.IdleTrim()
         with rest:
             with rest:
                 pass
@@ -42,10 +42,10 @@ def test_idle_trim_after_last_request(trimmed):
 
 
 def test_idle_trim_postponed_by_next_request(trimmed, monkeypatch):
-    monkeypatch.setattr(http, "IDLE_SECONDS", 0.5)
+    monkeypatch.setattr(processes, "IDLE_SECONDS", 0.5)
 
     async def test() -> None:
-        rest = http.IdleTrim()
+        rest = processes.IdleTrim()
         for _ in range(20):
             with rest:
                 await asyncio.sleep(0.05)
@@ -65,5 +65,5 @@ def test_memory_functions_exist_in_c_library():
 
 def test_memory_functions_missing_are_ignored(monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
-    memory.trim()
-    memory.use_one_arena()
+    processes.trim()
+    processes.use_one_arena()

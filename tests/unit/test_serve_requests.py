@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from webpte.serve import http
+from webpte.serve import bodies
+from webpte.serve.bodies import RequestBody, parse_body
 from webpte.serve.errors import ApiError
-from webpte.serve.http import RequestBody, parse_body
 from webpte.serve.openai.requests import ChatRequest, CompletionRequest, EmbeddingsRequest, ResponsesRequest
+from webpte.serve.responses import JsonResponse
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
@@ -157,9 +158,9 @@ def test_body_with_many_errors_is_refused_without_comparing_all(monkeypatch):
         located.append(error)
         return f"f{len(located)}"
 
-    monkeypatch.setattr(http, "_location", location)
+    monkeypatch.setattr(bodies, "_location", location)
     error = error_of(ChatRequest, CHAT | {"logit_bias": {str(number): "x" for number in range(1000)}})
-    assert len(located) == http.MAX_ERRORS_COMPARED and "and 996 more" in str(error)
+    assert len(located) == bodies.MAX_ERRORS_COMPARED and "and 996 more" in str(error)
 
 
 def test_body_with_too_many_fields_is_refused():
@@ -174,4 +175,4 @@ def test_json_of_a_response_is_the_same_in_parts():
         "count": 3,
         "x": {"y": "z"},
     }
-    assert http.JsonResponse(content).body == json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
+    assert JsonResponse(content).body == json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")

@@ -193,7 +193,7 @@ def nothing_is_loaded(monkeypatch):
     def loaded(*arguments, **options):
         pytest.fail("a model was loaded before the arguments were looked at")
 
-    monkeypatch.setattr(model, "_runner", loaded)
+    monkeypatch.setattr(model, "load_runner", loaded)
     monkeypatch.setattr(generate, "open_model", loaded)
 
 

@@ -10,11 +10,9 @@ from collections.abc import Sequence as Tokens
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
-from ..errors import InputError, UnsupportedError
-from ..fusion.llm_rewrites import with_sampler, with_sampler_and_half_caches
-from ..graph import DType
+from ..errors import InputError
 from ..progress import CancelToken, OnProgress, cancellable, ignore
-from ..runtime import Bundle, Method, Program, load_source
+from ..runtime import Method, load_source
 from ..runtime.checks import check_bool, check_callable, check_path, described
 from ..runtime.program import Tune
 from ..sources import resolve_program
@@ -27,18 +25,11 @@ from .defaults import describe_defaults
 from .engine.core import EngineCore, EngineStats
 from .engine.output import OutputProcessor, OutputQueue, OutputSink
 from .engine.request import SamplingRequest, SequenceState
-from .engine.runner import BatchedRunner, BundledRunner, ModelRunner, SingleRunner
 from .engine.speculation import DecodeState, Speculation
 from .generation import BatchGenerator, Generation, Prompt
+from .loading import cache_slots, load_metadata, load_runner, stop_tokens
 from .metadata import (
-    ModelMetadata,
-    cache_window_of,
-    check_language_model,
-    context,
     context_limit,
-    language_of,
-    read_bundle_metadata,
-    read_program_metadata,
     vocabulary,
 )
 from .options import MAX_SEQUENCES_LIMIT, EngineOptions, KvCache
@@ -55,20 +46,6 @@ from .settings import (
 from .text_model import TextModel
 from .tokenizer import Tokenizer
 from .tools import ToolFormat
-
-CACHE_DTYPES: Mapping[KvCache, DType | None] = {"f32": None, "f16": DType.FLOAT16, "int8": DType.INT8}
-REWRITES = {"f32": with_sampler, "f16": with_sampler_and_half_caches}  # of a program that cannot be batched
-# End of a turn or a text, in the vocabularies of common model families.
-END_TOKENS = (
-    "<|im_end|>",
-    "<|endoftext|>",
-    "<|eot_id|>",
-    "<|end_of_text|>",
-    "</s>",
-    "<eos>",
-    "<end_of_turn>",
-    "<|end|>",
-)
 
 
 class LLMLoadOptions(TypedDict, total=False):
@@ -142,10 +119,12 @@ class LLM:
             path, data, fallback=fallback, limits=limits, passes=passes, tune=tune, memory=memory, progress=progress
         )
         try:
-            metadata = _metadata(program, Path(path), tokenizer)  # files first: planning and uploading take their time
+            metadata = load_metadata(
+                program, Path(path), tokenizer
+            )  # files first: planning and uploading take their time
             tokens = Tokenizer.load(metadata.tokenizer)
             slots = MAX_SEQUENCES_LIMIT if options.prefix_cache else options.max_sequences
-            runner = _runner(program, options.kv_cache, slots, progress)
+            runner = load_runner(program, options.kv_cache, slots, progress)
         except BaseException:
             program.close()
             raise
@@ -157,7 +136,7 @@ class LLM:
             tokens,
             read_special_tokens(metadata.tokenizer_config, tokens, metadata.bos_id, metadata.eos_ids),
             metadata.template,
-            _stop_tokens(tokens, metadata.eos_ids),
+            stop_tokens(tokens, metadata.eos_ids),
             vocabulary=vocabulary(runner.method),
             context_limit=context_limit(program, runner.capacity),
             sampling_defaults=metadata.sampling,
@@ -165,7 +144,7 @@ class LLM:
         self._engine = EngineCore(
             runner,
             max_num_seqs=options.max_sequences,
-            num_cache_slots=_cache_slots(options.prefix_cache, runner),
+            num_cache_slots=cache_slots(options.prefix_cache, runner),
             max_queue_size=options.max_queue_size,
             recover=_weakly(self) if options.recover else None,
         )
@@ -331,7 +310,7 @@ class LLM:
         if tools is not None and (prompt is None or (isinstance(prompt, str) and self.template is None)):
             raise InputError(argument="tools", expected="a prompt that the chat template renders", got="another prompt")
         if tokens is None:
-            tokens = self._encode(prompt, text, tools, parse_special)
+            tokens = self.text_model.tokenize(prompt, text, tools, parse_special=parse_special)
         cancel = cancel or CancelToken()
         outputs = OutputQueue(changed)
         request = self.request(tokens, params, generated, state=state, cancel=cancel, sink=outputs)
@@ -390,26 +369,6 @@ class LLM:
     def max_sequences(self) -> int:
         """Return how many answers are computed at once."""
         return self._engine.max_num_seqs
-
-    def _encode(
-        self, prompt: str | Messages | None, text: str | None, tools: Tools | None, parse_special: bool
-    ) -> list[int]:
-        if text is None and prompt is None:
-            raise InputError(argument="prompt", expected="a string or messages, or tokens=", got="None")
-        if isinstance(prompt, str):
-            if not prompt:
-                raise InputError(argument="prompt", expected="at least one token", got="none", code="empty_prompt")
-            if self.template is None:
-                text = prompt
-            else:
-                prompt = [{"role": "user", "content": prompt}]
-        if text is not None:
-            if not isinstance(text, str):
-                raise InputError(argument="text", expected="a string", got=described(text), code="wrong_type")
-            return self.text_model.tokenize_text(text, parse_special=parse_special)
-        _check_messages(prompt)
-        assert prompt is not None and not isinstance(prompt, str)
-        return self.text_model.tokenize_chat(prompt, tools, parse_special=parse_special)
 
     def render(self, messages: Messages, tools: Tools | None = None) -> str:
         """Return messages, and tools that may be called, as the model's chat template renders them."""
@@ -534,31 +493,9 @@ class LLM:
         self.close()
 
 
-def _stop_tokens(tokenizer: Tokenizer, eos_ids: Iterable[int]) -> frozenset[int]:
-    named = (tokenizer.token_id(token) for token in END_TOKENS)
-    return frozenset(token for token in (*named, *eos_ids) if token is not None)
-
-
-def _check_messages(prompt: object) -> None:
-    if not isinstance(prompt, Tokens) or isinstance(prompt, (bytes, bytearray)):
-        raise InputError(
-            argument="prompt",
-            expected="a string, or a list of messages with role and content",
-            got=described(prompt),
-        )
-
-
 def _check_cancel(cancel: object) -> None:
     if cancel is not None and not isinstance(cancel, CancelToken):
         raise InputError(argument="cancel", expected="a webpte.CancelToken or None", got=described(cancel))
-
-
-def _metadata(program: Program | Bundle, path: Path, tokenizer: PathLike | None) -> ModelMetadata:
-    tokenizer_path = Path(tokenizer) if tokenizer is not None else None
-    if isinstance(program, Bundle):
-        return read_bundle_metadata(program, tokenizer_path)
-    check_language_model(program, path)
-    return read_program_metadata(program, path, tokenizer_path)
 
 
 def _weakly(llm: LLM) -> Callable[[], object]:
@@ -570,26 +507,3 @@ def _weakly(llm: LLM) -> Callable[[], object]:
         return model.recover() if model is not None else None
 
     return recover
-
-
-def _cache_slots(prefix_cache: int, runner: ModelRunner) -> int:
-    """Return the slots that fit into the bytes of the prefix cache."""
-    return prefix_cache // max(1, sum(runner.sizes(runner.capacity))) if prefix_cache else 0
-
-
-def _runner(program: Program | Bundle, kv_cache: KvCache, most_slots: int, progress: OnProgress) -> ModelRunner:
-    """Return a runner of many sequences, or of one if the program's structure does not allow more."""
-    if isinstance(program, Bundle):
-        if kv_cache != "f32":
-            raise InputError(argument="kv_cache", expected="'f32', as the bundle was planned", got=repr(kv_cache))
-        return BundledRunner(program, language_of(program), most_slots, progress)
-    try:
-        return BatchedRunner(program, most_slots, CACHE_DTYPES[kv_cache], progress)
-    except UnsupportedError as error:
-        if kv_cache not in REWRITES:
-            raise UnsupportedError(
-                f"kv_cache: expected one of {', '.join(map(repr, REWRITES))}, got {kv_cache!r}. {error}",
-                code="kv_cache",
-            ) from error
-        method = program.method("forward", REWRITES[kv_cache], progress, lazy=True)
-        return SingleRunner(method, context(program, method.plan), cache_window_of(program, method.plan), str(error))

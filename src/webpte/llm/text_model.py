@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..errors import InputError
+from ..runtime.checks import described
 from .context import ContextLimit
 from .defaults import apply_defaults
 from .prompts import Messages, SpecialTokens, Tools, check_prompt_size, encode_chat, encode_prompt, render_chat
@@ -45,6 +46,27 @@ class TextModel:
         return self.special_tokens.tool_format
 
     # -- prompts -----------------------------------------------------------------------------------------------------
+
+    def tokenize(
+        self, prompt: str | Messages | None, text: str | None, tools: Tools | None, *, parse_special: bool
+    ) -> list[int]:
+        """Return the tokens of a prompt of `LLM.generate`, or of a text to continue."""
+        if text is None and prompt is None:
+            raise InputError(argument="prompt", expected="a string or messages, or tokens=", got="None")
+        if isinstance(prompt, str):
+            if not prompt:
+                raise InputError(argument="prompt", expected="at least one token", got="none", code="empty_prompt")
+            if self.template is None:
+                text = prompt
+            else:
+                prompt = [{"role": "user", "content": prompt}]
+        if text is not None:
+            if not isinstance(text, str):
+                raise InputError(argument="text", expected="a string", got=described(text), code="wrong_type")
+            return self.tokenize_text(text, parse_special=parse_special)
+        _check_messages(prompt)
+        assert prompt is not None and not isinstance(prompt, str)
+        return self.tokenize_chat(prompt, tools, parse_special=parse_special)
 
     def tokenize_text(self, text: str, *, parse_special: bool = False) -> list[int]:
         """Return the tokens of a text to continue, if it could fit into the context."""
@@ -117,3 +139,12 @@ class TextModel:
     @cached_property
     def _bytes(self) -> list[bytes | None]:
         return self.tokenizer.token_bytes(self.vocabulary)
+
+
+def _check_messages(prompt: object) -> None:
+    if not isinstance(prompt, Tokens) or isinstance(prompt, (bytes, bytearray)):
+        raise InputError(
+            argument="prompt",
+            expected="a string, or a list of messages with role and content",
+            got=described(prompt),
+        )

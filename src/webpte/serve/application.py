@@ -23,7 +23,7 @@ from . import ollama
 from .backend import Backend
 from .config import Config
 from .errors import ApiError, api_error
-from .http import JsonResponse, RequestMiddleware, error_response
+from .middleware import RequestMiddleware
 from .openai.chat import chat
 from .openai.completions import completions
 from .openai.models import detokenize, embeddings, model, models, tokenize
@@ -38,6 +38,7 @@ from .openai.requests import (
 from .openai.responses import responses
 from .openapi import Endpoint, openapi, openapi_document
 from .page import PAGE_PATHS, page, wants_page
+from .responses import JsonResponse, error_response
 from .service import Service
 
 ROUTES = (

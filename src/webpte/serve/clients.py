@@ -1,4 +1,4 @@
-"""Clients of the server: who sends a request, and how clients share what the server has."""
+"""Clients of the server: who sends a request, how clients share what the server has, and when one is gone."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ import asyncio
 import contextlib
 import ipaddress
 from collections import Counter, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import lru_cache
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.types import Receive
 
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 IPV6_CLIENT_BITS = 64  # a subscriber has at least a network of this length, and all its addresses
 
 
@@ -104,3 +109,47 @@ class ClientTurns:
             self._users[client] -= 1
             if not self._users[client]:
                 del self._users[client], self._locks[client]
+
+
+# -- work for a client -----------------------------------------------------------------------------------------------
+
+
+def client_of(request: Request) -> str:
+    """Return the client that sent a request, as `RequestMiddleware` knows it."""
+    client: str = request.scope["state"]["client"]
+    return client
+
+
+async def run_in_thread(request: Request, function: Callable[..., Result], *arguments: Any) -> Result:
+    """Return the result of a function, called in a thread. There are few threads, so each client has one at a time. The
+    body must have been read."""
+    turns: ClientTurns = request.app.state.service.turns
+    async with turns.turn(client_of(request)):
+        if await request.is_disconnected():
+            raise ClientDisconnected
+        return await asyncio.to_thread(function, *arguments)
+
+
+class ClientDisconnected(Exception):  # noqa: N818 - not an error of the server
+    """The client closed its connection."""
+
+
+async def until_disconnect(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:
+    """Return the result of `work`. If the client disconnects first, cancel it and raise ClientDisconnected. The body
+    must have been read."""
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnected
+        return working.result()
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

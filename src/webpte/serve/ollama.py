@@ -16,8 +16,9 @@ from starlette.responses import Response
 
 from ..llm.settings import LARGEST
 from ..version import __version__
+from .bodies import RequestBody, read_body
+from .clients import run_in_thread
 from .errors import ApiError
-from .http import JsonResponse, LineStream, RequestBody, read_body, run_in_thread
 from .messages import ModelInfo
 from .openai.generation import (
     ANY_OBJECT,
@@ -34,6 +35,7 @@ from .openai.generation import (
 from .openai.models import embed_texts
 from .openai.requests import MAX_MESSAGES, MAX_TOOL_CALLS, ChatTools, Inputs, StopStrings
 from .openai.tools import ToolCallDelta, ToolConfig, tool_config
+from .responses import JsonResponse, LineStream
 from .service import Service
 
 LATEST = ":latest"  # that clients append to a name

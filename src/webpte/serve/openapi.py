@@ -10,7 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..version import __version__
-from .http import JsonResponse, RequestBody
+from .bodies import RequestBody
+from .responses import JsonResponse
 
 REFERENCE = "#/components/schemas/{model}"
 ERROR = {

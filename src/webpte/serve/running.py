@@ -24,8 +24,8 @@ from .application import app
 from .backend import Timeouts
 from .clients import client_of_address
 from .config import Config
-from .memory import use_one_arena
 from .messages import ModelFile, WorkerOptions
+from .processes import use_one_arena
 from .service import Service
 from .supervisor import Limits, Supervisor
 from .telemetry import configure_logging, log

@@ -24,10 +24,10 @@ from pydantic import TypeAdapter
 from ..errors import Error, error_of
 from ..llm.constraints import Constraint, GrammarCompiler
 from ..llm.tokenizer import Tokenizer
-from .child_process import ignore_stop_signals, spawn
 from .clients import ClientTurns
 from .errors import ApiError
 from .messages import ModelInfo
+from .processes import ignore_stop_signals, spawn
 
 COMMAND = (sys.executable, "-m", "webpte.serve.schema_process")
 MAX_KNOWN = 1024  # constraints that compiled, which are not compiled again

@@ -28,7 +28,6 @@ from ..llm.engine.output import Admitted, Finished, Output, Piece
 from ..llm.engine.request import SamplingRequest
 from ..progress import OnProgress, Progress
 from ..task_file import task_path
-from .child_process import ignore_stop_signals
 from .messages import (
     MAX_MESSAGE_BYTES,
     Cancel,
@@ -53,6 +52,7 @@ from .messages import (
     decode_to_worker,
     encode,
 )
+from .processes import ignore_stop_signals
 
 Send = Callable[[FromWorker], None]
 INTERNAL_ERROR = 2  # exit status

@@ -16,7 +16,6 @@ from typing import Protocol
 
 from ..errors import Error, FormatError, error_of
 from .backend import Restart
-from .child_process import PIPE, spawn
 from .errors import WorkerUnavailable
 from .messages import (
     MAX_MESSAGE_BYTES,
@@ -35,6 +34,7 @@ from .messages import (
     decode_from_worker,
     encode,
 )
+from .processes import PIPE, spawn
 
 WORKER_COMMAND = (sys.executable, "-m", "webpte.serve.worker")
 EXIT_SECONDS = 2.0  # for a worker to exit after its input was closed, before it is killed

@@ -1,34 +1,30 @@
 """Model runners: run one batch of tokens over the slots, and return the sampled tokens.
 
 `BatchedRunner` runs a program whose graph was rewritten for many sequences, `SingleRunner` a program that allows no
-more than one, `BundledRunner` a bundle at the batch sizes that were planned for it.
+more than one. `BundledRunner` of the next module runs a bundle at the batch sizes that were planned for it.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from ...errors import InputError
 from ...fusion.batching import LOGITS_INDICES, TOKENS, with_sampled_slots
-from ...fusion.llm_rewrites import LOGITS, MAX_LOGIT_ADJUSTMENTS, SAMPLING_WORDS, TOKEN, mask_words
+from ...fusion.llm_rewrites import LOGITS, MAX_LOGIT_ADJUSTMENTS, TOKEN, mask_words
 from ...graph import DType, Graph
 from ...progress import OnProgress, ignore
-from ...runtime import Bundle, Extent, Method, MethodSource, Program
-from ...runtime.manifest import Language
+from ...runtime import Extent, Method, MethodSource, Program
 from ..metadata import context, vocabulary
 from ..sampling import RowSamplingParams, SampledToken, pack, sampler_outputs, unpack
 from .kv_slots import CacheWindow
 
 MAX_EXACT_TOKENS = 8  # up to which every number of tokens in a step has a schedule of its own
 TOKENS_STEP = 4  # between numbers of tokens beyond it, where prompts are computed
-STEP_COST_TOKENS = 8  # what a step of a bundle costs besides its tokens, as a number of tokens
 
 
 class BatchToken(NamedTuple):
@@ -233,7 +229,7 @@ class BatchedRunner(SlotPool):
     def run_steps(
         self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow], count: int
     ) -> list[list[SampledToken]]:
-        _check_all_sampled(tokens, samples)
+        check_all_sampled(tokens, samples)
         numbers, places, num_decode, picked, _, *packed = self._arguments(tokens, samples, count)
         steps = [(numbers, places, num_decode, picked, advance, *packed) for advance in range(count)]
         params_by_row = [sample.params for sample in samples]
@@ -257,7 +253,7 @@ class BatchedRunner(SlotPool):
     def warm_up(self, num_tokens: int, num_samples: int, constrained: bool) -> None:
         table = np.tile(IDLE, (num_tokens, 1))
         num_decode = num_tokens if num_samples == num_tokens else 0
-        params_by_row = [_warm_choice(self.method, constrained)] * num_samples
+        params_by_row = [warm_up_params(self.method, constrained)] * num_samples
         picked = np.arange(num_samples, dtype=np.int32)
         # A GPU may attend in another way to a token far from the beginning.
         for position in (0, self.capacity - 1) if num_decode else (0,):
@@ -281,7 +277,8 @@ class BatchedRunner(SlotPool):
         return np.concatenate(pieces)
 
 
-def _warm_choice(method: Method, constrained: bool) -> RowSamplingParams:
+def warm_up_params(method: Method, constrained: bool) -> RowSamplingParams:
+    """Return the sampling of a step of the warm-up: with a mask if `constrained`."""
     return (
         RowSamplingParams(mask=np.full(mask_words(vocabulary(method)), -1, np.int32))
         if constrained
@@ -295,7 +292,8 @@ def _num_decode(tokens: Sequence[BatchToken]) -> int:
     return next((index for index, (token, after) in enumerate(pairs) if token.slot == after.slot), len(tokens))
 
 
-def _check_all_sampled(tokens: Sequence[BatchToken], samples: Sequence[SampleRow]) -> None:
+def check_all_sampled(tokens: Sequence[BatchToken], samples: Sequence[SampleRow]) -> None:
+    """Raise InputError unless each token is sampled, in order."""
     if [sample.row for sample in samples] != list(range(len(tokens))):
         raise InputError("samples: expected one for each token, in order, if one submit has several steps")
 
@@ -373,7 +371,7 @@ class SingleRunner:
 
     def warm_up(self, num_tokens: int, num_samples: int, constrained: bool) -> None:
         tokens = [BatchToken(0, 0, position) for position in range(num_tokens)]
-        params = _warm_choice(self.method, constrained)
+        params = warm_up_params(self.method, constrained)
         self.method.run(self._arguments(tokens, params), outputs=sampler_outputs([params]))
         self.method.reset()
 
@@ -391,131 +389,3 @@ class SingleRunner:
 
     def write(self, slot: int, count: int, pieces: Sequence[memoryview]) -> None:
         self.method._write_state(pieces)
-
-
-class BundledRunner(SlotPool):
-    """Runs a bundle with the schedules that it has: some compute prompts, others sample after each of their tokens,
-    which are of different slots then. One step of the engine becomes several of these."""
-
-    max_draft_tokens = 0  # each would be a step of its own
-
-    def __init__(self, bundle: Bundle, language: Language, max_slots: int, progress: OnProgress = ignore) -> None:
-        self._bundle = bundle
-        self._language = language
-        self._slot_counts = sorted(
-            {v.cache_slots for v in bundle._manifest.methods["forward"] if v.cache_slots is not None}
-        )
-        super().__init__(bundle, min(max_slots, self._slot_counts[-1]), progress)
-        self.capacity = language.context_length
-        self.max_batch_tokens = language.prefill_rows[-1]
-        self.max_samples = language.decode_rows[-1]
-        masks = mask_words(vocabulary(self.method))
-        spare = [words // rows - len(SAMPLING_WORDS) - masks for rows, words in language.sampling_words.items()]
-        self.max_logit_adjustments = min(MAX_LOGIT_ADJUSTMENTS, *(words // 4 for words in spare))
-
-    def make(self, num_slots: int, progress: OnProgress) -> Method:
-        return self._bundle.method("forward", progress=progress, slots=num_slots, lazy=True)
-
-    def available_slots(self, count: int) -> int:
-        return next(slots for slots in self._slot_counts if slots >= count)
-
-    def run(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow]) -> list[SampledToken]:
-        self.check_positions(tokens)
-        params_by_row = {sample.row: sample.params for sample in samples}
-        sampled_by_row: dict[int, SampledToken] = {}
-        left: dict[int, deque[int]] = {}  # by slot, in their order
-        for number, token in enumerate(tokens):
-            left.setdefault(token.slot, deque()).append(number)
-        while any(left.values()):
-            self._prefill([tokens[n] for numbers in left.values() for n in _taken_until(numbers, params_by_row)])
-            heads = [numbers.popleft() for numbers in left.values() if numbers]
-            for first in range(0, len(heads), self._max_decode):
-                piece = heads[first : first + self._max_decode]
-                sampled = self._decode([tokens[n] for n in piece], [params_by_row[n] for n in piece])
-                sampled_by_row.update(zip(piece, sampled, strict=False))  # those of idle tokens follow
-        return [sampled_by_row[sample.row] for sample in samples]
-
-    def run_steps(
-        self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow], count: int
-    ) -> list[list[SampledToken]]:
-        _check_all_sampled(tokens, samples)
-        self.check_positions(tokens, count)
-        params_by_row = [sample.params for sample in samples]
-        numbers, places, num_decode, picked, _, *packed = self._decode_arguments(tokens, params_by_row)
-        steps = [(numbers, places, num_decode, picked, advance, *packed) for advance in range(count)]
-        outputs = self.method.run_steps(steps, {TOKEN: 0}, sampler_outputs(params_by_row))
-        return [unpack(step)[: len(tokens)] for step in outputs]
-
-    def logits(self, tokens: Sequence[BatchToken], count: int = 1) -> np.ndarray[Any, Any]:
-        self.check_positions(tokens)
-        self._prefill(tokens[:-count])
-        rows = []
-        for token in tokens[len(tokens) - count :]:  # a step that samples has one token per slot
-            (logits,) = self.method.run(self._decode_arguments([token], [RowSamplingParams()]), outputs=(LOGITS,))
-            rows.append(np.asarray(logits)[0])
-        return np.stack(rows)  # (count, V)
-
-    def warm_up(self, num_tokens: int, num_samples: int, constrained: bool) -> None:
-        if num_samples < num_tokens:
-            self._prefill([IDLE] * num_tokens)
-        else:
-            for first in range(0, num_tokens, self._max_decode):
-                count = min(self._max_decode, num_tokens - first)
-                self._decode([IDLE] * count, [_warm_choice(self.method, constrained)] * count)
-
-    @property
-    def _max_decode(self) -> int:
-        """Return the maximum tokens of a step that samples: a method of fewer slots has no schedule for more."""
-        return max(rows for rows in self._language.decode_rows if rows <= self.num_slots)
-
-    def _prefill(self, tokens: Sequence[BatchToken]) -> None:
-        start = 0
-        for size in split(len(tokens), self._language.prefill_rows):
-            piece = _padded(tokens[start : start + size], size)
-            picked = np.zeros(1, np.int32)  # a step computes the logits of at least one token
-            self.method.run((*_table(piece), 0, picked, 0, *pack([RowSamplingParams()])), outputs=())
-            start += size
-
-    def _decode(self, tokens: Sequence[BatchToken], params_by_row: Sequence[RowSamplingParams]) -> list[SampledToken]:
-        return unpack(
-            self.method.run(self._decode_arguments(tokens, params_by_row), outputs=sampler_outputs(params_by_row))
-        )
-
-    def _decode_arguments(
-        self, tokens: Sequence[BatchToken], params_by_row: Sequence[RowSamplingParams]
-    ) -> tuple[Any, ...]:
-        size = next(size for size in self._language.decode_rows if size >= len(tokens))
-        packed = pack(
-            [*params_by_row, *[RowSamplingParams()] * (size - len(tokens))], self._language.sampling_words[size]
-        )
-        return (*_table(_padded(tokens, size)), size, np.arange(size, dtype=np.int32), 0, *packed)
-
-
-def _taken_until(numbers: deque[int], sampled: Iterable[int]) -> list[int]:
-    """Take the numbers before the first that is sampled."""
-    taken = []
-    while numbers and numbers[0] not in sampled:
-        taken.append(numbers.popleft())
-    return taken
-
-
-def _padded(tokens: Sequence[BatchToken], size: int) -> list[BatchToken]:
-    return [*tokens, *[IDLE] * (size - len(tokens))]
-
-
-def _table(tokens: Sequence[BatchToken]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    table = np.array(tokens, np.int64)  # (R, 3)
-    return table[None, :, 0], table[:, 1:].astype(np.int32)
-
-
-@functools.cache
-def split(count: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the sizes of steps that compute `count` tokens at the least cost; the last has idle tokens."""
-    largest = sizes[-1]
-    whole = max(0, count // largest - 1)  # so that few numbers are looked at
-    best: list[tuple[int, tuple[int, ...]]] = [(0, ())]
-    for rest in range(1, count - whole * largest + 1):
-        options = [(size + STEP_COST_TOKENS + best[max(0, rest - size)][0], size) for size in reversed(sizes)]
-        cost, size = min(options, key=lambda option: option[0])
-        best.append((cost, (size, *best[max(0, rest - size)][1])))
-    return (*[largest] * whole, *best[-1][1])

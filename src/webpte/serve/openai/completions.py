@@ -12,8 +12,9 @@ from starlette.responses import Response
 
 from ...llm.engine.output import Piece
 from ...llm.text_model import TextModel
+from ..bodies import read_body
+from ..clients import run_in_thread
 from ..errors import ApiError
-from ..http import read_body, run_in_thread
 from ..service import Service
 from .chat import finish_fields
 from .generation import (

@@ -18,9 +18,11 @@ from ...llm.engine.output import Admitted, Piece
 from ...llm.settings import MAX_NEW_TOKENS, SamplingParams
 from ...llm.text_model import TextModel
 from ..backend import Event, RequestUsage, Stream, StreamEnd
+from ..bodies import RequestBody
+from ..clients import client_of, until_disconnect
 from ..config import Config
 from ..errors import ApiError
-from ..http import EventStream, JsonResponse, RequestBody, client_of, run_until_disconnect
+from ..responses import EventStream, JsonResponse
 from ..service import MAX_SEED, Service
 from ..telemetry import Metrics
 from .requests import (
@@ -307,7 +309,7 @@ async def respond(
     log = request.scope["state"]["log"]
     log |= {"model": parsed.model, "stream": parsed.stream, "choices": len(parsed.prompts)}
     submitting = service.submit(parsed.model, parsed.prompts, parsed.params, client_of(request))
-    streams = await run_until_disconnect(request, submitting)
+    streams = await until_disconnect(request.receive, submitting)
     text = service.text_model(parsed.model)
     responses = [
         InstrumentedStream(prompt, stream, text, service.metrics, log, parsed.calls)
@@ -315,7 +317,7 @@ async def respond(
     ]
     streaming = False
     try:
-        await run_until_disconnect(request, responses[0].wait_until_admitted())
+        await until_disconnect(request.receive, responses[0].wait_until_admitted())
         if parsed.stream:
             streaming = True
             return stream_type(
@@ -324,7 +326,7 @@ async def respond(
                 write_timeout=service.config.write_timeout,
                 named=formatter.named_events,
             )
-        choices = await run_until_disconnect(request, _gather(responses))
+        choices = await until_disconnect(request.receive, _gather(responses))
         return JsonResponse(formatter.whole(choices, _total_usage(responses)))
     finally:
         if not streaming:

@@ -12,10 +12,12 @@ from starlette.responses import Response
 from ...embed.text_tokenizer import TextTokenizer
 from ...llm.text_model import TextModel
 from ...typing import Array
+from ..bodies import read_body
+from ..clients import client_of, run_in_thread, until_disconnect
 from ..config import Config
 from ..errors import ApiError
-from ..http import JsonResponse, client_of, read_body, run_in_thread, run_until_disconnect
 from ..messages import ModelInfo
+from ..responses import JsonResponse
 from ..service import Service
 from .chat import template_messages
 from .generation import at_most
@@ -99,7 +101,7 @@ async def embed_texts(request: Request, model: str, texts: list[str], *, truncat
     count = sum(map(len, rows))
     request.scope["state"]["log"] |= {"model": model, "texts": len(rows), "prompt_tokens": count}
     computing = service.backend.embed(model, rows, client=client_of(request))
-    return await run_until_disconnect(request, computing), count
+    return await until_disconnect(request.receive, computing), count
 
 
 def _token_rows(encoder: TextTokenizer, texts: list[str], truncate: bool) -> list[list[int]]:

@@ -11,8 +11,8 @@ from pydantic import BeforeValidator, Discriminator, Field, Json, Tag
 
 from ...llm.prompts import check_role
 from ...llm.settings import LARGEST, MAX_BIASED_TOKENS, MAX_STOP_STRINGS, PENALTIES
+from ..bodies import RequestBody, TooManyError
 from ..config import MAX_CHOICES, MAX_INPUTS, MAX_TOOLS
-from ..http import RequestBody, TooManyError
 
 # Bounds of lists. Every list has one and fails fast: the errors of half a million entries would take pydantic 15 s, in
 # which no other thread runs.

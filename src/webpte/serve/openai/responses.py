@@ -10,7 +10,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..http import read_body, run_in_thread
+from ..bodies import read_body
+from ..clients import run_in_thread
 from ..service import Service
 from .generation import (
     Choice,

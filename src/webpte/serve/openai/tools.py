@@ -16,9 +16,9 @@ from ...llm.settings import stop_strings
 from ...llm.text_model import TextModel
 from ...llm.tokenizer import TextStream, Tokenizer
 from ...llm.tools import ToolCall, ToolFormat, parse_tool_calls
+from ..bodies import shown
 from ..config import Config
 from ..errors import ApiError
-from ..http import shown
 from .requests import ChatRequest, ChatTool, ChatToolChoice, Function, ResponsesRequest, TokenizeRequest, ToolChoiceMode
 
 MAX_CALLS = 16  # in one response

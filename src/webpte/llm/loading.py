@@ -1,0 +1,78 @@
+"""The parts that a language model is loaded from: metadata, stop tokens, and the runner of its method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from ..errors import InputError, UnsupportedError
+from ..fusion.llm_rewrites import with_sampler, with_sampler_and_half_caches
+from ..graph import DType
+from ..progress import OnProgress
+from ..runtime import Bundle, Program
+from ..typing import PathLike
+from .engine.bundled_runner import BundledRunner
+from .engine.runner import BatchedRunner, ModelRunner, SingleRunner
+from .metadata import (
+    ModelMetadata,
+    cache_window_of,
+    check_language_model,
+    context,
+    language_of,
+    read_bundle_metadata,
+    read_program_metadata,
+)
+from .options import KvCache
+from .tokenizer import Tokenizer
+
+CACHE_DTYPES: Mapping[KvCache, DType | None] = {"f32": None, "f16": DType.FLOAT16, "int8": DType.INT8}
+REWRITES = {"f32": with_sampler, "f16": with_sampler_and_half_caches}  # of a program that cannot be batched
+# End of a turn or a text, in the vocabularies of common model families.
+END_TOKENS = (
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|eot_id|>",
+    "<|end_of_text|>",
+    "</s>",
+    "<eos>",
+    "<end_of_turn>",
+    "<|end|>",
+)
+
+
+def stop_tokens(tokenizer: Tokenizer, eos_ids: Iterable[int]) -> frozenset[int]:
+    """Return the tokens that end an answer: those of the program, and those of common model families."""
+    named = (tokenizer.token_id(token) for token in END_TOKENS)
+    return frozenset(token for token in (*named, *eos_ids) if token is not None)
+
+
+def load_metadata(program: Program | Bundle, path: Path, tokenizer: PathLike | None) -> ModelMetadata:
+    """Return what the files beside a program, or in a bundle, say about a language model."""
+    tokenizer_path = Path(tokenizer) if tokenizer is not None else None
+    if isinstance(program, Bundle):
+        return read_bundle_metadata(program, tokenizer_path)
+    check_language_model(program, path)
+    return read_program_metadata(program, path, tokenizer_path)
+
+
+def cache_slots(prefix_cache: int, runner: ModelRunner) -> int:
+    """Return the slots that fit into the bytes of the prefix cache."""
+    return prefix_cache // max(1, sum(runner.sizes(runner.capacity))) if prefix_cache else 0
+
+
+def load_runner(program: Program | Bundle, kv_cache: KvCache, max_slots: int, progress: OnProgress) -> ModelRunner:
+    """Return a runner of many sequences, or of one if the program's structure does not allow more."""
+    if isinstance(program, Bundle):
+        if kv_cache != "f32":
+            raise InputError(argument="kv_cache", expected="'f32', as the bundle was planned", got=repr(kv_cache))
+        return BundledRunner(program, language_of(program), max_slots, progress)
+    try:
+        return BatchedRunner(program, max_slots, CACHE_DTYPES[kv_cache], progress)
+    except UnsupportedError as error:
+        if kv_cache not in REWRITES:
+            raise UnsupportedError(
+                f"kv_cache: expected one of {', '.join(map(repr, REWRITES))}, got {kv_cache!r}. {error}",
+                code="kv_cache",
+            ) from error
+        method = program.method("forward", REWRITES[kv_cache], progress, lazy=True)
+        return SingleRunner(method, context(program, method.plan), cache_window_of(program, method.plan), str(error))

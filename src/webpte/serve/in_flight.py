@@ -1,0 +1,170 @@
+"""Requests in flight, as the supervisor keeps them: what a worker gets, and what it has produced so far."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..errors import Error
+from ..llm.engine.output import Admitted
+from .backend import Event, RequestUsage, StreamEnd, StreamEndReason, Timeouts
+from .errors import DeadlineExceeded, Wait
+from .messages import Embed, Generate, TokenDelta, Vectors
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+FINISH_REASONS: dict[str, StreamEndReason] = {"stop": "stop", "length": "length"}  # of the engine; others: cancelled
+
+
+class ResponseStream:
+    """The events of a response that is being generated. It ends even if it is not read."""
+
+    def __init__(self, request: Generate, client: str, detach: Callable[[ResponseStream], None]) -> None:
+        """Store the request. `detach` is called when the response ends here before the worker ends it."""
+        self.id, self.model, self.client = request.id, request.model, client
+        self.waiting = True  # in the queue of the server
+        self.admitted = False  # by any worker: it has a slot
+        self.sent = False  # to the current worker
+        self.crash_count = 0  # workers that exited while they had it, since its last token
+        self.done = False
+        self.started = time.monotonic()
+        self._request = request
+        self._detach = detach
+        self._tokens: list[int] = []
+        self._cached_tokens = 0
+        self._events: asyncio.Queue[Event | Error] = asyncio.Queue()
+        self._exhausted = False
+        self._timers: dict[Wait, asyncio.TimerHandle] = {}
+
+    # -- for readers -------------------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> ResponseStream:
+        return self
+
+    async def __anext__(self) -> Event:
+        if self._exhausted:
+            raise StopAsyncIteration
+        event = await self._events.get()
+        self._exhausted = isinstance(event, Error | StreamEnd)
+        if isinstance(event, Error):
+            raise event
+        return event
+
+    async def cancel(self) -> None:
+        if not self.done:
+            self._detach(self)
+            self.finish("cancelled")
+
+    @property
+    def usage(self) -> RequestUsage:
+        return RequestUsage(len(self._request.tokens), self._cached_tokens, len(self._tokens))
+
+    # -- for the supervisor ------------------------------------------------------------------------------------------
+
+    def message(self) -> Generate:
+        """Return what a worker needs to start or to continue."""
+        return replace(self._request, resumed=tuple(self._tokens))
+
+    def start_timers(self, timeouts: Timeouts) -> None:
+        loop = asyncio.get_running_loop()
+        waits: tuple[tuple[Wait, float | None], ...] = (
+            ("queue", timeouts.queue),
+            ("first token", timeouts.first_token),
+            ("total", timeouts.total),
+        )
+        for wait, seconds in waits:
+            if seconds is not None:
+                self._timers[wait] = loop.call_later(seconds, self._expire, wait, seconds)
+
+    def _expire(self, wait: Wait, seconds: float) -> None:
+        self._detach(self)
+        if wait == "total" and self._tokens:
+            self.finish("deadline")
+            return
+        missing = {
+            "queue": "no slot was free",
+            "first token": "no token was generated",
+            "total": "no token was generated",
+        }
+        self.fail(
+            DeadlineExceeded(f"{missing[wait]} within {seconds:g} seconds. Try again later, or request less.", wait)
+        )
+
+    def _stop_timer(self, wait: Wait) -> None:
+        timer = self._timers.pop(wait, None)
+        if timer is not None:
+            timer.cancel()
+
+    def add(self, delta: TokenDelta) -> None:
+        """Add what a step produced."""
+        if delta.cached_tokens is not None and not self.admitted:
+            self.admitted, self._cached_tokens = True, delta.cached_tokens
+            self._stop_timer("queue")
+            self._events.put_nowait(Admitted(delta.cached_tokens))
+        for piece in delta.pieces:
+            self._stop_timer("first token")
+            self.crash_count = 0
+            self._tokens.append(piece.token)
+            self._events.put_nowait(piece)
+        if delta.finish_reason is not None:
+            self.finish(FINISH_REASONS.get(delta.finish_reason, "cancelled"))
+
+    def finish(self, reason: StreamEndReason) -> None:
+        self._end(StreamEnd(reason, self.usage))
+
+    def fail(self, error: Error) -> None:
+        self._end(error)
+
+    def _end(self, last: StreamEnd | Error) -> None:
+        if not self.done:
+            self.done = True
+            for wait in list(self._timers):
+                self._stop_timer(wait)
+            self._events.put_nowait(last)
+
+
+class PendingVectors:
+    """Rows of tokens whose vectors arrive batch by batch, in any order."""
+
+    def __init__(self, id: int, model: str, rows: Sequence[Sequence[int]], dimensions: int, client: str) -> None:
+        import numpy as np
+
+        self.id = id
+        self.model, self.client = model, client
+        self.waiting = True  # in the queue of the server
+        self.sent = False
+        self.done = False
+        self.crash_count = 0
+        self.result: asyncio.Future[NDArray[np.float32]] = asyncio.get_running_loop().create_future()
+        self._rows = tuple(tuple(row) for row in rows)
+        self._missing = set(range(len(rows)))
+        self._vectors = np.empty((len(rows), dimensions), np.float32)
+
+    def message(self) -> Embed:
+        return Embed(self.id, self.model, self._rows)
+
+    def add(self, vectors: Vectors) -> None:
+        import numpy as np
+
+        self.crash_count = 0
+        values = np.frombuffer(base64.b64decode(vectors.data), "<f4")
+        self._vectors[list(vectors.rows)] = values.reshape(len(vectors.rows), vectors.dimensions)
+        self._missing.difference_update(vectors.rows)
+        if not self._missing and not self.done:
+            self.done = True
+            if not self.result.done():  # cancelled by its reader
+                self.result.set_result(self._vectors)
+
+    def fail(self, error: Error) -> None:
+        self.done = True
+        if not self.result.done():
+            self.result.set_exception(error)
+
+
+InFlight = ResponseStream | PendingVectors

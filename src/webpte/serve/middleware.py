@@ -1,0 +1,179 @@
+"""Around every request: the API key, the host, the request id, failures, one log line."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import re
+import secrets
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .clients import ClientDisconnected, client_of_address
+from .errors import ApiError
+from .page import PAGE_PATHS, wants_page
+from .processes import IdleTrim
+from .responses import error_response
+from .service import Service
+from .telemetry import log
+
+CLIENT_CLOSED_REQUEST = 499  # the status in logs and metrics of a request whose client disconnected
+REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+MAX_HOST_CHARS = 80  # of a name in a message
+STATUS_PATHS = ("/", "/metrics", "/openapi.json")  # that are answered while models load
+PUBLIC_PATHS = ("/health", *PAGE_PATHS)  # load balancers have no key; the page asks for one
+
+
+class ApiKeys:
+    """The keys of a server. Only digests are stored and compared, so every comparison takes the same time."""
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        self._digests = tuple(_digest(key) for key in keys)
+
+    def check(self, authorization: str | None) -> str:
+        """Return the digest of the key in the header `Authorization`; "" if the server has no keys. Raise ApiError 401
+        unless it is one of the keys."""
+        if not self._digests:
+            return ""
+        challenge = {"WWW-Authenticate": "Bearer"}
+        scheme, _, key = (authorization or "").partition(" ")
+        if scheme.lower() != "bearer" or not key.strip():
+            raise ApiError(
+                401, "API key required: send the header Authorization: Bearer KEY", code="missing_api_key",
+                headers=challenge,
+            )  # fmt: skip
+        digest = _digest(key.strip())
+        matches = [hmac.compare_digest(digest, known) for known in self._digests]  # all, also after a match
+        if not any(matches):
+            raise ApiError(401, "the API key is not valid for this server", headers=challenge)
+        return digest.hex()
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+
+
+def check_host(header: str, allowed: frozenset[str]) -> None:
+    """Raise ApiError 403 for a `Host` header that names another server. Without names, allow any."""
+    name = header.strip().lower()
+    name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
+    if allowed and name not in allowed:
+        raise ApiError(403, f"Host: {name[:MAX_HOST_CHARS] or 'none'} is not in allowed_hosts", code="host_not_allowed")
+
+
+def check_framing(headers: Headers) -> None:
+    """Raise ApiError 400 for a request whose end a proxy in front may see elsewhere. The connection is closed."""
+    if "content-length" in headers and "transfer-encoding" in headers:
+        raise ApiError(
+            400, "Content-Length: not allowed with Transfer-Encoding", code="ambiguous_length",
+            headers={"Connection": "close"},
+        )  # fmt: skip
+
+
+class RequestMiddleware:
+    """The outermost layer: checks the API key, assigns the request id, turns failures into responses, and logs."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app = app
+        self._service = service
+        self._keys = ApiKeys(service.config.api_keys)
+        self._hosts = frozenset(name.lower() for name in service.config.allowed_hosts)
+        self._idle_trim = IdleTrim()
+        self._active: Counter[str] = Counter()  # requests by client
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        public = scope["path"] in PUBLIC_PATHS or wants_page(scope)
+        with contextlib.nullcontext() if public else self._idle_trim:  # health checks come all the time
+            await self._respond(scope, receive, send, check_key=not public and scope["method"] != "OPTIONS")
+
+    async def _respond(self, scope: Scope, receive: Receive, send: Send, check_key: bool) -> None:
+        record = _RequestRecord(scope, send)
+        scope.setdefault("state", {})["log"] = record.fields
+        try:
+            check_framing(record.headers)
+            check_host(record.headers.get("host", ""), self._hosts)
+            # not for OPTIONS: the preflight request of a browser has no key
+            key = self._keys.check(record.headers.get("authorization")) if check_key else ""
+            scope["state"]["client"] = client = key or client_of_address((scope.get("client") or ("",))[0])
+            if check_key and self._service.loading and scope["path"] not in STATUS_PATHS:
+                raise ApiError(
+                    503, "the models are loading. Retry in 2 seconds.", code="loading", headers={"Retry-After": "2"}
+                )
+            with self._one_of(client) if check_key else contextlib.nullcontext():
+                await self._app(scope, receive, record.send)
+        except ApiError as error:
+            record.fields["error"] = error.code
+            await error_response(error, scope["path"])(scope, receive, record.send)
+        except (ClientDisconnected, ClientDisconnect):  # the latter while the body was read
+            record.fields["left"] = True
+        except Exception as error:
+            log.error("a request failed", exc_info=error, extra={"fields": {"id": record.id}})
+            if record.status is None:
+                message = f"{type(error).__name__} in the server; see its log for request {record.id}"
+                await error_response(ApiError(500, message), scope["path"])(scope, receive, record.send)
+        finally:
+            self._log(record)
+
+    @contextlib.contextmanager
+    def _one_of(self, client: str) -> Iterator[None]:
+        """Count a request of a client. Raise ApiError 429 if it has more than can be computed and wait: the bodies of
+        all of them would be in memory."""
+        limit = self._service.max_client_requests
+        if self._active[client] >= limit:
+            raise ApiError(
+                429, f"this client has {limit} requests in progress. Retry in 1 second.", code="too_many_requests",
+                headers={"Retry-After": "1"},
+            )  # fmt: skip
+        self._active[client] += 1
+        try:
+            yield
+        finally:
+            self._active[client] -= 1
+            if not self._active[client]:
+                del self._active[client]
+
+    def _log(self, record: _RequestRecord) -> None:
+        seconds = time.perf_counter() - record.started
+        status = CLIENT_CLOSED_REQUEST if record.fields.get("left") else record.status or 500
+        endpoint = getattr(record.scope.get("route"), "path", "other")
+        self._service.metrics.requests.labels(endpoint, str(status)).inc()
+        self._service.metrics.seconds.labels(endpoint).observe(seconds)
+        fields = {
+            "id": record.id,
+            "method": record.scope["method"],
+            "endpoint": endpoint,
+            "status": status,
+            "ms": round(1000 * seconds, 1),
+            **record.fields,
+        }
+        log.info("request", extra={"fields": fields})
+
+
+class _RequestRecord:
+    """What the log line of a request will say."""
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self.scope = scope
+        self.headers = Headers(scope=scope)
+        self.started = time.perf_counter()
+        self.status: int | None = None
+        self.fields: dict[str, Any] = {}
+        self._send = send
+        requested = self.headers.get("x-request-id", "")
+        self.id = requested if REQUEST_ID.fullmatch(requested) else f"req_{secrets.token_hex(12)}"
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            MutableHeaders(scope=message)["X-Request-Id"] = self.id
+        await self._send(message)

@@ -1,0 +1,70 @@
+"""What the server's processes need of the system: children, stop signals, and memory that is given back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+PIPE = asyncio.subprocess.PIPE
+M_ARENA_MAX = -8  # the parameter of mallopt
+IDLE_SECONDS = 1.0  # before memory is trimmed: a request that follows at once would allocate it again
+
+
+async def spawn(command: Sequence[str], **options: Any) -> asyncio.subprocess.Process:
+    """Start a child with pipes as stdin and stdout. `options` are those of `asyncio.create_subprocess_exec`. The child
+    ends when its input ends, also if the server is killed.
+
+    The child has its own process group: Ctrl-C in a terminal goes to the group of the server only. In the group of the
+    server, a child that is still importing modules would print a KeyboardInterrupt traceback.
+    """
+    return await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, process_group=0, **options)
+
+
+def ignore_stop_signals() -> None:
+    """Ignore SIGINT and SIGTERM in this process. A service manager may send them to all processes of a service, and
+    the server decides when its children end."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
+# -- memory: glibc otherwise keeps a process as large as it has ever been ----------------------------------------------
+
+
+def use_one_arena() -> None:
+    """Let all threads share one heap. Those of a server wait for each other anyway, and each heap has its own gaps."""
+    _call_glibc("mallopt", M_ARENA_MAX, 1)
+
+
+def trim() -> None:
+    """Return free pages to the system."""
+    _call_glibc("malloc_trim", 0)
+
+
+def _call_glibc(name: str, *arguments: int) -> None:
+    if sys.platform == "linux":
+        with contextlib.suppress(AttributeError, OSError):  # other C libraries lack the function
+            getattr(ctypes.CDLL(None), name)(*arguments)
+
+
+class IdleTrim:
+    """A context that every request of an event loop enters. Memory is trimmed when none has been active for a while."""
+
+    def __init__(self) -> None:
+        self._active = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> None:
+        self._active += 1
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def __exit__(self, *exc: object) -> None:
+        self._active -= 1
+        if not self._active:
+            self._timer = asyncio.get_running_loop().call_later(IDLE_SECONDS, trim)

@@ -1,0 +1,121 @@
+"""Responses: JSON objects, errors, event streams and streams of lines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ..errors import Error
+from .clients import ClientDisconnected, until_disconnect
+from .errors import ApiError, api_error
+
+DONE = b"data: [DONE]\n\n"
+ENCODED_ITEMS = 64  # of a list in a response, at once
+OLLAMA_PATH = "/api"  # of all paths of Ollama's API
+
+
+class JsonResponse(Response):
+    """A JSON object. A lone surrogate, which generated tool arguments may contain, is written as a question mark.
+
+    A response with a list of unbounded length is made with `run_in_thread`.
+    """
+
+    media_type = "application/json"
+
+    def __init__(self, content: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(_encode_json(content).encode("utf-8", "replace"), status, headers)
+
+
+def _encode_json(content: Mapping[str, Any]) -> str:
+    """Return the JSON of an object. Lists are encoded in parts: the encoder keeps all other threads from running, and a
+    million tokens would take it a second."""
+    fields = []
+    for name, value in content.items():
+        text = json.dumps(value, ensure_ascii=False) if not isinstance(value, list) else _encode_list(value)
+        fields.append(f"{json.dumps(name, ensure_ascii=False)}: {text}")
+    return "{" + ", ".join(fields) + "}"
+
+
+def _encode_list(items: list[Any]) -> str:
+    parts = (items[start : start + ENCODED_ITEMS] for start in range(0, len(items), ENCODED_ITEMS))
+    return "[" + ", ".join(json.dumps(part, ensure_ascii=False)[1:-1] for part in parts) + "]"
+
+
+def error_response(error: ApiError, path: str) -> Response:
+    """Return an error in the form of the API that the path belongs to: Ollama's or OpenAI's."""
+    is_ollama = path == OLLAMA_PATH or path.startswith(f"{OLLAMA_PATH}/")
+    return JsonResponse({"error": str(error)} if is_ollama else error.body(), error.status, error.headers)
+
+
+class EventStream(Response):
+    """Server-sent events. `finish` runs however the stream ends: completed, failed, or disconnected."""
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        events: AsyncIterator[Mapping[str, Any]],
+        finish: Callable[[], Awaitable[None]],
+        *,
+        write_timeout: float,
+        named: bool = False,
+    ) -> None:
+        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._events = events
+        self._finish = finish
+        self._write_timeout = write_timeout
+        self._named = named  # each event has a name, and there is no [DONE]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await until_disconnect(receive, self._send_all(send))
+        finally:
+            await self._finish()
+
+    async def _send_all(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        try:
+            async for event in self._events:
+                await self._send(send, self._encoded(event))
+            if not self._named:
+                await self._send(send, DONE)
+        except (Error, ApiError) as error:
+            await self._send(send, self._encoded({"type": "error", **api_error(error).body()}))
+        except TimeoutError:
+            raise ClientDisconnected from None  # a client that does not read is as good as gone
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send(self, send: Send, data: bytes) -> None:
+        async with asyncio.timeout(self._write_timeout):  # `wait_for` of Python 3.11 may lose a cancellation
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+
+    def _encoded(self, event: Mapping[str, Any]) -> bytes:
+        name = f"event: {event['type']}\n" if self._named else ""
+        return f"{name}data: {json.dumps(event, ensure_ascii=False)}\n\n".encode("utf-8", "replace")
+
+
+class LineStream(EventStream):
+    """A JSON object per line, as Ollama's API has it."""
+
+    media_type = "application/x-ndjson"
+
+    def __init__(
+        self,
+        events: AsyncIterator[Mapping[str, Any]],
+        finish: Callable[[], Awaitable[None]],
+        *,
+        write_timeout: float,
+        named: bool = True,
+    ) -> None:
+        super().__init__(events, finish, write_timeout=write_timeout, named=True)  # without [DONE]
+
+    def _encoded(self, event: Mapping[str, Any]) -> bytes:
+        if event.get("type") == "error":
+            event = {"error": event["error"]["message"]}
+        return f"{json.dumps(event, ensure_ascii=False)}\n".encode("utf-8", "replace")

@@ -18,6 +18,7 @@ from typing import Any
 
 from tests.support.export.exporter_files import exporter_files
 from tests.support.export.exporting import cache_root, export, fill, versions
+from tests.support.export.sources import source_hash
 from webpte import builder
 from webpte.builder import build_program
 
@@ -115,7 +116,7 @@ def whisper() -> Path:
 
 def _kept(name: str, settings: list[Any], sources: list[Path], make: Callable[[Path], None]) -> Path:
     """Return model.pte of a folder of the cache, keyed by what it is made of."""
-    hashes = [hashlib.sha256(path.read_bytes()).hexdigest() for path in sources]
+    hashes = [source_hash(path) for path in sources]
     parts = json.dumps([settings, hashes, versions(), sys.version_info[:2]])
     folder = cache_root() / f"shape-{name}-{hashlib.sha256(parts.encode()).hexdigest()[:24]}"
 

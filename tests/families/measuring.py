@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from tests.support.export.exporter_files import exporter_files
-from tests.support.export.exporting import cache_root, kept, key_of, source_hash
+from tests.support.export.exporting import cache_root, kept, key_of
+from tests.support.export.sources import definitions_hash, source_hash
 from tests.support.models import families
 from tests.support.models.families import CONTEXT, DECODE, MAX_TOKENS, PREFILL, Tiny
 from tests.support.models.named import installed
@@ -64,11 +65,11 @@ def steps() -> Iterator[list[int]]:
 def measured(tiny: Tiny, quantize: str | None = None) -> Measured:
     """From the cache, or exported now."""
     sources = [source_hash(path) for path in exporter_files("export/llm", f"checkpoints/families/{tiny.family}")]
-    sources += [source_hash(Path(__file__)), source_hash(Path(families.__file__))]
+    sources.append(definitions_hash((Path(__file__), "write"), (Path(families.__file__), "Tiny")))
     params = {"quantize": quantize, "model_type": tiny.model_type, "fields": tiny.fields}
     params["transformers"] = installed("transformers")
     name = f"{tiny.family}-{quantize or 'f32'}"
-    folder = cache_root() / f"{name}-{key_of(sources, 'measured', params)}"
+    folder = cache_root() / f"{name}-{key_of(' '.join(sources), 'measured', params)}"
     kept(folder, name, params, lambda partial: write(tiny, quantize, partial))
     return Measured(tiny, folder)
 

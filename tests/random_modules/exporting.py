@@ -7,7 +7,6 @@ a change of the tolerances none.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import os
@@ -19,6 +18,7 @@ import numpy as np
 
 from tests.support.export.archive import restore
 from tests.support.export.exporting import versions
+from tests.support.export.sources import source_hash
 
 from .program import Program
 
@@ -30,11 +30,10 @@ def cache_root() -> Path:
 
 
 def _key(*parts: str | Path) -> str:
-    """Of texts and of our sources, whose layout does not matter."""
+    """Return the hash of texts and of definitions in files."""
     digest = hashlib.sha256(json.dumps(versions()).encode())
     for part in parts:
-        text = ast.dump(ast.parse(part.read_text())) if isinstance(part, Path) else part
-        digest.update(text.encode())
+        digest.update((source_hash(part) if isinstance(part, Path) else part).encode())
     return digest.hexdigest()[:16]
 
 

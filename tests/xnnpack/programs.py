@@ -12,7 +12,6 @@ import argparse
 import sys
 from collections import Counter
 from dataclasses import dataclass
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,11 +20,11 @@ import numpy as np
 
 import webpte
 from tests.support.export import exporting
+from tests.support.export.sources import definitions_hash
 from tests.xnnpack.running import Difference, difference
-from tests.zoo import index
 
 HERE = Path(__file__).parent
-MADE_BY = (HERE / "exporting.py", exporting.SUPPORT / "models" / "transformers.py", index.HERE / "building.py")
+WRITE = (HERE / "exporting.py", "write")
 ARCHITECTURES = {
     "mlp": "f32 f16 int8 dynamic 8da4w linear",
     "gated": "f32 f16 dynamic 8da4w mul",
@@ -68,7 +67,7 @@ class XnnProgram:
 
     @property
     def key(self) -> str:
-        sources = [*map(exporting.source_hash, MADE_BY), _sources()[self.architecture]]
+        sources = definitions_hash(WRITE, (HERE / "architectures.py", self.architecture))
         return exporting.key_of(sources, self.architecture, self._params)
 
     @property
@@ -84,11 +83,6 @@ class XnnProgram:
             write(getattr(import_module("tests.xnnpack.architectures"), self.architecture), self.mode, folder)
 
         return exporting.kept(exporting.cache_root() / self.key, str(self), self._params, write)
-
-
-@cache
-def _sources() -> dict[str, str]:
-    return {program.name: program.source for program in index.of_family(HERE / "architectures.py")}
 
 
 PROGRAMS = [XnnProgram(name, mode) for name, modes in ARCHITECTURES.items() for mode in modes.split()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -11,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.export import exporting
+from tests.support.export.sources import definitions_hash
 from tests.support.models.named import installed
 
 HERE = Path(__file__).parent
 TOLERANCE = 2e-5  # the default of building.program
-MADE_BY = (HERE / "building.py", HERE / "lowering.py", exporting.SUPPORT / "models" / "transformers.py")
-IN_MODES = (HERE / "modes.py", HERE.with_name("xnnpack") / "exporting.py")
 # The largest error of a network by mode, relative to the largest value of an output: against eager PyTorch in f32, and
 # against the executorch wheel if the mode quantizes.
 MODES = {
@@ -36,7 +34,7 @@ class Program:
     family: str
     about: str  # the first line of its docstring
     tolerance: float
-    source: str  # hash of its function and of what its file has besides programs
+    file: Path
 
     @property
     def params(self) -> dict[str, Any]:
@@ -44,7 +42,7 @@ class Program:
 
     @property
     def key(self) -> str:
-        sources = [*map(exporting.source_hash, MADE_BY), self.source]
+        sources = definitions_hash((HERE / "lowering.py", "write"), (self.file, self.name))
         return exporting.key_of(sources, self.name, self.params)
 
     def export(self) -> exporting.Exported:
@@ -77,7 +75,7 @@ class NetworkProgram(Program):
 
     @property
     def key(self) -> str:
-        sources = [*map(exporting.source_hash, (*MADE_BY, *IN_MODES)), self.source]
+        sources = definitions_hash((HERE / "modes.py", "write"), (self.file, self.network))
         return exporting.key_of(sources, self.network, self.params)
 
     def export(self) -> exporting.Exported:
@@ -120,21 +118,16 @@ def networks() -> dict[str, NetworkProgram]:
 
 def in_mode(one: Program, mode: str, dynamic: bool) -> NetworkProgram:
     name = f"{one.name}-{mode}-{'dynamic' if dynamic else 'static'}"
-    return NetworkProgram(name, one.family, one.about, MODES[mode], one.source, one.name, mode, dynamic)
+    return NetworkProgram(name, one.family, one.about, MODES[mode], one.file, one.name, mode, dynamic)
 
 
 def of_family(path: Path) -> list[Program]:
-    """A program's key covers its own function and its file without the others, so that adding one exports one."""
-    body = [node for node in ast.parse(path.read_bytes()).body if not exporting.is_ours(node)]
-    mine = [node for node in body if isinstance(node, ast.FunctionDef) and marks(node) is not None]
-    shared = "".join(ast.dump(node) for node in body if node not in mine)
+    """Return the programs of a file, whose family is the file's name."""
     results = []
-    for node in mine:
-        tolerance = (marks(node) or {}).get("tolerance", TOLERANCE)
-        about = (ast.get_docstring(node) or "").partition("\n")[0]
-        node.decorator_list = []  # no part of the key: a tolerance exports nothing again
-        source = hashlib.sha256(f"{shared}{ast.dump(node)}".encode()).hexdigest()
-        results.append(Program(node.name, path.stem, about, tolerance, source))
+    for node in ast.parse(path.read_bytes()).body:
+        if isinstance(node, ast.FunctionDef) and (arguments := marks(node)) is not None:
+            about = (ast.get_docstring(node) or "").partition("\n")[0]
+            results.append(Program(node.name, path.stem, about, arguments.get("tolerance", TOLERANCE), path))
     return results
 
 

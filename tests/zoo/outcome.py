@@ -26,6 +26,10 @@ from tests.support.export import exporting
 from .index import Program
 
 SOURCE = Path(webpte.__file__).parent
+WITHOUT_RUNTIME = (
+    *("batch", "builder", "checkpoints", "cli", "debug", "export"),
+    *("llm", "measure", "notebook", "serve"),
+)  # packages that do not run the programs here
 LONGEST = 500  # characters of a message that are kept
 
 
@@ -154,6 +158,6 @@ def outcome_file(program: Program) -> Path:
 @cache
 def runtime_hash() -> str:
     """Of all that decides what webpte does with a program, and of this comparison."""
-    rooms = [p for p in SOURCE.iterdir() if p.is_dir() and p.name not in ("cli", "debug", "export", "llm", "measure")]
-    files = sorted(p for room in rooms for p in room.rglob("*") if p.suffix in (".py", ".wgsl"))
+    packages = [path for path in SOURCE.iterdir() if path.is_dir() and path.name not in WITHOUT_RUNTIME]
+    files = sorted(path for package in packages for path in package.rglob("*") if path.suffix in (".py", ".wgsl"))
     return hashlib.sha256(b"".join(p.read_bytes() for p in (Path(__file__), *files))).hexdigest()

@@ -8,15 +8,15 @@ Small ones are also committed (`archive.py`), so that a new machine need not exp
         for step in sequence:                        # step.method, step.inputs, step.outputs (NumPy, eager results)
             ...
 
-With a warm cache nothing here imports torch.  The cache key covers whatever makes the file: the builder's source files,
-its name and parameters, the lowering, and the versions of torch, executorch, torchao and Python.
+With a warm cache nothing here imports torch.  The cache key covers whatever makes the file: the builder and the
+definitions that it names (`sources.py`), its parameters, the lowering, and the versions of torch, executorch, torchao
+and Python.
 
 Run `python -m tests.support.export.exporting --list | --all | NAME...` to see or fill the cache.
 """
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import inspect
 import json
@@ -39,9 +39,10 @@ import numpy as np
 from ..models.named import NAMED
 from ..models.programs import Entry
 from .archive import restore
+from .sources import definitions_hash
 
 SUPPORT = Path(__file__).parents[1]
-LOWERING = ("export/lowering.py", "export/branches.py")  # a change there re-exports everything
+LOWERING = (SUPPORT / "export" / "lowering.py", "write")  # a change there re-exports everything
 PACKAGES = ("torch", "executorch", "torchao")
 
 Builder = Callable[..., Any]  # returns an export_lowering.Model
@@ -103,7 +104,7 @@ def numbered(actual: dict[str, np.ndarray], prefix: str) -> tuple[np.ndarray, ..
 def export(builder: str | Builder, /, **params: Any) -> Exported:
     """Return the program that `builder` describes, from the cache or exported now.
 
-    `params` must be plain data, and all that a builder depends on besides its own file: they are in the key.
+    `params` must be plain data: they are in the key.
     """
     entry = NAMED[builder] if isinstance(builder, str) else entry_of(builder)
     name = builder if isinstance(builder, str) else builder.__name__
@@ -140,12 +141,11 @@ def cache_root() -> Path:
 
 
 def cache_key(entry: Entry, params: dict[str, Any]) -> str:
-    beside = [entry.path.with_name(file) for file in entry.also]
-    sources = [source_hash(path) for path in (*(SUPPORT / file for file in LOWERING), entry.path, *beside)]
-    return key_of(sources, entry.function, params)
+    builder = (entry.path, entry.function.partition(".")[0])
+    return key_of(definitions_hash(LOWERING, builder), entry.function, params)
 
 
-def key_of(sources: list[str], function: str, params: dict[str, Any]) -> str:
+def key_of(sources: str, function: str, params: dict[str, Any]) -> str:
     made_by = {
         "sources": sources,
         "function": function,
@@ -154,23 +154,6 @@ def key_of(sources: list[str], function: str, params: dict[str, Any]) -> str:
         "python": sys.version_info[:2],
     }
     return hashlib.sha256(json.dumps(made_by, sort_keys=True).encode()).hexdigest()[:32]
-
-
-@cache
-def source_hash(path: Path) -> str:
-    """Of the syntax tree without imports of our own: comments, formatting and moves do not export anything again."""
-    tree = ast.parse(path.read_bytes())
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.FunctionDef):
-            node.body = [statement for statement in node.body if not is_ours(statement)]
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
-
-
-def is_ours(statement: ast.stmt) -> bool:
-    """Whether a statement imports from these tests: what a builder is made of besides its file, its entry names."""
-    if not isinstance(statement, ast.ImportFrom):
-        return False
-    return statement.level > 0 or (statement.module or "").startswith("tests.")
 
 
 @cache

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .exporting import cache_root, kept, key_of, source_hash
+from .exporting import cache_root, kept, key_of
+from .sources import definitions_hash
 
 
 def xnnpack_program() -> Path:
     """Return a file with linear layers in a delegate of XNNPACK, and a cumulative sum outside."""
-    folder = cache_root() / key_of([source_hash(Path(__file__))], "xnnpack", {})
+    folder = cache_root() / key_of(definitions_hash((Path(__file__), "_write")), "xnnpack", {})
     return kept(folder, "xnnpack", {}, _write).path
 
 

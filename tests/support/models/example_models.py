@@ -18,7 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..export.exporter_files import exporter_files
-from ..export.exporting import cache_root, fill, source_hash, versions
+from ..export.exporting import cache_root, fill, versions
+from ..export.sources import source_hash
 from ..harness import pages
 from .named import installed
 from .packages import FACENET, MINILM, Package

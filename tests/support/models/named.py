@@ -69,7 +69,7 @@ class Architecture:
 
     def entry(self, name: str) -> Entry:
         params = {"name": name, "transformers": installed("transformers")}
-        return Entry(self.file, "build", params, also=("transformers.py",))
+        return Entry(self.file, "build", params)
 
 
 def installed(package: str) -> str | None:
@@ -136,6 +136,6 @@ IN_THE_GATE = ("roberta", "vit", "resnet", "yolos", "whisper_encoder")
 SLOW = {f"hf_{name}" for name in ARCHITECTURES if name not in IN_THE_GATE}
 
 # SmolLM2 as far as shapes go: what a tiny model spares a path, its widths and its vocabulary do not.
-WIDE = {"smollm_1": Entry("real_widths", "smollm", {"layers": 1}, also=("llama.py",))}
+WIDE = {"smollm_1": Entry("real_widths", "smollm", {"layers": 1})}
 
 NAMED = PROGRAMS | REAL | WIDE | {f"hf_{name}": a.entry(name) for name, a in ARCHITECTURES.items()}

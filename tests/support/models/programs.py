@@ -34,7 +34,6 @@ class Entry:
     file: str
     function: str
     params: dict[str, Any] = field(default_factory=dict)
-    also: tuple[str, ...] = ()  # files beside it that the builder is made of too
 
     @property
     def path(self) -> Path:

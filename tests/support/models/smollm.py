@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from tests.support.export.exporter_files import exporter_files
-from tests.support.export.exporting import cache_root, fill, one_at_a_time, source_hash, versions
+from tests.support.export.exporting import cache_root, fill, one_at_a_time, versions
+from tests.support.export.sources import source_hash
 from tests.support.models.packages import Package, models_root
 
 SMOLLM2 = Package(

@@ -6,9 +6,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..export.exporting import SUPPORT, Exported, cache_root, kept, key_of, source_hash
+from ..export.exporting import SUPPORT, Exported, cache_root, kept, key_of
+from ..export.sources import defines, definitions_hash
 
-MADE_BY = ("export/lowering.py", "export/state_lowering.py", "models/state.py", "models/state_caches.py")
+LOWERING = (SUPPORT / "export" / "state_lowering.py", "write")
+FILES = tuple(Path(__file__).with_name(name) for name in ("state.py", "state_caches.py"))
 LAYERS = (
     "accumulated", "batch_statistics", "difference", "ema", "flags", "halves", "largest_so_far", "learned",
     "many_counters", "never_read", "recurrent", "returned", "returned_twice", "ring", "rolled", "running_mean",
@@ -61,13 +63,13 @@ FORMS = [name for name in BUILDERS if name not in REFUSED and name not in LOST]
 def export_form(name: str) -> Exported:
     """The program, or what the exporter said, from the cache or made now."""
     function, params = BUILDERS[name]
-    sources = [source_hash(SUPPORT / file) for file in MADE_BY]
+    file = next(file for file in FILES if defines(file, function))
 
     def write(folder: Path) -> None:
-        files = (import_module(f"{__package__}.{Path(file).stem}") for file in MADE_BY[2:])
-        builder = next(getattr(file, function) for file in files if hasattr(file, function))
+        builder = getattr(import_module(f"{__package__}.{file.stem}"), function)
         import_module("tests.support.export.state_lowering").write(builder, params, folder)
 
+    sources = definitions_hash(LOWERING, (file, function))
     return kept(cache_root() / key_of(sources, function, params), name, params, write)
 
 

@@ -10,15 +10,15 @@ import json
 from importlib import import_module
 from pathlib import Path
 
-from ..export.exporting import SUPPORT, Exported, cache_root, kept, key_of, source_hash
+from ..export.exporting import SUPPORT, Exported, cache_root, kept, key_of
+from ..export.sources import definitions_hash
 
-MADE_BY = ("export/static_cache.py", "models/transformers.py", "export/lowering.py")
 MODELS = ("llama", "qwen3")
 
 
 def export_static_cache(name: str) -> Exported:
     """Return one token at a time, and what transformers generates."""
-    sources = [source_hash(SUPPORT / file) for file in MADE_BY]
+    sources = definitions_hash((SUPPORT / "export" / "static_cache.py", "write"))
 
     def write(folder: Path) -> None:
         import_module("tests.support.export.static_cache").write(name, folder)

@@ -11,8 +11,8 @@ import webpte
 from tests.support.export.exporting import export
 from tests.support.harness.cases import assert_close, choosing
 from tests.support.harness.errors import raises
+from webpte.fusion.attention import ROTARY_ATTENTION
 from webpte.fusion.llm_rewrites import with_half_caches
-from webpte.graph import ROTARY_ATTENTION
 from webpte.ops.attention.attention_rows import VARIANTS as MANY
 from webpte.ops.attention.attention_token import VARIANTS as ONE
 

@@ -14,7 +14,8 @@ import pytest
 import webpte
 from tests.support.harness.writer import simple_pte
 from webpte.container import DType, VkDouble, VkInt, VkIntList, VkNull, VkSymInt, VkTensor, VkValue, VkValueList
-from webpte.graph import ELEMENTWISE, String, ValueList
+from webpte.graph import String, ValueList
+from webpte.graph.names import ELEMENTWISE
 from webpte.lowering import registered, unregister
 
 PYTHON = '''

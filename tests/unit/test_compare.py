@@ -9,7 +9,8 @@ from tests.support.harness.graphs import GraphBuilder
 from webpte.debug.compare import capture
 from webpte.debug.compare.capture import Ideal, References
 from webpte.debug.compare.reports import EDGES, CallReport, Comparison, Tolerance, difference
-from webpte.graph import COPY, Call, DType, SymInt, TensorSpec
+from webpte.graph import Call, DType, SymInt, TensorSpec
+from webpte.graph.names import COPY
 
 RANDOM = np.random.default_rng(7)
 

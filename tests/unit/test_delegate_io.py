@@ -10,7 +10,8 @@ from tests.support.harness.errors import raises
 from tests.support.harness.writer import ALONE, DelegateBlob, Method, pte_bytes, vk_blob
 from webpte import container as c
 from webpte.container import DType, MappedFile, VkInt, VkTensor, parse_program
-from webpte.graph import COPY, PREPACK, build_graph
+from webpte.graph import build_graph
+from webpte.graph.names import COPY, PREPACK
 from webpte.lowering import mutated_positions
 
 F32, I32, I64 = DType.FLOAT32, DType.INT32, DType.INT64

@@ -10,8 +10,8 @@ import pytest
 from tests.support.harness.errors import raises
 from tests.support.harness.graphs import GraphBuilder
 from webpte.errors import GuardError, ShapeError
-from webpte.fusion.attention import PATTERN, rotate_in_attention
-from webpte.graph import ROTARY_ATTENTION, Bool, Double, DType, Graph, Int, Null
+from webpte.fusion.attention import PATTERN, ROTARY_ATTENTION, rotate_in_attention
+from webpte.graph import Bool, Double, DType, Graph, Int, Null
 from webpte.plan import CallValues, make_planner
 from webpte.wgsl import Caps
 

@@ -14,23 +14,14 @@ from tests.support.harness.graphs import GraphBuilder
 from tests.xnnpack.running import FOLDER
 from webpte.container import MappedFile, parse_program
 from webpte.errors import UnsupportedError
+from webpte.fusion.attention import ROTARY_ATTENTION
 from webpte.fusion.batching import with_slots
 from webpte.fusion.decompositions import PATTERN, recompose
 from webpte.fusion.llm_rewrites import with_half_caches
 from webpte.fusion.passes import PASSES, apply_passes
-from webpte.graph import (
-    INT8_SCALE_BYTES,
-    ROTARY_ATTENTION,
-    SLOT_ATTENTION,
-    Bool,
-    Call,
-    Double,
-    DType,
-    Graph,
-    Int,
-    Value,
-    build_graph,
-)
+from webpte.fusion.row_axes import SLOT_ATTENTION
+from webpte.graph import Bool, Call, Double, DType, Graph, Int, Value, build_graph
+from webpte.graph.names import INT8_SCALE_BYTES
 from webpte.lowering import mutated_positions
 from webpte.plan import make_planner
 from webpte.plan.segments import HostCalls

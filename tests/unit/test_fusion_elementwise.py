@@ -12,8 +12,9 @@ from tests.support.harness.graphs import GraphBuilder
 from webpte.errors import GraphError
 from webpte.fusion import PASSES
 from webpte.fusion.elementwise import MAX_PROGRAM_WEIGHT, join_elementwise
-from webpte.graph import COPY, ELEMENTWISE, Bool, Call, Double, DType, Graph, Int, Jump, Origin, String, ValueList
+from webpte.graph import Bool, Call, Double, DType, Graph, Int, Jump, Origin, String, ValueList
 from webpte.graph.graph import ProgramLine, format_program, parse_program
+from webpte.graph.names import COPY, ELEMENTWISE
 from webpte.lowering import registered
 from webpte.lowering.formulas import WEIGHTS
 from webpte.lowering.programs import compile_program

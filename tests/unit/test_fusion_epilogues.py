@@ -8,24 +8,9 @@ import pytest
 from tests.support.harness.graphs import GraphBuilder
 from webpte.container import MappedFile, Span
 from webpte.fusion.elementwise import join_elementwise
-from webpte.fusion.epilogues import add_epilogues
-from webpte.graph import (
-    CONVOLUTION,
-    ELEMENTWISE,
-    LINEAR,
-    MATMUL,
-    Bool,
-    Constant,
-    Double,
-    DType,
-    Graph,
-    Int,
-    IntList,
-    Jump,
-    Null,
-    Origin,
-    SymInt,
-)
+from webpte.fusion.epilogues import CONVOLUTION, LINEAR, add_epilogues
+from webpte.graph import Bool, Constant, Double, DType, Graph, Int, IntList, Jump, Null, Origin, SymInt
+from webpte.graph.names import ELEMENTWISE, MATMUL
 
 S, K, N = 7, 12, 20
 NOWHERE = Span(MappedFile.from_bytes("nowhere", b"-"), 0, 0)

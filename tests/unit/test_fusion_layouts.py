@@ -8,7 +8,8 @@ from tests.support.harness.graphs import GraphBuilder
 from webpte.container import MappedFile, Span
 from webpte.fusion.dims import SymbolicDims
 from webpte.fusion.layouts import fold_transposes
-from webpte.graph import MATMUL, Bool, Constant, DType, Graph, IntList, Jump, Origin, String, SymInt
+from webpte.graph import Bool, Constant, DType, Graph, IntList, Jump, Origin, String, SymInt
+from webpte.graph.names import MATMUL
 
 S, H, D = 7, 3, 8
 NOWHERE = Span(MappedFile.from_bytes("nowhere", b"-"), 0, 0)

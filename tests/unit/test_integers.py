@@ -9,7 +9,8 @@ from tests.support.harness.errors import raises
 from tests.support.harness.graphs import GraphBuilder
 from tests.support.harness.writer import span_of
 from webpte.errors import GraphError, RangeError, UnsupportedError
-from webpte.graph import OVERFLOW, Call, Constant, DType, Int, Jump, Origin, String, TensorSpec
+from webpte.graph import Call, Constant, DType, Int, Jump, Origin, String, TensorSpec
+from webpte.graph.names import OVERFLOW
 from webpte.lowering import Context, Integers, OpTraits, Tensor, op, overload, registered, unregister
 from webpte.lowering.integers import BITS32, OverflowCheck, Range, elements_of
 from webpte.plan import make_planner

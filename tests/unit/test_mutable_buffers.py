@@ -12,7 +12,8 @@ from tests.support.harness.errors import raises
 from tests.support.harness.writer import ALONE, DelegateBlob, Method, pte_bytes, vk_blob
 from webpte import container as c
 from webpte.container import DType, MappedFile, VkInt, VkTensor, parse_program
-from webpte.graph import COPY, PREPACK, build_graph
+from webpte.graph import build_graph
+from webpte.graph.names import COPY, PREPACK
 from webpte.lowering import mutated_positions
 from webpte.plan import make_planner
 from webpte.runtime.kernels import CpuKernels

@@ -10,7 +10,8 @@ from tests.support.harness.errors import raises
 from tests.support.harness.graphs import GraphBuilder
 from webpte.errors import UnsupportedError
 from webpte.fusion.batching import with_slots
-from webpte.graph import SLOT_ATTENTION, Bool, Double, DType, Graph, SymInt, TensorSpec
+from webpte.fusion.row_axes import SLOT_ATTENTION
+from webpte.graph import Bool, Double, DType, Graph, SymInt, TensorSpec
 from webpte.plan import make_planner
 from webpte.wgsl import Caps
 

@@ -13,7 +13,8 @@ from tests.support.harness.graphs import GraphBuilder
 from webpte.errors import GraphError
 from webpte.fusion import apply_passes
 from webpte.fusion.dims import SymbolicDims
-from webpte.graph import COPY, DType
+from webpte.graph import DType
+from webpte.graph.names import COPY
 from webpte.lowering import Context, Op, OpTraits, Tensor, dim_rules, op, registered, unregister
 from webpte.lowering.programs import compile_program
 from webpte.ops.elementwise import Formula, elementwise

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..graph import ROTARY_ATTENTION, Bool, Call, Graph, Int, Null, TensorSpec, Value
+from ..graph import Bool, Call, Graph, Int, Null, TensorSpec, Value
 from ..lowering import elementwise_op
 from .rewriter import Rewriter, role_of, roles
 
+ROTARY_ATTENTION = "webpte.rotary_attention"  # attention that rotates its queries and keys itself
 PATTERN = {
     "neighbours": ("et_vk.apply_rotary_emb.default",),  # rotates pairs of neighbouring elements
     "halves": ("et_vk.apply_rotary_emb_hf.default",),  # rotates pairs of one element of each half

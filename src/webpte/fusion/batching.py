@@ -9,31 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..errors import UnsupportedError
-from ..graph import (
-    INT8_SCALE_BYTES,
-    PREPACK,
-    ROTARY_ATTENTION,
-    SLOT_ATTENTION,
-    Bool,
-    Call,
-    DType,
-    Graph,
-    Int,
-    Jump,
-    Null,
-    Origin,
-    Step,
-    SymInt,
-    TensorSpec,
-    Value,
-    ValueList,
-)
-from .attention import rotate_in_attention
+from ..graph import Bool, Call, DType, Graph, Int, Jump, Null, Origin, Step, SymInt, TensorSpec, Value, ValueList
+from ..graph.names import INT8_SCALE_BYTES, PREPACK
+from .attention import ROTARY_ATTENTION, rotate_in_attention
 from .decompositions import recompose
 from .llm_rewrites import add_value, append_sampler
 from .quantized_caches import own_quantized_caches
 from .rewriter import Rewriter, role_of, roles
-from .row_axes import RowAxes, row_axes
+from .row_axes import SLOT_ATTENTION, RowAxes, row_axes
 
 TOKENS, POSITION = range(2)  # inputs of a model
 SLOT_MAPPING, NUM_DECODE, LOGITS_INDICES, POSITION_OFFSET = range(1, 5)  # after the tokens, in a model of many

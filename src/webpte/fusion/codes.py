@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-from ..graph import (
-    INT8_ADD,
-    INT8_CONVOLUTION,
-    INT8_CONVOLUTION_ADD,
-    INT8_LINEAR,
-    INT8_LINEAR_ADD,
-    PERMUTED_DEQUANTIZE,
-    PERMUTED_QUANTIZE,
-    Call,
-    Graph,
-    TensorSpec,
-)
+from ..graph import Call, Graph, TensorSpec
+from ..graph.names import INT8_ADD, INT8_CONVOLUTION, INT8_LINEAR
 from .dims import SymbolicDims
 from .rewriter import Rewriter, role_of, roles
 
@@ -23,9 +13,9 @@ PATTERN = {
     "permute": ("aten.permute_copy.default", "aten.permute.default"),
 }
 ROLES = roles(PATTERN)
-PERMUTED = {"quantize": PERMUTED_QUANTIZE, "dequantize": PERMUTED_DEQUANTIZE}
-
-WITH_RESIDUAL = {INT8_CONVOLUTION: INT8_CONVOLUTION_ADD, INT8_LINEAR: INT8_LINEAR_ADD}
+# Quantizations to and from another order of dims, and layers with a residual.
+PERMUTED = {"quantize": "webpte.permuted_quantize", "dequantize": "webpte.permuted_dequantize"}
+WITH_RESIDUAL = {INT8_CONVOLUTION: "webpte.int8_convolution_add", INT8_LINEAR: "webpte.int8_linear_add"}
 
 
 def add_int8_residuals(graph: Graph) -> Graph:

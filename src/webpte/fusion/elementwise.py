@@ -7,10 +7,7 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from ..graph import (
-    COPY,
-    ELEMENTWISE,
     LIVE_SCALARS,
-    PREPACK,
     Bool,
     Call,
     Double,
@@ -26,6 +23,7 @@ from ..graph import (
     format_program,
     numel,
 )
+from ..graph.names import COPY, ELEMENTWISE, PREPACK
 from ..lowering import elementwise_op, find
 from ..lowering.formulas import Formula, symbol
 from ..lowering.programs import ElementwiseProgram, compile_program

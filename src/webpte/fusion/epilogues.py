@@ -4,23 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..graph import (
-    CONVOLUTION,
-    ELEMENTWISE,
-    LINEAR,
-    MATMUL,
-    PLAIN,
-    Call,
-    Double,
-    DType,
-    Graph,
-    ProgramLine,
-    String,
-    TensorSpec,
-    Value,
-    ValueList,
-    parse_program,
-)
+from ..graph import PLAIN, Call, Double, DType, Graph, ProgramLine, String, TensorSpec, Value, ValueList, parse_program
+from ..graph.names import ELEMENTWISE, MATMUL
 from ..lowering.dim_rules import Dims
 from .dims import SymbolicDims
 from .elementwise import BoundProgram, FusibleCalls, FusionGroup
@@ -29,6 +14,8 @@ from .rewriter import Rewriter, roles
 MAX_OPERANDS = 3  # besides the result: the remaining bindings
 MAX_NUMBERS = 16  # the remaining parameter block
 
+# aten.linear and et_vk.conv_with_clamp whose results go through a program, as its x0.
+LINEAR, CONVOLUTION = "webpte.linear", "webpte.convolution"
 PATTERN = {
     "linear": ("aten.linear.default",),
     "matrices": ("aten.mm.default",),

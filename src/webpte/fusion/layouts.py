@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..graph import MATMUL, PLAIN, Call, Double, Graph, Int, IntList, Null, String, TensorSpec, Value, ValueList
+from ..graph import PLAIN, Call, Double, Graph, Int, IntList, Null, String, TensorSpec, Value, ValueList
+from ..graph.names import MATMUL
 from .dims import SymbolicDims
 from .rewriter import Rewriter, roles
 

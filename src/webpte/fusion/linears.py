@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..graph import (
-    LINEAR_Q4,
     Call,
     Constant,
     Double,
@@ -24,6 +23,7 @@ from ..graph import (
     ValueList,
     numel,
 )
+from ..graph.names import LINEAR_Q4
 from .dims import SymbolicDims
 from .rewriter import Rewriter, roles
 
@@ -391,7 +391,9 @@ def add_residuals(graph: Graph) -> Graph:
         if user is not None and residual is not None:
             at, call = user
             weights = ([linear.codes], [linear.scales])
-            added = fused_call(rewriter, linear, call.outs, *weights, linear.bias, residual, linear.offsets)
+            added = fused_call(
+                rewriter, linear, call.outs, *weights, bias=linear.bias, residual=residual, offsets=linear.offsets
+            )
             rewriter.replace([linear.index, at], added, at)
     return rewriter.result()
 

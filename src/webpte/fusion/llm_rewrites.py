@@ -8,20 +8,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ..errors import UnsupportedError
-from ..graph import (
-    ITEM,
-    ROTARY_ATTENTION,
-    SAMPLE,
-    Call,
-    DType,
-    Graph,
-    Int,
-    Origin,
-    Step,
-    SymInt,
-    TensorSpec,
-    Value,
-)
+from ..graph import Call, DType, Graph, Int, Origin, Step, SymInt, TensorSpec, Value
+from ..graph.names import ITEM
+from .attention import ROTARY_ATTENTION
 from .decompositions import recompose
 from .rewriter import role_of, roles
 
@@ -31,6 +20,7 @@ FEATURE_ADJUSTMENTS, FEATURE_TOP_LOGPROBS = 1, 2  # bits of the features of `web
 MAX_TOP_LOGPROBS = 20
 MAX_LOGIT_ADJUSTMENTS = 3072  # per row: with masks, those of 32 rows are 2 MB for a vocabulary of 128,256 tokens
 
+SAMPLE = "webpte.sample"  # the next token of each row of logits: see ops/sampling/
 PATTERN = {
     "select": ("aten.select_copy.int",),
     # These read and write caches whose row p is position p, if the position is the model's input. Other calls may

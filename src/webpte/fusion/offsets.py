@@ -7,7 +7,8 @@ is a layer whose weights are `scale * code + offset`. A kernel sums the groups w
 
 from __future__ import annotations
 
-from ..graph import PREPACK, Bool, Call, Constant, DType, Graph, Int, IntList, Null, TensorSpec
+from ..graph import Bool, Call, Constant, DType, Graph, Int, IntList, Null, TensorSpec
+from ..graph.names import PREPACK
 from .dims import SymbolicDims
 from .linears import QuantizedLinear, fused_call, other_term, quantized_linears, tensor_spec
 from .rewriter import Rewriter, roles

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..errors import InputError
-from ..graph import OWN, DType, Graph, String, TensorSpec, Value, format_program, parse_program
+from ..graph import DType, Graph, String, TensorSpec, Value, format_program, parse_program
+from ..graph.names import OWN
 from ..lowering import find
 from .attention import rotate_in_attention
 from .codes import add_int8_residuals, permute_quantized

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..errors import Error
-from ..graph import SLOT_ATTENTION, Call, Graph, Int, IntList, TensorSpec, normalize_dim, numel
+from ..graph import Call, Graph, Int, IntList, TensorSpec, normalize_dim, numel
 from ..lowering import elementwise_op, find
 from .rewriter import role_of, roles
 
+# Attention of tokens of several sequences: see ops/attention/slot_attention.py.
+SLOT_ATTENTION = "webpte.slot_attention"
 PATTERN = {
     "size": ("sym_size.int",),
     "last": ("aten.select_copy.int",),

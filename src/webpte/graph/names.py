@@ -1,13 +1,14 @@
 """Every op that the graph uses by name. All other facts about an op are its traits (lowering.traits).
 
-A pass may name ops too, in the one table that is its pattern; `tests/unit/test_op_names.py` looks for names elsewhere.
+A pass may name ops too: those that it looks for in its table PATTERN, and the op of webpte's own that it writes in a
+constant. `tests/unit/test_op_names.py` looks for names elsewhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-# -- ops of webpte's own, which passes and borders put there and no file may call --------------------------------------
+# -- ops of webpte's own that this package or several passes write. No file may call them ------------------------------
 
 OWN = "webpte."
 COPY = "webpte.copy"  # copies self to out, converted to its dtype: moves, private copies and casts
@@ -15,22 +16,13 @@ OVERFLOW = "webpte.overflow"  # checks whether 32-bit integers sufficed; a resul
 ROUND_BF16 = "webpte.round_bf16"  # the nearest bf16, as f32
 ELEMENTWISE = "webpte.elementwise"  # a program of elementwise steps: see programs.py
 LINEAR_Q4 = "webpte.linear_q4"  # several 4-bit or 8-bit layers of one input: see ops/q4/linear_q4.py
-ROTARY_ATTENTION = "webpte.rotary_attention"  # attention that rotates its queries and keys itself
-SLOT_ATTENTION = "webpte.slot_attention"  # of tokens of several sequences: see ops/attention/slot_attention.py
 INT8_SCALE_BYTES = 4  # of the f32 that ends a row of int8 in a cache of SLOT_ATTENTION: the largest absolute element
 # Layers over int8 codes with the arithmetic of XNNPACK: see ops/q8/int8_convolution.py.
 INT8_CONVOLUTION, INT8_LINEAR = "webpte.int8_convolution", "webpte.int8_linear"
-INT8_CONVOLUTION_ADD, INT8_LINEAR_ADD = "webpte.int8_convolution_add", "webpte.int8_linear_add"  # with a residual
 INT8_DYNAMIC_CONVOLUTION, INT8_IMAGE_CODES = "webpte.int8_dynamic_convolution", "webpte.int8_image_codes"
 INT8_ADD, INT8_MULTIPLY, INT8_TABLE = "webpte.int8_add", "webpte.int8_multiply", "webpte.int8_table"
 INT8_MEAN, INT8_MAX_POOL = "webpte.int8_mean", "webpte.int8_max_pool"
-# Quantizations to and from another order of dims.
-PERMUTED_QUANTIZE, PERMUTED_DEQUANTIZE = "webpte.permuted_quantize", "webpte.permuted_dequantize"
-SAMPLE = "webpte.sample"  # the next token of each row of logits: see ops/sampling/
-# Ops whose results go through a program, as its x0. Their further arguments are described in ops/matmul/product.py.
-LINEAR = "webpte.linear"  # aten.linear
-MATMUL = "webpte.matmul"  # aten.addmm of operands in any layout, whose program may be None
-CONVOLUTION = "webpte.convolution"  # et_vk.conv_with_clamp
+MATMUL = "webpte.matmul"  # aten.addmm of operands in any layout, whose result may go through a program
 
 # -- what a program is made of beside computation ----------------------------------------------------------------------
 

@@ -259,7 +259,7 @@ class Context:
             return
         params = params if params is not None else _NoParams()
         size = self.caps.workgroup(workgroup)
-        kernel = self._kernel(template, flags, type(params), size, len(reads), len(writes), parts)
+        kernel = self._kernel(template, flags, type(params), size, (len(reads), len(writes), parts))
         grid = grid_for(threads, size, self.caps.workgroups_per_dimension)
         self.dispatches.append(Dispatch(kernel, bindings, params.pack(threads), grid))
 
@@ -396,16 +396,31 @@ class Context:
         self._next_id = first
 
     def _kernel(
-        self, template: str, flags: dict[str, object], params: type[Uniforms], size: int, *arrays: Any
+        self,
+        template: str,
+        flags: dict[str, object],
+        params: type[Uniforms],
+        size: int,
+        arrays: tuple[int, int, tuple[int, ...]],
     ) -> Kernel:
         """Return the kernel. `arrays` are the numbers of arrays read and written, and the parts of each or ()."""
-        key = (self._home, template, tuple(flags.items()), params, size, *arrays)
+        key = (self._home, template, tuple(flags.items()), params, size, arrays)
         kernel = self._kernels.get(key)
         if kernel is None:
-            reads, _, parts = arrays
+            reads, writes, parts = arrays
             if parts:
-                arrays = (sum(parts[:reads]), sum(parts[reads:]), parts, self._part_bytes)
-            kernel = Kernel(self._home, template, tuple(sorted(flags.items())), params.wgsl, size, *arrays)
+                reads, writes = sum(parts[:reads]), sum(parts[reads:])
+            kernel = Kernel(
+                home=self._home,
+                template=template,
+                flags=tuple(sorted(flags.items())),
+                params=params.wgsl,
+                workgroup=size,
+                reads=reads,
+                writes=writes,
+                parts=parts,
+                part_bytes=self._part_bytes if parts else 0,
+            )
             self._kernels[key] = kernel
         return kernel
 

@@ -17,7 +17,6 @@ import numpy as np
 
 from ..errors import Problem, UnsupportedError, remedies
 from ..graph import (
-    OVERFLOW,
     OVERFLOW_FLAGS,
     Bool,
     Call,
@@ -35,6 +34,7 @@ from ..graph import (
     Value,
     keep_out,
 )
+from ..graph.names import OVERFLOW
 from ..lowering import NO_INTEGERS, Integers, gpu_op, overload
 from ..lowering.integers import BITS32, BITS64, Range
 

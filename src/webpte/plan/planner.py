@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from ..budgets import limit, over, spend
 from ..errors import DeviceError, Error, GraphError, Problem, ShapeError, remedies
 from ..fusion import apply_passes, widen_halves
-from ..graph import LIVE_SCALARS, OVERFLOW, Call, Graph, TensorSpec
+from ..graph import LIVE_SCALARS, Call, Graph, TensorSpec
 from ..graph.expressions import EXPRESSIONS, AssumedEvaluator, Number, TermEvaluator
+from ..graph.names import OVERFLOW
 from ..lowering import Binding, BoundCall, Context, Frame, Guard, TuningKey, gpu_op
 from ..wgsl import Caps, Kernel
 from ..wgsl.kernel import SYM_SLOTS
@@ -351,7 +352,9 @@ def draft(
     dynamic |= _dynamic_outputs(graph, flow, [*trials, *smaller])
     lowering.context.sealed = True
     plan = _plan(graph, flow, lowering, schedules, dynamic, applied)
-    widened = functools.partial(make_planner, source, caps, cpu_kernels, fallback, passes, tuning)
+    widened = functools.partial(
+        make_planner, source, caps, cpu_kernels=cpu_kernels, fallback=fallback, passes=passes, tuning=tuning
+    )
     return Planner(plan, lowering, source, widened), over_limits(plan, caps, schedules, lowering.touched)
 
 

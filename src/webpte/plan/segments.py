@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from ..errors import GraphError, Problem, UnsupportedError, common_code, remedies
-from ..graph import LIVE_SCALARS, OVERFLOW, Call, DType, Graph, Jump, TensorSpec, fused_by_exporter, keep_out
+from ..graph import LIVE_SCALARS, Call, DType, Graph, Jump, TensorSpec, fused_by_exporter, keep_out
+from ..graph.names import OVERFLOW
 from ..lowering import Op, find, gpu_op, mutated_values, refused_dtypes
 from ..version import DOCUMENTATION
 

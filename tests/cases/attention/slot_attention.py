@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tests.support.harness.cases import Case, Sym, T, case
-from webpte.graph import INT8_SCALE_BYTES
+from webpte.graph.names import INT8_SCALE_BYTES
 from webpte.ops.attention.slot_attention import with_scales
 
 HALF: dict[str, Any] = {"atol": 4e-3, "rtol": 2e-3}

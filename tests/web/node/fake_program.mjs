@@ -119,7 +119,8 @@ class FakeMethod {
     } else {
       assert.ok(prefill_rows.includes(rows) && count === 1 && words.length === 8 && features === 0);
     }
-    const given = [...tokens].map((token, row) => [token, slot_mapping.data[2 * row], slot_mapping.data[2 * row + 1] + advance]);
+    const at = (row) => [slot_mapping.data[2 * row], slot_mapping.data[2 * row + 1] + advance];
+    const given = [...tokens].map((token, row) => [token, ...at(row)]);
     const live = given.filter(([, slot]) => slot >= 0);
     const idle = given.slice(live.length);
     assert.ok(idle.every(([token, slot]) => slot === -1 && (advance > 0 || token === 0)), "idle rows stand at the end");

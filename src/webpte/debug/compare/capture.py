@@ -15,7 +15,8 @@ import numpy as np
 
 from ...errors import Error, UnsupportedError
 from ...fusion import PASSES, apply_passes
-from ...graph import COPY, LIVE_SCALARS, Call, Graph, Jump, Origin, Step, TensorSpec, Value
+from ...graph import LIVE_SCALARS, Call, Graph, Jump, Origin, Step, TensorSpec, Value
+from ...graph.names import COPY
 from ...lowering import find, gpu_op, mutated_positions, mutated_values, stored_bytes
 from ...runtime import Method, Program
 from ...runtime.kernels import CpuKernels

@@ -13,7 +13,8 @@ from typing import Annotated, Any, TypedDict
 
 import numpy as np
 
-from ...graph import ELEMENTWISE, Call, DType, Graph, String, parse_program
+from ...graph import Call, DType, Graph, String, parse_program
+from ...graph.names import ELEMENTWISE
 from ...typing import Array, JsonNumber
 
 # Relative errors fall into these bins: none, up to 1e-8, up to 1e-7, ..., up to 1, more (and what is not a number).

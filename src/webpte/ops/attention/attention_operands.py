@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import GraphError, ShapeError
-from ...graph import INT8_SCALE_BYTES, DType
+from ...graph import DType
+from ...graph.names import INT8_SCALE_BYTES
 from ...lowering.context import Tensor, load_type
 from ...wgsl import Live, LiveInt, Uniforms, f32, u32
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import ShapeError
-from ...graph import ROTARY_ATTENTION
 from ...lowering.context import Context, LiveScalar, Tensor
 from ...lowering.registry import FLOATS, op
 from ...lowering.traits import OpTraits
@@ -16,7 +15,7 @@ from .rotary import guard_table, rotate_halves, rotate_neighbours, rotated_halve
 
 
 @op(
-    ROTARY_ATTENTION,
+    "webpte.rotary_attention",
     dtypes=FLOATS,
     traits=OpTraits(
         mutates=("key_cache", "value_cache"),

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
-from ...graph import INT8_SCALE_BYTES, SLOT_ATTENTION, DType, numel
+from ...graph import DType, numel
 from ...graph.expressions import Term, apply
+from ...graph.names import INT8_SCALE_BYTES
 from ...lowering.context import Context, LiveScalar, Tensor, load_type
 from ...lowering.registry import FLOATS, op
 from ...lowering.traits import CallSizes, OpTraits
@@ -111,7 +112,7 @@ def _flops(sizes: CallSizes) -> int:
 
 
 @op(
-    SLOT_ATTENTION,
+    "webpte.slot_attention",
     dtypes=FLOATS | {DType.INT32, DType.INT8},
     host_args=("slot_mapping",),
     traits=OpTraits(mutates=("key_cache", "value_cache"), work=_flops, sequences=True),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...graph import CONVOLUTION, numel
+from ...graph import numel
 from ...lowering import dim_rules
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.registry import FLOATS, op
@@ -61,7 +61,7 @@ def conv_with_clamp(
     )
 
 
-@op(CONVOLUTION, traits=OpTraits(work=_flops))
+@op("webpte.convolution", traits=OpTraits(work=_flops))
 def convolution_with_epilogue(
     cx: Context,
     input: Tensor,

@@ -80,7 +80,8 @@ class ConvolutionGeometry:
         )
 
 
-class ConvolutionWindow(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ConvolutionWindow:
     """How taps, inputs and outputs lie to each other, per spatial axis."""
 
     kernel: Dims
@@ -187,7 +188,8 @@ def _out_channels(x: Tensor, weight: Tensor, bias: Tensor | None, window: Convol
     return channels
 
 
-class ConvolutionOperands(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ConvolutionOperands:
     """The operands of a convolution, and the sizes that its kernels need."""
 
     x: Tensor

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ...errors import ShapeError
-from ...graph import ITEM, normalize_dim
+from ...graph import normalize_dim
 from ...graph.expressions import apply
+from ...graph.names import ITEM
 from ...lowering import dim_rules
 from ...lowering.context import Context, LiveScalar, Tensor
 from ...lowering.integers import NO_INTEGERS, added, multiplied, negated, size_of

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import ShapeError
-from ...graph import ELEMENTWISE, DType, parse_program
+from ...graph import DType, parse_program
+from ...graph.names import ELEMENTWISE
 from ...lowering import dim_rules
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.formulas import Describe, Formula

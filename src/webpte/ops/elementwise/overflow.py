@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import GraphError
-from ...graph import OVERFLOW, OVERFLOW_FLAGS, numel
+from ...graph import OVERFLOW_FLAGS, numel
+from ...graph.names import OVERFLOW
 from ...lowering.context import Context, Tensor
 from ...lowering.numbers import INT32_HIGH, INT32_LOW
 from ...lowering.registry import Unused, op

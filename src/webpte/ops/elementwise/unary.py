@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import RangeError
-from ...graph import ROUND_BF16, DType
+from ...graph import DType
 from ...graph.expressions import saturate
+from ...graph.names import ROUND_BF16
 from ...lowering.context import Tensor
 from ...lowering.formulas import Formula, Number
 from ...lowering.integers import NO_INTEGERS, absolute, clamped, negated

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,8 @@ from ...lowering.shapes import Dims
 from ...wgsl import Uniforms, u32
 
 
-class PoolWindow(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PoolWindow:
     """How windows lie along one dim."""
 
     size: int

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError, ShapeError
-from ...graph import COPY, Call, Graph, TensorSpec
+from ...graph import Call, Graph, TensorSpec
+from ...graph.names import COPY
 from ...lowering import dim_rules
 from ...lowering.context import Context, LiveScalar, Tensor
 from ...lowering.formulas import copied

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import ShapeError
-from ...graph import LINEAR, MATMUL, numel
+from ...graph import numel
+from ...graph.names import MATMUL
 from ...lowering import dim_rules
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.registry import FLOATS, op
@@ -74,7 +75,7 @@ def linear(cx: Context, input: Tensor, weight: Tensor, bias: Tensor | None, *, o
     _linear(cx, input, weight, bias, out)
 
 
-@op(LINEAR, traits=OpTraits(work=sums_over("input")))
+@op("webpte.linear", traits=OpTraits(work=sums_over("input")))
 def linear_with_epilogue(
     cx: Context,
     input: Tensor,

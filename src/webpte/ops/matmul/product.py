@@ -154,7 +154,8 @@ def epilogue_values(epilogue: CompiledEpilogue | None) -> dict[str, Any]:
     return strides | ({"numbers": epilogue.bits} if epilogue.bits else {})
 
 
-class ProductConfig(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ProductConfig:
     """A kernel and how it is laid over the result."""
 
     template: str
@@ -232,7 +233,14 @@ def _steps(layout: ProductLayout) -> dict[str, int]:
 def _shared(caps: Caps, shape: ProductShape, layout: ProductLayout, *, size: int) -> ProductConfig:
     """Return the configuration whose workgroups own `size` by `size` results and share what they read."""
     flags: dict[str, object] = {"size": size, "a_width": _a_width(shape, layout)}
-    return ProductConfig("matmul/matmul_shared.wgsl", size, size, size * size // 16, size, flags)
+    return ProductConfig(
+        template="matmul/matmul_shared.wgsl",
+        rows=size,
+        columns=size,
+        workgroup=size * size // 16,
+        across=size,
+        flags=flags,
+    )
 
 
 def busy_with(shape: ProductShape, size: int) -> bool:
@@ -243,7 +251,9 @@ def busy_with(shape: ProductShape, size: int) -> bool:
 def _lanes(caps: Caps, shape: ProductShape, layout: ProductLayout) -> ProductConfig:
     rows, workgroup = next(r for r in (1, 2, 4) if r >= min(shape.rows, 4)), caps.workgroup(64)
     flags: dict[str, object] = {"rows": rows, "columns": 4, "a_width": _a_width(shape, layout)}
-    return ProductConfig("matmul/matmul_lanes.wgsl", rows, 4, workgroup, 4, flags)
+    return ProductConfig(
+        template="matmul/matmul_lanes.wgsl", rows=rows, columns=4, workgroup=workgroup, across=4, flags=flags
+    )
 
 
 def _a_width(shape: ProductShape, layout: ProductLayout) -> int:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
-from ...graph import LINEAR_Q4, DType, numel
+from ...graph import DType, numel
+from ...graph.names import LINEAR_Q4
 from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import BYTES, FLOATS, Unused, op

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ...errors import ShapeError
@@ -68,7 +69,8 @@ class PackedWeight(NamedTuple):
         return next(words for words in (4, 2, 1) if self.group // self.word_codes % words == 0)
 
 
-class LinearQ4Operands(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LinearQ4Operands:
     """A linear layer, y = x W^T + bias + residual, whose columns are split among the outputs.
 
     With two weights it is silu(x A^T) * (x B^T). With a norm, the rows of x are normalized first, then rounded if they
@@ -372,11 +374,11 @@ def project_q4(cx: Context, layer: LinearQ4Operands) -> None:
     variant = _choose(cx, layer) if layer.weights[0].words_per_load(layer.inner) else ANY
     packed = variant in BY_CODES
     if layer.row_eps is not None:
-        layer = layer._replace(x=quantize_rows(cx, layer.x, layer.row_eps, layer.norm, packed), norm=None)
+        layer = replace(layer, x=quantize_rows(cx, layer.x, layer.row_eps, layer.norm, packed), norm=None)
     if layer.norm is not None and variant not in (LANES, HALVES, BYTES):
-        layer = layer._replace(x=_normalized(cx, layer.x, layer.norm), norm=None)
+        layer = replace(layer, x=_normalized(cx, layer.x, layer.norm), norm=None)
     if layer.row_qparams is not None:
-        layer = layer._replace(x=quantize_rows_by(cx, layer.x, layer.row_qparams, packed))
+        layer = replace(layer, x=quantize_rows_by(cx, layer.x, layer.row_qparams, packed))
     codes = layer.weights[0].codes
     cut = [cx.parts(weight.codes, codes.dims[1], codes.dims[0]) for weight in layer.weights]
     for parts in zip(*cut, strict=True):

@@ -23,14 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import ShapeError
-from ...graph import (
-    INT8_CONVOLUTION,
-    INT8_DYNAMIC_CONVOLUTION,
-    INT8_IMAGE_CODES,
-    INT8_LINEAR,
-    DType,
-    numel,
-)
+from ...graph import DType, numel
+from ...graph.names import INT8_CONVOLUTION, INT8_DYNAMIC_CONVOLUTION, INT8_IMAGE_CODES, INT8_LINEAR
 from ...lowering import dim_rules
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.registry import op

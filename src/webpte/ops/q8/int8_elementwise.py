@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
-from ...graph import INT8_ADD, INT8_MULTIPLY, INT8_TABLE, DType
+from ...graph import DType
+from ...graph.names import INT8_ADD, INT8_MULTIPLY, INT8_TABLE
 from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import op

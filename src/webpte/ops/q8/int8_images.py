@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
-from ...graph import INT8_MAX_POOL, INT8_MEAN, DType
+from ...graph import DType
+from ...graph.names import INT8_MAX_POOL, INT8_MEAN
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import op
 from ...wgsl import Uniforms, f32, i32, u32

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from ...graph import INT8_CONVOLUTION_ADD, INT8_LINEAR_ADD
 from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import op
@@ -25,7 +24,11 @@ from .int8_convolution import (
 )
 
 
-@op(INT8_CONVOLUTION_ADD, dtypes=LAYER_DTYPES, traits=OpTraits(work=convolution_flops, dims=dim_rules.like("residual")))
+@op(
+    "webpte.int8_convolution_add",
+    dtypes=LAYER_DTYPES,
+    traits=OpTraits(work=convolution_flops, dims=dim_rules.like("residual")),
+)
 def int8_convolution_add(
     cx: Context,
     x: Tensor,
@@ -42,7 +45,9 @@ def int8_convolution_add(
     run_layer(cx, x, layer=layer, codes=codes, window=window, out=out, residual=Residual(residual, sums, sum_codes))
 
 
-@op(INT8_LINEAR_ADD, dtypes=LAYER_DTYPES, traits=OpTraits(work=sums_over("x"), dims=dim_rules.like("residual")))
+@op(
+    "webpte.int8_linear_add", dtypes=LAYER_DTYPES, traits=OpTraits(work=sums_over("x"), dims=dim_rules.like("residual"))
+)
 def int8_linear_add(
     cx: Context,
     x: Tensor,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import GraphError, ShapeError
-from ...graph import PERMUTED_DEQUANTIZE, PERMUTED_QUANTIZE, DType, normalize_dim, numel
+from ...graph import DType, normalize_dim, numel
 from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import FLOATS, Op, Unused, op
@@ -307,7 +307,7 @@ def _(
 # -- one scale, in another order of dims: what fusion/codes.py makes of these and a permutation ------------------------
 
 
-@op(PERMUTED_QUANTIZE, dtypes=QUANTIZED, traits=OpTraits(dims=dim_rules.permuted("input", "dims")))
+@op("webpte.permuted_quantize", dtypes=QUANTIZED, traits=OpTraits(dims=dim_rules.permuted("input", "dims")))
 def permuted_quantize(
     cx: Context, input: Tensor, scale: float, zero_point: int, codes: QuantRange, dims: list[int], *, out: Tensor
 ) -> None:
@@ -321,7 +321,7 @@ def _(input: Any, scale: float, zero_point: int, codes: QuantRange, dims: list[i
     return numpy_quantize(input, np.float32(1.0 / scale), zero_point, *limits).transpose(dims)
 
 
-@op(PERMUTED_DEQUANTIZE, dtypes=QUANTIZED, traits=OpTraits(dims=dim_rules.permuted("input", "dims")))
+@op("webpte.permuted_dequantize", dtypes=QUANTIZED, traits=OpTraits(dims=dim_rules.permuted("input", "dims")))
 def permuted_dequantize(
     cx: Context,
     input: Tensor,

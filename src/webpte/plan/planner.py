@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
@@ -352,9 +351,10 @@ def draft(
     dynamic |= _dynamic_outputs(graph, flow, [*trials, *smaller])
     lowering.context.sealed = True
     plan = _plan(graph, flow, lowering, schedules, dynamic, applied)
-    widened = functools.partial(
-        make_planner, source, caps, cpu_kernels=cpu_kernels, fallback=fallback, passes=passes, tuning=tuning
-    )
+
+    def widened(beyond: Collection[int]) -> Planner:
+        return make_planner(source, caps, cpu_kernels, fallback, passes=passes, tuning=tuning, beyond=beyond)
+
     return Planner(plan, lowering, source, widened), over_limits(plan, caps, schedules, lowering.touched)
 
 

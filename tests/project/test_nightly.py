@@ -31,7 +31,7 @@ def source(module: str) -> str:
     return "\n".join(file.read_text(encoding="utf-8") for file in files)
 
 
-def test_every_mode_of_the_networks_is_a_part():
+def test_networks_of_each_mode_are_a_part():
     assert tuple(NETWORK_MODES) == MODES
 
 

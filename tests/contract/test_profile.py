@@ -17,7 +17,7 @@ from tests.support.models.smollm import smollm2
 from webpte.cli import main
 from webpte.debug.inputs import make_inputs
 from webpte.debug.profile import profile, profile_file
-from webpte.device import timing
+from webpte.device import NO_OBSERVER, timing
 from webpte.errors import InputError
 from webpte.text import size
 
@@ -230,7 +230,7 @@ def test_profile_leaves_method_unchanged():
         after = method.counters.since(before)
         after.wait_seconds = usual.wait_seconds = 0
         assert after == usual and (after.passes, after.submits, after.buffers, after.bind_groups) == (1, 1, 0, 0)
-        assert method._executor.observer is None
+        assert method._executor.observer is NO_OBSERVER
 
 
 @pytest.mark.slow

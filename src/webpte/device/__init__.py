@@ -2,14 +2,15 @@
 
 from .adapter import AdapterInfo, adapter_caps, adapters, wgpu_versions
 from .budget import MEMORY_KINDS, Memory, MemoryNeeds, memory_line, memory_needs, program_memory, state_memory_needs
-from .gpu import Counters, Gpu, Observer, acquire, use_adapter
+from .gpu import NO_OBSERVER, Counters, Gpu, Observer, acquire, use_adapter
 from .memory import allocated_bytes, memory_limit
-from .session import Extent, Session
+from .session import Extent, Session, Submission
 from .weights import WeightBuffers, constant_key, storage_dtype
 from .workspace import Feed, Workspace
 
 __all__ = [
     "MEMORY_KINDS",
+    "NO_OBSERVER",
     "AdapterInfo",
     "Counters",
     "Extent",
@@ -19,6 +20,7 @@ __all__ = [
     "MemoryNeeds",
     "Observer",
     "Session",
+    "Submission",
     "WeightBuffers",
     "Workspace",
     "acquire",

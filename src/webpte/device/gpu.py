@@ -137,6 +137,9 @@ class Observer:
         """Note that bytes were transferred, uniforms included."""
 
 
+NO_OBSERVER = Observer()
+
+
 class Gpu:
     """An open device with its pipelines and the number of its users."""
 
@@ -339,29 +342,25 @@ class Gpu:
         self.check()
         self.device.queue.submit([commands])
 
-    def read_back(self, buffer: Any, nbytes: int, observer: Observer | None = None) -> bytearray:
+    def read_back(self, buffer: Any, nbytes: int, observer: Observer = NO_OBSERVER) -> bytearray:
         """Return the first bytes of a buffer that cannot be mapped, through a staging buffer."""
         usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
         staging = self.create_buffer("read back", nbytes, usage)
         stages: list[Stage] = [([BufferCopy(buffer, 0, staging, 0, nbytes)], ())]
-        if observer is None:
-            return self.read(staging, nbytes, self.submit(stages))
         observer.moved(0, nbytes)
-        return self.read(staging, nbytes, observer.submit(self, stages), phase=observer.phase)
+        return self.read(staging, nbytes, observer.submit(self, stages), observer=observer)
 
     @translate_errors
     def read(
-        self, buffer: Any, nbytes: int, number: int = 0, brief: bool = False, phase: Phase | None = None
+        self, buffer: Any, nbytes: int, number: int = 0, brief: bool = False, observer: Observer = NO_OBSERVER
     ) -> bytearray:
         """Return the first bytes of a mappable buffer after the submit of this number; see Recorder.map."""
         started = time.perf_counter()
         done = -1
         try:
-            if phase is not None:
-                phase("wait")
+            observer.phase("wait")
             self.recorder.map(buffer, nbytes, brief)
-            if phase is not None:
-                phase("read")
+            observer.phase("read")
             data = self.recorder.take(buffer, nbytes)
             done = number
             return data

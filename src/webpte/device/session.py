@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..plan import Schedule, padded
 from ..typing import Array
 from .budget import check_memory, state_memory_needs
-from .gpu import Observer
+from .gpu import NO_OBSERVER, Observer
 from .pacing import Costs, submit_parts
 from .process_events import defer_interrupts, keep_alive_in_child
 from .recording import BufferCopy, DispatchCommand, Stage
@@ -30,6 +31,41 @@ class Extent(NamedTuple):
     source: int
     target: int
     nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """Executions of a schedule, one for each entry of `scalars`, and what they transfer.
+
+    Between two executions the results in `feeds` become inputs, and the next entry of `later_uploads` is put in place.
+    """
+
+    schedule: Schedule
+    scalars: Sequence[Mapping[int, int]]
+    uploads: Sequence[tuple[int, Array]] = ()  # tensor, contiguous array in the device's dtype
+    reads: Sequence[tuple[int, int]] = ()  # tensor, bytes
+    feeds: Sequence[Feed] = ()
+    later_uploads: Sequence[Sequence[tuple[int, Array]]] = ()
+
+    @property
+    def count(self) -> int:
+        """Return the number of executions."""
+        return len(self.scalars)
+
+    @property
+    def read_bytes(self) -> int:
+        """Return the bytes of the results of an execution."""
+        return sum(nbytes for _, nbytes in self.reads)
+
+    @property
+    def staging_bytes(self) -> int:
+        """Return the bytes of the staging buffer for the results of an execution."""
+        return sum(padded(nbytes) for _, nbytes in self.reads)
+
+    @property
+    def uploaded_bytes(self) -> int:
+        """Return the bytes of the inputs of all executions."""
+        return sum(array.nbytes for step in (self.uploads, *self.later_uploads) for _, array in step)
 
 
 class Session:
@@ -150,91 +186,68 @@ class Session:
         ]
         self.gpu.submit([(copies, ())])
 
-    def read_tensor(self, tensor: int, observer: Observer | None = None) -> memoryview:
+    def read_tensor(self, tensor: int, observer: Observer = NO_OBSERVER) -> memoryview:
         """Return the bytes of a state tensor. Other tensors share their memory and cannot be read."""
         nbytes = self.plan.stored_bytes(tensor)
         return memoryview(self.gpu.read_back(self._buffer(tensor), padded(nbytes), observer))[:nbytes]
 
-    def run(
-        self,
-        schedule: Schedule,
-        scalars: Sequence[Mapping[int, int]],
-        uploads: Sequence[tuple[int, Array]],
-        reads: Sequence[tuple[int, int]],
-        feeds: Sequence[Feed] = (),
-        later_uploads: Sequence[Sequence[tuple[int, Array]]] = (),
-        observer: Observer | None = None,
-    ) -> list[dict[int, memoryview]]:
-        """Execute a schedule once for each entry of `scalars`, in one submit if it is short, and return all results.
-
-        `uploads` are (tensor, contiguous array in the device's dtype), `reads` (tensor, bytes). Between two executions
-        the results in `feeds` become inputs, and the next entry of `later_uploads` is put in place.
-        """
+    def run(self, submission: Submission, observer: Observer = NO_OBSERVER) -> list[dict[int, memoryview]]:
+        """Execute a schedule once or several times, in one submit if that is short, and return all results."""
         workspace = self.workspace
         written = workspace.parameters.written
-        if observer is not None:
-            observer.phase("bind")
-        encoded = workspace.encode(schedule)
+        observer.phase("bind")
+        encoded = workspace.encode(submission.schedule)
         dispatches = self._dispatches.get(encoded)
         if dispatches is None:
             dispatches = self._bind(encoded)
-        if observer is not None:
-            observer.phase("write")
-        later = workspace.parameters.write_scalars(scalars)
-        between = self._copies_between(feeds, later_uploads, later) if later else []
-        for tensor, array in uploads:
+        observer.phase("write")
+        later = workspace.parameters.write_scalars(submission.scalars)
+        between = self._copies_between(submission, later) if later else []
+        for tensor, array in submission.uploads:
             self.upload(tensor, array)
-        count, total = len(scalars), sum(padded(nbytes) for _, nbytes in reads)
-        staging = workspace.take_staging(total * count)
-        if observer is not None:
-            sent = sum(array.nbytes for step in (uploads, *later_uploads) for _, array in step)
-            observer.moved(workspace.parameters.written - written + sent, count * sum(n for _, n in reads))
-            observer.phase("record")
-        stages = self._stages(dispatches, count, between, reads, staging, total)
+        count = submission.count
+        staging = workspace.take_staging(submission.staging_bytes * count)
+        sent = workspace.parameters.written - written + submission.uploaded_bytes
+        observer.moved(sent, count * submission.read_bytes)
+        observer.phase("record")
+        stages = self._stages(dispatches, submission, between, staging)
         # Inside the driver Ctrl-C is delayed: longer work, such as earlier submits in flight, must not come before.
         brief = encoded.seconds * count < BRIEF_SECONDS and self.gpu.idle
         started = time.perf_counter()
         limit, several = self.gpu.pace.limit, False
         if encoded.seconds * count <= limit:
-            submit = self.gpu.submit(stages) if observer is None else observer.submit(self.gpu, stages)
+            submit = observer.submit(self.gpu, stages)
         else:  # long, or the first time
             submit, several = self._submit_parts(stages, encoded.costs, observer)
         workspace.parameters.submitted()
-        results = self._read_back(
-            reads, staging, total=total, count=count, submit=submit, brief=brief, observer=observer
-        )
+        results = self._read_back(submission, staging, submit, brief, observer)
         workspace.staging = staging
-        if total:
+        if submission.staging_bytes:
             encoded.seconds = (time.perf_counter() - started) / count
             if encoded.seconds * count > limit and not several:
                 encoded.costs.correct_all(encoded.seconds)
         return results
 
-    def _submit_parts(self, stages: Sequence[Stage], costs: Costs, observer: Observer | None) -> tuple[int, bool]:
+    def _submit_parts(self, stages: Sequence[Stage], costs: Costs, observer: Observer) -> tuple[int, bool]:
         gpu = self.gpu
 
         def submit(part: Sequence[Stage]) -> tuple[int, int]:
-            if observer is not None:
-                observer.phase("record")
+            observer.phase("record")
             with gpu.lock:
-                number = gpu.submit(part) if observer is None else observer.submit(gpu, part)
-                return number, gpu.fence()
+                return observer.submit(gpu, part), gpu.fence()
 
         def wait_for(fence: int) -> None:
-            if observer is not None:
-                observer.phase("wait")
+            observer.phase("wait")
             gpu.wait_for(fence)
 
         return submit_parts(stages, costs, submit, wait_for)
 
-    def _copies_between(
-        self, feeds: Sequence[Feed], later: Sequence[Sequence[tuple[int, Array]]], scalars: Sequence[BufferCopy]
-    ) -> list[list[BufferCopy]]:
+    def _copies_between(self, submission: Submission, scalars: Sequence[BufferCopy]) -> list[list[BufferCopy]]:
         """Return the copies after each execution except the last. `scalars` come last."""
         fed = self.workspace.step_copies.feeds(
-            [Feed(self._buffer(a), self._buffer(b), nbytes) for a, b, nbytes in feeds]
+            [Feed(self._buffer(a), self._buffer(b), nbytes) for a, b, nbytes in submission.feeds]
         )
-        steps = [[(self._buffer(tensor), array) for tensor, array in step] for step in later]
+        steps = [[(self._buffer(tensor), array) for tensor, array in step] for step in submission.later_uploads]
         inputs = self.workspace.step_copies.inputs(steps) or [[] for _ in scalars]
         # An input may share memory with a result: results are fed back first.
         return [[*fed, *copies, scalar] for copies, scalar in zip(inputs, scalars, strict=True)]
@@ -242,18 +255,16 @@ class Session:
     def _stages(
         self,
         dispatches: Sequence[DispatchCommand],
-        count: int,
+        submission: Submission,
         between: Sequence[Sequence[BufferCopy]],
-        reads: Sequence[tuple[int, int]],
         staging: Any,
-        total: int,
     ) -> list[Stage]:
-        """Return `count` executions with the copies `between` them, each read into its part of the staging buffer."""
+        """Return the executions with the copies `between` them, each read into its part of the staging buffer."""
         stages: list[Stage] = []
         copies: list[BufferCopy] = []
-        for number in range(count):
+        for number in range(submission.count):
             stages.append((copies, dispatches))
-            copies = self._copies_out(reads, staging, number * total)
+            copies = self._copies_out(submission.reads, staging, number * submission.staging_bytes)
             if number < len(between):
                 copies += between[number]
         stages.append((copies, ()))
@@ -303,24 +314,22 @@ class Session:
 
     def _read_back(
         self,
-        reads: Sequence[tuple[int, int]],
+        submission: Submission,
         staging: Any,
-        total: int,
-        count: int,
         submit: int,
         brief: bool,
-        observer: Observer | None,
+        observer: Observer,
     ) -> list[dict[int, memoryview]]:
+        count, total = submission.count, submission.staging_bytes
         if not total:
             return [{} for _ in range(count)]
-        self.gpu.counters.output_bytes += sum(nbytes for _, nbytes in reads) * count
-        phase = None if observer is None else observer.phase
-        data = memoryview(self.gpu.read(staging, total * count, submit, brief, phase))
+        self.gpu.counters.output_bytes += submission.read_bytes * count
+        data = memoryview(self.gpu.read(staging, total * count, submit, brief, observer))
         results: list[dict[int, memoryview]] = []
         offset = 0
         for _ in range(count):
             results.append({})
-            for tensor, nbytes in reads:
+            for tensor, nbytes in submission.reads:
                 results[-1][tensor] = data[offset : offset + nbytes]
                 offset += padded(nbytes)
         return results

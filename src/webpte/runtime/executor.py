@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..budgets import spend
-from ..device import Feed, Gpu, Observer, Session, WeightBuffers, Workspace
+from ..device import NO_OBSERVER, Feed, Gpu, Observer, Session, Submission, WeightBuffers, Workspace
 from ..errors import DeviceError, Error, GraphError, InputError
 from ..graph import Bool, Call, Double, DType, Int, Null, String, SymBool, TensorSpec, numel
 from ..lowering import mutated_values, stored_bytes
@@ -42,7 +42,7 @@ class Executor:
         self._kernels = kernels
         self._lazy = lazy
         self._workspace: Workspace | None = None
-        self.observer: Observer | None = None  # of the current calls
+        self.observer: Observer = NO_OBSERVER  # of the current calls
 
     # -- memory on a device ----------------------------------------------------------------------------------------
 
@@ -99,8 +99,7 @@ class Executor:
         Raise BeyondDeviceError for a value that does not fit the device: WideCalls.run handles it.
         """
         observer = self.observer
-        if observer is not None:
-            observer.phase("check inputs")
+        observer.phase("check inputs")
         live = self.converter.bind_inputs(args)
         number = 0
         blocks = self.plan.flow.blocks
@@ -126,12 +125,10 @@ class Executor:
             check_target_shapes(targets, live)
         if live.unsaved:
             sent = state.commit({v: live.arrays[v] for v in sorted(live.unsaved)})
-            if observer is not None:
-                observer.moved(sent, 0)
+            observer.moved(sent, 0)
         for (_, array, _), result in zip(targets, results, strict=False):
             np.copyto(array, result)
-        if observer is not None:
-            observer.phase("")
+        observer.phase("")
         return results
 
     def only_stage(self) -> PlanSegment | None:
@@ -147,8 +144,6 @@ class Executor:
         for value_id in segment.host_reads:
             live.arrays[value_id] = self._host_array(value_id, live, state)
         observer = self.observer
-        if observer is None:
-            return self.scheduler.prepare(segment, live)
         observer.phase("lower")
         schedule, slots = self.scheduler.prepare(segment, live)
         observer.prepared(schedule, live)
@@ -180,9 +175,8 @@ class Executor:
         uploads = converter.uploads(segment, live)
         if live.unsaved:  # the submit may read or overwrite it
             uploads += state.for_device({v: live.arrays[v] for v in sorted(live.unsaved)})
-        (data,) = session.run(schedule, [slots], uploads, reads, observer=self.observer)
-        if self.observer is not None:
-            self.observer.phase("convert outputs")
+        (data,) = session.run(Submission(schedule, [slots], uploads, reads), self.observer)
+        self.observer.phase("convert outputs")
         live.unsaved.intersection_update(self.plan.host_state)
         for value_id in segment.updates:  # the host's copies are outdated
             live.arrays.pop(value_id, None)
@@ -190,8 +184,7 @@ class Executor:
 
     def _run_on_host(self, stage: HostCalls, live: CallValues, state: MethodState) -> None:
         graph = self._graph
-        if self.observer is not None:
-            self.observer.phase("CPU kernels")
+        self.observer.phase("CPU kernels")
         for index in stage.steps:
             call = graph.steps[index]
             assert isinstance(call, Call)
@@ -347,9 +340,7 @@ def _run_together(
     uploads = converter.uploads(stage, first)
     present = {value_id for value_id, _ in uploads}  # an input that no kernel reads is not uploaded
     feeds = [_device_feed(executor.plan, fed, first) for fed in feedback.feeds if fed.target in present]
-    data = state.session.run(
-        schedule, scalars, uploads, reads, feeds=feeds, later_uploads=later, observer=executor.observer
-    )
+    data = state.session.run(Submission(schedule, scalars, uploads, reads, feeds, later), executor.observer)
     results = []
     for live, outputs in zip(lives, data, strict=True):
         converter.collect_outputs(live, reads, outputs)

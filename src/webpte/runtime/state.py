@@ -23,7 +23,7 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from ..device import Observer, Session
+from ..device import NO_OBSERVER, Observer, Session
 from ..errors import DataError, FormatError, InputError, RangeError
 from ..graph import DType
 from ..partial_files import atomic_file
@@ -50,7 +50,7 @@ class MethodState:
             arrays[value_id] = np.ascontiguousarray(held, dtype).reshape(spec.dims)
         return arrays
 
-    def array(self, value_id: int, observer: Observer | None = None) -> Array:
+    def array(self, value_id: int, observer: Observer = NO_OBSERVER) -> Array:
         """Return a state tensor in its declared dtype. Do not write into it."""
         if value_id in self._arrays:
             return self._arrays[value_id]

@@ -23,7 +23,7 @@ from statistics import median
 import numpy as np
 
 from ..cache import cache_folder
-from ..device import Gpu, Session, WeightBuffers, Workspace
+from ..device import Gpu, Session, Submission, WeightBuffers, Workspace
 from ..errors import DeviceError, DeviceLost, Error, GuardError, ShapeError
 from ..graph import LIVE_SCALARS, Call, Double, Graph, Int, SymInt, TensorSpec
 from ..lowering import TuningKey
@@ -262,7 +262,7 @@ class _Trial:
 
     def _run(self) -> float:
         started = time.perf_counter()
-        self._session.run(self._schedule, [self._scalars] * self._repeats, (), ())
+        self._session.run(Submission(self._schedule, [self._scalars] * self._repeats))
         self._gpu.wait()
         return time.perf_counter() - started
 

@@ -9,11 +9,12 @@ from torch.export import Dim
 
 from tests.support.export.exporting import Exported
 from tests.support.harness.gate import slow_but
+from tests.support.harness.workers import Worker
 from tests.zoo.building import Case, case
 from tests.zoo.index import MODES, in_mode, networks, programs
 from tests.zoo.modes import write
 from tests.zoo.outcome import Kind, judge, run
-from tests.zoo.pool import Child
+from tests.zoo.pool import judge_apart
 
 QUICK = (
     "view_u8_flat", "view_f64", "view_i16", "view_opblock", "nans", "const_out", "outs_views_dyn", "scalars", "u8img",
@@ -46,12 +47,8 @@ def test_zoo_mode_at_and_below_bound_equals_reference(mode, tmp_path):
     assert (result.delegates > 0) == (mode != "portable")
 
 
-def test_zoo_crashing_program_is_an_outcome(monkeypatch):
-    child = Child()
-    monkeypatch.setattr("tests.zoo.pool.COMMAND", ("-c", "import sys; sys.stdin.readline(); sys.exit(7)"))
-    try:
-        result = child.judge(programs()["emb_pad"])
-    finally:
-        child.end()
+def test_zoo_crashing_program_is_an_outcome():
+    worker = Worker("-c", "import sys; sys.stdin.readline(); sys.exit(7)", timeout=60)
+    result = judge_apart(worker, programs()["emb_pad"])
     assert result.kind is Kind.CRASHED
     assert "7" in result.why

@@ -9,8 +9,10 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
+from tests.support.harness.program_runs import run_programs
 from tests.support.models.families import first, tinies
 from tests.support.models.gguf_blocks import FORMATS
 from tests.support.models.gguf_families import QUANTIZED
@@ -31,34 +33,32 @@ def main() -> int:
     if options.gguf:
         return measure_gguf([name for name in options.only or QUANTIZED if name in QUANTIZED], options.write)
     errors: dict[str, Errors] = {}
-    wrong: list[str] = []
-    for name in options.only or tinies():
-        results = [measured(first(name), quantize).error() for quantize in (None, "4w")]
-        errors[name] = Errors(*results)
-        wrong += [name] * any(error > TOLERANCE for error in results)
-        print(f"{name}: f32 {results[0]:.1e}, 4w {results[1]:.1e}", flush=True)
+
+    def judge(name: str) -> tuple[str, str]:
+        f32, four_bits = (measured(first(name), quantize).error() for quantize in (None, "4w"))
+        errors[name] = Errors(f32, four_bits)
+        return "right" if max(f32, four_bits) <= TOLERANCE else "wrong", f"f32 {f32:.1e}, 4w {four_bits:.1e}"
+
+    counts = run_programs((name, partial(judge, name)) for name in options.only or tinies())
     if options.write:
         write({**known(), **errors})
-    return 1 if wrong else 0
+    return int(counts["right"] < counts.total())
 
 
 def measure_gguf(names: Iterable[str], write_page: bool) -> int:
     """Measure each family in each format, print the errors, and return 1 if one is too large."""
     errors: dict[tuple[str, str], gguf_files.Errors] = {}
-    for name in names:
-        for kind in FORMATS:
-            with tempfile.TemporaryDirectory() as folder:
-                file = gguf_files.write_file(name, kind, Path(folder))
-                result = errors[name, kind] = gguf_files.measure(file)
-            right = "" if result.are_right(kind) else "  WRONG"
-            print(
-                f"{name} {kind}: f32 {result.floats:.1e}, default {result.default:.1e}, "
-                f"divergence {result.divergence:.1e}{right}",
-                flush=True,
-            )
+
+    def judge(name: str, kind: str) -> tuple[str, str]:
+        with tempfile.TemporaryDirectory() as folder:
+            result = errors[name, kind] = gguf_files.measure(gguf_files.write_file(name, kind, Path(folder)))
+        details = f"f32 {result.floats:.1e}, default {result.default:.1e}, divergence {result.divergence:.1e}"
+        return "right" if result.are_right(kind) else "wrong", details
+
+    counts = run_programs((f"{name} {kind}", partial(judge, name, kind)) for name in names for kind in FORMATS)
     if write_page:
         gguf_page.write(errors)
-    return 0 if all(result.are_right(kind) for (_, kind), result in errors.items()) else 1
+    return int(counts["right"] < counts.total())
 
 
 if __name__ == "__main__":

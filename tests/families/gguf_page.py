@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tests.support.harness.markdown_tables import named_rows, parts, table
 from tests.support.models.families import first
 from tests.support.models.gguf_blocks import FORMATS
 from tests.support.models.gguf_families import ARCHITECTURES, QUANTIZED
 from webpte.checkpoints.families import families
 
 from .gguf_files import Errors
-from .page import DOCS, parts, table, table_rows
+from .page import DOCS
 
 HEADING = "## Language models from GGUF files"
 HEAD = ("Family", "Architecture", *FORMATS)
@@ -29,7 +30,7 @@ the divergence is the cost of its formats: 8 bits per row, and 4 bits for the em
 def section(errors: Mapping[tuple[str, str], Errors]) -> str:
     names = sorted(QUANTIZED, key=lambda name: families()[name].name)
     rows = [(*described(name), *(shown(errors[name, kind]) for kind in FORMATS)) for name in names]
-    return "\n".join([HEADING, TEXT, *table(HEAD, rows), "", ""])
+    return "\n".join([HEADING, TEXT, table(HEAD, rows), ""])
 
 
 def described(name: str) -> tuple[str, str]:
@@ -45,7 +46,7 @@ def known() -> dict[tuple[str, str], Errors]:
     """Return what the page says by family and format. It has no differences of default programs from their modules."""
     names = {families()[name].name: name for name in QUANTIZED}
     results = {}
-    for row in table_rows(parts(DOCS.read_text(), HEADING)[1]):
+    for row in named_rows(parts(DOCS.read_text(), HEADING)[1]):
         for kind in FORMATS:
             floats, divergence = map(float, row[kind].split(" / "))
             results[names[row["Family"]], kind] = Errors(floats, 0, divergence)

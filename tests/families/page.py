@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from tests.support.harness.markdown_tables import named_rows, parts, table
 from tests.support.models.architectures import DOCS as DOCS
 from tests.support.models.architectures import FAMILIES as HEADING
 from tests.support.models.families import first
@@ -30,11 +31,7 @@ class Errors(NamedTuple):
 def section(errors: Mapping[str, Errors]) -> str:
     names = sorted(errors, key=lambda name: families()[name].name)
     measured = [(*described(name), *map(shown, errors[name])) for name in names]
-    return "\n".join([HEADING, TEXT, *table(HEAD, measured), "", ""])
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
+    return "\n".join([HEADING, TEXT, table(HEAD, measured), ""])
 
 
 def shown(error: float | None) -> str:
@@ -53,23 +50,9 @@ def described(name: str) -> tuple[str, ...]:
     return (family.name, family.models, family.special, gguf, str(first(name).fields.get("sliding_window") or "none"))
 
 
-def parts(text: str, heading: str = HEADING) -> tuple[str, str, str]:
-    """Return what is before a section, the section, and what is after it."""
-    before, _, rest = text.partition(f"{heading}\n")
-    end = rest.find("\n## ") + 1 or len(rest)
-    return before, f"{heading}\n{rest[:end]}", rest[end:]
-
-
 def rows(text: str) -> list[dict[str, str]]:
     """Return the table of families in a page."""
-    return table_rows(parts(text)[1])
-
-
-def table_rows(section: str) -> list[dict[str, str]]:
-    """Return the cells of each row by the head of the column."""
-    lines = [line for line in section.splitlines() if line.startswith("| ")]
-    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
-    return [dict(zip(cells[0], row, strict=True)) for row in cells[2:]]
+    return named_rows(parts(text, HEADING)[1])
 
 
 def known() -> dict[str, Errors]:
@@ -79,5 +62,5 @@ def known() -> dict[str, Errors]:
 
 
 def write(errors: Mapping[str, Errors]) -> None:
-    before, _, behind = parts(DOCS.read_text())
-    DOCS.write_text(before + section(errors) + behind)
+    before, _, after = parts(DOCS.read_text(), HEADING)
+    DOCS.write_text(before + section(errors) + after)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tests.families import gguf_page
-from tests.families.page import DOCS, HEAD, Errors, described, known, parts, rows, section, table_rows
+from tests.families.page import DOCS, HEAD, Errors, described, known, rows, section
+from tests.support.harness.markdown_tables import named_rows, parts
+from tests.support.models.architectures import FAMILIES as HEADING
 from tests.support.models.families import tinies
 from tests.support.models.gguf_blocks import FORMATS
 from tests.support.models.gguf_families import QUANTIZED
@@ -37,7 +39,7 @@ def test_families_model_types_are_disjoint():
 def test_families_page_round_trips():
     text = section(dict.fromkeys(families(), Errors(1e-7, 2e-7)))
     page = f"before\n{text}## behind\n"
-    assert parts(page) == ("before\n", text, "## behind\n")
+    assert parts(page, HEADING) == ("before\n", text, "## behind\n")
     assert [(row["f32"], row["4w"]) for row in rows(page)] == [("1.0e-07", "2.0e-07")] * len(families())
     assert {tuple(row) for row in rows(page)} == {HEAD}
 
@@ -45,7 +47,7 @@ def test_families_page_round_trips():
 def test_gguf_table_has_every_family_in_every_format():
     assert set(gguf_page.known()) == {(name, kind) for name in QUANTIZED for kind in FORMATS}, GGUF_WRITE
     results = [
-        (row["Family"], row["Architecture"]) for row in table_rows(parts(DOCS.read_text(), gguf_page.HEADING)[1])
+        (row["Family"], row["Architecture"]) for row in named_rows(parts(DOCS.read_text(), gguf_page.HEADING)[1])
     ]
     assert sorted(results) == sorted(map(gguf_page.described, QUANTIZED)), GGUF_WRITE
 

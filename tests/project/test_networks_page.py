@@ -1,4 +1,4 @@
-"""docs/models.md has every network in every mode, with counts that are those of its rows."""
+"""docs/zoo.md has every network in every mode, with counts that are those of its rows."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_section_of_outcomes_can_be_read_again():
     first, last, *_ = outcomes
     outcomes[first] = Outcome(first, Kind.REFUSED, "UnsupportedError: no")
     del outcomes[last]
-    result = tables(f"# Models\n\n{section(outcomes)}")
+    result = tables(f"# The zoo\n\n{section(outcomes)}")
     assert Counter(cells(result).values()) == {Kind.RIGHT: len(networks()) - 2, Kind.REFUSED: 1, NOT_RUN: 1}
     assert result[f"networks {Kind.REFUSED}"] == [(first, "`UnsupportedError: no`")]
     assert section(outcomes).startswith(HEADING)

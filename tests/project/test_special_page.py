@@ -1,15 +1,15 @@
-"""docs/numbers.md lists what the sweep of special values may find."""
+"""docs/special-values.md lists what the sweep of special values may find."""
 
 from __future__ import annotations
 
 from tests.special.documented import DOCUMENTED
-from tests.special.page import PAGE, written
+from tests.special.page import PAGE, page
 from tests.special.values import SOME_PLANTINGS, VALUES
 from webpte.lowering import registered
 
 
 def test_special_values_page_is_current():
-    assert written(PAGE.read_text()) == PAGE.read_text(), "run python -m tests.special --write"
+    assert page() == PAGE.read_text(), "run python -m tests.special --write"
 
 
 def test_entries_name_ops_values_and_reasons():

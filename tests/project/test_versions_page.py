@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.versions.page import DOCS, PROGRAMS, RESULTS, known, parts, record, section
+from tests.support.harness.markdown_tables import parts
+from tests.versions.page import DOCS, HEADING, PROGRAMS, RESULTS, known, record, section
 from tests.versions.releases import RELEASES
 from tests.versions.running import Kind, Outcome, tolerance
 
@@ -10,7 +11,7 @@ WRITE = "run python -m tests.versions --write"
 
 
 def test_page_has_what_is_recorded():
-    assert parts(DOCS.read_text())[1] == section(known()), WRITE
+    assert parts(DOCS.read_text(), HEADING)[1] == section(known()), WRITE
 
 
 def test_versions_page_covers_releases_and_programs():
@@ -34,10 +35,3 @@ def test_results_are_read_as_they_were_recorded(tmp_path, monkeypatch):
     rows = {"1.0.1": {"mlp": Outcome(Kind.RIGHT, 1.5e-7), "cnn": Outcome(Kind.REFUSED, None, "why")}}
     record(rows)
     assert known() == rows
-
-
-def test_section_is_inserted_before_the_zoo_and_replaced():
-    page = "before\n\n## The zoo\nafter\n"
-    assert parts(page) == ("before\n\n", "", "## The zoo\nafter\n")
-    text = section({})
-    assert parts(f"before\n\n{text}## The zoo\nafter\n") == ("before\n\n", text, "## The zoo\nafter\n")

@@ -1,4 +1,4 @@
-"""docs/models.md has every program of tests/zoo, once, and counts that are those of its rows."""
+"""docs/zoo.md has every program of tests/zoo, once, and counts that are those of its rows."""
 
 from __future__ import annotations
 

@@ -16,11 +16,13 @@ from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 
+from tests.support.harness.children import ROOT
+
 from .exporting import cache_root, maker_key, program_of
 from .minimise import minimise
 from .program import Program
 from .running import FINDINGS, NOT_EXPORTED, Outcome
-from .workers import ROOT, Worker
+from .workers import Worker
 
 
 class Run:

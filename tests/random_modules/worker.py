@@ -1,38 +1,32 @@
 """The child: `python -m tests.random_modules.worker` reads requests line by line and answers each.
 
-A request names a seed, or holds a program and the folder to put it in. An answer is an Outcome. Whatever torch and the
-exporter print goes to the standard error.
+A request names a seed, or holds a program and the folder to put it in. An answer is an Outcome.
 """
 
 from __future__ import annotations
 
 import gc
-import json
-import os
-import sys
 import time
 import typing
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
+
+from tests.support.harness.workers import serve
 
 from .exporting import export, folder_of, program_of
 from .program import Program
 
 
-def main() -> None:
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-    gc.set_threshold(100_000, 50, 1000)  # torch's modules are many objects, and none of them is garbage
-    for line in sys.stdin:
-        request = json.loads(line)
-        started = time.perf_counter()
-        folder = _exported(request)
-        exported = time.perf_counter()
-        answers.write(json.dumps({"exported": exported - started}) + "\n")
-        from .running import run_folder
+def answers(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    started = time.perf_counter()
+    folder = _exported(request)
+    exported = time.perf_counter()
+    yield {"exported": exported - started}
+    from .running import run_folder
 
-        outcome = asdict(run_folder(folder))
-        answers.write(json.dumps(outcome | {"seconds": time.perf_counter() - exported}) + "\n")
+    yield asdict(run_folder(folder)) | {"seconds": time.perf_counter() - exported}
 
 
 def _exported(request: dict) -> Path:
@@ -51,4 +45,5 @@ def _quicken() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    gc.set_threshold(100_000, 50, 1000)  # torch's modules are many objects, and none of them is garbage
+    serve(answers)

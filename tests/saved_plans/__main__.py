@@ -7,23 +7,20 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
-import os
-import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tests.support.harness.children import SRC
+from tests.support.harness.workers import Worker
 from webpte.device import acquire
 
 from .jobs import Job, of_catalog, of_file, of_programs, of_zoo
 from .saving import Outcome, save
 
-BATCH = 40  # plans that one child runs
-SECONDS = 1200  # for which it may
+MAX_REQUESTS = 40  # plans that one child runs
+TIMEOUT = 1200.0  # seconds for a plan
 
 
 def main() -> int:
@@ -55,53 +52,20 @@ def main() -> int:
 
 def compare(jobs: Iterable[Job]) -> Iterator[Outcome]:
     gpu = acquire({})  # kept open, so that programs share its pipelines
+    worker = Worker("-m", "tests.saved_plans.child", timeout=TIMEOUT, max_requests=MAX_REQUESTS)
     try:
-        left = iter(jobs)
-        while batch := list(itertools.islice(left, BATCH)):
+        for job in jobs:
             with tempfile.TemporaryDirectory() as folder:
-                yield from _compare(batch, Path(folder))
+                yield save(job, Path(folder)) or _run_apart(worker, job, folder)
     finally:
+        worker.close()
         gpu.release()
 
 
-def _compare(batch: list[Job], root: Path) -> Iterator[Outcome]:
-    saved: list[Path] = []
-    for number, job in enumerate(batch):
-        folder = root / str(number)
-        folder.mkdir()
-        refused = save(job, folder)
-        if refused is not None:
-            yield refused
-        else:
-            saved.append(folder)
-    yield from run_children(saved)
-
-
-def run_children(folders: list[Path]) -> list[Outcome]:
-    """Return what one child says of all of them; of those that it did not come to, one child each."""
-    if not folders:
-        return []
-    printed, trouble = _child(folders)
-    outcomes = [Outcome(**json.loads(line)) for line in printed]
-    left = folders[len(outcomes) :]
-    if not left:
-        return outcomes
-    if len(folders) == 1:
-        name = json.loads((folders[0] / "job.json").read_text())["name"]
-        return [Outcome(name, "wrong", f"its process ended: {trouble}")]
-    return [*outcomes, *(outcome for folder in left for outcome in run_children([folder]))]
-
-
-def _child(folders: list[Path]) -> tuple[list[str], str]:
-    command = [sys.executable, "-m", "tests.saved_plans.child", *map(str, folders)]
-    environment = os.environ | {"PYTHONPATH": str(SRC)}
-    try:
-        child = subprocess.run(
-            command, capture_output=True, text=True, timeout=SECONDS, check=False, cwd=SRC.parent, env=environment
-        )
-    except subprocess.TimeoutExpired as error:
-        return (error.stdout or b"").decode().splitlines(), f"after {SECONDS} seconds"
-    return child.stdout.splitlines(), f"{child.returncode}: {child.stderr[-400:]}"
+def _run_apart(worker: Worker, job: Job, folder: str) -> Outcome:
+    worker.send(folder)
+    answer = worker.receive()
+    return Outcome(job.name, "wrong", worker.reason()) if answer is None else Outcome(**answer)
 
 
 if __name__ == "__main__":

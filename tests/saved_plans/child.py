@@ -1,4 +1,4 @@
-"""`python -m tests.saved_plans.child FOLDER...`: run what was saved, and say of each whether the bits are the same.
+"""The child: run what was saved in a folder, and report whether the bits are the same.
 
 No graph may be read here: the reader of flatbuffers, the builder of graphs and what lowers calls end the process.
 """
@@ -15,6 +15,7 @@ from unittest.mock import patch
 import numpy as np
 
 import webpte
+from tests.support.harness.workers import serve
 from webpte.container.flat import FlatBuffer
 from webpte.device import acquire
 from webpte.plan.planner import Lowering, Planner
@@ -23,16 +24,6 @@ from webpte.plan.planner import Lowering, Planner
 def refuse(*args: object, **more: object) -> NoReturn:
     print("a program was read, or planned", file=sys.stderr)
     sys.exit(3)
-
-
-def main(folders: list[str]) -> None:
-    traps = [patch.object(kind, "__init__", refuse) for kind in (FlatBuffer, Lowering, Planner)]
-    for trap in traps:
-        trap.start()
-    gpu = acquire({})  # kept open, so that plans share its pipelines
-    for folder in folders:
-        print(json.dumps(judged(Path(folder))), flush=True)
-    gpu.release()
 
 
 def judged(folder: Path) -> dict[str, Any]:
@@ -74,4 +65,8 @@ def differences(folder: Path, about: dict[str, Any]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    for kind in (FlatBuffer, Lowering, Planner):
+        patch.object(kind, "__init__", refuse).start()
+    gpu = acquire({})  # kept open, so that plans share its pipelines
+    serve(lambda folder: iter([judged(Path(folder))]))
+    gpu.release()

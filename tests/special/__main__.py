@@ -2,7 +2,7 @@
 
 Every case of every op (or of those whose name contains an OP) with every planting; many minutes. Ends with status 1 if
 a difference stands not in tests/special/documented.py, or something there did not differ. `--write` only puts the list
-into docs/numbers.md.
+into docs/special-values.md.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from tests.special.documented import documented, undocumented_and_unused
-from tests.special.page import PAGE, written
+from tests.special.page import PAGE, page
 from tests.special.values import PLANTINGS
 from tests.support.harness.configurations import CONFIGURATIONS
 
@@ -20,11 +20,11 @@ from tests.support.harness.configurations import CONFIGURATIONS
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.special", description=__doc__)
     parser.add_argument("--configuration", choices=sorted(CONFIGURATIONS), default="usual")
-    parser.add_argument("--write", action="store_true", help="write docs/numbers.md, and run nothing")
+    parser.add_argument("--write", action="store_true", help="write docs/special-values.md, and run nothing")
     parser.add_argument("ops", nargs="*", metavar="OP")
     options = parser.parse_args(arguments)
     if options.write:
-        PAGE.write_text(written(PAGE.read_text()))
+        PAGE.write_text(page())
         return 0
     CONFIGURATIONS[options.configuration].apply()  # before wgpu is imported
     return _sweep(options.ops)

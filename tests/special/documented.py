@@ -1,4 +1,4 @@
-"""Where special values may differ from eager PyTorch, and why: the list that docs/numbers.md shows.
+"""Where special values may differ from eager PyTorch, and why: the list that docs/special-values.md shows.
 
 An entry that no longer differs fails the sweep, as does a difference that stands in none.
 """
@@ -223,7 +223,7 @@ def undocumented_and_unused(result: Iterable[tuple[str, str, str]]) -> tuple[set
 
 
 def table() -> str:
-    """Return the list as docs/numbers.md has it."""
+    """Return the list as docs/special-values.md has it."""
     lines = ["| what may differ | of | why |", "|---|---|---|"]
     lines += [f"| {e.title} | {', '.join(f'`{op}`' for op in e.ops)} | {e.reason} |" for e in DOCUMENTED]
     return "\n".join(lines)

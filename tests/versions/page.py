@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.support.harness.markdown_tables import parts, table
 from tests.support.models.architectures import DOCS as DOCS
-from tests.support.models.architectures import ZOO as NEXT
 
 from .releases import RELEASES
 from .running import INT8_TOLERANCE, TOLERANCE, Kind, Outcome
@@ -62,24 +62,15 @@ def section(results: Results) -> str:
         for version, release in RELEASES.items()
         if version in results
     ]
-    lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
     reasons = [
         f"- {version}, {PROGRAMS[name]}, {result.kind}: {' '.join(result.reason.split())}"
         for version, row in results.items()
         for name, result in row.items()
         if result.kind not in (Kind.RIGHT, Kind.ON_CPU)
     ]
-    return "\n".join([HEADING, TEXT, *lines, "", *reasons, *[""] * bool(reasons), ""])
-
-
-def parts(text: str) -> tuple[str, str, str]:
-    """What stands before the section, the section, and what stands after it. A new section goes before the zoo."""
-    after = text.index(NEXT)
-    start = text.find(HEADING)
-    start = after if start < 0 else start
-    return text[:start], text[start:after], text[after:]
+    return "\n".join([HEADING, TEXT, table(head, rows), *reasons, *[""] * bool(reasons)])
 
 
 def write(results: Results) -> None:
-    before, _, after = parts(DOCS.read_text())
+    before, _, after = parts(DOCS.read_text(), HEADING)
     DOCS.write_text(before + section(results) + after)

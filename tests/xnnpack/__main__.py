@@ -4,4 +4,4 @@ import sys
 
 from tests.xnnpack.running import main
 
-main(sys.argv[1:])
+sys.exit(main(sys.argv[1:]))

@@ -12,6 +12,7 @@ import argparse
 import sys
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import numpy as np
 import webpte
 from tests.support.export import exporting
 from tests.support.export.sources import definitions_hash
+from tests.support.harness.program_runs import FAILED, run_programs
 from tests.xnnpack.running import Difference, difference
 
 HERE = Path(__file__).parent
@@ -153,30 +155,22 @@ def _in_f32(architecture: str) -> list[np.ndarray]:
     return results
 
 
-def main() -> None:
+def judge(program: XnnProgram) -> tuple[str, str]:
+    """Return the kind of a program's outcome, and its details."""
+    outcome = run(program)
+    if program.mode in MIXED and not outcome.is_one_submit_of_both:
+        return "torn", str(outcome)
+    return "right" if outcome.is_right else "wrong", str(outcome)
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.xnnpack.programs")
     parser.add_argument("names", nargs="*")
-    args = parser.parse_args()
-    counts: Counter[str] = Counter()
-    for program in PROGRAMS:
-        if args.names and str(program) not in args.names and program.architecture not in args.names:
-            continue
-        try:
-            outcome = run(program)
-            kind = "right" if outcome.is_right else "wrong"
-            if program.mode in MIXED and not outcome.is_one_submit_of_both:
-                kind = "torn"
-            print(f"{program}: {kind}: {outcome}", flush=True)
-        except webpte.Error as error:
-            kind = "refused"
-            print(f"{program}: refused: {str(error)[:300]!r}", flush=True)
-        except Exception as error:
-            kind = "failed"
-            print(f"{program}: failed: {type(error).__name__}: {str(error)[:300]!r}", flush=True)
-        counts[kind] += 1
-    print(dict(counts))
-    sys.exit(any(counts[kind] for kind in ("wrong", "torn", "failed")))
+    names = parser.parse_args().names
+    chosen = [p for p in PROGRAMS if not names or not {str(p), p.architecture}.isdisjoint(names)]
+    counts = run_programs((str(program), partial(judge, program)) for program in chosen)
+    return int(any(counts[kind] for kind in ("wrong", "torn", FAILED)))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import webpte
+from tests.support.harness.program_runs import FAILED, run_programs
 from tests.xnnpack.facts import SAMPLES
 
 FOLDER = SAMPLES[0].parent
@@ -83,12 +85,12 @@ def difference(results: list[tuple[np.ndarray, np.ndarray]]) -> Difference:
     return Difference(relative, absolute, elements, differing)
 
 
-def main(names: list[str]) -> None:
-    """Print the difference of each sample, or why it is refused."""
-    for path in SAMPLES:
-        if names and path.stem not in names:
-            continue
-        try:
-            print(f"{path.stem}: {compare(path.stem)}", flush=True)
-        except (webpte.Error, AssertionError) as error:
-            print(f"{path.stem}: {type(error).__name__}: {str(error)[:300]}", flush=True)
+def main(names: list[str]) -> int:
+    """Compare each sample, or those of these names, and return 1 if one could not be run."""
+    chosen = [path.stem for path in SAMPLES if not names or path.stem in names]
+    counts = run_programs((name, partial(judge, name)) for name in chosen)
+    return int(counts[FAILED] > 0)
+
+
+def judge(name: str) -> tuple[str, str]:
+    return "ran", str(compare(name))

@@ -11,8 +11,8 @@ import inspect
 import pkgutil
 import tempfile
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import torch
 
 import tests.zoo.programs
 import webpte
+from tests.support.harness.program_runs import NotExportedError, run_programs
 from tests.xnnpack.exporting import export, in_mode
 from tests.xnnpack.programs import BOUNDS
 from tests.zoo.building import Case
@@ -59,37 +60,28 @@ def compare(path: Path, case: Case) -> float:
     return worst
 
 
+def judge(function: Callable[[], Any], mode: str) -> tuple[str, str]:
+    """Export a program in a mode and compare it, and return the kind of the outcome and its details."""
+    torch.manual_seed(0)
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        path = Path(folder, "program.pte")
+        try:
+            case = in_mode(function(), mode)
+            export(case, mode, path)
+        except Exception as error:
+            raise NotExportedError from error
+        worst = compare(path, case)
+        delegates = path.read_bytes().count(b"XH00")
+    return "right" if worst < BOUNDS[mode] else "wrong", f"{delegates} delegates, {worst:.2g} relative"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.xnnpack.zoo")
     parser.add_argument("names", nargs="*")
     parser.add_argument("--mode", choices=("f32", "f16", "int8", "dynamic"), default="f32")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
-    counts: Counter[str] = Counter()
-    for name, function in programs(args.names):
-        torch.manual_seed(0)
-        with tempfile.TemporaryDirectory() as folder, torch.no_grad():
-            path = Path(folder, "program.pte")
-            try:
-                case = in_mode(function(), args.mode)
-                export(case, args.mode, path)
-            except Exception as error:
-                counts["not exported"] += 1
-                print(f"{name}: not exported: {type(error).__name__}: {str(error)[:100]!r}", flush=True)
-                continue
-            delegates = path.read_bytes().count(b"XH00")
-            try:
-                worst = compare(path, case)
-                kind = "right" if worst < BOUNDS[args.mode] else "wrong"
-                print(f"{name}: {kind}, {delegates} delegates, {worst:.2g} relative", flush=True)
-            except webpte.Error as error:
-                kind = "refused"
-                print(f"{name}: refused: {str(error)[:200]!r}", flush=True)
-            except Exception as error:
-                kind = "failed"
-                print(f"{name}: failed: {type(error).__name__}: {str(error)[:200]!r}", flush=True)
-            counts[kind] += 1
-    print(dict(counts))
+    run_programs((name, partial(judge, function, args.mode)) for name, function in programs(args.names))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""Write the networks' part of docs/models.md by `python -m tests.zoo --networks --write`, and read it for a test."""
+"""Write the networks' part of docs/zoo.md by `python -m tests.zoo --networks --write`, and read it for a test."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
 
-from tests.families.page import parts
+from tests.support.harness.markdown_tables import parts, rows_by_heading, table
 
 from .index import MODES, networks
 from .outcome import Kind, Outcome, recall
-from .page import DOCS, REASONS, code, rows_by_heading, table
+from .page import DOCS, REASONS, code
 
 HEADING = "## Networks in every mode"
 TEXT = """

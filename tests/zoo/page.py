@@ -1,17 +1,18 @@
-"""The zoo's part of docs/models.md: written by `python -m tests.zoo --write`, read by a test that checks it."""
+"""The zoo's part of docs/zoo.md: written by `python -m tests.zoo --write`, read by a test that checks it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from tests.families.page import parts
-from tests.support.models.architectures import DOCS as DOCS
+from tests.support.harness.markdown_tables import parts, rows_by_heading, table
+from tests.support.models.architectures import DOCS as MODELS
 from tests.support.models.architectures import ZOO as HEADING
 
 from .index import Program, programs
 from .outcome import Kind, Outcome
 
+DOCS = MODELS.with_name("zoo.md")
 TEXT = """
 Programs of every kind, one function each in `tests/zoo/programs`. Each is exported by ExecuTorch, with dynamic sizes if
 possible, and runs at its bound and at three or more smaller shapes (or, if its shape is fixed, with as many inputs).
@@ -96,26 +97,9 @@ def code(text: str) -> str:
     return f"`{short.replace('`', chr(39)).replace('|', '¦')}`"  # neither may be in the code of a table
 
 
-def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    return "".join(f"| {' | '.join(row)} |\n" for row in (head, ("---",) * len(head), *rows))
-
-
 # ---------------------------------------------------------------- reading it
 
 
 def tables(text: str) -> dict[str, list[tuple[str, ...]]]:
     """Return the rows of the zoo's tables, without their heads, by the heading above them; "" is the summary."""
     return rows_by_heading(parts(text, HEADING)[1])
-
-
-def rows_by_heading(section: str) -> dict[str, list[tuple[str, ...]]]:
-    """Return the rows of a section's tables, without their heads, by the heading above them, "" at first."""
-    results: dict[str, list[tuple[str, ...]]] = {"": []}
-    heading = ""
-    for line in section.splitlines():
-        if line.startswith("### "):
-            heading = line.removeprefix("### ").lower()
-            results[heading] = []
-        elif line.startswith("| "):
-            results[heading].append(tuple(cell.strip() for cell in line.split("|")[1:-1]))
-    return {heading: rows[2:] for heading, rows in results.items()}

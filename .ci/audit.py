@@ -12,10 +12,10 @@ from pathlib import Path
 
 def main(report: Path, log: Path) -> int:
     if not report.exists():
-        lines = log.read_text().strip().splitlines() or ["pip-audit said nothing"]
+        lines = log.read_text(encoding="utf-8").strip().splitlines() or ["pip-audit said nothing"]
         print(f"NOT AUDITED: pip-audit could not reach its data: {lines[-1]}")
         return 0
-    packages = json.loads(report.read_text())["dependencies"]
+    packages = json.loads(report.read_text(encoding="utf-8"))["dependencies"]
     skipped = [package["name"] for package in packages if "skip_reason" in package]
     vulnerable = [package for package in packages if package.get("vulns")]
     for package in vulnerable:

@@ -51,11 +51,11 @@ class Report:
     def save(self, path: Path) -> None:
         rows = {row: {name: asdict(result) for name, result in results.items()} for row, results in self.rows.items()}
         stored = {"facts": self.facts, "dates": self.dates, "rows": rows}
-        path.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n")
+        path.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path) -> Report:
-        stored = json.loads(path.read_text())
+        stored = json.loads(path.read_text(encoding="utf-8"))
         rows = {row: _results(results) for row, results in stored["rows"].items()}
         return cls(stored["facts"], rows, stored["dates"])
 

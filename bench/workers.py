@@ -118,7 +118,7 @@ class Worker:
         return self._process
 
     def _last_words(self) -> str:
-        lines = Path(self._log.name).read_text(errors="replace").split("\n")
+        lines = Path(self._log.name).read_text(encoding="utf-8", errors="replace").split("\n")
         return next((line.strip() for line in reversed(lines) if line.strip()), "nothing was said")
 
 

@@ -85,7 +85,7 @@ def build(name: str) -> Path:
     """Build a target unless it is in the cache, and return its folder."""
     target = folder(name)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with open(target.parent / "build.lock", "w") as lock:
+    with open(target.parent / "build.lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if missing(name) is not None:
             _build(name, target)

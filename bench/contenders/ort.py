@@ -86,7 +86,7 @@ class Trial:
     def __init__(self, model: Path, feeds: dict[str, Array]) -> None:
         session = open_session(model, model.with_name("profile"))
         self.outputs: list[Array] = session.run(None, feeds)[:1]
-        events = json.loads(Path(session.end_profiling()).read_text())
+        events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
         nodes = [
             event["args"] for event in events if event.get("cat") == "Node" and "provider" in event.get("args", {})
         ]

@@ -104,7 +104,7 @@ def main() -> None:
         model.save_pretrained(folder)
         tokenizer.save(f"{folder}/tokenizer.json")
         config = {"chat_template": TEMPLATE, "eos_token": END}
-        Path(folder, "tokenizer_config.json").write_text(json.dumps(config))
+        Path(folder, "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
         target = Path(folder, "out", "model.pte")
         target.parent.mkdir()
         export_llm(folder, target, quantize="4w", embedding="4,32", max_context=CONTEXT, max_tokens=128)

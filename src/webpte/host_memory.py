@@ -81,7 +81,7 @@ def _number(path: str) -> int | None:
 
 def _lines(path: str) -> list[str]:
     try:
-        with open(path) as file:
+        with open(path, encoding="utf-8") as file:
             return file.readlines()
     except OSError:
         return []

@@ -7,11 +7,13 @@ calls `remove_all`.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import threading
 from collections.abc import Iterator
 
+from .errors import InputError
 from .typing import PathLike
 
 _ATTEMPTS = 5  # to remove a folder that another thread still writes to
@@ -38,6 +40,26 @@ def atomic_file(path: PathLike) -> Iterator[str]:
     with partial_path(temporary):
         yield temporary
         os.replace(temporary, path)
+
+
+@contextlib.contextmanager
+def output_file(path: PathLike) -> Iterator[str]:
+    """Yield a temporary file as `atomic_file` does. Errors of the file system are raised as InputError."""
+    try:
+        with atomic_file(path) as temporary:
+            yield temporary
+    except OSError as error:
+        raise not_writable(path, error) from error
+
+
+def not_writable(path: PathLike, error: OSError) -> InputError:
+    """Return the error of an output that the file system refuses, with the remedy."""
+    message = f"cannot write {os.fspath(path)}: {error.strerror or error}"
+    if error.errno == errno.ENOSPC:
+        message += ". Free some space, or write to another disk."
+    elif isinstance(error, PermissionError) and os.path.exists(path):
+        message += ". Check its permissions. Windows does not replace an open file: close the program that uses it."
+    return InputError(message, code="not_writable")
 
 
 def remove_all() -> None:

@@ -44,7 +44,7 @@ def command(capsys, monkeypatch):
     """Run a command in this process, which need not be started: its exit code and what it printed."""
 
     def run(*arguments, stdin=""):
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8"))
         capsys.readouterr()
         try:
             code: Any = main([*map(str, arguments)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from tests.support.harness.stand_in import StandIn
 from tests.support.models.tokenizers import byte_level
 from webpte.serve.application import app
 from webpte.serve.config import Config
-from webpte.serve.running import Server, _run, bind
+from webpte.serve.running import Server, _run, bind, watch_signals
 
 CHAT = {"model": "stand-in", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5}
 
@@ -186,3 +187,25 @@ def test_server_answers_streams_and_stops(tmp_path):
     assert "server" not in answer.headers
     assert streamed.headers["content-type"].startswith("text/event-stream")
     assert streamed.text.rstrip().endswith("data: [DONE]")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_watch_signals_event_loop_of_windows_calls_in_the_loop(monkeypatch, number):
+    def missing(*arguments: Any) -> None:
+        raise NotImplementedError
+
+    async def first_signal() -> int:
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(loop, "add_signal_handler", missing)
+        arrived: asyncio.Queue[int] = asyncio.Queue()
+        watch_signals(loop, arrived.put_nowait)
+        signal.raise_signal(number)
+        assert arrived.empty()  # not within the signal's handler
+        return await asyncio.wait_for(arrived.get(), 30)
+
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        assert asyncio.run(first_signal()) == number
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

@@ -111,7 +111,7 @@ def runtime() -> str:
 
 
 def _read(log: Path) -> dict[int, Outcome]:
-    lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()] if log.exists() else []
     return {line.pop("seed"): Outcome(**line) for line in lines}
 
 

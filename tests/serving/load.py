@@ -178,7 +178,7 @@ async def memory(running: Running) -> dict[str, int]:
 
 def resident(pid: int) -> int:
     """Bytes in memory, of what the kernel counts one by one instead of roughly."""
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8").splitlines()
     (kilobytes,) = (int(line.split()[1]) for line in lines if line.startswith("Rss:"))
     return 1024 * kilobytes
 

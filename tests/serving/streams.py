@@ -127,5 +127,5 @@ async def _streams(running: Running, asked: Sequence[str], tokens: int) -> list[
 
 def _spent_by(pid: int) -> float:
     """Seconds of all processors, to a hundredth."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS

@@ -69,7 +69,7 @@ def test_log_has_requests_but_no_prompts(server, client, raw):
 
 
 def test_server_process_does_not_load_wgpu(server):
-    maps = Path(f"/proc/{server.pid}/maps").read_text()
+    maps = Path(f"/proc/{server.pid}/maps").read_text(encoding="utf-8")
     assert "tokenizers" in maps and "wgpu" not in maps and "libvulkan" not in maps
 
 

@@ -127,7 +127,7 @@ def test_server_whose_log_cannot_be_written_starts_and_serves(program):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "webpte", "serve", str(program), "--port", str(port)]
-    with open("/dev/full", "w") as full, subprocess.Popen(command, stderr=full) as child:
+    with open("/dev/full", "w", encoding="utf-8") as full, subprocess.Popen(command, stderr=full) as child:
         try:
             until(lambda: child.poll() is not None or healthy(port), "server")
             body = {"model": "caller", "messages": HELLO, "max_tokens": 2}

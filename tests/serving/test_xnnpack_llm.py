@@ -59,7 +59,7 @@ def test_generate_and_chat_print_the_text(program, answers, capsys, monkeypatch)
     limit = ("--max-new-tokens", str(TOKENS))
     assert main(["generate", str(program), "hello", "--json", *limit]) == 0
     assert json.loads(capsys.readouterr().out)["text"] == answers["hello"][1]
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"hello\n")))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"hello\n"), encoding="utf-8"))
     assert main(["chat", str(program), *limit]) == 0
     assert sanitize(answers["hello"][1]) in capsys.readouterr().out
 

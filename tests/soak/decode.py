@@ -65,7 +65,7 @@ def look_after(model: LLM, steps: int) -> Look:
 
 
 def resident() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
+    for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) << 10
     raise RuntimeError("this system does not tell what memory is in use")

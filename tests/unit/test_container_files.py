@@ -63,7 +63,7 @@ def test_mapped_file_view_survives_close_then_unmaps(path: Path) -> None:
 
 
 def _mapped(path: Path) -> bool:
-    return str(path) in Path("/proc/self/maps").read_text()
+    return str(path) in Path("/proc/self/maps").read_text(encoding="utf-8")
 
 
 def test_close_unmaps_at_once(path: Path) -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
+import webpte
+from tests.support.harness.errors import raises
 from webpte import partial_files
-from webpte.partial_files import atomic_file, partial_path, remove_all
+from webpte.partial_files import atomic_file, output_file, partial_path, remove_all
 
 
 def test_atomic_file_appears_when_it_is_complete(tmp_path):
     target = tmp_path / "a.txt"
     with atomic_file(target) as temporary:
-        Path(temporary).write_text("whole")
+        Path(temporary).write_text("whole", encoding="utf-8")
         assert not target.exists()
     assert target.read_text() == "whole" and list(tmp_path.iterdir()) == [target]
 
@@ -26,7 +29,7 @@ def test_atomic_file_that_fails_leaves_what_was_there(tmp_path, error):
 
     def fail():
         with atomic_file(target) as temporary:
-            Path(temporary).write_text("a part")
+            Path(temporary).write_text("a part", encoding="utf-8")
             raise error
 
     with pytest.raises(error):
@@ -75,3 +78,19 @@ def test_removal_that_is_interrupted_is_completed_by_remove_all(tmp_path, monkey
     remove_all()
     assert not (tmp_path / "folder").exists()
     partial_files._paths.clear()
+
+
+@pytest.mark.parametrize(("error", "remedy"), [
+    (PermissionError(errno.EACCES, "Access is denied"), "close the program that uses it"),  # Windows, an open file
+    (OSError(errno.ENOSPC, "No space left on device"), "Free some space"),
+])  # fmt: skip
+def test_output_file_that_cannot_be_moved_keeps_old_file_and_names_remedy(tmp_path, monkeypatch, error, remedy):
+    def refuse(source, target):
+        raise error
+
+    target = tmp_path / "a.txt"
+    target.write_text("before")
+    monkeypatch.setattr(os, "replace", refuse)
+    with raises(webpte.InputError, target, remedy, code="not_writable"), output_file(target) as temporary:
+        Path(temporary).write_text("after", encoding="utf-8")
+    assert target.read_text() == "before" and list(tmp_path.iterdir()) == [target]

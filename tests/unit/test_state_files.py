@@ -84,11 +84,11 @@ def test_state_file_failing_write_keeps_old_file(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with raises(webpte.InputError, path, os.strerror(errno.ENOSPC), code="unwritable"):
+    with raises(webpte.InputError, path, os.strerror(errno.ENOSPC), code="not_writable"):
         write_state(path, OWNER, BUFFERS, b"second")
     monkeypatch.undo()
     assert read_state(path, OWNER, SIZES)[1] == b"first" and os.listdir(tmp_path) == ["state"]
-    with raises(webpte.InputError, tmp_path / "missing" / "state", code="unwritable"):
+    with raises(webpte.InputError, tmp_path / "missing" / "state", code="not_writable"):
         write_state(tmp_path / "missing" / "state", OWNER, BUFFERS, b"")
 
 

@@ -141,7 +141,7 @@ def recall(program: Program) -> Outcome | None:
 def remember(program: Program, outcome: Outcome) -> None:
     path = refusal_file(program) if outcome.kind is Kind.EXPORTER else outcome_file(program)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as file:
         json.dump(asdict(outcome), file)
     os.replace(file.name, path)
 

@@ -224,7 +224,7 @@ def model_fingerprint(path: Path) -> str:
     if not path.exists():
         raise InputError(f"no such model{similar_paths(str(path))}", argument=str(path), code="missing_model")
     if path.is_dir():
-        files = {str(file.relative_to(path)): file for file in sorted(path.rglob("*")) if file.is_file()}
+        files = {file.relative_to(path).as_posix(): file for file in sorted(path.rglob("*")) if file.is_file()}
     else:
         files = {"program": path}
         files |= {name: companion for name in TOKENIZER_FILES if (companion := beside(path, name)) is not None}

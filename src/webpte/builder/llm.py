@@ -27,7 +27,7 @@ from ..container import (
 )
 from ..errors import UnsupportedError
 from ..llm.context import LIMIT_METHOD
-from ..partial_files import atomic_file
+from ..partial_files import output_file
 from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
 from .calibration_texts import calibration_pieces
 from .context import ProgramSizes
@@ -110,7 +110,7 @@ def build_program(
     program = trace_program(source, recipe, weights, sizes)
     size = _data_size(program)
     check_disk_space(target, size)
-    with atomic_file(target) as temporary:
+    with output_file(target) as temporary:
         with open(temporary, "wb") as file:
             write_program(cast(BinaryIO, _ProgressWriter(file, report, size)), program)
         _verify(Path(temporary))

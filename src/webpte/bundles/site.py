@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 from ..errors import InputError
-from ..partial_files import partial_path
+from ..partial_files import not_writable, partial_path
 from ..runtime.manifest import FORMAT, MANIFEST, VERSION, BundledFile, BundleVariant, Manifest, file_path, read_manifest
 from ..typing import PathLike
 from ..version import __version__
@@ -40,7 +40,7 @@ class Site:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"{self.path}: cannot write the bundle: {error.strerror}", code="unwritable") from error
+            raise not_writable(self.path, error) from error
         return folder
 
     def add(self, data: bytes, kind: str) -> str:
@@ -66,13 +66,15 @@ class Site:
         rest = compact({**head, "files": self.files})[1:].encode()
         self._write(MANIFEST, b'{"sha256":"%s",' % hashlib.sha256(rest).hexdigest().encode() + rest)
         old = self._part.with_suffix(".old")
-        if self.path.exists():
-            os.replace(self.path, old)
         try:
+            if self.path.exists():
+                os.replace(self.path, old)
             os.replace(self._part, self.path)
-        except BaseException:  # Ctrl-C comes between any two steps
+        except BaseException as error:  # Ctrl-C comes between any two steps
             if old.exists() and not self.path.exists():
                 os.replace(old, self.path)
+            if isinstance(error, OSError):
+                raise not_writable(self.path, error) from error
             raise
         with partial_path(old):
             pass
@@ -87,7 +89,7 @@ class Site:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
         except OSError as error:
-            raise InputError(f"{self.path}: cannot write the bundle: {error.strerror}", code="unwritable") from error
+            raise not_writable(self.path, error) from error
 
 
 def compact(document: Any) -> str:

@@ -179,9 +179,8 @@ def _remember(name: HubName, listing: _Listing) -> None:
 
 def _recall(name: HubName) -> _Listing | None:
     try:
-        listing = json.loads(
-            (CachedRepository(name.repository, "").metadata / f"{name.revision.replace('/', '--')}.json").read_text()
-        )
+        path = CachedRepository(name.repository, "").metadata / f"{name.revision.replace('/', '--')}.json"
+        listing = json.loads(path.read_text(encoding="utf-8"))
         return _Listing(listing["commit"], {file["name"]: HubFile(**file) for file in listing["files"]})
     except (OSError, ValueError, KeyError, TypeError, AttributeError, HubError):
         return None

@@ -9,6 +9,7 @@ from ..bundles.site import summary
 from ..debug.inspect import ConstantReport, DelegateReport, Execution, MethodContents, inspect_file
 from ..errors import InputError
 from ..llm.defaults import describe_defaults
+from ..partial_files import not_writable
 from ..runtime.manifest import is_bundle
 from ..text import plural, size
 from .bundle import show
@@ -95,7 +96,7 @@ def _write(path: str, text: str) -> None:
         with open(path, "w", encoding="utf-8", errors="replace") as file:
             file.write(text)
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}", code="not_writable") from error
+        raise not_writable(path, error) from error
 
 
 def _method(method: MethodContents, page: Page) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..device import adapter_caps
 from ..errors import DeviceError, GuardError, InputError, ShapeError
+from ..partial_files import not_writable
 from ..progress import OnProgress, Progress, ignore
 from ..runtime import ArgumentInfo, Bundle, Method, load_source
 from ..runtime.checks import check_method_name
@@ -251,4 +252,4 @@ def _save(path: PathLike, inputs: Sequence[InputValue], outputs: Sequence[Any]) 
         with open(path, "wb") as file:
             np.savez(file, allow_pickle=False, **{name: value for name, value in arrays.items() if value is not None})
     except OSError as error:
-        raise InputError(f"cannot write {os.fspath(path)}: {error.strerror}", code="not_writable") from error
+        raise not_writable(path, error) from error

@@ -20,7 +20,7 @@ from ..checkpoints.hub import HubCheckpoint, fetch, is_hub_name
 from ..checkpoints.hugging_face import validate_folder
 from ..checkpoints.sentence_transformers import read_encoder_config
 from ..errors import InputError, UnsupportedError
-from ..partial_files import partial_path
+from ..partial_files import not_writable, partial_path
 from ..progress import OnProgress, Progress, cancellable, ignore
 from .report import quality_path
 
@@ -88,7 +88,10 @@ def atomic_output(path: Path) -> Iterator[AtomicOutput]:
         if not quality_path(output.program).exists():
             quality_path(path).unlink(missing_ok=True)  # of the program that is replaced
         for file in reversed(largest_first):  # the program last: once it exists, all files that it needs exist
-            os.replace(file, path.parent / file.name)
+            try:
+                os.replace(file, path.parent / file.name)
+            except OSError as error:
+                raise not_writable(path.parent / file.name, error) from error
         output.files.extend(path.parent / file.name for file in largest_first)
 
 

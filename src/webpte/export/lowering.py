@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..builder.options import check_target
 from ..checkpoints.recipe import check_quantizer
 from ..errors import UnsupportedError
-from ..partial_files import atomic_file
+from ..partial_files import output_file
 from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
 from ..suppress_output import suppress_logs
 
@@ -242,7 +242,7 @@ def _refuse_wide_constants(delegated: Any) -> None:
 
 def _write(program: Any, path: Path, steps: Steps) -> list[Path]:
     before = set(path.parent.glob("*.ptd"))
-    with atomic_file(path) as temporary:
+    with output_file(path) as temporary:
         with open(temporary, "wb") as file:
             program.write_to_file(file)
         steps.done()  # the last point for a cancellation: no file is left yet

@@ -20,6 +20,7 @@ from ..graph import DType, Graph, TensorSpec
 from ..llm.engine.scheduler import MAX_STEPS_PER_SUBMIT, STREAM_SECONDS
 from ..llm.sampling import RowSamplingParams, pack
 from ..lowering import mutated_positions
+from ..partial_files import not_writable
 from ..progress import OnProgress, Progress, ignore
 from ..runtime import ArgumentInfo, Method, Program, load_program
 from ..runtime.checks import check_method_name
@@ -391,8 +392,10 @@ def plot_bench(report: BenchReport, path: str | os.PathLike[str]) -> None:
     figure.suptitle(f"{title}\nwebpte {machine['versions']['webpte']}, {machine['date'][:10]}", fontsize=9)
     try:
         figure.savefig(path, dpi=120)
-    except (OSError, ValueError) as error:  # ValueError: a format that matplotlib does not write
-        raise InputError(f"cannot write {os.fspath(path)}: {error}", code="not_writable") from error
+    except OSError as error:
+        raise not_writable(path, error) from error
+    except ValueError as error:  # a format that matplotlib does not write
+        raise InputError(f"cannot write {os.fspath(path)}: {error}", code="unknown_format") from error
 
 
 def _plot_rates(figure: Any, report: BenchReport) -> list[Any]:

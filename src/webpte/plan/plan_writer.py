@@ -17,7 +17,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..graph import Graph
-from ..partial_files import atomic_file
+from ..partial_files import atomic_file, not_writable
 from ..version import __version__
 from ..wgsl import Kernel, render, uses_subgroups
 from .memory import Buffer
@@ -130,7 +130,7 @@ def _write(folder: str, document: Mapping[str, Any], texts: Sequence[str], const
         with atomic_file(path) as temporary, open(temporary, "w", encoding="ascii", newline="\n") as file:
             json.dump(document, file, separators=(",", ":"), allow_nan=False)
     except OSError as error:
-        raise InputError(f"{folder}: cannot write the plan: {error.strerror}") from error
+        raise not_writable(folder, error) from error
 
 
 def kernel_file(number: int) -> str:

@@ -26,7 +26,7 @@ import numpy as np
 from ..device import NO_OBSERVER, Observer, Session
 from ..errors import DataError, FormatError, InputError, RangeError
 from ..graph import DType
-from ..partial_files import atomic_file
+from ..partial_files import output_file
 from ..plan import Plan
 from ..typing import Array, PathLike
 from .converter import from_device, to_device
@@ -233,17 +233,14 @@ def write_state(path: PathLike, fingerprint: str, state: Sequence[memoryview], n
     sizes = struct.pack(f"<{len(state)}Q", *(len(data) for data in state))
     pieces: list[bytes | memoryview] = [header, sizes, note, *state]
     digest = hashlib.sha256()
-    try:
-        with atomic_file(name) as temporary, open(temporary, "wb") as file:
-            for data in pieces:
-                digest.update(data)
-                file.write(data)
-            file.write(digest.digest())
-            file.flush()
-            os.fsync(file.fileno())
-        _sync_folder(os.path.dirname(name) or ".")
-    except OSError as error:
-        raise InputError(f"cannot write {name}: {error}", code="unwritable") from error
+    with output_file(name) as temporary, open(temporary, "wb") as file:
+        for data in pieces:
+            digest.update(data)
+            file.write(data)
+        file.write(digest.digest())
+        file.flush()
+        os.fsync(file.fileno())
+    _sync_folder(os.path.dirname(name) or ".")
 
 
 def _sync_folder(folder: str) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ctypes
 import signal
+import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +23,10 @@ async def spawn(command: Sequence[str], **options: Any) -> asyncio.subprocess.Pr
     The child has its own process group: Ctrl-C in a terminal goes to the group of the server only. In the group of the
     server, a child that is still importing modules would print a KeyboardInterrupt traceback.
     """
-    return await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, process_group=0, **options)
+    options["process_group"] = 0
+    if sys.platform == "win32":
+        options["creationflags"] = subprocess.CREATE_NEW_PROCESS_GROUP
+    return await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, **options)
 
 
 def ignore_stop_signals() -> None:

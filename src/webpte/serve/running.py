@@ -281,8 +281,7 @@ async def _run(server: Server, service: Service, on_listening: Callable[[str], N
         server.should_exit = True
         draining.append(loop.create_task(service.stop()))
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, on_signal, number)
+    watch_signals(loop, on_signal)
     serving = loop.create_task(server.serve([listening]))  # while models load, /health and the page are answered
     try:
         if await _started(service, ending):
@@ -294,6 +293,15 @@ async def _run(server: Server, service: Service, on_listening: Callable[[str], N
         await (draining[0] if draining else service.stop())
         await asyncio.gather(serving, return_exceptions=True)
     return 0
+
+
+def watch_signals(loop: asyncio.AbstractEventLoop, on_signal: Callable[[int], None]) -> None:
+    """Call `on_signal` in the event loop for Ctrl-C and SIGTERM."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        try:
+            loop.add_signal_handler(number, on_signal, number)
+        except NotImplementedError:  # Windows
+            signal.signal(number, lambda number, frame: loop.call_soon_threadsafe(on_signal, number))
 
 
 def freeze_garbage_collector() -> None:

@@ -220,7 +220,7 @@ def _limit_memory(extra_bytes: int) -> None:
     try:
         import resource
 
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
     except (ImportError, OSError):
         return
     limit = pages * resource.getpagesize() + extra_bytes

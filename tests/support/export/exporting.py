@@ -223,7 +223,7 @@ def one_at_a_time(name: str) -> Iterator[None]:
     except ImportError:
         yield
         return
-    with open(locks / name, "w") as file:
+    with open(locks / name, "w", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

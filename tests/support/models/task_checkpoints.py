@@ -179,7 +179,7 @@ def write_encoder(folder: Path, name: str, pooling: str, normalize: bool = True,
 
 def put(path: Path, content: Any) -> None:
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(content))
+    path.write_text(json.dumps(content), encoding="utf-8")
 
 
 # ---------------------------------------------------------------- exported

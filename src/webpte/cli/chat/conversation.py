@@ -14,6 +14,7 @@ from ...errors import Error, InputError
 from ...llm import LLM, Generation
 from ...llm.prompts import encode_chat
 from ...llm.settings import GenerateSettings, SamplingParams, sampling_params_from
+from ...partial_files import not_writable
 from ...runtime.checks import described
 from ...text import plural
 from ..output import say
@@ -117,7 +118,7 @@ class Conversation:
                 json.dumps(self.all_messages, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
             )
         except OSError as error:
-            raise InputError(f"cannot write {name}: {error.strerror}", code="not_writable") from error
+            raise not_writable(name, error) from error
         return len(self.all_messages)
 
     def load(self, name: str) -> int:

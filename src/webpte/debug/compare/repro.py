@@ -194,7 +194,7 @@ def write_repro(folder: str | os.PathLike[str], comparison: Comparison, title: s
         settings="".join(f", {name}={value}" for name, value in settings.items() if value not in (None, False)),
     )
     np.savez(data, allow_pickle=False, **arguments.arrays)
-    script.write_text(text)
+    script.write_text(text, encoding="utf-8")
     return script, data
 
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, TypedDict
 
 from ...device.timing import Peak, measure_peak
 from ...errors import InputError
+from ...partial_files import not_writable
 from ...plan import CallWork, Planner
 from ...progress import OnProgress, Progress, ignore
 from ...runtime import Method, load
@@ -476,7 +477,7 @@ def profile_file(
         try:
             write_trace(trace, measured, adapter)
         except OSError as error:
-            raise InputError(f"cannot write {os.fspath(trace)}: {error.strerror}", code="not_writable") from error
+            raise not_writable(trace, error) from error
     return {
         "file": os.fspath(path),
         "method": method,

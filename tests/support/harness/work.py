@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -47,10 +48,12 @@ def executed_lines(function: Callable[[], object]) -> int:
         count += event == "line"
         return trace
 
+    gc.disable()  # finalizers would count
     before = sys.gettrace()
     sys.settrace(trace)
     try:
         function()
     finally:
         sys.settrace(before)
+        gc.enable()
     return count

@@ -9,7 +9,7 @@ from .results import Report
 from .rows import ROWS
 from .workers import ENVIRONMENTS
 
-COLOURS = {
+COLORS = {
     "webpte (no fusion)": "#7fb2e5",
     "bare engine": "#333333",
     "ONNX Runtime": "#d1495b",
@@ -41,7 +41,7 @@ def draw(report: Report, path: Path) -> None:
             [y for _, y in points],
             s=140 if marker == "|" else 48,
             linewidths=2.5 if marker == "|" else 0,
-            color=COLOURS[contender],
+            color=COLORS[contender],
             marker=marker,
             label=contender,
             zorder=3,

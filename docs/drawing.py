@@ -1,11 +1,11 @@
-"""Drawings as SVG that take the colours of the page they stand in, and have their own where they stand alone."""
+"""Drawings as SVG that take the colors of the page they stand in, and have their own where they stand alone."""
 
 from __future__ import annotations
 
 from html import escape
 
 # Kinds of things, in tones that are distinguishable on white and on black.
-COLOURS = {
+COLORS = {
     "blue": "#2f81f7",
     "green": "#2ea36a",
     "orange": "#d4872c",
@@ -27,32 +27,40 @@ class Drawing:
         self.parts.append(f'<text x="{x:g}" y="{y:g}" class="{kind}" text-anchor="{anchor}">{escape(text)}</text>')
 
     def box(
-        self, x: float, y: float, width: float, height: float, colour: str = "grey", kind: str = "soft", tip: str = ""
+        self, x: float, y: float, width: float, height: float, color: str = "grey", kind: str = "soft", tip: str = ""
     ) -> None:
         title = f"<title>{escape(tip)}</title>" if tip else ""
         self.parts.append(
             f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="3" '
-            f'class="{kind} {colour}">{title}</rect>'
+            f'class="{kind} {color}">{title}</rect>'
         )
 
-    def line(self, path: str, kind: str = "line", colour: str = "") -> None:
-        self.parts.append(f'<path d="{path}" class="{kind} {colour}"/>')
+    def line(self, path: str, kind: str = "line", color: str = "") -> None:
+        self.parts.append(f'<path d="{path}" class="{kind} {color}"/>')
 
     def arrow(self, x: float, y: float, length: float) -> None:
         """To the right, from (x, y)."""
         end = x + length
         self.line(f"M{x:g},{y:g} H{end:g} M{end - 6:g},{y - 4:g} L{end:g},{y:g} L{end - 6:g},{y + 4:g}", "arrow")
 
+    def arrow_left(self, x: float, y: float, length: float) -> None:
+        """To the left, from (x, y)."""
+        end = x - length
+        self.line(f"M{x:g},{y:g} H{end:g} M{end + 6:g},{y - 4:g} L{end:g},{y:g} L{end + 6:g},{y + 4:g}", "arrow")
+
     def arrow_down(self, x: float, y: float, length: float) -> None:
         """Downwards, from (x, y)."""
         end = y + length
         self.line(f"M{x:g},{y:g} V{end:g} M{x - 4:g},{end - 6:g} L{x:g},{end:g} L{x + 4:g},{end - 6:g}", "arrow")
 
+    def arrow_up(self, x: float, y: float, length: float) -> None:
+        """Upwards, from (x, y)."""
+        end = y - length
+        self.line(f"M{x:g},{y:g} V{end:g} M{x - 4:g},{end + 6:g} L{x:g},{end:g} L{x + 4:g},{end + 6:g}", "arrow")
+
     def svg(self) -> str:
         name = self.name
-        tones = "\n".join(
-            f"    .{name} .{colour} {{ fill: {tone}; stroke: {tone}; }}" for colour, tone in COLOURS.items()
-        )
+        tones = "\n".join(f"    .{name} .{color} {{ fill: {tone}; stroke: {tone}; }}" for color, tone in COLORS.items())
         parts = "\n".join(f"  {part}" for part in self.parts)
         return f"""\
 <svg xmlns="http://www.w3.org/2000/svg" class="{name}" viewBox="0 0 {self.width:g} {self.height:g}" role="img"

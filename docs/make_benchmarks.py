@@ -22,7 +22,7 @@ TEMPLATE = ROOT / "bench" / "benchmarks_page.md"
 FIGURES = HERE / "figures"
 UNITS = documentation.STORED.with_name("units.json")
 PEERS = ("webpte", "ONNX Runtime", "LiteRT", "tinygrad")
-COLOURS = {
+COLORS = {
     "webpte": "blue",
     "ONNX Runtime": "red",
     "LiteRT": "orange",
@@ -86,7 +86,7 @@ def bars(name: str, title: str, rows: Sequence[tuple[str, Mapping[str, float | N
                 drawing.text(0, y + bar - 4, f"{who}: cannot do it right here", "small")
             else:
                 length = round(max(width * value / slowest, 2), 1)
-                drawing.box(0, y + 1, length, bar - 3, COLOURS[who], "full", f"{who}: {number(value)} ms")
+                drawing.box(0, y + 1, length, bar - 3, COLORS[who], "full", f"{who}: {number(value)} ms")
                 drawing.text(length + 6, y + bar - 4, f"{who} {number(value)} ms")
             y += bar
         y += gap

@@ -1,7 +1,7 @@
-"""Draw the figures of docs/how-it-works.md and the index: python -m docs.make_figures [--png]
+"""Draw the figures of docs/how-it-works.md, docs/architecture.md and the index: python -m docs.make_figures [--png]
 
-Except for the overview, they show the plan of docs/demo/model.pte for a device with WebGPU's default limits. This needs
-neither torch nor a GPU; tests/project/test_figures.py fails if a figure is out of date. `--png` also writes the
+The figures of docs/how-it-works.md show the plan of docs/demo/model.pte for a device with WebGPU's default limits. This
+needs neither torch nor a GPU; tests/project/test_figures.py fails if a figure is out of date. `--png` also writes the
 overview as PNG for the README, because package indexes do not show SVG; this needs Chromium.
 """
 
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import webpte
+from docs.architecture_figures import method_objects, request_life
 from docs.drawing import Drawing
 from webpte.debug.report import report_data
 from webpte.debug.report.data import MethodReport
@@ -26,7 +27,7 @@ HERE = Path(__file__).parent
 FIGURES = HERE / "figures"
 PROGRAM = HERE / "demo" / "model.pte"
 METHOD = "forward"
-# What a call is about decides its colour, before fusion and after.
+# What a call is about decides its color, before fusion and after.
 ABOUT = {
     "norm": "green",
     "linear": "blue",
@@ -68,12 +69,12 @@ def facts() -> Facts:
 
 
 def _dispatches(planner: Planner, inputs: Mapping[int, tuple[int, ...]]) -> list[tuple[str, int]]:
-    found = [dispatch for schedule in planner.lower(inputs) for dispatch in schedule.dispatches]
-    return [(dispatch.kernel.label.partition("[")[0], math.prod(dispatch.grid)) for dispatch in found]
+    lowered = [dispatch for schedule in planner.lower(inputs) for dispatch in schedule.dispatches]
+    return [(dispatch.kernel.label.partition("[")[0], math.prod(dispatch.grid)) for dispatch in lowered]
 
 
-def colour_of(name: str) -> str:
-    return next((colour for word, colour in ABOUT.items() if word in name), "grey")
+def color_of(name: str) -> str:
+    return next((color for word, color in ABOUT.items() if word in name), "grey")
 
 
 def short(name: str) -> str:
@@ -130,8 +131,8 @@ def narrow_overview() -> Drawing:
     return drawing
 
 
-def _stage(drawing: Drawing, x: float, y: float, title: str, below: str, colour: str) -> None:
-    drawing.box(x, y, 140, 68, colour)
+def _stage(drawing: Drawing, x: float, y: float, title: str, below: str, color: str) -> None:
+    drawing.box(x, y, 140, 68, color)
     drawing.text(x + 70, y + 30, title, "head", "middle")
     drawing.text(x + 70, y + 50, below, "small", "middle")
 
@@ -145,27 +146,27 @@ def _use(drawing: Drawing, x: float, y: float, title: str, below: str) -> None:
 # ---------------------------------------------------------------- one layer, three times
 
 
-def fused_row(found: Facts) -> list[int | None]:
+def fused_row(program: Facts) -> list[int | None]:
     """For each call of the file the row of the planned call that does its work, or None where there is none to do."""
-    maker = {out: call["row"] for call in found.report["calls"] for out in call["outs"]}
-    rows: list[int | None] = [None] * len(found.exported)
-    for i in reversed(range(len(found.exported))):
-        _, outs, _ = found.exported[i]
+    maker = {out: call["row"] for call in program.report["calls"] for out in call["outs"]}
+    rows: list[int | None] = [None] * len(program.exported)
+    for i in reversed(range(len(program.exported))):
+        _, outs, _ = program.exported[i]
         direct = next((maker[out] for out in outs if out in maker), None)
         readers = [
-            rows[j] for j, (_, _, reads) in enumerate(found.exported[i + 1 :], i + 1) if reads & set(outs)
+            rows[j] for j, (_, _, reads) in enumerate(program.exported[i + 1 :], i + 1) if reads & set(outs)
         ]  # what is gone was made a part of what read it
         rows[i] = direct if direct is not None else next((row for row in readers if row is not None), None)
     return rows
 
 
-def layer(found: Facts) -> Drawing:
+def layer(program: Facts) -> Drawing:
     """The first layer: calls of the file, calls of the plan, dispatches."""
-    block = found.report["repeats"][0][0]
-    planned = found.report["calls"][block["first"] : block["first"] + block["calls"]]
+    block = program.report["repeats"][0][0]
+    planned = program.report["calls"][block["first"] : block["first"] + block["calls"]]
     inside = {call["row"] for call in planned}
-    rows = fused_row(found)
-    before = [(i, name) for i, (name, _, _) in enumerate(found.exported) if rows[i] in inside]
+    rows = fused_row(program)
+    before = [(i, name) for i, (name, _, _) in enumerate(program.exported) if rows[i] in inside]
     kernels = [(call["row"], label.partition("[")[0]) for call in planned for label in call["kernels"]]
     height = 74 + ROW * len(before)
     drawing = Drawing(
@@ -183,16 +184,16 @@ def layer(found: Facts) -> Drawing:
     for i, name in before:
         row = rows[i]
         assert row is not None
-        drawing.line(_curve(250, left[i], 305, middle[row]), "line", colour_of(name))
-        _labelled(drawing, 0, left[i], 250, short(name), colour_of(name))
+        drawing.line(_curve(250, left[i], 305, middle[row]), "line", color_of(name))
+        _labelled(drawing, 0, left[i], 250, short(name), color_of(name))
     for n, (row, kernel) in enumerate(kernels):
-        drawing.line(_curve(555, middle[row], 610, right[n]), "line", colour_of(kernel))
-        _labelled(drawing, 610, right[n], 250, kernel, colour_of(kernel))
+        drawing.line(_curve(555, middle[row], 610, right[n]), "line", color_of(kernel))
+        _labelled(drawing, 610, right[n], 250, kernel, color_of(kernel))
     drawing.text(305, height - 8, "dashed: costs no dispatch", "small")
     for call in planned:
         free = call["runs"] != "gpu"
         label = short(call["name"]) + (f" ({call['runs']})" if free else "")
-        _labelled(drawing, 305, middle[call["row"]], 250, label, colour_of(call["name"]), "free" if free else "soft")
+        _labelled(drawing, 305, middle[call["row"]], 250, label, color_of(call["name"]), "free" if free else "soft")
     return drawing
 
 
@@ -205,39 +206,39 @@ def _curve(x: float, y: float, to_x: float, to_y: float) -> str:
     return f"M{x:g},{y:.1f} C{half:g},{y:.1f} {half:g},{to_y:.1f} {to_x:g},{to_y:.1f}"
 
 
-def _labelled(drawing: Drawing, x: float, y: float, width: float, label: str, colour: str, kind: str = "soft") -> None:
-    drawing.box(x, round(y - BOX / 2, 1), width, BOX, colour, kind)
+def _labelled(drawing: Drawing, x: float, y: float, width: float, label: str, color: str, kind: str = "soft") -> None:
+    drawing.box(x, round(y - BOX / 2, 1), width, BOX, color, kind)
     drawing.text(x + 8, round(y + 4, 1), label, "code pale" if kind == "free" else "code")
 
 
 # ---------------------------------------------------------------- dispatches at two shapes
 
 
-def dispatches(found: Facts) -> Drawing:
+def dispatches(program: Facts) -> Drawing:
     """Workgroups of every dispatch of the method, at the bound and for one token, on a logarithmic scale."""
     step, left, top, tall = 24.5, 150, 40, 96
-    most = math.log10(max(groups for _, groups in found.many) * 1.2)
+    most = math.log10(max(groups for _, groups in program.many) * 1.2)
     drawing = Drawing(
         "how-dispatches", 860, 330, "The same dispatches at two shapes",
-        f"Workgroups of each dispatch of one call, for {found.tokens} tokens and for one.",
+        f"Workgroups of each dispatch of one call, for {program.tokens} tokens and for one.",
     )  # fmt: skip
     for n, (title, calls) in enumerate(
-        ((f"{found.tokens} tokens: prefill", found.many), ("1 token: decode", found.one))
+        ((f"{program.tokens} tokens: prefill", program.many), ("1 token: decode", program.one))
     ):
         base = top + tall + n * (tall + 50)
         drawing.text(0, base - tall + 14, title, "head")
         drawing.text(0, base - tall + 32, f"{len(calls)} dispatches", "small")
         drawing.text(0, base - tall + 48, f"{sum(groups for _, groups in calls):,} workgroups", "small")
-        drawing.line(f"M{left},{base} H{left + step * max(len(found.many), len(found.one))}", "axis")
+        drawing.line(f"M{left},{base} H{left + step * max(len(program.many), len(program.one))}", "axis")
         for i, (kernel, groups) in enumerate(calls):
             height = round(6 + (tall - 24) * math.log10(max(groups, 1)) / most, 1)
             tip = f"{kernel}, {groups} workgroups"
-            drawing.box(left + step * i, round(base - height, 1), step - 6, height, colour_of(kernel), "full", tip)
+            drawing.box(left + step * i, round(base - height, 1), step - 6, height, color_of(kernel), "full", tip)
             drawing.text(left + step * i + (step - 6) / 2, round(base - height - 4, 1), str(groups), "small", "middle")
     legend = (("embedding", "orange"), ("norm", "green"), ("linear", "blue"), ("attention and its cache", "violet"))
     x = float(left)
-    for name, colour in legend:
-        drawing.box(x, 312, 12, 12, colour, "full")
+    for name, color in legend:
+        drawing.box(x, 312, 12, 12, color, "full")
         drawing.text(x + 18, 323, name, "small")
         x += 60 + 6.2 * len(name)
     return drawing
@@ -246,9 +247,9 @@ def dispatches(found: Facts) -> Drawing:
 # ---------------------------------------------------------------- memory
 
 
-def memory(found: Facts) -> Drawing:
+def memory(program: Facts) -> Drawing:
     """Which activations lie in which buffer while the calls run."""
-    report, planned = found.report, found.report["memory"]
+    report, planned = program.report, program.report["memory"]
     assert planned is not None
     buffers = [b for b in planned["buffers"] if b["kind"] == "activation"]
     calls, left, width, tall = len(report["calls"]), 130, 730, 26
@@ -272,11 +273,11 @@ def memory(found: Facts) -> Drawing:
         for n, tensor in enumerate(buffer["tensors"]):
             value = report["values"][tensor]
             first, last = value["live"] or (0, 0)
-            colour = "green" if value["input"] or value["output"] else ("blue", "violet", "orange")[n % 3]
+            color = "green" if value["input"] or value["output"] else ("blue", "violet", "orange")[n % 3]
             span = max(width * (last + 1 - first) / calls - 1.5, 2)
             dims = ", ".join(map(str, value["dims"] or ()))
             tip = f"%{tensor} {value['dtype']}[{dims}], calls {first} to {last}"
-            drawing.box(round(left + width * first / calls, 1), y, round(span, 1), tall - 7, colour, "full", tip)
+            drawing.box(round(left + width * first / calls, 1), y, round(span, 1), tall - 7, color, "full", tip)
     drawing.text(left, 76 + tall * len(buffers), "call 0", "small")
     drawing.text(left + width, 76 + tall * len(buffers), f"call {calls - 1}", "small", "end")
     return drawing
@@ -288,9 +289,10 @@ def _kilo(count: int) -> str:
 
 def drawings() -> dict[str, str]:
     """File names and what is in them."""
-    found = facts()
-    made = (overview(), narrow_overview(), layer(found), dispatches(found), memory(found))
-    return {f"{drawing.name}.svg": drawing.svg() for drawing in made}
+    program = facts()
+    figures = (overview(), narrow_overview(), layer(program), dispatches(program), memory(program))
+    figures += (method_objects(), request_life())
+    return {f"{drawing.name}.svg": drawing.svg() for drawing in figures}
 
 
 def main() -> int:

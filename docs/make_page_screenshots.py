@@ -155,7 +155,7 @@ def states(browser: Browser) -> None:
 
 
 def keep(taken: Sequence[bytes], name: str) -> None:
-    """Side by side in one image, in as many colours as a page has."""
+    """Side by side in one image, in as many colors as a page has."""
     images = [Image.open(io.BytesIO(data)).convert("RGB") for data in taken]
     width = sum(image.width for image in images) + GAP * (len(images) - 1)
     sheet = Image.new("RGB", (width, max(image.height for image in images)), "#8a8f98")

@@ -85,7 +85,7 @@ KEYED = (
 ALLOWED = (
     ("CHANGELOG.md", "key `quantised`", "the old name of a renamed key"),
     ("docs/demo/answers.json", "", "training data of the committed demo model"),
-    ("docs/faq.md", "`tests/", "names of tests"),
+    ("docs/requirements.md", "`tests/", "names of tests"),
     ("docs/zoo.md", "ormalis", "docstrings of test programs, which identify their archived exports"),
     ("docs/notebooks/language-model.ipynb", "Tell me a joke", "a prompt that the demo model knows"),
     ("src/webpte/debug/report/calls.py", "made", "the name of a field of the report"),

@@ -1,4 +1,4 @@
-"""Puts drawings (.svg) into the page itself, where they take the colours of its light or dark theme.
+"""Puts drawings (.svg) into the page itself, where they take the colors of its light or dark theme.
 
 A drawing with another one beside it whose name ends in -narrow is replaced by that on a phone.
 """

@@ -1,1 +1,1 @@
-"""Fuzz harnesses: what an untrusted file may do to the process. See CONTRIBUTING.md for how to run them."""
+"""Fuzz harnesses: what an untrusted file may do to the process. See docs/testing.md for how to run them."""

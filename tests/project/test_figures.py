@@ -1,11 +1,14 @@
-"""Drawings and pages that are made from a program and from results are what they would be made to today."""
+"""Compare drawings and generated pages with the programs, classes and results that they show."""
 
 from __future__ import annotations
 
+import ast
 import xml.etree.ElementTree as ElementTree
 
+import pytest
+
 from bench.trace import programs
-from docs import make_benchmarks, make_compilers, make_figures
+from docs import architecture_figures, make_benchmarks, make_compilers, make_figures
 
 
 def test_figures_equal_current_plan():
@@ -13,6 +16,13 @@ def test_figures_equal_current_plan():
         drawn = (make_figures.FIGURES / name).read_text(encoding="utf-8")
         assert drawn == text, f"docs/figures/{name} is out of date: python -m docs.make_figures"
         ElementTree.fromstring(text)
+
+
+@pytest.mark.parametrize("box", architecture_figures.BOXES, ids=lambda box: box.name)
+def test_architecture_box_name_is_defined_in_its_module(box):
+    tree = ast.parse((make_figures.HERE.parent / "src" / "webpte" / box.module).read_text(encoding="utf-8"))
+    kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    assert box.name in {node.name for node in tree.body if isinstance(node, kinds)}
 
 
 def test_figure_of_layer_draws_all_kernels():

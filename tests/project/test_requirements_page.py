@@ -1,18 +1,43 @@
-"""The requirements in docs/faq.md: every row names tests that exist, and the text has the counts of the rows."""
+"""Check docs/requirements.md: every section names tests that exist, and the text has the counts of the sections."""
 
 from __future__ import annotations
 
 import ast
 import functools
 import re
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import pytest
 
 from tests.support.harness.pages import ROOT
 
-PAGE = (ROOT / "docs" / "faq.md").read_text(encoding="utf-8")
-ROWS = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in PAGE.splitlines() if line.startswith("| ")]
-REQUIREMENTS = [row for row in ROWS if row[0].strip("| ").isdigit()]
+PAGE = (ROOT / "docs" / "requirements.md").read_text(encoding="utf-8")
+
+
+class Requirement(NamedTuple):
+    """A section of the page."""
+
+    number: int
+    text: str  # how it is met
+    tests: tuple[str, ...]
+    threads: tuple[str, ...]
+
+
+def sections(page: str) -> list[Requirement]:
+    results = []
+    for section in re.split(r"^## ", page, flags=re.MULTILINE)[1:]:
+        head, text, rest = section.split("\n\n", 2)
+        *tests, threads = " ".join(rest.split()).removeprefix("- ").split(" - ")
+        results.append(
+            Requirement(
+                int(head.partition(".")[0]), text, tuple(tests), tuple(threads.removeprefix("Threads: ").split(", "))
+            )
+        )
+    return results
+
+
+REQUIREMENTS = sections(PAGE)
 
 
 @functools.cache
@@ -28,11 +53,10 @@ def names_in(path: str) -> frozenset[str]:
     return frozenset(results)
 
 
-def missing(proof: str) -> list[str]:
-    """Tests that a cell names and that are not there; the cell must name some."""
-    named = re.findall(r"`([^`]+)`", proof)
-    assert named, f"no test in {proof!r}"
-    return [one for one in named if not exists(one)]
+def missing(tests: Sequence[str]) -> list[str]:
+    """Return the names of tests that do not exist."""
+    assert tests
+    return [one for one in tests if not exists(one.strip("`"))]
 
 
 def exists(named: str) -> bool:
@@ -40,33 +64,29 @@ def exists(named: str) -> bool:
     return (ROOT / path).is_file() and name in names_in(path)
 
 
-def test_requirements_table_has_25_rows():
-    assert [int(row[0]) for row in REQUIREMENTS] == list(range(1, 26)) and {len(row) for row in REQUIREMENTS} == {5}
+def test_requirements_page_has_25_sections():
+    assert [one.number for one in REQUIREMENTS] == list(range(1, 26))
 
 
-@pytest.mark.parametrize("row", REQUIREMENTS, ids=lambda row: row[0])
-def test_named_tests_exist(row):
-    assert not missing(row[3])
+@pytest.mark.parametrize("requirement", REQUIREMENTS, ids=lambda one: str(one.number))
+def test_requirement_names_existing_tests(requirement):
+    assert not missing(requirement.tests)
 
 
-def test_requirements_missing_test_is_detected():
+def test_requirement_naming_absent_test_is_detected():
     here = "tests/project/test_requirements_page.py"
-    assert missing(
-        f"`{here}::test_requirements_table_has_25_rows`, `{here}::test_nothing`, `tests/unit/gone.py::test_it`"
-    ) == [
-        f"{here}::test_nothing",
-        "tests/unit/gone.py::test_it",
-    ]
+    absent = [f"`{here}::test_nothing`", "`tests/unit/gone.py::test_it`"]
+    assert missing([f"`{here}::test_requirements_page_has_25_sections`", *absent]) == absent
 
 
-def test_threads_are_named_by_project_and_number():
-    for row in REQUIREMENTS:
-        for thread in row[4].split(", "):
+def test_requirement_threads_are_project_and_number():
+    for requirement in REQUIREMENTS:
+        for thread in requirement.threads:
             assert re.fullmatch(r"[\w.-]+#\d+", thread), thread
 
 
-def test_requirements_counts_equal_rows():
-    partly = sum(row[2].startswith("**In part.**") for row in REQUIREMENTS)
+def test_requirements_counts_equal_sections():
+    partly = sum(one.text.startswith("**In part.**") for one in REQUIREMENTS)
     text, answered = " ".join(PAGE.split()), len(REQUIREMENTS) - partly
     assert f"Of the {len(REQUIREMENTS)} requirements, **{answered} are met** and **{partly} is met in part**" in text
     assert answered >= 22

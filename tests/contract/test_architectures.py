@@ -71,7 +71,7 @@ def check_table(names):
     results = [accounted(name) for name in names] + [account(name, kind) for name, kind in REAL_KINDS.items()]
     documented = rows(DOCS.read_text())
     assert {a.name: documented.get(a.name) for a in results} == {a.name: a.facts for a in results}, (
-        "docs/models.md is out of date: python -m tests.support.models.architectures --write"
+        "docs/model-programs.md is out of date: python -m tests.support.models.architectures --write"
     )
     return documented
 

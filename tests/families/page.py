@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from tests.support.harness.markdown_tables import named_rows, parts, table
-from tests.support.models.architectures import DOCS as DOCS
-from tests.support.models.architectures import FAMILIES as HEADING
 from tests.support.models.families import first
 from tests.support.models.gguf_families import ARCHITECTURES
 from webpte.checkpoints.families import families
 
+DOCS = Path(__file__).parents[2] / "docs" / "models.md"
+HEADING = "## Language models by family"
 HEAD = ("Family", "Models", "What is special", "GGUF", "Window", "f32", "4w")
 TEXT = """
 `webpte export` accepts checkpoints of these families. Each row is a file in `src/webpte/checkpoints/families`. For

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from tests.families import gguf_page
-from tests.families.page import DOCS, HEAD, Errors, described, known, rows, section
+from tests.families.page import DOCS, HEAD, HEADING, Errors, described, known, rows, section
 from tests.support.harness.markdown_tables import named_rows, parts
-from tests.support.models.architectures import FAMILIES as HEADING
 from tests.support.models.families import tinies
 from tests.support.models.gguf_blocks import FORMATS
 from tests.support.models.gguf_families import QUANTIZED

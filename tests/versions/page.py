@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.support.harness.markdown_tables import parts, table
-from tests.support.models.architectures import DOCS as DOCS
 
 from .releases import RELEASES
 from .running import INT8_TOLERANCE, TOLERANCE, Kind, Outcome
 
+DOCS = Path(__file__).parents[2] / "docs" / "models.md"
 RESULTS = Path(__file__).with_name("results.json")
 HEADING = "## Files of each ExecuTorch release"
 TEXT = f"""

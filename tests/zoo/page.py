@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 
 from tests.support.harness.markdown_tables import parts, rows_by_heading, table
-from tests.support.models.architectures import DOCS as MODELS
-from tests.support.models.architectures import ZOO as HEADING
 
 from .index import Program, programs
 from .outcome import Kind, Outcome
 
-DOCS = MODELS.with_name("zoo.md")
+DOCS = Path(__file__).parents[2] / "docs" / "zoo.md"
+HEADING = "## The zoo"
 TEXT = """
 Programs of every kind, one function each in `tests/zoo/programs`. Each is exported by ExecuTorch, with dynamic sizes if
 possible, and runs at its bound and at three or more smaller shapes (or, if its shape is fixed, with as many inputs).

@@ -185,15 +185,15 @@ def layer(program: Facts) -> Drawing:
         row = rows[i]
         assert row is not None
         drawing.line(_curve(250, left[i], 305, middle[row]), "line", color_of(name))
-        _labelled(drawing, 0, left[i], 250, short(name), color_of(name))
+        _labeled(drawing, 0, left[i], 250, short(name), color_of(name))
     for n, (row, kernel) in enumerate(kernels):
         drawing.line(_curve(555, middle[row], 610, right[n]), "line", color_of(kernel))
-        _labelled(drawing, 610, right[n], 250, kernel, color_of(kernel))
+        _labeled(drawing, 610, right[n], 250, kernel, color_of(kernel))
     drawing.text(305, height - 8, "dashed: costs no dispatch", "small")
     for call in planned:
         free = call["runs"] != "gpu"
         label = short(call["name"]) + (f" ({call['runs']})" if free else "")
-        _labelled(drawing, 305, middle[call["row"]], 250, label, color_of(call["name"]), "free" if free else "soft")
+        _labeled(drawing, 305, middle[call["row"]], 250, label, color_of(call["name"]), "free" if free else "soft")
     return drawing
 
 
@@ -206,7 +206,7 @@ def _curve(x: float, y: float, to_x: float, to_y: float) -> str:
     return f"M{x:g},{y:.1f} C{half:g},{y:.1f} {half:g},{to_y:.1f} {to_x:g},{to_y:.1f}"
 
 
-def _labelled(drawing: Drawing, x: float, y: float, width: float, label: str, color: str, kind: str = "soft") -> None:
+def _labeled(drawing: Drawing, x: float, y: float, width: float, label: str, color: str, kind: str = "soft") -> None:
     drawing.box(x, round(y - BOX / 2, 1), width, BOX, color, kind)
     drawing.text(x + 8, round(y + 4, 1), label, "code pale" if kind == "free" else "code")
 

@@ -46,6 +46,7 @@ WORDS = {
     r"\bwhat goes wrong\b": "every failure",
     r"(?:normal|special|material|recogn|quant|optim|initial|serial|synchron|vector)is(?:e|ing|ation)": "American: -ize",
     r"\bbehaviour": "American: behavior",
+    r"colour|\bcentred?\b|\blicence": "American: color, center, license",
 }
 
 # A function's docstring begins with an imperative verb. Ruff's D401 checks verbs, but not properties and other words.
@@ -84,6 +85,8 @@ KEYED = (
 # A place, a text in the line, and the reason why it is right there.
 ALLOWED = (
     ("CHANGELOG.md", "key `quantised`", "the old name of a renamed key"),
+    ("docs/chat.md", "Name a colour", "a prompt whose answer the page shows"),
+    ("docs/coming-from.md", "Name three colours", "a prompt whose answer the page shows"),
     ("docs/demo/answers.json", "", "training data of the committed demo model"),
     ("docs/requirements.md", "`tests/", "names of tests"),
     ("docs/zoo.md", "ormalis", "docstrings of test programs, which identify their archived exports"),

@@ -35,7 +35,7 @@ RESULTS = Path(__file__).with_name("results.json")
 BEGIN, END = "<!-- memory: begin -->", "<!-- memory: end -->"
 PROGRAMS = ("llama256", "smollm2-135m")
 CONFIGURATIONS = ("", "gpu", "gpu,no-subgroups", "gpu,few-registers")
-WORKGROUPS = {"prefill": 2, "decode": 8}  # to trace: neighbours, which run at the same time
+WORKGROUPS = {"prefill": 2, "decode": 8}  # to trace: neighbors, which run at the same time
 SCALES = "scales"  # how the variables of a kernel with the scales of quantized weights begin
 TABLES = ("norm", "cosine", "sine")  # constants that are not matrices: all workgroups read them
 

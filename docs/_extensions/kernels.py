@@ -1,4 +1,4 @@
-"""Colours for our kernels: WGSL with lines and marks of the templater in between. Use `:language: kernel`."""
+"""Colors for our kernels: WGSL with lines and marks of the templater in between. Use `:language: kernel`."""
 
 from __future__ import annotations
 

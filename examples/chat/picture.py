@@ -28,9 +28,9 @@ def main(path: str, picture: str, questions: tuple[str, ...] = QUESTIONS) -> Non
     figure, axes = plt.subplots(figsize=(7, 2.6), dpi=100)
     left = [0] * len(rows)
     parts = (("in the cache", "0.8"), ("of the prompt, computed", "tab:blue"), ("answered", "tab:orange"))
-    for column, (label, colour) in enumerate(parts):
+    for column, (label, color) in enumerate(parts):
         widths = [row[column] for row in rows]
-        axes.barh(range(len(rows)), widths, left=left, color=colour, label=label)
+        axes.barh(range(len(rows)), widths, left=left, color=color, label=label)
         left = [a + b for a, b in zip(left, widths, strict=True)]
     axes.set_yticks(range(len(rows)), questions, fontsize=8)
     axes.invert_yaxis()

@@ -89,9 +89,9 @@ def distinct(boxes: np.ndarray, likely: np.ndarray, overlap: float) -> list[int]
 
 
 def squared(boxes: np.ndarray) -> np.ndarray:
-    """Boxes with the same centres whose sides are both the longer one."""
-    centre, half = (boxes[:, :2] + boxes[:, 2:]) / 2, (boxes[:, 2:] - boxes[:, :2]).max(axis=1, keepdims=True) / 2
-    return np.hstack([centre - half, centre + half])
+    """Boxes with the same centers whose sides are both the longer one."""
+    center, half = (boxes[:, :2] + boxes[:, 2:]) / 2, (boxes[:, 2:] - boxes[:, :2]).max(axis=1, keepdims=True) / 2
+    return np.hstack([center - half, center + half])
 
 
 def crops(image: Image.Image, boxes: np.ndarray, side: int) -> np.ndarray:

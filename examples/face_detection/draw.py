@@ -10,24 +10,24 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFilter
 
 WIDTH, HEIGHT = 320, 240
-# Left, top and size of a face, then the colours of skin and hair.
+# Left, top and size of a face, then the colors of skin and hair.
 FACES = (
     (24, 44, 140, (224, 180, 150), (60, 40, 25)),
     (196, 16, 104, (150, 105, 80), (25, 20, 20)),
     (206, 136, 84, (240, 205, 180), (150, 110, 50)),
 )
-Colour = tuple[int, int, int]
+Color = tuple[int, int, int]
 
 
-def draw_face(size: int, skin: Colour, hair: Colour) -> Image.Image:
+def draw_face(size: int, skin: Color, hair: Color) -> Image.Image:
     """Drawn four times as large and scaled down: smooth edges."""
     large = size * 4
     image = Image.new("RGBA", (large, large))
     draw = ImageDraw.Draw(image)
 
-    def oval(x: float, y: float, half_width: float, half_height: float, colour: Colour) -> None:
+    def oval(x: float, y: float, half_width: float, half_height: float, color: Color) -> None:
         edges = (x - half_width, y - half_height, x + half_width, y + half_height)
-        draw.ellipse(tuple(edge * large for edge in edges), fill=colour)
+        draw.ellipse(tuple(edge * large for edge in edges), fill=color)
 
     shadow = (skin[0] * 7 // 10, skin[1] * 7 // 10, skin[2] * 7 // 10)
     draw.rectangle((0.4 * large, 0.8 * large, 0.6 * large, large), fill=shadow)  # the neck

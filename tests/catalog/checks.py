@@ -57,7 +57,7 @@ def read_manifest(folder: Path) -> list[Check]:
 
 
 def run_checks(checks: Sequence[Check]) -> Iterator[Result]:
-    """In the order given; neighbours that share a program share its run."""
+    """In the order given; neighbors that share a program share its run."""
     for _, group in itertools.groupby(checks, key=lambda check: check.program):
         yield from run_program(list(group))
 

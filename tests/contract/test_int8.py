@@ -11,11 +11,11 @@ from tests.support.harness.cases import assert_close
 from tests.support.harness.gate import slow_but
 from tests.support.models import int8 as models
 
-MIN_EQUAL_SHARE = 0.995  # of all codes equal eager's; the others are neighbours
+MIN_EQUAL_SHARE = 0.995  # of all codes equal eager's; the others are neighbors
 
 
 def step_of(values: np.ndarray) -> float:
-    """Return the distance between neighbouring codes: the least between any two values."""
+    """Return the distance between neighboring codes: the least between any two values."""
     return float(np.diff(np.unique(values)).min(initial=np.inf))
 
 

@@ -28,7 +28,7 @@ DETECTORS = slow_but(["yolos"], ["yolos", "detr"])
 
 
 def picture(height: int, width: int) -> Image.Image:
-    """Patches of colour: what a resize does to it depends on its filter everywhere."""
+    """Patches of color: what a resize does to it depends on its filter everywhere."""
     rng = np.random.default_rng(height * 1000 + width)
     return Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
 

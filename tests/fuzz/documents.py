@@ -57,7 +57,7 @@ def replaced(text: str, way: Way, value: Any) -> str:
 
 
 def changed(text: str, way: Way, random: Random) -> str:
-    """Return the document with one thing replaced by a neighbour of it, or by something strange."""
+    """Return the document with one thing replaced by a neighbor of it, or by something strange."""
     old: Any = json.loads(text)
     for step in way:
         old = old[step]

@@ -113,7 +113,7 @@ def _squeeze(draw: Any, chain: Chain) -> None:
 
 
 def _view(draw: Any, chain: Chain) -> None:
-    """Merge two neighbours."""
+    """Merge two neighbors."""
     assume(len(chain.bound) > 1)
     at = draw(st.integers(0, len(chain.bound) - 2))
     sizes = [b if b == n else -1 for b, n in zip(chain.bound, chain.live, strict=True)]

@@ -1,4 +1,4 @@
-"""What scripts and shells rely on: exit codes, pipes that close, colours, and advice for what was mistyped."""
+"""What scripts and shells rely on: exit codes, pipes that close, colors, and advice for what was mistyped."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def test_head_gets_its_line():
     assert (done.returncode, done.stdout, done.stderr) == (0, "{\n", "")
 
 
-@pytest.mark.parametrize(("variables", "coloured"), [
+@pytest.mark.parametrize(("variables", "colored"), [
     ({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False), ({"NO_COLOR": ""}, True),
 ])  # fmt: skip
-def test_check_color_only_on_terminals_and_by_option(variables, coloured):
+def test_check_color_only_on_terminals_and_by_option(variables, colored):
     code, screen = run_in_terminal([*WEBPTE, "check", MODEL, *BROWSER], 80, environment=variables)
     assert code == 0 and b"no problems" in screen
-    assert (b"\x1b[" in screen) is coloured
+    assert (b"\x1b[" in screen) is colored
 
 
 def test_unencodable_text_printed_with_replacement():

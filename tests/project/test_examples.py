@@ -55,8 +55,8 @@ def test_face_detection_finds_the_faces_that_were_drawn(ran):
     assert len(rows) == len(result.splitlines()) == 3 and all(int(row[0]) >= 80 for row in rows)
     boxes = np.array(sorted([int(side) for side in row[1:]] for row in rows))
     drawn = np.array(sorted(face[:3] for face in faces_drawn()))  # left, top, size: hair and neck included
-    centres = (boxes[:, :2] + boxes[:, 2:]) / 2
-    assert np.abs(centres - (drawn[:, :2] + drawn[:, 2:] * [0.5, 0.53])).max() < 10
+    centers = (boxes[:, :2] + boxes[:, 2:]) / 2
+    assert np.abs(centers - (drawn[:, :2] + drawn[:, 2:] * [0.5, 0.53])).max() < 10
     assert (np.abs((boxes[:, 3] - boxes[:, 1]) / drawn[:, 2] - 0.75) < 0.1).all()
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.support.harness.children import ROOT
 
 from .exporting import cache_root, maker_key, program_of
-from .minimise import minimise
+from .minimize import minimize
 from .program import Program
 from .running import FINDINGS, NOT_EXPORTED, Outcome
 from .workers import Worker
@@ -33,7 +33,7 @@ class Run:
         self.findings = findings
         self.next_seed = first
         self.outcomes: dict[int, Outcome] = {}
-        self.minimised: set[tuple[str, str]] = set()
+        self.minimized: set[tuple[str, str]] = set()
         self.lock = threading.Lock()
         self.stopped = threading.Event()
         self.log = cache_root() / f"programs-{maker_key()}" / f"outcomes-{runtime()}.jsonl"
@@ -61,7 +61,7 @@ class Run:
                     return
                 self._note(seed, outcome, known is None)
                 if outcome.kind in FINDINGS and self.findings is not None:
-                    self._minimise(worker, seed, outcome)
+                    self._minimize(worker, seed, outcome)
         finally:
             worker.close()
 
@@ -75,12 +75,12 @@ class Run:
                 kinds = Counter(o.kind for o in self.outcomes.values())
                 print(f"seed {seed}: " + ", ".join(f"{n} {kind}" for kind, n in kinds.most_common()), flush=True)
 
-    def _minimise(self, worker: Worker, seed: int, outcome: Outcome) -> None:
+    def _minimize(self, worker: Worker, seed: int, outcome: Outcome) -> None:
         """Once for findings that look equal."""
         assert self.findings is not None
         with self.lock:
-            known = (outcome.kind, outcome.reason) in self.minimised
-            self.minimised.add((outcome.kind, outcome.reason))
+            known = (outcome.kind, outcome.reason) in self.minimized
+            self.minimized.add((outcome.kind, outcome.reason))
         target = self.findings / f"{seed:06d}"
         if known or target.with_suffix(".json").exists():
             return
@@ -90,7 +90,7 @@ class Run:
             result = worker.program(candidate)
             return not self.stopped.is_set() and (result.kind, result.reason) == (outcome.kind, outcome.reason)
 
-        small = minimise(program, fails)
+        small = minimize(program, fails)
         if self.stopped.is_set():
             return
         self.findings.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A random program as data: it can be printed as Python, kept as JSON, and taken apart by the minimiser.
+"""A random program as data: it can be printed as Python, kept as JSON, and taken apart by the minimizer.
 
 A method is a list of statements. A statement is a line of Python whose `{0}`, `{1}` stand for the values it takes, so
 the program that is exported and the program that a person reads are the same text. No torch here.

@@ -37,7 +37,7 @@ def normalized(x: Array) -> Array:
 
 
 def rotated(x: Array) -> Array:
-    """Rotate pairs of neighbours of x, (S, H, D)."""
+    """Rotate pairs of neighbors of x, (S, H, D)."""
     angles = np.outer(np.arange(len(x)), ROTARY_BASE ** (-np.arange(0, HEAD_WIDTH, 2) / HEAD_WIDTH))[:, None]
     pairs = (x[..., 0::2] + 1j * x[..., 1::2]) * np.exp(1j * angles)
     return np.stack((pairs.real, pairs.imag), -1).reshape(x.shape)

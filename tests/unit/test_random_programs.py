@@ -7,7 +7,7 @@ import copy
 import numpy as np
 import pytest
 
-from tests.random_modules.minimise import candidates, minimise, size
+from tests.random_modules.minimize import candidates, minimize, size
 from tests.random_modules.program import Block, Buffer, Input, Kind, Lowering, Method, Program, Statement, source
 from tests.random_modules.running import Outcome, difference
 
@@ -78,8 +78,8 @@ def test_pruning_keeps_what_outputs_and_state_need():
     assert set(method.kinds) == {"v1", "v2"}
 
 
-def test_minimise_finds_planted_fault():
-    small = minimise(many_statements(), lambda p: has(p, "torch.tanh({0})"))
+def test_minimize_finds_planted_fault():
+    small = minimize(many_statements(), lambda p: has(p, "torch.tanh({0})"))
     assert [s.code for m in small.methods.values() for s in m.statements] == ["torch.tanh({0})"]
     (method,) = small.methods.values()
     assert len(method.inputs) == len(method.outputs) == len(small.calls) == 1
@@ -87,17 +87,17 @@ def test_minimise_finds_planted_fault():
     assert Program.from_json(small.to_json()) == small
 
 
-def test_minimise_keeps_statements_that_fail_together():
+def test_minimize_keeps_statements_that_fail_together():
     def fails(program: Program) -> bool:
         return has(program, "self.b5.add_(1)") and "mul.Tensor" in program.lowering.blocklist and bool(program.symbols)
 
-    small = minimise(many_statements(), fails)
+    small = minimize(many_statements(), fails)
     assert fails(small)
     assert small.lowering == Lowering(blocklist=["mul.Tensor"]) and list(small.symbols) == ["s0"]
     assert sum(len(m.statements) for m in small.methods.values()) == 1
 
 
-def test_minimise_shortens_branches():
+def test_minimize_shortens_branches():
     def fails(program: Program) -> bool:
         return any(
             s.code == "{0} + b"
@@ -107,13 +107,13 @@ def test_minimise_shortens_branches():
             for s in b.statements
         )
 
-    (method,) = minimise(many_statements(), fails).methods.values()
+    (method,) = minimize(many_statements(), fails).methods.values()
     (statement,) = method.statements
     assert [len(block.statements) for block in statement.branches] == [1, 1]
     assert statement.branches[0].statements[0].args == ["a"]
 
 
-def test_minimise_candidates_can_be_printed():
+def test_minimize_candidates_can_be_printed():
     program = many_statements()
     for candidate in candidates(program):
         compile(candidate.to_python(), "printed", "exec")

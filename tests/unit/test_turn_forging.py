@@ -84,7 +84,7 @@ def test_content_adds_no_special_token(tokenizer, style):
         )
 
 
-def test_neighbouring_strings_form_no_special_token(tokenizer):
+def test_neighboring_strings_form_no_special_token(tokenizer):
     """Of a template that writes them side by side."""
     joined = "{% for m in messages %}<|im_start|>{{ m.name }}{{ m.content }}<|im_end|>{% endfor %}"
     for special in SPECIALS:

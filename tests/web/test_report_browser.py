@@ -88,7 +88,7 @@ OVERLAPS = """() => {
 # Every visible piece of text that is too small or too pale for what is after it (WCAG's 4.5 to 1).
 ILLEGIBLE = """() => {
   const channel = (c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
-  const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const numbers = (color) => color.match(/[\\d.]+/g).map(Number);
   const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
   const behind = (element) => {
     for (let at = element; at; at = at.parentElement) {

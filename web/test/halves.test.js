@@ -28,7 +28,7 @@ test("all 65,536 bit patterns of an f16 survive a round trip", () => {
   }
 });
 
-test("half rounds between neighbours: down below the middle, up above it, to even at it", () => {
+test("half rounds between neighbors: down below the middle, up above it, to even at it", () => {
   for (let bits = 0; bits < 0x7bff; bits += 7) {
     const [low, high] = [fromHalfBits(bits), fromHalfBits(bits + 1)];
     const middle = (low + high) / 2;

@@ -228,7 +228,7 @@ class DecoderTrace:
         return g.permute(g.view(mixed, (1, heads, count, width)), (0, 2, 1, 3))  # (1, S, H, D)
 
     def _rotated(self, x: TracedTensor, rope: str, positions: TokenPositions) -> TracedTensor:
-        """Record the rotation of pairs of neighbours, (1, S, H, D)."""
+        """Record the rotation of pairs of neighbors, (1, S, H, D)."""
         g, count = self.g, positions.count
         _, _, heads, width = x.dims
         if rope not in positions.wide_turns:

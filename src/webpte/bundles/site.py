@@ -107,7 +107,7 @@ def without_comments(text: str) -> str:
 
 
 def player_files() -> Iterator[tuple[str, bytes]]:
-    """Yield the player's files by their names in a bundle: the output of `npm run player`, and the licence."""
+    """Yield the player's files by their names in a bundle: the output of `npm run player`, and the license."""
     web = web_folder()
     for path in sorted((web / "player").glob("*.js")):
         yield f"player/src/{path.name}", path.read_bytes()

@@ -1,6 +1,6 @@
 """Rebuild a tokenizer.json from the keys of a GGUF file: byte-level BPE and SentencePiece BPE.
 
-SentencePiece merges the two neighbours whose joint piece has the highest score. A tokenizer.json lists merges in order.
+SentencePiece merges the two neighbors whose joint piece has the highest score. A tokenizer.json lists merges in order.
 Each piece therefore gives a merge for every way to cut it into two other pieces, sorted by score.
 """
 

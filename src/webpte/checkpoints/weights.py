@@ -28,7 +28,7 @@ class WeightSource:
     shape: tuple[int, ...]  # of the parameter
     first_row: int = 0
     stored_rows: int | None = None  # of the whole stored tensor, if it holds several parameters
-    # In rows of `heads` heads, `rotary_width` elements that rotate as halves become pairs of neighbours.
+    # In rows of `heads` heads, `rotary_width` elements that rotate as halves become pairs of neighbors.
     heads: int = 0
     rotary_width: int = 0
     factor: float = 1.0
@@ -67,7 +67,7 @@ class TensorNames:
     """Names of a module's parts in a checkpoint. Parts that share a name are rows of one tensor, in this order."""
 
     parts: Mapping[str, str]  # in the module -> in the checkpoint, without ".weight"; "{}" is the number of a layer
-    halves: bool = True  # elements that rotate together are half a head apart; otherwise they are neighbours
+    halves: bool = True  # elements that rotate together are half a head apart; otherwise they are neighbors
 
     def stored_name(self, name: str) -> str:
         """Return the checkpoint's name of a parameter."""

@@ -127,25 +127,20 @@ def _rate(per_second: float | None) -> str:
     return f"{rate:.3g}" if rate >= 10 else f"{rate:.2f}" if rate >= 0.01 else "<0.01"
 
 
-def _of_peak(per_second: float | None, peak: float | None) -> str:
-    return "" if per_second is None or peak is None else f"{100 * per_second / peak:.0f} %"
+def _rates(per_second: float | None, peak: float | None) -> tuple[str, str]:
+    """Return the cells of a rate: itself, and its share of the device's peak."""
+    share = "" if per_second is None or peak is None else f"{100 * per_second / peak:.0f} %"
+    return _rate(per_second), share
 
 
 def _ops(title: str, rows: Rows, peak: PeakRates | None, max_rows: int) -> OutputTable:
     rates = (("GB/s", 4), ("of peak GB/s", 2), ("GFLOP/s", 5), ("of peak GFLOP/s", 3))
     table = _table(title, ("calls", 6), ("time", 0), ("share", 1), *rates)
     for row in rows[:max_rows]:
-        bandwidth, arithmetic = row["bytes_per_second"], row["flops_per_second"]
-        table.add(
-            row["name"],
-            str(row["calls"]),
-            duration(row["seconds"]),
-            _percent(row["share"]),
-            _rate(bandwidth),
-            _of_peak(bandwidth, peak and peak["bytes_per_second"]),
-            _rate(arithmetic),
-            _of_peak(arithmetic, peak and peak["flops_per_second"]),
-        )
+        bandwidth = _rates(row["bytes_per_second"], peak and peak["bytes_per_second"])
+        arithmetic = _rates(row["flops_per_second"], peak and peak["flops_per_second"])
+        calls = str(row["calls"])
+        table.add(row["name"], calls, duration(row["seconds"]), _percent(row["share"]), *bandwidth, *arithmetic)
     _add_rest(table, rows[max_rows:])
     return table
 

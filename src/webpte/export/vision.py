@@ -146,8 +146,8 @@ def read_processor(folder: Path, image_size: tuple[int, int] | None = None) -> d
         "resample": FILTERS[int(processor.get("resample", 2))],
         "crop": crop,
         "scale": float(processor["rescale_factor"]) if processor.get("do_rescale") else None,
-        "mean": _colours(where, "image_mean", processor) if processor.get("do_normalize") else None,
-        "std": _colours(where, "image_std", processor) if processor.get("do_normalize") else None,
+        "mean": _colors(where, "image_mean", processor) if processor.get("do_normalize") else None,
+        "std": _colors(where, "image_std", processor) if processor.get("do_normalize") else None,
         "pad": None if image_size else pad,
         **resize,
     }
@@ -209,13 +209,13 @@ def _pair(where: Path, name: str, size: Any) -> list[int]:
     return [int(side) for side in sides if side]
 
 
-def _colours(where: Path, name: str, processor: dict[str, Any]) -> list[float]:
+def _colors(where: Path, name: str, processor: dict[str, Any]) -> list[float]:
     value = processor.get(name)
     if not isinstance(value, (list, tuple)) or len(value) != 3:
         raise UnsupportedError(
             items=[name],
             argument=f"{where}: {name}",
-            expected="three numbers, one per colour",
+            expected="three numbers, one per color",
             got=value,
             code="unsupported_field",
         )

@@ -11,7 +11,7 @@ from .rewriter import Rewriter, role_of, roles
 
 ROTARY_ATTENTION = "webpte.rotary_attention"  # attention that rotates its queries and keys itself
 PATTERN = {
-    "neighbours": ("et_vk.apply_rotary_emb.default",),  # rotates pairs of neighbouring elements
+    "neighbours": ("et_vk.apply_rotary_emb.default",),  # rotates pairs of neighboring elements
     "halves": ("et_vk.apply_rotary_emb_hf.default",),  # rotates pairs of one element of each half
     "attention": ("sdpa_with_kv_cache.default",),
     "slice": ("aten.slice_copy.Tensor",),

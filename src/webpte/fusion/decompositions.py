@@ -300,7 +300,7 @@ def _number(rewriter: Rewriter, value_id: int) -> float | None:
 class Rotation(NamedTuple):
     """A matched rotary embedding (B, S, H, D): its input, its output, and tables with a row for each of S tokens."""
 
-    role: str  # which elements pair up: "neighbours" or "halves"
+    role: str  # which elements pair up: "neighbors" or "halves"
     tables: tuple[int, int]  # of cosines and sines
     source: int
     joint: int  # the step that puts the rotated elements together, which is free after the rotation
@@ -364,7 +364,7 @@ def _shaped(rewriter: Rewriter, rotation: Rotation, like: int) -> int:
 
 
 def _of_neighbours(rewriter: Rewriter, value_id: int) -> Rotation | None:
-    """Return the rotation whose pairs are neighbours: parts are stacked along a last dim of 2, which a view removes."""
+    """Return the rotation whose pairs are neighbors: parts are stacked along a last dim of 2, which a view removes."""
     dims, whole = _dims(rewriter, value_id), _unviewed(rewriter, value_id)
     parts = _joined(rewriter, whole)
     if len(dims) != 4 or len(parts) != 2 or rewriter.only_user(whole) is None:

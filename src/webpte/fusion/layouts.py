@@ -41,7 +41,7 @@ def fold_transposes(graph: Graph) -> Graph:
 
 
 class _Product:
-    """A product with its neighbourhood in the graph."""
+    """A product with its neighborhood in the graph."""
 
     def __init__(self, rewriter: Rewriter, dims: SymbolicDims, index: int, call: Call) -> None:
         self.rewriter = rewriter

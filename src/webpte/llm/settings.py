@@ -17,7 +17,7 @@ from .constraints import CONSTRAINT_KINDS, Constraint, constraint_from
 
 LARGEST = 2**31 - 1  # integers travel to the device in 32 bits
 TEMPERATURES = (1e-6, 1e6)  # beyond which logits divided by one leave the range of f32
-MOST_PER_SUBMIT = 4096
+MAX_TOKENS_PER_SUBMIT = 4096
 PENALTIES = (-100.0, 100.0)  # added to logits, which differ by some tens
 REPETITION_PENALTIES = (0.01, 100.0)
 MAX_BIASED_TOKENS = 1024
@@ -253,7 +253,7 @@ def _speculate(value: Any) -> bool | None:
 
 
 def _tokens_per_submit(value: Any) -> int | None:
-    return None if value is None else integer("tokens_per_submit", value, 1, MOST_PER_SUBMIT)
+    return None if value is None else integer("tokens_per_submit", value, 1, MAX_TOKENS_PER_SUBMIT)
 
 
 def _wrong_type(name: str, expected: str, value: Any) -> InputError:

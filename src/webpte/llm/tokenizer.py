@@ -133,7 +133,7 @@ class Tokenizer:
 
     def mark_special_tokens(self, value: Any) -> tuple[Any, bool]:
         """Return strings, and mappings and sequences of them, with a mark in every special token that they contain or
-        could form with their neighbours; and whether there was any."""
+        could form with their neighbors; and whether there was any."""
         if isinstance(value, str):
             marked = self._mark(value)
             return marked, marked != value

@@ -111,7 +111,7 @@ class Tensor:
 
 
 def load_type(tensor: Tensor, width: int) -> str:
-    """Return the name that loads.wgsl has for a load of `width` neighbours: 1, 2 or 4."""
+    """Return the name that loads.wgsl has for a load of `width` neighbors: 1, 2 or 4."""
     return tensor.wgsl if width == 1 else f"{tensor.wgsl}x{width}"
 
 

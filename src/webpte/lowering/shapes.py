@@ -47,7 +47,7 @@ def broadcast_strides(dims: Dims, out: Dims) -> Dims:
 
 
 def coalesce(dims: Dims, *layouts: Dims) -> tuple[Dims, tuple[Dims, ...]]:
-    """Drop dims of size 1 and merge neighbours that every layout walks contiguously: fewer divisions per element."""
+    """Drop dims of size 1 and merge neighbors that every layout walks contiguously: fewer divisions per element."""
     kept: list[tuple[int, list[int]]] = []
     for d, size in enumerate(dims):
         if size == 1:

@@ -409,14 +409,17 @@ def _log_ready(plan: Plan, adapter: str, seconds: float) -> None:
     need = memory_needs(plan)
     kinds = ", ".join(f"{kind} {nbytes}" for kind, nbytes in need.kinds.items() if nbytes)
     logger.info(
-        "%s is ready on %s: %d calls in %d submits, %d of them on the CPU, %d kernels, %d bytes (%s), in %.3f s",
-        quoted_name(plan.graph.name),
-        adapter,
-        len(plan.graph.steps),
-        len(plan.flow.segments),
-        sum(plan.cpu_calls.values()),
-        len(plan.kernels),
-        need.total,
-        kinds,
-        seconds,
+        "%(name)s is ready on %(adapter)s: %(calls)d calls in %(submits)d submits, %(cpu)d of them on the CPU, "
+        "%(kernels)d kernels, %(bytes)d bytes (%(kinds)s), in %(seconds).3f s",
+        {
+            "name": quoted_name(plan.graph.name),
+            "adapter": adapter,
+            "calls": len(plan.graph.steps),
+            "submits": len(plan.flow.segments),
+            "cpu": sum(plan.cpu_calls.values()),
+            "kernels": len(plan.kernels),
+            "bytes": need.total,
+            "kinds": kinds,
+            "seconds": seconds,
+        },
     )

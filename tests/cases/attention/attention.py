@@ -24,7 +24,7 @@ def over_cache(
 
 
 def turned(batch: int, heads: int, kv_heads: int, width: int, start: Any, *, rotated: int = 0, **more) -> Case:
-    """webpte.rotary_attention: neighbours by tables cut to the tokens or, with `table`, at that row of whole ones; with
+    """webpte.rotary_attention: neighbors by tables cut to the tokens or, with `table`, at that row of whole ones; with
     `rotated`, the halves of that many elements by whole tables.
     """
     table, capacity, dtype = more.pop("table", None), more.pop("capacity", 16), more.pop("dtype", "f32")

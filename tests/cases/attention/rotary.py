@@ -1,4 +1,4 @@
-"""Rotary embeddings: neighbours, halves, and neighbours with a packed table."""
+"""Rotary embeddings: neighbors, halves, and neighbors with a packed table."""
 
 from typing import Any
 

@@ -55,7 +55,7 @@ def quantized(dims: tuple[int, ...]) -> np.ndarray:
 def slotted(
     heads: int, kv_heads: int, width: int, slot_mapping: Callable[[tuple[int, ...]], np.ndarray], **more
 ) -> Case:
-    """`rotated` elements of a head rotate by halves, all of them by neighbours with "neighbours"."""
+    """`rotated` elements of a head rotate by halves, all of them by neighbors with "neighbors"."""
     slots, capacity, rotated = more.pop("slots", 11), more.pop("capacity", 16), more.pop("rotated", None)
     dtype, cache, scale = more.pop("dtype", "f32"), more.pop("cache", None), more.pop("scale", None)
     q, k, v = (T(1, "n", h, width, dtype=dtype) for h in (heads, kv_heads, kv_heads))

@@ -27,7 +27,7 @@ LONG = "; ".join(
 FLOATS = [
     program(SCALED, T("n", 29), T("n", 29), numbers=[0.5, 1], n=(11, 7, 1)),
     program(SCALED, T("n", 29), T(29), numbers=[0.5, 2.5], n=(11, 7, 1)),
-    program(SCALED, T("n", 8), T(8), numbers=[-0.5, 1.0], n=(11, 7, 1)),  # four neighbours at once
+    program(SCALED, T("n", 8), T(8), numbers=[-0.5, 1.0], n=(11, 7, 1)),  # four neighbors at once
     program(SCALED, T("n", 8), T("n", 1), numbers=[-0.5, 1.0], n=(11, 7, 1)),
     program(SCALED, T("n", 6), T("n", 1), numbers=[-0.5, 1.0], n=(11, 7, 1)),
     program(SCALED, T("n", 5), T(), numbers=[-0.5, 1.0], n=(11, 7, 1)),  # a single element for all

@@ -22,7 +22,7 @@ INDEX: Rows = [
     ((T(3, "n", 5), [None, _i("m", size=2)]), {"n": (11, 2), "m": (5, 1)}),
     ((T("n", 3, 5), [None, None, _i("m", 2, size=5)]), {"n": (11, 2), "m": (5, 1)}),
     ((T("n", 5), [_i(size=2), None]), {"n": (11, 2)}),
-    # Several: neighbours, neighbours in the middle, apart, with broadcasting.
+    # Several: neighbors, neighbors in the middle, apart, with broadcasting.
     ((T("n", 5), [_i("m", size=2), _i("m", size=5)]), {"n": (11, 2), "m": (5, 1)}),
     ((T(3, "n", 5, 2), [None, _i("m", size=2), _i("m", size=5)]), {"n": (11, 2), "m": (5, 1)}),
     ((T(3, "n", 5), [_i("m", size=3), None, _i("m", size=5)]), {"n": (11, 2), "m": (5, 1)}),

@@ -8,7 +8,7 @@ CASES = [
     case("aten.permute_copy.default", T("n", 3, dtype="i32", low=-9, high=9), [1, 0], n=(7, 2)),
     case("aten.permute_copy.default", T(2, 3, 1, 2, 3, 2, 1, 5), [7, 0, 6, 1, 5, 2, 4, 3]),
     case("aten.permute_copy.default", T(), []),
-    # The last dim stays and is moved four elements at a time; or would be, but for its neighbour.
+    # The last dim stays and is moved four elements at a time; or would be, but for its neighbor.
     case("aten.permute_copy.default", T(2, "n", 3, 8), [0, 2, 1, 3], n=(7, 2, 1)),
     case("aten.permute_copy.default", T(2, "n", 3, 8, dtype="f16"), [2, 1, 0, 3], n=(7, 2, 1)),
     case("aten.permute_copy.default", T("n", 3, 2, 6), [1, 0, 2, 3], n=(7, 2, 1)),

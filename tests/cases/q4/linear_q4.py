@@ -225,7 +225,7 @@ def one_sided(dims):
 
 
 EPS = 2.0**-23
-# After a norm, a number may be rounded to the neighbour of the reference's: one term of a sum differs by a step.
+# After a norm, a number may be rounded to the neighbor of the reference's: one term of a sum differs by a step.
 NORMED_ROWS = {"normed": True, "atol": 0.05, "row_eps": EPS}
 ROWS = [
     joined(T("n", 64, make=one_sided), (12, 4, 8), row_eps=EPS, n=(19, 3, 1)),

@@ -20,7 +20,7 @@ def zero(*dims, dtype="i8", low=-128, high=127):
 
 
 def ties(dims):
-    """Halves and their neighbours in units of a power of two, which the scale is: they round to even."""
+    """Halves and their neighbors in units of a power of two, which the scale is: they round to even."""
     return (np.arange(np.prod(dims)).reshape(dims) - 40) * 0.5 * 0.03125
 
 

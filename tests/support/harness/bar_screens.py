@@ -12,7 +12,7 @@ _BAR = re.compile(r"^(\S[^━╸╺─-]*?)\s*([━╸╺─-]{24})(.*?)\s*(\d+:
 
 @dataclass(frozen=True)
 class Bar:
-    """A line of the screen, and how much of its bar is drawn in the colour of what is done."""
+    """A line of the screen, and how much of its bar is drawn in the color of what is done."""
 
     stage: str
     amount: str
@@ -30,8 +30,8 @@ def seen_bars(output: bytes, columns: int, rows: int = 24) -> dict[str, Bar]:
             if match := _BAR.match(line.rstrip()):
                 stage, bar, amount = match[1].strip(), match[2], match[3].strip()
                 start = line.index(bar)
-                colours = {screen.buffer[number][start + i].fg for i in range(len(bar))}
-                last[stage] = Bar(stage, amount, bar == "━" * 24 and len(colours) == 1)
+                colors = {screen.buffer[number][start + i].fg for i in range(len(bar))}
+                last[stage] = Bar(stage, amount, bar == "━" * 24 and len(colors) == 1)
     return last
 
 

@@ -3,7 +3,7 @@ import { announce, loadModel, make, parts, short, showError } from "./shared.js"
 
 const TOP_CLASSES = 5;
 
-/** Return f32 (1, 3, height, width) of an image, scaled to cover the program's size, and cropped to its centre. */
+/** Return f32 (1, 3, height, width) of an image, scaled to cover the program's size, and cropped to its center. */
 function pixels(bitmap, { height, width, mean, std }) {
   const canvas = new OffscreenCanvas(width, height);
   const context = canvas.getContext("2d", { willReadFrequently: true });

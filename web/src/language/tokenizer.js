@@ -67,7 +67,7 @@ export class Tokenizer {
 
   /**
    * Return strings, and objects and lists of strings, with a mark in every special token that they contain or could
-   * form with their neighbours.
+   * form with their neighbors.
    * @param {any} value
    * @returns {any}
    */

@@ -136,7 +136,7 @@ function mark(row, id) {
     for (const read of values[id].read || []) rows[read].classList.add("reads");
     for (const item of all(`.v[data-v="${id}"]`)) item.classList.add("chosen");
   } else if (row !== null) {
-    for (const near of neighbours(row)) rows[near.row].classList.add(near.kind === "in" ? "makes" : "reads");
+    for (const near of neighbors(row)) rows[near.row].classList.add(near.kind === "in" ? "makes" : "reads");
   }
   if (row !== null) rows[row].classList.add("selected");
   drawEdges(row);
@@ -181,7 +181,7 @@ addEventListener("popstate", () => follow(location.hash));
 
 // -- edges, of one call at a time ---------------------------------------------------------------------------------------
 
-function neighbours(row) {
+function neighbors(row) {
   const call = calls[row];
   const found = new Map();
   for (const part of call.args.flatMap((a) => a.parts)) {
@@ -205,7 +205,7 @@ function drawEdges(row) {
   if (row === null || tab !== "graph") return;
   const here = middle(row);
   if (here === null) return;
-  const near = neighbours(row).sort((a, b) => Math.abs(a.row - row) - Math.abs(b.row - row));
+  const near = neighbors(row).sort((a, b) => Math.abs(a.row - row) - Math.abs(b.row - row));
   near.slice(0, 40).forEach((edge, n) => {
     const there = middle(edge.row);
     if (there === null || there === here) return;

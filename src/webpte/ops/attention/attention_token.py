@@ -43,7 +43,7 @@ class MergeParams(Uniforms):
 class RotaryTables:
     """How queries and keys rotate with their position: token t takes row `row + t` of the tables."""
 
-    pairs: str  # "neighbours" or "halves"
+    pairs: str  # "neighbors" or "halves"
     cosine: Tensor
     sine: Tensor | None  # None where they follow the cosines in one tensor of (2, P, W)
     row: LiveInt = FIRST
@@ -63,7 +63,7 @@ class RotaryTables:
 
     @property
     def kind(self) -> str:
-        """Return the load type of the entries of four elements: neighbours share one."""
+        """Return the load type of the entries of four elements: neighbors share one."""
         return load_type(self.cosine, 2 if self.pairs == "neighbours" else 4)
 
     @property
@@ -143,7 +143,7 @@ class TokenConfig(NamedTuple):
         return min(-(-capacity // self.split_keys), MAX_SPLITS) if self.split_keys else 1
 
 
-# A CPU loads for each invocation apart: few of them with much work each. A GPU wants neighbours to load what lies side
+# A CPU loads for each invocation apart: few of them with much work each. A GPU wants neighbors to load what lies side
 # by side, and many workgroups.
 WITH_SUBGROUP = Requirements(subgroup=4)
 BROADCAST = Variant("broadcast", WITH_SUBGROUP, TokenConfig(8, 2, 1, 1, subgroup=True))

@@ -1,6 +1,6 @@
 """Rotary position embedding: pairs of elements of each head are rotated by an angle that grows with the position.
 
-Which elements pair up differs: neighbours (Llama), or the first half with the second (Hugging Face).
+Which elements pair up differs: neighbors (Llama), or the first half with the second (Hugging Face).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def apply_rotary_emb(
 
 
 def rotate_neighbours(cx: Context, x: Tensor, cosine: Tensor, sine: Tensor, start: LiveInt, out: Tensor) -> None:
-    """Rotate pairs of neighbours of each head, token s by row start + s of the tables."""
+    """Rotate pairs of neighbors of each head, token s by row start + s of the tables."""
     _, seq, heads, width = x.dims  # (B, S, H, D)
     if width % 2 or cosine.dims[1:] != (width // 2,) or sine.dims != cosine.dims:
         raise ShapeError(

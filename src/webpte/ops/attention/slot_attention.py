@@ -134,7 +134,7 @@ def slot_attention(
     Row r of (1, R, H, D) is the token of slot slot_mapping[r, 0] at position slot_mapping[r, 1] + advance. Its key and
     value are cached there. It sees the keys of its slot up to its own. A row whose slot is negative is idle.
 
-    The first `num_decode` rows are the only ones of their slots. After them the rows of a slot are neighbours, in the
+    The first `num_decode` rows are the only ones of their slots. After them the rows of a slot are neighbors, in the
     order of their positions. `table` is (2, P, W): the cosines and sines that rotate queries and keys at each position.
     """
     rotary = None if table is None else RotaryTables("halves" if halves else "neighbours", table, None)
@@ -146,7 +146,7 @@ def slot_attention(
     config = config.whole if whole else config
     num_decode = min(num_decode, rows)
     tile = _tile_config(cx, operands, rows - num_decode)
-    # Neighbouring rows share the loads of keys in tiles, or if the invocations of a subgroup can exchange values.
+    # Neighboring rows share the loads of keys in tiles, or if the invocations of a subgroup can exchange values.
     blocks = tile is None and config.subgroup and operands.key_steps <= MAX_SHARED_STEPS
     operands = replace(operands, num_decode=num_decode if tile is not None or blocks else rows)
     cached_before = num_decode < rows  # the next row of a slot may see it

@@ -57,7 +57,7 @@ def apply(cx: Context, formula: Formula, out: Tensor) -> None:
 
 
 class Access(NamedTuple):
-    """How the operands are read: `width` neighbours at once, or one element for all of them."""
+    """How the operands are read: `width` neighbors at once, or one element for all of them."""
 
     dims: Dims
     layouts: dict[int, Dims]  # of the operands that are walked, along `dims`; empty if all are read in order

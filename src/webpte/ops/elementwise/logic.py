@@ -89,7 +89,7 @@ def _(condition: Any, self: Any, other: Any) -> Any:
 
 class AnyDimParams(Uniforms):
     size: u32
-    inner: u32  # elements between neighbours along the reduced dim
+    inner: u32  # elements between neighbors along the reduced dim
 
 
 @op("aten.any.dim", kernels=("aten::any.out",))

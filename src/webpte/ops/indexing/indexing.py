@@ -160,7 +160,7 @@ def index(cx: Context, self: Tensor, indices: list[Tensor | None], *, out: Tenso
     axes = [axis for axis, _ in indexed]
     own = strides(self.dims)
     kept = [d for d in range(self.rank) if d not in axes]
-    # Neighbouring indices leave their shape in their place, scattered ones at the front.
+    # Neighboring indices leave their shape in their place, scattered ones at the front.
     neighbours = axes == list(range(axes[0], axes[-1] + 1))
     before = [d for d in kept if d < axes[0]] if neighbours else []
     after = kept[len(before) :]

@@ -44,7 +44,7 @@ def gather(
     walked, (steps,) = coalesce(out.dims if dims is None else dims, strides)
     check_rank(walked)
     width = _width(walked, steps, start, step) if x.dtype not in BYTES else 1
-    if width > 1:  # neighbours that stay together are moved together
+    if width > 1:  # neighbors that stay together are moved together
         walked, steps = (*walked[:-1], walked[-1] // width), (*(s // width for s in steps[:-1]), 1)
         step //= width
     fields = {"rank": len(walked), "step": step, "start": start, "dims": walked, "strides": wrapped(steps)}

@@ -1,7 +1,7 @@
 """Which kernel multiplies two matrices, and how.
 
 CPU-like devices run register tiles, and where invocations can hand values to each other they read the left operand only
-once between them. GPUs run kernels whose invocations read neighbouring elements, or share what they read.
+once between them. GPUs run kernels whose invocations read neighboring elements, or share what they read.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class RowNormParams(Uniforms):
     eps: f32
     groups: u32  # rows that share one set of weights, each with its own part of it
     weights: u32  # loads of weights of one row
-    inner: u32  # neighbouring loads of a row that share one of weights
+    inner: u32  # neighboring loads of a row that share one of weights
 
 
 class NormAffine(NamedTuple):
@@ -79,7 +79,7 @@ class NormAffine(NamedTuple):
     bias: Tensor | None
     groups: int  # rows that share one set of weights, each with its own part of it
     weights: int  # of one row
-    inner: int  # neighbours in a row that share a weight
+    inner: int  # neighbors in a row that share a weight
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

@@ -1,7 +1,7 @@
 """Which kernel runs a linear layer with 4-bit or 8-bit weights, and how.
 
 CPU-like devices run register tiles, and where invocations can hand values to each other they read x only once between
-them. GPUs run kernels whose invocations read neighbouring words. Weights whose rows or groups do not begin at words
+them. GPUs run kernels whose invocations read neighboring words. Weights whose rows or groups do not begin at words
 have a kernel of their own.
 """
 
@@ -229,7 +229,7 @@ def _lanes(
 ) -> LinearQ4Config:
     """Return the configuration whose workgroups own a few rows and columns, with invocations along K.
 
-    Workgroups that share columns are neighbours: what one reads of the weight the next finds in a cache. `decode` is
+    Workgroups that share columns are neighbors: what one reads of the weight the next finds in a cache. `decode` is
     how 4-bit codes become floats, which are the same (codes_q4.wgsl).
     """
     side = 4 if layer.rows == 1 or caps.registers > FEW_REGISTERS else 2  # rows and columns, at most

@@ -5,7 +5,7 @@
 
 The bias is less the input's zero point times the sum of the channel's weights, so that codes are multiplied as they
 are stored. Outside the image the input is its zero point. Weights are (words, output channels, 4): a word is four
-neighbours of the inputs of a channel, in the order (ky, kx, input channel of the group), each tap padded with zeros.
+neighbors of the inputs of a channel, in the order (ky, kx, input channel of the group), each tap padded with zeros.
 Weights of layers for each channel are (taps, channels).
 
 A residual is added to the codes, in the fixed point of int8_elementwise.py:

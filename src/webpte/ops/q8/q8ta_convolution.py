@@ -140,7 +140,7 @@ class Q8taConvolution(NamedTuple):
         self.channels.check(count)
         groups = self.window.groups
         images, pixels = numel(out.dims[:-3]), numel(out.dims[-2:])
-        # A word of output is four pixels of a channel. If planes do not fill words, it is any four neighbours.
+        # A word of output is four pixels of a channel. If planes do not fill words, it is any four neighbors.
         ragged = pixels % 4 != 0
         tile = (4 if cx.caps.registers > FEW_REGISTERS else 2) if count // groups >= 4 and not ragged else 1
         tiles = -(-(count // groups) // tile)

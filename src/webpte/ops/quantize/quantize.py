@@ -28,7 +28,7 @@ I32_MAX = 2**31 - 128  # the greatest i32 that is also an f32
 
 class QuantizeParams(Uniforms):
     count: u32  # elements
-    inner: u32  # neighbours that share a scale
+    inner: u32  # neighbors that share a scale
     scales: u32  # number of scales, after which they repeat
     inverse: f32  # of the scale, where there is but one, known on the host
     zero: f32
@@ -86,7 +86,7 @@ class PerTensorScale(NamedTuple):
 
 
 class PerBlockScales(NamedTuple):
-    """Scales on the device: `inner` neighbours share one, and after `number` of them they start over."""
+    """Scales on the device: `inner` neighbors share one, and after `number` of them they start over."""
 
     scale: Tensor
     zero: Tensor | None

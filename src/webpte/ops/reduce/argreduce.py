@@ -20,7 +20,7 @@ from .reduce import lanes_per_row, with_subgroups, workgroup_for
 
 class ArgReduceParams(Uniforms):
     size: u32
-    inner: u32  # elements between neighbours along the reduced dim
+    inner: u32  # elements between neighbors along the reduced dim
     lanes: u32  # invocations that share an output
 
 

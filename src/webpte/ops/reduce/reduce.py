@@ -305,7 +305,7 @@ def _(self: Any, dim: list[int] | None, unbiased: bool, keepdim: bool) -> Any:
 
 class CumsumParams(Uniforms):
     size: u32
-    inner: u32  # elements between neighbours along the dim
+    inner: u32  # elements between neighbors along the dim
 
 
 @op("aten.cumsum.default", traits=OpTraits(integers=summed("self", running=True)))

@@ -18,7 +18,7 @@ from .reduce import lanes_per_row, with_subgroups, workgroup_for
 
 class SoftmaxParams(Uniforms):
     size: u32  # loads per row
-    inner: u32  # elements between neighbours along the dim
+    inner: u32  # elements between neighbors along the dim
     lanes: u32
 
 
@@ -27,7 +27,7 @@ def normalized(cx: Context, x: Tensor, dim: int, out: Tensor, log: bool) -> None
     axis = normalize_dim(dim, x.rank)
     size, inner = (x.dims[axis], strides(x.dims)[axis]) if x.rank else (1, 1)
     rows = x.numel // size if size else 0
-    # Rows of an inner dim are neighbours in memory: then the invocations of different rows load neighbours.
+    # Rows of an inner dim are neighbors in memory: then the invocations of different rows load neighbors.
     lanes = lanes_per_row(cx, "softmax", rows, size) if inner == 1 else 1
     wide = 4 if inner == 1 and size % 4 == 0 else 1
     cx.dispatch(

@@ -100,7 +100,7 @@ export function reversed(text) {
 const CASED = /\p{Cased}/u;
 const IGNORED = /\p{Case_Ignorable}/u;
 
-/** Return the lower case of the character at a position. A final sigma depends on its neighbours. @param {string[]} all @param {number} at */
+/** Return the lower case of the character at a position. A final sigma depends on its neighbors. @param {string[]} all @param {number} at */
 function lowerAt(all, at) {
   if (all[at] !== "Σ") return all[at].toLowerCase();
   const next = (/** @type {number} */ from, /** @type {number} */ step) => {

@@ -12,7 +12,7 @@ Fails = Callable[[Program], bool]
 Change = Callable[[Program], object]
 
 
-def minimise(program: Program, fails: Fails) -> Program:
+def minimize(program: Program, fails: Fails) -> Program:
     """The program as small as single changes make it, while `fails` holds for each on the way."""
     best = program
     shrunk = True

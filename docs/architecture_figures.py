@@ -121,7 +121,7 @@ def request_life() -> Drawing:
     last = tops[-1] + step
     for number, line in enumerate(WORKER.split("\n")):
         drawing.text(50, last + 20 + 16 * number, line, "small")
-    places = [(down, y, box) for (box, _), y in zip(DOWN, tops, strict=True)]
+    places: list[tuple[float, float, Box]] = [(down, y, box) for (box, _), y in zip(DOWN, tops, strict=True)]
     places += [(up, y, box) for (box, _), y in zip(UP, tops, strict=True)]
     places += [((down + up) / 2, last, DEVICE)]
     for x, y, box in places:

@@ -290,8 +290,8 @@ def _kilo(count: int) -> str:
 def drawings() -> dict[str, str]:
     """File names and what is in them."""
     program = facts()
-    figures = (overview(), narrow_overview(), layer(program), dispatches(program), memory(program))
-    figures += (method_objects(), request_life())
+    from_program = [layer(program), dispatches(program), memory(program)]
+    figures = [overview(), narrow_overview(), *from_program, method_objects(), request_life()]
     return {f"{drawing.name}.svg": drawing.svg() for drawing in figures}
 
 

@@ -77,7 +77,7 @@ PACKAGING = ("project/test_gate_status.py", "project/test_release.py", "project/
 
 @dataclass
 class Selection:
-    """What to run."""
+    """The tests, cases, pages and commands to run."""
 
     tests: set[str] = field(default_factory=set)  # paths and node ids, from the repository's root
     cases: set[str] = field(default_factory=set)  # modules of tests/cases, or EVERY_CASE

@@ -1,4 +1,4 @@
-"""What is measured of a model that computes many sequences at once."""
+"""Measure a model that computes many sequences at once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Rate(NamedTuple):
 
 
 def throughput(llm: LLM, sizes: Sequence[int], turns: int, answers: int = 16) -> dict[int, Rate]:
-    """Of the same answers that many at a time, prompts included: the medians of interleaved turns."""
+    """Return the medians of interleaved turns: the same answers, one or several at a time, prompts included."""
     asked = requests(llm, answers, 24, (16, 48), seed=1)
     rates: dict[int, list[Rate]] = {size: [] for size in sizes}
     for turn, size in itertools.product(range(turns + 1), sizes):
@@ -57,7 +57,7 @@ def _so_many_at_a_time(llm: LLM, asked: Sequence[Request], size: int) -> list[li
 
 
 class Steps(NamedTuple):
-    """What steps of some sequences cost that did not change their number."""
+    """The cost of steps in which the number of sequences did not change."""
 
     lowerings: int
     objects: int  # buffers, bind groups, pipelines and shader modules

@@ -14,7 +14,7 @@ CHANGED = threading.Condition()  # of the outputs of all answers that `read` wai
 
 
 class Request(NamedTuple):
-    """What is asked, with its own settings."""
+    """A prompt with its own settings."""
 
     tokens: tuple[int, ...]
     settings: dict[str, Any]
@@ -67,7 +67,7 @@ def answers_together(llm: LLM, asked: list[Request], at_once: int, seed: int = 0
 
 
 def read(llm: LLM, live: list[Generation]) -> list[float]:
-    """Wait for a tick and read what it has brought; when each piece came."""
+    """Wait for a step and read its pieces; return the time of each."""
     for answer in live:
         answer.start()
     while live and not any(answer._ready for answer in live):

@@ -62,7 +62,7 @@ def told_gain(name: str, gain: NDArray[np.float64]) -> None:
 
 
 def judged(rows: list[dict[str, Any]], schema: dict[str, Any]) -> int:
-    """How many rows have finished; each of them is valid, and none has failed."""
+    """Return the number of finished rows; fail if one is invalid or has an error."""
     finished = [row for row in rows if row["finish_reason"] == "stop"]
     for row in finished:
         jsonschema.validate(json.loads(row["generated"]), schema)
@@ -71,7 +71,7 @@ def judged(rows: list[dict[str, Any]], schema: dict[str, Any]) -> int:
 
 
 def one_at_a_time(predictor: Predictor, rows: list[dict[str, Any]]) -> tuple[float, float]:
-    """Seconds by the clock and of processors; the answers are those that the rows have."""
+    """Return wall seconds and processor seconds of answering row by row; the answers must equal those of the rows."""
     started, spent = time.perf_counter(), time.process_time()
     alone = [predictor({"text": [row["text"]]})["generated"][0] for row in rows]
     taken = time.perf_counter() - started, time.process_time() - spent

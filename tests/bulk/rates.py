@@ -1,4 +1,4 @@
-"""How fast rows are embedded: by hand, by a job in one process, by actors of Ray."""
+"""Measure how fast rows are embedded: by a loop, by a job in one process, and by actors of Ray."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def hand(folder: Path, options: argparse.Namespace) -> Figures:
 
 
 def by_hand(model: Path, values: list[str], block: int) -> tuple[float, float]:
-    """The same of the same batches, without tables, names and files."""
+    """Embed the same batches without tables, names and files."""
     with Embedder.load(model) as embedder:
         started, spent = time.perf_counter(), time.process_time()
         for first in range(0, len(values), block):
@@ -78,7 +78,7 @@ def embed(folder: Path, options: argparse.Namespace) -> Figures:
 
 
 def names(folder: Path, options: argparse.Namespace) -> Figures:
-    """What a run that finds all blocks has to do for each: read its rows and compute its name. On one core."""
+    """Measure a run that finds all blocks: it reads the rows of each and computes its name, on one core."""
     random = np.random.default_rng(0)
     values = ["".join(chr(97 + code) for code in random.integers(0, 26, options.bytes)) for _ in range(options.rows)]
     inputs = InputTables(write_parquet(folder / "documents.parquet", values, row_group=options.rows).parent)
@@ -94,13 +94,13 @@ def names(folder: Path, options: argparse.Namespace) -> Figures:
 
 
 def crossover(folder: Path, options: argparse.Namespace) -> Figures:
-    """One process and two actors on devices of their own: a software device has one core here, where there are two."""
+    """Measure one process and two actors on devices of their own; a software device has one of two cores here."""
     os.environ["LP_NUM_THREADS"] = "1"
     return _commands(folder, options)
 
 
 def shared(folder: Path, options: argparse.Namespace) -> Figures:
-    """One process and two actors on the same device, or on a software device that takes all cores each."""
+    """Measure one process and two actors on the same device, or on software devices that use all cores."""
     return _commands(folder, options)
 
 

@@ -27,7 +27,7 @@ def encoder(options: argparse.Namespace) -> Path:
 
 
 def sentences(options: argparse.Namespace, rows: int) -> list[str]:
-    """Of mixed lengths: 3 to some 70 tokens, 13 on average; of at most 20 for the small encoder."""
+    """Return sentences of 3 to about 70 tokens, 13 on average, or of at most 20 for the small encoder."""
     return texts(rows, mean=1.6, most=18) if options.tiny else texts(rows, mean=2.3, most=70)
 
 
@@ -36,7 +36,7 @@ def table(folder: Path, options: argparse.Namespace) -> Path:
 
 
 def blocks_in(folder: Path) -> int:
-    """How many are finished."""
+    """Return the number of finished blocks."""
     return len(list(folder.rglob("g*.parquet")))
 
 

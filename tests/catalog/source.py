@@ -1,4 +1,4 @@
-"""Where ExecuTorch's op catalog comes from: its wheel can write one, which takes minutes, so a copy is kept.
+"""Get ExecuTorch's op catalog: its wheel can write one, which takes minutes, so a copy is kept.
 
 The first of these that exists:
 

@@ -77,7 +77,7 @@ def check_table(names):
 
 
 def test_architectures_page_equals_gate_measurements():
-    """What the gate runs of it, and that it names them all."""
+    """Compare the models that the gate runs, and check that the page names all models."""
     documented = check_table(IN_THE_GATE)
     assert len(documented) == len(ARCHITECTURES) + len(REAL_KINDS)
 

@@ -22,7 +22,7 @@ def test_batch_tokens_equal_single_sequences(llm):
     assert measures.different(llm, 60, CONTEXT - 24, 6, (4, 24)) == []
 
 
-def test_steps_create_nothing(llm):
+def test_decode_steps_create_no_device_objects(llm):
     result = measures.steady(llm, 8, 12)
     assert (result.lowerings, result.objects) == (0, 0)
 

@@ -66,7 +66,7 @@ def test_gguf_block_decoding_equals_gguf_package(number):
 
 
 @pytest.mark.parametrize("tiny", EVERY, ids=lambda tiny: f"{tiny.family}: {tiny.variant}")
-def test_parameter_shapes_are_those_of_the_module(tiny: Tiny, tmp_path):
+def test_parameter_shapes_equal_module(tiny: Tiny, tmp_path):
     tiny.save(tmp_path)
     source = read_checkpoint(tmp_path)
     module = empty_module(source, 2, 2)

@@ -26,7 +26,7 @@ IN_GGUF = {
 
 
 def logits(path: Path) -> np.ndarray:
-    """Of a prefill and of each token after it."""
+    """Return the logits of a prefill and of each token after it."""
     rows, position = [], 0
     with webpte.load(path) as program:
         forward = program.method("forward")
@@ -82,9 +82,7 @@ def test_built_from_gguf_logits_equal_transformers(name: str, tmp_path: Path) ->
         ("lfm2: three taps", {"quantize": "4w"}),
     ],
 )
-def test_codes_and_logits_are_those_of_an_export_without_calibration(
-    name: str, options: dict[str, Any], tmp_path: Path
-) -> None:
+def test_codes_and_logits_equal_uncalibrated_export(name: str, options: dict[str, Any], tmp_path: Path) -> None:
     BUILT[name].save(tmp_path / "checkpoint")
     built = build(tmp_path / "checkpoint", tmp_path / "built.pte", **options)
     exported = export_llm(

@@ -46,7 +46,7 @@ def pair(folder):
 
 
 @pytest.mark.parametrize("settings", ASKED, ids=str)
-def test_tokens_are_those_of_the_program(pair, settings):
+def test_bundle_tokens_equal_program(pair, settings):
     for prompt in PROMPTS:
         program, bundle = (llm.generate(prompt, max_new_tokens=12, **settings) for llm in pair)
         assert tokens_of(bundle) == tokens_of(program)

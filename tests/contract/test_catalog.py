@@ -32,7 +32,7 @@ def device():
 
 
 @pytest.mark.parametrize("suite", SUITES)
-def test_passes(suite, suites):
+def test_catalog_suite_passes(suite, suites):
     bad = [r for r in run_checks(suites[suite]) if r.outcome != "passed"]
     assert not bad, "\n".join(f"{r.check.case} {r.outcome}: {r.reason}" for r in bad)
 

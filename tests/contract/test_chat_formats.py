@@ -1,4 +1,4 @@
-"""What an export notes of how a model talks: which tokens end an answer, and how calls of tools are written."""
+"""Check what an export records of a chat format: the tokens that end an answer, and the syntax of tool calls."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def test_checkpoint_unknown_fields_are_all_listed(folder, tmp_path):
         {"model_type": "mistral", "sliding_window": None},
     ],
 )
-def test_fields_that_change_nothing_are_taken(folder, tmp_path, config):
+def test_fields_without_effect_are_accepted(folder, tmp_path, config):
     result = read_checkpoint(changed(folder, tmp_path / "c", config)).architecture
     assert all(layer.window is None for layer in result.layers)
 
@@ -152,7 +152,7 @@ def test_checkpoint_unused_tensors_are_listed(folder, tmp_path, names):
         assert name in str(refused.value) or name.replace(".0.", ".*.").replace(".1.", ".*.") in str(refused.value)
 
 
-def test_stored_rotary_frequencies_are_taken_where_they_are_those_computed(folder, tmp_path):
+def test_stored_rotary_frequencies_equal_to_computed_are_accepted(folder, tmp_path):
     plain = (10000.0 ** -(np.arange(0, HEAD, 2) / HEAD)).astype(np.float16)
     more = {f"model.layers.{n}.self_attn.rotary_emb.inv_freq": plain for n in (0, 1)}
     changed(folder, tmp_path / "c", tensors=more)
@@ -214,7 +214,7 @@ def test_checkpoint_invalid_config_is_refused(folder, tmp_path, config, values):
         read_checkpoint(changed(folder, tmp_path / "c", config))
 
 
-def test_rope_theta_and_eps_are_read_wherever_they_stand(folder, tmp_path):
+def test_rope_theta_and_eps_are_read_at_each_level(folder, tmp_path):
     for theta in ({"rope_theta": 500}, {"rope_theta": "absent", "rope_parameters": {"rope_theta": 500}}):
         model = read_checkpoint(changed(folder, tmp_path / "c", theta | {"rms_norm_eps": 0.25})).architecture
         assert (model.ropes["rope"].theta, model.norm_eps) == (500.0, 0.25)
@@ -310,7 +310,7 @@ def test_checkpoint_gguf_unused_tensors_are_listed(tmp_path, name):
     check(refused.value, name)
 
 
-def test_gguf_fields_and_tensors_that_change_nothing_are_taken(tmp_path):
+def test_gguf_fields_and_tensors_without_effect_are_accepted(tmp_path):
     changes = {
         "llama.rope.scaling.type": "none",
         "llama.expert_count": 0,

@@ -60,7 +60,7 @@ def test_compare_correct_export_is_within_tolerance(name, first, count, joined):
     assert any(op.max_relative > 0 for op in report.ops)  # otherwise nothing was computed twice
 
 
-def test_state_of_earlier_calls_is_what_attention_sees():
+def test_attention_sees_state_of_earlier_calls():
     """A KV cache of zeros would give other numbers: the second step's caches hold what the first wrote."""
     report = compared("llama", 2)
     caches = [call for call in report.calls if "sdpa" in call.op or "attention" in call.op]
@@ -214,7 +214,7 @@ class TestCommand:
 
 
 @pytest.mark.parametrize("name", ["attention", "conv_int8_pc"])
-def test_results_of_delegates_are_those_of_the_wheel(name):
+def test_results_of_delegates_equal_wheel(name):
     """Each delegate, and each kernel between, where there are some."""
     report = compare_file(FOLDER / f"{name}.pte", against="executorch")
     assert report["ok"] and report["against"] == "executorch"

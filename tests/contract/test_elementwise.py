@@ -40,7 +40,7 @@ def _option(name: str, value):
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_reference_is_what_torch_computes(case):
+def test_reference_equals_torch(case):
     one = OneOp(case)
     sizes = case.sizes[0]
     arrays = [t.array(sizes, one._random(sizes)) for t in case.tensors]
@@ -60,7 +60,7 @@ PROGRAMS = (models.functions, models.arithmetic, models.logic, models.ranges, mo
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("builder", PROGRAMS)
-def test_program_is_what_torch_computes(builder):
+def test_program_equals_torch(builder):
     exported = export(builder)
     with webpte.load(exported.path, data=exported.data) as program:
         method = program.method()

@@ -1,4 +1,4 @@
-"""Static views outside delegates: the exporter removes them, and only its memory plan shows what they are views of."""
+"""Static views outside delegates: the exporter removes them, and only its memory plan shows their base."""
 
 from __future__ import annotations
 

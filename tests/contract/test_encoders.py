@@ -146,7 +146,7 @@ def test_embedder_mixed_files_of_two_exports_are_refused(tmp_path):
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    """No test here comes to its weights."""
+    """Write a checkpoint without weights; no test here reads them."""
     return task_checkpoints.write_encoder(tmp_path, "bert", "mean")
 
 

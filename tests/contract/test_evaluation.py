@@ -88,7 +88,7 @@ def eager(each, window):
 
 
 @pytest.mark.parametrize(("stride", "windows"), [(None, 3), (48, 4)])
-def test_perplexity_and_divergence_are_those_of_torch(models, stride, windows):
+def test_perplexity_and_divergence_equal_torch(models, stride, windows):
     reference, model = models
     result = evaluate(model, TEXT, against=reference, stride=stride)
     start = text_tokens(model.tokenizer, model.text_model.special_tokens, TEXT).start
@@ -177,7 +177,7 @@ def test_eval_command_equals_api(models, folder, capsys, monkeypatch, tmp_path):
     assert report["perplexity"] == pytest.approx(result.perplexity._asdict())
 
 
-def test_command_measures_what_a_cache_of_bytes_costs(folder, capsys, monkeypatch, tmp_path):
+def test_eval_command_measures_cost_of_int8_cache(folder, capsys, monkeypatch, tmp_path):
     (tmp_path / "text.txt").write_text(TEXT)
     monkeypatch.chdir(folder)
     same = ("eval", "4w.pte", "--against", "4w.pte", "--text", tmp_path / "text.txt", "--tokens", 40)

@@ -1,4 +1,4 @@
-"""webpte.export: modules and checkpoints become programs that say what eager PyTorch says."""
+"""Modules and checkpoints that webpte.export lowers give programs that equal eager PyTorch."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_export_safetensors_logits_equal_transformers(tmp_path):
         (None, webpte.FormatError, [".gguf", "config.json"]),
     ],
 )
-def test_checkpoints_we_cannot_read_say_why(tmp_path, change, error, values):
+def test_unsupported_checkpoint_error_states_reason(tmp_path, change, error, values):
     if change is not None:
         (tmp_path / "config.json").write_text(json.dumps(change))
     with raises(error, tmp_path, *values):

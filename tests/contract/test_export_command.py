@@ -1,4 +1,4 @@
-"""`webpte export` as a whole: by name from a hub, its report as JSON, what it leaves when it is stopped."""
+"""Run `webpte export`: by name from a hub, with its report as JSON, and stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a GGUF file says of itself is checked before it is used: lengths, counts, types, offsets, strings."""
+"""Lengths, counts, types, offsets and strings of a GGUF file are checked before they are used."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def rebuilt(vocabulary: dict[str, Any], kind: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["llama-bpe", "lfm2", "tekken", "gpt-4o", "gpt-2", "qwen2", "deepseek-r1-qwen"])
-def test_tokens_are_those_of_transformers(vocabulary, kind):
+def test_tokens_equal_transformers(vocabulary, kind):
     from tokenizers import normalizers
     from transformers.integrations.gguf.gguf_tokenizer_mapping import convert_gguf_tokenizer
 
@@ -65,7 +65,7 @@ def test_tokens_are_those_of_transformers(vocabulary, kind):
 
 
 @pytest.mark.parametrize("kind", ["smollm", "refact", "starcoder", "command-r"])
-def test_digits_stand_alone_where_the_model_cuts_so(vocabulary, kind):
+def test_digits_are_single_tokens_if_the_model_splits_them(vocabulary, kind):
     ours = rebuilt(vocabulary, kind)
     assert ours.encode("12345").tokens == ["1", "2", "3", "4", "5"]
     assert ours.encode(TEXTS[2]).ids == rebuilt(vocabulary, "gpt-2").encode(TEXTS[2]).ids
@@ -109,7 +109,7 @@ def pieces(request) -> Any:
 
 
 def keys_of(model: Any, prefixed: bool, **more: Any) -> Fields:
-    """As converters write them."""
+    """Return the keys that converters write for a tokenizer."""
     numbers = range(model.get_piece_size())
     tests = ((model.is_unknown, 2), (model.is_control, 3), (model.is_byte, 6))
     kinds = [next((kind for is_it, kind in tests if is_it(number)), 1) for number in numbers]
@@ -126,7 +126,7 @@ def keys_of(model: Any, prefixed: bool, **more: Any) -> Fields:
     return Fields("x.gguf", {f"tokenizer.ggml.{key}": value for key, value in keys.items()})
 
 
-def test_tokens_are_those_of_sentencepiece(pieces):
+def test_tokens_equal_sentencepiece(pieces):
     import tokenizers
 
     prefixed, model = pieces

@@ -26,7 +26,7 @@ class Model:
         self.llm.stop_tokens = frozenset()
 
     def logits(self, tokens):
-        """As transformers says, of all of them at once."""
+        """Return the logits of transformers for all tokens at once."""
         with torch.no_grad():
             return self.real(torch.tensor([list(tokens)])).logits[0, -1:].numpy()
 

@@ -23,7 +23,7 @@ BUILDERS = slow_but([models.network, models.layers], [models.network, models.tra
 
 
 @pytest.mark.parametrize("builder", BUILDERS, ids=lambda b: b.__name__)
-def test_codes_are_those_of_eager(builder):
+def test_codes_equal_eager(builder):
     exported = export(builder)
     equal = total = 0
     with webpte.load(exported.path) as program:

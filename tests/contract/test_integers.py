@@ -61,7 +61,7 @@ REFUSED_AT_LOAD = {"a constant cut short"}
 
 
 def integers(name):
-    """One module, run on every row of VALUES."""
+    """Return one module, run on every row of VALUES."""
     steps = [(torch.tensor(row),) for row in VALUES]
     return forward(MODULES[name](), steps[0], [steps])
 
@@ -91,7 +91,7 @@ def test_integers_equal_eager_or_typed_error(name):
         assert right >= (len(VALUES) if name in ALWAYS_RIGHT else 1)
 
 
-def test_kept_out_of_delegates_it_is_computed_in_64_bits(tmp_path):
+def test_integers_outside_delegates_are_computed_in_64_bits(tmp_path):
     module = Of(lambda m, x: x * 1000003 - 1)
     kept = [EDGE.mul.Tensor, EDGE.sub.Tensor]
     lower(module, (torch.tensor(VALUES[0]),), path=tmp_path / "m.pte", operator_blocklist=kept)

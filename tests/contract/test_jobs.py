@@ -108,7 +108,7 @@ def test_batch_job_killed_continues(undisturbed, model, table, tmp_path):
     assert report.reused_blocks == results[1] and contents(out) == contents(undisturbed)
 
 
-def test_changed_rows_are_computed_again_and_only_they(undisturbed, model, table, tmp_path):
+def test_changed_rows_alone_are_computed_again(undisturbed, model, table, tmp_path):
     shutil.copytree(undisturbed, tmp_path / "out")
     values = pq.read_table(table)["text"].to_pylist()
     values[60] = "dogs saw the mat"
@@ -181,7 +181,7 @@ def test_batch_job_folder_of_mixed_formats(model, tmp_path):
         ({"block_rows": 0}, None, ["block_rows", 1, 0]),
     ],
 )
-def test_wrong_jobs_are_refused_before_anything_is_made(model, table, tmp_path, options, code, values):
+def test_invalid_jobs_are_refused_before_writing_files(model, table, tmp_path, options, code, values):
     with raises(webpte.InputError, *values, code=code):
         run(model, table, tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()

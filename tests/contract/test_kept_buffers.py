@@ -37,7 +37,7 @@ def test_mutable_buffer_calls_equal_eager_and_reset(name, alias):
 
 
 @pytest.mark.parametrize(("name", "alias"), [("added", False), ("normalised", True), ("remembered", True)])
-def test_forks_and_snapshots_own_it(name, alias, tmp_path):
+def test_kept_buffers_belong_to_forks_and_snapshots(name, alias, tmp_path):
     exported = export(kept, name=name, alias=alias)
     (first, *rest), (other, *_) = exported.sequences
     with webpte.load(exported.path) as program:
@@ -59,7 +59,7 @@ def test_buffers_of_one_shape_are_refused_without_aliases(name):
         webpte.load(export(kept, name=name, alias=False).path)
 
 
-def test_passes_do_not_change_it():
+def test_kept_buffers_unchanged_by_passes():
     exported = export(kept, name="cascaded", alias=True)
     with webpte.load(exported.path, passes=()) as program:
         check(program.method(), exported.sequences[0])

@@ -28,7 +28,7 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_chunks_of_a_prompt_give_what_one_call_gives(name):
+def test_prompt_in_chunks_equals_one_call(name):
     prompt = np.random.default_rng(3).integers(0, 128, (1, 31))
     tolerance = VARIANTS[name]
     with webpte.load(export(name).path) as program:

@@ -88,7 +88,7 @@ def test_complete_known_prefix_is_reused(talk):
 
 
 def test_complete_known_prompt_recomputes_last_token(llm):
-    """Its logits are what comes next, and no one has kept them."""
+    """The logits after a cached prompt are not stored, so its last token is computed again."""
     first = llm.complete("the quick brown fox", max_new_tokens=4)
     first.result()
     again = llm.complete("the quick brown fox", max_new_tokens=4)
@@ -191,7 +191,7 @@ def test_complete_seed_repeats_and_other_seed_differs(talk):
     assert len({draw(seed) for seed in range(4)}) > 1
 
 
-def test_logprobs_are_those_of_the_logits(talk):
+def test_logprobs_equal_logits(talk):
     generation = talk.complete("hello", max_new_tokens=3, logprobs=True)
     pieces = list(generation)
     other = talk.llm.sequence()
@@ -314,7 +314,7 @@ def test_load_missing_tokenizer_is_named(tmp_path):
         LLM.load(tmp_path / "tiny.pte")
 
 
-def test_half_caches_take_half_the_memory_and_say_nearly_the_same(llm, folder):
+def test_half_caches_take_half_the_memory_with_close_logits(llm, folder):
     stored = 2 if "shader-f16" in adapter_caps().features else 4  # bytes of a half
     with LLM.load(folder / "tiny.pte", kv_cache="f16") as half:
         state = half._method.plan.bytes_by_kind()["state"]

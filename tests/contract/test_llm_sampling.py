@@ -103,7 +103,7 @@ def test_top_logprobs_are_listed_per_piece(llm, logits_behind, count):
     assert all(piece.top_logprobs == () for piece in llm.generate(tokens=PROMPT, max_new_tokens=2, logprobs=True))
 
 
-def test_answers_side_by_side_are_those_alone(llm):
+def test_batched_answers_equal_single_answers(llm):
     """Each asks for something else, in the same passes."""
     seeded = {"temperature": 1.5, "seed": 4}
     asked = [

@@ -50,7 +50,7 @@ def test_rows_are_embedded_in_their_order(encoder):
     np.testing.assert_allclose(np.stack([actual["embedding"][number] for number in good]), want, atol=1e-5)
 
 
-def test_rows_that_fail_say_why_and_leave_the_others_alone(encoder):
+def test_failed_rows_have_errors_and_other_rows_have_results(encoder):
     rows = ["the cat", None, b"a\xff", "cat " * 40, [2, 6, 3], [2, 9999, 3], 3, "the cat"]
     result = encoder({"text": rows})
     messages = result["error"]
@@ -122,7 +122,7 @@ def test_prompts_that_fail_have_an_error(talker):
 
 
 def test_prompt_that_cannot_fit_is_refused_before_it_is_tokenized(talker, monkeypatch):
-    """Of a row of 3 MB that took a minute."""
+    """Tokenizing a row of 3 MB took a minute."""
     tokenized: list[str] = []
     encoding = Tokenizer._encoding
 

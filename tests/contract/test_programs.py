@@ -61,7 +61,7 @@ def test_rotary_covers_prefill_and_decode():
 
 
 class TestLlama:
-    """One loaded program serves prefill and decode."""
+    """One loaded program computes prefill and decode."""
 
     def test_counters_of_a_decode_step(self):
         exported = export("llama")

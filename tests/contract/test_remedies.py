@@ -1,4 +1,4 @@
-"""What errors show people to do is done here, as it is printed."""
+"""Follow the remedies that errors print, as they are printed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_remedy_block_list_yields_running_program(without_softmax, tmp_path):
         assert_close(program.method()(x), module(x).numpy(), 1e-5, 1e-5, "outside the delegate")
 
 
-def test_torchs_own_op_objects_would_change_nothing(without_softmax, tmp_path):
+def test_blocklist_of_torch_op_objects_has_no_effect(without_softmax, tmp_path):
     """Why the error names the exporter's: if this fails, the shorter text does too."""
     x = torch.linspace(-3, 3, 35)
     lower(Shares(), (x,), path=tmp_path / "m.pte", operator_blocklist=[torch.ops.aten._softmax.default])

@@ -25,7 +25,7 @@ QUICK = (
 FUZZED = ("branch_on_data", "sdpa_cache_inputs_live")
 
 
-def test_bits_are_those_of_the_ordinary_path():
+def test_saved_plan_bits_equal_ordinary_path():
     outcomes = list(compare(of_programs(QUICK.__contains__)))
     assert {(outcome.kind, outcome.why) for outcome in outcomes} == {("right", "")}
     assert len(outcomes) == len(QUICK) + 1  # one program has two methods
@@ -94,7 +94,7 @@ PLAYED = ("add_external", "integers", "half", "dynamic_size_output", "sdpa_cache
 
 @pytest.mark.parametrize("name", PLAYED)
 def test_saved_plan_independent_player_same_bits(name, tmp_path):
-    """Of a sequence of calls, with the state that it builds up."""
+    """Run a sequence of calls, with the state that it builds up."""
     (job,) = of_programs({name}.__contains__)
     assert save(job, tmp_path) is None
     about = json.loads((tmp_path / "job.json").read_text())

@@ -1,4 +1,4 @@
-"""One sequence's program as one of many: rows of any slots in one pass give what the program gives each alone."""
+"""Rows of any slots in one pass give the bits that the program gives each sequence alone."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_slots_warm_model_plans_nothing(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_rows_of_many_slots_give_what_the_program_gives_each_alone(name, texts):
+def test_rows_of_many_slots_equal_single_sequences(name, texts):
     exported = export(llama, quantize="8da4w", full_logits=True) if name == "full logits" else export(name)
     with webpte.load(exported.path) as program:
         alone, many = program.method(), program.method(rewrite=lambda graph: with_slots(graph, 4).graph)
@@ -187,7 +187,7 @@ def test_slots_are_read_and_written_apart(runner, texts):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
-def test_steps_of_one_submit_are_those_of_many(runner, texts, temperature):
+def test_steps_in_one_submit_equal_separate_steps(runner, texts, temperature):
     runner.grow(4)
 
     def at(step: int, tokens: list[int]) -> tuple[list[BatchToken], list[SampleRow]]:
@@ -230,7 +230,7 @@ def test_rows_outside_are_refused_before_anything_runs(runner):
     ("name", "code"),
     [("llama_static1", "static_shapes"), ("llama_nokv", "other_inputs")],
 )
-def test_programs_that_cannot_say_why(name, code):
+def test_programs_without_batching_state_reason(name, code):
     with webpte.load(export(name).path) as program:
         with raises(webpte.UnsupportedError, "forward", code=code):
             program.method(rewrite=lambda graph: with_slots(graph, 4).graph)

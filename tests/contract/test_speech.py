@@ -50,7 +50,7 @@ def features(samples: np.ndarray, **options: Any) -> Any:
 
 @pytest.mark.parametrize("bands", [80, 128])
 @pytest.mark.parametrize("kind", ["noise", "tones", "silence", "short"])
-def test_spectrograms_are_those_of_transformers(kind, bands):
+def test_spectrograms_equal_transformers(kind, bands):
     samples = np.zeros(30 * SAMPLES, np.float32)
     if kind != "silence":
         heard = sound("tones" if kind == "tones" else "noise", 11 if kind == "short" else 30)
@@ -64,7 +64,7 @@ def test_spectrograms_are_those_of_transformers(kind, bands):
         assert np.abs(result - theirs(samples[None], "cpu")[0]).max() < 1e-4
 
 
-def test_hidden_states_and_logits_are_those_of_transformers():
+def test_hidden_states_and_logits_equal_transformers():
     import torch
 
     mel = features(sound("tones", 0.8))
@@ -133,7 +133,7 @@ def test_speech_other_quantization_refused_before_work(tmp_path):
     ("seconds", "kind", "language"),
     [(1, "noise", None), (0.6, "tones", None), (1, "tones", "de"), (0.6, "noise", "French")],
 )
-def test_tokens_are_those_of_transformers(whisper, seconds, kind, language):
+def test_tokens_equal_transformers(whisper, seconds, kind, language):
     samples = sound(kind, seconds)
     options = {"language": language, "task": "translate", "force_unique_generate_call": True}
     want = reference().generate(features(samples), **options)[0].tolist()
@@ -143,7 +143,7 @@ def test_tokens_are_those_of_transformers(whisper, seconds, kind, language):
 
 
 @pytest.mark.parametrize(("seconds", "kind"), [(1, "noise"), (0.6, "tones"), (2.7, "noise"), (2.7, "tones")])
-def test_segments_are_those_of_transformers(whisper, seconds, kind):
+def test_segments_equal_transformers(whisper, seconds, kind):
     samples = sound(kind, seconds)
     longer = {"truncation": False, "padding": "longest"} if seconds > 1 else {}
     options = {"language": "en", "task": "transcribe", "return_timestamps": True, "return_segments": True}
@@ -182,7 +182,7 @@ def test_silence_is_left_out_where_that_is_asked_for(whisper, monkeypatch):
     assert whisper(samples, no_speech_threshold=0.0).tokens == ()
 
 
-def test_cancelled_it_stops_and_can_be_used_again(whisper):
+def test_transcriber_cancelled_stops_and_is_usable(whisper):
     want = whisper(sound("tones", 1)).tokens
     token = webpte.CancelToken()
 

@@ -70,7 +70,7 @@ with webpte.load(sys.argv[1]) as program:
     assert not list(tmp_path.glob("*.part"))
 
 
-def test_foreign_and_broken_snapshots_are_refused_and_nothing_changes(llama, tmp_path):
+def test_foreign_and_broken_snapshots_are_refused_without_changes(llama, tmp_path):
     forward, exported = llama
     prefill, decode = exported.sequences[0][:2]
     forward(*prefill.inputs)

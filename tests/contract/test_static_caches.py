@@ -20,7 +20,7 @@ def generate(method, prompt, length):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_generates_what_transformers_does(name):
+def test_static_cache_generation_equals_transformers(name):
     exported = export_static_cache(name)
     prompt, expected = tokens_of(exported)
     assert len(expected) - len(prompt) >= 30 and len(set(expected)) > 8  # not one token over and over

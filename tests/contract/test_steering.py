@@ -1,4 +1,6 @@
-"""Constraints and drafts on the device, with the tiny Llama: answers follow what they must, and no token changes."""
+"""Constraints and drafts on the device, with the tiny Llama: answers satisfy the constraint, and drafts change no
+token.
+"""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def in_a_child(*arguments):
 
 @pytest.fixture
 def command(capsys, monkeypatch):
-    """Run a command in this process, which need not be started: its exit code and what it printed."""
+    """Run a command in this process; return its exit code and its output."""
 
     def run(*arguments, stdin=""):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8"))
@@ -117,7 +117,7 @@ def test_ctrl_c_while_loading_ends_the_program(model, moment):
         assert "Traceback" not in screen.text
 
 
-def test_generate_that_is_interrupted_prints_what_came_and_gives_130(model, monkeypatch, capsys):
+def test_generate_interrupted_prints_partial_text_and_exits_130(model, monkeypatch, capsys):
     printed = []
 
     def press_ctrl_c_at_the_third(text, **options):

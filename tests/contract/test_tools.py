@@ -68,7 +68,7 @@ class TestCheck:
 
 class TestRun:
     @pytest.mark.parametrize("name", NAMES)
-    def test_outputs_are_those_of_eager(self, name, tmp_path):
+    def test_run_outputs_equal_eager(self, name, tmp_path):
         step = export(name).steps[0]
         np.savez(tmp_path / "in.npz", allow_pickle=False, **{f"in{i}": x for i, x in enumerate(step.inputs)})
         saved = tmp_path / "out.npz"
@@ -84,7 +84,7 @@ class TestRun:
         assert warm is not None and warm["calls"] == 1 and warm["min"] <= report["first_call"] * 10
 
     @pytest.mark.parametrize("name", NAMES)
-    def test_inputs_left_out_are_made_up(self, name, capsys):
+    def test_run_missing_inputs_are_generated(self, name, capsys):
         assert main(["run", str(export(name).path), "--repeat", "0"]) == 0
         out = capsys.readouterr().out
         assert "random, seed 0" in out and "first call" in out and "warm" not in out

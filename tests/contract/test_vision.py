@@ -251,7 +251,7 @@ def test_options_are_checked_before_any_work(checkpoint):
         export_checkpoint(checkpoint, checkpoint / "out.pte")
 
 
-def test_weights_that_are_not_all_there_are_refused(tmp_path):
+def test_incomplete_weights_are_refused(tmp_path):
     from safetensors.torch import load_file, save_file
 
     task_checkpoints.write_vision(tmp_path, "vit")

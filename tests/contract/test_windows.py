@@ -106,7 +106,7 @@ def test_answers_at_once_take_turns(llm, fresh):
 
 
 @pytest.mark.parametrize("family", slow_but(["gemma3"], ["gemma3", "gemma2"]))
-def test_beyond_the_ring_it_is_what_transformers_says(family, tmp_path):
+def test_logits_beyond_the_ring_equal_transformers(family, tmp_path):
     """The logits after each of the last tokens, when they were read in pieces of any size."""
     import torch
 

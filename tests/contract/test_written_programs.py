@@ -38,14 +38,14 @@ def differences(one: Any, other: Any, path: str = "") -> Iterator[str]:
 
 
 def read_whole(data: bytes) -> Any:
-    """What ExecuTorch's Python finds."""
+    """Return a program as ExecuTorch's Python reads it."""
     from executorch.exir._serialize._program import deserialize_pte_binary
 
     return deserialize_pte_binary(data)
 
 
 def read(data: bytes) -> Any:
-    """The same without blobs: their graphs are compared."""
+    """Return a program without its blobs, whose graphs are compared separately."""
     file = read_whole(data)
     for entry in file.program.backend_delegate_data:
         if entry.data[4:8] == b"VH00":

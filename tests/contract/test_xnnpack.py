@@ -78,7 +78,7 @@ def _by_wheel(net: CodedNet | Net) -> list[np.ndarray]:
     return [out.numpy().copy() for out in program.forward([torch.from_numpy(x) for x in net.inputs])]
 
 
-def test_codes_by_numpy_are_those_of_the_wheel():
+def test_codes_by_numpy_equal_wheel():
     """tests/gpu/test_xnnpack_nodes.py compares webpte with the same codes."""
     net = coded_net()
     for node, result, expected in zip(net.nodes, _by_wheel(net), net.expected, strict=True):
@@ -86,7 +86,7 @@ def test_codes_by_numpy_are_those_of_the_wheel():
 
 
 @pytest.mark.parametrize("name", ["convolutions", "images", "products"])
-def test_numbers_by_numpy_are_those_of_the_wheel(name):
+def test_numbers_by_numpy_equal_wheel(name):
     """tests/gpu/test_xnnpack_nodes.py compares webpte with the same numbers, also of nodes that no exporter writes."""
     net = NETS[name]("f4")
     for number, (result, expected) in enumerate(zip(_by_wheel(net), net.expected, strict=True)):

@@ -24,7 +24,7 @@ PROMPTS = (PREFILL, 5)  # tokens of each
 
 
 class Errors(NamedTuple):
-    """How far the programs of a file are from transformers with the file's weights."""
+    """Differences of the programs of a file from transformers with the file's weights."""
 
     floats: float  # the largest difference of the program in f32, relative to the largest logit
     default: float  # the same of the default program, from a module with the default program's weights

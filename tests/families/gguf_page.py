@@ -43,7 +43,7 @@ def shown(errors: Errors) -> str:
 
 
 def known() -> dict[tuple[str, str], Errors]:
-    """Return what the page says by family and format. It has no differences of default programs from their modules."""
+    """Return the recorded errors by family and format, without differences of default programs from their modules."""
     names = {families()[name].name: name for name in QUANTIZED}
     results = {}
     for row in named_rows(parts(DOCS.read_text(), HEADING)[1]):

@@ -1,4 +1,4 @@
-"""Exports of tiny checkpoints in the cache, and how far what they answer is from what eager PyTorch says.
+"""Export tiny checkpoints into the cache, and compare their logits with eager PyTorch.
 
 In f32 transformers says what is right, in 4w the module that was exported, quantized and run eagerly.
 """
@@ -25,7 +25,7 @@ GROUP = 32
 
 @dataclass(frozen=True)
 class Measured:
-    """One program."""
+    """One exported checkpoint, with the logits of transformers."""
 
     tiny: Tiny
     folder: Path
@@ -34,36 +34,36 @@ class Measured:
     def path(self) -> Path:
         return self.folder / "model.pte"
 
-    def wanted(self) -> np.ndarray:
-        """Logits behind the prefill and behind each token after it, (1 + DECODE, V)."""
+    def expected(self) -> np.ndarray:
+        """Return the logits of transformers after the prefill and after each further token, (1 + DECODE, V)."""
         return np.load(self.folder / "wanted.npy")
 
     def error(self) -> float:
-        """The largest difference from what is wanted, relative to the largest logit; NaN is no small number."""
+        """Return the largest difference from transformers, relative to the largest logit; infinity for NaN."""
         from webpte.llm import LLM
 
         with LLM.load(self.path) as llm:
             sequence = llm.sequence()
             got = np.concatenate([sequence.logits(step) for step in steps()])
-        return difference(got, self.wanted())
+        return difference(got, self.expected())
 
 
-def difference(got: np.ndarray, wanted: np.ndarray) -> float:
-    assert got.shape == wanted.shape, f"{got.shape}, not {wanted.shape}"
-    assert np.isfinite(wanted).all() and np.abs(wanted).max() > 0.1
-    largest = float(np.abs(got - wanted).max() / np.abs(wanted).max())
+def difference(got: np.ndarray, expected: np.ndarray) -> float:
+    assert got.shape == expected.shape, f"{got.shape}, not {expected.shape}"
+    assert np.isfinite(expected).all() and np.abs(expected).max() > 0.1
+    largest = float(np.abs(got - expected).max() / np.abs(expected).max())
     return largest if np.isfinite(got).all() else float("inf")
 
 
 def steps() -> Iterator[list[int]]:
-    """A prefill, and tokens one by one."""
+    """Yield the tokens of a prefill, then tokens one by one."""
     tokens = families.tokens()
     yield tokens[:PREFILL]
     yield from ([token] for token in tokens[PREFILL : PREFILL + DECODE])
 
 
 def measured(tiny: Tiny, quantize: str | None = None) -> Measured:
-    """From the cache, or exported now."""
+    """Return a program from the cache, or export it."""
     sources = [source_hash(path) for path in exporter_files("export/llm", f"checkpoints/families/{tiny.family}")]
     sources.append(definitions_hash((Path(__file__), "write"), (Path(families.__file__), "Tiny")))
     params = {"quantize": quantize, "model_type": tiny.model_type, "fields": tiny.fields}

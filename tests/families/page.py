@@ -44,7 +44,7 @@ def read(cell: str) -> float | None:
 
 
 def described(name: str) -> tuple[str, ...]:
-    """All of a family's row but what is measured."""
+    """Return a family's row of the table without its measured cells."""
     family = families()[name]
     converted = ARCHITECTURES.get(family.model_types[0])  # without a family of its own in GGUF
     gguf = ", ".join(f"`{kind}`" for kind in family.gguf_types) or (f"as `{converted}`" if converted else "no")
@@ -57,7 +57,7 @@ def rows(text: str) -> list[dict[str, str]]:
 
 
 def known() -> dict[str, Errors]:
-    """Return what the page says, by family."""
+    """Return the errors that the page has, by family."""
     numbers = {row["Family"]: Errors(read(row["f32"]), read(row["4w"])) for row in rows(DOCS.read_text())}
     return {name: numbers[family.name] for name, family in families().items() if family.name in numbers}
 

@@ -38,7 +38,7 @@ def read(path: Path) -> None:
 
 @functools.cache
 def scratch() -> Path:
-    """Of this process and those it forks."""
+    """Return a folder of this process and those it forks."""
     folder = Path(tempfile.mkdtemp(prefix="webpte-fuzz-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)  # children leave without what is registered here
     return folder

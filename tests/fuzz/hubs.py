@@ -36,7 +36,7 @@ def _sha1(data: bytes) -> str:
 
 
 def listing(files: dict[str, bytes]) -> str:
-    """As the hub's API answers."""
+    """Return a listing in the form of the hub's API."""
     siblings = [{"rfilename": name, "size": len(data), "blobId": _sha1(data)} for name, data in files.items()]
     large = {"sha256": hashlib.sha256(files["m-1.safetensors"]).hexdigest(), "size": 100, "pointerSize": 134}
     siblings[2]["lfs"] = large
@@ -68,7 +68,7 @@ def _changed_files(random: Random) -> dict[str, bytes]:
 
 @functools.cache
 def root() -> Path:
-    """Of this process and those it forks."""
+    """Return a folder of this process and those it forks."""
     folder = Path(tempfile.mkdtemp(prefix="webpte-fuzz-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

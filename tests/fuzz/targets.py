@@ -1,4 +1,4 @@
-"""What is fuzzed: functions of bytes that return, or raise what no one should see.
+"""Targets of fuzzing: functions of bytes that return, or raise an exception that is a finding.
 
 A typed error is a right answer. Anything else that escapes, and an execution that takes more than a second of CPU time,
 is a finding.
@@ -40,7 +40,7 @@ MAX_CALLS = 5_000_000  # of functions; the seeds and what they are changed to ta
 
 @dataclass(frozen=True)
 class Target:
-    """One entrance for an untrusted bytes, with the inputs a run starts from."""
+    """A function that reads untrusted bytes, with the inputs that a run starts from."""
 
     run: Callable[[bytes], None]
     seeds: Callable[[], list[bytes]]
@@ -119,7 +119,7 @@ def _state_bytes() -> bytes:
 
 
 def read_snapshot(data: bytes) -> None:
-    """As it is, and with the digest that its bytes ask for, which lets what stands after it be reached."""
+    """Read the bytes as they are, and with a digest that fits them, so that the parts after it are reached."""
     folder = Path(tempfile.gettempdir())
     path = folder / f"webpte-fuzz-{os.getpid()}.state"
     try:

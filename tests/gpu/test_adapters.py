@@ -1,4 +1,4 @@
-"""An adapter by its number: the one that is asked for, or an error that lists those there are."""
+"""An adapter is selected by its number; an unknown number raises an error that lists all adapters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from webpte.device.adapter import ADAPTER_VARIABLE, chosen_adapter, select_adapt
 
 @pytest.fixture
 def apart(monkeypatch):
-    """As in a process that has opened nothing."""
+    """Run in a process that has opened no device."""
     monkeypatch.setattr(gpu, "_OPEN", [])
     monkeypatch.setenv(ADAPTER_VARIABLE, "")
     before = select_adapter(None)

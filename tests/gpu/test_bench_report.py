@@ -1,4 +1,4 @@
-"""`webpte bench --report`: what it writes follows the schema, names no user and no path, and can be interrupted."""
+"""The files of `webpte bench --report` follow the schema and name no user and no path; a run can be interrupted."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ OPTIONS: dict[str, Any] = {**SIZES, "embedding": "none", "lm_head": "4"}
 
 
 def logits(path: Path, rows: np.ndarray) -> np.ndarray:
-    """Of the last token of each row."""
+    """Return the logits of the last token of each row."""
     with webpte.load(path) as program:
         forward = program.method("forward")
         return np.array([forward(row[None], np.array([0])) for row in rows])
@@ -43,7 +43,7 @@ def test_calibration_reduces_the_error_of_logits(checkpoint: Path, tmp_path: Pat
     assert errors["calibrated"] < errors["plain"]
 
 
-def test_blocks_compute_what_the_whole_program_does(checkpoint: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_calibration_blocks_equal_whole_program(checkpoint: Path, tmp_path: Path) -> None:  # noqa: F811
     source = read_checkpoint(checkpoint)
     tokens = np.arange(5, 22)
     (hidden,) = embedded(source, [list(tokens)])

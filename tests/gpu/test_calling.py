@@ -1,4 +1,4 @@
-"""What a caller may pass, what comes back, and what a wrong call says."""
+"""Arguments of a call, its results, and the errors of wrong calls."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_outputs_have_the_live_shape_and_own_their_memory(double, rows):
     assert np.array_equal(y, x + x)
 
 
-def test_lossless_conversions_are_made_and_others_refused(double):
+def test_lossless_conversions_are_accepted_and_others_refused(double):
     assert np.array_equal(double(np.full((2, 7), 3, np.int16)), np.full((2, 7), 6, np.float32))
     assert np.array_equal(double(np.ones((2, 7), np.float16)), np.full((2, 7), 2.0))
     with raises(webpte.InputError, "float64", ".astype(np.float32)", code="dtype"):

@@ -67,7 +67,7 @@ def _run(case, folder, inputs, **options):
 
 @pytest.mark.parametrize("name", CHOSEN)
 def test_indices_outside_choose_the_nearest_row(name, tmp_path, device):
-    """As the kernels document. An index that is too low or too high must not reach another tensor's memory."""
+    """An index that is too low or too high must not reach another tensor's memory."""
     one, indices = CHOSEN[name]
     random = np.random.default_rng(5)
     arrays = [t.array({}, random) for t in one.tensors]

@@ -1,4 +1,4 @@
-"""One token stops whatever takes long, at every step of it; what it was asked of then works as if never asked."""
+"""A cancelled load, call or export stops at its next step, and the object stays usable."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def broken_softmax(monkeypatch):
 
 
 class TestOneCall:
-    def test_below_its_bound(self):
+    def test_compare_shape_below_bound(self):
         x = TensorOperand(floats(3, 29), bound=(7, 29))
         ((got, expected, actual),) = check_call(
             "aten.linear.default", [x, TensorOperand(floats(5, 29), (5, 29)), None], [Out("f32", (7, 5))]

@@ -66,7 +66,7 @@ def test_doctor_no_test_skips_self_test(capsys):
 
 
 @pytest.mark.parametrize("error", [1.0, math.nan])
-def test_wrong_numbers_fail_it(monkeypatch, error):
+def test_doctor_self_test_fails_on_wrong_numbers(monkeypatch, error):
     monkeypatch.setattr(selftest, "_error", lambda trial: error)
     report = selftest.self_test()
     assert not report["ok"] and report["round_trip"] is None

@@ -56,7 +56,7 @@ UNARY = {"abs": (-4, 4), "exp": (-4, 4), "round": (-4, 4), "sin": (-4, 4), "sqrt
 
 @in_order
 @given(shape=shapes(1), name=st.sampled_from(sorted(UNARY)), dtype=st.sampled_from(("f32", "f16", "i32")))
-def test_functions(tmp_path, device, shape, name, dtype):
+def test_functions_of_one_operand_equal_reference(tmp_path, device, shape, name, dtype):
     ((dims,), sizes) = shape
     check(tmp_path, f"aten.{name}.default", [operand(dims, dtype, *UNARY[name])], sizes, [dtype])
 
@@ -68,7 +68,7 @@ BINARY = ("add.Tensor", "mul.Tensor", "maximum.default", "minimum.default")
 @given(
     shape=shapes(2), name=st.sampled_from(BINARY), dtypes=st.tuples(st.sampled_from(DTYPES), st.sampled_from(DTYPES))
 )
-def test_arithmetic(tmp_path, device, shape, name, dtypes):
+def test_arithmetic_of_two_operands_equals_reference(tmp_path, device, shape, name, dtypes):
     dims, sizes = shape
     rest = (1,) if name == "add.Tensor" else ()
     args = [operand(d, dtype) for d, dtype in zip(dims, dtypes, strict=True)]
@@ -80,7 +80,7 @@ QUOTIENTS = (("div.Tensor",), ("div.Tensor_mode", "floor"), ("div.Tensor_mode", 
 
 @in_order
 @given(shape=shapes(2), op=st.sampled_from(QUOTIENTS), dtypes=st.tuples(*[st.sampled_from(("f32", "i32"))] * 2))
-def test_division(tmp_path, device, shape, op, dtypes):
+def test_division_equals_reference(tmp_path, device, shape, op, dtypes):
     (a, b), sizes = shape
     name, *mode = op
     args = [operand(a, dtypes[0], -99, 99), operand(b, dtypes[1], 1, 7), *mode]
@@ -94,7 +94,7 @@ def test_division(tmp_path, device, shape, op, dtypes):
     dtypes=pairs,
     seed=st.integers(0, 99),
 )
-def test_comparisons(tmp_path, device, shape, name, dtypes, seed):
+def test_comparisons_equal_reference(tmp_path, device, shape, name, dtypes, seed):
     dims, sizes = shape
     odd = np.array([NAN, INFINITE, -INFINITE, 0.0, -0.0, 1.0, -2.0])
 

@@ -61,7 +61,7 @@ def test_refusal_advises_the_fallback_where_the_cpu_has_a_kernel(unsupported):
     assert any('fallback="cpu"' in remedy for remedy in check_file(unsupported)["remedies"])
 
 
-def test_runs_on_the_cpu_when_asked_and_says_so(unsupported, caplog):
+def test_fallback_cpu_runs_and_warns(unsupported, caplog):
     with webpte.load(unsupported, fallback="cpu") as program, caplog.at_level(logging.WARNING, "webpte"):
         forward = program.method()
         assert "1 calls inside delegates of 'forward' run on the CPU: 'test.sin_degrees.default' x1" in caplog.text

@@ -1,4 +1,4 @@
-"""Forks of methods, closed with what they came from; and forks of the process, which own nothing of its GPU."""
+"""Forks of methods are closed with their parent; forked processes own nothing of the parent's GPU."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ TRIES = 2  # the first call may import packages
 
 
 class Stranger:
-    """Of no type that anything takes."""
+    """A value of a type that no function accepts."""
 
 
 # Wrong for most parameters. Where one is right the call may succeed: what counts is that nothing else is raised.

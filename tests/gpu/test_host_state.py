@@ -94,7 +94,7 @@ def test_persists_in_the_dtype_of_the_program_and_takes_no_gpu(counter):
     assert count(method) == start + 1
 
 
-def test_forks_own_it(counter):
+def test_host_state_belongs_to_each_fork(counter):
     method, start = counter
     count(method)
     fork = method.fork()
@@ -248,7 +248,7 @@ def sharing(tmp_path):
         yield program
 
 
-def test_methods_share_what_the_exporter_planned_for_all(sharing, tmp_path):
+def test_methods_share_state_that_the_exporter_planned(sharing, tmp_path):
     forward, count, look = (sharing.method(name) for name in ("forward", "count", "look"))
     square = np.zeros((2, 2), np.float32)
     assert count.plan.host_state and not forward.plan.host_state  # wherever each of them keeps it

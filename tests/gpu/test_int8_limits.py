@@ -24,7 +24,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_parts_give_what_the_whole_gives(case, tmp_path, device):
+def test_parts_equal_whole(case, tmp_path, device):
     program = OneOp(case)
     program.write(tmp_path / "case.pte")
     with webpte.load(tmp_path / "case.pte", limits={BINDING: SMALL}) as loaded:
@@ -37,7 +37,7 @@ def test_parts_give_what_the_whole_gives(case, tmp_path, device):
         assert method.plan.limits["max-storage-buffer-binding-size"] <= SMALL
 
 
-def test_columns_that_do_not_fill_words_are_made_by_one_dispatch(tmp_path, device):
+def test_partial_word_columns_take_one_dispatch(tmp_path, device):
     """Several would share words of the output: one binds all parts of the weights."""
     case = linear(("m", 64), 1003, m=(5, 3, 1))
     program = OneOp(case)

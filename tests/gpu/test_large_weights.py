@@ -44,7 +44,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_parts_give_what_the_whole_gives(case, tmp_path, device):
+def test_parts_equal_whole(case, tmp_path, device):
     program = OneOp(case)
     program.write(tmp_path / "case.pte")
     path = tmp_path / "case.pte"

@@ -105,7 +105,7 @@ CONTRADICTIONS = {
 
 
 @pytest.mark.parametrize("name", CONTRADICTIONS)
-def test_refuses_what_does_not_fit(name, tmp_path, device):
+def test_product_of_unequal_live_sizes_is_refused(name, tmp_path, device):
     whole, changed = CONTRADICTIONS[name]
     bound = whole.sizes[0]
     one = OneOp(replace(whole, sizes=(bound, bound | changed)))

@@ -25,7 +25,7 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    """Weights of 60 MB, a cache of 40 MB and activations of one."""
+    """Write a program with weights of 60 MB, a cache of 40 MB and activations of one MB."""
     path = tmp_path_factory.mktemp("memory") / "p.pte"
     values = [
         VkTensor(F32, (1, 16, 1, COLUMNS)),  # input
@@ -90,7 +90,7 @@ def test_memory_report_equals_allocations(path, device):
         assert sum(created) == need.kinds["state"]
 
 
-def test_budgets_around_what_is_needed(path, device):
+def test_load_budget_around_need_refuses_smaller_only(path, device):
     with webpte.load(path) as program:
         need = program.memory("forward").total
         program.method()  # whatever the device itself needs is there now

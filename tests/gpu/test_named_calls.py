@@ -21,7 +21,7 @@ def forward(tmp_path):
         yield program.method()
 
 
-def test_names_are_those_of_the_file_or_numbers(forward, tmp_path):
+def test_argument_names_come_from_the_file_or_are_numbers(forward, tmp_path):
     assert [info.name for info in forward.inputs] == ["x", "y"]
     assert [info.name for info in forward.outputs] == ["sum", "out1"]
     with webpte.load(counting_pte(tmp_path / "c.pte")) as program:
@@ -82,7 +82,7 @@ def test_outputs_by_position_or_name(forward):
 
 
 @pytest.mark.parametrize("rows", [5, 2])
-def test_outputs_into_given_arrays(forward, rows):
+def test_outputs_are_written_into_arrays_of_the_caller(forward, rows):
     shape = (rows, 7)
     total, product = np.full(shape, np.nan, np.float32), np.full(shape, np.nan, np.float32)
     inputs = forward.run([X[:rows], Y[:rows]], into=[total, product])

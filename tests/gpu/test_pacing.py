@@ -47,7 +47,7 @@ def submits(method, *args):
 
 
 @pytest.mark.parametrize("kind", [NativeRecorder, PortableRecorder])
-def test_split_call_gives_the_bits_of_a_whole_one(method, monkeypatch, kind):
+def test_split_call_equals_unsplit_call(method, monkeypatch, kind):
     monkeypatch.setattr(method._gpu.pace, "limit", float("inf"))
     whole = method(X)
     assert submits(method, X) == 1

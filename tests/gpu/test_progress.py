@@ -33,7 +33,7 @@ def path(tmp_path, monkeypatch, device):
     return counting_pte(tmp_path / "p.pte")
 
 
-def test_totals_stand_and_every_stage_arrives(path, tmp_path):
+def test_progress_totals_are_constant_and_stages_complete(path, tmp_path):
     events: list[Progress] = []
     work(path, tmp_path, progress=events.append)
     assert {event.stage for event in events} >= {"read", "compile", "upload", "plan"}

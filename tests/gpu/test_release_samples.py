@@ -34,7 +34,7 @@ def test_sample_gives_the_results_of_eager_pytorch(name, device):
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_sample_calls_what_it_is_kept_for(name, device):
+def test_release_sample_calls_its_ops(name, device):
     with webpte.load(SAMPLES / f"{name}.pte", passes=()) as program:
         called = {call.name for call in program.method("forward").plan.graph.calls}
     assert called >= set(CALLS[name])

@@ -53,7 +53,7 @@ def test_reports_of_a_small_program_with_nan(command, small, capsys):
         assert report["ok"] is False  # NaN
 
 
-def test_reports_of_what_cannot_run(tmp_path, capsys):
+def test_report_of_unsupported_delegate_has_its_size(tmp_path, capsys):
     plain = c.TensorValue(F32, (3,), (0,), place=ALONE)
     foreign = [DelegateBlob(b"?" * 33, "CoreMLBackend")]
     pte_file(tmp_path / "p.pte", [Method("forward", [plain, plain], [0], [1], [c.DelegateCall(0, (0, 1))], foreign)])

@@ -69,7 +69,7 @@ def test_repr_method_shows_inputs_outputs_memory(program):
     assert repr(method).startswith("Method forward (closed)")
 
 
-def test_memory_of_a_whole_program(tmp_path):
+def test_program_memory_counts_shared_weights_once(tmp_path):
     """Two methods that use the same weights have them once."""
     counting_pte(tmp_path / "one.pte")
     with webpte.load(tmp_path / "one.pte") as program:

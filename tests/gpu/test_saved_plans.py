@@ -221,7 +221,7 @@ def test_saved_plan_lost_device_is_replaced(scaled, tmp_path):
     assert run_python(LOSE, tmp_path / "plan", tmp_path / "x.npy").split() == ["lost", want.tobytes().hex()]
 
 
-def test_memory_that_is_not_there_is_refused_before_it_is_taken(scaled, tmp_path):
+def test_saved_plan_beyond_budget_is_refused_before_allocation(scaled, tmp_path):
     with webpte.load(scaled) as program:
         program.method().save(tmp_path / "plan")
     with webpte.open_plan(tmp_path / "plan", memory=1000) as plan, pytest.raises(webpte.OutOfMemory) as caught:

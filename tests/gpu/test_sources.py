@@ -81,7 +81,7 @@ def test_snapshot_identifies_program_by_bytes(path, tmp_path):
         assert np.array_equal(program.method()(X), answer(1, 2))
 
 
-def test_messages_name_what_was_given(path, tmp_path):
+def test_source_error_names_argument(path, tmp_path):
     with raises(webpte.FormatError, "<source>: ", "a text file"):
         webpte.load(b"not a program at all")
     with open(path, "rb") as file, raises(webpte.FormatError, path.name):

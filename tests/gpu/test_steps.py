@@ -84,7 +84,7 @@ def two_chains() -> Graph:
     return b.graph([x, y], [b.unary(a, N), b.unary(c, N, name="aten.tanh.default")])
 
 
-def test_inputs_that_are_not_fed_are_those_of_each_step(device):
+def test_steps_inputs_without_feedback_come_from_each_step(device):
     with loaded(adder(), device) as method:
         got = check(method, [(full(0), full(y)) for y in (1, 10, 100)], {0: 0}, [0])
         assert [row[0][0] for row in got] == [1, 11, 111]
@@ -151,7 +151,7 @@ def test_steps_passed_through_input_returns_fed_value(device):
         check(method, [(full(k),) for k in (1, 2, 3)], {1: 0}, [0], submits=3)
 
 
-def test_numbers_that_come_out_are_those_of_each_step(device):
+def test_steps_number_outputs_belong_to_each_step(device):
     b = GraphBuilder()
     x, n, doubled = b.tensor(N), b.symint(), b.symint()
     b.call("executorch_prim::add.Scalar", (n, n), doubled, kernel=True)

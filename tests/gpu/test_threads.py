@@ -92,7 +92,7 @@ def test_threads_method_is_created_once(program, device):
     assert device.counters.since(before).constant_bytes == X.nbytes  # the weight, once
 
 
-def test_forks_made_used_and_dropped_in_threads(program):
+def test_forks_are_created_used_and_dropped_in_threads(program):
     forward = program.method()
 
     def work(number):

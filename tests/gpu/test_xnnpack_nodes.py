@@ -15,7 +15,7 @@ BOUNDS = {"f4": 3e-6, "f2": 4e-3}  # absolute, and relative
 
 @pytest.mark.parametrize("dtype", BOUNDS)
 @pytest.mark.parametrize("name", NETS)
-def test_nodes_compute_what_numpy_does(name, dtype, device):
+def test_xnnpack_nodes_equal_numpy(name, dtype, device):
     net = NETS[name](dtype)
     with webpte.load(net.program()) as program:
         results = program.method("forward").run(net.inputs)

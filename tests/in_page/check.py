@@ -21,7 +21,7 @@ from .visit import MINUTES
 
 
 def outcome(page: Page, minutes: float) -> dict[str, Any]:
-    """Return what a check page says when it has run everything."""
+    """Return the results of a check page when it has run everything."""
     page.locator("#run").wait_for(state="visible", timeout=minutes * MINUTES)
     failed = page.locator("#rows .failed th").all_inner_texts()
     return {

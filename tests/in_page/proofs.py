@@ -199,7 +199,7 @@ def heap(proof: Proof) -> tuple[bool, str]:
 
 
 def losses(proof: Proof) -> tuple[bool, str]:
-    """The device is destroyed while the model is loaded, reads a prompt or answers; greedy text stays the same."""
+    """Destroy the device while the model loads, prefills or decodes; the greedy text must stay the same."""
     request = {**greedy(12)[2]}
     with proof.visit() as page:
         load(page, worker=False)

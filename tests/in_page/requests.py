@@ -1,4 +1,4 @@
-"""What a page and the native player are asked."""
+"""Requests to a page and to the native player."""
 
 from __future__ import annotations
 

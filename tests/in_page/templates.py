@@ -22,7 +22,7 @@ from .template_corpus import TEMPLATES, Conversation, conversations
 
 
 def native(template: str, talk: Conversation) -> str | None:
-    """What Python renders; None where it refuses."""
+    """Return the text that Python renders, or None if it refuses the template."""
     try:
         return render_chat(template, talk["messages"], talk["variables"], tools=talk["tools"])
     except webpte.Error:

@@ -34,6 +34,6 @@ def first_token(path: Path) -> bool:
 
 
 def _resident() -> int:
-    """Without pages of files: the mapping of the program is not what it takes."""
+    """Return resident memory without the mapping of the program."""
     fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines())
     return sum(int(fields[name].split()[0]) * 1024 for name in ("RssAnon", "RssShmem"))

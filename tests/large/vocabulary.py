@@ -32,7 +32,7 @@ class Vocabulary:
 
     @property
     def bytes(self) -> int:
-        """Of one table of codes; there are two."""
+        """Return the size of one of the two tables of codes."""
         return self.rows * self.width * self.bits // 8
 
     def codes(self, block: int, table: int) -> np.ndarray:

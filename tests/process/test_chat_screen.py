@@ -1,4 +1,4 @@
-"""`webpte chat` in a real pseudo-terminal, over all its keys and commands. What the model says is a script."""
+"""`webpte chat` in a pseudo-terminal: all its keys and commands. The model's answers are a script."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Chat(Screen):
         self.wait(lambda screen: screen.prompt_line == ">" and " tokens " in screen.lines[-1])
 
     def turn(self, text, seen):
-        """Say something; what it says must come after that."""
+        """Send a message; the answer must appear after it."""
         before = self.text.count(seen)
         self.say(text)
         self.wait(lambda screen: screen.text.count(seen) > before)
@@ -45,7 +45,7 @@ class Chat(Screen):
         self.wait(lambda screen: screen.prompt_line == f"> {expected}".rstrip())
 
     def begin_anew(self):
-        """No messages, and nothing on the screen but the prompt."""
+        """Check that there are no messages and only the prompt on the screen."""
         self.ready()
         self.turn("/system -", "(no system message)")
         self.turn("/reset", "(started over)")
@@ -276,7 +276,7 @@ def wrong_chat(tmp_path_factory):
         yield screen
 
 
-def test_ctrl_c_stops_an_answer_and_keeps_what_came(chat, tmp_path):
+def test_chat_ctrl_c_stops_answer_and_keeps_partial_text(chat, tmp_path):
     chat.say("forever")
     chat.wait("word10 ")
     chat.press("ctrl-c")
@@ -326,7 +326,7 @@ def test_ctrl_d_leaves_an_empty_prompt_only(chat):
     assert chat.ended() == 0
 
 
-def test_markdown_is_drawn_as_it_streams_and_stands_there_once(chat):
+def test_chat_markdown_streams_and_is_shown_once(chat):
     chat.turn("markdown", "The end.")
     shown = chat.text.split("> markdown\n")[1].split("\n[")[0].splitlines()
     assert shown[0] == "A title"

@@ -1,4 +1,4 @@
-"""What scripts and shells rely on: exit codes, pipes that close, colors, and advice for what was mistyped."""
+"""Exit codes, closed pipes, colors, and suggestions for misspelled words."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BROWSER = ("--limits", "browser")
 
 
 def piped(*arguments, environment=None):
-    """A command whose reader has gone before it says a word."""
+    """Run a command whose reader has closed the pipe before the first output."""
     reader, writer = os.pipe()
     os.close(reader)
     full = os.environ | {"PYTHONPATH": str(SRC)} | (environment or {})
@@ -39,7 +39,7 @@ def test_pipe_closed_by_reader_exits_zero(arguments, unbuffered):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_head_gets_its_line():
+def test_output_closed_by_head_ends_without_error():
     environment = os.environ | {"PYTHONPATH": str(SRC)}
     shell = f"set -o pipefail; {sys.executable} -m webpte inspect {MODEL} --json | head -n 1"
     done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, env=environment)

@@ -18,7 +18,7 @@ def script(shell):
 
 
 def bash(words, folder):
-    """What bash offers after these words, the last of which is being typed."""
+    """Return the words that bash offers, the last of these being incomplete."""
     listed = " ".join(f"'{word}'" for word in words)
     ask = f"COMP_WORDS=({listed}); COMP_CWORD={len(words) - 1}; _webpte 2>&1; printf '%s\\n' \"${{COMPREPLY[@]}}\""
     done = subprocess.run(
@@ -54,7 +54,7 @@ def folder(tmp_path):
     ("webpte completion ", {"bash", "zsh", "fish"}),
     ("webpte inspect model.pte --html no", {"notes.txt"}),
 ])  # fmt: skip
-def test_bash(typed, offered, folder):
+def test_completion_in_bash(typed, offered, folder):
     words = typed.replace("=", " = ").split(" ")
     assert bash([word for i, word in enumerate(words) if word or i == len(words) - 1], folder) == offered
 
@@ -92,7 +92,7 @@ zpty -r -m shell line '*{rest}*' && print found
     ("webpte run model.pte --rep", "eat"),
     ("webpte completion f", "ish"),
 ])  # fmt: skip
-def test_zsh(typed, rest, folder, tmp_path_factory):
+def test_completion_in_zsh(typed, rest, folder, tmp_path_factory):
     path = tmp_path_factory.mktemp("zsh") / "_webpte"
     path.write_text(script("zsh"))
     ask = ZSH.format(script=path, folder=folder, typed=typed, rest=rest)
@@ -101,7 +101,7 @@ def test_zsh(typed, rest, folder, tmp_path_factory):
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh here")
-def test_zsh_reads_it_as_a_function_of_its_own():
+def test_completion_in_zsh_is_autoloadable():
     subprocess.run(["zsh", "-n", "-c", script("zsh")], check=True)
 
 
@@ -115,7 +115,7 @@ def test_zsh_reads_it_as_a_function_of_its_own():
     ("webpte completion f", {"fish"}),
     ("webpte bundle model.pte -o si", {"site/"}),
 ])  # fmt: skip
-def test_fish(typed, offered, folder):
+def test_completion_in_fish(typed, offered, folder):
     ask = f"{script('fish')}\ncomplete --do-complete '{typed}'"
     done = subprocess.run(["fish", "--no-config", "-c", ask], capture_output=True, text=True, cwd=folder, check=True)
     assert {line.split("\t")[0] for line in done.stdout.splitlines()} == offered and not done.stderr

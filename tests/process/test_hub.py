@@ -47,7 +47,7 @@ def hub(tmp_path, monkeypatch) -> Iterator[HubServer]:
 
 
 def point_at(address: str, monkeypatch) -> None:
-    """As HF_ENDPOINT does where the library is loaded anew."""
+    """Set the endpoint, as HF_ENDPOINT does when the library is imported."""
     monkeypatch.setattr(constants, "ENDPOINT", address)
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}")
 
@@ -111,7 +111,7 @@ def test_config_json_is_judged_before_weights_are_fetched(hub, tmp_path):
     assert not list(tmp_path.glob("x.*"))
 
 
-def test_shards_are_those_of_the_index(hub):
+def test_shards_equal_index(hub):
     index = json.dumps(
         {"weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors", "c": "m-1.safetensors"}}
     ).encode()

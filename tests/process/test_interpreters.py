@@ -1,4 +1,4 @@
-"""What holds in a new interpreter: without an adapter, without optional packages, before anything is imported."""
+"""Behavior in a new interpreter: without an adapter, without optional packages, before anything is imported."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_check_without_adapter_prints_readable_report(broken):
         assert text in done.stdout, done.stdout
 
 
-def test_insisting_on_an_adapter_that_is_not_there(tmp_path):
+def test_check_requiring_missing_adapter_fails(tmp_path):
     add(tmp_path / "p.pte")
     done = run_webpte("check", tmp_path / "p.pte", "--adapter", environment=NO_ADAPTER)
     assert done.returncode == 1
@@ -63,7 +63,7 @@ def test_json_without_an_adapter():
     assert {"webpte", "wgpu", "wgpu-native", "numpy", "python", "os"} <= set(report["versions"])
 
 
-def test_rooms_load_when_they_are_first_asked_for():
+def test_packages_are_imported_at_first_use():
     text = run_python(
         "import sys, webpte\n"
         "assert not {'webpte.llm', 'webpte.export'} & set(sys.modules)\n"

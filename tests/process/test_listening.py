@@ -43,7 +43,7 @@ async def served(backend: Any, config: Config | None = None) -> AsyncIterator[st
 
 
 class SlowStandIn(StandIn):
-    """One that loads until `loaded` is set."""
+    """A backend that loads until `loaded` is set."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, byte_level())

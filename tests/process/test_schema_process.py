@@ -146,7 +146,7 @@ def test_client_that_disconnects_ends_its_helper(compiling):
 
 
 def test_helper_that_cannot_be_started_is_unavailable_and_started_again(compiling, monkeypatch):
-    """As when the server has no file left for its pipes."""
+    """The server may have no file descriptor left for its pipes."""
 
     async def test(compiler: SchemaCompiler) -> None:
         with monkeypatch.context() as broken:

@@ -41,7 +41,7 @@ def serving(
     command: tuple[str, ...] = COMMAND,
     seconds: float = 240,
 ) -> Any:
-    """What a test makes of a server with these files."""
+    """Run the body of a test with a server of these files."""
 
     async def run() -> Any:
         models = [ModelFile(name, name) for name in files or ("a",)]
@@ -113,7 +113,7 @@ def check(ask: Ask, actual: tuple[str, list[int], StreamEnd]) -> None:
     assert end.usage.prompt_tokens == len(ask.tokens) and end.usage.completion_tokens == len(tokens)
 
 
-def test_answers_are_those_of_the_model_alone():
+def test_supervisor_answers_equal_model_answers():
     """Of two models in one worker; and the first event shows what was cached."""
 
     async def test(server: Supervisor) -> None:

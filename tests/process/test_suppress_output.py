@@ -1,4 +1,4 @@
-"""What ExecuTorch's kernels print to the process's stderr is left out of it, and nothing else: in real processes."""
+"""Output of ExecuTorch's kernels to stderr is suppressed, and no other output, in real processes."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ assert sys.stderr is sys.__stderr__
     assert stderr_of(code) == ["of the other thread", "python"]
 
 
-def test_handlers_of_logs_outlive_the_run_in_which_they_were_made():
+def test_log_handlers_outlive_the_run_that_created_them():
     code = "logging.basicConfig(format='%(message)s')\nlogging.warning('inside')"
     again = "logging.warning('between')\n" + inside("logging.warning('in the second')") + "logging.warning('after')"
     assert stderr_of(inside(code) + again) == ["inside", "between", "in the second", "after"]

@@ -254,7 +254,7 @@ class TestResults:
     def test_bench_wrong_result_is_not_best(self, report):
         assert report.best_peer("gemv_4096", ["ONNX Runtime", "LiteRT", "tinygrad"]) == 0.022
 
-    def test_goals(self, report):
+    def test_goals_are_ratios_to_other_rows(self, report):
         results = {goal.title: goal for goal in goals(report)}
         assert results["fp32 GEMV 4096² / bare engine"].ratio == pytest.approx(1.1)
         assert results["fp32 GEMV 4096² / bare engine"].reached is True

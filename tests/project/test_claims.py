@@ -1,4 +1,4 @@
-"""What documents name exists: commands with their options, modules to run, names of the package."""
+"""Commands with their options, modules and names of the package that documents name exist."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_documents_comparing_servers_name_webpte_serve():
 
 
 def test_questions_link_to_the_list_of_families():
-    """It is generated: `test_families_page.py` holds it against the code."""
+    """The list is generated; `test_families_page.py` compares it with the code."""
     questions = (ROOT / "docs" / "faq.md").read_text(encoding="utf-8")
     assert "models.md#language-models-by-family" in questions
 

@@ -1,4 +1,4 @@
-"""Every example runs as its docstring says, on programs that its own export script made."""
+"""Run every example as its docstring describes, on programs of its own export script."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.models.smollm import smollm2
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
-    """Run an example of `shown_examples` once: its folder, and what it printed."""
+    """Run an example of `shown_examples` once; return its folder and its output."""
 
     @functools.cache
     def get(name):
@@ -28,7 +28,7 @@ def ran(tmp_path_factory):
     return get
 
 
-def test_semantic_search_finds_what_is_meant(ran):
+def test_semantic_search_example_finds_related_sentences(ran):
     _, result = ran("semantic_search")
     best = dict(re.findall(r"^(\S.*\?)\n  0\.\d\d  (.*)$", result, re.MULTILINE))
     assert best == {

@@ -55,5 +55,5 @@ def test_gguf_table_has_errors_within_their_bounds():
     assert all(errors.are_right(kind) for (_, kind), errors in gguf_page.known().items()), GGUF_WRITE
 
 
-def test_gguf_table_is_written_as_the_code_has_it():
+def test_gguf_table_equals_its_generated_text():
     assert parts(DOCS.read_text(), gguf_page.HEADING)[1] == gguf_page.section(gguf_page.known()), GGUF_WRITE

@@ -38,7 +38,7 @@ def test_figure_of_layer_draws_all_kernels():
     assert drawn.count('class="line') == len(before) + kernels
 
 
-def test_dispatches_and_buffers_are_all_there():
+def test_figures_draw_all_dispatches_and_buffers():
     result = make_figures.facts()
     assert len(result.many) == sum(len(call["kernels"]) for call in result.report["calls"])
     assert len(result.one) < len(result.many)  # layers of few rows normalize them

@@ -1,4 +1,4 @@
-"""How tests are distributed and kept apart: workers, tiers, slow parameters."""
+"""Distribution and isolation of tests: workers, tiers, slow parameters."""
 
 from __future__ import annotations
 

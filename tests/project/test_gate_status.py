@@ -1,4 +1,4 @@
-"""`.ci/run` says with its status what it says in its last line; every tool it calls is a stand-in here."""
+"""The exit status of `.ci/run` agrees with its last line; every tool that it calls is a stand-in here."""
 
 from __future__ import annotations
 

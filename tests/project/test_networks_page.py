@@ -35,11 +35,11 @@ def test_networks_page_lists_programs(page):
     assert {(p.network, p.mode, p.dynamic) for p in networks().values()} == set(cells(page)), WRITE
 
 
-def test_modes_are_those_of_the_programs_with_their_tolerances(page):
+def test_networks_page_modes_equal_programs_and_tolerances(page):
     assert {row[0]: float(row[3]) for row in page[""]} == MODES, WRITE
 
 
-def test_counts_are_those_of_the_cells(page):
+def test_networks_page_counts_equal_cells(page):
     shapes = {name: dynamic for dynamic, name in SHAPES.items()}
     counts = Counter((mode, dynamic, kind) for (_, mode, dynamic), kind in cells(page).items())
     *rows, total = page["counts"]

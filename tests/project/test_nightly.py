@@ -83,7 +83,7 @@ def test_nightly_covers_each_configuration():
 
 
 def test_nightly_covers_each_slow_test():
-    """Their files hold the mark, or `slow` and `slow_but` of the harness, which set it."""
+    """A slow test has the mark, or uses `slow` or `slow_but` of the harness, which set it."""
     paths = [word for _, command in COMMANDS if "slow" in command for word in command if word.startswith("tests/")]
     marked = re.compile(r"mark\.slow\b|^from tests\.support\.harness\.gate import", re.MULTILINE)
     files = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").glob("*/test_*.py")]

@@ -1,4 +1,4 @@
-"""docs/operators.md says what the code does."""
+"""docs/operators.md equals the table that the code generates."""
 
 from __future__ import annotations
 

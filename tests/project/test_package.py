@@ -1,4 +1,4 @@
-"""What `pip install` brings: one wheel for every platform, with all files of the package in it."""
+"""`pip install` installs one wheel for every platform, with all files of the package."""
 
 from __future__ import annotations
 

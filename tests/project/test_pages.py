@@ -29,7 +29,7 @@ def environments(tmp_path_factory):
 
 @pytest.mark.parametrize("page", slow_but(KEPT, pages.runnable()), ids=name_of)
 def test_page(page, tmp_path, environments):
-    """Where a page exports a language model, a tiny one stands in for it from there on, and only has to run."""
+    """If a page exports a language model, a tiny one takes its place and only has to run."""
     check(page, run_pages.findings(page, tmp_path, environments, stand_in=True))
 
 

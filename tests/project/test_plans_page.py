@@ -69,13 +69,13 @@ def objects(document, kind):
 
 
 @pytest.mark.parametrize("kind", re.findall(r"^### ((?!A term)A? ?\w.*)$", PAGE, re.MULTILINE))
-def test_fields_are_those_that_are_written(documents, kind):
+def test_plans_page_fields_equal_written_fields(documents, kind):
     results = [item for document in documents for item in objects(document, kind)]
     assert results
     assert {name for item in results for name in item} == fields(kind)
 
 
-def test_functions_of_terms_are_those_there_are():
+def test_plans_page_term_functions_equal_code():
     (row,) = [line for line in section("A term").splitlines() if line.startswith("| `[function")]
     assert set(re.findall(r"\b[a-z_]\w*\b", " ".join(re.findall(r"`([^`]*)`", row.split("|")[2])))) - {"i32"} == set(
         FUNCTIONS

@@ -1,4 +1,4 @@
-"""How changes are checked and releases made, as far as that can be distinguished from here."""
+"""Workflows that check changes and publish releases, as far as their files show."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_release_tools_are_pinned_with_their_hashes():
 
 
 def test_gate_limit_is_shorter_than_job_timeout():
-    """And shows what it knows then."""
+    """The gate then prints the results so far."""
     limit = re.search(r"^limit=(\d+)", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
     assert limit and int(limit[1]) < 60 * WORKFLOWS["ci"]["jobs"]["all"]["timeout-minutes"]
 

@@ -14,7 +14,7 @@ from tests.support.harness.results import check_result
 ROOT = Path(__file__).parents[2]
 
 
-def test_page_is_what_the_reports_say():
+def test_results_page_equals_reports():
     assert PAGE.read_text("utf-8") == page(reports()), "run python -m docs.make_results"
 
 

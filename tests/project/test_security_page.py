@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "security.md").read_text()
 
 
-def test_budgets_are_those_of_the_code():
+def test_budgets_equal_code():
     _, _, table = PAGE.partition("## Budgets")
     rows = [line for line in table.partition("##")[0].splitlines() if line.startswith("| `")]
     assert rows == [f"| `{name}` | {most:,} | {meaning} |" for name, (most, meaning) in BUDGETS.items()]

@@ -48,7 +48,7 @@ print(json.dumps(sorted(ops)))
 
 
 def look(source: Path) -> list[str]:
-    """What a process prints that sees a copy of the package."""
+    """Return the output of a process that imports a copy of the package."""
     environment = os.environ | {"PYTHONPATH": str(source)}
     child = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, timeout=120, env=environment)
     assert child.returncode == 0, child.stderr

@@ -1,4 +1,4 @@
-"""What mypy and pyright say of a typed program: nothing of one that is right, and every typo of one that is not."""
+"""mypy and pyright accept a correct typed program and report every error of a wrong one."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def lines_by_mypy(folder: Path) -> dict[str, dict[int, str]]:
 
 
 def lines_by_pyright(folder: Path) -> dict[str, dict[int, str]]:
-    """It comes with the package and asks no network: the question for a newer version is switched off."""
+    """Return the lines with errors. Pyright's check for a newer version is switched off, so it needs no network."""
     environment = os.environ | {"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
     command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "-p", "."]
     child = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
@@ -119,7 +119,7 @@ def test_typing_mistyped_settings_are_all_reported(diagnostics):
 
 
 def test_typing_sample_uses_public_names_only():
-    """And is no longer than it need be."""
+    """The sample also has no unused line."""
     text = (TYPING / "sample.py").read_text(encoding="utf-8")
     assert 50 <= len([line for line in text.splitlines() if line.strip()]) <= 90
     assert "Any" not in text.replace("is Any", "") and "ignore" not in text and "cast(" not in text

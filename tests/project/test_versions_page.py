@@ -1,4 +1,4 @@
-"""docs/models.md says of each ExecuTorch release what tests/versions/results.json records."""
+"""docs/models.md has the outcomes of each ExecuTorch release that tests/versions/results.json records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.versions.running import Kind, Outcome, tolerance
 WRITE = "run python -m tests.versions --write"
 
 
-def test_page_has_what_is_recorded():
+def test_versions_page_equals_recorded_results():
     assert parts(DOCS.read_text(), HEADING)[1] == section(known()), WRITE
 
 

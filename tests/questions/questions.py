@@ -1,4 +1,4 @@
-"""What is asked, and the words that answer it."""
+"""Questions, and the words that a correct answer contains."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def program_of(seed: int) -> Program:
 
 
 def folder_of(program: Program) -> Path:
-    """Where a program is kept: its text as it is run decides, and how it is lowered."""
+    """Return the folder of a program, keyed by its text and its lowering."""
     key = _key(program.to_json(), program.to_python(), HERE / "lowering.py", HERE / "names.py")
     return cache_root() / "exports" / key
 

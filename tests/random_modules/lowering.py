@@ -49,8 +49,10 @@ def lower(program: Program) -> bytes:
             edge = to_edge(traced, compile_config=config).to_backend(partitioner)
         planning = MemoryPlanningPass(alloc_graph_input=how.plan_inputs)
         shapes = ConstraintBasedSymShapeEvalPass()
-        made = edge.to_executorch(ExecutorchBackendConfig(memory_planning_pass=planning, sym_shape_eval_pass=shapes))
-        return bytes(made.buffer)
+        exported = edge.to_executorch(
+            ExecutorchBackendConfig(memory_planning_pass=planning, sym_shape_eval_pass=shapes)
+        )
+        return bytes(exported.buffer)
 
 
 def _trace(program: Program, name: str) -> Any:

@@ -72,7 +72,7 @@ FAMILIES: list[tuple[float, Propose]] = []
 
 
 def family(weight: float) -> Callable[[Propose], Propose]:
-    """Registers a function that proposes a statement, chosen as often as its weight says."""
+    """Register a function that proposes a statement, chosen in proportion to its weight."""
 
     def register(propose: Propose) -> Propose:
         FAMILIES.append((weight, propose))
@@ -213,7 +213,7 @@ def acceptable(tensor: Any) -> bool:
 
 
 def make_program(seed: int) -> Program:
-    """All of a program follows from its seed."""
+    """Return a program that is a function of its seed alone."""
     from . import families  # noqa: F401  (they register themselves)
 
     for attempt in range(50):

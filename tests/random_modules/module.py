@@ -84,15 +84,15 @@ def answers(program: Program, name: str) -> list[list[Answer]]:
     method = program.methods[name]
     plain = build_eager(method)
     noisy = build_eager(method, noisy=True)
-    found = []
+    answers = []
     for sequence in program.sequences(name):
         exact = copy.deepcopy(plain)
         shaken = [copy.deepcopy(noisy) for _ in range(NOISY_RUNS)]
         for number, module in enumerate(shaken):
             object.__setattr__(module, "noise", Noise(number, program.lowering.force_fp16))
         with one_thread():
-            found.append(list(_sequence(program, method, sequence, exact, shaken)))
-    return found
+            answers.append(list(_sequence(program, method, sequence, exact, shaken)))
+    return answers
 
 
 def _sequence(

@@ -1,4 +1,4 @@
-"""What the text of a program may name besides itself."""
+"""Names that the text of a program may use besides its own."""
 
 from __future__ import annotations
 

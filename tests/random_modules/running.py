@@ -36,7 +36,7 @@ class Outcome:
 
 
 def run_folder(folder: Path) -> Outcome:
-    """What becomes of an exported program."""
+    """Run an exported program and return its outcome."""
     if (refused := folder / "refused.json").exists():
         name, message = json.loads(refused.read_text())
         return Outcome(NOT_EXPORTED, f"{name}: {message}")

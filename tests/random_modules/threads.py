@@ -1,4 +1,4 @@
-"""How much of the machine torch may use."""
+"""Limit the cores that torch uses."""
 
 from __future__ import annotations
 

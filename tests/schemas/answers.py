@@ -1,4 +1,4 @@
-"""A language model's answers to schemas, and what `jsonschema` says of them."""
+"""A language model's answers to schemas, validated by `jsonschema`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from webpte.llm import LLM
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model said."""
+    """An answer of a model."""
 
     schema: dict[str, Any]
     text: str

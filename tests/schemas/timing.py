@@ -1,4 +1,4 @@
-"""What a constraint costs a token."""
+"""Measure the cost of a constraint per token."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def ratio(llm: LLM, rounds: int) -> float:
 
 
 def _seconds(llm: LLM, number: int, value: dict[str, Any]) -> float:
-    """Of a token after the first. Several in a submit would be another comparison."""
+    """Return the seconds of a token after the first, one token per submit."""
     stream = llm.complete(
         f"Once upon a time, in the year {1800 + number},",
         max_new_tokens=TOKENS,

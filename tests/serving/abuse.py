@@ -33,7 +33,7 @@ NAMES = {CLOSED: "closed", TIMED_OUT: "open"}
 
 @dataclass
 class Seen:
-    """What a normal client saw."""
+    """Measurements of a normal client."""
 
     answers: int = 0
     longest_gap: float = 0.0  # seconds from the request, or from a token, to the next token
@@ -43,7 +43,7 @@ class Seen:
 
 @dataclass
 class KindResults:
-    """What a kind of hostile clients got."""
+    """Measurements of one kind of hostile clients."""
 
     kind: str
     sent: int

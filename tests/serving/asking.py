@@ -1,4 +1,4 @@
-"""What the tests of the server ask it, and with which keys."""
+"""Requests to the server, and the keys of the tests."""
 
 from __future__ import annotations
 

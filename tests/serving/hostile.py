@@ -67,7 +67,7 @@ def post(body: Any, path: str = CHAT, *lines: str, host: str = "localhost", clos
 
 @dataclass
 class Results:
-    """What the clients of one kind got."""
+    """Responses to the clients of one kind."""
 
     sent: int = 0
     statuses: Counter[int] = field(default_factory=Counter)
@@ -82,7 +82,7 @@ class Results:
 
 
 class Hostile:
-    """One kind of client. Its methods are the kinds; each is one act, which is repeated until the time is over."""
+    """A hostile client. Each method is a kind of client: one act, repeated until the time is over."""
 
     def __init__(self, host: str, port: int, connections: int) -> None:
         self.results = Results()
@@ -274,7 +274,7 @@ class Hostile:
 
 @dataclass(frozen=True)
 class Kind:
-    """How many clients of a kind there are, and how long each pauses between two acts."""
+    """The number of clients of a kind, and their pause between two acts."""
 
     name: str
     clients: int

@@ -42,7 +42,7 @@ READY = 120.0  # seconds for a worker to be there again
 
 @dataclass(frozen=True)
 class Answered:
-    """One answer, as a client sees it."""
+    """An answer as a client sees it."""
 
     text: str
     reason: str
@@ -57,7 +57,7 @@ class Answered:
 
 @dataclass(frozen=True)
 class Round:
-    """One blow."""
+    """One kill of the worker or loss of the device."""
 
     how: str
     open: int  # streams at that moment
@@ -82,7 +82,7 @@ class Streams:
         self._http = http
 
     async def answer(self, body: dict[str, Any], at: int = 0, strike: Callable[[], None] | None = None) -> Answered:
-        """All of a stream; at one of its events it strikes. What the server calls an error is raised."""
+        """Return a whole stream, and strike at one of its events. Raise the error of a server that reports one."""
         text, reason, tokens, events, longest, last = "", "", -1, 0, 0.0, time.monotonic()
         async with self._http.stream("POST", "/v1/completions", json=body) as response:
             if response.status_code != 200:
@@ -107,7 +107,7 @@ class Streams:
         return Answered(text, reason, tokens, events, longest)
 
     async def with_stop(self, asked: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the last of them once more, to stop at three characters that stand late in what it says."""
+        """Return the last request again, with a stop string of three characters that are late in its answer."""
         said = (await self.answer(asked[-1])).text
         at = len(said) * 3 // 4
         return [*asked[:-1], asked[-1] | {"stop": [said[at : at + 3]]}]
@@ -172,7 +172,7 @@ class Streams:
 
 
 async def strike(running: Running, model: str, count: int, seed: int, tokens: int) -> tuple[list[Round], float, float]:
-    """What was seen; and restarts, and devices that were lost without one."""
+    """Kill the worker or lose the device; return the observations, restarts, and losses without a restart."""
     async with httpx.AsyncClient(base_url=running.url, timeout=300) as http:
         streams = Streams(running, http)
         result = await streams.rounds(asks(model, 12, tokens), count, seed)

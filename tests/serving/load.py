@@ -37,7 +37,7 @@ KINDS = ("ask", "stream", "leave", "leave", "read_slowly", "oversize", "no_json"
 
 
 class Turn(NamedTuple):
-    """What one request does, and by which numbers."""
+    """The action of one request, and its numbers."""
 
     kind: str
     schema: Any  # of a hostile one
@@ -56,7 +56,7 @@ def turns(count: int, seed: int) -> list[Turn]:
 
 
 class Client:
-    """What one may do. Every method gives a status; 0 is a client that has left, -1 one that was cut off."""
+    """The actions of a client. Each returns a status: 0 if the client left, -1 if it was cut off."""
 
     def __init__(self, http: httpx.AsyncClient, model: str, turn: Turn) -> None:
         self._http = http
@@ -119,7 +119,7 @@ class Client:
 
 
 class Pressed(NamedTuple):
-    """What was seen of a server under load: how answers ended, and bytes of both processes when it was quiet."""
+    """Results of a loaded server: ends of answers, and memory of both processes when it was idle."""
 
     statuses: collections.Counter[int]
     health: dict[str, Any]
@@ -127,7 +127,7 @@ class Pressed(NamedTuple):
 
 
 async def press(running: Running, model: str, marks: Sequence[int], clients: int, seed: int) -> Pressed:
-    """As many requests as the last mark says. At each mark the server comes to rest, and is looked at."""
+    """Send the number of requests of the last mark. At each mark, wait until the server is idle, and measure."""
     statuses: collections.Counter[int] = collections.Counter()
     planned = turns(marks[-1], seed)
     limits = httpx.Limits(max_connections=None)
@@ -155,7 +155,7 @@ async def press(running: Running, model: str, marks: Sequence[int], clients: int
 
 
 async def quiet(http: httpx.AsyncClient, seconds: float = 60) -> dict[str, Any]:
-    """Return what the server says of itself when nothing is under way; or still, after that many seconds."""
+    """Return the server's statistics when it is idle, or after that many seconds."""
     health: dict[str, Any] = {}
     for _ in range(int(10 * seconds)):
         await asyncio.sleep(0.1)
@@ -184,7 +184,7 @@ def resident(pid: int) -> int:
 
 
 def judge(pressed: Pressed) -> list[str]:
-    """What went wrong. Memory must stay from the first mark on."""
+    """Return the failures. Memory must not grow after the first mark."""
     wrong = [f"{count} answers of status {status}" for status, count in pressed.statuses.items() if status >= 500]
     if not pressed.statuses[200]:
         wrong.append("nobody was answered")
@@ -199,7 +199,7 @@ def judge(pressed: Pressed) -> list[str]:
 
 
 def run(path: str, marks: Sequence[int], clients: int, seed: int) -> list[str]:
-    """What went wrong; prints what was seen."""
+    """Print the results; return the failures."""
     arguments = ("--max-body-bytes", 100_000, "--max-queue", 32, "--warmup", "--log-level", "warning")
     patience = ("--queue-timeout", 600, "--ttft-timeout", 600)  # of a busy machine
     with Running(f"m={path}", *arguments, *patience) as running:

@@ -29,7 +29,7 @@ BEGINNINGS = (
 
 
 class Cost(NamedTuple):
-    """Of a token, in seconds: by the clock, and by what all processes spent, which a busy machine leaves as it is."""
+    """The cost of a token in wall seconds and in processor seconds, which a busy machine does not change."""
 
     clock: float
     processors: float
@@ -37,7 +37,7 @@ class Cost(NamedTuple):
 
 
 def prompts(size: int, turn: int) -> list[str]:
-    """Of each turn its own from the first token on: no cache knows them."""
+    """Return prompts that differ from the first token on in each turn, so that no cache has them."""
     return [f"{turn}-{size}-{number}: {text}" for number, text in enumerate(BEGINNINGS[:size])]
 
 

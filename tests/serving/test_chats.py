@@ -29,7 +29,7 @@ def test_chat_stream_equals_response(client):
     assert text == chat(client).choices[0].message.content
 
 
-def test_usage_comes_last_where_it_is_asked_for(client):
+def test_chat_stream_usage_is_last_if_requested(client):
     *chunks, last = chat(client, stream=True, stream_options={"include_usage": True})
     assert last.choices == [] and last.usage.completion_tokens == 8
     assert last.usage.total_tokens == last.usage.prompt_tokens + 8

@@ -133,7 +133,7 @@ def test_vectors_in_base64(raw):
     assert np.frombuffer(base64.b64decode(response["data"][0]["embedding"]), "<f4").shape == (48,)
 
 
-def test_vectors_of_as_many_dimensions_as_there_are(client):
+def test_embeddings_dimensions_of_the_model_are_accepted(client):
     assert len(client.embeddings.create(model="bert", input="dogs", dimensions=48).data[0].embedding) == 48
 
 
@@ -171,7 +171,7 @@ def test_models(client):
     assert client.models.retrieve("caller").context == CONTEXT
 
 
-def test_tokens_there_and_back(raw):
+def test_tokenize_and_detokenize_round_trip(raw):
     text = "héllo 北 \n"
     response = raw.post("/tokenize", json={"model": "caller", "prompt": text}).json()
     assert response["count"] == len(response["tokens"]) and response["max_model_len"] == CONTEXT

@@ -40,7 +40,7 @@ def running(program) -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def texts(running) -> list[str]:
-    """What the server answers undisturbed."""
+    """Return the answers of an undisturbed server."""
     return [answer(running, number) for number in range(CLIENTS)]
 
 

@@ -1,4 +1,4 @@
-"""Ray for real: two actors, one of them killed, and the recipe of the page."""
+"""Batch jobs on Ray: two actors, one of them killed, and the recipe of the page."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_ray_killed_actor_keeps_every_row_once(cluster, folder, undisturbed):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_ray_actor_reserves_gpu_and_raises_our_errors(cluster, folder):
-    """Where Ray gave it none, or a number that no adapter has, the error were another."""
+    """If Ray assigned no GPU, or one without an adapter, the error would be another one."""
     with raises(webpte.InputError, "prompt", "'title'"):
         run(folder / "minilm.pte", folder / "tickets.parquet", folder / "never", actors=1, gpus=True, prompt="title")
     assert not list((folder / "never").rglob("*.parquet"))

@@ -67,7 +67,7 @@ def api(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def client(api):
-    """As it comes, but with more patience. It asks again twice where it gets a 5xx or no answer."""
+    """Return an openai client with a longer timeout. It retries twice after a 5xx or no answer."""
     with openai.OpenAI(base_url=api, api_key="x", timeout=PATIENCE) as connection:
         tokens = httpx.post(
             f"{connection.base_url.join('/tokenize')}", json={"model": "caller", "prompt": "<|im_end|>"}
@@ -83,7 +83,7 @@ def asked(number: int, **more: Any) -> dict[str, Any]:
 
 
 def until(result: Callable[[], Any], what: str) -> Any:
-    """What `found()` gives when it is something."""
+    """Return the first result of `found()` that is not empty."""
     limit = time.monotonic() + PATIENCE
     while not (value := result()):
         assert time.monotonic() < limit, f"no {what} within {PATIENCE} seconds"
@@ -208,7 +208,7 @@ def first_choice(stream: Any) -> Iterator[str]:
 
 
 def written(worker: int) -> int:
-    """Bytes, by which the one that answers is distinguished from one that is only pinged."""
+    """Return bytes written by a process, which distinguish a replica that answers from one that is only pinged."""
     return psutil.Process(worker).io_counters().write_chars
 
 

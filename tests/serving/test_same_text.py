@@ -1,4 +1,4 @@
-"""The same prompt with a model's defaults has the same answer in Python, on the command line and from the server."""
+"""A prompt with a model's defaults has the same answer in Python, on the command line and from the server."""
 
 from __future__ import annotations
 

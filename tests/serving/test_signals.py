@@ -1,5 +1,6 @@
-"""How a server ends: in order on the first signal, at once on the second, with code 3 if its worker exits again and
-again; and nothing of it is left."""
+"""A server ends in order on the first signal, at once on the second, and with code 3 if its worker exits repeatedly;
+nothing of it is left.
+"""
 
 from __future__ import annotations
 

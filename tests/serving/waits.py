@@ -46,7 +46,7 @@ def show_first_tokens(client: httpx.Client, rounds: int) -> int:
 
 
 def _system(client: httpx.Client, name: str) -> str:
-    """Of that many tokens, and its own from the first one on."""
+    """Return a system prompt of that many tokens that differs from the first one on."""
     text = f"{name}: " + WORDS * (LONG // 10)
     response = client.post("/tokenize", json={"model": "m", "prompt": text}).json()["tokens"]
     cut = client.post("/detokenize", json={"model": "m", "tokens": response[:LONG]}).json()

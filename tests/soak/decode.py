@@ -31,7 +31,7 @@ MEMORY, TIME = 1.02, 1.05
 
 @dataclass(frozen=True)
 class Look:
-    """What a block of steps took and left."""
+    """Time and memory of a block of steps."""
 
     steps: int
     seconds: float  # of a round, the median

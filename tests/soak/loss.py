@@ -75,7 +75,7 @@ def generate(path: str, clock: Clock, box: list[LLM]) -> list[int]:
 
 
 def child(path: str, phase: str, delay: float) -> dict[str, Any]:
-    """One run in which the device is destroyed that many seconds after a phase has begun; never, for no phase."""
+    """Run once and destroy the device that many seconds after the start of a phase; never, without a phase."""
     clock = Clock()
     box: list[LLM] = []
     if not phase:

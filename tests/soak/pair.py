@@ -43,7 +43,7 @@ class SlowToSubmit:
 
 @contextmanager
 def pairs(folder: Path) -> Iterator[dict[str, Pair]]:
-    """What the two threads call."""
+    """Return the pairs of callables of the two threads."""
     path = caching_pte(folder / "p.pte", ["first", "second"])
     with webpte.load(path) as one, webpte.load(path) as other, webpte.load(path) as third:
         forked = third.method("first")

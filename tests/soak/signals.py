@@ -160,7 +160,7 @@ def processes_of(session: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Command:
-    """A command in a workplace. `until` is what it prints on stderr once it will not end by itself; None: it ends."""
+    """A command in a folder of its own. `until` is its output on stderr after which it waits; None: it ends."""
 
     arguments: tuple[str, ...]
     until: bytes | None = None
@@ -189,7 +189,7 @@ def running(command: Command, place: Workplace) -> Iterator[subprocess.Popen[byt
 
 
 def seconds_of(command: Command, most: float = 40) -> float:
-    """How long a command runs until its end, or until it waits; at most `most`."""
+    """Return how long a command runs until it ends or waits, at most `most`."""
     began = time.monotonic()
     with workplace() as place, running(command, place) as child:
         assert child.stderr is not None and child.stdout is not None

@@ -65,7 +65,7 @@ def subjects(folder: Path) -> list[Subject]:
 
 
 def in_threads(count: int, work: Callable[[int], None]) -> list[BaseException]:
-    """Run `work(number)` in that many threads; what they raised."""
+    """Run `work(number)` in that many threads; return the exceptions."""
     errors: list[BaseException] = []
 
     def guarded(number: int) -> None:

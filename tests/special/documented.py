@@ -1,4 +1,4 @@
-"""Where special values may differ from eager PyTorch, and why: the list that docs/special-values.md shows.
+"""The list of docs/special-values.md: where special values may differ from eager PyTorch, with the reasons.
 
 An entry that no longer differs fails the sweep, as does a difference that stands in none.
 """
@@ -15,7 +15,7 @@ UNKNOWN = ("nan", "mixed", "mixed with largest")
 
 @dataclass(frozen=True)
 class Documented:
-    """What may differ: these kinds of differences of these ops, where these values were planted."""
+    """Allowed differences: kinds of differences of these ops, for these planted values."""
 
     title: str
     reason: str
@@ -211,7 +211,7 @@ def documented(op: str, value: str, kind: str) -> list[Documented]:
 
 
 def undocumented_and_unused(result: Iterable[tuple[str, str, str]]) -> tuple[set[tuple[str, str, str]], set[str]]:
-    """Of differences by op, value and kind: those that stand nowhere; and what of the list none of them needs."""
+    """Return the differences by op, value and kind that are not listed, and the entries that none needs."""
     unused = {f"{entry.title}: {op}" for entry in DOCUMENTED for op in entry.ops}
     surprising = set()
     for op, value, kind in result:

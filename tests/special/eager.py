@@ -1,4 +1,4 @@
-"""What eager PyTorch computes for the arguments of a case."""
+"""Compute eager PyTorch's results for the arguments of a case."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ LARGE = 30_000  # elements: a case of more is about precision or layout
 
 @dataclass(frozen=True)
 class Difference:
-    """Where the device and eager disagree: one kind of difference, for one value planted in one way."""
+    """A difference of the device from eager, for one value that was planted in one way."""
 
     op: str
     dtype: str
@@ -122,7 +122,7 @@ def _run(case: Case, plantings: Sequence[tuple[str, str]]) -> Iterator[Differenc
 
 
 def expected(program: OneOp, arrays: list[Array], sizes: Sizes) -> tuple[Array, ...]:
-    """What eager PyTorch has, or where it has no such op the op's NumPy reference."""
+    """Return eager PyTorch's result, or that of the op's NumPy reference if eager has no such op."""
     actual = eager.compute(program.case.op, program.substitute(arrays, sizes))
     if actual is not None:
         return actual
@@ -131,7 +131,7 @@ def expected(program: OneOp, arrays: list[Array], sizes: Sizes) -> tuple[Array, 
 
 
 def _compare(program: OneOp, arrays: list[Array], sizes: Sizes, outputs: list[Array]) -> Iterator[tuple[str, str]]:
-    """An element is right if it is what eager has, or what it would have in double precision or without denormals."""
+    """Compare elements with eager, with double precision, and with the result without denormals; one must agree."""
     case = program.case
     expected_result = expected(program, arrays, sizes)
     others: list[tuple[Array, ...]] = []

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def compare(llm: LLM, questions: Sequence[str], count: int) -> int:
-    """How many answers differ, with drafts wherever there are any. They are computed side by side."""
+    """Return how many answers differ between drafts and no drafts. They are computed in one batch."""
     drawn = {"temperature": 0.9, "top_p": 0.95}
     asked = [{"prompt": prompt(llm, q), **(drawn if at % 2 else {}), "seed": at} for at, q in enumerate(questions)]
     plain, drafting = (

@@ -1,4 +1,4 @@
-"""What a model is asked: to say again what it was given, and to write."""
+"""Prompts that ask to repeat a text, and to write one."""
 
 from __future__ import annotations
 

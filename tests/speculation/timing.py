@@ -1,4 +1,4 @@
-"""How much sooner an answer is there with drafts than without."""
+"""Measure how much sooner an answer is complete with drafts."""
 
 from __future__ import annotations
 

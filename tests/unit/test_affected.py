@@ -55,7 +55,7 @@ def test_affected_document_selects_its_blocks_and_no_unit_test():
     assert "tests/unit" not in selection.tests
 
 
-def test_importers_are_found_through_others():
+def test_affected_finds_indirect_importers():
     result = importers(PurePosixPath("tests/support/harness/canaries.py"))  # through cases.py
     assert PurePosixPath("tests/gpu/test_cases.py") in result
     assert PurePosixPath("tests/unit/test_errors.py") not in result

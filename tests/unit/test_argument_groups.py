@@ -57,7 +57,7 @@ def lower() -> None:
     planner.prepare(planner.plan.flow.segments[0], live(dims, {position: [9]}))
 
 
-def test_names_are_those_of_the_schema(ramps):
+def test_names_equal_schema(ramps):
     fields = ("scale", "dtype", "sizes", "like")
     assert [name for name, _ in ramps.parameters] == ["x", *fields, *(f"second_{name}" for name in fields)]
     call = Call("toy::ramps.out", tuple(range(7)), (7,), Origin(0), True)

@@ -1,4 +1,4 @@
-"""What `as_strided_copy` may not read."""
+"""Reads of `as_strided_copy` outside its input are refused."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def test_blocks_are_rows_of_row_groups_in_the_order_of_files(tmp_path):
         ("x.csv", b'id,text\n1,"a\nb"\n2,a\xff\n'),
     ],
 )
-def test_bad_utf8_in_a_file_is_the_affair_of_its_row(tmp_path, name, content):
+def test_batch_invalid_utf8_fails_only_its_row(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     inputs = InputTables(tmp_path / name)
     (block,) = inputs.blocks(100)
@@ -258,7 +258,7 @@ def test_check_job_of_another_model_does_not_show_fingerprints(tmp_path):
     assert "0d1d" not in str(raised.value) and "2e3e" not in str(raised.value)
 
 
-def test_sweeping_takes_what_is_ours_and_left_over(tmp_path):
+def test_remove_stale_blocks_removes_own_leftovers_only(tmp_path):
     block, table = block_of("a")
     keep, old = block_name(block, table, "now"), block_name(block, table, "then")
     for name in (keep, old):

@@ -35,7 +35,7 @@ def test_ray_chunks_hold_each_block_once_within_row_groups(groups, actors):
     assert len(result) >= min(len(blocks), MIN_CHUNKS_PER_ACTOR * actors)
 
 
-def test_whole_row_groups_stay_together_where_there_are_enough():
+def test_shards_keep_row_groups_whole_if_there_are_enough():
     assert [len(some) for some in chunks(blocks_of(*(3,) * 8), 2)] == [3] * 8
 
 

@@ -1,4 +1,4 @@
-"""How a point of a benchmark is measured: enough calls that a stalled one is not the median."""
+"""A point of a benchmark has enough calls that a stalled one is not the median."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from webpte.measure.bench import MIN_CALLS, measure
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Return a call that takes as long as the next number says, on a clock of its own."""
+    """Return a call that takes as long as the next number, on a clock of its own."""
     clock = [0.0]
     monkeypatch.setattr(run, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
 

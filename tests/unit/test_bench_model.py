@@ -73,7 +73,7 @@ def numpy_logits(decoder: RandomDecoder, tokens: list[int]) -> Array:
 
 
 @pytest.mark.parametrize("decoder", DECODERS, ids=lambda decoder: str(decoder.width))
-def test_stored_tokens_are_those_of_numpy(decoder):
+def test_stored_tokens_equal_numpy(decoder):
     answer = stored_answers()[decoder.width]
     assert answer["prompt"] == prompt(decoder, len(answer["prompt"]))
     assert len(set(answer["tokens"])) == len(answer["tokens"])  # a decoder that repeats itself tests little

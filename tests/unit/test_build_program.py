@@ -78,7 +78,7 @@ def test_build_program_tied_f32_head_stored_once(checkpoint: Path, tmp_path: Pat
     assert "tok_embeddings.weight" in named and "output.weight" not in named
 
 
-def test_metadata_are_those_of_the_options(checkpoint: Path, tmp_path: Path) -> None:
+def test_program_metadata_equal_options(checkpoint: Path, tmp_path: Path) -> None:
     path = build_program(checkpoint, tmp_path / "m.pte", **SIZES)
     with container.MappedFile(path) as file:
         methods = {method.name: method.values for method in container.parse_program(file).methods}
@@ -141,7 +141,7 @@ def test_calibration_is_the_default_of_named_formats(
     assert [call["calibrate"] for call in calls] == [True, False, False]
 
 
-def test_parts_of_a_weight_are_those_of_the_whole(checkpoint: Path) -> None:
+def test_weight_read_in_parts_equals_whole(checkpoint: Path) -> None:
     weights = read_checkpoint(checkpoint).weights
     for name in ("tok_embeddings.weight", "layers.1.attention.wq.weight", "layers.1.feed_forward.w2.weight"):
         assert np.array_equal(np.concatenate(list(weights.parts(name, 7))), weights.read(name))

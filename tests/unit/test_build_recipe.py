@@ -113,7 +113,7 @@ def test_affine_codes_have_the_values_of_the_stored_blocks(kind: TensorType):
     assert np.allclose(affine.values(), weights.read("wq"), rtol=1e-6, atol=1e-6)
 
 
-def test_documented_formats_are_those_of_the_recipe():
+def test_documented_formats_equal_recipe():
     """docs/llm.md has one table of formats. Each type in it has the bits and offsets that layers of it get."""
     page = (Path(__file__).parents[2] / "docs" / "llm.md").read_text(encoding="utf-8")
     assert page.count("| layer in the checkpoint | in the program |") == 1

@@ -1,4 +1,4 @@
-"""`webpte bundle`: what it writes, what it shows, and what it leaves of what was not finished."""
+"""Files and output of `webpte bundle`, and what remains of unfinished bundles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""States that do not hold every position: the one that goes back further than they window is computed again."""
+"""States that do not hold every position: a sequence that rewinds beyond the window is computed again."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_cache_window_shorter_text_is_fully_usable():
     assert slot.usable(WINDOW) == 0 and slot.usable(WINDOW + 1) == WINDOW + 1
 
 
-def test_going_back_does_not_bring_back_what_was_overwritten():
+def test_cache_window_rewind_does_not_restore_overwritten_rows():
     slot = Slot(0, RING)
     slot.before_write(40)
     slot.tokens += TEXT

@@ -1,4 +1,4 @@
-"""What a model reads while it is quantized."""
+"""Texts that a model reads for calibration."""
 
 from __future__ import annotations
 

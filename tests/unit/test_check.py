@@ -53,7 +53,7 @@ def broken_program(tmp_path):
     return tmp_path / "broken.pte"
 
 
-def test_loading_refuses_what_check_lists(broken):
+def test_load_missing_constant_raises_data_error(broken):
     with raises(webpte.DataError, "the.weight", code="missing_constant"):
         webpte.load(broken)
 

@@ -1,4 +1,4 @@
-"""What `webpte compare` calls equal, and the graph in which it sees every value. No device."""
+"""Tolerances of `webpte compare`, and the graph in which it sees every value; without a device."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TestDifference:
         assert difference(want + np.float32(1e-3), want, Tolerance()).within
         assert not difference(want + np.float32(1e-3), want, Tolerance(atol=1e-4)).within
 
-    def test_masked_and_huge_elements_hide_nothing(self):
+    def test_compare_masked_and_huge_elements_keep_differences_visible(self):
         want = np.ones((8, 100), np.float32)
         want[:, 50:] = np.finfo(np.float32).min
         got = want.copy()
@@ -56,7 +56,7 @@ class TestDifference:
         assert result.got == pytest.approx(float(want[5, 6]) + 1)
         assert "1 of 899 elements out of tolerance; worst at [5, 6]" in str(result)
 
-    def test_nan_agrees_with_nothing_but_a_wanted_nan(self):
+    def test_compare_nan_equals_only_an_expected_nan(self):
         got, want = near(0)
         got[1, 2] = np.nan
         result = difference(got, want, Tolerance())
@@ -113,7 +113,7 @@ class TestReport:
             ("op1", 2, 0, "node 3"),
         ]
 
-    def test_nan_is_a_fault_even_where_the_reference_has_it(self):
+    def test_compare_nan_is_reported_even_if_the_reference_has_it(self):
         report = self.report(0)
         assert report.ok
         report.calls[0].watch(0, np.array([1, np.nan, np.inf]))

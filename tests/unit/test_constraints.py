@@ -171,7 +171,7 @@ def test_grammar_random_walk_follows_rules(vocabulary):
         assert not ended or (set(text) <= set("0123456789+()") and isinstance(eval(text), int))
 
 
-def test_choices_allow_what_begins_one_of_them_and_nothing_else(vocabulary):
+def test_choice_constraint_allows_only_prefixes_of_choices(vocabulary):
     choices = ["apple", "apricot", "ap", "blue", 'quo"te', "line\nbreak", "back\\slash", "北京", "😀"]
     for seed in range(30):
         chance, matcher = random.Random(seed), vocabulary.matcher(choices=choices)
@@ -441,7 +441,7 @@ def test_tokens_without_bytes_of_their_own_are_refused():
             Tokenizer(inner).token_bytes(3)
 
 
-def test_bytes_of_tokens_are_what_decoding_gives(vocabulary):
+def test_token_bytes_equal_decoded_text(vocabulary):
     anchor = vocabulary.tokenizer.token_id("x")  # nothing is stripped after it
     for token, result in enumerate(vocabulary.bytes[: vocabulary.tokens]):
         assert result is not None

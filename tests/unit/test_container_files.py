@@ -139,7 +139,7 @@ def test_mapped_file_from_bytes_is_read_only() -> None:
     assert MappedFile.from_bytes("x", bytearray(5)).view(0, 5).readonly
 
 
-def test_dtype_codes_are_those_of_the_schemas() -> None:
+def test_dtype_codes_equal_schemas() -> None:
     scalar = {0: "u8", 1: "i8", 2: "i16", 3: "i32", 4: "i64", 5: "f16", 6: "f32", 7: "f64", 11: "bool", 15: "bf16"}
     scalar |= {27: "u16", 28: "u32", 29: "u64"}
     vulkan = {0: "bool", 1: "u8", 2: "i8", 3: "i32", 4: "f16", 5: "f32", 6: "f64", 7: "i64"}

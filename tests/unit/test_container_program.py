@@ -232,7 +232,7 @@ def test_program_unsupported_tensor_is_refused(fields: list[Field], code: str, e
         (1, 0, ["segment 0:", "are 0"]),
     ],
 )
-def test_initial_data_that_is_not_there(number: int, region: int, expected: list[str]) -> None:
+def test_initial_data_missing_is_refused(number: int, region: int, expected: list[str]) -> None:
     raw, extra = Raw(), None
     b = raw.b
     if region:
@@ -294,7 +294,7 @@ def test_program_missing_operator_is_refused() -> None:
         raw.parse(plan)
 
 
-def test_named_data_that_is_not_there() -> None:
+def test_named_data_missing_is_refused() -> None:
     raw = Raw()
     b = raw.b
     with raises(FormatError, "named_data[0].segment_index", "segment 3", code="index_out_of_range"):

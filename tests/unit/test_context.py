@@ -1,4 +1,4 @@
-"""The context of programs: how it is chosen, where it is stored, and what an error says about it."""
+"""The context of programs: how it is chosen and stored, and the errors about it."""
 
 from __future__ import annotations
 

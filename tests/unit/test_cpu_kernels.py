@@ -16,7 +16,7 @@ def test_cpu_kernels_do_not_duplicate_ops():
 
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("dim", [0, -1])
-def test_topk(largest, dim):
+def test_cpu_topk_equals_torch(largest, dim):
     x = np.random.default_rng(0).permutation(24).reshape(4, 6)
     values, indices = KERNELS["aten::topk.values"](x, 3, dim, largest, True)
     ordered = np.sort(x, axis=dim)
@@ -33,7 +33,7 @@ def test_cpu_kernels_source_names_numpy_or_torch():
 
 
 @pytest.mark.parametrize("name", ["__{}shift__.Scalar_out", "bitwise_{}_shift.Tensor_out"])
-def test_shifts(name):
+def test_cpu_shift_equals_torch(name):
     x = np.array([-7, 5, 0, 2**40])
     left, right = (KERNELS[f"aten::{name.format(way if 'bitwise' in name else way[0])}"] for way in ("left", "right"))
     np.testing.assert_array_equal(left(x, 2), x * 4)
@@ -71,14 +71,14 @@ def test_embedding_bag(mode, reduce):
     ("indices", "offsets"), [([7], [0]), ([-1], [0]), ([1], [0, 0, 0]), ([1, 1], [1]), ([1, 1], [0, 3])]
 )
 def test_embedding_bag_index_out_of_range_is_refused(indices, offsets):
-    """Of the third: a file may ask for a billion empty bags."""
+    """A file may request a billion empty bags."""
     with pytest.raises((IndexError, ValueError)):
         KERNELS["aten::_embedding_bag.out"](
             np.zeros((7, 3)), np.array(indices), np.array(offsets), False, 0, False, None, False, -1
         )
 
 
-def test_trilinear_is_what_bilinear_needs():
+def test_cpu_trilinear_equals_einsum():
     rng = np.random.default_rng(0)
     x, w, y = rng.normal(size=(5, 4)), rng.normal(size=(3, 4, 6)), rng.normal(size=(5, 6))
     trilinear = KERNELS["aten::_trilinear.out"]

@@ -1,4 +1,4 @@
-"""What a delegate lists and what an instruction passes: how the two lists are read where they differ, and where not."""
+"""Match the inputs and outputs of a delegate with those of its instruction, where the two lists differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a machine has to give, as far as its files show."""
+"""Free memory of a machine, as far as its files show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`webpte doctor` where there is no adapter, and what it makes of a device it is reported about."""
+"""`webpte doctor` without an adapter, and its report about a device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_doctor_features_state_their_effect():
     assert "two bytes" in with_f16["effect"] and "take four" in without["effect"]
 
 
-def test_limits_stand_beside_a_browsers():
+def test_doctor_shows_limits_beside_browser_limits():
     report = doctor.limits(Caps({"max-buffer-size": 5}))
     assert {limit["name"]: (limit["offered"], limit["browser"]) for limit in report}["max-buffer-size"] == (
         5,

@@ -1,4 +1,4 @@
-"""The engine over a runner whose tokens depend on every bit of its caches: each sequence gets what it gets alone."""
+"""The engine over a runner whose tokens depend on every bit of its caches: each sequence has its own tokens."""
 
 from __future__ import annotations
 
@@ -455,7 +455,7 @@ def test_threads_share_the_engine():
     assert max(len(rows) for rows in llm.runner.passes) > 1
 
 
-def test_chunks_of_prompts_follow_what_steps_cost():
+def test_prompt_chunk_size_follows_step_costs():
     policy = PrefillPolicy()
     assert policy.prefill_tokens(0, 256) == 256
     assert policy.prefill_tokens(1, 256) == MIN_CHUNK_TOKENS and policy.prefill_tokens(7, 256) == 7
@@ -467,13 +467,13 @@ def test_chunks_of_prompts_follow_what_steps_cost():
 
 
 def ask_for(llm, prompt):
-    """One short answer, which is over; how much of its prompt was cached."""
+    """Read one short answer; return how many tokens of its prompt were cached."""
     answer = llm.generate(tokens=prompt, max_new_tokens=2)
     assert tokens_of(answer) == alone(prompt, 2)
     return answer.usage.reused_tokens
 
 
-def test_slots_for_beginnings_keep_what_answers_have_left():
+def test_cache_slots_keep_prefixes_of_conversations():
     """Conversations that come in turn: without more slots than one each forgets the other."""
     prompts = [tuple(range(first, first + 20)) for first in (0, 30, 60)]
     for more, cached in ((0, 0), (2, 19)):

@@ -1,4 +1,4 @@
-"""Joins, leaves, cancels, forks, drops, losses and too few slots in random order: every answer is what it is alone."""
+"""Joins, cancellations, forks, losses and too few slots in random order: every answer equals the answer alone."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_raises_refuses_another_error(values, code):
         raise FormatError("expected 30 bytes", code="truncated")
 
 
-def test_problems_of_one_reason_share_it():
+def test_common_code_of_equal_problems_is_their_code():
     first, second = (Problem("graph", "value 0", "is wrong", code=code) for code in ("wrong_kind", "over_budget"))
     assert common_code([first, first]) == "wrong_kind" and common_code([first, second]) == "several"
 

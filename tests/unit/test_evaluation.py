@@ -50,7 +50,7 @@ def test_perplexity_of_a_uniform_guess_is_the_vocabulary():
     assert result.perplexity() == pytest.approx((13, 0), abs=1e-12)
 
 
-def test_standard_errors_are_those_of_a_mean():
+def test_standard_errors_equal_a_mean():
     values = np.array([1.0, 2.0, 4.0, 7.0])
     assert ev.mean(values) == pytest.approx((3.5, math.sqrt(7 / 4)))
     assert ev.mean(values[:1]) == (1.0, math.inf)
@@ -79,7 +79,7 @@ def test_comparison_in_chunks_equals_whole():
         ([-np.inf] * 3, " -inf."),
     ],
 )
-def test_logits_that_predict_nothing_are_refused(row, said):
+def test_log_softmax_of_infinite_or_nan_logits_is_refused(row, said):
     with raises(LogitsError, "1 of 2 rows", "row 1,", said, code="not_finite"):
         ev.log_softmax(np.array([[0, 1, 2], row], np.float32))
 
@@ -107,7 +107,7 @@ def test_sliding_windows_predict_every_token_once_after_known_tokens(prefix, cou
 @pytest.mark.parametrize("start", [None, 99])
 @pytest.mark.parametrize("count", [2, 3, 7, 8, 9, 16, 17, 40])
 @pytest.mark.parametrize("context", [2, 7, 8])
-def test_rolling_windows_are_those_of_lm_evaluation_harness(start, count, context):
+def test_rolling_windows_equal_lm_evaluation_harness(start, count, context):
     """By its definition: disjoint targets, one token of context, and a last window as long as the others."""
     text = list(range(count))
     result = ev.rolling_windows(ev.TextTokens(text, (98,), start), context)
@@ -140,7 +140,7 @@ def test_windows_of_a_long_context_are_no_longer_than_others():
         (9, 5, (1,), "out_of_range", ["at most 3", "got 4"]),
     ],
 )
-def test_sliding_windows_refuse_what_cannot_be_measured(count, context, prefix, code, expected):
+def test_sliding_windows_invalid_sizes_are_refused(count, context, prefix, code, expected):
     with raises(InputError, *expected, code=code):
         ev.sliding_windows(ev.TextTokens(range(count), prefix, None), context, 4 if code == "out_of_range" else 1)
 
@@ -149,7 +149,7 @@ def test_sliding_windows_refuse_what_cannot_be_measured(count, context, prefix, 
     ("count", "start", "context", "code"),
     [(0, 5, 8, "too_few_tokens"), (1, None, 8, "too_few_tokens"), (9, 5, 1, "context_too_short")],
 )
-def test_rolling_windows_refuse_what_cannot_be_measured(count, start, context, code):
+def test_rolling_windows_invalid_sizes_are_refused(count, start, context, code):
     with raises(InputError, code=code):
         ev.rolling_windows(ev.TextTokens(range(count), (), start), context)
 

@@ -1,4 +1,4 @@
-"""What a checkpoint is for, reported by its first bytes or its config.json, and refused before any work."""
+"""The task of a checkpoint, found by its first bytes or its config.json, and refusals before any work."""
 
 from __future__ import annotations
 

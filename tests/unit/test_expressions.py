@@ -1,4 +1,4 @@
-"""Terms: their normal form, what they are in a call, and what is refused."""
+"""Terms: their normal form, their values in a call, and refused expressions."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_has_one_normal_form(term, simple):
 
 
 @pytest.mark.parametrize("function", ["add", "sub", "mul", "min", "lt"])
-def test_sums_of_floats_are_left_as_they_were_written(function):
+def test_float_sums_keep_their_order(function):
     """Their order matters: (a + b) - a need not be b, and NaN is not equal to itself."""
     assert apply(function, SCALE, SCALE) == Apply(function, (SCALE, SCALE))
     assert not is_integer(apply("add", SCALE, 1)) and is_integer(apply("int", SCALE))
@@ -130,7 +130,7 @@ def test_term_int_of_non_finite_raises(value):
         numbers(scale=value)(apply("int", SCALE))
 
 
-def test_data_that_is_not_there_is_an_error():
+def test_term_of_missing_data_raises():
     with raises(webpte.ShapeError, "value 3 ", code="no_host_data"):
         TermEvaluator({}, {})(POSITION)
     with raises(webpte.ShapeError, "scalar 5 ", code="read_before_write"):

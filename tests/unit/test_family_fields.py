@@ -189,7 +189,7 @@ def test_family_distinguishing_fields_are_read():
     assert (granite.query_factor, granite.logits_factor) == (0.125, 0.125)
 
 
-def test_windows_are_those_of_the_layers():
+def test_family_windows_equal_layers():
     sliding = read("qwen2", use_sliding_window=True, max_window_layers=1, sliding_window=512)
     assert [layer.window for layer in sliding.layers] == [None, 512, 512, 512]
     listed = ["sliding_attention", "full_attention"] * 2

@@ -56,7 +56,7 @@ class Layer(GraphBuilder):
 
 
 def constant_tables(graph: Graph, layer: Layer) -> Graph:
-    """The tables as what they are in a file: constants, not state."""
+    """Return the graph with its tables as constants, as in a file."""
     values = list(graph.values)
     for table in layer.tables:
         values[table] = replace(graph.tensor(table), mutable=False, dynamic=False)
@@ -152,7 +152,7 @@ def test_rotate_in_attention_tables_cut_at_other_rows_are_bound_as_cut(layer, wh
     assert call.args[9:11] == tuple(cuts)
 
 
-def test_halves_have_whole_tables_already(layer):
+def test_rotary_fusion_of_halves_keeps_tables(layer):
     layer.rotary(*layer.tables, HALVES, layer.position)
     after, call = fused(constant_tables(layer.attention(), layer))
     assert after == [ROTARY_ATTENTION]

@@ -1,4 +1,4 @@
-"""Passes over int8 codes: what they rewrite, what they leave alone, and that codes stay."""
+"""Passes over int8 codes: the calls that they rewrite or keep; the codes stay equal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What XnnpackPartitioner tears apart becomes whole again, and what keeps the pieces apart."""
+"""Norms, rotary embedding and attention that XnnpackPartitioner decomposed become single calls."""
 
 from __future__ import annotations
 

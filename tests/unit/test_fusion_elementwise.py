@@ -206,7 +206,7 @@ def test_numbers_taken_from_data_and_odd_words_stay_out(b):
     assert joined(b.graph([x, number], [last])) == ["aten.add.Scalar", "aten.gelu.default", ("exp", "neg")]
 
 
-def test_kernel_calls_and_jumps_stay_as_they_are(b):
+def test_elementwise_fusion_keeps_kernel_calls_and_jumps(b):
     x = b.input()
     out = Id(b.tensor(5, 4))
     b.call("aten::exp.out", (x,), out, kernel=True)
@@ -285,7 +285,7 @@ def test_elementwise_reference_composes_ops():
     np.testing.assert_array_equal(second, (x * 3 + 2 * y).astype(np.float16), strict=True)
 
 
-def test_calls_keep_where_they_come_from(b):
+def test_elementwise_fusion_keeps_origin_of_call(b):
     x = b.input()
     last = b.apply("neg", b.apply("exp", x))
     graph = b.graph([x], [last])

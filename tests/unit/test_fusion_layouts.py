@@ -68,7 +68,7 @@ def product(graph):
     return graph.values[call.args[0]].value, call.args[2], call.args[3], call.outs[0]
 
 
-def test_scores_read_heads_where_they_are(b):
+def test_attention_scores_read_permuted_heads_in_place(b):
     q, k = b.heads(), b.heads()
     left = b.view(b.permute(q, 0, 2, 1, 3), H, S, D)
     right = b.view(b.permute(b.permute(k, 0, 2, 1, 3), 0, 1, 3, 2), H, D, S)
@@ -150,7 +150,7 @@ def known(b, value_id):
     return SymbolicDims(b.graph([b.x], [value_id])).of(value_id)
 
 
-def test_dims_follow_what_moves_them(b):
+def test_symbolic_dims_follow_permutations(b):
     (length, *_) = known(b, b.x)
     four = b.heads()
     assert known(b, four) == (1, length, H, D)
@@ -205,7 +205,7 @@ def test_symbolic_dims_convolutions_of_equal_reach_are_equal(b):
     assert dims.of(wide)[3] == 3
 
 
-def test_bounds_are_all_there_is_to_a_static_method(b):
+def test_symbolic_dims_of_static_method_are_bounds(b):
     graph = GraphBuilder()
     x = graph.tensor(5, 6)
     y = graph.tensor(2, 3)

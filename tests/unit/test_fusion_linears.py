@@ -1,4 +1,4 @@
-"""Passes over layers of 4 or 8 bits and over views: what they rewrite, what they leave alone, and that numbers stay."""
+"""Passes over layers of 4 or 8 bits and over views: the calls that they rewrite or keep; the numbers stay equal."""
 
 from __future__ import annotations
 
@@ -610,7 +610,7 @@ def test_dtype_conversion_is_not_a_view(b):
     assert names(apply_passes(graph, VIEWS)[0]) == ["clone", "relu"]
 
 
-def test_live_dims_of_what_is_written_twice_are_unknown(b):
+def test_live_dims_of_value_written_twice_are_unknown(b):
     x = b.tensor(5, 8)
     twice = b.tensor(5, 8)
     b.call("aten.relu.default", (x,), twice)

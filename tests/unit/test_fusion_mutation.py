@@ -269,7 +269,7 @@ GRAPHS: dict[str, Callable[[Builder], Graph]] = {
 
 
 def evaluate(graph: Graph, arrays: dict[int, Any]) -> list[Any]:
-    """The outputs, by the references of the ops, which write into what they are given where the ops do."""
+    """Return the outputs by the references of the ops, which write their arguments in place where the ops do."""
     live = {v: array.copy() for v, array in arrays.items()}
     for value_id, spec in enumerate(graph.values):
         if isinstance(spec, TensorSpec) and spec.constant is not None:

@@ -17,7 +17,7 @@ TOKENS = alone([1, 2], 5)
 TEXT = FakeTokenizer().decode(TOKENS)
 
 
-def test_reading_it_whole_computes_it_once():
+def test_generation_read_twice_computes_once():
     llm = FakeLLM()
     answer = llm.generate(tokens=[1, 2], max_new_tokens=5)
     assert not llm.runner.passes and not answer.finished
@@ -59,7 +59,7 @@ def test_generation_error_is_raised_once_and_kept():
     assert answer.text == TEXT[:2] and isinstance(answer.error, LogitsError) and answer.result() == TEXT[:2]
 
 
-def test_looking_at_it_computes_nothing():
+def test_generation_repr_computes_nothing():
     llm = FakeLLM(FakeRunner(max_slots=4))
     answer = llm.generate(tokens=[1, 2], max_new_tokens=5)
     assert repr(answer) == "Generation(not started, 2 prompt tokens)" and "not started" in answer._repr_html_()

@@ -23,7 +23,7 @@ SUMS: dict[
 
 
 @pytest.mark.parametrize("name", SUMS)
-def test_index_put_of_what_the_device_leaves(name):
+def test_index_put_unsupported_on_device_runs_on_cpu(name):
     indices, accumulate, on_device = SUMS[name]
     arrays = [np.array(index) for index in indices]
     b = GraphBuilder()

@@ -110,7 +110,7 @@ class TestImages:
         ("dtype", "bound", "shape", "largest"),
         [("u8", (3, 4, 6), (3, 4, 6), 255), ("f32", (4, 6, 3), (4, 6, 3), 1), ("f32", (2, 1, 4, 6), (2, 1, 4, 6), 0.3)],
     )
-    def test_layouts(self, image, dtype, bound, shape, largest):
+    def test_image_input_of_any_layout_has_the_program_shape(self, image, dtype, bound, shape, largest):
         argument = ArgumentInfo("in0", "tensor", dtype, bound, (False,) * len(bound))
         (picture,) = values([argument], str(image))
         assert picture.shape == shape and picture.max() == pytest.approx(largest, rel=0.01)

@@ -1,4 +1,4 @@
-"""`webpte inspect` says the same as text, as JSON and as a page."""
+"""`webpte inspect` shows the same facts as text, as JSON and as a page."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def test_bytes_of_64_bits_are_converted_on_the_cpu(dtype):
     assert on_host(b.exact([x], [code])) == ["aten::add.out", "aten::_to_copy.out"]
 
 
-def test_moves_of_what_fits_stay_on_the_device():
+def test_integer_moves_within_range_stay_on_the_device():
     b = Builder()
     x, moved = b.long(6), b.long(2, 3)
     b.kernel("aten::view_copy.out", (x, b.list(b.number(2), b.number(3))), moved)
@@ -212,7 +212,7 @@ def test_doubles_outside_delegates_are_computed_as_doubles():
     assert on_host(b.exact([x], [out])) == ["aten::mul.out"]
 
 
-def test_jumps_lead_where_they_led():
+def test_integer_checks_keep_jump_targets():
     b = Builder()
     x, out, condition = b.long(3), b.long(3), b.tensor(1, dtype=DType.BOOL)
     b.delegated("aten.mul.Tensor", (x, x), out)

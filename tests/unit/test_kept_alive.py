@@ -1,4 +1,4 @@
-"""What was once planned and lowered, and must be distinguished later: state, shapes, positions, changed dispatches."""
+"""Objects of a plan that later calls must distinguish: state, shapes, positions, changed dispatches."""
 
 from __future__ import annotations
 

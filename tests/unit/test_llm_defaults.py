@@ -90,7 +90,7 @@ def test_str_of_an_answer_is_its_whole_text():
     assert f"{answer}" == str(answer) == answer.text and len(answer.tokens) == 5
 
 
-def test_chat_with_questions_keeps_what_was_read_of_the_answers():
+def test_chat_history_keeps_answers_as_read():
     llm = FakeLLM()
     with raises(webpte.InputError, code="no_chat_template"):
         llm.chat()

@@ -1,4 +1,4 @@
-"""What a caller may ask of a language model is checked by type and range, before anything is touched."""
+"""Settings of a language model are checked by type and range before anything changes."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_tokens_outside_the_vocabulary_are_refused(tokens, code, expected):
 
 
 @given(st.lists(st.integers(0, 127)))
-def test_tokens_inside_it_are_taken_as_they_are(tokens):
+def test_token_ids_in_vocabulary_are_unchanged(tokens):
     assert tokens_from(tokens, 128) == tokens_from(np.array(tokens, np.int64), 128) == tuple(tokens)
 
 

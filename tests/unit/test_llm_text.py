@@ -25,7 +25,7 @@ class Bytes:
 
 
 @given(st.text())
-def test_characters_come_out_whole(text):
+def test_text_stream_yields_whole_characters(text):
     stream = TextStream(Bytes())  # type: ignore[arg-type]
     pieces = [stream.push(byte) for byte in text.encode("utf-8", "surrogatepass")]
     whole = "".join(pieces) + stream.flush()

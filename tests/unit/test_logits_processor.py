@@ -50,7 +50,7 @@ def by_edits(logits, edits):
 
 
 @given(ASKED, TOKENS, TOKENS, TOKENS)
-def test_edits_are_what_the_settings_mean(settings, prompt, answer, drafted):
+def test_logit_adjustments_follow_settings(settings, prompt, answer, drafted):
     processor = LogitsProcessor(settings, prompt)
     for token in answer:
         processor.add(token)
@@ -164,7 +164,7 @@ def dry_by_definition(tokens: list[int], allowed: int, multiplier: float) -> dic
 
 
 @given(st.lists(st.integers(0, 3), max_size=40), st.integers(1, 6), st.integers(0, 2))
-def test_dry_penalties_are_those_of_the_definition(tokens, allowed, drafts):
+def test_dry_penalties_equal_their_definition(tokens, allowed, drafts):
     settings = SamplingParams(dry_multiplier=0.8, dry_allowed_length=allowed, logit_bias={1: 2.0})
     processor = LogitsProcessor(settings)
     for token in tokens[: len(tokens) - drafts]:

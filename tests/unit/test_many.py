@@ -29,7 +29,7 @@ def test_answers_come_in_order_or_as_they_are_finished():
     assert max(len(rows) for rows in llm.runner.passes) >= 4
 
 
-def test_prompts_are_taken_as_there_is_room():
+def test_many_prompts_start_as_slots_become_free():
     llm = FakeLLM(FakeRunner(max_slots=2), max_num_seqs=2)
     taken: list[int] = []
 

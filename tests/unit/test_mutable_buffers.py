@@ -1,4 +1,4 @@
-"""Buffers that delegates keep: which constant a new value belongs to, and how the graph says so."""
+"""Mutable buffers of delegates: the constant that a new value belongs to, and its form in the graph."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Delegate:
 
 
 def states(graph):
-    """What each buffer starts with."""
+    """Return the initial value of each buffer."""
     mutable = [v for v in graph.values if getattr(v, "mutable", False)]
     return [value.constant.array(value.dims).tolist() for value in mutable]
 

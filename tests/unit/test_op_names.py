@@ -55,7 +55,7 @@ def names(source: str, room: str) -> tuple[list[str], list[str]]:
     return [str(text) for text, inside in results if inside], [str(text) for text, inside in results if not inside]
 
 
-def test_names_stand_in_patterns_only():
+def test_passes_name_ops_only_in_patterns():
     patterns, others = {}, {}
     for file in FILES:
         patterns[file], others[file] = names((SRC / file).read_text(), file.partition("/")[0])

@@ -163,7 +163,7 @@ def test_scratch_beyond_the_limit_is_refused_too():
         b.plan([q, k], [out], caps)
 
 
-def test_limits_are_what_the_plan_needs():
+def test_requested_limits_equal_needs_of_the_plan():
     b, x, y = chain(3)
     limits = b.plan([x], [y]).limits
     assert limits["max-storage-buffer-binding-size"] == 512

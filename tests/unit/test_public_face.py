@@ -1,4 +1,4 @@
-"""What `import webpte` shows: all that is public, nothing else, and each thing when it is asked for."""
+"""`import webpte` shows all public names and no other, and loads each when it is used."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import webpte
 API_PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 
 
-def test_dir_is_what_is_public():
+def test_dir_lists_public_names():
     assert dir(webpte) == sorted(webpte.__all__)
     assert {"load", "Program", "Method", "Runtime", "llm", "export", "show_versions"} <= set(dir(webpte))
     assert not {"Any", "TYPE_CHECKING", "annotations"} & set(dir(webpte))
@@ -71,7 +71,7 @@ def public_attributes(cls: type) -> set[str]:
 
 
 @pytest.mark.parametrize("name", [name for name, members in documented_classes().items() if members is not None])
-def test_public_attributes_are_those_of_the_api_page(name):
+def test_public_attributes_equal_api_page(name):
     module, _, cls = name.rpartition(".")
     members = documented_classes()[name]
     assert members is not None

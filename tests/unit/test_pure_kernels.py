@@ -68,7 +68,7 @@ def test_pure_kernels_names_are_torch_ops():
 
 
 @pytest.mark.parametrize("name", ["aten::linalg_det.out", "aten::cummax.out", "aten::atan2.out", "aten.lgamma.default"])
-def test_pure_ones_are_found(name):
+def test_pure_kernels_are_listed(name):
     assert name in CpuKernels()
 
 
@@ -132,7 +132,7 @@ def test_pure_kernel_accepts_string_argument():
     assert got.tolist() == [5, 0, 2]
 
 
-def test_lists_with_nothing_in_some_places():
+def test_pure_kernels_accept_none_in_index_lists():
     """x[:, i] is index.Tensor of [None, i]; index_put adds up what comes twice."""
     values = [
         TensorSpec(F32, (2, 3), F32),

@@ -124,7 +124,7 @@ class Values:
 @pytest.mark.parametrize(
     ("op", "arguments", "result", "code", "expected"), REFUSED, ids=[f"{r[0]}: {r[3]} {r[4][0]}" for r in REFUSED]
 )
-def test_refused(op, arguments, result, code, expected, tmp_path):
+def test_quantized_layer_with_wrong_operands_is_refused(op, arguments, result, code, expected, tmp_path):
     values = Values()
     ids = [values.argument(value) for value in arguments]
     outs = [values.tensor(*spec) for spec in (result if isinstance(result, list) else [result])]

@@ -1,4 +1,4 @@
-"""Files that are not programs: each is named for what it is, with what to do next, the one that opens it."""
+"""A file that is not a program is named by its kind, with the command that opens it."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ def test_recognize_names_file_type_and_remedy(name, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("command", ["inspect", "check", "run", "bench", "tune", "compare", "profile"])
-def test_commands_that_build_no_program_say_how_to_export_one(command, tmp_path, capsys, monkeypatch):
+def test_command_on_checkpoint_shows_export_command(command, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "m.gguf").write_bytes(FILES["m.gguf"][0])
     assert main([command, "m.gguf"]) == 1
     assert "webpte export m.gguf -o m.pte" in capsys.readouterr().err
 
 
-def test_folders(tmp_path, capsys):
+def test_recognize_folder_shows_remedy(tmp_path, capsys):
     for names, remedy in (
         (["config.json", "model.safetensors"], f"webpte export {tmp_path / 'f0'} -o f0.pte"),
         (["a.pte", "b.pte"], f"Name the program in it: {tmp_path / 'f1' / 'a.pte'}, {tmp_path / 'f1' / 'b.pte'}"),

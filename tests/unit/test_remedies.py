@@ -45,7 +45,7 @@ def test_extras_exist():
         assert set(extras.split(",")) <= set(PROJECT["optional-dependencies"]), extras
 
 
-def test_packages_are_those_we_test_with():
+def test_remedies_name_known_packages():
     groups = [*PROJECT["optional-dependencies"].values(), *PYPROJECT["dependency-groups"].values()]
     listed = " ".join(entry for group in groups for entry in group if isinstance(entry, str))
     for (package,) in mentions(r"pip install (\w[\w-]*)"):

@@ -33,7 +33,7 @@ def whole(data, method="forward"):
 # ---------------------------------------------------------------- calls and values
 
 
-def test_calls_stand_in_order_with_their_arguments_and_makers():
+def test_report_lists_calls_in_order_with_arguments_and_makers():
     b = GraphBuilder()
     x, y = b.tensor(3, 5), b.tensor(5)
     first = b.tensor(3, 5)
@@ -222,7 +222,7 @@ def test_bytes_that_cross_the_borders_of_delegates():
 # ---------------------------------------------------------------- repetition
 
 
-def test_layers_are_found_and_cut_where_least_crosses():
+def test_report_layers_are_cut_where_fewest_values_cross():
     layer = list("abcdefg")
     calls = ["x", *layer * 4, "y", "z"]
     # Two values are alive inside a layer, one between layers.

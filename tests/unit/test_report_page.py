@@ -1,4 +1,4 @@
-"""What is made of a report: the page, the graph for Graphviz, and the command that writes them."""
+"""The page of a report, its graph for Graphviz, and the command that writes them."""
 
 from __future__ import annotations
 

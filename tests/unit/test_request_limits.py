@@ -188,7 +188,7 @@ def test_request_beyond_a_limit_is_refused_with_its_numbers(tmp_path, monkeypatc
     assert str(limit.limit) in error["message"] and str(limit.got) in error["message"], error
 
 
-def test_limits_of_the_page_are_those_of_the_code():
+def test_limits_of_the_page_equal_code():
     table = PAGE.partition("## Limits of a request")[2].partition("##")[0]
     rows = [line for line in table.splitlines() if line.startswith("| ") and not line.startswith("| field")]
     body = f"| the body | {DEFAULT.max_body_bytes:,} bytes | `max_body_bytes`; status 413 |"

@@ -1,4 +1,4 @@
-"""What `webpte run` says of arrays and times."""
+"""The output of `webpte run` about arrays and times."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_integers_bools_and_numbers():
     assert (report["kind"], report["value"]) == ("int", 7) and report.keys() == summary(np.zeros(1)).keys()
 
 
-def test_spread():
+def test_spread_of_times_has_median_min_and_p90():
     report = spread([4.0, 1.0, 2.0, 3.0, 10.0])
     assert report == {"calls": 5, "median": 3.0, "min": 1.0, "p90": pytest.approx(7.6)}
 
@@ -48,7 +48,7 @@ def test_spread():
     ("time", "text"),
     [(1234.5, "1234 s"), (12.34, "12.3 s"), (0.9996, "1 s"), (0.0123, "12.3 ms"), (45.6e-6, "45.6 µs"), (0, "0 µs")],
 )
-def test_durations(time, text):
+def test_durations_have_units(time, text):
     assert duration(time) == text
 
 

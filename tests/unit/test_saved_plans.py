@@ -52,7 +52,7 @@ def types_in(hint, seen):
 
 @pytest.mark.parametrize("kind", [Plan, Schedule, Dispatch, Kernel, Guard], ids=lambda kind: kind.__name__)
 def test_saved_plan_types_hold_no_functions(kind):
-    """Of the types that can be reached, all are values: plain ones, those of ours, and collections of them."""
+    """All reachable types are values: plain types, those of the package, and collections of them."""
     seen: set[typing.Any] = set()
     types_in(kind, seen)
     assert len(seen) > 5
@@ -67,7 +67,7 @@ def test_saved_plan_types_hold_no_functions(kind):
 
 
 def test_saved_plan_holds_only_values(saved):
-    """The same of what a real one holds, where types say no more than `object`."""
+    """A real plan holds values only, also in fields that are typed as `object`."""
     _, file = saved
     with webpte.load(file) as program:
         planner = program._planner("forward", Caps())
@@ -285,7 +285,7 @@ def test_saved_plan_changed_field_is_refused_or_harmless(saved):
     assert refused > 4 * len(fields)
 
 
-def test_cpu_kernels_that_are_not_there_are_named(saved):
+def test_saved_plan_missing_cpu_kernels_are_named(saved):
     folder, file = saved
     call = {"name": "aten::nonzero.out", "args": [], "outs": [], "kernel": True, "origin": [1, None, None]}
     change(folder, ("cpu_calls",), [call])
@@ -314,7 +314,7 @@ def test_saved_plan_weaker_device_error_lists_lacks(saved, caps, lacks):
 
 @pytest.fixture
 def decided(tmp_path):
-    """The first rows of an input, as many as another says: each number has a schedule of its own. Saved for 2 and 3."""
+    """Return a method that takes the first rows of an input, as many as another input states; saved for 2 and 3."""
     values = [
         VkTensor(DType.INT32, (1,)),
         VkTensor(F32, (5, 3)),

@@ -1,4 +1,4 @@
-"""How a server is set up: flags, environment and file, in that order, and what is refused."""
+"""The configuration of a server: flags, environment and file, in that order, and invalid values."""
 
 from __future__ import annotations
 

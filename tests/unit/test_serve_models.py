@@ -93,7 +93,7 @@ def test_unknown_role_gets_the_same_refusal_in_python_and_from_the_server(tmp_pa
     assert (response.status, error["param"], error["message"]) == (400, "messages[1].role", str(caught.value))
 
 
-def test_roles_of_requests_are_those_of_templates():
+def test_request_roles_equal_template_roles():
     items = ChatRequest.model_json_schema()["properties"]["messages"]["items"]
     assert set(items["discriminator"]["mapping"]) == set(ROLES)
 

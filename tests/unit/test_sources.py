@@ -1,4 +1,4 @@
-"""What a user names as a model, and the programs that are built from checkpoints."""
+"""Names of models that a user may pass, and the programs that are built from checkpoints."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ def test_speculation_noisy_machine_still_gains():
     assert run.speculation.accepted > 150
 
 
-def test_always_drafts_whenever_it_can():
+def test_speculation_always_drafts_despite_cost():
     run = Run([], contrary(200), STEEP, always=True)
     assert run.speculation.drafted > 200
 

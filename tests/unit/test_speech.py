@@ -70,7 +70,7 @@ def test_read_wav_invalid_file_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("cut", range(0, 70, 3))
-def test_cut_anywhere_it_is_read_or_refused(tmp_path, cut):
+def test_audio_truncated_anywhere_is_read_or_refused(tmp_path, cut):
     path = wav(tmp_path / "a.wav", STORED[PCM, 16][0])
     path.write_bytes(path.read_bytes()[:cut])
     try:

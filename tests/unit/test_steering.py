@@ -25,7 +25,7 @@ QUESTION = list(range(40, 50))
 
 
 class Characters(FakeTokenizer):
-    """Of ASCII, a token each."""
+    """A vocabulary of ASCII, one token per character."""
 
     special_ids = frozenset[int]()
 
@@ -93,7 +93,7 @@ def test_constraint_end_token_ends_optional_continuation():
         assert answer.tokens[-1] == 3 and len(answer.text) == len(answer.tokens) - 1
 
 
-def test_constrained_answers_side_by_side_are_what_they_are_alone():
+def test_batched_constrained_answers_equal_single_answers():
     asked: list[dict[str, Any]] = [{"json_schema": PERSON}, {"regex": "[a-z]{40}"}, {}, {"choices": ["abc", "abd"]}]
     prompts = [[n, *QUESTION] for n in range(len(asked))]
     single = [
@@ -184,7 +184,7 @@ def test_drafts_change_no_token_and_save_passes(settings):
         assert len(llm.runner.passes) < 75
 
 
-def test_drafts_are_made_where_they_pay():
+def test_drafts_are_computed_only_if_faster():
     """Rows that cost little are taken by themselves; rows that cost as much as passes are not."""
     passes = []
     for slope in (0.1, 1.5):

@@ -1,4 +1,4 @@
-"""Stop strings: which text they cut, what they cost per character, and how many a request may have."""
+"""Stop strings: the text that they cut, their cost per character, and their limits."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_table_long_name_and_prose_wrap():
     ("漢字漢字", 5, ["漢字", "漢字"]),
     ("", 5, [""]),
 ])  # fmt: skip
-def test_wrapping(text, width, expected):
+def test_table_text_wraps_at_words(text, width, expected):
     assert [line.plain for line in wrap(Text(text), width)] == expected
 
 

@@ -45,7 +45,7 @@ def answer(calls, format):
 
 @pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.begin)
 @pytest.mark.parametrize("count", [1, 2])
-def test_calls_come_back_from_what_a_model_writes(format, count):
+def test_tool_calls_are_parsed_from_model_text(format, count):
     text = answer(CALLS[:count], format)
     assert parse_tool_calls(text, format) == ("", CALLS[:count])
     assert parse_tool_calls(f"Let me see.\n{text}", format) == ("Let me see.", CALLS[:count])

@@ -1,4 +1,4 @@
-"""What ops say of themselves, and what passes make of it: no list of ops stands anywhere else."""
+"""Traits of ops, and how passes use them: no pass has a list of ops."""
 
 from __future__ import annotations
 

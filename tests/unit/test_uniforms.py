@@ -22,7 +22,7 @@ class Everything(Uniforms):
     last: u32
 
 
-def test_members_stand_where_wgsl_puts_them():
+def test_uniform_members_have_wgsl_offsets():
     block = Everything(count=7, offset=-3, scale=0.5, start=LiveInt(9, 2), dims=(2, 3, 5, 7, 11), last=13).pack(99)
     assert struct.unpack_from("<IIif", block) == (99, 7, -3, 0.5)
     assert struct.unpack_from("<2i", block, 16) == (9, 2)  # vec2 aligns to 8

@@ -1,4 +1,4 @@
-"""What is wrong with a graph is said before any pass looks at it, all at once; what asks for too much is refused."""
+"""All errors of a graph are reported at once, before any pass reads it; graphs beyond the budgets are refused."""
 
 from __future__ import annotations
 

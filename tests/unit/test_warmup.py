@@ -1,4 +1,4 @@
-"""What a model does before anyone waits for it: all slots, every number of answers at once, several prompts."""
+"""The warm-up of a model: all slots, every number of rows, several prompts."""
 
 from __future__ import annotations
 

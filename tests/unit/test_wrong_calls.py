@@ -1,4 +1,4 @@
-"""What judges wrong calls refuses failures that would not help a caller."""
+"""The judge of wrong calls rejects error messages that do not help a caller."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_check_slow_refusal_fails(monkeypatch):
         check(Wrong(call, "memory"))
 
 
-def test_commands_are_judged_by_their_exit_code_and_what_they_say(tmp_path):
+def test_wrong_commands_are_judged_by_exit_code_and_message(tmp_path):
     assert "missing.pte" in check(Wrong(("inspect", str(tmp_path / "missing.pte")), "missing.pte"))
     assert check(Wrong(("inspect", "x.pte", "--nonsense"), "--nonsense"))
     with pytest.raises(AssertionError, match="exit code 0"):
@@ -58,6 +58,6 @@ def test_commands_are_judged_by_their_exit_code_and_what_they_say(tmp_path):
         check(Wrong(("inspect", str(tmp_path / "missing.pte")), "missing.pte", webpte.DeviceError))
 
 
-def test_words_of_its_own_are_counted():
+def test_wrong_call_judge_counts_own_words_of_message():
     assert helps("tune is one of cached, auto, off, not 'x'", "tune")
     assert not helps("tune: 'x' 12 refused", "tune")

@@ -1,4 +1,4 @@
-"""What is known of each release, in results.json, and as a section of docs/models.md."""
+"""Recorded outcomes of each release in results.json, and as a section of docs/models.md."""
 
 from __future__ import annotations
 

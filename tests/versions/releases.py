@@ -35,7 +35,7 @@ OLDEST_PYTHON = (3, 10)
 
 
 def folder() -> Path:
-    """Where environments are, unless the command says so."""
+    """Return the folder of the environments, unless the command sets one."""
     return cache_root().parent / "releases"
 
 

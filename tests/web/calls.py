@@ -70,7 +70,7 @@ CALL = """async ([args, options]) => {
 
 
 def load(page: Page, url: str, worker: bool = True) -> None:
-    """`globalThis.model`, and what it shows in `globalThis.events`."""
+    """Load `globalThis.model`; its events are in `globalThis.events`."""
     page.evaluate(LOAD, [url, worker])
 
 

@@ -1,4 +1,4 @@
-"""What tests of the web player share: a Chromium with WebGPU, a server, pages, and bundles of small programs."""
+"""Fixtures of the web player's tests: Chromium with WebGPU, a server, pages, and bundles of small programs."""
 
 from __future__ import annotations
 

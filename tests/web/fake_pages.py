@@ -1,4 +1,4 @@
-"""Pages with a player that plays nothing, in Chromium: what they log, and what the policy forbids, is seen."""
+"""Pages in Chromium with a fake player; log messages and violations of the policy are recorded."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def _tokens(answers: list[Any]) -> list[list[int]]:
     return [answer["choices"][0]["token_ids"] for answer in answers]
 
 
-def test_tokens_are_those_of_the_native_player(chat, native):
+def test_tokens_equal_native_player(chat, native):
     requests = [{"prompt": prompt, **asked} for prompt in PROMPTS for asked in ASKED]
     expected = [_natively(native, prompt, asked) for prompt in PROMPTS for asked in ASKED]
     one_by_one = [chat.evaluate(ASK, [request])[0] for request in requests]

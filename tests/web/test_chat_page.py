@@ -163,7 +163,7 @@ def test_text_of_a_model_is_never_html(browser):
         assert page.evaluate("fake.hit") is None
 
 
-def test_escape_stops_and_what_was_said_stays(browser):
+def test_chat_page_escape_stops_and_keeps_text(browser):
     with opened(browser, "language", "{ pieces: Array(50_000).fill('word '), pace: 5 }") as page:
         is_ready(page)
         send(page, "Go")

@@ -35,7 +35,7 @@ def minilm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_vectors_are_those_of_the_native_program(minilm, server, page):
+def test_page_vectors_equal_native_program(minilm, server, page):
     from tokenizers import Tokenizer
 
     exported = export("minilm")

@@ -1,4 +1,4 @@
-"""The language parts of the web player in Node: each must say what its native counterpart says."""
+"""The language parts of the web player in Node give the results of their native counterparts."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_npm_types_accept_sample_and_reject_errors(project):
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_bundled_with_esbuild_it_runs(whole, project, bundled, server, page):
+def test_package_bundled_with_esbuild_runs(whole, project, bundled, server, page):
     """With its worker beside it, or without: then the page does the work."""
     out = project / f"out{whole:d}"
     entries = ["app.ts", "worker=webpte/worker"] if whole else ["app.ts"]

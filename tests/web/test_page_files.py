@@ -1,4 +1,4 @@
-"""What pages promise to those who host and change them."""
+"""Guarantees of pages for those who host and change them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_pages_are_small(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_pages_refer_to_what_is_there_and_have_nothing_inline(kind):
+def test_pages_refer_to_existing_files_without_inline_code(kind):
     files = dict(page_files(kind))
     html = files["index.html"].decode()
     for name in re.findall(r'(?:src|href)="\./([^"]+)"', html):

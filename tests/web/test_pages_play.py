@@ -1,4 +1,4 @@
-"""Pages with the real player, on SwiftShader and under the strictest policy: what they show is what webpte gives."""
+"""Pages with the real player, on SwiftShader and under the strictest policy, show webpte's results."""
 
 from __future__ import annotations
 

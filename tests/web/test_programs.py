@@ -1,4 +1,4 @@
-"""Programs in a page give what they give natively."""
+"""Programs in a page give the results of the native program."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_call_creates_no_gpu_objects(bundled, server, page):
     assert page.evaluate("globalThis.made") == []
 
 
-def test_steps_in_one_submit_give_what_single_calls_give(bundled, server, page):
+def test_page_steps_in_one_submit_equal_single_calls(bundled, server, page):
     """Outputs that become inputs on the device, and inputs and live integers that differ from step to step."""
     _, server.folders["site"] = bundled("llama_4w_emb4", shapes_of)
     open_program(page, f"{server.origin}/site/")

@@ -228,7 +228,7 @@ def test_report_link_into_folded_block_opens_it(browser, tmp_path):
         assert page.locator("#edges path").count() > 0
 
 
-def test_keys(browser, tmp_path):
+def test_report_page_number_keys_select_tabs(browser, tmp_path):
     with opened(browser, tmp_path, report("llama")) as page:
         for number, tab in enumerate(TABS, 1):
             page.keyboard.press(str(number))
@@ -265,7 +265,7 @@ def test_report_timeline_shows_shared_buffers(browser, tmp_path):
         expect(page.locator("#graph")).to_be_visible()
 
 
-def test_hostile_names_do_nothing(browser, tmp_path):
+def test_report_page_hostile_names_run_no_script(browser, tmp_path):
     data = whole(method_data(hostile_graph(), None, HOSTILE), method=HOSTILE)
     with opened(browser, tmp_path, data) as page:
         page.click("#c0 .op")

@@ -128,7 +128,7 @@ def test_random_walks_are_valid(tokenizer, count):
     assert sum(walked["finished"] for walked in walks) > 0.9 * len(walks)
 
 
-def test_masks_are_those_of_the_native_player(tokenizer):
+def test_page_masks_equal_native_player(tokenizer):
     end = tokenizer.token_id("<|im_end|>")
     schema = {
         "type": "object",

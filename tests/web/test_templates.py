@@ -28,7 +28,7 @@ def test_templates_of_the_corpus_are_accepted():
         check_template(template)
 
 
-def test_names_that_the_bundler_accepts_are_those_that_the_page_knows():
+def test_template_names_of_bundler_equal_those_of_page():
     names = ask_node("language.mjs", "names", None)
     assert set(names["filters"]) == FILTERS
     assert set(names["tests"]) == TESTS

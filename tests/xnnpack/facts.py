@@ -1,4 +1,4 @@
-"""What an independent decoder read in the delegates of the samples: ``facts.json``, one entry per delegate."""
+"""Results of an independent decoder for the delegates of the samples: ``facts.json``, one entry per delegate."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ PROGRAMS = [XnnProgram(name, mode) for name, modes in ARCHITECTURES.items() for 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What webpte did with the files of a program."""
+    """The result of webpte for the files of a program."""
 
     difference: Difference
     bound: float  # of the relative difference

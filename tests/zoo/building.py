@@ -37,8 +37,8 @@ def program(function: Callable | None = None, *, tolerance: float = 2e-5) -> Cal
 
 def case(module: nn.Module | Callable, steps: list[Inputs], *dims: Any, as_is: bool = False, **more: Any) -> Case:
     """`dims` are the dynamic ones, by input.  A function becomes a module, and a module is put in eval mode."""
-    made = module if isinstance(module, nn.Module) else Of.arity(module)
-    return Case(made if as_is else made.eval(), steps, dims or None, **more)
+    built = module if isinstance(module, nn.Module) else Of.arity(module)
+    return Case(built if as_is else built.eval(), steps, dims or None, **more)
 
 
 class Of(nn.Module):

@@ -57,7 +57,7 @@ class Program:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What it is chosen by on the command line."""
+        """Return the words that select a program on the command line."""
         return self.name, self.family
 
 

@@ -1,4 +1,4 @@
-"""What random programs are made of. Each module here registers functions that propose a statement to a Maker."""
+"""Statements of random programs. Each module here registers functions that propose a statement to a Maker."""
 
 from . import elementwise, integers, layers, movement, reductions, state
 

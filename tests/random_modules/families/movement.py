@@ -1,4 +1,4 @@
-"""What moves numbers and does not change them."""
+"""Ops that move numbers and do not change them."""
 
 from __future__ import annotations
 

@@ -89,9 +89,9 @@ def goldens(model: Model) -> dict[str, np.ndarray]:
             if method.reset:
                 method.reset()
             for t, inputs in enumerate(steps):
-                given, returned = run_eager(method, inputs)
+                arguments, returned = run_eager(method, inputs)
                 prefix = f"{sequence}.{t}.{name}"
-                arrays |= {f"{prefix}.in{i}": a for i, a in enumerate(given)}
+                arrays |= {f"{prefix}.in{i}": a for i, a in enumerate(arguments)}
                 arrays |= {f"{prefix}.out{i}": a for i, a in enumerate(returned)}
             sequence += 1
         if method.reset:
@@ -104,11 +104,11 @@ def goldens(model: Model) -> dict[str, np.ndarray]:
 
 def run_eager(method: Method, inputs: Inputs) -> tuple[list[np.ndarray], list[np.ndarray]]:
     flatten = torch.utils._pytree.tree_leaves
-    given = [to_numpy(x) for x in flatten(inputs)]
+    arguments = [to_numpy(x) for x in flatten(inputs)]
     with torch.no_grad():
         out = method.module(*inputs)
     written = [to_numpy(flatten(inputs)[i]) for i in method.mutated]
-    return given, written + [to_numpy(x) for x in flatten(out)]
+    return arguments, written + [to_numpy(x) for x in flatten(out)]
 
 
 def to_numpy(x: Any) -> np.ndarray:

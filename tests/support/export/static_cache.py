@@ -33,10 +33,10 @@ def write(name: str, folder: Path) -> None:
         config = getattr(transformers, f"{kind}Config")(**SIZES)
         model = lively(getattr(transformers, f"{kind}ForCausalLM")(config)).eval()
         with torch.no_grad():
-            made = model.generate(
+            tokens = model.generate(
                 torch.tensor([PROMPT]), max_new_tokens=34, do_sample=False, eos_token_id=None, pad_token_id=0
             )
-        (folder / "tokens.json").write_text(json.dumps({"prompt": PROMPT, "generated": made[0].tolist()}))
+        (folder / "tokens.json").write_text(json.dumps({"prompt": PROMPT, "generated": tokens[0].tolist()}))
         program = _lowered(model)
     with open(folder / "program.pte", "wb") as file:
         program.write_to_file(file)

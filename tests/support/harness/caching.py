@@ -49,7 +49,7 @@ def _method(name: str) -> Method:
 
 
 class Cache:
-    """What one method or fork should have."""
+    """The expected content of the cache of a method or fork."""
 
     def __init__(self, rows: Array = INITIAL) -> None:
         self.rows = rows.copy()

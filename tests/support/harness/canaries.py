@@ -55,7 +55,7 @@ class Canaries:
             self._gpu.write(buffer, first, np.full((spec.nbytes - first) // 4, CANARY, np.uint32))
 
     def check(self, outputs: Sequence[Any], where: str) -> None:
-        """Nothing after a tensor was written, nor after the live elements of an output."""
+        """Check that nothing was written after a tensor or after the live elements of an output."""
         first = [spec.nbytes - GUARD for spec in self._plan.buffers]
         for value_id, array in zip(self._plan.graph.outputs, outputs, strict=True):
             spec = self._plan.graph.values[value_id]

@@ -177,7 +177,7 @@ def planned_kernels(case: Case, folder: Path, caps: Caps = EVERYTHING) -> tuple[
 
 
 def reference(case: Case, values: list[Any]) -> tuple[Array, ...]:
-    """What the op's own NumPy reference says, always as a tuple."""
+    """Return the result of the op's NumPy reference, always as a tuple."""
     compute = registered()[case.op].compute
     assert compute is not None, f"{case.op} has no reference"
     result = compute(*values)

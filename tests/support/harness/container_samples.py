@@ -95,7 +95,7 @@ def sample_ptd() -> bytes:
 
 
 def facts(thing: Any) -> Any:
-    """What was read, with bytes in place of spans and no trace of the file, so that two files can be compared."""
+    """Return the content of a file, with bytes in place of spans and without its path, to compare two files."""
     if isinstance(thing, c.Span):
         return bytes(thing.view())
     if dataclasses.is_dataclass(thing):

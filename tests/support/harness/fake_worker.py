@@ -56,7 +56,7 @@ class SlowRunner(FakeRunner):
 
 
 class FakeModelWorker(LanguageModelWorker):
-    """Says what it serves without files."""
+    """A worker that describes its models without files."""
 
     @property
     def info(self) -> ModelInfo:

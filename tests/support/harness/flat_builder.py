@@ -1,4 +1,4 @@
-"""What the writer of test files stands on: flatbuffer tables, data segments, and data too large for memory."""
+"""Parts of the writer of test files: flatbuffer tables, data segments, and data too large for memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the gate has no time for: parameters of a test that are marked slow."""
+"""Mark parameters of a test as slow: the gate has no time for them."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def digest(data: bytes) -> str:
 
 
 def _entry(file: str, data: bytes) -> dict[str, Any]:
-    """Of the listing that the library makes when it is to fetch a whole repository."""
+    """Return an entry of the listing that the library requests to fetch a repository."""
     apart = {"lfs": {"oid": digest(data), "size": len(data), "pointerSize": 134}} if len(data) >= LARGE else {}
     return {"type": "file", "path": file, "size": len(data), "oid": digest(data[: LARGE - 1])} | apart
 
@@ -146,7 +146,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 class _Server(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Who asked may have gone: downloads are cancelled."""
+        """Ignore clients that have closed their connection: downloads are cancelled."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 

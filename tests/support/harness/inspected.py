@@ -1,4 +1,4 @@
-"""What `webpte inspect` says as text, as JSON and as a page: the same facts, taken out of each."""
+"""Read the same facts out of the text, the JSON and the page of `webpte inspect`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Delegate = tuple[str, str, str, str]  # number, backend, calls, constants
 
 @dataclass(frozen=True)
 class Facts:
-    """Of one method; sizes as a person reads them."""
+    """Facts about one method, with sizes as the text shows them."""
 
     takes: list[str]
     returns: list[str]

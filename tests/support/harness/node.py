@@ -11,7 +11,7 @@ SCRIPTS = Path(__file__).parents[2] / "web" / "node"
 
 
 def ask_node(script: str, name: str, value: Any, timeout: float = 60) -> Any:
-    """What a function of a script answers."""
+    """Return the result of a function of a script in Node."""
     done = subprocess.run(
         ["node", SCRIPTS / script],
         input=json.dumps({"name": name, "given": value}),

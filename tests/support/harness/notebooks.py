@@ -1,4 +1,4 @@
-"""The notebooks of the documentation: run as a reader would, and written with what they show.
+"""Run the notebooks of the documentation, and write their outputs.
 
 python -m tests.support.harness.notebooks [NOTEBOOK...]            # show which cells show something else
 python -m tests.support.harness.notebooks --write [NOTEBOOK...]    # and write it there
@@ -56,7 +56,7 @@ def merged(outputs: Sequence[Any]) -> list[Any]:
 
 
 def shown(cell: Any) -> list[str]:
-    """What a cell shows, without numbers: times and sizes differ."""
+    """Return the output of a cell without numbers, because times and sizes differ."""
     texts = []
     for output in cell.get("outputs", ()):
         texts += [output.text] if output.output_type == "stream" else list(output.get("data", {}).values())

@@ -13,7 +13,7 @@ MAX_MESSAGE_CHARS = 300
 
 
 class NotExportedError(Exception):
-    """There is no program, because the exporter raised an error."""
+    """The exporter raised an error, so there is no program."""
 
 
 def outcome_of(run: Callable[[], Result]) -> Result:

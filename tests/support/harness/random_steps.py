@@ -202,7 +202,7 @@ def _argument(spec: object, rows: int, least: int, random: np.random.Generator) 
 
 @contextmanager
 def random_packing(seed: int) -> Iterator[None]:
-    """Who shares a buffer with whom is as random as lifetimes allow."""
+    """Assign buffers at random, as far as lifetimes allow."""
     random = np.random.default_rng(seed)
 
     def share(roots: Iterable[Allocation]) -> list[tuple[int, list[Allocation]]]:
@@ -247,7 +247,7 @@ def differences(got: Results, want: Results) -> list[str]:
 
 
 def try_seed(seed: int, gpu: Gpu) -> bool:
-    """One trial; whether its steps shared a submit. Raises AssertionError if the results differ."""
+    """Run one trial; return whether its steps shared a submit. Raise AssertionError if results differ."""
     trial = make_trial(seed)
     with random_packing(seed):
         planner = make_planner(trial.graph, gpu.caps, CpuKernels(), passes=trial.passes)

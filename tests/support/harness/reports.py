@@ -28,7 +28,7 @@ def check_report(name: str, report: object) -> None:
 
 
 def reported(capsys: Any, *arguments: object, schema: str | None = None) -> Any:
-    """What a command prints with --json, which follows its schema."""
+    """Return a command's output with --json, checked against its schema."""
     capsys.readouterr()
     assert main([*map(str, arguments), "--json"]) in (0, 1)
     report = json.loads(capsys.readouterr().out, parse_constant=lambda name: pytest_fail(name))

@@ -14,7 +14,7 @@ from webpte import container as c
 
 
 def rewritten(data: bytes) -> bytes:
-    """The same program, with the graphs of its Vulkan delegates read and written too."""
+    """Return the same program with the graphs of its Vulkan delegates read and written again."""
     program = c.parse_program(c.MappedFile.from_bytes("sample.pte", data))
     methods = (replace(m, delegates=tuple(map(_delegate, m.delegates))) for m in program.methods)
     return written(replace(program, methods=tuple(methods)))

@@ -1,4 +1,4 @@
-"""Runs the README and the pages of the documentation, as written, and writes what they show.
+"""Run the README and the pages of the documentation, and write their outputs.
 
 python -m tests.support.harness.run_pages [PAGE...]            # show where a page shows something else than it prints
 python -m tests.support.harness.run_pages --write [PAGE...]    # and write it there
@@ -95,7 +95,7 @@ class Environments:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a block printed; `real` unless a stand-in printed it."""
+    """The output of a block; `real` unless a stand-in printed it."""
 
     part: pages.Part
     printed: str
@@ -144,7 +144,7 @@ def exports_a_checkpoint(step: pages.Step) -> bool:
 
 
 def findings(page: Path, folder: Path, result: Environments, *, stand_in: bool = False) -> Iterator[Finding]:
-    """Runs a page in `folder`; with a tiny model instead of the one that the page exports, if `stand_in`."""
+    """Run a page in `folder`; with `stand_in`, with a tiny model instead of the one that the page exports."""
     at_hand = AT_HAND.get(page.relative_to(ROOT).as_posix())
     if at_hand is not None:
         at_hand(folder)
@@ -156,7 +156,7 @@ def findings(page: Path, folder: Path, result: Environments, *, stand_in: bool =
 
 
 def run_step(step: pages.Step, folder: Path, environment: Mapping[str, str], real: bool = True) -> list[str]:
-    """What each part of it printed."""
+    """Run a step; return the output of each part."""
     if exports_a_checkpoint(step):
         result = real_model(step.body, environment) if real else example_models.talker()
         for file in result.iterdir():

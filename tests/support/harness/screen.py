@@ -112,7 +112,7 @@ class Screen:
 
     @property
     def prompt_line(self) -> str:
-        """Where the cursor is."""
+        """Return the line of the cursor."""
         return self.lines[self.pyte.cursor.y]
 
     def wait(self, seen: str | Callable[[Screen], bool], timeout: float = 120) -> None:

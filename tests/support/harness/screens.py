@@ -1,4 +1,4 @@
-"""What a command prints, at several widths of a terminal: recorded once, because times differ from run to run."""
+"""Outputs of commands at several widths of a terminal, recorded once, because times differ from run to run."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def printed(parts: Sequence[Printed], width: int | None) -> list[str]:
 
 
 def check_widths(recorder: Recorder) -> None:
-    """Nothing is cut: no line is too long, numbers keep their units, and every cell that is shown is whole."""
+    """Check that no line is too long, numbers keep their units, and every shown cell is whole."""
     whole = printed(recorder.parts, None)
     amounts = set(_AMOUNT.findall("\n".join(whole)))
     for width in WIDTHS:
@@ -89,7 +89,7 @@ def check_widths(recorder: Recorder) -> None:
 
 
 def check_table(table: OutputTable, width: int | None) -> None:
-    """What stands in each column of the printed table, folded or not, is what the cells hold."""
+    """Check that each column of the printed table, folded or not, has the text of the cells."""
     shown, widths = fit(table, width)
     dropped = [column.title for i, column in enumerate(table.columns) if i not in shown]
     full = {tuple(cell.plain for cell in cells) for cells, _ in table.rows}

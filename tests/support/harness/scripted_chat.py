@@ -77,7 +77,7 @@ class Scripted:
 
 
 class ScriptedLLM:
-    """As much of an LLM as a chat needs. A character is a token."""
+    """The part of an LLM that a chat needs. A character is a token."""
 
     template, capacity, vocabulary = "", 4096, 128
     text_model = SimpleNamespace(sampling_params=sampling_params_from)

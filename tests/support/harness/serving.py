@@ -108,7 +108,7 @@ def until(true: Callable[[], bool], what: str, seconds: float = PATIENCE) -> Non
 
 
 def event_in(line: str) -> dict[str, Any] | None:
-    """Return what a line of a stream says; None where it is none of its events, or the last, which says nothing."""
+    """Return the event in a line of a stream, or None if there is none, as in the last line."""
     results: dict[str, Any] | None = json.loads(line[6:]) if line.startswith("data: {") else None
     return results
 

@@ -1,4 +1,4 @@
-"""What the READMEs of `examples/` show: the output of a script, and an image. Both are made here.
+"""Make the outputs and images that the READMEs of `examples/` show.
 
 python -m tests.support.harness.shown_examples             # show which examples print something else
 python -m tests.support.harness.shown_examples --write     # write outputs and images
@@ -48,7 +48,7 @@ class Example:
         return str(block)
 
     def run(self, folder: Path) -> str:
-        """Return what it printed; its image lies in `folder`."""
+        """Run an example; return its output. Its image is in `folder`."""
         shutil.copytree(EXAMPLES / self.name, folder, dirs_exist_ok=True)
         (folder / self.picture).unlink(missing_ok=True)
         if self.programs is not None:

@@ -40,7 +40,7 @@ class Request:
 
 @dataclass
 class SiteServer:
-    """What is served, and what was asked for."""
+    """A server of static files that records its requests."""
 
     folders: dict[str, Path]  # by the first part of the path
     headers: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""A backend without a worker, which says what a test has reported it to; and requests to an app without a network."""
+"""A backend without a worker, whose answers a test sets, and requests to an app without a network."""
 
 from __future__ import annotations
 

@@ -76,11 +76,11 @@ class Terminal:
         os.write(self._master, line.encode() + b"\n")
 
     def interrupt(self) -> None:
-        """What Ctrl-C does: a signal to the foreground process."""
+        """Send the signal of Ctrl-C to the foreground process."""
         self.process.send_signal(signal.SIGINT)
 
     def wait_for(self, pattern: str, timeout: float = 60) -> str:
-        """What came up to and with the pattern; everything before it is consumed."""
+        """Return the output up to the end of the pattern, and consume it."""
         deadline = time.monotonic() + timeout
         while not (match := re.search(pattern, self.output)):
             left = deadline - time.monotonic()

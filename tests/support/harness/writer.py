@@ -186,7 +186,7 @@ def pte_parts(
 
 
 def _key(index: int, data: Data) -> str:
-    """As the exporter does, a hash of the content; a stream is not read for it."""
+    """Return the hash of the content, as the exporter does; a stream is not read."""
     return f"stream{index}" if isinstance(data, Stream) else hashlib.sha256(b"".join(data_chunks(data))).hexdigest()
 
 
@@ -315,7 +315,7 @@ def _tensor(b: Builder, value: c.TensorValue, number: int) -> Offset:
 
 @dataclass
 class Named:
-    """An entry of a .ptd file that says what tensor it is."""
+    """An entry of a .ptd file that describes its tensor."""
 
     data: Data
     dtype: c.DType

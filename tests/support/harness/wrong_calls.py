@@ -56,7 +56,7 @@ def check(wrong: Wrong) -> str:
 
 
 def helps(message: str, argument: str) -> bool:
-    """Whether a message has words of its own: beside the argument, numbers and what it quotes of the caller's."""
+    """Return whether a message has words besides the argument, numbers and quotations of the call."""
     rest = re.sub(r"'[^']*'|\"[^\"]*\"|\S*\d\S*", " ", message.replace(argument, " "))
     return len(re.findall(r"[A-Za-z]+", rest)) >= _FEWEST_WORDS
 
@@ -73,7 +73,7 @@ def _refusal(wrong: Wrong) -> str:
 
 
 def _refusal_of_command(arguments: Sequence[str], kind: type[Error]) -> str:
-    """What a command says as it ends by 1, with the name of an error of this kind, or by 2, as argparse does."""
+    """Return the message of a command that exits with 1 and an error of this kind, or with 2, as argparse does."""
     text = io.StringIO()
     with contextlib.redirect_stderr(text), contextlib.redirect_stdout(io.StringIO()):
         try:

@@ -1,7 +1,7 @@
 """A tiny Llama that calls a tool as soon as it is shown one: random weights, but for a few rows of its head.
 
 Its tokens are bytes and some words, so it reads any text; its context is that of a real chat. It likes to say `"`,
-which ends strings of JSON, and ends its answer behind a call.
+which ends strings of JSON, and ends its answer after a call.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MAX_TOKENS = 255
 
 
 def caller(vocabulary: int, context: int, shown: int, call: int, called: int, quote: int, end: int) -> Model:
-    """Token numbers: behind `shown` comes `call`, behind `called` comes `end`, and `quote` is likely everywhere."""
+    """Return a Llama that says token `call` after `shown` and `end` after `called`; `quote` is likely everywhere."""
     from executorch.examples.models.llama.llama_transformer import construct_transformer
     from executorch.examples.models.llama.model_args import ModelArgs
 
@@ -45,7 +45,7 @@ def caller(vocabulary: int, context: int, shown: int, call: int, called: int, qu
     module = with_fused_attention(module)
     tokens = [torch.randint(0, vocabulary, (1, length)) for length in (3, 1)]
     steps = [(tokens[0], {"input_pos": torch.tensor([0])}), (tokens[1], {"input_pos": torch.tensor([3])})]
-    told = metadata(True, dynamic=True) | {
+    constants = metadata(True, dynamic=True) | {
         "get_max_seq_len": MAX_TOKENS + 1,
         "get_max_context_len": context,
         "get_vocab_size": vocabulary,
@@ -58,6 +58,6 @@ def caller(vocabulary: int, context: int, shown: int, call: int, called: int, qu
         [steps],
         dynamic_shapes=({1: torch.export.Dim("token_dim", max=MAX_TOKENS)}, {"input_pos": {0: 1}}),
         reset=lambda: clear_caches(module),
-        constant_methods=told,
+        constant_methods=constants,
         llama=True,
     )

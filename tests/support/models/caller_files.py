@@ -31,11 +31,11 @@ def write_caller(folder: Path, name: str = "caller") -> Path:
     tokenizer._inner.add_special_tokens([AddedToken(text, special=True) for text in SPECIALS])
 
     def number(text: str) -> int:
-        found = tokenizer.token_id(text)
-        assert found is not None
-        return found
+        token = tokenizer.token_id(text)
+        assert token is not None
+        return token
 
-    made = export(
+    exported = export(
         caller,
         vocabulary=tokenizer._inner.get_vocab_size(),
         context=CONTEXT,
@@ -46,7 +46,7 @@ def write_caller(folder: Path, name: str = "caller") -> Path:
         end=number("<|im_end|>"),
     )
     program = folder / f"{name}.pte"
-    shutil.copy(made.path, program)
+    shutil.copy(exported.path, program)
     tokenizer._inner.save(str(folder / f"{name}.tokenizer.json"))
     config = {"eos_token": "<|im_end|>", "tool_format": TOOL_FORMAT}
     (folder / f"{name}.tokenizer_config.json").write_text(json.dumps(config))

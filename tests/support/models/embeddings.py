@@ -46,17 +46,17 @@ class Tables(nn.Module):
 
 
 def tables(lengths: tuple[int, ...] = (BOUND, 7, 1)) -> Model:
-    """Every op: a scale a row or several, zero points or none, in f32 and f16; the product behind is in a delegate."""
+    """Every op: one or several scales per row, with and without zero points; the product after it is in a delegate."""
     import executorch.exir.passes._quant_patterns_and_replacements  # noqa: F401  registers the ops
 
-    made = [Table(op, ROWS, width, groups) for op in OPS for width, groups in ((32, 0), (40, 5), (12, 3))]
-    made += [Table(op, ROWS, 24, 2, zeros=True) for op in OPS]
+    layers = [Table(op, ROWS, width, groups) for op in OPS for width, groups in ((32, 0), (40, 5), (12, 3))]
+    layers += [Table(op, ROWS, 24, 2, zeros=True) for op in OPS]
     # The 4-bit one with a dtype is the one that goes into a delegate.
-    made += [Table(op, ROWS, 24, 2, dtype=torch.float32) for op in OPS]
-    made += [Table(op, ROWS, 24, 2, scales=torch.float16) for op in OPS]
+    layers += [Table(op, ROWS, 24, 2, dtype=torch.float32) for op in OPS]
+    layers += [Table(op, ROWS, 24, 2, scales=torch.float16) for op in OPS]
     steps = [(torch.randint(0, ROWS, (1, n)),) for n in lengths]
     shapes = ({1: Dim("seq", max=BOUND)},)
-    return forward(Tables(*made), steps[1], [steps], dynamic_shapes=shapes)
+    return forward(Tables(*layers), steps[1], [steps], dynamic_shapes=shapes)
 
 
 def real_widths(group: int, rows: int = 49152, width: int = 576) -> Model:

@@ -105,7 +105,7 @@ def page_export(commands: str, make: Callable[[Path], object]) -> Path:
 
 
 def run_script(folder: Path, *arguments: str | Path, timeout: float = 600) -> str:
-    """What a Python process printed that ran in `folder` with this clone's code."""
+    """Run a Python script in `folder` with this clone's code; return its output."""
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, *map(str, arguments)]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout)

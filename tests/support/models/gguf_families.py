@@ -106,7 +106,7 @@ def keys(config: Mapping[str, Any]) -> dict[str, Any]:
     size = head_dim(config)
     rope = config["rope_parameters"]
     rope = rope.get("full_attention", rope)
-    found = {
+    metadata = {
         "context_length": config["max_position_embeddings"],
         "embedding_length": config["hidden_size"],
         "block_count": config["num_hidden_layers"],
@@ -118,12 +118,12 @@ def keys(config: Mapping[str, Any]) -> dict[str, Any]:
         "rope.dimension_count": int(size * rope.get("partial_rotary_factor", 1)),
     }
     if "head_dim" in config:
-        found |= {"attention.key_length": size, "attention.value_length": size}
+        metadata |= {"attention.key_length": size, "attention.value_length": size}
     if rope["rope_type"] in ("linear", "yarn"):
-        found |= {"rope.scaling.type": rope["rope_type"], "rope.scaling.factor": rope["factor"]}
+        metadata |= {"rope.scaling.type": rope["rope_type"], "rope.scaling.factor": rope["factor"]}
     if rope["rope_type"] == "yarn":
-        found["rope.scaling.original_context_length"] = rope["original_max_position_embeddings"]
-    return found | own_keys(config)
+        metadata["rope.scaling.original_context_length"] = rope["original_max_position_embeddings"]
+    return metadata | own_keys(config)
 
 
 def own_keys(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,17 +138,17 @@ def own_keys(config: Mapping[str, Any]) -> dict[str, Any]:
         return {key: float(config[name]) for key, name in names.items()}
     if config["model_type"].startswith("gemma"):
         caps = ("attn_logit_softcapping", "final_logit_softcapping")
-        told = {key: float(config[key]) for key in caps if config.get(key) is not None}
-        return {**told, "attention.sliding_window": config["sliding_window"]}
+        limits = {key: float(config[key]) for key in caps if config.get(key) is not None}
+        return {**limits, "attention.sliding_window": config["sliding_window"]}
     if config["model_type"] != "phi3":
         return {}
     original = config["original_max_position_embeddings"]
-    found = {"attention.sliding_window": 0, "rope.scaling.original_context_length": original}
+    metadata = {"attention.sliding_window": 0, "rope.scaling.original_context_length": original}
     if config["rope_parameters"]["rope_type"] == "longrope":
         grown = config["max_position_embeddings"] / original
         loud = math.sqrt(1 + math.log(grown) / math.log(original)) if grown > 1 else 1.0
-        return found | {"rope.scaling.attn_factor": loud}
-    return found
+        return metadata | {"rope.scaling.attn_factor": loud}
+    return metadata
 
 
 def rotary_tensors(config: Mapping[str, Any]) -> dict[str, np.ndarray]:

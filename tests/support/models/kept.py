@@ -75,7 +75,7 @@ def cascaded(m, x):
 
 
 def unseen(m, x):
-    """Written by every call, and nothing that is returned tells."""
+    """A state that every call writes and no output shows."""
     m.n.add_(1)
     return x * 2
 

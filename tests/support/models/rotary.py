@@ -1,4 +1,4 @@
-"""Builders of programs that turn a part of each head, with the tokens behind the heads, as Hugging Face's models do."""
+"""Builders of programs that rotate a part of each head, with the tokens after the heads, as in Hugging Face models."""
 
 from __future__ import annotations
 

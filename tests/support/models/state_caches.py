@@ -129,7 +129,7 @@ def of_any_length(inside: bool = True) -> StateModel:
 
 
 def position_inside(inside: bool = True) -> StateModel:
-    """The cache knows itself where it goes on."""
+    """A cache that stores its own position."""
 
     def step(m, x):
         m.cache.index_copy_(1, m.at, x)
@@ -141,7 +141,7 @@ def position_inside(inside: bool = True) -> StateModel:
 
 
 def attention(inside: bool = True) -> StateModel:
-    """One head over a cache of keys and values, masked behind the position."""
+    """One head over a cache of keys and values, masked after the position."""
 
     class Attention(nn.Module):
         def __init__(self):

@@ -74,6 +74,6 @@ def export_form(name: str) -> Exported:
 
 
 def refusal(exported: Exported) -> str | None:
-    """What the exporter said in place of a program."""
+    """Return the exporter's error message."""
     file = exported.folder / "refused.txt"
     return file.read_text() if file.exists() else None

@@ -46,7 +46,7 @@ PROCESSORS: dict[str, Any] = {
 
 
 def vision(name: str) -> Any:
-    """A model of pictures, with seven classes."""
+    """Write an image classifier with seven classes."""
     torch.manual_seed(1)
     square = TRANSFORMER | {"image_size": SIDE, "patch_size": 8, "id2label": LABELS}
     match name:

@@ -32,7 +32,7 @@ def byte_level(words: tuple[str, ...] = WORDS, end: str = "<|im_end|>") -> Token
 
 
 def byte_fallback() -> Tokenizer:
-    """As SentencePiece's: a mark for spaces, one before every text, and bytes for what is no token."""
+    """Return a tokenizer like SentencePiece's: a mark for spaces and before every text, and bytes for unknown text."""
     from tokenizers import AddedToken, decoders, models, normalizers
     from tokenizers import Tokenizer as Inner
 

@@ -129,7 +129,7 @@ def in_methods() -> Model:
         "loss": (Loss(), (logits, labels)),
         "backward": (Backward(), (d_logits, x, hidden, codes[1], scales[1])),
     }
-    methods = {name: Method(module.eval(), given, [[given]]) for name, (module, given) in calls.items()}
+    methods = {name: Method(module.eval(), arguments, [[arguments]]) for name, (module, arguments) in calls.items()}
     for number, (latent, gradient, scale) in enumerate(zip(latents, gradients, scales, strict=True), 1):
 
         def given(latent=latent, gradient=gradient, scale=scale):

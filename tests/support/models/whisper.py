@@ -45,7 +45,7 @@ def save_whisper(folder: Path, words: list[str], sizes: dict[str, Any], english:
     model.save_pretrained(folder)
     transformers.WhisperFeatureExtractor(feature_size=config.num_mel_bins, chunk_length=seconds).save_pretrained(folder)
     _write_tokenizer(folder, words)
-    told: dict[str, Any] = {
+    generation: dict[str, Any] = {
         **special,
         "no_timestamps_token_id": numbers["<|notimestamps|>"],
         "max_length": config.max_target_positions,
@@ -55,9 +55,9 @@ def save_whisper(folder: Path, words: list[str], sizes: dict[str, Any], english:
         "is_multilingual": not english,
     }
     if not english:
-        told["lang_to_id"] = {f"<|{code}|>": numbers[f"<|{code}|>"] for code in LANGUAGES}
-        told["task_to_id"] = {task: numbers[f"<|{task}|>"] for task in ("transcribe", "translate")}
-    (folder / "generation_config.json").write_text(json.dumps(told))
+        generation["lang_to_id"] = {f"<|{code}|>": numbers[f"<|{code}|>"] for code in LANGUAGES}
+        generation["task_to_id"] = {task: numbers[f"<|{task}|>"] for task in ("transcribe", "translate")}
+    (folder / "generation_config.json").write_text(json.dumps(generation))
     return folder
 
 
@@ -70,7 +70,7 @@ def _words(seconds: float, english: bool) -> list[str]:
 
 
 def _randomise(model: Any) -> None:
-    """Norms away from one, biases away from zero, and logits far enough apart for one likeliest token."""
+    """Norms away from one, biases away from zero, and logits far enough apart for one most probable token."""
     import torch
 
     with torch.no_grad():

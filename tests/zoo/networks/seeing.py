@@ -188,16 +188,16 @@ class Yolo(nn.Module):
         fine = self.up[1](torch.cat([F.interpolate(middle, scale_factor=2.0), fine], 1))
         middle = self.down[0](torch.cat([self.shrink[0](fine), middle], 1))
         coarse = self.down[1](torch.cat([self.shrink[1](middle), coarse], 1))
-        found = {
+        predicted = {
             name: torch.cat([layer(y).flatten(2) for layer, y in zip(layers, (fine, middle, coarse), strict=True)], 2)
             for name, layers in self.heads.items()
         }
-        distances = found["boxes"].unflatten(1, (4, self.bins)).softmax(2)
+        distances = predicted["boxes"].unflatten(1, (4, self.bins)).softmax(2)
         bins = torch.arange(self.bins, dtype=torch.float32)
         near, far = (distances * bins[:, None]).sum(2).chunk(2, 1)
         low, high = self.centers - near, self.centers + far
         boxes = torch.cat([(low + high) / 2, high - low], 1) * self.strides
-        return torch.cat([boxes, found["scores"].sigmoid()], 1)
+        return torch.cat([boxes, predicted["scores"].sigmoid()], 1)
 
 
 @program

@@ -1,4 +1,4 @@
-"""Attention and normalisation as modules have them."""
+"""Attention and normalization as modules have them."""
 
 import torch
 import torch.nn.functional as F  # noqa: N812

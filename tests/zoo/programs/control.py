@@ -105,8 +105,8 @@ def symderived() -> Case:
 
     def forward(x, y):
         n = x.shape[0]
-        made = torch.arange(n) * 2, torch.full((n, 3), 2.0), x.new_zeros(n + 1, 2) + 1
-        return x.repeat_interleave(2, 0) + y[:-1], y.reshape(-1).view(n * 2 + 1, -1).sum(0), *made
+        created = torch.arange(n) * 2, torch.full((n, 3), 2.0), x.new_zeros(n + 1, 2) + 1
+        return x.repeat_interleave(2, 0) + y[:-1], y.reshape(-1).view(n * 2 + 1, -1).sum(0), *created
 
     s = Dim("s", min=2, max=12)
     return case(forward, [(randn(k, 4), randn(2 * k + 1, 4)) for k in (12, 10, 2, 3, 7)], {0: s}, {0: 2 * s + 1})

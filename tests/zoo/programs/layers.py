@@ -361,7 +361,7 @@ def pairwise_distance() -> Case:
 
 @program
 def contrastive() -> Case:
-    """Two towers, normalised, and their similarities."""
+    """Two towers, normalized, and their similarities."""
 
     def forward(self, x, y):
         a, b = (nn.functional.normalize(f(t), dim=-1) for f, t in ((self.left, x), (self.right, y)))

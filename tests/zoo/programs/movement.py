@@ -58,8 +58,8 @@ def k_tri() -> Case:
 
     def forward(x):
         n = x.shape[0]
-        made = torch.tril(torch.ones(n, n)), torch.eye(4), torch.linspace(0, 1, 5), torch.zeros(2, 0)
-        return *made, torch.arange(n).unsqueeze(0) < 3
+        created = torch.tril(torch.ones(n, n)), torch.eye(4), torch.linspace(0, 1, 5), torch.zeros(2, 0)
+        return *created, torch.arange(n).unsqueeze(0) < 3
 
     return case(forward, [(randn(6),) for _ in range(4)])
 

@@ -168,6 +168,6 @@ def counter() -> Case:
 
 @program
 def bn_train() -> Case:
-    """Batch normalisation that learns its statistics as it runs."""
+    """Batch normalization that learns its statistics as it runs."""
     norm = nn.BatchNorm1d(5, momentum=0.3).train()
     return case(norm, [(randn(8, 5) * k + k - 1,) for k in (1, 2, 1, 3)], as_is=True)

@@ -74,12 +74,12 @@ class Tiny:
 @cache
 def tinies() -> dict[str, dict[str, Tiny]]:
     """By family and variant."""
-    found = {}
+    checkpoints = {}
     for entry in iter_modules(__path__):
         module = import_module(f"{__name__}.{entry.name}")
         variants = {name: Tiny(entry.name, name, module.MODEL_TYPE, fields) for name, fields in module.VARIANTS.items()}
-        found[entry.name] = variants
-    return found
+        checkpoints[entry.name] = variants
+    return checkpoints
 
 
 def first(family: str) -> Tiny:

@@ -1,4 +1,4 @@
-"""LFM2: layers that convolve before and behind one that attends."""
+"""LFM2: convolution layers before and after an attention layer."""
 
 MODEL_TYPE = "lfm2"
 _KINDS = {"num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"]}

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import webpte
+from tests.soak.signals import processes_of, remaining_processes
 from tests.support.harness.terminal import SRC
 from tests.support.harness.writer import simple_pte
 from webpte import cli
@@ -159,3 +160,17 @@ def test_sigint_during_device_request_raises_keyboard_interrupt(path, monkeypatc
             assert np.array_equal(program.method()(x), x + x)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_self_test_of_killed_command_ends(tmp_path):
+    """A command that is interrupted may end before it could end its child."""
+    (tmp_path / "sitecustomize.py").write_text("import json, time\njson.dumps = lambda value: time.sleep(600)\n")
+    command = [sys.executable, "-c", "from webpte.debug.doctor import self_test_child\nself_test_child()"]
+    environment = os.environ | {"PYTHONPATH": f"{SRC}{os.pathsep}{tmp_path}"}
+    with subprocess.Popen(command, env=environment, start_new_session=True) as parent:
+        deadline = time.monotonic() + PATIENCE
+        while len(processes_of(parent.pid)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert len(processes_of(parent.pid)) == 2
+        parent.kill()
+    assert remaining_processes(parent.pid) == []

@@ -41,7 +41,7 @@ def test_signal_during_a_build_leaves_nothing(number, monkeypatch):
             outcome = interrupt(child, signal.Signals(number))
         assert outcome is not None and outcome.code == EXIT_CODES[number]
         assert "Traceback" not in outcome.errors
-        assert place.leftovers() == [] and processes_of(child.pid) == []
+        assert place.leftovers() == [] and processes_of(child.pid) == {}
 
 
 EVERY_LINE = """

@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from tests.support.harness.terminal import SRC
 from tests.support.models.tiny_checkpoint import write_checkpoint
 
 PATIENCE = 60  # seconds, only to end what hangs
+SETTLING = 10  # seconds in which a child notices that its command has ended: it may be importing modules
 PROGRAM = ("-m", "webpte")
 EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
@@ -141,15 +142,26 @@ def workplace() -> Iterator[Workplace]:
         yield Workplace(root)
 
 
-def processes_of(session: int) -> list[str]:
-    """Return the commands of the processes in a session, but for those that have ended."""
-    results = []
+def remaining_processes(session: int) -> list[str]:
+    """Return the commands of the processes in a session that do not end by themselves, and kill them."""
+    until = time.monotonic() + SETTLING
+    while (processes := processes_of(session)) and time.monotonic() < until:
+        time.sleep(0.05)
+    for number in processes:
+        with suppress(ProcessLookupError):
+            os.kill(number, signal.SIGKILL)
+    return list(processes.values())
+
+
+def processes_of(session: int) -> dict[int, str]:
+    """Return the commands of the processes in a session by their numbers, but for those that have ended."""
+    results = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
                 if int(fields[3]) == session and fields[0] != "Z":
-                    results.append((entry / "cmdline").read_text().replace("\0", " ").strip())
+                    results[int(entry.name)] = (entry / "cmdline").read_text().replace("\0", " ").strip()
             except OSError:  # it has ended
                 continue
     return results
@@ -216,8 +228,8 @@ def faults(command: Command, number: signal.Signals, moment: float) -> tuple[Out
             wrong.append(f"exit code {outcome.name}")
         if "Traceback" in outcome.errors and not outcome.before_entry:
             wrong.append("traceback")
+        wrong += [f"still runs: {name}" for name in remaining_processes(child.pid)]
         wrong += [f"left: {path}" for path in place.leftovers()]
-        wrong += [f"still runs: {name}" for name in processes_of(child.pid)]
         return outcome, wrong
 
 

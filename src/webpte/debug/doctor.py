@@ -256,12 +256,21 @@ def run_self_test() -> SelfTestReport:
 
 
 def self_test_child(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Return the ended process of a self-test."""
+    """Return the ended process of a self-test. Its stdin is a pipe that closes when this process ends, however it ends:
+    the child then ends itself, because a command that is interrupted may have no time to end it.
+    """
     source = str(Path(__file__).parents[2])
     paths = [source, variable("PYTHONPATH")]
     environment = for_child({"PYTHONPATH": os.pathsep.join(filter(None, paths))})
     command = [sys.executable, "-m", "webpte.debug.selftest", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=MAX_SELF_TEST_SECONDS, env=environment)
+    reader, writer = os.pipe()  # the child does not inherit `writer`
+    try:
+        return subprocess.run(
+            command, stdin=reader, capture_output=True, text=True, timeout=MAX_SELF_TEST_SECONDS, env=environment
+        )
+    finally:
+        os.close(reader)
+        os.close(writer)
 
 
 def _broken(problem: str) -> SelfTestReport:

@@ -1,4 +1,7 @@
-"""Commands with their options, modules and names of the package that documents name exist."""
+"""Commands with their options, modules, names of the package and source files that documents name exist.
+
+Limits that a reader has to know before they try are stated where readers begin.
+"""
 
 from __future__ import annotations
 
@@ -77,6 +80,13 @@ def test_names_of_the_package_that_a_page_uses_exist(page):
                     value = getattr(value, part)
 
 
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_source_files_that_a_page_names_exist(page):
+    folders = (ROOT, ROOT / "src" / "webpte", ROOT / "docs", page.parent)
+    for name in re.findall(r"`([\w./-]*/[\w-]+\.(?:py|wgsl|ts|toml|yml))`", page.read_text(encoding="utf-8")):
+        assert any((folder / name).exists() for folder in folders), f"{page.name}: {name}"
+
+
 def test_documents_show_each_command_outside_reference():
     shown = {command for page in DOCUMENTS if page.name != "commands.md" for command, *_ in commands_in(page)}
     assert shown == set(COMMANDS)
@@ -101,3 +111,24 @@ def test_table_of_delegates_has_every_backend():
     verdicts = dict.fromkeys(BACKENDS, "runs") | dict.fromkeys(OTHER_BACKENDS, "rejected")
     assert {name: verdict for name, _, verdict in rows} == verdicts
     assert {name: purpose for name, purpose, verdict in rows if verdict == "rejected"} == OTHER_BACKENDS
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_first_page_states_that_gpus_are_not_measured(page):
+    assert "has not been measured on GPUs yet" in " ".join((ROOT / page).read_text(encoding="utf-8").split())
+
+
+def test_comparison_of_times_names_the_adapter_in_each_row():
+    (table,) = re.findall(r"## Comparison\n\n(.*?)\n\n", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    timed = [row for row in table.splitlines() if re.search(r"\d ms\b", row)]
+    assert len(timed) == 3 and all("software adapter" in row.split("|")[1] for row in timed)
+
+
+def test_page_for_users_of_other_runtimes_keeps_their_checkpoints():
+    """A file that runs as it is needs no export."""
+    text = (ROOT / "docs" / "coming-from.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## From (\S+)", text, re.MULTILINE) == [
+        "executorch.runtime", "onnxruntime", "transformers", "llama.cpp", "Ollama",
+    ]  # fmt: skip
+    rows = [row.split("|")[1:3] for row in text.splitlines() if row.startswith("| `llama-") and "-m model.gguf" in row]
+    assert len(rows) >= 3 and all("model.gguf" in ours and ".pte" not in ours for _, ours in rows)

@@ -106,6 +106,13 @@ def test_drawings_are_part_of_their_page(site):
     assert '<svg xmlns="http://www.w3.org/2000/svg" class="dynamic-shapes"' in page
 
 
+def test_first_page_has_a_drawing_for_phones(site):
+    """The page of a phone is 390 px wide, with margins of 16 px."""
+    page = (site / "index.html").read_text(encoding="utf-8")
+    (width,) = re.findall(r'<div class="drawing narrow"><svg [^>]*viewBox="0 0 (\d+) \d+"', page)
+    assert int(width) <= 390 - 2 * 16 and '<div class="drawing wide">' in page
+
+
 @pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_blocks_are_runnable_or_marked(page):
     assert not list(pages.problems(page))

@@ -42,13 +42,13 @@ APPLE_SHEET = "Apple's specification; 128 f32 lanes per GPU core; clock from the
 CARDS = {
     card.name: card
     for card in (
-        Card("M2", 100, 1280, 1.40, "Metal", APPLE_SHEET, "navi31"),
-        Card("M3", 100, 1280, 1.60, "Metal", APPLE_SHEET, "navi31"),
-        Card("M4 Pro", 273, 2560, 1.80, "Metal", APPLE_SHEET + " (20 cores)", "navi31"),
+        Card("M2", 100, 1280, 1.40, "Metal", APPLE_SHEET, "m2"),
+        Card("M3", 100, 1280, 1.60, "Metal", APPLE_SHEET, "m2"),
+        Card("M4 Pro", 273, 2560, 1.80, "Metal", APPLE_SHEET + " (20 cores)", "m2"),
         Card("RX 7900 XTX", 960, 6144, 2.50, "Vulkan", "AMD's specification, without dual issue", "navi31"),
-        Card("RTX 4070", 504, 5888, 2.48, "Vulkan", "NVIDIA's specification", "navi31"),
-        Card("V100", 900, 5120, 1.53, "Vulkan", "NVIDIA's specification (SXM2)", "navi31"),
-        Card("RTX 5090", 1792, 21760, 2.41, "Vulkan from PyTorch", "NVIDIA's specification", "navi31"),
+        Card("RTX 4070", 504, 5888, 2.48, "Vulkan", "NVIDIA's specification", "ampere"),
+        Card("V100", 900, 5120, 1.53, "Vulkan", "NVIDIA's specification (SXM2)", "turing"),
+        Card("RTX 5090", 1792, 21760, 2.41, "Vulkan from PyTorch", "NVIDIA's specification", "ampere"),
         Card("Arc 140V (Lunar Lake)", 136, 1024, 2.05, "Vulkan", "Intel's specification, LPDDR5X-8533", "lnl"),
         Card(
             "Adreno 740",
@@ -99,8 +99,9 @@ LLAMA_1B = LAYERS_1B + HEAD_1B
 LLAMA_CPP_1B = Work(0.81, 16 * 19 + 4)
 # 32 layers of 30 nodes: three of four layers have a recurrent state. The embedding table is not read.
 LLAMA_CPP_9B = Work(5.0, 32 * 30)
-INSTRUCTIONS_PER_WEIGHT = 7.5  # ExecuTorch's GEMV, compiled for navi31
-PREFILL_INSTRUCTIONS = 1.3  # per multiply-add of a tiled matrix product, compiled for navi31
+# Compiled for m2 without checks of bounds, because these figures were measured on an M4 Pro:
+INSTRUCTIONS_PER_WEIGHT = 11.1  # ExecuTorch's GEMV (q4gsw_linear_coop4_bicol), 177 instructions for 16 weights
+PREFILL_INSTRUCTIONS = 1.61  # per multiply-add of webpte's tiled product; ExecuTorch's is assumed to need as many
 CACHE_8K = 8192 * 16 * 2 * 512 * 4 / 1e9  # gigabytes: context x layers x (keys, values) x width x f32
 EXECUTORCH_1B = Work(0.70, 16 * 18 + 4, LLAMA_1B * INSTRUCTIONS_PER_WEIGHT)
 EXECUTORCH_1B_8K = Work(0.70 + CACHE_8K, 16 * 18 + 4, LLAMA_1B * INSTRUCTIONS_PER_WEIGHT)

@@ -43,11 +43,15 @@ def _tables(reports: list[ProgramReport]) -> str:
 
 
 def _devices(reports: list[ProgramReport]) -> str:
-    names = [name for name in DEVICES if any(name in report.devices for report in reports)]
-    rows = [(name, DEVICES[name].title, VENDORS[DEVICES[name].vendor].driver) for name in names]
-    versions = sorted({f"Mesa {r.versions['mesa']}, wgpu {r.versions['wgpu']}" for r in reports})
-    head = ("| device | GPU | compiler |\n|---|---|---|\n") + "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return f"## Devices\n\nCompiled with {'; '.join(versions)}.\n\n{head}"
+    lines = ["| device | GPU | compiler | Mesa |", "|---|---|---|---|"]
+    for name in DEVICES:
+        vendor = VENDORS[DEVICES[name].vendor]
+        mesa = sorted({report.versions[vendor.mesa] for report in reports if name in report.devices})
+        if mesa:
+            lines.append(f"| {name} | {DEVICES[name].title} | {vendor.driver} | {', '.join(mesa)} |")
+    wgpu = ", ".join(sorted({report.versions["wgpu"] for report in reports}))
+    table = "\n".join(lines)
+    return f"## Devices\n\nCompiled with wgpu {wgpu}.\n\n{table}"
 
 
 def _matrix_products(reports: list[ProgramReport]) -> str:

@@ -129,7 +129,8 @@ def _add(selection: Selection, path: PurePosixPath) -> None:
         case (".ci" | ".github" | "pyproject.toml", *_):
             selection.add(*PACKAGING)
         case ("bench", "compilers", *_):
-            selection.add("unit/test_compiler_reports.py", "contract/test_compiler_budgets.py")
+            selection.add("unit/test_compiler_reports.py", "unit/test_compiler_parts.py")
+            selection.add("contract/test_compiler_budgets.py")
             selection.add("project/test_figures.py")
         case ("bench", *_):
             selection.add("project/test_bench_harness.py", "project/test_bench_against.py", "gpu/test_memory_trace.py")

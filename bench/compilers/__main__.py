@@ -4,12 +4,15 @@
     python -m bench.compilers model.pte --device navi31 vega10
     python -m bench.compilers --wgsl kernel.wgsl           # one file of WGSL, with an entry point `main`
     python -m bench.compilers --all --write                # all programs and devices; writes results and page
+    python -m bench.compilers llama256 --device m1 --write # keeps the stored figures of other devices
     python -m bench.compilers --all --check                # fails if a report differs from the stored one
     python -m bench.compilers --record                     # writes budgets.json, which the gate compares with
 
 A cell has registers, occupancy and instructions of a kernel, its spills if there are any, and for matrix kernels the
 instructions of the innermost loop for one multiply-add. Occupancy is: subgroups per SIMD on AMD, invocations per
-instruction on Intel; on Mali 2 if a core holds all its threads, else 1. A phase has dispatches x workgroups.
+instruction on Intel, threads of a core on Apple, subgroups of a multiprocessor on NVIDIA; on Mali 2 if a core holds
+all its threads, else 1. Registers of Apple have 16 bits, and its instructions with checks of bounds are in
+parentheses. A phase has dispatches x workgroups.
 """
 
 from __future__ import annotations
@@ -20,9 +23,10 @@ import sys
 from pathlib import Path
 
 from . import build
-from .drivers import DEVICES, Device, Source, compile_all, missing
+from .debian_root import BuildError
+from .drivers import DEVICES, CompilerError, Device, Source, compile_all, missing
 from .programs import PROGRAMS
-from .report import measure, result_path, text_table, to_json
+from .report import differences, from_json, measure, merged, result_path, text_table, to_json
 
 
 def main() -> int:
@@ -38,8 +42,19 @@ def main() -> int:
     parser.add_argument("--record", action="store_true", help="write the budgets of the gate")
     parser.add_argument("--wgsl", type=Path, help="compile one file of WGSL, and print all figures")
     options = parser.parse_args()
+    names = list(PROGRAMS) if options.all else options.programs
+    if not names and options.wgsl is None and not options.record:
+        parser.error(f"PROGRAM: expected a .pte file or a name, got none. The names are {', '.join(PROGRAMS)}.")
+    try:
+        return _run(options, names)
+    except (BuildError, CompilerError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def _run(options: argparse.Namespace, names: list[str]) -> int:
     if options.all:
-        for target in build.TARGETS:
+        for target in build.NAMES:
             build.build(target)
     devices = _devices(options.device)
     if options.wgsl is not None:
@@ -51,18 +66,21 @@ def main() -> int:
 
         budgets.record()
         return 0
-    names = list(PROGRAMS) if options.all else options.programs
-    if not names:
-        parser.error(f"PROGRAM: expected a .pte file or a name, got none. The names are {', '.join(PROGRAMS)}.")
     different = []
     for name in names:
         report = measure(name, devices)
-        if options.check and to_json(report) != result_path(name).read_text(encoding="utf-8"):
-            different.append(name)
+        if options.check:
+            changed, others = differences(report, from_json(result_path(name).read_text(encoding="utf-8")))
+            different += [f"{name} on {device}" for device in changed]
+            if others:
+                print(f"{name}: not compared, because Mesa has another version: {', '.join(others)}", file=sys.stderr)
         print(to_json(report) if options.json else f"{name}\n{text_table(report)}\n", flush=True)
         if options.write:
-            result_path(name).parent.mkdir(exist_ok=True)
-            result_path(name).write_text(to_json(report), encoding="utf-8")
+            path = result_path(name)
+            if not options.all and path.exists():
+                report = merged(report, from_json(path.read_text(encoding="utf-8")))
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(to_json(report), encoding="utf-8")
     if options.write:
         from docs import make_compilers
 

@@ -1,7 +1,8 @@
 """GPUs whose compilers run here, and the processes that compile for them.
 
 Mesa's drivers compile for a GPU that is not there: RADV by itself, the others with a stub of the kernel interface
-(`build.py`). `null_driver.c` lets WebGPU accept RADV's device. Nothing is executed.
+(`build.py`). `null_driver.c` lets WebGPU accept RADV's device. The drivers of Apple's and NVIDIA's GPUs are of a newer
+Mesa, with the libraries of a newer Debian (`debian_root.py`). Nothing is executed.
 
 Reports are cached in `compilers` of webpte's cache folder, keyed by the kernel, the device, the driver and wgpu.
 """
@@ -17,7 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -26,12 +27,17 @@ from typing import Any
 from webpte.cache import cache_folder
 from webpte.wgsl import AMD, ARM, INTEL, MANY_REGISTERS, VENDOR_REGISTERS, Caps, Kernel, render
 
-from . import build, parse
+from . import build, debian_root, parse
 
 HERE = Path(__file__).parent
 ICDS = Path("/usr/share/vulkan/icd.d")
 VENDOR_IDS = {"amd": AMD, "intel": INTEL, "mali": ARM}  # those that kernels are chosen by
 SECONDS = 1800  # for all kernels of a program
+CHECKED = "checked_"  # prefix of figures of a kernel that checks bounds
+CHECKED_FIGURES = ("registers", "occupancy", "instructions", "spills", "loop_instructions")
+
+
+HOST_MESA, NEWER_MESA = "mesa", "newer_mesa"  # names in reports of the versions of two packages
 
 
 class CompilerError(Exception):
@@ -77,6 +83,10 @@ DEVICES = {
         Device("lnl", "Arc 140V of Lunar Lake (Xe2)", "intel", "lnl", 4),
         Device("g610", "Mali-G610 (Valhall)", "mali", "a867", 16),
         Device("a740", "Adreno 740", "adreno", "740", 64),
+        Device("m1", "Apple M1 (G13)", "apple", "g13g", 32),
+        Device("m2", "Apple M2 (G14)", "apple", "g14g", 32),
+        Device("turing", "GeForce RTX 20 (Turing)", "nvidia", "162", 32),
+        Device("ampere", "GeForce RTX 30 (Ampere)", "nvidia", "172", 32),
     )
 }
 
@@ -89,6 +99,10 @@ class Vendor:
     missing: Callable[[], str | None]  # why it cannot be used here
     environment: Callable[[Device], dict[str, str]]
     parse: Callable[[str], dict[str, int]]
+    mesa: str = HOST_MESA  # the package that has the driver
+    # Variables with which the driver adds checks of bounds to a kernel, if that changes its instructions. Figures with
+    # checks have the prefix CHECKED.
+    checks: Mapping[str, str] | None = None
     revision: int = 1  # of the parser: a change of its figures needs another number, because figures are cached
 
 
@@ -171,11 +185,42 @@ def _turnip(device: Device) -> dict[str, str]:
     }
 
 
+def _asahi(device: Device) -> dict[str, str]:
+    return {
+        "VK_ICD_FILENAMES": str(debian_root.icd("asahi")),
+        "LD_PRELOAD": str(build.library("apple", "stub.so")),
+        "AGX_STUB": device.code,
+        "AGX_MESA_DEBUG": "shaderdb,shaders",
+        "HK_PERFTEST": "norobust",
+        "MESA_SHADER_CACHE_DISABLE": "1",
+    }
+
+
+def _nvk(device: Device) -> dict[str, str]:
+    return {
+        "VK_ICD_FILENAMES": str(debian_root.icd("nouveau")),
+        "LD_PRELOAD": str(build.library("nvidia", "drm_shim.so")),
+        "NOUVEAU_CHIPSET": device.code,
+        "NVK_I_WANT_A_BROKEN_VULKAN_DRIVER": "1",
+        "NAK_DEBUG": "print",
+        "MESA_SHADER_CACHE_DISABLE": "1",
+    }
+
+
 VENDORS = {
     "amd": Vendor("RADV", _missing_radv, _radv, parse.radv),
     "intel": Vendor("ANV", _missing_anv, _anv, parse.anv),
     "mali": Vendor("panvk", functools.partial(build.missing, "mali"), _panvk, parse.panvk),
     "adreno": Vendor("turnip", functools.partial(build.missing, "adreno"), _turnip, parse.turnip),
+    "apple": Vendor(
+        "Honeykrisp",
+        functools.partial(build.missing, "apple"),
+        _asahi,
+        parse.agx,
+        mesa=NEWER_MESA,
+        checks={"HK_PERFTEST": ""},
+    ),
+    "nvidia": Vendor("NVK", functools.partial(build.missing, "nvidia"), _nvk, parse.nak, mesa=NEWER_MESA),
 }
 
 
@@ -190,20 +235,23 @@ _BLOCK = re.compile(r"^@@ begin (\d+)\n(.*?)^@@ end$", re.MULTILINE | re.DOTALL)
 _ERROR = re.compile(r"^@@ error (.*)$", re.MULTILINE)
 
 
-def _run(device: Device, sources: Sequence[Source]) -> tuple[dict[str, Any], list[str]]:
+def _run(
+    device: Device, sources: Sequence[Source], variables: Mapping[str, str] | None = None
+) -> tuple[dict[str, Any], list[str]]:
     """Start a worker; return what its adapter is, and the report of every kernel."""
     vendor = VENDORS[device.vendor]
     if (reason := vendor.missing()) is not None:
         raise CompilerError(f"{device.name}: {reason}")
     dropped = ("WEBPTE_DEVICE", "WEBPTE_ADAPTER", "VK_DRIVER_FILES", "VK_LOADER_DRIVERS_SELECT", "LD_PRELOAD")
     environment = {name: value for name, value in os.environ.items() if name not in dropped}
+    python = debian_root.python() if vendor.mesa == NEWER_MESA else [sys.executable]
     with tempfile.TemporaryDirectory() as runtime:
         worker = subprocess.run(
-            [sys.executable, HERE / "worker.py"],
+            [*python, HERE / "worker.py"],
             input=json.dumps([asdict(source) for source in sources]).encode(),
             capture_output=True,
             timeout=SECONDS,
-            env={**environment, "XDG_RUNTIME_DIR": runtime, **vendor.environment(device)},
+            env={**environment, "XDG_RUNTIME_DIR": runtime, **vendor.environment(device), **(variables or {})},
         )
     errors = worker.stderr.decode(errors="replace")
     blocks = {int(number): text for number, text in _BLOCK.findall(errors)}
@@ -236,23 +284,39 @@ def _store(path: Path, content: Mapping[str, Any]) -> None:
 
 
 @functools.cache
-def versions() -> dict[str, str]:
-    """Return what the reports depend on besides kernel, device and parser: the driver's package, wgpu, the worker."""
-    package = subprocess.run(
-        ["dpkg-query", "-W", "-f", "${Version}", "mesa-vulkan-drivers"], capture_output=True, text=True
-    )
-    code = [(HERE / name).read_bytes() for name in ("worker.py", "null_driver.c")]
-    return {
-        "mesa": package.stdout,
-        "wgpu": version("wgpu"),
-        "code": hashlib.sha256(b"".join(code)).hexdigest(),
-    }
+def mesa_version(package: str) -> str:
+    """Return the version of the drivers in the system (HOST_MESA) or in the root of a newer Debian (NEWER_MESA)."""
+    if package == NEWER_MESA:
+        return debian_root.versions()[debian_root.DRIVERS]
+    return subprocess.run(
+        ["dpkg-query", "-W", "-f", "${Version}", debian_root.DRIVERS], capture_output=True, text=True
+    ).stdout
+
+
+def versions(devices: Iterable[Device]) -> dict[str, str]:
+    """Return the versions that reports of these devices depend on."""
+    packages = sorted({VENDORS[device.vendor].mesa for device in devices})
+    return {**{package: mesa_version(package) for package in packages}, "wgpu": version("wgpu")}
+
+
+@functools.cache
+def _code() -> str:
+    """Return a hash of the files that reports depend on besides parsers, which have revisions."""
+    names = ("worker.py", "null_driver.c", "asahi_stub.c")
+    return hashlib.sha256(b"".join((HERE / name).read_bytes() for name in names)).hexdigest()
+
+
+def _key(device: Device) -> dict[str, object]:
+    """Return what reports of a device depend on besides kernel and parser."""
+    return {"device": asdict(device), "code": _code(), **versions((device,))}
 
 
 @functools.cache
 def adapter(device: Device) -> dict[str, Any]:
     """Return what the adapter of a device is: its name, driver, features and limits."""
-    return _cached({"adapter": asdict(device), **versions()}, lambda: _run(device, ())[0])
+    if (reason := missing(device)) is not None:
+        raise CompilerError(f"{device.name}: {reason}")
+    return _cached({"adapter": True, **_key(device)}, lambda: _run(device, ())[0])
 
 
 def caps(device: Device) -> Caps:
@@ -267,13 +331,29 @@ def caps(device: Device) -> Caps:
 
 def compile_all(device: Device, sources: Sequence[Source]) -> list[dict[str, int]]:
     """Return the figures of each kernel on a device, from the cache or compiled now in one process."""
-    shared = {"device": asdict(device), "revision": VENDORS[device.vendor].revision, **versions()}
+    vendor = VENDORS[device.vendor]
+    if (reason := vendor.missing()) is not None:
+        raise CompilerError(f"{device.name}: {reason}")
+    shared = {"revision": vendor.revision, **_key(device)}
     paths = [_cache_path({"source": asdict(source), **shared}) for source in sources]
     new = {path: source for path, source in zip(paths, sources, strict=True) if not path.exists()}
     if new:
-        _, reports = _run(device, list(new.values()))
-        for (path, source), report in zip(new.items(), reports, strict=True):
-            if (error := _ERROR.search(report)) is not None:
-                raise CompilerError(f"{device.name} rejects a kernel: {error[1]}\n{source.text[:200]}")
-            _store(path, VENDORS[device.vendor].parse(report))
+        figures = _figures(device, list(new.values()))
+        if vendor.checks is not None:
+            checked = _figures(device, list(new.values()), vendor.checks)
+            for plain, others in zip(figures, checked, strict=True):
+                plain |= {f"{CHECKED}{name}": others[name] for name in CHECKED_FIGURES}
+        for path, one in zip(new, figures, strict=True):
+            _store(path, one)
     return [json.loads(path.read_text()) for path in paths]
+
+
+def _figures(
+    device: Device, sources: Sequence[Source], variables: Mapping[str, str] | None = None
+) -> list[dict[str, int]]:
+    """Compile kernels in one process and return the figures of each."""
+    _, reports = _run(device, sources, variables)
+    for source, report in zip(sources, reports, strict=True):
+        if (error := _ERROR.search(report)) is not None:
+            raise CompilerError(f"{device.name} rejects a kernel: {error[1]}\n{source.text[:200]}")
+    return [VENDORS[device.vendor].parse(report) for report in reports]

@@ -4,9 +4,9 @@ Names that all devices share:
 
     instructions    of the whole kernel, each counted once
     spills          registers that were moved to memory
-    registers       per invocation (AMD, Adreno)
-    occupancy       subgroups of a SIMD (AMD), invocations of an instruction (Intel), all (2) or half (1) of the threads
-                    of a core (Mali)
+    registers       per invocation (AMD, Adreno, NVIDIA; on Apple those of 16 bits)
+    occupancy       subgroups of a SIMD (AMD) or of a multiprocessor (NVIDIA), invocations of an instruction (Intel),
+                    all (2) or half (1) of the threads of a core (Mali), threads of a core (Apple)
     shared_bytes    workgroup memory
     code_bytes      size of the machine code
     latency, inverse_throughput, cycles     the compiler's own estimates
@@ -219,3 +219,75 @@ def turnip(report: str) -> dict[str, int]:
     hot = _hot(loops(blocks), _ADRENO_MULTIPLY, _ADRENO_STORE)
     spills = sum(name.startswith("stp") for block in blocks for name in block.instructions)
     return figures | {"spills": spills, "loop_instructions": len(hot)}
+
+
+# ---------------------------------------------------------------- Apple
+
+_AGX = re.compile(
+    r"^CS shader: (?P<instructions>\d+) instrs, (?P<alu>\d+) alu, (?P<fscib>\d+) fscib, (?P<ic>\d+) ic, "
+    r"(?P<code_bytes>\d+) code size, (?P<registers>\d+) gprs, (?P<uniforms>\d+) uniforms, "
+    r"(?P<scratch_bytes>\d+) scratch, (?P<occupancy>\d+) threads, (?P<loops>\d+) loops, "
+    r"(?P<spills>\d+):(?P<fills>\d+) spills:fills, (?P<preamble>\d+) preamble inst$",
+    re.MULTILINE,
+)
+_AGX_INSTRUCTION = re.compile(r"^ *([0-9a-f]+): [0-9a-f]{4,} +(\w+) *(.*)$", re.MULTILINE)
+_AGX_MULTIPLY = re.compile(r"h?f(fma|mul|ma)$")
+_AGX_STORE = re.compile(r"store$")
+_AGX_WAIT = re.compile(r"wait$|nop$")
+
+
+def agx(report: str) -> dict[str, int]:
+    """Read AGX_MESA_DEBUG=shaderdb,shaders. The last program has a preamble, whose listing follows its own."""
+    heads = list(_AGX.finditer(report))
+    if not heads:
+        raise ReportError(f"the report has no figures of a program: {report[-300:]!r}")
+    figures = {name: int(value) for name, value in heads[-1].groupdict().items()}
+    listings: list[list[re.Match[str]]] = []
+    for instruction in _AGX_INSTRUCTION.finditer(report):
+        if int(instruction[1], 16) == 0:
+            listings.append([])
+        listings[-1].append(instruction)
+    main = next((listing for listing in listings if len(listing) == figures["instructions"]), None)
+    if main is None:
+        raise ReportError(f"the report has no listing of {figures['instructions']} instructions")
+    blocks = []
+    for instruction in main:
+        at, name, operands = int(instruction[1], 16), instruction[2], instruction[3]
+        target = [f"{at + int(operands.split()[0]):x}"] if name == "jmp_any" else []
+        blocks.append(Block(f"{at:x}", [] if _AGX_WAIT.match(name) else [name], target))
+    hot = _hot(loops(blocks), _AGX_MULTIPLY, _AGX_STORE)
+    memory = sum(name in ("load", "lload", "store", "lstore") for name in hot)
+    return figures | {"loop_instructions": len(hot), "loop_memory": memory}
+
+
+# ---------------------------------------------------------------- NVIDIA
+
+_NAK_NAMES = {
+    "Instruction count": "instructions",
+    "Static cycle count": "cycles",
+    "Max warps/SM": "occupancy",
+    "Spills to mem": "spills",
+    "Fills from mem": "fills",
+    "Spills to reg": "register_spills",
+    "Num GPRs": "registers",
+    "SLM size": "scratch_bytes",
+}
+_NAK_BLOCK = re.compile(r"^block(?:\.\w+)? (\d+) [^\n]*\{\n(.*?)^\} -> \[([^\n]*)\]$", re.MULTILINE | re.DOTALL)
+_NAK_INSTRUCTION = re.compile(r"^(?:@\S+)? +(?:\S[^=/\n]* = )?([a-z]\w*(?:\.\w+)*)", re.MULTILINE)
+_NAK_MULTIPLY = re.compile(r"[fh](fma|mul)|idp4")
+_NAK_STORE = re.compile(r"st\.global")
+_NAK_MEMORY = re.compile(r"(ld|st|atom)\b")
+
+
+def nak(report: str) -> dict[str, int]:
+    """Read NAK_DEBUG=print: the last listing of a program, and the figures after it."""
+    figures = _figures(report, _NAK_NAMES, r"^([A-Z][\w /]+): (\d+)$")
+    blocks = []
+    for label, text, targets in _NAK_BLOCK.findall(report.rpartition("NAK IR")[2]):
+        names = [name for name in _NAK_INSTRUCTION.findall(text) if name != "nop"]
+        blocks.append(Block(label, names, targets.split(", ")))
+    if not blocks:
+        raise ReportError("the report has no instructions")
+    hot = _hot(loops(blocks), _NAK_MULTIPLY, _NAK_STORE)
+    memory = sum(bool(_NAK_MEMORY.match(name)) for name in hot)
+    return figures | {"loop_instructions": len(hot), "loop_memory": memory}

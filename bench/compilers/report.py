@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .drivers import DEVICES, Device, Source, caps, compile_all, versions
+from .drivers import CHECKED, DEVICES, VENDORS, Device, Source, caps, compile_all, versions
 from .programs import Phases, multiply_adds, phases, program_path
 
 RESULTS = Path(__file__).with_name("results")
@@ -62,6 +62,7 @@ class ProgramReport:
 def measure(name: str, devices: Iterable[Device]) -> ProgramReport:
     """Plan a program for each device, compile its kernels, and return the figures."""
     path = program_path(name)
+    devices = list(devices)
     plans: list[PlanReport] = []
     uses = Phases()
     for device in devices:
@@ -85,8 +86,26 @@ def measure(name: str, devices: Iterable[Device]) -> ProgramReport:
         for row, values in zip(plan.kernels, figures, strict=True):
             row.figures[device.name] = values
     exported, real = uses.layers
-    known = {name: version for name, version in versions().items() if name != "code"}
-    return ProgramReport(name, exported, real, known, plans)
+    return ProgramReport(name, exported, real, versions(devices), plans)
+
+
+def merged(report: ProgramReport, recorded: ProgramReport) -> ProgramReport:
+    """Return the recorded report with the devices of a new one, whose figures replace those of the same devices."""
+    plans = []
+    for plan in recorded.plans:
+        devices = [name for name in plan.devices if name not in report.devices]
+        rows = [replace(row, figures={name: row.figures[name] for name in devices}) for row in plan.kernels]
+        if devices:
+            plans.append(PlanReport(devices, rows))
+    for plan in report.plans:
+        known = next((other for other in plans if _same(other.kernels, plan.kernels)), None)
+        if known is None:
+            plans.append(plan)
+            continue
+        known.devices += plan.devices
+        for row, new in zip(known.kernels, plan.kernels, strict=True):
+            row.figures |= new.figures
+    return replace(report, versions=dict(sorted({**recorded.versions, **report.versions}.items())), plans=plans)
 
 
 def _same(some: Sequence[KernelReport], others: Sequence[KernelReport]) -> bool:
@@ -146,6 +165,27 @@ def stored() -> list[ProgramReport]:
     return [from_json(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))]
 
 
+def differences(report: ProgramReport, recorded: ProgramReport) -> tuple[list[str], list[str]]:
+    """Return the devices whose figures are not the recorded ones, and those that another Mesa compiled for."""
+    different, other = [], []
+    for device in report.devices:
+        package = VENDORS[DEVICES[device].vendor].mesa
+        if _upstream(report.versions[package]) != _upstream(recorded.versions.get(package, "")):
+            other.append(device)
+        elif _of_device(report, device) != _of_device(recorded, device):
+            different.append(device)
+    return different, other
+
+
+def _upstream(version: str) -> str:
+    """Return a version of Mesa without Debian's revision."""
+    return version.partition("-")[0]
+
+
+def _of_device(report: ProgramReport, device: str) -> list[tuple[object, ...]]:
+    return [(row.kernel, row.workgroup, row.phases, row.figures[device]) for row in report.kernels(device)]
+
+
 # ---------------------------------------------------------------- text
 
 _DULL = re.compile(r"|\w+=(?:False|None|\(\)|f32|f32x2|f32x4|)|operands=0")
@@ -159,9 +199,11 @@ def short(label: str) -> str:
 
 
 def cell(row: KernelReport, device: str) -> str:
-    """Return the main figures: registers, occupancy, instructions, and spills if there are any."""
+    """Return the main figures: registers, occupancy, instructions (with checks of bounds), spills if there are any."""
     figures = row.figures[device]
     parts = [str(figures[name]) for name in ("registers", "occupancy", "instructions") if name in figures]
+    if (checked := figures.get(f"{CHECKED}instructions")) is not None:
+        parts[-1] += f" ({checked})"
     return " · ".join(parts) + (f" · **{figures['spills']} spills**" if figures["spills"] else "")
 
 

@@ -1,12 +1,13 @@
 """Compile kernels in a process whose environment selects a driver: `python worker.py < kernels.json 2> reports`.
 
 Reads a list of kernels (`drivers.Source` as JSON) and prints what the adapter is as JSON. The driver writes its reports
-to stderr, between the lines `@@ begin NUMBER` and `@@ end`. Imports nothing but wgpu, so that any Python with it can
-run this file.
+to stderr or to stdout, and both arrive in stderr, between the lines `@@ begin NUMBER` and `@@ end`. Imports nothing but
+wgpu, so that any Python with it can run this file.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import sys
@@ -18,8 +19,12 @@ FEATURES = ("shader-f16", "subgroup", "timestamp-query")  # those that webpte us
 MAX_BINDINGS = 64  # storage buffers of a kernel; some adapters offer millions
 
 
+libc = ctypes.CDLL(None)
+
+
 def mark(text: str) -> None:
     sys.stderr.flush()
+    libc.fflush(None)  # what a driver has printed so far
     os.write(2, f"\n@@ {text}\n".encode())
 
 
@@ -36,6 +41,8 @@ def layouts(device: Any, reads: int, writes: int) -> Any:
 
 def main() -> None:
     kernels = json.load(sys.stdin)
+    result = os.dup(1)
+    os.dup2(2, 1)
     adapter = wgpu.gpu.request_adapter_sync(power_preference="high-performance")
     limits = {name: value for name, value in adapter.limits.items() if name.startswith("max-compute")}
     limits["max-storage-buffers-per-shader-stage"] = min(
@@ -56,19 +63,16 @@ def main() -> None:
             mark(f"error {' '.join(str(error).split())}")
         mark("end")
     info = dict(adapter.info)
-    print(
-        json.dumps(
-            {
-                "device": info["device"],
-                "driver": info["description"],
-                "backend": info["backend_type"],
-                "kind": info["adapter_type"],
-                "features": sorted(features),
-                "limits": dict(adapter.limits),
-                "wgpu": wgpu.__version__,
-            }
-        )
-    )
+    about = {
+        "device": info["device"],
+        "driver": info["description"],
+        "backend": info["backend_type"],
+        "kind": info["adapter_type"],
+        "features": sorted(features),
+        "limits": dict(adapter.limits),
+        "wgpu": wgpu.__version__,
+    }
+    os.write(result, json.dumps(about).encode())
 
 
 if __name__ == "__main__":

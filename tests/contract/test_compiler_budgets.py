@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -19,23 +20,51 @@ from webpte.wgsl import Kernel, render
 CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
 
-@pytest.fixture(scope="module")
-def devices():
-    """Return the GPUs of the gate. With CI=true, what the compiler for Intel's lacks is built: a minute, once."""
+def usable(names: Sequence[str], *targets: str) -> list[drivers.Device]:
+    """Return devices. With CI=true, build what their compilers lack; else skip the test if they lack anything."""
+    devices = budgets.devices_of(names)
     if CI:
-        build.build("intel")
-    missing = [f"{device.name}: {reason}" for device in budgets.gate_devices() if (reason := drivers.missing(device))]
+        for target in targets:
+            build.build(target)
+    missing = [f"{device.name}: {reason}" for device in devices if (reason := drivers.missing(device))]
     if missing and CI:
         pytest.fail("; ".join(missing))
     if missing:
         pytest.skip("; ".join(missing))
-    return budgets.gate_devices()
+    return devices
+
+
+@pytest.fixture(scope="module")
+def devices():
+    """Return the GPUs of the gate. What the compiler for Intel's lacks is built in a minute, once."""
+    return usable(budgets.GATE_DEVICES, "intel")
+
+
+@pytest.fixture(scope="module")
+def night_devices():
+    """Return the GPUs of the nightly run. What their compilers lack is built in three minutes, once."""
+    return usable(budgets.NIGHT_DEVICES, "apple", "nvidia")
+
+
+def assert_within_budgets(name: str, devices: Sequence[drivers.Device]) -> None:
+    over = list(budgets.compare(measure(name, devices), budgets.read()))
+    assert not over, "if this is meant: python -m bench.compilers --record\n" + "\n".join(over)
 
 
 @pytest.mark.parametrize("name", budgets.PROGRAMS)
 def test_kernels_are_within_their_budgets(devices, name):
-    over = list(budgets.compare(measure(name, devices), budgets.read()))
-    assert not over, "if this is meant: python -m bench.compilers --record\n" + "\n".join(over)
+    assert_within_budgets(name, devices)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", budgets.PROGRAMS)
+def test_kernels_apple_and_nvidia_are_within_their_budgets(night_devices, name):
+    assert_within_budgets(name, night_devices)
+
+
+@pytest.mark.parametrize("name", budgets.PROGRAMS)
+def test_budgets_all_devices_are_recorded(name):
+    assert set(budgets.read()[name]) == {*budgets.GATE_DEVICES, *budgets.NIGHT_DEVICES}
 
 
 def test_budgets_have_no_spills():

@@ -119,6 +119,118 @@ MESA: info: ; CL prog 20/1: 0 last-baryf, 0 last-helper, 0 half, 32 full, 32 con
 MESA: info: ; CL prog 20/1: 1161 cat0, 104 cat1, 361 cat2, 255 cat3, 0 cat4, 3 cat5, 59 cat6, 6 cat7
 MESA: info: ; CL prog 20/1: 39 sstall, 20 (ss), 0 systall, 6 (sy), 4 loops
 """
+# The listing of the program comes first, then that of its preamble; both start at 0. The jump back is relative.
+AGX = """
+shader: MESA_SHADER_COMPUTE
+block0 {
+   $r0 = get_sr #0x50
+   stop
+}
+
+   0: f2011004               mov      $r0, thread_in_grid_x
+   4: 520842021900           if       r0, u9, 1, ult
+   a: 0521280e33c9f200       load     r36_r37_r38_r39, du28, r25, lsl 2, i32, xyzw, a
+  12: 3800                   wait     a
+  14: bae58e2227740204       ffma     $r25, $r39, r25, r26
+  1c: 9aedbe622700           fmul     $r27, $r31, r26
+  22: 69990e0214000000       lload    r6, r7l, 0, i32, x
+  2a: 00c0e0ffffff           jmp_any  -32
+  30: 29990e0214000000       lstore   r6, r7l, 0, i32, x
+ff8: 00c0d0ffffff           jmp_any  -4040
+1000: 45090c0e00c01200       store    r1, du6, r0, i32, x, a
+1008: 8800                   stop
+
+   0: 0501500d00c87200       load     r0_r1_r2, du0, 5, lsl 2, i32, xyz, a
+   8: 3a85c20200300001       ffma     r1, ^r1, 2.0, 1.0
+  10: 8800                   stop
+CS shader: 12 instrs, 4 alu, 4 fscib, 0 ic, 56 code size, 183 gprs, 16 uniforms, 0 scratch, 576 threads, 2 loops, \
+1:2 spills:fills, 3 preamble inst
+"""
+# Two passes print the program; the last one counts. A predicate, a pair of results, an empty block.
+NAK = """
+NAK IR after opt_dce:
+block 0 L1 [] -> {
+      r9      = ffma r0 r1 r2
+} -> [0]
+
+NAK IR after calc_instr_deps:
+block.u 0 L2 [] -> {
+      ur0     = s2r sr[0x25]                            // delay=1 wr:0
+                nop L0                                  // delay=1
+@!p0            exit                                    // delay=1 wt=000011
+} -> [1]
+block 1 L3 [0, 3] -> {
+      r14 p0  = iadd3 r13 c[0x1][0x20] rZ               // delay=1
+      r13     = ld.global.a64.constant.b32 [r14..16], p0 // delay=2 rd:0 wr:1
+      r6      = fmul.ftz r6 0x4f7ffffe                  // delay=6 wt=000001
+      r1      = ffma.ftz r6 r13 r1                      // delay=6
+@!p0            bra pT L8                               // delay=1
+} -> [2, 4]
+block 2 L4 [1] -> {
+} -> [3]
+block.u 3 L5 [2] -> {
+                nop L45                                 // delay=1
+                bra pT L3                               // delay=1
+} -> [1]
+block 4 L6 [1] -> {
+                st.global.a64.strong.gpu.b32 [r4..6] r2 // delay=2 rd:0
+                exit                                    // delay=1 wt=000001
+} -> []
+
+Stage: compute
+Instruction count: 12
+Static cycle count: 9957
+Max warps/SM: 32
+Spills to mem: 5
+Spills to reg: 6
+Fills from mem: 7
+Fills from reg: 0
+Num GPRs: 48
+SLM size: 16
+Encoded shader:
+  00ff7355 00000000 00100000 000fc200
+"""
+
+
+def test_agx_figures_and_the_loop():
+    figures = parse.agx(AGX)
+    assert figures == {
+        "instructions": 12,
+        "alu": 4,
+        "fscib": 4,
+        "ic": 0,
+        "code_bytes": 56,
+        "registers": 183,
+        "uniforms": 16,
+        "scratch_bytes": 0,
+        "occupancy": 576,
+        "loops": 2,
+        "spills": 1,
+        "fills": 2,
+        "preamble": 3,
+        "loop_instructions": 5,  # load, ffma, fmul, lload, jump; not the wait
+        "loop_memory": 2,
+    }
+
+
+def test_agx_without_the_listing_of_the_program_raises():
+    with pytest.raises(parse.ReportError, match="13 instructions"):
+        parse.agx(AGX.replace("12 instrs", "13 instrs"))
+
+
+def test_nak_figures_and_the_loop():
+    assert parse.nak(NAK) == {
+        "instructions": 12,
+        "cycles": 9957,
+        "occupancy": 32,
+        "spills": 5,
+        "fills": 7,
+        "register_spills": 6,
+        "registers": 48,
+        "scratch_bytes": 16,
+        "loop_instructions": 6,  # five of block 1 and the branch of block 3
+        "loop_memory": 1,
+    }
 
 
 def test_turnip_figures_and_the_loop():
@@ -193,7 +305,7 @@ def test_anv_figures_and_the_loop():
     }
 
 
-@pytest.mark.parametrize("read", [parse.radv, parse.anv, parse.panvk, parse.turnip])
+@pytest.mark.parametrize("read", [parse.radv, parse.anv, parse.panvk, parse.turnip, parse.agx, parse.nak])
 def test_compiler_report_without_figures_raises(read):
     with pytest.raises(parse.ReportError):
         read("nothing was compiled")

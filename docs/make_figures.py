@@ -57,7 +57,7 @@ class Facts:
 def facts() -> Facts:
     with webpte.load(PROGRAM) as program:
         graph = program.graph(METHOD)
-        planner = program._planner(METHOD, Caps(adapter="a device with WebGPU's default limits"))
+        planner = program.planner(METHOD, Caps(adapter="a device with WebGPU's default limits"))
         tokens = planner.plan.graph.tensor(planner.plan.graph.inputs[0]).dims
         return Facts(
             exported=[(call.name, tuple(call.outs), frozenset(call.args)) for call in graph.calls],

@@ -79,7 +79,7 @@ def phases(name: str, path: Path, caps: Caps) -> Phases:
         for method in program.method_names:
             if not program.graph(method).steps:
                 continue
-            planner = program._planner(method, caps)
+            planner = program.planner(method, caps)
             if method == "forward" and _is_language(program):
                 _add_language(result, program, planner, caps)
             else:
@@ -99,7 +99,7 @@ def _add_language(result: Phases, program: Program, planner: Planner, caps: Caps
         shapes = [(1, tokens), *(_dims(graph.values[i]) for i in graph.inputs[1:])]
         method[tokens] = _dispatches(planner, zeros(graph, shapes))
     try:
-        slotted = program._planner("forward", caps, functools.partial(with_sampled_slots, slots=1))
+        slotted = program.planner("forward", caps, functools.partial(with_sampled_slots, slots=1))
     except UnsupportedError:  # the engine runs one sequence at a time, with the method itself
         result.add("decode", method[1])
         result.add("prefill", method[rows])

@@ -279,6 +279,6 @@ def trace_call(
     workgroups are recorded.
     """
     call = TracedCall()
-    with method._observed(_TraceObserver(call, method.plan, kernel, workgroups, max_records)):
+    with method.observed(_TraceObserver(call, method.plan, kernel, workgroups, max_records)):
         call.outputs = method.run(args)
     return call

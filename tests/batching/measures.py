@@ -12,6 +12,7 @@ from unittest import mock
 
 from webpte.llm import LLM, Generation
 from webpte.llm.engine.runner import BatchToken, SampleRow
+from webpte.llm.generation import create_generation
 from webpte.llm.sampling import SampledToken
 
 from .requests import CHANGED, Request, answers_alone, answers_together, read, requests
@@ -67,7 +68,7 @@ class Steps(NamedTuple):
 def steady(llm: LLM, sequences: int, steps: int) -> Steps:
     """Steps after the first few of that many sequences."""
     live = _decoding(llm, sequences, 4 + steps)
-    method = llm._method
+    method = llm.engine.runner.method
     before, lowerings = method.counters.snapshot(), method.lowerings
     started, host = time.perf_counter(), time.thread_time()
     for _ in range(steps):
@@ -116,7 +117,7 @@ def gaps(llm: LLM, sequences: int, prompt: int) -> Gaps:
         late = llm.generate(tokens=[(31 * i + number) % llm.vocabulary for i in range(prompt)], max_new_tokens=1)
         late.start()
         during: list[Gap] = []
-        while not late._ready:
+        while not late.ready:
             during += _gaps(llm, live, 1)
         middle = Gap(statistics.median(gap.seconds for gap in plain), statistics.median(gap.work for gap in plain))
         largest = Gap(max(gap.seconds for gap in during), max(gap.work for gap in during))
@@ -158,7 +159,8 @@ def prefix(llm: LLM, sequences: int, shared: int) -> Prefix:
 def _first_tokens(llm: LLM, prompts: list[list[int]]) -> float:
     """The mean time to their first tokens."""
     started = time.perf_counter()
-    live = [llm._generate_into(CHANGED, tokens=prompt, max_new_tokens=4, tokens_per_submit=1) for prompt in prompts]
+    settings = {"max_new_tokens": 4, "tokens_per_submit": 1}
+    live = [create_generation(llm, settings, tokens=prompt, changed=CHANGED) for prompt in prompts]
     waiting, taken = list(live), []
     while waiting:
         read(llm, live)
@@ -173,7 +175,7 @@ def _first_tokens(llm: LLM, prompts: list[list[int]]) -> float:
 @contextmanager
 def _rows(llm: LLM) -> Iterator[list[BatchToken]]:
     """Yield all rows that are run inside."""
-    runner, result = llm._engine.runner, list[BatchToken]()
+    runner, result = llm.engine.runner, list[BatchToken]()
     run = runner.run
 
     def noting(rows: Sequence[BatchToken], picks: Sequence[SampleRow]) -> list[SampledToken]:

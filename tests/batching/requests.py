@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from webpte.llm import LLM, Generation
+from webpte.llm.generation import create_generation, wait_for_output
 
 CHANGED = threading.Condition()  # of the outputs of all answers that `read` waits for
 
@@ -20,7 +21,7 @@ class Request(NamedTuple):
     settings: dict[str, Any]
 
     def ask(self, llm: LLM) -> Generation:
-        return llm._generate_into(CHANGED, tokens=self.tokens, **self.settings)
+        return create_generation(llm, self.settings, tokens=self.tokens, changed=CHANGED)
 
 
 def requests(llm: LLM, count: int, longest: int, new: tuple[int, int], seed: int = 0) -> list[Request]:
@@ -70,11 +71,11 @@ def read(llm: LLM, live: list[Generation]) -> list[float]:
     """Wait for a step and read its pieces; return the time of each."""
     for answer in live:
         answer.start()
-    while live and not any(answer._ready for answer in live):
-        llm._engine.wait(*(answer._outputs for answer in live))
+    while live and not any(answer.ready for answer in live):
+        wait_for_output(live)
     times = []
     for answer in live:
-        while not answer.finished and answer._ready:
+        while not answer.finished and answer.ready:
             if next(answer, None) is not None:
                 times.append(time.perf_counter())
     return times

@@ -11,6 +11,7 @@ import pytest
 
 import webpte
 from tests.support.export.exporting import export
+from tests.support.harness.devices import destroy_device
 from tests.support.harness.errors import raises
 from tests.support.models.tiny_llm import CHAT_TEMPLATE, tokens_of, write_tiny_llm
 from webpte.llm import LLM
@@ -41,7 +42,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def pair(folder):
     with LLM.load(folder / "tiny.pte") as program, LLM.load(folder / "site") as bundle:
-        assert isinstance(bundle._engine.runner, BundledRunner) and isinstance(program._engine.runner, BatchedRunner)
+        assert isinstance(bundle.engine.runner, BundledRunner) and isinstance(program.engine.runner, BatchedRunner)
         yield program, bundle
 
 
@@ -59,7 +60,7 @@ def test_bundled_llm_batch_tokens_equal_single(pair):
     prompts = [{"prompt": prompt, "max_new_tokens": 10, **settings} for prompt, settings in jobs]
     alone = [tokens_of(program.generate(prompt, max_new_tokens=10, **settings)) for prompt, settings in jobs]
     assert [answer.tokens for answer in bundle.generate_many(prompts)] == [list(tokens) for tokens in alone]
-    assert bundle._engine.runner.num_slots == 4
+    assert bundle.engine.runner.num_slots == 4
 
 
 def test_constraints_and_log_probabilities(pair):
@@ -82,8 +83,8 @@ def test_bundled_llm_template_and_tokens_equal_program(pair, folder):
 def test_bundled_runner_any_slots_and_sample_rows(folder):
     """What the engine may ask for: prompts beside those who decode, several picks of a slot, logits, copies."""
     with webpte.load(folder / "tiny.pte") as program, webpte.load(folder / "site") as bundle:
-        assert isinstance(bundle, Bundle) and bundle._manifest.language is not None
-        many = BatchedRunner(program, 4), BundledRunner(bundle, bundle._manifest.language, 4)
+        assert isinstance(bundle, Bundle) and bundle.manifest.language is not None
+        many = BatchedRunner(program, 4), BundledRunner(bundle, bundle.manifest.language, 4)
         random = np.random.default_rng(8)
         texts = random.integers(0, 128, (4, 30)).tolist()
         actual = []
@@ -142,10 +143,9 @@ def test_bundled_llm_damaged_tokenizer_is_refused(folder, tmp_path):
 def test_bundled_llm_device_lost_recovers(folder):
     """Last in this file, for others share the device."""
     with LLM.load(folder / "site", recover=True) as llm:
-        llm._engine.background = False  # the device is lost before the second token is computed
+        llm.engine.background = False  # the device is lost before the second token is computed
         want = tokens_of(llm.complete("hello", max_new_tokens=10))
         answer = llm.complete("hello", max_new_tokens=10)
         assert next(answer).token == want[0]
-        assert llm._method._gpu is not None
-        llm._method._gpu.device.destroy()
-        assert tokens_of(answer) == want and llm._method.recoveries == 1
+        destroy_device(llm.engine.runner.method)
+        assert tokens_of(answer) == want and llm.engine.runner.method.recoveries == 1

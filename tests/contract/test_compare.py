@@ -73,15 +73,15 @@ def test_compare_memory_limit_captures_in_pieces(monkeypatch):
     """Several runs for each call, each from the state it has to have, and no memory left by any."""
     whole = compared("llama", 2)
     monkeypatch.setattr(capture, "MAX_READBACK_BYTES", 200_000)
-    opened, discard = [], webpte.Program._discard
+    opened, load = [], webpte.Program.method
 
-    def counted(self, method):
-        opened.append(method)
-        discard(self, method)
+    def counted(self, *args, **options):
+        opened.append(load(self, *args, **options))
+        return opened[-1]
 
-    monkeypatch.setattr(webpte.Program, "_discard", counted)
+    monkeypatch.setattr(webpte.Program, "method", counted)
     pieces = compared("llama", 2)
-    assert pieces.ok and len(opened) >= 6 and all(method._session is None for method in opened)
+    assert pieces.ok and len(opened) >= 6 and all(method.closed for method in opened)
     assert [call.outputs for call in pieces.calls] == [call.outputs for call in whole.calls]
 
 

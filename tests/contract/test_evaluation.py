@@ -151,7 +151,7 @@ def test_evaluate_other_tokenizer_is_refused(models, folder, tmp_path):
 
 def test_logits_that_are_nan_are_an_error(models, monkeypatch):
     reference, _ = models
-    logits = reference._engine.runner.logits
+    logits = reference.engine.runner.logits
 
     def broken(rows, count=1):
         result = logits(rows, count)
@@ -159,7 +159,7 @@ def test_logits_that_are_nan_are_an_error(models, monkeypatch):
         return result
 
     with monkeypatch.context() as patched:
-        patched.setattr(reference._engine.runner, "logits", broken)
+        patched.setattr(reference.engine.runner, "logits", broken)
         with raises(LogitsError, "row 19", "1 of 128", "NaN"):
             evaluate(reference, TEXT[:20])
     assert np.isfinite(evaluate(reference, TEXT[:20]).perplexity.value)

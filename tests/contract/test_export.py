@@ -133,7 +133,7 @@ def test_export_safetensors_logits_equal_transformers(tmp_path):
     with torch.no_grad():
         want = model(torch.tensor([tokens])).logits[0].numpy()  # (S, V)
     with LLM.load(folder / "tiny.pte") as llm:
-        assert (llm.capacity, llm._engine.runner.max_batch_tokens) == (48, 15)
+        assert (llm.capacity, llm.engine.runner.max_batch_tokens) == (48, 15)
         assert {2, 3} <= llm.stop_tokens
         assert llm.render([{"role": "user", "content": "hi"}]) == "hi"
         talk, position = llm.sequence(), 0

@@ -54,7 +54,7 @@ def test_rotary_fusion_slices_no_tables(llama):
 
 def test_rotary_fusion_one_dispatch_per_attention(llama):
     with webpte.load(llama, passes=(PASS,)) as program:
-        planner = program._planner()
+        planner = program.planner()
     plan = planner.plan
     tokens, position = plan.graph.inputs
     for count, dispatches in ((1, 1), (5, 2)):
@@ -71,7 +71,7 @@ def test_attention_variants_equal_eager(halves, variant):
     exported = export("llama", hf_rope=halves)
     with choosing(variant), webpte.load(exported.path) as program:
         method = program.method()
-        assert any(variant in job.names for job in method._planner.examples)
+        assert any(variant in job.names for job in method.planner.examples)
         for sequence in exported.sequences:
             method.reset()
             for step in sequence:

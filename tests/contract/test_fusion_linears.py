@@ -58,7 +58,7 @@ def test_linear_fusion_each_pass_same_results_fewer_calls(name):
 def test_linear_fusion_layer_has_four_dispatches():
     with webpte.load(export("llama_4w").path, tune="off") as program:
         forward = program.method()
-        (schedule,) = forward._planner.lower(
+        (schedule,) = forward.planner.lower(
             {i: (1,) * len(forward.plan.graph.tensor(i).dims) for i in forward.plan.graph.inputs}
         )
         linears = [call for call in schedule.calls if "linear" in forward.plan.graph.call(call.step).name]

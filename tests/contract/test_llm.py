@@ -11,6 +11,7 @@ import pytest
 
 import webpte
 from tests.support.export.exporting import export
+from tests.support.harness.devices import destroy_device
 from tests.support.harness.errors import raises
 from tests.support.models.tiny_llm import CHUNK, CONTEXT, VOCAB, tokens_of, write_tiny_llm
 from webpte import CancelToken
@@ -39,7 +40,7 @@ def talk(llm):
 
 def test_metadata_comes_from_the_program(folder):
     with LLM.load(folder / "tiny.pte") as model:
-        assert (model.capacity, model._engine.runner.max_batch_tokens) == (CONTEXT, CHUNK)
+        assert (model.capacity, model.engine.runner.max_batch_tokens) == (CONTEXT, CHUNK)
         assert {2, 3} <= model.stop_tokens
 
 
@@ -98,7 +99,7 @@ def test_complete_known_prompt_recomputes_last_token(llm):
 @pytest.fixture
 def stepwise(llm):
     """Return the model without its thread: a step is run when its token is read, and nothing else."""
-    llm._engine.background = False
+    llm.engine.background = False
     return llm
 
 
@@ -108,12 +109,12 @@ def test_decode_step_dispatch_and_byte_counts(stepwise):
     for _ in range(3):
         next(generation)
     for _ in range(5):
-        before, lowered = llm._method.counters.snapshot(), llm._method.lowerings
+        before, lowered = llm.engine.runner.method.counters.snapshot(), llm.engine.runner.method.lowerings
         next(generation)
-        done = llm._method.counters.since(before)
+        done = llm.engine.runner.method.counters.since(before)
         assert (done.buffers, done.bind_groups, done.pipelines, done.shader_modules) == (0, 0, 0, 0)
         assert (done.passes, done.submits, done.output_bytes) == (1, 1, 4)
-        assert llm._method.lowerings == lowered
+        assert llm.engine.runner.method.lowerings == lowered
 
 
 SAMPLING_WORDS: tuple[dict[str, Any], ...] = (
@@ -141,10 +142,10 @@ def test_tokens_per_submit_is_one_submit(stepwise):
     generation = iter(llm.complete("hello", max_new_tokens=40, tokens_per_submit=8, speculate=False))
     for _ in range(9):  # the first comes out of prefill, then one burst
         next(generation)
-    before = llm._method.counters.snapshot()
+    before = llm.engine.runner.method.counters.snapshot()
     for _ in range(8):
         next(generation)
-    done = llm._method.counters.since(before)
+    done = llm.engine.runner.method.counters.since(before)
     assert (done.passes, done.submits, done.output_bytes) == (8, 1, 32)
     assert (done.buffers, done.bind_groups, done.pipelines) == (0, 0, 0)
 
@@ -317,8 +318,8 @@ def test_load_missing_tokenizer_is_named(tmp_path):
 def test_half_caches_take_half_the_memory_with_close_logits(llm, folder):
     stored = 2 if "shader-f16" in adapter_caps().features else 4  # bytes of a half
     with LLM.load(folder / "tiny.pte", kv_cache="f16") as half:
-        state = half._method.plan.bytes_by_kind()["state"]
-        assert state * 4 == llm._method.plan.bytes_by_kind()["state"] * stored > 0
+        state = half.engine.runner.method.plan.bytes_by_kind()["state"]
+        assert state * 4 == llm.engine.runner.method.plan.bytes_by_kind()["state"] * stored > 0
         whole, halved = llm.sequence(), half.sequence()
         for talk in (whole, halved):
             talk.logits(list(b"hello"))
@@ -332,10 +333,10 @@ def test_half_caches_take_half_the_memory_with_close_logits(llm, folder):
 
 
 def test_caches_of_bytes_take_a_quarter_of_the_memory_and_a_scale_per_row(llm, folder, tmp_path):
-    width = llm._method.plan.graph.tensor(next(iter(llm._method.plan.flow.state))).dims[-1]
+    width = llm.engine.runner.method.plan.graph.tensor(next(iter(llm.engine.runner.method.plan.flow.state))).dims[-1]
     with LLM.load(folder / "tiny.pte", kv_cache="int8") as small:
-        state = small._method.plan.bytes_by_kind()["state"]
-        assert state * 4 * width == llm._method.plan.bytes_by_kind()["state"] * (width + 4) > 0
+        state = small.engine.runner.method.plan.bytes_by_kind()["state"]
+        assert state * 4 * width == llm.engine.runner.method.plan.bytes_by_kind()["state"] * (width + 4) > 0
         whole, rounded = llm.sequence(), small.sequence()
         for talk in (whole, rounded):
             talk.logits(list(b"hello"))
@@ -351,13 +352,12 @@ def test_caches_of_bytes_take_a_quarter_of_the_memory_and_a_scale_per_row(llm, f
 def test_caches_of_bytes_are_computed_again_after_a_loss(folder):
     with LLM.load(folder / "tiny.pte", kv_cache="int8", recover=True) as llm:
         llm.stop_tokens = frozenset()
-        llm._engine.background = False  # the device is lost before the second token is computed
+        llm.engine.background = False  # the device is lost before the second token is computed
         expected = tokens_of(llm.generate("hello", max_new_tokens=10))
         answer = llm.generate("hello", max_new_tokens=10)
         assert next(answer).token == expected[0]
-        assert llm._method._gpu is not None
-        llm._method._gpu.device.destroy()
-        assert tokens_of(answer) == expected and llm._method.recoveries == 1
+        destroy_device(llm.engine.runner.method)
+        assert tokens_of(answer) == expected and llm.engine.runner.method.recoveries == 1
 
 
 def test_caches_of_bytes_need_a_program_that_can_be_batched(folder, monkeypatch):
@@ -378,7 +378,7 @@ def test_tune_covers_all_kernels_of_model(folder, tmp_path, monkeypatch, caplog)
     """Attention among them, whose position and table rows have to fit each other in a method of one call."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with webpte.load(folder / "tiny.pte") as program:
-        expected = {job.key for job in program._planner().examples if len(job.names) > 1}
+        expected = {job.key for job in program.planner().examples if len(job.names) > 1}
         actual = {choice.job.key for choice in program.tune()}
     assert actual == expected and any(key.startswith("attention") for key in actual)
     assert not caplog.records

@@ -154,7 +154,7 @@ def test_sequence_interrupted_step_keeps_state_exact(talk, shared, monkeypatch, 
     seen = []
 
     def interrupted(name):
-        real = getattr(talk.llm._method, name)
+        real = getattr(talk.llm.engine.runner.method, name)
 
         def run(*arguments, **options):
             seen.append(name)
@@ -165,7 +165,7 @@ def test_sequence_interrupted_step_keeps_state_exact(talk, shared, monkeypatch, 
                 raise KeyboardInterrupt
             return result
 
-        monkeypatch.setattr(talk.llm._method, name, run)
+        monkeypatch.setattr(talk.llm.engine.runner.method, name, run)
 
     answer(talk, FIRST[:10], 2).result()
     interrupted("run")

@@ -14,6 +14,7 @@ from tests.support.models.tiny_llm import write_tiny_llm
 COMMON = """
 import sys
 import webpte
+from tests.support.harness.devices import destroy_device
 from webpte.device import recording
 from webpte.llm import LLM
 
@@ -23,7 +24,7 @@ SETTINGS = {"greedy": {}, "seeded": {"temperature": 1.5, "top_k": 50, "top_p": 0
 def load(**options):
     llm = LLM.load(sys.argv[1], **options)
     llm.stop_tokens = frozenset()
-    llm._engine.background = False  # so that a device is lost before the step it is lost for
+    llm.engine.background = False  # so that a device is lost before the step it is lost for
     return llm
 
 def answer(llm, **more):
@@ -34,7 +35,7 @@ def tokens_of(generation):
     return generation.tokens
 
 def lose(llm):
-    llm._method._gpu.device.destroy()
+    destroy_device(llm.engine.runner.method)
 
 def lose_in_submit(llm, number):
     original, left = recording.NativeRecorder.enqueue, [number]
@@ -69,7 +70,7 @@ for per_submit in (1, 4):
         if number in (1, 7, 13):
             lose(llm)
         assert next(generation).token == WANT[number], number
-assert llm._method.recoveries == 7, llm._method.recoveries
+assert llm.engine.runner.method.recoveries == 7, llm.engine.runner.method.recoveries
 for number in (0, 1, 2, 5):
     llm.reset_prefix_cache()
     lose_in_submit(llm, number)
@@ -127,14 +128,14 @@ with load() as alone:
     want = alone.sequence().logits([*PROMPT, *WANT])
 lose(llm)
 assert llm.recover()
-real = llm._method.run
+real = llm.engine.runner.method.run
 
 def run(*arguments, **options):  # the first piece that is computed again
-    llm._method.run = real
+    llm.engine.runner.method.run = real
     lose(llm)
     return real(*arguments, **options)
 
-llm._method.run = run
+llm.engine.runner.method.run = run
 try:
     talk.logits(WANT[-1:])
     raise SystemExit("computed on a lost device")
@@ -157,7 +158,7 @@ with load() as alone:
 llm = load(recover=True)
 talk = llm.sequence()
 talk.logits(PROMPT[:30])
-logits, threads = llm._engine.runner.logits, []
+logits, threads = llm.engine.runner.logits, []
 
 def disturbed(rows, count):  # the engine has seen that nothing was lost, and is about to use what it knows
     if not threads:
@@ -167,8 +168,8 @@ def disturbed(rows, count):  # the engine has seen that nothing was lost, and is
         threads[0].join(5)
     return logits(rows, count)
 
-llm._engine.runner.logits = disturbed
-print(np.abs(talk.logits([7]) - want).max() < 1e-4, llm._method.recoveries)
+llm.engine.runner.logits = disturbed
+print(np.abs(talk.logits([7]) - want).max() < 1e-4, llm.engine.runner.method.recoveries)
 """
     assert run_python(COMMON + code, path, "greedy") == "True 1\n"
 
@@ -182,7 +183,7 @@ next(stream)
 held, leave = threading.Event(), threading.Event()
 
 def hold():
-    with llm._engine.exclusive(), llm._method._exclusive(), stream._lock:
+    with llm.engine.exclusive(), llm.engine.runner.method.exclusive(), stream._lock:
         held.set()
         leave.wait(60)
 

@@ -35,7 +35,7 @@ def folder(tmp_path_factory):
 def llm(folder):
     with LLM.load(folder / "tiny.pte") as model:
         model.stop_tokens = frozenset()
-        model._engine.background = False  # passes are counted
+        model.engine.background = False  # passes are counted
         yield model
 
 
@@ -114,10 +114,10 @@ def test_batched_answers_equal_single_answers(llm):
     ]
     alone = [answer(llm, 10 + 3 * i, **settings) for i, settings in enumerate(asked)]
     together = [llm.generate(tokens=PROMPT, max_new_tokens=10 + 3 * i, **settings) for i, settings in enumerate(asked)]
-    before = llm._method.counters.snapshot()
+    before = llm.engine.runner.method.counters.snapshot()
     for _ in itertools.zip_longest(*together):
         pass
-    passes = llm._method.counters.since(before).passes
+    passes = llm.engine.runner.method.counters.since(before).passes
     assert [generation.tokens for generation in together] == alone
     assert passes < sum(map(len, alone)) / 3
 

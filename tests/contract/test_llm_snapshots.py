@@ -7,6 +7,7 @@ import json
 import pytest
 
 import webpte
+from tests.support.harness.devices import session_of
 from tests.support.harness.errors import raises
 from tests.support.models.tiny_llm import CONTEXT, VOCAB, tokens_of, write_tiny_llm
 from webpte.llm import LLM
@@ -33,8 +34,8 @@ def ask(talk, count=8):
 
 def test_restore_method_snapshot_is_refused(talk, tmp_path):
     """The state of an empty cache, without a note: taken, the cached prompt would answer from zeros."""
-    talk.llm._method.reset()
-    talk.llm._method.snapshot(tmp_path / "bare")
+    talk.llm.engine.runner.method.reset()
+    talk.llm.engine.runner.method.snapshot(tmp_path / "bare")
     talk.llm.reset_prefix_cache()
     want = ask(talk)
     talk.rewind(7)
@@ -67,7 +68,7 @@ NOTES = {
 def test_restore_invalid_note_refused_model_unchanged(talk, tmp_path, note):
     want = ask(talk)
     talk.snapshot(tmp_path / "good")
-    owner, sizes = talk.llm.fingerprint, talk.llm._engine.runner.sizes(talk.position)
+    owner, sizes = talk.llm.fingerprint, talk.llm.engine.runner.sizes(talk.position)
     buffers, _ = read_state(tmp_path / "good", owner, sizes)
     zeros = [memoryview(bytes(len(data))) for data in buffers]
     write_state(tmp_path / "bad", owner, zeros, note)
@@ -80,7 +81,7 @@ def test_restore_invalid_note_refused_model_unchanged(talk, tmp_path, note):
 def test_restore_interrupted_drops_overwritten_prefix(talk, tmp_path, monkeypatch):
     want = ask(talk)
     talk.snapshot(tmp_path / "good")
-    session = talk.llm._method._session
+    session = session_of(talk.llm.engine.runner.method)
     real = session.gpu.write
     written = []
 

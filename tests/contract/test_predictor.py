@@ -95,7 +95,7 @@ def test_wrong_batches_are_refused(encoder, batch, code, values):
 
 
 def test_padding_is_counted(encoder):
-    result = encoder._predict({"text": ["the cat", "a mat sat on the cat"]})
+    result = encoder.predict({"text": ["the cat", "a mat sat on the cat"]})
     assert result.tokens == 4 + 8 and result.computed_tokens >= result.tokens and result.seconds > 0
 
 

@@ -88,9 +88,9 @@ def test_tokens_per_submit_default_grows_on_fast_device(talk, monkeypatch):
     """Where a step is short a generation takes more and more tokens per submit: here it does so however long one is."""
     single = tokens_of(talk, max_new_tokens=20, tokens_per_submit=1)
     monkeypatch.setattr("webpte.llm.engine.scheduler.STREAM_SECONDS", 1e9)
-    before = talk.llm._method.counters.snapshot()
+    before = talk.llm.engine.runner.method.counters.snapshot()
     assert tokens_of(talk, max_new_tokens=20) == single
-    done = talk.llm._method.counters.since(before)
+    done = talk.llm.engine.runner.method.counters.since(before)
     assert done.submits <= 1 + 5, "1 for the prompt, then 1, 2, 4, 8 and 4 tokens"
 
 

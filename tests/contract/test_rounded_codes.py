@@ -60,7 +60,7 @@ def wheel_until(call: Call, method: MethodPlan, copy: Path) -> Wheel:
 
 @pytest.fixture(scope="module")
 def text(program: Program, tmp_path_factory: pytest.TempPathFactory) -> Text:
-    method = next(plan for plan in program._file.methods if plan.name == "forward")
+    method = next(plan for plan in program.file.methods if plan.name == "forward")
     whole = Wheel(PROGRAM, [], method)
     until = wheel_until(attention_call(program.graph("forward")), method, tmp_path_factory.mktemp("cut") / "cut.pte")
     known = Text([], [], [])

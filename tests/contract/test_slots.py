@@ -52,7 +52,7 @@ def test_slots_warm_model_plans_nothing(tmp_path, monkeypatch):
         for count in range(1, 6):
             asked = [{"tokens": [7 + k], "max_new_tokens": 4} for k in range(count)]
             assert [len(answer.tokens) for answer in llm.generate_many(asked, stop=[])] == [4] * count
-        assert not planned and llm._engine.runner.num_slots == 5
+        assert not planned and llm.engine.runner.num_slots == 5
 
 
 @pytest.mark.parametrize("name", VARIANTS)

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]  # the first run on a
 @pytest.fixture(scope="module")
 def llm():
     with LLM.load(smollm2("4w").path) as model:
-        model._engine.background = False  # passes are counted
+        model.engine.background = False  # passes are counted
         yield model
 
 
@@ -100,14 +100,14 @@ def test_smollm_long_prompt_in_chunks_equals_stepping(llm):
 
 def test_smollm_dispatches_independent_of_context(llm):
     """Attention grows; nothing else may: the same dispatches, and nothing is made or moved."""
-    runner = llm._engine.runner
+    runner = llm.engine.runner
     llm.sequence().logits([(i * 31 + 7) % 49000 for i in range(900)])
     dispatches: dict[int, set[int]] = {50: set(), 900: set()}
     for turn in range(6):
         for position, counted in dispatches.items():
-            before = llm._method.counters.snapshot()
+            before = llm.engine.runner.method.counters.snapshot()
             runner.run([BatchToken(11 + turn, 0, position)], [SampleRow(0, RowSamplingParams())])
-            done = llm._method.counters.since(before)
+            done = llm.engine.runner.method.counters.since(before)
             if turn >= 2:
                 assert (done.buffers, done.bind_groups, done.pipelines, done.shader_modules) == (0, 0, 0, 0)
                 assert (done.passes, done.submits, done.output_bytes) == (1, 1, 4)
@@ -148,13 +148,13 @@ with LLM.load(sys.argv[1]) as llm:
 
 def test_smollm_shared_prefix_is_reused(llm, monkeypatch):
     prefix = [(i * 7919 + 13) % 49000 for i in range(300)]
-    run, rows = llm._engine.runner.run, list[int]()
+    run, rows = llm.engine.runner.run, list[int]()
 
     def counted(some, picks):
         rows.append(len(some))
         return run(some, picks)
 
-    monkeypatch.setattr(llm._engine.runner, "run", counted)
+    monkeypatch.setattr(llm.engine.runner, "run", counted)
     llm.reset_prefix_cache()
     ask(llm, [*prefix, 11, 12, 13], 1)
     assert sum(rows) == 303

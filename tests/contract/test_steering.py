@@ -20,7 +20,7 @@ from webpte.llm import LLM
 def llm(tmp_path_factory):
     with LLM.load(write_tiny_llm(tmp_path_factory.mktemp("llm")) / "tiny.pte") as model:
         model.stop_tokens = frozenset()  # random weights choose any token; runs shall be long
-        model._engine.background = False  # submits are counted
+        model.engine.background = False  # submits are counted
         yield model
 
 
@@ -74,7 +74,7 @@ def test_drafts_that_are_right_save_passes(llm):
     words = {"regex": "(ab|cd){24}"}
     counts = []
     for how in (False, True):
-        before = llm._method.counters.snapshot()
+        before = llm.engine.runner.method.counters.snapshot()
         llm.complete("hello", max_new_tokens=50, speculate=how, **words).result()
-        counts.append(llm._method.counters.since(before).submits)
+        counts.append(llm.engine.runner.method.counters.since(before).submits)
     assert counts[1] < counts[0]

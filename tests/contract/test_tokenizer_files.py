@@ -131,7 +131,7 @@ def test_tokenizer_interrupt_passes_through(tmp_path, monkeypatch):
         def encode(self, *arguments: Any, **options: Any) -> None:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(tokenizer, "_inner", Interrupted())
+    monkeypatch.setattr(tokenizer, "backend_tokenizer", Interrupted())
     with pytest.raises(KeyboardInterrupt):
         tokenizer.encode("x", parse_special=True)
 

@@ -43,11 +43,11 @@ def same(got, expected):
 
 
 def test_window_cache_is_smaller_than_context_on_gpu(llm):
-    assert llm._engine.runner.cache_window == CacheWindow(WINDOW - 1, ROWS)
+    assert llm.engine.runner.cache_window == CacheWindow(WINDOW - 1, ROWS)
     assert len(TEXT) > ROWS
-    rows = {tuple(llm._method.plan.graph.tensor(v).dims)[-2] for v in llm._method.plan.flow.state}
-    assert ROWS in rows
-    assert llm._method.plan.cpu_calls == {}
+    plan = llm.engine.runner.method.plan
+    assert ROWS in {tuple(plan.graph.tensor(v).dims)[-2] for v in plan.flow.state}
+    assert plan.cpu_calls == {}
     assert "cannot run several sequences at once" in (llm.batching_unsupported_reason or "")
 
 

@@ -75,7 +75,7 @@ def save_rows(folder: Path) -> tuple[Path, Path]:
     calls = [("et_vk.select_as_symint.default", (0, 2, 2, 3)), ("aten.select_copy.int", (1, 2, 3, 4))]
     simple_pte(file, values, calls, [0], [4], [np.arange(15, dtype=np.float32).reshape(5, 3)])
     with webpte.load(file) as program:
-        planner = program._planner("forward", Caps())
+        planner = program.planner("forward", Caps())
         (segment,) = planner.plan.flow.segments
         (position,) = planner.plan.graph.inputs
         planner.prepare(segment, live({position: (1,)}, {position: [2]}))

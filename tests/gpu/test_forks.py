@@ -20,8 +20,8 @@ def path(tmp_path):
     return counting_pte(tmp_path / "p.pte")
 
 
-@pytest.mark.parametrize("how", ["close", "discard"])
-def test_forks_close_with_their_program(path, device, how):
+@pytest.mark.parametrize("owner", ["program", "method"])
+def test_forks_close_with_their_program(path, device, owner):
     """The device stays open: a submit that uses memory which is gone would abort the process."""
     program = webpte.load(path)
     forward = program.method()
@@ -31,8 +31,9 @@ def test_forks_close_with_their_program(path, device, how):
     assert np.array_equal(last(X), answer(1, 1))
     del child, grandchild
     gc.collect()
-    if how == "discard":
-        program._discard(forward)
+    if owner == "method":
+        forward.close()
+        assert np.array_equal(program.method()(X), answer(1, 1)), "a closed method is not loaded again"
     else:
         program.close()
     for use in (lambda: last(X), last.fork, last.reset, lambda: forward(X)):
@@ -95,6 +96,7 @@ CHILD = """
 import gc, os, signal, sys, threading
 import numpy as np
 import webpte
+from tests.support.harness.devices import gpu_of
 
 X = np.arange(35, dtype=np.float32).reshape(5, 7)
 program = webpte.load(sys.argv[1])
@@ -128,7 +130,7 @@ FORKS = {
         """
 def work():
     uses = [lambda: forward(X), forward.fork, forward.reset, lambda: fork.snapshot("never"), program.method,
-            program.plan, program.tune, program.recover, lambda: program._discard(forward),
+            program.plan, program.tune, program.recover, forward.exclusive().__enter__,
             lambda: forward.run_steps([(X,)], {}, [0])]
     print([refused(use) for use in uses] == [True] * len(uses))
 in_a_child(work)
@@ -140,7 +142,7 @@ print(forward(X)[0, 1])
         """
 held, leave = threading.Event(), threading.Event()
 def hold():
-    with program._lock, forward._lock, forward._gpu.lock:
+    with program._lock, forward._lock, gpu_of(forward).lock:
         held.set()
         leave.wait(60)
 thread = threading.Thread(target=hold)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import webpte
+from tests.support.harness.devices import gpu_of
 from tests.support.harness.errors import raises
 from tests.support.harness.gate import slow_but
 from tests.support.harness.interruption import (
@@ -131,7 +132,7 @@ def test_input_write_failing_is_repeated_next_call(method, monkeypatch):
         def refuse(*_):
             raise webpte.DeviceError("no")
 
-        patch.setattr(method._gpu, "write", refuse)
+        patch.setattr(gpu_of(method), "write", refuse)
         with pytest.raises(webpte.DeviceError):
             method(*arguments(2, 3, 2))
     check(method, 2, 3, 2)

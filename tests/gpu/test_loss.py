@@ -17,6 +17,7 @@ COMMON = """
 import sys
 import numpy as np
 import webpte
+from tests.support.harness.devices import destroy_device, gpu_of
 from webpte.device import gpu, recording, session, weights, workspace
 
 X = np.arange(35, dtype=np.float32).reshape(5, 7)
@@ -48,7 +49,7 @@ def path(tmp_path):
 
 
 CALLS = {
-    "idle": "program.method()._gpu.device.destroy()",
+    "idle": "destroy_device(program.method())",
     "before the uniforms are written": "lose_at(workspace.Workspace, 'encode')",
     "before it is recorded": "lose_at(recording.NativeRecorder, 'record')",
     "in the middle of recording": "lose_at(recording.NativeRecorder, '_record_pass')",
@@ -113,13 +114,13 @@ def test_device_lost_programs_recover_independently(path, tmp_path):
     code = """
 first, second = (webpte.load(path) for path in sys.argv[1:])
 forward, other = first.method(), second.method()
-dead = forward._gpu
-assert other._gpu is dead
+dead = gpu_of(forward)
+assert gpu_of(other) is dead
 dead.device.destroy()
 with webpte.load(sys.argv[1]) as third:
-    print(third.method()._gpu is not dead, third.method()(X)[0, 1])
-    print(first.recover(), forward(X)[0, 1], forward._gpu is third.method()._gpu)
-print(lost(lambda: other(X)), second.recover(), other(X)[0, 1], other._gpu is forward._gpu)
+    print(gpu_of(third.method()) is not dead, third.method()(X)[0, 1])
+    print(first.recover(), forward(X)[0, 1], gpu_of(forward) is gpu_of(third.method()))
+print(lost(lambda: other(X)), second.recover(), other(X)[0, 1], gpu_of(other) is gpu_of(forward))
 first.close(), second.close()
 print(dead.users, gpu._OPEN)
 """
@@ -134,7 +135,7 @@ def test_device_lost_failed_recovery_can_be_repeated(path, when):
 program = webpte.load(sys.argv[1])
 forward = program.method()
 forks = [forward.fork() for _ in range(3)]
-forward._gpu.device.destroy()
+destroy_device(forward)
 assert lost(lambda: forward(X))
 again = {when}
 print(lost(program.recover), [lost(lambda: method(X)) for method in (forward, *forks)])
@@ -153,7 +154,7 @@ random.seed(0)
 program = webpte.load(sys.argv[1])
 forward = program.method()
 for number in range(20):
-    timer = threading.Timer(random.random() * 0.02, forward._gpu.device.destroy)
+    timer = threading.Timer(random.random() * 0.02, gpu_of(forward).device.destroy)
     timer.start()
     calls = 0
     try:

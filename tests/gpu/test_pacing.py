@@ -8,6 +8,7 @@ import pytest
 import webpte
 from tests.support.harness.children import run_python
 from tests.support.harness.counting import counting_pte
+from tests.support.harness.devices import gpu_of, session_of
 from tests.support.harness.errors import raises
 from tests.support.harness.interruption import Interrupter, bounded, first_moments
 from tests.support.harness.writer import simple_pte
@@ -35,7 +36,7 @@ def method(tmp_path):
 @pytest.fixture
 def split(method, monkeypatch):
     """A limit that every dispatch exceeds."""
-    monkeypatch.setattr(method._gpu.pace, "limit", 1e-9)
+    monkeypatch.setattr(gpu_of(method).pace, "limit", 1e-9)
 
 
 def submits(method, *args):
@@ -48,38 +49,38 @@ def submits(method, *args):
 
 @pytest.mark.parametrize("kind", [NativeRecorder, PortableRecorder])
 def test_split_call_equals_unsplit_call(method, monkeypatch, kind):
-    monkeypatch.setattr(method._gpu.pace, "limit", float("inf"))
+    monkeypatch.setattr(gpu_of(method).pace, "limit", float("inf"))
     whole = method(X)
     assert submits(method, X) == 1
-    monkeypatch.setattr(method._gpu.pace, "limit", 1e-9)
-    monkeypatch.setattr(method._gpu, "recorder", kind(method._gpu.device))
-    method._session.workspace._encoded.clear()
+    monkeypatch.setattr(gpu_of(method).pace, "limit", 1e-9)
+    monkeypatch.setattr(gpu_of(method), "recorder", kind(gpu_of(method).device))
+    session_of(method).workspace._encoded.clear()
     for _ in range(3):
         assert submits(method, X) == COUNT
         np.testing.assert_array_equal(method(X), whole)
 
 
 def test_short_call_is_one_submit_after_the_first(method, monkeypatch):
-    monkeypatch.setattr(method._gpu.pace, "limit", 30.0)
+    monkeypatch.setattr(gpu_of(method).pace, "limit", 30.0)
     assert [submits(method, X) for _ in range(3)] == [1, 1, 1]
 
 
 def test_call_that_took_longer_than_predicted_is_split_the_next_time(method, monkeypatch):
     monkeypatch.setattr("webpte.device.pacing.MIN_SECONDS", 0.0)  # below which nothing is learnt
-    monkeypatch.setattr(method._gpu.pace, "limit", 30.0)
+    monkeypatch.setattr(gpu_of(method).pace, "limit", 30.0)
     method(X)
-    (encoded,) = method._session.workspace.encoded
+    (encoded,) = session_of(method).workspace.encoded
     encoded.costs._seen.clear()
-    monkeypatch.setattr(method._gpu.pace, "limit", encoded.seconds / 100)  # the prediction may be below it
+    monkeypatch.setattr(gpu_of(method).pace, "limit", encoded.seconds / 100)  # the prediction may be below it
     method(X)
     assert submits(method, X) > 1
 
 
 def test_split_steps_give_the_same_results(method, monkeypatch):
     steps = [[X]] * 3
-    monkeypatch.setattr(method._gpu.pace, "limit", float("inf"))
+    monkeypatch.setattr(gpu_of(method).pace, "limit", float("inf"))
     whole = method.run_steps(steps, {0: 0}, [0])
-    monkeypatch.setattr(method._gpu.pace, "limit", 1e-9)
+    monkeypatch.setattr(gpu_of(method).pace, "limit", 1e-9)
     before = method.counters.snapshot()
     parts = method.run_steps(steps, {0: 0}, [0])
     assert method.counters.since(before).submits == 3 * COUNT
@@ -95,7 +96,7 @@ def test_profile_of_a_split_call_times_every_dispatch(method, split):
 
 def test_error_between_two_submits_leaves_the_method_usable(method, split, monkeypatch):
     expected = method(X)
-    submit, left = method._gpu.submit, [2]
+    submit, left = gpu_of(method).submit, [2]
 
     def fail(*args, **kwargs):
         left[0] -= 1
@@ -104,7 +105,7 @@ def test_error_between_two_submits_leaves_the_method_usable(method, split, monke
         return submit(*args, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(method._gpu, "submit", fail)
+        patch.setattr(gpu_of(method), "submit", fail)
         with raises(webpte.DeviceError, "no more submits"):
             method(X)
     np.testing.assert_array_equal(method(X), expected)
@@ -128,7 +129,7 @@ def test_interrupt_between_two_submits_ends_the_call(method, split, monkeypatch)
 
     before = method.counters.snapshot()
     with monkeypatch.context() as patch:
-        patch.setattr(method._gpu.recorder, "wait_for", wait)
+        patch.setattr(gpu_of(method).recorder, "wait_for", wait)
         with pytest.raises(KeyboardInterrupt):
             method(X)
     assert len(waits) == 1 and method.counters.since(before).submits == MAX_IN_FLIGHT < COUNT
@@ -139,9 +140,10 @@ def test_loss_between_two_submits_raises(tmp_path):
     path = counting_pte(tmp_path / "p.pte")
     code = f"""
 import numpy as np, webpte
+from tests.support.harness.devices import gpu_of
 program = webpte.load({str(path)!r})
 method = program.method()
-gpu = method._gpu
+gpu = gpu_of(method)
 X = np.arange(35, dtype=np.float32).reshape(5, 7)
 want = method(X)
 gpu.pace.limit = 1e-9

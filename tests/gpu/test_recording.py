@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import webpte
+from tests.support.harness.devices import gpu_of, session_of
 from tests.support.harness.errors import raises
 from tests.support.harness.work import executed_lines
 from tests.support.harness.writer import simple_pte
@@ -27,15 +28,15 @@ def method(tmp_path):
 
 
 def recorders(method):
-    device = method._gpu.device
+    device = gpu_of(method).device
     return [recording.NativeRecorder(device), recording.PortableRecorder(device)]
 
 
 def test_recorders_native_and_portable_same_result(method, monkeypatch):
     results = []
     for recorder in recorders(method):
-        monkeypatch.setattr(method._gpu, "recorder", recorder)  # the device may be shared with other tests
-        method._session.workspace._encoded.clear()  # rows are prepared by a recorder for itself
+        monkeypatch.setattr(gpu_of(method), "recorder", recorder)  # the device may be shared with other tests
+        session_of(method).workspace._encoded.clear()  # rows are prepared by a recorder for itself
         results.append([method(np.full((rows, 7), 0.5, np.float32)) for rows in (11, 3, 11)])
     for native, portable in zip(*results, strict=True):
         assert np.array_equal(native, portable)
@@ -53,8 +54,8 @@ def test_recorder_failed_encoding_is_not_submitted(method):
     """Submitting it would abort the process."""
     x = np.ones((2, 7), np.float32)
     method(x)
-    rows = method._session._dispatches
-    encoded = method._session.workspace.encoded[-1]
+    rows = session_of(method)._dispatches
+    encoded = session_of(method).workspace.encoded[-1]
     good = rows[encoded]
     rows[encoded] = [good[0]._replace(x=70_000)]  # more workgroups than a dimension may have
     with raises(webpte.DeviceError, "submit", code="validation"):
@@ -75,8 +76,8 @@ def test_recorder_first_call_creates_no_objects(method, shape):
 def test_recorder_dispatch_costs_few_host_lines(method):
     """Of Python, which take a few microseconds."""
     method(np.ones((2, 7), np.float32))
-    rows = list(method._session._dispatches[method._session.workspace.encoded[-1]])
-    few, many = (lines_to_record(method._gpu, rows * count) for count in (1, 250))
+    rows = list(session_of(method)._dispatches[session_of(method).workspace.encoded[-1]])
+    few, many = (lines_to_record(gpu_of(method), rows * count) for count in (1, 250))
     assert 0 < (many - few) / (249 * len(rows)) <= DISPATCH_LINES
 
 

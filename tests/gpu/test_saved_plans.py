@@ -50,7 +50,7 @@ def test_saved_plan_runs_at_saved_shapes(scaled, tmp_path):
         with raises(webpte.ShapeError, "input 0 [3, 3]", "input 0 [5, 3]", "input 0 [2, 3]", code="not_saved"):
             saved(rows(2))
         with raises(webpte.InputError, "forward", code="no_graph"):
-            _ = saved._planner
+            _ = saved.planner
     with pytest.raises(webpte.ClosedError):
         saved(rows(3))
 
@@ -200,10 +200,11 @@ LOSE = """
 import sys
 import numpy as np
 import webpte
+from tests.support.harness.devices import destroy_device
 x = np.load(sys.argv[2])
 with webpte.open_plan(sys.argv[1]) as plan:
     method = plan.method()
-    method._gpu.device.destroy()
+    destroy_device(method)
     try:
         method(x)
     except webpte.DeviceLost:

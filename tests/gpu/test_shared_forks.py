@@ -175,6 +175,7 @@ import gc, sys
 import numpy as np
 import webpte
 from tests.support.harness.caching import STATE_BYTES, Cache, inputs
+from tests.support.harness.devices import destroy_device
 from webpte.device import allocated_bytes
 
 chance = np.random.default_rng(0)
@@ -183,7 +184,7 @@ with webpte.load(sys.argv[1]) as program:
     forks = [method.fork() for _ in range(3)]
     forks[1].close()
     before = allocated_bytes()
-    method._gpu.device.destroy()
+    destroy_device(method)
     program.recover()
     gc.collect()
     print(allocated_bytes() - before)

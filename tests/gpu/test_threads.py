@@ -44,6 +44,7 @@ SEVERAL_PROGRAMS = """
 import sys, threading, time
 import numpy as np
 import webpte
+from tests.support.harness.devices import gpu_of
 from webpte.device import recording
 
 class SlowToSubmit:
@@ -58,7 +59,7 @@ native, recording.lib = recording.lib, SlowToSubmit()
 paths, calls = sys.argv[2:], int(sys.argv[1])
 X = np.arange(35, dtype=np.float32).reshape(5, 7)
 methods = [webpte.load(path).method() for path in paths]
-assert len({id(method._gpu) for method in methods}) == 1
+assert len({id(gpu_of(method)) for method in methods}) == 1
 wrong = []
 
 def work(number):
@@ -181,13 +182,14 @@ def test_interrupt_reaches_thread_waiting_for_device(program):
 import os, signal, sys, threading
 import numpy as np
 import webpte
+from tests.support.harness.devices import gpu_of
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs with SIGINT ignored
 X = np.arange(35, dtype=np.float32).reshape(5, 7)
 forward = webpte.load(sys.argv[1]).method()
 forward(X)
 held, leave = threading.Event(), threading.Event()
 def hold():
-    with forward._gpu.lock:
+    with gpu_of(forward).lock:
         held.set()
         leave.wait(600)
 thread = threading.Thread(target=hold)
@@ -204,4 +206,4 @@ leave.set()
 thread.join()
 print(forward.run((X,))[0][0, 1])
 """
-    assert run_python(code, program._file.path) == "interrupted True\n4.0\n"
+    assert run_python(code, program.path) == "interrupted True\n4.0\n"

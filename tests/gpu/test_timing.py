@@ -10,6 +10,7 @@ import pytest
 
 import webpte
 from tests.support.harness.caching import Cache, caching_pte, inputs
+from tests.support.harness.devices import gpu_of, session_of
 from tests.support.harness.writer import simple_pte
 from webpte import container as c
 from webpte.container import DType
@@ -36,8 +37,8 @@ def recorders(method, monkeypatch):
     """Runs the method with one of the recorders; the rows it has prepared before are made again."""
 
     def use(kind):
-        monkeypatch.setattr(method._gpu, "recorder", kind(method._gpu.device))
-        method._session.workspace._encoded.clear()
+        monkeypatch.setattr(gpu_of(method), "recorder", kind(gpu_of(method).device))
+        session_of(method).workspace._encoded.clear()
         return method
 
     return use
@@ -64,8 +65,8 @@ def test_timing_interval_per_dispatch_same_results(method, recorders, monkeypatc
         monkeypatch.setattr(timing, "TIMESTAMP_FEATURE", "a feature no device has")
     recorders(kind)
     began = time.perf_counter_ns()
-    observer = Timed(method._gpu)
-    with method._observed(observer):
+    observer = Timed(gpu_of(method))
+    with method.observed(observer):
         assert observer.clock.stamps is stamps
         np.testing.assert_array_equal(method(X), expected)
         np.testing.assert_array_equal(method(X), expected)
@@ -82,8 +83,8 @@ def test_timing_interval_per_dispatch_same_results(method, recorders, monkeypatc
 
 def test_timing_more_dispatches_than_query_set(method, monkeypatch):
     monkeypatch.setattr(timing, "MAX_PASSES", 2)
-    expected, observer = method(X), Timed(method._gpu)
-    with method._observed(observer):
+    expected, observer = method(X), Timed(gpu_of(method))
+    with method.observed(observer):
         np.testing.assert_array_equal(method(X), expected)
     assert len(observer.clock.take()) == COUNT
 
@@ -91,8 +92,8 @@ def test_timing_more_dispatches_than_query_set(method, monkeypatch):
 def test_timing_device_clock_aligned_to_host(method, monkeypatch):
     resolve = timing.DispatchClock._resolve
     monkeypatch.setattr(timing.DispatchClock, "_resolve", lambda self, stamped: resolve(self, stamped) + 10**15)
-    began, observer = time.perf_counter_ns(), Timed(method._gpu)
-    with method._observed(observer):
+    began, observer = time.perf_counter_ns(), Timed(gpu_of(method))
+    with method.observed(observer):
         method(X)
     intervals = observer.clock.take()
     assert began <= intervals[0][0] and intervals[-1][1] <= time.perf_counter_ns()
@@ -107,7 +108,7 @@ def test_profile_excludes_other_programs(method, tmp_path, monkeypatch, stamps):
     with webpte.load(caching_pte(tmp_path / "b.pte")) as program:
         other, cache = program.method(), Cache()
         chance = np.random.default_rng(0)
-        assert other._gpu is method._gpu
+        assert gpu_of(other) is gpu_of(method)
 
         def work():
             while not stop.is_set():
@@ -143,7 +144,7 @@ def test_forks_wait_while_a_method_is_observed(method):
         def phase(self, name):
             seen.append(name)
 
-    with method._observed(Watcher()):
+    with method.observed(Watcher()):
         thread = threading.Thread(target=lambda: fork(X))
         thread.start()
         thread.join(0.2)

@@ -38,9 +38,9 @@ def bomb(number: int = 0) -> Constraint:
 
 def tokenizer_model(folder: Path) -> ModelInfo:
     tokenizer = byte_level()
-    tokenizer._inner.save(str(folder / "tokenizer.json"))
+    tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
     text = TextFiles(str(folder / "tokenizer.json"), None, None, (), None, (1,))
-    return ModelInfo("m", "", "language", 64, tokenizer._inner.get_vocab_size(), 0, 4, "f", 1, text)
+    return ModelInfo("m", "", "language", 64, tokenizer.backend_tokenizer.get_vocab_size(), 0, 4, "f", 1, text)
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def documents(tmp_path_factory):
         result = Method(values=[*values, tensor], inputs=[0], outputs=[4], instructions=[call])
         pte_file(folder / "toy.pte", [result])
         with webpte.load(folder / "toy.pte") as program:
-            save_plan(program._planner("forward", Caps()), folder / "toy")
+            save_plan(program.planner("forward", Caps()), folder / "toy")
     return [json.loads((plan / "plan.json").read_text()) for plan in (rows, folder / "toy")]
 
 

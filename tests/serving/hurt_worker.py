@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 
+from tests.support.harness.devices import destroy_device
 from webpte.device.adapter import ADAPTER_VARIABLE, chosen_adapter
 from webpte.progress import OnProgress
 from webpte.serve.messages import ModelFile, WorkerOptions
@@ -29,9 +30,10 @@ def lose(*_: object) -> None:
     """The devices of all models."""
     for desk in opened:
         assert isinstance(desk, LanguageModelWorker | EmbeddingModelWorker)
-        gpu = (desk.llm._method if isinstance(desk, LanguageModelWorker) else desk.embedder._forward)._gpu
-        assert gpu is not None
-        gpu.device.destroy()
+        if isinstance(desk, LanguageModelWorker):
+            destroy_device(desk.llm.engine.runner.method)
+        else:
+            destroy_device(desk.embedder._forward)
 
 
 def lose_all(*_: object) -> None:

@@ -15,6 +15,7 @@ import httpx
 from tests.batching.requests import CHANGED, read
 from tests.support.harness.serving import Running, children_of, event_in
 from webpte.llm import LLM
+from webpte.llm.generation import create_generation
 
 SIZES = (1, 4, 8, 16)
 WARM = 3  # turns, by which both have compiled all and made the slots they will have
@@ -86,7 +87,8 @@ def _tell(size: int, costs: tuple[Cost, Cost], first: float) -> None:
 def _by_engine(llm: LLM, asked: Sequence[str], tokens: int) -> Cost:
     llm.reset_prefix_cache()
     started, spent, count = time.monotonic(), time.process_time(), 0
-    live = [llm._generate_into(CHANGED, text=text, max_new_tokens=tokens) for text in asked]
+    settings = {"max_new_tokens": tokens}
+    live = [create_generation(llm, settings, text=text, changed=CHANGED) for text in asked]
     while live:
         count += len(read(llm, live))
         live = [answer for answer in live if not answer.finished]

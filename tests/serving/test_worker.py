@@ -27,7 +27,7 @@ def paths(tmp_path_factory):
 def test_vectors_outlive_their_worker(paths):
     language, encoder = paths
     with Embedder.load(encoder) as embedder:
-        rows, expected = embedder._tokenizer.encode(TEXTS), embedder(TEXTS)
+        rows, expected = embedder.tokenizer.encode(TEXTS), embedder(TEXTS)
 
     async def test() -> None:
         models = [ModelFile("m", language), ModelFile("e", encoder)]

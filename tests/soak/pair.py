@@ -21,6 +21,7 @@ import numpy as np
 
 import webpte
 from tests.support.harness.caching import Cache, caching_pte, inputs
+from tests.support.harness.devices import gpu_of
 from webpte.device import recording
 
 Pair = tuple[webpte.Method, webpte.Method]
@@ -108,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed = False
     with tempfile.TemporaryDirectory() as folder, pairs(Path(folder)) as result:
         for name, pair in result.items():
-            assert pair[0]._gpu is pair[1]._gpu
+            assert gpu_of(pair[0]) is gpu_of(pair[1])
             right, errors = in_two_threads(pair, options.calls)
             print(f"{name}: {right} of {options.calls} exact", flush=True)
             for error in errors:

@@ -25,6 +25,7 @@ import numpy as np
 import webpte
 from tests.support.export.exporting import export
 from tests.support.harness.counting import X, counting_pte
+from tests.support.harness.devices import gpu_of
 
 Arguments = tuple[Any, ...]
 STEPS = 40  # of a sequence, which begins with a reset
@@ -142,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as name:
         result = subjects(Path(name))
-        devices = len({id(subject.method._gpu) for subject in result})
+        devices = len({id(gpu_of(subject.method)) for subject in result})
         print(f"{options.threads} threads, {len(result)} programs on {devices} device", flush=True)
         failed = devices != 1
         for title, run in (

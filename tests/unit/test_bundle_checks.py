@@ -13,6 +13,7 @@ from tests.support.harness.writer import simple_pte
 from webpte.bundles import bundle_checks
 from webpte.cli import main
 from webpte.container import DType, VkInt, VkTensor
+from webpte.debug.compare.bundle import bundled_array
 from webpte.runtime import Bundle
 
 F32 = DType.FLOAT32
@@ -50,10 +51,7 @@ def test_bundle_checks_include_catalog_with_results(tmp_path):
     assert (check["atol"], check["rtol"]) == (1e-4, 1e-3) and "add/rows" in manifest["methods"]
     with webpte.load(site) as bundle:
         assert isinstance(bundle, Bundle)
-        x, y, golden = (
-            bundle._array(e["file"], e["offset"], e["bytes"], e["dtype"], e["dims"])
-            for e in (*check["inputs"], *check["outputs"])
-        )
+        x, y, golden = (bundled_array(bundle, entry) for entry in (*check["inputs"], *check["outputs"]))
     assert golden.dtype == np.float32 and (golden == x + y).all() and golden[4, 6] == 102
 
 

@@ -18,6 +18,7 @@ from webpte.bundles.methods import TARGETS
 from webpte.container import DType, VkInt, VkTensor
 from webpte.llm.engine.bundled_runner import STEP_COST_TOKENS, split
 from webpte.runtime import Bundle, load_program
+from webpte.runtime.bundle import choose
 from webpte.runtime.manifest import read_manifest
 from webpte.wgsl import Caps
 
@@ -156,10 +157,10 @@ def test_manifest_random_change_raises_typed_error(copy):
 
 def test_bundle_device_gets_first_variant_it_supports(site):
     with opened(site) as bundle:
-        variants = bundle._manifest.methods["forward"]
+        variants = bundle.manifest.methods["forward"]
         assert [v.device for v in variants] == ["gpu", "cpu"]  # an addition gains nothing by subgroups
         for caps, expected in ((WIDE, 0), (Caps(), 0), (Caps(kind="cpu"), 1)):
-            assert bundle._choose("forward", None, caps) is variants[expected]
+            assert choose(variants, caps, "forward") is variants[expected]
         small = Caps().within({"max-storage-buffers-per-shader-stage": 2})
         with raises(
             webpte.DeviceError, "forward", "max-storage-buffers-per-shader-stage of 3", "has 2", code="no_variant"

@@ -454,7 +454,7 @@ def test_token_bytes_equal_decoded_text(vocabulary):
 def test_constraint_empty_match_any_vocabulary_size(spare):
     """Also for those that are a multiple of 32, where the package's masks have a word more."""
     tokenizer = byte_level()
-    size = tokenizer._inner.get_vocab_size() + spare
+    size = tokenizer.backend_tokenizer.get_vocab_size() + spare
     end = tokenizer.token_id("<|im_end|>")
     assert end is not None
     compiler = GrammarCompiler(tokenizer, size, [end])

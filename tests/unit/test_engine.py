@@ -74,7 +74,7 @@ def test_slots_grow_as_memory_allows():
     answers = [ask(llm, [n]) for n in range(12)]
     for answer in answers:
         next(answer)
-    assert runner.num_slots == 4 and llm._engine.max_num_seqs == 4
+    assert runner.num_slots == 4 and llm.engine.max_num_seqs == 4
     assert [tokens_of(answer) for answer in answers] == [alone([n], 20) for n in range(12)]
 
 
@@ -127,7 +127,7 @@ def test_engine_long_prompt_does_not_block_others():
     late = ask(llm, prompt, 3)
     late.start()
     gaps, last = [], runner.now
-    while not late._ready:
+    while not late.ready:
         for answer in others:
             next(answer)
         gaps.append(runner.now - last)
@@ -189,8 +189,8 @@ def test_engine_unread_response_pauses_and_keeps_slot():
     tokens_of(ask(llm, B, 400, speculate=False))
     assert MAX_UNREAD_OUTPUTS <= len(idle._outputs) <= MAX_UNREAD_OUTPUTS + MAX_STEPS_PER_SUBMIT
     assert tokens_of(idle) == alone(A, 400, 512)
-    assert llm._engine.stats.tokens == len(A) + len(B) + 399 + 399
-    assert llm._engine.stats.evictions == llm._engine.stats.preemptions == 0
+    assert llm.engine.stats.tokens == len(A) + len(B) + 399 + 399
+    assert llm.engine.stats.evictions == llm.engine.stats.preemptions == 0
 
 
 def test_engine_unread_response_continues_while_slot_is_contended():
@@ -198,7 +198,7 @@ def test_engine_unread_response_continues_while_slot_is_contended():
     idle, waiting = ask(llm, A, 200, speculate=False), ask(llm, B, 20, speculate=False)
     next(idle)
     assert tokens_of(waiting) == alone(B, 20) and tokens_of(idle) == alone(A, 200, 512)
-    assert llm._engine.stats.tokens == len(A) + len(B) + 199 + 19
+    assert llm.engine.stats.tokens == len(A) + len(B) + 199 + 19
 
 
 def test_engine_queue_is_bounded():
@@ -260,7 +260,7 @@ def steered(llm, prompt, count, oracle):
         capacity=llm.capacity,
         decode_state=oracle,
     )
-    llm._engine.submit(request)
+    llm.engine.submit(request)
     return request
 
 
@@ -271,7 +271,7 @@ def test_drafts_are_verified_and_forced_tokens_taken():
     request = steered(llm, A, 40, oracle)
     other.start()
     while not request.finished:
-        llm._engine.step()
+        llm.engine.step()
         while request.sink.take() is not None:
             pass
         if other.usage.finish_reason is None:
@@ -289,7 +289,7 @@ def test_steering_that_fails_ends_its_own_answer():
     request = steered(llm, A, 40, oracle)
     next(other)
     while not request.finished:
-        llm._engine.step()
+        llm.engine.step()
     assert isinstance(request.error, ConstraintError)
     assert tokens_of(other) == alone(B, 20)
 
@@ -505,8 +505,8 @@ def test_engine_extra_cache_slots_do_not_raise_concurrency():
     answers = [llm.generate(tokens=(number,), max_new_tokens=5) for number in range(6)]
     for answer in answers:
         answer.start()
-    while not all(answer._ready for answer in answers):
-        llm._engine.step()
+    while not all(answer.ready for answer in answers):
+        llm.engine.step()
         assert len({row.slot for row in llm.runner.passes[-1]}) <= 2
     assert [list(answer) and answer.tokens for answer in answers] == [alone((n,), 5) for n in range(6)]
 
@@ -516,13 +516,13 @@ def test_evictions_and_preemptions_are_counted():
     sequences = [llm.sequence() for _ in range(3)]
     for number, sequence in enumerate(sequences):
         sequence.logits([number, *A])
-    assert llm._engine.stats.evictions == 1 and llm._engine.stats.preemptions == 0
+    assert llm.engine.stats.evictions == 1 and llm.engine.stats.preemptions == 0
     tokens_of(ask(llm, B, 3))
-    assert llm._engine.stats.evictions == 2
+    assert llm.engine.stats.evictions == 2
     first, second = ask(llm, A, tokens_per_submit=1), ask(llm, B, tokens_per_submit=1)
     next(first)
     next(second)
-    evictions = llm._engine.stats.evictions
+    evictions = llm.engine.stats.evictions
     llm.runner.lose()
     assert tokens_of(first) == alone(A, 20) and tokens_of(second) == alone(B, 20)
-    assert llm._engine.stats.preemptions == 2 and llm._engine.stats.evictions == evictions
+    assert llm.engine.stats.preemptions == 2 and llm.engine.stats.evictions == evictions

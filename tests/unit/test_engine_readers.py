@@ -61,7 +61,7 @@ def test_engine_computes_each_token_once_for_any_reader_order(read, slots, count
     runner.max_samples = 32
     llm = FakeLLM(runner, max_num_seqs=slots, background=background)
     assert read(llm, count) == [alone(prompt, NEW_TOKENS, CAPACITY) for prompt in prompts(count)]
-    stats, least = llm._engine.stats, count * (PROMPT_TOKENS + NEW_TOKENS - 1)
+    stats, least = llm.engine.stats, count * (PROMPT_TOKENS + NEW_TOKENS - 1)
     assert stats.tokens == sum(len(rows) for rows in runner.passes) <= 1.05 * least
     assert stats.evictions == stats.preemptions == 0
     llm.close()

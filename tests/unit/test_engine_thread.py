@@ -57,9 +57,9 @@ class Gate:
 def test_thread_starts_with_the_first_request_and_ends_with_the_model():
     llm = threaded()
     answer = llm.generate(tokens=A, max_new_tokens=5)
-    assert llm._engine._thread is None
+    assert llm.engine._thread is None
     answer.result()
-    thread = llm._engine._thread
+    thread = llm.engine._thread
     assert thread is not None and thread.is_alive()
     llm.close()
     assert not thread.is_alive()
@@ -70,9 +70,9 @@ def test_thread_starts_with_the_first_request_and_ends_with_the_model():
 def test_idle_engine_is_collected_and_its_thread_ends():
     llm = threaded()
     llm.generate(tokens=A, max_new_tokens=5).result()
-    thread, engine = llm._engine._thread, weakref.ref(llm._engine)
+    thread, engine = llm.engine._thread, weakref.ref(llm.engine)
     assert thread is not None
-    warm = llm._engine
+    warm = llm.engine
     while warm.is_cold:
         time.sleep(0.01)
     del llm, warm
@@ -97,9 +97,9 @@ def test_reader_that_stops_costs_the_others_nothing():
     other = llm.generate(tokens=B, max_new_tokens=300, speculate=False)
     other.result()
     assert other.tokens == alone(B, 300, 2048)
-    computed = llm._engine.stats.tokens - len(A) - len(B) - 299
-    assert computed <= MAX_UNREAD_OUTPUTS + 10 and llm._engine.stats.evictions == 0
-    assert llm.runner.num_slots == 2 and len(llm._engine.scheduler.running) == 1
+    computed = llm.engine.stats.tokens - len(A) - len(B) - 299
+    assert computed <= MAX_UNREAD_OUTPUTS + 10 and llm.engine.stats.evictions == 0
+    assert llm.runner.num_slots == 2 and len(llm.engine.scheduler.running) == 1
     assert next(stopped).token == alone(A, 2, 2048)[1]
 
 
@@ -175,7 +175,7 @@ def test_close_ends_answers_in_progress():
     gate.reached.wait()
     closing = threading.Thread(target=llm.close)
     closing.start()
-    until(lambda: llm._engine._ending)
+    until(lambda: llm.engine._ending)
     gate.open()
     closing.join()
     for answer in (running, waiting):
@@ -213,9 +213,9 @@ def test_sequence_methods_wait_for_one_step_only(tmp_path):
     llm.runner.before = lambda: time.sleep(0.002)  # which lets other threads run
     waited = []
     for _ in range(10):
-        before = llm._engine.stats.steps
-        with llm._engine.exclusive():
-            waited.append(llm._engine.stats.steps - before)
+        before = llm.engine.stats.steps
+        with llm.engine.exclusive():
+            waited.append(llm.engine.stats.steps - before)
         talk.snapshot(tmp_path / "state")
         talk.restore(tmp_path / "state")
         assert talk.tokens == tuple(A)
@@ -265,11 +265,11 @@ def test_prompts_of_any_length_get_slots_in_the_order_of_arrival():
         while waiting and (not live or rng.random() < 0.2):
             waiting[0][1].start()
             live.append(waiting.pop(0))
-        llm._engine.step()
-        running = {id(request) for request in llm._engine.scheduler.running}
-        admitted += [n for n, answer in live if n not in admitted and (id(answer._request) in running or answer._ready)]
+        llm.engine.step()
+        running = {id(request) for request in llm.engine.scheduler.running}
+        admitted += [n for n, answer in live if n not in admitted and (id(answer._request) in running or answer.ready)]
         for number, answer in list(live):
-            while answer._ready and next(answer, None) is not None:
+            while answer.ready and next(answer, None) is not None:
                 if number in last:
                     gaps.append(runner.now - last[number])
                 last[number] = runner.now
@@ -279,4 +279,4 @@ def test_prompts_of_any_length_get_slots_in_the_order_of_arrival():
     assert [answer.tokens for answer in answers] == [alone(prompt, 40, 1024) for prompt in prompts]
     assert max(gaps) <= 2.5 * statistics.median(gaps)
     least = sum(len(prompt) + 39 for prompt in prompts)
-    assert llm._engine.stats.tokens <= least and llm._engine.stats.preemptions == 0
+    assert llm.engine.stats.tokens <= least and llm.engine.stats.preemptions == 0

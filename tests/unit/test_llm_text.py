@@ -120,12 +120,12 @@ def test_long_text_releases_the_gil_and_has_the_tokens_of_its_parts():
         count += 1
     encoding.join()
     assert count > 1000, "this thread has not run beside the other"
-    assert results[0] == list(tokenizer._inner.encode(text, add_special_tokens=False).ids)
+    assert results[0] == list(tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids)
 
 
 def test_token_bytes_are_within_bound():
     tokenizer = byte_level()
-    size = tokenizer._inner.get_vocab_size()
+    size = tokenizer.backend_tokenizer.get_vocab_size()
     assert tokenizer.max_token_bytes >= max(len(data) for data in tokenizer.token_bytes(size) if data is not None)
 
 

@@ -106,7 +106,7 @@ def test_tasks_share_passes_and_one_that_is_cancelled_leaves():
     assert first == want and rest == want[:3] + want[4:]
     assert max(len(rows) for rows in llm.runner.passes) == 8
     llm.close()
-    assert not llm._engine.scheduler.running and not llm._engine.scheduler.waiting
+    assert not llm.engine.scheduler.running and not llm.engine.scheduler.waiting
 
 
 def test_generation_async_properties_while_streaming():

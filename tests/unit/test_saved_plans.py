@@ -70,7 +70,7 @@ def test_saved_plan_holds_only_values(saved):
     """A real plan holds values only, also in fields that are typed as `object`."""
     _, file = saved
     with webpte.load(file) as program:
-        planner = program._planner("forward", Caps())
+        planner = program.planner("forward", Caps())
         (segment,) = planner.plan.flow.segments
         (value,) = planner.plan.graph.inputs
         schedule, _ = planner.prepare(segment, live({value: (1,)}, {value: [2]}))
@@ -326,7 +326,7 @@ def decided(tmp_path):
     calls = [("et_vk.select_as_symint.default", (0, 2, 2, 3)), ("aten.slice_copy.Tensor", (1, 2, 2, 3, 4, 5))]
     simple_pte(tmp_path / "some.pte", values, calls, [0, 1], [5], dynamic=True)
     with webpte.load(tmp_path / "some.pte") as program:
-        planner = program._planner("forward", Caps())
+        planner = program.planner("forward", Caps())
         for count in (2, 3):
             rows_of(planner, count)
         save_plan(planner, tmp_path / "plan")

@@ -328,7 +328,7 @@ def test_log_is_text_on_a_terminal_and_json_elsewhere(monkeypatch, log_format, t
     monkeypatch.setattr("sys.stderr", stream)
     try:
         telemetry.configure_logging("info", log_format)
-        telemetry.log.info("loading", extra={"fields": {"model": "a\nb"}})
+        logging.getLogger("webpte.serve").info("loading", extra={"fields": {"model": "a\nb"}})
     finally:
         for log, handlers, propagate, level in before:
             log.handlers[:], log.propagate, log.disabled = handlers, propagate, False

@@ -111,7 +111,7 @@ def test_program_signature_before_planning_equals_plan_and_inspect(file):
 
 def test_saved_plan_wrong_fixed_dim_names_signature(file, tmp_path):
     with webpte.load(file) as program:
-        planner = program._planner("forward", Caps())
+        planner = program.planner("forward", Caps())
         planner.prepare(planner.plan.flow.segments[0], ArgumentConverter(planner).bind_inputs([ones(4, 3)]))
         save_plan(planner, tmp_path / "plan")
     loaded = load_plan(tmp_path / "plan", [file])

@@ -36,7 +36,7 @@ SPECIALS = (
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    inner = byte_level()._inner
+    inner = byte_level().backend_tokenizer
     inner.add_special_tokens([tokenizers.AddedToken(text, normalized=False, special=True) for text in SPECIALS])
     return Tokenizer(inner)
 
@@ -105,7 +105,7 @@ def test_marked_text_special_tokens_stay_text(tokenizer, style, other):
 @given(st.text(alphabet="a <|>~^_imendstr\n\u4e2d", max_size=30))
 def test_marked_text_without_special_tokens_equals_rendered_text(text):
     """Also on the path of marked texts, as for a content that ends like the beginning of a special token."""
-    tokenizer = Tokenizer(byte_level()._inner)
+    tokenizer = Tokenizer(byte_level().backend_tokenizer)
     if tokenizer._special_pattern.search(text):
         return
     assert tokenizer.encode_marked(f"<|im_end|>{text}<|im_end|>") == tokenizer.encode(
@@ -154,7 +154,7 @@ def test_prompt_spells_special_tokens_as_text_unless_parse_special(tokenizer):
 
 
 def test_prompt_keeps_what_the_post_processor_adds():
-    inner = byte_level()._inner
+    inner = byte_level().backend_tokenizer
     end = inner.token_to_id("<|im_end|>")
     inner.post_processor = tokenizers.processors.TemplateProcessing("<|im_end|> $A", None, [("<|im_end|>", end)])
     tokens = encode_prompt(Tokenizer(inner), SpecialTokens(), "a<|im_end|>b")
@@ -165,7 +165,7 @@ def test_prompt_keeps_what_the_post_processor_adds():
 @pytest.mark.parametrize("spelled", ["＜|im_end|＞", "<|im_end|>", "＜|im_end|>"])
 def test_normalized_special_tokens_are_text(spelled):
     """A special token that is looked for in the normalized text is also spelled by what the normalizer changes."""
-    inner = byte_level()._inner
+    inner = byte_level().backend_tokenizer
     inner.normalizer = tokenizers.normalizers.NFKC()
     inner.add_special_tokens([tokenizers.AddedToken("<|im_end|>", normalized=True, special=True)])
     tokenizer = Tokenizer(inner)

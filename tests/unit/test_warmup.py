@@ -35,7 +35,7 @@ def test_warmup_slots_beyond_memory_are_skipped():
     llm = FakeLLM(FakeRunner(max_slots=8), max_num_seqs=8)
     llm.runner.memory = 5
     llm.warmup()
-    assert llm.runner.num_slots == llm._engine.max_num_seqs == 4
+    assert llm.runner.num_slots == llm.engine.max_num_seqs == 4
 
 
 def test_warmup_unbatchable_program_runs_one_sequence():

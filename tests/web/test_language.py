@@ -33,7 +33,7 @@ TEXTS = [
 
 
 def _json(tokenizer: Tokenizer) -> Any:
-    return json.loads(tokenizer._inner.to_str())
+    return json.loads(tokenizer.backend_tokenizer.to_str())
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def tokenizers(tmp_path_factory) -> dict[str, Tokenizer]:
     write_tokenizer(path)
     framed = byte_level()
     end = framed.token_id("<|im_end|>")
-    framed._inner.post_processor = processors.TemplateProcessing(
+    framed.backend_tokenizer.post_processor = processors.TemplateProcessing(
         single="<|im_end|> $A <|im_end|>", special_tokens=[("<|im_end|>", end)]
     )
     return {

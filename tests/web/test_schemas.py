@@ -89,7 +89,7 @@ def tokenizer():
 
 def _given(tokenizer: Any, **more: Any) -> dict[str, Any]:
     ends = [tokenizer.token_id("<|im_end|>")]
-    return {"tokenizer": json.loads(tokenizer._inner.to_str()), "size": SIZE, "ends": ends, **more}
+    return {"tokenizer": json.loads(tokenizer.backend_tokenizer.to_str()), "size": SIZE, "ends": ends, **more}
 
 
 def _wrong(tokenizer: Any, compiler: GrammarCompiler, schema: Any, walked: Any) -> str | None:

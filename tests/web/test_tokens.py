@@ -37,7 +37,7 @@ def test_tokenizers_of_every_kind_are_accepted(kinds):
 
 
 def described(**changes: Any) -> dict[str, Any]:
-    return json.loads(byte_level()._inner.to_str()) | changes
+    return json.loads(byte_level().backend_tokenizer.to_str()) | changes
 
 
 def split(pattern: str) -> dict[str, Any]:

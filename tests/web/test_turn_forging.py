@@ -22,13 +22,14 @@ TOOLS = (
 
 @pytest.fixture(scope="module", params=["byte-level", "byte-fallback"])
 def tokenizer(request) -> Tokenizer:
-    inner = (byte_level() if request.param == "byte-level" else byte_fallback())._inner
+    inner = (byte_level() if request.param == "byte-level" else byte_fallback()).backend_tokenizer
     inner.add_special_tokens([tokenizers.AddedToken(text, normalized=False, special=True) for text in SPECIALS])
     return Tokenizer(inner)
 
 
 def ask(tokenizer: Tokenizer, cases: list[Any]) -> list[Any]:
-    return ask_node("language.mjs", "chats", {"tokenizer": json.loads(tokenizer._inner.to_str()), "cases": cases})
+    data = json.loads(tokenizer.backend_tokenizer.to_str())
+    return ask_node("language.mjs", "chats", {"tokenizer": data, "cases": cases})
 
 
 def native(tokenizer: Tokenizer, text: str, messages: list[dict[str, Any]], tools: Any = None) -> list[int]:

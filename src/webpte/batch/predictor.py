@@ -68,13 +68,13 @@ class Predictor:
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Return the columns of a batch with the computed ones: arrays if any column is an array, else lists."""
-        result = self._predict(batch)
+        result = self.predict(batch)
         arrays = any(isinstance(values, np.ndarray) for values in batch.values())
         added = {**result.columns, ERROR_COLUMN: result.errors}
         return {**batch, **{name: _column(values, arrays) for name, values in added.items()}}
 
-    def _predict(self, batch: Mapping[str, Any], progress: OnProgress = ignore) -> BatchResult:
-        """Return only the computed columns, with the token counts."""
+    def predict(self, batch: Mapping[str, Any], progress: OnProgress = ignore) -> BatchResult:
+        """Return only the computed columns, with the errors and the token counts."""
         if not isinstance(batch, Mapping):
             raise wrong_argument("batch", "a mapping of columns by name", batch)
         columns = {name: self._values(batch, name) for name in self._spec.input_columns}

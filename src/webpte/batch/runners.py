@@ -17,7 +17,6 @@ from ..errors import DeviceLost, Error, InputError
 from ..llm import LLM, GenerateSettings, Generation
 from ..llm.prompts import check_prompt_size
 from ..progress import OnProgress, Progress
-from ..runtime import Program
 from ..runtime.checks import wrong_argument
 from ..vision import Classifier
 from ..vision.images import open_image, open_images
@@ -50,7 +49,7 @@ class EmbedRunner:
         self._output, self._column, self._truncate = spec.output_column, spec.column, spec.truncate
         self.model = Embedder.load(path, progress=progress)
         try:
-            self._prefix = self.model._tokenizer.prefix(spec.prompt, spec.prefix)
+            self._prefix = self.model.tokenizer.prefix(spec.prompt, spec.prefix)
         except BaseException:
             self.model.close()
             raise
@@ -73,7 +72,7 @@ class EmbedRunner:
         for numbers, padded in self.model.batches(rows):
             batch = [rows[number] for number in numbers]
             vectors[[row_indices[number] for number in numbers]] = retry_on_device_lost(
-                self.model._program,
+                self.model.recover,
                 lambda: self.model.compute_batch(batch, padded),  # noqa: B023 - called at once
             )
             done, computed = done + len(numbers), computed + len(numbers) * padded
@@ -85,7 +84,7 @@ class EmbedRunner:
         content = text_or_tokens(value)
         limit = self.model.max_tokens
         if isinstance(content, str):
-            tokens, length = self.model._tokenizer.encode_text(content, self._prefix)
+            tokens, length = self.model.tokenizer.encode_text(content, self._prefix)
         elif self._prefix:
             raise InputError(
                 argument="value",
@@ -103,7 +102,7 @@ class EmbedRunner:
                 code="too_long",
                 hint="Split the text, or set truncate.",
             )
-        self.model._tokenizer.check_tokens(tokens)
+        self.model.tokenizer.check_tokens(tokens)
         return tokens
 
     def close(self) -> None:
@@ -195,8 +194,8 @@ class ClassifyRunner:
         for row_indices, pixels in self._batches(values, errors):
             started = time.perf_counter()
             class_scores = retry_on_device_lost(
-                self.model._program,
-                lambda: self.model._pixel_scores(pixels),  # noqa: B023 - called at once
+                self.model.recover,
+                lambda: self.model.compute_batch(pixels),  # noqa: B023 - called at once
             )
             seconds += time.perf_counter() - started
             best = class_scores.argmax(axis=1)
@@ -212,7 +211,7 @@ class ClassifyRunner:
         batch: list[Pixels] = []
         for index, value in enumerate(values):
             try:
-                batch.append(self.model._preprocessor(open_image(image_value(value), "value"))[0])
+                batch.append(self.model.preprocess(open_image(image_value(value), "value")))
                 row_indices.append(index)
             except Error as error:
                 errors[index] = row_error(error)
@@ -293,10 +292,10 @@ def _template_value(name: str, value: Any) -> str:
     return content
 
 
-def retry_on_device_lost(program: Program, call: Callable[[], T]) -> T:
+def retry_on_device_lost(recover: Callable[[], object], call: Callable[[], T]) -> T:
     """Return `call()`. If the device is lost, call again on a new one: the program must have no state."""
     try:
         return call()
     except DeviceLost:
-        program.recover()
+        recover()
         return call()

@@ -96,7 +96,7 @@ class BatchWorker:
             yield BlockStats(block, name, computed, **counts, seconds=seconds, repaired=existed and computed)
 
     def _compute(self, name: str, table: Any, progress: OnProgress) -> float:
-        result = self.predictor._predict(input_columns(table, self._job.spec), progress)
+        result = self.predictor.predict(input_columns(table, self._job.spec), progress)
         write_block(self._folder, name, with_result(table, result))
         return result.seconds
 

@@ -78,7 +78,7 @@ def catalog_checks(folder: Path, keep: Callable[[Program], Program]) -> Iterator
             )
 
         def plan_for(caps: Caps, program: Program = program) -> Planner:
-            return program._planner("forward", caps)
+            return program.planner("forward", caps)
 
         yield CatalogCheck(
             op=str(first["op"]),

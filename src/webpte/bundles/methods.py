@@ -130,12 +130,12 @@ Shapes = Sequence[Sequence[int]]  # the dims of each of its inputs; () for a num
 
 def planned(program: Program, name: str, caps: Caps, calls: Iterable[Call], rewrite: Rewrite | None = None) -> Planner:
     """Return a planner that has the schedules of the calls."""
-    return with_schedules(program._planner(name, caps, rewrite), calls)
+    return with_schedules(program.planner(name, caps, rewrite), calls)
 
 
 def planned_at(program: Program, name: str, caps: Caps, shapes: Sequence[Shapes]) -> Planner:
     """Return a planner that has the schedules of all calls of these shapes, for any data."""
-    return for_any_data(with_schedules(program._planner(name, caps), [zeros(program.graph(name), s) for s in shapes]))
+    return for_any_data(with_schedules(program.planner(name, caps), [zeros(program.graph(name), s) for s in shapes]))
 
 
 def with_schedules(planner: Planner, calls: Iterable[Call]) -> Planner:

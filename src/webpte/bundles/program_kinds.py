@@ -76,7 +76,7 @@ def add_language(
     site: Site, methods: MethodWriter, program: Program, tokenizer: Path, sequences: int, fingerprint: str
 ) -> dict[str, Any]:
     """Plan and write a language model. Return its manifest entry."""
-    metadata = read_program_metadata(program, Path(program._file.path), tokenizer)
+    metadata = read_program_metadata(program, Path(program.path), tokenizer)
     if metadata.template is not None:
         check_template(metadata.template)
     most_rows, vocabulary = _sizes(program)
@@ -173,7 +173,7 @@ def encoder_part(
     site: Site, program: Program, encoder: Encoder, tokenizer: Path, shapes: list[Shapes]
 ) -> dict[str, Any]:
     """Return the manifest entry of an encoder. Its inputs are in the usual order: tokens, mask, types."""
-    config = beside(Path(program._file.path), "tokenizer_config.json")
+    config = beside(Path(program.path), "tokenizer_config.json")
     return {
         **tokenizer_files(site, tokenizer, config),
         "input_ids": 0,

@@ -71,7 +71,7 @@ def bundle(
             code="invalid_number",
         )
     folder, texts = check_path(path, "path"), check_optional_path(tokenizer, "tokenizer")
-    named, source = None if name is None else check_str(name, "name", "my model"), Path(program._file.path)
+    named, source = None if name is None else check_str(name, "name", "my model"), Path(program.path)
     tokens = Path(texts) if texts is not None else beside(source, "tokenizer.json")
     shapes_by_method = _shapes(shapes)
     listing = check_optional_path(labels, "labels")
@@ -121,7 +121,7 @@ def _language(
 ) -> tuple[str, dict[str, Any]]:
     if named := [*(["shapes"] if shapes else []), *options.names_set]:
         raise InputError(
-            f"{program._file.path} is a language model; {', '.join(named)} do not apply to it", code="not_applicable"
+            f"{program.path} is a language model; {', '.join(named)} do not apply to it", code="not_applicable"
         )
     methods = MethodWriter(site, progress, len(slot_counts(sequences)))
     fingerprint = program.fingerprint("forward")
@@ -187,7 +187,7 @@ def _refusing_together(program: Program, jobs: Iterable[Callable[[], Any]]) -> l
 
 def _refusal(program: Program, refused: Sequence[Error]) -> UnsupportedError:
     items = [item for error in refused for item in getattr(error, "items", ())]
-    lines = [f"{program._file.path} cannot run in a page, which has what every browser grants and no CPU kernels:"]
+    lines = [f"{program.path} cannot run in a page, which has what every browser grants and no CPU kernels:"]
     reasons = {error.reason for error in refused}
     code = reasons.pop() if len(reasons) == 1 else "several"
     return UnsupportedError("\n".join([*lines, *map(str, refused)]), items, code=code)

@@ -64,14 +64,14 @@ def parse_methods(path: PathLike, data: Iterable[PathLike] = ()) -> Iterator[tup
         except (UnsupportedError, DataError):
             yield _parse_partly(path, files, stack)
         else:
-            yield program._file, [_parsed(program, plan) for plan in program._file.methods]
+            yield program.file, [_parsed(program, plan) for plan in program.file.methods]
 
 
 def _parsed(program: Program, plan: MethodPlan) -> ParsedMethod:
     graph = program.graph(plan.name)
     planner, problem = None, None
     try:
-        planner = program._planner(plan.name, CAPS)
+        planner = program.planner(plan.name, CAPS)
     except Error as error:
         problem = str(error)
     constant = not graph.steps and not graph.inputs

@@ -32,7 +32,7 @@ class Embedder(TaskProgram):
 
     def __init__(self, program: Program, path: Path, file: TaskFile) -> None:
         super().__init__(program, path, file)
-        self._tokenizer = tokenizer = TextTokenizer(path, file)
+        self.tokenizer = tokenizer = TextTokenizer(path, file)  #: from texts to tokens
         self.dimensions = tokenizer.dimensions  #: of a vector
         self.max_tokens = tokenizer.max_tokens  #: of a text, with those that the tokenizer adds
         self.pooling = tokenizer.pooling  #: of the vectors of tokens: "mean", "cls", "max" or "last"
@@ -59,7 +59,7 @@ class Embedder(TaskProgram):
         `prompt` is the name of one of `prompts`, and `prefix` a text; either is put before every text. A text with more
         than `max_tokens` tokens is truncated with a warning. With `truncate=False` it raises `InputError`.
         """
-        rows = self._tokenizer.encode(texts, prompt=prompt, prefix=prefix, truncate=truncate)
+        rows = self.tokenizer.encode(texts, prompt=prompt, prefix=prefix, truncate=truncate)
         vectors = np.empty((len(rows), self.dimensions), np.float32)
         for numbers, tokens in self.batches(rows):
             vectors[numbers] = self.compute_batch([rows[number] for number in numbers], tokens)
@@ -71,7 +71,7 @@ class Embedder(TaskProgram):
 
     def compute_batch(self, rows: Sequence[Sequence[int]], tokens: int) -> NDArray[np.float32]:
         """Return the vectors (B, D) of one batch: rows of at most `tokens` tokens."""
-        ids = np.full((len(rows), tokens), self._tokenizer.pad, np.int64)  # (B, T)
+        ids = np.full((len(rows), tokens), self.tokenizer.pad, np.int64)  # (B, T)
         mask = np.zeros_like(ids)
         for index, row in enumerate(rows):
             ids[index, : len(row)] = row
@@ -87,10 +87,6 @@ class Embedder(TaskProgram):
     def recoveries(self) -> int:
         """Return how often another device was opened after the loss of one."""
         return self._forward.recoveries
-
-    def recover(self) -> bool:
-        """Open another device after DeviceLost. Return False if no device was lost."""
-        return self._program.recover()
 
     def __repr__(self) -> str:
         normalized = ", normalized" if self.normalized else ""

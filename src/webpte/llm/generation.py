@@ -8,13 +8,16 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ..errors import Error, QueueFullError, StaleGenerationError
+from ..errors import Error, InputError, QueueFullError, StaleGenerationError
 from ..progress import CancelToken, OnProgress, Progress
+from ..runtime.checks import check_bool, described
 from ..text import table
 from .engine.core import EngineCore
-from .engine.output import Admitted, Finished, FinishReason, OutputQueue, Piece
-from .engine.request import MAX_UNREAD_OUTPUTS, SamplingRequest
-from .prompts import Messages
+from .engine.output import Admitted, Finished, FinishReason, OutputQueue, OutputSink, Piece
+from .engine.request import MAX_UNREAD_OUTPUTS, SamplingRequest, SequenceState
+from .prompts import Messages, Tools
+from .settings import SamplingParams
+from .text_model import TextModel
 from .tools import ToolCall
 
 Prompt = str | Messages | Mapping[str, Any]  # a mapping holds arguments of `generate`, or `text` to continue
@@ -159,7 +162,7 @@ class Generation:
         return self._usage.finish_reason is not None
 
     @property
-    def _ready(self) -> bool:
+    def ready(self) -> bool:
         """Return whether the next piece, or the end, can be read without waiting."""
         with self._lock:
             if isinstance(self._outputs.peek(), Admitted):
@@ -301,12 +304,71 @@ class Generation:
             self._engine.abort(self._request)
 
 
-class BatchModel(Protocol):
-    """What `BatchGenerator` needs of a language model."""
+class GenerativeModel(Protocol):
+    """What answers need of a language model."""
 
-    _engine: EngineCore
+    engine: EngineCore
+    text_model: TextModel
 
-    def _generate_into(self, changed: threading.Condition, **arguments: Any) -> Generation: ...
+    def request(
+        self,
+        tokens: Sequence[int],
+        params: SamplingParams,
+        generated: Sequence[int] = (),
+        *,
+        state: SequenceState | None = None,
+        cancel: CancelToken | None = None,
+        sink: OutputSink | None = None,
+    ) -> SamplingRequest: ...
+
+
+def create_generation(
+    model: GenerativeModel,
+    settings: Mapping[str, Any],
+    *,
+    prompt: str | Messages | None = None,
+    text: str | None = None,
+    tokens: Sequence[int] | None = None,
+    tools: Tools | None = None,
+    parse_special: bool = False,
+    generated: Sequence[int] = (),
+    cancel: CancelToken | None = None,
+    state: SequenceState | None = None,
+    changed: threading.Condition | None = None,
+) -> Generation:
+    """Check all arguments, which are those of `LLM.generate`, `complete` and `resume`, and return an answer.
+
+    `state` is that of the sequence to continue. `changed` is notified of new outputs; several answers may share it.
+    """
+    text_model = model.text_model
+    params = text_model.sampling_params(settings)
+    check_cancel(cancel)
+    check_bool(parse_special, "parse_special")
+    if sum(each is not None for each in (prompt, text, tokens)) > 1:
+        raise InputError(
+            argument="prompt, text, tokens", expected="one of them", got="several", code="conflicting_options"
+        )
+    if tools is not None and (prompt is None or (isinstance(prompt, str) and text_model.template is None)):
+        raise InputError(argument="tools", expected="a prompt that the chat template renders", got="another prompt")
+    if tokens is None:
+        tokens = text_model.tokenize(prompt, text, tools, parse_special=parse_special)
+    cancel = cancel or CancelToken()
+    outputs = OutputQueue(changed)
+    request = model.request(tokens, params, generated, state=state, cancel=cancel, sink=outputs)
+    return Generation(model.engine, request, outputs, text_model.tool_calls, cancel)
+
+
+def wait_for_output(answers: Iterable[Generation]) -> None:
+    """Wait a moment for an output of any of several answers of one model, which were created with one `changed`."""
+    waiting = list(answers)
+    if not any(answer.ready for answer in waiting):
+        waiting[0]._engine.wait(*(answer._outputs for answer in waiting))
+
+
+def check_cancel(cancel: object) -> None:
+    """Check that a value is a `CancelToken`, or None."""
+    if cancel is not None and not isinstance(cancel, CancelToken):
+        raise InputError(argument="cancel", expected="a webpte.CancelToken or None", got=described(cancel))
 
 
 class BatchGenerator:
@@ -314,7 +376,7 @@ class BatchGenerator:
 
     def __init__(
         self,
-        model: BatchModel,
+        model: GenerativeModel,
         prompts: Iterable[Prompt],
         settings: Mapping[str, Any],
         in_order: bool,
@@ -342,8 +404,8 @@ class BatchGenerator:
                 self._submit()
                 if not self._live and not finished:
                     return
-                if not any(answer._ready for answer in self._live.values()):
-                    self._model._engine.wait(*(answer._outputs for answer in self._live.values()))
+                if self._live:
+                    wait_for_output(self._live.values())
                 finished |= self._collect()
                 ready = itertools.takewhile(finished.__contains__, itertools.count(following))
                 for number in list(ready if self._in_order else finished):
@@ -355,7 +417,7 @@ class BatchGenerator:
 
     def _submit(self) -> None:
         """Take prompts up to the limit."""
-        while len(self._live) < PROMPTS_PER_SLOT * self._model._engine.max_num_seqs:
+        while len(self._live) < PROMPTS_PER_SLOT * self._model.engine.max_num_seqs:
             if self._cancel.cancelled:
                 return
             taken = self._blocked or self._next()
@@ -378,16 +440,39 @@ class BatchGenerator:
             arguments = prompt if isinstance(prompt, Mapping) else {"prompt": prompt}
             arguments = {"cancel": self._cancel, **self._settings, **arguments}
             try:
-                return number, self._model._generate_into(self._changed, **arguments)
+                return number, self._generate(**arguments)
             except Error as error:  # of this prompt only
-                return number, Generation._refused(self._model._engine, error)
+                return number, Generation._refused(self._model.engine, error)
         return None
+
+    def _generate(
+        self,
+        prompt: str | Messages | None = None,
+        *,
+        text: str | None = None,
+        tokens: Sequence[int] | None = None,
+        tools: Tools | None = None,
+        parse_special: bool = False,
+        cancel: CancelToken | None = None,
+        **settings: Any,
+    ) -> Generation:
+        return create_generation(
+            self._model,
+            settings,
+            prompt=prompt,
+            text=text,
+            tokens=tokens,
+            tools=tools,
+            parse_special=parse_special,
+            cancel=cancel,
+            changed=self._changed,
+        )
 
     def _collect(self) -> dict[int, Generation]:
         """Read what is there; return the answers that are finished."""
         for answer in self._live.values():
             try:
-                while answer._ready and next(answer, None) is not None:
+                while answer.ready and next(answer, None) is not None:
                     pass
             except Error:
                 pass  # `answer.error` has it

@@ -42,7 +42,7 @@ def check_language_model(program: Program, path: Path) -> None:
     raise InputError(
         argument=str(path),
         expected="a language model, which computes logits of tokens",
-        got=f"a program with {program._signature(first)}{more}",
+        got=f"a program with {program.signature(first)}{more}",
         code="not_a_language_model",
         hint=f"{task_path(path).name} states its task: use webpte.embed, webpte.vision or webpte.speech."
         if is_task
@@ -89,8 +89,8 @@ def read_bundle_metadata(bundle: Bundle, tokenizer: Path | None) -> ModelMetadat
     language = language_of(bundle)
     config = language.tokenizer_config
     return ModelMetadata(
-        tokenizer or Path(bundle._path_of(language.tokenizer)),
-        Path(bundle._path_of(config)) if config is not None else None,
+        tokenizer or Path(bundle.open_file(language.tokenizer).path),
+        Path(bundle.open_file(config).path) if config is not None else None,
         language.chat_template,
         language.eos_token_ids,
         language.bos_token_id,
@@ -99,14 +99,14 @@ def read_bundle_metadata(bundle: Bundle, tokenizer: Path | None) -> ModelMetadat
 
 
 def language_of(bundle: Bundle) -> Language:
-    if bundle._manifest.language is None:
+    if bundle.manifest.language is None:
         raise InputError(
-            argument=str(bundle._manifest.folder),
+            argument=bundle.path,
             expected="the bundle of a language model",
-            got=f"a bundle of kind {bundle._manifest.kind}",
+            got=f"a bundle of kind {bundle.manifest.kind}",
             code="not_a_language_model",
         )
-    return bundle._manifest.language
+    return bundle.manifest.language
 
 
 def metadata(program: Program, name: str, default: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as Tokens
@@ -12,21 +11,20 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from ..errors import InputError
 from ..progress import CancelToken, OnProgress, cancellable, ignore
-from ..runtime import Method, load_source
+from ..runtime import load_source
 from ..runtime.checks import check_bool, check_callable, check_path, described
 from ..runtime.program import Tune
 from ..sources import resolve_program
 from ..text import table
 from ..typing import PathLike
 from .chat import Chat
-from .constraints import GrammarCompiler
 from .context import ContextLimit
 from .defaults import describe_defaults
 from .engine.core import EngineCore, EngineStats
-from .engine.output import OutputProcessor, OutputQueue, OutputSink
+from .engine.output import OutputProcessor, OutputSink
 from .engine.request import SamplingRequest, SequenceState
 from .engine.speculation import DecodeState, Speculation
-from .generation import BatchGenerator, Generation, Prompt
+from .generation import BatchGenerator, Generation, Prompt, check_cancel, create_generation
 from .loading import cache_slots, load_metadata, load_runner, stop_tokens
 from .metadata import (
     context_limit,
@@ -68,8 +66,6 @@ class LLMLoadOptions(TypedDict, total=False):
 
 class LLM:
     """A language model: weights, a tokenizer and an engine that computes many answers at once. It is thread-safe."""
-
-    _compiler: GrammarCompiler | None = None
 
     def __init__(
         self,
@@ -141,13 +137,13 @@ class LLM:
             context_limit=context_limit(program, runner.capacity),
             sampling_defaults=metadata.sampling,
         )  #: tokenizer, chat template and checks of prompts
-        self._engine = EngineCore(
+        self.engine = EngineCore(
             runner,
             max_num_seqs=options.max_sequences,
             num_cache_slots=cache_slots(options.prefix_cache, runner),
             max_queue_size=options.max_queue_size,
             recover=_weakly(self) if options.recover else None,
-        )
+        )  #: scheduler, cache slots and model runner
 
     # -- text ------------------------------------------------------------------------------------------------------
 
@@ -227,9 +223,8 @@ class LLM:
         `json_schema`, `regex`, `grammar` and `choices` constrains the text. All arguments are checked before this
         returns.
         """
-        state = SequenceState(keeps_slot=False)
-        return self._generate_in(
-            state, prompt, tokens, settings, tools=tools, parse_special=parse_special, cancel=cancel
+        return create_generation(
+            self, settings, prompt=prompt, tokens=tokens, tools=tools, parse_special=parse_special, cancel=cancel
         )
 
     @shows_settings
@@ -242,8 +237,7 @@ class LLM:
         **settings: Unpack[GenerateSettings],
     ) -> Generation:
         """Continue a text as it is, after the begin-of-text token if the tokenizer or its configuration adds one."""
-        state = SequenceState(keeps_slot=False)
-        return self._generate_in(state, None, None, settings, text=text, parse_special=parse_special, cancel=cancel)
+        return create_generation(self, settings, text=text, parse_special=parse_special, cancel=cancel)
 
     @shows_settings
     def chat(self, system: str | None = None, **settings: Unpack[GenerateSettings]) -> Chat:
@@ -265,56 +259,7 @@ class LLM:
         The pieces are those that would have followed there, whatever the settings. `text`, `tokens` and `usage` are
         those of the whole answer. Tokens that end an answer, or that its constraint does not allow, are an InputError.
         """
-        state = SequenceState(keeps_slot=False)
-        return self._generate_in(state, None, tokens, settings, cancel=cancel, generated=generated)
-
-    def _generate_into(
-        self,
-        changed: threading.Condition,
-        prompt: str | Messages | None = None,
-        *,
-        text: str | None = None,
-        tokens: Tokens[int] | None = None,
-        tools: Tools | None = None,
-        parse_special: bool = False,
-        cancel: CancelToken | None = None,
-        **settings: Any,
-    ) -> Generation:
-        """Generate as `generate` or `complete` do; `changed` is notified of the outputs of this and other answers."""
-        state = SequenceState(keeps_slot=False)
-        options: dict[str, Any] = {"tools": tools, "parse_special": parse_special, "cancel": cancel}
-        return self._generate_in(state, prompt, tokens, settings, text=text, changed=changed, **options)
-
-    def _generate_in(
-        self,
-        state: SequenceState,
-        prompt: str | Messages | None,
-        tokens: Tokens[int] | None,
-        settings: Mapping[str, Any],
-        *,
-        text: str | None = None,
-        tools: Tools | None = None,
-        parse_special: bool = False,
-        cancel: CancelToken | None = None,
-        generated: Tokens[int] = (),
-        changed: threading.Condition | None = None,
-    ) -> Generation:
-        """Check everything and return an answer in a sequence."""
-        params = self.text_model.sampling_params(settings)
-        _check_cancel(cancel)
-        check_bool(parse_special, "parse_special")
-        if sum(each is not None for each in (prompt, text, tokens)) > 1:
-            raise InputError(
-                argument="prompt, text, tokens", expected="one of them", got="several", code="conflicting_options"
-            )
-        if tools is not None and (prompt is None or (isinstance(prompt, str) and self.template is None)):
-            raise InputError(argument="tools", expected="a prompt that the chat template renders", got="another prompt")
-        if tokens is None:
-            tokens = self.text_model.tokenize(prompt, text, tools, parse_special=parse_special)
-        cancel = cancel or CancelToken()
-        outputs = OutputQueue(changed)
-        request = self.request(tokens, params, generated, state=state, cancel=cancel, sink=outputs)
-        return Generation(self._engine, request, outputs, self.text_model.tool_calls, cancel)
+        return create_generation(self, settings, tokens=tokens, generated=generated, cancel=cancel)
 
     # -- requests, for servers -------------------------------------------------------------------------------------
 
@@ -337,7 +282,7 @@ class LLM:
             OutputProcessor(self.tokenizer, params.stop),
             stop_tokens=self.stop_tokens,
             capacity=self.capacity,
-            max_logit_adjustments=self._engine.runner.max_logit_adjustments,
+            max_logit_adjustments=self.engine.runner.max_logit_adjustments,
             decode_state=self._decode_state(params, checked),
             cancel=cancel,
             sink=sink,
@@ -346,29 +291,29 @@ class LLM:
 
     def submit(self, request: SamplingRequest) -> None:
         """Queue a request, which the engine's thread computes."""
-        self._engine.submit(request)
+        self.engine.submit(request)
 
     def abort(self, request: SamplingRequest) -> None:
         """Stop computing a request."""
-        self._engine.abort(request)
+        self.engine.abort(request)
 
     def on_step(self, callback: Callable[[], object]) -> None:
         """Call a function of the engine's thread when the outputs of a step are delivered."""
-        self._engine.after_step = callback
+        self.engine.after_step = callback
 
     def on_device_lost(self, recover: Callable[[], object]) -> None:
         """Call a function instead of `recover` when the device is lost during a step."""
-        self._engine.recover = recover
+        self.engine.recover = recover
 
     @property
     def stats(self) -> EngineStats:
         """Return the counts of the engine."""
-        return self._engine.stats
+        return self.engine.stats
 
     @property
     def max_sequences(self) -> int:
         """Return how many answers are computed at once."""
-        return self._engine.max_num_seqs
+        return self.engine.max_num_seqs
 
     def render(self, messages: Messages, tools: Tools | None = None) -> str:
         """Return messages, and tools that may be called, as the model's chat template renders them."""
@@ -400,7 +345,7 @@ class LLM:
         self.text_model.sampling_params(settings)
         check_bool(in_order, "in_order")
         check_bool(parse_special, "parse_special")
-        _check_cancel(cancel)
+        check_cancel(cancel)
         check_callable(progress, "progress", "events")
         if isinstance(prompts, (str, bytes, Mapping)) or not isinstance(prompts, Iterable):
             raise InputError(
@@ -417,56 +362,45 @@ class LLM:
         """Allocate all cache slots, as memory allows, and compile the kernels of every batch size, so that the first
         answers do not wait for it. If the program computes one answer at a time, the prefix cache is dropped.
         """
-        self._engine.warm_up(cancellable(progress, cancel))
+        self.engine.warm_up(cancellable(progress, cancel))
 
     def reset_prefix_cache(self) -> None:
         """Drop what finished answers have left in the cache for prompts with the same prefix."""
-        with self._engine.exclusive():
-            self._engine.kv_slots.reset_free()
-
-    # -- for answers -----------------------------------------------------------------------------------------------
-
-    def _grammar_compiler(self) -> GrammarCompiler:
-        """Return the compiler of constraints. Made at first use: reading the vocabulary takes a moment."""
-        if self._compiler is None or self._compiler.ends != self.stop_tokens:
-            self._compiler = GrammarCompiler(self.tokenizer, self.vocabulary, self.stop_tokens)
-        return self._compiler
+        with self.engine.exclusive():
+            self.engine.kv_slots.reset_free()
 
     def _decode_state(self, params: SamplingParams, prompt: Tokens[int]) -> DecodeState:
-        matcher = self._grammar_compiler().matcher(params.constraint) if params.constraint is not None else None
-        if params.speculate is False or not self._engine.runner.max_draft_tokens:
+        matcher = None
+        if params.constraint is not None:
+            matcher = self.text_model.grammar_compiler().matcher(params.constraint)
+        if params.speculate is False or not self.engine.runner.max_draft_tokens:
             return DecodeState(matcher)
-        return DecodeState(matcher, Speculation(self._engine.costs, prompt, always=params.speculate is True))
+        return DecodeState(matcher, Speculation(self.engine.costs, prompt, always=params.speculate is True))
 
     # -- the device ------------------------------------------------------------------------------------------------
 
     @property
-    def _method(self) -> Method:
-        """Return the method that runs on the device."""
-        return self._engine.runner.method
-
-    @property
     def batching_unsupported_reason(self) -> str | None:
         """Return why the program computes one sequence at a time; None if it computes several."""
-        return self._engine.runner.batching_unsupported_reason
+        return self.engine.runner.batching_unsupported_reason
 
     @property
     def fingerprint(self) -> str:
         """Return the identity of the model in snapshots."""
-        return self._method.fingerprint()
+        return self.engine.runner.method.fingerprint()
 
     def recover(self, progress: OnProgress = ignore, cancel: CancelToken | None = None) -> bool:
         """Open another device after DeviceLost and load everything again. Return False if no device was lost.
 
         Sequences keep their tokens, and recompute their caches at the next use.
         """
-        with self._engine.exclusive():
+        with self.engine.exclusive():
             return self._program.recover(progress, cancel)
 
     def close(self) -> None:
         """Release the GPU memory. Answers in progress end."""
-        if self._engine.process.is_current:
-            self._engine.close()
+        if self.engine.process.is_current:
+            self.engine.close()
             self._program.close()
 
     def __repr__(self) -> str:
@@ -481,7 +415,7 @@ class LLM:
             "program": repr(self.path),
             "context": f"{self.capacity:,} tokens",
             "vocabulary": f"{self.vocabulary:,} tokens",
-            "at once": f"up to {self._engine.max_num_seqs:,} answers",
+            "at once": f"up to {self.engine.max_num_seqs:,} answers",
             "chat template": "yes" if self.template is not None else "no",
             "sampling": describe_defaults(self.sampling_defaults),
         }
@@ -491,11 +425,6 @@ class LLM:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-def _check_cancel(cancel: object) -> None:
-    if cancel is not None and not isinstance(cancel, CancelToken):
-        raise InputError(argument="cancel", expected="a webpte.CancelToken or None", got=described(cancel))
 
 
 def _weakly(llm: LLM) -> Callable[[], object]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from collections.abc import Sequence as Tokens
 from typing import Any, Protocol, Unpack
 
@@ -16,18 +15,16 @@ from ..runtime.checks import check_bool, check_path
 from ..runtime.state import read_state, write_state
 from ..typing import PathLike
 from .context import ContextLimit
-from .engine.core import EngineCore
 from .engine.kv_slots import Slot, common_prefix
 from .engine.request import LogitsRequest, PrefillRequest, SequenceState
-from .generation import Generation
+from .generation import Generation, GenerativeModel, create_generation
 from .prompts import Messages, Tools
 from .settings import LARGEST, GenerateSettings, integer, shows_settings, tokens_from
 
 
-class SequenceModel(Protocol):
+class SequenceModel(GenerativeModel, Protocol):
     """What a sequence needs of its language model."""
 
-    _engine: EngineCore
     capacity: int
 
     @property
@@ -38,19 +35,6 @@ class SequenceModel(Protocol):
 
     @property
     def fingerprint(self) -> str: ...
-
-    def _generate_in(
-        self,
-        state: SequenceState,
-        prompt: str | Messages | None,
-        tokens: Tokens[int] | None,
-        settings: Mapping[str, Any],
-        *,
-        text: str | None = None,
-        tools: Tools | None = None,
-        parse_special: bool = False,
-        cancel: CancelToken | None = None,
-    ) -> Generation: ...
 
 
 class Sequence:
@@ -77,8 +61,15 @@ class Sequence:
         **settings: Unpack[GenerateSettings],
     ) -> Generation:
         """Generate as `LLM.generate` does. The prompt is the whole conversation, whose cached prefix is reused."""
-        return self.llm._generate_in(
-            self._state, prompt, tokens, settings, tools=tools, parse_special=parse_special, cancel=cancel
+        return create_generation(
+            self.llm,
+            settings,
+            prompt=prompt,
+            tokens=tokens,
+            tools=tools,
+            parse_special=parse_special,
+            cancel=cancel,
+            state=self._state,
         )
 
     @shows_settings
@@ -91,8 +82,8 @@ class Sequence:
         **settings: Unpack[GenerateSettings],
     ) -> Generation:
         """Continue a text as `LLM.complete` does. The text is the whole sequence, whose cached prefix is reused."""
-        return self.llm._generate_in(
-            self._state, None, None, settings, text=text, parse_special=parse_special, cancel=cancel
+        return create_generation(
+            self.llm, settings, text=text, parse_special=parse_special, cancel=cancel, state=self._state
         )
 
     @property
@@ -111,14 +102,14 @@ class Sequence:
 
     def reset(self) -> None:
         """Remove all tokens, and what is cached of them."""
-        with self.llm._engine.exclusive():
+        with self.llm.engine.exclusive():
             self._state.assign(())
             if self._state.slot is not None:
                 self._state.slot.clear()
 
     def rewind(self, count: int) -> None:
         """Remove the last `count` tokens."""
-        self.llm._engine.check_process()
+        self.llm.engine.check_process()
         tokens = self._state.tokens
         if integer("rewind", count, 0, LARGEST) > len(tokens):
             raise InputError(argument="rewind", expected=f"at most {len(tokens)}, the sequence's tokens", got=count)
@@ -126,7 +117,7 @@ class Sequence:
 
     def fork(self) -> Sequence:
         """Return a second sequence with the same tokens. Its cache is copied when it is first used."""
-        self.llm._engine.check_process()
+        self.llm.engine.check_process()
         return Sequence(self.llm, self.tokens)
 
     def logits(self, tokens: Tokens[int], *, every: bool = False) -> np.ndarray[Any, Any]:
@@ -135,7 +126,7 @@ class Sequence:
         checked = tokens_from(tokens, self.llm.vocabulary)
         if not checked:
             raise InputError(argument="logits", expected="at least one token", got="none")
-        self.llm._engine.check_process()
+        self.llm.engine.check_process()
         if len(checked) > self.remaining:
             raise ContextFullError(
                 argument="tokens",
@@ -146,7 +137,7 @@ class Sequence:
         before = self.tokens
         request = LogitsRequest(self._state, (*before, *checked), len(checked) if every else 1)
         try:
-            self.llm._engine.compute(request)
+            self.llm.engine.compute(request)
         except BaseException:
             self._state.assign(before)
             raise
@@ -156,8 +147,8 @@ class Sequence:
     def snapshot(self, path: PathLike) -> None:
         """Write the tokens and their cache to a file."""
         check_path(path, "path")
-        self.llm._engine.check_process()
-        engine, tokens = self.llm._engine, self.tokens
+        self.llm.engine.check_process()
+        engine, tokens = self.llm.engine, self.tokens
         pieces = engine.on_device(lambda: engine.runner.read(self._filled_slot(tokens).number, len(tokens)))
         write_state(path, self.llm.fingerprint, pieces, json.dumps(list(tokens)).encode())
 
@@ -167,24 +158,24 @@ class Sequence:
         if slot is not None and slot.usable(common_prefix(slot.tokens, tokens)) == len(tokens):
             return slot
         other = SequenceState(tokens)
-        self.llm._engine.compute(PrefillRequest(other, tokens))
+        self.llm.engine.compute(PrefillRequest(other, tokens))
         assert other.slot is not None
         return other.slot
 
     def restore(self, path: PathLike) -> None:
         """Continue from a snapshot of the same model. A snapshot that is refused changes nothing."""
         check_path(path, "path")
-        self.llm._engine.check_process()
-        runner = self.llm._engine.runner
+        self.llm.engine.check_process()
+        runner = self.llm.engine.runner
         pieces, note = read_state(
             path, self.llm.fingerprint, lambda note: runner.sizes(len(self._snapshot_tokens(path, note)))
         )
         tokens = self._snapshot_tokens(path, note)
-        self.llm._engine.on_device(lambda: self._write_cache(tokens, pieces))
+        self.llm.engine.on_device(lambda: self._write_cache(tokens, pieces))
         self._state.assign(tokens)
 
     def _write_cache(self, tokens: tuple[int, ...], pieces: Tokens[memoryview]) -> None:
-        engine = self.llm._engine
+        engine = self.llm.engine
         engine.compute(PrefillRequest(self._state, ()))  # which allocates a slot
         slot = self._state.slot
         assert slot is not None
@@ -210,10 +201,10 @@ class Sequence:
 
     def close(self) -> None:
         """Free the slot."""
-        if not self.llm._engine.process.is_current:
+        if not self.llm.engine.process.is_current:
             return
         self._state.disown()
-        with self.llm._engine.exclusive():
+        with self.llm.engine.exclusive():
             if self._state.slot is not None:
                 self._state.slot.release()
 

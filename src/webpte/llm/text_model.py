@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..runtime.checks import described
+from .constraints import GrammarCompiler
 from .context import ContextLimit
 from .defaults import apply_defaults
 from .prompts import Messages, SpecialTokens, Tools, check_prompt_size, encode_chat, encode_prompt, render_chat
@@ -39,6 +40,7 @@ class TextModel:
         self.context_limit = context_limit
         self.sampling_defaults = sampling_defaults
         self.special_tokens = special_tokens
+        self._compiler: GrammarCompiler | None = None
 
     @property
     def tool_format(self) -> ToolFormat | None:
@@ -113,6 +115,12 @@ class TextModel:
     def sampling_params(self, settings: Mapping[str, Any]) -> SamplingParams:
         """Return the settings of an answer, checked, with the model's defaults for those that are not set."""
         return sampling_params_from(apply_defaults(settings, self.sampling_defaults), self.vocabulary)
+
+    def grammar_compiler(self) -> GrammarCompiler:
+        """Return the compiler of constraints. Made at first use: reading the vocabulary takes a moment."""
+        if self._compiler is None or self._compiler.ends != self.stop_tokens:
+            self._compiler = GrammarCompiler(self.tokenizer, self.vocabulary, self.stop_tokens)
+        return self._compiler
 
     # -- answers -----------------------------------------------------------------------------------------------------
 

@@ -98,8 +98,8 @@ def _alphabet() -> dict[str, int]:
 class Tokenizer:
     """A thin face on the `tokenizers` package."""
 
-    def __init__(self, inner: tokenizers.Tokenizer) -> None:
-        self._inner = inner
+    def __init__(self, backend_tokenizer: tokenizers.Tokenizer) -> None:
+        self.backend_tokenizer = backend_tokenizer
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, extra: str = "llm", max_tokens: int | None = None) -> Tokenizer:
@@ -119,8 +119,8 @@ class Tokenizer:
     @cached_property
     def max_token_bytes(self) -> int:
         """Return the maximum bytes of a text that one token stands for."""
-        longest = max((len(token.encode()) for token in self._inner.get_vocab()), default=1)
-        return longest * (NORMALIZED_BYTES if self._inner.normalizer is not None else 1)
+        longest = max((len(token.encode()) for token in self.backend_tokenizer.get_vocab()), default=1)
+        return longest * (NORMALIZED_BYTES if self.backend_tokenizer.normalizer is not None else 1)
 
     def encode_marked(self, text: str) -> list[int]:
         """Return the tokens of a text whose special tokens are recognized, except those that `mark_special_tokens` has
@@ -174,12 +174,14 @@ class Tokenizer:
 
     def _normalized(self, text: str) -> str:
         """Return a text as the tokenizer looks for special tokens in it. Most tokenizers look in the text itself."""
-        return str(self._inner.normalizer.normalize_str(text)) if self._normalizes_specials else text
+        return str(self.backend_tokenizer.normalizer.normalize_str(text)) if self._normalizes_specials else text
 
     @cached_property
     def _normalizes_specials(self) -> bool:
-        added = self._inner.get_added_tokens_decoder().values()
-        return self._inner.normalizer is not None and any(token.special and token.normalized for token in added)
+        if self.backend_tokenizer.normalizer is None:
+            return False
+        added = self.backend_tokenizer.get_added_tokens_decoder().values()
+        return any(token.special and token.normalized for token in added)
 
     @cached_property
     def _special_pattern(self) -> re.Pattern[str]:
@@ -196,7 +198,7 @@ class Tokenizer:
 
     @cached_property
     def _special_texts(self) -> dict[str, int]:
-        added = self._inner.get_added_tokens_decoder()
+        added = self.backend_tokenizer.get_added_tokens_decoder()
         return {token.content: number for number, token in added.items() if token.special and token.content}
 
     @cached_property
@@ -204,7 +206,7 @@ class Tokenizer:
         """Return the same tokenizer, to which special tokens are text. SEPARATOR stands for those that are not."""
         from tokenizers import AddedToken
 
-        inner = copy_tokenizer(self._inner)
+        inner = copy_tokenizer(self.backend_tokenizer)
         inner.encode_special_tokens = True
         # The package numbers new tokens by how many there are. Where numbers are left out, those would be taken.
         unused = self.size - inner.get_vocab_size()
@@ -227,8 +229,8 @@ class Tokenizer:
         try:
             text.encode()  # half of a surrogate pair is not valid
             if len(text) > LONG_TEXT_CHARS:  # a batch releases the GIL; of one, it gives the same tokens
-                return self._inner.encode_batch_fast([text], add_special_tokens=add_special)[0]
-            return self._inner.encode(text, add_special_tokens=add_special)
+                return self.backend_tokenizer.encode_batch_fast([text], add_special_tokens=add_special)[0]
+            return self.backend_tokenizer.encode(text, add_special_tokens=add_special)
         except UnicodeEncodeError as error:
             raise InputError(f"the text cannot be written as UTF-8: {error}", code="invalid_utf8") from error
         except BaseException as error:
@@ -236,30 +238,30 @@ class Tokenizer:
 
     def decode(self, tokens: Iterable[int], *, specials: bool = False) -> str:
         try:
-            return str(self._inner.decode(list(tokens), skip_special_tokens=not specials))
+            return str(self.backend_tokenizer.decode(list(tokens), skip_special_tokens=not specials))
         except BaseException as error:
             raise_typed(error, "the tokenizer cannot decode the tokens", code="decode")
 
     @property
     def size(self) -> int:
         """Return one more than the highest number of a token."""
-        return 1 + max(self._inner.get_vocab(with_added_tokens=True).values(), default=-1)
+        return 1 + max(self.backend_tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
 
     def token_id(self, token: str) -> int | None:
-        return self._inner.token_to_id(token)
+        return self.backend_tokenizer.token_to_id(token)
 
     def token_text(self, number: int | None) -> str | None:
         """Return a token as the vocabulary spells it."""
-        return None if number is None or number < 0 else self._inner.id_to_token(number)
+        return None if number is None or number < 0 else self.backend_tokenizer.id_to_token(number)
 
     def token_bytes(self, count: int) -> list[bytes | None]:
         """Return the bytes of each of the first `count` tokens; None for a number without a token."""
-        return bytes_of_tokens(self._inner, count)
+        return bytes_of_tokens(self.backend_tokenizer, count)
 
     @property
     def special_ids(self) -> frozenset[int]:
         """Return the special tokens, such as the one that ends a text."""
-        added = self._inner.get_added_tokens_decoder()
+        added = self.backend_tokenizer.get_added_tokens_decoder()
         return frozenset(number for number, token in added.items() if token.special)
 
 

@@ -82,6 +82,15 @@ class Tensor:
         self._dims = dims
 
     @property
+    def is_written(self) -> bool:
+        """Return whether the live dims are known."""
+        return self._dims is not None
+
+    def forget_dims(self) -> None:
+        """Return to the state before the tensor was written."""
+        self._dims = None
+
+    @property
     def rank(self) -> int:
         return len(self.bound)
 

@@ -108,7 +108,7 @@ class Lowering:
         for out in call.outs:
             tensor = self.frame.tensors.get(out)
             if tensor is not None and out not in inputs:
-                tensor._dims = None
+                tensor.forget_dims()
         context.begin(index, bound.op.home, call)
         self.runs += 1
         try:
@@ -124,7 +124,7 @@ class Lowering:
             raise wrong from error
         for out in call.outs:
             tensor = self.frame.tensors.get(out)
-            if tensor is not None and tensor._dims is None:
+            if tensor is not None and not tensor.is_written:
                 raise GraphError(
                     f"{call.name} ({call.origin}) did not set the shape of value {out}", code="missing_shape"
                 )

@@ -41,7 +41,7 @@ _HOMES = {
     "Bundle": "bundle",
     "TunedKernel": "tuning",
     "TuningResult": "tuning",
-    "Extent": "method",
+    "Extent": "state",
     "Memory": "program",
     "Method": "method",
     "MethodSource": "program",

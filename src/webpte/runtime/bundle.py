@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from ..container import MappedFile
 from ..deferred import show_in_notebook
@@ -15,7 +13,7 @@ from ..device import adapter_caps
 from ..errors import DeviceError, FormatError, InputError
 from ..plan import Plan
 from ..plan.plan_reader import LoadedPlan, contents, read_plan
-from ..plan.value_json import dtype_from_json, json_field, json_int, json_ints, json_list
+from ..plan.value_json import json_field, json_int, json_ints, json_list
 from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..text import sanitize_line
 from ..wgsl import Caps
@@ -37,48 +35,32 @@ class Bundle(MethodSource):
     def __init__(self, manifest: Manifest, limits: Mapping[str, int], memory: int | None) -> None:
         self._store = _Store(manifest)
         super().__init__(manifest.folder, self._store.mapped, memory)
-        self._manifest = manifest
+        self.manifest = manifest  #: the contents of the folder
         self._limits = limits
         self._opened: dict[str, LoadedPlan] = {}
 
     @property
     def method_names(self) -> tuple[str, ...]:
-        return tuple(self._manifest.methods)
-
-    @property
-    def folder(self) -> str:
-        """Return the bundle's folder."""
-        return self._path
+        return tuple(self.manifest.methods)
 
     def show(self) -> Any:
         """Return its page for a notebook, which runs on the GPU of the reader's browser: `webpte.widget`."""
-        return show_in_notebook(self._path)
-
-    def _text(self, file: BundledFile) -> str:
-        """Return the contents of a text file of the bundle."""
-        with self._locked():
-            self._check_open()
-            return self._store.text(file)
+        return show_in_notebook(self.path)
 
     def shapes(self, name: str) -> list[list[tuple[int, ...]]]:
         """Return the calls that a method has schedules for, each by the dims of every input. Language models: none."""
         check_method_name(name, self.method_names)
-        listed = self._manifest.data.get("shapes", {})
+        listed = self.manifest.data.get("shapes", {})
         calls = json_list(listed.get(name, []), "shapes") if isinstance(listed, dict) else []
         return [[json_ints(dims, "a dim") for dims in json_list(call, "the shapes of a call")] for call in calls]
 
-    def _array(self, sha256: str, offset: int, nbytes: int, dtype: str, dims: Sequence[int]) -> np.ndarray[Any, Any]:
-        """Return an array from one of its files, in a dtype that callers use."""
+    def open_file(self, file: BundledFile) -> MappedFile:
+        """Return one of the files of the manifest, after a check of its hash. It is closed with the bundle."""
+        if not isinstance(file, BundledFile):
+            raise wrong_argument("file", "a file of the manifest", file)
         with self._locked():
             self._check_open()
-            data = self._store.checked(self._store.by_hash(sha256)).view(offset, nbytes)
-            return np.frombuffer(data, dtype_from_json(dtype).held).reshape(dims)
-
-    def _path_of(self, file: BundledFile) -> str:
-        """Return the path of one of its files, after a check of its hash."""
-        with self._locked():
-            self._check_open()
-            return self._store.checked(file).path
+            return self._store.checked(file)
 
     def method(
         self,
@@ -97,7 +79,7 @@ class Bundle(MethodSource):
         uses it.
         """
         if rewrite is not None:
-            raise already_planned(self._path, "rewrite")
+            raise already_planned(self.path, "rewrite")
         progress = cancellable(progress, cancel)
         if variant is not None and not isinstance(variant, BundleVariant):
             raise wrong_argument("variant", "a variant of the manifest, or None", variant)
@@ -110,13 +92,13 @@ class Bundle(MethodSource):
     def plan(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Plan:
         """Return how a method runs, on this machine's adapter or on a device of other capabilities."""
         if rewrite is not None:
-            raise already_planned(self._path, "rewrite")
+            raise already_planned(self.path, "rewrite")
         with self._locked():
             self._check_open()
             return self._read(self._choose(name, None, caps)).scheduler.plan
 
     def _choose(self, name: str, slots: int | None, caps: Caps | None = None) -> BundleVariant:
-        variants = self._manifest.methods[check_method_name(name, self.method_names)]
+        variants = self.manifest.methods[check_method_name(name, self.method_names)]
         check_caps(caps)
         if slots is not None:
             whole_number(slots, "slots", 1)
@@ -129,7 +111,7 @@ class Bundle(MethodSource):
                 got=slots,
                 code="unknown_slots",
             )
-        return choose(matching, caps or adapter_caps().within(self._limits), f"{self._path}: {name}")
+        return choose(matching, caps or adapter_caps().within(self._limits), f"{self.path}: {name}")
 
     def _read(self, variant: BundleVariant) -> LoadedPlan:
         key = variant.plan.sha256
@@ -143,8 +125,9 @@ class Bundle(MethodSource):
         device = self._device(scheduler.plan)
         return Method(scheduler, *device, CpuKernels(), lambda: fingerprint, progress, lazy=lazy)
 
-    def _signature(self, name: str) -> str:
-        return f"{sanitize_line(name)}, planned for {len(self._manifest.methods[name])} devices"
+    def signature(self, name: str = "forward") -> str:
+        variants = self.manifest.methods[check_method_name(name, self.method_names)]
+        return f"{sanitize_line(name)}, planned for {len(variants)} devices"
 
 
 def already_planned(folder: str, what: str) -> InputError:
@@ -195,18 +178,8 @@ class _Store:
             self._known[entry.sha256] = file
         return self._known[entry.sha256]
 
-    def text(self, entry: BundledFile) -> str:
-        file = self.checked(entry)
-        try:
-            return str(file.view(0, file.size), "utf-8")
-        except UnicodeDecodeError as error:
-            raise FormatError(f"{file.path}: not valid UTF-8: {error}", code="not_utf8") from error
-
-    def by_hash(self, sha256: Any) -> BundledFile:
-        file = self._manifest.files.get(sha256) if isinstance(sha256, str) else None
-        if file is None:
-            raise FormatError(f"the file {ascii(sha256)[:80]} is not in the manifest", code="unknown_file")
-        return file
+    def by_hash(self, sha256: Any) -> MappedFile:
+        return self.checked(self._manifest.file(sha256))
 
 
 @dataclass(frozen=True)
@@ -235,4 +208,4 @@ class _VariantFiles:
         return str(self.store.checked(self.variant.wgsl).view(offset, size), "ascii")
 
     def constants(self, name: str, size: int, sha256: Any) -> MappedFile:
-        return self.store.checked(self.store.by_hash(sha256))
+        return self.store.by_hash(sha256)

@@ -103,7 +103,7 @@ class RuntimeProgram:
     def metadata(self, method_name: str) -> MethodMeta:
         """Return the inputs and outputs of a method, without loading it."""
         name = check_method_name(method_name, self._program.method_names, "method_name")
-        return MethodMeta(next(plan for plan in self._program._file.methods if plan.name == name))
+        return MethodMeta(next(plan for plan in self._program.file.methods if plan.name == name))
 
     def write_etdump_result_to_file(self, etdump_path: str, debug_buffer_path: str) -> None:
         raise UnsupportedError(f"etdump_path, debug_buffer_path: {_NO_DUMP}", code="etdump")

@@ -216,7 +216,7 @@ def load_program(source: Source, data: Iterable[Source] = (), **options: Unpack[
     loaded = load_source(source, data, **options)
     if isinstance(loaded, Bundle):
         loaded.close()
-        raise already_planned(loaded.folder, "this operation")
+        raise already_planned(loaded.path, "this operation")
     return loaded
 
 
@@ -252,6 +252,10 @@ class TaskProgram:
     def _forward(self) -> Method:
         """Return the method that computes."""
         return self._program.method("forward")
+
+    def recover(self) -> bool:
+        """Open another device after DeviceLost. Return False if no device was lost."""
+        return self._program.recover()
 
     def close(self) -> None:
         """Release the GPU memory."""

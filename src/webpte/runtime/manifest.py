@@ -86,6 +86,10 @@ class Manifest:
     language: Language | None
     data: Mapping[str, Any]  # the whole document, of which the rest is for pages
 
+    def file(self, sha256: object) -> BundledFile:
+        """Return the file with a hash. Raise FormatError if the bundle has none."""
+        return _file_of(self.files, sha256)
+
 
 def file_path(sha256: str, kind: str) -> str:
     """Return the path of a file in the folder."""
@@ -176,10 +180,8 @@ class _ManifestReader:
             raise FormatError(argument="files", expected=f"the path {expected}", got=got, code="file_name")
         return BundledFile(sha256, nbytes, path)
 
-    def _file(self, sha256: Any) -> BundledFile:
-        if not isinstance(sha256, str) or sha256 not in self.files:
-            raise FormatError(f"{ascii(sha256)[:80]}: not a file of the bundle", code="unknown_file")
-        return self.files[sha256]
+    def _file(self, sha256: object) -> BundledFile:
+        return _file_of(self.files, sha256)
 
     def _optional_file(self, sha256: Any) -> BundledFile | None:
         return None if sha256 is None else self._file(sha256)
@@ -235,6 +237,12 @@ class _ManifestReader:
             sampling=_object(item, "sampling") if "sampling" in item else None,
             context_limit=_object(item, "context_limit") if "context_limit" in item else None,
         )
+
+
+def _file_of(files: Mapping[str, BundledFile], sha256: object) -> BundledFile:
+    if not isinstance(sha256, str) or sha256 not in files:
+        raise FormatError(f"{ascii(sha256)[:80]}: not a file of the bundle", code="unknown_file")
+    return files[sha256]
 
 
 def _object(data: Any, name: str) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -15,7 +15,6 @@ import numpy as np
 from ..container.flat import quoted_name
 from ..device import (
     Counters,
-    Extent,
     Gpu,
     Observer,
     Session,
@@ -129,14 +128,19 @@ class Method:
         return self._gpu.caps.adapter if self._gpu is not None else Caps().adapter
 
     @property
-    def _planner(self) -> Planner:
-        """Return the planner, which makes schedules for new shapes."""
+    def planner(self) -> Planner:
+        """Return the planner, which lowers the method for new shapes. A saved plan has none."""
         if not isinstance(self._scheduler, Planner):
             raise InputError(
                 f"{self.name} runs from saved schedules: it has no graph to plan from",
                 code="no_graph",
             )
         return self._scheduler
+
+    @property
+    def closed(self) -> bool:
+        """Return whether the method was closed."""
+        return self._closed
 
     @property
     def lowerings(self) -> int:
@@ -189,7 +193,7 @@ class Method:
         if strict is not False:
             check_strict(self.plan, strict)
         targets = () if into is None else output_targets(self.plan.graph, into, value_ids)
-        with self._exclusive():
+        with self._locked():
             self._make_ready()
             results = self._calls.run(self._state, args, value_ids, targets, strict=strict)
         return results if into is None else tuple(into)
@@ -209,19 +213,18 @@ class Method:
             steps = check_list(steps, "steps", "calls, each a list of inputs", "[[x], [y]]")
         if not {*map(type, steps)} <= {list, tuple}:
             steps = [ordered_inputs(self.name, self.inputs, args, "steps") for args in steps]
-        with self._exclusive():
+        with self._locked():
             self._make_ready()
             return self._step_runner.run(self._state, steps, feed, outputs)
 
     def reset(self) -> None:
         """Set the method's state (KV caches, mutable buffers) to its initial value in the file."""
-        with self._exclusive():
-            self._make_ready()
-            self._state.reset()
+        with self.exclusive() as state:
+            state.reset()
 
     def fork(self) -> Method:
         """Return the same method with its own state, a copy of the current one. Weights and plan are shared."""
-        with self._exclusive():
+        with self._locked():
             self._make_ready()
             other = Method(self._scheduler, self._gpu, self._weights, self._kernels, self._fingerprint, parent=self)
             other._state.copy(self._state)
@@ -233,7 +236,9 @@ class Method:
         where = check_path(path, "path")
         if not isinstance(note, bytes):
             raise wrong_argument("note", "bytes to store with the state", note)
-        write_state(where, self._fingerprint(), self._read_state(), note)
+        with self.exclusive() as state:
+            pieces = state.read()
+        write_state(where, self._fingerprint(), pieces, note)
 
     def restore(self, path: PathLike, accept: Callable[[bytes], None] = lambda note: None) -> bytes:
         """Read the state from a file that `snapshot` wrote for the same program, and return its note.
@@ -242,56 +247,15 @@ class Method:
         """
         where = check_path(path, "path")
         check_callable(accept, "accept", "the note of the snapshot")
-        with self._exclusive():
-            self._make_ready()
-            state, note = read_state(where, self._fingerprint(), self._state.sizes())
+        with self.exclusive() as state:
+            pieces, note = read_state(where, self._fingerprint(), state.sizes())
             accept(note)
-            self._state.write(state)
+            state.write(pieces)
             return note
-
-    def _copy_extents(self, source: Method, extents: Sequence[Extent]) -> None:
-        """Copy ranges of the state on the device, from this method or another one with the same state buffers."""
-        with source._exclusive(), self._exclusive():
-            self._make_ready()
-            self._device_state().copy_extents(source._device_state(), extents)
-
-    def _read_extents(self, extents: Sequence[Extent]) -> list[memoryview]:
-        """Return ranges of the state on the device."""
-        with self._exclusive():
-            self._make_ready()
-            return self._device_state().read_extents(extents)
-
-    def _write_extents(self, extents: Sequence[Extent], pieces: Sequence[memoryview]) -> None:
-        """Write data of `read_extents` into ranges of the state on the device."""
-        with self._exclusive():
-            self._make_ready()
-            self._device_state().write_extents(extents, pieces)
-
-    def _device_state(self) -> Session:
-        if self._session is None:
-            raise InputError(f"{self.name} has no state on a device", code="no_device_state")
-        return self._session
 
     def fingerprint(self) -> str:
         """Return the hash of program, method and weights that a snapshot of this method carries."""
         return self._fingerprint()
-
-    def _state_sizes(self) -> list[int]:
-        """Return the bytes of each buffer of the state."""
-        with self._exclusive():
-            self._make_ready()
-            return self._state.sizes()
-
-    def _read_state(self) -> list[memoryview]:
-        """Return the buffers of the state, as `write_state` accepts them."""
-        with self._exclusive():
-            self._make_ready()
-            return self._state.read()
-
-    def _write_state(self, pieces: Sequence[memoryview]) -> None:
-        with self._exclusive():
-            self._make_ready()
-            self._state.write(pieces)
 
     def save(self, folder: PathLike, shapes: Iterable[Sequence[Sequence[int]]] = ()) -> None:
         """Write the plan into a folder, with the schedules of the last 64 shapes called: `webpte.open_plan` runs it.
@@ -303,7 +267,7 @@ class Method:
         from ..plan.plan_writer import save_plan  # few methods are saved
 
         where, named = check_path(folder, "folder"), check_shapes(shapes, "shapes")
-        with self._exclusive():
+        with self._locked():
             self._check_open()
             self._scheduler.make_room(len(named))
             for dims in named:
@@ -331,18 +295,30 @@ class Method:
         }
 
     @contextmanager
-    def _observed(self, observer: Observer) -> Iterator[None]:
-        """Observe the calls inside the context. Calls from other threads, of forks too, wait until it ends."""
+    def exclusive(self) -> Iterator[MethodState]:
+        """Hold the method over several calls: those of other threads, of forks too, wait. Yield its state."""
+        with self._locked():
+            self._make_ready()
+            yield self._state
+
+    def observed(self, observer: Observer) -> AbstractContextManager[None]:
+        """Call the methods of an observer during the calls inside the context. Those of other threads wait."""
+        if not isinstance(observer, Observer):
+            raise wrong_argument("observer", "a webpte.device.Observer", observer)
+        return self._observe(observer)
+
+    @contextmanager
+    def _observe(self, observer: Observer) -> Iterator[None]:
         executor = self._executor
-        with self._exclusive():
+        with self._locked():
             before, executor.observer = executor.observer, observer
             try:
                 yield
             finally:
                 executor.observer = before
 
-    def _exclusive(self) -> threading.RLock:
-        """Return the lock to hold over several calls that belong together. It excludes calls of forks too."""
+    def _locked(self) -> threading.RLock:
+        """Return the lock of the method and its forks. Raise ForkedError in a child process."""
         self._process.check()
         return self._lock
 
@@ -381,7 +357,7 @@ class Method:
             session.close()
 
     def _recover(self, gpu: Gpu, weights: WeightBuffers, progress: OnProgress) -> None:
-        """Allocate this method and its forks on another device if they were released, for Program.recover."""
+        """Allocate this method and its forks on another device if they were released."""
         with self._lock:
             for method in self._stranded():
                 if method._session is None:
@@ -400,6 +376,18 @@ class Method:
         """Return those of this method and its forks whose device is lost."""
         with self._lock:
             return [m for m in (self, *self._forks) if not m._closed and m._gpu is not None and not m._gpu.alive()]
+
+
+def recover_methods(
+    methods: Iterable[Method], device_for: Callable[[Plan], tuple[Gpu, WeightBuffers]], progress: OnProgress
+) -> bool:
+    """Allocate the methods and forks whose device was lost on others. Return whether there were any."""
+    stranded = [method for method in methods if method._stranded()]
+    for method in stranded:
+        method._release_lost()
+    for method in stranded:
+        method._recover(*device_for(method.plan), progress)
+    return bool(stranded)
 
 
 def _log_ready(plan: Plan, adapter: str, seconds: float) -> None:

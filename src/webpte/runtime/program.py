@@ -24,10 +24,10 @@ from ..plan import Plan, Planner, draft, make_planner
 from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..text import sanitize_line, size, table
 from ..wgsl import Caps
-from .arguments import signature
+from . import arguments
 from .checks import ProcessGuard, check_bool, check_caps, check_method_name, check_optional_callable, check_seconds
 from .kernels import CpuKernels
-from .method import Method
+from .method import Method, recover_methods
 from .state import SharedState
 from .tuning import TuningResult, best_variants, read_tuning, tune_plan, write_tuning
 
@@ -39,7 +39,7 @@ class DeviceResources:
     """
 
     def __init__(self, path: str, files: Sequence[MappedFile], memory: int | None) -> None:
-        self._path = path
+        self.path = path  #: of the file or folder; a name in angle brackets for bytes and open files
         self._files = files
         self._memory = memory
         self._methods: dict[Hashable, Method] = {}
@@ -49,16 +49,12 @@ class DeviceResources:
         self._lock = threading.RLock()  # taken before any lock of a method, and those before a device's
 
     def _method_of(self, key: Hashable, make: Callable[[], Method]) -> Method:
-        """Return the method of a key, created at its first use."""
-        if key not in self._methods:
-            self._methods[key] = make()
-        return self._methods[key]
-
-    def _discard(self, method: Method) -> None:
-        """Close a method and remove it. Loading it again creates a new one."""
-        with self._locked():
-            self._methods = {key: other for key, other in self._methods.items() if other is not method}
-            method.close()
+        """Return the method of a key, created at its first use and again after it was closed."""
+        method = self._methods.get(key)
+        if method is None or method.closed:
+            self._methods = {other: one for other, one in self._methods.items() if not one.closed}
+            method = self._methods[key] = make()
+        return method
 
     def recover(self, progress: OnProgress = ignore, cancel: CancelToken | None = None) -> bool:
         """Open another device after DeviceLost, and load everything again from the mapped file.
@@ -74,12 +70,7 @@ class DeviceResources:
             for gpu, weights in lost:
                 weights.close()
                 gpu.release()
-            stranded = [method for method in self._methods.values() if method._stranded()]
-            for method in stranded:
-                method._release_lost()
-            for method in stranded:
-                method._recover(*self._device(method.plan), progress)
-            return bool(lost or stranded)
+            return recover_methods([*self._methods.values()], self._device, progress) or bool(lost)
 
     def close(self) -> None:
         """Release every GPU object and the mapped files. Safe to call twice.
@@ -112,7 +103,7 @@ class DeviceResources:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ClosedError(f"{self._path} is closed")
+            raise ClosedError(f"{self.path} is closed")
 
     def _device(self, plan: Plan) -> tuple[Gpu, WeightBuffers]:
         """Return a device for the plan: one that is in use already if its limits suffice."""
@@ -176,7 +167,7 @@ class MethodSource(DeviceResources):
         *,
         lazy: bool = False,
     ) -> Method:
-        """Return a method that is ready to be called; the same object every time."""
+        """Return a method that is ready to be called; the same object until it is closed."""
         raise NotImplementedError
 
     def plan(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Plan:
@@ -202,7 +193,7 @@ class MethodSource(DeviceResources):
                 code="missing_name",
                 hint="Name the method: memory(name, rewrite).",
             )
-        return program_memory(self._path, {one: self.plan(one) for one in self.method_names})
+        return program_memory(self.path, {one: self.plan(one) for one in self.method_names})
 
     def fingerprint(self, name: str) -> str:
         """Return a hash that is equal for the same method of the same files: code and weights."""
@@ -217,15 +208,15 @@ class MethodSource(DeviceResources):
 
     def _title(self) -> str:
         nbytes = size(sum(file.size for file in self._files))
-        return f"{type(self).__name__} {sanitize_line(self._path)} ({nbytes}{', closed' if self._closed else ''})"
+        return f"{type(self).__name__} {sanitize_line(self.path)} ({nbytes}{', closed' if self._closed else ''})"
 
     def _listed_methods(self) -> dict[str, str]:
         """Return the signatures of the first methods, and the number of the others."""
         names = self.method_names
-        rows = {name: self._signature(name) for name in names[:MAX_LISTED_METHODS]}
+        rows = {name: self.signature(name) for name in names[:MAX_LISTED_METHODS]}
         return rows | ({"...": f"and {len(names) - len(rows)} more"} if len(names) > len(rows) else {})
 
-    def _signature(self, name: str) -> str:
+    def signature(self, name: str = "forward") -> str:
         """Return a line about a method: its inputs and outputs, if they are known."""
         raise NotImplementedError
 
@@ -249,7 +240,7 @@ class Program(MethodSource):
         options: PlanOptions,
     ) -> None:
         super().__init__(file.path, files, options.memory)
-        self._file = file
+        self.file = file  #: what was read from the file, before the graphs were built
         self._tensors = tensors
         self._kernels = CpuKernels()
         self._options = options
@@ -258,7 +249,7 @@ class Program(MethodSource):
         self._signed: dict[str, str] = {}  # the signatures of methods that were shown
 
     def _build(self, plan: MethodPlan) -> Graph:
-        others = [other for other in self._file.methods if other is not plan]
+        others = [other for other in self.file.methods if other is not plan]
         return build_graph(plan, self._find, mutated_positions, others=others)
 
     @property
@@ -271,10 +262,10 @@ class Program(MethodSource):
 
     def plan(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Plan:
         """Return how a method would run, for this machine's adapter or for other capabilities. `caps` needs no GPU."""
-        return self._planner(name, caps, rewrite).plan
+        return self.planner(name, caps, rewrite).plan
 
-    def _planner(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Planner:
-        """Return the planner of a method, which has its plan and makes schedules for shapes."""
+    def planner(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Planner:
+        """Return the planner of a method, which has its plan and lowers it for shapes. `caps` needs no GPU."""
         self._process.check()
         graph = self.graph(name)
         check_optional_callable(rewrite, "rewrite", "the graph, which returns another graph")
@@ -305,7 +296,7 @@ class Program(MethodSource):
         seconds, measure_all = check_seconds(budget, "budget"), check_bool(again, "again")
         with self._locked():
             self._check_open()
-            planner = self._planner(name, rewrite=rewrite)
+            planner = self.planner(name, rewrite=rewrite)
             caps = self._caps()
             known = {} if measure_all else read_tuning(caps)
             for job in [job for job in planner.examples if job.key in known]:
@@ -328,7 +319,7 @@ class Program(MethodSource):
         *,
         lazy: bool = False,
     ) -> Method:
-        """Return a method that is ready to be called; the same object every time. `rewrite` changes its graph first.
+        """Return a method that is ready to be called; the same object until it is closed. `rewrite` changes its graph.
 
         With `lazy`, a kernel is compiled by the first call that uses it.
         """
@@ -347,7 +338,7 @@ class Program(MethodSource):
     def _make_method(self, name: str, rewrite: Rewrite | None, progress: OnProgress, lazy: bool) -> Method:
         if self._options.tune == "auto":
             self.tune(name, rewrite, AUTO_SECONDS, progress=progress)
-        planner = self._planner(name, rewrite=rewrite)
+        planner = self.planner(name, rewrite=rewrite)
         plan = planner.plan
         _warn_of_fallback(plan)
         shared = self._shared.share_of(plan)
@@ -360,11 +351,11 @@ class Program(MethodSource):
         return adapter_caps().within(self._options.limits)
 
     def _find(self, key: str) -> Span | None:
-        return find_data(key, self._file, self._tensors)
+        return find_data(key, self.file, self._tensors)
 
-    def _signature(self, name: str) -> str:
-        if name not in self._signed:
-            self._signed[name] = signature(*self._dynamic_dims(name))
+    def signature(self, name: str = "forward") -> str:
+        if check_method_name(name, self.method_names) not in self._signed:
+            self._signed[name] = arguments.signature(*self._dynamic_dims(name))
         return self._signed[name]
 
     def _dynamic_dims(self, name: str) -> tuple[Graph, Mapping[int, tuple[bool, ...]]]:

@@ -50,17 +50,17 @@ class SavedPlan(DeviceResources):
         """The name of the method."""
 
     def method(self, progress: OnProgress = ignore, cancel: CancelToken | None = None) -> Method:
-        """Return the method, ready to be called; the same object every time."""
+        """Return the method, ready to be called; the same object until it is closed."""
         progress = cancellable(progress, cancel)
         with self._locked():
             self._check_open()
             return self._method_of(self.name, lambda: self._make_method(progress))
 
     def __repr__(self) -> str:
-        return f"SavedPlan {sanitize_line(self._path)}{' (closed)' if self._closed else ''}\n  {self._signature()}"
+        return f"SavedPlan {sanitize_line(self.path)}{' (closed)' if self._closed else ''}\n  {self._signature()}"
 
     def _repr_html_(self) -> str:
-        return table(f"SavedPlan {self._path}", {self.name: self._signature()})
+        return table(f"SavedPlan {self.path}", {self.name: self._signature()})
 
     def _signature(self) -> str:
         plan = self._opened.scheduler.plan

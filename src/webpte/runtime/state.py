@@ -23,7 +23,7 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from ..device import NO_OBSERVER, Observer, Session
+from ..device import NO_OBSERVER, Extent, Observer, Session
 from ..errors import DataError, FormatError, InputError, RangeError
 from ..graph import DType
 from ..partial_files import output_file
@@ -82,6 +82,7 @@ class MethodState:
         return sum(array.nbytes for _, array in ready)
 
     def reset(self) -> None:
+        """Restore the initial values."""
         if self.session is not None:
             self.session.reset()
         self._arrays = self._initial()
@@ -112,12 +113,30 @@ class MethodState:
         if on_device:
             self.copy_tensors(other, on_device)
 
+    def copy_extents(self, source: MethodState, extents: Sequence[Extent]) -> None:
+        """Copy ranges of the state on the device, from this method or another one with the same state buffers."""
+        self._device().copy_extents(source._device(), extents)
+
+    def read_extents(self, extents: Sequence[Extent]) -> list[memoryview]:
+        """Return ranges of the state on the device, each from the extent's `source`."""
+        return self._device().read_extents(extents)
+
+    def write_extents(self, extents: Sequence[Extent], pieces: Sequence[memoryview]) -> None:
+        """Write what `read_extents` returned into ranges of the state on the device."""
+        self._device().write_extents(extents, pieces)
+
+    def _device(self) -> Session:
+        if self.session is None:
+            raise InputError(f"{self._plan.graph.name} has no state on a device", code="no_device_state")
+        return self.session
+
     def sizes(self) -> list[int]:
         """Return the bytes of each buffer, those on the device first."""
         sizes = self.session.state_sizes() if self.session is not None else []
         return sizes + [array.nbytes for array in self._arrays.values()]
 
     def read(self) -> list[memoryview]:
+        """Return the contents of each buffer."""
         pieces = self.session.read_state() if self.session is not None else []
         return pieces + [memoryview(array.tobytes()) for array in self._arrays.values()]
 

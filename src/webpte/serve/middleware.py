@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
+import logging
 import re
 import secrets
 import time
@@ -22,8 +23,8 @@ from .page import PAGE_PATHS, wants_page
 from .processes import IdleTrim
 from .responses import error_response
 from .service import Service
-from .telemetry import log
 
+logger = logging.getLogger(__name__)
 CLIENT_CLOSED_REQUEST = 499  # the status in logs and metrics of a request whose client disconnected
 REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 MAX_HOST_CHARS = 80  # of a name in a message
@@ -117,7 +118,7 @@ class RequestMiddleware:
         except (ClientDisconnected, ClientDisconnect):  # the latter while the body was read
             record.fields["left"] = True
         except Exception as error:
-            log.error("a request failed", exc_info=error, extra={"fields": {"id": record.id}})
+            logger.error("a request failed", exc_info=error, extra={"fields": {"id": record.id}})
             if record.status is None:
                 message = f"{type(error).__name__} in the server; see its log for request {record.id}"
                 await error_response(ApiError(500, message), scope["path"])(scope, receive, record.send)
@@ -156,7 +157,7 @@ class RequestMiddleware:
             "ms": round(1000 * seconds, 1),
             **record.fields,
         }
-        log.info("request", extra={"fields": fields})
+        logger.info("request", extra={"fields": fields})
 
 
 class _RequestRecord:

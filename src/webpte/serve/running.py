@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import gc
+import logging
 import os
 import signal
 import socket
@@ -28,9 +29,10 @@ from .messages import ModelFile, WorkerOptions
 from .processes import use_one_arena
 from .service import Service
 from .supervisor import Limits, Supervisor
-from .telemetry import configure_logging, log
+from .telemetry import configure_logging
 from .worker_process import RestartPolicy
 
+logger = logging.getLogger(__name__)
 KEEP_ALIVE_SECONDS = 75  # longer than load balancers keep idle connections, so that they close first
 LAST_EVENTS_SECONDS = 5.0  # after the shutdown timeout, for last events to be sent
 FAILED_SECONDS = 1.0  # in which `/health` reports that the server has failed, before it exits
@@ -88,7 +90,7 @@ def serve(config: Config, on_listening: Callable[[str], None]) -> int:
     listening = bind(config)
     configure_logging(config.log_level, config.log_format)
     config = config.model_copy(update={"max_connections": raise_file_limit(config.max_connections)})
-    log.info("loading", extra={"fields": {"models": config.models, "warmup": config.warmup}})
+    logger.info("loading", extra={"fields": {"models": config.models, "warmup": config.warmup}})
     application = app(backend, config)
     server = Server(
         uvicorn.Config(
@@ -213,7 +215,7 @@ def raise_file_limit(connections: int) -> int:
     # Beyond the limit of connections, the server closes one and serves the others. Without a free file it accepts none.
     connections = max(1, allowed - min(OTHER_FILES, allowed // 2))
     fields = {"open_files": allowed, "needed": needed, "max_connections": connections}
-    log.warning("few files", extra={"fields": fields})
+    logger.warning("few files", extra={"fields": fields})
     return connections
 
 
@@ -276,7 +278,7 @@ async def _run(server: Server, service: Service, on_listening: Callable[[str], N
     def on_signal(number: int) -> None:
         if ending.is_set():  # the second signal
             end_now(service)
-        log.info("signal", extra={"fields": {"signal": signal.Signals(number).name}})
+        logger.info("signal", extra={"fields": {"signal": signal.Signals(number).name}})
         ending.set()
         server.should_exit = True
         draining.append(loop.create_task(service.stop()))
@@ -331,7 +333,7 @@ async def _serve_until_failure(service: Service, serving: asyncio.Task[None]) ->
     try:
         await asyncio.wait((serving, failing), return_when=asyncio.FIRST_COMPLETED)
         if not serving.done():
-            log.error("failed", extra={"fields": {"error": failing.result().reason}})
+            logger.error("failed", extra={"fields": {"error": failing.result().reason}})
             await asyncio.wait((serving,), timeout=FAILED_SECONDS)
             raise failing.result()
         serving.result()

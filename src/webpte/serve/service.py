@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +21,9 @@ from .config import Config
 from .errors import ApiError
 from .messages import ModelInfo
 from .schema_process import SchemaCompiler
-from .telemetry import Metrics, log
+from .telemetry import Metrics
 
+logger = logging.getLogger(__name__)
 KINDS = {"language": "a language model", "encoder": "an embedding model"}
 MAX_SEED = LARGEST  # OpenAI's seeds may be larger, and are reduced modulo MAX_SEED + 1
 MAX_FIELD_CHARS = 80  # of an unknown field in the log
@@ -88,7 +90,7 @@ class Service:
         if name not in self._unknown_fields and len(self._unknown_fields) < MAX_UNKNOWN_FIELDS:
             self._unknown_fields.add(name)
             similar = {"similar": matches[0]} if (matches := close_matches(name, known)) else {}
-            log.warning("unknown field ignored", extra={"fields": {"field": name, **similar}})
+            logger.warning("unknown field ignored", extra={"fields": {"field": name, **similar}})
 
     def model(self, name: str | None, kind: str | None = None) -> ModelInfo:
         """Return the model that a request names, or the only one of a kind if it names none. Raise ApiError if the name

@@ -16,7 +16,6 @@ from prometheus_client.registry import Collector
 from ..text import sanitize, sanitize_line
 from .backend import Backend
 
-log = logging.getLogger("webpte.serve")
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)  # seconds
 GAUGES = {
     "queued": "requests that wait for a slot",

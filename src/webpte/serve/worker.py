@@ -57,7 +57,7 @@ from .processes import ignore_stop_signals
 Send = Callable[[FromWorker], None]
 INTERNAL_ERROR = 2  # exit status
 NO_DEVICE = 3  # exit status
-logger = logging.getLogger("webpte.serve.worker")
+logger = logging.getLogger(__name__)
 
 
 class Pipe:
@@ -460,5 +460,7 @@ def main(load: LoadModel = load_model) -> int:
     return Worker(own_pipe(), load).run()
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+if __name__ == "__main__":  # under the module's own name, which is that of the logger
+    from webpte.serve import worker
+
+    sys.exit(worker.main())

@@ -30,7 +30,7 @@ class WhisperMethods:
     def __init__(self, program: Program) -> None:
         if missing := {"encode", "decode"} - set(program.method_names):
             raise FormatError(
-                argument=program._file.path,
+                argument=program.path,
                 expected="a Whisper program with the methods encode and decode",
                 got=f"no method {', '.join(sorted(missing))}",
                 code="not_whisper",
@@ -40,7 +40,7 @@ class WhisperMethods:
         self.bands, self.frames = self._bound(self._encode.inputs[0].bound, 3)[1:]
         self.max_call_tokens = self._bound(self._decode.inputs[0].bound, 2)[1]
         self.vocabulary = self._bound(self._decode.outputs[0].bound, 2)[1]
-        self.exclusive = self._decode._exclusive  # the methods share state, and so a lock
+        self.exclusive = self._decode.exclusive  # the methods share state, and so a lock
 
     def encode(self, mel: Array) -> None:
         """Encode a window of a spectrogram (bands, frames) into the state."""

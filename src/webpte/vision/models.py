@@ -69,11 +69,15 @@ class Classifier(TaskProgram):
         scores = np.empty((len(opened), len(self.labels)), np.float32)
         for start in range(0, len(opened), self.max_batch):
             batch = opened[start : start + self.max_batch]
-            pixels = np.stack([self._preprocessor(image)[0] for image in batch])  # (B, 3, H, W)
-            scores[start : start + len(batch)] = self._pixel_scores(pixels)
+            pixels = np.stack([self.preprocess(image) for image in batch])  # (B, 3, H, W)
+            scores[start : start + len(batch)] = self.compute_batch(pixels)
         return scores
 
-    def _pixel_scores(self, pixels: Floats) -> Floats:
+    def preprocess(self, image: Image.Image) -> Floats:
+        """Return the pixels (3, H, W) of an image as `compute_batch` takes them."""
+        return self._preprocessor(image)[0]
+
+    def compute_batch(self, pixels: Floats) -> Floats:
         """Return the scores (B, classes) of preprocessed images (B, 3, H, W), at most `max_batch` of them."""
         return self._scores(np.asarray(self._forward(pixels)))
 

@@ -16,6 +16,7 @@ from unittest import mock
 import numpy as np
 import wgpu
 
+from tests.support.harness.devices import session_of
 from webpte.graph import TensorSpec
 from webpte.lowering import stored_bytes
 from webpte.plan import padded
@@ -43,7 +44,7 @@ class Canaries:
 
     def __init__(self, method: Method) -> None:
         self._plan = method.plan
-        session = method._session
+        session = session_of(method) if method.plan.flow.segments else None
         self._gpu = session.gpu if session is not None else None
         self._buffers = list(session._buffers) if session is not None else []
 

@@ -325,7 +325,7 @@ def run_case(case: Case, folder: Path) -> int:
     with larger_buffers(), choosing(case.variant), webpte.load(folder / "case.pte") as loaded:
         method = loaded.method()
         canaries = Canaries(method)
-        jobs = method._planner.examples
+        jobs = method.planner.examples
         if case.variant and not any(case.variant in job.names for job in jobs):
             # Broadcasts within a subgroup are the only kernels that a device may lack.
             assert case.variant.startswith("broadcast") and not adapter_caps().subgroup, f"{case}: no such variant"

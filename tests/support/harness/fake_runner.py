@@ -253,7 +253,7 @@ class FakeLLM(LLM):
             tokenizer, SpecialTokens(), None, frozenset(), vocabulary=VOCABULARY, context_limit=limit
         )
         recovered = self.recover if recover else None
-        self._engine = EngineCore(runner, recover=recovered, clock=lambda: runner.now, background=background, **options)
+        self.engine = EngineCore(runner, recover=recovered, clock=lambda: runner.now, background=background, **options)
 
     @property
     def fingerprint(self) -> str:

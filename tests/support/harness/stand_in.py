@@ -80,7 +80,7 @@ class StandIn:
     """Answers all prompts with one text. `fails` is raised by `generate`, `fails_at_end` by a stream."""
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, says: str = "hello", tool_format: Any = None) -> None:
-        tokenizer._inner.save(str(folder / "tokenizer.json"))
+        tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
         (folder / "tokenizer_config.json").write_text(json.dumps({"tool_format": tool_format} if tool_format else {}))
         self._tokenizer = tokenizer
         self.says = says
@@ -94,7 +94,7 @@ class StandIn:
         end = tokenizer.token_id("<|im_end|>")
         assert end is not None
         language = TextFiles(*files, CHAT, (end,), None, (end,))
-        size = tokenizer._inner.get_vocab_size()
+        size = tokenizer.backend_tokenizer.get_vocab_size()
         self.models = {"stand-in": ModelInfo("stand-in", "", "language", 512, size, 0, 4, "f", 1, language)}
 
     async def start(self) -> None: ...

@@ -28,7 +28,7 @@ def write_caller(folder: Path, name: str = "caller") -> Path:
     from tests.support.models.caller import caller
 
     tokenizer = byte_level()
-    tokenizer._inner.add_special_tokens([AddedToken(text, special=True) for text in SPECIALS])
+    tokenizer.backend_tokenizer.add_special_tokens([AddedToken(text, special=True) for text in SPECIALS])
 
     def number(text: str) -> int:
         token = tokenizer.token_id(text)
@@ -37,7 +37,7 @@ def write_caller(folder: Path, name: str = "caller") -> Path:
 
     exported = export(
         caller,
-        vocabulary=tokenizer._inner.get_vocab_size(),
+        vocabulary=tokenizer.backend_tokenizer.get_vocab_size(),
         context=CONTEXT,
         shown=number("<|tools|>"),
         call=number("<tool_call>"),
@@ -47,7 +47,7 @@ def write_caller(folder: Path, name: str = "caller") -> Path:
     )
     program = folder / f"{name}.pte"
     shutil.copy(exported.path, program)
-    tokenizer._inner.save(str(folder / f"{name}.tokenizer.json"))
+    tokenizer.backend_tokenizer.save(str(folder / f"{name}.tokenizer.json"))
     config = {"eos_token": "<|im_end|>", "tool_format": TOOL_FORMAT}
     (folder / f"{name}.tokenizer_config.json").write_text(json.dumps(config))
     (folder / f"{name}.chat_template.jinja").write_text(CHAT_TEMPLATE)

@@ -98,7 +98,7 @@ class Conversation:
         changed: dict[str, Any] = {**self.settings, name: value}
         constraint = sampling_params_from(changed, self.llm.vocabulary).constraint
         if constraint is not None:
-            self.llm._grammar_compiler().matcher(constraint)
+            self.llm.text_model.grammar_compiler().matcher(constraint)
         self.settings = GenerateSettings(**changed)  # type: ignore[typeddict-item]
 
     def unset(self, name: str) -> None:

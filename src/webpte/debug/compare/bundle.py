@@ -10,6 +10,7 @@ import numpy as np
 from ...device import adapter_caps
 from ...errors import FormatError, InputError
 from ...llm import LLM
+from ...plan.value_json import dtype_from_json
 from ...progress import OnProgress, Progress, ignore
 from ...runtime import Bundle, Method, load, load_source
 from ...runtime.saved_plan import lacking
@@ -44,7 +45,7 @@ def compare_bundle(
     with load_source(path) as bundle:
         if not isinstance(bundle, Bundle):
             raise InputError(f"{path} is not a bundle", code="not_a_bundle")
-        kind = bundle._manifest.kind
+        kind = bundle.manifest.kind
         ends = tolerance if tolerance is not None and tolerance != Tolerance() else END_TO_END
         result = Comparison(method, str(against) if against is not None else "its variants", ends.rtol, ends.atol)
         calls: list[list[InputValue]] = []
@@ -88,7 +89,7 @@ def _variants(bundle: Bundle, name: str, calls: Sequence[Sequence[Any]], toleran
     """Compare variants, also those for other devices: their numbers differ only by rounding."""
     chosen, caps = bundle.method(name), adapter_caps()
     compared = 0
-    for variant in bundle._manifest.methods[name]:
+    for variant in bundle.manifest.methods[name]:
         method = None
         if not lacking(variant.features, variant.min_subgroup_size, variant.limits, caps):
             method = bundle.method(name, variant=variant)
@@ -141,25 +142,29 @@ def _texts(
 
 
 def _checks(bundle: Bundle, progress: OnProgress) -> Iterator[EndReport]:
-    checks = bundle._manifest.data.get("check")
+    checks = bundle.manifest.data.get("check")
     if not isinstance(checks, list) or not checks:
-        raise FormatError(f"{bundle._manifest.folder} has no programs with expected outputs", code="no_checks")
+        raise FormatError(f"{bundle.path} has no programs with expected outputs", code="no_checks")
     for number, check in enumerate(checks):
         progress(Progress("compare", number, len(checks), "programs"))
         try:
             name, tolerance = str(check["method"]), Tolerance(float(check["rtol"]), float(check["atol"]))
-            inputs, expected = ([_array(bundle, entry) for entry in check[part]] for part in ("inputs", "outputs"))
+            inputs = [bundled_array(bundle, entry) for entry in check["inputs"]]
+            expected = [bundled_array(bundle, entry) for entry in check["outputs"]]
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(
-                f"{bundle._manifest.folder}: {ascii(check)[:100]} is not a program with expected outputs",
+                f"{bundle.path}: {ascii(check)[:100]} is not a program with expected outputs",
                 code="invalid_check",
             ) from error
         method = bundle.method(name)
         for position, (got, want) in enumerate(zip(method.run(inputs), expected, strict=False)):
             yield EndReport(0, position, name, difference(np.asarray(got), want, tolerance))
-        bundle._discard(method)
+        method.close()
     progress(Progress("compare", len(checks), len(checks), "programs"))
 
 
-def _array(bundle: Bundle, entry: Any) -> np.ndarray[Any, Any]:
-    return bundle._array(entry["file"], entry["offset"], entry["bytes"], entry["dtype"], entry["dims"])
+def bundled_array(bundle: Bundle, entry: Any) -> np.ndarray[Any, Any]:
+    """Return an array of the manifest, in a dtype that callers use."""
+    file = bundle.open_file(bundle.manifest.file(entry["file"]))
+    data = file.view(entry["offset"], entry["bytes"])
+    return np.frombuffer(data, dtype_from_json(entry["dtype"]).held).reshape(entry["dims"])

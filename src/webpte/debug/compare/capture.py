@@ -189,7 +189,7 @@ class Capture:
             if len(self._groups) == 1:
                 self._method = method
             else:
-                self._program._discard(method)
+                method.close()
             yield values
 
     def _open(self, graph: Graph, earlier: Sequence[Sequence[Any]]) -> Method:

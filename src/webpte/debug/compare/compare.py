@@ -158,7 +158,7 @@ def compare_with(
     windows = list(_windows(mine, theirs, _matched(mine, theirs)))
     runs = Capture(program, name, mine, [ids for _, ids, _ in windows])
     others = Capture(other, name, theirs, [ids for _, _, ids in windows])
-    report = Comparison(name, str(other._file.path), tolerance.rtol, tolerance.atol)
+    report = Comparison(name, other.path, tolerance.rtol, tolerance.atol)
     tolerance = mine.end_tolerance(tolerance)
     total = len(steps) * sum(len(pairs) for pairs, _, _ in windows)
     for number, args in enumerate(steps):

@@ -143,7 +143,7 @@ def compare_with_executorch(
     first call is compared so.
     """
     tolerance = tolerance or Tolerance()
-    method = next(plan for plan in program._file.methods if plan.name == name)
+    method = next(plan for plan in program.file.methods if plan.name == name)
     wheel = Wheel(path, data, method)
     report = Comparison(name, EXECUTORCH, tolerance.rtol, tolerance.atol)
     graph = program.graph(name)

@@ -242,7 +242,7 @@ def profile(
     """
     if repeat < 1:
         raise InputError(argument="repeat", expected="an integer of at least 1", got=repeat, code="out_of_range")
-    modules = modules_of(method._planner)  # before the calls: it lowers at the bound
+    modules = modules_of(method.planner)  # before the calls: it lowers at the bound
     observed = ObservedMethod(method)
     total = 2 * (repeat + 1)
 

@@ -82,7 +82,7 @@ class ObservedMethod:
 
     def _run(self, args: Sequence[Any], timed: bool) -> Run:
         observer = CallObserver(self.clock, timed)
-        with self._method._observed(observer):
+        with self._method.observed(observer):
             begin = time.perf_counter_ns()
             self._method.run(args)
             end = time.perf_counter_ns()

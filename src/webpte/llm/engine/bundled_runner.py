@@ -30,7 +30,7 @@ class BundledRunner(SlotPool):
         self._bundle = bundle
         self._language = language
         self._slot_counts = sorted(
-            {v.cache_slots for v in bundle._manifest.methods["forward"] if v.cache_slots is not None}
+            {v.cache_slots for v in bundle.manifest.methods["forward"] if v.cache_slots is not None}
         )
         super().__init__(bundle, min(max_slots, self._slot_counts[-1]), progress)
         self.capacity = language.context_length

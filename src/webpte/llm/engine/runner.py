@@ -167,26 +167,31 @@ class SlotPool(ABC):
             )
 
     def copy(self, source: int, target: int, count: int) -> None:
-        self.method._copy_extents(self.method, self._extents(source, target, count))
+        with self.method.exclusive() as state:
+            state.copy_extents(state, self._extents(source, target, count))
 
     def grow(self, num_slots: int) -> None:
         """Allocate more slots. The old state becomes the beginning of the new one."""
         old, num_slots = self.method, self.available_slots(num_slots)
         new = self.make(num_slots, ignore)
         sizes = (buffer.nbytes for buffer in old.plan.buffers if buffer.kind == "state")
-        new._copy_extents(old, [Extent(number, 0, 0, nbytes) for number, nbytes in enumerate(sizes)])
+        extents = [Extent(number, 0, 0, nbytes) for number, nbytes in enumerate(sizes)]
+        with old.exclusive() as old_state, new.exclusive() as new_state:
+            new_state.copy_extents(old_state, extents)
         self._recoveries += old.recoveries - new.recoveries
         self.method, self.num_slots = new, num_slots
-        self.program._discard(old)
+        old.close()
 
     def sizes(self, count: int) -> list[int]:
         return [extent.nbytes for extent in self._extents(0, 0, count)]
 
     def read(self, slot: int, count: int) -> list[memoryview]:
-        return self.method._read_extents(self._extents(slot, slot, count))
+        with self.method.exclusive() as state:
+            return state.read_extents(self._extents(slot, slot, count))
 
     def write(self, slot: int, count: int, pieces: Sequence[memoryview]) -> None:
-        self.method._write_extents(self._extents(slot, slot, count), pieces)
+        with self.method.exclusive() as state:
+            state.write_extents(self._extents(slot, slot, count), pieces)
 
     def _extents(self, source: int, target: int, count: int) -> list[Extent]:
         """Return the first `count` rows of a slot, in every cache."""
@@ -382,10 +387,13 @@ class SingleRunner:
         raise AssertionError("there is one slot")
 
     def sizes(self, count: int) -> list[int]:
-        return self.method._state_sizes()
+        with self.method.exclusive() as state:
+            return state.sizes()
 
     def read(self, slot: int, count: int) -> list[memoryview]:
-        return self.method._read_state()
+        with self.method.exclusive() as state:
+            return state.read()
 
     def write(self, slot: int, count: int, pieces: Sequence[memoryview]) -> None:
-        self.method._write_state(pieces)
+        with self.method.exclusive() as state:
+            state.write(pieces)

@@ -9,9 +9,11 @@ if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
+    JsonValue = str | int | float | bool | None | list["JsonValue"] | dict[str, "JsonValue"]
 else:
-    Array = Any  # of annotations, which nothing evaluates
+    Array = JsonValue = Any  # of annotations, which nothing evaluates
 
 PathLike = str | os.PathLike[str]
+JsonObject = dict[str, JsonValue]  # free-form: a document of others, or a JSON schema
 Dims = tuple[int, ...]
 JsonNumber = Annotated[float | str, 'a number, or "nan", "inf" or "-inf"']  # of a report; JSON has neither

@@ -20,7 +20,7 @@ from webpte.serve.bodies import MAX_FIELDS, RequestBody, parse_body
 from webpte.serve.config import Config
 from webpte.serve.errors import ApiError
 from webpte.serve.messages import ModelInfo
-from webpte.serve.ollama import OllamaChatRequest, OllamaEmbedRequest
+from webpte.serve.ollama.requests import OllamaChatRequest, OllamaEmbedRequest
 from webpte.serve.openai.requests import (
     MAX_MESSAGES,
     MAX_MODALITIES,

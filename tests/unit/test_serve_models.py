@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from tests.support.harness.api_schemas import check_response
 from tests.support.harness.stand_in import CHAT as TEMPLATE
 from tests.support.harness.stand_in import Asked, StandIn
 from tests.support.models.tokenizers import byte_level
@@ -19,6 +21,7 @@ from webpte.serve.application import ROUTES, app
 from webpte.serve.config import Config
 from webpte.serve.messages import ModelInfo
 from webpte.serve.openai.requests import ChatRequest
+from webpte.serve.openapi import request_schemas, response_schemas
 
 USER = {"role": "user", "content": "hi"}
 CHAT = "/v1/chat/completions"
@@ -114,6 +117,56 @@ def test_openapi_describes_every_endpoint_and_its_body(tmp_path, monkeypatch):
         validator = jsonschema.Draft202012Validator({**reference, "components": document["components"]})
         validator.validate({**body, "unknown": 1})
         assert not validator.is_valid({**body, "model": 5})
+
+
+def test_openapi_states_a_schema_for_every_response_and_event(tmp_path, monkeypatch):
+    document = answer(tmp_path, monkeypatch, "/openapi.json", None, {"writer": "language"}).json
+    streams = set()
+    for path, methods in document["paths"].items():
+        for operation in methods.values():
+            for response in operation["responses"].values():
+                for media, content in response["content"].items():
+                    validator = jsonschema.Draft202012Validator(
+                        {**content["schema"], "components": document["components"]}
+                    )
+                    assert not validator.is_valid({})
+                    streams |= {(path, media)} - {(path, "application/json")}
+    assert streams == {
+        *((path, "text/event-stream") for path, _ in GENERATING),
+        *((path, "application/x-ndjson") for path in ("/api/chat", "/api/generate")),
+    }
+
+
+def test_schemas_of_requests_and_responses_have_different_names():
+    assert not request_schemas(ROUTES).keys() & response_schemas(ROUTES).keys()
+
+
+COMPLETION = {
+    "id": "cmpl-1",
+    "created": 1,
+    "model": "writer",
+    "object": "text_completion",
+    "choices": [{"index": 0, "text": "a", "logprobs": None, "finish_reason": "stop"}],
+    "usage": {
+        "prompt_tokens": 1,
+        "completion_tokens": 1,
+        "total_tokens": 2,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "valid"),
+    [({}, True), ({"extra": 1}, False), ({"usage": None}, False), ({"object": "chat.completion"}, False)],
+)
+def test_response_with_another_form_than_openapi_states_is_found(change, valid):
+    text = json.dumps(COMPLETION | change)
+    if valid:
+        assert check_response("POST", "/v1/completions", 200, "application/json", text) == 1
+    else:
+        with pytest.raises(jsonschema.ValidationError):
+            check_response("POST", "/v1/completions", 200, "application/json", text)
 
 
 def test_openapi_names_the_keys_of_a_server_that_has_some(tmp_path, monkeypatch):

@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, NotRequired, TypedDict
 
 from jinja2 import meta
 
 from ..errors import ContextFullError, Error, FormatError, InputError
+from ..typing import JsonObject
 from .context import ContextLimit
 from .template_sandbox import TemplateEnvironment, limit_error
 from .tokenizer import Tokenizer
@@ -99,6 +100,42 @@ def read_json_object(path: Path) -> dict[str, Any]:
 
 
 # -- chats ------------------------------------------------------------------------------------------------------------
+
+
+class TemplateFunction(TypedDict):
+    """A function that a model may call."""
+
+    name: str
+    description: str
+    parameters: JsonObject  # a JSON schema
+
+
+class TemplateTool(TypedDict):
+    type: Literal["function"]
+    function: TemplateFunction
+
+
+class TemplateCalledFunction(TypedDict):
+    name: str
+    arguments: JsonObject
+
+
+class TemplateCall(TypedDict):
+    """A tool call of an earlier answer."""
+
+    id: NotRequired[str]
+    type: Literal["function"]
+    function: TemplateCalledFunction
+
+
+class TemplateMessage(TypedDict):
+    """A message as chat templates of the field read it."""
+
+    role: str
+    content: str
+    tool_calls: NotRequired[list[TemplateCall]]
+    tool_call_id: NotRequired[str]
+    name: NotRequired[str]
 
 
 Messages = Sequence[Mapping[str, Any]]

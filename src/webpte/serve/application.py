@@ -7,6 +7,7 @@ import json
 import shlex
 from collections.abc import AsyncIterator
 from dataclasses import asdict
+from functools import cache, partial
 from typing import Any
 
 from starlette.applications import Starlette
@@ -19,11 +20,29 @@ from starlette.routing import Route
 
 from ..errors import Error
 from ..version import __version__
-from . import ollama
 from .backend import Backend
 from .config import Config
 from .errors import ApiError, api_error
 from .middleware import RequestMiddleware
+from .ollama import endpoints as ollama
+from .ollama.requests import (
+    OllamaChatRequest,
+    OllamaEmbeddingsRequest,
+    OllamaEmbedRequest,
+    OllamaGenerateRequest,
+    OllamaShowRequest,
+)
+from .ollama.response_types import (
+    OllamaEmbeddingsResponse,
+    OllamaEmbedResponse,
+    OllamaLine,
+    OllamaModelList,
+    OllamaResponse,
+    OllamaRunningList,
+    OllamaShowResponse,
+    OllamaVersion,
+    OllamaWhole,
+)
 from .openai.chat import chat
 from .openai.completions import completions
 from .openai.models import detokenize, embeddings, model, models, tokenize
@@ -35,6 +54,20 @@ from .openai.requests import (
     ResponsesRequest,
     TokenizeRequest,
 )
+from .openai.response_types import (
+    ChatCompletion,
+    ChatCompletionChunk,
+    ChatUsageChunk,
+    Completion,
+    CompletionChunk,
+    DetokenizeResponse,
+    EmbeddingList,
+    ModelEntry,
+    ModelList,
+    ResponseEvent,
+    ResponseObject,
+    TokenizeResponse,
+)
 from .openai.responses import responses
 from .openapi import Endpoint, openapi, openapi_document
 from .page import PAGE_PATHS, page, wants_page
@@ -42,22 +75,22 @@ from .responses import JsonResponse, error_response
 from .service import Service
 
 ROUTES = (
-    Endpoint("/v1/chat/completions", chat, "POST", ChatRequest),
-    Endpoint("/v1/completions", completions, "POST", CompletionRequest),
-    Endpoint("/v1/responses", responses, "POST", ResponsesRequest),
-    Endpoint("/v1/embeddings", embeddings, "POST", EmbeddingsRequest),
-    Endpoint("/v1/models", models, "GET"),
-    Endpoint("/v1/models/{name:path}", model, "GET"),
-    Endpoint("/api/chat", ollama.chat, "POST", ollama.OllamaChatRequest),
-    Endpoint("/api/generate", ollama.generate, "POST", ollama.OllamaGenerateRequest),
-    Endpoint("/api/embed", ollama.embed, "POST", ollama.OllamaEmbedRequest),
-    Endpoint("/api/embeddings", ollama.embeddings, "POST", ollama.OllamaEmbeddingsRequest),
-    Endpoint("/api/show", ollama.show, "POST", ollama.OllamaShowRequest),
-    Endpoint("/api/tags", ollama.tags, "GET"),
-    Endpoint("/api/ps", ollama.running, "GET"),
-    Endpoint("/api/version", ollama.version, "GET"),
-    Endpoint("/tokenize", tokenize, "POST", TokenizeRequest),
-    Endpoint("/detokenize", detokenize, "POST", DetokenizeRequest),
+    Endpoint("/v1/chat/completions", chat, "POST", ChatCompletion, ChatRequest, ChatCompletionChunk | ChatUsageChunk),
+    Endpoint("/v1/completions", completions, "POST", Completion, CompletionRequest, CompletionChunk | Completion),
+    Endpoint("/v1/responses", responses, "POST", ResponseObject, ResponsesRequest, ResponseEvent),
+    Endpoint("/v1/embeddings", embeddings, "POST", EmbeddingList, EmbeddingsRequest),
+    Endpoint("/v1/models", models, "GET", ModelList),
+    Endpoint("/v1/models/{name:path}", model, "GET", ModelEntry),
+    Endpoint("/api/chat", ollama.chat, "POST", OllamaWhole, OllamaChatRequest, OllamaLine | OllamaResponse),
+    Endpoint("/api/generate", ollama.generate, "POST", OllamaWhole, OllamaGenerateRequest, OllamaLine | OllamaResponse),
+    Endpoint("/api/embed", ollama.embed, "POST", OllamaEmbedResponse, OllamaEmbedRequest),
+    Endpoint("/api/embeddings", ollama.embeddings, "POST", OllamaEmbeddingsResponse, OllamaEmbeddingsRequest),
+    Endpoint("/api/show", ollama.show, "POST", OllamaShowResponse, OllamaShowRequest),
+    Endpoint("/api/tags", ollama.tags, "GET", OllamaModelList),
+    Endpoint("/api/ps", ollama.running, "GET", OllamaRunningList),
+    Endpoint("/api/version", ollama.version, "GET", OllamaVersion),
+    Endpoint("/tokenize", tokenize, "POST", TokenizeResponse, TokenizeRequest),
+    Endpoint("/detokenize", detokenize, "POST", DetokenizeResponse, DetokenizeRequest),
 )
 
 
@@ -89,7 +122,7 @@ def app(backend: Backend, config: Config | None = None) -> Starlette:
         lifespan=lifespan,
     )
     application.state.service = service
-    application.state.openapi = openapi_document(ROUTES, bool(config.api_keys))
+    application.state.openapi = cache(partial(openapi_document, ROUTES, bool(config.api_keys)))
     return application
 
 

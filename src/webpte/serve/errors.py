@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from ..errors import (
     ClosedError,
@@ -17,6 +17,7 @@ from ..errors import (
     QueueFullError,
     UnsupportedError,
 )
+from .openai.response_types import ErrorBody
 
 Wait = Literal["queue", "first token", "total"]
 
@@ -83,7 +84,7 @@ class ApiError(Exception):
         self.code = code or STATUSES[status][1]
         self.headers = dict(headers or {})
 
-    def body(self) -> dict[str, Any]:
+    def body(self) -> ErrorBody:
         """Return the JSON body."""
         kind = STATUSES[self.status][0]
         return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}

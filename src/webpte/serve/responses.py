@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 from ..errors import Error
 from .clients import ClientDisconnected, until_disconnect
 from .errors import ApiError, api_error
+from .ollama.response_types import OllamaError
 
 DONE = b"data: [DONE]\n\n"
 ENCODED_ITEMS = 64  # of a list in a response, at once
@@ -46,10 +47,15 @@ def _encode_list(items: list[Any]) -> str:
     return "[" + ", ".join(json.dumps(part, ensure_ascii=False)[1:-1] for part in parts) + "]"
 
 
+def is_ollama(path: str) -> bool:
+    """Return whether a path belongs to Ollama's API."""
+    return path == OLLAMA_PATH or path.startswith(f"{OLLAMA_PATH}/")
+
+
 def error_response(error: ApiError, path: str) -> Response:
     """Return an error in the form of the API that the path belongs to: Ollama's or OpenAI's."""
-    is_ollama = path == OLLAMA_PATH or path.startswith(f"{OLLAMA_PATH}/")
-    return JsonResponse({"error": str(error)} if is_ollama else error.body(), error.status, error.headers)
+    ollama: OllamaError = {"error": str(error)}
+    return JsonResponse(ollama if is_ollama(path) else error.body(), error.status, error.headers)
 
 
 class EventStream(Response):

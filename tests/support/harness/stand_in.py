@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.support.harness.api_schemas import check_response
 from webpte.errors import Error
 from webpte.llm.constraints import Constraint, GrammarCompiler
 from webpte.llm.engine.output import Admitted, Piece
@@ -149,6 +150,7 @@ class Asked:
     def __init__(
         self, app: Any, path: str, body: Any, headers: dict[str, str] | None = None, address: str = "127.0.0.1"
     ) -> None:
+        self._method, self._path = "GET" if body is None else "POST", path
         self.status = 0
         self.headers: dict[str, str] = {}
         self.body = b""
@@ -160,7 +162,7 @@ class Asked:
         scope = {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "method": "GET" if body is None else "POST",
+            "method": self._method,
             "path": path,
             "raw_path": path.encode(),
             "root_path": "",
@@ -196,7 +198,10 @@ class Asked:
         self._left.set()
 
     async def answer(self) -> Asked:
+        """Wait for the end of the response. It has the form that `/openapi.json` describes, if the client stayed."""
         await asyncio.wait_for(self.task, 60)
+        if not self._left.is_set() and "content-type" in self.headers:
+            check_response(self._method, self._path, self.status, self.headers["content-type"], self.body.decode())
         return self
 
     @property

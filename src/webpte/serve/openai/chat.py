@@ -5,12 +5,13 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ...llm.engine.output import Piece
+from ...llm.prompts import TemplateCall, TemplateMessage
+from ...llm.settings import GenerateSettings
 from ...llm.text_model import TextModel
 from ..bodies import read_body
 from ..clients import run_in_thread
@@ -30,8 +31,26 @@ from .generation import (
     response_schema,
     stream_usage,
 )
-from .requests import AssistantMessage, ChatMessage, ChatRequest, Content, ToolMessage
+from .requests import AssistantMessage, CalledTool, ChatMessage, ChatRequest, Content, ToolMessage
+from .response_types import (
+    ChatChoice,
+    ChatChunkChoice,
+    ChatCompletion,
+    ChatCompletionChunk,
+    ChatCompletionMessage,
+    ChatLogprobs,
+    ChatUsageChunk,
+    ChoiceDelta,
+    CompletionUsage,
+    FinishFields,
+    MessageToolCall,
+    ResponseHeader,
+    TokenLogprob,
+    TopLogprob,
+)
 from .tools import ToolCallDelta, ToolConfig, tool_config
+
+UNFINISHED: FinishFields = {"finish_reason": None}  # of a chunk that is not the last
 
 
 async def chat(request: Request) -> Response:
@@ -50,7 +69,8 @@ def _parse(body: ChatRequest, service: Service) -> tuple[ParsedRequest, ChatForm
     at_most("n", body.n, config.max_choices, "max_choices")
     if body.top_logprobs and not body.logprobs:
         raise ApiError(400, "top_logprobs: allowed only with logprobs", param="top_logprobs")
-    settings = choice_settings(body) | {
+    settings: GenerateSettings = {
+        **choice_settings(body),
         "max_new_tokens": output_tokens(
             config, max_completion_tokens=body.max_completion_tokens, max_tokens=body.max_tokens
         ),
@@ -66,24 +86,33 @@ def _parse(body: ChatRequest, service: Service) -> tuple[ParsedRequest, ChatForm
     return parsed, ChatFormatter(model, text, body.logprobs)
 
 
-def template_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
+def template_messages(messages: Sequence[ChatMessage]) -> list[TemplateMessage]:
     """Return messages as chat templates expect them."""
     return [_template_message(message, at) for at, message in enumerate(messages)]
 
 
-def _template_message(message: ChatMessage, at: int) -> dict[str, Any]:
+def _template_message(message: ChatMessage, at: int) -> TemplateMessage:
     role = "system" if message.role == "developer" else message.role
-    fields: dict[str, Any] = {"role": role, "content": _text(message.content)}
+    fields: TemplateMessage = {"role": role, "content": _text(message.content)}
     if isinstance(message, AssistantMessage):
         if message.content is None and not message.tool_calls:
             raise ApiError(400, f"messages[{at}].content: required without tool_calls", param=f"messages[{at}].content")
         if message.tool_calls:
-            fields["tool_calls"] = [call.model_dump() for call in message.tool_calls]
+            fields["tool_calls"] = [_template_call(call) for call in message.tool_calls]
     if isinstance(message, ToolMessage):
         fields["tool_call_id"] = message.tool_call_id
     if message.name is not None:
         fields["name"] = message.name
     return fields
+
+
+def _template_call(call: CalledTool) -> TemplateCall:
+    function = call.function
+    return {
+        "id": call.id,
+        "type": call.type,
+        "function": {"name": function.name, "arguments": function.arguments},
+    }
 
 
 def _text(content: Content | None) -> str:
@@ -100,14 +129,18 @@ class ChatFormatter:
     def __init__(self, model: str, text: TextModel, logprobs: bool) -> None:
         self._text = text
         self._with_logprobs = logprobs
-        self._header = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": model}
+        self._header: ResponseHeader = {
+            "id": f"chatcmpl-{secrets.token_hex(12)}",
+            "created": int(time.time()),
+            "model": model,
+        }
 
-    def whole(self, choices: Sequence[Choice], usage: dict[str, Any]) -> dict[str, Any]:
+    def whole(self, choices: Sequence[Choice], usage: CompletionUsage) -> ChatCompletion:
         listed = [self._choice(index, choice) for index, choice in enumerate(choices)]
         return {**self._header, "object": "chat.completion", "choices": listed, "usage": usage}
 
-    def _choice(self, index: int, choice: Choice) -> dict[str, Any]:
-        message: dict[str, Any] = {"role": "assistant", "content": choice.text, "refusal": None}
+    def _choice(self, index: int, choice: Choice) -> ChatChoice:
+        message: ChatCompletionMessage = {"role": "assistant", "content": choice.text, "refusal": None}
         if choice.tool_calls:
             message["tool_calls"] = [_tool_call(call) for call in choice.tool_calls]
             message["content"] = choice.text or None
@@ -115,45 +148,48 @@ class ChatFormatter:
         logprobs = self._logprobs(choice.pieces) if self._with_logprobs else None
         return {"index": index, "message": message, "logprobs": logprobs, **finish_fields(choice.finish)}
 
-    def opening(self, count: int) -> Iterator[dict[str, Any]]:
+    def opening(self, count: int) -> Iterator[ChatCompletionChunk]:
         for index in range(count):
             yield self._chunk(index, {"role": "assistant", "content": ""})
 
-    def events(self, index: int, delta: Delta) -> Iterator[dict[str, Any]]:
+    def events(self, index: int, delta: Delta) -> Iterator[ChatCompletionChunk]:
         if isinstance(delta, FinishEvent):
-            yield self._chunk(index, {}, **finish_fields(delta))
+            yield self._chunk(index, {}, finish=finish_fields(delta))
         elif isinstance(delta, ToolCallDelta):
             yield self._chunk(index, {"tool_calls": [{"index": delta.index, **_tool_call(delta)}]})
         else:
             measured = self._with_logprobs and delta.piece is not None
             if delta.text or measured:
                 logprobs = self._logprobs([delta.piece]) if measured and delta.piece is not None else None
-                yield self._chunk(index, {"content": delta.text}, logprobs=logprobs)
+                yield self._chunk(index, {"content": delta.text}, logprobs)
 
-    def closing(self, usage: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def closing(self, usage: CompletionUsage) -> Iterator[ChatUsageChunk]:
         yield {**self._header, "object": "chat.completion.chunk", "choices": [], "usage": usage}
 
-    def _chunk(self, index: int, delta: dict[str, Any], **fields: Any) -> dict[str, Any]:
-        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None, **fields}
+    def _chunk(
+        self, index: int, delta: ChoiceDelta, logprobs: ChatLogprobs | None = None, finish: FinishFields = UNFINISHED
+    ) -> ChatCompletionChunk:
+        choice: ChatChunkChoice = {"index": index, "delta": delta, "logprobs": logprobs, **finish}
         return {**self._header, "object": "chat.completion.chunk", "choices": [choice]}
 
-    def _logprobs(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+    def _logprobs(self, pieces: Sequence[Piece]) -> ChatLogprobs:
         return {"content": [self._token(piece) for piece in pieces], "refusal": None}
 
-    def _token(self, piece: Piece) -> dict[str, Any]:
+    def _token(self, piece: Piece) -> TokenLogprob:
         top = [self._logprob(token, logprob) for token, logprob in piece.top_logprobs]
         return {**self._logprob(piece.token, piece.logprob), "top_logprobs": top}
 
-    def _logprob(self, token: int, logprob: float | None) -> dict[str, Any]:
+    def _logprob(self, token: int, logprob: float | None) -> TopLogprob:
         text, data = self._text.token_text(token)
         return {"token": text, "logprob": logprob, "bytes": data}
 
 
-def finish_fields(finish: FinishEvent) -> dict[str, Any]:
-    """Return how a response ended. `stop_reason` is an extension: what cut the response short."""
-    cut = {"stop_reason": finish.cut} if finish.cut is not None else {}
-    return {"finish_reason": finish.finish, **cut}
+def finish_fields(finish: FinishEvent) -> FinishFields:
+    """Return how a response ended."""
+    if finish.cut is not None:
+        return {"finish_reason": finish.finish, "stop_reason": finish.cut}
+    return {"finish_reason": finish.finish}
 
 
-def _tool_call(call: ToolCallDelta) -> dict[str, Any]:
+def _tool_call(call: ToolCallDelta) -> MessageToolCall:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

@@ -5,18 +5,18 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ...llm.engine.output import Piece
+from ...llm.settings import GenerateSettings
 from ...llm.text_model import TextModel
 from ..bodies import read_body
 from ..clients import run_in_thread
 from ..errors import ApiError
 from ..service import Service
-from .chat import finish_fields
+from .chat import UNFINISHED, finish_fields
 from .generation import (
     Choice,
     Delta,
@@ -31,6 +31,15 @@ from .generation import (
     stream_usage,
 )
 from .requests import CompletionRequest
+from .response_types import (
+    Completion,
+    CompletionChoice,
+    CompletionChunk,
+    CompletionHeader,
+    CompletionLogprobs,
+    CompletionUsage,
+    FinishFields,
+)
 from .tools import TextDelta
 
 
@@ -51,7 +60,8 @@ def _parse(body: CompletionRequest, service: Service) -> tuple[ParsedRequest, Co
             400, "best_of is not supported: request n responses and choose", param="best_of",
             code="unsupported_parameter",
         )  # fmt: skip
-    settings = choice_settings(body) | {
+    settings: GenerateSettings = {
+        **choice_settings(body),
         "max_new_tokens": output_tokens(config, max_tokens=body.max_tokens),
         "logprobs": body.logprobs is not None,
         "top_logprobs": body.logprobs or 0,
@@ -88,42 +98,44 @@ class CompletionFormatter:
         self._text = text
         self._with_logprobs = logprobs
         self._offsets: dict[int, int] = {}
-        self._header = {
+        self._header: CompletionHeader = {
             "id": f"cmpl-{secrets.token_hex(12)}",
             "created": int(time.time()),
             "model": model,
             "object": "text_completion",
         }
 
-    def whole(self, choices: Sequence[Choice], usage: dict[str, Any]) -> dict[str, Any]:
-        listed = []
+    def whole(self, choices: Sequence[Choice], usage: CompletionUsage) -> Completion:
+        listed: list[CompletionChoice] = []
         for index, choice in enumerate(choices):
             assert choice.finish is not None
             logprobs = self._logprobs(index, choice.pieces) if self._with_logprobs else None
             listed.append({"index": index, "text": choice.text, "logprobs": logprobs, **finish_fields(choice.finish)})
         return {**self._header, "choices": listed, "usage": usage}
 
-    def opening(self, count: int) -> Iterator[dict[str, Any]]:
+    def opening(self, count: int) -> Iterator[CompletionChunk]:
         yield from ()
 
-    def events(self, index: int, delta: Delta) -> Iterator[dict[str, Any]]:
+    def events(self, index: int, delta: Delta) -> Iterator[CompletionChunk]:
         if isinstance(delta, FinishEvent):
-            yield self._chunk(index, "", None, **finish_fields(delta))
+            yield self._chunk(index, "", None, finish_fields(delta))
         elif isinstance(delta, TextDelta):
             pieces = [delta.piece] if delta.piece is not None else []
             logprobs = self._logprobs(index, pieces) if self._with_logprobs else None
             if delta.text or (logprobs is not None and pieces):
                 yield self._chunk(index, delta.text, logprobs)
 
-    def closing(self, usage: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def closing(self, usage: CompletionUsage) -> Iterator[Completion]:
         yield {**self._header, "choices": [], "usage": usage}
 
-    def _chunk(self, index: int, text: str, logprobs: Any, **fields: Any) -> dict[str, Any]:
-        choice = {"index": index, "text": text, "logprobs": logprobs, "finish_reason": None, **fields}
+    def _chunk(
+        self, index: int, text: str, logprobs: CompletionLogprobs | None, finish: FinishFields = UNFINISHED
+    ) -> CompletionChunk:
+        choice: CompletionChoice = {"index": index, "text": text, "logprobs": logprobs, **finish}
         return {**self._header, "choices": [choice]}
 
-    def _logprobs(self, index: int, pieces: Sequence[Piece]) -> dict[str, Any]:
-        listed: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+    def _logprobs(self, index: int, pieces: Sequence[Piece]) -> CompletionLogprobs:
+        listed: CompletionLogprobs = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
         for piece in pieces:
             text, _ = self._text.token_text(piece.token)
             top = {self._text.token_text(token)[0]: logprob for token, logprob in piece.top_logprobs}

@@ -8,14 +8,14 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ...llm.defaults import FILTERS, PENALTIES
 from ...llm.engine.output import Admitted, Piece
-from ...llm.settings import MAX_NEW_TOKENS, SamplingParams
+from ...llm.settings import MAX_NEW_TOKENS, GenerateSettings, SamplingParams
 from ...llm.text_model import TextModel
 from ..backend import Event, RequestUsage, Stream, StreamEnd
 from ..bodies import RequestBody
@@ -33,6 +33,7 @@ from .requests import (
     ResponsesSchemaFormat,
     TextFormat,
 )
+from .response_types import CompletionUsage, FinishReason
 from .tools import CallSyntax, TextDelta, ToolCallDelta, ToolCallParser, ToolConfig, constrain_to_tools
 
 ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
@@ -53,7 +54,7 @@ class ParsedRequest:
     calls: CallSyntax | None = None  # of tools, if there can be any
 
 
-def checked_params(service: Service, text: TextModel, settings: Mapping[str, Any]) -> SamplingParams:
+def checked_params(service: Service, text: TextModel, settings: GenerateSettings) -> SamplingParams:
     """Return the settings of a request, checked here and nowhere after, with the model's defaults for those that are
     not set. It runs in a thread: writing a schema as JSON takes a moment."""
     params = text.sampling_params(settings)
@@ -68,23 +69,25 @@ def checked_params(service: Service, text: TextModel, settings: Mapping[str, Any
 SAMPLING_FIELDS = (*FILTERS, *PENALTIES)
 
 
-def sampling_settings(body: RequestBody, chosen_seed: int | None) -> dict[str, Any]:
+def sampling_settings(body: RequestBody, chosen_seed: int | None) -> GenerateSettings:
     """Return the sampling settings that a request sets, and a seed. The model's defaults apply to the others."""
     named = {name: value for name in SAMPLING_FIELDS if (value := getattr(body, name, None)) is not None}
-    settings = {name: value if isinstance(value, int) else float(value) for name, value in named.items()}
+    numbers = {name: value if isinstance(value, int) else float(value) for name, value in named.items()}
+    settings = cast(GenerateSettings, numbers)
     if "top_k" in settings:
         settings["top_k"] = max(settings["top_k"], 0)
     if settings.get("top_p") == 0:  # greedy, as in OpenAI's API
-        settings |= {"temperature": 0.0, "top_p": 1.0}
+        settings["temperature"], settings["top_p"] = 0.0, 1.0
     # With defaults alone, the response is that of all front ends; otherwise it is random, as in OpenAI's API.
     drawn = secrets.randbelow(MAX_SEED) if settings else 0
-    seed = drawn if chosen_seed is None else chosen_seed % (MAX_SEED + 1)
-    return settings | {"seed": seed}
+    settings["seed"] = drawn if chosen_seed is None else chosen_seed % (MAX_SEED + 1)
+    return settings
 
 
-def choice_settings(body: ChoiceFields) -> dict[str, Any]:
+def choice_settings(body: ChoiceFields) -> GenerateSettings:
     """Return the settings that chats and completions share."""
-    return sampling_settings(body, body.seed) | {
+    return {
+        **sampling_settings(body, body.seed),
         "logit_bias": {int(token): float(bias) for token, bias in body.logit_bias.items()},
         "stop": body.stop,
     }
@@ -130,7 +133,7 @@ def response_schema(
 
 
 def constrain_response(
-    settings: dict[str, Any], tools: ToolConfig, schema: Mapping[str, Any] | None, text: TextModel
+    settings: GenerateSettings, tools: ToolConfig, schema: Mapping[str, Any] | None, text: TextModel
 ) -> CallSyntax | None:
     """Add what a response has to follow to its settings. Return the syntax of tool calls, if there can be any."""
     if tools.choice != "none":
@@ -147,7 +150,7 @@ def constrain_response(
 class FinishEvent:
     """The last delta. `cut` is set if a timeout or the end of the server cut the response short."""
 
-    finish: Literal["stop", "length", "tool_calls"]
+    finish: FinishReason
     usage: RequestUsage
     cut: str | None = None
 
@@ -287,15 +290,15 @@ class ResponseFormatter(Protocol):
 
     named_events: bool
 
-    def whole(self, choices: Sequence[Choice], usage: dict[str, Any]) -> dict[str, Any]: ...
+    def whole(self, choices: Sequence[Choice], usage: CompletionUsage) -> Mapping[str, object]: ...
 
-    def opening(self, count: int) -> Iterable[dict[str, Any]]:
+    def opening(self, count: int) -> Iterable[Mapping[str, object]]:
         """Return the events before the first token of any of `count` responses."""
 
-    def events(self, index: int, delta: Delta) -> Iterable[dict[str, Any]]:
+    def events(self, index: int, delta: Delta) -> Iterable[Mapping[str, object]]:
         """Return the events for a delta of response `index`."""
 
-    def closing(self, usage: dict[str, Any]) -> Iterable[dict[str, Any]]: ...
+    def closing(self, usage: CompletionUsage) -> Iterable[Mapping[str, object]]: ...
 
 
 async def respond(
@@ -350,7 +353,7 @@ async def _gather(responses: Sequence[InstrumentedStream]) -> list[Choice]:
 
 async def _events(
     responses: Sequence[InstrumentedStream], formatter: ResponseFormatter, include_usage: bool
-) -> AsyncIterator[dict[str, Any]]:
+) -> AsyncIterator[Mapping[str, object]]:
     for event in formatter.opening(len(responses)):
         yield event
     if len(responses) == 1:
@@ -395,7 +398,7 @@ async def _merge(responses: Sequence[InstrumentedStream]) -> AsyncIterator[tuple
         await asyncio.gather(*pumps, return_exceptions=True)
 
 
-def _total_usage(responses: Sequence[InstrumentedStream]) -> dict[str, Any]:
+def _total_usage(responses: Sequence[InstrumentedStream]) -> CompletionUsage:
     """Return the usage of all responses. A prompt that several share counts once, as in OpenAI's API."""
     prompts = {response.prompt: response.usage for response in reversed(responses)}
     prompt = sum(usage.prompt_tokens for usage in prompts.values())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
 
 import numpy as np
 from starlette.requests import Request
@@ -22,13 +21,24 @@ from ..service import Service
 from .chat import template_messages
 from .generation import at_most
 from .requests import DetokenizeRequest, EmbeddingsRequest, TokenizeRequest
+from .response_types import (
+    DetokenizeResponse,
+    EmbeddingEntry,
+    EmbeddingList,
+    EmbeddingUsage,
+    ModelEntry,
+    ModelList,
+    TokenizeResponse,
+)
 from .tools import tool_config
 
 
 async def models(request: Request) -> Response:
     """Handle `GET /v1/models`."""
     service: Service = request.app.state.service
-    return JsonResponse({"object": "list", "data": [_model_entry(model) for model in service.backend.models.values()]})
+    entries = [_model_entry(model) for model in service.backend.models.values()]
+    content: ModelList = {"object": "list", "data": entries}
+    return JsonResponse(content)
 
 
 async def model(request: Request) -> Response:
@@ -37,14 +47,21 @@ async def model(request: Request) -> Response:
     return JsonResponse(_model_entry(service.model(request.path_params["name"])))
 
 
-def _model_entry(info: ModelInfo) -> dict[str, Any]:
-    """Return OpenAI's fields. The others are extensions: `sampling` has the defaults of a language model."""
-    more: dict[str, Any] = {"kind": info.kind, "context": info.context, "fingerprint": info.fingerprint}
+def _model_entry(info: ModelInfo) -> ModelEntry:
+    entry: ModelEntry = {
+        "id": info.name,
+        "object": "model",
+        "created": info.created,
+        "owned_by": "webpte",
+        "kind": info.kind,
+        "context": info.context,
+        "fingerprint": info.fingerprint,
+    }
     if info.kind == "encoder":
-        more["dimensions"] = info.dimensions
+        entry["dimensions"] = info.dimensions
     if info.text is not None:
-        more["sampling"] = info.text.sampling
-    return {"id": info.name, "object": "model", "created": info.created, "owned_by": "webpte", **more}
+        entry["sampling"] = info.text.sampling
+    return entry
 
 
 async def tokenize(request: Request) -> Response:
@@ -55,7 +72,7 @@ async def tokenize(request: Request) -> Response:
     if (body.prompt is None) == (body.messages is None):
         raise ApiError(400, "expected either prompt or messages", param="prompt")
     tokens = await run_in_thread(request, _tokens, body, text, service.config)
-    content = {"tokens": tokens, "count": len(tokens), "max_model_len": text.context_limit.tokens}
+    content: TokenizeResponse = {"tokens": tokens, "count": len(tokens), "max_model_len": text.context_limit.tokens}
     return await run_in_thread(request, JsonResponse, content)
 
 
@@ -70,7 +87,8 @@ async def detokenize(request: Request) -> Response:
     service: Service = request.app.state.service
     body = await read_body(request, service.config, DetokenizeRequest)
     text = service.text_model(body.model)
-    return JsonResponse({"prompt": await run_in_thread(request, text.detokenize, body.tokens)})
+    content: DetokenizeResponse = {"prompt": await run_in_thread(request, text.detokenize, body.tokens)}
+    return JsonResponse(content)
 
 
 async def embeddings(request: Request) -> Response:
@@ -83,7 +101,7 @@ async def embeddings(request: Request) -> Response:
         expected = f"{model.dimensions}, those of {model.name}"
         raise ApiError(400, f"dimensions: expected {expected}, got {body.dimensions}", param="dimensions")
     vectors, count = await embed_texts(request, model.name, texts, truncate=False)
-    usage = {"prompt_tokens": count, "total_tokens": count}
+    usage: EmbeddingUsage = {"prompt_tokens": count, "total_tokens": count}
     return await run_in_thread(request, _embeddings_response, model.name, vectors, body.encoding_format, usage)
 
 
@@ -111,12 +129,13 @@ def _token_rows(encoder: TextTokenizer, texts: list[str], truncate: bool) -> lis
     return [encoder.encode_text(text, prefix)[0] for text in texts]  # `encode` warns, and clients asked for it
 
 
-def _embeddings_response(model: str, vectors: Any, encoding: str, usage: dict[str, int]) -> Response:
+def _embeddings_response(model: str, vectors: Array, encoding: str, usage: EmbeddingUsage) -> Response:
     data = [_vector_entry(index, vector, encoding) for index, vector in enumerate(vectors)]
-    return JsonResponse({"object": "list", "model": model, "data": data, "usage": usage})
+    content: EmbeddingList = {"object": "list", "model": model, "data": data, "usage": usage}
+    return JsonResponse(content)
 
 
-def _vector_entry(index: int, vector: Any, encoding: str) -> dict[str, Any]:
+def _vector_entry(index: int, vector: Array, encoding: str) -> EmbeddingEntry:
     """Return a vector as numbers, or as the base64 of little-endian f32."""
     embedding = vector.tolist() if encoding == "float" else base64.b64encode(vector.astype("<f4").tobytes()).decode()
     return {"object": "embedding", "index": index, "embedding": embedding}

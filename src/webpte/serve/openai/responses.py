@@ -5,11 +5,11 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...llm.prompts import TemplateCall, TemplateMessage
 from ..bodies import read_body
 from ..clients import run_in_thread
 from ..service import Service
@@ -26,6 +26,32 @@ from .generation import (
     sampling_settings,
 )
 from .requests import FunctionCallItem, FunctionCallOutputItem, InputItem, ResponsesRequest
+from .response_types import (
+    ArgumentsDeltaEvent,
+    ArgumentsDoneEvent,
+    CompletionUsage,
+    ContentPartEvent,
+    FunctionToolCall,
+    IncompleteDetails,
+    ItemEventType,
+    ItemPlace,
+    ItemStatus,
+    OutputItem,
+    OutputItemEvent,
+    OutputMessage,
+    OutputText,
+    PartEventType,
+    PartPlace,
+    RequestFields,
+    ResponseEvent,
+    ResponseObject,
+    ResponseStatus,
+    ResponseStatusEvent,
+    ResponseUsage,
+    StatusEventType,
+    TextDeltaEvent,
+    TextDoneEvent,
+)
 from .tools import ToolCallDelta, ToolConfig, tool_config
 
 
@@ -49,7 +75,7 @@ def _parse(body: ResponsesRequest, service: Service) -> tuple[ParsedRequest, Res
     tokens = text.prompt(text.tokenize_chat(_messages(body), tools.for_template()))
     params = checked_params(service, text, settings)
     dumped = body.model_dump(by_alias=True, exclude_unset=True)
-    request_fields = {
+    request_fields: RequestFields = {
         "model": model,
         "instructions": body.instructions,
         "max_output_tokens": params.max_new_tokens,
@@ -64,9 +90,9 @@ def _parse(body: ResponsesRequest, service: Service) -> tuple[ParsedRequest, Res
     return parsed, ResponsesFormatter(request_fields)
 
 
-def _messages(body: ResponsesRequest) -> list[dict[str, Any]]:
+def _messages(body: ResponsesRequest) -> list[TemplateMessage]:
     """Return `instructions` and `input` as messages for a chat template."""
-    messages: list[dict[str, Any]] = []
+    messages: list[TemplateMessage] = []
     if body.instructions is not None:
         messages.append({"role": "system", "content": body.instructions})
     if isinstance(body.input, str):
@@ -80,10 +106,13 @@ def _messages(body: ResponsesRequest) -> list[dict[str, Any]]:
     return messages
 
 
-def _template_message(item: InputItem) -> dict[str, Any]:
+def _template_message(item: InputItem) -> TemplateMessage:
     if isinstance(item, FunctionCallItem):
-        function = {"name": item.name, "arguments": item.arguments}
-        call = {"id": item.call_id, "type": "function", "function": function}
+        call: TemplateCall = {
+            "id": item.call_id,
+            "type": "function",
+            "function": {"name": item.name, "arguments": item.arguments},
+        }
         return {"role": "assistant", "content": "", "tool_calls": [call]}
     if isinstance(item, FunctionCallOutputItem):
         return {"role": "tool", "tool_call_id": item.call_id, "content": item.output}
@@ -96,28 +125,29 @@ class ResponsesFormatter:
 
     named_events = True
 
-    def __init__(self, request_fields: dict[str, Any]) -> None:
+    def __init__(self, request_fields: RequestFields) -> None:
         self._request_fields = request_fields
         self._id = f"resp_{secrets.token_hex(16)}"
         self._created = int(time.time())
-        self._sequence_number = 0
-        self._items: list[dict[str, Any]] = []
-        self._message: dict[str, Any] | None = None  # the open message item
+        self._next_number = 0  # of the events
+        self._items: list[OutputItem] = []
+        self._message: OutputMessage | None = None  # the open message item
         self._texts: list[str] = []  # of its deltas: adding them up one by one would copy the text for each
         self._finish: FinishEvent | None = None
 
     # -- whole -------------------------------------------------------------------------------------------------------
 
-    def whole(self, choices: Sequence[Choice], usage: dict[str, Any]) -> dict[str, Any]:
+    def whole(self, choices: Sequence[Choice], usage: CompletionUsage) -> ResponseObject:
         choice = choices[0]
         if choice.text or not choice.tool_calls:
             self._items.append(_message(choice.text, "completed"))
-        self._items += [_call(call, "completed") for call in choice.tool_calls]
+        self._items += [_call(call) for call in choice.tool_calls]
         self._finish = choice.finish
         return self._response(usage)
 
-    def _response(self, usage: dict[str, Any] | None) -> dict[str, Any]:
-        status, details = "in_progress", None
+    def _response(self, usage: CompletionUsage | None) -> ResponseObject:
+        status: ResponseStatus = "in_progress"
+        details: IncompleteDetails | None = None
         if self._finish is not None:
             cut = self._finish.finish == "length"
             status = "incomplete" if cut else "completed"
@@ -129,7 +159,7 @@ class ResponsesFormatter:
             "status": status,
             "error": None,
             "incomplete_details": details,
-            "output": [dict(item) for item in self._items],
+            "output": [item.copy() for item in self._items],
             "usage": _usage(usage) if usage is not None else None,
             "previous_response_id": None,
             "store": False,
@@ -140,11 +170,11 @@ class ResponsesFormatter:
 
     # -- events ------------------------------------------------------------------------------------------------------
 
-    def opening(self, count: int) -> Iterator[dict[str, Any]]:
-        for kind in ("response.created", "response.in_progress"):
-            yield self._event(kind, response=self._response(None))
+    def opening(self, count: int) -> Iterator[ResponseEvent]:
+        yield self._status("response.created", None)
+        yield self._status("response.in_progress", None)
 
-    def events(self, index: int, delta: Delta) -> Iterator[dict[str, Any]]:
+    def events(self, index: int, delta: Delta) -> Iterator[ResponseEvent]:
         if isinstance(delta, FinishEvent):
             self._finish = delta
             if not self._items:
@@ -156,68 +186,114 @@ class ResponsesFormatter:
         elif delta.text:
             yield from self._open_text()
             self._texts.append(delta.text)
-            yield self._part("response.output_text.delta", delta=delta.text, logprobs=[])
+            event: TextDeltaEvent = {
+                "type": "response.output_text.delta",
+                "sequence_number": self._number(),
+                **self._part_place(),
+                "delta": delta.text,
+                "logprobs": [],
+            }
+            yield event
 
-    def closing(self, usage: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def closing(self, usage: CompletionUsage) -> Iterator[ResponseEvent]:
         assert self._finish is not None
-        kind = "response.incomplete" if self._finish.finish == "length" else "response.completed"
-        yield self._event(kind, response=self._response(usage))
+        yield self._status("response.incomplete" if self._finish.finish == "length" else "response.completed", usage)
 
-    def _open_text(self) -> Iterator[dict[str, Any]]:
+    def _status(self, type: StatusEventType, usage: CompletionUsage | None) -> ResponseStatusEvent:
+        return {"type": type, "sequence_number": self._number(), "response": self._response(usage)}
+
+    def _open_text(self) -> Iterator[OutputItemEvent | ContentPartEvent]:
         if self._message is not None:
             return
         self._message = _message("", "in_progress")
         self._items.append(self._message)
         yield self._item("response.output_item.added", {**self._message, "content": []})
-        yield self._part("response.content_part.added", part=_part(""))
+        yield self._part("response.content_part.added", "")
 
-    def _close_text(self) -> Iterator[dict[str, Any]]:
+    def _close_text(self) -> Iterator[TextDoneEvent | ContentPartEvent | OutputItemEvent]:
         if self._message is None:
             return
         text = self._message["content"][0]["text"] = "".join(self._texts)
-        yield self._part("response.output_text.done", text=text, logprobs=[])
-        yield self._part("response.content_part.done", part=_part(text))
+        done: TextDoneEvent = {
+            "type": "response.output_text.done",
+            "sequence_number": self._number(),
+            **self._part_place(),
+            "text": text,
+            "logprobs": [],
+        }
+        yield done
+        yield self._part("response.content_part.done", text)
         self._message["status"] = "completed"
-        yield self._item("response.output_item.done", dict(self._message))
+        yield self._item("response.output_item.done", self._message.copy())
         self._message, self._texts = None, []
 
-    def _function_call(self, call: ToolCallDelta) -> Iterator[dict[str, Any]]:
-        item = _call(call, "completed")
+    def _function_call(
+        self, call: ToolCallDelta
+    ) -> Iterator[OutputItemEvent | ArgumentsDeltaEvent | ArgumentsDoneEvent]:
+        item = _call(call)
         self._items.append(item)
         yield self._item("response.output_item.added", {**item, "arguments": "", "status": "in_progress"})
-        place = {"item_id": item["id"], "output_index": len(self._items) - 1}
-        yield self._event("response.function_call_arguments.delta", delta=call.arguments, **place)
-        yield self._event("response.function_call_arguments.done", arguments=call.arguments, name=call.name, **place)
-        yield self._item("response.output_item.done", dict(item))
+        delta: ArgumentsDeltaEvent = {
+            "type": "response.function_call_arguments.delta",
+            "sequence_number": self._number(),
+            "delta": call.arguments,
+            **self._item_place(),
+        }
+        yield delta
+        done: ArgumentsDoneEvent = {
+            "type": "response.function_call_arguments.done",
+            "sequence_number": self._number(),
+            "arguments": call.arguments,
+            "name": call.name,
+            **self._item_place(),
+        }
+        yield done
+        yield self._item("response.output_item.done", item.copy())
 
-    def _item(self, kind: str, item: dict[str, Any]) -> dict[str, Any]:
-        return self._event(kind, output_index=len(self._items) - 1, item=item)
+    def _item(self, type: ItemEventType, item: OutputItem) -> OutputItemEvent:
+        return {"type": type, "sequence_number": self._number(), "output_index": len(self._items) - 1, "item": item}
 
-    def _part(self, kind: str, **fields: Any) -> dict[str, Any]:
-        place = {"item_id": self._items[-1]["id"], "output_index": len(self._items) - 1, "content_index": 0}
-        return self._event(kind, **place, **fields)
+    def _part(self, type: PartEventType, text: str) -> ContentPartEvent:
+        return {"type": type, "sequence_number": self._number(), **self._part_place(), "part": _part(text)}
 
-    def _event(self, kind: str, **fields: Any) -> dict[str, Any]:
-        number = self._sequence_number
-        self._sequence_number += 1
-        return {"type": kind, "sequence_number": number, **fields}
+    def _number(self) -> int:
+        number = self._next_number
+        self._next_number += 1
+        return number
+
+    def _item_place(self) -> ItemPlace:
+        return {"item_id": self._items[-1]["id"], "output_index": len(self._items) - 1}
+
+    def _part_place(self) -> PartPlace:
+        return {"item_id": self._items[-1]["id"], "output_index": len(self._items) - 1, "content_index": 0}
 
 
-def _message(text: str, status: str) -> dict[str, Any]:
-    header = {"id": f"msg_{secrets.token_hex(12)}", "type": "message", "role": "assistant"}
-    return {**header, "status": status, "content": [_part(text)]}
+def _message(text: str, status: ItemStatus) -> OutputMessage:
+    return {
+        "id": f"msg_{secrets.token_hex(12)}",
+        "type": "message",
+        "role": "assistant",
+        "status": status,
+        "content": [_part(text)],
+    }
 
 
-def _part(text: str) -> dict[str, Any]:
+def _part(text: str) -> OutputText:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
-def _call(call: ToolCallDelta, status: str) -> dict[str, Any]:
-    header = {"id": f"fc_{secrets.token_hex(12)}", "type": "function_call", "call_id": call.id}
-    return {**header, "name": call.name, "arguments": call.arguments, "status": status}
+def _call(call: ToolCallDelta) -> FunctionToolCall:
+    return {
+        "id": f"fc_{secrets.token_hex(12)}",
+        "type": "function_call",
+        "call_id": call.id,
+        "name": call.name,
+        "arguments": call.arguments,
+        "status": "completed",
+    }
 
 
-def _usage(usage: dict[str, Any]) -> dict[str, Any]:
+def _usage(usage: CompletionUsage) -> ResponseUsage:
     return {
         "input_tokens": usage["prompt_tokens"],
         "input_tokens_details": usage["prompt_tokens_details"],

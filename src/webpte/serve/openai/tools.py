@@ -12,10 +12,12 @@ from typing import Any
 
 from ...llm.constraints import EXACT, LAYOUT, without_excluded_integers
 from ...llm.engine.output import Piece, StopStringBuffer, StopStrings
-from ...llm.settings import stop_strings
+from ...llm.prompts import TemplateFunction, TemplateTool
+from ...llm.settings import GenerateSettings, stop_strings
 from ...llm.text_model import TextModel
 from ...llm.tokenizer import TextStream, Tokenizer
 from ...llm.tools import ToolCall, ToolFormat, parse_tool_calls
+from ...typing import JsonObject
 from ..bodies import shown
 from ..config import Config
 from ..errors import ApiError
@@ -34,18 +36,18 @@ class ToolConfig:
     choice: ToolChoiceMode = "none"
     parallel: bool = True
 
-    def for_template(self) -> list[dict[str, Any]] | None:
+    def for_template(self) -> list[TemplateTool] | None:
         """Return the tools as chat templates expect them; None if there are none."""
         if self.choice == "none":
             return None
         return [{"type": "function", "function": _for_template(tool)} for tool in self.tools]
 
 
-def _for_template(tool: Function) -> dict[str, Any]:
+def _for_template(tool: Function) -> TemplateFunction:
     return {"name": tool.name, "description": tool.description, "parameters": _parameters_schema(tool)}
 
 
-def _parameters_schema(tool: Function) -> dict[str, Any]:
+def _parameters_schema(tool: Function) -> JsonObject:
     return {"type": "object", **tool.parameters}
 
 
@@ -97,7 +99,7 @@ class CallSyntax:
 
 
 def constrain_to_tools(
-    settings: dict[str, Any], tools: ToolConfig, schema: Mapping[str, Any] | None, text: TextModel
+    settings: GenerateSettings, tools: ToolConfig, schema: Mapping[str, Any] | None, text: TextModel
 ) -> CallSyntax:
     """Add the grammar of a response with tools to its settings. Its stop strings move to the syntax that is returned:
     a call may contain anything."""
@@ -188,7 +190,7 @@ def _body(tool: Function, format: ToolFormat) -> str:
     return _python(tool) if format.shape == "python" else _parameters(tool)
 
 
-def _closed(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _closed(schema: JsonObject) -> JsonObject:
     """Return the schema without additional properties, which small models like to invent."""
     named = "properties" in schema and "patternProperties" not in schema
     return {**({"additionalProperties": False} if named else {}), **schema}

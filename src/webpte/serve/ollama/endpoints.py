@@ -7,20 +7,21 @@ import json
 import os
 import time
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
-from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..llm.settings import LARGEST
-from ..version import __version__
-from .bodies import RequestBody, read_body
-from .clients import run_in_thread
-from .errors import ApiError
-from .messages import ModelInfo
-from .openai.generation import (
+from ...llm.prompts import TemplateCall, TemplateMessage
+from ...llm.settings import GenerateSettings
+from ...typing import Array, JsonObject
+from ...version import __version__
+from ..bodies import read_body
+from ..clients import run_in_thread
+from ..errors import ApiError
+from ..messages import ModelInfo
+from ..openai.generation import (
     ANY_OBJECT,
     Choice,
     Delta,
@@ -32,124 +33,47 @@ from .openai.generation import (
     respond,
     sampling_settings,
 )
-from .openai.models import embed_texts
-from .openai.requests import MAX_MESSAGES, MAX_TOOL_CALLS, ChatTools, Inputs, StopStrings
-from .openai.tools import ToolCallDelta, ToolConfig, tool_config
-from .responses import JsonResponse, LineStream
-from .service import Service
+from ..openai.models import embed_texts
+from ..openai.response_types import CompletionUsage
+from ..openai.tools import ToolCallDelta, ToolConfig, tool_config
+from ..responses import JsonResponse, LineStream
+from ..service import Service
+from .requests import (
+    OllamaChatRequest,
+    OllamaEmbeddingsRequest,
+    OllamaEmbedRequest,
+    OllamaGenerateRequest,
+    OllamaMessage,
+    OllamaOptions,
+    OllamaRequest,
+    OllamaShowRequest,
+    OllamaToolCall,
+)
+from .response_types import (
+    OllamaAnswer,
+    OllamaCall,
+    OllamaContent,
+    OllamaDoneReason,
+    OllamaEmbeddingsResponse,
+    OllamaEmbedResponse,
+    OllamaHeader,
+    OllamaLine,
+    OllamaListedModel,
+    OllamaLoaded,
+    OllamaModel,
+    OllamaModelList,
+    OllamaResponse,
+    OllamaRunningList,
+    OllamaRunningModel,
+    OllamaShowResponse,
+    OllamaVersion,
+)
 
 LATEST = ":latest"  # that clients append to a name
 ARCHITECTURE = "webpte"  # the prefix of keys in `model_info`: a program does not name its architecture
 NEVER = "9999-12-31T23:59:59Z"  # when a model is unloaded
 # Paths of Ollama's API that change the models of a server.
 CHANGES = (("pull", "POST"), ("push", "POST"), ("create", "POST"), ("copy", "POST"), ("delete", "DELETE"))
-
-
-class OllamaOptions(RequestBody):
-    """`options` of a request. What concerns the loading of a model is ignored: it is loaded already."""
-
-    ignored = (
-        "num_ctx",
-        "num_batch",
-        "num_gpu",
-        "main_gpu",
-        "num_thread",
-        "num_keep",
-        "use_mmap",
-        "numa",
-        "repeat_last_n",
-    )
-    temperature: float | None = Field(default=None, ge=0, le=100)
-    top_k: int | None = Field(default=None, ge=-1, le=LARGEST)
-    top_p: float | None = Field(default=None, ge=0, le=1)
-    min_p: float | None = Field(default=None, ge=0, le=1)
-    repetition_penalty: float | None = Field(default=None, ge=0.01, le=100, alias="repeat_penalty")
-    presence_penalty: float | None = Field(default=None, ge=-100, le=100)
-    frequency_penalty: float | None = Field(default=None, ge=-100, le=100)
-    seed: int | None = Field(default=None, ge=-(2**63), le=2**64 - 1)
-    num_predict: int | None = Field(default=None, ge=-2, le=LARGEST)  # below 0: no limit
-    stop: StopStrings = Field(default_factory=list)
-
-
-class OllamaRequest(RequestBody):
-    """What chats and completions share."""
-
-    ignored: ClassVar[tuple[str, ...]] = ("keep_alive", "think", "logprobs", "top_logprobs")
-    model: str
-    stream: bool = True
-    format: Literal["", "json"] | dict[str, Any] = ""
-    options: OllamaOptions = Field(default_factory=OllamaOptions)
-
-
-NoImages = Annotated[list[str], Field(max_length=0)]
-
-
-class OllamaFunctionCall(RequestBody):
-    name: str
-    arguments: dict[str, Any] = Field(default_factory=dict)
-
-
-class OllamaToolCall(RequestBody):
-    function: OllamaFunctionCall
-
-
-class OllamaMessage(RequestBody):
-    ignored = ("thinking",)
-    role: Literal["system", "user", "assistant", "tool"]
-    content: str = ""
-    images: NoImages = Field(default_factory=list)
-    tool_calls: Annotated[list[OllamaToolCall], Field(max_length=MAX_TOOL_CALLS, fail_fast=True)] = Field(
-        default_factory=list
-    )
-    tool_name: str | None = None
-
-
-class OllamaChatRequest(OllamaRequest):
-    """`POST /api/chat`."""
-
-    messages: Annotated[list[OllamaMessage], Field(max_length=MAX_MESSAGES, fail_fast=True)] = Field(
-        default_factory=list
-    )
-    tools: ChatTools = Field(default_factory=list)
-    tool_choice: None = None
-    parallel_tool_calls: bool = True
-
-
-class OllamaGenerateRequest(OllamaRequest):
-    """`POST /api/generate`."""
-
-    ignored = (*OllamaRequest.ignored, "context", "template")
-    unsupported: ClassVar[dict[str, str]] = {"suffix": "the model continues texts and does not fill gaps"}
-    prompt: str = ""
-    system: str = ""
-    raw: bool = False
-    images: NoImages = Field(default_factory=list)
-
-
-class OllamaEmbedRequest(RequestBody):
-    """`POST /api/embed`. Without an input, the model is loaded."""
-
-    ignored: ClassVar[tuple[str, ...]] = ("keep_alive", "options")
-    model: str
-    input: str | Inputs = ""
-    truncate: bool = True
-    dimensions: int | None = Field(default=None, ge=1, le=LARGEST)
-
-
-class OllamaEmbeddingsRequest(RequestBody):
-    """`POST /api/embeddings`, the older form for one text."""
-
-    ignored: ClassVar[tuple[str, ...]] = ("keep_alive", "options")
-    model: str
-    prompt: str = ""
-
-
-class OllamaShowRequest(RequestBody):
-    """`POST /api/show`. Older clients send `name`."""
-
-    ignored: ClassVar[tuple[str, ...]] = ("verbose", "system", "template", "options")
-    model: str | None = None
-    name: str | None = None
 
 
 async def chat(request: Request) -> Response:
@@ -190,25 +114,30 @@ async def embeddings(request: Request) -> Response:
     body = await read_body(request, service.config, OllamaEmbeddingsRequest)
     texts = [body.prompt] if body.prompt else []
     vectors, _ = await embed_texts(request, _model_name(service, body.model), texts, truncate=True)
-    return JsonResponse({"embedding": vectors[0].tolist() if len(vectors) else []})
+    content: OllamaEmbeddingsResponse = {"embedding": vectors[0].tolist() if len(vectors) else []}
+    return JsonResponse(content)
 
 
 async def tags(request: Request) -> Response:
     """Handle `GET /api/tags`: list the models."""
     service: Service = request.app.state.service
-    entries = [{**_entry(model), "modified_at": _timestamp(model.created)} for model in service.backend.models.values()]
-    return JsonResponse({"models": entries})
+    entries: list[OllamaListedModel] = [
+        {**_entry(model), "modified_at": _timestamp(model.created)} for model in service.backend.models.values()
+    ]
+    content: OllamaModelList = {"models": entries}
+    return JsonResponse(content)
 
 
 async def running(request: Request) -> Response:
     """Handle `GET /api/ps`: list the models in memory, which are all."""
     service: Service = request.app.state.service
-    entries = [
+    entries: list[OllamaRunningModel] = [
         {**entry, "size_vram": entry["size"], "expires_at": NEVER, "context_length": model.context}
         for model in service.backend.models.values()
         for entry in [_entry(model)]
     ]
-    return JsonResponse({"models": entries})
+    content: OllamaRunningList = {"models": entries}
+    return JsonResponse(content)
 
 
 async def show(request: Request) -> Response:
@@ -219,7 +148,7 @@ async def show(request: Request) -> Response:
     if name is None:
         raise ApiError(400, "model: required", param="model")
     model = service.model(_model_name(service, name))
-    content = {
+    content: OllamaShowResponse = {
         "modelfile": "",
         "parameters": "",
         "template": "",
@@ -232,17 +161,17 @@ async def show(request: Request) -> Response:
         content["model_info"][f"{ARCHITECTURE}.embedding_length"] = model.dimensions
     else:
         tools = ["tools"] * (service.text_model(model.name).tool_format is not None)
-        content |= {
-            "parameters": "\n".join(f"{_option(name)} {value}" for name, value in model.text.sampling.items()),
-            "template": model.text.template or "",
-            "capabilities": ["completion", *tools],
-        }
+        parameters = (f"{_option(name)} {value}" for name, value in model.text.sampling.items())
+        content["parameters"] = "\n".join(parameters)
+        content["template"] = model.text.template or ""
+        content["capabilities"] = ["completion", *tools]
     return JsonResponse(content)
 
 
 async def version(request: Request) -> Response:
     """Handle `GET /api/version`."""
-    return JsonResponse({"version": __version__})
+    content: OllamaVersion = {"version": __version__}
+    return JsonResponse(content)
 
 
 async def change_models(request: Request) -> Response:
@@ -261,7 +190,7 @@ def _option(name: str) -> str:
     return field.alias or name if field is not None else name
 
 
-def _entry(model: ModelInfo) -> dict[str, Any]:
+def _entry(model: ModelInfo) -> OllamaModel:
     """Return the fields of a model that all lists have."""
     return {
         "name": model.name,
@@ -279,15 +208,21 @@ def _entry(model: ModelInfo) -> dict[str, Any]:
     }
 
 
-def _unit_vectors(vectors: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _unit_vectors(vectors: Array) -> Array:
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors / np.where(lengths == 0, 1, lengths)
 
 
-def _embeddings(model: str, vectors: np.ndarray[Any, Any], started: int, count: int) -> Response:
+def _embeddings(model: str, vectors: Array, started: int, count: int) -> Response:
     duration = time.perf_counter_ns() - started
-    durations = {"total_duration": duration, "load_duration": 0, "prompt_eval_count": count}
-    return JsonResponse({"model": model, "embeddings": vectors.tolist(), **durations})
+    content: OllamaEmbedResponse = {
+        "model": model,
+        "embeddings": vectors.tolist(),
+        "total_duration": duration,
+        "load_duration": 0,
+        "prompt_eval_count": count,
+    }
+    return JsonResponse(content)
 
 
 def _model_name(service: Service, name: str) -> str:
@@ -295,9 +230,9 @@ def _model_name(service: Service, name: str) -> str:
     return name.removesuffix(LATEST) if name not in service.backend.models else name
 
 
-def _loaded(service: Service, model: str, field: str) -> Response:
+def _loaded(service: Service, model: str, field: Literal["message", "response"]) -> Response:
     service.model(_model_name(service, model), "language")
-    return JsonResponse(OllamaFormatter(model, field).end("load"))
+    return JsonResponse(OllamaFormatter(model, field).loaded())
 
 
 def _parse_chat(body: OllamaChatRequest, service: Service) -> ParsedRequest:
@@ -312,13 +247,17 @@ def _parse_chat(body: OllamaChatRequest, service: Service) -> ParsedRequest:
     return ParsedRequest(name, [tokens], params, body.stream, include_usage=False, calls=calls)
 
 
-def _template_message(message: OllamaMessage) -> dict[str, Any]:
-    fields: dict[str, Any] = {"role": message.role, "content": message.content}
+def _template_message(message: OllamaMessage) -> TemplateMessage:
+    fields: TemplateMessage = {"role": message.role, "content": message.content}
     if message.tool_calls:
-        fields["tool_calls"] = [{"type": "function", **call.model_dump()} for call in message.tool_calls]
+        fields["tool_calls"] = [_template_call(call) for call in message.tool_calls]
     if message.tool_name is not None:
         fields["name"] = message.tool_name
     return fields
+
+
+def _template_call(call: OllamaToolCall) -> TemplateCall:
+    return {"type": "function", "function": {"name": call.function.name, "arguments": call.function.arguments}}
 
 
 def _parse_generate(body: OllamaGenerateRequest, service: Service) -> ParsedRequest:
@@ -336,16 +275,17 @@ def _parse_generate(body: OllamaGenerateRequest, service: Service) -> ParsedRequ
     return ParsedRequest(name, [tokens], params, body.stream, include_usage=False)
 
 
-def _settings(body: OllamaRequest, service: Service) -> dict[str, Any]:
+def _settings(body: OllamaRequest, service: Service) -> GenerateSettings:
     options = body.options
     limit = options.num_predict if options.num_predict is not None and options.num_predict > 0 else None
-    return sampling_settings(options, options.seed) | {
+    return {
+        **sampling_settings(options, options.seed),
         "max_new_tokens": output_tokens(service.config, num_predict=limit),
         "stop": options.stop,
     }
 
 
-def _schema(body: OllamaRequest) -> dict[str, Any] | None:
+def _schema(body: OllamaRequest) -> JsonObject | None:
     return dict(ANY_OBJECT) if body.format == "json" else body.format or None
 
 
@@ -354,67 +294,73 @@ class OllamaFormatter:
 
     named_events = True
 
-    def __init__(self, model: str, field: str) -> None:
+    def __init__(self, model: str, field: Literal["message", "response"]) -> None:
         self._model = model
         self._field = field
         self._started = time.perf_counter_ns()
         self._first: int | None = None  # when the first delta arrived
 
-    def whole(self, choices: Sequence[Choice], usage: dict[str, Any]) -> dict[str, Any]:
+    def whole(self, choices: Sequence[Choice], usage: CompletionUsage) -> OllamaResponse:
         (choice,) = choices
         assert choice.finish is not None
-        return self.end(choice.finish.finish, choice.text, choice.tool_calls, choice.finish)
+        return self._end(choice.finish, choice.text, choice.tool_calls)
 
-    def opening(self, count: int) -> Iterator[dict[str, Any]]:
+    def opening(self, count: int) -> Iterator[OllamaLine]:
         return iter(())
 
-    def events(self, index: int, delta: Delta) -> Iterator[dict[str, Any]]:
+    def events(self, index: int, delta: Delta) -> Iterator[OllamaLine | OllamaResponse]:
         self._first = self._first or time.perf_counter_ns()
         if isinstance(delta, FinishEvent):
-            yield self.end(delta.finish, finish=delta)
+            yield self._end(delta)
         elif isinstance(delta, ToolCallDelta):
-            yield {**self._head(), **self._content("", [delta]), "done": False}
+            yield self._line("", [delta])
         elif delta.text:
-            yield {**self._head(), **self._content(delta.text), "done": False}
+            yield self._line(delta.text)
 
-    def closing(self, usage: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def closing(self, usage: CompletionUsage) -> Iterator[OllamaLine]:
         return iter(())
 
-    def end(
-        self,
-        reason: str,
-        text: str = "",
-        tool_calls: Sequence[ToolCallDelta] = (),
-        finish: FinishEvent | None = None,
-    ) -> dict[str, Any]:
-        """Return the last object of a response. Durations are in nanoseconds."""
+    def loaded(self) -> OllamaLoaded:
+        """Return the response to a request without a prompt, which loads a model."""
+        return self._done("load", "", ())
+
+    def _line(self, text: str, tool_calls: Sequence[ToolCallDelta] = ()) -> OllamaLine:
+        return {**self._header(), **self._content(text, tool_calls), "done": False}
+
+    def _end(self, finish: FinishEvent, text: str = "", tool_calls: Sequence[ToolCallDelta] = ()) -> OllamaResponse:
         now = time.perf_counter_ns()
         first = self._first or now
-        done = {**self._head(), **self._content(text, tool_calls), "done": True}
-        done |= {"done_reason": "stop" if reason == "tool_calls" else reason, "total_duration": now - self._started}
-        if finish is not None:
-            done |= {
-                "load_duration": 0,
-                "prompt_eval_count": finish.usage.prompt_tokens,
-                "prompt_eval_duration": first - self._started,
-                "eval_count": finish.usage.completion_tokens,
-                "eval_duration": now - first,
-            }
-        return done
+        return {
+            **self._done("length" if finish.finish == "length" else "stop", text, tool_calls),
+            "load_duration": 0,
+            "prompt_eval_count": finish.usage.prompt_tokens,
+            "prompt_eval_duration": first - self._started,
+            "eval_count": finish.usage.completion_tokens,
+            "eval_duration": now - first,
+        }
 
-    def _head(self) -> dict[str, Any]:
+    def _done(self, reason: OllamaDoneReason, text: str, tool_calls: Sequence[ToolCallDelta]) -> OllamaLoaded:
+        return {
+            **self._header(),
+            **self._content(text, tool_calls),
+            "done": True,
+            "done_reason": reason,
+            "total_duration": time.perf_counter_ns() - self._started,
+        }
+
+    def _header(self) -> OllamaHeader:
         return {"model": self._model, "created_at": _timestamp(time.time())}
 
-    def _content(self, text: str, tool_calls: Sequence[ToolCallDelta] = ()) -> dict[str, Any]:
+    def _content(self, text: str, tool_calls: Sequence[ToolCallDelta] = ()) -> OllamaContent:
         if self._field == "response":
             return {"response": text}
-        message: dict[str, Any] = {"role": "assistant", "content": text}
+        message: OllamaAnswer = {"role": "assistant", "content": text}
         if tool_calls:
             message["tool_calls"] = [_tool_call(call) for call in tool_calls]
         return {"message": message}
 
 
-def _tool_call(call: ToolCallDelta) -> dict[str, Any]:
+def _tool_call(call: ToolCallDelta) -> OllamaCall:
     return {"function": {"name": call.name, "arguments": json.loads(call.arguments)}}
 
 

@@ -1,0 +1,118 @@
+"""The request bodies of Ollama's API, as far as this server supports them: types, bounds and defaults."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from ...llm.settings import LARGEST
+from ..bodies import RequestBody
+from ..openai.requests import MAX_MESSAGES, MAX_TOOL_CALLS, ChatTools, Inputs, StopStrings
+
+
+class OllamaOptions(RequestBody):
+    """`options` of a request. What concerns the loading of a model is ignored: it is loaded already."""
+
+    ignored = (
+        "num_ctx",
+        "num_batch",
+        "num_gpu",
+        "main_gpu",
+        "num_thread",
+        "num_keep",
+        "use_mmap",
+        "numa",
+        "repeat_last_n",
+    )
+    temperature: float | None = Field(default=None, ge=0, le=100)
+    top_k: int | None = Field(default=None, ge=-1, le=LARGEST)
+    top_p: float | None = Field(default=None, ge=0, le=1)
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    repetition_penalty: float | None = Field(default=None, ge=0.01, le=100, alias="repeat_penalty")
+    presence_penalty: float | None = Field(default=None, ge=-100, le=100)
+    frequency_penalty: float | None = Field(default=None, ge=-100, le=100)
+    seed: int | None = Field(default=None, ge=-(2**63), le=2**64 - 1)
+    num_predict: int | None = Field(default=None, ge=-2, le=LARGEST)  # below 0: no limit
+    stop: StopStrings = Field(default_factory=list)
+
+
+class OllamaRequest(RequestBody):
+    """What chats and completions share."""
+
+    ignored: ClassVar[tuple[str, ...]] = ("keep_alive", "think", "logprobs", "top_logprobs")
+    model: str
+    stream: bool = True
+    format: Literal["", "json"] | dict[str, Any] = ""
+    options: OllamaOptions = Field(default_factory=OllamaOptions)
+
+
+NoImages = Annotated[list[str], Field(max_length=0)]
+
+
+class OllamaFunctionCall(RequestBody):
+    name: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+
+class OllamaToolCall(RequestBody):
+    function: OllamaFunctionCall
+
+
+class OllamaMessage(RequestBody):
+    ignored = ("thinking",)
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str = ""
+    images: NoImages = Field(default_factory=list)
+    tool_calls: Annotated[list[OllamaToolCall], Field(max_length=MAX_TOOL_CALLS, fail_fast=True)] = Field(
+        default_factory=list
+    )
+    tool_name: str | None = None
+
+
+class OllamaChatRequest(OllamaRequest):
+    """`POST /api/chat`."""
+
+    messages: Annotated[list[OllamaMessage], Field(max_length=MAX_MESSAGES, fail_fast=True)] = Field(
+        default_factory=list
+    )
+    tools: ChatTools = Field(default_factory=list)
+    tool_choice: None = None
+    parallel_tool_calls: bool = True
+
+
+class OllamaGenerateRequest(OllamaRequest):
+    """`POST /api/generate`."""
+
+    ignored = (*OllamaRequest.ignored, "context", "template")
+    unsupported: ClassVar[dict[str, str]] = {"suffix": "the model continues texts and does not fill gaps"}
+    prompt: str = ""
+    system: str = ""
+    raw: bool = False
+    images: NoImages = Field(default_factory=list)
+
+
+class OllamaEmbedRequest(RequestBody):
+    """`POST /api/embed`. Without an input, the model is loaded."""
+
+    ignored: ClassVar[tuple[str, ...]] = ("keep_alive", "options")
+    model: str
+    input: str | Inputs = ""
+    truncate: bool = True
+    dimensions: int | None = Field(default=None, ge=1, le=LARGEST)
+
+
+class OllamaEmbeddingsRequest(RequestBody):
+    """`POST /api/embeddings`, the older form for one text."""
+
+    ignored: ClassVar[tuple[str, ...]] = ("keep_alive", "options")
+    model: str
+    prompt: str = ""
+
+
+class OllamaShowRequest(RequestBody):
+    """`POST /api/show`. Older clients send `name`."""
+
+    ignored: ClassVar[tuple[str, ...]] = ("verbose", "system", "template", "options")
+    model: str | None = None
+    name: str | None = None

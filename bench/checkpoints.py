@@ -43,7 +43,7 @@ def minilm_weights(batch: int, tokens: int) -> dict[str, Array]:
 
 
 def smollm2_weights(cache: Path) -> dict[str, Array]:
-    """4-bit linear layers and an embedding read out of 4 bits, as in the exported program; made with torch, once."""
+    """4-bit linear layers and an embedding read out of 4 bits, as the builder quantizes them; made once."""
     from tests.support.models.smollm import SMOLLM2
 
     folder = cache / f"smollm2-{hashlib.sha256(json.dumps([SMOLLM2.sha256, '4w', 32]).encode()).hexdigest()[:16]}"
@@ -53,30 +53,31 @@ def smollm2_weights(cache: Path) -> dict[str, Array]:
 
 
 def _quantize_smollm2() -> dict[str, Array]:
-    import torch
-
     from tests.support.models.smollm import MAX_CONTEXT, MAX_TOKENS, gguf
+    from webpte.builder.calibration import calibrated_weights
+    from webpte.builder.calibration_texts import calibration_pieces
     from webpte.builder.options import LLMOptions
     from webpte.checkpoints.checkpoint import read_checkpoint
-    from webpte.export.llm import quantized_module
-    from webpte.suppress_output import suppress_logs
+    from webpte.checkpoints.recipe import EMBEDDING
 
     # The head in 4 bits: other runtimes are measured with these very codes, and have one format for all layers.
     options = LLMOptions("4w", embedding="4,32", lm_head="4", max_context=MAX_CONTEXT, max_tokens=MAX_TOKENS)
-    with suppress_logs(), torch.no_grad():
-        module, _ = quantized_module(read_checkpoint(gguf()), options)
-        state = {name: parameter.detach() for name, parameter in module.named_parameters()}
-        words = module.get_submodule("tok_embeddings")(torch.arange(int(SMOLLM2_SIZES["vocab"])))
-    weights: dict[str, Array] = {"words.weight": words.numpy(), "final.weight": state["norm.weight"].numpy()}
+    source = read_checkpoint(gguf())
+    recipe = options.recipe(source)
+    quantized = calibrated_weights(source, recipe, calibration_pieces(source, options), options.sizes(source))
+    weights: dict[str, Array] = {
+        "words.weight": quantized.quantized(EMBEDDING, recipe.embedding).values(),
+        "final.weight": source.weights.read("norm.weight"),
+    }
     linears = {"head": "output"}
     parts = {"q": "attention.wq", "k": "attention.wk", "v": "attention.wv", "o": "attention.wo"}
     parts |= {"gate": "feed_forward.w1", "down": "feed_forward.w2", "up": "feed_forward.w3"}
     for i in range(int(SMOLLM2_SIZES["layers"])):
         linears |= {f"{i}.{mine}": f"layers.{i}.{theirs}" for mine, theirs in parts.items()}
-        weights[f"{i}.attend.weight"] = state[f"layers.{i}.attention_norm.weight"].numpy()
-        weights[f"{i}.feed.weight"] = state[f"layers.{i}.ffn_norm.weight"].numpy()
+        weights[f"{i}.attend.weight"] = source.weights.read(f"layers.{i}.attention_norm.weight")
+        weights[f"{i}.feed.weight"] = source.weights.read(f"layers.{i}.ffn_norm.weight")
     for mine, theirs in linears.items():
-        weight = state[f"{theirs}.weight"]
-        weights[f"{mine}.codes"] = (weight.qdata + 8).to(torch.uint8).numpy()
-        weights[f"{mine}.scales"] = weight.scale.float().numpy()
+        pairs, scales = quantized.codes(theirs, recipe.linears[theirs])  # (N, K / 2), (G, N)
+        weights[f"{mine}.codes"] = np.stack([pairs & 15, pairs >> 4], axis=-1).reshape(len(pairs), -1)
+        weights[f"{mine}.scales"] = np.ascontiguousarray(scales.T[: len(pairs)])
     return weights

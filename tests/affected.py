@@ -28,6 +28,8 @@ WITNESSES: dict[str, tuple[str, ...]] = {
     "builder": (
         "contract/test_built_programs.py",
         "contract/test_build_weights.py",
+        "contract/test_quantization.py",
+        "gpu/test_build_quality.py",
         "contract/test_written_programs.py",
     ),
     "bundles": ("contract/test_bundles.py", "web/test_programs.py"),
@@ -37,7 +39,7 @@ WITNESSES: dict[str, tuple[str, ...]] = {
     "debug": ("contract/test_tools.py", "contract/test_compare.py", "contract/test_profile.py", "gpu/test_reports.py"),
     "device": ("gpu/test_recording.py", "gpu/test_loss.py", "gpu/test_steps.py", "gpu/test_memory.py"),
     "embed": ("contract/test_encoders.py",),
-    "export": ("contract/test_export.py", "contract/test_quantization.py", "contract/test_checkpoints.py"),
+    "export": ("contract/test_export.py", "contract/test_quantization.py", "contract/test_speech.py"),
     "fusion": (
         "gpu/test_fusion_elementwise.py",
         "contract/test_fusion_attention.py",

@@ -19,10 +19,8 @@ from typing import Any
 from tests.support.export.exporter_files import exporter_files
 from tests.support.export.exporting import cache_root, export, fill, versions
 from tests.support.export.sources import source_hash
-from webpte import builder
 from webpte.builder import build_program
 
-BUILD = Path(builder.__file__).parent
 MAX_CONTEXT, MAX_TOKENS = 1024, 256
 
 
@@ -83,7 +81,7 @@ def language_model(name: str) -> Path:
             )
 
     family = str(config["model_type"]).removesuffix("_text")
-    sources = [*exporter_files("export/llm", f"checkpoints/families/{family}"), *sorted(BUILD.glob("*.py"))]
+    sources = exporter_files("builder/llm", f"checkpoints/families/{family}")
     return _kept(name, [config, MAX_CONTEXT, MAX_TOKENS], sources, make)
 
 

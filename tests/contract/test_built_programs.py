@@ -1,4 +1,4 @@
-"""Programs built without torch: the same logits as those that ExecuTorch exports, to the last bit."""
+"""Programs of the builder: the logits of transformers, and to the last bit those that ExecuTorch exports."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ import pytest
 import torch
 
 import webpte
-from tests.families.measuring import TOLERANCE, difference, measured, steps
+from tests.families.measuring import TOLERANCE, difference, steps
 from tests.support.harness.gate import slow_but
-from tests.support.models import gguf_families
+from tests.support.models import example_models, gguf_families
 from tests.support.models.families import CONTEXT, MAX_TOKENS, PREFILL, Tiny, first, tinies, tokens
+from tests.support.oracle.module import build_module, export_module, quantized_module
 from webpte.builder import build_program
-from webpte.export import export_llm
+from webpte.builder.context import choose_sizes
+from webpte.checkpoints.checkpoint import read_checkpoint
 
+ORACLE = Path(__file__).parents[1] / "support" / "oracle"
 IN_F32 = ("qwen3",)
 BUILT = {f"{family}: {name}": tiny for family, variants in tinies().items() for name, tiny in variants.items()}
 IN_GATE = [f"{family}: {first(family).variant}" for family in ("llama", "gemma2", "gemma3", "lfm2", "qwen3_5")]
@@ -42,9 +45,19 @@ def build(checkpoint: Path, path: Path, **options: object) -> Path:
 
 @pytest.mark.parametrize("family", slow_but(IN_F32, tinies()))
 def test_built_program_logits_equal_exported(family: str, tmp_path: Path) -> None:
-    exported = measured(first(family))
-    built = build(exported.folder / "checkpoint", tmp_path / "model.pte", quantize=None)
-    assert np.array_equal(logits(built), logits(exported.path))
+    """Exported from the oracle in torch."""
+    tiny, checkpoint = first(family), tmp_path / "checkpoint"
+    tiny.save(checkpoint)
+    source = read_checkpoint(checkpoint)
+
+    def make(folder: Path) -> None:
+        sizes = choose_sizes(source, CONTEXT, MAX_TOKENS)
+        export_module(build_module(source, CONTEXT, MAX_TOKENS), source, folder / "model.pte", sizes)
+
+    exporter = [*example_models.LOWERED, "checkpoints/weights", f"checkpoints/families/{tiny.family}"]
+    folder = example_models.cached(f"oracle-{family}", sorted(ORACLE.glob("*.py")), make, repr(tiny), exporter=exporter)
+    exported = folder / "model.pte"
+    assert np.array_equal(logits(build(checkpoint, tmp_path / "model.pte", quantize=None)), logits(exported))
 
 
 def transformers_logits(tiny: Tiny, folder: Path) -> np.ndarray:
@@ -82,16 +95,11 @@ def test_built_from_gguf_logits_equal_transformers(name: str, tmp_path: Path) ->
         ("lfm2: three taps", {"quantize": "4w"}),
     ],
 )
-def test_codes_and_logits_equal_uncalibrated_export(name: str, options: dict[str, Any], tmp_path: Path) -> None:
-    BUILT[name].save(tmp_path / "checkpoint")
-    built = build(tmp_path / "checkpoint", tmp_path / "built.pte", **options)
-    exported = export_llm(
-        tmp_path / "checkpoint",
-        tmp_path / "exported.pte",
-        **options,
-        calibrate=False,
-        quality=False,
-        max_context=CONTEXT,
-        max_tokens=MAX_TOKENS,
-    )
+def test_built_quantized_program_logits_equal_exported(name: str, options: dict[str, Any], tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    BUILT[name].save(checkpoint)
+    built = build(checkpoint, tmp_path / "built.pte", **options)
+    source, exported = read_checkpoint(checkpoint), tmp_path / "exported.pte"
+    quantized = quantized_module(checkpoint, built, CONTEXT, MAX_TOKENS)
+    export_module(quantized, source, exported, choose_sizes(source, CONTEXT, MAX_TOKENS))
     assert np.array_equal(logits(built), logits(exported))

@@ -16,11 +16,10 @@ import torch
 import webpte
 from tests.support.harness.errors import check, raises
 from tests.support.models import gguf_talker, talker
-from webpte.builder.options import LLMOptions
+from tests.support.oracle.module import build_module
+from webpte.builder.options import LLMOptions, weight_bytes
 from webpte.checkpoints.checkpoint import read_checkpoint
 from webpte.export import export_llm
-from webpte.export.decoder_module import build_module
-from webpte.export.llm import quantized_module
 from webpte.suppress_output import suppress_logs
 from webpte.text import size
 
@@ -383,7 +382,7 @@ def test_options_are_checked_before_any_work(folder, tmp_path, monkeypatch, opti
 def test_export_full_disk_refused_before_work(folder, tmp_path, monkeypatch, options):
     """With a byte less than the weights take; with as many, weights are read."""
     source = read_checkpoint(folder)
-    needed = LLMOptions(**options).weight_bytes(source)
+    needed = weight_bytes(source, LLMOptions(**options).recipe(source))
     counts = {name: math.prod(place.shape) for name, place in source.weights.sources.items()}
     assert needed == 4 * sum(counts.values()) if not options else needed < 1.3 * sum(counts.values())
 
@@ -408,10 +407,11 @@ def test_export_full_disk_refused_before_work(folder, tmp_path, monkeypatch, opt
 def test_export_head_not_divisible_stays_float(folder, tmp_path):
     rows = {name: np.ones((129, talker.WIDTH), np.float32) for name in ("model.embed_tokens.weight", "lm_head.weight")}
     odd = changed(folder, tmp_path / "c", {"vocab_size": 129}, rows)
-    _, report = quantized_module(read_checkpoint(odd), LLMOptions("4w", calibrate=False))
-    kinds = {layer.name: layer.kind.name for layer in report.layers}
+    export_llm(odd, tmp_path / "m.pte", quantize="4w", calibrate=False, quality=True)
+    report = json.loads((tmp_path / "m.quality.json").read_text())["quantized"]
+    kinds = {name: layer["kind"] for name, layer in report["layers"].items()}
     assert kinds.pop("output") == "f32" and kinds.pop("tok_embeddings") == "8w" and set(kinds.values()) == {"4w"}
-    assert any("output, 129 by 64, is f32: 129 rows are not divided by 4" in line for line in report.notes)
+    assert any("output, 129 by 64, is f32: 129 rows are not divided by 4" in line for line in report["notes"])
 
 
 def test_export_target_checked_before_work(tmp_path):

@@ -1,10 +1,9 @@
-"""`webpte eval` and the report of an export, against torch's own arithmetic on the modules that were exported."""
+"""`webpte eval` against torch's own arithmetic on the modules that were exported."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,15 +13,10 @@ import torch
 from tests.support.export.exporting import export
 from tests.support.harness.errors import raises
 from tests.support.harness.reports import reported
-from tests.support.models import talker
 from tests.support.models.llama import llama
-from tests.support.models.tiny_llm import CHUNK, CONTEXT, write_tokenizer
+from tests.support.models.tiny_llm import CONTEXT, write_tokenizer
 from webpte import CancelledError, CancelToken, InputError
-from webpte.builder.context import ProgramSizes
-from webpte.checkpoints.checkpoint import read_checkpoint
-from webpte.export.report import eager_predictions, quality_lines, quality_measure, write_quality
 from webpte.llm import LLM, LogitsError
-from webpte.llm.context import ContextLimit
 from webpte.measure.evaluation import TextTokens, rolling_windows, sliding_windows
 from webpte.measure.evaluation.programs import evaluate, text_tokens
 from webpte.suppress_output import suppress_logs
@@ -76,7 +70,7 @@ def by_torch(text, start, stride):
 
 
 def eager(each, window):
-    """Yield one token at a time, from an empty cache: not how `Measuring` calls it."""
+    """Yield one token at a time, from an empty cache."""
     for name, buffer in each.named_buffers():
         if "cache" in name:
             buffer.zero_()
@@ -183,82 +177,3 @@ def test_eval_command_measures_cost_of_int8_cache(folder, capsys, monkeypatch, t
     same = ("eval", "4w.pte", "--against", "4w.pte", "--text", tmp_path / "text.txt", "--tokens", 40)
     costs = [reported(capsys, *same, "--kv-cache", cache)["against"]["kl"]["value"] for cache in ("f32", "int8")]
     assert costs[0] == 0 < costs[1] < 0.005
-
-
-# -- the report of an export ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("talker")
-    talker.write_checkpoint(folder)
-    return read_checkpoint(folder)
-
-
-def test_evaluate_module_long_calls_leave_it_unchanged():
-    each = module("float")
-    before = {name: buffer.clone() for name, buffer in each.named_buffers()}
-    window = rolling_windows(TextTokens([ord(c) for c in TEXT], (), None), CONTEXT)[1]
-    results = list(eager_predictions(each, window, CHUNK))
-    assert len(results) > 1 and sum(len(targets) for _, targets in results) == window.scored
-    one_by_one = torch.cat(list(eager(module("float"), window))).numpy()
-    assert np.abs(np.concatenate([logits for logits, _ in results]) - one_by_one).max() < 1e-4
-    assert all(torch.equal(buffer, before[name]) for name, buffer in each.named_buffers())
-    assert each.generate_full_logits is False
-
-
-@pytest.fixture
-def short(monkeypatch):
-    monkeypatch.setattr("webpte.export.report.evaluation_text", lambda: TEXT)
-
-
-def report(source, done, asked=None):
-    with quality_measure(module("float"), source, ProgramSizes(ContextLimit(CONTEXT), CHUNK + 1), asked) as measure:
-        return measure(module(done))
-
-
-def test_quality_report_separates_float_from_quantized(source, tmp_path, short):
-    same, other = report(source, "float"), report(source, "4w")
-    assert same["tokens"] == other["tokens"] == len(TEXT)
-    assert same["kl"] == {"value": 0, "error": 0} and same["agreement"]["value"] == 1
-    assert same["perplexity"] == same["float_perplexity"] == other["float_perplexity"]
-    assert other["kl"]["value"] > 1e-4 and other["perplexity"] != other["float_perplexity"]
-    path = write_quality(tmp_path / "m.pte", other)
-    assert path.name == "m.quality.json" and json.loads(path.read_text()) == other
-    assert [line.split(" ")[0] for line in quality_lines(other)] == ["KL", "perplexity"]
-
-
-@pytest.mark.slow  # a whole export; test_quantization.py has the command with one that is left out
-def test_export_quantized_writes_quality(tmp_path, capsys, short, monkeypatch):
-    monkeypatch.setattr(talker, "LAYERS", 1)  # each takes seconds to export
-    talker.write_checkpoint(tmp_path / "talker")
-    arguments = ("export", tmp_path / "talker", "-o", tmp_path / "m.pte", "--quantize", "4w", "--max-context", 64)
-    text = reported(capsys, *arguments, "--max-prefill", 32, "--quality")
-    written = json.loads((tmp_path / "m.quality.json").read_text())
-    assert text["quality"] == written and written["bytes"] == (tmp_path / "m.pte").stat().st_size
-    with LLM.load(tmp_path / "m.pte") as program:
-        result = evaluate(program, TEXT)
-    assert result.perplexity == pytest.approx(tuple(written["perplexity"].values()), rel=1e-4)
-    assert (result.tokens, result.windows) == (written["tokens"], written["windows"])
-
-
-def test_large_models_are_measured_when_asked(source, short, monkeypatch):
-    monkeypatch.setattr("webpte.export.report.MAX_FLOAT_BYTES", 1000)
-    left = report(source, "4w")
-    assert list(left) == ["left_out"] and "1 kB" in left["left_out"] and "--quality" in left["left_out"]
-    assert list(quality_lines(left)) == [f"quality was not measured: {left['left_out']}"]
-    assert report(source, "4w", asked=True)["tokens"] == len(TEXT)
-    assert report(source, "4w", asked=False) is None
-
-
-def test_large_vocabularies_are_measured_on_fewer_tokens(source, short, monkeypatch):
-    monkeypatch.setattr("webpte.export.report.MAX_PREDICTION_BYTES", 4 * source.architecture.vocab_size * 50)
-    assert report(source, "4w")["tokens"] == 50
-
-
-def test_export_quality_unmeasurable_still_exports(source, short):
-    few = replace(source, architecture=replace(source.architecture, vocab_size=60))
-    largest = max(talker.CHARACTERS.index(character) for character in TEXT + "~")  # its end-of-text token comes first
-    left_out = report(few, "4w")["left_out"]
-    assert f"token {largest}" in left_out and "60" in left_out
-    assert "tokenizer.json" in report(replace(source, tokenizer="{}"), "4w")["left_out"]

@@ -19,7 +19,7 @@ from webpte.llm import LLM
 from webpte.progress import Progress
 
 torch = pytest.importorskip("torch")
-EXPORTER = ["export/llm", "checkpoints/families/llama"]  # modules that write the program
+EXPORTER = ["builder/llm", "checkpoints/families/llama"]  # modules that write the program
 
 
 def test_lower_a_module_with_dynamic_rows(tmp_path):

@@ -21,7 +21,7 @@ from webpte.export import export_checkpoint
 from webpte.llm import LLM
 
 SCHEMA = json.loads((SRC / "webpte" / "cli" / "schemas" / "export.json").read_text(encoding="utf-8"))
-# tests/contract/test_quantization.py calibrates, and tests/contract/test_evaluation.py measures the quality.
+# tests/gpu/test_build_calibration.py calibrates, and tests/gpu/test_build_quality.py measures the quality.
 SIZES = ("--quantize", "4w", "--no-calibrate", "--no-quality", "--max-context", "64", "--max-prefill", "32")
 
 
@@ -43,7 +43,6 @@ def test_export_command_hub_name_cached_offline(checkpoint, tmp_path):
         target, asked = tmp_path / "talker.pte", ("export", "hf:org/talker", *SIZES)
         child = run_webpte(*asked, "-o", target, "--json", environment=environment, timeout=400)
         assert child.returncode == 0, child.stderr
-        assert "temp allocator" not in child.stderr and "cpuinfo" not in child.stderr  # of kernels that ran eagerly
         report = json.loads(child.stdout)
         jsonschema.validate(report, SCHEMA)
         assert report["source"] == {"repository": "org/talker", "revision": "main", "commit": commit}
@@ -66,8 +65,8 @@ def test_export_command_hub_name_cached_offline(checkpoint, tmp_path):
 
 
 def test_export_command_interrupted_leaves_nothing(checkpoint, tmp_path):
-    slow = ("--exporter", "torch")  # without torch it takes less than a second
-    command = [sys.executable, "-m", "webpte", "export", checkpoint, "-o", tmp_path / "x.pte", *SIZES, *slow]
+    slow = ("--quantize", "4w", "--max-context", "64", "--quality")  # without calibration it takes less than a second
+    command = [sys.executable, "-m", "webpte", "export", checkpoint, "-o", tmp_path / "x.pte", *slow]
     child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={"PYTHONPATH": str(SRC), "PATH": ""})
     deadline = time.monotonic() + 120
     while not list(tmp_path.glob(".x.pte.*.part")) and time.monotonic() < deadline:

@@ -10,9 +10,9 @@ from tests.families.measuring import TOLERANCE, difference, eager, measured
 from tests.support.harness.gate import slow_but
 from tests.support.models import gguf_families
 from tests.support.models.families import CONTEXT, MAX_TOKENS, PREFILL, Tiny, first, tinies, tokens
+from tests.support.oracle.module import build_module
 from webpte.checkpoints.checkpoint import read_checkpoint
 from webpte.checkpoints.families import families
-from webpte.export.decoder_module import build_module
 from webpte.llm import LLM
 
 EVERY = [tiny for variants in tinies().values() for tiny in variants.values()]

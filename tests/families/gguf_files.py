@@ -121,8 +121,8 @@ def module_logits(file: QuantizedFile) -> np.ndarray:
     """Return the logits of an eager module that has the weights of the default program."""
     import torch
 
+    from tests.support.oracle.module import build_module
     from webpte.checkpoints.checkpoint import read_checkpoint
-    from webpte.export.decoder_module import build_module
 
     source = read_checkpoint(file.path)
     rows = []

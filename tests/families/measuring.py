@@ -1,6 +1,6 @@
-"""Export tiny checkpoints into the cache, and compare their logits with eager PyTorch.
+"""Build programs of tiny checkpoints in the cache, and compare their logits with eager PyTorch.
 
-In f32 transformers says what is right, in 4w the module that was exported, quantized and run eagerly.
+In f32 the reference is transformers, in 4w the oracle with the quantized weights of the program.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def steps() -> Iterator[list[int]]:
 
 
 def measured(tiny: Tiny, quantize: str | None = None) -> Measured:
-    """Return a program from the cache, or export it."""
-    sources = [source_hash(path) for path in exporter_files("export/llm", f"checkpoints/families/{tiny.family}")]
+    """Return a program from the cache, or build it."""
+    sources = [source_hash(path) for path in exporter_files("builder/llm", f"checkpoints/families/{tiny.family}")]
     sources.append(definitions_hash((Path(__file__), "write"), (Path(families.__file__), "Tiny")))
     params = {"quantize": quantize, "model_type": tiny.model_type, "fields": tiny.fields}
     params["transformers"] = installed("transformers")
@@ -77,34 +77,18 @@ def measured(tiny: Tiny, quantize: str | None = None) -> Measured:
 def write(tiny: Tiny, quantize: str | None, folder: Path) -> None:
     import torch
 
+    from tests.support.oracle.module import quantized_module
     from webpte.export import export_llm
 
-    model = tiny.save(folder / "checkpoint")
+    checkpoint, path = folder / "checkpoint", folder / "model.pte"
+    model = tiny.save(checkpoint)
+    export_llm(checkpoint, path, quantize=quantize, group_size=GROUP, max_context=CONTEXT, max_tokens=MAX_TOKENS)
     with torch.no_grad():
         if quantize is None:
             logits = model(torch.tensor([families.tokens()])).logits[0, PREFILL - 1 :]
         else:
-            logits = eager(quantized(folder / "checkpoint", quantize))
+            logits = eager(quantized_module(checkpoint, path, CONTEXT, MAX_TOKENS))
     np.save(folder / "wanted.npy", logits.numpy())
-    export_llm(
-        folder / "checkpoint",
-        folder / "model.pte",
-        quantize=quantize,
-        group_size=GROUP,
-        max_context=CONTEXT,
-        max_tokens=MAX_TOKENS,
-        quality=False,
-    )
-
-
-def quantized(checkpoint: Path, quantize: str) -> Any:
-    """The module that is exported."""
-    from webpte.builder.options import LLMOptions
-    from webpte.checkpoints.checkpoint import read_checkpoint
-    from webpte.export.llm import quantized_module
-
-    options = LLMOptions(quantize, GROUP, max_context=CONTEXT, max_tokens=MAX_TOKENS)
-    return quantized_module(read_checkpoint(checkpoint), options)[0]
 
 
 def eager(module: Any) -> Any:

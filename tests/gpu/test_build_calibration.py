@@ -12,8 +12,9 @@ from tests.support.harness.errors import raises
 from tests.unit.test_build_program import SIZES, checkpoint  # noqa: F401 - a fixture
 from webpte import CancelToken
 from webpte.builder import build_program
-from webpte.builder.calibration import BlockPrograms, embedded
+from webpte.builder.blocks import FLOATS, BlockPrograms, embedded
 from webpte.builder.context import choose_sizes
+from webpte.builder.recipe import ProgramWeights
 from webpte.checkpoints.checkpoint import read_checkpoint
 from webpte.errors import CancelledError
 from webpte.progress import Progress
@@ -49,14 +50,14 @@ def test_calibration_blocks_equal_whole_program(checkpoint: Path, tmp_path: Path
     (hidden,) = embedded(source, [list(tokens)])
     with BlockPrograms(source, choose_sizes(source, **SIZES)) as blocks:
         for number in range(2):
-            with blocks.floats(number) as (method, units):
-                hidden, *inputs = method(hidden, np.zeros(1, np.int64))
+            method, units = blocks.float_block(number)
+            hidden, *inputs = method(hidden, np.zeros(1, np.int64))
+            assert blocks.units(number) == units
             assert [len(unit) for unit in units] == [3, 1, 2, 1]
             assert [np.shape(rows)[1] for rows in inputs] == [17] * 4
-    row = np.asarray(hidden)[0, -1]
-    row = row / np.sqrt((row * row).mean() + source.architecture.norm_eps) * source.weights.read("norm.weight")
+        rows = blocks.logits(blocks.head(FLOATS, ProgramWeights(source)), hidden)
     expected = logits(build_program(checkpoint, tmp_path / "m.pte", quantize=None, **SIZES), tokens[None])
-    np.testing.assert_allclose(source.weights.read("output.weight") @ row, expected.reshape(-1), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(rows[-1], expected.reshape(-1), rtol=1e-4, atol=1e-4)
 
 
 def test_build_cancelled_during_calibration_leaves_no_files(checkpoint: Path, tmp_path: Path) -> None:  # noqa: F811

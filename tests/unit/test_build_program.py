@@ -12,11 +12,10 @@ import pytest
 from tests.support.harness.errors import raises
 from tests.support.models.tiny_checkpoint import write_checkpoint
 from webpte import CancelToken, container
-from webpte.builder import build_program
+from webpte.builder import build_program, export_llm
+from webpte.builder.options import LLMOptions
 from webpte.checkpoints.checkpoint import read_checkpoint
-from webpte.errors import CancelledError, InputError, UnsupportedError
-from webpte.export import llm as exporting
-from webpte.export.llm import export_language_model
+from webpte.errors import CancelledError, UnsupportedError
 from webpte.progress import Progress
 
 SIZES: dict[str, Any] = {"max_context": 40, "max_tokens": 24}
@@ -99,15 +98,6 @@ def test_build_program_cancelled_leaves_no_files(checkpoint: Path, tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_builder_options_that_need_torch_are_refused(checkpoint: Path, tmp_path: Path) -> None:
-    needs: list[dict[str, Any]] = [{"quantize": "auto", "bits_per_weight": 5}, {"quality": True}]
-    for options in needs:
-        with raises(InputError, "torch", code="exporter"):
-            export_language_model(checkpoint, tmp_path / "m.pte", exporter="builder", **options)
-    with raises(InputError, "both", code="exporter"):
-        export_language_model(checkpoint, tmp_path / "m.pte", exporter="both")
-
-
 def test_build_program_without_tokenizers_names_package(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,28 +107,16 @@ def test_build_program_without_tokenizers_names_package(
     assert not list(tmp_path.iterdir())
 
 
-def test_options_that_need_torch_select_it(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[dict[str, Any]] = []
-    monkeypatch.setattr(exporting, "export_llm", lambda *paths, **options: calls.append(options))
-    needs: list[dict[str, Any]] = [
-        {"quantize": "auto", "bits_per_weight": 5},
-        {"exporter": "torch"},
-        {"quality": True},
-    ]
-    for options in needs:
-        export_language_model(checkpoint, tmp_path / "m.pte", **options)
-    assert [call["quantize"] for call in calls] == ["auto", None, None]
-    assert all(call["calibrate"] is True for call in calls)
-
-
 def test_calibration_is_the_default_of_named_formats(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls: list[dict[str, Any]] = []
-    monkeypatch.setattr(exporting, "build_program", lambda *paths, **options: calls.append(options))
-    for options in ({"quantize": "4w"}, {"quantize": "checkpoint"}, {"quantize": "8w", "calibrate": False}):
-        export_language_model(checkpoint, tmp_path / "m.pte", **options)
-    assert [call["calibrate"] for call in calls] == [True, False, False]
+    calls: list[LLMOptions] = []
+    monkeypatch.setattr(
+        "webpte.builder.llm._build", lambda checkpoint, path, options, *rest, **more: calls.append(options)
+    )
+    for options in ({"quantize": "4w"}, {"quantize": "checkpoint"}, {}, {"quantize": "8w", "calibrate": False}):
+        export_llm(checkpoint, tmp_path / "m.pte", **options)
+    assert [call.calibrate for call in calls] == [True, False, False, False]
 
 
 def test_weight_read_in_parts_equals_whole(checkpoint: Path) -> None:

@@ -12,18 +12,19 @@ def names(*modules: str) -> set[str]:
 
 
 def test_exporter_files_of_language_model_are_its_imports():
-    result = names("export/llm", "checkpoints/families/llama")
+    result = names("builder/llm", "checkpoints/families/llama")
     families = {"checkpoints/families/llama.py", "checkpoints/families/__init__.py"}
-    assert {"export/llm.py", "export/lowering.py", "export/quantization/grid.py", *families} < result
-    assert {"export/modules/decoder.py", "checkpoints/gguf_tokenizer.py"} < result  # imported within functions
-    assert not {"checkpoints/hub.py", "export/dispatch.py", "export/speech.py"} & result
+    assert {"builder/llm.py", "builder/decoder.py", "builder/quantize.py", *families} < result
+    assert {"builder/calibration.py", "checkpoints/gguf_tokenizer.py"} < result  # imported within functions
+    assert not {"checkpoints/hub.py", "builder/programs.py"} & result
+    assert not any(name.startswith("export/") for name in result)
     assert "checkpoints/families/gemma2.py" not in result
 
 
 def test_exporter_files_of_tasks_are_their_own():
     encoders, vision, speech = names("export/encoders"), names("export/vision"), names("export/speech")
     assert {"checkpoints/sentence_transformers.py", "export/lowering.py"} < encoders
-    assert "export/llm.py" not in encoders
+    assert "builder/llm.py" not in encoders
     assert {"export/pretrained.py", "export/lowering.py"} < vision and "export/encoders.py" not in vision
     assert "export/speech.py" in speech and "export/vision.py" not in speech
 

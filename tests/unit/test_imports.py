@@ -121,15 +121,12 @@ ARROWS: dict[str, set[str]] = {
         "checkpoints",
         "container",  # writes programs
         "llm",
-        "runtime",  # runs blocks of a model, to round its weights for their inputs
-        "measure",  # and has the texts that they are rounded for
+        "runtime",  # runs blocks of a model, to round its weights for their inputs and to measure them
+        "measure",  # and has the texts and the measures
     },
     "export": {
         "checkpoints",
         "builder",  # writes language models, and quantizes
-        "container",
-        "measure",  # measures what it writes as `webpte eval` does
-        "llm",
     },
     "cli": {
         "runtime",
@@ -213,7 +210,7 @@ LAZY = {
 }
 
 # But here, where modules of torch are defined: they are imported by functions only, as torch itself.
-TORCH_MODULES = "webpte.export.modules"
+TORCH_MODULES = "webpte.export.quantized_modules"
 
 
 def room_of(module: str) -> str:
@@ -362,8 +359,8 @@ def test_import_cycle_is_detected():
         ("webpte.device.gpu", "from wgpu.backends.wgpu_native import lib\nfrom ..wgsl.keys import Key"),
         ("webpte.runtime.tensors", "def from_torch(x):\n    import torch"),
         ("webpte.runtime.tensors", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
-        ("webpte.export.modules.decoder", "import torch\nfrom .blocks import Block"),
-        ("webpte.export.decoder_module", "def build():\n    from .modules.decoder import Decoder"),
+        ("webpte.export.quantized_modules", "import torch\nfrom .lowering import lower"),
+        ("webpte.export.quantize", "def f():\n    from .quantized_modules import Linear8"),
         ("webpte.cli.__init__", "from webpte import load, __version__"),
         ("webpte.__init__", "from .runtime import load\nfrom .errors import Error"),
         ("webpte.__main__", "from .cli import main"),
@@ -398,7 +395,7 @@ def test_right_arrows_pass(module, source):
         ("webpte.runtime.tensors", "import torch", "torch may be imported only inside a function"),
         ("webpte.runtime.tensors", "class A:\n    import torch.nn", "torch may be imported only inside a function"),
         ("webpte.ops.add", "def f():\n    import torch", "ops may not import torch"),
-        ("webpte.export.decoder_module", "from .modules.decoder import Decoder", "only inside a function"),
+        ("webpte.export.quantize", "from .quantized_modules import Linear8", "only inside a function"),
         ("webpte.container.pte", "import flatbuffers", "flatbuffers is not a known dependency"),
         ("webpte.attic.old", "", "unknown room 'attic'"),
         ("webpte.attic", "", "unknown room 'attic'"),

@@ -1,5 +1,5 @@
-"""Build programs from checkpoints without torch."""
+"""Build programs of language models from checkpoints, without torch."""
 
-from .llm import build_program
+from .llm import build_program, export_llm
 
-__all__ = ["build_program"]
+__all__ = ["build_program", "export_llm"]

@@ -1,4 +1,4 @@
-"""Round weights for their inputs in NumPy: what `webpte.export.quantization.compensation` does in torch.
+"""Round the weights of a layer for its inputs.
 
 The objective is the error of the layer's outputs over a text: E H E' for a weight error E, where H = X'X are the
 moments of the inputs. Columns are rounded in order, and later ones compensate the error of earlier ones (GPTQ). Then

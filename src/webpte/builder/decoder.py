@@ -1,4 +1,4 @@
-"""Record the calls of a decoder: what `webpte.export.modules.decoder` becomes when ExecuTorch exports it."""
+"""Record the calls of a decoder, as ExecuTorch writes them when it exports a Llama."""
 
 from __future__ import annotations
 
@@ -64,10 +64,14 @@ class DecoderTrace:
             x = g.embedding(tokens)
         for number in range(model.n_layers):
             x = self.block(x, number, positions)
-        x = g.norm(g.select(x, 1, -1), "norm", model.norm_eps)  # (1, N)
-        logits = g.capped(g.linear(x, "output"), model.logits_cap)
+        logits = self.head(g.select(x, 1, -1))
         self.assign_states()
         return logits
+
+    def head(self, x: TracedTensor) -> TracedTensor:
+        """Record the last norm and the head, of one token (1, N) or of all (1, S, N)."""
+        g, model = self.g, self.model
+        return g.capped(g.linear(g.norm(x, "norm", model.norm_eps), "output"), model.logits_cap)
 
     def block(self, x: TracedTensor, number: int, positions: TokenPositions) -> TracedTensor:
         """Record attention and feed-forward, each after a norm and added to its input."""

@@ -1,4 +1,4 @@
-"""Build the program of a language model from its checkpoint, without torch: what `webpte.export.export_llm` exports."""
+"""Build the program of a language model from its checkpoint."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ from typing import Any, BinaryIO, cast
 
 from ..checkpoints.checkpoint import read_checkpoint, write_tokenizer_files
 from ..checkpoints.family import Checkpoint
-from ..checkpoints.recipe import AUTO, EMBEDDING, QUANTIZERS, Recipe, second_rounding
-from ..checkpoints.recipe import check_embedding as check_embedding_format
+from ..checkpoints.recipe import (
+    EMBEDDING,
+    FROM_CHECKPOINT,
+    UNQUANTIZED,
+    Recipe,
+    first_rounding,
+    second_rounding,
+)
 from ..container import (
     BoolValue,
     EValue,
@@ -34,10 +40,52 @@ from .context import ProgramSizes
 from .decoder import DecoderTrace
 from .layers import LayerTrace, WeightArrays
 from .options import ExportWarning, LLMOptions, PathLike, check_disk_space, check_target, weight_bytes
-from .recipe import ProgramWeights, default_recipe, holds_q4_0
+from .recipe import ProgramWeights
+from .report import LayerResult, QuantizationReport, quality_path, write_quality
 from .trace import TracedMethod
 
-FROM_CHECKPOINT = "checkpoint"
+
+def export_llm(
+    checkpoint: PathLike,
+    path: PathLike,
+    *,
+    quantize: str | None = None,
+    group_size: int = 32,
+    embedding: str | None = None,
+    lm_head: str | None = None,
+    bits_per_weight: float | None = None,
+    calibrate: bool | PathLike | None = None,
+    max_context: int | None = None,
+    max_tokens: int | None = None,
+    quality: bool = False,
+    progress: OnProgress = ignore,
+    cancel: CancelToken | None = None,
+) -> Path:
+    """Write `path`, and beside it `tokenizer.json`, `tokenizer_config.json` and `chat_template.jinja` under its stem.
+
+    `checkpoint` is a .gguf file, or a folder with config.json and safetensors. `quantize` is "4w", "8w", "8da4w",
+    "auto", "checkpoint", or None for f32. "auto" is "4w" with as many layers in 8 bits as `bits_per_weight` allows:
+    those that lose the most. "checkpoint" chooses formats that suit those of the checkpoint. `embedding` is "8",
+    "none", or bits and group size such as "4,32". `lm_head` is "8", "none", or "4" for the format of the layers. If
+    layers are quantized, both default to "8". `calibrate` rounds weights for their inputs while the model reads a text
+    on the device: the built-in text, or that of a file. It is the default of "4w", "8w", "8da4w" and "auto".
+
+    The KV cache has `max_context` tokens: by default those of the model's own context, at most 8,192. One call takes
+    fewer than `max_tokens` tokens, by default 256; longer prompts are processed in chunks. With `quality`, the program
+    is measured against the float model on the device, and the figures are written beside it as `quality.json`. Layers
+    whose format in the checkpoint has no equivalent in the program are quantized again, with an `ExportWarning`.
+    """
+    options = LLMOptions(
+        quantize=quantize,
+        group_size=group_size,
+        embedding=embedding,
+        lm_head=lm_head,
+        bits_per_weight=bits_per_weight,
+        calibrate=quantize not in (None, FROM_CHECKPOINT) if calibrate is None else calibrate,
+        max_context=max_context,
+        max_tokens=max_tokens,
+    )
+    return _build(Path(checkpoint), Path(path), options, cancellable(progress, cancel), quality=quality)
 
 
 def build_program(
@@ -55,67 +103,90 @@ def build_program(
     progress: OnProgress = ignore,
     cancel: CancelToken | None = None,
 ) -> Path:
-    """Write `path`, and beside it the files of the tokenizer under its stem.
+    """Write the program that a checkpoint has on first use: the options are those of `export_llm`, except "auto".
 
-    `checkpoint` is a .gguf file, or a folder with config.json and safetensors. `quantize` is "checkpoint" for formats
-    that suit those of the checkpoint, "4w", "8w", "8da4w", or None for f32; the others are options of `export_llm`.
-    Weights are read and quantized one at a time, while they are written. With `calibrate`, they are rounded before for
-    the inputs that they have while the model reads a text on the device. `memory` limits the default of `max_context`
-    to what fits, with the weights, into that many bytes.
+    By default, formats suit those of the checkpoint, and nothing is calibrated. Weights are read and quantized one at a
+    time, while they are written. `memory` limits the default of `max_context` to what fits, with the weights, into that
+    many bytes.
     """
-    if quantize == AUTO:
-        raise UnsupportedError(
-            items=[AUTO],
-            argument="quantize",
-            expected=f"one of {FROM_CHECKPOINT}, {', '.join(QUANTIZERS)}",
-            got=repr(AUTO),
-            code="weight_format",
-            hint="Run webpte export with --exporter torch.",
-        )
+    options = LLMOptions(
+        quantize=quantize,
+        group_size=group_size,
+        embedding=embedding,
+        lm_head=lm_head,
+        calibrate=calibrate,
+        max_context=max_context,
+        max_tokens=max_tokens,
+    )
+    return _build(Path(checkpoint), Path(path), options, cancellable(progress, cancel), memory=memory)
+
+
+def _build(
+    checkpoint: Path,
+    target: Path,
+    options: LLMOptions,
+    progress: OnProgress,
+    *,
+    memory: int | None = None,
+    quality: bool = False,
+) -> Path:
+    """Read, quantize and write. Warnings are those of the caller's caller."""
     if find_spec("tokenizers") is None:
         raise UnsupportedError(
             "building a language model requires the tokenizers package",
             hint="Run pip install 'webpte[llm]'.",
             code="missing_package",
         )
-    target = Path(path)
-    by_checkpoint = quantize == FROM_CHECKPOINT
-    options = LLMOptions(
-        quantize=None if by_checkpoint else quantize,
-        group_size=group_size,
-        embedding=embedding,
-        lm_head=lm_head,
-        bits_per_weight=None,
-        calibrate=calibrate,
-        max_context=max_context,
-        max_tokens=max_tokens,
-    )
     options.check()
     check_target(target)
-    report = cancellable(progress, cancel)
-    report(Progress("read", 0, 1, "steps"))
-    source = read_checkpoint(Path(checkpoint))
-    report(Progress("read", 1, 1, "steps"))
-    recipe = default_recipe(source) if by_checkpoint else _recipe(options, source)
-    for text in [] if by_checkpoint else _second_quantizations(source, recipe):
-        warnings.warn(text, ExportWarning, stacklevel=2)
+    progress(Progress("read", 0, 1, "steps"))
+    source = read_checkpoint(checkpoint)
+    progress(Progress("read", 1, 1, "steps"))
+    recipe = options.recipe(source)
+    check_disk_space(target, weight_bytes(source, recipe))
     free = None if memory is None else max(0, memory - weight_bytes(source, recipe))
     sizes = options.sizes(source, memory=free)
     weights = ProgramWeights(source)
-    if calibrate and quantize is not None:
-        from .calibration import calibrated_weights  # imports the runtime
+    if options.calibrate and options.quantize is not None:
+        from .bit_allocation import within_budget  # these import the runtime
+        from .calibration import calibrated_weights
 
         pieces = calibration_pieces(source, options)
-        weights = calibrated_weights(source, recipe, pieces, sizes, report)
+        if options.bits_per_weight is not None:
+            recipe = within_budget(source, recipe, options.bits_per_weight, pieces[0], sizes, progress)
+        weights = calibrated_weights(source, recipe, pieces, sizes, progress)
+    notes, losses = _requantized(source, recipe, weights)
+    for text in [] if options.quantize == FROM_CHECKPOINT else losses:
+        warnings.warn(text, ExportWarning, stacklevel=3)
+    figures: dict[str, Any] = {}
+    if quality:
+        from .quality import measure_quality
+
+        figures = measure_quality(source, recipe, weights, sizes, progress)
     program = trace_program(source, recipe, weights, sizes)
-    size = _data_size(program)
-    check_disk_space(target, size)
     with output_file(target) as temporary:
         with open(temporary, "wb") as file:
-            write_program(cast(BinaryIO, _ProgressWriter(file, report, size)), program)
+            write_program(cast(BinaryIO, _ProgressWriter(file, progress, _data_size(program))), program)
         _verify(Path(temporary))
     write_tokenizer_files(source, target)
+    if quality:
+        if layers := _results(source, recipe, weights):
+            figures["quantized"] = QuantizationReport(layers, [*recipe.notes, *notes], losses).json()
+        write_quality(target, figures)
+    else:
+        quality_path(target).unlink(missing_ok=True)  # of the program that is replaced
     return target
+
+
+def _results(source: Checkpoint, recipe: Recipe, weights: ProgramWeights) -> list[LayerResult]:
+    kinds = dict(recipe.linears)
+    if recipe.embedding != UNQUANTIZED:
+        kinds[EMBEDDING] = recipe.embedding
+    results = []
+    for name, kind in kinds.items():
+        rows, columns = source.weights.sources[f"{name}.weight"].shape
+        results.append(LayerResult(name, kind, rows, columns, weights.errors.get(name, 0.0)))
+    return results
 
 
 def trace_program(source: Checkpoint, recipe: Recipe, weights: WeightArrays, sizes: ProgramSizes) -> ProgramFile:
@@ -151,22 +222,25 @@ def decoder_metadata(source: Checkpoint, sizes: ProgramSizes) -> dict[str, Any]:
     return metadata
 
 
-def _recipe(options: LLMOptions, source: Checkpoint) -> Recipe:
-    shapes = {name.removesuffix(".weight"): weight.shape for name, weight in source.weights.sources.items()}
-    recipe = options.recipe({n: shape for n, shape in shapes.items() if len(shape) == 2 and n != EMBEDDING})
-    check_embedding_format(recipe.embedding, source.architecture.dim)
-    return recipe
+def _requantized(source: Checkpoint, recipe: Recipe, weights: ProgramWeights) -> tuple[list[str], list[str]]:
+    """Return a sentence for each format of the checkpoint that is kept, and one for each whose values are lost.
 
-
-def _second_quantizations(source: Checkpoint, recipe: Recipe) -> list[str]:
-    """Return a sentence for each format of the checkpoint whose values are lost in layers of as many bits or fewer."""
-    counts: Counter[tuple[str, str]] = Counter()
+    Values are lost in layers of as many bits or fewer, unless the program has the codes and scales of the checkpoint.
+    """
+    kept: Counter[tuple[str, str]] = Counter()
+    lost: Counter[tuple[str, str]] = Counter()
     for name, kind in {**recipe.linears, EMBEDDING: recipe.embedding}.items():
         stored = source.weights.stored_type(f"{name}.weight")
-        exact = stored is not None and stored.name == "Q4_0" and holds_q4_0(kind)
-        if stored is not None and kind.bits <= stored.bits and not exact:
-            counts[stored.name, str(kind)] += 1
-    return [second_rounding(count, stored, kind) for (stored, kind), count in counts.items()]
+        if stored is None or kind == UNQUANTIZED:
+            continue
+        if weights.is_exact(name, kind):
+            kept[stored.name, str(kind)] += 1
+        elif kind.bits <= stored.bits:
+            lost[stored.name, str(kind)] += 1
+    return (
+        [first_rounding(count, stored, kind) for (stored, kind), count in kept.items()],
+        [second_rounding(count, stored, kind) for (stored, kind), count in lost.items()],
+    )
 
 
 def _constant_method(name: str, value: int | bool | list[int]) -> MethodPlan:

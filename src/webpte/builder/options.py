@@ -6,17 +6,16 @@ import glob
 import math
 import os
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..checkpoints.family import Checkpoint
 from ..checkpoints.recipe import (
     AUTO,
+    FROM_CHECKPOINT,
     INT8,
     UNQUANTIZED,
     Recipe,
-    Shape,
     WeightFormat,
     check_bits_per_weight,
     check_embedding,
@@ -29,6 +28,7 @@ from ..checkpoints.weights import EMBEDDING
 from ..errors import InputError
 from ..text import size
 from .context import ProgramSizes, check_sizes, choose_sizes
+from .recipe import default_recipe, linear_shapes
 
 PathLike = str | os.PathLike[str]
 
@@ -41,7 +41,7 @@ class ExportWarning(UserWarning):
 class LLMOptions:
     """Options of `export_llm`. If anything is quantized, embedding and head default to 8 bits."""
 
-    quantize: str | None = None
+    quantize: str | None = None  # of QUANTIZERS, AUTO or FROM_CHECKPOINT
     group_size: int = 32
     embedding: str | None = None
     lm_head: str | None = None
@@ -52,7 +52,7 @@ class LLMOptions:
 
     def check(self) -> None:
         """Check what does not depend on the checkpoint."""
-        if self.quantize is not None:
+        if self.quantize not in (None, FROM_CHECKPOINT):
             check_quantizer(self.mode, self.group_size)
         check_bits_per_weight(self.quantize, self.bits_per_weight, bool(self.calibrate))
         check_lm_head(self.lm_head, self.quantize)
@@ -80,25 +80,15 @@ class LLMOptions:
             return UNQUANTIZED if self.quantize is None else INT8
         return embedding_kind(self.embedding)
 
-    def recipe(self, linears: Mapping[str, Shape]) -> Recipe:
-        """Return the formats of a model with linear layers of these shapes."""
+    def recipe(self, source: Checkpoint) -> Recipe:
+        """Return the formats of the program of a checkpoint, before a budget raises layers to 8 bits."""
+        if self.quantize == FROM_CHECKPOINT:
+            return default_recipe(source)
+        check_embedding(self.embedding_kind(), source.architecture.dim)
         if self.quantize is None:
             return Recipe({}, self.embedding_kind())
-        recipe = linear_recipe(linears, self.mode, self.group_size, self.lm_head or "8")
+        recipe = linear_recipe(linear_shapes(source), self.mode, self.group_size, self.lm_head or "8")
         return replace(recipe, embedding=self.embedding_kind())
-
-    def check_fit(self, source: Checkpoint) -> None:
-        """Check that the layers of a checkpoint can be quantized with these options."""
-        self._recipe_of(source)
-        check_embedding(self.embedding_kind(), source.architecture.dim)
-
-    def weight_bytes(self, source: Checkpoint) -> int:
-        """Return the bytes of weights and scales in the program, before a budget raises layers to 8 bits."""
-        return weight_bytes(source, self._recipe_of(source))
-
-    def _recipe_of(self, source: Checkpoint) -> Recipe:
-        shapes = {name: weight.shape for name, weight in source.weights.sources.items() if name != EMBEDDING}
-        return self.recipe({name.removesuffix(".weight"): shape for name, shape in shapes.items() if len(shape) == 2})
 
 
 def weight_bytes(source: Checkpoint, recipe: Recipe) -> int:

@@ -194,7 +194,7 @@ def _code_hash() -> str:
     package = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(
-        [*package.glob("builder/*.py"), *package.glob("export/**/*.py"), *package.glob("container/*.py")]
+        path for name in ("builder", "checkpoints", "container") for path in package.glob(f"{name}/**/*.py")
     ):
         digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -1,8 +1,4 @@
-"""Quantize weights in NumPy: codes and scales with the least error, in the layouts of a program's constants.
-
-`grouped` gives the codes and scales that `webpte.export` gives without calibration. Where the rows of a part are not a
-multiple of the CPU's vectors, torch sums the remaining groups in another order; the last bit of their scale may differ.
-"""
+"""Quantize weights in NumPy: codes and scales with the least error, in the layouts of a program's constants."""
 
 from __future__ import annotations
 
@@ -29,7 +25,7 @@ MIN_VALUE = 1e-20  # a group of smaller values is zero
 MAX_PART_WEIGHTS = 1 << 17  # processed together: as many as fit into a cache of the CPU
 MAX_WEIGHT = 1e10
 LONG_GROUP_WEIGHTS = 256  # groups from this size are summed in place; shorter ones are transposed first
-SUM_ROWS = 16  # rows that torch adds before it adds the sums
+SUM_ROWS = 16  # rows whose sums are added: fewer roundings than row by row
 ROW_MULTIPLE = 4  # scales of a 4-bit layer are padded to a multiple of this number of rows
 FOUR_BITS = WeightFormat("4w", GROUP)
 FOUR_BITS_WITH_OFFSETS = WeightFormat("4w with 8-bit offsets", GROUP)  # a number more for each group
@@ -177,7 +173,6 @@ class _Fit:
         if self._axis:
             result: Array = products.sum(-1)
             return result
-        # In torch's order, so that the last bits agree.
         whole = len(products) // SUM_ROWS * SUM_ROWS
         total: Array = products[whole:].sum(0)
         if whole:

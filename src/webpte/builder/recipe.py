@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from ..checkpoints.family import Checkpoint
 from ..checkpoints.ggml import GROUP, TensorType
-from ..checkpoints.recipe import EMBEDDING, INT8, Recipe, WeightFormat, linear_recipe
+from ..checkpoints.recipe import EMBEDDING, INT8, Recipe, Shape, WeightFormat, linear_recipe
+from ..typing import Array
+from .exact import exact_codes
 from .quantize import (
     FOUR_BITS,
     FOUR_BITS_WITH_OFFSETS,
@@ -22,7 +23,6 @@ from .quantize import (
     part_rows,
 )
 
-Array = np.ndarray[Any, Any]
 ZERO = 8  # the code of zero in a layer with 4 bits
 # Layers of a checkpoint in floats that lose the most in 4 bits: of SmolLM2's KL divergence, 75 % are theirs, with 40 %
 # of the weights. Layers of one input have one format, so that they are computed together.
@@ -36,14 +36,18 @@ def default_recipe(source: Checkpoint) -> Recipe:
     offsets. Layers with more bits in the checkpoint have 8. Of those in floats, sensitive layers have 8 bits, the rest
     4. The embedding has 4 bits, the head 8.
     """
-    shapes = {name.removesuffix(".weight"): weight.shape for name, weight in source.weights.sources.items()}
-    linears = {name: shape for name, shape in shapes.items() if len(shape) == 2 and name != EMBEDDING}
-    recipe = linear_recipe(linears, "4w", GROUP, "8")
+    recipe = linear_recipe(linear_shapes(source), "4w", GROUP, "8")
     for name, kind in recipe.linears.items():
         if kind == FOUR_BITS:
             recipe.linears[name] = layer_format(source.weights.stored_type(f"{name}.weight"), name)
     width = source.architecture.dim
     return replace(recipe, embedding=INT8 if width % GROUP or width == GROUP else FOUR_BITS)
+
+
+def linear_shapes(source: Checkpoint) -> dict[str, Shape]:
+    """Return the shape of each linear layer by name."""
+    shapes = {name.removesuffix(".weight"): weight.shape for name, weight in source.weights.sources.items()}
+    return {name: shape for name, shape in shapes.items() if len(shape) == 2 and name != EMBEDDING}
 
 
 def layer_format(kind: TensorType | None, name: str) -> WeightFormat:
@@ -56,8 +60,8 @@ def layer_format(kind: TensorType | None, name: str) -> WeightFormat:
 
 
 def holds_q4_0(kind: WeightFormat) -> bool:
-    """Return whether a format has all values of Q4_0."""
-    return kind.bits == 4 and kind.group == GROUP
+    """Return whether a format has all values of Q4_0, whose groups it may divide."""
+    return kind.bits == 4 and kind.group > 0 and GROUP % kind.group == 0
 
 
 def packed(name: str, weight: Grouped, kind: WeightFormat) -> tuple[Array, Array]:
@@ -67,6 +71,20 @@ def packed(name: str, weight: Grouped, kind: WeightFormat) -> tuple[Array, Array
     return pack_embedding(weight) if name == EMBEDDING else pack_linear(weight)
 
 
+def nearest_codes(parameter: str, weight: Array, bits: int, group: int) -> Grouped:
+    """Return the codes of a weight (N, K) that reproduce it exactly, if there are any, or those of least error."""
+    exact = exact_codes(weight, bits, group)
+    if exact is not None:
+        return exact
+    check_range(parameter, weight)
+    return grouped(weight, bits, group)
+
+
+def squares(values: Array) -> float:
+    """Return the sum of the squares."""
+    return float(np.vdot(values, values))
+
+
 PARTS_AT_ONCE = 64  # of a matrix are read together, so that a large one is never in memory as floats
 
 
@@ -74,7 +92,10 @@ class ProgramWeights:
     """The parameters of a checkpoint as the constants of a program, computed one at a time."""
 
     def __init__(self, source: Checkpoint) -> None:
+        self.source = source
         self._weights = source.weights
+        # Of layers that were quantized, by name: the mean squared error, relative to the mean square of the weight.
+        self.errors: dict[str, float] = {}
 
     def read(self, name: str) -> Array:
         """Return a parameter as f32."""
@@ -89,17 +110,20 @@ class ProgramWeights:
         parameter = f"{name}.weight"
         stored = self._weights.affine(parameter) if self.is_exact(name, kind) else None
         if stored is not None:
-            return Grouped((stored.codes - np.uint8(ZERO)).view(np.int8).reshape(len(stored.codes), -1), stored.steps)
+            self.errors[name] = 0.0
+            codes = (stored.codes - np.uint8(ZERO)).view(np.int8).reshape(len(stored.codes), -1)
+            return Grouped(codes, np.repeat(stored.steps, GROUP // kind.group, axis=1))
         rows, columns = self._weights.sources[parameter].shape
         group = kind.group or columns
         codes, scales = np.empty((rows, columns), np.int8), np.empty((rows, columns // group), np.float32)
-        start = 0
+        start, wrong, whole = 0, 0.0, 0.0
         for part in self._weights.parts(parameter, PARTS_AT_ONCE * part_rows(columns)):
-            check_range(parameter, part)
-            rounded = grouped(part, kind.bits, group)
+            rounded = nearest_codes(parameter, part, kind.bits, group)
             end = start + len(part)
             codes[start:end], scales[start:end] = rounded.codes, rounded.scales
+            wrong, whole = wrong + squares(part - rounded.values()), whole + squares(part)
             start = end
+        self.errors[name] = wrong / whole if whole else 0.0
         return Grouped(codes, scales)
 
     def offsets(self, name: str) -> tuple[Array, Array]:

@@ -1,4 +1,4 @@
-"""Record layers with a recurrent state: what `webpte.export.modules.recurrent` becomes when ExecuTorch exports it."""
+"""Record layers with a recurrent state: gated convolutions, and linear attention by the gated delta rule."""
 
 from __future__ import annotations
 

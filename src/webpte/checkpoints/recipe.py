@@ -11,6 +11,7 @@ from ..text import plural
 
 QUANTIZERS = ("4w", "8w", "8da4w")
 AUTO = "auto"  # 4w, and 8w where a bits_per_weight allows; of language models, which can be calibrated
+FROM_CHECKPOINT = "checkpoint"  # formats that suit those of the checkpoint
 HEADS = ("4", "8", "none")
 EMBEDDING = "tok_embeddings"
 HEAD = "output"
@@ -46,6 +47,12 @@ class Recipe:
     linears: dict[str, WeightFormat]
     embedding: WeightFormat = UNQUANTIZED
     notes: list[str] = field(default_factory=list)
+
+
+def first_rounding(count: int, stored: str, kind: WeightFormat | str) -> str:
+    """Return a note on layers that are quantized in the checkpoint, and have the same values in the program."""
+    layers = plural(count, "layer")
+    return f"{layers} with their exact values: {stored} in the checkpoint, {kind} in the program"
 
 
 def second_rounding(count: int, stored: str, kind: WeightFormat | str) -> str:

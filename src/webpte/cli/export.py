@@ -10,10 +10,9 @@ import warnings
 from collections.abc import Iterator
 from typing import Annotated, Any, TypedDict, cast
 
+from ..builder.report import quality_lines, read_quality
 from ..export import ExportWarning, export_checkpoint
 from ..export.dispatch import ExportResult
-from ..export.llm import EXPORTERS, export_language_model
-from ..export.report import quality_lines, read_quality
 from ..text import size
 from .output import print_json, say
 from .parsing import add_json, integer, number
@@ -21,7 +20,7 @@ from .terminal import bars
 
 # Passed on if given. The exporter of each model knows which of them it takes, and their defaults.
 _QUANTIZATION = ("quantize", "bits_per_weight", "group_size", "embedding", "lm_head", "calibrate")
-_OPTIONS = (*_QUANTIZATION, "max_context", "max_tokens", "max_batch", "pooling", "image_size", "quality", "exporter")
+_OPTIONS = (*_QUANTIZATION, "max_context", "max_tokens", "max_batch", "pooling", "image_size", "quality")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -74,13 +73,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quality",
         action=argparse.BooleanOptionalAction,
-        help="measure the quantized model against the float model; of language models with torch",
-    )
-    parser.add_argument(
-        "--exporter",
-        choices=EXPORTERS,
-        help="write a language model without torch (builder) or with it; auto uses torch for --quantize auto and "
-        "--quality (auto)",
+        help="measure the program of a language model against the float model",
     )
     parser.add_argument("--jobs", type=integer(1), metavar="N", help="number of threads (one per core)")
     parser.add_argument("--image-size", metavar="HxW", help="input size of a detector, such as 480x640")
@@ -95,7 +88,6 @@ def run(arguments: argparse.Namespace) -> None:
             arguments.file,
             arguments.output,
             jobs=arguments.jobs,
-            exporters={"language": export_language_model},
             **options,
             progress=progress,
         )

@@ -1,12 +1,12 @@
-"""Exporting with ExecuTorch, without its pitfalls. Needs `pip install 'webpte[export]'`.
+"""Export torch modules with ExecuTorch, without its pitfalls, and checkpoints of any kind.
 
-ExecuTorch's exporter is the standard and stays the source of truth; these functions only call it the way that works.
+Language models are written by `webpte.builder`, without torch. The others need `pip install 'webpte[export]'`.
 """
 
+from ..builder import export_llm
 from ..builder.options import ExportWarning
 from .dispatch import export_checkpoint
 from .encoders import export_encoder
-from .llm import export_llm
 from .lowering import lower
 from .speech import export_speech
 from .vision import export_classifier, export_detector

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import os
 import sys
@@ -14,7 +13,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ..builder import export_llm
 from ..builder.options import check_target
+from ..builder.report import quality_path
 from ..checkpoints.checkpoint import model_kind
 from ..checkpoints.hub import HubCheckpoint, fetch, is_hub_name
 from ..checkpoints.hugging_face import validate_folder
@@ -22,7 +23,9 @@ from ..checkpoints.sentence_transformers import read_encoder_config
 from ..errors import InputError, UnsupportedError
 from ..partial_files import not_writable, partial_path
 from ..progress import OnProgress, Progress, cancellable, ignore
-from .report import quality_path
+from .encoders import export_encoder
+from .speech import export_speech
+from .vision import export_classifier, export_detector
 
 
 @dataclass
@@ -105,13 +108,13 @@ class AtomicOutput:
 
 PathLike = str | os.PathLike[str]
 
-# The kind of model -> the module of this package and the function in it.
-EXPORTERS = {
-    "language": ("llm", "export_llm"),
-    "encoder": ("encoders", "export_encoder"),
-    "image classifier": ("vision", "export_classifier"),
-    "detector": ("vision", "export_detector"),
-    "speech": ("speech", "export_speech"),
+# The kind of model -> its exporter.
+EXPORTERS: dict[str, Callable[..., Path]] = {
+    "language": export_llm,
+    "encoder": export_encoder,
+    "image classifier": export_classifier,
+    "detector": export_detector,
+    "speech": export_speech,
 }
 
 
@@ -138,15 +141,13 @@ def export_checkpoint(
     path: PathLike,
     *,
     jobs: int | None = None,
-    exporters: Mapping[str, Callable[..., Path]] | None = None,
     **options: Any,
 ) -> ExportResult:
     """Export a checkpoint of any kind with the exporter of its kind, such as `export_llm`, and the same options.
 
     `source` is a folder with config.json and safetensors, a .gguf file, or the name of either on a hub:
     `hf:org/name[@revision]`, `hf:org/name/file.gguf[@revision]`. `jobs` is the number of torch's threads,
-    by default one for each core. `exporters` replaces the exporters of kinds of models, such as "language". All files
-    appear together at the end. An export that fails or is stopped leaves none.
+    by default one for each core. All files appear together at the end. An export that fails or is stopped leaves none.
     """
     target = Path(path)
     check_target(target)
@@ -154,7 +155,7 @@ def export_checkpoint(
 
     def validate(folder: Path) -> None:
         kind = model_kind(folder)
-        _exporter(source, kind, options, exporters or {})
+        _exporter(source, kind, options)
         if kind == "language":
             validate_folder(folder)
         elif kind == "encoder":
@@ -162,7 +163,7 @@ def export_checkpoint(
 
     downloaded = fetch(source, timer, validate) if is_hub_name(source) else None
     local = Path(source) if downloaded is None else downloaded.path
-    exporter = _exporter(source, model_kind(local), options, exporters or {})
+    exporter = _exporter(source, model_kind(local), options)
     with threads(jobs), atomic_output(target) as output:
         exporter(local, output.program, **(options | {"progress": timer}))
         if downloaded is not None:
@@ -191,9 +192,7 @@ def threads(jobs: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _exporter(
-    source: PathLike, kind: str, options: Mapping[str, Any], others: Mapping[str, Callable[..., Path]]
-) -> Callable[..., Path]:
+def _exporter(source: PathLike, kind: str, options: Mapping[str, Any]) -> Callable[..., Path]:
     """Return the exporter of a kind of model, after checking that it takes these options."""
     if kind not in EXPORTERS:
         raise UnsupportedError(
@@ -203,10 +202,7 @@ def _exporter(
             got=repr(kind),
             code="unknown_kind",
         )
-    module, name = EXPORTERS[kind]
-    exporter: Callable[..., Path] = others.get(kind) or getattr(
-        importlib.import_module(f".{module}", __package__), name
-    )
+    exporter = EXPORTERS[kind]
     parameters = inspect.signature(exporter).parameters
     if unknown := [option for option in options if option not in parameters]:
         known = ", ".join(name for name, option in parameters.items() if option.kind is option.KEYWORD_ONLY)

@@ -76,7 +76,7 @@ def lower(
     require_executorch()
     steps = Steps(cancellable(progress, cancel), ["quantize"] * (quantize is not None) + list(LOWERING_STAGES))
     if quantize is not None:
-        from .quantization import quantize_linears
+        from .quantize import quantize_linears
 
         steps.next()
         with suppress_logs():

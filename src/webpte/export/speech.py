@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..builder.options import check_target
+from ..builder.report import QuantizationReport, write_quality
 from ..checkpoints.checkpoint import check_source
 from ..checkpoints.config import FieldRule, Fields
 from ..checkpoints.hugging_face import read_json
@@ -22,9 +23,7 @@ from ..suppress_output import suppress_logs
 from ..task_file import write_task
 from .lowering import LOWERING_STAGES, MethodSpec, Steps, lower_methods, require_executorch
 from .pretrained import load_pretrained, read_config, require_transformers
-from .quantization import QuantizationReport, apply_recipe
-from .quantization.quantize import shapes_of
-from .report import write_quality
+from .quantize import apply_recipe, linear_shapes_of
 
 if TYPE_CHECKING:
     import torch
@@ -143,7 +142,7 @@ def quantize_speech(model: Any, mode: str, group_size: int, progress: OnProgress
     """Quantize a model in place. The head may be padded with rows of zeros, which the decoder module drops."""
     with suppress_logs():
         model.proj_out = _padded_head(model.proj_out)
-        recipe = linear_recipe(shapes_of(model), mode, group_size)
+        recipe = linear_recipe(linear_shapes_of(model), mode, group_size)
         recipe.linears[_HEAD] = recipe.embedding = INT8
         return apply_recipe(model, recipe, embedding=_TABLE, progress=progress)
 
@@ -229,7 +228,7 @@ def export_speech(
     lower_methods(_methods(model), steps, path=target)
     write_task(target, "speech", about)
     if layers is not None:
-        write_quality(target, {"bytes": target.stat().st_size, "quantized": layers.json()})
+        write_quality(target, {"quantized": layers.json()})
     target.with_name(f"{target.stem}.tokenizer.json").write_text(tokenizer, encoding="utf-8")
     return target
 

@@ -11,7 +11,7 @@ PACKAGES = ("builder", "checkpoints", "export")
 
 
 def exporter_files(*names: str) -> list[Path]:
-    """Modules by name, such as "export/llm", and all that they import of PACKAGES, also within functions.
+    """Modules by name, such as "builder/llm", and all that they import of PACKAGES, also within functions.
 
     Families find each other by looking into their folder: name the one that is meant.
     """

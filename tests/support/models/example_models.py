@@ -69,7 +69,7 @@ def talker() -> Path:
         run_script(folder, *command)
         shutil.rmtree(folder / "checkpoint")
 
-    return cached("talker", [Path(checkpoint.__file__)], make, exporter=["export/llm", "checkpoints/families/llama"])
+    return cached("talker", [Path(checkpoint.__file__)], make, exporter=["builder/llm", "checkpoints/families/llama"])
 
 
 def whisper() -> Path:
@@ -100,7 +100,7 @@ def page_export(commands: str, make: Callable[[Path], object]) -> Path:
 
     command = ROOT / "src" / "webpte" / "cli" / "export.py"
     return cached(
-        "page", [command], make, commands, SMOLLM2.sha256, exporter=["export/llm", "checkpoints/families/llama"]
+        "page", [command], make, commands, SMOLLM2.sha256, exporter=["builder/llm", "checkpoints/families/llama"]
     )
 
 

@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct: exported once with `webpte.export`, with what eager PyTorch says beside it.
+"""SmolLM2-135M-Instruct: exported once with `export_llm`, and the answers of the torch oracle with its weights.
 
 python -m tests.support.models.smollm          # fill the cache: about ten minutes for each quantization
 
@@ -65,14 +65,14 @@ class SmolLM:
         path = self.folder / "nudged.npy"
         if not path.exists():
             with one_at_a_time(f"{self.folder.name}-nudged"):
-                np.save(path.with_suffix(".part.npy"), _nudged_logits(self.folder.name.split("-")[1], self.goldens))
+                np.save(path.with_suffix(".part.npy"), _nudged_logits(self.path, self.goldens))
                 path.with_suffix(".part.npy").rename(path)
         return np.load(path)
 
 
 def smollm2(quantize: str) -> SmolLM:
     """Return the exported program, from the cache or made now."""
-    sources = [source_hash(path) for path in exporter_files("export/llm", "checkpoints/families/llama")]
+    sources = [source_hash(path) for path in exporter_files("builder/llm", "checkpoints/families/llama")]
     asked = [PROMPTS, NEW_TOKENS, MAX_CONTEXT, MAX_TOKENS]
     made_by = [sources, SMOLLM2.sha256, quantize, asked, versions(), sys.version_info[:2]]
     key = hashlib.sha256(json.dumps(made_by).encode()).hexdigest()[:32]
@@ -94,39 +94,29 @@ def _make(quantize: str, folder: Path) -> None:
 
     partial = Path(tempfile.mkdtemp(prefix=f".smollm2-{quantize}-", dir=folder.parent))
     try:
-        (partial / "goldens.json").write_text(json.dumps(_goldens(quantize)))
-        export_llm(
-            gguf(),
-            partial / "smollm2.pte",
-            quantize=quantize,
-            embedding="4,32",
-            max_context=MAX_CONTEXT,
-            max_tokens=MAX_TOKENS,
-            quality=False,
-        )
+        path = partial / "smollm2.pte"
+        export_llm(gguf(), path, quantize=quantize, embedding="4,32", max_context=MAX_CONTEXT, max_tokens=MAX_TOKENS)
+        (partial / "goldens.json").write_text(json.dumps(_goldens(path)))
         partial.rename(folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _eager(source: Any, quantize: str) -> Any:
-    """Return the module that is exported, quantized."""
-    from webpte.builder.options import LLMOptions
-    from webpte.export.llm import quantized_module
+def _eager(program: Path) -> Any:
+    """Return the oracle with the weights of a program."""
+    from tests.support.oracle.module import quantized_module
 
-    options = LLMOptions(quantize, embedding="4,32", max_context=MAX_CONTEXT, max_tokens=MAX_TOKENS)
-    return quantized_module(source, options)[0]
+    return quantized_module(gguf(), program, MAX_CONTEXT, MAX_TOKENS)
 
 
-def _nudged_logits(quantize: str, goldens: list[dict[str, Any]]) -> np.ndarray:
+def _nudged_logits(program: Path, goldens: list[dict[str, Any]]) -> np.ndarray:
     import torch
 
-    from webpte.checkpoints.checkpoint import read_checkpoint
     from webpte.suppress_output import suppress_logs
 
     rows: list[list[np.ndarray]] = []
     with suppress_logs(), torch.no_grad():
-        module = _eager(read_checkpoint(gguf()), quantize)
+        module = _eager(program)
         factor = 1.0
         module.tok_embeddings.register_forward_hook(lambda *call: call[-1] * factor)
         for golden in goldens:
@@ -138,7 +128,7 @@ def _nudged_logits(quantize: str, goldens: list[dict[str, Any]]) -> np.ndarray:
     return np.array(rows)
 
 
-def _goldens(quantize: str) -> list[dict[str, Any]]:
+def _goldens(program: Path) -> list[dict[str, Any]]:
     """Greedy continuations by eager PyTorch with the same quantized weights."""
     import tokenizers
 
@@ -150,7 +140,7 @@ def _goldens(quantize: str) -> list[dict[str, Any]]:
     assert source.chat_template is not None
     tokenizer = tokenizers.Tokenizer.from_str(source.tokenizer)
     with suppress_logs():
-        module = _eager(source, quantize)
+        module = _eager(program)
         rows = []
         for prompt in PROMPTS:
             text = render_chat(source.chat_template, [{"role": "user", "content": prompt}])

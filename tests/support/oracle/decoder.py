@@ -20,7 +20,7 @@ from executorch.extension.llm.custom_ops import custom_ops  # noqa: F401 — reg
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ...checkpoints.architecture import Architecture, LayerSpec
+from webpte.checkpoints.architecture import Architecture, LayerSpec
 
 HIDDEN = 1e30  # subtracted from scores once for each position beyond the window: the weight becomes 0
 

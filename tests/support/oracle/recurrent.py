@@ -17,7 +17,8 @@ from executorch.examples.models.llama.norm import RMSNorm
 from torch import Tensor, bmm, nn
 from torch.nn import functional
 
-from ...checkpoints.architecture import Architecture
+from webpte.checkpoints.architecture import Architecture
+
 from .decoder import Decoder, DecoderAttention, DecoderBlock, FeedForward, Position
 
 

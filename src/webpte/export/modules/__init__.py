@@ -1,1 +1,0 @@
-"""Modules of torch. They are imported only inside functions, because importing torch takes seconds."""

@@ -1,13 +1,16 @@
-"""An adapter is selected by its number; an unknown number raises an error that lists all adapters."""
+"""An adapter is selected by its number or its backend; an unknown one raises an error that lists all adapters."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
+import wgpu
 
 import webpte
 from tests.support.harness.errors import raises
-from webpte.device import adapters, gpu, use_adapter
-from webpte.device.adapter import ADAPTER_VARIABLE, chosen_adapter, select_adapter
+from webpte.device import adapter, adapters, gpu, use_adapter
+from webpte.device.adapter import ADAPTER_VARIABLE, BACKEND_VARIABLE, BACKENDS, chosen_adapter, select_adapter
 
 
 @pytest.fixture
@@ -15,6 +18,7 @@ def apart(monkeypatch):
     """Run in a process that has opened no device."""
     monkeypatch.setattr(gpu, "_OPEN", [])
     monkeypatch.setenv(ADAPTER_VARIABLE, "")
+    monkeypatch.setenv(BACKEND_VARIABLE, "")
     before = select_adapter(None)
     yield
     monkeypatch.undo()
@@ -22,16 +26,16 @@ def apart(monkeypatch):
 
 
 def test_use_adapter_selects_each_adapter(apart):
-    for adapter in adapters():
-        use_adapter(adapter.number)
-        assert chosen_adapter().info["device"] == adapter.device
-        assert chosen_adapter().info["backend_type"] == adapter.backend
+    for each in adapters():
+        use_adapter(each.number)
+        assert chosen_adapter().info["device"] == each.device
+        assert chosen_adapter().info["backend_type"] == each.backend
 
 
 @pytest.mark.parametrize("value", ["99", "-1", "fast"])
 def test_use_adapter_unknown_number_lists_adapters(apart, monkeypatch, value):
     monkeypatch.setenv(ADAPTER_VARIABLE, value)
-    listed = [f" {adapter.number}: {adapter.device} ({adapter.backend})" for adapter in adapters()]
+    listed = [f" {each.number}: {each.device} ({each.backend})" for each in adapters()]
     with raises(webpte.DeviceError, ADAPTER_VARIABLE, f"'{value}'", *listed, code="unknown_adapter"):
         chosen_adapter()
 
@@ -48,3 +52,47 @@ def test_use_adapter_device_open_refuses_change(apart):
     with raises(webpte.DeviceError, ADAPTER_VARIABLE, "'99'", code="unknown_adapter"):
         use_adapter(99)
     use_adapter(0)  # what was refused is not what comes next
+
+
+def test_backend_selects_its_adapter(apart, monkeypatch):
+    here = {each.backend for each in adapters()}
+    for name in (name for name, backend in BACKENDS.items() if backend in here):
+        monkeypatch.setenv(BACKEND_VARIABLE, name)
+        select_adapter(None)
+        assert chosen_adapter().info["backend_type"] == BACKENDS[name]
+
+
+@pytest.mark.parametrize("value", ["metal", "fast"])
+def test_backend_without_adapters_lists_backends(apart, monkeypatch, value):
+    monkeypatch.setenv(BACKEND_VARIABLE, value)
+    with raises(webpte.DeviceError, BACKEND_VARIABLE, f"'{value}'", "vulkan", code="unknown_backend"):
+        chosen_adapter()
+
+
+@pytest.mark.parametrize(
+    ("backend", "device"), [("vulkan", "card (Vulkan)"), ("D3D12", "card (D3D12)"), ("opengl", "card (OpenGL)")]
+)
+def test_backend_selects_best_adapter_of_a_pc(apart, monkeypatch, backend, device):
+    """On Windows, several backends reach the same card, and Direct3D 12 has a software adapter as well."""
+    listed = [
+        ("IntegratedGPU", "Vulkan", "graphics (Vulkan)"),
+        ("DiscreteGPU", "Vulkan", "card (Vulkan)"),
+        ("CPU", "D3D12", "software (D3D12)"),
+        ("IntegratedGPU", "D3D12", "graphics (D3D12)"),
+        ("DiscreteGPU", "D3D12", "card (D3D12)"),
+        ("Unknown", "OpenGL", "card (OpenGL)"),
+    ]
+    adapters = [
+        SimpleNamespace(info={"adapter_type": kind, "backend_type": name, "device": title})
+        for kind, name, title in listed
+    ]
+    monkeypatch.setattr(wgpu.gpu, "enumerate_adapters_sync", lambda: adapters)
+    monkeypatch.setattr(adapter, "keep_alive_in_child", lambda chosen: None)
+    monkeypatch.setenv(BACKEND_VARIABLE, backend)
+    assert chosen_adapter().info["device"] == device
+
+
+def test_adapter_number_precedes_backend(apart, monkeypatch):
+    monkeypatch.setenv(BACKEND_VARIABLE, "metal")
+    monkeypatch.setenv(ADAPTER_VARIABLE, "0")
+    assert chosen_adapter().info["device"] == adapters()[0].device

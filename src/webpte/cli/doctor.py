@@ -57,7 +57,11 @@ def run(arguments: argparse.Namespace) -> int:
 def _show(report: DoctorReport, page: Page) -> None:
     if report["adapters"]:
         page.table(_adapters(report["adapters"]))
-        page.text("* is the adapter that programs run on; WEBPTE_ADAPTER=N selects another by its number", style="dim")
+        page.text(
+            "* is the adapter that programs run on; WEBPTE_ADAPTER=N selects another by its number, "
+            "WEBPTE_BACKEND=vulkan, metal, d3d12 or opengl by its backend",
+            style="dim",
+        )
     else:
         page.text("no WebGPU adapter found", style="bold red")
     if report["features"]:

@@ -1,6 +1,8 @@
 """Adapters: which ones this machine has, which one programs run on, and what may be used of it.
 
-WEBPTE_ADAPTER selects an adapter by its number in `webpte doctor`. Unless it is set, WebGPU's recommendation is used.
+WEBPTE_ADAPTER selects an adapter by its number in `webpte doctor`. WEBPTE_BACKEND selects the best adapter of a
+backend: vulkan, metal, d3d12 or opengl. Unless one of them is set, WebGPU's recommendation is used. Of adapters of one
+kind, wgpu recommends that of the first backend in this order, so on Windows Vulkan before Direct3D 12.
 
 WEBPTE_DEVICE restricts the adapter, to see how programs run on a smaller one:
 
@@ -25,6 +27,14 @@ from .process_events import defer_interrupts, keep_alive_in_child
 from .subgroup_probe import WIDTHS, subgroup_width
 
 ADAPTER_VARIABLE = "WEBPTE_ADAPTER"
+BACKEND_VARIABLE = "WEBPTE_BACKEND"
+BACKENDS = {
+    "vulkan": "Vulkan",
+    "metal": "Metal",
+    "d3d12": "D3D12",
+    "opengl": "OpenGL",
+}  # as WEBPTE_BACKEND and wgpu name them
+_PREFERRED_KINDS = ("DiscreteGPU", "IntegratedGPU", "Unknown", "CPU")  # the best one first
 RESTRICTIONS_VARIABLE = "WEBPTE_DEVICE"
 _USED_FEATURES = ("shader-f16", "subgroup", "timestamp-query")
 
@@ -159,7 +169,8 @@ _subgroup_width = functools.lru_cache(1)(defer_interrupts(subgroup_width))  # `a
 def _request_adapter() -> Any:
     number = adapter_number()
     if not number:
-        return wgpu.gpu.request_adapter_sync(power_preference="high-performance")
+        backend = variable(BACKEND_VARIABLE)
+        return _best_of(backend) if backend else wgpu.gpu.request_adapter_sync(power_preference="high-performance")
     available = wgpu.gpu.enumerate_adapters_sync()
     if not number.isdecimal() or int(number) >= len(available):
         infos = enumerate(adapter.info for adapter in available)
@@ -171,6 +182,22 @@ def _request_adapter() -> Any:
             code="unknown_adapter",
         )
     return available[int(number)]
+
+
+def _best_of(backend: str) -> Any:
+    """Return the adapter of a backend that WebGPU would recommend."""
+    available = wgpu.gpu.enumerate_adapters_sync()
+    name = BACKENDS.get(backend.lower())
+    matching = [adapter for adapter in available if adapter.info["backend_type"] == name]
+    if not matching:
+        here = {key for key, value in BACKENDS.items() if any(a.info["backend_type"] == value for a in available)}
+        raise DeviceError(
+            argument=BACKEND_VARIABLE,
+            expected=f"a backend that has adapters here: {', '.join(sorted(here)) or 'none'}",
+            got=repr(backend),
+            code="unknown_backend",
+        )
+    return min(matching, key=lambda adapter: _PREFERRED_KINDS.index(adapter.info["adapter_type"]))
 
 
 def _chosen_info() -> dict[str, Any]:

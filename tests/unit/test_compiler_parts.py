@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
@@ -41,7 +42,7 @@ def test_run_command_that_fails_raises_with_its_last_lines(monkeypatch):
     class Failed:
         returncode, stdout = 100, "\n".join([*map(str, range(20)), "E: the signature is invalid"])
 
-    monkeypatch.setattr(debian_root.subprocess, "run", lambda *_, **__: Failed)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: Failed)
     with pytest.raises(debian_root.BuildError, match=r"apt-get ended with 100:\n9\n(.*\n)*E: the signature is invalid"):
         debian_root.run("the index", ["apt-get", "update"])
 
@@ -50,7 +51,7 @@ def test_run_command_that_is_missing_raises(monkeypatch):
     def run(*_: object, **__: object) -> None:
         raise FileNotFoundError(2, "No such file or directory", "apt-get")
 
-    monkeypatch.setattr(debian_root.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     with pytest.raises(debian_root.BuildError, match="the index: apt-get is not installed"):
         debian_root.run("the index", ["apt-get", "update"])
 

@@ -185,6 +185,7 @@ PACKAGES: dict[str, set[str] | None] = {
     "uvicorn": {"serve"},
     "prometheus_client": {"serve"},
     "pydantic": {"serve"},  # requests, configuration, messages
+    "typing_extensions": {"serve"},  # pydantic makes schemas from its TypedDict only, before Python 3.12
     "torch": {"runtime", "export", "debug"},  # debug: compare --against executorch
     "executorch": {"export", "debug"},
     "torchao": {"export"},  # comes with executorch

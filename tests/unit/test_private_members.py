@@ -15,11 +15,11 @@ FOREIGN = {
     "cli/generation_options.py": {"_ActionsContainer"},  # argparse has no public name for parsers and their groups
     "cli/interrupts.py": {"_exit"},  # of os, public
     "cli/terminal.py": {"_live_render"},  # rich has no public way to redraw after the terminal was resized
+    "debug/selftest.py": {"_exit"},  # of os, public
     "debug/compare/executorch.py": {"_load_for_executorch"},  # the executorch wheel's C++ runtime
     "device/process_events.py": {"_exit", "_getframe", "_helpers", "_the_instance"},  # wgpu must not run in a fork
     "device/recording.py": {"_internal", "_poll_wait", "_parser", "_declarations"},  # the C functions of wgpu and cffi
-    "export/modules/decoder.py": {"_check"},  # of torch, documented
-    "export/modules/quantized.py": {"_quant_patterns_and_replacements"},  # executorch registers ops when it is imported
+    "export/quantized_modules.py": {"_quant_patterns_and_replacements"},  # executorch registers ops when it is imported
     "export/speech.py": {"_check", "_check_is_size"},  # of torch, documented
     "runtime/torch_kernels.py": {"_ops", "_schema"},  # torch has no public name for the schema of an op
     "serve/running.py": {"_exit"},  # of os, public

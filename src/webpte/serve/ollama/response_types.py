@@ -5,13 +5,10 @@
 
 from __future__ import annotations
 
-from typing import (
-    Literal,
-    NotRequired,  # pydantic reads the standard library's only from Python 3.12 on
-)
+from typing import Literal, NotRequired
 
 from pydantic import JsonValue
-from typing_extensions import TypedDict
+from typing_extensions import TypedDict  # pydantic reads the one of typing only from Python 3.12 on
 
 
 class OllamaError(TypedDict):

@@ -5,20 +5,17 @@ Names are those of OpenAI's client where it has one. `/openapi.json` states the 
 
 from __future__ import annotations
 
-from typing import (
-    Literal,
-    NotRequired,  # pydantic reads the standard library's only from Python 3.12 on
-)
+from typing import Literal, NotRequired
 
 from pydantic import JsonValue
-from typing_extensions import TypedDict
+from typing_extensions import TypedDict  # pydantic reads the one of typing only from Python 3.12 on
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 
 # -- errors ----------------------------------------------------------------------------------------------------------
 
 
-class ErrorFields(TypedDict):
+class ErrorObject(TypedDict):
     message: str
     type: str
     param: str | None  # the invalid field
@@ -28,7 +25,7 @@ class ErrorFields(TypedDict):
 class ErrorBody(TypedDict):
     """An error. `param` names the invalid field."""
 
-    error: ErrorFields
+    error: ErrorObject
 
 
 # -- what chats and completions share --------------------------------------------------------------------------------

@@ -232,8 +232,8 @@ class Oracle:
     def __init__(self, answer):
         self.answer, self.taken, self.seen, self.fails_at = answer, 0, [], len(answer)
 
-    def append(self, token):
-        assert token == self.answer[self.taken]
+    def append(self, token, *, in_answer):
+        assert in_answer and token == self.answer[self.taken]
         self.taken += 1
 
     def forced(self):

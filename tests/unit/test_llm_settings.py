@@ -130,7 +130,7 @@ def test_sampling_constants_equal_device_constants():
 
 def test_sampling_params_listed_in_one_order_with_types_and_help():
     known = list(GenerateSettings.__annotations__)
-    assert {each.name for each in fields(SamplingParams)} == {*known, "constraint"} - {*CONSTRAINT_KINDS}
+    assert {each.name for each in fields(SamplingParams)} == {*known, "constraint", "thought"} - {*CONSTRAINT_KINDS}
     assert set(CHECKS) == {*known} - {*CONSTRAINT_KINDS}
     for function in (LLM.generate, LLM.generate_many, Sequence.generate):
         shown = inspect.signature(function).parameters

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import webpte
 from tests.support.harness.errors import raises
-from webpte.llm.engine.output import Piece, StopStringBuffer
+from webpte.llm.engine.output import Piece
+from webpte.llm.engine.stop_strings import StopStringBuffer
 from webpte.llm.settings import sampling_params_from
 from webpte.llm.tokenizer import TextStream
 

@@ -54,7 +54,8 @@ class Chat:
         messages = [{"role": "system", "content": self.system}] if self.system is not None else []
         for question, answer in self._begun():
             messages.append({"role": "user", "content": question})
-            messages.append({"role": "assistant", "content": answer.text})
+            thought = {"reasoning_content": answer.reasoning} if answer.reasoning else {}
+            messages.append({"role": "assistant", **thought, "content": answer.text})
         return messages
 
     def undo(self) -> None:
@@ -66,7 +67,7 @@ class Chat:
         self._turns = []
 
     def _begun(self) -> list[tuple[str, Generation]]:
-        return [turn for turn in self._turns if turn[1].text]
+        return [turn for turn in self._turns if turn[1].text or turn[1].reasoning]
 
     def __repr__(self) -> str:
         return f"Chat({len(self._begun())} turns)"

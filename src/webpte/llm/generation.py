@@ -35,6 +35,7 @@ class Usage:
     prefill_seconds: float = 0.0  # of the steps up to the first token
     decode_seconds: float = 0.0  # of the steps after it; they may have served other requests, too
     finish_reason: FinishReason | None = None
+    reasoning_tokens: int = 0  # of the completion tokens: the thought before the answer, with its tags
 
     @property
     def prefill_rate(self) -> float:
@@ -53,10 +54,12 @@ class Usage:
         return table("Usage", self._rows())
 
     def _rows(self) -> dict[str, str]:
+        thought = {"reasoning_tokens": str(self.reasoning_tokens)} if self.reasoning_tokens else {}
         return {
             "prompt_tokens": str(self.prompt_tokens),
             "reused_tokens": str(self.reused_tokens),
             "completion_tokens": str(self.completion_tokens),
+            **thought,
             "prefill_seconds": f"{self.prefill_seconds:.3f}",
             "decode_seconds": f"{self.decode_seconds:.3f}",
             "prefill_rate": f"{self.prefill_rate:.1f}",
@@ -99,9 +102,11 @@ class Generation:
         self._unseen: int | None = None  # the last token that was read; the sequence gets it with the next one
         self._tokens = list(request.initial_tokens) if request is not None else []
         self._text = request.initial_text if request is not None else ""
+        self._reasoning = request.initial_reasoning if request is not None else ""
         self._usage = Usage(
             prompt_tokens=request.num_prompt_tokens if request is not None else 0,
             completion_tokens=len(self._tokens),
+            reasoning_tokens=request.initial_reasoning_tokens if request is not None else 0,
         )
 
     @classmethod
@@ -126,7 +131,7 @@ class Generation:
     # -- what was read -------------------------------------------------------------------------------------------------
 
     def result(self) -> str:
-        """Wait for the end and return the whole text."""
+        """Wait for the end and return the whole text, without the reasoning before it."""
         try:
             for _ in self:
                 pass
@@ -144,6 +149,11 @@ class Generation:
         return self._text
 
     @property
+    def reasoning(self) -> str:
+        """Return the thought before the answer; empty if the model wrote none."""
+        return self._reasoning
+
+    @property
     def tokens(self) -> list[int]:
         return self._tokens
 
@@ -154,7 +164,7 @@ class Generation:
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """Return the tool calls in the answer, parsed by the model's `tool_format`."""
-        return self._parse_tool_calls(self._tokens)
+        return self._parse_tool_calls(self._tokens[self._usage.reasoning_tokens :])
 
     @property
     def finished(self) -> bool:
@@ -270,8 +280,11 @@ class Generation:
         self._unseen = piece.token
         self._tokens.append(piece.token)
         self._text += piece.text
+        self._reasoning += piece.reasoning
         usage = self._usage
         usage.completion_tokens += 1
+        if piece.kind == "reasoning":
+            usage.reasoning_tokens = usage.completion_tokens
         usage.reused_tokens = request.num_cached_tokens or 0
         usage.prefill_seconds, usage.decode_seconds = request.prefill_seconds, request.decode_seconds
         end = self._outputs.peek()
@@ -351,7 +364,9 @@ def create_generation(
     if tools is not None and (prompt is None or (isinstance(prompt, str) and text_model.template is None)):
         raise InputError(argument="tools", expected="a prompt that the chat template renders", got="another prompt")
     if tokens is None:
-        tokens = text_model.tokenize(prompt, text, tools, parse_special=parse_special)
+        tokens = text_model.tokenize(prompt, text, tools, params, parse_special=parse_special)
+    if text is None:
+        params = text_model.with_thought(params, tokens)
     cancel = cancel or CancelToken()
     outputs = OutputQueue(changed)
     request = model.request(tokens, params, generated, state=state, cancel=cancel, sink=outputs)

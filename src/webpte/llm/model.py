@@ -22,6 +22,7 @@ from .context import ContextLimit
 from .defaults import describe_defaults
 from .engine.core import EngineCore, EngineStats
 from .engine.output import OutputProcessor, OutputSink
+from .engine.reasoning import ReasoningSplitter
 from .engine.request import SamplingRequest, SequenceState
 from .engine.speculation import DecodeState, Speculation
 from .generation import BatchGenerator, Generation, Prompt, check_cancel, create_generation
@@ -222,6 +223,10 @@ class LLM:
         `sampling_defaults` apply. `logprobs` and `top_logprobs` add log probabilities to the pieces. One of
         `json_schema`, `regex`, `grammar` and `choices` constrains the text. All arguments are checked before this
         returns.
+
+        If the model thinks before it answers, `answer.reasoning` is its thought, and `stop` and constraints hold for
+        the answer after it. `think` and `reasoning_effort` are passed to chat templates that read them.
+        `thinking_budget` is the maximum length of a thought in tokens.
         """
         return create_generation(
             self, settings, prompt=prompt, tokens=tokens, tools=tools, parse_special=parse_special, cancel=cancel
@@ -275,15 +280,18 @@ class LLM:
     ) -> SamplingRequest:
         """Return a request for `submit`: see `resume`. Its outputs go to `sink`."""
         checked = self.text_model.prompt(tokens)
+        splitter = None
+        if params.thought is not None:
+            splitter = ReasoningSplitter(params.thought, constrained=params.constraint is not None)
         return SamplingRequest(
             state if state is not None else SequenceState(keeps_slot=False),
             checked,
             params,
-            OutputProcessor(self.tokenizer, params.stop),
+            OutputProcessor(self.tokenizer, params.stop, splitter),
             stop_tokens=self.stop_tokens,
             capacity=self.capacity,
             max_logit_adjustments=self.engine.runner.max_logit_adjustments,
-            decode_state=self._decode_state(params, checked),
+            decode_state=self._decode_state(params, checked, splitter),
             cancel=cancel,
             sink=sink,
             generated=tokens_from(generated, self.vocabulary),
@@ -369,13 +377,16 @@ class LLM:
         with self.engine.exclusive():
             self.engine.kv_slots.reset_free()
 
-    def _decode_state(self, params: SamplingParams, prompt: Tokens[int]) -> DecodeState:
+    def _decode_state(
+        self, params: SamplingParams, prompt: Tokens[int], splitter: ReasoningSplitter | None
+    ) -> DecodeState:
         matcher = None
         if params.constraint is not None:
             matcher = self.text_model.grammar_compiler().matcher(params.constraint)
         if params.speculate is False or not self.engine.runner.max_draft_tokens:
-            return DecodeState(matcher)
-        return DecodeState(matcher, Speculation(self.engine.costs, prompt, always=params.speculate is True))
+            return DecodeState(matcher, splitter=splitter)
+        speculation = Speculation(self.engine.costs, prompt, always=params.speculate is True)
+        return DecodeState(matcher, speculation, splitter)
 
     # -- the device ------------------------------------------------------------------------------------------------
 

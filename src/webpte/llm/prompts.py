@@ -133,6 +133,7 @@ class TemplateMessage(TypedDict):
 
     role: str
     content: str
+    reasoning_content: NotRequired[str]  # the thought before `content`
     tool_calls: NotRequired[list[TemplateCall]]
     tool_call_id: NotRequired[str]
     name: NotRequired[str]
@@ -182,7 +183,7 @@ def render_chat(
     # Some templates ask whether it is none, others whether it is empty.
     variables["tools"] = list(tools) if tools else None
     try:
-        if tools and "tools" not in meta.find_undeclared_variables(environment.parse(template)):
+        if tools and "tools" not in template_variables(template):
             raise InputError(
                 "the chat template does not render tools",
                 argument="tools",
@@ -193,9 +194,19 @@ def render_chat(
     except Error:
         raise
     except Exception as error:  # a template can raise whatever Python can
-        raise FormatError(
-            f"the chat template failed: {type(error).__name__}: {error}", code="template_failed"
-        ) from error
+        raise _template_error(error) from error
+
+
+def _template_error(error: Exception) -> FormatError:
+    return FormatError(f"the chat template failed: {type(error).__name__}: {error}", code="template_failed")
+
+
+def template_variables(template: str) -> frozenset[str]:
+    """Return the names that a chat template reads."""
+    try:
+        return frozenset(meta.find_undeclared_variables(TemplateEnvironment().parse(template)))
+    except Exception as error:
+        raise _template_error(error) from error
 
 
 def encode_chat(

@@ -8,12 +8,13 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar, cast
 
 from ..errors import InputError
 from ..fusion.llm_rewrites import MAX_TOP_LOGPROBS
 from ..text import close_matches
 from .constraints import CONSTRAINT_KINDS, Constraint, constraint_from
+from .thinking import REASONING_EFFORTS, ReasoningEffort, Thought
 
 LARGEST = 2**31 - 1  # integers travel to the device in 32 bits
 TEMPERATURES = (1e-6, 1e6)  # beyond which logits divided by one leave the range of f32
@@ -48,6 +49,9 @@ class GenerateSettings(TypedDict, total=False):
     logprobs: bool
     top_logprobs: int
     tokens_per_submit: int | None
+    think: bool | None
+    reasoning_effort: ReasoningEffort | None
+    thinking_budget: int | None
     json_schema: Mapping[str, object] | bool | str | bytes | None
     regex: str | None
     grammar: str | None
@@ -86,6 +90,10 @@ class SamplingParams:
     tokens_per_submit: int | None = None  # None: as many as a submit of a twentieth of a second can compute
     speculate: bool | None = None  # n-gram drafts out of the sequence's own text; None: while they pay
     constraint: Constraint | None = None  # that the text follows
+    think: bool | None = None  # before the answer; None: as the chat template does
+    reasoning_effort: ReasoningEffort | None = None  # "none": do not think; the template may know the others
+    thinking_budget: int | None = None  # maximum tokens of the thought; None: no limit
+    thought: Thought | None = None  # how the response may begin: `TextModel.with_thought` sets it
 
 
 DEFAULTS: Mapping[str, Any] = {
@@ -252,6 +260,20 @@ def _speculate(value: Any) -> bool | None:
     return value
 
 
+def _think(value: Any) -> bool | None:
+    return None if value is None else _boolean("think", value)
+
+
+def _reasoning_effort(value: Any) -> ReasoningEffort | None:
+    if value is not None and value not in REASONING_EFFORTS:
+        raise _wrong_type("reasoning_effort", f"one of {', '.join(REASONING_EFFORTS)}, or None", value)
+    return cast(ReasoningEffort | None, value)
+
+
+def _thinking_budget(value: Any) -> int | None:
+    return None if value is None else integer("thinking_budget", value, 0, LARGEST)
+
+
 def _tokens_per_submit(value: Any) -> int | None:
     return None if value is None else integer("tokens_per_submit", value, 1, MAX_TOKENS_PER_SUBMIT)
 
@@ -294,5 +316,8 @@ CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "logprobs": partial(_boolean, "logprobs"),
     "top_logprobs": _integer_from("top_logprobs", 0, MAX_TOP_LOGPROBS),
     "tokens_per_submit": _tokens_per_submit,
+    "think": _think,
+    "reasoning_effort": _reasoning_effort,
+    "thinking_budget": _thinking_budget,
     "speculate": _speculate,
 }  # each returns a checked setting; constraints are read together

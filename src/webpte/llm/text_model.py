@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Tokens
+from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -13,8 +14,18 @@ from ..runtime.checks import described
 from .constraints import GrammarCompiler
 from .context import ContextLimit
 from .defaults import apply_defaults
-from .prompts import Messages, SpecialTokens, Tools, check_prompt_size, encode_chat, encode_prompt, render_chat
+from .prompts import (
+    Messages,
+    SpecialTokens,
+    Tools,
+    check_prompt_size,
+    encode_chat,
+    encode_prompt,
+    render_chat,
+    template_variables,
+)
 from .settings import SamplingParams, sampling_params_from, tokens_from
+from .thinking import SWITCHES, ThoughtTags, thinking_variables, thought_after, thought_tags, with_reasoning_fields
 from .tokenizer import Tokenizer
 from .tools import ToolCall, ToolFormat, parse_tool_calls
 
@@ -50,7 +61,13 @@ class TextModel:
     # -- prompts -----------------------------------------------------------------------------------------------------
 
     def tokenize(
-        self, prompt: str | Messages | None, text: str | None, tools: Tools | None, *, parse_special: bool
+        self,
+        prompt: str | Messages | None,
+        text: str | None,
+        tools: Tools | None,
+        params: SamplingParams,
+        *,
+        parse_special: bool,
     ) -> list[int]:
         """Return the tokens of a prompt of `LLM.generate`, or of a text to continue."""
         if text is None and prompt is None:
@@ -68,18 +85,27 @@ class TextModel:
             return self.tokenize_text(text, parse_special=parse_special)
         _check_messages(prompt)
         assert prompt is not None and not isinstance(prompt, str)
-        return self.tokenize_chat(prompt, tools, parse_special=parse_special)
+        return self.tokenize_chat(prompt, tools, params, parse_special=parse_special)
 
     def tokenize_text(self, text: str, *, parse_special: bool = False) -> list[int]:
         """Return the tokens of a text to continue, if it could fit into the context."""
         self._check_size(text)
         return encode_prompt(self.tokenizer, self.special_tokens, text, parse_special=parse_special)
 
-    def tokenize_chat(self, messages: Messages, tools: Tools | None, *, parse_special: bool = False) -> list[int]:
+    def tokenize_chat(
+        self,
+        messages: Messages,
+        tools: Tools | None,
+        params: SamplingParams | None = None,
+        *,
+        parse_special: bool = False,
+    ) -> list[int]:
         """Return the tokens of a conversation up to the start of the answer, if it could fit into the context."""
+        think, effort = (params.think, params.reasoning_effort) if params is not None else (None, None)
+        variables = thinking_variables(self._template_variables, self.thought_tags, think, effort)
 
         def render(messages: Messages, tools: Tools | None) -> str:
-            return self._check_size(self.render(messages, tools))
+            return self._check_size(self.render(messages, tools, variables))
 
         return encode_chat(self.tokenizer, render, messages, tools, parse_special=parse_special)
 
@@ -92,9 +118,40 @@ class TextModel:
             raise self.context_limit.error(len(checked))
         return checked
 
-    def render(self, messages: Messages, tools: Tools | None = None) -> str:
+    def with_thought(self, params: SamplingParams, prompt: Tokens[int]) -> SamplingParams:
+        """Return the settings of a response to the tokens of a chat, with the form of the thought before it."""
+        tags = self.thought_tags
+        if tags is None:
+            return params
+        suppressed = params.think is False or params.reasoning_effort == "none"
+        switch = any(name in self._template_variables for name in SWITCHES)
+        budget = 0 if suppressed and not switch else params.thinking_budget
+        return replace(params, thought=thought_after(prompt, tags, self.tokenizer, budget))
+
+    def render(
+        self,
+        messages: Messages,
+        tools: Tools | None = None,
+        variables: Mapping[str, Any] = MappingProxyType({}),
+    ) -> str:
         """Return messages, and tools that may be called, as the chat template renders them."""
-        return render_chat(self.check_template(), messages, self.special_tokens.texts, tools=tools)
+        template = self.check_template()
+        if self.thought_tags is not None and isinstance(messages, (list, tuple)):
+            messages = [
+                with_reasoning_fields(message, template) if isinstance(message, Mapping) else message
+                for message in messages
+            ]
+        return render_chat(template, messages, {**variables, **self.special_tokens.texts}, tools=tools)
+
+    @cached_property
+    def thought_tags(self) -> ThoughtTags | None:
+        """Return the tags around the model's thoughts; None if it does not think."""
+        return thought_tags(self.template)
+
+    @cached_property
+    def _template_variables(self) -> frozenset[str]:
+        """Return the variables that the chat template reads, if the model thinks."""
+        return template_variables(self.template or "") if self.thought_tags is not None else frozenset()
 
     def check_template(self) -> str:
         """Return the chat template. Raise InputError if the model has none."""

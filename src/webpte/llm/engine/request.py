@@ -17,7 +17,17 @@ from ...progress import CancelToken
 from ..sampling import LogitsProcessor, RowSamplingParams, SampledToken, logits_error
 from ..settings import SamplingParams
 from .kv_slots import Slot, common_prefix
-from .output import Admitted, Finished, FinishReason, Output, OutputProcessor, OutputQueue, OutputSink, Piece
+from .output import (
+    Admitted,
+    Finished,
+    FinishReason,
+    Output,
+    OutputProcessor,
+    OutputQueue,
+    OutputSink,
+    Piece,
+)
+from .reasoning import SplitText
 from .speculation import DecodeState
 
 MAX_UNREAD_OUTPUTS = 32  # after which a request is paused, if no other request waits for a slot
@@ -250,13 +260,15 @@ class SamplingRequest(Request):
         self._logits_processor = LogitsProcessor(params, prompt, max_logit_adjustments)
         self._decode_state = decode_state
         self.initial_tokens = tuple(generated)
-        self.initial_text = "".join(self._resume(token, len(generated)) for token in generated)
+        self.initial_text = self.initial_reasoning = ""
+        self.initial_reasoning_tokens = 0
+        for token in generated:
+            self._resume(token, len(generated))
         self._append_forced()
         self._num_unsampled = self.num_generated
 
-    def _resume(self, token: int, total: int) -> str:
-        self._append(token)
-        text = self._output.push(token)
+    def _resume(self, token: int, total: int) -> None:
+        output = self._append(token)
         ended = "stop string" if self._output.stopped else self._finish_reason(token)
         if ended is not None:
             raise InputError(
@@ -264,7 +276,10 @@ class SamplingRequest(Request):
                 f"{self.num_generated}",
                 code="already_ended",
             )
-        return text
+        self.initial_text += output.text
+        self.initial_reasoning += output.reasoning
+        if output.kind == "reasoning":
+            self.initial_reasoning_tokens = self.num_generated
 
     @property
     def num_generated(self) -> int:
@@ -292,8 +307,11 @@ class SamplingRequest(Request):
 
     @property
     def max_steps(self) -> int:
-        """Return the number of tokens that still fit into the answer and into the cache."""
-        return min(self.params.max_new_tokens - self.num_generated, self._capacity - len(self.tokens) + 1)
+        """Return the number of tokens that still fit into the answer, into the cache and into the thought."""
+        steps = min(self.params.max_new_tokens - self.num_generated, self._capacity - len(self.tokens) + 1)
+        splitter = self._output.splitter
+        thought = splitter.max_tokens if splitter is not None else None
+        return steps if thought is None else min(steps, thought)
 
     def decode_input(self, num_tokens: int, max_drafts: int) -> DecodeInput | None:
         """Return the last token and drafts for a step of `num_tokens` tokens; None if the constraint fails."""
@@ -325,14 +343,29 @@ class SamplingRequest(Request):
                 if number == 0:  # otherwise the next step samples it again, first
                     self.fail(logits_error(token.token, len(self.tokens) - 1))
                 return
+            if self._ends_thought(token.token):
+                break
             self._deliver(token)
             if self.finished:
                 return
         if sampled:
             self._append_forced()
 
+    def _ends_thought(self, token: int) -> bool:
+        """Return whether a token would end the response before a constrained answer. The thought ends instead."""
+        splitter = self._output.splitter
+        if splitter is None or splitter.state != "thought" or self.params.constraint is None:
+            return False
+        if token not in self._stop_tokens:
+            return False
+        splitter.close()
+        return True
+
     def _append_forced(self) -> None:
-        """Append tokens without an alternative, unless their probabilities are requested."""
+        """Append tokens without an alternative. Of a constraint, only if their probabilities are not requested."""
+        splitter = self._output.splitter
+        while splitter is not None and splitter.due is not None and not self.finished:
+            self._deliver(SampledToken(splitter.due, math.nan))
         forced: tuple[int, ...] = ()
         try:
             if self._decode_state is not None and not self.params.logprobs and not self.params.top_logprobs:
@@ -346,24 +379,29 @@ class SamplingRequest(Request):
     def _deliver(self, sampled: SampledToken) -> None:
         token, params = sampled.token, self.params
         try:
-            self._append(token)
+            output = self._append(token)
             reason = self._finish_reason(token)
-            text = self._output.push(token, silent=token in self._stop_tokens, last=reason is not None)
+            if reason is not None:
+                output = self._output.flush(output, silent=token in self._stop_tokens)
         except Error as error:
             self.fail(error)
             return
-        logprob = sampled.logprob if params.logprobs else None
-        self._outputs.append(Piece(text, token, logprob, sampled.top_logprobs[: params.top_logprobs]))
+        logprob = sampled.logprob if params.logprobs and not math.isnan(sampled.logprob) else None
+        top = sampled.top_logprobs[: params.top_logprobs]
+        self._outputs.append(Piece(output.text, token, logprob, top, output.reasoning, output.kind))
         if self._output.stopped:
             reason = "stop"
         if reason is not None:
             self.finish(reason)
 
-    def _append(self, token: int) -> None:
+    def _append(self, token: int) -> SplitText:
+        """Add a token, and return what it completes."""
+        output = self._output.push(token, silent=token in self._stop_tokens)
         self.tokens.append(token)
         self._logits_processor.add(token)
         if self._decode_state is not None:
-            self._decode_state.append(token)
+            self._decode_state.append(token, in_answer=output.kind != "reasoning")
+        return output
 
     def _finish_reason(self, token: int) -> FinishReason | None:
         if token in self._stop_tokens or (self._decode_state is not None and self._decode_state.ended):

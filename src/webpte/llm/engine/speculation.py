@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from ..constraints import GrammarMatcher, Mask
+from .reasoning import ReasoningSplitter
 
 MIN_NGRAM_TOKENS = 2  # with 3, answers of a small model were up to 5 % slower
 MAX_NGRAM_TOKENS = 32  # compared to choose among several positions
@@ -223,9 +224,20 @@ class Draft(NamedTuple):
 class DecodeState:
     """The constraint and the drafts of one request. An error that is raised here ends only that request."""
 
-    def __init__(self, matcher: GrammarMatcher | None = None, speculation: Speculation | None = None) -> None:
+    def __init__(
+        self,
+        matcher: GrammarMatcher | None = None,
+        speculation: Speculation | None = None,
+        splitter: ReasoningSplitter | None = None,
+    ) -> None:
+        """Create a state. The constraint holds for the answer: from the end of the thought on."""
         self._matcher = matcher
         self._speculation = speculation
+        self._splitter = splitter
+
+    @property
+    def _before_answer(self) -> bool:
+        return self._splitter is not None and self._splitter.state != "answer"
 
     @property
     def guided(self) -> bool:
@@ -235,20 +247,22 @@ class DecodeState:
     @property
     def ended(self) -> bool:
         """Return whether the constraint allows nothing more."""
-        return self._matcher is not None and self._matcher.ended
+        return self._matcher is not None and not self._before_answer and self._matcher.ended
 
-    def append(self, token: int) -> None:
+    def append(self, token: int, *, in_answer: bool = True) -> None:
         if self._speculation is not None:
             self._speculation.append(token)
-        if self._matcher is not None:
+        if self._matcher is not None and in_answer:
             self._matcher.take(token)
 
     def forced(self) -> tuple[int, ...]:
         """Return the next tokens to which the constraint leaves no alternative."""
-        return self._matcher.forced() if self._matcher is not None else ()
+        return self._matcher.forced() if self._matcher is not None and not self._before_answer else ()
 
     def draft(self, num_tokens: int, max_drafts: int) -> Draft:
         """Return drafts for a step of `num_tokens` tokens, and the masks."""
+        if self._matcher is not None and self._splitter is not None and self._before_answer:
+            return Draft((), [self._splitter.opening_mask(self._matcher)])
         drafts = self._speculation.draft(num_tokens, max_drafts) if self._speculation is not None else ()
         if self._matcher is None:
             return Draft(drafts, [None] * (1 + len(drafts)))

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...llm.constraints import EXACT, LAYOUT, without_excluded_integers
-from ...llm.engine.output import Piece, StopStringBuffer, StopStrings
+from ...llm.engine.output import Piece
+from ...llm.engine.stop_strings import StopStringBuffer, StopStrings
 from ...llm.prompts import TemplateFunction, TemplateTool
 from ...llm.settings import GenerateSettings, stop_strings
 from ...llm.text_model import TextModel

@@ -328,8 +328,21 @@ def test_half_caches_take_half_the_memory_with_close_logits(llm, folder):
         if stored == 2:
             with raises(webpte.DataError, "half.state", code="buffer_sizes"):
                 whole.restore(folder / "half.state")
-    with raises(webpte.InputError, "kv_cache", "'f32', 'f16', 'int8'", "'f8'"):
+    with raises(webpte.InputError, "kv_cache", "'auto', 'f32', 'f16', 'int8'", "'f8'"):
         LLM.load(folder / "tiny.pte", kv_cache="f8")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("device, halved", [("gpu", True), ("gpu,no-f16", False), ("", False)])
+def test_caches_by_default_are_half_on_gpus_that_have_it(llm, folder, monkeypatch, device, halved):
+    monkeypatch.setenv("WEBPTE_DEVICE", device)
+    halved = halved and "shader-f16" in adapter_caps().features
+    with LLM.load(folder / "tiny.pte") as other:
+        state = other.engine.runner.method.plan.bytes_by_kind()["state"]
+        assert state * (2 if halved else 1) == llm.engine.runner.method.plan.bytes_by_kind()["state"] > 0
+        whole, same = llm.sequence(), other.sequence()
+        for talk in (whole, same):
+            talk.logits(list(b"hello"))
+        assert np.abs(same.logits([7]) - whole.logits([7])).max() <= (2e-3 if halved else 2e-5)
 
 
 def test_caches_of_bytes_take_a_quarter_of_the_memory_and_a_scale_per_row(llm, folder, tmp_path):

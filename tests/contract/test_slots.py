@@ -209,7 +209,7 @@ def test_steps_in_one_submit_equal_separate_steps(runner, texts, temperature):
 
 def test_half_caches_take_half(texts):
     with webpte.load(export("llama_4w_emb4").path) as program:
-        whole, half = BatchedRunner(program, 2), BatchedRunner(program, 2, DType.FLOAT16)
+        whole, half = BatchedRunner(program, 2), BatchedRunner(program, 2, {DType.FLOAT32: DType.FLOAT16})
         for runner in (whole, half):
             _read(runner, 0, texts[0])
         saved = 2 if "shader-f16" in adapter_caps().features else 1

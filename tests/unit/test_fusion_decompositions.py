@@ -71,7 +71,7 @@ def test_planned_llama_is_one_submit_with_the_fused_kernels(llama):
 
 
 def test_batched_llama_attends_by_slots(llama):
-    graph = with_slots(llama, 4, DType.FLOAT16).graph
+    graph = with_slots(llama, 4, {DType.FLOAT32: DType.FLOAT16}).graph
     assert counts(graph)[SLOT_ATTENTION] == LAYERS
 
 
@@ -88,14 +88,21 @@ def coded() -> Iterator[Graph]:
         yield graph
 
 
-@pytest.mark.parametrize(("dtype", "width"), [(None, 16 + INT8_SCALE_BYTES), (DType.FLOAT16, 16)])
-def test_batched_llama_with_an_int8_cache_attends_by_slots(coded, dtype, width):
-    graph = with_slots(coded, 4, dtype).graph
+@pytest.mark.parametrize(
+    ("caches", "dtype", "width"),
+    [
+        ({}, DType.INT8, 16 + INT8_SCALE_BYTES),
+        ({DType.FLOAT32: DType.FLOAT16}, DType.INT8, 16 + INT8_SCALE_BYTES),
+        ({DType.INT8: DType.FLOAT16}, DType.FLOAT16, 16),
+    ],
+)
+def test_batched_llama_with_an_int8_cache_attends_by_slots(coded, caches, dtype, width):
+    graph = with_slots(coded, 4, caches).graph
     names = counts(graph)
     assert names[SLOT_ATTENTION] == LAYERS
     assert not [name for name in names if "quantize_per_token" in name or "qparams" in name or "update_cache" in name]
     caches = {graph.tensor(v) for call in graph.calls if call.name == SLOT_ATTENTION for v in call.args[3:5]}
-    assert {(cache.dtype, cache.dims) for cache in caches} == {(dtype or DType.INT8, (4, 32, 2, width))}
+    assert {(cache.dtype, cache.dims) for cache in caches} == {(dtype, (4, 32, 2, width))}
 
 
 def test_rotations_before_codes_become_calls(coded):

@@ -9,7 +9,7 @@ from typing import Annotated, TypedDict
 
 from ..errors import InputError
 from ..llm import LLM
-from ..llm.options import EngineOptions, KvCache
+from ..llm.options import KvCache
 from ..measure.evaluation.measures import Estimate
 from ..measure.evaluation.programs import Evaluation, evaluate
 from ..progress import OnProgress
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> None:
         llm = opened.enter_context(_load(arguments.file, arguments, progress, arguments.kv_cache))
         against = None
         if arguments.against is not None:
-            against = opened.enter_context(_load(arguments.against, arguments, progress))
+            against = opened.enter_context(_load(arguments.against, arguments, progress, "f32"))
         evaluation = evaluate(
             llm, text, against=against, tokens=arguments.tokens, stride=arguments.stride, progress=progress
         )
@@ -60,9 +60,7 @@ def run(arguments: argparse.Namespace) -> None:
         _show(arguments, evaluation, open_page())
 
 
-def _load(
-    path: str, arguments: argparse.Namespace, progress: OnProgress, kv_cache: KvCache = EngineOptions.kv_cache
-) -> LLM:
+def _load(path: str, arguments: argparse.Namespace, progress: OnProgress, kv_cache: KvCache) -> LLM:
     # One sequence: the windows of a text are evaluated one after the other, in full passes.
     data = arguments.data if path == arguments.file else ()
     return LLM.load(

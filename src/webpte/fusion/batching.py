@@ -6,7 +6,9 @@ position and the cache slot of each row. The selection of the last row becomes a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from ..errors import UnsupportedError
 from ..graph import Bool, Call, DType, Graph, Int, Jump, Null, Origin, Step, SymInt, TensorSpec, Value, ValueList
@@ -34,6 +36,10 @@ ROLES = roles(PATTERN)
 GATHER, VIEW, SIZE = (PATTERN[role][0] for role in ("gather", "view", "size"))
 
 
+CacheDtypes = Mapping[DType, DType]  # of caches, by the dtype that the model stores them in
+AS_STORED: CacheDtypes = MappingProxyType({})
+
+
 @dataclass(frozen=True)
 class SlottedGraph:
     """The rewritten graph. Its output is the logits of the gathered rows, (P, V)."""
@@ -42,22 +48,22 @@ class SlottedGraph:
     position_offset: int  # the value that the graph adds to all positions
 
 
-def with_slots(graph: Graph, slots: int, cache: DType | None = None) -> SlottedGraph:
-    """Rewrite the graph for `slots` sequences, with keys and values stored as `cache`.
+def with_slots(graph: Graph, slots: int, caches: CacheDtypes = AS_STORED) -> SlottedGraph:
+    """Rewrite the graph for `slots` sequences. `caches`: other dtypes for keys and values than the model's own.
 
-    None is the dtype that the model stores them in. A row of int8, which is the key or the value of one head, ends with
+    A row of int8, which is the key or the value of one head, ends with
     its scale, also if the model has scales and zero points of its own.
 
     The inputs become: the tokens (1, R); their slot mapping (R, 2) of slot and position; how many of the first rows are
     the only ones of their slots; the rows (P,) to return logits of; and a number that is added to all positions. Rows
     of one slot are contiguous, in the order of their positions. A row with a negative slot is idle.
     """
-    return _SlotRewrite(graph, slots, cache).result()
+    return _SlotRewrite(graph, slots, caches).result()
 
 
-def with_sampled_slots(graph: Graph, slots: int, cache: DType | None = None) -> Graph:
+def with_sampled_slots(graph: Graph, slots: int, caches: CacheDtypes = AS_STORED) -> Graph:
     """Apply `with_slots`, and append the sampler: its inputs come last, the outputs are those of `with_sampler`."""
-    slotted = with_slots(graph, slots, cache)
+    slotted = with_slots(graph, slots, caches)
     values, steps = list(slotted.graph.values), list(slotted.graph.steps)
     (logits,) = slotted.graph.outputs
     sampler = append_sampler(values, steps, logits, slotted.position_offset, steps[-1].origin)
@@ -71,12 +77,12 @@ def with_sampled_slots(graph: Graph, slots: int, cache: DType | None = None) -> 
 
 
 class _SlotRewrite:
-    def __init__(self, graph: Graph, slots: int, cache: DType | None) -> None:
+    def __init__(self, graph: Graph, slots: int, caches: CacheDtypes) -> None:
         self.name = graph.name
         self._check_inputs(graph)
         self.rewriter = rewriter = Rewriter(rotate_in_attention(own_quantized_caches(recompose(graph))))
         self.slots = slots
-        self.cache = cache
+        self.caches = caches
         self.rows = graph.tensor(graph.inputs[TOKENS]).dims[1]
         self.max_logits_rows = min(self.rows, MAX_LOGITS_ROWS)
         self.tokens, self.position = graph.inputs
@@ -174,7 +180,7 @@ class _SlotRewrite:
             raise self.refuse(f"the caches of {call.origin} are shared with other calls", "shared_cache")
         if len(spec.dims) != 4 or spec.dims[0] != 1:
             raise self.refuse(f"expected caches of shape (1, C, H, D), got {list(spec.dims)}", "cache_shape")
-        dtype = self.cache or spec.dtype
+        dtype = self.caches.get(spec.dtype, spec.dtype)
         scale = INT8_SCALE_BYTES if dtype is DType.INT8 else 0
         self.rewriter.values[cache] = replace(
             spec,

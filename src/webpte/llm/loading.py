@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from ..device import adapter_caps
 from ..errors import InputError, UnsupportedError
+from ..fusion.batching import AS_STORED, CacheDtypes
 from ..fusion.llm_rewrites import with_sampler, with_sampler_and_half_caches
 from ..graph import DType
 from ..progress import OnProgress
@@ -25,8 +27,17 @@ from .metadata import (
 from .options import KvCache
 from .tokenizer import Tokenizer
 
-CACHE_DTYPES: Mapping[KvCache, DType | None] = {"f32": None, "f16": DType.FLOAT16, "int8": DType.INT8}
-REWRITES = {"f32": with_sampler, "f16": with_sampler_and_half_caches}  # of a program that cannot be batched
+HALF_FLOATS: CacheDtypes = {DType.FLOAT32: DType.FLOAT16}
+CACHE_DTYPES: Mapping[KvCache, CacheDtypes] = {
+    "f32": AS_STORED,
+    "f16": {**HALF_FLOATS, DType.INT8: DType.FLOAT16},
+    "int8": {DType.FLOAT32: DType.INT8},
+}
+REWRITES = {
+    "auto": with_sampler,
+    "f32": with_sampler,
+    "f16": with_sampler_and_half_caches,
+}  # of a program that cannot be batched
 # End of a turn or a text, in the vocabularies of common model families.
 END_TOKENS = (
     "<|im_end|>",
@@ -60,14 +71,21 @@ def cache_slots(prefix_cache: int, runner: ModelRunner) -> int:
     return prefix_cache // max(1, sum(runner.sizes(runner.capacity))) if prefix_cache else 0
 
 
+def _cache_dtypes(kv_cache: KvCache) -> CacheDtypes:
+    if kv_cache != "auto":
+        return CACHE_DTYPES[kv_cache]
+    caps = adapter_caps()
+    return HALF_FLOATS if caps.kind == "gpu" and "shader-f16" in caps.features else AS_STORED
+
+
 def load_runner(program: Program | Bundle, kv_cache: KvCache, max_slots: int, progress: OnProgress) -> ModelRunner:
     """Return a runner of many sequences, or of one if the program's structure does not allow more."""
     if isinstance(program, Bundle):
-        if kv_cache != "f32":
+        if kv_cache not in ("auto", "f32"):
             raise InputError(argument="kv_cache", expected="'f32', as the bundle was planned", got=repr(kv_cache))
         return BundledRunner(program, language_of(program), max_slots, progress)
     try:
-        return BatchedRunner(program, max_slots, CACHE_DTYPES[kv_cache], progress)
+        return BatchedRunner(program, max_slots, _cache_dtypes(kv_cache), progress)
     except UnsupportedError as error:
         if kv_cache not in REWRITES:
             raise UnsupportedError(

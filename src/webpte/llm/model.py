@@ -98,7 +98,8 @@ class LLM:
         `tokenizer_config.json` with the names of special tokens, `chat_template.jinja`, and `generation_config.json`
         with sampling defaults. A bundle contains them.
 
-        `kv_cache="f16"` halves the cache's memory, "int8" about halves it again; both cost some precision. With
+        `kv_cache="f16"` halves the cache's memory, "int8" about halves it again; both cost some precision. "auto" is
+        f16 on a GPU that has it, and f32 elsewhere and in programs whose sequences cannot be batched. With
         `recover`, answers resume on another device if theirs is lost; otherwise they raise DeviceLost. Up to
         `max_sequences` answers are computed at once, as memory allows, and `max_queue_size` more may wait. A common
         prefix of prompts is computed once while a cache slot holds it; `prefix_cache` adds that many bytes of slots for

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from ..runtime.checks import check_bool, check_choice
 from .settings import LARGEST, integer
 
-KvCache = Literal["f32", "f16", "int8"]
+KvCache = Literal["auto", "f32", "f16", "int8"]
 MAX_SEQUENCES_LIMIT = 4096
 MAX_PREFIX_CACHE_BYTES = 1 << 50
 
@@ -21,7 +21,11 @@ class EngineOptions:
     """How the engine of a language model computes. Values are checked; NumPy's integers become integers."""
 
     kv_cache: KvCache = field(
-        default="f32", metadata={"help": "dtype of the KV cache; f16 halves its memory, int8 about halves it again"}
+        default="auto",
+        metadata={
+            "help": "dtype of the KV cache; f16 halves its memory, int8 about halves it again; "
+            "auto is f16 on GPUs that have it"
+        },
     )
     recover: bool = field(default=False, metadata={"help": "resume responses on another device if theirs is lost"})
     max_sequences: int = field(default=16, metadata={"help": "maximum responses generated at once, as memory allows"})

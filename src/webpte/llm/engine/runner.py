@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ...errors import InputError
-from ...fusion.batching import LOGITS_INDICES, TOKENS, with_sampled_slots
+from ...fusion.batching import AS_STORED, LOGITS_INDICES, TOKENS, CacheDtypes, with_sampled_slots
 from ...fusion.llm_rewrites import LOGITS, MAX_LOGIT_ADJUSTMENTS, TOKEN, mask_words
-from ...graph import DType, Graph
+from ...graph import Graph
 from ...progress import OnProgress, ignore
 from ...runtime import Extent, Method, MethodSource, Program
 from ..metadata import context, vocabulary
@@ -210,9 +210,9 @@ class BatchedRunner(SlotPool):
     """Runs tokens of any slots side by side. Raises UnsupportedError for a program that cannot be rewritten."""
 
     def __init__(
-        self, program: Program, max_slots: int, cache: DType | None = None, progress: OnProgress = ignore
+        self, program: Program, max_slots: int, caches: CacheDtypes = AS_STORED, progress: OnProgress = ignore
     ) -> None:
-        self._cache = cache
+        self._caches = caches
         super().__init__(program, max_slots, progress)
         self.capacity = context(program, self.method.plan)
         self.max_batch_tokens = _bound(self.method, TOKENS)[1]
@@ -221,7 +221,7 @@ class BatchedRunner(SlotPool):
         self.max_logit_adjustments = MAX_LOGIT_ADJUSTMENTS
 
     def make(self, num_slots: int, progress: OnProgress) -> Method:
-        rewrite: Callable[[Graph], Graph] = lambda graph: with_sampled_slots(graph, num_slots, self._cache)  # noqa: E731
+        rewrite: Callable[[Graph], Graph] = lambda graph: with_sampled_slots(graph, num_slots, self._caches)  # noqa: E731
         return self.program.method("forward", rewrite, progress, lazy=True)
 
     def run(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow]) -> list[SampledToken]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ..device import adapter_caps
 from ..errors import InputError, UnsupportedError
 from ..fusion.batching import AS_STORED, CacheDtypes
 from ..fusion.llm_rewrites import with_sampler, with_sampler_and_half_caches
@@ -71,11 +70,11 @@ def cache_slots(prefix_cache: int, runner: ModelRunner) -> int:
     return prefix_cache // max(1, sum(runner.sizes(runner.capacity))) if prefix_cache else 0
 
 
-def _cache_dtypes(kv_cache: KvCache) -> CacheDtypes:
+def _cache_dtypes(program: Program, kv_cache: KvCache) -> CacheDtypes:
     if kv_cache != "auto":
         return CACHE_DTYPES[kv_cache]
-    caps = adapter_caps()
-    return HALF_FLOATS if caps.kind == "gpu" and "shader-f16" in caps.features else AS_STORED
+    has_halves = program.caps.kind == "gpu" and "shader-f16" in program.caps.features
+    return HALF_FLOATS if has_halves else AS_STORED
 
 
 def load_runner(program: Program | Bundle, kv_cache: KvCache, max_slots: int, progress: OnProgress) -> ModelRunner:
@@ -85,7 +84,7 @@ def load_runner(program: Program | Bundle, kv_cache: KvCache, max_slots: int, pr
             raise InputError(argument="kv_cache", expected="'f32', as the bundle was planned", got=repr(kv_cache))
         return BundledRunner(program, language_of(program), max_slots, progress)
     try:
-        return BatchedRunner(program, max_slots, _cache_dtypes(kv_cache), progress)
+        return BatchedRunner(program, max_slots, _cache_dtypes(program, kv_cache), progress)
     except UnsupportedError as error:
         if kv_cache not in REWRITES:
             raise UnsupportedError(

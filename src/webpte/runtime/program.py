@@ -170,6 +170,11 @@ class MethodSource(DeviceResources):
         """Return a method that is ready to be called; the same object until it is closed."""
         raise NotImplementedError
 
+    @property
+    def caps(self) -> Caps:
+        """Return the capabilities of this machine's adapter, within the limits that the program was loaded with."""
+        return adapter_caps().within(self._options.limits)
+
     def plan(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Plan:
         """Return how a method runs, on this machine's adapter or on a device of other capabilities."""
         raise NotImplementedError
@@ -273,7 +278,7 @@ class Program(MethodSource):
         if rewrite is not None:
             graph = rewrite(graph)
         if caps is None:  # a method without calls, such as get_vocab_size, needs no adapter
-            caps = self._caps() if graph.steps else Caps()
+            caps = self.caps if graph.steps else Caps()
         tuning = {} if self._options.tune == "off" else read_tuning(caps)
         return make_planner(graph, caps, self._kernels, self._options.fallback, self._options.passes, tuning)
 
@@ -297,7 +302,7 @@ class Program(MethodSource):
         with self._locked():
             self._check_open()
             planner = self.planner(name, rewrite=rewrite)
-            caps = self._caps()
+            caps = self.caps
             known = {} if measure_all else read_tuning(caps)
             for job in [job for job in planner.examples if job.key in known]:
                 del planner.examples[job]
@@ -346,9 +351,6 @@ class Program(MethodSource):
         return Method(
             planner, gpu, weights, self._kernels, lambda: self.fingerprint(name), progress, shared=shared, lazy=lazy
         )
-
-    def _caps(self) -> Caps:
-        return adapter_caps().within(self._options.limits)
 
     def _find(self, key: str) -> Span | None:
         return find_data(key, self.file, self._tensors)

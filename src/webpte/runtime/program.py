@@ -170,11 +170,6 @@ class MethodSource(DeviceResources):
         """Return a method that is ready to be called; the same object until it is closed."""
         raise NotImplementedError
 
-    @property
-    def caps(self) -> Caps:
-        """Return the capabilities of this machine's adapter, within the limits that the program was loaded with."""
-        return adapter_caps().within(self._options.limits)
-
     def plan(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Plan:
         """Return how a method runs, on this machine's adapter or on a device of other capabilities."""
         raise NotImplementedError
@@ -264,6 +259,11 @@ class Program(MethodSource):
     def graph(self, name: str = "forward") -> Graph:
         """Return the graph of a method, as in the file."""
         return self._graphs[check_method_name(name, self.method_names)]
+
+    @property
+    def caps(self) -> Caps:
+        """Return the capabilities of this machine's adapter, within the limits that the program was loaded with."""
+        return adapter_caps().within(self._options.limits)
 
     def plan(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Plan:
         """Return how a method would run, for this machine's adapter or for other capabilities. `caps` needs no GPU."""

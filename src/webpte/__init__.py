@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .deferred import build_cached_program, lazy_exports, show_in_notebook
+from .deferred import build_cached_program, fetch_program, lazy_exports, open_remote_files, show_in_notebook
 from .errors import (
     CancelledError,
     ClosedError,
@@ -32,6 +32,7 @@ from .errors import (
 from .version import __version__
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from . import batch, embed, export, llm, speech, vision
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from .progress import CancelToken, OnProgress, Progress
     from .runtime import ArgumentInfo, Bundle, Memory, MemoryNeeds, Method, Program, Runtime, Verification, load
     from .runtime.saved_plan import SavedPlan, open_plan
+    from .sources import RemoteProgram
     from .typing import PathLike
 
 __all__ = [
@@ -128,6 +130,20 @@ def _build(source: PathLike, progress: OnProgress, max_context: int | None) -> P
     from .builder.programs import cached_program
 
     return cached_program(source, progress, max_context)
+
+
+@fetch_program.provide
+def _fetch(name: str, progress: OnProgress) -> RemoteProgram | None:
+    from .checkpoints.remote_programs import fetch
+
+    return fetch(name, progress)
+
+
+@open_remote_files.provide
+def _open_remote(name: str) -> AbstractContextManager[list[Any]]:
+    from .checkpoints.remote_programs import open_files
+
+    return open_files(name)
 
 
 if not TYPE_CHECKING:  # type checkers would take it for a promise that any name is there

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -49,3 +49,7 @@ class Hook(Generic[P, R]):
 show_in_notebook: Hook[..., object] = Hook()  # a program, or the folder of a bundle, as a widget
 # (checkpoint, progress, max_context) -> the path of its program, built on first use
 build_cached_program: Hook[..., Path] = Hook()
+# (name, progress) -> the `sources.RemoteProgram` of a name on a hub or of an address; None for a checkpoint's repository
+fetch_program: Hook[..., Any] = Hook()
+# (name) -> a context of its files: the program, then its .ptd files. Only the ranges that are read are downloaded
+open_remote_files: Hook[..., Any] = Hook()

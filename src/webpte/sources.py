@@ -1,7 +1,8 @@
-"""Resolve what a user names as a model: a program, a checkpoint, a name on a hub, or a short name.
+"""Resolve what a user names as a model: a program, a checkpoint, a name on a hub, an address, or a short name.
 
-Checkpoints are built into programs by `webpte.builder`, which is above the packages that load models. The package
-`webpte` provides it (`deferred.build_cached_program`), so that they need not depend on it.
+Checkpoints are built into programs by `webpte.builder`, and programs are downloaded by `webpte.checkpoints`. Both are
+above the packages that load models. The package `webpte` provides them (`deferred`), so that these need not depend on
+them.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
-from .deferred import build_cached_program
+from .deferred import build_cached_program, fetch_program
 from .errors import InputError
 from .progress import OnProgress, ignore
 from .text import close_matches
@@ -32,10 +34,74 @@ SHORT_NAMES: Mapping[str, str] = {
     "lfm2": "hf:LiquidAI/LFM2-350M",
 }
 _NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_ADDRESS = re.compile(r"https://|http://(127\.0\.0\.1|localhost|\[::1\])[:/]")  # unencrypted from this machine only
+_SNAPSHOT = re.compile(r"[0-9a-f]{40}")  # the folder of a commit in a hub's cache
+
+
+@dataclass(frozen=True)
+class RemoteProgram:
+    """A program that was downloaded from a hub or from an address."""
+
+    path: Path
+    name: str  # hf:org/name/path/model.pte, or the address
+    choice: str  # such as "vulkan/model.pte (Vulkan, 12 MB) of 3 variants"; empty if there was nothing to choose
+
+
+def is_hub_name(source: object) -> TypeGuard[str]:
+    return isinstance(source, str) and source.startswith(HUB)
+
+
+def is_remote(source: object) -> TypeGuard[str]:
+    """Return whether a source is a name on a hub or an address."""
+    return is_hub_name(source) or (isinstance(source, str) and _ADDRESS.match(source) is not None)
+
+
+def local_program(source: Any, progress: OnProgress = ignore) -> Any:
+    """Return the path of a program that is named on a hub or by an address, downloaded. Others are returned as is."""
+    if not is_remote(source):
+        return source
+    program = fetch_program(source, progress)
+    if program is None:
+        raise no_program(source)
+    return str(program.path)
+
+
+def no_program(source: str) -> InputError:
+    """Return the error for a repository without programs."""
+    return InputError(
+        argument="source",
+        expected="a repository with a .pte program",
+        got=f"{source}, which has none",
+        code="no_program",
+        hint=f"If it is the checkpoint of a language model: webpte chat {source}, webpte.llm.LLM({source!r}). "
+        f"Others are exported: webpte export {source} -o model.pte.",
+    )
+
+
+def snapshot_folders(program: Path) -> list[Path]:
+    """Return the folder of a program, and above it those of its repository if it is in a hub's cache.
+
+    Repositories with variants in folders have one tokenizer above them.
+    """
+    folders = [program.parent, *program.parent.parents]
+    for count, folder in enumerate(folders):
+        if _SNAPSHOT.fullmatch(folder.name) and folder.parent.name == "snapshots":
+            return folders[: count + 1]
+    return folders[:1]
+
+
+def is_in_snapshot(program: Any) -> bool:
+    """Return whether a program is in a hub's cache."""
+    return isinstance(program, str | os.PathLike) and any(
+        _SNAPSHOT.fullmatch(folder.name) for folder in snapshot_folders(Path(os.fspath(program)))
+    )
 
 
 def resolve_program(source: Any, progress: OnProgress = ignore, max_context: int | None = None) -> Any:
-    """Return the path of the program of a checkpoint, which is built on first use. Other sources are returned as is."""
+    """Return the path of a program that is downloaded, or built from a checkpoint. Others are returned as is."""
+    if is_remote(source) and (program := fetch_program(source, progress)) is not None:
+        check_fixed_context(source, max_context)
+        return str(program.path)
     if not is_checkpoint(source):
         refuse_unknown_name(source)
         check_fixed_context(source, max_context)

@@ -12,14 +12,14 @@ from huggingface_hub import constants, hf_hub_download, snapshot_download
 
 import webpte
 from tests.support.harness.errors import raises
-from tests.support.harness.hub_server import TOKEN, HubServer, hub_server
-from webpte.checkpoints.hub import HubName, fetch
+from tests.support.harness.hub_server import CHUNK, TOKEN, HubServer, patched_hub, point_at
+from webpte.checkpoints.hub import fetch
 from webpte.checkpoints.hub_files import HubFile
+from webpte.checkpoints.hub_listing import HubName
 from webpte.export import export_checkpoint
 from webpte.progress import CancelToken, Progress, cancellable, ignore
 
 NAME = "org/tiny"
-CHUNK = 1 << 16  # bytes that are kept at a time
 CONFIG = json.dumps({"architectures": ["LlamaForCausalLM"], "model_type": "llama"}).encode()
 FILES = {
     "config.json": CONFIG,
@@ -36,20 +36,8 @@ READ = {"config.json", "tokenizer.json", "chat_template.jinja", "model.safetenso
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch) -> Iterator[HubServer]:
-    with hub_server() as server:
-        point_at(server.address, monkeypatch)
-        monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", CHUNK)
-        monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda seconds: None)  # before it tries again
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no token"))
-        monkeypatch.delenv("HF_TOKEN", raising=False)
+    with patched_hub(tmp_path / "cache", monkeypatch) as server:
         yield server
-
-
-def point_at(address: str, monkeypatch) -> None:
-    """Set the endpoint, as HF_ENDPOINT does when the library is imported."""
-    monkeypatch.setattr(constants, "ENDPOINT", address)
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}")
 
 
 def accept(folder: Path) -> None:
@@ -320,7 +308,7 @@ def test_fetch_full_disk_reported_before_and_during(hub, monkeypatch):
     hub.add(NAME, FILES)
     usage = type("Usage", (), {"free": 1000})()
     with monkeypatch.context() as patched, raises(webpte.HubError, NAME, "1 kB", "HF_HOME", code="disk"):
-        patched.setattr("webpte.checkpoints.hub.shutil.disk_usage", lambda path: usage)
+        patched.setattr("webpte.checkpoints.hub_files.shutil.disk_usage", lambda path: usage)
         get()
     assert hub.fetched() == []
 

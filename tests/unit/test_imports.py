@@ -115,6 +115,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "checkpoints": {  # what people have, read without torch
         "container",  # a checkpoint is recognized by its first bytes
+        "graph",  # has the names of backends, by which one of several programs is chosen
         "llm",  # tokenizers, and how a model writes calls of tools
     },
     "builder": {
@@ -154,6 +155,7 @@ ARROWS: dict[str, set[str]] = {
         "bundles",
         "export",
         "builder",  # provided to `sources`, which is below it
+        "checkpoints",  # as well: downloads programs
         "notebook",
     },  # the public face
     "__main__": {"cli"},

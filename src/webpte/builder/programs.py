@@ -18,7 +18,7 @@ from typing import Any
 
 from ..cache import cache_folder
 from ..checkpoints.checkpoint import check_source, model_kind
-from ..checkpoints.hub import fetch, is_hub_name
+from ..checkpoints.hub import fetch
 from ..checkpoints.hugging_face import validate_folder
 from ..container import IntValue, MappedFile, parse_program
 from ..errors import Error, InputError
@@ -26,7 +26,7 @@ from ..host_memory import free_memory
 from ..llm.context import LIMIT_METHOD, limit_from_numbers
 from ..partial_files import atomic_file, partial_path
 from ..progress import OnProgress, Progress, ignore
-from ..sources import HUB, SHORT_NAMES
+from ..sources import HUB, SHORT_NAMES, is_hub_name
 from ..text import close_matches
 from ..typing import PathLike
 from ..version import __version__

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any, BinaryIO
 
 from ..errors import Error, HubError
 from ..progress import OnProgress, Progress
+from ..text import size
 
 _CHUNK = 1 << 22
 _MAX_BYTES = 1 << 50  # of a file
@@ -91,6 +93,23 @@ class CachedRepository:
         return 0
 
 
+def fetch_files(place: CachedRepository, what: str, files: list[HubFile], progress: OnProgress) -> Path:
+    """Download files that are missing, after the free space is checked. Return their folder in the cache."""
+    missing = sum(file.size - place.bytes_present(file) for file in files)
+    free = shutil.disk_usage(place.create()).free
+    if missing > free:
+        raise HubError(
+            f"{place.repository}: the download needs {size(missing)}; {place.create()} has {size(free)} free",
+            "disk",
+            hint="Free some space, or set HF_HOME to a folder on another disk.",
+        )
+    total, done = sum(file.size for file in files), 0
+    for file in files:
+        fetch_file(place, file, f"fetch {what}", (done, total), progress)
+        done += file.size
+    return place.snapshot
+
+
 def fetch_file(
     place: CachedRepository, file: HubFile, stage: str, extent: tuple[int, int], progress: OnProgress
 ) -> None:
@@ -112,7 +131,7 @@ def fetch_file(
         raise HubError(
             f"{place.repository}: {file.name} in the cache does not have the hash {file.hash}. The copy was removed",
             "hash",
-            hint="Export again to download it again.",
+            hint="Try again: it is downloaded again.",
         )
     report(file.size)
 
@@ -120,39 +139,46 @@ def fetch_file(
 def _download(place: CachedRepository, file: HubFile, report: Report) -> None:
     """Resume or start a download; move the file into the cache after its hash is checked."""
     from huggingface_hub import constants, hf_hub_url
-    from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import WeakFileLock, build_hf_headers  # type: ignore[attr-defined]
 
     if constants.is_offline_mode():
         raise HubError(f"{place.repository}: {file.name} is not in the cache, and HF_HUB_OFFLINE is set", "offline")
     partial = place.partial(file)
     with WeakFileLock(place.create() / f"{file.hash}.lock"):
-        if partial.exists() and partial.stat().st_size > file.size:
-            partial.unlink()
-        with open(partial, "ab") as opened:
-            try:
-                http_get(
-                    hf_hub_url(place.repository, file.name, revision=place.commit, endpoint=constants.ENDPOINT),
-                    _Counted(opened, report),  # type: ignore[arg-type]
-                    resume_size=opened.tell(),
-                    headers=build_hf_headers(),
-                    expected_size=file.size,
-                    tqdm_class=_silent(),
-                )
-            except OSError as error:
-                if type(error) is not OSError or error.errno is not None:
-                    raise
-                opened.truncate(0)  # the library's error for a wrong size: refused below
+        url = hf_hub_url(place.repository, file.name, revision=place.commit, endpoint=constants.ENDPOINT)
+        resume_download(url, partial, file.size, build_hf_headers(), report)
         if _digest(partial, file) != file.hash:
             partial.unlink()
             raise HubError(
                 f"{place.repository}: the download of {file.name} does not have the hash {file.hash}, and was removed",
                 "hash",
-                hint="Export again. If the error persists, check the proxy and the hub.",
+                hint="Try again. If the error persists, check the proxy and the hub.",
             )
         blob = place.root / "blobs" / file.hash
         blob.parent.mkdir(parents=True, exist_ok=True)
         os.replace(partial, blob)
+
+
+def resume_download(url: str, partial: Path, nbytes: int, headers: dict[str, str], report: Report) -> None:
+    """Append what is missing of a file on a server to its partial download. The caller checks the hash."""
+    from huggingface_hub.file_download import http_get
+
+    if partial.exists() and partial.stat().st_size > nbytes:
+        partial.unlink()
+    with open(partial, "ab") as opened:
+        try:
+            http_get(
+                url,
+                _Counted(opened, report),  # type: ignore[arg-type]
+                resume_size=opened.tell(),
+                headers=headers,
+                expected_size=nbytes,
+                tqdm_class=_silent(),
+            )
+        except OSError as error:
+            if type(error) is not OSError or error.errno is not None:
+                raise
+            opened.truncate(0)  # the library's error for a wrong size: its hash is wrong too
 
 
 def _link(place: CachedRepository, file: HubFile) -> None:
@@ -251,7 +277,7 @@ def hub_errors(repository: str, revision: str) -> Iterator[None]:
         raise HubError(
             f"{where} is not in the cache, and HF_HUB_OFFLINE is set",
             "offline",
-            hint="Unset it for the download, or export a local folder.",
+            hint="Unset it for the download, or name a local file or folder.",
         ) from error
     except errors.HfHubHTTPError as error:
         status = getattr(error.response, "status_code", "no status")
@@ -263,7 +289,7 @@ def hub_errors(repository: str, revision: str) -> Iterator[None]:
         raise HubError(
             f"{host} cannot be reached for {where} ({type(error).__name__}: {error})",
             "unreachable",
-            hint="Export again when the network is available. Partial downloads are resumed.",
+            hint="Try again when the network is available. Partial downloads are resumed.",
         ) from error
     except OSError as error:
         if error.errno == errno.ENOSPC:

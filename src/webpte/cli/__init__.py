@@ -104,6 +104,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         command, parser = load_command(name.command)
         options = parser.parse(rest)
         as_json = getattr(options, "json", False) is True
+        if getattr(options, "downloads", ()):
+            from .programs import download  # commands without programs start faster
+
+            download(options)
         code: int | None = command.run(options)
     except Error as error:
         say(f"{type(error).__name__}: {error}", error=True)

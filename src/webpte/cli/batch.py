@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypedDict
 from ..batch import BatchReport
 from ..batch import run as run_job
 from ..batch.task_spec import TASKS
-from ..sources import is_checkpoint
+from ..sources import is_checkpoint, is_remote
 from ..text import duration, plural
 from .generation_options import add_constraints, add_parse_special, add_sampling, constraints, settings
 from .output import print_json
@@ -55,7 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if not is_checkpoint(arguments.file):
+    if not is_checkpoint(arguments.file) and not is_remote(arguments.file):
         check_input("file", arguments.file)
     check_input("IN", arguments.input)
     check_folder("OUT", arguments.output)

@@ -47,6 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", metavar="PREFIX", help="name of the report's files without suffix (webpte-report)"
     )
     add_json(parser)
+    parser.set_defaults(downloads=("file",))
 
 
 def run(arguments: argparse.Namespace) -> None:

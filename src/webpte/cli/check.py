@@ -29,6 +29,7 @@ TITLES = {
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_program(parser)
+    parser.set_defaults(downloads=())  # ranges of the file suffice
     device = parser.add_mutually_exclusive_group()
     device.add_argument(
         "--adapter", action="store_true", help="check against this machine's adapter (the default if there is one)"

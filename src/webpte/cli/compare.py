@@ -36,6 +36,7 @@ class _AppendInput(argparse.Action):
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_program(parser, bundle=True)
+    parser.set_defaults(downloads=("file", "against"))
     add_call(parser, AT_THE_BOUND, _AppendInput)
     parser.add_argument(
         "--then", action=_NextCall, nargs=0, help="start the inputs of another call, which keeps the state"

@@ -33,6 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bug-report", action="store_true", help="write a file to attach to an issue")
     parser.add_argument("-o", "--output", metavar="ZIP", help="name of that file (webpte-bug-report.zip)")
     add_json(parser)
+    parser.set_defaults(downloads=("file",))
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from ..llm.options import KvCache
 from ..measure.evaluation.measures import Estimate
 from ..measure.evaluation.programs import Evaluation, evaluate
 from ..progress import OnProgress
-from ..sources import is_checkpoint
+from ..sources import is_checkpoint, is_remote
 from ..text import plural
 from ..typing import JsonNumber
 from .generate import read_stdin
@@ -45,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     text = _text(arguments.text)
-    check_input("--against", arguments.against)
+    check_input("--against", None if is_remote(arguments.against) else arguments.against)
     with ExitStack() as opened, bars() as progress:
         llm = opened.enter_context(_load(arguments.file, arguments, progress, arguments.kv_cache))
         against = None
@@ -67,7 +67,7 @@ def _load(path: str, arguments: argparse.Namespace, progress: OnProgress, kv_cac
         path,
         arguments.tokenizer,
         data,
-        max_context=arguments.max_context if path == arguments.file or is_checkpoint(path) else None,
+        max_context=arguments.max_context if path == arguments.file or is_checkpoint(path) or is_remote(path) else None,
         kv_cache=kv_cache,
         max_sequences=1,
         progress=progress,

@@ -191,16 +191,22 @@ An input that is not given is random at its bound: floats are normal, integers 0
 """
 
 
-MODEL = "a .pte program, a bundle's folder, or a checkpoint: model.gguf, a folder, hf:org/name or a name like smollm2"
+MODEL = (
+    "a .pte program, a bundle's folder, a checkpoint (model.gguf or a folder), hf:org/name, the https: address of a "
+    ".pte file, or a name like smollm2"
+)
+PROGRAM = "the .pte program, hf:org/name[/path/model.pte][@revision], or an https: address"
 
 
 def add_program(parser: argparse.ArgumentParser, bundle: bool = False, model: bool = False) -> None:
     """Add the arguments that name a program and its constants. With `model`, checkpoints are built on first use."""
-    kinds = MODEL if model else "the .pte program, or the folder of a bundle" if bundle else "the .pte program"
+    kinds = MODEL if model else f"{PROGRAM}, or the folder of a bundle" if bundle else PROGRAM
     parser.add_argument("file", help=kinds)
     parser.add_argument("--data", action="append", default=[], metavar="PTD", help="a .ptd file with constants")
     if model:
         add_max_context(parser)
+    else:
+        parser.set_defaults(downloads=("file",))
 
 
 def add_max_context(parser: argparse.ArgumentParser) -> None:

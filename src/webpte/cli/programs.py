@@ -1,20 +1,26 @@
-"""Open what a command names as its model; a checkpoint is built into a program on first use."""
+"""Open what a command names as its model: a program is downloaded, a checkpoint is built into one on first use."""
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..deferred import fetch_program
 from ..progress import OnProgress
-from ..sources import check_fixed_context, is_checkpoint, refuse_unknown_name
+from ..sources import RemoteProgram, check_fixed_context, is_checkpoint, is_remote, no_program, refuse_unknown_name
 from ..text import duration, size
 from .output import say
 from .terminal import bars
 
 
 def open_source(name: str, progress: OnProgress, max_context: int | None = None) -> str:
-    """Return the path of a program. If it was built now, print what comes next."""
+    """Return the path of a program. Print which variant was downloaded, or what comes after a build."""
+    if is_remote(name) and (remote := fetch_program(name, progress)) is not None:
+        check_fixed_context(name, max_context)
+        _say_choice(remote)
+        return str(remote.path)
     if not is_checkpoint(name):
         refuse_unknown_name(name)
         check_fixed_context(name, max_context)
@@ -33,6 +39,32 @@ def open_source(name: str, progress: OnProgress, max_context: int | None = None)
     return str(path)
 
 
+def download(arguments: argparse.Namespace) -> None:
+    """Replace the remote programs of a command line, in the arguments that its parser lists, by their paths."""
+    for key in getattr(arguments, "downloads", ()):
+        value = getattr(arguments, key)
+        if isinstance(value, list):
+            setattr(arguments, key, [_download(one) for one in value])
+        else:
+            setattr(arguments, key, _download(value))
+
+
+def _download(source: str | None) -> str | None:
+    if not is_remote(source):
+        return source
+    with bars() as progress:
+        program = fetch_program(source, progress)
+    if program is None:
+        raise no_program(source)
+    _say_choice(program)
+    return str(program.path)
+
+
+def _say_choice(program: RemoteProgram) -> None:
+    if program.choice:
+        say(f"chose {program.choice}", error=True)
+
+
 def open_models(models: Sequence[str], max_context: int | None = None) -> tuple[str, ...]:
     """Return the models of a server, each PATH or NAME=PATH, with programs in place of checkpoints.
 
@@ -42,9 +74,9 @@ def open_models(models: Sequence[str], max_context: int | None = None) -> tuple[
 
 
 def _open_model(text: str, max_context: int | None) -> str:
-    name, equals, source = text.partition("=")
+    name, equals, source = ("", "", text) if is_remote(text) else text.partition("=")
     source = source if equals else text
-    if not is_checkpoint(source):
+    if not is_checkpoint(source) and not is_remote(source):
         refuse_unknown_name(source)
         return text
     with bars() as progress:
@@ -55,4 +87,4 @@ def _open_model(text: str, max_context: int | None) -> str:
 def _name(source: str) -> str:
     """Return the name that clients use for a model: the last part of a path or of a hub's name."""
     last = source.rpartition("/")[2].partition("@")[0]
-    return Path(last).stem if last.endswith(".gguf") else last
+    return Path(last).stem if last.endswith((".gguf", ".pte")) else last

@@ -23,13 +23,13 @@ class MappedFile:
     checks first that the file is unchanged.
     """
 
-    __slots__ = ("_compute", "_digest", "_map", "_stamp", "_view", "derived", "path", "size")
+    __slots__ = ("_digest", "_map", "_read", "_stamp", "_view", "derived", "path", "size")
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self._digest: str | None = None
         self.derived = False
-        self._compute: Callable[[], memoryview] | None = None
+        self._read: Callable[[int, int], memoryview] | None = None
         self._map: mmap.mmap | None
         self._map, self._stamp = _map_file(self.path)
         self._view: memoryview | None = memoryview(self._map)
@@ -48,16 +48,28 @@ class MappedFile:
             )
         self = cls.__new__(cls)
         self.path, self.size, self._map, self._view, self._stamp = name, view.nbytes, None, view, (0, 0, 0)
-        self._digest = self._compute = None
+        self._digest = self._read = None
         self.derived = derived
+        return self
+
+    @classmethod
+    def ranged(cls, name: str, size: int, read: Callable[[int, int], memoryview]) -> MappedFile:
+        """Return the same over a file on a server. Every view calls `read` with its offset and its size."""
+        self = cls.from_bytes(name, b"\0")
+        self.size, self._read = size, read
         return self
 
     @classmethod
     def computed(cls, name: str, size: int, compute: Callable[[], memoryview]) -> MappedFile:
         """Return the same over bytes that every view computes anew, so that a writer holds one tensor at a time."""
-        self = cls.from_bytes(name, b"\0")
-        self.size, self._compute = size, compute
-        return self
+
+        def read(offset: int, length: int) -> memoryview:
+            data = compute().cast("B")
+            if data.nbytes != size:
+                raise FormatError(argument=name, expected=f"{size} bytes", got=data.nbytes, code="computed_size")
+            return data[offset : offset + length]
+
+        return cls.ranged(name, size, read)
 
     def view(self, offset: int, size: int) -> memoryview:
         """Return bytes ``offset .. offset+size`` without a copy. A view stays valid after :meth:`close`."""
@@ -65,15 +77,9 @@ class MappedFile:
             raise ClosedError("the file is closed", argument=self.path, hint="Load it again.")
         _check_range(self.path, offset, size, self.size)
         self._check_unchanged()
-        if self._compute is not None:
-            return self._computed(self._compute)[offset : offset + size]
+        if self._read is not None:
+            return self._read(offset, size)
         return self._view[offset : offset + size]
-
-    def _computed(self, compute: Callable[[], memoryview]) -> memoryview:
-        data = compute().cast("B")
-        if data.nbytes != self.size:
-            raise FormatError(argument=self.path, expected=f"{self.size} bytes", got=data.nbytes, code="computed_size")
-        return data
 
     def sha256(self) -> str:
         """Return the SHA-256 of the file. It is computed once, at 1 to 2 GB per second."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -10,6 +9,7 @@ from dataclasses import replace
 from typing import Annotated, TypedDict
 
 from ..container import MappedFile, MethodPlan, ProgramFile, TensorFile, parse_program, parse_tensors
+from ..deferred import open_remote_files
 from ..device import MEMORY_KINDS, adapter_caps, allocated_bytes, constant_key, memory_limit, memory_needs
 from ..errors import DeviceError, Error, InputError, Problem, ProblemKind
 from ..fusion import PASSES, widen_halves
@@ -18,6 +18,7 @@ from ..lowering import mutated_positions
 from ..plan import Plan, advice, draft, unsupported, wrong
 from ..runtime.kernels import CpuKernels
 from ..runtime.program import find_data
+from ..sources import is_remote
 from ..typing import PathLike
 from ..wgsl import BROWSER_LIMITS, Caps
 from .parsed_method import data_advice
@@ -87,9 +88,13 @@ class CheckReport(TypedDict):
 
 
 def check_file(path: PathLike, data: Iterable[PathLike] = (), caps: Caps = BROWSER) -> CheckReport:
-    """Return problems, memory and limits of every method of a program, on a device with these capabilities."""
+    """Return problems, memory and limits of every method of a program, on a device with these capabilities.
+
+    Of a program on a hub, only the ranges of its files that are read are downloaded: no weights.
+    """
     with ExitStack() as stack:
-        files = [stack.enter_context(MappedFile(p)) for p in (path, *data)]
+        files = list(stack.enter_context(open_remote_files(path))) if is_remote(path) else []
+        files += [stack.enter_context(MappedFile(one)) for one in (*([] if files else [path]), *data)]
         program = parse_program(files[0])
         tensors = [parse_tensors(file) for file in files[1:]]
         methods = [_Method(plan, program, tensors, caps) for plan in program.methods]
@@ -97,8 +102,8 @@ def check_file(path: PathLike, data: Iterable[PathLike] = (), caps: Caps = BROWS
     problems = [(method.name, problem) for method in methods for problem in method.problems]
     problems += [("", problem) for problem in _too_much(memory, caps)]
     return {
-        "file": os.fspath(path),
-        "bytes": os.path.getsize(path),
+        "file": files[0].path,
+        "bytes": files[0].size,
         "device": caps.adapter,
         "ok": not problems,
         "problems": [_problem(name, problem) for name, problem in problems],

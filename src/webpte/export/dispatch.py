@@ -17,12 +17,13 @@ from ..builder import export_llm
 from ..builder.options import check_target
 from ..builder.report import quality_path
 from ..checkpoints.checkpoint import model_kind
-from ..checkpoints.hub import HubCheckpoint, fetch, is_hub_name
+from ..checkpoints.hub import HubCheckpoint, fetch
 from ..checkpoints.hugging_face import validate_folder
 from ..checkpoints.sentence_transformers import read_encoder_config
 from ..errors import InputError, UnsupportedError
 from ..partial_files import not_writable, partial_path
 from ..progress import OnProgress, Progress, cancellable, ignore
+from ..sources import is_hub_name
 from .encoders import export_encoder
 from .speech import export_speech
 from .vision import export_classifier, export_detector

@@ -28,6 +28,7 @@ from .names import ATEN, EXIR_OPS, PREPACK, UPDATE
 
 ALIASED = "alias_buffer_mutations"
 ALIAS_HINT = f'Re-export with VulkanPartitioner({{"{ALIASED}": True}}), which separates buffers from constants.'
+_PIECE_BYTES = 1 << 16  # of a constant that is compared at a time
 MAX_CANDIDATE_CONSTANTS = 1000  # constants of one shape that are compared
 
 
@@ -175,10 +176,19 @@ class _Uniform:
         """Return the number that all elements are equal to, or None."""
         data = self._load(constant)
         if data.identity not in self._known:
-            array = data.array((-1,))
-            same = array.size > 0 and bool((array == array[0]).all())
-            self._known[data.identity] = float(array[0]) if same else None
+            self._known[data.identity] = _uniform_number(data)
         return self._known[data.identity]
+
+
+def _uniform_number(data: Constant) -> float | None:
+    """Return the number that all elements are equal to, or None. Weights differ in the first piece: no more is read."""
+    number: float | None = None
+    for piece in data.pieces(_PIECE_BYTES):
+        array = data.dtype.from_bytes(bytearray(piece))
+        number = float(array[0]) if number is None else number
+        if not (array == number).all():
+            return None
+    return number
 
 
 def flat(vk: VkGraph, ids: Iterable[int]) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from ..graph import DType, Graph, TensorSpec
 from ..plan import Plan
 from ..runtime import Bundle, Method, Program
 from ..runtime.manifest import Language
+from ..sources import snapshot_folders
 from ..task_file import task_path
 from ..text import plural
 from .context import LIMIT_METHOD, ContextLimit, limit_from_json, limit_from_numbers
@@ -73,15 +75,26 @@ def read_program_metadata(program: Program, path: Path, tokenizer: Path | None) 
             hint=f"Put {path.stem}.tokenizer.json there, or pass the path of another.",
             code="no_tokenizer",
         )
-    template = beside(path, "chat_template.jinja")
     return ModelMetadata(
         tokenizer,
         beside(path, "tokenizer_config.json"),
-        template.read_text("utf-8") if template is not None else None,
+        _chat_template(path),
         numbers(metadata(program, "get_eos_ids", ())),
         next(iter(numbers(metadata(program, "get_bos_id", ()))), None),
         read_generation_config(beside(path, "generation_config.json")),
     )
+
+
+def _chat_template(path: Path) -> str | None:
+    """Return the template beside a program, or else that of its tokenizer_config.json, as older repositories have."""
+    file, config = beside(path, "chat_template.jinja"), beside(path, "tokenizer_config.json")
+    if file is not None or config is None:
+        return None if file is None else file.read_text("utf-8")
+    try:
+        template = json.loads(config.read_text("utf-8")).get("chat_template")
+    except (ValueError, AttributeError):  # the tokenizer's own reader reports it
+        return None
+    return template if isinstance(template, str) else None
 
 
 def read_bundle_metadata(bundle: Bundle, tokenizer: Path | None) -> ModelMetadata:
@@ -162,8 +175,12 @@ def cache_window_of(program: Program, plan: Plan) -> CacheWindow | None:
 
 
 def beside(program: Path, name: str) -> Path | None:
-    """Return `model.tokenizer.json`, or else `tokenizer.json`, in the folder of `model.pte`; None without either."""
-    for candidate in (program.with_name(f"{program.stem}.{name}"), program.with_name(name)):
-        if candidate.exists():
-            return candidate
+    """Return `model.tokenizer.json`, or else `tokenizer.json`, in the folder of `model.pte`; None without either.
+
+    In a hub's cache, the folders above it up to that of the repository follow.
+    """
+    for folder in snapshot_folders(program):
+        for candidate in (folder / f"{program.stem}.{name}", folder / name):
+            if candidate.exists():
+                return candidate
     return None

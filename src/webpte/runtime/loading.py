@@ -13,6 +13,7 @@ from ..container.flat import quoted_name
 from ..errors import DataError, Error, InputError
 from ..fusion import PASSES
 from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
+from ..sources import is_in_snapshot, local_program
 from ..task_file import TaskFile, read_task
 from ..typing import PathLike
 from .bundle import Bundle, already_planned
@@ -149,7 +150,8 @@ def load(
 
     `data` are .ptd files with constants of the program. Each source is a path, bytes in memory, or a file that is open
     for reading bytes. A path is best: its file is mapped and never read whole. Bytes are used without a copy and must
-    not change; an open file is read into memory.
+    not change; an open file is read into memory. `hf:org/name[/path/model.pte][@revision]` and the https: address of a
+    .pte file are downloaded at first use. The .ptd files beside a program of the hub are used with it.
 
     GPU memory is allocated when a method is loaded. An op inside a delegate that has no kernel is refused then, unless
     `fallback="cpu"`: it runs on the CPU, with a warning, and every such call costs a round trip through host memory.
@@ -170,21 +172,32 @@ def load(
     device_limits, memory_limit = check_limits(limits), check_memory_limit(memory)
     chosen_passes = check_names(passes, "passes", tuple(PASSES))
     progress = cancellable(progress, cancel)
+    source = local_program(source, progress)
     if isinstance(source, (str, os.PathLike)) and is_bundle(source):
         _refuse_planning(source, sources, fallback, passes)
         # Typed as a Program: a union would burden every caller with what only the folder shows. See `load_source`.
         return cast(Program, Bundle(read_manifest(source), device_limits, memory_limit))
     options = PlanOptions(fallback == "cpu", device_limits, chosen_passes, tune, memory_limit)
+    try:
+        return _open_and_read(source, sources, options, progress)
+    except DataError as error:
+        if not error.keys or not isinstance(source, (str, os.PathLike)):
+            raise
+        beside = data_beside(source, error.keys)
+        if not sources and beside and is_in_snapshot(source):
+            return _open_and_read(source, beside, options, progress)
+        raise _with_advice(error, source, beside) from None
+
+
+def _open_and_read(source: Source, data: Sequence[Source], options: PlanOptions, progress: OnProgress) -> Program:
     files: list[MappedFile] = []
     try:
         files.append(open_source(source, "source"))
-        files += [open_source(one, f"data[{number}]") for number, one in enumerate(sources)]
+        files += [open_source(one, f"data[{number}]") for number, one in enumerate(data)]
         return _read(files, options, progress)
-    except BaseException as error:
+    except BaseException:
         for file in files:
             file.close()
-        if isinstance(error, DataError) and error.keys and isinstance(source, (str, os.PathLike)):
-            raise _with_advice(error, source) from None
         raise
 
 
@@ -197,9 +210,8 @@ def _read(files: list[MappedFile], options: PlanOptions, progress: OnProgress) -
     return program
 
 
-def _with_advice(error: DataError, path: PathLike) -> DataError:
-    """Return the error with a hint, if a file beside the program contains the missing constants."""
-    files = data_beside(path, error.keys)
+def _with_advice(error: DataError, path: PathLike, files: list[str]) -> DataError:
+    """Return the error with a hint, if files beside the program contain the missing constants."""
     if not files:
         return error
     hint = f"Files beside the program contain them: load({os.fspath(path)!r}, data={files!r})"
@@ -239,7 +251,7 @@ class TaskProgram:
     @classmethod
     def load(cls, path: PathLike, **options: Unpack[LoadOptions]) -> Self:
         """Open a program that `webpte export` wrote, with the files beside it. `options` are those of `webpte.load`."""
-        file = Path(check_path(path, "path"))
+        file = Path(local_program(check_path(path, "path"), options.get("progress", ignore)))
         about = read_task(file, cls._task)
         program = load_program(file, **options)
         try:

@@ -11,8 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
+from huggingface_hub import constants
+
+CHUNK = 1 << 16  # bytes that a download keeps at a time
 LARGE = 4096  # bytes from which a file is kept apart, with a SHA-256
 TOKEN = "hf_of_the_tests"
 _INFO = re.compile(
@@ -34,6 +38,8 @@ class HubServer:
     requests: list[str] = field(default_factory=list)  # "GET file bytes=5-", "INFO repository"
     cuts: dict[str, list[int]] = field(default_factory=dict)  # by file: after how many bytes the next transfers end
     wrong: set[str] = field(default_factory=set)  # files that arrive with another byte
+    pages: dict[str, bytes] = field(default_factory=dict)  # files outside of repositories, by their path
+    sent: dict[str, int] = field(default_factory=dict)  # bytes by file
     address: str = ""
 
     def add(self, name: str, files: dict[str, bytes], revision: str = "main") -> str:
@@ -75,6 +81,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(body=True)
 
     def _answer(self, body: bool) -> None:
+        if (page := self.path.removeprefix("/")) in self.hub.pages:
+            return self._send_file(page, self.hub.pages[page], "", body)
         info, file = _INFO.fullmatch(self.path), _FILE.fullmatch(self.path)
         result = info or file
         repository = self.hub.repositories.get(result["repository"]) if result else None
@@ -121,7 +129,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_file(self, file: str, data: bytes, commit: str, body: bool) -> None:
         asked = self.headers.get("Range")
-        start = int(asked.removeprefix("bytes=").partition("-")[0]) if asked else 0
+        first, _, last = asked.removeprefix("bytes=").partition("-") if asked else ("0", "", "")
+        start, end = int(first), min(int(last) + 1, len(data)) if last else len(data)
         self.hub.requests.append(f"{'GET' if body else 'HEAD'} {file} {asked or ''}".rstrip())
         sent = bytes([data[0] ^ 1]) + data[1:] if file in self.hub.wrong else data
         self.send_response(206 if asked else 200)
@@ -131,8 +140,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("X-Linked-Etag", f'"{digest(data)}"')
             self.send_header("X-Linked-Size", str(len(data)))
         if asked:
-            self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
-        self.send_header("Content-Length", str(len(data) - start))
+            self.send_header("Content-Range", f"bytes {start}-{end - 1}/{len(data)}")
+        self.send_header("Content-Length", str(end - start))
         self.end_headers()
         if not body:
             return
@@ -141,7 +150,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.flush()
             self.close_connection = True
             return
-        self.wfile.write(sent[start:])
+        self.hub.sent[file] = self.hub.sent.get(file, 0) + end - start
+        self.wfile.write(sent[start:end])
 
 
 class _Server(ThreadingHTTPServer):
@@ -164,3 +174,23 @@ def hub_server() -> Iterator[HubServer]:
         finally:
             server.shutdown()
             thread.join()
+
+
+@contextmanager
+def patched_hub(cache: Path, monkeypatch: Any) -> Iterator[HubServer]:
+    """Yield a hub that the library of this process uses, with an empty cache."""
+    with hub_server() as server:
+        point_at(server.address, monkeypatch)
+        monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", CHUNK)
+        monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda seconds: None)  # before it tries again
+        monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(cache.with_name("no token")))
+        monkeypatch.delenv("HF_TOKEN", raising=False)
+        yield server
+
+
+def point_at(address: str, monkeypatch: Any) -> None:
+    """Set the endpoint, as HF_ENDPOINT does when the library is imported."""
+    monkeypatch.setattr(constants, "ENDPOINT", address)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}")

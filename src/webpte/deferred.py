@@ -49,7 +49,7 @@ class Hook(Generic[P, R]):
 show_in_notebook: Hook[..., object] = Hook()  # a program, or the folder of a bundle, as a widget
 # (checkpoint, progress, max_context) -> the path of its program, built on first use
 build_cached_program: Hook[..., Path] = Hook()
-# (name, progress) -> the `sources.RemoteProgram` of a name on a hub or of an address; None for a checkpoint's repository
+# (name, progress) -> the `sources.RemoteProgram` of a name on a hub or of an address; None for a checkpoint
 fetch_program: Hook[..., Any] = Hook()
 # (name) -> a context of its files: the program, then its .ptd files. Only the ranges that are read are downloaded
 open_remote_files: Hook[..., Any] = Hook()

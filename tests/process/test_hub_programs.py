@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from tests.support.harness.writer import DelegateBlob, Method, ptd_bytes, pte_by
 from tests.support.harness.xnn_writer import xnn_node, xnn_pte, xnn_value
 from webpte.checkpoints.ranged import MAX_RANGED_BYTES
 from webpte.checkpoints.remote_programs import fetch
+from webpte.cli import main
 from webpte.container import DelegateCall, DType, TensorValue, VkTensor
 from webpte.debug.check import check_file
 from webpte.progress import CancelToken, Progress, cancellable, ignore
@@ -348,6 +350,34 @@ def test_is_remote_of_names_and_addresses():
     remote = ["hf:org/name", "https://host/a.pte", "http://127.0.0.1:80/a.pte", "http://localhost/a.pte"]
     assert all(map(is_remote, remote))
     assert not any(map(is_remote, ["http://host/a.pte", "http://127.0.0.1.host/a.pte", "a.pte", Path("a.pte"), b"hf:"]))
+
+
+# ---------------------------------------------------------------- what is cached
+
+
+def models(capsys, *arguments: str) -> dict[str, dict[str, Any]]:
+    """Return the models that `webpte models` lists or removes, by their sources."""
+    assert main(["models", *arguments, "--json"]) == 0
+    return {model["source"]: model for model in json.loads(capsys.readouterr().out)}
+
+
+def test_models_lists_downloads_with_sizes_and_removes_them(hub, tmp_path, capsys):
+    publish(hub, tmp_path)
+    address = f"{hub.address}/net.pte"
+    hub.pages["net.pte"] = vulkan(tmp_path)
+    name = "hf:community/Net-WebGPU"
+    path = fetch(name, ignore)
+    local_program(address)
+    hf_hub_download("maker/react-native-llm", "tokenizer.json")  # not by webpte, which leaves it alone
+    listed = models(capsys)
+    assert set(listed) == {name, address}
+    assert listed[name]["models"] == ["model.pte", "model.ptd"][::-1] and listed[address]["models"] == ["net.pte"]
+    assert WEIGHTS < listed[name]["bytes"] < 1.1 * WEIGHTS < 1.2 * WEIGHTS > listed[address]["bytes"] > WEIGHTS
+    assert set(models(capsys, "remove", name)) == {name}
+    assert path is not None and not path.path.exists() and set(models(capsys)) == {address}
+    assert main(["models"]) == 0 and "smollm2" in capsys.readouterr().out
+    assert set(models(capsys, "remove", "--all")) == {address}
+    assert models(capsys) == {} and list(Path(constants.HF_HUB_CACHE).rglob("tokenizer.json"))
 
 
 # ---------------------------------------------------------------- a hub that is not trusted

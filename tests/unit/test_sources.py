@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import webpte.builder
 from tests.support.harness.errors import raises
 from tests.support.harness.writer import simple_pte
 from webpte.builder import programs
+from webpte.cli import main, models
 from webpte.cli.programs import open_models, open_source
 from webpte.container import DType, VkTensor
 from webpte.errors import HubError
@@ -96,14 +98,16 @@ def test_resolve_program_built_by_other_process_is_used(builder, checkpoint, mon
     assert len(list(programs.programs_folder().iterdir())) == 1
 
 
-def test_clear_removes_programs_by_source_or_all(builder, checkpoint):
+def test_models_remove_takes_programs_by_source_or_all(builder, checkpoint, capsys, monkeypatch):
+    monkeypatch.setattr(models, "list_downloads", list)
     path = resolve_program(checkpoint)
-    with raises(webpte.InputError, code="unknown_program"):
-        programs.clear(["another"])
-    assert [program.path for program in programs.clear([str(checkpoint)])] == [path]
+    with raises(webpte.InputError, code="unknown_model"):
+        models.run(argparse.Namespace(action="remove", names=["another"], all=False, json=True))
+    assert main(["models", "remove", str(checkpoint), "--json"]) == 0
+    assert [model["path"] for model in json.loads(capsys.readouterr().out)] == [str(path)]
     assert not path.exists() and not programs.list_programs()
     resolve_program(checkpoint)
-    assert len(programs.clear()) == 1 and not programs.programs_folder().exists()
+    assert main(["models", "remove", "--all"]) == 0 and not programs.programs_folder().exists()
 
 
 def test_resolve_program_short_name_finds_copied_checkpoint(builder, monkeypatch):

@@ -27,7 +27,6 @@ from ..llm.context import LIMIT_METHOD, limit_from_numbers
 from ..partial_files import atomic_file, partial_path
 from ..progress import OnProgress, Progress, ignore
 from ..sources import HUB, SHORT_NAMES, is_hub_name
-from ..text import close_matches
 from ..typing import PathLike
 from ..version import __version__
 
@@ -101,25 +100,15 @@ def list_programs() -> list[CachedProgram]:
     return sorted((program for program in programs if program is not None), key=lambda p: -p.built)
 
 
-def clear(names: Iterable[str] = ()) -> list[CachedProgram]:
-    """Remove programs by name or source, or all of them, and what interrupted builds have left."""
-    programs, selection = list_programs(), set(names)
-    known = {name for program in programs for name in (program.name, program.source)}
-    if unknown := selection - known:
-        name = sorted(unknown)[0]
-        raise InputError(
-            argument="name",
-            expected="a program in the cache",
-            got=repr(name),
-            code="unknown_program",
-            hint=f"The cache has {', '.join(close_matches(name, known, 3, 0)) or 'none'}.",
-        )
-    removed = [program for program in programs if not selection or selection & {program.name, program.source}]
-    for program in removed:
+def remove_programs(programs: Iterable[CachedProgram]) -> None:
+    """Remove programs from the cache."""
+    for program in programs:
         shutil.rmtree(program.path.parent)
-    if not selection:
-        shutil.rmtree(programs_folder(), ignore_errors=True)
-    return removed
+
+
+def remove_partial_builds() -> None:
+    """Remove the folder of programs, with what interrupted builds have left."""
+    shutil.rmtree(programs_folder(), ignore_errors=True)
 
 
 # ---------------------------------------------------------------- checkpoints

@@ -17,6 +17,7 @@ from ..errors import Error, HubError
 from ..progress import OnProgress, Progress
 from ..text import size
 
+METADATA_FOLDER = ".webpte"  # in the folder of a repository
 _CHUNK = 1 << 22
 _MAX_BYTES = 1 << 50  # of a file
 _NAME = re.compile(r"[^\\:\x00-\x1f\x7f]{1,512}")  # without separators of folders or drives on Windows
@@ -71,7 +72,7 @@ class CachedRepository:
     @property
     def metadata(self) -> Path:
         """Return the folder of webpte, beside those of the library: listings and partial downloads."""
-        return self.root / ".webpte"
+        return self.root / METADATA_FOLDER
 
     @property
     def snapshot(self) -> Path:

@@ -28,7 +28,7 @@ TITLES = {BACKEND: "Vulkan", XNN_BACKEND: "XNNPACK"}  # the delegates of WebGPU 
 _OWN_WORDS = {"vulkan": BACKEND, "webgpu": BACKEND, "xnnpack": XNN_BACKEND}
 _OTHER_WORDS = {name.removesuffix("Backend").lower(): name for name in OTHER_BACKENDS} | {"mtk": "NeuropilotBackend"}
 _PRECISIONS = re.compile(
-    r"b?f(p|loat)?(16|32)|u?int[48]|[48]da?[48]?w|q[48]|(4|8)bits?|quant(ized)?|spinquant|qlora|qat|ptq|original|portable"
+    r"b?f(p|loat)?(16|32)|u?int[48]|[48]da?[48]?w|q[48]|(4|8)bits?|quant(ized)?|spinquant|q?lora|qat|ptq|original|portable"
 )
 # Files that belong to a program: in its folder, or above it.
 _BESIDE = {

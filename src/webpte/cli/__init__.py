@@ -31,7 +31,7 @@ COMMANDS = {
     "chat": "chat with a language model",
     "serve": "serve models over HTTP with OpenAI's API",
     "eval": "measure how well a language model predicts a text",
-    "cache": "list or remove the programs that were built from checkpoints",
+    "models": "list or remove the models on this machine",
     "completion": "print a completion script for bash, zsh or fish",
 }
 EXIT_CODES = """\

@@ -30,7 +30,7 @@ FILES = {
 }
 FOLDER = "DIR"
 # Pattern of the first argument; "*.pte" for other commands.
-ARGUMENT_FILES = {"export": "*.gguf", "cache": "", "completion": ""}
+ARGUMENT_FILES = {"export": "*.gguf", "models": "", "completion": ""}
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ class LLM:
         """Load a language model from a program, a bundle or a checkpoint.
 
         A checkpoint is a .gguf file, a folder with config.json and safetensors, `hf:org/name`, or a short name such as
-        "smollm2". It is built into a program on first use; `webpte cache` lists these programs. Its context has
+        "smollm2". It is built into a program on first use; `webpte models` lists these programs. Its context has
         `max_context` tokens: by default those of the model's own, at most 8,192 and as free memory allows.
 
         Beside a program, four files are looked for: `tokenizer.json` (unless `tokenizer` names it),

@@ -33,10 +33,10 @@ from typing import (
 
 from webpte.bundles.site import BundleSummary
 from webpte.cli.batch import BatchSummary
-from webpte.cli.cache import CacheEntry
 from webpte.cli.eval import EvaluationReport
 from webpte.cli.export import ExportReport
 from webpte.cli.generate import GenerationReport
+from webpte.cli.models import CachedModel
 from webpte.debug.check import CheckReport
 from webpte.debug.compare.reports import CompareReport
 from webpte.debug.doctor import DoctorReport
@@ -57,7 +57,6 @@ REPORTS: dict[Path, tuple[str, Any]] = {
         "batch": ("webpte batch FILE IN OUT --json", BatchSummary),
         "bench": ("webpte bench FILE --json. Times are seconds.", BenchReport),
         "bundle": ("webpte bundle FILE -o DIR --json, and webpte inspect DIR --json", BundleSummary),
-        "cache": ("webpte cache [list | clear] --json: the programs that are listed or were removed", list[CacheEntry]),
         "check": ("webpte check FILE --json", CheckReport),
         "compare": ("webpte compare FILE --json", CompareReport),
         "doctor": ("webpte doctor --json", DoctorReport),
@@ -67,6 +66,10 @@ REPORTS: dict[Path, tuple[str, Any]] = {
         "inspect": (
             "webpte inspect FILE --json. For the folder of a bundle, bundle.json describes the report.",
             InspectReport,
+        ),
+        "models": (
+            "webpte models [list | remove NAME] --json: models that are here, or were removed",
+            list[CachedModel],
         ),
         "profile": ("webpte profile FILE --json. Times are seconds.", ProfileReport),
         "run": ("webpte run FILE --json. Times are seconds.", RunReport),

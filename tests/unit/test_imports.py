@@ -139,6 +139,7 @@ ARROWS: dict[str, set[str]] = {
         "bundles",
         "serve",
         "batch",
+        "checkpoints",  # lists downloads
         "container",  # files that are equal to one that is not there
         "__init__",
     },  # thin faces of those rooms

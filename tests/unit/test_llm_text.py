@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import webpte
 from tests.support.harness.errors import raises
 from tests.support.models.tokenizers import byte_level
-from webpte.llm.engine.output import StopStringBuffer
+from webpte.llm.engine.stop_strings import StopStringBuffer
 from webpte.llm.prompts import render_chat
 from webpte.llm.tokenizer import TextStream, Tokenizer
 

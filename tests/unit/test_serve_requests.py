@@ -80,12 +80,12 @@ def test_unknown_field_has_a_code_and_a_suggestion():
 
 def test_unknown_fields_are_ignored_with_a_callback():
     unknown: list[str] = []
-    body = CHAT | {"temprature": 1, "chat_template_kwargs": {}, "temperature": 0.5}
+    body = CHAT | {"temprature": 1, "guided_regex": "a", "temperature": 0.5}
     body["messages"] = [{"role": "user", "content": "hi", "weight": 1}]
     data = json.dumps(body | {"response_format": {"type": "text", "indent": 2}}).encode()
     parsed = parse_body(data, ChatRequest, lambda name, known: unknown.append(name))
     assert parsed.temperature == 0.5 and parsed.messages[0].content == "hi"
-    assert sorted(unknown) == ["chat_template_kwargs", "indent", "temprature", "weight"]
+    assert sorted(unknown) == ["guided_regex", "indent", "temprature", "weight"]
 
 
 def test_unsupported_field_is_refused_with_a_callback_too():

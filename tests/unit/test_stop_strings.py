@@ -117,7 +117,7 @@ class Hashes:
 @pytest.mark.parametrize("inside", [False, True])
 def test_cost_of_parsing_tool_calls_does_not_grow_with_the_text(inside):
     from webpte.llm import ToolFormat
-    from webpte.llm.engine.output import StopStrings
+    from webpte.llm.engine.stop_strings import StopStrings
     from webpte.serve.openai.tools import CallSyntax, ToolCallParser
 
     text: Any = SimpleNamespace(tokenizer=Hashes(), stop_tokens=frozenset())

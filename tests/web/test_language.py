@@ -13,7 +13,7 @@ import webpte
 from tests.support.harness.node import ask_node, run_node_tests
 from tests.support.models.tiny_llm import write_tokenizer
 from tests.support.models.tokenizers import byte_fallback, byte_level
-from webpte.llm.engine.output import StopStringBuffer
+from webpte.llm.engine.stop_strings import StopStringBuffer
 from webpte.llm.prompts import SpecialTokens, encode_prompt, render_chat
 from webpte.llm.sampling import LogitsProcessor, pack
 from webpte.llm.settings import sampling_params_from

@@ -128,6 +128,13 @@ class TextModel:
         budget = 0 if suppressed and not switch else params.thinking_budget
         return replace(params, thought=thought_after(prompt, tags, self.tokenizer, budget))
 
+    def chat_prompt(
+        self, messages: Messages, tools: Tools | None, params: SamplingParams
+    ) -> tuple[tuple[int, ...], SamplingParams]:
+        """Return the tokens of a conversation, and the settings of the response to it."""
+        tokens = self.prompt(self.tokenize_chat(messages, tools, params))
+        return tokens, self.with_thought(params, tokens)
+
     def render(
         self,
         messages: Messages,

@@ -35,6 +35,7 @@ class RequestUsage:
     prompt_tokens: int
     cached_tokens: int  # of the prompt, that were not computed
     completion_tokens: int
+    reasoning_tokens: int = 0  # of the completion: a thought before the answer
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class ResponseStream:
         self._request = request
         self._detach = detach
         self._tokens: list[int] = []
-        self._cached_tokens = 0
+        self._cached_tokens = self._reasoning_tokens = 0
         self._events: asyncio.Queue[Event | Error] = asyncio.Queue()
         self._exhausted = False
         self._timers: dict[Wait, asyncio.TimerHandle] = {}
@@ -63,7 +63,8 @@ class ResponseStream:
 
     @property
     def usage(self) -> RequestUsage:
-        return RequestUsage(len(self._request.tokens), self._cached_tokens, len(self._tokens))
+        prompt, completion = len(self._request.tokens), len(self._tokens)
+        return RequestUsage(prompt, self._cached_tokens, completion, self._reasoning_tokens)
 
     # -- for the supervisor ------------------------------------------------------------------------------------------
 
@@ -111,6 +112,8 @@ class ResponseStream:
             self._stop_timer("first token")
             self.crash_count = 0
             self._tokens.append(piece.token)
+            if piece.kind == "reasoning":
+                self._reasoning_tokens = len(self._tokens)
             self._events.put_nowait(piece)
         if delta.finish_reason is not None:
             self.finish(FINISH_REASONS.get(delta.finish_reason, "cancelled"))

@@ -27,6 +27,7 @@ from ..openai.generation import (
     Delta,
     FinishEvent,
     ParsedRequest,
+    ReasoningDelta,
     checked_params,
     constrain_response,
     output_tokens,
@@ -160,11 +161,12 @@ async def show(request: Request) -> Response:
     if model.text is None:
         content["model_info"][f"{ARCHITECTURE}.embedding_length"] = model.dimensions
     else:
-        tools = ["tools"] * (service.text_model(model.name).tool_format is not None)
+        text = service.text_model(model.name)
+        more = {"tools": text.tool_format, "thinking": text.thought_tags}
         parameters = (f"{_option(name)} {value}" for name, value in model.text.sampling.items())
         content["parameters"] = "\n".join(parameters)
         content["template"] = model.text.template or ""
-        content["capabilities"] = ["completion", *tools]
+        content["capabilities"] = ["completion", *(name for name, format in more.items() if format is not None)]
     return JsonResponse(content)
 
 
@@ -242,13 +244,15 @@ def _parse_chat(body: OllamaChatRequest, service: Service) -> ParsedRequest:
     tools = tool_config(cast(Any, body), service.config) if body.tools else ToolConfig()
     calls = constrain_response(settings, tools, _schema(body), text)
     messages = [_template_message(message) for message in body.messages]
-    tokens = text.prompt(text.tokenize_chat(messages, tools.for_template()))
     params = checked_params(service, text, settings)
+    tokens, params = text.chat_prompt(messages, tools.for_template(), params)
     return ParsedRequest(name, [tokens], params, body.stream, include_usage=False, calls=calls)
 
 
 def _template_message(message: OllamaMessage) -> TemplateMessage:
     fields: TemplateMessage = {"role": message.role, "content": message.content}
+    if message.thinking:
+        fields["reasoning_content"] = message.thinking
     if message.tool_calls:
         fields["tool_calls"] = [_template_call(call) for call in message.tool_calls]
     if message.tool_name is not None:
@@ -266,12 +270,12 @@ def _parse_generate(body: OllamaGenerateRequest, service: Service) -> ParsedRequ
     settings = _settings(body, service)
     if (schema := _schema(body)) is not None:
         settings["json_schema"] = schema
+    params = checked_params(service, text, settings)
     if body.raw or text.template is None:
         tokens = text.prompt(text.tokenize_text(body.prompt, parse_special=body.raw))
     else:
         system = [{"role": "system", "content": body.system}] if body.system else []
-        tokens = text.prompt(text.tokenize_chat([*system, {"role": "user", "content": body.prompt}], None))
-    params = checked_params(service, text, settings)
+        tokens, params = text.chat_prompt([*system, {"role": "user", "content": body.prompt}], None, params)
     return ParsedRequest(name, [tokens], params, body.stream, include_usage=False)
 
 
@@ -282,6 +286,8 @@ def _settings(body: OllamaRequest, service: Service) -> GenerateSettings:
         **sampling_settings(options, options.seed),
         "max_new_tokens": output_tokens(service.config, num_predict=limit),
         "stop": options.stop,
+        "think": body.think is not False if body.think is not None else None,
+        "reasoning_effort": body.think if isinstance(body.think, str) else None,
     }
 
 
@@ -303,7 +309,7 @@ class OllamaFormatter:
     def whole(self, choices: Sequence[Choice], usage: CompletionUsage) -> OllamaResponse:
         (choice,) = choices
         assert choice.finish is not None
-        return self._end(choice.finish, choice.text, choice.tool_calls)
+        return self._end(choice.finish, choice.text, choice.tool_calls, choice.reasoning)
 
     def opening(self, count: int) -> Iterator[OllamaLine]:
         return iter(())
@@ -314,6 +320,8 @@ class OllamaFormatter:
             yield self._end(delta)
         elif isinstance(delta, ToolCallDelta):
             yield self._line("", [delta])
+        elif isinstance(delta, ReasoningDelta):
+            yield self._line("", thinking=delta.text)
         elif delta.text:
             yield self._line(delta.text)
 
@@ -322,16 +330,18 @@ class OllamaFormatter:
 
     def loaded(self) -> OllamaLoaded:
         """Return the response to a request without a prompt, which loads a model."""
-        return self._done("load", "", ())
+        return self._done("load", "", (), "")
 
-    def _line(self, text: str, tool_calls: Sequence[ToolCallDelta] = ()) -> OllamaLine:
-        return {**self._header(), **self._content(text, tool_calls), "done": False}
+    def _line(self, text: str, tool_calls: Sequence[ToolCallDelta] = (), thinking: str = "") -> OllamaLine:
+        return {**self._header(), **self._content(text, tool_calls, thinking), "done": False}
 
-    def _end(self, finish: FinishEvent, text: str = "", tool_calls: Sequence[ToolCallDelta] = ()) -> OllamaResponse:
+    def _end(
+        self, finish: FinishEvent, text: str = "", tool_calls: Sequence[ToolCallDelta] = (), thinking: str = ""
+    ) -> OllamaResponse:
         now = time.perf_counter_ns()
         first = self._first or now
         return {
-            **self._done("length" if finish.finish == "length" else "stop", text, tool_calls),
+            **self._done("length" if finish.finish == "length" else "stop", text, tool_calls, thinking),
             "load_duration": 0,
             "prompt_eval_count": finish.usage.prompt_tokens,
             "prompt_eval_duration": first - self._started,
@@ -339,10 +349,12 @@ class OllamaFormatter:
             "eval_duration": now - first,
         }
 
-    def _done(self, reason: OllamaDoneReason, text: str, tool_calls: Sequence[ToolCallDelta]) -> OllamaLoaded:
+    def _done(
+        self, reason: OllamaDoneReason, text: str, tool_calls: Sequence[ToolCallDelta], thinking: str
+    ) -> OllamaLoaded:
         return {
             **self._header(),
-            **self._content(text, tool_calls),
+            **self._content(text, tool_calls, thinking),
             "done": True,
             "done_reason": reason,
             "total_duration": time.perf_counter_ns() - self._started,
@@ -351,10 +363,12 @@ class OllamaFormatter:
     def _header(self) -> OllamaHeader:
         return {"model": self._model, "created_at": _timestamp(time.time())}
 
-    def _content(self, text: str, tool_calls: Sequence[ToolCallDelta] = ()) -> OllamaContent:
+    def _content(self, text: str, tool_calls: Sequence[ToolCallDelta], thinking: str) -> OllamaContent:
         if self._field == "response":
-            return {"response": text}
+            return {"response": text, "thinking": thinking} if thinking else {"response": text}
         message: OllamaAnswer = {"role": "assistant", "content": text}
+        if thinking:
+            message["thinking"] = thinking
         if tool_calls:
             message["tool_calls"] = [_tool_call(call) for call in tool_calls]
         return {"message": message}

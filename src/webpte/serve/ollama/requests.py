@@ -40,11 +40,12 @@ class OllamaOptions(RequestBody):
 class OllamaRequest(RequestBody):
     """What chats and completions share."""
 
-    ignored: ClassVar[tuple[str, ...]] = ("keep_alive", "think", "logprobs", "top_logprobs")
+    ignored: ClassVar[tuple[str, ...]] = ("keep_alive", "logprobs", "top_logprobs")
     model: str
     stream: bool = True
     format: Literal["", "json"] | dict[str, Any] = ""
     options: OllamaOptions = Field(default_factory=OllamaOptions)
+    think: bool | Literal["low", "medium", "high"] | None = None
 
 
 NoImages = Annotated[list[str], Field(max_length=0)]
@@ -60,9 +61,9 @@ class OllamaToolCall(RequestBody):
 
 
 class OllamaMessage(RequestBody):
-    ignored = ("thinking",)
     role: Literal["system", "user", "assistant", "tool"]
     content: str = ""
+    thinking: str = ""
     images: NoImages = Field(default_factory=list)
     tool_calls: Annotated[list[OllamaToolCall], Field(max_length=MAX_TOOL_CALLS, fail_fast=True)] = Field(
         default_factory=list

@@ -35,6 +35,7 @@ class OllamaAnswer(TypedDict):
 
     role: Literal["assistant"]
     content: str
+    thinking: NotRequired[str]  # the thought before the answer
     tool_calls: NotRequired[list[OllamaCall]]
 
 
@@ -43,6 +44,7 @@ class OllamaContent(TypedDict, total=False):
 
     message: OllamaAnswer
     response: str
+    thinking: str
 
 
 class OllamaHeader(TypedDict):

@@ -22,6 +22,7 @@ from .generation import (
     Delta,
     FinishEvent,
     ParsedRequest,
+    ReasoningDelta,
     at_most,
     checked_params,
     choice_settings,
@@ -30,6 +31,7 @@ from .generation import (
     respond,
     response_schema,
     stream_usage,
+    thinking_settings,
 )
 from .requests import AssistantMessage, CalledTool, ChatMessage, ChatRequest, Content, ToolMessage
 from .response_types import (
@@ -71,6 +73,7 @@ def _parse(body: ChatRequest, service: Service) -> tuple[ParsedRequest, ChatForm
         raise ApiError(400, "top_logprobs: allowed only with logprobs", param="top_logprobs")
     settings: GenerateSettings = {
         **choice_settings(body),
+        **thinking_settings(body, body.reasoning_effort),
         "max_new_tokens": output_tokens(
             config, max_completion_tokens=body.max_completion_tokens, max_tokens=body.max_tokens
         ),
@@ -80,8 +83,8 @@ def _parse(body: ChatRequest, service: Service) -> tuple[ParsedRequest, ChatForm
     tools = tool_config(body, config) if body.tools or body.tool_choice else ToolConfig()
     schema = response_schema(body.response_format, "response_format.json_schema.schema", config)
     calls = constrain_response(settings, tools, schema, text)
-    tokens = text.prompt(text.tokenize_chat(template_messages(body.messages), tools.for_template()))
     params = checked_params(service, text, settings)
+    tokens, params = text.chat_prompt(template_messages(body.messages), tools.for_template(), params)
     parsed = ParsedRequest(model, [tokens] * body.n, params, body.stream, stream_usage(body), calls)
     return parsed, ChatFormatter(model, text, body.logprobs)
 
@@ -97,6 +100,8 @@ def _template_message(message: ChatMessage, at: int) -> TemplateMessage:
     if isinstance(message, AssistantMessage):
         if message.content is None and not message.tool_calls:
             raise ApiError(400, f"messages[{at}].content: required without tool_calls", param=f"messages[{at}].content")
+        if reasoning := message.reasoning_content or message.reasoning:
+            fields["reasoning_content"] = reasoning
         if message.tool_calls:
             fields["tool_calls"] = [_template_call(call) for call in message.tool_calls]
     if isinstance(message, ToolMessage):
@@ -141,6 +146,8 @@ class ChatFormatter:
 
     def _choice(self, index: int, choice: Choice) -> ChatChoice:
         message: ChatCompletionMessage = {"role": "assistant", "content": choice.text, "refusal": None}
+        if choice.thoughts:
+            message["reasoning_content"] = choice.reasoning
         if choice.tool_calls:
             message["tool_calls"] = [_tool_call(call) for call in choice.tool_calls]
             message["content"] = choice.text or None
@@ -157,6 +164,8 @@ class ChatFormatter:
             yield self._chunk(index, {}, finish=finish_fields(delta))
         elif isinstance(delta, ToolCallDelta):
             yield self._chunk(index, {"tool_calls": [{"index": delta.index, **_tool_call(delta)}]})
+        elif isinstance(delta, ReasoningDelta):
+            yield self._chunk(index, {"reasoning_content": delta.text})
         else:
             measured = self._with_logprobs and delta.piece is not None
             if delta.text or measured:

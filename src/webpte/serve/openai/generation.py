@@ -6,7 +6,7 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
@@ -17,6 +17,7 @@ from ...llm.defaults import FILTERS, PENALTIES
 from ...llm.engine.output import Admitted, Piece
 from ...llm.settings import MAX_NEW_TOKENS, GenerateSettings, SamplingParams
 from ...llm.text_model import TextModel
+from ...llm.thinking import ReasoningEffort
 from ..backend import Event, RequestUsage, Stream, StreamEnd
 from ..bodies import RequestBody
 from ..clients import client_of, until_disconnect
@@ -32,6 +33,7 @@ from .requests import (
     NamedSchema,
     ResponsesSchemaFormat,
     TextFormat,
+    ThinkingFields,
 )
 from .response_types import CompletionUsage, FinishReason
 from .tools import CallSyntax, TextDelta, ToolCallDelta, ToolCallParser, ToolConfig, constrain_to_tools
@@ -93,6 +95,17 @@ def choice_settings(body: ChoiceFields) -> GenerateSettings:
     }
 
 
+def thinking_settings(body: ThinkingFields, effort: ReasoningEffort | None) -> GenerateSettings:
+    """Return what a request sets of the thought before the answer."""
+    variables = body.chat_template_kwargs
+    switches = (body.enable_thinking, variables.enable_thinking, variables.thinking)
+    return {
+        "think": next((switch for switch in switches if switch is not None), None),
+        "reasoning_effort": effort or variables.reasoning_effort,
+        "thinking_budget": body.thinking_budget,
+    }
+
+
 def output_tokens(config: Config, **requested: int | None) -> int:
     """Return the maximum length of a response: the first of the fields that is set, or the default."""
     for name, value in requested.items():
@@ -147,6 +160,13 @@ def constrain_response(
 
 
 @dataclass(frozen=True)
+class ReasoningDelta:
+    """Text of the thought before the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class FinishEvent:
     """The last delta. `cut` is set if a timeout or the end of the server cut the response short."""
 
@@ -155,14 +175,14 @@ class FinishEvent:
     cut: str | None = None
 
 
-Delta = TextDelta | ToolCallDelta | FinishEvent
+Delta = ReasoningDelta | TextDelta | ToolCallDelta | FinishEvent
 
 
 class InstrumentedStream:
     """The deltas of one response, with metrics. `close` cancels a response that has not ended.
 
     With `calls`, tool calls are separated from the text, and stop strings end the text outside of them. Without, the
-    engine has handled stop strings already.
+    engine has handled stop strings already. The engine has separated the reasoning.
     """
 
     def __init__(
@@ -183,6 +203,7 @@ class InstrumentedStream:
         self._parser = ToolCallParser(text, calls) if calls is not None else None
         self._started = self._last_token = time.perf_counter()
         self._ended = False
+        self._pending: list[Piece] = []  # whose channel is not known yet
         self._first: Event | None = None  # read by `wait_until_admitted`
 
     async def wait_until_admitted(self) -> None:
@@ -199,19 +220,44 @@ class InstrumentedStream:
         while True:  # until StreamEnd, the last event of every stream that does not fail
             event, self._first = self._first or await self._next(), None
             if isinstance(event, StreamEnd):
-                for delta in parser.flush() if parser is not None else ():
+                for delta in self._flush():
                     yield delta
                 yield _finish(event, parser)
                 return
-            if not isinstance(event, Piece):
+            if not isinstance(event, Piece) or (parser is not None and parser.stopped):
                 continue
-            if parser is None:
-                yield TextDelta(event.text, None if event.token in self._stop_tokens else event)
-            elif not parser.stopped:
-                for delta in parser.push(event):
-                    yield delta
-                if parser.stopped:
-                    await self._stream.cancel()
+            for delta in self._deltas(event):
+                yield delta
+            if parser is not None and parser.stopped:
+                await self._stream.cancel()
+
+    def _deltas(self, piece: Piece) -> Iterator[Delta]:
+        if piece.kind == "pending":
+            self._pending.append(piece)
+            return
+        pieces, self._pending = [*self._pending, piece], []
+        if piece.kind == "answer":
+            for each in pieces:
+                yield from self._answer(each)
+            return
+        if piece.reasoning:
+            yield ReasoningDelta(piece.reasoning)
+        if self._parser is not None:
+            yield from self._parser.begin_answer(piece.text)
+        elif piece.text:
+            yield TextDelta(piece.text)
+
+    def _answer(self, piece: Piece) -> Iterator[Delta]:
+        if self._parser is None:
+            yield TextDelta(piece.text, None if piece.token in self._stop_tokens else piece)
+        elif not self._parser.stopped:
+            yield from self._parser.push(piece)
+
+    def _flush(self) -> Iterator[Delta]:
+        for piece in self._pending:
+            yield from self._answer(piece)
+        if self._parser is not None:
+            yield from self._parser.flush()
 
     @property
     def usage(self) -> RequestUsage:
@@ -266,6 +312,7 @@ class Choice:
     """One complete response."""
 
     texts: list[str] = field(default_factory=list)  # of the deltas: joining them for each would copy all of them
+    thoughts: list[str] = field(default_factory=list)
     pieces: list[Piece] = field(default_factory=list)
     tool_calls: list[ToolCallDelta] = field(default_factory=list)
     finish: FinishEvent | None = None
@@ -274,11 +321,17 @@ class Choice:
     def text(self) -> str:
         return "".join(self.texts)
 
+    @property
+    def reasoning(self) -> str:
+        return "".join(self.thoughts)
+
     def add(self, delta: Delta) -> None:
         if isinstance(delta, FinishEvent):
             self.finish = delta
         elif isinstance(delta, ToolCallDelta):
             self.tool_calls.append(delta)
+        elif isinstance(delta, ReasoningDelta):
+            self.thoughts.append(delta.text)
         else:
             self.texts.append(delta.text)
             if delta.piece is not None:
@@ -404,9 +457,12 @@ def _total_usage(responses: Sequence[InstrumentedStream]) -> CompletionUsage:
     prompt = sum(usage.prompt_tokens for usage in prompts.values())
     completion = sum(response.usage.completion_tokens for response in responses)
     cached = sum(usage.cached_tokens for usage in prompts.values())
-    return {
+    total: CompletionUsage = {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": cached},
     }
+    if reasoning := sum(response.usage.reasoning_tokens for response in responses):
+        total["completion_tokens_details"] = {"reasoning_tokens": reasoning}
+    return total

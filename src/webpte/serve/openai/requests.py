@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Json, Tag
 
 from ...llm.prompts import check_role
 from ...llm.settings import LARGEST, MAX_BIASED_TOKENS, MAX_STOP_STRINGS, PENALTIES
+from ...llm.thinking import ReasoningEffort
 from ..bodies import RequestBody, TooManyError
 from ..config import MAX_CHOICES, MAX_INPUTS, MAX_TOOLS
 
@@ -157,11 +158,16 @@ class TextMessage(RequestBody):
 
 
 class AssistantMessage(RequestBody):
-    """An earlier response. Clients send back fields as they came; those without a meaning here are ignored."""
+    """An earlier response. Clients send back fields as they came; those without a meaning here are ignored.
+
+    `reasoning` is another name of `reasoning_content`.
+    """
 
     ignored = ("refusal", "annotations", "audio", "function_call")
     role: Literal["assistant"]
     content: Content | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
     name: str | None = None
     tool_calls: Annotated[list[CalledTool], Field(max_length=MAX_TOOL_CALLS, fail_fast=True)] = Field(
         default_factory=list
@@ -230,13 +236,29 @@ class ChoiceFields(SamplingFields):
     stream_options: StreamOptions | None = None
 
 
+class TemplateVariables(RequestBody):
+    """Variables of chat templates. `thinking` is the name that some templates have for `enable_thinking`."""
+
+    enable_thinking: bool | None = None
+    thinking: bool | None = None
+    reasoning_effort: ReasoningEffort | None = None
+
+
+class ThinkingFields(RequestBody):
+    """The thought before the answer. These are extensions: `thinking_budget` is its maximum length in tokens."""
+
+    enable_thinking: bool | None = None
+    thinking_budget: int | None = Field(default=None, ge=0, le=LARGEST)
+    chat_template_kwargs: TemplateVariables = Field(default_factory=TemplateVariables)
+
+
 class ToolFields(RequestBody):
     """What endpoints with tools share."""
 
     parallel_tool_calls: bool = True
 
 
-class ChatRequest(ChoiceFields, ToolFields):
+class ChatRequest(ChoiceFields, ToolFields, ThinkingFields):
     """`POST /v1/chat/completions`."""
 
     ignored = IGNORED
@@ -246,10 +268,10 @@ class ChatRequest(ChoiceFields, ToolFields):
         "audio": "responses are text",
         "prediction": "the server drafts tokens itself",
         "web_search_options": "the server has no web search",
-        "reasoning_effort": "the model has no reasoning levels",
         "verbosity": "ask for it in a message",
     }
     messages: ChatMessages
+    reasoning_effort: ReasoningEffort | None = None
     max_completion_tokens: MaxTokens | None = None
     logprobs: bool = False
     top_logprobs: int | None = Field(default=None, ge=0, le=MAX_TOP_LOGPROBS)
@@ -288,7 +310,7 @@ class ResponsesTextPart(RequestBody):
 
 
 class ResponsesItem(RequestBody):
-    ignored = ("id", "status", "phase")
+    ignored: ClassVar[tuple[str, ...]] = ("id", "status", "phase")
 
 
 class MessageItem(ResponsesItem):
@@ -310,6 +332,23 @@ class FunctionCallOutputItem(ResponsesItem):
     output: str
 
 
+class ReasoningText(RequestBody):
+    type: Literal["reasoning_text", "summary_text"]
+    text: str
+
+
+ReasoningTexts = Annotated[list[ReasoningText], Field(max_length=MAX_PARTS, fail_fast=True)]
+
+
+class ReasoningItem(ResponsesItem):
+    """The thought before the item that follows. A summary counts if there is no content."""
+
+    ignored = (*ResponsesItem.ignored, "encrypted_content")
+    type: Literal["reasoning"]
+    content: ReasoningTexts = Field(default_factory=list)
+    summary: ReasoningTexts = Field(default_factory=list)
+
+
 def _item_type(item: Any) -> Any:
     return item.get("type") or "message" if isinstance(item, dict) else getattr(item, "type", None)
 
@@ -317,7 +356,8 @@ def _item_type(item: Any) -> Any:
 InputItem = Annotated[
     Annotated[MessageItem, Tag("message")]
     | Annotated[FunctionCallItem, Tag("function_call")]
-    | Annotated[FunctionCallOutputItem, Tag("function_call_output")],
+    | Annotated[FunctionCallOutputItem, Tag("function_call_output")]
+    | Annotated[ReasoningItem, Tag("reasoning")],
     Discriminator(_item_type),
 ]
 
@@ -326,7 +366,14 @@ class ResponsesTextOptions(RequestBody):
     format: ResponsesFormat | None = None
 
 
-class ResponsesRequest(SamplingFields, ToolFields):
+class ReasoningOptions(RequestBody):
+    """`reasoning` of a request. Responses contain the whole thought, and no summary."""
+
+    ignored = ("summary", "generate_summary")
+    effort: ReasoningEffort | None = None
+
+
+class ResponsesRequest(SamplingFields, ToolFields, ThinkingFields):
     """`POST /v1/responses`."""
 
     ignored = (*IGNORED, "include", "stream_options")
@@ -335,13 +382,13 @@ class ResponsesRequest(SamplingFields, ToolFields):
         "conversation": "the server stores nothing; send the whole conversation as input",
         "background": "wait for the response, or stream it",
         "prompt": "the server stores no prompts; send the text",
-        "reasoning": "the model has no reasoning levels",
         "max_tool_calls": "the server calls no tools",
     }
     input: str | Annotated[list[InputItem], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
     instructions: str | None = None
     max_output_tokens: MaxTokens | None = None
     text: ResponsesTextOptions | None = None
+    reasoning: ReasoningOptions = Field(default_factory=ReasoningOptions)
     truncation: Literal["disabled"] = "disabled"
     tools: ResponsesTools = Field(default_factory=list)
     tool_choice: ToolChoiceMode | ResponsesToolChoice | None = None

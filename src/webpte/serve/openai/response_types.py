@@ -35,11 +35,16 @@ class PromptTokensDetails(TypedDict):
     cached_tokens: int
 
 
+class ReasoningDetails(TypedDict):
+    reasoning_tokens: int
+
+
 class CompletionUsage(TypedDict):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
+    completion_tokens_details: NotRequired[ReasoningDetails]  # if there was a thought
 
 
 class FinishFields(TypedDict):
@@ -94,6 +99,7 @@ class ChatCompletionMessage(TypedDict):
     role: Literal["assistant"]
     content: str | None
     refusal: None
+    reasoning_content: NotRequired[str]  # an extension: the thought before the answer
     tool_calls: NotRequired[list[MessageToolCall]]
 
 
@@ -114,6 +120,7 @@ class ChatCompletion(ResponseHeader):
 class ChoiceDelta(TypedDict, total=False):
     role: Literal["assistant"]
     content: str
+    reasoning_content: str
     tool_calls: list[DeltaToolCall]
 
 
@@ -192,6 +199,21 @@ class OutputMessage(TypedDict):
     content: list[OutputText]
 
 
+class ReasoningContent(TypedDict):
+    type: Literal["reasoning_text"]
+    text: str
+
+
+class OutputReasoning(TypedDict):
+    """The thought before the answer."""
+
+    id: str
+    type: Literal["reasoning"]
+    status: ItemStatus
+    summary: list[JsonValue]
+    content: list[ReasoningContent]
+
+
 class FunctionToolCall(TypedDict):
     id: str
     type: Literal["function_call"]
@@ -201,18 +223,14 @@ class FunctionToolCall(TypedDict):
     status: ItemStatus
 
 
-OutputItem = OutputMessage | FunctionToolCall
-
-
-class OutputTokensDetails(TypedDict):
-    reasoning_tokens: int
+OutputItem = OutputMessage | OutputReasoning | FunctionToolCall
 
 
 class ResponseUsage(TypedDict):
     input_tokens: int
     input_tokens_details: PromptTokensDetails
     output_tokens: int
-    output_tokens_details: OutputTokensDetails
+    output_tokens_details: ReasoningDetails
     total_tokens: int
 
 
@@ -277,7 +295,7 @@ class PartPlace(ItemPlace):
 
 class ContentPartEvent(EventFields, PartPlace):
     type: PartEventType
-    part: OutputText
+    part: OutputText | ReasoningContent
 
 
 class TextDeltaEvent(EventFields, PartPlace):
@@ -290,6 +308,16 @@ class TextDoneEvent(EventFields, PartPlace):
     type: Literal["response.output_text.done"]
     text: str
     logprobs: list[JsonValue]
+
+
+class ReasoningDeltaEvent(EventFields, PartPlace):
+    type: Literal["response.reasoning_text.delta"]
+    delta: str
+
+
+class ReasoningDoneEvent(EventFields, PartPlace):
+    type: Literal["response.reasoning_text.done"]
+    text: str
 
 
 class ArgumentsDeltaEvent(EventFields, ItemPlace):
@@ -309,6 +337,8 @@ ResponseEvent = (
     | ContentPartEvent
     | TextDeltaEvent
     | TextDoneEvent
+    | ReasoningDeltaEvent
+    | ReasoningDoneEvent
     | ArgumentsDeltaEvent
     | ArgumentsDoneEvent
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,14 +19,16 @@ from .generation import (
     Delta,
     FinishEvent,
     ParsedRequest,
+    ReasoningDelta,
     checked_params,
     constrain_response,
     output_tokens,
     respond,
     response_schema,
     sampling_settings,
+    thinking_settings,
 )
-from .requests import FunctionCallItem, FunctionCallOutputItem, InputItem, ResponsesRequest
+from .requests import FunctionCallItem, FunctionCallOutputItem, MessageItem, ReasoningItem, ResponsesRequest
 from .response_types import (
     ArgumentsDeltaEvent,
     ArgumentsDoneEvent,
@@ -39,9 +42,14 @@ from .response_types import (
     OutputItem,
     OutputItemEvent,
     OutputMessage,
+    OutputReasoning,
     OutputText,
     PartEventType,
     PartPlace,
+    ReasoningContent,
+    ReasoningDeltaEvent,
+    ReasoningDetails,
+    ReasoningDoneEvent,
     RequestFields,
     ResponseEvent,
     ResponseObject,
@@ -72,8 +80,9 @@ def _parse(body: ResponsesRequest, service: Service) -> tuple[ParsedRequest, Res
     tools = tool_config(body, config) if body.tools or body.tool_choice else ToolConfig()
     schema = response_schema(body.text.format if body.text is not None else None, "text.format.schema", config)
     calls = constrain_response(settings, tools, schema, text)
-    tokens = text.prompt(text.tokenize_chat(_messages(body), tools.for_template()))
+    settings |= thinking_settings(body, body.reasoning.effort)
     params = checked_params(service, text, settings)
+    tokens, params = text.chat_prompt(_messages(body), tools.for_template(), params)
     dumped = body.model_dump(by_alias=True, exclude_unset=True)
     request_fields: RequestFields = {
         "model": model,
@@ -97,16 +106,23 @@ def _messages(body: ResponsesRequest) -> list[TemplateMessage]:
         messages.append({"role": "system", "content": body.instructions})
     if isinstance(body.input, str):
         return [*messages, {"role": "user", "content": body.input}]
+    thought = ""
     for item in body.input:
+        if isinstance(item, ReasoningItem):
+            thought += "".join(part.text for part in item.content or item.summary)
+            continue
         message = _template_message(item)
-        if "tool_calls" in message and messages and messages[-1]["role"] == "assistant":  # one message to a template
+        if thought and message["role"] == "assistant":
+            message["reasoning_content"], thought = thought, ""
+            messages.append(message)
+        elif "tool_calls" in message and messages and messages[-1]["role"] == "assistant":  # one message to a template
             messages[-1].setdefault("tool_calls", []).extend(message["tool_calls"])
         else:
             messages.append(message)
     return messages
 
 
-def _template_message(item: InputItem) -> TemplateMessage:
+def _template_message(item: MessageItem | FunctionCallItem | FunctionCallOutputItem) -> TemplateMessage:
     if isinstance(item, FunctionCallItem):
         call: TemplateCall = {
             "id": item.call_id,
@@ -131,7 +147,7 @@ class ResponsesFormatter:
         self._created = int(time.time())
         self._next_number = 0  # of the events
         self._items: list[OutputItem] = []
-        self._message: OutputMessage | None = None  # the open message item
+        self._open: OutputMessage | OutputReasoning | None = None  # the item that deltas belong to
         self._texts: list[str] = []  # of its deltas: adding them up one by one would copy the text for each
         self._finish: FinishEvent | None = None
 
@@ -139,6 +155,8 @@ class ResponsesFormatter:
 
     def whole(self, choices: Sequence[Choice], usage: CompletionUsage) -> ResponseObject:
         choice = choices[0]
+        if choice.thoughts:
+            self._items.append(_reasoning(choice.reasoning, "completed"))
         if choice.text or not choice.tool_calls:
             self._items.append(_message(choice.text, "completed"))
         self._items += [_call(call) for call in choice.tool_calls]
@@ -177,14 +195,24 @@ class ResponsesFormatter:
     def events(self, index: int, delta: Delta) -> Iterator[ResponseEvent]:
         if isinstance(delta, FinishEvent):
             self._finish = delta
-            if not self._items:
-                yield from self._open_text()
-            yield from self._close_text()
+            if not any(item["type"] != "reasoning" for item in self._items):
+                yield from self._open_item("message")
+            yield from self._close_item()
         elif isinstance(delta, ToolCallDelta):
-            yield from self._close_text()
+            yield from self._close_item()
             yield from self._function_call(delta)
+        elif isinstance(delta, ReasoningDelta):
+            yield from self._open_item("reasoning")
+            self._texts.append(delta.text)
+            thought: ReasoningDeltaEvent = {
+                "type": "response.reasoning_text.delta",
+                "sequence_number": self._number(),
+                **self._part_place(),
+                "delta": delta.text,
+            }
+            yield thought
         elif delta.text:
-            yield from self._open_text()
+            yield from self._open_item("message")
             self._texts.append(delta.text)
             event: TextDeltaEvent = {
                 "type": "response.output_text.delta",
@@ -202,30 +230,44 @@ class ResponsesFormatter:
     def _status(self, type: StatusEventType, usage: CompletionUsage | None) -> ResponseStatusEvent:
         return {"type": type, "sequence_number": self._number(), "response": self._response(usage)}
 
-    def _open_text(self) -> Iterator[OutputItemEvent | ContentPartEvent]:
-        if self._message is not None:
+    def _open_item(self, type: Literal["message", "reasoning"]) -> Iterator[ResponseEvent]:
+        if self._open is not None and self._open["type"] == type:
             return
-        self._message = _message("", "in_progress")
-        self._items.append(self._message)
-        yield self._item("response.output_item.added", {**self._message, "content": []})
-        yield self._part("response.content_part.added", "")
+        yield from self._close_item()
+        self._open = _message("", "in_progress") if type == "message" else _reasoning("", "in_progress")
+        self._items.append(self._open)
+        empty = self._open.copy()
+        empty["content"] = []
+        yield self._item("response.output_item.added", empty)
+        yield self._part("response.content_part.added", self._open["content"][0])
 
-    def _close_text(self) -> Iterator[TextDoneEvent | ContentPartEvent | OutputItemEvent]:
-        if self._message is None:
+    def _close_item(self) -> Iterator[ResponseEvent]:
+        item = self._open
+        if item is None:
             return
-        text = self._message["content"][0]["text"] = "".join(self._texts)
-        done: TextDoneEvent = {
-            "type": "response.output_text.done",
-            "sequence_number": self._number(),
-            **self._part_place(),
-            "text": text,
-            "logprobs": [],
-        }
-        yield done
-        yield self._part("response.content_part.done", text)
-        self._message["status"] = "completed"
-        yield self._item("response.output_item.done", self._message.copy())
-        self._message, self._texts = None, []
+        text = item["content"][0]["text"] = "".join(self._texts)
+        place = self._part_place()
+        if item["type"] == "message":
+            done: TextDoneEvent = {
+                "type": "response.output_text.done",
+                "sequence_number": self._number(),
+                **place,
+                "text": text,
+                "logprobs": [],
+            }
+            yield done
+        else:
+            thought: ReasoningDoneEvent = {
+                "type": "response.reasoning_text.done",
+                "sequence_number": self._number(),
+                **place,
+                "text": text,
+            }
+            yield thought
+        yield self._part("response.content_part.done", item["content"][0])
+        item["status"] = "completed"
+        yield self._item("response.output_item.done", item.copy())
+        self._open, self._texts = None, []
 
     def _function_call(
         self, call: ToolCallDelta
@@ -253,8 +295,8 @@ class ResponsesFormatter:
     def _item(self, type: ItemEventType, item: OutputItem) -> OutputItemEvent:
         return {"type": type, "sequence_number": self._number(), "output_index": len(self._items) - 1, "item": item}
 
-    def _part(self, type: PartEventType, text: str) -> ContentPartEvent:
-        return {"type": type, "sequence_number": self._number(), **self._part_place(), "part": _part(text)}
+    def _part(self, type: PartEventType, part: OutputText | ReasoningContent) -> ContentPartEvent:
+        return {"type": type, "sequence_number": self._number(), **self._part_place(), "part": part.copy()}
 
     def _number(self) -> int:
         number = self._next_number
@@ -282,6 +324,16 @@ def _part(text: str) -> OutputText:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
+def _reasoning(text: str, status: ItemStatus) -> OutputReasoning:
+    return {
+        "id": f"rs_{secrets.token_hex(12)}",
+        "type": "reasoning",
+        "status": status,
+        "summary": [],
+        "content": [{"type": "reasoning_text", "text": text}],
+    }
+
+
 def _call(call: ToolCallDelta) -> FunctionToolCall:
     return {
         "id": f"fc_{secrets.token_hex(12)}",
@@ -294,10 +346,11 @@ def _call(call: ToolCallDelta) -> FunctionToolCall:
 
 
 def _usage(usage: CompletionUsage) -> ResponseUsage:
+    details: ReasoningDetails = {"reasoning_tokens": 0}
     return {
         "input_tokens": usage["prompt_tokens"],
         "input_tokens_details": usage["prompt_tokens_details"],
         "output_tokens": usage["completion_tokens"],
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": usage.get("completion_tokens_details", details),
         "total_tokens": usage["total_tokens"],
     }

@@ -277,21 +277,33 @@ class ToolCallParser:
         self._inside: StopStringBuffer | None = None  # of the current call
         self._call: list[str] = []  # its text so far, after `begin`
         self._first = True  # only white space so far
+        self._trimming = False  # white space between a thought and the answer
         self.calls = 0
         self.stopped = False
 
     def push(self, piece: Piece) -> Iterator[TextDelta | ToolCallDelta]:
         if piece.token in self._stop_tokens:
             return
-        outputs = list(self._read(self._text.push(piece.token)))
+        outputs = list(self._read(self._trimmed(self._text.push(piece.token))))
         yield TextDelta("".join(output.text for output in outputs if isinstance(output, TextDelta)), piece)
         yield from (output for output in outputs if isinstance(output, ToolCallDelta))
+
+    def begin_answer(self, text: str) -> Iterator[TextDelta | ToolCallDelta]:
+        """Begin the answer after a thought with the text in the token of its end tag."""
+        self._trimming = True
+        yield from self._read(self._trimmed(text))
+
+    def _trimmed(self, text: str) -> str:
+        if self._trimming:
+            text = text.lstrip()
+            self._trimming = not text
+        return text
 
     def flush(self) -> Iterator[TextDelta | ToolCallDelta]:
         """Return what is left at the end of the response."""
         if self.stopped:
             return
-        yield from self._read(self._text.flush())
+        yield from self._read(self._trimmed(self._text.flush()))
         if self._inside is None:
             yield TextDelta(self._outside.flush(""))
         elif not self._format.end:

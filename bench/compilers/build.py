@@ -7,7 +7,7 @@
 
 The source is Mesa's, of the version that is installed, from the archive that apt uses. It needs these packages:
 apt-get install -t bookworm-backports gcc meson ninja-build pkg-config bison flex python3-mako python3-yaml libdrm-dev
-and for adreno: libarchive-dev libxml2-dev. apple needs gcc, libc6-dev and debian-archive-keyring alone.
+and for adreno: libarchive-dev libxml2-dev glslang-tools
 """
 
 from __future__ import annotations

@@ -142,9 +142,9 @@ def _dispatches(planner: Planner, call: Sequence[Any]) -> list[Dispatch]:
 # Multiply-adds of an invocation in one iteration of the innermost loop, by template.
 _MULTIPLY_ADDS: Mapping[str, Callable[[Mapping[str, Any]], int]] = {
     "q4/linear_q4_lanes.wgsl": lambda f: f["weights"] * f["tile"] * f["columns"] * f["words"] * 32 // f["bits"],
-    "q4/linear_q4_shared.wgsl": lambda f: 4 * 4 * 4,
+    "q4/linear_q4_shared.wgsl": lambda f: f["own"] * f["own"] * 4,
     "q4/linear_q4_packed.wgsl": lambda f: 4 * 4 * 8,
-    "matmul/matmul_shared.wgsl": lambda f: 4 * 4 * 4,
+    "matmul/matmul_shared.wgsl": lambda f: f["own"] * f["own"] * 4,
     "matmul/matmul_lanes.wgsl": lambda f: f["rows"] * f["columns"] * f["a_width"],
     "q8/q8ta_linear.wgsl": lambda f: f["tile"] * 4 * 4,
 }

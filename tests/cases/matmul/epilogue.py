@@ -71,7 +71,7 @@ CONVOLUTIONS = [
 ]
 VARIANTS = [
     entry
-    for variant in ("broadcast", "tile", "lanes", "shared", "shared-64")
+    for variant in ("broadcast", "tile", "lanes", "shared", "shared-64", "shared-wide")
     for entry in (
         case(LINEAR, T("n", 36), T(45, 36), T(45), GATED, [T("n", 45), T(45)], [], None, n=(35, 5, 1), variant=variant),
         case(LINEAR, T("n", 36), T(45, 36), None, SCALED, [T("n", 45)], [3, 1], None, n=(35, 1), variant=variant),

@@ -82,8 +82,8 @@ def by_columns(variant):
     ]
 
 
-VARIANTS = [c for variant in ("broadcast", "tile", "lanes", "shared", "shared-64") for c in by(variant)]
-VARIANTS += [c for variant in ("broadcast", "tile", "shared", "shared-64") for c in by_columns(variant)]
+VARIANTS = [c for variant in ("broadcast", "tile", "lanes", "shared", "shared-64", "shared-wide") for c in by(variant)]
+VARIANTS += [c for variant in ("broadcast", "tile", "shared", "shared-64", "shared-wide") for c in by_columns(variant)]
 
 
 def laid_out(axes, mat1, mat2, **options):
@@ -103,7 +103,7 @@ LAYOUTS = [
 ]
 LAYOUTS += [
     entry
-    for variant in ("broadcast", "tile", "shared", "shared-64")
+    for variant in ("broadcast", "tile", "shared", "shared-64", "shared-wide")
     for entry in (
         laid_out(SCORES, T(2, "n", 3, 8), T(2, "m", 3, 8), n=(37, 9, 1), m=(41, 4, 1), variant=variant),
         laid_out(SCORES, T(2, "n", 3, 7), T(2, 11, 3, 7), n=(19, 5, 1), variant=variant),

@@ -287,7 +287,7 @@ def by(variant, row_qparams=False):
 
 
 LANES = ("lanes", "lanes-halves", "lanes-bytes")
-VARIANTS = [c for variant in ("broadcast", "tile", *LANES, "shared", "shared-64") for c in by(variant)]
+VARIANTS = [c for variant in ("broadcast", "tile", *LANES, "shared", "shared-64", "shared-wide") for c in by(variant)]
 VARIANTS += [c for variant in ("packed", "packed-32", "packed-64") for c in by(variant, row_qparams=True)]
 # Tiles have as many rows as there are, up to 16; then as few tiles as can be have them evenly.
 COUNTS = {"n": (35, 17, 16, 12, 7, 5, 4, 2), "variant": "broadcast"}
@@ -315,7 +315,7 @@ WHOLE = [
     case(INT8, half(T("n", 12)), int8(5, 12), half(scales(5)), n=(7, 1), **HALF),
     case(INT8, half(T("n", 5)), int8(3, 5), half(scales(3)), n=(7, 1), **HALF),
 ]
-for variant in ("broadcast", "tile", "lanes", "shared", "shared-64"):
+for variant in ("broadcast", "tile", "lanes", "shared", "shared-64", "shared-wide"):
     some = {"n": (67, 9, 1), "variant": variant}
     WHOLE += [  # loads of four, two and one words, steps of K that are not full, extremes
         case(INT8, T("n", 80), int8(29, 80), scales(32), **some, **LOOSE),

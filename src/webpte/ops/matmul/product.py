@@ -22,8 +22,6 @@ from ...wgsl import Caps, Uniforms, dims4, f32, i32, u32, words
 from ..elementwise.elementwise import evaluate
 
 MAX_FEW_ROWS = 16  # up to which a row has the same bits in any batch on a GPU: docs/numbers.md
-SHARED_QUADS = 4  # of K that a workgroup of matmul_shared.wgsl holds
-MIN_WORKGROUPS = 64  # fewer would leave cores of a large GPU without work
 LANES = 8  # invocations that share a load, at most: more would unroll the kernel further
 # Rows of a tile: one row more should cost little more, and every size is a kernel to compile.
 TILE_ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32)
@@ -65,6 +63,33 @@ class ProductShape(NamedTuple):
     def kind(self) -> str:
         """Return the class of the number of rows, for tuning: 1, few, or many."""
         return "row" if self.rows == 1 else "few" if self.rows <= MAX_FEW_ROWS else "many"
+
+
+class WorkgroupTile(NamedTuple):
+    """The results of a workgroup whose invocations share what they read. All tiles add up along K in one order.
+
+    More results of an invocation need fewer reads of workgroup memory for each product, and more registers.
+    """
+
+    size: int  # rows, and columns
+    own: int  # rows, and columns, of an invocation
+    quads: int  # vectors along K that workgroup memory holds for each row and column
+    busy: int  # fewer of these tiles would leave cores of a large GPU without work
+
+    @property
+    def workgroup(self) -> int:
+        return (self.size // self.own) ** 2
+
+    def keeps_busy(self, shape: ProductShape) -> bool:
+        """Return whether there are enough of these tiles for all cores of a GPU."""
+        tiles = shape.batch * -(-shape.rows // self.size) * -(-shape.columns // self.size)
+        return tiles >= self.busy
+
+
+SMALL = WorkgroupTile(size=32, own=4, quads=4, busy=0)
+LARGE = WorkgroupTile(size=64, own=4, quads=4, busy=64)
+WIDE = WorkgroupTile(size=64, own=8, quads=2, busy=128)
+WIDE_REGISTERS = 128  # of an invocation of WIDE: 64 sums, 32 values of the right operand, and addresses
 
 
 class MatrixStrides(NamedTuple):
@@ -165,6 +190,7 @@ class ProductConfig:
     across: int  # columns of a workgroup
     flags: dict[str, object]
     parts: int = 1
+    quads: int = 0  # of K that a workgroup holds, if it shares its work
 
 
 def product(
@@ -194,7 +220,7 @@ def product(
         column_groups=column_groups,
         tile_rows=config.rows,
         tile_columns=config.columns,
-        depth=SHARED_QUADS,
+        depth=config.quads,
         parts=config.parts,
         heads=layout.heads,
         **_steps(layout),
@@ -230,22 +256,25 @@ def _steps(layout: ProductLayout) -> dict[str, int]:
     return {f"{name}_{axis}": step for name, steps in named.items() for axis, step in steps._asdict().items()}
 
 
-def _shared(caps: Caps, shape: ProductShape, layout: ProductLayout, *, size: int) -> ProductConfig:
-    """Return the configuration whose workgroups own `size` by `size` results and share what they read."""
-    flags: dict[str, object] = {"size": size, "a_width": _a_width(shape, layout)}
+def _shared(caps: Caps, shape: ProductShape, layout: ProductLayout, *, tile: WorkgroupTile) -> ProductConfig:
+    """Return the configuration whose workgroups share what they read."""
+    flags: dict[str, object] = {"size": tile.size, "own": tile.own, "quads": tile.quads}
     return ProductConfig(
         template="matmul/matmul_shared.wgsl",
-        rows=size,
-        columns=size,
-        workgroup=size * size // 16,
-        across=size,
-        flags=flags,
+        rows=tile.size,
+        columns=tile.size,
+        workgroup=tile.workgroup,
+        across=tile.size,
+        flags=flags | {"a_width": _a_width(shape, layout)},
+        quads=tile.quads,
     )
 
 
-def busy_with(shape: ProductShape, size: int) -> bool:
-    """Return whether tiles of this size are enough to keep all cores of a GPU busy."""
-    return shape.batch * -(-shape.rows // size) * -(-shape.columns // size) >= MIN_WORKGROUPS
+def preferred_tiles(caps: Caps, shape: ProductShape) -> list[WorkgroupTile]:
+    """Return the tiles for many rows, the best first. Those that may be measured besides follow."""
+    tiles = [SMALL, LARGE, WIDE] if caps.registers >= WIDE_REGISTERS else [SMALL, LARGE]
+    best = max((tile for tile in tiles if tile.keeps_busy(shape)), key=tiles.index, default=SMALL)
+    return [best, *(tile for tile in tiles if tile is not best)]
 
 
 def _lanes(caps: Caps, shape: ProductShape, layout: ProductLayout) -> ProductConfig:
@@ -309,12 +338,10 @@ BROADCAST: Variant[Rule] = Variant(
     "broadcast", Requirements(subgroup=4), functools.partial(_tile, max_rows=32, broadcast=True), "tiles"
 )
 BY_LANES: Variant[Rule] = Variant("lanes", ANYWHERE, _lanes, "lanes")
-BY_WORKGROUPS: Variant[Rule] = Variant(
-    "shared", Requirements(workgroup=64), functools.partial(_shared, size=32), "steps"
-)
-BY_LARGE_WORKGROUPS: Variant[Rule] = Variant(
-    "shared-64", Requirements(workgroup=256), functools.partial(_shared, size=64), "steps"
-)
+BY_WORKGROUPS: dict[WorkgroupTile, Variant[Rule]] = {
+    tile: Variant(name, Requirements(workgroup=tile.workgroup), functools.partial(_shared, tile=tile), "steps")
+    for name, tile in (("shared", SMALL), ("shared-64", LARGE), ("shared-wide", WIDE))
+}
 
 
 def _choose(cx: Context, shape: ProductShape, layout: ProductLayout, type: str) -> Variant[Rule]:
@@ -324,10 +351,9 @@ def _choose(cx: Context, shape: ProductShape, layout: ProductLayout, type: str) 
     cpu = (TILE, BROADCAST) if shape.kind == "row" and not by_rows else (BROADCAST, TILE)
     gpu: tuple[Variant[Rule], ...]
     if shape.kind == "many":
-        shared = (BY_WORKGROUPS, BY_LARGE_WORKGROUPS)
-        gpu = (*(reversed(shared) if busy_with(shape, 64) else shared), TILE)
+        gpu = (*(BY_WORKGROUPS[tile] for tile in preferred_tiles(cx.caps, shape)), TILE)
     else:
-        gpu = (BY_LANES, TILE) if by_rows else (TILE, BY_WORKGROUPS)
+        gpu = (BY_LANES, TILE) if by_rows else (TILE, BY_WORKGROUPS[SMALL])
     return cx.variant("product", key, cpu=cpu, gpu=gpu)
 
 

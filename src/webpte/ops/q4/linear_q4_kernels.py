@@ -17,12 +17,11 @@ from ...graph import numel
 from ...lowering.context import Context, Tensor
 from ...lowering.variants import ANYWHERE, Requirements, Variant
 from ...wgsl import AMD, ARM, FEW_REGISTERS, INTEL, Caps, Uniforms, f32, u32
-from ..matmul.product import MAX_FEW_ROWS, ProductShape, busy_with
+from ..matmul.product import LARGE, MAX_FEW_ROWS, SMALL, WIDE, ProductShape, WorkgroupTile, preferred_tiles
 from ..norm.norm import normalize_rows
 from .quantize_rows import RmsNorm, quantize_rows, quantize_rows_by
 
 MAX_BROADCAST_LANES = 8  # maximum invocations that share their loads
-SHARED_STEP = 8  # quads of K that a workgroup of linear_q4_shared.wgsl holds
 OFFSET_SCALE_BYTES = 4  # of a column
 PACKED_STEP = 4  # words of 8 codes that a workgroup of linear_q4_packed.wgsl holds
 
@@ -203,25 +202,33 @@ def _any(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int]) -> LinearQ4
     return LinearQ4Config("q4/linear_q4_any.wgsl", {}, params, layer.rows * bound["columns"], 32)
 
 
-def _shared(
-    caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, size: int, packed: bool = False
-) -> LinearQ4Config:
-    """Return the configuration whose workgroups own `size` by `size` results and share what they read.
+def _shared(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, tile: WorkgroupTile) -> LinearQ4Config:
+    """Return the configuration whose workgroups own a tile of the result and share what they read."""
+    flags: dict[str, object] = {"size": tile.size, "own": tile.own, "quads": tile.quads}
+    return _by_workgroups(layer, bound, "q4/linear_q4_shared.wgsl", tile, tile.quads, flags)
 
-    A larger tile needs less workgroup memory for each invocation, so a core holds more of them. Both add up in one
-    order.
-    """
-    across, down = -(-bound["columns"] * len(layer.weights) // size), -(-layer.rows // size)
+
+def _shared_codes(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, tile: WorkgroupTile) -> LinearQ4Config:
+    """Return the same for products of codes."""
+    return _by_workgroups(layer, bound, "q4/linear_q4_packed.wgsl", tile, PACKED_STEP, {"size": tile.size})
+
+
+def _by_workgroups(
+    layer: LinearQ4Operands,
+    bound: dict[str, int],
+    template: str,
+    tile: WorkgroupTile,
+    step: int,
+    flags: dict[str, object],
+) -> LinearQ4Config:
+    across, down = -(-bound["columns"] * len(layer.weights) // tile.size), -(-layer.rows // tile.size)
     weight = layer.weights[0]
     row_words = layer.inner // weight.word_codes
-    params = LinearQ4SharedParams(
-        column_groups=across, row_words=row_words, step=PACKED_STEP if packed else SHARED_STEP, **bound
-    )
+    params = LinearQ4SharedParams(column_groups=across, row_words=row_words, step=step, **bound)
     group_words = weight.group // weight.word_codes if weight.group < layer.inner else 0
-    flags: dict[str, object] = {"size": size, "group_words": group_words}
-    workgroup = size * size // 16
-    template = "q4/linear_q4_packed.wgsl" if packed else "q4/linear_q4_shared.wgsl"
-    return LinearQ4Config(template, flags, params, across * down * workgroup, workgroup)
+    return LinearQ4Config(
+        template, flags | {"group_words": group_words}, params, across * down * tile.workgroup, tile.workgroup
+    )
 
 
 def _lanes(
@@ -352,18 +359,15 @@ BYTES: Variant[Rule] = Variant(
 PACKED: Variant[Rule] = Variant(
     "packed", Requirements(work=_has_codes), functools.partial(_lanes, packed=True), "packed"
 )
-SHARED: Variant[Rule] = Variant("shared", Requirements(workgroup=64), functools.partial(_shared, size=32), "steps")
-SHARED_LARGE: Variant[Rule] = Variant(
-    "shared-64", Requirements(workgroup=256), functools.partial(_shared, size=64), "steps"
-)
+SHARED: dict[WorkgroupTile, Variant[Rule]] = {
+    tile: Variant(name, Requirements(workgroup=tile.workgroup), functools.partial(_shared, tile=tile), "steps")
+    for name, tile in (("shared", SMALL), ("shared-64", LARGE), ("shared-wide", WIDE))
+}
 PACKED_SHARED: Variant[Rule] = Variant(
-    "packed-32", Requirements(0, 64, _has_whole_steps), functools.partial(_shared, size=32, packed=True), "packed steps"
+    "packed-32", Requirements(0, 64, _has_whole_steps), functools.partial(_shared_codes, tile=SMALL), "packed steps"
 )
 PACKED_LARGE: Variant[Rule] = Variant(
-    "packed-64",
-    Requirements(0, 256, _has_whole_steps),
-    functools.partial(_shared, size=64, packed=True),
-    "packed steps",
+    "packed-64", Requirements(0, 256, _has_whole_steps), functools.partial(_shared_codes, tile=LARGE), "packed steps"
 )
 BY_CODES = (PACKED, PACKED_SHARED, PACKED_LARGE)  # of x, which is packed for them
 
@@ -421,9 +425,8 @@ def _choose(cx: Context, layer: LinearQ4Operands) -> Variant[Rule]:
         layer.has_rounded_rows,
     )
     tiled = ProductShape(1, layer.rows, layer.inner, layer.columns * len(layer.weights))  # weights share a tile
-    shared = (PACKED_LARGE, PACKED_SHARED, SHARED_LARGE, SHARED)
-    if not busy_with(tiled, 64):
-        shared = (PACKED_SHARED, PACKED_LARGE, SHARED, SHARED_LARGE)
+    packed = (PACKED_LARGE, PACKED_SHARED) if LARGE.keeps_busy(tiled) else (PACKED_SHARED, PACKED_LARGE)
+    shared = (*packed, *(SHARED[tile] for tile in preferred_tiles(cx.caps, tiled)))
     lanes = _lanes_variants(cx.caps)
     gpu: tuple[Variant[Rule], ...] = (PACKED, *lanes) if few else (*shared, PACKED, *lanes)
     if cx.caps.registers <= FEW_REGISTERS:

@@ -27,24 +27,35 @@ $$ endfor
         }
     }
 {$ endmacro $}
-{# Declare `size` rows, or columns, of `depth` elements each in workgroup memory, for four of them to an invocation. Quad q of
-   row n is name[q][n / side][n % side ^ q], with side = size / 4: n / side is a constant where the products are added,
-   which costs no check of an index. The quads of a row begin in different banks, and so do neighbouring rows. A shorter
-   depth needs a multiple of q for that. #}
-{$ macro quad_tile(name, size, depth) -$}
-var<workgroup> {{ name }}: array<array<array<vec4<f32>, {{ size // 4 }}>, 4>, {{ depth // 4 }}>;
+{# Declare `size` rows, or columns, of `quads` vectors along K each in workgroup memory, for `each` of them to an
+   invocation. Quad q of row n is name[q][n / side][n % side ^ q * swizzle], with side = size / each: n / side is a constant
+   where the products are added, which costs no check of an index. The quads of a row begin in different banks, and so do
+   neighbouring rows, if swizzle is side / quads. #}
+{$ macro quad_tile(name, size, quads, each=4) -$}
+var<workgroup> {{ name }}: array<array<array<vec4<f32>, {{ size // each }}>, {{ each }}>, {{ quads }}>;
 {$- endmacro $}
-{# Add to sum0 to sum3 the products of `steps` quads of two tiles: of the rows from `below` on with the columns from `right`
-   on. Products are added one by one, which is one instruction for each. #}
-{$ macro add_quads(a, b, steps, times="") $}
-        for (var k = 0u; k < {{ steps }}; k++) {
-$$ for c in range(4)
-            let b{{ c }} = {{ b }}[k][{{ c }}][right ^ (k{{ times }})];
+{# Declare the sums of an invocation: sum0_0 has row 0 and the columns 0 to 3. #}
+{$ macro quad_sums(rows=4, columns=4) $}
+$$ for r in range(rows)
+$$ for q in range(columns // 4)
+    var sum{{ r }}_{{ q }} = vec4<f32>();
 $$ endfor
-$$ for r in range(4)
-            let a{{ r }} = {{ a }}[k][{{ r }}][below ^ (k{{ times }})];
+$$ endfor
+{$ endmacro $}
+{# Add to the sums the products of `steps` quads of two tiles: of the rows from `below` on with the columns from `right` on.
+   Products are added one by one, which is one instruction for each. #}
+{$ macro add_quads(a, b, steps, swizzle=1, rows=4, columns=4) $}
+        for (var k = 0u; k < {{ steps }}; k++) {
+            let swizzle = k{{ " * %du" % swizzle if swizzle > 1 }};
+$$ for c in range(columns)
+            let b{{ c }} = {{ b }}[k][{{ c }}][right ^ swizzle];
+$$ endfor
+$$ for r in range(rows)
+            let a{{ r }} = {{ a }}[k][{{ r }}][below ^ swizzle];
 $$ for i in range(4)
-            sum{{ r }} += a{{ r }}[{{ i }}] * vec4<f32>(b0[{{ i }}], b1[{{ i }}], b2[{{ i }}], b3[{{ i }}]);
+$$ for q in range(columns // 4)
+            sum{{ r }}_{{ q }} += a{{ r }}[{{ i }}] * vec4<f32>(b{{ 4 * q }}[{{ i }}], b{{ 4 * q + 1 }}[{{ i }}], b{{ 4 * q + 2 }}[{{ i }}], b{{ 4 * q + 3 }}[{{ i }}]);
+$$ endfor
 $$ endfor
 $$ endfor
         }

@@ -110,6 +110,19 @@ def test_chat_line_editing_keys_edit_the_prompt(chat):
     chat.turn("", "You said 'keep', turn 1.")
 
 
+def test_chat_thought_is_folded_when_the_answer_begins(chat):
+    chat.say("think 9")
+    chat.wait(lambda screen: any("step 4 of my thought" in line for line in screen.lines))
+    assert b"\x1b[2mstep 4 of my thought\x1b[0m" in chat.bytes
+    chat.wait("The answer.")
+    chat.ready()
+    assert any("▸ thought, 45 words" in line for line in chat.lines)
+    assert not any("of my thought" in line for line in chat.lines)
+    chat.turn("/thought", "step 0 of my thought")
+    chat.turn("/undo", "removed the last turn")
+    chat.turn("/thought", "(no thought)")
+
+
 def test_chat_history_recalls_messages_across_sessions(tmp_path):
     with Chat(tmp_path) as chat:
         chat.turn("first", "turn 1.")

@@ -16,7 +16,7 @@ from ..llm.generation import BatchGenerator
 from ..text import plural
 from . import interrupts
 from .generation_options import add_constraints, add_parse_special, add_settings, checked, constraints, settings
-from .output import say
+from .output import dim, say
 from .parsing import add_json, add_program
 from .programs import open_source
 from .terminal import bars
@@ -74,9 +74,14 @@ def run(arguments: argparse.Namespace) -> int:
         ask: Callable[..., Generation] = llm.complete if "text" in asked else llm.generate
         answer = ask(**asked, parse_special=arguments.parse_special, **options)
         pieces = []
+        show = sys.stdout.isatty() and not arguments.json  # the thought, which a pipe does not get
         try:
             for piece in answer:
                 pieces.append(piece)
+                if show and piece.reasoning:
+                    print(dim(piece.reasoning), end="", flush=True)
+                if show and piece.text and answer.text == piece.text and answer.reasoning:
+                    say("\n")
                 if not arguments.json:
                     say(piece.text, end="")
         except KeyboardInterrupt:
@@ -181,6 +186,7 @@ class GenerationReport(TypedDict):
     text: str
     tokens: list[int]
     usage: UsageReport
+    reasoning: NotRequired[Annotated[str, "the thought before the text, if there is one"]]
     logprobs: NotRequired[
         Annotated[
             list[LogprobReport] | None,
@@ -285,7 +291,7 @@ def _arguments(llm: LLM, line: dict[str, Any], arguments: argparse.Namespace) ->
 
 def _report(answer: Generation) -> GenerationReport:
     usage = answer.usage
-    return {
+    report: GenerationReport = {
         "text": answer.text,
         "tokens": answer.tokens,
         "usage": {
@@ -297,6 +303,9 @@ def _report(answer: Generation) -> GenerationReport:
             "finish_reason": usage.finish_reason,
         },
     }
+    if answer.reasoning:
+        report["reasoning"] = answer.reasoning
+    return report
 
 
 def _line_report(name: Any, answer: Generation) -> GenerationReport:

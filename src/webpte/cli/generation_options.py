@@ -11,6 +11,7 @@ from ..errors import Error, InputError
 from ..llm.constraints import check_alone
 from ..llm.options import ENGINE_HELP, EngineOptions, KvCache
 from ..llm.settings import MAX_NEW_TOKENS, GenerateSettings, sampling_params_from
+from ..llm.thinking import REASONING_EFFORTS
 from .parsing import option_error
 
 SETTINGS = (
@@ -26,6 +27,9 @@ SETTINGS = (
     "dry_allowed_length",
     "seed",
     "stop",
+    "think",
+    "reasoning_effort",
+    "thinking_budget",
 )
 
 
@@ -81,6 +85,15 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
         help="add X to the logit of a token; repeatable",
     )
     _add(parser, "seed", int, "N", "seed of sampling (0)")
+    parser.add_argument(
+        "--think",
+        action=argparse.BooleanOptionalAction,
+        help="think before the answer, or do not (the model's chat template)",
+    )
+    parser.add_argument(
+        "--reasoning-effort", choices=REASONING_EFFORTS, help="how much to think, if the model's chat template reads it"
+    )
+    _add(parser, "thinking_budget", int, "N", "maximum tokens of the thought (no limit)")
     parser.add_argument("--speculate", choices=("on", "off"), help="draft tokens by n-gram lookup (if it is faster)")
     parser.add_argument(
         "--stop",

@@ -19,6 +19,11 @@ def say(text: str = "", end: str = "\n", error: bool = False) -> None:
     print(sanitize(text), end=end, file=sys.stderr if error else sys.stdout, flush=True)
 
 
+def dim(text: str) -> str:
+    """Return sanitized text, which a terminal shows dim."""
+    return f"\x1b[2m{sanitize(text)}\x1b[0m" if sys.stdout.isatty() else sanitize(text)
+
+
 def print_json(report: Any) -> None:
     """Print a report as JSON."""
     print(json_text(report))

@@ -37,6 +37,9 @@ def f(x):
 The end."""
 
 
+THOUGHT = "thought: "  # before a piece that belongs to it
+
+
 def answer_to(question: str, settings: dict[str, Any], turns: int) -> list[str]:
     """Pieces of what is said."""
     word, _, rest = question.partition(" ")
@@ -48,6 +51,8 @@ def answer_to(question: str, settings: dict[str, Any], turns: int) -> list[str]:
         return [MARKDOWN[at : at + 5] for at in range(0, len(MARKDOWN), 5)]
     if word == "evil":
         return ["red \x1b[31m", "title \x1b]0;owned\x07", "clear \x1b[2J\x1b[H", "back \x08\x08", "<b>tag</b> end"]
+    if word == "think":
+        return [*(f"{THOUGHT}step {n} of my thought\n" for n in range(int(rest))), "The", " answer."]
     if word == "forever":
         return [f"word{n} " for n in range(100_000)]
     if word == "settings":
@@ -60,17 +65,21 @@ class Scripted:
 
     def __init__(self, pieces: list[str], prompt: int, pause: float, most: int) -> None:
         self._pieces, self._pause = pieces[:most], pause
-        self.text, self.tokens, self.error = "", list[int](), None
+        self.text, self.reasoning, self.tokens, self.error = "", "", list[int](), None
         self.usage = Usage(prompt_tokens=prompt)
 
     def __iter__(self) -> Iterator[Piece]:
         try:
             for number, text in enumerate(self._pieces):
                 time.sleep(self._pause)
-                self.text += text
                 self.tokens.append(number)
                 self.usage.completion_tokens += 1
-                yield Piece(text, number)
+                if text.startswith(THOUGHT):
+                    self.reasoning += text.removeprefix(THOUGHT)
+                    yield Piece("", number, reasoning=text.removeprefix(THOUGHT), kind="reasoning")
+                else:
+                    self.text += text
+                    yield Piece(text, number)
             self.usage.finish_reason = "stop"
         finally:
             self.usage.finish_reason = self.usage.finish_reason or "cancelled"
@@ -97,7 +106,7 @@ class ScriptedLLM:
         turns = sum(message["role"] == "user" for message in messages)
         system = next((message["content"] for message in messages if message["role"] == "system"), None)
         pieces = [f"System {system!r}."] if question == "system" else answer_to(question, settings, turns)
-        pause = 0.02 if question.split()[0] in ("forever", "markdown") else 0.002
+        pause = 0.02 if question.split()[0] in ("forever", "markdown", "think") else 0.002
         return Scripted(pieces, prompt, pause, result.max_new_tokens)
 
     def __enter__(self) -> ScriptedLLM:

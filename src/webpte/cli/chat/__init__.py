@@ -90,8 +90,10 @@ def _answer(talk: Conversation, question: Question, display: Display) -> None:
     try:
         with display.answer() as view:
             for piece in answer:
+                if piece.reasoning:
+                    view.think(piece.reasoning)
                 view.add(piece.text)
     finally:
         if answer.tokens:
-            talk.keep(question, answer.text)
+            talk.keep(question, answer.text, answer.reasoning)
             print(generate.summary(answer.usage), file=sys.stderr, flush=True)

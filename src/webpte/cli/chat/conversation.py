@@ -17,7 +17,7 @@ from ...llm.settings import GenerateSettings, SamplingParams, sampling_params_fr
 from ...partial_files import not_writable
 from ...runtime.checks import described
 from ...text import plural
-from ..output import say
+from ..output import dim, say
 from ..parsing import did_you_mean
 
 Messages = list[dict[str, str]]
@@ -67,9 +67,15 @@ class Conversation:
         before = self._with_system(self.messages[: question.position])
         return self.llm.generate([*before, {"role": "user", "content": question.text}], **self.settings)
 
-    def keep(self, question: Question, answer: str) -> None:
-        turn = [{"role": "user", "content": question.text}, {"role": "assistant", "content": answer}]
+    def keep(self, question: Question, answer: str, reasoning: str = "") -> None:
+        thought = {"reasoning_content": reasoning} if reasoning else {}
+        turn = [{"role": "user", "content": question.text}, {"role": "assistant", **thought, "content": answer}]
         self.messages[question.position :] = turn
+
+    @property
+    def last_reasoning(self) -> str:
+        """Return the thought before the last answer; empty if there is none."""
+        return self.messages[-1].get("reasoning_content", "") if self.messages else ""
 
     def undo(self) -> None:
         """Remove the last question and its answer."""
@@ -151,7 +157,9 @@ def _message(name: str, position: int, message: object) -> dict[str, str]:
     if isinstance(message, dict):
         role, content = message.get("role"), message.get("content")
         if role in ROLES and isinstance(content, str):
-            return {"role": str(role), "content": content}
+            thought = message.get("reasoning_content")
+            rest = {"reasoning_content": thought} if isinstance(thought, str) else {}
+            return {"role": str(role), **rest, "content": content}
     raise InputError(
         argument=f"message {position} of {name}",
         expected=f"a role ({', '.join(ROLES)}) and content (a string)",
@@ -276,6 +284,10 @@ def _value(name: str, text: str) -> Any:
         return text
 
 
+def _thought(talk: Conversation, rest: str) -> None:
+    print(dim(talk.last_reasoning) if talk.last_reasoning else "(no thought)", flush=True)
+
+
 def _reset(talk: Conversation, rest: str) -> None:
     talk.reset()
     say("(started over)")
@@ -294,6 +306,7 @@ COMMANDS = {
     "/load": ChatCommand("FILE", "continue a saved conversation", _load),
     "/tokens": ChatCommand("", "show how much of the context is used", _tokens),
     "/set": ChatCommand("[NAME [VALUE]]", "show or change a setting; the value default resets it", _set),
+    "/thought": ChatCommand("", "show the thought before the last answer", _thought),
     "/reset": ChatCommand("", "start a new conversation", _reset),
     "/exit": ChatCommand("", "leave", _exit),
 }

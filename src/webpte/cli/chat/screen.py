@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
+from textwrap import wrap
 from typing import Protocol
 
 from markdown_it import MarkdownIt
@@ -27,9 +28,9 @@ from rich.syntax import Syntax
 
 from ...environment import variable
 from ...errors import InputError, UnsupportedError
-from ...text import sanitize
+from ...text import plural, sanitize
 from .. import interrupts
-from ..output import say
+from ..output import dim, say
 from ..terminal import open_console
 from .conversation import Conversation
 
@@ -170,6 +171,8 @@ FRAME_SECONDS = 1 / 20  # between two drawings of a growing text
 class AnswerView(Protocol):
     """Displays one answer."""
 
+    def think(self, text: str) -> None: ...
+
     def add(self, text: str) -> None: ...
 
 
@@ -185,7 +188,7 @@ def open_display(interactive: bool) -> Display:
 
 
 class PlainDisplay:
-    """Plain text, as it is generated."""
+    """Plain text, as it is generated, without the thought before it."""
 
     @contextmanager
     def answer(self) -> Iterator[AnswerView]:
@@ -194,12 +197,16 @@ class PlainDisplay:
         finally:
             say()
 
+    def think(self, text: str) -> None:
+        pass
+
     def add(self, text: str) -> None:
         say(text, end="")
 
 
 WAITING = "…"
 COMPILING = "… compiling kernels for the first answer"
+THOUGHT_LINES = 4  # shown of a thought while it grows
 
 
 class MarkdownDisplay:
@@ -224,7 +231,8 @@ class GrowingText:
     """A text that is drawn while it grows.
 
     Finished blocks are printed once and scroll. Only the block that may still change is redrawn; if it is higher than
-    the screen, its end is shown until it is finished. Each drawing writes only the lines that changed.
+    the screen, its end is shown until it is finished. Each drawing writes only the lines that changed. The end of a
+    thought is shown dim, until the answer begins and a line replaces it.
     """
 
     def __init__(self, placeholder: str) -> None:
@@ -233,8 +241,15 @@ class GrowingText:
         self._drawn: list[str] = []
         self._above = False  # whether blocks of this answer were printed
         self._next = 0.0
+        self._thought = ""
+
+    def think(self, text: str) -> None:
+        """Add to the thought before the text."""
+        self._thought += sanitize(text)
 
     def add(self, text: str) -> None:
+        if text.strip():
+            self._fold()
         self._rest += sanitize(text)
         if time.monotonic() >= self._next:
             self.draw()
@@ -244,16 +259,30 @@ class GrowingText:
         with interrupts.deferred():  # the screen and `_drawn` stay in step
             *done, self._rest = blocks(self._rest)
             self._print(done, columns)
-            lines = self._lines(self._rest, columns) or [self._placeholder]
+            lines = self._lines(self._rest, columns) or self._thought_lines(columns) or [self._placeholder]
             self._draw(lines[-max(1, rows - 2) :])
         self._next = time.monotonic() + FRAME_SECONDS
 
     def finish(self) -> None:
         """Draw the whole text and leave it on the screen."""
         with interrupts.deferred():
+            self._fold()
             self._print(blocks(self._rest), shutil.get_terminal_size().columns)
             self._draw([])
             self._rest = ""
+
+    def _thought_lines(self, columns: int) -> list[str]:
+        """Return the last lines of the thought."""
+        end = self._thought[-THOUGHT_LINES * columns :]
+        lines = [part for line in end.split("\n") for part in wrap(line, max(1, columns - 1))]
+        return [dim(line) for line in lines[-THOUGHT_LINES:]]
+
+    def _fold(self) -> None:
+        """Replace the thought by a line."""
+        if self._thought:
+            with interrupts.deferred():
+                self._draw([dim(f"▸ thought, {plural(len(self._thought.split()), 'word')}; /thought shows it")])
+                self._drawn, self._above, self._thought = [], True, ""
 
     def _print(self, finished: list[str], columns: int) -> None:
         for block in finished:

@@ -13,7 +13,7 @@ from tests.support.harness.cases import OneOp, T, case, choosing, planned_kernel
 from tests.support.harness.gate import slow_but, slow_rows_but
 from webpte.device import adapter_caps
 
-VARIANTS = ("broadcast", "tile", *LANES, "shared", "shared-64", "packed", "packed-32", "packed-64")
+VARIANTS = ("broadcast", "tile", *LANES, "shared", "shared-64", "shared-wide", "packed", "packed-32", "packed-64")
 EIGHT = [c for c in CASES if c.op == INT8 and c.variant == "broadcast"][::2]
 
 

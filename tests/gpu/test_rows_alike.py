@@ -132,14 +132,14 @@ KINDS = ((1, 1), (3, 7, 16), (17, 35))  # counts of rows that choose among the s
 ORDERS = [
     (subject, order)
     for subject, orders in {
-        "4-bit linear": (("tile", "broadcast"), LANES, ("shared", "shared-64")),
-        "4-bit linear with offsets": (("tile", "broadcast"), LANES, ("shared", "shared-64")),
-        "4-bit linear, channels": (("tile", "broadcast"), LANES, ("shared", "shared-64")),
-        "4-bit linear of int8": (("packed",), ("packed-32", "packed-64"), ("shared", "shared-64")),
-        "8-bit linear": (("tile", "broadcast"), ("lanes",), ("shared", "shared-64")),
-        "linear": (("tile", "broadcast"), ("lanes",), ("shared", "shared-64")),
-        "mm": (("tile", "broadcast"), ("shared", "shared-64")),
-        "mm, odd": (("tile", "broadcast"), ("shared", "shared-64")),
+        "4-bit linear": (("tile", "broadcast"), LANES, ("shared", "shared-64", "shared-wide")),
+        "4-bit linear with offsets": (("tile", "broadcast"), LANES, ("shared", "shared-64", "shared-wide")),
+        "4-bit linear, channels": (("tile", "broadcast"), LANES, ("shared", "shared-64", "shared-wide")),
+        "4-bit linear of int8": (("packed",), ("packed-32", "packed-64"), ("shared", "shared-64", "shared-wide")),
+        "8-bit linear": (("tile", "broadcast"), ("lanes",), ("shared", "shared-64", "shared-wide")),
+        "linear": (("tile", "broadcast"), ("lanes",), ("shared", "shared-64", "shared-wide")),
+        "mm": (("tile", "broadcast"), ("shared", "shared-64", "shared-wide")),
+        "mm, odd": (("tile", "broadcast"), ("shared", "shared-64", "shared-wide")),
         "rms norm": (("alone",), ("by 8",), ("by 64",)),
         "layer norm": (("alone",), ("by 8",), ("by 64",)),
     }.items()

@@ -6,10 +6,17 @@ import { announce, loadModel, make, parts, plural, showError } from "./shared.js
 
 /** Return a request with the settings of the page. */
 function request(part, messages) {
-  const sent = messages.filter(({ content }) => content).map(({ role, content }) => ({ role, content }));
+  const sent = messages
+    .filter(({ content }) => content)
+    .map(({ role, content, reasoning_content }) => ({
+      role,
+      content,
+      ...(reasoning_content && { reasoning_content }),
+    }));
   const fields = { messages: sent, stream: true, stream_options: { include_usage: true } };
   for (const field of part.settings.elements)
     if (field.type === "number" && field.value !== "") fields[field.name] = field.valueAsNumber;
+  if (part.thinking.value) fields.enable_thinking = part.thinking.value === "on";
   const system = part.system.value.trim();
   if (system) fields.messages = [{ role: "system", content: system }, ...sent];
   const schema = part.schema.value.trim();
@@ -28,6 +35,9 @@ class Bubble {
   #drawn = true;
   #note = null;
   #text = "";
+  #thought = make("div", { className: "text" });
+  #folded = null;
+  reasoning = "";
 
   constructor(log, role) {
     this.#log = log;
@@ -51,8 +61,22 @@ class Bubble {
     this.#drawn = false;
   }
 
+  /** Add to the thought. */
+  think(text) {
+    this.reasoning += text;
+    if (!this.#folded) {
+      this.#folded = make("details", { className: "thought quiet" }, make("summary"), this.#thought);
+      this.#body.before(this.#folded);
+    }
+    this.text = this.#text;
+  }
+
   draw() {
     this.#drawn = true;
+    if (this.#folded) {
+      this.#folded.firstChild.textContent = this.#text ? "Thought" : "Thinking …";
+      this.#thought.textContent = this.reasoning;
+    }
     const near = this.#log.scrollHeight - this.#log.scrollTop - this.#log.clientHeight < NEAR_END_PIXELS;
     this.#body.replaceChildren(...renderMarkdown(this.#text));
     this.#scroll(near);
@@ -134,8 +158,10 @@ class Chat {
     log.setAttribute("aria-busy", String(busy));
   }
 
-  /** Show the model's sampling defaults in the fields that are empty. */
+  /** Show the model's defaults, and the switch of a model that thinks. */
   #showDefaults() {
+    const { thinking, chat_template: template } = this.#model.info.language;
+    this.#part.thinking.parentElement.hidden = !(thinking ?? /think>|channel\|>|\[THINK\]/.test(template));
     for (const [name, value] of Object.entries(this.#model.info.language.sampling ?? {})) {
       const field = this.#part.settings.elements.namedItem(name);
       if (field) field.placeholder = String(value);
@@ -173,8 +199,9 @@ class Chat {
     this.#messages = [...this.#conversations.messages];
     this.#bubble = null;
     this.#part.log.replaceChildren(...(this.#messages.length ? [] : [this.#part.hint]));
-    for (const { role, content, note } of this.#messages) {
+    for (const { role, content, note, reasoning_content } of this.#messages) {
       const bubble = new Bubble(this.#part.log, role);
+      if (reasoning_content) bubble.think(reasoning_content);
       bubble.text = content;
       bubble.draw();
       if (note) bubble.note(note);
@@ -254,7 +281,10 @@ class Chat {
     this.#abort = null;
     // Unless another conversation is shown by now.
     if (messages === this.#messages) {
-      if (bubble.text || note) messages.push({ role: "assistant", content: bubble.text, ...(note && { note }) });
+      const { text: content, reasoning } = bubble;
+      const thought = reasoning && { reasoning_content: reasoning };
+      if (content || reasoning || note)
+        messages.push({ role: "assistant", content, ...thought, ...(note && { note }) });
       conversations.save(messages);
     }
     this.#show();
@@ -282,8 +312,10 @@ class Chat {
     let reason = null;
     for await (const chunk of await this.#model.chat.completions.create(chatRequest)) {
       const choice = chunk.choices[0];
-      if (choice?.delta?.content) {
-        bubble.text += choice.delta.content;
+      const { content, reasoning_content: thought } = choice?.delta ?? {};
+      if (thought) bubble.think(thought);
+      if (content) bubble.text += content;
+      if (content || thought) {
         started ||= performance.now();
         this.#showSpeed(tokens++, started);
       }

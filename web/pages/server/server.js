@@ -68,7 +68,8 @@ class ServerModel extends EventTarget {
   }
 
   get info() {
-    return { language: this.#models.find(({ id }) => id === this.name) };
+    const model = this.#models.find(({ id }) => id === this.name);
+    return { language: { ...model, context_length: model.context } };
   }
 
   get adapter() {

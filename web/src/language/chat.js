@@ -4,6 +4,7 @@ import { Engine, GenerationRequest } from "./engine.js";
 import { applyDefaults, samplingParamsFrom, tokensFrom } from "./settings.js";
 import { joinChunks, StopStringBuffer } from "./stream.js";
 import { encodeChat, renderChat } from "./template.js";
+import { thoughtAfter, withReasoningFields } from "./thinking.js";
 import { encodePrompt, specialTokens, TextStream, Tokenizer } from "./tokenizer.js";
 
 /** @typedef {import("./template.js").Message} Message */
@@ -76,6 +77,9 @@ export class Language {
     const settings = samplingParamsFrom(applyDefaults(request, this.#language.sampling ?? {}), vocab_size);
     const matcher = settings.schema === null ? null : await this.#matcher(settings.schema);
     const prompt = tokensFrom(this.#encode(request), vocab_size);
+    const isChat = request.messages !== undefined;
+    const template = isChat ? this.#language.chat_template : null;
+    const splitter = thoughtAfter(template, this.#tokenizer, prompt, isThinking(request), matcher !== null);
     if (!prompt.length) throw inputError("prompt", "at least one token", 0);
     if (prompt.length >= context_length) {
       const expected = `fewer tokens than the model's context of ${context_length}`;
@@ -86,11 +90,12 @@ export class Language {
       context: context_length,
       maxAdjustments: this.#engine.kvSlots.maxAdjustments,
     };
-    return this.#chunks(new GenerationRequest(prompt, settings, limits, matcher), request, signal);
+    return this.#chunks(new GenerationRequest(prompt, settings, limits, matcher, splitter), request, signal);
   }
 
   /** @param {any} request @returns {number[]} */
-  #encode({ messages, prompt, parse_special }) {
+  #encode(request) {
+    const { messages, prompt, parse_special } = request;
     const { chat_template: template } = this.#language;
     if ((messages === undefined) === (prompt === undefined)) {
       throw inputError("request", "either messages or prompt", messages === undefined ? "neither" : "both");
@@ -102,9 +107,11 @@ export class Language {
     if (template === null) {
       throw new WebpteError("input", "messages: the model has no chat template. Pass prompt instead.");
     }
-    const { texts } = this.#special;
-    if (parse_special === true) return this.#tokenizer.encode(renderChat(template, messages, texts));
-    return encodeChat(this.#tokenizer, template, messages, texts);
+    const enabled = isThinking(request);
+    const variables = { ...(enabled !== null && { enable_thinking: enabled }), ...this.#special.texts };
+    const own = Array.isArray(messages) ? withReasoningFields(template, messages) : messages;
+    if (parse_special === true) return this.#tokenizer.encode(renderChat(template, own, variables));
+    return encodeChat(this.#tokenizer, template, own, variables);
   }
 
   /** Return a matcher for a schema. Its modules are loaded with the first schema. @param {object | boolean} schema */
@@ -136,7 +143,8 @@ export class Language {
     this.#engine.submit(generation);
     try {
       if (chat) yield chunk("", null, { delta: { role: "assistant", content: "" } });
-      for await (const { text, finish, sampled } of this.#pieces(generation, signal)) {
+      for await (const { text, reasoning, finish, sampled } of this.#pieces(generation, signal)) {
+        if (reasoning) yield chunk("", null, { delta: { reasoning_content: reasoning } });
         const { logprobs, top_logprobs } = generation.settings;
         const details = {
           ...(logprobs && { logprobs: { content: [this.#logprobs(sampled, top_logprobs)] } }),
@@ -151,23 +159,34 @@ export class Language {
   }
 
   /**
-   * Yield every token with the text that it completes and, with the last one, the finish reason.
+   * Yield every token with the reasoning or text that it completes and, with the last one, the finish reason.
    * @param {GenerationRequest} generation
    * @param {AbortSignal | null} [signal]
    */
   async *#pieces(generation, signal) {
     const stream = new TextStream(this.#tokenizer);
     const buffer = new StopStringBuffer(generation.settings.stop);
+    const { splitter } = generation;
+    const split = (/** @type {number} */ token) => {
+      const text = splitter?.isTag(token) ? stream.flush() : stream.push(token);
+      return splitter?.push(token, text) ?? { text, reasoning: "" };
+    };
     for (;;) {
       const output = await this.#engine.next(generation, signal);
       throwIfAborted(signal);
       if (!output) return;
       const { sampled } = output;
       const silent = this.#special.ends.has(sampled.token);
-      let text = silent ? "" : buffer.push(stream.push(sampled.token));
+      let { text, reasoning } = silent ? { text: "", reasoning: "" } : split(sampled.token);
+      text = buffer.push(text);
       const finish = buffer.found ? "stop" : output.finish;
-      if (finish && !buffer.found) text += buffer.flush(silent ? "" : stream.flush());
-      yield { text, finish, sampled };
+      if (finish && !buffer.found) {
+        const rest = silent ? "" : stream.flush();
+        const last = splitter?.flush(rest) ?? { text: rest, reasoning: "" };
+        text += buffer.flush(last.text);
+        reasoning += last.reasoning;
+      }
+      yield { text, reasoning, finish, sampled };
       if (finish) return;
     }
   }
@@ -184,13 +203,18 @@ export class Language {
   }
 }
 
+/** Return whether a request asks for a thought; null if the template decides. @param {any} request @returns {boolean | null} */
+const isThinking = ({ enable_thinking, reasoning_effort }) =>
+  enable_thinking ?? (reasoning_effort ? reasoning_effort !== "none" : null);
+
 /** Return the usage of a request. Seconds are those of the steps that it took part in. @param {GenerationRequest} request */
-function usage({ numPrompt, numGenerated, numCached, milliseconds }) {
+function usage({ numPrompt, numGenerated, numCached, milliseconds, splitter }) {
   return {
     prompt_tokens: numPrompt,
     completion_tokens: numGenerated,
     total_tokens: numPrompt + numGenerated,
     prompt_tokens_details: { cached_tokens: numCached ?? 0 },
+    ...(splitter?.numTokens && { completion_tokens_details: { reasoning_tokens: splitter.numTokens } }),
     prefill_seconds: milliseconds.prefill / 1000,
     decode_seconds: milliseconds.decode / 1000,
   };

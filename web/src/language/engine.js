@@ -36,14 +36,17 @@ export class GenerationRequest {
    * @param {number[]} prompt
    * @param {SamplingParams} settings
    * @param {{ends: Set<number>, context: number, maxAdjustments: number}} limits
-   * @param {import("./grammar_matcher.js").GrammarMatcher | null} matcher
+   * @param {import("./grammar_matcher.js").GrammarMatcher | null} matcher of the answer, after a thought
+   * @param {import("./thinking.js").ReasoningSplitter | null} splitter
    */
-  constructor(prompt, settings, limits, matcher) {
+  constructor(prompt, settings, limits, matcher, splitter = null) {
     this.tokens = [...prompt];
     this.numPrompt = prompt.length;
     this.settings = settings;
     this.limits = limits;
     this.matcher = matcher;
+    this.splitter = splitter;
+    this.stage = splitter?.state ?? "answer"; // of the tokens; the splitter follows when they are read
     this.logitsProcessor = new LogitsProcessor(settings, prompt, limits.maxAdjustments);
   }
 
@@ -76,7 +79,25 @@ export class GenerationRequest {
 
   /** Return the sampling parameters of the next token. */
   nextParams() {
-    return this.logitsProcessor.params(this.numGenerated, this.matcher?.mask() ?? null);
+    return this.logitsProcessor.params(this.numGenerated, this.#mask());
+  }
+
+  /** Return the tokens that may come next: those of the answer, at the start also the one that begins a thought. */
+  #mask() {
+    if (!this.matcher || this.stage === "thought") return null;
+    const begin = this.stage === "start" ? this.splitter?.beginId : undefined;
+    if (begin === undefined) return this.matcher.mask();
+    const mask = this.matcher.mask().slice();
+    mask[begin >> 5] |= 1 << (begin & 31);
+    return mask;
+  }
+
+  /** Return whether the next token belongs to the answer. @param {number} token */
+  #isAnswer(token) {
+    const { stage, splitter } = this;
+    if (stage === "start") this.stage = token === splitter?.beginId ? "thought" : "answer";
+    else if (stage === "thought" && token === splitter?.endId) this.stage = "answer";
+    return stage === "answer" || (stage === "start" && this.stage === "answer");
   }
 
   /** Append successive tokens up to the end of the answer. @param {SampledToken[]} tokens */
@@ -91,8 +112,9 @@ export class GenerationRequest {
       this.logitsProcessor.add(sampled.token);
       const { ends, context } = this.limits;
       const isEnd = ends.has(sampled.token);
-      if (!isEnd) this.matcher?.take(sampled.token);
-      if (isEnd || this.matcher?.ended) this.finish = "stop";
+      const isAnswer = this.#isAnswer(sampled.token);
+      if (!isEnd && isAnswer) this.matcher?.take(sampled.token);
+      if (isEnd || (isAnswer && this.matcher?.ended)) this.finish = "stop";
       else if (this.numGenerated >= this.settings.max_tokens || this.tokens.length > context) this.finish = "length";
       this.output.push({ sampled, finish: this.finish });
     }

@@ -26,7 +26,7 @@ const NUMBERS = {
 };
 const OTHERS = [
   ..."messages prompt parse_special stop logit_bias logprobs response_format max_completion_tokens".split(" "),
-  ..."stream stream_options return_token_ids model user".split(" "),
+  ..."stream stream_options return_token_ids model user enable_thinking reasoning_effort".split(" "),
 ];
 
 /**

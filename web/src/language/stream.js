@@ -11,6 +11,11 @@ export class StopStringBuffer {
     this.#stop = stop;
   }
 
+  /** The text that is held back; once a stop string was found, that string and what follows it. */
+  get held() {
+    return this.#held;
+  }
+
   /** Add text; return what cannot be part of a stop string. @param {string} text */
   push(text) {
     this.#held += text;
@@ -64,6 +69,9 @@ export async function joinChunks(chunks) {
     const [result] = completion.choices;
     if (usage) completion.usage = usage;
     if (!piece) continue;
+    if (piece.delta?.reasoning_content) {
+      result.message.reasoning_content = (result.message.reasoning_content ?? "") + piece.delta.reasoning_content;
+    }
     if (chat) result.message.content += piece.delta.content ?? "";
     else result.text += piece.text;
     if (piece.logprobs) result.logprobs = { content: [...(result.logprobs?.content ?? []), ...piece.logprobs.content] };

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from ...embed.text_tokenizer import TextTokenizer
 from ...llm.text_model import TextModel
+from ...llm.thinking import thought_tags
 from ...typing import Array
 from ..bodies import read_body
 from ..clients import client_of, run_in_thread, until_disconnect
@@ -61,6 +62,8 @@ def _model_entry(info: ModelInfo) -> ModelEntry:
         entry["dimensions"] = info.dimensions
     if info.text is not None:
         entry["sampling"] = info.text.sampling
+        if thought_tags(info.text.template) is not None:
+            entry["thinking"] = True
     return entry
 
 

@@ -359,6 +359,7 @@ class ModelEntry(TypedDict):
     fingerprint: str
     dimensions: NotRequired[int]  # of the vectors of an encoder
     sampling: NotRequired[dict[str, int | float]]  # the defaults of a language model
+    thinking: NotRequired[bool]  # of a language model: whether it thinks before it answers
 
 
 class ModelList(TypedDict):

@@ -22,8 +22,9 @@ import json
 import sys
 from pathlib import Path
 
+from bench.debian import BuildError
+
 from . import build
-from .debian_root import BuildError
 from .drivers import DEVICES, CompilerError, Device, Source, compile_all, missing
 from .programs import PROGRAMS
 from .report import differences, from_json, measure, merged, result_path, text_table, to_json

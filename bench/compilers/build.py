@@ -24,10 +24,10 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.debian import BuildError, run
 from webpte.cache import cache_folder
 
 from . import debian_root
-from .debian_root import BuildError, run
 
 HERE = Path(__file__).parent
 MESA = "25.0.7"

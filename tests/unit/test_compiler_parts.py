@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from bench import debian
 from bench.compilers import __main__ as command
 from bench.compilers import build, debian_root, drivers
 from bench.compilers.report import KernelReport, PlanReport, ProgramReport, cell, differences, merged
@@ -27,11 +28,11 @@ def empty_cache(tmp_path, monkeypatch):
     ],
 )
 def test_mirror_is_the_first_archive_of_debian(sites, mirror):
-    assert debian_root.mirror_of(sites) == mirror
+    assert debian.mirror_of(sites) == mirror
 
 
 def test_apt_requires_signatures_and_has_no_part_of_the_system(tmp_path):
-    options = debian_root._apt_options(tmp_path)
+    options = debian.apt_options(tmp_path)
     assert "APT::Get::AllowUnauthenticated=false" in options
     assert "Acquire::AllowInsecureRepositories=false" in options
     assert "Acquire::AllowWeakRepositories=false" in options
@@ -43,8 +44,8 @@ def test_run_command_that_fails_raises_with_its_last_lines(monkeypatch):
         returncode, stdout = 100, "\n".join([*map(str, range(20)), "E: the signature is invalid"])
 
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: Failed)
-    with pytest.raises(debian_root.BuildError, match=r"apt-get ended with 100:\n9\n(.*\n)*E: the signature is invalid"):
-        debian_root.run("the index", ["apt-get", "update"])
+    with pytest.raises(debian.BuildError, match=r"apt-get ended with 100:\n9\n(.*\n)*E: the signature is invalid"):
+        debian.run("the index", ["apt-get", "update"])
 
 
 def test_run_command_that_is_missing_raises(monkeypatch):
@@ -52,12 +53,12 @@ def test_run_command_that_is_missing_raises(monkeypatch):
         raise FileNotFoundError(2, "No such file or directory", "apt-get")
 
     monkeypatch.setattr(subprocess, "run", run)
-    with pytest.raises(debian_root.BuildError, match="the index: apt-get is not installed"):
-        debian_root.run("the index", ["apt-get", "update"])
+    with pytest.raises(debian.BuildError, match="the index: apt-get is not installed"):
+        debian.run("the index", ["apt-get", "update"])
 
 
 def test_build_without_keyring_prints_the_package_and_leaves_nothing(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(debian_root, "KEYRING", tmp_path / "missing.gpg")
+    monkeypatch.setattr(debian, "KEYRING", tmp_path / "missing.gpg")
     monkeypatch.setattr(sys, "argv", ["build", "apple"])
     assert build.main() == 1
     assert "missing.gpg is missing: apt-get install debian-archive-keyring" in capsys.readouterr().err
@@ -67,13 +68,13 @@ def test_build_without_keyring_prints_the_package_and_leaves_nothing(tmp_path, m
 def test_build_that_is_interrupted_leaves_no_root(tmp_path, monkeypatch):
     keyring = tmp_path / "keyring.gpg"
     keyring.touch()
-    monkeypatch.setattr(debian_root, "KEYRING", keyring)
+    monkeypatch.setattr(debian, "KEYRING", keyring)
 
     def run(purpose: str, command: list[object], **_: object) -> str:
-        raise debian_root.BuildError(purpose)
+        raise debian.BuildError(purpose)
 
-    monkeypatch.setattr(debian_root, "run", run)
-    with pytest.raises(debian_root.BuildError):
+    monkeypatch.setattr(debian, "run", run)
+    with pytest.raises(debian.BuildError):
         debian_root.build()
     assert list((tmp_path / "webpte/compilers").iterdir()) == []
 

@@ -134,6 +134,10 @@ def _add(selection: Selection, path: PurePosixPath) -> None:
             selection.add("unit/test_compiler_reports.py", "unit/test_compiler_parts.py")
             selection.add("contract/test_compiler_budgets.py")
             selection.add("project/test_figures.py")
+        case ("bench", "translators", *_):
+            selection.add("unit/test_translator_parts.py", "contract/test_translators.py")
+        case ("bench", "debian.py"):
+            selection.add("unit/test_translator_parts.py", "unit/test_compiler_parts.py")
         case ("bench", *_):
             selection.add("project/test_bench_harness.py", "project/test_bench_against.py", "gpu/test_memory_trace.py")
 

@@ -54,6 +54,13 @@ PARTS = (
     *(part(f"networks-{mode}", 60, f"python -m tests.zoo --networks --only {mode}") for mode in MODES),
     part("families", 60, "python -m tests.families", "python -m tests.families --gguf"),
     part("compilers", 90, "python -m bench.compilers --all --check"),
+    part(
+        "translators",
+        90,
+        "python -m bench.translators.build",
+        "pytest tests/contract/test_translators.py",
+        "python -m bench.translators --all",
+    ),
     part("catalog", 20, "python -m tests.catalog.run"),
     part("random-modules", 60, "python -m tests.random_modules --count 300"),
     part("random-steps", 30, "python -m tests.support.harness.random_steps 2000"),

@@ -74,14 +74,15 @@ class DecoderTrace:
         return g.capped(g.linear(g.norm(x, "norm", model.norm_eps), "output"), model.logits_cap)
 
     def block(self, x: TracedTensor, number: int, positions: TokenPositions) -> TracedTensor:
-        """Record attention and feed-forward, each after a norm and added to its input."""
+        """Record attention and feed-forward, each after a norm, or before one, and added to its input."""
         g, model, name = self.g, self.model, f"layers.{number}"
-        normed = g.norm(x, f"{name}.attention_norm", model.norm_eps)
+        normed = g.norm(x, f"{name}.attention_norm", model.norm_eps) if model.pre_norms else x
         mixed = self._mixed(normed, number, positions)
         if model.post_norms:
             mixed = g.norm(mixed, f"{name}.post_attention_norm", model.norm_eps)
         x = g.add(x, mixed)
-        out = self.feed_forward(g.norm(x, f"{name}.ffn_norm", model.norm_eps), f"{name}.feed_forward")
+        normed = g.norm(x, f"{name}.ffn_norm", model.norm_eps) if model.pre_norms else x
+        out = self.feed_forward(normed, f"{name}.feed_forward")
         if model.post_norms:
             out = g.norm(out, f"{name}.post_ffn_norm", model.norm_eps)
         return g.add(x, out)
@@ -93,7 +94,9 @@ class DecoderTrace:
 
     def feed_forward(self, x: TracedTensor, name: str) -> TracedTensor:
         g = self.g
-        activation = {"silu": g.silu, "gelu_tanh": g.gelu_tanh}[self.model.activation]
+        activation = {"silu": g.silu, "gelu_tanh": g.gelu_tanh, "relu2": g.relu2}[self.model.activation]
+        if not self.model.gated_mlp:
+            return g.linear(activation(g.linear(x, f"{name}.w3")), f"{name}.w2")
         gate = activation(g.linear(x, f"{name}.w1"))
         return g.linear(g.mul(gate, g.linear(x, f"{name}.w3")), f"{name}.w2")
 
@@ -123,19 +126,28 @@ class DecoderTrace:
         """Record the attention of each query, (1, S, H, D)."""
         g, model, name = self.g, self.model, f"layers.{number}.attention"
         layer = model.layers[number]
-        if model.qk_norm:
-            q, k = (g.norm(each, f"{name}.{part}", model.norm_eps) for each, part in ((q, "q_norm"), (k, "k_norm")))
+        if model.qk_norm and not model.qk_norm_rotated:
+            q, k = self._normed(q, f"{name}.q_norm"), self._normed(k, f"{name}.k_norm")
         if layer.rows is not None:
             return self._ring_attention(q, k, v, layer, positions)
         if layer.rope is not None:
             q, k = g.call_pair(
                 "et_vk.apply_rotary_emb.default", q, k, *positions.turns[layer.rope], dims=(q.dims, k.dims)
             )
+        if model.qk_norm_rotated:
+            q, k = self._normed(q, f"{name}.q_norm"), self._normed(k, f"{name}.k_norm")
         size = (1, self.max_context, model.n_kv_heads, model.head_dim)
         caches = [zeros(size) for _ in range(2)]
         start = self._start(positions)
         # The mask, dropout, causality and scale of the op; the integer before them is not used.
         return g.call("sdpa_with_kv_cache.default", q, k, v, *caches, start, 1, None, 0, True, None, dims=q.dims)
+
+    def _normed(self, x: TracedTensor, name: str) -> TracedTensor:
+        """Record the norm of queries or keys, (1, S, H, D): of each head, or of all heads together."""
+        g, model = self.g, self.model
+        if model.qk_norm_by_head:
+            return g.norm(x, name, model.norm_eps)
+        return g.view(g.norm(g.view(x, (*x.dims[:2], -1)), name, model.norm_eps), x.dims)
 
     # ---------------------------------------------------------------- positions
 

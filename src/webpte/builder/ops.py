@@ -117,6 +117,11 @@ class OpTrace(MethodTrace):
     def gelu_tanh(self, x: TracedTensor) -> TracedTensor:
         return self.call("aten.gelu.default", x, "tanh", dims=x.dims)
 
+    def relu2(self, x: TracedTensor) -> TracedTensor:
+        """Record the square of relu."""
+        positive = self.unary("relu", x)
+        return self.mul(positive, positive)
+
     def softmax(self, x: TracedTensor) -> TracedTensor:
         return self.call("aten._softmax.default", x, -1, False, dims=x.dims)
 

@@ -88,10 +88,14 @@ class Architecture:
     qkv_bias: bool = False
     out_bias: bool = False  # of the linear after attention
     mlp_bias: bool = False
-    qk_norm: bool = False  # queries and keys are normalized by head, before rotation
+    qk_norm: bool = False  # queries and keys are normalized
+    qk_norm_by_head: bool = True  # each head alone; otherwise all heads together
+    qk_norm_rotated: bool = False  # after the rotation; otherwise before it
+    pre_norms: bool = True  # the inputs of attention and feed-forward are normalized
     post_norms: bool = False  # the outputs of attention and feed-forward are normalized
     norm_offset: float = 0.0  # added to the weights of all norms
-    activation: str = "silu"  # of the feed-forward's gate: "silu" or "gelu_tanh"
+    activation: str = "silu"  # of the feed-forward: "silu", "gelu_tanh" or "relu2", the square of relu
+    gated_mlp: bool = True  # the feed-forward has a gate with the activation; otherwise it has one input layer, w3
     attention_cap: float | None = None  # scores x become cap * tanh(x / cap)
     logits_cap: float | None = None
     attention_scale: float | None = None  # of scores; None: 1 / sqrt(head_dim)

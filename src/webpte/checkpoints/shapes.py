@@ -20,10 +20,14 @@ def parameter_shapes(model: Architecture) -> Shapes:
             block = _delta(model, number)
         else:
             block = _attention(model, gated)
-        block |= _linear("feed_forward.w1", model.hidden_dim, model.dim, model.mlp_bias)
+        if model.gated_mlp:
+            block |= _linear("feed_forward.w1", model.hidden_dim, model.dim, model.mlp_bias)
         block |= _linear("feed_forward.w2", model.dim, model.hidden_dim, model.mlp_bias)
         block |= _linear("feed_forward.w3", model.hidden_dim, model.dim, model.mlp_bias)
-        norms = ["attention_norm", "ffn_norm"] + ["post_attention_norm", "post_ffn_norm"] * model.post_norms
+        norms = ["attention_norm", "ffn_norm"] * model.pre_norms + [
+            "post_attention_norm",
+            "post_ffn_norm",
+        ] * model.post_norms
         block |= {f"{norm}.weight": (model.dim,) for norm in norms}
         shapes |= {f"layers.{number}.{name}": shape for name, shape in block.items()}
     return shapes | {"norm.weight": (model.dim,), "output.weight": (model.vocab_size, model.dim)}
@@ -36,7 +40,8 @@ def _attention(model: Architecture, gated: bool) -> Shapes:
     shapes |= _linear("attention.wv", narrow, model.dim, model.qkv_bias)
     shapes |= _linear("attention.wo", model.dim, wide, model.out_bias)
     if model.qk_norm:
-        shapes |= {"attention.q_norm.weight": (model.head_dim,), "attention.k_norm.weight": (model.head_dim,)}
+        sizes = (model.head_dim, model.head_dim) if model.qk_norm_by_head else (wide, narrow)
+        shapes |= {f"attention.{part}.weight": (size,) for part, size in zip(("q_norm", "k_norm"), sizes, strict=True)}
     return shapes
 
 

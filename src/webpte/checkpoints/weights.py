@@ -156,8 +156,8 @@ def _conversion(name: str, model: Architecture, halves: bool) -> dict[str, Any]:
     heads = {
         "attention.wq": model.n_heads,
         "attention.wk": model.n_kv_heads,
-        "attention.q_norm": 1,
-        "attention.k_norm": 1,
+        "attention.q_norm": 1 if model.qk_norm_by_head else model.n_heads,
+        "attention.k_norm": 1 if model.qk_norm_by_head else model.n_kv_heads,
     }.get(part)
     factor = {
         "attention.q_norm" if model.qk_norm else "attention.wq": model.query_factor,

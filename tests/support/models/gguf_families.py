@@ -13,8 +13,12 @@ import numpy as np
 from .gguf_blocks import dequantize, quantize
 from .gguf_talker import add, fields
 
-IN_PAIRS = ("llama", "mistral", "granite", "smollm3")  # converters reorder the rows of their queries and keys
-ARCHITECTURES = {"mistral": "llama", "gemma3_text": "gemma3"}  # where converters do not write model_type
+IN_PAIRS = ("llama", "mistral", "granite", "smollm3", "arcee")  # converters reorder the rows of their queries and keys
+ARCHITECTURES = {
+    "mistral": "llama",
+    "gemma3_text": "gemma3",
+    "hunyuan_v1_dense": "hunyuan-dense",
+}  # where converters do not write model_type
 # Variants that the format can say, by family.
 VARIANTS = {
     "llama": ("scaled RoPE", "plain", "linear RoPE", "YaRN"),
@@ -23,6 +27,11 @@ VARIANTS = {
     "phi3": ("partial LongRoPE, short", "partial LongRoPE, long", "partial"),
     "granite": ("tied",),
     "smollm3": ("every fourth layer",),
+    "arcee": ("plain",),
+    "ernie4_5": ("tied",),
+    "exaone4": ("no window", "windows", "scaled RoPE"),
+    "hunyuan_v1_dense": ("plain", "alpha"),
+    "olmo2": ("grouped heads",),
     "gemma2": ("as GGUF can say it",),
     "gemma3": ("as GGUF can say it",),
 }
@@ -114,7 +123,7 @@ def keys(config: Mapping[str, Any]) -> dict[str, Any]:
         "attention.head_count": config["num_attention_heads"],
         "attention.head_count_kv": config["num_key_value_heads"],
         "attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]),
-        "rope.freq_base": float(rope["rope_theta"]),
+        "rope.freq_base": float(rope["rope_theta"] * (rope.get("alpha") or 1) ** (size / (size - 2))),
         "rope.dimension_count": int(size * rope.get("partial_rotary_factor", 1)),
     }
     if "head_dim" in config:
@@ -136,6 +145,8 @@ def own_keys(config: Mapping[str, Any]) -> dict[str, Any]:
             "logit_scale": "logits_scaling",
         }
         return {key: float(config[name]) for key, name in names.items()}
+    if config["model_type"] == "exaone4" and config["sliding_window"] is not None:
+        return {"attention.sliding_window": config["sliding_window"]}
     if config["model_type"].startswith("gemma"):
         caps = ("attn_logit_softcapping", "final_logit_softcapping")
         limits = {key: float(config[key]) for key in caps if config.get(key) is not None}

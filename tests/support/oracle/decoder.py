@@ -86,6 +86,7 @@ Turns = Mapping[str, tuple[Tensor, Tensor]]  # cosines and sines of a call's tok
 _ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "silu": functional.silu,
     "gelu_tanh": functools.partial(functional.gelu, approximate="tanh"),
+    "relu2": lambda x: functional.relu(x).square(),
 }
 
 
@@ -157,8 +158,8 @@ class DecoderBlock(nn.Module):
         super().__init__()
         self.attention = DecoderAttention(model, number, max_context)
         self.feed_forward = FeedForward(model)
-        self.attention_norm = RMSNorm(model.dim, model.norm_eps)
-        self.ffn_norm = RMSNorm(model.dim, model.norm_eps)
+        self.attention_norm = RMSNorm(model.dim, model.norm_eps) if model.pre_norms else nn.Identity()
+        self.ffn_norm = RMSNorm(model.dim, model.norm_eps) if model.pre_norms else nn.Identity()
         self.post_attention_norm = RMSNorm(model.dim, model.norm_eps) if model.post_norms else nn.Identity()
         self.post_ffn_norm = RMSNorm(model.dim, model.norm_eps) if model.post_norms else nn.Identity()
 
@@ -180,8 +181,10 @@ class DecoderAttention(nn.Module):
         self.wk = nn.Linear(model.dim, narrow, bias=model.qkv_bias)
         self.wv = nn.Linear(model.dim, narrow, bias=model.qkv_bias)
         self.wo = nn.Linear(wide, model.dim, bias=model.out_bias)
-        self.q_norm = RMSNorm(model.head_dim, model.norm_eps) if model.qk_norm else None
-        self.k_norm = RMSNorm(model.head_dim, model.norm_eps) if model.qk_norm else None
+        by_head, self.norms_rotated = model.qk_norm_by_head, model.qk_norm_rotated
+        self.q_norm = RMSNorm(model.head_dim if by_head else wide, model.norm_eps) if model.qk_norm else None
+        self.k_norm = RMSNorm(model.head_dim if by_head else narrow, model.norm_eps) if model.qk_norm else None
+        self.norms_by_head = by_head
         self.rotate = RotaryEmbedding()
         self.seen = _kind_of_rows(model.layers[number])
         rows, sizes = model.layers[number].rows, (model.n_kv_heads, model.head_dim)
@@ -195,12 +198,21 @@ class DecoderAttention(nn.Module):
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, position: Position) -> Tensor:
         """Return the attention output of each query, (1, S, H, D)."""
-        if self.q_norm is not None and self.k_norm is not None:
-            q, k = self.q_norm(q), self.k_norm(k)
+        if not self.norms_rotated:
+            q, k = self._normed(q, self.q_norm), self._normed(k, self.k_norm)
         if self.rope is not None:
             q, k = self.rotate(q, k, *position.turns[self.rope])
+        if self.norms_rotated:
+            q, k = self._normed(q, self.q_norm), self._normed(k, self.k_norm)
         mixed: Tensor = self.kv_cache(q, k, v, position.start if self.seen is None else position.seen[self.seen])
         return mixed
+
+    def _normed(self, x: Tensor, norm: nn.Module | None) -> Tensor:
+        """Normalize queries or keys, (1, S, H, D): each head, or all heads together."""
+        if norm is None:
+            return x
+        out: Tensor = norm(x) if self.norms_by_head else norm(x.flatten(2)).view(x.shape)
+        return out
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.view(*x.shape[:2], -1, self.head_dim)
@@ -234,15 +246,16 @@ def _kinds_of_rows(model: Architecture, max_context: int) -> dict[str, nn.Module
 
 
 class FeedForward(nn.Module):
-    """A gated feed-forward."""
+    """A feed-forward, with a gate or without one."""
 
     def __init__(self, model: Architecture) -> None:
         super().__init__()
         self.activation = _ACTIVATIONS[model.activation]
-        self.w1 = nn.Linear(model.dim, model.hidden_dim, bias=model.mlp_bias)
+        self.w1 = nn.Linear(model.dim, model.hidden_dim, bias=model.mlp_bias) if model.gated_mlp else None
         self.w2 = nn.Linear(model.hidden_dim, model.dim, bias=model.mlp_bias)
         self.w3 = nn.Linear(model.dim, model.hidden_dim, bias=model.mlp_bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.w2(self.activation(self.w1(x)) * self.w3(x))
+        up = self.w3(x)
+        out: Tensor = self.w2(self.activation(up) if self.w1 is None else self.activation(self.w1(x)) * up)
         return out

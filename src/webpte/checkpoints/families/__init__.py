@@ -14,11 +14,11 @@ _UNSUPPORTED: dict[str, tuple[str, ...]] = {
     "which is a mixture of experts: ExecuTorch gathers the experts of each token as float weights, or computes them on "
     "the CPU": (
         "mixtral", "qwen2_moe", "qwen3_moe", "qwen3_next", "qwen3_5_moe", "qwen3_5_moe_text", "granitemoe", "olmoe",
-        "phimoe", "deepseek_v2", "deepseek_v3", "gpt_oss", "lfm2_moe", "llama4", "llama4_text", "qwen2moe", "qwen3moe",
-        "qwen3next", "qwen35moe", "lfm2moe", "deepseek2", "gpt-oss",
+        "phimoe", "ernie4_5_moe", "ernie4_5-moe", "hunyuan_v1_moe", "hunyuan-moe", "deepseek_v2", "deepseek_v3",
+        "gpt_oss", "lfm2_moe", "llama4", "llama4_text", "qwen2moe", "qwen3moe", "qwen3next", "qwen35moe",
+        "lfm2moe", "deepseek2", "gpt-oss",
     ),
-    "which is Granite 4, whose layers of Mamba-2, experts and shared feed-forward are not supported: Granite 3.0 to "
-    "3.3 are": ("granitemoehybrid", "granitehybrid"),
+    "which is Granite 4, whose layers of Mamba-2 and experts are not supported": ("granitehybrid",),
     "which takes images: export a text-only model, with model_type gemma3_text": ("gemma3",),
     "which takes images: export its text part, with model_type qwen3_5_text": ("qwen3_5",),
     "which shares caches between layers and has embeddings of each": ("gemma3n", "gemma3n_text"),

@@ -11,10 +11,11 @@ from ..family import IN_TAGS, Family
 from ..weights import GGUF_IN_PAIRS
 
 
-def read_config(fields: Fields) -> Architecture:
+def read_config(fields: Fields, hidden_dim: int | None = None) -> Architecture:
+    """Return the architecture; `hidden_dim` replaces intermediate_size."""
     biases = fields.boolean("attention_bias")
     return replace(
-        decoder_config(fields),
+        decoder_config(fields, hidden_dim=hidden_dim),
         qkv_bias=biases,
         out_bias=biases,
         mlp_bias=fields.boolean("mlp_bias"),

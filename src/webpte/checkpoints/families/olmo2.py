@@ -1,0 +1,53 @@
+"""OLMo 2: norms after attention and feed-forward instead of before them, and norms of all queries and all keys."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..architecture import Architecture
+from ..config import Fields, decoder_config, decoder_gguf
+from ..family import Family
+from ..weights import GGUF, HUGGING_FACE, TensorNames
+
+NAMES = TensorNames(
+    {
+        **HUGGING_FACE.parts,
+        "layers.{}.post_attention_norm": "model.layers.{}.post_attention_layernorm",
+        "layers.{}.post_ffn_norm": "model.layers.{}.post_feedforward_layernorm",
+    }
+)
+GGUF_NAMES = TensorNames(
+    {
+        **GGUF.parts,
+        "layers.{}.post_attention_norm": "blk.{}.post_attention_norm",
+        "layers.{}.post_ffn_norm": "blk.{}.post_ffw_norm",
+    }
+)
+
+
+def read_config(fields: Fields) -> Architecture:
+    biases = fields.boolean("attention_bias")
+    return replace(_as_olmo(decoder_config(fields)), qkv_bias=biases, out_bias=biases)
+
+
+def read_gguf(fields: Fields) -> Architecture:
+    return _as_olmo(decoder_gguf(fields))
+
+
+def _as_olmo(model: Architecture) -> Architecture:
+    return replace(model, qk_norm=True, qk_norm_by_head=False, pre_norms=False, post_norms=True)
+
+
+FAMILY = Family(
+    name="OLMo 2",
+    models="OLMo 2 1B to 32B",
+    special="norms after each part only, norms of all queries and all keys",
+    model_types=("olmo2",),
+    classes=("Olmo2ForCausalLM",),
+    config=read_config,
+    gguf_types=("olmo2",),
+    gguf=read_gguf,
+    names=NAMES,
+    gguf_names=GGUF_NAMES,
+    end_tokens=("<|endoftext|>",),
+)

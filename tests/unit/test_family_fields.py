@@ -160,6 +160,73 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "sliding_window": 512,
         "sliding_window_pattern": 2,
     },
+    "ernie4_5": {"architectures": ["Ernie4_5ForCausalLM"], "head_dim": 128, "rope_theta": 500000.0, "use_bias": False},
+    "olmo2": {
+        "architectures": ["Olmo2ForCausalLM"],
+        "attention_bias": False,
+        "rope_scaling": None,
+        "rope_theta": 500000,
+    },
+    "exaone4": {
+        "architectures": ["Exaone4ForCausalLM"],
+        "head_dim": 128,
+        "layer_types": ["sliding_attention", "sliding_attention", "sliding_attention", "full_attention"],
+        "rope_scaling": LLAMA3,
+        "rope_theta": 1000000,
+        "sliding_window": 4096,
+        "sliding_window_pattern": "LLLG",
+    },
+    "arcee": {"architectures": ["ArceeForCausalLM"], "hidden_act": "relu2", "head_dim": 128, "mlp_bias": False},
+    "hunyuan_v1_dense": {
+        "architectures": ["HunYuanDenseV1ForCausalLM"],
+        "eod_token_id": 127967,
+        "head_dim": 128,
+        "rope_scaling": {
+            "alpha": 1000.0,
+            "beta_fast": 32,
+            "beta_slow": 1,
+            "factor": 1.0,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+            "type": "dynamic",
+        },
+        "use_qk_norm": True,
+    },
+    "granite4": {
+        "model_type": "granitemoehybrid",
+        "architectures": ["GraniteMoeHybridForCausalLM"],
+        "attention_bias": False,
+        "attention_multiplier": 0.015625,
+        "embedding_multiplier": 12,
+        "layer_types": ["attention"] * 4,
+        "logits_scaling": 8,
+        "mamba_chunk_size": 256,
+        "mamba_conv_bias": True,
+        "mamba_d_head": "auto",
+        "num_experts_per_tok": 0,
+        "num_local_experts": 0,
+        "position_embedding_type": "rope",
+        "residual_multiplier": 0.22,
+        "rope_theta": 10000000,
+        "router_aux_loss_coef": 0.01,
+        "shared_intermediate_size": 8192,
+    },
+    "ministral3": {
+        "architectures": ["Ministral3ForCausalLM"],
+        "head_dim": 128,
+        "sliding_window": None,
+        "rope_parameters": {
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "factor": 16.0,
+            "llama_4_scaling_beta": 0.1,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+            "original_max_position_embeddings": 16384,
+            "rope_theta": 1000000.0,
+            "rope_type": "yarn",
+        },
+    },
 }
 PUBLISHED = {name: {**SIZES, "model_type": name, **fields} for name, fields in PUBLISHED.items()}
 
@@ -187,6 +254,16 @@ def test_family_distinguishing_fields_are_read():
     granite = read("granite")
     assert (granite.attention_scale, granite.embedding_factor, granite.residual_factor) == (0.015625, 12.0, 0.22)
     assert (granite.query_factor, granite.logits_factor) == (0.125, 0.125)
+
+
+def test_family_norms_and_feed_forwards_are_read():
+    olmo, exaone, hunyuan = read("olmo2"), read("exaone4"), read("hunyuan_v1_dense")
+    assert (olmo.pre_norms, olmo.post_norms, olmo.qk_norm, olmo.qk_norm_by_head) == (False, True, True, False)
+    assert [(layer.rope, layer.window) for layer in exaone.layers] == [("rope", 4096)] * 3 + [(None, None)]
+    assert hunyuan.qk_norm_rotated and hunyuan.ropes["rope"].theta == pytest.approx(10000.0 * 1000.0 ** (128 / 126))
+    assert (read("arcee").activation, read("arcee").gated_mlp) == ("relu2", False)
+    assert [layer.rope for layer in read("granite4", position_embedding_type="nope").layers] == [None] * 4
+    assert read("ministral3").max_positions == 16384
 
 
 def test_family_windows_equal_layers():
@@ -237,6 +314,11 @@ def test_embeddings_are_scaled_by_a_number_of_their_type(dtype, factor):
 
 
 REFUSED: list[tuple[str, dict[str, Any]]] = [
+    ("granite4", {"layer_types": ["mamba", "attention"] * 2}),
+    ("granite4", {"num_local_experts": 64}),
+    ("hunyuan_v1_dense", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}),
+    ("ministral3", {"sliding_window": 4096}),
+    ("arcee", {"hidden_act": "silu"}),
     ("llama", {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}),
     ("llama", {"rope_scaling": LLAMA3 | {"mscale": 2.0}}),
     ("llama", {"rope_scaling": {"rope_type": "su", "short_factor": factors(1), "long_factor": factors(2)}}),
@@ -336,18 +418,17 @@ def test_family_invalid_config_is_refused(family, change, problem):
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [("mixtral", "experts"), ("qwen3_moe", "experts"), ("gemma3", "gemma3_text"), ("gemma", "Gemma 2 and 3"),
-     ("gemma3n", "caches"), ("gemma4_text", "Gemma 4"), ("qwen3_5", "qwen3_5_text")],
+     ("gemma3n", "caches"), ("gemma4_text", "Gemma 4"), ("ernie4_5_moe", "mixture of experts")],
 )  # fmt: skip
 def test_family_refusal_states_reason(kind, reason):
     with raises(webpte.UnsupportedError, f"a {kind} model", reason, "llama", code="unknown_family"):
         family_of_config("a folder", kind)
 
 
-@pytest.mark.parametrize(("find", "kind"), [(family_of_config, "granitemoehybrid"), (family_of_gguf, "granitehybrid")])
-def test_granite_4_is_not_refused_as_a_mixture_of_experts(find, kind):
+def test_granite_4_in_gguf_is_not_refused_as_a_mixture_of_experts():
     """Its Micro and Nano models have no experts."""
     with raises(webpte.UnsupportedError, "Granite 4", code="unknown_family") as refused:
-        find("a checkpoint", kind)
+        family_of_gguf("a checkpoint", "granitehybrid")
     assert "mixture of experts" not in str(refused.value)
 
 
@@ -360,7 +441,7 @@ def test_gguf_family_only_in_safetensors_is_refused(kind):
 @pytest.mark.parametrize("kind", ["gpt_neox", "starcoder2", None, 7])
 def test_family_unknown_refused_with_supported_ones(kind):
     with raises(
-        webpte.UnsupportedError, f"a {kind} model", "llama, mistral", "qwen2", code="unknown_family"
+        webpte.UnsupportedError, f"a {kind} model", "llama, ministral3, mistral", "qwen2", code="unknown_family"
     ) as refused:
         family_of_config("a folder", kind)
     assert refused.value.items == ("model_type",)

@@ -61,6 +61,13 @@ def choose_sizes(
 def _context(source: Checkpoint, requested: int | None, memory: int | None) -> ContextLimit:
     own, model = source.context, source.architecture
     if requested is not None:
+        if model.max_positions is not None and requested > model.max_positions:
+            raise InputError(
+                argument="max_context",
+                expected=f"at most {model.max_positions}: {source.family.name} scales the queries of later tokens",
+                got=requested,
+                code="max_context",
+            )
         return ContextLimit(requested, "requested", own)
     default = DEFAULT_WHOLE_CACHE if model.attention_cap is not None else DEFAULT_MAX_CONTEXT
     tokens = default if own is None else max(2, min(own, default))

@@ -103,6 +103,7 @@ class Architecture:
     embedding_factor: float = 1.0
     residual_factor: float = 1.0  # of the outputs of attention and feed-forward
     logits_factor: float = 1.0
+    max_positions: int | None = None  # later positions need operations that are not supported; None: no limit
 
     @property
     def n_layers(self) -> int:

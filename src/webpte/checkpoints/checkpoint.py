@@ -9,11 +9,14 @@ from typing import Any
 
 from ..container import ForeignFile, MappedFile, recognize
 from ..errors import FormatError, InputError, UnsupportedError
+from . import text_part
 from .family import Checkpoint
 
 # Suffixes of transformers' class names in `architectures` of config.json -> the kind of model.
 _CLASS_SUFFIXES = {
     "ForCausalLM": "language",
+    # With an image encoder, which is left out.
+    **dict.fromkeys(text_part.CLASSES, "language"),
     "ForImageClassification": "image classifier",
     "ForObjectDetection": "detector",
     "WhisperForConditionalGeneration": "speech",

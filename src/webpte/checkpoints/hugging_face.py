@@ -15,6 +15,7 @@ from .families import family_of_config
 from .family import Checkpoint, Family, end_ids
 from .safetensors_file import FloatTensor, read_safetensors
 from .shapes import parameter_shapes
+from .text_part import is_wrapper, text_config, text_tensors
 from .weights import EMBEDDING, HEAD, CheckpointWeights, check_layers, check_tensors, map_weights
 
 # The reason why fields have no effect -> the fields.
@@ -124,7 +125,8 @@ _HINT = "If you know that an unknown field has no effect, remove it from config.
 
 def validate_folder(folder: Path) -> tuple[Family, Architecture, Fields]:
     """Read and check everything but the weights, which may not be downloaded yet."""
-    fields = Fields(str(folder / "config.json"), read_json(folder / "config.json"))
+    values = read_json(folder / "config.json")
+    fields = Fields(str(folder / "config.json"), text_config(values) if is_wrapper(values) else values)
     family = family_of_config(str(folder), fields.get("model_type"))
     model = read_config(family, fields)
     if (folder / "adapter_config.json").exists():
@@ -138,6 +140,8 @@ def read_folder(folder: Path) -> Checkpoint:
     """Read the checkpoint in a folder."""
     family, model, fields = validate_folder(folder)
     tensors = _find_tensors(folder, model)
+    if is_wrapper(read_json(folder / "config.json")):
+        tensors = text_tensors(str(folder), tensors)
     check_layers(str(folder), model.n_layers, len(tensors))
     sources = map_weights(parameter_shapes(model), model, family.names)
     head = family.names.stored_name(HEAD)
@@ -161,8 +165,14 @@ def read_folder(folder: Path) -> Checkpoint:
         eos_ids=end_ids(str(folder), ends, family.end_tokens, tokenizer),
         special_tokens=_special_tokens(folder),
         generation_config=generation,
-        context=fields.context("max_position_embeddings"),
+        context=_context(fields, model),
     )
+
+
+def _context(fields: Fields, model: Architecture) -> int | None:
+    """Return the tokens that a model was trained for, and that its layers here support."""
+    limits = [limit for limit in (fields.context("max_position_embeddings"), model.max_positions) if limit is not None]
+    return min(limits, default=None)
 
 
 def read_config(family: Family, fields: Fields) -> Architecture:

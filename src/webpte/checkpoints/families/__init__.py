@@ -19,8 +19,6 @@ _UNSUPPORTED: dict[str, tuple[str, ...]] = {
         "lfm2moe", "deepseek2", "gpt-oss",
     ),
     "which is Granite 4, whose layers of Mamba-2 and experts are not supported": ("granitehybrid",),
-    "which takes images: export a text-only model, with model_type gemma3_text": ("gemma3",),
-    "which takes images: export its text part, with model_type qwen3_5_text": ("qwen3_5",),
     "which shares caches between layers and has embeddings of each": ("gemma3n", "gemma3n_text"),
     "which is Gemma 4, whose layers are not supported: Gemma 2 and 3 are": ("gemma4", "gemma4_text"),
     "the first Gemma: Gemma 2 and 3 are supported": ("gemma",),

@@ -73,7 +73,7 @@ def _rope(fields: Fields, kind: str, new: Any, old: Mapping[str, Any], size: int
 
 FAMILY = Family(
     name="Gemma 3",
-    models="Gemma 3 270M and 1B; larger ones have image inputs and are not supported",
+    models="Gemma 3 270M to 27B, without the image encoder of the larger ones",
     special="sliding windows, two bases of RoPE, norms of queries and keys and after each part",
     model_types=("gemma3_text",),
     classes=("Gemma3ForCausalLM",),

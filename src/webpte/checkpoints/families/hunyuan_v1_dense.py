@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..architecture import Architecture, Rope
-from ..config import Fields, decoder_config, decoder_gguf, read_rope
+from ..config import FieldRule, Fields, decoder_config, decoder_gguf, read_rope
 from ..family import Family
 from ..weights import HUGGING_FACE, TensorNames
 
@@ -54,6 +54,7 @@ FAMILY = Family(
     model_types=("hunyuan_v1_dense",),
     classes=("HunYuanDenseV1ForCausalLM",),
     config=read_config,
+    rules=dict.fromkeys(("use_qk_norm", "qk_norm"), FieldRule((True,), "queries and keys are normalized here")),
     gguf_types=("hunyuan-dense",),
     gguf=read_gguf,
     names=_NAMES,

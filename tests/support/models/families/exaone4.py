@@ -1,4 +1,4 @@
-"""EXAONE 4: all layers alike, and windows with full layers that do not rotate."""
+"""EXAONE 4: equal layers, and windows with full layers that do not rotate."""
 
 MODEL_TYPE = "exaone4"
 _LLAMA3 = {

@@ -1,0 +1,60 @@
+"""The language model in the checkpoint of a model that takes images too: its config and its tensors, unwrapped."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+Tensor = TypeVar("Tensor")
+logger = logging.getLogger(__name__)
+
+# model_type of a wrapper -> fields of its text_config that published files leave to the defaults of transformers.
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "gemma3": {
+        "model_type": "gemma3_text",
+        "vocab_size": 262208,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "rms_norm_eps": 1e-6,
+        "max_position_embeddings": 131072,
+    },
+    "mistral3": {"model_type": "mistral"},
+    "qwen3_5": {"model_type": "qwen3_5_text"},
+}
+CLASSES = ("Gemma3ForConditionalGeneration", "Mistral3ForConditionalGeneration", "Qwen3_5ForConditionalGeneration")
+# Fields of the wrapper that hold for its language model.
+_SHARED = ("tie_word_embeddings", "bos_token_id", "eos_token_id", "dtype", "torch_dtype", "quantization_config")
+_PREFIXES = {"language_model.model.": "model.", "model.language_model.": "model.", "language_model.lm_head": "lm_head"}
+_LEFT_OUT = {
+    r"(model\.)?(vision_tower|multi_modal_projector|visual)\.": "image encoder",
+    r"mtp\.": "heads that draft further tokens",
+}
+
+
+def is_wrapper(config: Mapping[str, Any]) -> bool:
+    """Return whether config.json describes a known model with a language model inside."""
+    return config.get("model_type") in _DEFAULTS and isinstance(config.get("text_config"), dict)
+
+
+def text_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config of the language model in a wrapper."""
+    inner = {name: value for name, value in config["text_config"].items() if value is not None}
+    shared = {name: config[name] for name in _SHARED if config.get(name) is not None}
+    return {**_DEFAULTS[config["model_type"]], **shared, **inner}
+
+
+def text_tensors(where: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of the language model by the names that it has alone. Log what is left out."""
+    result, left_out = {}, set()
+    for name, tensor in tensors.items():
+        part = next((part for pattern, part in _LEFT_OUT.items() if re.match(pattern, name)), None)
+        if part is not None:
+            left_out.add(part)
+            continue
+        prefix = next((prefix for prefix in _PREFIXES if name.startswith(prefix)), "")
+        result[_PREFIXES.get(prefix, "") + name.removeprefix(prefix)] = tensor
+    if left_out:
+        logger.warning("%s: the language model is read; left out: %s", where, ", ".join(sorted(left_out)))
+    return result

@@ -17,6 +17,7 @@ from webpte.errors import ShapeError, UnsupportedError
 from webpte.fusion.batching import TOKENS, with_sampled_slots
 from webpte.fusion.llm_rewrites import SAMPLING_WORDS
 from webpte.graph import TensorSpec
+from webpte.llm.loading import default_caches
 from webpte.lowering import Dispatch
 from webpte.plan import Planner
 from webpte.runtime import Program
@@ -99,7 +100,8 @@ def _add_language(result: Phases, program: Program, planner: Planner, caps: Caps
         shapes = [(1, tokens), *(_dims(graph.values[i]) for i in graph.inputs[1:])]
         method[tokens] = _dispatches(planner, zeros(graph, shapes))
     try:
-        slotted = program.planner("forward", caps, functools.partial(with_sampled_slots, slots=1))
+        caches = default_caches(caps.kind, caps.features)
+        slotted = program.planner("forward", caps, functools.partial(with_sampled_slots, slots=1, caches=caches))
     except UnsupportedError:  # the engine runs one sequence at a time, with the method itself
         result.add("decode", method[1])
         result.add("prefill", method[rows])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from ..errors import InputError, UnsupportedError
@@ -70,11 +70,9 @@ def cache_slots(prefix_cache: int, runner: ModelRunner) -> int:
     return prefix_cache // max(1, sum(runner.sizes(runner.capacity))) if prefix_cache else 0
 
 
-def _cache_dtypes(program: Program, kv_cache: KvCache) -> CacheDtypes:
-    if kv_cache != "auto":
-        return CACHE_DTYPES[kv_cache]
-    has_halves = program.caps.kind == "gpu" and "shader-f16" in program.caps.features
-    return HALF_FLOATS if has_halves else AS_STORED
+def default_caches(device: str, features: Collection[str]) -> CacheDtypes:
+    """Return which caches "auto" stores in another dtype on a device: those of f32 in f16 on GPUs that have it."""
+    return HALF_FLOATS if device == "gpu" and "shader-f16" in features else AS_STORED
 
 
 def load_runner(program: Program | Bundle, kv_cache: KvCache, max_slots: int, progress: OnProgress) -> ModelRunner:
@@ -83,8 +81,10 @@ def load_runner(program: Program | Bundle, kv_cache: KvCache, max_slots: int, pr
         if kv_cache not in ("auto", "f32"):
             raise InputError(argument="kv_cache", expected="'f32', as the bundle was planned", got=repr(kv_cache))
         return BundledRunner(program, language_of(program), max_slots, progress)
+    caps = program.caps
+    caches = default_caches(caps.kind, caps.features) if kv_cache == "auto" else CACHE_DTYPES[kv_cache]
     try:
-        return BatchedRunner(program, max_slots, _cache_dtypes(program, kv_cache), progress)
+        return BatchedRunner(program, max_slots, caches, progress)
     except UnsupportedError as error:
         if kv_cache not in REWRITES:
             raise UnsupportedError(

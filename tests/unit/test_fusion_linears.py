@@ -40,6 +40,7 @@ LINEARS = (
     "residual-linears",
     "row-qparams",
     "norm-linears",
+    "norm-residuals",
 )
 OFFSETS = 12  # the position of this argument of a fused layer
 RANDOM = np.random.default_rng(7)
@@ -302,6 +303,14 @@ def test_silu_may_have_been_one_call(b):
     check(b.graph([x], [out]), ["webpte"])
 
 
+@pytest.mark.parametrize(("approximate", "expected"), [("tanh", ["webpte"]), ("none", ["webpte", "gelu", "mul"])])
+def test_gated_linears_gelu_by_tanh_is_fused(b, approximate, expected):
+    x = b.tensor(5, 32)
+    gate, values, activated = b.linear(x, 8), b.linear(x, 8), b.tensor(5, 8)
+    b.call("aten.gelu.default", (gate, b.add(String(approximate))), activated)
+    check(b.graph([x], [b.binary("mul", activated, values)]), expected)
+
+
 def test_gated_linears_gate_with_other_readers_stays(b):
     x = b.tensor(5, 32)
     gate, values = b.linear(x, 8), b.linear(x, 8)
@@ -513,6 +522,19 @@ def test_transformer_layer_fuses_into_few_calls(b):
 def test_norm_fuses_into_its_only_layer(b, layer):
     x = b.tensor(5, 32)
     check(b.graph([x], [layer(b, b.norm(x), 8)]), ["webpte"])
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_norm_residual_is_added(b, first):
+    x, residual = b.tensor(5, 32), b.tensor(5, 32)
+    norm = b.norm(b.unary(x, 5, 32))
+    check(b.graph([x, residual], [b.plus(*((norm, residual) if first else (residual, norm)))]), ["relu", "webpte"])
+
+
+def test_norm_residual_of_other_shape_or_factor_stays(b):
+    x, row, residual = b.tensor(5, 32), b.tensor(1, 32), b.tensor(5, 32)
+    outs = [b.plus(b.norm(x), row), b.plus(residual, b.norm(x), 2)]
+    check(b.graph([x, row, residual], outs), ["rms_norm", "add", "rms_norm", "add"])
 
 
 def test_norm_with_other_readers_stays(b):

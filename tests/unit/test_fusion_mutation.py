@@ -175,6 +175,13 @@ def normed(b: Builder) -> Graph:
     return b.done(b.q4(norm, 8))
 
 
+def normed_residual(b: Builder) -> Graph:
+    x, y = b.input(S, 32), b.input(S, 32)
+    weight = b.constant(RANDOM.normal(size=32).astype(np.float32))
+    norm = b.make("et_vk.rms_norm.default", (b.unary(x, S, 32), weight, b.add(Double(1e-2))), S, 32)
+    return b.done(b.plus(y, norm, S, 32))
+
+
 def coded(b: Builder) -> Graph:
     x, y = (b.tensor(S, 8, dtype=DType.INT8) for _ in "xy")
     b.inputs += [x, y]
@@ -259,6 +266,7 @@ GRAPHS: dict[str, Callable[[Builder], Graph]] = {
     "residual-linears": residual,
     "row-qparams": qparams,
     "norm-linears": normed,
+    "norm-residuals": normed_residual,
     "int8-residuals": coded,
     "permuted-codes": permuted,
     "rotary-attention": attention,

@@ -1,10 +1,11 @@
-"""Fuse 4-bit and 8-bit linear layers: layers with one input, gates with their values, residuals, norms."""
+"""Fuse 4-bit and 8-bit linear layers: layers with one input, gates with their values, residuals."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,15 +37,15 @@ PATTERN = {
     "sigmoid": ("aten.sigmoid.default",),
     "product": ("aten.mul.Tensor",),
     "sum": ("aten.add.Tensor",),
-    "norm": ("et_vk.rms_norm.default",),
+    "gelu": ("aten.gelu.default",),
     "fused": (LINEAR_Q4,),
 }
 ROLES = roles(PATTERN)
 MAX_OUTPUTS = 3  # of a joined layer: with its inputs, as many buffers as every device can bind
-MAX_BUFFERS = 8  # of a call: every device can bind them
 MAX_WEIGHT_BYTES = 128 << 20  # of a joined weight: every device can bind it
 WORD_BYTES = 4
 SCALE_BYTES = 4  # of an offset, an f32
+SILU, GELU_TANH = "silu", "gelu_tanh"  # activations of gates
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,7 @@ def fused_call(
     bias: int | None = None,
     residual: int | None = None,
     offsets: int | None = None,
+    activation: str | None = None,
 ) -> Call:
     """Return the fused call, which ops/q4/linear_q4.py describes."""
     x_scales, x_zeros = linear.qparams or (None, None)
@@ -183,6 +185,7 @@ def fused_call(
         residual=residual,
         bits=Int(linear.bits),
         offsets=offsets,
+        activation=None if activation is None else String(activation),
     )
 
 
@@ -215,14 +218,14 @@ def share_qparams(graph: Graph) -> Graph:
 
 
 def gate_linears(graph: Graph) -> Graph:
-    """Fuse silu(a(x)) * b(x), the gate of a SwiGLU, into one call."""
+    """Fuse silu(a(x)) * b(x), the gate of a SwiGLU, or the same with GELU, into one call."""
     rewriter = Rewriter(graph)
     if not rewriter.is_straight_line:
         return graph
     linears = {linear.out: linear for linear in quantized_linears(rewriter) if linear.bias is None}
     for gate in linears.values():
         activation = _activation(rewriter, gate.out)
-        product = rewriter.only_user(activation[-1]) if activation else None
+        product = rewriter.only_user(activation.values[-1]) if activation else None
         if activation is None or product is None or ROLES.get(product[1].name) != "product":
             continue
         at, call = product
@@ -230,27 +233,37 @@ def gate_linears(graph: Graph) -> Graph:
         if len(others) != 1 or not _pair(rewriter, gate, others[0]) or not same_spec(rewriter, gate.out, call.outs[0]):
             continue
         (values,) = others
-        steps = {gate.index, values.index, at, *(rewriter.producers[v][0] for v in activation)}
+        steps = {gate.index, values.index, at, *(rewriter.producers[v][0] for v in activation.values)}
         codes, scales = (gate.codes, values.codes), (gate.scales, values.scales)
         offsets = _joined_offsets(rewriter, (gate, values), by_column=False)
-        rewriter.replace(steps, fused_call(rewriter, gate, call.outs, codes, scales, offsets=offsets), at)
+        fused = fused_call(rewriter, gate, call.outs, codes, scales, offsets=offsets, activation=activation.name)
+        rewriter.replace(steps, fused, at)
     return rewriter.result()
 
 
-def _activation(rewriter: Rewriter, value_id: int) -> list[int] | None:
-    """Return the values computed for silu(value), itself last; None if the value has other readers."""
+class GateActivation(NamedTuple):
+    """The activation of a gate, and the values computed for it, itself last."""
+
+    name: str
+    values: list[int]
+
+
+def _activation(rewriter: Rewriter, value_id: int) -> GateActivation | None:
+    """Return the activation of a value; None if the value has other readers."""
     users = sorted(set(rewriter.users[value_id]))
     calls = [call for user in users if (call := rewriter.call(user)) is not None]
     if value_id in rewriter.outputs or len(rewriter.producers[value_id]) != 1:
         return None
     match [ROLES.get(call.name) for call in calls]:
         case ["silu"]:
-            return [calls[0].outs[0]]
+            return GateActivation(SILU, [calls[0].outs[0]])
+        case ["gelu"] if rewriter.values[rewriter.arguments(calls[0])["approximate"]] == String("tanh"):
+            return GateActivation(GELU_TANH, [calls[0].outs[0]])
         case ["sigmoid", "product"]:
             sigmoid, product = calls
             sole = rewriter.only_user(sigmoid.outs[0]) == (users[1], product)
             if sole and set(product.args) == {value_id, sigmoid.outs[0]}:
-                return [sigmoid.outs[0], product.outs[0]]
+                return GateActivation(SILU, [sigmoid.outs[0], product.outs[0]])
     return None
 
 
@@ -468,37 +481,3 @@ def _with_row_eps(
         return None
     changed = {**arguments, "x_scales": None, "x_zeros": None, "row_eps": eps}
     return rewriter.make(LINEAR_Q4, call.outs, call.origin, **changed)
-
-
-# -- norms -------------------------------------------------------------------------------------------------------------
-
-
-def normalize_in_linears(graph: Graph) -> Graph:
-    """Fuse an RMS norm into the only layer that reads it. Kernels for few rows then need no dispatch for the norm."""
-    rewriter = Rewriter(graph)
-    if not rewriter.is_straight_line:
-        return graph
-    plain = {linear.index: linear for linear in quantized_linears(rewriter)}
-    for index in range(len(rewriter.steps)):
-        norm = rewriter.call(index)
-        if norm is None or ROLES.get(norm.name) != "norm":
-            continue
-        options = rewriter.arguments(norm)
-        user = rewriter.only_user(norm.outs[0])
-        immutable = all(map(rewriter.is_immutable, (options["x"], options["weight"], norm.outs[0])))
-        if user is None or not immutable or not same_spec(rewriter, options["x"], norm.outs[0]):
-            continue
-        at, call = user
-        if at in plain:
-            linear = plain[at]
-            weights = ([linear.codes], [linear.scales])
-            call = fused_call(rewriter, linear, call.outs, *weights, linear.bias, offsets=linear.offsets)
-        if call.name != LINEAR_Q4:
-            continue
-        arguments = rewriter.arguments(call)
-        tensors = [i for i in rewriter.flatten(call.args) if isinstance(rewriter.values[i], TensorSpec)]
-        room = len(tensors) + len(call.outs) < MAX_BUFFERS
-        if arguments["x"] == norm.outs[0] and room and isinstance(rewriter.values[arguments["x_scales"]], Null):
-            normed = {**arguments, "x": options["x"], "norm": options["weight"], "norm_eps": options["eps"]}
-            rewriter.replace([index, at], rewriter.make(LINEAR_Q4, call.outs, call.origin, **normed), at)
-    return rewriter.result()

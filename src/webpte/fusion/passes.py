@@ -16,7 +16,8 @@ from .dims import SymbolicDims
 from .elementwise import join_elementwise
 from .epilogues import add_epilogues
 from .layouts import fold_transposes
-from .linears import add_residuals, choose_in_linears, gate_linears, join_linears, normalize_in_linears, share_qparams
+from .linears import add_residuals, choose_in_linears, gate_linears, join_linears, share_qparams
+from .norms import add_norm_residuals, normalize_in_linears
 from .offsets import offset_linears
 from .rewriter import Rewriter
 
@@ -78,6 +79,7 @@ PASSES: dict[str, Pass] = {  # in the order in which they run
     "residual-linears": add_residuals,
     "row-qparams": choose_in_linears,
     "norm-linears": normalize_in_linears,
+    "norm-residuals": add_norm_residuals,
     "int8-residuals": add_int8_residuals,
     "permuted-codes": permute_quantized,
     "rotary-attention": rotate_in_attention,

@@ -26,6 +26,9 @@ CASES = [
     case("et_vk.rms_norm.default", T(2, "n", 3, 4), T(4), 1e-6, n=(5, 3, 1)),
     case("et_vk.rms_norm.default", T("n", 29, **HALF), T(29, **HALF), 1e-5, n=(11, 7, 1), **ROUGH),
     case("et_vk.rms_norm.default", T("n", 29, **HALF), T(29), 1e-5, n=(11, 7, 1), **ROUGH),
+    case("webpte.rms_norm_residual", T(1, "n", 29), T(29, constant=True), 1e-5, T(1, "n", 29), n=(11, 7, 1)),
+    case("webpte.rms_norm_residual", T("n", 64), T(64), 1e-6, T("n", 64), n=(5, 2)),
+    case("webpte.rms_norm_residual", T("n", 32, **HALF), T(32), 1e-5, T("n", 32, **HALF), n=(11, 1), **ROUGH),
 ]
 
 LAYER = "aten.native_layer_norm.default"

@@ -178,16 +178,27 @@ def joined(
     weight = [[part] for part in packed(total, inner, group, bits)]
     added = bias(total) if biased else None, residual, bits, *(normalized(x) if normed else (None, None))
     more = offsets(-(-inner // group), total) if offset else None
-    return case(FUSED, x, *(row or (None, None)), *weight, group, list(columns), *added, more, row_eps, **options)
+    return case(FUSED, x, *(row or (None, None)), *weight, group, list(columns), *added, more, row_eps, None, **options)
 
 
 def gated(
-    x, columns, group=32, *, row=None, residual=None, bits=4, normed=False, offset=False, row_eps=None, **options
+    x,
+    columns,
+    group=32,
+    *,
+    row=None,
+    residual=None,
+    bits=4,
+    normed=False,
+    offset=False,
+    row_eps=None,
+    activation=None,
+    **options,
 ):
     """Two weights."""
     weights = [[part] * 2 for part in packed(columns, x.dims[-1], group, bits)]
     added = None, residual, bits, *(normalized(x) if normed else (None, None))
-    added += (offsets(-(-x.dims[-1] // group), columns, 2) if offset else None, row_eps)
+    added += (offsets(-(-x.dims[-1] // group), columns, 2) if offset else None, row_eps, activation)
     return case(FUSED, x, *(row or (None, None)), *weights, group, [columns], *added, **options)
 
 
@@ -208,6 +219,10 @@ AROUND = [
     gated(T("n", 12), 5, group=4, n=(7, 1)),
     gated(T("n", 64), 20, row=rounded("n"), n=(19, 3, 1)),
     gated(T("n", 64), 13, residual=T("n", 13), n=(19, 3, 1)),
+    gated(T("n", 64), 20, activation="gelu_tanh", n=(19, 3, 1)),
+    gated(T("n", 64, low=-60, high=60), 13, activation="gelu_tanh", n=(19, 3, 1), atol=1e-3),
+    gated(T("n", 12), 5, group=4, activation="gelu_tanh", normed=True, n=(7, 1)),
+    gated(T("n", 64), 20, row=rounded("n"), activation="gelu_tanh", n=(19, 3, 1)),
     joined(T("n", 64), (12, 4, 8), normed=True, n=(19, 3, 1)),
     joined(T("n", 12), (5,), group=4, normed=True, residual=T("n", 5), n=(7, 1)),
     gated(T("n", 64), 13, normed=True, n=(19, 3, 1)),

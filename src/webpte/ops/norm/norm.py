@@ -36,14 +36,28 @@ def rms_norm(cx: Context, x: Tensor, weight: Tensor, eps: float, *, out: Tensor)
     normalize_rows(cx, x, weight, eps, out)
 
 
-def normalize_rows(cx: Context, x: Tensor, weight: Tensor, eps: float, out: Tensor) -> None:
-    """Divide each row of `x` by the root of its mean square, and multiply it by the weight."""
+@op("webpte.rms_norm_residual", dtypes=FLOATS, traits=OpTraits(dims=dim_rules.like("x")))
+def rms_norm_residual(cx: Context, x: Tensor, weight: Tensor, eps: float, residual: Tensor, *, out: Tensor) -> None:
+    """Add a residual to the normalized rows."""
+    if not x.dims or weight.dims != x.dims[-1:] or residual.dims != x.dims:
+        raise ShapeError(
+            f"weight {list(weight.dims)} or residual {list(residual.dims)} does not fit {list(x.dims)}",
+            code="operand_mismatch",
+        )
+    out.dims = x.dims
+    normalize_rows(cx, x, weight, eps, out, residual)
+
+
+def normalize_rows(
+    cx: Context, x: Tensor, weight: Tensor, eps: float, out: Tensor, residual: Tensor | None = None
+) -> None:
+    """Divide each row of `x` by the root of its mean square, multiply it by the weight, and add the residual."""
     rows, columns = numel(x.dims[:-1]), x.dims[-1]
     lanes = lanes_per_any_row(cx, RMS_NORM, columns)
     wide = 4 if columns % 4 == 0 else 1
     cx.dispatch(
         "norm/rms_norm.wgsl",
-        reads=(x, weight),
+        reads=(x, weight) if residual is None else (x, weight, residual),
         writes=(out,),
         params=RmsNormParams(steps=columns // wide, columns=columns, lanes=lanes, eps=eps),
         threads=rows * lanes,
@@ -53,13 +67,24 @@ def normalize_rows(cx: Context, x: Tensor, weight: Tensor, eps: float, out: Tens
         lanes=lanes,
         subgroups=with_subgroups(cx, lanes),
         wide=wide,
+        **({} if residual is None else {"residual_type": load_type(residual, wide)}),
     )
+
+
+def normalized(x: Any, weight: Any, eps: float) -> Any:
+    """Return rows divided by the root of their mean square, times the weight, in float64."""
+    wide = x.astype(np.float64)
+    return wide / np.sqrt(np.mean(wide**2, axis=-1, keepdims=True) + eps) * weight
 
 
 @rms_norm.reference
 def _(x: Any, weight: Any, eps: float) -> Any:
-    wide = x.astype(np.float64)
-    return (wide / np.sqrt(np.mean(wide**2, axis=-1, keepdims=True) + eps) * weight).astype(x.dtype)
+    return normalized(x, weight, eps).astype(x.dtype)
+
+
+@rms_norm_residual.reference
+def _(x: Any, weight: Any, eps: float, residual: Any) -> Any:
+    return (normalized(x, weight, eps) + residual).astype(x.dtype)
 
 
 class RowNormParams(Uniforms):

@@ -6,7 +6,10 @@
 
 @group(1) @binding(0) var<storage, read> x: {{ array_of(type) }};
 @group(1) @binding(1) var<storage, read> weight: {{ array_of(weight_type) }};
-@group(1) @binding(2) var<storage, read_write> y: {{ array_of(type) }};
+$$ if residual_type is defined
+@group(1) @binding(2) var<storage, read> residual: {{ array_of(residual_type) }};
+$$ endif
+@group(1) @binding({{ 3 if residual_type is defined else 2 }}) var<storage, read_write> y: {{ array_of(type) }};
 
 $$ call rows_main(subgroups)
     let i = thread_index(id, groups);
@@ -20,7 +23,7 @@ $$ call rows_main(subgroups)
     }
     let scale = inverseSqrt(sum_over_lanes(lane, total(sum)) / p.columns + p.eps);
     for (var k = lane; k < steps; k += LANES) {
-        let v = {{ loaded("x[start + k]", type) }} * scale * {{ loaded("weight[k]", weight_type) }};
+        let v = {{ loaded("x[start + k]", type) }} * scale * {{ loaded("weight[k]", weight_type) }}{{ " + " ~ loaded("residual[start + k]", residual_type) if residual_type is defined }};
         y[start + k] = {{ storable("v", type) }};
     }
 $$ endcall

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ...errors import ShapeError
+from ...errors import GraphError, ShapeError
 from ...graph import DType, numel
 from ...graph.names import LINEAR_Q4
 from ...lowering import dim_rules
@@ -15,7 +16,7 @@ from ...lowering.context import Context, Tensor
 from ...lowering.registry import BYTES, FLOATS, Unused, op
 from ...lowering.traits import CallSizes, OpTraits, sums_over
 from ..quantize.affine import numpy_fake_quantize, numpy_row_qparams
-from .linear_q4_kernels import LinearQ4Operands, PackedWeight, project_q4
+from .linear_q4_kernels import GELU_TANH, SILU, LinearQ4Operands, PackedWeight, project_q4
 from .quantize_rows import RmsNorm
 
 
@@ -123,10 +124,13 @@ def linear_q4(
     norm_eps: float | None,
     offsets: Tensor | None,
     row_eps: float | None,
+    activation: str | None,
     *,
     out: list[Tensor],
 ) -> None:
     """Write the columns of a weight to several outputs, or gate one weight's by another's: see LinearQ4Operands."""
+    if activation not in (None, SILU, GELU_TANH):
+        raise GraphError(argument="activation", expected=f"{SILU} or {GELU_TANH}", got=activation, code="activation")
     if len(out) != len(columns) or not 0 < len(out) <= 3 or sum(columns) != codes[0].dims[0]:
         raise ShapeError(
             f"codes {list(codes[0].dims)} cannot be split into {columns} columns for {len(out)} outputs",
@@ -149,6 +153,7 @@ def linear_q4(
             norm=rms_norm,
             offsets=offsets,
             row_eps=row_eps,
+            activation=activation or SILU,
         ),
     )
 
@@ -169,6 +174,7 @@ def _(
     norm_eps: float,
     offsets: Any,
     row_eps: float | None,
+    activation: str | None,
 ) -> Any:
     rounded = x
     if norm is not None:
@@ -184,10 +190,16 @@ def _(
         added = [np.repeat(more, group, axis=1)[:, : x.shape[-1]] for more in numpy_offsets(offsets, weights)]
         weights = [weight[:, : x.shape[-1]] + more for weight, more in zip(weights, added, strict=True)]
     gate, *values = [numpy_linear_q4(rounded, weight, bias) for weight in weights]
-    result = gate * np.exp(-np.logaddexp(0, -gate)) * values[0] if values else gate  # silu(gate) * values
+    result = _activated(gate, activation) * values[0] if values else gate
     if residual is not None:
         result = result + residual
     return tuple(part.astype(x.dtype) for part in np.split(result, np.cumsum(columns)[:-1], axis=-1))
+
+
+def _activated(gate: Any, activation: str | None) -> Any:
+    if activation == GELU_TANH:
+        return gate / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (gate + 0.044715 * gate**3)))
+    return gate * np.exp(-np.logaddexp(0, -gate))  # silu
 
 
 # -- NumPy, for references ---------------------------------------------------------------------------------------------

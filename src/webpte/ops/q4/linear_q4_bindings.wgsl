@@ -49,7 +49,14 @@ fn offset_scale(v: u32, n: u32) -> f32 {
 }
 
 $$ endif
-$$ if weights == 2
+$$ if activation | default("silu") == "gelu_tanh"
+{$ include "elementwise/hyperbolic.wgsl" $}
+
+fn gated(gate: f32, value: f32) -> f32 {
+    return value * 0.5 * gate * (1.0 + hyperbolic_tangent(0.7978845608 * (gate + 0.044715 * gate * gate * gate)));
+}
+
+$$ elif weights == 2
 fn gated(gate: f32, value: f32) -> f32 {
     return value * gate / (1.0 + exp(-max(gate, -80.0)));
 }

@@ -23,6 +23,7 @@ from .quantize_rows import RmsNorm, quantize_rows, quantize_rows_by
 
 MAX_BROADCAST_LANES = 8  # maximum invocations that share their loads
 OFFSET_SCALE_BYTES = 4  # of a column
+SILU, GELU_TANH = "silu", "gelu_tanh"  # activations of gates
 PACKED_STEP = 4  # words of 8 codes that a workgroup of linear_q4_packed.wgsl holds
 
 
@@ -72,8 +73,9 @@ class PackedWeight(NamedTuple):
 class LinearQ4Operands:
     """A linear layer, y = x W^T + bias + residual, whose columns are split among the outputs.
 
-    With two weights it is silu(x A^T) * (x B^T). With a norm, the rows of x are normalized first, then rounded if they
-    are rounded. With offsets, each group of a weight has a number that is added to its products of codes and scale.
+    With two weights it is activation(x A^T) * (x B^T). With a norm, the rows of x are normalized first, then rounded if
+    they are rounded. With offsets, each group of a weight has a number that is added to its products of codes and
+    scale.
     """
 
     x: Tensor  # (..., K)
@@ -85,6 +87,7 @@ class LinearQ4Operands:
     norm: RmsNorm | None = None
     offsets: Tensor | None = None  # bytes: see linear_q4_bindings.wgsl
     row_eps: float | None = None  # rows are rounded to int8 by their ranges, with scales of at least this
+    activation: str = SILU
 
     @property
     def inner(self) -> int:
@@ -408,6 +411,7 @@ def project_q4(cx: Context, layer: LinearQ4Operands) -> None:
             offset=layer.offsets is not None,
             bits=layer.weights[0].bits,
             high_first=layer.weights[0].high_first,
+            **({} if layer.activation == SILU else {"activation": layer.activation}),
             **config.flags,
         )
 

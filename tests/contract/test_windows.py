@@ -1,22 +1,24 @@
-"""Models whose caches are rings, far beyond them: whatever goes back answers as a sequence that begins anew."""
+"""Models with sliding windows, far beyond them: whatever goes back answers as a sequence that begins anew."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+import webpte
+from tests.batching import measures
 from tests.families.measuring import measured
 from tests.support.harness.gate import slow_but
 from tests.support.models.families import CONTEXT, MAX_TOKENS, first, tokens
 from webpte.llm import LLM
-from webpte.llm.engine.kv_slots import CacheWindow
 
 WINDOW = 4
-ROWS = WINDOW + MAX_TOKENS - 2
-TEXT = tokens(CONTEXT - 2)  # ten tokens more than the ring holds
+ROWS = WINDOW + MAX_TOKENS - 2  # of the rings in the file
+TEXT = tokens(CONTEXT - 2)  # ten tokens more than the rings hold
+FAMILIES = slow_but(["gemma3"], ["gemma3", "gemma2", "mistral"])
 
 
-@pytest.fixture(scope="module", params=slow_but(["gemma3"], ["gemma3", "gemma2"]))
+@pytest.fixture(scope="module", params=FAMILIES)
 def llm(request):
     with LLM.load(measured(first(request.param)).path) as model:
         model.stop_tokens = frozenset()
@@ -42,13 +44,16 @@ def same(got, expected):
     return np.allclose(got, expected, rtol=0, atol=1e-4 * np.abs(expected).max()) and np.isfinite(got).all()
 
 
-def test_window_cache_is_smaller_than_context_on_gpu(llm):
-    assert llm.engine.runner.cache_window == CacheWindow(WINDOW - 1, ROWS)
-    assert len(TEXT) > ROWS
+def test_window_slots_keep_every_position(llm):
+    assert llm.batching_unsupported_reason is None and llm.engine.runner.cache_window is None
+    assert llm.engine.runner.max_draft_tokens > 0
     plan = llm.engine.runner.method.plan
-    assert ROWS in {tuple(plan.graph.tensor(v).dims)[-2] for v in plan.flow.state}
+    assert {plan.graph.tensor(v).dims[1] for v in plan.flow.state} == {CONTEXT}
     assert plan.cpu_calls == {}
-    assert "cannot run several sequences at once" in (llm.batching_unsupported_reason or "")
+
+
+def test_window_batch_tokens_equal_single(llm):
+    assert measures.different(llm, 16, CONTEXT - 12, 8, (3, 9)) == []
 
 
 @pytest.mark.parametrize("back", [1, 5, MAX_TOKENS - 1, MAX_TOKENS, 30])
@@ -93,29 +98,22 @@ def test_window_snapshot_continues_and_rewinds(llm, fresh, tmp_path):
         assert same(got, fresh([*other.tokens[:-1], 8]))
 
 
-def test_answers_at_once_take_turns(llm, fresh):
-    prompts = [TEXT[:30], TEXT[3:33], TEXT[:20]]
-    answers = [llm.generate(tokens=prompt, max_new_tokens=6) for prompt in prompts]
-    for _ in zip(*answers, strict=True):
-        pass
-    for prompt, answer in zip(prompts, answers, strict=True):
-        llm.reset_prefix_cache()
-        alone = llm.generate(tokens=prompt, max_new_tokens=6)
-        alone.result()
-        assert answer.tokens == alone.tokens
-
-
-@pytest.mark.parametrize("family", slow_but(["gemma3"], ["gemma3", "gemma2"]))
-def test_logits_beyond_the_ring_equal_transformers(family, tmp_path):
-    """The logits after each of the last tokens, when they were read in pieces of any size."""
+@pytest.mark.parametrize("family", FAMILIES)
+def test_window_logits_equal_transformers(family):
+    """The logits after each of the last tokens, when they were read in pieces of any size: of slots and of rings."""
     import torch
 
     tiny = first(family)
     with torch.no_grad():
         expected = tiny.make()(torch.tensor([TEXT])).logits[0].numpy()
-    with LLM.load(measured(tiny).path) as llm:
+    with LLM.load(measured(tiny).path) as llm, webpte.load(measured(tiny).path) as program:
+        ring = program.method()
+        assert ROWS in {ring.plan.graph.tensor(v).dims[-2] for v in ring.plan.flow.state}
         for piece in (MAX_TOKENS - 1, 5, 1):
             talk = llm.sequence()
+            ring.reset()
             for start in range(0, len(TEXT), piece):
                 end = min(start + piece, len(TEXT))
                 assert same(talk.logits(TEXT[start:end]), expected[end - 1 : end])
+                got = ring(np.array([TEXT[start:end]]), np.array([start]))
+                assert same(np.asarray(got).reshape(1, -1), expected[end - 1 : end])

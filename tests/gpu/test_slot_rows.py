@@ -20,10 +20,14 @@ ROWS = 67
 
 @pytest.mark.parametrize(
     ("variant", "bounds"),
-    [("tile", (0, 17, 38, ROWS)), ("lanes split", (0, 1, 3, 4, 4 + MAX_FEW_ROWS))],
+    [
+        ("tile", (0, 17, 38, ROWS)),
+        ("lanes split", (0, 1, 3, 4, 4 + MAX_FEW_ROWS)),
+        ("broadcast split", (0, 20, 21, ROWS)),
+    ],
 )
-@pytest.mark.parametrize("cache", ["f32", "f16"])
-def test_slot_attention_in_pieces_has_the_bits_of_one_batch(variant, bounds, cache, tmp_path):
+@pytest.mark.parametrize(("cache", "limits"), [("f32", {}), ("f16", {}), ("f32", {"window": 50, "cap": 2.0})])
+def test_slot_attention_in_pieces_has_the_bits_of_one_batch(variant, bounds, cache, limits, tmp_path):
     subject = slotted(
         6,
         2,
@@ -36,6 +40,7 @@ def test_slot_attention_in_pieces_has_the_bits_of_one_batch(variant, bounds, cac
         slots=4,
         kept=True,
         n=(ROWS, 1),
+        **limits,
     )
     OneOp(subject).write(tmp_path / "op.pte")
     random = np.random.default_rng(3)

@@ -62,18 +62,15 @@ def test_context_that_is_requested_is_not_limited_by_memory(source):
     assert choose_sizes(source, 4096, memory=0).context.tokens == 4096
 
 
-def test_context_of_capped_attention_is_shorter_by_default(source):
-    """Its attention reads the whole cache at every token."""
-    assert choose_sizes(trained_for(source, 8192, attention_cap=50.0)).context == ContextLimit(1024, "default", 8192)
+def test_context_of_capped_attention_is_that_of_other_models(source):
+    assert choose_sizes(trained_for(source, 8192, attention_cap=50.0)).context == ContextLimit(8192, "model", 8192)
 
 
-def test_cache_bytes_counts_windows_and_attention_layers_only(source):
+def test_cache_bytes_counts_every_position_of_attention_layers_only(source):
     model = source.architecture
-    assert model.cache_bytes(1000, 256) == 1000 * BYTES
-    half = BYTES // 2  # of a layer
     windowed = replace(model, layers=(LayerSpec(window=100), LayerSpec()))
-    assert windowed.cache_bytes(1000, 50) == (100 + 50 - 2) * half + 1000 * half
-    assert replace(model, layers=(LayerSpec(taps=3), LayerSpec())).cache_bytes(1000, 50) == 1000 * half
+    assert model.cache_bytes(1000) == windowed.cache_bytes(1000) == 1000 * BYTES
+    assert replace(model, layers=(LayerSpec(taps=3), LayerSpec())).cache_bytes(1000) == 1000 * BYTES // 2
 
 
 @pytest.mark.parametrize(("context", "tokens"), [(1, None), (16, 17), (None, 1)])

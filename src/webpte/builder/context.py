@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..checkpoints.architecture import Architecture
 from ..checkpoints.family import Checkpoint
 from ..errors import InputError
 from ..llm.context import ContextLimit
 
 DEFAULT_MAX_CONTEXT = 8192
-# Of models whose attention reads every row of the cache, full or not: each token would cost as much as the last one.
-DEFAULT_WHOLE_CACHE = 1024
 DEFAULT_MAX_TOKENS = 256  # of one call
 MIN_CONTEXT = 512  # that memory leaves; a model that does not fit with it is refused when it is loaded
 # One sequence takes at most this share of the memory beside the weights: growing from one slot to two needs three.
@@ -69,14 +66,9 @@ def _context(source: Checkpoint, requested: int | None, memory: int | None) -> C
                 code="max_context",
             )
         return ContextLimit(requested, "requested", own)
-    default = DEFAULT_WHOLE_CACHE if model.attention_cap is not None else DEFAULT_MAX_CONTEXT
-    tokens = default if own is None else max(2, min(own, default))
+    tokens = DEFAULT_MAX_CONTEXT if own is None else max(2, min(own, DEFAULT_MAX_CONTEXT))
     limit = ContextLimit(tokens, "model" if tokens == own else "default", own)
-    while memory is not None and tokens > MIN_CONTEXT and CACHE_SHARE * _cache_bytes(model, tokens) > memory:
+    while memory is not None and tokens > MIN_CONTEXT and CACHE_SHARE * model.cache_bytes(tokens) > memory:
         tokens = max(MIN_CONTEXT, tokens // 2)
         limit = ContextLimit(tokens, "memory", own)
     return limit
-
-
-def _cache_bytes(model: Architecture, context: int) -> int:
-    return model.cache_bytes(context, min(DEFAULT_MAX_TOKENS, context))

@@ -139,10 +139,9 @@ class Architecture:
             return (max_context, max_context) if plain else None
         return max((layer.window or 1) - 1 for layer in rings), min(layer.rows or 0 for layer in rings)
 
-    def cache_bytes(self, max_context: int, max_tokens: int) -> int:
-        """Return the bytes of the KV caches of one sequence, as f32."""
-        layers = self.with_rows(max_context, max_tokens).layers
-        rows = sum(layer.rows or max_context for layer in layers if not layer.taps and layer.delta is None)
+    def cache_bytes(self, max_context: int) -> int:
+        """Return the bytes of the KV caches of one sequence, as f32. The engine keeps every position of all layers."""
+        rows = max_context * sum(not layer.taps and layer.delta is None for layer in self.layers)
         return rows * self.n_kv_heads * self.head_dim * 2 * 4  # keys and values
 
     @property

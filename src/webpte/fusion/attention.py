@@ -17,6 +17,10 @@ PATTERN = {
     "slice": ("aten.slice_copy.Tensor",),
     "sum": ("add",),
     "size": ("sym_size.int",),
+    "gather": ("aten.index_select.default",),
+    "positions": ("aten.add.Tensor",),
+    "range": ("aten.arange.start_step",),
+    "first": ("et_vk.select_as_symint.default",),
 }
 ROLES = roles(PATTERN)
 
@@ -46,7 +50,7 @@ def rotate_in_attention(graph: Graph) -> Graph:
         if attention is not None and _by_rows(rewriter, tables) and all(map(rewriter.is_immutable, moved)):
             at, user = attention
             rewriter.replace([index, at], _fused(rewriter, call, user), at)
-    _drop_unread(rewriter)
+    rewriter.drop_unread(ROLES)
     return rewriter.result()
 
 
@@ -72,7 +76,7 @@ def _fused(rewriter: Rewriter, rotary: Call, attention: Call) -> Call:
     rotated, arguments = rewriter.arguments(rotary), rewriter.arguments(attention)
     halves = ROLES[rotary.name] == "halves"
     cosine, sine = rotated["freqs_cos"], rotated["freqs_sin"]
-    tables = _whole_tables(rewriter, cosine, sine)
+    tables = _whole_tables(rewriter, cosine, sine, arguments["start_pos"])
     if halves and (tables.start is None or rewriter.values[rotated["start_pos"]] != Int(0)):
         tables = RotaryTableValues(cosine, sine, rotated["start_pos"])
     unchanged = ("value", "key_cache", "value_cache", "start_pos", "is_causal", "scale")
@@ -92,9 +96,14 @@ def _fused(rewriter: Rewriter, rotary: Call, attention: Call) -> Call:
     )
 
 
-def _whole_tables(rewriter: Rewriter, cosine: int, sine: int) -> RotaryTableValues:
-    """Return the tables that both are slices of, by the same rows; else the slices themselves."""
-    cosines, sines = _table_slice(rewriter, cosine), _table_slice(rewriter, sine)
+def _whole_tables(rewriter: Rewriter, cosine: int, sine: int, first: int) -> RotaryTableValues:
+    """Return the tables that both are slices of, by the same rows; else the slices themselves.
+
+    `first` is the position of the first token, from which tables may be indexed.
+    """
+    cosines, sines = (
+        _table_slice(rewriter, value_id) or _indexed_table(rewriter, value_id, first) for value_id in (cosine, sine)
+    )
     if cosines is None or sines is None or (cosines.start, cosines.size) != (sines.start, sines.size):
         return RotaryTableValues(cosine, sine)
     return RotaryTableValues(cosines.table, sines.table, cosines.start, cosines.rows)
@@ -127,18 +136,28 @@ def _table_slice(rewriter: Rewriter, value_id: int) -> TableSlice | None:
     return TableSlice(table, start, others[0], (measured["self"], values[measured["dim"]]))
 
 
+def _indexed_table(rewriter: Rewriter, value_id: int, first: int) -> TableSlice | None:
+    """Return table[[first, first + 1, ...]] as the slice that it is."""
+    values, calls = rewriter.values, []
+    for role, argument in (("gather", "index"), ("positions", "other"), ("range", "end"), ("size", "self")):
+        producer = rewriter.producer(value_id)
+        if producer is None or role_of(producer[1], ROLES) != role:
+            return None
+        calls.append(rewriter.arguments(producer[1]))
+        rows, value_id = value_id, calls[-1][argument]
+    gather, positions, numbers, size = calls
+    counted = values[numbers["start"]] == Int(0) and values[numbers["step"]] == values[positions["alpha"]] == Int(1)
+    start = rewriter.producer(first)
+    if start is None or role_of(start[1], ROLES) != "first" or not counted or values[gather["dim"]] != Int(0):
+        return None
+    element, spec = rewriter.arguments(start[1]), values[positions["self"]]
+    same = element["x"] == positions["self"] and isinstance(spec, TensorSpec) and spec.dims == (1,)
+    if not same or not rewriter.is_immutable(gather["self"]):
+        return None
+    return TableSlice(gather["self"], first, rows, (size["self"], values[size["dim"]]))
+
+
 def _copied(rewriter: Rewriter, call: Call) -> int | None:
     """Return the source of a call that copies a tensor with its shape."""
     elementwise = elementwise_op(call)
     return rewriter.source(call) if elementwise is not None else None
-
-
-def _drop_unread(rewriter: Rewriter) -> None:
-    """Remove slices without readers, and the calls that only they read."""
-    for index in reversed(range(len(rewriter.steps))):
-        call = rewriter.call(index)
-        if call is None or not (role_of(call, ROLES) in ("slice", "sum") or _copied(rewriter, call) is not None):
-            continue
-        (out,) = call.outs
-        if not rewriter.users.get(out) and out not in rewriter.outputs and rewriter.producer(out) is not None:
-            rewriter.drop(index)

@@ -9,15 +9,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 from ..errors import UnsupportedError
-from ..graph import Bool, Call, DType, Graph, Int, Jump, Null, Origin, Step, SymInt, TensorSpec, Value, ValueList
+from ..graph import (
+    Bool,
+    Call,
+    Constant,
+    Double,
+    DType,
+    Graph,
+    Int,
+    Jump,
+    Null,
+    Origin,
+    Step,
+    SymInt,
+    TensorSpec,
+    Value,
+    ValueList,
+)
 from ..graph.names import INT8_SCALE_BYTES, PREPACK
 from .attention import ROTARY_ATTENTION, rotate_in_attention
 from .decompositions import recompose
 from .llm_rewrites import add_value, append_sampler
 from .quantized_caches import own_quantized_caches
 from .rewriter import Rewriter, role_of, roles
+from .rings import ScoreLimits, unroll_rings
 from .row_axes import SLOT_ATTENTION, RowAxes, row_axes
 
 TOKENS, POSITION = range(2)  # inputs of a model
@@ -31,6 +49,7 @@ PATTERN = {
     "gather": ("aten.index_select.default",),
     "view": ("aten.view_copy.default",),
     "size": ("sym_size.int",),
+    "norm": ("et_vk.rms_norm.default",),
 }
 ROLES = roles(PATTERN)
 GATHER, VIEW, SIZE = (PATTERN[role][0] for role in ("gather", "view", "size"))
@@ -76,10 +95,52 @@ def with_sampled_slots(graph: Graph, slots: int, caches: CacheDtypes = AS_STORED
     )
 
 
+class _HeadNorms(NamedTuple):
+    """Queries and keys before their norms, and the row of the table where the weights begin."""
+
+    query: int
+    key: int
+    row: int
+    eps: Double
+
+
+@dataclass
+class _SlotTable:
+    """Rotary tables as one tensor: the cosines and weights of norms of queries, then the sines and those of keys."""
+
+    value: int
+    first: TensorSpec  # the cosines, (P, W)
+    halves: tuple[list[Constant], list[Constant]]
+    rows: int = 0  # of weights, in each half
+
+    def takes(self, weight: TensorSpec) -> bool:
+        """Return whether the weights of a norm are whole rows of the tables."""
+        constants = [spec.constant.dtype for spec in (self.first, weight) if spec.constant is not None]
+        same = {self.first.dtype, weight.dtype, *constants} == {DType.FLOAT32}
+        return same and len(weight.dims) == 1 and weight.dims[0] % self.first.dims[1] == 0
+
+    def add(self, query: TensorSpec, key: TensorSpec) -> int:
+        """Add the weights of the norms of a layer, and return their first row."""
+        row = self.first.dims[0] + self.rows
+        for half, weight in zip(self.halves, (query, key), strict=True):
+            assert weight.constant is not None
+            half.append(weight.constant)
+        self.rows += query.dims[0] // self.first.dims[1]
+        return row
+
+    def spec(self) -> TensorSpec:
+        assert self.first.constant is not None
+        first, *rest = [span for half in self.halves for constant in half for span in constant.spans]
+        rows, width = self.first.dims
+        constant = replace(self.first.constant, span=first, rest=tuple(rest))
+        return replace(self.first, dims=(2, rows + self.rows, width), constant=constant)
+
+
 class _SlotRewrite:
     def __init__(self, graph: Graph, slots: int, caches: CacheDtypes) -> None:
         self.name = graph.name
         self._check_inputs(graph)
+        graph, self.limits = unroll_rings(graph)
         self.rewriter = rewriter = Rewriter(rotate_in_attention(own_quantized_caches(recompose(graph))))
         self.slots = slots
         self.caches = caches
@@ -91,7 +152,7 @@ class _SlotRewrite:
         self.position_offset = rewriter.add(SymInt())
         self.num_decode = rewriter.add(SymInt())
         self.pools: set[int] = set()
-        self.tables: dict[tuple[int, int], int] = {}
+        self.tables: dict[tuple[int, int], _SlotTable] = {}
 
     def result(self) -> SlottedGraph:
         self._replace_attention()
@@ -143,19 +204,29 @@ class _SlotRewrite:
     def _slot_attention(self, call: Call) -> Call:
         arguments = self.rewriter.arguments(call)
         self._check_attention(call, arguments)
-        rotary = call.name == ROTARY_ATTENTION
+        table, norms = None, None
+        if call.name == ROTARY_ATTENTION:
+            table = self._table(arguments["cosine"], arguments["sine"])
+            norms = self._head_norms(arguments["query"], arguments["key"], table)
+        limits = self.limits.get(call.outs[0], ScoreLimits())
         return self.rewriter.make(
             SLOT_ATTENTION,
             call.outs,
             call.origin,
-            **{name: arguments[name] for name in ("query", "key", "value", "scale")},
+            query=arguments["query"] if norms is None else norms.query,
+            key=arguments["key"] if norms is None else norms.key,
+            **{name: arguments[name] for name in ("value", "scale")},
             key_cache=self._pool(arguments["key_cache"], call),
             value_cache=self._pool(arguments["value_cache"], call),
             slot_mapping=self.slot_mapping,
             advance=self.position_offset,
             num_decode=self.num_decode,
-            table=self._table(arguments["cosine"], arguments["sine"]) if rotary else None,
-            halves=arguments["halves"] if rotary else Bool(False),
+            table=None if table is None else table.value,
+            halves=Bool(False) if table is None else arguments["halves"],
+            window=None if limits.window is None else Int(limits.window),
+            cap=None if limits.cap is None else Double(limits.cap),
+            norm_row=None if norms is None else Int(norms.row),
+            norm_eps=None if norms is None else norms.eps,
         )
 
     def _check_attention(self, call: Call, arguments: dict[str, int]) -> None:
@@ -192,17 +263,38 @@ class _SlotRewrite:
         self.pools.add(cache)
         return cache
 
-    def _table(self, cosine: int, sine: int) -> int:
+    def _table(self, cosine: int, sine: int) -> _SlotTable:
         """Return both tables as one tensor (2, P, W), since a kernel has few bindings."""
         if (cosine, sine) not in self.tables:
             first, second = self._constant(cosine), self._constant(sine)
             if first is None or second is None or (first.dims, first.dtype) != (second.dims, second.dtype):
                 raise self.refuse("its rotary tables are computed, not stored", "computed_table")
             assert first.constant is not None and second.constant is not None
-            joined = replace(first.constant, rest=(*first.constant.rest, *second.constant.spans))
-            table = replace(first, dims=(2, *first.dims), constant=joined)
-            self.tables[cosine, sine] = self.rewriter.add(table)
+            table = _SlotTable(self.rewriter.add(first), first, ([first.constant], [second.constant]))
+            self.rewriter.values[table.value] = table.spec()
+            self.tables[cosine, sine] = table
         return self.tables[cosine, sine]
+
+    def _head_norms(self, query: int, key: int, table: _SlotTable) -> _HeadNorms | None:
+        """Return the norms of queries and keys, which become part of the attention, with their weights in the table."""
+        rewriter, options, weights = self.rewriter, [], []
+        for value_id in (query, key):
+            producer = rewriter.producer(value_id)
+            if producer is None or role_of(producer[1], ROLES) != "norm" or rewriter.only_user(value_id) is None:
+                return None
+            options.append(rewriter.arguments(producer[1]))
+            weight = self._constant(options[-1]["weight"])
+            if weight is None or not rewriter.is_immutable(options[-1]["x"]) or not table.takes(weight):
+                return None
+            weights.append(weight)
+        eps = [rewriter.values[each["eps"]] for each in options]
+        if eps[0] != eps[1] or not isinstance(eps[0], Double) or weights[0].dims != weights[1].dims:
+            return None
+        row = table.add(*weights)
+        rewriter.values[table.value] = table.spec()
+        for value_id in (query, key):
+            rewriter.drop(rewriter.producers[value_id][0])
+        return _HeadNorms(options[0]["x"], options[1]["x"], row, eps[0])
 
     def _constant(self, value_id: int) -> TensorSpec | None:
         producer = self.rewriter.producer(value_id)

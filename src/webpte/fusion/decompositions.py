@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ..graph import Call, Double, DType, Graph, Int, IntList, TensorSpec, Value, ValueList, normalize_dim, numel
-from ..lowering import find
 from .rewriter import Rewriter, role_of, roles
 
 PATTERN = {
@@ -59,7 +58,7 @@ def recompose(graph: Graph) -> Graph:
             rewriter.replace([index], norm, index)
     for index in range(len(rewriter.steps)):
         _rotate(rewriter, index)
-    _drop_unread(rewriter)
+    rewriter.drop_unread(ROLES)
     return rewriter.result()
 
 
@@ -473,26 +472,3 @@ def _slice_of(rewriter: Rewriter, value_id: int) -> LastDimSlice | None:
     if start is None or stop is None or rewriter.values[taken["step"]] != Int(1):
         return None
     return LastDimSlice(taken["self"], start, stop)
-
-
-# -- removal -----------------------------------------------------------------------------------------------------------
-
-
-def _drop_unread(rewriter: Rewriter) -> None:
-    """Remove pieces that no call reads any more."""
-    for index in reversed(range(len(rewriter.steps))):
-        call = rewriter.call(index)
-        if call is None or (role_of(call, ROLES) is None and rewriter.source(call) is None):
-            continue
-        single = all(rewriter.producer(out) is not None for out in call.outs)
-        if single and not _is_read(rewriter, call) and _is_pure(call):
-            rewriter.drop(index)
-
-
-def _is_read(rewriter: Rewriter, call: Call) -> bool:
-    return any(rewriter.users.get(out) or out in rewriter.outputs for out in call.outs)
-
-
-def _is_pure(call: Call) -> bool:
-    op = find(call)
-    return op is not None and not op.traits.mutates

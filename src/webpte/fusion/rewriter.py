@@ -146,6 +146,17 @@ class Rewriter:
                 self.steps[user] = replace(reader, args=tuple(self._substituted(a, out, source) for a in reader.args))
                 self.users[source].append(user)
 
+    def drop_unread(self, by_name: Mapping[str, str]) -> None:
+        """Remove views and calls with a role, if they change nothing and no call reads their results."""
+        for index in reversed(range(len(self.steps))):
+            call = self.call(index)
+            if call is None or (role_of(call, by_name) is None and self.source(call) is None):
+                continue
+            op = find(call)
+            read = any(self.users.get(out) or out in self.outputs or self.producer(out) is None for out in call.outs)
+            if op is not None and not op.traits.mutates and not read:
+                self.drop(index)
+
     def _substituted(self, value_id: int, old: int, new: int) -> int:
         """Return `new` for `old`, else the value itself. Members of a list are replaced in the list."""
         value = self.values[value_id]

@@ -64,10 +64,14 @@ def slotted(
     size = (slots, capacity, kv_heads, width + bytes_of_scale)
     caches = [T(*size, dtype=cache or dtype, constant=kept, make=make) for _ in "kv"]
     halves = isinstance(rotated, int)
-    table = T(2, capacity + 3, rotated if halves else width // 2, dtype=dtype, constant=True) if rotated else None
+    table = T(2, capacity + 5, rotated if halves else width // 2, dtype=dtype, constant=True) if rotated else None
     rows = T("n", 2, dtype="i32", make=slot_mapping)
     advance, num_decode = more.pop("advance", 0), more.pop("num_decode", 1)
-    return case("webpte.slot_attention", q, k, v, *caches, rows, advance, num_decode, scale, table, halves, **more)
+    limits = more.pop("window", None), more.pop("cap", None)
+    normed = more.pop("normed", False)
+    limits += (capacity + 1, 1e-2) if normed else (None, None)
+    operands = (q, k, v, *caches, rows, advance, num_decode, scale, table, halves, *limits)
+    return case("webpte.slot_attention", *operands, **more)
 
 
 CASES = [
@@ -91,6 +95,15 @@ CASES = [
             slotted(6, 2, 256, reading(131), cache="f16", variant=variant, **LONG, **HALF),
             slotted(6, 2, 64, reading(131), rotated=64, cache="i8", variant=variant, **LONG, **CODES),
             slotted(8, 2, 32, crossing, rotated=32, variant=variant, slots=5, capacity=613, num_decode=5, n=(5, 1)),
+            # Windows that begin in the middle of what a workgroup reads, before the first key, and of one key.
+            slotted(8, 2, 32, reading(590), rotated="neighbours", window=101, variant=variant, **LONG),
+            slotted(4, 1, 64, reading(4), rotated=64, window=5, cap=2.0, variant=variant, **LONG),
+            slotted(3, 1, 32, reading(131), window=1, cap=0.5, cache="f16", variant=variant, **LONG, **HALF),
+            slotted(8, 2, 32, crossing, window=300, variant=variant, slots=5, capacity=613, num_decode=5, n=(5, 1)),
+            slotted(6, 2, 64, reading(131), rotated="neighbours", normed=True, variant=variant, **LONG),
+            slotted(3, 1, 32, reading(41), rotated=8, normed=True, window=30, variant=variant, **LONG),
+            slotted(6, 2, 64, decoding, rotated=64, normed=True, cache="i8", variant=variant, **LONG, **CODES),
+            slotted(1, 1, 64, decoding, cap=1.5, cache="i8", num_decode=7, variant=variant, **LONG, **CODES),
         )
     ),
     # Tiles: more rows than 16, in one slot and in several, with 1 to 8 query heads per key head.
@@ -107,6 +120,11 @@ CASES = [
             ((4, 1, 256), reading(97), 167, {"rotated": "neighbours", "cache": "f16", **HALF}),
             ((4, 1, 256), pieces(0, 61), 131, {"rotated": 256, "num_decode": 0}),  # Gemma 3
             ((6, 2, 8), pieces(0, 40), 79, {"num_decode": 0}),
+            ((3, 1, 64), reading(41), 113, {"rotated": "neighbours", "window": 37, "cap": 2.0}),
+            ((4, 1, 256), pieces(0, 161), 241, {"rotated": "neighbours", "window": 100}),
+            ((6, 2, 128), pieces(0, 61), 97, {"rotated": 128, "normed": True}),
+            ((3, 1, 64), reading(41), 113, {"rotated": "neighbours", "normed": True, "window": 50}),
+            ((8, 1, 32), pieces(5, 0, 131), 157, {"window": 1, "num_decode": 0}),
             # Tiles read the own key and value of a token from the cache, rounded by up to 0.02.
             ((6, 2, 64), pieces(3, 40), 79, {"rotated": 64, "cache": "i8", "atol": 0.2}),
         )

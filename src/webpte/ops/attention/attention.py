@@ -38,12 +38,15 @@ class CacheFillParams(Uniforms):
     rotated: u32  # of which rotate, where halves pair up
 
 
-def attention_reference(query: Any, key: Any, value: Any, mask: Any, scale: float | None) -> Any:
+def attention_reference(
+    query: Any, key: Any, value: Any, mask: Any, scale: float | None, cap: float | None = None
+) -> Any:
     """Return attention of operands with heads first, computed in float64, in the query's dtype."""
     group = query.shape[-3] // key.shape[-3]
     q = query.astype(np.float64)
     k, v = (np.repeat(t.astype(np.float64), group, axis=-3) for t in (key, value))
     scores = q @ k.swapaxes(-1, -2) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    scores = scores if cap is None else cap * np.tanh(scores / cap)
     if mask is not None:
         scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask.astype(np.float64)
     highest = scores.max(axis=-1, keepdims=True)

@@ -165,6 +165,11 @@ class AttentionOperands:
         return load_type(self.query, self.lanes), cache_type(self.key, self.lanes)
 
     @property
+    def score_flags(self) -> dict[str, object]:
+        """Return the flags for what limits the scores besides causality."""
+        return {}
+
+    @property
     def _batch_rows(self) -> int:
         return 0 if self.key.dims[0] == 1 else self.key_heads * self.capacity
 

@@ -4,6 +4,7 @@
 {$ set fours = (rows + 3) // 4 $}
 {$ set own_query = loaded("q[query_at + d]", type) $}
 {$ set causal = true $}
+{$ set window, cap = 0, "" $}
 {$ set pieces = 0 $}
 
 @group(1) @binding(0) var<storage, read> q: {{ array_of(type) }};

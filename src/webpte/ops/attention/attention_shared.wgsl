@@ -1,6 +1,7 @@
 {# Add up the keys from `begin` to `end`, in steps of `stride`, for some query heads of one token, by a workgroup with
    shared memory. It scores as many keys as fit, TILE keys by `parts` invocations. Then it adds up their values: COLUMNS
-   invocations share a row, and the keys are divided into SLICES. Declare top, weight and the sums of a slice. #}
+   invocations share a row, and the keys are divided into SLICES. With a window, keys before `oldest` weigh nothing.
+   Declare top, weight and the sums of a slice. #}
     var top = {{ score }}(LOWEST);
     var weight = {{ score }}();
 $$ for h in range(heads)
@@ -51,18 +52,30 @@ $$ endfor
             for (var i = 0u; i < {{ parts }}u; i++) {
                 whole += products[lane][i]{{ ".xyz" if joint and heads == 3 }};
             }
-            let there = lane % TILES * TILE + lane / TILES < count;
-            scores[lane % TILES][lane / TILES] = select({{ score }}(LOWEST), whole, there);
+            let there = lane % TILES * TILE + lane / TILES < count{{ " && base + lane % TILES * TILE + lane / TILES >= oldest" if window }};
+            scores[lane % TILES][lane / TILES] = select({{ score }}(LOWEST), {{ "capped_scores(whole)" if cap else "whole" }}, there);
         }
 $$ else
         if (mine < count) {
+$$ if cap
+$$ for t in range(tile)
+            score{{ t }} = capped_scores(score{{ t }});
+$$ endfor
+$$ endif
+$$ if window
+            score0 = select({{ score }}(LOWEST), score0, base + mine >= oldest);
+$$ endif
             var found = score0;
 $$ for t in range(1, tile)
-            score{{ t }} = select({{ score }}(LOWEST), score{{ t }}, mine + {{ t }}u < count);
+            score{{ t }} = select({{ score }}(LOWEST), score{{ t }}, mine + {{ t }}u < count{{ " && base + mine + %du >= oldest" % t if window }});
             found = max(found, score{{ t }});
 $$ endfor
 $$ for t in range(tile)
+$$ if window
+            weights[mine + {{ t }}u] = select({{ score }}(), exp(score{{ t }} - found), base + mine + {{ t }}u >= oldest);
+$$ else
             weights[mine + {{ t }}u] = exp(score{{ t }} - found);
+$$ endif
 $$ endfor
             tops[mine / TILE] = found;
         }
@@ -92,7 +105,11 @@ $$ endfor
 $$ endfor
 $$ if parts > 1
 $$ for i in range(tile)
+$$ if window
+            let added_{{ i }} = select({{ score }}(), exp(scores[t][{{ i }}] - higher), base + t * TILE + {{ i }}u >= oldest);
+$$ else
             let added_{{ i }} = exp(scores[t][{{ i }}] - higher);
+$$ endif
             let row_{{ i }} = (first + (base + min(t * TILE + {{ i }}u, count - 1u)) * p.key_rows) * VALUE_STEPS;
             weight += added_{{ i }};
 $$ for w in range(wide)

@@ -2,6 +2,7 @@
    invocations. Each invocation scores TILE keys at a time for all rows. Then all invocations add up the values of all
    keys, LANES columns at a time. Queries are shared too: each invocation loads a row of them in each step or, with
    `pieces`, holds its share of all rows in q0_0, q0_1, ... With `own_query` it loads a row in the order of the shares.
+   With a window, each row sees the keys from `oldest` on, which is declared like `visible`.
    Declare top, weight (an invocation's share of it) and the sums of all rows. #}
 {$ set fours = (rows + 3) // 4 $}
 {$ set width = rows if rows < 4 else 4 $}
@@ -64,11 +65,20 @@ $$ endif
 $$ for f in range(fours)
         var found{{ f }} = {{ score }}(LOWEST);
 $$ for t in range(tile)
+{$ set found = ("capped_scores(score%d_%d)" if cap else "score%d_%d") % (t, f) $}
 $$ if causal
-        let is_visible{{ t }}_{{ f }} = vec4<u32>(base + {{ t }}u * LANES + lane) < visible{{ f }};
-        score{{ t }}_{{ f }} = select({{ score }}(LOWEST), score{{ t }}_{{ f }}{{ " * p.scale" if not pieces }}, is_visible{{ t }}_{{ f }});
+$$ if window
+        let number{{ t }}_{{ f }} = vec4<u32>(base + {{ t }}u * LANES + lane);
+        let is_visible{{ t }}_{{ f }} = (number{{ t }}_{{ f }} < visible{{ f }}) & (number{{ t }}_{{ f }} >= oldest{{ f }});
 $$ else
-        score{{ t }}_{{ f }} = select({{ score }}(LOWEST), score{{ t }}_{{ f }}, {{ t }}u * LANES + lane <= last);
+        let is_visible{{ t }}_{{ f }} = vec4<u32>(base + {{ t }}u * LANES + lane) < visible{{ f }};
+$$ endif
+        score{{ t }}_{{ f }} = select({{ score }}(LOWEST), {{ found }}{{ " * p.scale" if not pieces }}, is_visible{{ t }}_{{ f }});
+$$ elif window
+        let is_visible{{ t }}_{{ f }} = {{ t }}u * LANES + lane <= last && base + {{ t }}u * LANES + lane >= oldest;
+        score{{ t }}_{{ f }} = select({{ score }}(LOWEST), {{ found }}, is_visible{{ t }}_{{ f }});
+$$ else
+        score{{ t }}_{{ f }} = select({{ score }}(LOWEST), {{ found }}, {{ t }}u * LANES + lane <= last);
 $$ endif
         found{{ f }} = max(found{{ f }}, score{{ t }}_{{ f }});
 $$ endfor
@@ -78,7 +88,7 @@ $$ endfor
         weight{{ f }} *= keep{{ f }};
 $$ for t in range(tile)
         score{{ t }}_{{ f }} = exp(score{{ t }}_{{ f }} - top{{ f }});
-$$ if causal and pieces
+$$ if (causal and pieces) or window
         score{{ t }}_{{ f }} = select({{ score }}(), score{{ t }}_{{ f }}, is_visible{{ t }}_{{ f }});  // rows without visible keys
 $$ endif
         weight{{ f }} += score{{ t }}_{{ f }};

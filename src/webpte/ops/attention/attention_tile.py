@@ -67,4 +67,5 @@ def dispatch_tile(
         tile=4 if across == 8 and not frugal else 2,
         frugal=frugal,
         chunk=config.chunk,
+        **operands.score_flags,
     )

@@ -6,6 +6,8 @@
 {$ set extra = 1 if mask or slots else 0 $}
 {$ set rows = ["x", "y", "z", "w"] $}
 {$ set lanes = across * down $}
+{$ set window, cap = window | default(0), cap | default("") $}
+{$ set score = "vec4<f32>" $}
 {# Shared memory has rows of 8 elements and one that keeps rows from beginning at the same bank. An element of a row is
    mostly a constant, because naga bounds every other index. Of an invocation's keys, element s * tile + t is load s of
    key t; of its queries, element i * chunk + s is load s of row i. frugal: registers are scarce, so what a workgroup has in
@@ -72,6 +74,7 @@ $$ endif
 $$ if mask
 {$ include "attention/attention_mask.wgsl" $}
 $$ endif
+{$ include "attention/capped_scores.wgsl" $}
 $$ if slots
 // Return the position of a token in its slot; -1 if it is idle.
 fn position_of(token: u32) -> i32 {
@@ -167,10 +170,19 @@ $$ endif
     let slot = slot_mapping[left.x].x;
     var next = left.x;
     var highest_position = -1;
+$$ if window
+    var lowest_position = 0xffffffffu;
+$$ endif
     for (; next <= left.y && slot_mapping[next].x == slot; next++) {
         highest_position = max(highest_position, position_of(next));
+$$ if window
+        lowest_position = min(lowest_position, u32(position_of(next)));  // -1 is the largest
+$$ endif
     }
     let end = u32(highest_position + 1);
+$$ if window
+    let oldest_key = max(lowest_position + 1u, {{ window }}u) - {{ window }}u;
+$$ endif
     let row = four * ACROSS + x;
 $$ if frugal
     if (row == 0u) {
@@ -205,7 +217,7 @@ $$ for i in rows
     var sum_{{ i }}{{ w }} = {{ lane_type }}();
 $$ endfor
 $$ endfor
-    for (var base = 0u; base < end; base += KEYS) {
+    for (var base = {{ "oldest_key / KEYS * KEYS" if window else "0u" }}; base < end; base += KEYS) {
         let last = min(end - base, KEYS) - 1u;
 $$ for t in range(tile)
         var score{{ t }} = vec4<f32>();
@@ -254,9 +266,15 @@ $$ for i in rows
             visible[four][{{ loop.index0 }}],
 $$ endfor
         );
+$$ if window
+        let oldest = is_visible - min(is_visible, vec4<u32>({{ window }}u));
+$$ endif
         var highest = vec4<f32>(HIDDEN);
 $$ for t in range(tile)
         score{{ t }} *= p.scale;
+$$ if cap
+        score{{ t }} = capped_scores(score{{ t }});
+$$ endif
 $$ if mask
         let c{{ t }} = base + min({{ t * across }}u + x, last);
 $$ for i in rows
@@ -265,6 +283,9 @@ $$ for i in rows
         let limited{{ t }}{{ i }} = select(biased{{ t }}{{ i }}, LOWEST, biased{{ t }}{{ i }} < LOWEST);  // NaN stays
         score{{ t }}.{{ i }} = select(limited{{ t }}{{ i }}, HIDDEN, hides(m{{ t }}{{ i }}));
 $$ endfor
+$$ endif
+$$ if window
+        score{{ t }} = select(vec4<f32>(HIDDEN), score{{ t }}, vec4<u32>(base + {{ t * across }}u + x) >= oldest);
 $$ endif
         score{{ t }} = select(vec4<f32>(HIDDEN), score{{ t }}, vec4<u32>(base + {{ t * across }}u + x) < is_visible);
         highest = max(highest, score{{ t }});

@@ -34,6 +34,10 @@ class SlotAttentionParams(TokenAttentionParams):
     table_loads: u32  # of the cosines, which the sines follow
 
 
+class SlotAttentionNormParams(SlotAttentionParams):
+    norms: u32  # load of the tables where the weights of the queries' norm begin
+
+
 class MergeParams(Uniforms):
     splits: u32
     value_steps: u32
@@ -80,6 +84,25 @@ class RotaryTables:
 
 
 @dataclass(frozen=True)
+class HeadNorms:
+    """RMS norms of each head's query and key, before they rotate.
+
+    The weights lie among the rotary tables: rows of the cosines for queries, the same rows of the sines for keys.
+    """
+
+    row: int
+    eps: float
+
+    def params(self, rotary: RotaryTables) -> dict[str, Any]:
+        """Return the field of the parameters: the first load of the rows."""
+        return {"norms": self.row * rotary.loads // rotary.cosine.dims[-2]}
+
+    @property
+    def flags(self) -> dict[str, Any]:
+        return {"norm_eps": repr(self.eps)}
+
+
+@dataclass(frozen=True)
 class NewTokens:
     """The key and the value of a token that the caches do not hold yet."""
 
@@ -88,12 +111,17 @@ class NewTokens:
     rotary: RotaryTables | None = None
     slot_mapping: Tensor | None = None  # slot and position of each token, where they are tokens of several sequences
     cached_before: bool = False  # by another dispatch; the caches are after their positions then
+    norms: HeadNorms | None = None  # with rotary tables only
 
     def goes_with(self, query: Tensor) -> bool:
         """Return whether one kernel can read query, key and value: tokens, dtype and width are equal, in loads of 4."""
         key, value = self.key, self.value
         same = key.dims == value.dims and key.dims[:2] == query.dims[:2] and key.dims[3] == query.dims[3]
         return same and key.dims[3] % 4 == 0 and query.dtype is key.dtype and key.dtype is value.dtype
+
+    @property
+    def norm_params(self) -> dict[str, Any]:
+        return {} if self.norms is None or self.rotary is None else self.norms.params(self.rotary)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -249,7 +277,7 @@ def dispatch_token(
         short=config.short_keys if splits > 1 else 0,
         heads=_heads(operands),
         slices=slices,
-        **token_flags(operands, new_tokens.rotary if new_tokens is not None else None, config),
+        **token_flags(operands, new_tokens, config),
     )
 
 
@@ -261,7 +289,8 @@ def _params(
     divided: dict[str, int],
 ) -> TokenAttentionParams:
     if new_tokens is not None and new_tokens.slot_mapping is not None:
-        return SlotAttentionParams(**slot_params(operands, visible, new_tokens, scale), **divided)
+        params = SlotAttentionParams if new_tokens.norms is None else SlotAttentionNormParams
+        return params(**slot_params(operands, visible, new_tokens, scale), **divided)
     return TokenAttentionParams(**_token_params(operands, visible, new_tokens, scale), **divided)
 
 
@@ -283,11 +312,13 @@ def slot_params(
     slots, capacity = operands.key.dims[:2]
     table_loads = new_tokens.rotary.loads if new_tokens.rotary is not None else 0
     size = {"rows": operands.batch, "slots": slots, "capacity": capacity, "table_loads": table_loads}
-    return {**_token_params(operands, visible, new_tokens, scale), **size}
+    return {**_token_params(operands, visible, new_tokens, scale), **size, **new_tokens.norm_params}
 
 
-def token_flags(operands: AttentionOperands, rotary: RotaryTables | None, config: TokenConfig) -> dict[str, object]:
+def token_flags(operands: AttentionOperands, new_tokens: NewTokens | None, config: TokenConfig) -> dict[str, object]:
     """Return the flags that are compiled in."""
+    rotary = new_tokens.rotary if new_tokens is not None else None
+    norms = new_tokens.norms if new_tokens is not None else None
     return {
         "type": operands.load_types[0],
         "cache": operands.load_types[1],
@@ -301,4 +332,6 @@ def token_flags(operands: AttentionOperands, rotary: RotaryTables | None, config
         "wide": config.wide,
         "columns": config.columns(operands.value_steps),
         "subgroup": config.subgroup,
+        **operands.score_flags,
+        **(norms.flags if norms is not None else {}),
     }

@@ -6,6 +6,9 @@
 {$ set score = {1: "f32", 2: "vec2<f32>", 3: "vec3<f32>", 4: "vec4<f32>"}[heads] $}
 {$ set each = [""] if heads == 1 else [".x", ".y", ".z", ".w"][:heads] $}
 {$ set tiles = lanes // parts $}
+{$ set window, cap, norm_eps = window | default(0), cap | default(""), norm_eps | default("") $}
+{$ set normed = ["q", "k"] $}
+{$ set query_norm, key_norm = ("p.norms", "p.table_loads + p.norms") if norm_eps else ("", "") $}
 {# The variables that attention_subgroup.wgsl reads: #}
 {$ set rows = heads $}
 {$ set causal = false $}
@@ -30,6 +33,12 @@
 {{ "kept[" ~ kept.index(name) ~ "]" if parts > 1 else name }}
 {$- endmacro $}
 {$ set sine = "cosine[p.table_loads + entry]" if slots else "sine[entry]" $}
+{$ macro rotated_key() -$}
+{{ rotated(rotary, "k", "row_of_keys", type, key_norm) }}
+{$- endmacro $}
+{$ macro own_key() -$}
+{{ "(" ~ rotated_key() ~ ") * factors[HEADS]" if norm_eps else rotated_key() }}
+{$- endmacro $}
 
 @group(1) @binding(0) var<storage, read> q: {{ array_of(type) }};
 $$ if new_tokens
@@ -83,6 +92,9 @@ $$ elif not subgroup
 var<workgroup> weights: array<{{ score }}, {{ tiles * tile }}>;  // of the keys, relative to the top of their tile
 var<workgroup> tops: array<{{ score }}, {{ tiles }}>;
 $$ endif
+$$ if norm_eps
+var<workgroup> factors: array<f32, {{ heads + 1 }}>;  // of the query heads, then of the key
+$$ endif
 $$ if new_tokens
 var<workgroup> own_products: array<f32, {{ heads * key_steps }}>;
 var<workgroup> own_scores: array<f32, {{ heads }}>;
@@ -101,6 +113,8 @@ $$ if parts > 1
 {$ include "attention/plus_product.wgsl" $}
 
 $$ endif
+{$ include "attention/capped_scores.wgsl" $}
+{$ include "attention/head_norms.wgsl" $}
 // Attention of one token. A workgroup has some of the query heads of a key head, and all or part of its keys. In each
 // round it scores as many keys as fit in shared memory, and adds up their values. Scores and sums are relative to the
 // highest score so far.
@@ -146,14 +160,24 @@ $$ for name in kept
 $$ endfor
     }
 $$ endif
+$$ if norm_eps
+    for (var h = lane; h <= HEADS; h += LANES) {
+        if (h < HEADS) {
+            factors[h] = query_factor(min(first_head + h, last_head));
+        } else {
+            factors[h] = key_factor(row_of_keys);
+        }
+    }
+    workgroupBarrier();
+$$ endif
     for (var i = lane; i < HEADS * p.key_steps; i += LANES) {
         let d = i % KEY_STEPS;
         let row = min(first_head + i / KEY_STEPS, last_head);
 {{ angles(rotary, table, position, sine) }}
-        let query = ({{ rotated(rotary, "q", "row", type) }}) * p.scale;
+        let query = ({{ rotated(rotary, "q", "row", type, query_norm) }}){{ " * factors[i / KEY_STEPS]" if norm_eps }} * p.scale;
         queries[i] = query;
 $$ if new_tokens
-        let own_key = {{ rotated(rotary, "k", "row_of_keys", type) }};
+        let own_key = {{ own_key() }};
         own_products[i] = dot(query, own_key);
 $$ endif
 $$ if codes
@@ -189,7 +213,7 @@ $$ if codes
         let value_at = (first + cached * p.key_rows) * (VALUE_STEPS + 1u);
         for (var d = lane; d < KEY_STEPS; d += LANES) {
 {{ angles(rotary, table, position, sine) }}
-            keys[key_at + d] = codes({{ rotated(rotary, "k", "row_of_keys", type) }}, key_top);
+            keys[key_at + d] = codes({{ own_key() }}, key_top);
         }
         for (var d = lane; d < VALUE_STEPS; d += LANES) {
             values[value_at + d] = codes({{ loaded("v[row_of_keys * p.value_steps + d]", type) }}, value_top);
@@ -206,7 +230,7 @@ $$ if new_tokens
         for (var d = 0u; d < p.key_steps; d++) {
             own_score += own_products[lane * p.key_steps + d];
         }
-        own_scores[lane] = own_score;
+        own_scores[lane] = {{ "capped_score(own_score)" if cap else "own_score" }};
     }
 $$ endif
 
@@ -214,7 +238,9 @@ $$ endif
     let column = lane % COLUMNS;
     // Keys go to the splits in turn: the split of a key does not depend on the number of keys.
     let step = {{ "TILE * LANES" if subgroup else "TILES * TILE" }};
+$$ if not window
     let begin = split * step;
+$$ endif
 $$ if short
     // Few keys go to the first split alone, so that a row has the bits that it has without splits.
     let few = cached < {{ short }}u;
@@ -223,6 +249,11 @@ $$ if short
 $$ else
     let stride = p.splits * step;
     let end = cached;
+$$ endif
+$$ if window
+    // Steps begin where they begin without a window: the first of this split that has a visible key.
+    let oldest = max(cached + 1u, {{ window }}u) - {{ window }}u;
+    let begin = split * step + (oldest + stride - (split + 1u) * step) / stride * stride;
 $$ endif
 $$ if subgroup
 $$ for piece in range(pieces)

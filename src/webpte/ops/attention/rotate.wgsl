@@ -15,15 +15,19 @@ $$ elif rotary == "halves"
         let n = select(vec4<f32>(), select(1.0, -1.0, low) * {{ loaded(sine, table) }}, rotates);
 $$ endif
 {$- endmacro $}
+{# A load of a row, times the weights of a norm that begin at load `norm` of the tables if there are any. #}
+{$ macro element(array, row, at, kind, norm) -$}
+{{ loaded(array ~ "[" ~ row ~ " * p.key_steps + " ~ at ~ "]", kind) }}{{ " * norm_weight(" ~ norm ~ ", " ~ at ~ ")" if norm }}
+{$- endmacro $}
 {# Load d of a row, rotated. #}
-{$ macro rotated(rotary, array, row, kind) -$}
+{$ macro rotated(rotary, array, row, kind, norm="") -$}
 {$ if rotary == "neighbours" -$}
-rotate_neighbours({{ loaded(array ~ "[" ~ row ~ " * p.key_steps + d]", kind) }}, c, n)
+rotate_neighbours({{ element(array, row, "d", kind, norm) }}, c, n)
 {$- elif rotary == "halves" -$}
-{{ loaded(array ~ "[" ~ row ~ " * p.key_steps + d]", kind) }} * c
-            + {{ loaded(array ~ "[" ~ row ~ " * p.key_steps + mate]", kind) }} * n
+{{ element(array, row, "d", kind, norm) }} * c
+            + {{ element(array, row, "mate", kind, norm) }} * n
 {$- else -$}
-{{ loaded(array ~ "[" ~ row ~ " * p.key_steps + d]", kind) }}
+{{ element(array, row, "d", kind, norm) }}
 {$- endif $}
 {$- endmacro $}
 fn rotate_neighbours(x: vec4<f32>, c: vec2<f32>, n: vec2<f32>) -> vec4<f32> {

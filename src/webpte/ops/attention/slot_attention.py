@@ -17,6 +17,7 @@ from ...lowering.traits import CallSizes, OpTraits
 from ...lowering.variants import ANYWHERE, Variant
 from ...wgsl import Live, Uniforms, u32
 from ..matmul.product import MAX_FEW_ROWS
+from ..norm.norm import normalized
 from .attention import attention_reference
 from .attention_operands import (
     AttentionOperands,
@@ -28,6 +29,7 @@ from .attention_operands import (
 )
 from .attention_tile import TileConfig, dispatch_tile
 from .attention_token import (
+    HeadNorms,
     NewTokens,
     RotaryTables,
     SlotAttentionParams,
@@ -61,6 +63,10 @@ class SlotBlocksParams(SlotAttentionParams):
     row_blocks: u32  # workgroups for the rows of a key head
 
 
+class SlotBlocksNormParams(SlotBlocksParams):
+    norms: u32  # load of the tables where the weights of the queries' norm begin
+
+
 class SlotFillParams(Uniforms):
     start: Live
     slots: u32
@@ -72,6 +78,10 @@ class SlotFillParams(Uniforms):
     table_loads: u32  # of the cosines, which the sines follow
 
 
+class SlotFillNormParams(SlotFillParams):
+    norms: u32  # load of the tables where the weights of the queries' norm begin
+
+
 @dataclass(frozen=True)
 class SlotOperands(AttentionOperands):
     """Queries of (1, R, H, D) over caches of (slots, C, H, D): every row reads its own slot.
@@ -80,6 +90,8 @@ class SlotOperands(AttentionOperands):
     """
 
     num_decode: int = 0  # the first rows, each the only one of its slot
+    window: int | None = None  # the latest keys that a row sees, its own included; None: all
+    cap: float | None = None  # scores x become cap * tanh(x / cap)
 
     @property
     def _batches_fit(self) -> bool:
@@ -100,6 +112,15 @@ class SlotOperands(AttentionOperands):
     @property
     def occupancy_batch(self) -> int:
         return 1
+
+    @property
+    def max_keys(self) -> int:
+        return super().max_keys if self.window is None else min(super().max_keys, self.window)
+
+    @property
+    def score_flags(self) -> dict[str, object]:
+        flags: dict[str, object] = {} if self.window is None else {"window": self.window}
+        return flags if self.cap is None else {**flags, "cap": repr(self.cap)}
 
     @property
     def _batch_rows(self) -> int:
@@ -126,20 +147,27 @@ def slot_attention(
     scale: float | None,
     table: Tensor | None,
     halves: bool,
+    window: int | None,
+    cap: float | None,
+    norm_row: int | None,
+    norm_eps: float | None,
     *,
     out: Tensor,
 ) -> None:
     """Compute attention of rows that are tokens of several slots.
 
     Row r of (1, R, H, D) is the token of slot slot_mapping[r, 0] at position slot_mapping[r, 1] + advance. Its key and
-    value are cached there. It sees the keys of its slot up to its own. A row whose slot is negative is idle.
+    value are cached there. It sees the keys of its slot up to its own, with `window` no more than that many. With
+    `cap`, scores x become cap * tanh(x / cap). A row whose slot is negative is idle.
 
     The first `num_decode` rows are the only ones of their slots. After them the rows of a slot are neighbors, in the
     order of their positions. `table` is (2, P, W): the cosines and sines that rotate queries and keys at each position.
+    With `norm_row`, each head's query and key are normalized before. The D weights are the rows from there on: of the
+    cosines for queries, of the sines for keys.
     """
     rotary = None if table is None else RotaryTables("halves" if halves else "neighbours", table, None)
     caches = tokens.caches
-    operands = SlotOperands(tokens.query, *caches)
+    operands = SlotOperands(tokens.query, *caches, window=window, cap=cap)
     config = token_config(cx, operands)
     rows = operands.batch
     whole = config.short_keys > 0 and num_decode >= rows and _all_short(cx, slot_mapping, advance, config.short_keys)
@@ -150,7 +178,8 @@ def slot_attention(
     blocks = tile is None and config.subgroup and operands.key_steps <= MAX_SHARED_STEPS
     operands = replace(operands, num_decode=num_decode if tile is not None or blocks else rows)
     cached_before = num_decode < rows  # the next row of a slot may see it
-    new_tokens = NewTokens(tokens.key, tokens.value, rotary, slot_mapping, cached_before)
+    norms = None if norm_row is None or norm_eps is None else HeadNorms(norm_row, norm_eps)
+    new_tokens = NewTokens(tokens.key, tokens.value, rotary, slot_mapping, cached_before, norms)
     _check(operands, new_tokens, slot_mapping)
     partial = scratch_for_token(cx, operands)
     if whole:
@@ -255,15 +284,16 @@ def _by_blocks(
     splits = config.splits(operands.max_keys)
     blocks = -(-(operands.batch - operands.num_decode) * operands.group // config.lanes)
     divided = {"head_parts": 1, "splits": splits, "slices": 1, "first_row": operands.num_decode, "row_blocks": blocks}
+    params = SlotBlocksParams if new_tokens.norms is None else SlotBlocksNormParams
     cx.dispatch(
         "attention/slot_block.wgsl",
         reads=(operands.query, *new_tokens.tensors, operands.key, operands.value),
         writes=(target,),
-        params=SlotBlocksParams(**slot_params(operands, visible, new_tokens, scale), **divided),
+        params=params(**slot_params(operands, visible, new_tokens, scale), **divided),
         threads=operands.key_heads * blocks * splits * config.lanes,
         workgroup=config.lanes,
         split=splits > 1,
-        **token_flags(operands, new_tokens.rotary, config),
+        **token_flags(operands, new_tokens, config),
     )
 
 
@@ -278,6 +308,14 @@ def _check(operands: SlotOperands, new_tokens: NewTokens, slot_mapping: Tensor) 
         raise ShapeError(
             f"head size: expected a multiple of 4 with rotary tables to match, got {operands.query.dims[3]}",
             code="head_size",
+        )
+    norms, width = new_tokens.norms, operands.query.dims[3]
+    if norms is not None and (rotary is None or width % rotary.width or rotary.cosine.wgsl != "f32"):
+        raise ShapeError(
+            argument="norm_row",
+            expected=f"f32 tables whose width divides {width}",
+            got=norms.row,
+            code="operand_mismatch",
         )
     if rotary is not None and rotary.cosine.dims[1] < operands.capacity:
         raise ShapeError(
@@ -305,11 +343,13 @@ def _fill(
     _, rows, key_heads, width = new_tokens.key.dims
     rotary = new_tokens.rotary
     heads = 0 if rotated is None else query.dims[2]
+    norms = new_tokens.norms
+    params = SlotFillParams if norms is None else SlotFillNormParams
     cx.dispatch(
         "attention/slot_fill.wgsl",
         reads=new_tokens.tensors if rotated is None else (*new_tokens.tensors, query),
         writes=caches if rotated is None else (*caches, rotated),
-        params=SlotFillParams(
+        params=params(
             start=advance.dynamic,
             slots=caches[0].dims[0],
             capacity=caches[0].dims[1],
@@ -318,6 +358,7 @@ def _fill(
             key_steps=width // 4,
             rotated=rotary.rotated if rotary is not None else 0,
             table_loads=rotary.loads if rotary is not None else 0,
+            **new_tokens.norm_params,
         ),
         threads=rows * (2 * key_heads + heads) * (width // 4),
         type=load_type(new_tokens.key, 4),
@@ -325,6 +366,7 @@ def _fill(
         rotary=rotary.pairs if rotary is not None else "",
         table=rotary.kind if rotary is not None else "",
         queries=rotated is not None,
+        **(norms.flags if norms is not None else {}),
     )
 
 
@@ -350,6 +392,10 @@ def _(
     scale: float | None,
     table: Any,
     halves: bool,
+    window: int | None,
+    cap: float | None,
+    norm_row: int | None,
+    norm_eps: float | None,
 ) -> Any:
     """Write into the caches, as the op does. The result of idle rows is undefined; here it is zero."""
     query, key, value, caches = tokens.query, tokens.key, tokens.value, tokens.caches
@@ -360,16 +406,20 @@ def _(
             continue
         at, one = start + advance, slice(row, row + 1)
         q, k = query[:, one], key[:, one]  # (1, 1, H, D)
+        if norm_row is not None and norm_eps is not None:
+            weights = table[:, norm_row:].reshape(2, -1)[:, : q.shape[-1]]
+            q, k = (normalized(x, weight, norm_eps).astype(x.dtype) for x, weight in zip((q, k), weights, strict=True))
         if table is not None:
             cos, sin = (angles[at, None, None, :] for angles in table)
             q, k = by(q, cos, sin), by(k, cos, sin)
         for cache, rows in zip(caches, (k[0, 0], value[0, row]), strict=True):
             cache[slot, at] = with_scales(rows) if cache.dtype == np.int8 else rows
-        own = [cache[slot : slot + 1, : at + 1] for cache in caches]
+        first = 0 if window is None else max(0, at + 1 - window)
+        own = [cache[slot : slot + 1, first : at + 1] for cache in caches]
         if caches[0].dtype == np.int8:  # a token sees its own key and value as they are
             own = [without_scales(rows) for rows in own]
-            own[0][0, at], own[1][0, at] = k[0, 0], value[0, row]
+            own[0][0, -1], own[1][0, -1] = k[0, 0], value[0, row]
         own = [rows.astype(query.dtype) for rows in own]
         q, k, v = (t.swapaxes(1, 2) for t in (q, *own))  # (1, H, 1 or C, D)
-        out[:, one] = attention_reference(q, k, v, None, scale).swapaxes(1, 2)
+        out[:, one] = attention_reference(q, k, v, None, scale, cap).swapaxes(1, 2)
     return out

@@ -4,6 +4,10 @@
 {$ from "loads.wgsl" import array_of, loaded, storable $}
 {$ from "attention/rotate.wgsl" import angles, rotated $}
 {$ set rows = lanes $}
+{$ set window, cap, norm_eps = window | default(0), cap | default(""), norm_eps | default("") $}
+{$ set normed = ["q", "k"] $}
+{$ set query_norm, key_norm = ("p.norms", "p.table_loads + p.norms") if norm_eps else ("", "") $}
+{$ set score = "vec4<f32>" $}
 {$ set fours = (rows + 3) // 4 $}
 {# The variables that attention_subgroup.wgsl reads: #}
 {$ set causal = true $}
@@ -34,8 +38,13 @@ const KEY_STEPS = {{ key_steps }}u;
 
 var<workgroup> queries: array<array<vec4<f32>, {{ key_steps }}>, {{ rows }}>;
 
+$$ if norm_eps
+var<workgroup> factors: array<f32, {{ rows }}>;
+$$ endif
 {$ include "attention/cache_loads.wgsl" $}
 
+{$ include "attention/capped_scores.wgsl" $}
+{$ include "attention/head_norms.wgsl" $}
 // Return the position of a token in its slot; -1 if it is idle.
 fn position_of(token: u32) -> i32 {
     let place = slot_mapping[token];
@@ -65,23 +74,37 @@ fn main(
     let row = token * p.heads + key_head * p.group + r % p.group;
     let own_position = position_of(token);
 
+$$ if norm_eps
+    factors[lane] = query_factor(row);
+    let own_factor = key_factor(token * p.key_heads + key_head);
+    workgroupBarrier();
+$$ endif
     for (var i = lane; i < {{ rows }}u * KEY_STEPS; i += LANES) {
         let d = i % KEY_STEPS;
         let other = min(block * {{ rows }}u + i / KEY_STEPS, last_row);
         let other_token = p.first_row + other / p.group;
         let other_row = other_token * p.heads + key_head * p.group + other % p.group;
 {{ angles(rotary, table, "u32(max(position_of(other_token), 0))", sine) }}
-        queries[i / KEY_STEPS][d] = ({{ rotated(rotary, "q", "other_row", type) }}) * p.scale;
+        queries[i / KEY_STEPS][d] = ({{ rotated(rotary, "q", "other_row", type, query_norm) }}){{ " * factors[i / KEY_STEPS]" if norm_eps }} * p.scale;
     }
     workgroupBarrier();
     var own_score = 0.0;
     for (var d = 0u; d < p.key_steps; d++) {
 {{ angles(rotary, table, "u32(max(own_position, 0))", sine) }}
+$$ if norm_eps
+        let own_key = ({{ rotated(rotary, "k", "(token * p.key_heads + key_head)", type, key_norm) }}) * own_factor;
+$$ else
         let own_key = {{ rotated(rotary, "k", "(token * p.key_heads + key_head)", type) }};
+$$ endif
         own_score += dot(queries[lane][d], own_key);
     }
 
+$$ if cap
+    own_score = capped_score(own_score);
+$$ endif
+$$ if not window
     let begin = split * TILE * LANES;
+$$ endif
     let stride = p.splits * TILE * LANES;
     let first_token = p.first_row + block * {{ rows }}u / p.group;
     let last_token = p.first_row + min(block * {{ rows }}u + {{ rows - 1 }}u, last_row) / p.group;
@@ -91,10 +114,20 @@ fn main(
             continue;  // it went with the one before
         }
         var highest_position = 0;
+$$ if window
+        var lowest_position = 0xffffffffu;
+$$ endif
         for (var t = start; t <= last_token && slot_mapping[t].x == slot; t++) {
             highest_position = max(highest_position, position_of(t));
+$$ if window
+            lowest_position = min(lowest_position, u32(position_of(t)));  // -1 is the largest
+$$ endif
         }
         let end = u32(highest_position);
+$$ if window
+        let oldest_key = max(lowest_position + 1u, {{ window }}u) - {{ window }}u;
+        let begin = split * TILE * LANES + (oldest_key + stride - (split + 1u) * TILE * LANES) / stride * stride;
+$$ endif
         let first = u32(clamp(slot, 0, i32(p.slots) - 1)) * p.batch_rows + key_head * p.head_rows;  // row of the first key
         let takes_part = token >= start && slot_mapping[token].x == slot && own_position >= 0;
         let own_visible = select(0u, u32(max(own_position, 0)), takes_part);
@@ -104,6 +137,9 @@ $$ for r in range(4 * f, 4 * f + 4)
             subgroupBroadcast(own_visible, {{ [r, rows - 1] | min }}u),
 $$ endfor
         );
+$$ if window
+        let oldest{{ f }} = max(visible{{ f }} + 1u, vec4<u32>({{ window }}u)) - {{ window }}u;
+$$ endif
 $$ endfor
 {$ include "attention/attention_subgroup.wgsl" $}
 $$ for f in range(fours)

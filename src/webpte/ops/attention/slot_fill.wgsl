@@ -4,7 +4,17 @@
 {$ include "attention/rotate.wgsl" $}
 {$ from "loads.wgsl" import array_of, loaded, storable $}
 {$ from "attention/rotate.wgsl" import angles, rotated $}
+{$ set norm_eps = norm_eps | default("") $}
+{$ set normed = ["q", "k"] if queries else ["k"] $}
+{$ set query_norm, key_norm = ("p.norms", "p.table_loads + p.norms") if norm_eps else ("", "") $}
 {$ set mapping_at = 3 if rotary else 2 $}
+{# Load d of the key of a head. #}
+{$ macro rotated_key() -$}
+{{ rotated(rotary, "k", "(row * p.key_heads + head)", type, key_norm) }}
+{$- endmacro $}
+{$ macro own_key() -$}
+{{ "(" ~ rotated_key() ~ ") * factor" if norm_eps else rotated_key() }}
+{$- endmacro $}
 {$ set keys_at = mapping_at + (2 if queries else 1) $}
 
 @group(1) @binding(0) var<storage, read> k: {{ array_of(type) }};
@@ -26,6 +36,7 @@ $$ if cache == "i8x4"
 {$ include "attention/cache_codes.wgsl" $}
 
 $$ endif
+{$ include "attention/head_norms.wgsl" $}
 // One invocation per load of keys, then values, then queries: (R, heads of all, D / 4).
 $$ call per_thread()
     let d = i % p.key_steps;
@@ -39,13 +50,16 @@ $$ call per_thread()
     let target_row = u32(place.x) * p.capacity + u32(position);
 {{ angles(rotary, table, "u32(position)", "cosine[p.table_loads + entry]") }}
     if (head < p.key_heads) {
-        let key = {{ rotated(rotary, "k", "(row * p.key_heads + head)", type) }};
+$$ if norm_eps
+        let factor = key_factor(row * p.key_heads + head);
+$$ endif
+        let key = {{ own_key() }};
 $$ if cache == "i8x4"
         var top = 0.0;
         for (var step = 0u; step < p.key_steps; step++) {
             let d = step;
 {{ angles(rotary, table, "u32(position)", "cosine[p.table_loads + entry]") }}
-            top = max(top, largest({{ rotated(rotary, "k", "(row * p.key_heads + head)", type) }}));
+            top = max(top, largest({{ own_key() }}));
         }
         let stored = (target_row * p.key_heads + head) * (p.key_steps + 1u);
         keys[stored + d] = codes(key, top);
@@ -75,7 +89,11 @@ $$ endif
 $$ if queries
     else {
         let at = row * p.heads + head - 2u * p.key_heads;
+$$ if norm_eps
+        let query = ({{ rotated(rotary, "q", "at", type, query_norm) }}) * query_factor(at);
+$$ else
         let query = {{ rotated(rotary, "q", "at", type) }};
+$$ endif
         queries[at * p.key_steps + d] = {{ storable("query", type) }};
     }
 $$ endif

@@ -1,0 +1,293 @@
+"""Recognize attention over a ring of the latest positions, and let it keep every position instead.
+
+The builder writes a sliding window, or scores with a cap, as plain ops over a ring: see builder/decoder.py. A cache of
+all positions, of which attention reads a window, gives the same results. A slot of such a cache can be copied,
+shortened and extended by several tokens, as every other slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..graph import Bool, Double, Graph, Int, IntList, Null, SymInt, TensorSpec, ValueList
+from ..graph.names import PREPACK, UPDATE
+from .decompositions import ATTENTION, SYMINT
+from .rewriter import Rewriter, role_of, roles
+
+PATTERN = {
+    "permute": ("aten.permute_copy.default",),
+    "select": ("aten.select_copy.int",),
+    "bmm": ("aten.bmm.default",),
+    "softmax": ("aten._softmax.default",),
+    "sum": ("aten.add.Tensor",),
+    "difference": ("aten.sub.Tensor",),
+    "product": ("aten.mul.Tensor",),
+    "quotient": ("aten.div.Tensor",),
+    "tanh": ("aten.tanh.default",),
+    "negative": ("aten.neg.default",),
+    "clamp": ("aten.clamp.default",),
+    "gather": ("aten.index_select.default",),
+    "range": ("aten.arange.start_step",),
+    "put": ("aten.index_put.default",),
+}
+ROLES = roles(PATTERN)
+BY_HEADS = IntList((0, 2, 1, 3))  # between (1, S, H, D) and (1, H, S, D)
+TRANSPOSED = IntList((0, 2, 1))
+MIN_BIAS = 1e20  # of a key outside the window: its weight is 0
+
+
+class ScoreLimits(NamedTuple):
+    """What limits the scores of an attention besides causality."""
+
+    window: int | None = None  # the latest positions that a token attends to, itself included; None: all
+    cap: float | None = None  # scores x become cap * tanh(x / cap)
+
+
+class UnrolledRings(NamedTuple):
+    """A graph in which attention over rings reads a cache of all positions.
+
+    Its calls are those of attention without limits: `limits` has what they leave out, by their results.
+    """
+
+    graph: Graph
+    limits: Mapping[int, ScoreLimits]
+
+
+def unroll_rings(graph: Graph) -> UnrolledRings:
+    """Replace attention over rings by attention over caches of all positions."""
+    rewriter = Rewriter(graph)
+    limits: dict[int, ScoreLimits] = {}
+    if rewriter.is_straight_line:
+        for index in range(len(graph.steps)):
+            _unroll(rewriter, index, limits)
+        rewriter.drop_unread(ROLES)
+    return UnrolledRings(rewriter.result(), limits)
+
+
+class _MismatchError(Exception):
+    """The calls are others than those of the pattern."""
+
+
+def require(condition: bool) -> None:
+    """Raise _MismatchError unless a condition holds."""
+    if not condition:
+        raise _MismatchError
+
+
+class _Write(NamedTuple):
+    """How the new rows of keys or values enter a ring."""
+
+    ring: int
+    new: int  # (1, S, H, D)
+    places: int  # the positions of the tokens, (S,)
+    steps: tuple[int, int]
+
+
+def _unroll(rewriter: Rewriter, index: int, limits: dict[int, ScoreLimits]) -> None:
+    """Replace the attention whose result step `index` computes, if it is over a ring."""
+    call = rewriter.call(index)
+    if call is None or role_of(call, ROLES) != "permute":
+        return
+    pieces = _Pieces(rewriter)
+    try:
+        attention = _RingAttention(pieces, call.outs[0])
+    except _MismatchError:
+        return
+    key, value, first = attention.key, attention.value, attention.first
+    for write in (key, value):
+        spec = pieces.tensor(write.ring)
+        _, heads, _, width = spec.dims
+        dims = (1, attention.context, heads, width)
+        rewriter.values[write.ring] = replace(spec, dims=dims, constant=None, mutable=True, shared=None)
+        for step in write.steps:
+            rewriter.drop(step)
+    start = rewriter.make(SYMINT, (attention.start,), call.origin, x=first, dim=Int(0), index=Int(0))
+    rewriter.replace([], start, key.steps[0])
+    joined = rewriter.make(
+        ATTENTION,
+        call.outs,
+        call.origin,
+        query=attention.query,
+        key=key.new,
+        value=value.new,
+        key_cache=key.ring,
+        value_cache=value.ring,
+        start_pos=attention.start,
+        drpout_p=Double(0.0),
+        is_causal=Bool(True),
+        scale=Double(attention.scale),
+    )
+    rewriter.replace([index], joined, index)
+    limits[call.outs[0]] = attention.limits
+
+
+class _Pieces:
+    """Reads what values are computed from. A method raises _MismatchError if a call or a number is another."""
+
+    def __init__(self, rewriter: Rewriter) -> None:
+        self.rewriter = rewriter
+
+    def of(self, value_id: int, role: str) -> dict[str, int]:
+        """Return the arguments of the call that computes a value."""
+        producer = self.rewriter.producer(value_id)
+        if producer is None or role_of(producer[1], ROLES) != role:
+            raise _MismatchError
+        return self.rewriter.arguments(producer[1])
+
+    def sum_of(self, value_id: int, role: str = "sum") -> tuple[int, int]:
+        """Return the two tensors that a value is the sum, or with another role the difference, of."""
+        terms = self.of(value_id, role)
+        require(self.rewriter.values[terms["alpha"]] == Int(1))
+        return terms["self"], terms["other"]
+
+    def scaled(self, value_id: int) -> tuple[int, float]:
+        """Return the tensor and the number that a value is the product of."""
+        factors = self.of(value_id, "product")
+        return factors["self"], self.number(factors["other"])
+
+    def permuted(self, value_id: int, order: IntList) -> int:
+        """Return the tensor whose dims a value has in another order."""
+        source = self.of(self.unviewed(value_id), "permute")
+        require(self.rewriter.values[source["dims"]] == order)
+        return source["self"]
+
+    def clamped(self, value_id: int, low: int | None, high: int | None) -> int:
+        source = self.of(value_id, "clamp")
+        limits = [self.rewriter.values[source[name]] for name in ("min", "max")]
+        require(limits == [Null() if limit is None else Int(limit) for limit in (low, high)])
+        return source["self"]
+
+    def rows(self, value_id: int) -> tuple[np.ndarray[Any, Any], int]:
+        """Return the table and the index of the rows of it that a value consists of."""
+        source = self.of(value_id, "gather")
+        require(self.rewriter.values[source["dim"]] == Int(0))
+        return self.constant(source["self"]), source["index"]
+
+    def constant(self, value_id: int) -> np.ndarray[Any, Any]:
+        producer = self.rewriter.producer(value_id)
+        if producer is not None and producer[1].name == PREPACK:
+            value_id = producer[1].args[0]
+        spec = self.tensor(value_id)
+        if spec.constant is None or not self.rewriter.is_immutable(value_id):
+            raise _MismatchError
+        return spec.constant.array(spec.dims)
+
+    def number(self, value_id: int) -> float:
+        """Return a number that is stored as a tensor without dims."""
+        require(self.tensor(value_id).dims == ())
+        return float(self.constant(value_id))
+
+    def tensor(self, value_id: int) -> TensorSpec:
+        spec = self.rewriter.values[value_id]
+        if not isinstance(spec, TensorSpec):
+            raise _MismatchError
+        return spec
+
+    def unviewed(self, value_id: int) -> int:
+        """Return the value that another is only a view of."""
+        while (producer := self.rewriter.producer(value_id)) is not None:
+            source = self.rewriter.source(producer[1])
+            if source is None:
+                break
+            value_id = source
+        return value_id
+
+
+class _RingAttention:
+    """The parts of an attention over a ring, from its result backwards."""
+
+    def __init__(self, pieces: _Pieces, out: int) -> None:
+        self._pieces = pieces
+        weighted = pieces.of(pieces.unviewed(pieces.permuted(out, BY_HEADS)), "bmm")
+        softmax = pieces.of(pieces.unviewed(weighted["self"]), "softmax")
+        require(pieces.rewriter.values[softmax["dim"]] == Int(-1))
+        scores, mask = pieces.sum_of(softmax["self"])
+        scores, cap = self._uncapped(pieces.unviewed(scores))
+        scores, self.scale = pieces.scaled(scores)
+        product = pieces.of(scores, "bmm")
+        self.query = pieces.permuted(product["self"], BY_HEADS)
+        self.key = self._write(pieces.permuted(product["mat2"], TRANSPOSED))
+        self.value = self._write(weighted["mat2"])
+        self.context, window = self._window(mask)
+        self.limits = ScoreLimits(None if window >= self.context else window, cap)
+        self.first = self._first()
+        self.start = pieces.rewriter.add(SymInt())
+
+    def _uncapped(self, scores: int) -> tuple[int, float | None]:
+        """Return scores before their cap, and the cap."""
+        pieces = self._pieces
+        factor = pieces.of(scores, "product")["self"]
+        producer = pieces.rewriter.producer(factor)
+        if role_of(producer[1] if producer is not None else None, ROLES) != "tanh":
+            return scores, None
+        tanh, cap = pieces.scaled(scores)
+        quotient = pieces.of(pieces.of(tanh, "tanh")["self"], "quotient")
+        require(pieces.number(quotient["other"]) == cap > 0)
+        return quotient["self"], cap
+
+    def _write(self, rows: int) -> _Write:
+        """Return how a ring gets its new rows, of the rows (H, R, D) that attention reads."""
+        pieces, rewriter = self._pieces, self._pieces.rewriter
+        selected = pieces.of(rows, "select")
+        require(all(rewriter.values[selected[name]] == Int(0) for name in ("dim", "index")))
+        written = selected["self"]
+        put = pieces.of(written, "put")
+        ring, indices = put["self"], rewriter.values[put["indices"]]
+        if not isinstance(indices, ValueList) or len(indices.ids) != 3:
+            raise _MismatchError
+        require(all(rewriter.values[axis] == Null() for axis in indices.ids[:2]))
+        require(rewriter.values[put["accumulate"]] == Bool(False) and len(pieces.tensor(ring).dims) == 4)
+        at, users = rewriter.producers[written][0], rewriter.users[ring]
+        assigns = [
+            step
+            for step in rewriter.users[written]
+            if (user := rewriter.call(step)) is not None and user.name == UPDATE
+        ]
+        require(len(assigns) == 1 and rewriter.producers[ring] == assigns and set(users) == {at, *assigns})
+        places, positions = pieces.rows(indices.ids[2])
+        require(np.array_equal(places, np.arange(len(places)) % pieces.tensor(ring).dims[2]))
+        return _Write(ring, pieces.permuted(put["values"], BY_HEADS), positions, (at, assigns[0]))
+
+    def _window(self, mask: int) -> tuple[int, int]:
+        """Return the positions that there are, and how many of them a token attends to."""
+        pieces, (rows, tokens) = self._pieces, (self._ring_rows, self._tokens)
+        excess, hidden = pieces.scaled(mask)
+        back, distance = pieces.sum_of(pieces.clamped(excess, None, 0), "difference")
+        ahead, whole = pieces.sum_of(distance)
+        wrapped, around = pieces.scaled(whole)
+        require(pieces.of(pieces.clamped(wrapped, 0, 1), "negative")["self"] == ahead)
+        place, row = pieces.sum_of(ahead, "difference")
+        place_of, places = pieces.rows(place)
+        reach, also = pieces.rows(back)
+        require({places, also, self.key.places, self.value.places} == {places})
+        every = np.arange(len(place_of))
+        window = int(reach.max(initial=0)) + 1
+        require(np.array_equal(place_of.reshape(-1), every % rows))
+        require(np.array_equal(reach.reshape(-1), np.minimum(every, window - 1)))
+        require(np.array_equal(pieces.constant(row).reshape(-1), np.arange(rows)))
+        # A ring that is too short for a window and the tokens of a call would hide positions.
+        require(around == rows >= min(len(every), window + tokens - 1) and hidden >= MIN_BIAS)
+        return len(every), window
+
+    @property
+    def _ring_rows(self) -> int:
+        return self._pieces.tensor(self.key.ring).dims[2]
+
+    @property
+    def _tokens(self) -> int:
+        """Return the most tokens of a call."""
+        return self._pieces.tensor(self.query).dims[1]
+
+    def _first(self) -> int:
+        """Return the tensor with the position of the first token, which the others follow."""
+        pieces = self._pieces
+        first, steps = pieces.sum_of(self.key.places)
+        numbers = pieces.of(steps, "range")
+        values = pieces.rewriter.values
+        require(values[numbers["start"]] == Int(0) and values[numbers["step"]] == Int(1))
+        require(pieces.tensor(first).dims == (1,) and first in pieces.rewriter.graph.inputs)
+        return first

@@ -123,7 +123,7 @@ DOCUMENTED = (
     ),
     Documented(
         "Interpolation beside NaN and infinity",
-        "Where a place falls on an element, its neighbour has the weight zero, and zero times infinity is NaN. Whether"
+        "Where a place falls on an element, its neighbor has the weight zero, and zero times infinity is NaN. Whether"
         " it is multiplied depends on how the weight was rounded, in eager as here.",
         ("aten.upsample_bilinear2d.vec",),
         (*INFINITE, "nan"),

@@ -32,7 +32,8 @@ class Embedder(TaskProgram):
 
     def __init__(self, program: Program, path: Path, file: TaskFile) -> None:
         super().__init__(program, path, file)
-        self.tokenizer = tokenizer = TextTokenizer(path, file)  #: from texts to tokens
+        self.tokenizer = TextTokenizer(path, file)  #: from texts to tokens
+        tokenizer = self.tokenizer
         self.dimensions = tokenizer.dimensions  #: of a vector
         self.max_tokens = tokenizer.max_tokens  #: of a text, with those that the tokenizer adds
         self.pooling = tokenizer.pooling  #: of the vectors of tokens: "mean", "cls", "max" or "last"

@@ -106,6 +106,23 @@ def test_constraint_holds_for_the_answer_only(llm):
 
 
 @pytest.mark.gpu
+def test_end_token_in_the_thought_of_constrained_response_ends_the_thought_only(llm):
+    end, tag = llm.tokenizer.token_id("<|im_end|>"), llm.tokenizer.token_id("</think>")
+    never_closed = {"logit_bias": {tag: -100.0, end: 10.0}}
+    free = llm.generate("Hi", **never_closed)
+    assert (str(free), free.reasoning, free.usage.finish_reason) == ("", REASONING, "stop")
+    answer = llm.generate("Hi", choices=["Good morning!", "No"], **never_closed)
+    assert (str(answer), answer.reasoning) == (TEXT, REASONING)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("per_submit", [1, 3, 50])
+def test_thinking_budget_is_exact_in_long_submits(llm, per_submit):
+    answer = llm.generate("Hi", thinking_budget=5, tokens_per_submit=per_submit, dry_multiplier=0.0)
+    assert (str(answer), answer.reasoning) == (TEXT, "The user greets me. I write </think> or")
+
+
+@pytest.mark.gpu
 def test_stop_string_in_the_thought_does_not_end_it(llm):
     answer = llm.generate("Hi", stop=[" greets", " morning"])
     assert (str(answer), answer.reasoning) == ("Good", REASONING)

@@ -7,7 +7,7 @@ import pytest
 import webpte
 from tests.in_page.template_corpus import TEMPLATES
 from tests.support.harness.errors import raises
-from tests.support.models.thinker import OPEN_TEMPLATE, REASONING, TEXT, write_thinker
+from tests.support.models.thinker import OPEN_TEMPLATE, REASONING, TEMPLATE, TEXT, write_thinker
 from tests.support.models.tokenizers import byte_level
 from webpte.llm import LLM
 from webpte.llm.context import ContextLimit
@@ -40,8 +40,8 @@ FAMILIES = {
 @pytest.fixture(scope="module", params=["closed", "open"])
 def llm(request, tmp_path_factory):
     """Return a model whose template begins the thought, or leaves that to the model."""
-    options = {"template": OPEN_TEMPLATE} if request.param == "open" else {}
-    with LLM(write_thinker(tmp_path_factory.mktemp("thinker"), request.param, **options)) as model:
+    template = OPEN_TEMPLATE if request.param == "open" else TEMPLATE
+    with LLM(write_thinker(tmp_path_factory.mktemp("thinker"), request.param, template)) as model:
         yield model
 
 

@@ -18,8 +18,8 @@ TEXTS = 2000
 def thought(
     tags: ThoughtTags = THINK, *, ids: bool = False, is_open: bool = False, budget: int | None = None
 ) -> Thought:
-    numbers = (BEGIN, END) if ids else (None, None)
-    return Thought(tags, *numbers, is_open, budget, closing=(7, END, 8), separator=(8,))
+    begin_id, end_id = (BEGIN, END) if ids else (None, None)
+    return Thought(tags, begin_id, end_id, is_open, budget, closing=(7, END, 8), separator=(8,))
 
 
 def split(form: Thought, texts: Sequence[str], **options: bool) -> tuple[str, str, list[PieceKind]]:
@@ -131,7 +131,7 @@ def test_budget_is_spent_end_is_due():
         splitter.push(token, "a")
         assert splitter.due is None
     splitter.push(OTHER, "b")
-    forced = []
+    forced: list[int] = []
     while (due := splitter.due) is not None:
         splitter.push(due, "\n" if due != END else "")
         forced.append(due)

@@ -12,7 +12,7 @@ import webpte
 from tests.support.harness.browser import TIMEOUT
 from tests.support.harness.serving import Running
 from tests.support.harness.site_server import serving
-from tests.support.models.thinker import OPEN_TEMPLATE, REASONING, TEXT, write_thinker
+from tests.support.models.thinker import OPEN_TEMPLATE, REASONING, TEMPLATE, TEXT, write_thinker
 
 SCREENSHOTS = os.environ.get("WEBPTE_TEST_SCREENSHOTS")  # a folder, to look at the pages
 SCHEMA = '{"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"], "additionalProperties": false}'
@@ -54,9 +54,9 @@ def check_page(page: Page, url: str, name: str) -> None:
     assert errors == []
 
 
-@pytest.mark.parametrize("options", [{}, {"template": OPEN_TEMPLATE}], ids=["closed", "open"])
-def test_bundle_page_folds_the_thought(browser: Browser, tmp_path: Path, options: dict[str, str]) -> None:
-    with webpte.load(write_thinker(tmp_path, **options)) as loaded:
+@pytest.mark.parametrize("template", [TEMPLATE, OPEN_TEMPLATE], ids=["closed", "open"])
+def test_bundle_page_folds_the_thought(browser: Browser, tmp_path: Path, template: str) -> None:
+    with webpte.load(write_thinker(tmp_path, template=template)) as loaded:
         webpte.bundle(loaded, tmp_path / "site")
     with serving({"site": tmp_path / "site"}) as server, browser.new_context() as window:
         check_page(window.new_page(), f"{server.origin}/site/index.html", "bundle-page")

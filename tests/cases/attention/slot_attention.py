@@ -102,8 +102,8 @@ CASES = [
             slotted(8, 2, 32, crossing, window=300, variant=variant, slots=5, capacity=613, num_decode=5, n=(5, 1)),
             slotted(6, 2, 64, reading(131), rotated="neighbours", normed=True, variant=variant, **LONG),
             slotted(3, 1, 32, reading(41), rotated=8, normed=True, window=30, variant=variant, **LONG),
-            slotted(6, 2, 64, decoding, rotated=64, normed=True, cache="i8", variant=variant, **LONG, **CODES),
-            slotted(1, 1, 64, decoding, cap=1.5, cache="i8", num_decode=7, variant=variant, **LONG, **CODES),
+            slotted(6, 2, 64, decoding, rotated=64, normed=True, cache="i8", variant=variant, n=(7, 1), **CODES),
+            slotted(1, 1, 64, decoding, cap=1.5, cache="i8", num_decode=7, variant=variant, n=(7, 1), **CODES),
         )
     ),
     # Tiles: more rows than 16, in one slot and in several, with 1 to 8 query heads per key head.

@@ -76,6 +76,7 @@ DOCUMENTED = (
             "webpte.linear_q4",
             "webpte.matmul",
             "webpte.permuted_quantize",
+            "webpte.rms_norm_residual",
             "webpte.rotary_attention",
             "webpte.sample",
             "webpte.slot_attention",

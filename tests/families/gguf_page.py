@@ -27,9 +27,9 @@ the divergence is the cost of its formats: 8 bits per row, and 4 bits for the em
 """
 
 
-def section(errors: Mapping[tuple[str, str], Errors]) -> str:
+def section(errors: Mapping[tuple[str, str], Errors | None]) -> str:
     names = sorted(QUANTIZED, key=lambda name: families()[name].name)
-    rows = [(*described(name), *(shown(errors[name, kind]) for kind in FORMATS)) for name in names]
+    rows = [(*described(name), *(shown(errors.get((name, kind))) for kind in FORMATS)) for name in names]
     return "\n".join([HEADING, TEXT, table(HEAD, rows), ""])
 
 
@@ -38,18 +38,19 @@ def described(name: str) -> tuple[str, str]:
     return families()[name].name, f"`{ARCHITECTURES.get(kind, kind)}`"
 
 
-def shown(errors: Errors) -> str:
-    return f"{errors.floats:.1e} / {errors.divergence:.1e}"
+def shown(errors: Errors | None) -> str:
+    return "not measured" if errors is None else f"{errors.floats:.1e} / {errors.divergence:.1e}"
 
 
-def known() -> dict[tuple[str, str], Errors]:
+def known() -> dict[tuple[str, str], Errors | None]:
     """Return the recorded errors by family and format, without differences of default programs from their modules."""
     names = {families()[name].name: name for name in QUANTIZED}
-    results = {}
+    results: dict[tuple[str, str], Errors | None] = {}
     for row in named_rows(parts(DOCS.read_text(), HEADING)[1]):
         for kind in FORMATS:
-            floats, divergence = map(float, row[kind].split(" / "))
-            results[names[row["Family"]], kind] = Errors(floats, 0, divergence)
+            floats, slash, divergence = row[kind].partition(" / ")
+            measured = Errors(float(floats), 0, float(divergence)) if slash else None
+            results[names[row["Family"]], kind] = measured
     return results
 
 

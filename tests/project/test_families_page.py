@@ -52,7 +52,8 @@ def test_gguf_table_has_every_family_in_every_format():
 
 
 def test_gguf_table_has_errors_within_their_bounds():
-    assert all(errors.are_right(kind) for (_, kind), errors in gguf_page.known().items()), GGUF_WRITE
+    measured = [(kind, errors) for (_, kind), errors in gguf_page.known().items() if errors is not None]
+    assert measured and all(errors.are_right(kind) for kind, errors in measured), GGUF_WRITE
 
 
 def test_gguf_table_equals_its_generated_text():

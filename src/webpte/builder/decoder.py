@@ -94,6 +94,9 @@ class DecoderTrace:
 
     def feed_forward(self, x: TracedTensor, name: str) -> TracedTensor:
         g = self.g
+        if self.model.activation == "xielu":
+            slopes = [g.packed(g.parameter(f"{name}.{part}")) for part in ("alpha_p", "alpha_n")]
+            return g.linear(g.xielu(g.linear(x, f"{name}.w3"), *slopes), f"{name}.w2")
         activation = {"silu": g.silu, "gelu_tanh": g.gelu_tanh, "relu2": g.relu2}[self.model.activation]
         if not self.model.gated_mlp:
             return g.linear(activation(g.linear(x, f"{name}.w3")), f"{name}.w2")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..checkpoints.weights import XIELU_BETA
 from ..container import DType, Span
 from .trace import PREPACK, Dim, MethodTrace, TracedInt, TracedTensor, bound
 
@@ -121,6 +122,14 @@ class OpTrace(MethodTrace):
         """Record the square of relu."""
         positive = self.unary("relu", x)
         return self.mul(positive, positive)
+
+    def xielu(self, x: TracedTensor, positive_factor: TracedTensor, negative_factor: TracedTensor) -> TracedTensor:
+        """Record xIELU: `a x ** 2` above 0 and `b (exp(x) - 1 - x)` below it, and everywhere half of x."""
+        positive = self.unary("relu", x)
+        negative = self.sub(x, positive)
+        bend = self.sub(self.sub(self.unary("exp", negative), self.scalar(1)), negative)
+        curved = self.add(self.mul(self.mul(positive, positive), positive_factor), self.mul(bend, negative_factor))
+        return self.add(curved, self.scaled(x, XIELU_BETA))
 
     def softmax(self, x: TracedTensor) -> TracedTensor:
         return self.call("aten._softmax.default", x, -1, False, dims=x.dims)

@@ -94,7 +94,7 @@ class Architecture:
     pre_norms: bool = True  # the inputs of attention and feed-forward are normalized
     post_norms: bool = False  # the outputs of attention and feed-forward are normalized
     norm_offset: float = 0.0  # added to the weights of all norms
-    activation: str = "silu"  # of the feed-forward: "silu", "gelu_tanh" or "relu2", the square of relu
+    activation: str = "silu"  # of the feed-forward: "silu", "gelu_tanh", "relu2" (the square of relu) or "xielu"
     gated_mlp: bool = True  # the feed-forward has a gate with the activation; otherwise it has one input layer, w3
     attention_cap: float | None = None  # scores x become cap * tanh(x / cap)
     logits_cap: float | None = None

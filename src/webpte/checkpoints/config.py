@@ -388,7 +388,7 @@ def decoder_config(
 
 
 def _check_activation(fields: Fields, activation: str) -> None:
-    names = {"silu": ("silu", "swish"), "gelu_tanh": ("gelu_pytorch_tanh",), "relu2": ("relu2",)}[activation]
+    names = {"silu": ("silu", "swish"), "gelu_tanh": ("gelu_pytorch_tanh",)}.get(activation, (activation,))
     for field in ("hidden_act", *(["hidden_activation"] if activation != "silu" else [])):
         if fields.get(field, names[0]) not in names:
             fields.refuse(field, f"an activation other than {names[0]}")

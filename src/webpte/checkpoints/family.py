@@ -59,6 +59,8 @@ class Family:
     rules: Mapping[str, FieldRule] = field(default_factory=dict)  # of fields of config.json, in place of FIELD_RULES
     names: TensorNames = HUGGING_FACE
     gguf_names: TensorNames = GGUF
+    # Tensors with a number that is the same in every model, by their names with "*" for a layer.
+    fixed_tensors: Mapping[str, float] = field(default_factory=dict)
     # Tokens that end an answer, besides those of eos_token_id. Tokens that the tokenizer does not have are ignored.
     end_tokens: tuple[str, ...] = ()
     tool_formats: ToolFormats = field(default_factory=dict)

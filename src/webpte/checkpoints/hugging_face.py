@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,7 @@ def read_folder(folder: Path) -> Checkpoint:
     tensors = _find_tensors(folder, model)
     if is_wrapper(read_json(folder / "config.json")):
         tensors = text_tensors(str(folder), tensors)
+    _remove_fixed(str(folder), family, tensors)
     check_layers(str(folder), model.n_layers, len(tensors))
     sources = map_weights(parameter_shapes(model), model, family.names)
     head = family.names.stored_name(HEAD)
@@ -167,6 +169,19 @@ def read_folder(folder: Path) -> Checkpoint:
         generation_config=generation,
         context=_context(fields, model),
     )
+
+
+def _remove_fixed(where: str, family: Family, tensors: dict[str, FloatTensor]) -> None:
+    """Remove tensors whose number is built into the program, after it is checked up to half precision."""
+    for name in list(tensors):
+        pattern = re.sub(r"\.\d+\.", ".*.", name)
+        if pattern not in family.fixed_tensors:
+            continue
+        expected, values = family.fixed_tensors[pattern], tensors.pop(name).read()
+        if not np.allclose(values, expected, rtol=8e-3, atol=0):
+            raise UnsupportedError(
+                argument=f"{where}: {name}", expected=expected, got=values.reshape(-1)[:4].tolist(), code="fixed_tensor"
+            )
 
 
 def _context(fields: Fields, model: Architecture) -> int | None:

@@ -24,6 +24,8 @@ def parameter_shapes(model: Architecture) -> Shapes:
             block |= _linear("feed_forward.w1", model.hidden_dim, model.dim, model.mlp_bias)
         block |= _linear("feed_forward.w2", model.dim, model.hidden_dim, model.mlp_bias)
         block |= _linear("feed_forward.w3", model.hidden_dim, model.dim, model.mlp_bias)
+        if model.activation == "xielu":
+            block |= {"feed_forward.alpha_p": (1,), "feed_forward.alpha_n": (1,)}
         norms = ["attention_norm", "ffn_norm"] * model.pre_norms + [
             "post_attention_norm",
             "post_ffn_norm",

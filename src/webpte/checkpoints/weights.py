@@ -17,6 +17,7 @@ from .ggml import Affine, TensorType
 from .gguf_reader import StoredTensor
 
 Array = np.ndarray[Any, Any]
+XIELU_BETA = 0.5  # the factor of x in the activation xIELU
 EMBEDDING, HEAD = "tok_embeddings.weight", "output.weight"
 
 
@@ -34,6 +35,7 @@ class WeightSource:
     factor: float = 1.0
     offset: float = 0.0
     is_conv: bool = False  # stored as (N, 1, L), in the module (L, 1, N)
+    softplus: bool = False  # of the stored numbers, before the factor
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
@@ -46,6 +48,8 @@ class WeightSource:
         if self.is_conv:
             return np.ascontiguousarray(tensor.transpose(2, 1, 0))
         tensor = tensor[self.rows()]
+        if self.softplus:
+            tensor = np.logaddexp(tensor, np.float32(0))
         if (self.factor, self.offset) != (1.0, 0.0):
             tensor = tensor * np.float32(self.factor) + np.float32(self.offset)
         return np.ascontiguousarray(tensor)
@@ -153,6 +157,8 @@ def _conversion(name: str, model: Architecture, halves: bool) -> dict[str, Any]:
     part = pattern(name).removeprefix("layers.{}.")
     if part.endswith(".conv"):
         return {"is_conv": True}
+    if name.endswith((".alpha_p", ".alpha_n")):
+        return {"softplus": True, "offset": XIELU_BETA if name.endswith("n") else 0.0}
     heads = {
         "attention.wq": model.n_heads,
         "attention.wk": model.n_kv_heads,

@@ -250,10 +250,16 @@ class FeedForward(nn.Module):
 
     def __init__(self, model: Architecture) -> None:
         super().__init__()
-        self.activation = _ACTIVATIONS[model.activation]
+        self.activation = _ACTIVATIONS.get(model.activation, self.xielu)
+        if model.activation == "xielu":
+            self.alpha_p, self.alpha_n = (nn.Parameter(torch.zeros(1, device="cpu")) for _ in range(2))
         self.w1 = nn.Linear(model.dim, model.hidden_dim, bias=model.mlp_bias) if model.gated_mlp else None
         self.w2 = nn.Linear(model.hidden_dim, model.dim, bias=model.mlp_bias)
         self.w3 = nn.Linear(model.dim, model.hidden_dim, bias=model.mlp_bias)
+
+    def xielu(self, x: Tensor) -> Tensor:
+        out: Tensor = torch.where(x > 0, self.alpha_p * x * x, (torch.expm1(x) - x) * self.alpha_n) + 0.5 * x
+        return out
 
     def forward(self, x: Tensor) -> Tensor:
         up = self.w3(x)

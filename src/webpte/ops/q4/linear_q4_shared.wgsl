@@ -14,6 +14,8 @@
 {$ set each = own // weights $}
 {$ set swizzle = 8 // quads $}
 {$ set row_groups = "(p.row_words / %du)" % group_words if group_words else "1u" $}
+{# Where the tile of codes has fewer words than the workgroup has invocations, a loop over them would run once for some of
+   them and never for others. FXC unrolls it, and then rejects the barrier after it. #}
 {$ macro swizzled(quad) $}({{ quad }}){{ " * %du" % swizzle if swizzle > 1 }}{$ endmacro $}
 {$ macro sum(r, c) $}sum{{ r }}_{{ c // 4 }}[{{ c % 4 }}]{$ endmacro $}
 {$ include "q4/linear_q4_bindings.wgsl" $}
@@ -42,7 +44,12 @@ $$ call per_workgroup()
             x_tile[j % {{ quads }}u][j / {{ quads * side }}u][(j / {{ quads }}u % {{ side }}u) ^ {{ swizzled("j %% %du" % quads) }}] = value;
         }
 $$ for v in range(weights)
+$$ if side * each * words < workgroup
+        if (local < {{ side * each * words }}u) {
+            let j = local;
+$$ else
         for (var j = local; j < {{ side * each * words }}u; j += wg) {
+$$ endif
             let n = min(column + j / {{ words }}u, p.columns - 1u);
             let word = j % {{ words }}u;
             let at = start + word;

@@ -180,7 +180,10 @@ def _remove_fixed(where: str, family: Family, tensors: dict[str, FloatTensor]) -
         expected, values = family.fixed_tensors[pattern], tensors.pop(name).read()
         if not np.allclose(values, expected, rtol=8e-3, atol=0):
             raise UnsupportedError(
-                argument=f"{where}: {name}", expected=expected, got=values.reshape(-1)[:4].tolist(), code="fixed_tensor"
+                argument=f"{where}: {name}",
+                expected=str(expected),
+                got=values.reshape(-1)[:4].tolist(),
+                code="fixed_tensor",
             )
 
 

@@ -116,6 +116,8 @@ def blocks(text: str) -> list[str]:
     tokens = _parser().parse(text)
     starts = [token.map[0] for token in tokens if token.level == 0 and token.map and token.nesting >= 0]
     lines = text.split("\n")
+    if starts[1:] and starts[-1] == len(lines) - 1 and lines[-2].strip():
+        del starts[-1]  # "#" begins a heading, and "#1" continues the paragraph
     edges = [0, *starts[1:], len(lines)]
     return ["\n".join(lines[first:last]) for first, last in itertools.pairwise(edges)]
 

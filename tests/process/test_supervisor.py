@@ -102,7 +102,7 @@ def asks(most: int = 60) -> list[Ask]:
 
 
 def expected(ask: Ask) -> tuple[str, list[int]]:
-    settings = {name: value for name, value in vars(ask.params).items() if name != "constraint"}
+    settings = {name: value for name, value in vars(ask.params).items() if name not in ("constraint", "thought")}
     return solo(ask.tokens, **settings)
 
 

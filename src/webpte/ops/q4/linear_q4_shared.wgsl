@@ -16,7 +16,7 @@
 {$ set row_groups = "(p.row_words / %du)" % group_words if group_words else "1u" $}
 {# Where the tile of codes has fewer words than the workgroup has invocations, a loop over them would run once for some of
    them and never for others. FXC unrolls it, and then rejects the barrier after it. #}
-{$ macro swizzled(quad) $}({{ quad }}){{ " * %du" % swizzle if swizzle > 1 }}{$ endmacro $}
+{$ macro swizzled(quad) $}({{ "(%s) * %du" % (quad, swizzle) if swizzle > 1 else quad }}){$ endmacro $}
 {$ macro sum(r, c) $}sum{{ r }}_{{ c // 4 }}[{{ c % 4 }}]{$ endmacro $}
 {$ include "q4/linear_q4_bindings.wgsl" $}
 

@@ -101,7 +101,7 @@ LLAMA_CPP_1B = Work(0.81, 16 * 19 + 4)
 LLAMA_CPP_9B = Work(5.0, 32 * 30)
 # Compiled for m2 without checks of bounds, because these figures were measured on an M4 Pro:
 INSTRUCTIONS_PER_WEIGHT = 11.1  # ExecuTorch's GEMV (q4gsw_linear_coop4_bicol), 177 instructions for 16 weights
-PREFILL_INSTRUCTIONS = 1.61  # per multiply-add of webpte's tiled product; ExecuTorch's is assumed to need as many
+PREFILL_INSTRUCTIONS = 1.61  # per multiply-add, as webpte's product with tiles of 4 x 4 needs: an assumption
 CACHE_8K = 8192 * 16 * 2 * 512 * 4 / 1e9  # gigabytes: context x layers x (keys, values) x width x f32
 EXECUTORCH_1B = Work(0.70, 16 * 18 + 4, LLAMA_1B * INSTRUCTIONS_PER_WEIGHT)
 EXECUTORCH_1B_8K = Work(0.70 + CACHE_8K, 16 * 18 + 4, LLAMA_1B * INSTRUCTIONS_PER_WEIGHT)

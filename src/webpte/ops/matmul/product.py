@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ...errors import ShapeError
 from ...graph import DType, numel
@@ -71,6 +71,7 @@ class WorkgroupTile(NamedTuple):
     More results of an invocation need fewer reads of workgroup memory for each product, and more registers.
     """
 
+    name: str  # of its variants
     size: int  # rows, and columns
     own: int  # rows, and columns, of an invocation
     quads: int  # vectors along K that workgroup memory holds for each row and column
@@ -86,9 +87,9 @@ class WorkgroupTile(NamedTuple):
         return tiles >= self.busy
 
 
-SMALL = WorkgroupTile(size=32, own=4, quads=4, busy=0)
-LARGE = WorkgroupTile(size=64, own=4, quads=4, busy=64)
-WIDE = WorkgroupTile(size=64, own=8, quads=2, busy=128)
+SMALL = WorkgroupTile("shared", size=32, own=4, quads=4, busy=0)
+LARGE = WorkgroupTile("shared-64", size=64, own=4, quads=4, busy=64)
+WIDE = WorkgroupTile("shared-wide", size=64, own=8, quads=2, busy=128)
 WIDE_REGISTERS = 128  # of an invocation of WIDE: 64 sums, 32 values of the right operand, and addresses
 
 
@@ -270,6 +271,17 @@ def _shared(caps: Caps, shape: ProductShape, layout: ProductLayout, *, tile: Wor
     )
 
 
+R = TypeVar("R")
+
+
+def tile_variants(rule: Callable[[WorkgroupTile], R]) -> dict[WorkgroupTile, Variant[R]]:
+    """Return a variant for each tile, with the rule that makes its configuration."""
+    return {
+        tile: Variant(tile.name, Requirements(workgroup=tile.workgroup), rule(tile), "steps")
+        for tile in (SMALL, LARGE, WIDE)
+    }
+
+
 def preferred_tiles(caps: Caps, shape: ProductShape) -> list[WorkgroupTile]:
     """Return the tiles for many rows, the best first. Those that may be measured besides follow."""
     tiles = [SMALL, LARGE, WIDE] if caps.registers >= WIDE_REGISTERS else [SMALL, LARGE]
@@ -338,10 +350,7 @@ BROADCAST: Variant[Rule] = Variant(
     "broadcast", Requirements(subgroup=4), functools.partial(_tile, max_rows=32, broadcast=True), "tiles"
 )
 BY_LANES: Variant[Rule] = Variant("lanes", ANYWHERE, _lanes, "lanes")
-BY_WORKGROUPS: dict[WorkgroupTile, Variant[Rule]] = {
-    tile: Variant(name, Requirements(workgroup=tile.workgroup), functools.partial(_shared, tile=tile), "steps")
-    for name, tile in (("shared", SMALL), ("shared-64", LARGE), ("shared-wide", WIDE))
-}
+BY_WORKGROUPS: dict[WorkgroupTile, Variant[Rule]] = tile_variants(lambda tile: functools.partial(_shared, tile=tile))
 
 
 def _choose(cx: Context, shape: ProductShape, layout: ProductLayout, type: str) -> Variant[Rule]:

@@ -17,7 +17,7 @@ from ...graph import numel
 from ...lowering.context import Context, Tensor
 from ...lowering.variants import ANYWHERE, Requirements, Variant
 from ...wgsl import AMD, ARM, FEW_REGISTERS, INTEL, Caps, Uniforms, f32, u32
-from ..matmul.product import LARGE, MAX_FEW_ROWS, SMALL, WIDE, ProductShape, WorkgroupTile, preferred_tiles
+from ..matmul.product import LARGE, MAX_FEW_ROWS, SMALL, ProductShape, WorkgroupTile, preferred_tiles, tile_variants
 from ..norm.norm import normalize_rows
 from .quantize_rows import RmsNorm, quantize_rows, quantize_rows_by
 
@@ -362,15 +362,18 @@ BYTES: Variant[Rule] = Variant(
 PACKED: Variant[Rule] = Variant(
     "packed", Requirements(work=_has_codes), functools.partial(_lanes, packed=True), "packed"
 )
-SHARED: dict[WorkgroupTile, Variant[Rule]] = {
-    tile: Variant(name, Requirements(workgroup=tile.workgroup), functools.partial(_shared, tile=tile), "steps")
-    for name, tile in (("shared", SMALL), ("shared-64", LARGE), ("shared-wide", WIDE))
-}
+SHARED: dict[WorkgroupTile, Variant[Rule]] = tile_variants(lambda tile: functools.partial(_shared, tile=tile))
 PACKED_SHARED: Variant[Rule] = Variant(
-    "packed-32", Requirements(0, 64, _has_whole_steps), functools.partial(_shared_codes, tile=SMALL), "packed steps"
+    "packed-32",
+    Requirements(0, SMALL.workgroup, _has_whole_steps),
+    functools.partial(_shared_codes, tile=SMALL),
+    "packed steps",
 )
 PACKED_LARGE: Variant[Rule] = Variant(
-    "packed-64", Requirements(0, 256, _has_whole_steps), functools.partial(_shared_codes, tile=LARGE), "packed steps"
+    "packed-64",
+    Requirements(0, LARGE.workgroup, _has_whole_steps),
+    functools.partial(_shared_codes, tile=LARGE),
+    "packed steps",
 )
 BY_CODES = (PACKED, PACKED_SHARED, PACKED_LARGE)  # of x, which is packed for them
 

@@ -14,8 +14,6 @@
 {$ set each = own // weights $}
 {$ set swizzle = 8 // quads $}
 {$ set row_groups = "(p.row_words / %du)" % group_words if group_words else "1u" $}
-{# Where the tile of codes has fewer words than the workgroup has invocations, a loop over them would run once for some of
-   them and never for others. FXC unrolls it, and then rejects the barrier after it. #}
 {$ macro swizzled(quad) $}({{ "(%s) * %du" % (quad, swizzle) if swizzle > 1 else quad }}){$ endmacro $}
 {$ macro sum(r, c) $}sum{{ r }}_{{ c // 4 }}[{{ c % 4 }}]{$ endmacro $}
 {$ include "q4/linear_q4_bindings.wgsl" $}
@@ -44,6 +42,8 @@ $$ call per_workgroup()
             x_tile[j % {{ quads }}u][j / {{ quads * side }}u][(j / {{ quads }}u % {{ side }}u) ^ {{ swizzled("j %% %du" % quads) }}] = value;
         }
 $$ for v in range(weights)
+{# Where the tile of codes has fewer words than the workgroup has invocations, a loop over them would run once for some of
+   them and never for others. FXC unrolls it, and then rejects the barrier after it. #}
 $$ if side * each * words < workgroup
         if (local < {{ side * each * words }}u) {
             let j = local;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 import webpte
@@ -18,6 +19,7 @@ class Scaled(torch.nn.Module):
         return x * self.scale, (x + 1).float()
 
 
+@pytest.mark.slow
 def test_borders_round_as_torch_does(tmp_path):
     x = torch.linspace(-3, 3, 24).reshape(8, 3)
     lower(Scaled(), (x.bfloat16(),), path=tmp_path / "m.pte")

@@ -14,6 +14,7 @@ import pytest
 import webpte
 from tests.support.export.exporting import export
 from tests.support.harness.errors import raises
+from tests.support.harness.gate import slow_but
 from tests.support.models.packages import MINILM
 from tests.support.models.tiny_llm import write_tiny_llm, write_tokenizer
 from webpte.bundles import bundle_checks
@@ -236,7 +237,9 @@ class TestCompare:
         assert main(["compare", str(faces / "site"), "--against", str(path), "--json"]) == 1
         assert not json.loads(capsys.readouterr().out)["ok"]
 
-    @pytest.mark.parametrize("name", ["llama", "llama_4w_emb4", "llama_8da4w_emb4", "llama_4w_fp16"])
+    @pytest.mark.parametrize(
+        "name", slow_but(["llama_8da4w_emb4"], ["llama", "llama_4w_emb4", "llama_8da4w_emb4", "llama_4w_fp16"])
+    )
     def test_check_bundle_language_model_text(self, tmp_path, capsys, name):
         folder = write_tiny_llm(tmp_path)
         shutil.copy(export(name).path, folder / "tiny.pte")

@@ -61,6 +61,7 @@ def test_embedder_equals_transformers(name):
         assert (embedder.pooling, embedder.normalized, embedder.max_tokens) == (pooling, normalize, 20)
 
 
+@pytest.mark.slow
 def test_minilm_is_transformers():
     """Real weights, its own tokenizer, and texts of very different lengths, some of which are cut."""
     folder = example_models.semantic_search()

@@ -27,8 +27,8 @@ FRESH = (
     "sdpa_cache_inputs_live",
     "llama_static1",
 )
-# External weights, sizes that are computed, a branch, halves, a whole network; other tests export what they test.
-IN_THE_GATE = ("add_external", "dynamic_broadcast", "branch_delegated", "half", "mtcnn_onet")
+# External weights, sizes that are computed, a branch, halves; other tests export what they test.
+IN_THE_GATE = ("add_external", "dynamic_broadcast", "branch_delegated", "half")
 
 
 @pytest.mark.parametrize("name", slow_but(IN_THE_GATE, FRESH))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.families.gguf_files import QuantizedFile, build, default_weights, measure, program_logits, write_file
+from tests.support.harness.gate import slow_but
 from tests.support.models.gguf_blocks import FORMATS, dequantize, quantize
 from tests.support.models.gguf_families import QUANTIZED
 from webpte.checkpoints.checkpoint import read_checkpoint
@@ -18,7 +19,7 @@ from webpte.checkpoints.recipe import EMBEDDING, HEAD
 IN_GATE = "granite"
 
 
-@pytest.fixture(scope="module", params=FORMATS)
+@pytest.fixture(scope="module", params=slow_but(["Q4_K"], FORMATS))
 def file(request, tmp_path_factory) -> QuantizedFile:
     return write_file(IN_GATE, request.param, tmp_path_factory.mktemp(request.param))
 

@@ -61,6 +61,7 @@ def test_random_module_seed_is_deterministic():
                     assert difference(tuple(a.outputs), b.outputs, [np.zeros(o.shape) for o in b.outputs]) == ""
 
 
+@pytest.mark.slow
 def test_programs_differ_and_cover_what_they_should():
     programs = [generated(seed) for seed in range(200, 260)]
     assert len({p.methods["forward"].statements[0].code for p in programs}) > 30
@@ -73,6 +74,7 @@ def test_programs_differ_and_cover_what_they_should():
         assert all(low <= at[s] <= high for s, (low, high) in p.symbols.items() for at in p.calls)
 
 
+@pytest.mark.slow
 def test_random_module_small_error_is_detected():
     """The tolerance follows from how much noise moves a result, so it is not so wide that nothing could fail."""
     seen = total = 0

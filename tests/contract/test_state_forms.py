@@ -78,6 +78,7 @@ print(json.dumps(worst))
 """
 
 
+@pytest.mark.slow
 def test_snapshots_continue_in_another_process(tmp_path):
     jobs = []
     for name in ALONE:

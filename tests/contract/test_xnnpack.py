@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
 
+from tests.support.harness.gate import slow_rows_but
 from tests.xnnpack.coded_nets import CodedNet, coded_net
 from tests.xnnpack.exporting import export
 from tests.xnnpack.modules import MODULES, module_case
@@ -16,14 +19,14 @@ from tests.zoo.building import case
 
 # Codes of statically quantized modules are equal; others differ by roundings of f32.
 SMALL = {"f32": 2e-6, "dynamic": 2e-6, "int8": 0.0}
+KEPT = [("layers", "dynamic"), ("growing", "f32"), ("layers", "int8")]  # exports of convolutions take ten seconds
 QUICK = (
     "arithmetic-add", "arithmetic-f16", "dscnn-f32", "gated-8da4w", "gated-dynamic", "gated-mul", "mlp-int8",
     "mlp-linear",
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("mode", SMALL)
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize(("name", "mode"), slow_rows_but(KEPT, itertools.product(MODULES, SMALL)))
 def test_export_gives_the_results_of_the_wheel(name, mode, tmp_path):
     example = module_case(name)
     with torch.no_grad():

@@ -14,6 +14,7 @@ import wgpu
 import webpte
 from tests.support.harness.children import run_python
 from tests.support.harness.errors import check, raises
+from tests.support.harness.gate import slow_but
 from tests.support.harness.writer import simple_pte
 from webpte.container import DType, VkBool, VkInt, VkIntList, VkNull, VkSymInt, VkTensor
 from webpte.device import allocated_bytes
@@ -165,6 +166,7 @@ CHILD = """
 import json, resource, sys
 import numpy as np
 import webpte
+from tests.support.harness.gate import slow_but
 from webpte.device import acquire
 
 acquire({})  # the driver itself takes a gigabyte of addresses
@@ -189,7 +191,7 @@ def test_load_small_file_of_huge_tensors_is_refused(many):
 
 
 @linux
-@pytest.mark.parametrize("room", [128, 448, 640])
+@pytest.mark.parametrize("room", slow_but([448], [128, 448, 640]))
 def test_load_limited_address_space_runs_or_refuses(many, room):
     """Past the limit the driver would crash, so there is no other way to notice than to count."""
     data = json.loads(run_python(CHILD, many(20, 2_500_000), room << 20))  # 10 MB each

@@ -236,6 +236,7 @@ def matmul():
     return render(kernel), buffers, (4, 1, 1), {"wg": kernel.workgroup}
 
 
+@pytest.mark.slow
 def test_memory_trace_kernel_result_is_unchanged(matmul):
     text, buffers, grid, constants = matmul
     y = trace(text, buffers, grid, constants=constants).outputs["y"]
@@ -254,6 +255,7 @@ def test_planted_faults_change_their_figure(matmul, fault):
         assert getattr(source, name) == pytest.approx(value)
 
 
+@pytest.mark.slow
 def test_memory_trace_rewrites_each_case_kernel():
     kernels = {kernel for _, kernels in planned_cases() for kernel in kernels}
     for kernel in kernels:

@@ -129,7 +129,7 @@ def test_sampling_near_certain_token_is_always_drawn(tmp_path, vocabulary, rows)
 # -- long tails --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("variant", ["narrow", "wide"])
+@pytest.mark.parametrize("variant", slow_but(["narrow"], ["narrow", "wide"]))
 @pytest.mark.parametrize(("vocabulary", "below"), [(49_152, 11.9), pytest.param(120_001, 12.8, marks=pytest.mark.slow)])
 def test_sampling_long_tail_drawn_by_weight(tmp_path, vocabulary, below, variant):
     """Tokens of which each is next to nothing beside the most probable, and all together a quarter."""

@@ -16,6 +16,7 @@ import pytest
 
 import webpte
 from tests.soak.signals import processes_of, remaining_processes
+from tests.support.harness.gate import slow_but
 from tests.support.harness.terminal import SRC
 from tests.support.harness.writer import simple_pte
 from webpte import cli
@@ -91,7 +92,7 @@ def interrupted(child, number=signal.SIGINT):
         child.kill()
 
 
-@pytest.mark.parametrize("moment", [0.0, 0.003, 0.01, 0.04, 0.1, 0.2])
+@pytest.mark.parametrize("moment", slow_but([0.0, 0.01, 0.1], [0.0, 0.003, 0.01, 0.04, 0.1, 0.2]))
 def test_sigint_during_calls_raises_keyboard_interrupt(path, moment):
     child = start("-c", LOOP, path)
     assert child.stdout.readline() == "ready\n"

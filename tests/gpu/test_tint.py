@@ -51,6 +51,7 @@ def test_tint_accepts_every_kernel(kernels):
     assert not refused, "\n".join(refused)
 
 
+@pytest.mark.slow
 def test_naga_accepts_every_kernel(kernels, device):
     for kernel in kernels:
         device.pipeline(kernel)

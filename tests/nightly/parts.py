@@ -29,11 +29,12 @@ def suite(name: str) -> tuple[str, ...]:
 
 
 SLOW_TIERS = {
-    "process": 10,
+    "unit": 5,
+    "process": 15,
     "gpu": 30,
     "contract": 90,
     "serving": 40,
-    "web": 30,
+    "web": 40,
     "project": 90,
 }  # minutes; others have no slow tests
 EXTRAS = {"llm": 20, "tasks": 10, "server": 10, "batch": 10, "ray": 40, "notebook": 10, "export": 60}

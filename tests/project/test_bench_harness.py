@@ -193,6 +193,7 @@ class TestHarness:
         result = take_turns(actors, tmp_path, monkeypatch, name, repeat=1)["A"]
         assert result.wrong and result.error == error and result.seconds is not None
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("name", "reason"), slow_rows_but(CANNOT[:1], CANNOT))
     def test_bench_failing_contender_states_reason_and_stays(self, actors, tmp_path, monkeypatch, name, reason):
         result = take_turns(actors, tmp_path, monkeypatch, name)["A"]

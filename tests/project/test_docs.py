@@ -40,6 +40,7 @@ def anchors(page: Path) -> set[str]:
     return set(re.findall(r'\bid="([^"]+)"', page.read_text(encoding="utf-8")))
 
 
+@pytest.mark.slow
 def test_docs_pages_are_all_built(site):
     assert {p.stem for p in (ROOT / "docs").glob("*.md")} <= {p.stem for p in site.glob("*.html")}
 

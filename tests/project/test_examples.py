@@ -28,6 +28,7 @@ def ran(tmp_path_factory):
     return get
 
 
+@pytest.mark.slow
 def test_semantic_search_example_finds_related_sentences(ran):
     _, result = ran("semantic_search")
     best = dict(re.findall(r"^(\S.*\?)\n  0\.\d\d  (.*)$", result, re.MULTILINE))
@@ -77,6 +78,7 @@ def test_example_image_without_faces_prints_nothing(tmp_path):
     assert run_script(tmp_path, EXAMPLES / "face_detection" / "detect.py", *arguments) == ""
 
 
+@pytest.mark.slow
 def test_example_own_op_output(ran):
     _, said = ran("own_op")
     assert re.search(r"before: 1 op of forward cannot run:\n  audio::snake\.out", said)

@@ -43,6 +43,7 @@ FORBIDDEN = {
 }
 
 
+@pytest.mark.slow
 def test_unit_tests_may_not_start_processes_or_open_sockets(tmp_path):
     """In a copy of the tier with tests that do so."""
     (tmp_path / "tests" / "unit").mkdir(parents=True)

@@ -77,6 +77,7 @@ def test_gate_failing_check_is_named_and_others_run(gate, tmp_path, tool, check)
     assert passed == ["tests", "swiftshader", "browser"]
 
 
+@pytest.mark.slow
 def test_tests_that_do_not_end_are_interrupted_and_named(gate, tmp_path):
     """A run that is ended from outside would print nothing."""
     script = tmp_path / "clone" / ".ci" / "run"

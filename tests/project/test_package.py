@@ -85,6 +85,7 @@ def test_links_of_the_description_lead_to_files_of_the_repository(wheel):
         assert (ROOT / match[2].partition("#")[0]).exists(), match[2]
 
 
+@pytest.mark.slow
 def test_archive_installs_same_files_as_wheel(wheel, archive, tmp_path):
     """The player and the pages among it, which lie beside the package there."""
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--no-compile"]
@@ -126,6 +127,7 @@ def build_elsewhere(folder: Path, umask: int, time: float) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (folder / "out").iterdir()}
 
 
+@pytest.mark.slow
 def test_built_twice_the_packages_are_the_same_bytes(tmp_path):
     """The one that builds a release can check that it was made of these sources."""
     first = build_elsewhere(tmp_path / "here", 0o022, 1_000_000_000)

@@ -8,14 +8,10 @@ from __future__ import annotations
 import pytest
 
 from tests.support.harness import pages, run_pages
-from tests.support.harness.gate import slow_but
 
 # Pages export programs, and a guide runs a dozen scripts one after the other: minutes on a busy machine.
 pytestmark = [pytest.mark.contract, pytest.mark.timeout(1800)]
 WITH_A_MODEL = [p for p in pages.runnable() if any(map(run_pages.exports_a_checkpoint, pages.steps(p)))]
-# The others run every night, and when they change: `python -m tests.affected`.
-IN_THE_GATE = ("getting-started",)
-KEPT = [page for page in pages.runnable() if page.stem in IN_THE_GATE]
 
 
 def name_of(page):
@@ -27,7 +23,8 @@ def environments(tmp_path_factory):
     return run_pages.environments(tmp_path_factory.mktemp("environments"))
 
 
-@pytest.mark.parametrize("page", slow_but(KEPT, pages.runnable()), ids=name_of)
+@pytest.mark.slow  # runs every night, and when a page changes: `python -m tests.affected`
+@pytest.mark.parametrize("page", pages.runnable(), ids=name_of)
 def test_page(page, tmp_path, environments):
     """If a page exports a language model, a tiny one takes its place and only has to run."""
     check(page, run_pages.findings(page, tmp_path, environments, stand_in=True))

@@ -14,6 +14,7 @@ from tests.serving.hostile import KINDS
 from tests.support.models.caller_files import write_caller
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_server_outlives_hostile_clients(tmp_path):
     abuse = run(str(write_caller(tmp_path)), seconds=8, connections=1500, settling=0)

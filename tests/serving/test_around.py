@@ -73,6 +73,7 @@ def test_server_process_does_not_load_wgpu(server):
     assert "tokenizers" in maps and "wgpu" not in maps and "libvulkan" not in maps
 
 
+@pytest.mark.slow
 def test_executorchs_conformance_tests_pass_unmodified(tmp_path):
     """The file of its wheel, as it stands there. It sends no key, and asks for a temperature of 0 only sometimes."""
     import executorch

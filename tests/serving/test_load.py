@@ -15,6 +15,7 @@ from tests.support.models.caller_files import write_caller
 ALL = len(KINDS) * len(HOSTILE)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_load_hostile_clients_leave_nothing_behind(tmp_path):
     assert run(str(write_caller(tmp_path)), (ALL,), clients=12, seed=1) == []

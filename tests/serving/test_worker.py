@@ -24,6 +24,7 @@ def paths(tmp_path_factory):
     return str(folder / "tiny.pte"), str(exported("bert") / "model.pte")
 
 
+@pytest.mark.slow
 def test_vectors_outlive_their_worker(paths):
     language, encoder = paths
     with Embedder.load(encoder) as embedder:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import webpte
 from tests.support.harness.cases import planned_cases
 from tests.support.harness.errors import raises
@@ -62,6 +64,7 @@ def test_split_bindings_unsupported_text_is_refused():
             split_bindings(text, (2, 1, 2), 1024, "k")
 
 
+@pytest.mark.slow
 def test_split_bindings_supports_each_kernel():
     kernels = {kernel for _, kernels in planned_cases() for kernel in kernels}
     for kernel in kernels:

@@ -41,6 +41,7 @@ def assert_same_block(actual, expected):
     assert all(math.isclose(*(float(x.replace(",", "")) for x in pair), rel_tol=0.011) for pair in pairs)
 
 
+@pytest.mark.slow
 def test_page_writes_the_report_of_the_schema(site, server, page):
     server.folders["site"] = site
     page.goto(f"{server.origin}/site/index.html")

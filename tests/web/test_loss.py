@@ -48,6 +48,7 @@ def until_recovered(page, count):
     page.wait_for_function("(count) => model.recoveries >= count", arg=count)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("worker", slow_but([True], [True, False]))
 def test_call_without_state_device_lost_is_repeated(worker, bundled, server, page):
     exported, server.folders["site"] = bundled("llama_nokv", one_shape)

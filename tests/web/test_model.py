@@ -80,7 +80,7 @@ def one_shape(exported):
     return {"forward": [[array.shape for array in exported.steps[0].inputs]]}
 
 
-@pytest.mark.parametrize(("moment", "worker"), slow_rows_but([("start", True), ("weights", False)], MOMENTS))
+@pytest.mark.parametrize(("moment", "worker"), slow_rows_but([("weights", False)], MOMENTS))
 def test_load_cancelled_ends_and_next_load_works(moment, worker, bundled, server, page):
     exported, server.folders["site"] = bundled("llama_4w_emb4", one_shape)
     held = threading.Event()

@@ -132,6 +132,7 @@ def show(page, server, site: Path, drop: int | None = None) -> list[str]:
     return asked
 
 
+@pytest.mark.slow
 def test_notebook_program_dropped_message_still_runs(bundled, server, page):
     exported, site = bundled("two_methods")
     asked = show(page, server, site, drop=3)

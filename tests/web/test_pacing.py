@@ -36,6 +36,7 @@ def results(bundled, server, page):
     return call
 
 
+@pytest.mark.slow
 def test_page_split_calls_equal_unsplit_calls(results):
     whole, submits = results(None)  # Chromium's GPU here is a software device, which has no limit
     assert submits == [2, 1]  # the first call after loading also resets the state

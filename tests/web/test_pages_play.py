@@ -73,6 +73,7 @@ def ask(page: Page, text: str) -> None:
     page.press("#message", "Enter")
 
 
+@pytest.mark.slow
 def test_chat_page_same_text_and_second_visit_cached(browser, talker):
     program, site = talker
     with LLM.load(program) as llm:

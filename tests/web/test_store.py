@@ -99,7 +99,9 @@ def visit(page, server, site):
     return load_and_call
 
 
-@pytest.mark.parametrize("place", ["folder", "folder in the worker", "cache", "nowhere"])
+@pytest.mark.parametrize(
+    "place", slow_but(["folder in the worker", "cache"], ["folder", "folder in the worker", "cache", "nowhere"])
+)
 def test_visit_cached_fetches_manifest_only(place, visit, server, page):
     if place in ("cache", "nowhere"):
         page.evaluate(NO_FOLDER)

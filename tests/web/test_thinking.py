@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 import webpte
 from tests.support.harness.browser import TIMEOUT
+from tests.support.harness.gate import slow_but
 from tests.support.harness.serving import Running
 from tests.support.harness.site_server import serving
 from tests.support.models.thinker import OPEN_TEMPLATE, REASONING, TEMPLATE, TEXT, write_thinker
@@ -54,7 +55,7 @@ def check_page(page: Page, url: str, name: str) -> None:
     assert errors == []
 
 
-@pytest.mark.parametrize("template", [TEMPLATE, OPEN_TEMPLATE], ids=["closed", "open"])
+@pytest.mark.parametrize("template", slow_but([TEMPLATE], [TEMPLATE, OPEN_TEMPLATE]))
 def test_bundle_page_folds_the_thought(browser: Browser, tmp_path: Path, template: str) -> None:
     with webpte.load(write_thinker(tmp_path, template=template)) as loaded:
         webpte.bundle(loaded, tmp_path / "site")

@@ -43,7 +43,10 @@ FUZZED = (
     *("snapshot", "template"),
 )
 FUZZ_SECONDS = 300
-MODES = ("portable", "vulkan", "vulkan_f16", "xnnpack", "xnnpack_int8", "xnnpack_8da4w", "mixed")  # of the networks
+NETWORKS = (  # of the zoo, each in all modes
+    *("whisper", "hifigan", "wav2vec2", "detr", "sam_encoder", "segformer", "unet", "yolo", "yolos", "depth_anything"),
+    "clip",
+)
 
 PARTS = (
     *(part(f"slow-{tier}", minutes, f"pytest -m slow tests/{tier}") for tier, minutes in SLOW_TIERS.items()),
@@ -52,7 +55,7 @@ PARTS = (
     Part("devices-catalog", 90 * MINUTE, (suite("catalog"),)),
     Part("devices-models", 90 * MINUTE, (suite("models"),)),
     part("zoo", 90, "python -m tests.zoo"),
-    *(part(f"networks-{mode}", 60, f"python -m tests.zoo --networks --only {mode}") for mode in MODES),
+    *(part(f"network-{name}", 60, f"python -m tests.zoo --networks --only {name}") for name in NETWORKS),
     part("families", 60, "python -m tests.families", "python -m tests.families --gguf"),
     part("compilers", 90, "python -m bench.compilers --all --check"),
     part(

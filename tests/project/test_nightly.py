@@ -14,9 +14,9 @@ import yaml
 
 from tests.devices.runs import SUITES, suites
 from tests.nightly import __main__ as nightly
-from tests.nightly.parts import EXTRAS, FUZZED, LEFT_OUT, MODES, PARTS, Part
+from tests.nightly.parts import EXTRAS, FUZZED, LEFT_OUT, NETWORKS, PARTS, Part
 from tests.support.harness.configurations import CONFIGURATIONS
-from tests.zoo.index import MODES as NETWORK_MODES
+from tests.zoo.index import networks
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = [(part.name, command) for part in PARTS for command in part.commands]
@@ -31,8 +31,8 @@ def source(module: str) -> str:
     return "\n".join(file.read_text(encoding="utf-8") for file in files)
 
 
-def test_networks_of_each_mode_are_a_part():
-    assert tuple(NETWORK_MODES) == MODES
+def test_networks_are_a_part_each():
+    assert {one.network for one in networks().values()} == set(NETWORKS)
 
 
 def test_part_names_are_unique():

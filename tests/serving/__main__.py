@@ -19,11 +19,12 @@ invalid JSON, with hostile schemas, of unknown models; 429 lets them come again.
 above, no slot may stay taken, and over the second half neither process may grow by more than 2 %; it also says by how
 much after the first 200. Both are looked at when the server has nothing to do.
 
-abuse: a client asks for short answers and polls /health, first alone, then beside hostile clients of 20 kinds that come
-from another address: slow headers and bodies, huge prompts, schema bombs, 10,000 connections, streams that are not
-read, stop strings that hold all text back, and so on. Ends with status 1 if its longest gap between tokens is more than
-3 times the one alone, /health takes more than a second, memory stays more than 10 % larger, or a response has a status
-of 500 or above, except 503 and 504 with a reason. Measure on an idle machine.
+abuse: a client asks for short answers and polls /health, first alone, then beside 8 plain requests, then beside hostile
+clients of 20 kinds (or `--kinds`) that come from another address: slow headers and bodies, huge prompts, schema bombs,
+10,000 connections, streams that are not read, stop strings that hold all text back, and so on. Ends with status 1 if
+its longest gap between tokens is more than 3 times the one beside plain requests, /health takes more than a second,
+memory stays more than 10 % larger, or a response has a status of 500 or above, except 503 and 504 with a reason.
+Measure on an idle machine.
 
 Without a model it is a tiny one with random weights.
 """
@@ -50,6 +51,9 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=300, help="of abuse")
+    parser.add_argument(
+        "--kinds", nargs="+", choices=abuse.NAMES_OF_KINDS, default=abuse.NAMES_OF_KINDS, help="of abuse"
+    )
     options = parser.parse_args()
     if options.what == "waits" and options.encoder is None:
         parser.error("waits needs a language model and an encoder")
@@ -68,7 +72,7 @@ def over_http(path: str, options: argparse.Namespace) -> int:
     if options.what == "schemas":
         return schemas.show(path, options.schemas, options.schemas // 2)
     if options.what == "abuse":
-        return abuse.show(path, options.seconds)
+        return abuse.show(path, options.seconds, options.kinds)
     return load.show(path, options.requests, options.clients, options.seed)
 
 

@@ -1,4 +1,4 @@
-"""Hostile clients of a server, a kind each: `python -m tests.serving.hostile ADDRESS SECONDS CONNECTIONS [KIND...]`.
+"""Hostile clients of a server, a kind each: `python -m tests.serving.hostile ADDRESS SECONDS CONNECTIONS KIND...`.
 
 They run in a process of their own, all from one address that is not the one of normal clients, and print as JSON how
 often each kind got which status. See `python -m tests.serving abuse`.
@@ -267,6 +267,10 @@ class Hostile:
             self._letter = match[1].decode()
         return self._letter
 
+    async def plain(self) -> None:
+        """Ask for a long answer as a normal client does, for a measurement to compare with."""
+        await self._exchange(post(chat_body(temperature=0, max_tokens=700, stream=True)))
+
     async def tokenize(self) -> None:
         for text in ("x" * 900_000, " a" * 450_000, "<|im_end|>" * 90_000, "é" * 120_000):
             await self._exchange(post({"model": MODEL, "prompt": text}, "/tokenize"))
@@ -305,10 +309,14 @@ KINDS = (
 )
 
 
+PLAIN = Kind("plain", 8, 0.0)  # not hostile
+
+
 async def attack(address: str, seconds: float, connections: int, names: Sequence[str]) -> dict[str, Results]:
     """Return what every kind got within some seconds."""
     host, _, port = address.removeprefix("http://").partition(":")
-    clients = {kind: Hostile(host, int(port), connections) for kind in KINDS if not names or kind.name in names}
+    chosen = [kind for kind in (*KINDS, PLAIN) if kind.name in names]
+    clients = {kind: Hostile(host, int(port), connections) for kind in chosen}
     until = time.monotonic() + seconds
     tasks = [
         asyncio.ensure_future(client.repeat(kind, until))

@@ -26,7 +26,7 @@ def kinds(**statuses: int) -> list[KindResults]:
 
 
 def test_bounds_are_judged():
-    good = Abuse(Seen(9, 0.1, 0.1), Seen(9, 0.3, 0.9), kinds(s200=5, s429=3, s503=1), 100, 109)
+    good = Abuse(Seen(9, 0.1, 0.1), Seen(9, 0.2, 0.1), Seen(9, 0.6, 0.9), kinds(s200=5, s429=3, s503=1), 100, 109)
     assert wrong_answers(good) + broken_bounds(good) == []
-    bad = Abuse(Seen(9, 0.1, 0.1), Seen(0, 0.4, 1.1, ["late"]), kinds(s500=2), 100, 112)
+    bad = Abuse(Seen(9, 0.1, 0.1), Seen(9, 0.2, 0.1), Seen(0, 0.7, 1.1, ["late"]), kinds(s500=2), 100, 112)
     assert len(wrong_answers(bad)) == 3 and len(broken_bounds(bad)) == 3

@@ -10,9 +10,10 @@ import hashlib
 import json
 import os
 import re
+import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -51,10 +52,15 @@ class Outcome:
     delegates: int = 0
     kernel_calls: int = 0  # outside delegates
     on_cpu: int = 0  # of those, and of the delegates' calls, the ones the CPU computes
+    commit: str = ""  # of webpte, where a repository is
 
 
 def judge(program: Program) -> Outcome:
     """Exports unless it is in the cache, runs, compares.  Raises only what is meant to end the process."""
+    return replace(_judged(program), commit=commit())
+
+
+def _judged(program: Program) -> Outcome:
     try:
         exported = program.export()
     except Exception as error:
@@ -68,14 +74,14 @@ def judge(program: Program) -> Outcome:
 
 
 def run(program: Program, exported: exporting.Exported) -> Outcome:
-    largest, shapes = 0.0, set()
+    largest, shapes, tolerance = 0.0, set(), program.tolerance_of(exported)
     with webpte.load(exported.path, data=exported.data) as loaded:
         for step in exported.steps:
             got = loaded.method(step.method).run(step.inputs)
             error, why = difference(got, step.outputs)
             largest = max(largest, error)
             shapes.add((step.method, *(a.shape for a in step.inputs)))
-            if why or not error <= program.tolerance:  # NaN is not a pass
+            if why or not error <= tolerance:  # NaN is not a pass
                 where = " ".join(map(str, (a.shape for a in step.inputs)))
                 return Outcome(program.name, Kind.WRONG, f"{why or f'differs by {error:.1e}'} at {where}", error)
         methods = {step.method for step in exported.steps}
@@ -90,6 +96,16 @@ def run(program: Program, exported: exporting.Exported) -> Outcome:
         kernel_calls=sum(call.kernel for g in graphs for call in g.calls),
         on_cpu=on_cpu,
     )
+
+
+@cache
+def commit() -> str:
+    """Return the commit of the code, or "" where git does not know it."""
+    command = ("git", "-C", str(SOURCE), "log", "-1", "--format=%h")
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
 
 
 def in_short(error: BaseException) -> str:
@@ -129,9 +145,9 @@ def difference(got: Sequence[Any], want: tuple[np.ndarray, ...]) -> tuple[float,
 # ---------------------------------------------------------------- what is kept
 
 
-def recall(program: Program) -> Outcome | None:
-    """Return what an earlier run found out, unless something that decides it has changed."""
-    for path in (refusal_file(program), outcome_file(program)):
+def recall(program: Program, earlier: bool = False) -> Outcome | None:
+    """Return what a run found out: with `earlier` the latest one, otherwise only with the code as it is now."""
+    for path in (refusal_file(program), latest_file(program) if earlier else outcome_file(program)):
         if path.exists():
             data = json.loads(path.read_text())
             return Outcome(**data | {"kind": Kind(data["kind"])})
@@ -139,11 +155,12 @@ def recall(program: Program) -> Outcome | None:
 
 
 def remember(program: Program, outcome: Outcome) -> None:
-    path = refusal_file(program) if outcome.kind is Kind.EXPORTER else outcome_file(program)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as file:
-        json.dump(asdict(outcome), file)
-    os.replace(file.name, path)
+    refused = outcome.kind is Kind.EXPORTER
+    for path in (refusal_file(program),) if refused else (outcome_file(program), latest_file(program)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as file:
+            json.dump(asdict(outcome), file)
+        os.replace(file.name, path)
 
 
 def refusal_file(program: Program) -> Path:
@@ -151,7 +168,15 @@ def refusal_file(program: Program) -> Path:
 
 
 def outcome_file(program: Program) -> Path:
-    what = f"{program.key} {program.tolerance} {runtime_hash()}"
+    return _named(f"{program.key} {program.tolerance} {runtime_hash()}")
+
+
+def latest_file(program: Program) -> Path:
+    """Of the same export, by any code."""
+    return _named(f"{program.key} {program.tolerance}")
+
+
+def _named(what: str) -> Path:
     return exporting.cache_root().parent / "zoo" / f"{hashlib.sha256(what.encode()).hexdigest()[:32]}.json"
 
 

@@ -2,7 +2,8 @@
 
 Messages arrive on stdin and leave on stdout; what libraries print goes to stderr. One thread reads messages, so that
 pings are answered while models load and compute. Each model computes in a thread of its own: the engine's thread of a
-language model, or that of `EmbeddingModelWorker`. The process exits when its input ends, for then its server is gone.
+language model, or that of `EmbeddingModelWorker`. Another thread compiles the constraints of requests, so that the
+requests after them need not wait. The process exits when its input ends, for then its server is gone.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import base64
 import logging
 import os
+import queue
 import sys
 import threading
 import time
@@ -353,6 +355,41 @@ def _modified(path: str) -> int:
     return int(Path(path).stat().st_mtime)
 
 
+class ConstrainedRequests:
+    """Starts requests with a constraint in a thread, one after the other. Compiling one takes up to seconds."""
+
+    def __init__(self, start: Callable[[Generate], None], cancel: Callable[[int], None]) -> None:
+        self._start = start
+        self._cancel = cancel
+        self._waiting: queue.SimpleQueue[Generate] = queue.SimpleQueue()
+        self._ids: set[int] = set()  # of requests that wait or are being started, and are not cancelled
+        self.last_progress: float | None = None  # None if no request waits
+        threading.Thread(target=self._run, daemon=True, name="webpte constraints").start()
+
+    def put(self, request: Generate) -> None:
+        self._ids.add(request.id)
+        self._waiting.put(request)
+
+    def cancel(self, id: int) -> None:
+        self._ids.discard(id)
+
+    def _run(self) -> None:
+        try:
+            while True:
+                request = self._waiting.get()
+                self.last_progress = time.monotonic()
+                if request.id in self._ids:
+                    self._start(request)
+                try:
+                    self._ids.remove(request.id)
+                except KeyError:  # cancelled, maybe before it was known to the model
+                    self._cancel(request.id)
+                self.last_progress = None
+        except BaseException:
+            logger.exception("the thread of constraints failed")
+            os._exit(INTERNAL_ERROR)
+
+
 LoadModel = Callable[[ModelFile, WorkerOptions, int, OnProgress, Send], ModelWorker]
 
 
@@ -363,6 +400,7 @@ class Worker:
         self._pipe = pipe
         self._load = load
         self._loading_progress: float | None = None  # None when loading is complete
+        self._constrained = ConstrainedRequests(self._submit, self._cancel)
         self.models: dict[str, ModelWorker] = {}
 
     def run(self) -> int:
@@ -404,21 +442,30 @@ class Worker:
         if isinstance(message, Ping):
             self._pipe.send(Pong(self._busy_seconds(), self._stats()))
         elif isinstance(message, Cancel):
-            for model in list(self.models.values()):
-                model.cancel(message.id)
+            self._constrained.cancel(message.id)
+            self._cancel(message.id)
+        elif isinstance(message, Generate) and message.params.constraint is not None:
+            self._constrained.put(message)
         elif isinstance(message, Generate | Embed):
-            try:
-                self._model(message.model).submit(message)
-            except Error as error:
-                self._pipe.send(failed(message.id, error))
-            except Exception as error:  # such as a schema too deep for a library: it fails its own request only
-                logger.exception("request %d cannot be started", message.id)
-                refused = InputError(
-                    f"the request cannot be started: {type(error).__name__}: {error}", code="request_failed"
-                )
-                self._pipe.send(failed(message.id, refused))
+            self._submit(message)
         else:
             raise FormatError("a running worker: expected a request, got start")
+
+    def _submit(self, message: Generate | Embed) -> None:
+        try:
+            self._model(message.model).submit(message)
+        except Error as error:
+            self._pipe.send(failed(message.id, error))
+        except Exception as error:  # such as a schema too deep for a library: it fails its own request only
+            logger.exception("request %d cannot be started", message.id)
+            refused = InputError(
+                f"the request cannot be started: {type(error).__name__}: {error}", code="request_failed"
+            )
+            self._pipe.send(failed(message.id, refused))
+
+    def _cancel(self, id: int) -> None:
+        for model in list(self.models.values()):
+            model.cancel(id)
 
     def _model(self, name: str) -> ModelWorker:
         if name not in self.models:
@@ -429,8 +476,10 @@ class Worker:
         """Return the longest time that a busy thread has been without progress."""
         now = time.monotonic()
         times: Iterable[float | None] = (
-            self._loading_progress, *(model.last_progress for model in list(self.models.values())),
-        )  # fmt: skip
+            self._loading_progress,
+            self._constrained.last_progress,
+            *(model.last_progress for model in list(self.models.values())),
+        )
         return now - min((moment for moment in times if moment is not None), default=now)
 
     def _stats(self) -> WorkerStats:

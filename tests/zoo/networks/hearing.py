@@ -22,8 +22,8 @@ def whisper() -> Case:
     """Whisper: an encoder of a spectrogram and a decoder of any number of tokens."""
     layers = {
         f"{part}_{name}": value
-        for part in ("encoder", "decoder")
-        for name, value in (("layers", 2), ("attention_heads", 3), ("ffn_dim", 106))
+        for part, count in (("encoder", 1), ("decoder", 2))
+        for name, value in (("layers", count), ("attention_heads", 3), ("ffn_dim", 106))
     }
     config = hf.WhisperConfig(
         **layers,

@@ -17,7 +17,7 @@ from tests.support.models.transformers import Outputs, lively
 
 from ..building import Case, case, program
 
-STAGES: dict[str, Any] = {"hidden_sizes": [16, 24, 32, 40], "depths": [2, 1, 2, 1]}
+STAGES: dict[str, Any] = {"hidden_sizes": [16, 24, 32, 40], "depths": [1, 1, 2, 1]}
 
 
 def plain(config: Any, make: Any, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> nn.Module:
@@ -47,8 +47,8 @@ def detr() -> Case:
     backbone = hf.ResNetConfig(**STAGES, embedding_size=12, out_features=["stage4"], layer_type="bottleneck")
     layers = {
         f"{part}_{name}": value
-        for part in ("encoder", "decoder")
-        for name, value in (("layers", 2), ("attention_heads", 3), ("ffn_dim", 70))
+        for part, count in (("encoder", 1), ("decoder", 2))
+        for name, value in (("layers", count), ("attention_heads", 3), ("ffn_dim", 70))
     }
     none: dict[str, Any] = {"use_timm_backbone": False, "use_pretrained_backbone": False}
     config = hf.DetrConfig(**none, **layers, backbone_config=backbone, d_model=48, num_queries=11, num_labels=7)
@@ -59,15 +59,15 @@ def detr() -> Case:
 def sam_encoder() -> Case:
     """SAM's image encoder: windows that do not divide the grid, relative positions, a neck of convolutions."""
     width: dict[str, Any] = {"hidden_size": 36, "output_channels": 20, "mlp_dim": 76, "num_attention_heads": 3}
-    grid: dict[str, Any] = {"image_size": 88, "patch_size": 8, "window_size": 4, "global_attn_indexes": [1, 3]}
-    config = hf.SamVisionConfig(**width, **grid, num_hidden_layers=4)
+    grid: dict[str, Any] = {"image_size": 88, "patch_size": 8, "window_size": 4, "global_attn_indexes": [1]}
+    config = hf.SamVisionConfig(**width, **grid, num_hidden_layers=2)
     return batches(plain(config, hf.SamVisionModel, ("pixel_values",), ("last_hidden_state",)), 88, 88)
 
 
 @program
 def segformer() -> Case:
     """SegFormer: attention over keys of fewer places, and a decoder that joins four resolutions."""
-    stages: dict[str, Any] = {"hidden_sizes": [16, 24, 40, 56], "depths": [2, 1, 1, 2]}
+    stages: dict[str, Any] = {"hidden_sizes": [16, 24, 40, 56], "depths": [1, 1, 1, 2]}
     config = hf.SegformerConfig(
         **stages, num_attention_heads=[1, 2, 2, 4], decoder_hidden_size=36, num_labels=11, mlp_ratios=[2, 2, 2, 2]
     )

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypedDict, cast
 from ..container.files import similar_paths
 from ..errors import FormatError, InputError
 from ..llm.defaults import FILTERS, PENALTIES
-from ..llm.metadata import beside
+from ..llm.metadata import TOKENIZERS, beside
 from ..llm.settings import DEFAULTS, sampling_params_from
 from ..runtime.checks import check_bool, check_choice, check_str, did_you_mean, wrong_argument
 from ..task_file import task_path
@@ -42,7 +42,7 @@ TASK_OF_OPTION: dict[str, Task] = {  # options that only one task takes
 }
 ERROR_COLUMN = "error"
 
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
+TOKENIZER_FILES = (*TOKENIZERS, "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
 READ_BYTES = 1 << 20  # of a file that is hashed, at a time
 
 

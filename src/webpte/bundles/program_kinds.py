@@ -21,6 +21,7 @@ from ..fusion.llm_rewrites import (
 )
 from ..graph import DType, Graph, TensorSpec
 from ..llm.metadata import beside, context, context_limit, read_program_metadata
+from ..llm.tokenizer_formats import as_tokenizer_json
 from ..runtime import Program
 from ..wgsl import Caps
 from .methods import Call, MethodWriter, Shapes, planned
@@ -115,7 +116,7 @@ def _sizes(program: Program) -> tuple[int, int]:
 
 def tokenizer_files(site: Site, tokenizer: Path, config: Path | None) -> dict[str, Any]:
     """Return the manifest entries of the tokenizer's files."""
-    data = tokenizer.read_bytes()
+    data = as_tokenizer_json(str(tokenizer), tokenizer.read_bytes())
     check_tokenizer(data)
     return {
         "tokenizer": site.add(data, "json"),

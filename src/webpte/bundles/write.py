@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import DeviceError, Error, InputError, UnsupportedError
 from ..graph import TensorSpec
-from ..llm.metadata import beside
+from ..llm.metadata import tokenizer_beside
 from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..runtime import Program
 from ..runtime.checks import (
@@ -72,7 +72,7 @@ def bundle(
         )
     folder, texts = check_path(path, "path"), check_optional_path(tokenizer, "tokenizer")
     named, source = None if name is None else check_str(name, "name", "my model"), Path(program.path)
-    tokens = Path(texts) if texts is not None else beside(source, "tokenizer.json")
+    tokens = Path(texts) if texts is not None else tokenizer_beside(source)
     shapes_by_method = _shapes(shapes)
     listing = check_optional_path(labels, "labels")
     options = ImageOptions(

@@ -1,51 +1,26 @@
-"""Rebuild a tokenizer.json from the keys of a GGUF file: byte-level BPE and SentencePiece BPE.
-
-SentencePiece merges the two neighbors whose joint piece has the highest score. A tokenizer.json lists merges in order.
-Each piece therefore gives a merge for every way to cut it into two other pieces, sorted by score.
-"""
+"""Rebuild a tokenizer.json from the keys of a GGUF file: byte-level BPE and SentencePiece BPE."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError, UnsupportedError
+from ..llm.tokenizer_formats import CONTRACTIONS, CONTROL, LLAMA3_WORDS, USER_DEFINED, WHITESPACE, sentencepiece_bpe
 from .config import Fields, as_json
 
-_NORMAL, _CONTROL, _USER_DEFINED, _BYTE = 1, 3, 4, 6  # of gguf.TokenType
 _TOKENIZER_HINT = "Export from the safetensors checkpoint, which has a tokenizer.json."
-_SPACE = "▁"  # represents a space in pieces
 
 
 def rebuild_sentencepiece(fields: Fields) -> str:
     """Return the contents of a tokenizer.json."""
-    from tokenizers import AddedToken, Tokenizer, models, normalizers
-
     keys = fields.with_prefix("tokenizer.ggml.")
     keys.require("tokens", "scores", "token_type")
     _refuse_rewriting(keys)
     pieces, scores, kinds = _columns(keys)
-    prefixed = keys.boolean("add_space_prefix", True)
-    if not prefixed:  # user-defined pieces are stored with spaces, but matched in text without spaces
-        pieces = [p.replace(" ", _SPACE) if kind == _USER_DEFINED else p for p, kind in zip(pieces, kinds, strict=True)]
-    unknown = keys.token_id("unknown_token_id")
-    model = models.BPE(
-        vocab={piece: number for number, piece in enumerate(pieces)},
-        merges=_merges(pieces, scores, kinds),
-        unk_token=pieces[unknown] if unknown is not None and unknown < len(pieces) else None,
-        fuse_unk=True,
-        byte_fallback=_BYTE in kinds,
-    )
-    tokenizer = Tokenizer(model)
-    spaces = normalizers.Replace(" ", _SPACE)
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(_SPACE), spaces]) if prefixed else spaces
-    tokenizer.decoder = _decoder(prefixed)
-    own = [p for p, kind in zip(pieces, kinds, strict=True) if kind == _USER_DEFINED]
-    tokenizer.add_tokens([AddedToken(piece, normalized=not prefixed) for piece in own])
-    control = [p for p, kind in zip(pieces, kinds, strict=True) if kind == _CONTROL]
-    tokenizer.add_special_tokens([AddedToken(piece, special=True, normalized=False) for piece in control])
-    return str(tokenizer.to_str())
+    prefixed, unknown = keys.boolean("add_space_prefix", True), keys.token_id("unknown_token_id")
+    return str(sentencepiece_bpe(pieces, scores, kinds, unknown, prefixed=prefixed).to_str())
 
 
 def _refuse_rewriting(keys: Fields) -> None:
@@ -83,25 +58,6 @@ def _columns(keys: Fields) -> tuple[list[str], list[float], list[int]]:
     return pieces, scores, kinds
 
 
-def _merges(pieces: Sequence[str], scores: Sequence[float], kinds: Sequence[int]) -> list[tuple[str, str]]:
-    """Return every pair of pieces whose concatenation is a piece, the highest scores first."""
-    ids: Mapping[str, int] = {p: n for n, p in enumerate(pieces) if kinds[n] == _NORMAL}
-    merges = [
-        (-scores[number], ids[piece[:cut]], ids[piece[cut:]])
-        for piece, number in ids.items()
-        for cut in range(1, len(piece))
-        if piece[:cut] in ids and piece[cut:] in ids
-    ]
-    return [(pieces[left], pieces[right]) for _, left, right in sorted(merges)]
-
-
-def _decoder(prefixed: bool) -> Any:
-    from tokenizers import decoders
-
-    steps = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
-    return decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)] if prefixed else steps)
-
-
 # GGUF's names of pre-tokenizers. Unknown ones are refused: a guess would give other tokens.
 _GPT2 = ("default", "gpt-2")
 _DIGITS = ("smollm", "refact", "starcoder", "command-r")  # as GPT-2, but each digit is separate; Granite has refact
@@ -112,17 +68,15 @@ _TEKKEN = ("tekken",)  # that of newer Mistrals
 _KINDS = _GPT2 + _DIGITS + _LLAMA3 + _QWEN2 + _GPT4O + _TEKKEN
 _BOS_FIRST = _LLAMA3 + _TEKKEN  # with these, every text begins with BOS by default
 
-_CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_REST = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 _CAPITALS, _SMALL = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _WORDS = {
-    _LLAMA3: _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*" + _REST,
-    _QWEN2: _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*" + _REST,
-    _GPT4O: rf"[^\r\n\p{{L}}\p{{N}}]?{_CAPITALS}*{_SMALL}+{_CONTRACTIONS}?"
-    rf"|[^\r\n\p{{L}}\p{{N}}]?{_CAPITALS}+{_SMALL}*{_CONTRACTIONS}?"
-    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + _REST,
+    _LLAMA3: LLAMA3_WORDS,
+    _QWEN2: CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*" + WHITESPACE,
+    _GPT4O: rf"[^\r\n\p{{L}}\p{{N}}]?{_CAPITALS}*{_SMALL}+{CONTRACTIONS}?"
+    rf"|[^\r\n\p{{L}}\p{{N}}]?{_CAPITALS}+{_SMALL}*{CONTRACTIONS}?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + WHITESPACE,
     _TEKKEN: rf"[^\r\n\p{{L}}\p{{N}}]?{_CAPITALS}*{_SMALL}+|[^\r\n\p{{L}}\p{{N}}]?{_CAPITALS}+{_SMALL}*"
-    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + _REST,
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + WHITESPACE,
 }
 
 
@@ -161,7 +115,7 @@ def _byte_level(fields: Fields, path: Path) -> str:
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(_splitters(cut))
     tokenizer.decoder = decoders.ByteLevel()
     kinds = keys.list_of("token_type", int)
-    special = [t for t, kind in zip(tokens, kinds, strict=False) if kind in (_CONTROL, _USER_DEFINED)]
+    special = [t for t, kind in zip(tokens, kinds, strict=False) if kind in (CONTROL, USER_DEFINED)]
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
     return str(tokenizer.to_str())
 

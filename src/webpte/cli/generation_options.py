@@ -52,7 +52,9 @@ def add_kv_cache(parser: argparse.ArgumentParser) -> None:
 
 def add_tokenizer(parser: argparse.ArgumentParser) -> None:
     """Add the option that names the tokenizer."""
-    parser.add_argument("--tokenizer", metavar="FILE", help="tokenizer.json (the one beside the program)")
+    parser.add_argument(
+        "--tokenizer", metavar="FILE", help="tokenizer.json or tokenizer.model (the one beside the program)"
+    )
 
 
 def add_parse_special(parser: argparse._ActionsContainer) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypedDict
 
 from ..graph import Graph, TensorSpec
 from ..llm.defaults import read_generation_config
-from ..llm.metadata import beside
+from ..llm.metadata import LENGTH_METHODS, beside, tokenizer_beside
 from ..plan import Plan
 from ..runtime import describe, describe_all
 from ..typing import PathLike
@@ -114,7 +114,7 @@ def inspect_file(path: PathLike, data: Iterable[PathLike] = ()) -> InspectReport
 
 def _sampling_defaults(path: Path, methods: Sequence[str]) -> dict[str, float] | None:
     """Return the sampling defaults of a language model; None for other programs."""
-    if "get_max_context_len" not in methods or beside(path, "tokenizer.json") is None:
+    if not any(name in methods for name in LENGTH_METHODS) or tokenizer_beside(path) is None:
         return None
     return read_generation_config(beside(path, "generation_config.json"))
 

@@ -38,6 +38,7 @@ def check_language_model(program: Program, path: Path) -> None:
     """Refuse a program that does not compute logits of tokens, and state what it computes."""
     is_task = task_path(path).exists()
     if not is_task and "forward" in program.method_names and _computes_logits(program.graph("forward")):
+        _check_position(program.graph("forward"), path)
         return
     first, *others = program.method_names
     more = f" and {plural(len(others), 'other method')}" if others else ""
@@ -65,12 +66,31 @@ def _computes_logits(graph: Graph) -> bool:
     )
 
 
+def _check_position(graph: Graph, path: Path) -> None:
+    """Refuse a program that takes other inputs than tokens and positions."""
+    specs = [graph.values[value_id] for value_id in graph.inputs]
+    if len(specs) == 2 and isinstance(specs[1], TensorSpec) and len(specs[1].dims) == 1:
+        return
+    if len(specs) == 1:
+        raise InputError(
+            f"{path} has no KV cache: it takes tokens and no positions",
+            hint="Export it with use_kv_cache.",
+            code="no_kv_cache",
+        )
+    raise InputError(
+        argument=str(path),
+        expected="two inputs: tokens, and the position of the first or of each",
+        got=", ".join(map(str, specs)),
+        code="other_inputs",
+    )
+
+
 def read_program_metadata(program: Program, path: Path, tokenizer: Path | None) -> ModelMetadata:
     """Return the metadata of a program: from its methods and the files beside it."""
-    tokenizer = tokenizer or beside(path, "tokenizer.json")
+    tokenizer = tokenizer or tokenizer_beside(path)
     if tokenizer is None:
         raise InputError(
-            f"no tokenizer.json beside {path}",
+            f"no {' or '.join(TOKENIZERS)} beside {path}",
             argument="tokenizer",
             hint=f"Put {path.stem}.tokenizer.json there, or pass the path of another.",
             code="no_tokenizer",
@@ -79,7 +99,7 @@ def read_program_metadata(program: Program, path: Path, tokenizer: Path | None) 
         tokenizer,
         beside(path, "tokenizer_config.json"),
         _chat_template(path),
-        numbers(metadata(program, "get_eos_ids", ())),
+        numbers(metadata(program, "get_eos_ids", metadata(program, "get_eos_id", ()))),
         next(iter(numbers(metadata(program, "get_bos_id", ()))), None),
         read_generation_config(beside(path, "generation_config.json")),
     )
@@ -138,9 +158,13 @@ def vocabulary(method: Method) -> int:
     return bound[-1]
 
 
+LENGTH_METHODS = ("get_max_context_len", "get_max_seq_len")  # the second has a step's length if both are there
+
+
 def cache_rows(plan: Plan) -> int:
-    """Return the length of the KV caches, (B, C, H, D), for a program that does not state it."""
-    rows = [plan.graph.tensor(t).dims[1] for b in plan.buffers if b.kind == "state" for t in b.tensors]
+    """Return the length of the KV caches, (B, C, H, D) or (B, H, C, D), for a program that does not state it."""
+    state = [plan.graph.tensor(t).dims for b in plan.buffers if b.kind == "state" for t in b.tensors]
+    rows = [max(dims[1:3]) for dims in state if len(dims) == 4]
     if not rows:
         raise InputError("the program has no KV cache", hint="Export it with one to generate text.", code="no_kv_cache")
     return min(rows)
@@ -148,7 +172,7 @@ def cache_rows(plan: Plan) -> int:
 
 def context(program: Program, plan: Plan) -> int:
     """Return the number of tokens that a sequence may have."""
-    stated = metadata(program, "get_max_context_len", None)
+    stated = next((metadata(program, name, None) for name in LENGTH_METHODS if name in program.method_names), None)
     return int(stated) if stated is not None else cache_rows(plan)
 
 
@@ -172,6 +196,14 @@ def cache_window_of(program: Program, plan: Plan) -> CacheWindow | None:
             )
         return CacheWindow(*values)
     return None if keeps_every_position(plan.graph, plan.flow.state) else LAST_TOKEN_ONLY
+
+
+TOKENIZERS = ("tokenizer.json", "tokenizer.model")  # the second is SentencePiece's or tiktoken's
+
+
+def tokenizer_beside(program: Path) -> Path | None:
+    """Return the tokenizer of a program, in the first of TOKENIZERS that is there."""
+    return next((file for name in TOKENIZERS if (file := beside(program, name)) is not None), None)
 
 
 def beside(program: Path, name: str) -> Path | None:

@@ -94,9 +94,9 @@ class LLM:
         "smollm2". It is built into a program on first use; `webpte models` lists these programs. Its context has
         `max_context` tokens: by default those of the model's own, at most 8,192 and as free memory allows.
 
-        Beside a program, four files are looked for: `tokenizer.json` (unless `tokenizer` names it),
-        `tokenizer_config.json` with the names of special tokens, `chat_template.jinja`, and `generation_config.json`
-        with sampling defaults. A bundle contains them.
+        Beside a program, four files are looked for: `tokenizer.json` or `tokenizer.model` (unless `tokenizer` names
+        one), `tokenizer_config.json` with the names of special tokens, `chat_template.jinja`, and
+        `generation_config.json` with sampling defaults. A bundle contains them.
 
         `kv_cache="f16"` halves the cache's memory, "int8" about halves it again; both cost some precision. "auto" is
         f16 on a GPU that has it, and f32 elsewhere and in programs whose sequences cannot be batched. With

@@ -1,4 +1,4 @@
-"""Text to tokens and back, from a `tokenizer.json`."""
+"""Text to tokens and back, from a `tokenizer.json` or a file of another format."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, UnsupportedError
 from .tokenizer_file import copy_tokenizer, load_tokenizer, raise_typed
+from .tokenizer_formats import byte_alphabet
 
 if TYPE_CHECKING:
     import tokenizers
@@ -82,17 +83,9 @@ def _from_text(text: str, replaced: list[tuple[str, str]], fallback: bool) -> by
 
 def _from_alphabet(text: str) -> bytes:
     """Return the bytes of a byte-level token, one for each character. If it has other characters, it is UTF-8 text."""
-    alphabet = _alphabet()
+    alphabet = byte_alphabet()
     codes = [alphabet.get(character) for character in text]
     return bytes(b for b in codes if b is not None) if None not in codes else text.encode("utf-8", "surrogatepass")
-
-
-@cache
-def _alphabet() -> dict[str, int]:
-    """Return the alphabet of byte-level tokenizers: visible bytes stand for themselves, the rest start at 256."""
-    visible = {*range(33, 127), *range(161, 173), *range(174, 256)}
-    hidden = [byte for byte in range(256) if byte not in visible]
-    return {chr(byte): byte for byte in visible} | {chr(256 + at): byte for at, byte in enumerate(hidden)}
 
 
 class Tokenizer:

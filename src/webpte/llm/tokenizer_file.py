@@ -1,4 +1,7 @@
-"""Reads an untrusted `tokenizer.json`. Files that would abort the tokenizers package are refused first."""
+"""Reads an untrusted `tokenizer.json`, or a file that is converted to one.
+
+Files that would abort the tokenizers package are refused first.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import Error, FormatError, UnsupportedError
+from .tokenizer_formats import as_tokenizer_json
 
 if TYPE_CHECKING:
     import tokenizers
@@ -56,6 +60,7 @@ def read_tokenizer(
     if len(data) > MAX_FILE_BYTES:
         raise FormatError(f"{name} has more than {MAX_FILE_BYTES} bytes, the limit for a tokenizer", code="too_large")
     try:
+        data = as_tokenizer_json(name, data)
         _read_document(data)
         inner: tokenizers.Tokenizer = package.Tokenizer.from_str(data.decode())
         check_parts(inner)

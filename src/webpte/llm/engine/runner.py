@@ -330,6 +330,7 @@ class SingleRunner:
         self.cache_window = cache_window
         self.batching_unsupported_reason = batching_unsupported_reason
         self.max_batch_tokens = method.inputs[0].bound[1] if method.inputs[0].bound else 1
+        self._takes_all_positions = method.inputs[1].bound != (1,)  # not only that of the first token
 
     @property
     def recoveries(self) -> int:
@@ -372,7 +373,9 @@ class SingleRunner:
 
     def _arguments(self, tokens: Sequence[BatchToken], params: RowSamplingParams, advance: int = 0) -> tuple[Any, ...]:
         numbers = np.array([[token.token for token in tokens]], np.int64)
-        return (numbers, np.array([tokens[0].position + advance], np.int64), advance, *pack([params]))
+        first = tokens[0].position + advance
+        positions = np.arange(first, first + (len(tokens) if self._takes_all_positions else 1), dtype=np.int64)
+        return (numbers, positions, advance, *pack([params]))
 
     def warm_up(self, num_tokens: int, num_samples: int, constrained: bool) -> None:
         tokens = [BatchToken(0, 0, position) for position in range(num_tokens)]

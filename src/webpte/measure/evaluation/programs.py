@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...errors import InputError
 from ...llm import LLM, Tokenizer
-from ...llm.metadata import beside
+from ...llm.metadata import beside, tokenizer_beside
 from ...llm.prompts import SpecialTokens, encode_prompt, read_special_tokens
 from ...llm.settings import LARGEST, integer
 from ...progress import CancelToken, OnProgress, Progress, cancellable, ignore
@@ -88,7 +88,7 @@ def text_tokens(tokenizer: Tokenizer, special: SpecialTokens, text: str) -> Text
 
 def tokens_beside(program: Path, text: str, bos_id: int | None, eos_ids: Sequence[int]) -> TextTokens:
     """Return a text as the model of a program reads it, by the files beside the program."""
-    path = beside(program, "tokenizer.json")
+    path = tokenizer_beside(program)
     if path is None:
         raise InputError(f"there is no tokenizer.json beside {program}", code="no_tokenizer")
     tokenizer = Tokenizer.load(path)

@@ -1,0 +1,1 @@
+"""Language-model files of other exporters."""

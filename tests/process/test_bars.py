@@ -85,6 +85,26 @@ def test_lines_of_a_stage_come_every_half_minute(capsys):
     ]
 
 
+@pytest.mark.parametrize(
+    ("passed", "shown"), [(30, "90 s"), (39, "117 s"), (40, "2 min"), (2399, "120 min"), (2400, "2 h"), (58113, "48 h")]
+)
+def test_time_left_is_in_the_largest_unit_of_which_there_are_two(passed, shown, capsys):
+    times = iter((0.0, float(passed)))
+    lines = terminal.StageLines(lambda: next(times))
+    for done in (0, 250):
+        lines(Progress("calibrate", done, 1000, "tokens"))
+    assert capsys.readouterr().err.splitlines()[1].endswith(f"about {shown} left")
+
+
+def test_time_left_is_estimated_after_one_percent(capsys):
+    times = iter((0.0, 100.0, 200.0))
+    lines = terminal.StageLines(lambda: next(times))
+    for done in (0, 9, 10):
+        lines(Progress("calibrate", done, 1000, "tokens"))
+    shown = capsys.readouterr().err.splitlines()
+    assert shown[1:] == ["calibrate: 1,000 tokens, 1% done", "calibrate: 1,000 tokens, 1% done, about 6 h left"]
+
+
 def test_lines_name_the_steps_of_a_stage(capsys):
     lines = terminal.StageLines()
     for number, note in enumerate(("op checks", "op checks", "probes")):

@@ -27,7 +27,7 @@ from rich.text import Text
 
 from ..environment import variable
 from ..progress import OnProgress, Progress
-from ..text import duration, sanitize, size
+from ..text import sanitize, size
 from . import interrupts
 from .output import say
 
@@ -293,7 +293,19 @@ def _stage_line(event: Progress, left: float | None = None) -> str:
     """Return the name of a stage and its amount; later lines also say how much is done, and the time left."""
     total = size(event.total) if event.unit == "bytes" else f"{event.total:,} {event.unit}"
     line = _stage_name(event) if event.unit == "steps" else f"{event.stage}: {total}"
-    return line if left is None else f"{line}, {event.done / event.total:.0%} done, about {duration(left)} left"
+    if left is None:
+        return line
+    # Of the first percent the start of the stage is most, which says little about the rest.
+    estimate = f", about {_rounded(left)} left" if event.done * 100 >= event.total else ""
+    return f"{line}, {event.done / event.total:.0%} done{estimate}"
+
+
+def _rounded(seconds: float) -> str:
+    """Return an estimate of seconds in the largest unit of which it has at least two."""
+    for unit, length in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 class _ResizableBars(Drawing):

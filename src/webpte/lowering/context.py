@@ -229,7 +229,8 @@ class Context:
         self.specializations: dict[Expression, Number] = {}  # the numbers that the current schedule is specialized on
         self.slots: dict[Expression, int] = {}  # its live integers
         self.sealed = False  # planning has ended: scratch cannot grow
-        self.scratch_tensors: dict[tuple[int, int], Tensor] = {}
+        self.scratch_tensors: dict[tuple[int, int], Tensor] = {}  # (call, number) -> the largest request
+        self.scratch_dims: dict[int, Dims] = {}  # of what the current call requested
         self.oversized: dict[int, tuple[Binding, ...]] = {}  # tensors larger than a binding -> their parts
         self.pinned: frozenset[int] = frozenset()  # values that may not share storage with another
         self._kernels: dict[tuple[object, ...], Kernel] = {}
@@ -243,7 +244,7 @@ class Context:
         """Begin the lowering of a call. `home` is where its op finds templates."""
         self._position, self._home, self._call = position, home, call
         self.dispatches, self.guards, self.tuning_keys, self.touched = [], [], [], set()
-        self._scratch_count = 0
+        self._scratch_count, self.scratch_dims = 0, {}
 
     # -- what lowerings call ---------------------------------------------------------------------------------------
 
@@ -306,21 +307,21 @@ class Context:
         """Return a buffer for this call alone. Its size is the largest request while planning."""
         key = (self._position, self._scratch_count)
         self._scratch_count += 1
-        tensor = self.scratch_tensors.get(key)
-        if tensor is None:
-            tensor = Tensor(self._next_id, TensorSpec(dtype, dims, dtype))
+        spec = TensorSpec(dtype, dims, dtype)
+        largest = self.scratch_tensors.get(key)
+        if largest is None:
+            largest = self.scratch_tensors[key] = Tensor(self._next_id, spec)
             self._next_id += 1
-            self.scratch_tensors[key] = tensor
-        elif stored_bytes(dtype, dims) > stored_bytes(tensor.dtype, tensor.bound):
+        elif stored_bytes(dtype, dims) > stored_bytes(largest.dtype, largest.bound):
             if self.sealed:
                 raise GraphError(
-                    f"scratch: expected at most {list(tensor.bound)}, the largest request while "
+                    f"scratch: expected at most {list(largest.bound)}, the largest request while "
                     f"planning, got {list(dims)}"
                 )
-            tensor.spec = TensorSpec(dtype, dims, dtype)
-            tensor.dtype, tensor.bound = dtype, dims
-        self.measure(tensor)
-        tensor._dims = dims
+            largest = self.scratch_tensors[key] = Tensor(largest.id, spec)
+        self.measure(largest)
+        tensor = Tensor(largest.id, spec)
+        tensor.dims = self.scratch_dims[tensor.id] = dims
         return tensor
 
     def parts(self, tensor: Tensor, row_bytes: int, rows: int) -> Iterator[tuple[int, int, Tensor]]:

@@ -77,8 +77,10 @@ class Lowering:
         context.numbers, context.specializations, context.slots = numbers, {}, {}
         guards: dict[tuple[object, ...], Guard] = {}  # equal guards of all layers are checked once
         calls = []
+        scratch: dict[int, Dims] = {}
         for index in segment.steps:
             calls.append(self._lower(self._bound[index], index))
+            scratch |= context.scratch_dims
             for guard in context.guards:
                 guards.setdefault((guard.term, guard.low, guard.high), guard)
         if context.sealed and len(context.slots) > SYM_SLOTS:  # the plan counts the slots at build
@@ -88,7 +90,7 @@ class Lowering:
         return Schedule(
             segment=segment,
             calls=tuple(calls),
-            dims={v: tensors[v].dims for v in (*segment.tensors, *results) if v in tensors} | self._scratch(segment),
+            dims={v: tensors[v].dims for v in (*segment.tensors, *results) if v in tensors} | scratch,
             result_dims={v: tensors[v].dims for v in self._left[segment] if v in tensors},
             scalars=terms,
             result_scalars={v: terms[v] for v in self._left[segment] if v in terms},
@@ -96,10 +98,6 @@ class Lowering:
             slots=tuple((slot, term) for term, slot in context.slots.items()),
             guards=tuple(guards.values()),
         )
-
-    def _scratch(self, segment: PlanSegment) -> dict[int, Dims]:
-        mine = set(segment.steps)
-        return {t.id: t.dims for (step, _), t in self.context.scratch_tensors.items() if step in mine}
 
     def _lower(self, bound: BoundCall, index: int) -> LoweredCall:
         context = self.context

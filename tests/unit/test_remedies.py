@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import webpte
@@ -21,21 +22,25 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 
 
-def texts() -> Iterator[str]:
-    """Yield every string in the package; what is filled in when it is printed stands as {}."""
-    for path in sorted((ROOT / "src" / "webpte").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.JoinedStr):
-                yield "".join(str(v.value) if isinstance(v, ast.Constant) else "{}" for v in node.values)
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                yield node.value
+def strings(path: Path) -> list[str]:
+    """Return every string of a module; what is filled in when it is printed stands as {}."""
+    result = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.JoinedStr):
+            result.append("".join(str(v.value) if isinstance(v, ast.Constant) else "{}" for v in node.values))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            result.append(node.value)
+    return result
 
 
-TEXTS = list(texts())
+@functools.cache  # not when the module is imported: every worker of the gate imports it, and one runs its tests
+def texts() -> list[str]:
+    """Return every string of the package."""
+    return [text for path in sorted((ROOT / "src" / "webpte").rglob("*.py")) for text in strings(path)]
 
 
 def mentions(pattern: str) -> list[tuple[str, ...]]:
-    matches = [match.groups() for text in TEXTS for match in re.finditer(pattern, text)]
+    matches = [match.groups() for text in texts() for match in re.finditer(pattern, text)]
     assert matches, f"nothing looks like {pattern}: the test no longer sees what is printed"
     return matches
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 import pytest
 
+from tests.support.harness.markdown_tables import parts
+from tests.zoo import record
 from tests.zoo.index import MODES, networks
 from tests.zoo.network_page import HEADING, NOT_RUN, SHAPES, SHORT, section, tables
 from tests.zoo.outcome import Kind, Outcome
 from tests.zoo.page import DOCS
+from tests.zoo.record import read
 
 WRITE = "run python -m tests.zoo --networks --write"
 KINDS = {short: kind for kind, short in SHORT.items()} | {NOT_RUN: NOT_RUN}
@@ -55,6 +59,32 @@ def test_networks_page_counts_equal_cells(page):
 
 def test_networks_page_has_no_wrong_results_or_crashes(page):
     assert not {Kind.WRONG, Kind.CRASHED} & set(cells(page).values())
+
+
+def test_networks_page_equals_recorded_results():
+    assert parts(DOCS.read_text(), HEADING)[1] == section(read()), WRITE
+
+
+def test_recorded_delegates_are_those_of_the_mode():
+    for name, outcome in read().items():
+        if outcome.kind is Kind.RIGHT:
+            assert (outcome.delegates > 0) == (networks()[name].mode != "portable"), name
+
+
+def test_record_keeps_results_until_their_export_changes(tmp_path, monkeypatch):
+    first, second, third, *_ = networks()
+    path = tmp_path / "results.json"
+    path.write_text("{}")
+    monkeypatch.setattr(record, "RESULTS", path)
+    record.add({name: Outcome(name, Kind.RIGHT, error=1e-7) for name in (first, second)})
+    results = json.loads(path.read_text())
+    results[second][0] = "another key"
+    path.write_text(json.dumps(results | {"no-network": results[first]}))
+    record.add({third: Outcome(third, Kind.EXPORTER, "RuntimeError: no")})
+    assert read() == {
+        first: Outcome(first, Kind.RIGHT, error=1e-7),
+        third: Outcome(third, Kind.EXPORTER, "RuntimeError: no"),
+    }
 
 
 def test_networks_page_refusals_have_reasons(page):

@@ -100,8 +100,8 @@ def run(program: Program, exported: exporting.Exported) -> Outcome:
 
 @cache
 def commit() -> str:
-    """Return the commit of the code, or "" where git does not know it."""
-    command = ("git", "-C", str(SOURCE), "log", "-1", "--format=%h")
+    """Return the last commit that changed webpte, or "" where git does not know it."""
+    command = ("git", "-C", str(SOURCE), "log", "-1", "--format=%h", "--", ".")
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
@@ -145,22 +145,25 @@ def difference(got: Sequence[Any], want: tuple[np.ndarray, ...]) -> tuple[float,
 # ---------------------------------------------------------------- what is kept
 
 
-def recall(program: Program, earlier: bool = False) -> Outcome | None:
-    """Return what a run found out: with `earlier` the latest one, otherwise only with the code as it is now."""
-    for path in (refusal_file(program), latest_file(program) if earlier else outcome_file(program)):
+def recall(program: Program) -> Outcome | None:
+    """Return what a run with the code as it is now found out."""
+    for path in (refusal_file(program), outcome_file(program)):
         if path.exists():
-            data = json.loads(path.read_text())
-            return Outcome(**data | {"kind": Kind(data["kind"])})
+            return outcome_of(json.loads(path.read_text()))
     return None
 
 
 def remember(program: Program, outcome: Outcome) -> None:
-    refused = outcome.kind is Kind.EXPORTER
-    for path in (refusal_file(program),) if refused else (outcome_file(program), latest_file(program)):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as file:
-            json.dump(asdict(outcome), file)
-        os.replace(file.name, path)
+    path = (refusal_file if outcome.kind is Kind.EXPORTER else outcome_file)(program)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as file:
+        json.dump(asdict(outcome), file)
+    os.replace(file.name, path)
+
+
+def outcome_of(data: dict[str, Any]) -> Outcome:
+    """Return the outcome that `asdict` made data of."""
+    return Outcome(**data | {"kind": Kind(data["kind"])})
 
 
 def refusal_file(program: Program) -> Path:
@@ -168,16 +171,8 @@ def refusal_file(program: Program) -> Path:
 
 
 def outcome_file(program: Program) -> Path:
-    return _named(f"{program.key} {program.tolerance} {runtime_hash()}")
-
-
-def latest_file(program: Program) -> Path:
-    """Of the same export, by any code."""
-    return _named(f"{program.key} {program.tolerance}")
-
-
-def _named(what: str) -> Path:
-    return exporting.cache_root().parent / "zoo" / f"{hashlib.sha256(what.encode()).hexdigest()[:32]}.json"
+    of = f"{program.key} {program.tolerance} {runtime_hash()}"
+    return exporting.cache_root().parent / "zoo" / f"{hashlib.sha256(of.encode()).hexdigest()[:32]}.json"
 
 
 @cache

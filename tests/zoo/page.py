@@ -43,6 +43,7 @@ IN_WORDS = {
     "Missing out variants": "no out-variant of an op that writes its statistics",
     "insertion point": "a delegate of nothing but assertions",
     "WithEffects": "an assertion with effects",
+    "tensors used as indices": "the quantizer makes positions floats, to which an integer is added",
     "Cannot add value for list": "a list of dynamic sizes in a delegate",
 }
 FAMILY = ("Family", "Programs", *(str(kind).capitalize() for kind in Kind), "Largest error")
@@ -64,8 +65,8 @@ def section(outcomes: Mapping[str, Outcome]) -> str:
     parts = [HEADING, TEXT, table(FAMILY, rows), f"### {str(Kind.RIGHT).capitalize()}\n"]
     parts.append(table(RIGHT, [right(p, o) for p, o in chosen if o.kind is Kind.RIGHT]))
     for kind, why in REASONS.items():
-        if result := sorted((in_words(o), o.why, p.name, about(p)) for p, o in chosen if o.kind is kind):
-            rows = [(name, what, f"{words}: {code(text)}".removeprefix(": ")) for words, text, name, what in result]
+        if result := sorted((in_words(o), o.why, p.name, about(p), reason(o)) for p, o in chosen if o.kind is kind):
+            rows = [tuple(row[2:]) for row in result]
             parts += [f"### {str(kind).capitalize()}\n", table(("Program", "What it is", why), rows)]
     return "\n".join(parts)
 
@@ -86,6 +87,10 @@ def in_words(outcome: Outcome) -> str:
     if outcome.kind is not Kind.EXPORTER:
         return ""
     return next((words for part, words in IN_WORDS.items() if part in outcome.why), "")
+
+
+def reason(outcome: Outcome) -> str:
+    return f"{in_words(outcome)}: {code(outcome.why)}".removeprefix(": ")
 
 
 def about(program: Program) -> str:

@@ -10,7 +10,7 @@ from functools import cache
 from tests.support.harness.workers import Worker, compute_all, serve
 
 from .index import Program, networks, programs
-from .outcome import Kind, Outcome, judge
+from .outcome import Kind, Outcome, judge, outcome_of
 
 TIMEOUT = 1200.0  # seconds for one program: exporting some of them takes minutes on a loaded machine
 COMMAND = ("-m", "tests.zoo.pool")
@@ -27,7 +27,7 @@ def judge_apart(worker: Worker, one: Program) -> Outcome:
     data = worker.receive()
     if data is None:
         return Outcome(one.name, Kind.CRASHED, worker.reason())
-    return Outcome(**data | {"kind": Kind(data["kind"])})
+    return outcome_of(data)
 
 
 @cache

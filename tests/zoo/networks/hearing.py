@@ -23,7 +23,7 @@ def whisper() -> Case:
     layers = {
         f"{part}_{name}": value
         for part, count in (("encoder", 1), ("decoder", 2))
-        for name, value in (("layers", count), ("attention_heads", 3), ("ffn_dim", 106))
+        for name, value in (("layers", count), ("attention_heads", 3), ("ffn_dim", 96))
     }
     config = hf.WhisperConfig(
         **layers,
@@ -67,7 +67,7 @@ def wav2vec2() -> Case:
         "num_conv_pos_embedding_groups": 3,
         "num_feat_extract_layers": 4,
     }
-    layers: dict[str, Any] = {"num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 90}
+    layers: dict[str, Any] = {"num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 96}
     config = hf.Wav2Vec2Config(**convolutions, **layers, hidden_size=54, vocab_size=31)
     config._attn_implementation = "eager"
     model: nn.Module = lively(hf.Wav2Vec2ForCTC(config))

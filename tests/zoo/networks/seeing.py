@@ -48,7 +48,7 @@ def detr() -> Case:
     layers = {
         f"{part}_{name}": value
         for part, count in (("encoder", 1), ("decoder", 2))
-        for name, value in (("layers", count), ("attention_heads", 3), ("ffn_dim", 70))
+        for name, value in (("layers", count), ("attention_heads", 3), ("ffn_dim", 64))
     }
     none: dict[str, Any] = {"use_timm_backbone": False, "use_pretrained_backbone": False}
     config = hf.DetrConfig(**none, **layers, backbone_config=backbone, d_model=48, num_queries=11, num_labels=7)
@@ -58,7 +58,7 @@ def detr() -> Case:
 @program
 def sam_encoder() -> Case:
     """SAM's image encoder: windows that do not divide the grid, relative positions, a neck of convolutions."""
-    width: dict[str, Any] = {"hidden_size": 36, "output_channels": 20, "mlp_dim": 76, "num_attention_heads": 3}
+    width: dict[str, Any] = {"hidden_size": 36, "output_channels": 20, "mlp_dim": 64, "num_attention_heads": 3}
     grid: dict[str, Any] = {"image_size": 88, "patch_size": 8, "window_size": 4, "global_attn_indexes": [1]}
     config = hf.SamVisionConfig(**width, **grid, num_hidden_layers=2)
     return batches(plain(config, hf.SamVisionModel, ("pixel_values",), ("last_hidden_state",)), 88, 88)
@@ -67,7 +67,7 @@ def sam_encoder() -> Case:
 @program
 def segformer() -> Case:
     """SegFormer: attention over keys of fewer places, and a decoder that joins four resolutions."""
-    stages: dict[str, Any] = {"hidden_sizes": [16, 24, 40, 56], "depths": [1, 1, 1, 2]}
+    stages: dict[str, Any] = {"hidden_sizes": [16, 24, 48, 56], "depths": [1, 1, 1, 2]}
     config = hf.SegformerConfig(
         **stages, num_attention_heads=[1, 2, 2, 4], decoder_hidden_size=36, num_labels=11, mlp_ratios=[2, 2, 2, 2]
     )
@@ -230,18 +230,18 @@ def yolos() -> Case:
 
     width: dict[str, Any] = {"hidden_size": 45, "num_hidden_layers": 3, "num_attention_heads": 3}
     image: dict[str, Any] = {"image_size": [56, 72], "patch_size": 8, "num_detection_tokens": 13}
-    config = hf.YolosConfig(**width, **image, intermediate_size=94, num_labels=5, use_mid_position_embeddings=False)
+    config = hf.YolosConfig(**width, **image, intermediate_size=96, num_labels=5, use_mid_position_embeddings=False)
     return batches(plain(config, make, ("pixel_values",), ("logits", "pred_boxes")), 56, 72)
 
 
 @program
 def depth_anything() -> Case:
     """Depth Anything: DINOv2, four of its layers reassembled at four resolutions and fused."""
-    layers: dict[str, Any] = {"hidden_size": 36, "num_hidden_layers": 4, "num_attention_heads": 3}
+    layers: dict[str, Any] = {"hidden_size": 40, "num_hidden_layers": 4, "num_attention_heads": 5}
     backbone = hf.Dinov2Config(
         **layers, image_size=70, patch_size=14, out_indices=[1, 2, 3, 4], reshape_hidden_states=False
     )
-    neck: dict[str, Any] = {"reassemble_hidden_size": 36, "neck_hidden_sizes": [10, 14, 22, 22]}
+    neck: dict[str, Any] = {"reassemble_hidden_size": 40, "neck_hidden_sizes": [10, 14, 22, 22]}
     head: dict[str, Any] = {"fusion_hidden_size": 18, "head_hidden_size": 10, "patch_size": 14}
     config = hf.DepthAnythingConfig(backbone_config=backbone, **neck, **head)
     return batches(plain(config, hf.DepthAnythingForDepthEstimation, ("pixel_values",), ("predicted_depth",)), 70, 70)
@@ -251,7 +251,7 @@ def depth_anything() -> Case:
 def clip() -> Case:
     """CLIP: both encoders, and how well each image fits each text."""
     text: dict[str, Any] = {"vocab_size": 97, "max_position_embeddings": 19, "eos_token_id": 2}
-    layers: dict[str, Any] = {"num_hidden_layers": 2, "intermediate_size": 90, "num_attention_heads": 3}
+    layers: dict[str, Any] = {"num_hidden_layers": 2, "intermediate_size": 96, "num_attention_heads": 3}
     config = hf.CLIPConfig(
         text_config=text | layers | {"hidden_size": 48},
         vision_config=layers | {"hidden_size": 54, "image_size": 40, "patch_size": 8},

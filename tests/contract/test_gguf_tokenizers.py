@@ -48,7 +48,10 @@ def rebuilt(vocabulary: dict[str, Any], kind: str) -> Any:
     return tokenizers.Tokenizer.from_str(rebuild_tokenizer(fields, Path("x.gguf")))
 
 
-@pytest.mark.parametrize("kind", ["llama-bpe", "lfm2", "tekken", "gpt-4o", "gpt-2", "qwen2", "deepseek-r1-qwen"])
+WORDS = ("llama-bpe", "lfm2", "tekken", "gpt-4o", "gpt-2", "qwen2", "deepseek-r1-qwen", "dbrx", "smaug-bpe")
+
+
+@pytest.mark.parametrize("kind", WORDS)
 def test_tokens_equal_transformers(vocabulary, kind):
     from tokenizers import normalizers
     from transformers.integrations.gguf.gguf_tokenizer_mapping import convert_gguf_tokenizer
@@ -62,6 +65,17 @@ def test_tokens_equal_transformers(vocabulary, kind):
         assert encoded == theirs.encode(text, add_special_tokens=False).ids, (kind, text)
         expected = normalizers.NFC().normalize_str(text) if "qwen" in kind else text
         assert ours.decode(encoded, skip_special_tokens=False) == expected
+
+
+@pytest.mark.parametrize("kind", ["glm4", "chatglm-bpe"])
+def test_words_of_glm_are_those_of_gpt_4(vocabulary, kind):
+    for text in TEXTS:
+        assert rebuilt(vocabulary, kind).encode(text).ids == rebuilt(vocabulary, "dbrx").encode(text).ids
+
+
+def test_seed_coder_splits_digits_and_lines(vocabulary):
+    cut = [text for text, _ in rebuilt(vocabulary, "seed-coder").pre_tokenizer.pre_tokenize_str("a12 (b);\n\nc's")]
+    assert cut == ["a", "1", "2", "Ġ(", "b", ");", "ĊĊ", "c", "'s"]
 
 
 @pytest.mark.parametrize("kind", ["smollm", "refact", "starcoder", "command-r"])

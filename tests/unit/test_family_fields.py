@@ -9,9 +9,10 @@ import pytest
 
 import webpte
 from tests.support.harness.errors import raises
-from webpte.checkpoints.architecture import Architecture
+from webpte.checkpoints.architecture import Architecture, Rope
 from webpte.checkpoints.config import Fields
 from webpte.checkpoints.families import families, family_of_config, family_of_gguf
+from webpte.checkpoints.gguf_file import read_keys
 from webpte.checkpoints.hugging_face import read_config
 
 LLAMA3 = {
@@ -227,6 +228,54 @@ PUBLISHED: dict[str, dict[str, Any]] = {
             "rope_type": "yarn",
         },
     },
+    "olmo3": {
+        "architectures": ["Olmo3ForCausalLM"],
+        "attention_bias": False,
+        "layer_types": ["sliding_attention", "sliding_attention", "sliding_attention", "full_attention"],
+        "rope_scaling": {
+            "attention_factor": 1.2079441541679836,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "factor": 8.0,
+            "original_max_position_embeddings": 8192,
+            "rope_type": "yarn",
+        },
+        "rope_theta": 500000,
+        "sliding_window": 4096,
+    },
+    "gemma": {
+        "architectures": ["GemmaForCausalLM"],
+        "attention_bias": False,
+        "head_dim": 256,
+        "hidden_act": "gelu_pytorch_tanh",
+        "hidden_activation": "gelu_pytorch_tanh",
+        "rope_scaling": None,
+        "rope_theta": 10000.0,
+    },
+    "seed_oss": {
+        "architectures": ["SeedOssForCausalLM"],
+        "attention_bias": True,
+        "attention_out_bias": False,
+        "head_dim": 128,
+        "mlp_bias": False,
+        "residual_dropout": 0.1,
+        "rope_scaling": {"rope_type": "default"},
+        "rope_theta": 10000000.0,
+    },
+    "glm": {
+        "architectures": ["GlmForCausalLM"],
+        "attention_bias": True,
+        "head_dim": 128,
+        "partial_rotary_factor": 0.5,
+        "rope_theta": 10000.0,
+    },
+    "glm4": {
+        "architectures": ["Glm4ForCausalLM"],
+        "attention_bias": True,
+        "head_dim": 128,
+        "partial_rotary_factor": 0.5,
+        "rope_theta": 10000.0,
+    },
 }
 PUBLISHED = {name: {**SIZES, "model_type": name, **fields} for name, fields in PUBLISHED.items()}
 
@@ -264,6 +313,17 @@ def test_family_norms_and_feed_forwards_are_read():
     assert (read("arcee").activation, read("arcee").gated_mlp) == ("relu2", False)
     assert [layer.rope for layer in read("granite4", position_embedding_type="nope").layers] == [None] * 4
     assert read("ministral3").max_positions == 16384
+    assert (read("glm4").ropes["rope"].width, read("glm4").post_norms, read("glm").post_norms) == (64, True, False)
+    assert (read("seed_oss").qkv_bias, read("seed_oss").out_bias) == (True, False)
+    assert (read("gemma").norm_offset, read("gemma").post_norms, read("gemma").attention_scale) == (1.0, False, None)
+
+
+def test_olmo_3_scales_the_rope_of_full_layers_only():
+    olmo = read("olmo3")
+    assert [layer.window for layer in olmo.layers] == [4096] * 3 + [None]
+    full, sliding = (olmo.ropes[olmo.layers[number].rope or ""] for number in (3, 0))
+    assert (full.theta, full.amplitude, sliding) == (5e5, 1.2079441541679836, Rope(5e5, 64))
+    assert full.divisors is not None and full.divisors[-1] == 8.0
 
 
 def test_family_windows_equal_layers():
@@ -318,6 +378,10 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("granite4", {"num_local_experts": 64}),
     ("hunyuan_v1_dense", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}),
     ("ministral3", {"sliding_window": 4096}),
+    ("olmo3", {"rope_parameters": {"linear_attention": {"rope_type": "default"}}}),
+    ("gemma", {"hidden_act": "silu"}),
+    ("seed_oss", {"sliding_window": 4096}),
+    ("glm4", {"layer_types": ["linear_attention"] * 4}),
     ("arcee", {"hidden_act": "silu"}),
     ("llama", {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}),
     ("llama", {"rope_scaling": LLAMA3 | {"mscale": 2.0}}),
@@ -417,7 +481,7 @@ def test_family_invalid_config_is_refused(family, change, problem):
 
 @pytest.mark.parametrize(
     ("kind", "reason"),
-    [("mixtral", "experts"), ("qwen3_moe", "experts"), ("gemma3", "gemma3_text"), ("gemma", "Gemma 2 and 3"),
+    [("mixtral", "experts"), ("qwen3_moe", "experts"), ("gemma3", "gemma3_text"), ("falcon_h1", "Mamba-2"),
      ("gemma3n", "caches"), ("gemma4_text", "Gemma 4"), ("ernie4_5_moe", "mixture of experts")],
 )  # fmt: skip
 def test_family_refusal_states_reason(kind, reason):
@@ -432,10 +496,61 @@ def test_granite_4_in_gguf_is_not_refused_as_a_mixture_of_experts():
     assert "mixture of experts" not in str(refused.value)
 
 
-@pytest.mark.parametrize("kind", ["lfm2", "qwen35"])
-def test_gguf_family_only_in_safetensors_is_refused(kind):
+def read_gguf(architecture: str, **changes: Any) -> Architecture:
+    keys = {
+        "embedding_length": 64,
+        "block_count": 3,
+        "feed_forward_length": 96,
+        "attention.head_count": 4,
+        "attention.layer_norm_rms_epsilon": 1e-5,
+    }
+    values = {f"{architecture}.{key}": value for key, value in (keys | changes).items()}
+    values |= {"tokenizer.ggml.tokens": ["a", "b"], "tokenizer.ggml.model": "gpt2"}
+    return read_keys(family_of_gguf("a file", architecture), Fields("a file", values), architecture)
+
+
+def test_gguf_layers_without_key_heads_are_convolutions():
+    model = read_gguf("lfm2", **{"attention.head_count_kv": [0, 2, 0], "shortconv.l_cache": 3})
+    assert model.n_kv_heads == 2 and [layer.taps for layer in model.layers] == [3, 0, 3]
+    for heads in ([0, 2], [0, 2, 4], [0, 0, 0], [0, -2, 0]):
+        with raises(webpte.FormatError, "attention.head_count_kv", code="invalid_field"):
+            read_gguf("lfm2", **{"attention.head_count_kv": heads})
+
+
+YARN = {
+    "rope.scaling.type": "yarn",
+    "rope.scaling.factor": 8.0,
+    "rope.scaling.original_context_length": 64,
+    "rope.scaling.yarn_beta_fast": 32.0,
+    "rope.scaling.yarn_beta_slow": 1.0,
+}
+
+
+@pytest.mark.parametrize("amplitude", [None, 1.0, 1.2079441541679836])
+def test_gguf_yarn_has_its_own_amplitude(amplitude):
+    windows = {"attention.sliding_window": 16, "attention.sliding_window_pattern": [True, False, True]}
+    model = read_gguf("olmo2", **YARN, **windows, **{"rope.scaling.yarn_attn_factor": amplitude})
+    assert [layer.window for layer in model.layers] == [16, None, 16]
+    assert model.ropes["full_attention"].amplitude == pytest.approx(1.2079441541679836)
+    assert model.ropes["sliding_attention"] == Rope(10000.0, 16)
+
+
+def test_gguf_other_amplitude_is_refused():
+    key = "rope.scaling.attn_factor"
+    with raises(webpte.UnsupportedError, key, "YaRN", code="unsupported_field"):
+        read_gguf("olmo2", **YARN, **{key: 1.5})
+
+
+def test_gguf_ministral_ends_at_its_original_context():
+    keys = YARN | {"rope.scaling.yarn_log_multiplier": 1.0, "attention.temperature_scale": 0.1}
+    model = read_gguf("mistral3", **keys)
+    assert model.max_positions == 64 and model.ropes["rope"].amplitude == 1.0
+    assert read_gguf("mistral3", **YARN).max_positions is None
+
+
+def test_gguf_family_only_in_safetensors_is_refused():
     with raises(webpte.UnsupportedError, "safetensors", code="unknown_family"):
-        family_of_gguf("a file", kind)
+        family_of_gguf("a file", "qwen35")
 
 
 @pytest.mark.parametrize("kind", ["gpt_neox", "starcoder2", None, 7])

@@ -413,8 +413,11 @@ def attention_windows(fields: Fields, count: int, sliding: list[bool], default: 
     return [window if kind == "sliding_attention" else None for kind in kinds]
 
 
-def decoder_gguf(fields: Fields, *, theta: float = 10000.0) -> Architecture:
-    """Return the architecture of a Llama from the keys of a GGUF file, which begin with the architecture's name."""
+def decoder_gguf(fields: Fields, *, theta: float = 10000.0, kv_heads: int | None = None) -> Architecture:
+    """Return the architecture of a Llama from the keys of a GGUF file, which begin with the architecture's name.
+
+    `kv_heads` replaces attention.head_count_kv.
+    """
     eps = "attention.layer_norm_rms_epsilon"
     fields.require("embedding_length", "block_count", "attention.head_count", "feed_forward_length", eps)
     fields.with_prefix("tokenizer.ggml.").require("tokens", "model")
@@ -425,7 +428,7 @@ def decoder_gguf(fields: Fields, *, theta: float = 10000.0) -> Architecture:
     return Architecture(
         dim=dim,
         n_heads=heads,
-        n_kv_heads=fields.integer("attention.head_count_kv", heads),
+        n_kv_heads=kv_heads or fields.integer("attention.head_count_kv", heads),
         head_dim=size,
         hidden_dim=fields.integer("feed_forward_length"),
         vocab_size=len(fields.with_prefix("").list_of("tokenizer.ggml.tokens", str)),
@@ -433,6 +436,14 @@ def decoder_gguf(fields: Fields, *, theta: float = 10000.0) -> Architecture:
         layers=(LayerSpec(window=_gguf_window(fields)),) * fields.integer("block_count", maximum=MAX_LAYERS),
         ropes={"rope": _gguf_rope(fields, size, theta)},
     )
+
+
+_GGUF_YARN = {
+    _ORIGINAL: "original_context_length",
+    "beta_fast": "yarn_beta_fast",
+    "beta_slow": "yarn_beta_slow",
+    "mscale_all_dim": "yarn_log_multiplier",
+}
 
 
 def _gguf_window(fields: Fields) -> int | None:
@@ -454,5 +465,17 @@ def _gguf_rope(fields: Fields, size: int, theta: float) -> Rope:
         return rope
     scaling = {"factor": fields.get("rope.scaling.factor")}
     if kind == "yarn":
-        scaling["original_max_position_embeddings"] = fields.get("rope.scaling.original_context_length")
-    return scaled_rope(kind, rope, Fields(f"{fields.where}: rope.scaling", scaling))
+        scaling |= {name: fields.get(f"rope.scaling.{key}") for name, key in _GGUF_YARN.items()}
+        scaling["mscale"] = 1.0  # GGUF has no key for it
+    rope = scaled_rope(kind, rope, Fields(f"{fields.where}: rope.scaling", scaling))
+    if kind == "yarn":
+        _check_yarn_amplitude(fields, rope)
+    return rope
+
+
+def _check_yarn_amplitude(fields: Fields, rope: Rope) -> None:
+    """Refuse keys of an amplitude other than YaRN's own. What they multiply differs between writers of GGUF."""
+    for key in ("rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor"):
+        amplitude = fields.number(key, 1.0)
+        if not any(math.isclose(amplitude, usual, rel_tol=1e-6) for usual in (1.0, rope.amplitude)):
+            fields.refuse(key, "an amplitude other than that of YaRN")

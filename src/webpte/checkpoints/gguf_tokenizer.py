@@ -62,15 +62,18 @@ def _columns(keys: Fields) -> tuple[list[str], list[float], list[int]]:
 _GPT2 = ("default", "gpt-2")
 _DIGITS = ("smollm", "refact", "starcoder", "command-r")  # as GPT-2, but each digit is separate; Granite has refact
 _LLAMA3 = ("llama-bpe", "llama3", "llama-v3", "lfm2")
+_CL100K = ("dbrx", "smaug-bpe", "glm4", "chatglm-bpe")  # the words of Llama 3; OLMo 2 and 3 have dbrx
 _QWEN2 = ("qwen2", "deepseek-r1-qwen")
 _GPT4O = ("gpt-4o",)  # Phi-4-mini's
 _TEKKEN = ("tekken",)  # that of newer Mistrals
-_KINDS = _GPT2 + _DIGITS + _LLAMA3 + _QWEN2 + _GPT4O + _TEKKEN
+_SEED = ("seed-coder",)  # Seed-OSS's
+_KINDS = _GPT2 + _DIGITS + _LLAMA3 + _CL100K + _QWEN2 + _GPT4O + _TEKKEN + _SEED
 _BOS_FIRST = _LLAMA3 + _TEKKEN  # with these, every text begins with BOS by default
 
 _CAPITALS, _SMALL = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _WORDS = {
-    _LLAMA3: LLAMA3_WORDS,
+    _LLAMA3 + _CL100K: LLAMA3_WORDS,
+    _SEED: CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+" + WHITESPACE,
     _QWEN2: CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*" + WHITESPACE,
     _GPT4O: rf"[^\r\n\p{{L}}\p{{N}}]?{_CAPITALS}*{_SMALL}+{CONTRACTIONS}?"
     rf"|[^\r\n\p{{L}}\p{{N}}]?{_CAPITALS}+{_SMALL}*{CONTRACTIONS}?"

@@ -34,19 +34,20 @@ class WeightSource:
     rotary_width: int = 0
     factor: float = 1.0
     offset: float = 0.0
-    is_conv: bool = False  # stored as (N, 1, L), in the module (L, 1, N)
+    conv_dims: int = 0  # of a convolution: it is stored as (N, 1, L), or as (N, L); in the module it is (L, 1, N)
     softplus: bool = False  # of the stored numbers, before the factor
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
-        if self.is_conv:
-            return self.shape[::-1]
+        if self.conv_dims:
+            taps, _, channels = self.shape
+            return (channels, 1, taps) if self.conv_dims == 3 else (channels, taps)
         return self.shape if self.stored_rows is None else (self.stored_rows, *self.shape[1:])
 
     def convert(self, tensor: Array) -> Array:
         """Return the parameter that a stored tensor holds, contiguous."""
-        if self.is_conv:
-            return np.ascontiguousarray(tensor.transpose(2, 1, 0))
+        if self.conv_dims:
+            return np.ascontiguousarray(tensor.reshape(self.shape[::-1]).transpose(2, 1, 0))
         tensor = tensor[self.rows()]
         if self.softplus:
             tensor = np.logaddexp(tensor, np.float32(0))
@@ -72,6 +73,7 @@ class TensorNames:
 
     parts: Mapping[str, str]  # in the module -> in the checkpoint, without ".weight"; "{}" is the number of a layer
     halves: bool = True  # elements that rotate together are half a head apart; otherwise they are neighbors
+    conv_dims: int = 3  # of the weights of convolutions
 
     def stored_name(self, name: str) -> str:
         """Return the checkpoint's name of a parameter."""
@@ -138,7 +140,7 @@ def map_weights(shapes: Shapes, model: Architecture, names: TensorNames) -> dict
     for stored, together in sharing.items():
         first, rows = 0, sum(shapes[name][0] for name in together)
         for name in sorted(together, key=lambda name: order[pattern(name)]):
-            source = WeightSource(stored, shapes[name], **_conversion(name, model, names.halves))
+            source = WeightSource(stored, shapes[name], **_conversion(name, model, names))
             sources[name] = replace(source, first_row=first, stored_rows=rows) if len(together) > 1 else source
             first += shapes[name][0]
     if model.tied:
@@ -152,11 +154,11 @@ _NORMS = (
 )  # fmt: skip
 
 
-def _conversion(name: str, model: Architecture, halves: bool) -> dict[str, Any]:
+def _conversion(name: str, model: Architecture, names: TensorNames) -> dict[str, Any]:
     """Return the conversion of a parameter: rows that rotate are reordered, and multipliers go into the weights."""
     part = pattern(name).removeprefix("layers.{}.")
     if part.endswith(".conv"):
-        return {"is_conv": True}
+        return {"conv_dims": names.conv_dims}
     if name.endswith((".alpha_p", ".alpha_n")):
         return {"softplus": True, "offset": XIELU_BETA if name.endswith("n") else 0.0}
     heads = {
@@ -174,7 +176,7 @@ def _conversion(name: str, model: Architecture, halves: bool) -> dict[str, Any]:
     }.get(part, 1.0)
     offset = model.norm_offset if part in _NORMS else 0.0
     conversion = {"factor": factor, "offset": offset * factor}
-    if heads is None or not halves:
+    if heads is None or not names.halves:
         return conversion
     rope = model.layers[int(name.split(".")[1])].rope
     return conversion | {"heads": heads, "rotary_width": model.ropes[rope].width if rope is not None else 0}
@@ -239,7 +241,7 @@ class CheckpointWeights:
         source = self.sources[name]
         tensor = self.tensors[source.stored_name]
         stored = tensor.affine() if isinstance(tensor, StoredTensor) else None
-        if stored is None or source.is_conv or source.offset:
+        if stored is None or source.conv_dims or source.offset:
             return None
         rows, factor = source.rows(), np.float32(source.factor)
         return Affine(stored.codes[rows], stored.steps[rows] * factor, stored.offsets[rows] * factor)

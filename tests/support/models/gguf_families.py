@@ -13,11 +13,20 @@ import numpy as np
 from .gguf_blocks import dequantize, quantize
 from .gguf_talker import add, fields
 
-IN_PAIRS = ("llama", "mistral", "granite", "smollm3", "arcee")  # converters reorder the rows of their queries and keys
+IN_PAIRS = (
+    "llama",
+    "mistral",
+    "granite",
+    "smollm3",
+    "arcee",
+    "ministral3",
+)  # converters reorder the rows of their queries and keys
 ARCHITECTURES = {
     "mistral": "llama",
     "gemma3_text": "gemma3",
     "hunyuan_v1_dense": "hunyuan-dense",
+    "olmo3": "olmo2",
+    "ministral3": "mistral3",
 }  # where converters do not write model_type
 # Variants that the format can say, by family.
 VARIANTS = {
@@ -32,11 +41,17 @@ VARIANTS = {
     "exaone4": ("no window", "windows", "scaled RoPE"),
     "hunyuan_v1_dense": ("plain", "alpha"),
     "olmo2": ("grouped heads",),
+    "olmo3": ("windows, scaled RoPE",),
+    "mistral": ("no window",),  # without a window it is a Llama to converters
+    "ministral3": ("YaRN",),
+    "lfm2": ("three taps", "five taps, untied"),
+    "seed_oss": ("biases",),
+    "glm4": ("half of a head",),
+    "gemma": ("heads of another size",),
     "gemma2": ("as GGUF can say it",),
     "gemma3": ("as GGUF can say it",),
 }
-# The variant of each family that is quantized. Mistral without a window is a Llama to converters.
-QUANTIZED = {family: variants[0] for family, variants in VARIANTS.items()} | {"mistral": "no window"}
+QUANTIZED = {family: variants[0] for family, variants in VARIANTS.items()}  # the variant that is quantized
 
 
 def write_gguf(folder: Path, path: Path, quantization: str | None = None) -> Path:
@@ -55,7 +70,9 @@ def write_gguf(folder: Path, path: Path, quantization: str | None = None) -> Pat
     for name, weight in load_file(folder / "model.safetensors").items():
         theirs = names(name)
         stored = np.ascontiguousarray(permuted(name, weight, config) + norm_offset(name, config))
-        if quantization is not None and stored.ndim == 2:
+        if weight.ndim == 3:  # of a convolution
+            stored = stored.squeeze(1)
+        if quantization is not None and weight.ndim == 2:
             kind = gguf.GGMLQuantizationType[quantization]
             writer.add_tensor(theirs, quantize(stored, quantization), raw_dtype=kind)
         else:
@@ -122,7 +139,7 @@ def keys(config: Mapping[str, Any]) -> dict[str, Any]:
         "feed_forward_length": config["intermediate_size"],
         "attention.head_count": config["num_attention_heads"],
         "attention.head_count_kv": config["num_key_value_heads"],
-        "attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]),
+        "attention.layer_norm_rms_epsilon": float(config.get("rms_norm_eps") or config["norm_eps"]),
         "rope.freq_base": float(rope["rope_theta"] * (rope.get("alpha") or 1) ** (size / (size - 2))),
         "rope.dimension_count": int(size * rope.get("partial_rotary_factor", 1)),
     }
@@ -132,6 +149,8 @@ def keys(config: Mapping[str, Any]) -> dict[str, Any]:
         metadata |= {"rope.scaling.type": rope["rope_type"], "rope.scaling.factor": rope["factor"]}
     if rope["rope_type"] == "yarn":
         metadata["rope.scaling.original_context_length"] = rope["original_max_position_embeddings"]
+        names = {"attention_factor": "attn_factor", "beta_fast": "beta_fast", "beta_slow": "beta_slow"}
+        metadata |= {f"rope.scaling.yarn_{key}": float(rope[name]) for name, key in names.items() if rope.get(name)}
     return metadata | own_keys(config)
 
 
@@ -147,7 +166,20 @@ def own_keys(config: Mapping[str, Any]) -> dict[str, Any]:
         return {key: float(config[name]) for key, name in names.items()}
     if config["model_type"] == "exaone4" and config["sliding_window"] is not None:
         return {"attention.sliding_window": config["sliding_window"]}
-    if config["model_type"].startswith("gemma"):
+    if config["model_type"] == "lfm2":
+        count = config["num_key_value_heads"]
+        heads = [count if kind == "full_attention" else 0 for kind in config["layer_types"]]
+        return {"attention.head_count_kv": heads, "shortconv.l_cache": config["conv_L_cache"]}
+    if config["model_type"] == "ministral3":
+        rope = config["rope_parameters"]
+        return {
+            "rope.scaling.yarn_log_multiplier": float(rope["mscale_all_dim"]),
+            "attention.temperature_scale": float(rope["llama_4_scaling_beta"]),
+        }
+    if config["model_type"] == "olmo3":
+        sliding = [kind == "sliding_attention" for kind in config["layer_types"]]
+        return {"attention.sliding_window": config["sliding_window"], "attention.sliding_window_pattern": sliding}
+    if config["model_type"] in ("gemma2", "gemma3_text"):
         caps = ("attn_logit_softcapping", "final_logit_softcapping")
         limits = {key: float(config[key]) for key in caps if config.get(key) is not None}
         return {**limits, "attention.sliding_window": config["sliding_window"]}

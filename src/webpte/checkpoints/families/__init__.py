@@ -21,8 +21,8 @@ _UNSUPPORTED: dict[str, tuple[str, ...]] = {
     "which is Granite 4, whose layers of Mamba-2 and experts are not supported": ("granitehybrid",),
     "which shares caches between layers and has embeddings of each": ("gemma3n", "gemma3n_text"),
     "which is Gemma 4, whose layers are not supported: Gemma 2 and 3 are": ("gemma4", "gemma4_text"),
-    "the first Gemma: Gemma 2 and 3 are supported": ("gemma",),
-    "which is read from config.json and safetensors, and not from GGUF": ("lfm2", "qwen35"),
+    "whose layers have Mamba-2 beside attention, which is not supported": ("falcon_h1", "falcon-h1"),
+    "which is read from config.json and safetensors, and not from GGUF": ("qwen35",),
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..architecture import Architecture, LayerSpec
 from ..config import Fields, decoder_config, decoder_gguf
 from ..family import IN_TAGS, Family
-from .gemma2 import windows_of
+from .gemma2 import windows_of, windows_of_gguf
 from .olmo2 import GGUF_NAMES, NAMES
 
 _PATTERN = 4  # every fourth layer attends to all tokens
@@ -32,10 +32,8 @@ def read_config(fields: Fields) -> Architecture:
 def read_gguf(fields: Fields) -> Architecture:
     model = decoder_gguf(fields)
     window = model.layers[0].window
-    sliding = fields.get("attention.sliding_window_pattern")
-    if not isinstance(sliding, list) or len(sliding) != model.n_layers:
-        sliding = [bool((number + 1) % _PATTERN) for number in range(model.n_layers)]
-    return _as_exaone(model, [window if slides else None for slides in sliding], window is not None)
+    sliding = [bool((number + 1) % _PATTERN) for number in range(model.n_layers)]
+    return _as_exaone(model, windows_of_gguf(fields, window, sliding), window is not None)
 
 
 def _as_exaone(model: Architecture, windows: Sequence[int | None], hybrid: bool) -> Architecture:

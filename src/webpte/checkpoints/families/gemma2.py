@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ..architecture import Architecture, LayerSpec
@@ -58,8 +59,14 @@ def read_gguf(fields: Fields) -> Architecture:
 def gguf_as_gemma(model: Architecture, layers_of_27b: int) -> Architecture:
     """Set what GGUF has no keys for. Converters add 1 to norms. The 27B models have their own attention scale."""
     width = model.dim / model.n_heads if model.n_layers == layers_of_27b else model.head_dim
+    model = replace(model, post_norms=True, attention_scale=width**-0.5)
+    return replace(model, activation="gelu_tanh", embedding_factor=gguf_embedding_scale(model))
+
+
+def gguf_embedding_scale(model: Architecture) -> float:
+    """Return the factor of embeddings, rounded to f32."""
     (factor,) = struct.unpack("<f", struct.pack("<f", math.sqrt(model.dim)))
-    return replace(model, activation="gelu_tanh", post_norms=True, attention_scale=width**-0.5, embedding_factor=factor)
+    return float(factor)
 
 
 def as_gemma(fields: Fields, model: Architecture) -> Architecture:
@@ -72,7 +79,7 @@ def as_gemma(fields: Fields, model: Architecture) -> Architecture:
         post_norms=True,
         norm_offset=1.0,
         attention_scale=fields.number("query_pre_attn_scalar", _SCALAR) ** -0.5,
-        embedding_factor=_rounded(fields, math.sqrt(model.dim)),
+        embedding_factor=embedding_scale(fields, model),
     )
 
 
@@ -88,6 +95,13 @@ def windows_of(fields: Fields, sliding: list[bool]) -> list[int | None]:
     return [window if kind == names[True] else None for kind in kinds]
 
 
+def windows_of_gguf(fields: Fields, window: int | None, sliding: Sequence[bool]) -> list[int | None]:
+    """Return the window of each layer; `sliding` is the default of attention.sliding_window_pattern."""
+    listed = fields.get("attention.sliding_window_pattern")
+    sliding = listed if isinstance(listed, list) and len(listed) == len(sliding) else sliding
+    return [window if slides else None for slides in sliding]
+
+
 def cap(fields: Fields, name: str, default: float | None) -> float | None:
     """Return a cap: None if the field is null, the default if it is absent."""
     if name in fields.values and fields.get(name) is None:
@@ -95,8 +109,9 @@ def cap(fields: Fields, name: str, default: float | None) -> float | None:
     return fields.number(name, default) if fields.get(name, default) is not None else None
 
 
-def _rounded(fields: Fields, factor: float) -> float:
-    """Round to the dtype of the model: transformers multiplies embeddings by a number of that dtype."""
+def embedding_scale(fields: Fields, model: Architecture) -> float:
+    """Return the factor of embeddings, rounded to the dtype of the model as in transformers."""
+    factor = math.sqrt(model.dim)
     kinds = [fields.get(name) for name in ("dtype", "torch_dtype") if fields.get(name) is not None]
     kind = str(kinds[0]).removeprefix("torch.") if kinds else "float32"
     (bits,) = struct.unpack("<I", struct.pack("<f", factor))

@@ -23,7 +23,7 @@ def read_config(fields: Fields) -> Architecture:
     windows = windows_of(fields, [(number + 1) % every != 0 for number in range(model.n_layers)])
     return replace(
         as_gemma(fields, model),
-        layers=_layers(windows),
+        layers=layers_of_kinds(windows),
         qk_norm=True,
         logits_cap=cap(fields, "final_logit_softcapping", None),
     )
@@ -36,30 +36,36 @@ def read_gguf(fields: Fields) -> Architecture:
     local = Rope(fields.number("rope.freq_base_swa", _LOCAL), model.head_dim)
     return replace(
         gguf_as_gemma(model, _LAYERS_OF_27B),
-        layers=_layers([window if (number + 1) % every else None for number in range(model.n_layers)]),
+        layers=layers_of_kinds([window if (number + 1) % every else None for number in range(model.n_layers)]),
         ropes={"full_attention": model.ropes["rope"], "sliding_attention": local},
         qk_norm=True,
         logits_cap=cap(fields, "final_logit_softcapping", None),
     )
 
 
-def _layers(windows: Sequence[int | None]) -> tuple[LayerSpec, ...]:
+def layers_of_kinds(windows: Sequence[int | None]) -> tuple[LayerSpec, ...]:
+    """Return layers with a window or without one, each kind with its own rope."""
     return tuple(LayerSpec("full_attention" if window is None else "sliding_attention", window) for window in windows)
 
 
 def _ropes(fields: Fields, size: int) -> Mapping[str, Rope]:
-    """Return the RoPE settings of full and sliding layers.
+    return ropes_of_kinds(fields, size, (_GLOBAL, _LOCAL), "rope_local_base_freq")
 
-    Newer files have settings for each kind of layer. Older files have a base for each, and scale full layers only.
+
+def ropes_of_kinds(fields: Fields, size: int, bases: tuple[float, float], local_base: str) -> Mapping[str, Rope]:
+    """Return the RoPE settings of full and sliding layers; `bases` are the defaults of their bases.
+
+    Newer files have settings for each kind of layer. Older files have fields with the base of full layers, rope_theta,
+    and that of sliding ones, `local_base`, and scale full layers only.
     """
     parameters = fields.get("rope_parameters", {})
     kinds = ("full_attention", "sliding_attention")
-    base, local, scaling = (fields.get(name) for name in ("rope_theta", "rope_local_base_freq", "rope_scaling"))
+    base, local, scaling = (fields.get(name) for name in ("rope_theta", local_base, "rope_scaling"))
     if not isinstance(parameters, dict) or any(kind not in kinds for kind in parameters):
         fields.refuse("rope_parameters", f"other layers turn than {' and '.join(kinds)}")
         parameters = {}
     old = {kinds[0]: {"rope_theta": base, "rope_scaling": scaling}, kinds[1]: {"rope_theta": local}}
-    defaults = dict(zip(kinds, (_GLOBAL, _LOCAL), strict=True))
+    defaults = dict(zip(kinds, bases, strict=True))
     return {kind: _rope(fields, kind, parameters.get(kind), old[kind], size, defaults[kind]) for kind in kinds}
 
 

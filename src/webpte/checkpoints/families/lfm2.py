@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ...llm.tools import ToolFormat
 from ..architecture import Architecture, LayerSpec
-from ..config import Fields, decoder_config
+from ..config import Fields, decoder_config, decoder_gguf
 from ..family import Family
-from ..weights import HUGGING_FACE, TensorNames
+from ..weights import GGUF, HUGGING_FACE, TensorNames
 
 _PYTHON = ToolFormat("python", "<|tool_call_start|>", "<|tool_call_end|>")
 _NAMES = {
@@ -29,6 +30,16 @@ _NAMES = {
 }
 
 
+_GGUF_NAMES = {
+    "norm": "token_embd_norm",
+    "layers.{}.conv.gate_in": "blk.{}.shortconv.in_proj",
+    "layers.{}.conv.gate_out": "blk.{}.shortconv.in_proj",
+    "layers.{}.conv.value": "blk.{}.shortconv.in_proj",
+    "layers.{}.conv.conv": "blk.{}.shortconv.conv",
+    "layers.{}.conv.out": "blk.{}.shortconv.out_proj",
+}
+
+
 def read_config(fields: Fields) -> Architecture:
     model = decoder_config(
         fields,
@@ -38,14 +49,32 @@ def read_config(fields: Fields) -> Architecture:
         norm_eps="norm_eps",
         hidden_dim=_hidden_dim(fields),
     )
-    taps = fields.integer("conv_L_cache", 3)
-    if taps < 2:
-        raise fields.invalid("conv_L_cache", taps, "an integer above 1")
     if fields.boolean("conv_bias"):
         fields.refuse("conv_bias", "biases, which are not supported")
     kinds = _layer_types(fields, model.n_layers)
-    layers = tuple(LayerSpec() if kind == "full_attention" else LayerSpec(rope=None, taps=taps) for kind in kinds)
+    return _as_lfm(model, [kind == "full_attention" for kind in kinds], _taps(fields, "conv_L_cache"))
+
+
+def read_gguf(fields: Fields) -> Architecture:
+    """Return the architecture. Layers without key and value heads are convolutions."""
+    heads = fields.list_of("attention.head_count_kv", int)
+    kinds = sorted({count for count in heads if count})
+    if len(kinds) != 1 or len(heads) != fields.integer("block_count") or kinds[0] < 0:
+        raise fields.invalid("attention.head_count_kv", heads, "a number of heads, or 0, for each layer")
+    model = decoder_gguf(fields, theta=1000000.0, kv_heads=kinds[0])
+    return _as_lfm(model, [count > 0 for count in heads], _taps(fields, "shortconv.l_cache"))
+
+
+def _as_lfm(model: Architecture, attends: Sequence[bool], taps: int) -> Architecture:
+    layers = tuple(LayerSpec() if attending else LayerSpec(rope=None, taps=taps) for attending in attends)
     return replace(model, layers=layers, qk_norm=True)
+
+
+def _taps(fields: Fields, name: str) -> int:
+    taps = fields.integer(name, 3)
+    if taps < 2:
+        raise fields.invalid(name, taps, "an integer above 1")
+    return taps
 
 
 def _layer_types(fields: Fields, count: int) -> list[str]:
@@ -80,7 +109,10 @@ FAMILY = Family(
     model_types=("lfm2",),
     classes=("Lfm2ForCausalLM",),
     config=read_config,
+    gguf_types=("lfm2",),
+    gguf=read_gguf,
     names=TensorNames({**HUGGING_FACE.parts, **_NAMES}),
+    gguf_names=TensorNames({**GGUF.parts, **_GGUF_NAMES}, conv_dims=2),
     end_tokens=("<|im_end|>",),
     tool_formats={"<|tool_list_start|>": _PYTHON, "<|tool_call_start|>": _PYTHON},
 )

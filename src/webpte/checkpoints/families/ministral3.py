@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..architecture import Architecture
-from ..config import MAX_CONTEXT_TOKENS, Fields, decoder_config
+from ..config import MAX_CONTEXT_TOKENS, Fields, decoder_config, decoder_gguf
 from ..family import Family
-from ..weights import HUGGING_FACE
+from ..weights import GGUF_IN_PAIRS
 
 _IGNORED = ("max_position_embeddings", "llama_4_scaling_beta")  # the second has an effect beyond `max_positions`
 
@@ -24,6 +24,14 @@ def read_config(fields: Fields) -> Architecture:
     return replace(model, max_positions=limit)
 
 
+def read_gguf(fields: Fields) -> Architecture:
+    model = decoder_gguf(fields)
+    limit = None
+    if fields.get("attention.temperature_scale"):
+        limit = fields.integer("rope.scaling.original_context_length", maximum=MAX_CONTEXT_TOKENS)
+    return replace(model, max_positions=limit)
+
+
 FAMILY = Family(
     name="Ministral 3",
     models="Ministral 3 3B, 8B and 14B, without their image encoder; contexts up to 16,384 tokens",
@@ -31,6 +39,8 @@ FAMILY = Family(
     model_types=("ministral3",),
     classes=("Ministral3ForCausalLM",),
     config=read_config,
-    names=HUGGING_FACE,
+    gguf_types=("mistral3",),
+    gguf=read_gguf,
+    gguf_names=GGUF_IN_PAIRS,
     end_tokens=("</s>",),
 )

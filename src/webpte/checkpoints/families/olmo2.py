@@ -1,14 +1,20 @@
-"""OLMo 2: norms after attention and feed-forward instead of before them, and norms of all queries and all keys."""
+"""OLMo 2: norms after attention and feed-forward instead of before them, and norms of all queries and all keys.
+
+GGUF calls OLMo 3 by the same name. Its files have windows.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from ..architecture import Architecture
+from ..architecture import Architecture, Rope
 from ..config import Fields, decoder_config, decoder_gguf
 from ..family import Family
 from ..weights import GGUF, HUGGING_FACE, TensorNames
+from .gemma2 import windows_of_gguf
+from .gemma3 import layers_of_kinds
 
+PATTERN = 4  # every fourth layer of OLMo 3 attends to all tokens
 NAMES = TensorNames(
     {
         **HUGGING_FACE.parts,
@@ -27,14 +33,23 @@ GGUF_NAMES = TensorNames(
 
 def read_config(fields: Fields) -> Architecture:
     biases = fields.boolean("attention_bias")
-    return replace(_as_olmo(decoder_config(fields)), qkv_bias=biases, out_bias=biases)
+    return replace(as_olmo(decoder_config(fields)), qkv_bias=biases, out_bias=biases)
 
 
 def read_gguf(fields: Fields) -> Architecture:
-    return _as_olmo(decoder_gguf(fields))
+    model = as_olmo(decoder_gguf(fields))
+    if model.layers[0].window is None:
+        return model
+    sliding = [bool((number + 1) % PATTERN) for number in range(model.n_layers)]
+    full = model.ropes["rope"]
+    return replace(
+        model,
+        layers=layers_of_kinds(windows_of_gguf(fields, model.layers[0].window, sliding)),
+        ropes={"full_attention": full, "sliding_attention": Rope(full.theta, full.width)},
+    )
 
 
-def _as_olmo(model: Architecture) -> Architecture:
+def as_olmo(model: Architecture) -> Architecture:
     return replace(model, qk_norm=True, qk_norm_by_head=False, pre_norms=False, post_norms=True)
 
 

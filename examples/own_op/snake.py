@@ -20,7 +20,9 @@ def snake(cx: Context, x: Tensor, alpha: Tensor, *, out: Tensor) -> None:
         raise ShapeError(f"alpha {list(alpha.dims)} does not fit the last dim of {list(x.dims)}")
     out.dims = x.dims
     params = Snake(columns=x.dims[-1])
-    cx.dispatch("snake.wgsl", reads=(x, alpha), writes=(out,), params=params, threads=x.numel, type=x.wgsl)
+    cx.dispatch(
+        "snake.wgsl", reads={"x": x, "alpha": alpha}, writes={"y": out}, params=params, threads=x.numel, type=x.wgsl
+    )
 
 
 @snake.reference

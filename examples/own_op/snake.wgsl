@@ -1,8 +1,8 @@
 {$ include "kernel.wgsl" $}
 
-@group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
-@group(1) @binding(1) var<storage, read> alpha: array<{{ type }}>;
-@group(1) @binding(2) var<storage, read_write> y: array<{{ type }}>;
+var<storage> x: array<{{ type }}>;
+var<storage> alpha: array<{{ type }}>;
+var<storage> y: array<{{ type }}>;
 
 @compute @workgroup_size(wg)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

@@ -170,7 +170,7 @@ from webpte.lowering import FLOATS, Context, Tensor, op
 @op("toy.stray.default", dtypes=FLOATS)
 def stray(cx: Context, x: Tensor, *, out: Tensor) -> None:
     out.dims = x.dims
-    cx.dispatch("stray.wgsl", reads=(x,), writes=(out,), threads=x.numel)
+    cx.dispatch("stray.wgsl", reads={"x": x}, writes={"y": out}, threads=x.numel)
 
 
 @stray.reference
@@ -178,8 +178,8 @@ def _(x):
     return x + 1
 """
 KERNEL = """{$ include "kernel.wgsl" $}
-@group(1) @binding(0) var<storage, read> x: array<f32>;
-@group(1) @binding(1) var<storage, read_write> y: array<f32>;
+var<storage> x: array<f32>;
+var<storage> y: array<f32>;
 
 @compute @workgroup_size(wg)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

@@ -21,20 +21,20 @@ from webpte.lowering import FLOATS, Context, OpTraits, Tensor, op
 @op("toy.raise_.default", dtypes=FLOATS, traits=OpTraits(mutates=("x",)))
 def raise_(cx: Context, x: Tensor, *, out: Tensor) -> None:
     out.dims = x.dims
-    cx.dispatch("raise_.wgsl", writes=(x, out), threads=x.numel, type=x.wgsl)
+    cx.dispatch("raise_.wgsl", writes={"x": x, "y": out}, threads=x.numel, type=x.wgsl)
 
 
 @op("toy.raise_all_.default", dtypes=FLOATS, traits=OpTraits(mutates=("tensors",)))
 def raise_all_(cx: Context, tensors: list[Tensor], *, out: Tensor) -> None:
     out.dims = tensors[0].dims
     for x in tensors:
-        cx.dispatch("raise_.wgsl", writes=(x, out), threads=x.numel, type=x.wgsl)
+        cx.dispatch("raise_.wgsl", writes={"x": x, "y": out}, threads=x.numel, type=x.wgsl)
 '''
 
 WGSL = """{$ include "kernel.wgsl" $}
 
-@group(1) @binding(0) var<storage, read_write> x: array<{{ type }}>;
-@group(1) @binding(1) var<storage, read_write> y: array<{{ type }}>;
+var<storage> x: array<{{ type }}>;
+var<storage> y: array<{{ type }}>;
 
 @compute @workgroup_size(wg)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

@@ -26,7 +26,8 @@ class Square(Uniforms):
 @op("toy.square_plus.default", dtypes=FLOATS)
 def square_plus(cx: Context, x: Tensor, bias: float, *, out: Tensor) -> None:
     out.dims = x.dims
-    cx.dispatch("square_plus.wgsl", reads=(x,), writes=(out,), params=Square(bias=bias), threads=x.numel, type=x.wgsl)
+    params = Square(bias=bias)
+    cx.dispatch("square_plus.wgsl", reads={"x": x}, writes={"y": out}, params=params, threads=x.numel, type=x.wgsl)
 
 
 @square_plus.reference
@@ -36,8 +37,8 @@ def _(x, bias):
 
 WGSL = """{$ include "kernel.wgsl" $}
 
-@group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
-@group(1) @binding(1) var<storage, read_write> y: array<{{ type }}>;
+var<storage> x: array<{{ type }}>;
+var<storage> y: array<{{ type }}>;
 
 @compute @workgroup_size(wg)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

@@ -49,19 +49,19 @@ def _(x, y):
 def pairs(cx: Context, x: Tensor, *, out: Tensor) -> None:
     out.dims = (x.dims[0], 2, 2)
     if not cx.alias(out, x):
-        cx.dispatch("copied.wgsl", reads=(x,), writes=(out,), threads=x.numel, type=x.wgsl)
+        cx.dispatch("copied.wgsl", reads={"x": x}, writes={"y": out}, threads=x.numel, type=x.wgsl)
 
 
 @op("toy.same.default", dtypes=FLOATS, traits=OpTraits(view="x", dims=dim_rules.like("x")))
 def same(cx: Context, factor: float, x: Tensor, *, out: Tensor) -> None:
     out.dims = x.dims
-    cx.dispatch("copied.wgsl", reads=(x,), writes=(out,), threads=x.numel, type=x.wgsl)
+    cx.dispatch("copied.wgsl", reads={"x": x}, writes={"y": out}, threads=x.numel, type=x.wgsl)
 '''
 
 WGSL = """{$ include "kernel.wgsl" $}
 
-@group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
-@group(1) @binding(1) var<storage, read_write> y: array<{{ type }}>;
+var<storage> x: array<{{ type }}>;
+var<storage> y: array<{{ type }}>;
 
 @compute @workgroup_size(wg)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

@@ -61,10 +61,10 @@ def test_tint_rejects_invalid_kernel(tmp_path):
     """naga lets a barrier in non-uniform control flow pass; Tint must not."""
     (tmp_path / "bad.wgsl").write_text(
         '{$ include "kernel.wgsl" $}\n'
-        "@group(1) @binding(0) var<storage, read_write> y: array<u32>;\n"
+        "var<storage> y: array<u32>;\n"
         "@compute @workgroup_size(wg) fn main(@builtin(global_invocation_id) id: vec3<u32>) {\n"
         "    if (y[id.x] == 1u) { workgroupBarrier(); }\n}\n"
     )
-    bad = Kernel(home_of(str(tmp_path)), "bad.wgsl", (), Uniforms.wgsl, 64, 0, 1)
+    bad = Kernel(home_of(str(tmp_path)), "bad.wgsl", (), Uniforms.wgsl, 64, 0, 1, (("y", "read_write"),))
     with pytest.raises(RuntimeError, match="uniform"):
         compile_with_tint(render(bad))

@@ -36,12 +36,12 @@ class Rounds(Uniforms):
 def double(cx: Context, x: Tensor, *, out: Tensor) -> None:
     out.dims = x.dims
     rounds = cx.variant("double", (x.numel,), cpu=VARIANTS, gpu=VARIANTS).config
-    cx.dispatch("double.wgsl", reads=(x,), writes=(out,), params=Rounds(rounds=rounds), threads=x.numel)
+    cx.dispatch("double.wgsl", reads={"x": x}, writes={"y": out}, params=Rounds(rounds=rounds), threads=x.numel)
 """
 WGSL = """{$ include "kernel.wgsl" $}
 
-@group(1) @binding(0) var<storage, read> x: array<f32>;
-@group(1) @binding(1) var<storage, read_write> y: array<f32>;
+var<storage> x: array<f32>;
+var<storage> y: array<f32>;
 
 @compute @workgroup_size(wg)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

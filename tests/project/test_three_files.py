@@ -27,7 +27,7 @@ from ...lowering.registry import op
 @op("toy.next.default")
 def successor(cx: Context, x: Tensor, *, out: Tensor) -> None:
     out.dims = x.dims
-    cx.dispatch("image/successor.wgsl", reads=(x,), writes=(out,), threads=x.numel, type=x.wgsl)
+    cx.dispatch("image/successor.wgsl", reads={"x": x}, writes={"y": out}, threads=x.numel, type=x.wgsl)
 
 
 @successor.reference
@@ -42,7 +42,7 @@ from webpte.wgsl import Kernel, Uniforms, render
 ops = registered()
 found = ops.get("toy.next.default")
 if found is not None:
-    print(render(Kernel(found.home, "image/successor.wgsl", (), Uniforms.wgsl, 64, 1, 1)).strip())
+    print(render(Kernel(found.home, "image/successor.wgsl", (), Uniforms.wgsl, 64, 0, 0)).strip())
 print(json.dumps(sorted(ops)))
 """
 

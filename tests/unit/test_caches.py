@@ -73,7 +73,9 @@ class _Params(Uniforms):
 @pytest.fixture
 def kernel():
     op = registered()["aten.relu.default"]
-    return Kernel(op.home, "create/fill.wgsl", (("type", "f32"), ("cast", "f32")), _Params.wgsl, 64, 0, 1)
+    return Kernel(
+        op.home, "create/fill.wgsl", (("type", "f32"), ("cast", "f32")), _Params.wgsl, 64, 0, 1, (("y", "read_write"),)
+    )
 
 
 @pytest.fixture

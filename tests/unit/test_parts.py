@@ -10,7 +10,7 @@ from tests.support.harness.errors import raises
 from tests.support.harness.graphs import GraphBuilder
 from webpte.graph import Bool
 from webpte.wgsl import Caps, render
-from webpte.wgsl.kernel import split_bindings
+from webpte.wgsl.arrays import declare, split
 
 TEXT = """\
 @group(1) @binding(0) var<storage, read> x: array<f32>;
@@ -30,9 +30,34 @@ fn main() {
 """
 
 
-def test_split_bindings_each_access_uses_function():
-    split = split_bindings(TEXT, (2, 1, 3), 1024, "k")
-    bindings = [line for line in split.splitlines() if line.startswith("@group")]
+NAMED = "var<storage> x: array<f32>;\n// x and y\nvar<storage> y: array<u32>;\n"
+
+
+def test_declare_dispatch_decides_number_and_access():
+    assert declare(NAMED, {"y": "read", "x": "read_write"}, "k") == (
+        "@group(1) @binding(1) var<storage, read_write> x: array<f32>;\n"
+        "// x and y\n"
+        "@group(1) @binding(0) var<storage, read> y: array<u32>;\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "arrays", [{"x": "read"}, {"x": "read", "z": "read_write"}, {"x": "read", "y": "read_write", "z": "read_write"}]
+)
+def test_declare_other_names_than_the_dispatch_is_refused(arrays):
+    with raises(webpte.GraphError, "kernel k", "arrays x, y,", f"binds {', '.join(arrays)}", code="array_names"):
+        declare(NAMED, arrays, "k")
+
+
+@pytest.mark.parametrize("head", ["@group(1) @binding(0) var<storage, read> ", "var<storage, read_write> "])
+def test_declare_array_with_a_number_or_access_is_refused(head):
+    with raises(webpte.GraphError, "kernel k", f"{head}x: array<f32>", code="numbered_array"):
+        declare(NAMED.replace("var<storage> ", head, 1), {"x": "read", "y": "read_write"}, "k")
+
+
+def test_split_each_access_uses_function():
+    text = split(TEXT, (2, 1, 3), 1024, "k")
+    bindings = [line for line in text.splitlines() if line.startswith("@group")]
     assert bindings == [
         "@group(1) @binding(0) var<storage, read> x_part0: array<f32>;",
         "@group(1) @binding(1) var<storage, read> x_part1: array<f32>;",
@@ -50,26 +75,26 @@ def test_split_bindings_each_access_uses_function():
         "    if (i < 128u) {",  # the second part of y ends after 2 * 1024 / 16 elements
         "        y_part1[i - 64u] = v;",
     ):
-        assert line in split.splitlines(), line
-    assert "x_into_parts" not in split
+        assert line in text.splitlines(), line
+    assert "x_into_parts" not in text
 
 
-def test_split_bindings_unsupported_text_is_refused():
+def test_split_unsupported_text_is_refused():
     for text, code, expected in (
         (TEXT.replace("return x * p.x[1];", "return x[0];"), "shadowed_array", ["kernel k: x "]),
         (TEXT.replace("y[i] = vec4<f32>();", "y[i].x = 1.0;"), "member_assignment", ["of y,"]),
         (TEXT.replace("x: array<f32>", "x: array<Pair>"), "element_type", ["Pair"]),
     ):
         with raises(webpte.GraphError, "kernel k", *expected, code=code):
-            split_bindings(text, (2, 1, 2), 1024, "k")
+            split(text, (2, 1, 2), 1024, "k")
 
 
 @pytest.mark.slow
-def test_split_bindings_supports_each_kernel():
+def test_split_supports_each_kernel():
     kernels = {kernel for _, kernels in planned_cases() for kernel in kernels}
     for kernel in kernels:
         arrays = kernel.reads + kernel.writes
-        text = split_bindings(render(kernel), (2,) * arrays, 1024, kernel.label)
+        text = split(render(kernel), (2,) * arrays, 1024, kernel.label)
         assert text.count("_part1: array<") == arrays, kernel.label
 
 
@@ -81,7 +106,7 @@ def two_in_a_row(elements: int) -> tuple[GraphBuilder, int, int]:
     return b, x, z
 
 
-def test_split_bindings_large_tensor_bound_in_parts():
+def test_split_large_tensor_bound_in_parts():
     b, x, z = two_in_a_row(1000)
     plan = b.plan([x], [z], Caps({"max-storage-buffer-binding-size": 2100}))
     assert {kernel.parts for kernel in plan.kernels} == {(2, 2)}
@@ -91,7 +116,7 @@ def test_split_bindings_large_tensor_bound_in_parts():
     assert plan.limits["max-storage-buffers-per-shader-stage"] == 4
 
 
-def test_split_bindings_small_tensor_in_large_buffer_bound_alone():
+def test_split_small_tensor_in_large_buffer_bound_alone():
     b = GraphBuilder()
     x, y, small, large, out = b.tensor(8, 1), b.tensor(8, 100), b.tensor(8, 1), b.tensor(8, 100), b.tensor(8, 100)
     b.call("aten.relu.default", (x,), small)

@@ -138,7 +138,7 @@ class TestWork:
         )
         def pick(cx: Context, x: Tensor, table: Tensor, rounds: int, others: list[Tensor], *, out: Tensor) -> None:
             out.dims = x.dims
-            cx.dispatch("pick.wgsl", reads=(x, table), writes=(out,), threads=x.numel)
+            cx.dispatch("pick.wgsl", reads={"x": x, "table": table}, writes={"y": out}, threads=x.numel)
 
         try:
             b = GraphBuilder()

@@ -148,6 +148,7 @@ PEAK_COPY = Kernel(
     workgroup=PEAK_WORKGROUP,
     reads=1,
     writes=1,
+    arrays=(("x", "read"), ("y", "read_write")),
 )
 PEAK_FMA = Kernel(
     home=home_of(KERNEL_FOLDER),
@@ -157,6 +158,7 @@ PEAK_FMA = Kernel(
     workgroup=PEAK_WORKGROUP,
     reads=1,
     writes=1,
+    arrays=(("x", "read"), ("y", "read_write")),
 )
 
 

@@ -2,7 +2,7 @@
 
 from . import dim_rules
 from .binding import BoundCall, Frame
-from .context import WHOLE, Binding, Context, Dispatch, Guard, LiveScalar, Tensor, stored_bytes
+from .context import WHOLE, Arrays, Binding, Context, Dispatch, Guard, LiveScalar, Tensor, stored_bytes
 from .integers import NO_INTEGERS, Integers
 from .registry import (
     FLOATS,
@@ -32,6 +32,7 @@ __all__ = [
     "NUMBERS",
     "WHOLE",
     "WORDS",
+    "Arrays",
     "Binding",
     "BoundCall",
     "Context",

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..errors import GraphError, ShapeError
@@ -212,6 +213,10 @@ class _NoParams(Uniforms):
     """Only `threads`."""
 
 
+Arrays = Mapping[str, Tensor | None]  # the tensors of a template's arrays, by name; None binds nothing
+NOTHING: Arrays = MappingProxyType({})
+
+
 class Context:
     """Collects the dispatches, guards and dims of a lowering. One context lowers all calls of a method."""
 
@@ -252,15 +257,20 @@ class Context:
         self,
         template: str,
         *,
-        reads: Sequence[Tensor] = (),
-        writes: Sequence[Tensor],
+        reads: Arrays = NOTHING,
+        writes: Arrays,
         params: Uniforms | None = None,
         threads: int,
         workgroup: int = 64,
         **flags: object,
     ) -> None:
-        """Dispatch `template` over `threads` invocations. Flags are compiled in; `params` are uniforms."""
-        bindings: tuple[Binding, ...] = (*(t.binding for t in reads), *(t.binding for t in writes))
+        """Dispatch `template` over `threads` invocations. Flags are compiled in; `params` are uniforms.
+
+        `reads` and `writes` bind tensors to the template's arrays, in order.
+        """
+        read = {name: tensor.binding for name, tensor in reads.items() if tensor is not None}
+        written = {name: tensor.binding for name, tensor in writes.items() if tensor is not None}
+        bindings = (*read.values(), *written.values())
         parts: tuple[int, ...] = ()
         if self.oversized:
             bindings, parts = self._in_parts(bindings)
@@ -269,7 +279,7 @@ class Context:
             return
         params = params if params is not None else _NoParams()
         size = self.caps.workgroup(workgroup)
-        kernel = self._kernel(template, flags, type(params), size, (len(reads), len(writes), parts))
+        kernel = self._kernel(template, flags, type(params), size, (tuple(read), tuple(written), parts))
         grid = grid_for(threads, size, self.caps.workgroups_per_dimension)
         self.dispatches.append(Dispatch(kernel, bindings, params.pack(threads), grid))
 
@@ -411,13 +421,20 @@ class Context:
         flags: dict[str, object],
         params: type[Uniforms],
         size: int,
-        arrays: tuple[int, int, tuple[int, ...]],
+        arrays: tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...]],
     ) -> Kernel:
-        """Return the kernel. `arrays` are the numbers of arrays read and written, and the parts of each or ()."""
+        """Return the kernel. `arrays` are the names of arrays read and written, and the parts of each or ()."""
         key = (self._home, template, tuple(flags.items()), params, size, arrays)
         kernel = self._kernels.get(key)
         if kernel is None:
-            reads, writes, parts = arrays
+            read, written, parts = arrays
+            reads, writes = len(read), len(written)
+            if both := {*read} & {*written}:
+                raise GraphError(
+                    f"{template}: expected different names in `reads` and `writes`, got {', '.join(sorted(both))} in "
+                    "both. A kernel may read what is in `writes`.",
+                    code="array_names",
+                )
             if parts:
                 reads, writes = sum(parts[:reads]), sum(parts[reads:])
             kernel = Kernel(
@@ -428,6 +445,7 @@ class Context:
                 workgroup=size,
                 reads=reads,
                 writes=writes,
+                arrays=(*((name, "read") for name in read), *((name, "read_write") for name in written)),
                 parts=parts,
                 part_bytes=self._part_bytes if parts else 0,
             )

@@ -6,10 +6,6 @@ else is a uniform, so equal keys share one pipeline.
 Rendered texts are cached in the user's cache folder, because rendering takes half of a warm load. A file holds the hash
 of its text and the text: a truncated or damaged file is rendered again. Files of other owners, and folders that others
 may write to, are not read.
-
-Tensors that are larger than one binding are bound in parts. `split_bindings` rewrites a rendered text: every access to
-the array of such a tensor becomes a call of a function that selects the part. Only kernels that need parts pay for the
-branches, and no kernel is written twice.
 """
 
 from __future__ import annotations
@@ -25,12 +21,12 @@ from ..budgets import spend
 from ..errors import GraphError
 from ..partial_files import atomic_file
 from ..version import __version__
+from .arrays import declare, split
 
 if TYPE_CHECKING:
     import jinja2
 import contextlib
 import stat
-from collections.abc import Sequence
 from pathlib import Path
 
 from ..budgets import limit
@@ -53,6 +49,7 @@ class Kernel:
     workgroup: int
     reads: int  # storage bindings 0..reads-1 are read-only
     writes: int  # the following ones are read-write
+    arrays: tuple[tuple[str, str], ...] = ()  # the template's arrays in the order of bindings: name and access
     parts: tuple[int, ...] = ()  # the number of bindings of each array of the template, if an array needs several
     part_bytes: int = 0  # bytes of each part except the last
     text: str | None = None  # the WGSL of a saved plan, which is not rendered
@@ -68,7 +65,7 @@ class Kernel:
 
     @functools.cached_property
     def _hash(self) -> int:
-        rendered = (self.home, self.template, self.flags, self.params, self.parts, self.text)
+        rendered = (self.home, self.template, self.flags, self.params, self.arrays, self.parts, self.text)
         return hash((*rendered, self.workgroup, self.reads, self.writes))
 
     def __hash__(self) -> int:
@@ -163,8 +160,8 @@ def uses_subgroups(text: str) -> bool:
 def _cached_text(kernel: Kernel) -> str:
     folder = template_folder(kernel)
     key = (_stamp(folder), _stamp(LIB), folder, kernel.template, kernel.flags, kernel.params)
-    split = (kernel.parts, kernel.part_bytes)
-    name = hashlib.sha256(repr((*key, kernel.workgroup, SYM_SLOTS, split)).encode()).hexdigest()
+    arrays = (kernel.arrays, kernel.parts, kernel.part_bytes)
+    name = hashlib.sha256(repr((*key, kernel.workgroup, SYM_SLOTS, arrays)).encode()).hexdigest()
     text = read_cached(name)
     if text is None:
         text = render_template(kernel)
@@ -198,7 +195,8 @@ def render_template(kernel: Kernel, loader: jinja2.BaseLoader | None = None) -> 
         ) from error
     spend("kernel text", len(text), f"kernel {kernel.template}")
     text = _with_halves(text) if _HALVES.search(text) else text
-    return split_bindings(text, kernel.parts, kernel.part_bytes, kernel.label) if kernel.parts else text
+    text = declare(text, dict(kernel.arrays), kernel.label)
+    return split(text, kernel.parts, kernel.part_bytes, kernel.label) if kernel.parts else text
 
 
 MAX_CACHED_KERNELS = 4096  # files; then the folder is emptied
@@ -259,99 +257,3 @@ def _cache_subfolder(root: Path) -> str | None:
 
 def _ours(info: os.stat_result) -> bool:
     return not hasattr(os, "geteuid") or info.st_uid == os.geteuid()
-
-
-_DECLARED = re.compile(r"@group\(1\) @binding\((\d+)\) var<storage, (read|read_write)> (\w+): array<(.+)>;")
-_BYTES = {"f32": 4, "i32": 4, "u32": 4, "f16": 2}
-_ASSIGNED = re.compile(r"\s*([-+*/%&|^]?)=(?!=)")
-_MEMBER_ASSIGNED = re.compile(r"\s*(\.\w+|\[[^]]*\])\s*[-+*/%&|^]?=(?!=)")
-
-
-def split_bindings(text: str, parts: Sequence[int], part_bytes: int, label: str) -> str:
-    """Return the text with `parts[b]` bindings in place of binding b, each of `part_bytes` bytes except the last."""
-    functions = []
-    first = [sum(parts[:binding]) for binding in range(len(parts))]
-    for declared in list(_DECLARED.finditer(text)):
-        binding, access, name, element = int(declared[1]), declared[2], declared[3], declared[4]
-        count = parts[binding]
-        names = [name] if count == 1 else [f"{name}_part{k}" for k in range(count)]
-        lines = [
-            f"@group(1) @binding({first[binding] + k}) var<storage, {access}> {part}: array<{element}>;"
-            for k, part in enumerate(names)
-        ]
-        text = text.replace(declared[0], "\n".join(lines))
-        if count > 1:
-            text = _through_functions(text, name, label)
-            functions += _functions(names, name, element, part_bytes // _size(element, label), access == "read_write")
-    return "\n".join([text, *functions])
-
-
-def _size(element: str, label: str) -> int:
-    vector = re.fullmatch(r"vec([24])<(\w+)>", element)
-    scalar, count = (vector[2], int(vector[1])) if vector else (element, 1)
-    if scalar not in _BYTES:
-        raise GraphError(f"kernel {label}: an array of {element} cannot be bound in parts", code="element_type")
-    return _BYTES[scalar] * count
-
-
-def _through_functions(text: str, name: str, label: str) -> str:
-    """Return the text with calls in place of accesses to the array. Functions that shadow the name are rejected."""
-    done, rest = "", text
-    while head := re.search(r"\bfn \w+\(", rest):
-        end = _closing(rest, rest.index("{", head.end()) + 1, "{}", label) + 1
-        function = rest[head.start() : end]
-        if re.search(rf"(?<!\.)\b{name}\[", function):
-            if re.search(rf"\b(let|var|const)\s+{name}\b|[(,]\s*{name}\s*:", function):
-                raise GraphError(
-                    f"kernel {label}: {name} is also the name of a variable, so its array cannot be bound in parts",
-                    code="shadowed_array",
-                )
-            function = _in_calls(function, name, label)
-        done, rest = done + rest[: head.start()] + function, rest[end:]
-    return done + rest
-
-
-def _in_calls(text: str, name: str, label: str) -> str:
-    access = re.compile(rf"(?<!\.)\b{name}\[")
-    at = 0
-    while match := access.search(text, at):
-        end = _closing(text, match.end(), "[]", label)
-        index, rest = text[match.end() : end], text[end + 1 :]
-        if _MEMBER_ASSIGNED.match(rest):
-            raise GraphError(
-                f"kernel {label} assigns to a member of an element of {name}, which is bound in parts",
-                code="member_assignment",
-            )
-        if assigned := _ASSIGNED.match(rest):
-            stop = rest.index(";")
-            value = rest[assigned.end() : stop].strip()
-            if assigned[1]:
-                value = f"{name}[{index}] {assigned[1]} ({value})"
-            replaced, rest = f"{name}_into_parts(u32({index}), {value})", rest[stop:]
-        else:
-            replaced = f"{name}_from_parts(u32({index}))"
-        text, at = text[: match.start()] + replaced + rest, match.start()
-    return text
-
-
-def _closing(text: str, at: int, pair: str, label: str) -> int:
-    """Return the position of the bracket that closes the one before `at`."""
-    depth, steps = 1, {pair[0]: 1, pair[1]: -1}
-    for position in range(at, len(text)):
-        depth += steps.get(text[position], 0)
-        if depth == 0:
-            return position
-    raise GraphError(f"kernel {label}: a bracket is not closed", code="unbalanced_brackets")
-
-
-def _functions(names: Sequence[str], name: str, element: str, size: int, writable: bool) -> list[str]:
-    read, write = [f"fn {name}_from_parts(i: u32) -> {element} {{"], [f"fn {name}_into_parts(i: u32, v: {element}) {{"]
-    for k, part in enumerate(names):
-        index = f"i - {k * size}u" if k else "i"
-        if k < len(names) - 1:
-            read += [f"    if (i < {(k + 1) * size}u) {{", f"        return {part}[{index}];", "    }"]
-            write += [f"    if (i < {(k + 1) * size}u) {{", f"        {part}[{index}] = v;", "        return;", "    }"]
-        else:
-            read.append(f"    return {part}[{index}];")
-            write.append(f"    {part}[{index}] = v;")
-    return [*read, "}", *(write if writable else ()), *("}" for _ in range(writable))]

@@ -55,19 +55,19 @@ def attention_reference(
     return (weights @ v).astype(query.dtype)
 
 
-def write_cache(cx: Context, value: Tensor, cache: Tensor, start: LiveScalar, *done: Tensor) -> None:
+def write_cache(cx: Context, value: Tensor, cache: Tensor, start: LiveScalar, done: Tensor | None = None) -> None:
     """Write cache[:, start : start + S] = value in place, and done[0] = 0 if there is such a tensor."""
     _, seq, heads, width = value.dims  # (B, S, H, D)
     _check_cache(value, cache)
     cx.dispatch(
         "attention/cache_write.wgsl",
-        reads=(value,),
-        writes=(cache, *done),
+        reads={"x": value},
+        writes={"cache": cache, "done": done},
         params=CacheWriteParams(start=start.dynamic, seq=seq, capacity=cache.dims[1], row=heads * width),
         threads=value.numel,
         type=value.wgsl,
         cache=cache.wgsl,
-        done=len(done),
+        done=int(done is not None),
     )
 
 
@@ -100,8 +100,8 @@ def fill_caches(
     )
     cx.dispatch(
         "attention/cache_fill.wgsl",
-        reads=new_tokens.tensors if query is None else (query, *new_tokens.tensors),
-        writes=caches if rotated is None else (*caches, rotated),
+        reads={"q": query, **new_tokens.arrays},
+        writes={"keys": caches[0], "values": caches[1], "queries": rotated},
         params=params,
         threads=key.dims[0] * seq * (2 * key_heads + heads) * (width // 4),
         type=load_type(key, 4),

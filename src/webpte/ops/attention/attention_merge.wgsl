@@ -3,8 +3,8 @@
 {$ include "loads.wgsl" $}
 {$ from "loads.wgsl" import array_of, storable $}
 
-@group(1) @binding(0) var<storage, read> partial: array<vec4<f32>>;
-@group(1) @binding(1) var<storage, read_write> y: {{ array_of(type) }};
+var<storage> partial: array<vec4<f32>>;
+var<storage> y: {{ array_of(type) }};
 
 // One invocation per query row and load: the parts of a row, each relative to its own highest score, become one.
 $$ call per_thread()

@@ -109,7 +109,7 @@ def attend_rows(
             config=config,
             params=params,
             row_blocks=blocks,
-            more=() if mask is None else (mask,),
+            more={"mask": mask},
             out=out,
             mask=kind,
         )
@@ -136,12 +136,11 @@ def _by_workgroups(
     config: RowsConfig,
     out: Tensor,
 ) -> None:
-    tensors = (operands.query, operands.key, operands.value)
     blocks = -(-operands.seq * operands.group // ROWS)
     cx.dispatch(
         "attention/attention_rows.wgsl",
-        reads=tensors if mask is None else (*tensors, mask),
-        writes=(out,),
+        reads={"q": operands.query, "keys": operands.key, "values": operands.value, "mask": mask},
+        writes={"y": out},
         params=_params(operands, visible, mask, scale, blocks, config.across),
         threads=operands.batch * operands.key_heads * blocks * config.across,
         workgroup=config.across,
@@ -163,8 +162,8 @@ def _by_subgroups(
     blocks = -(-operands.seq * operands.group // lanes)
     cx.dispatch(
         "attention/attention_rows_subgroup.wgsl",
-        reads=(operands.query, operands.key, operands.value),
-        writes=(out,),
+        reads={"q": operands.query, "keys": operands.key, "values": operands.value},
+        writes={"y": out},
         params=_params(operands, visible, None, scale, blocks, lanes),
         threads=operands.batch * operands.key_heads * blocks * lanes,
         workgroup=lanes,

@@ -3,16 +3,15 @@
 {$ from "loads.wgsl" import array_of, loaded, storable $}
 {$ set wide4 = type.endswith("x4") $}
 {$ set lane_type = "vec4<f32>" if wide4 else "f32" $}
-{$ set y_at = 4 if mask else 3 $}
 {$ set rows = ["x", "y", "z", "w"] $}
 
-@group(1) @binding(0) var<storage, read> q: {{ array_of(type) }};
-@group(1) @binding(1) var<storage, read> keys: {{ array_of(cache) }};
-@group(1) @binding(2) var<storage, read> values: {{ array_of(cache) }};
+var<storage> q: {{ array_of(type) }};
+var<storage> keys: {{ array_of(cache) }};
+var<storage> values: {{ array_of(cache) }};
 $$ if mask
-@group(1) @binding(3) var<storage, read> mask: array<u32>;
+var<storage> mask: array<u32>;
 $$ endif
-@group(1) @binding({{ y_at }}) var<storage, read_write> y: {{ array_of(type) }};
+var<storage> y: {{ array_of(type) }};
 
 const LOWEST = -3.4e38;
 const HIDDEN = -3.402e38;  // a score below the lowest: the key is not there

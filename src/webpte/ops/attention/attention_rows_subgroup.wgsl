@@ -7,10 +7,10 @@
 {$ set window, cap = 0, "" $}
 {$ set pieces = 0 $}
 
-@group(1) @binding(0) var<storage, read> q: {{ array_of(type) }};
-@group(1) @binding(1) var<storage, read> keys: {{ array_of(cache) }};
-@group(1) @binding(2) var<storage, read> values: {{ array_of(cache) }};
-@group(1) @binding(3) var<storage, read_write> y: {{ array_of(type) }};
+var<storage> q: {{ array_of(type) }};
+var<storage> keys: {{ array_of(cache) }};
+var<storage> values: {{ array_of(cache) }};
+var<storage> y: {{ array_of(type) }};
 
 const LOWEST = -3.4e38;
 const LANES = {{ lanes }}u;

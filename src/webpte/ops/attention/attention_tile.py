@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ...lowering.context import Context, Tensor
+from ...lowering.context import Arrays, Context, Tensor
 from ...wgsl import FEW_REGISTERS
 from .attention_operands import AttentionOperands, AttentionParams
 
@@ -36,7 +36,7 @@ def dispatch_tile(
     config: TileConfig,
     params: AttentionParams,
     row_blocks: int,
-    more: tuple[Tensor, ...],
+    more: Arrays,
     out: Tensor,
     *,
     mask: str = "",
@@ -49,8 +49,8 @@ def dispatch_tile(
     batch = 1 if slots else operands.batch
     cx.dispatch(
         "attention/attention_tile.wgsl",
-        reads=(operands.query, operands.key, operands.value, *more),
-        writes=(out,),
+        reads={"q": operands.query, "keys": operands.key, "values": operands.value, **more},
+        writes={"y": out},
         params=params,
         threads=batch * operands.key_heads * row_blocks * lanes,
         workgroup=lanes,

@@ -3,7 +3,6 @@
 {$ from "loads.wgsl" import array_of, loaded, storable $}
 {$ set wide4 = type.endswith("x4") $}
 {$ set lane_type = "vec4<f32>" if wide4 else "f32" $}
-{$ set extra = 1 if mask or slots else 0 $}
 {$ set rows = ["x", "y", "z", "w"] $}
 {$ set lanes = across * down $}
 {$ set window, cap = window | default(0), cap | default("") $}
@@ -22,15 +21,15 @@
 {$ set q_loads = (4 * down * chunk + lanes - 1) // lanes $}
 {$ set partial_chunk = key_steps % chunk != 0 $}
 
-@group(1) @binding(0) var<storage, read> q: {{ array_of(type) }};
-@group(1) @binding(1) var<storage, read> keys: {{ array_of(cache) }};
-@group(1) @binding(2) var<storage, read> values: {{ array_of(cache) }};
+var<storage> q: {{ array_of(type) }};
+var<storage> keys: {{ array_of(cache) }};
+var<storage> values: {{ array_of(cache) }};
 $$ if mask
-@group(1) @binding(3) var<storage, read> mask: array<u32>;
+var<storage> mask: array<u32>;
 $$ elif slots
-@group(1) @binding(3) var<storage, read> slot_mapping: array<vec2<i32>>;  // slot and position of each token
+var<storage> slot_mapping: array<vec2<i32>>;  // slot and position of each token
 $$ endif
-@group(1) @binding({{ 3 + extra }}) var<storage, read_write> y: {{ array_of(type) }};
+var<storage> y: {{ array_of(type) }};
 
 const LOWEST = -3.4e38;
 const HIDDEN = -3.402e38;  // a score below the lowest: the key is not there

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ...graph import DType
-from ...lowering.context import Context, Tensor, load_type
+from ...lowering.context import Arrays, Context, Tensor, load_type
 from ...lowering.variants import ANYWHERE, Requirements, Variant
 from ...wgsl import FEW_REGISTERS, Live, LiveInt, Uniforms, u32
 from .attention_operands import FIRST, AttentionOperands, AttentionParams, VisibleKeys
@@ -53,10 +53,6 @@ class RotaryTables:
     row: LiveInt = FIRST
 
     @property
-    def tables(self) -> tuple[Tensor, ...]:
-        return (self.cosine,) if self.sine is None else (self.cosine, self.sine)
-
-    @property
     def width(self) -> int:
         return self.cosine.dims[-1]
 
@@ -78,7 +74,7 @@ class RotaryTables:
     def fits(self, x: Tensor) -> bool:
         """Return whether the tables fit rows of `x` and these can be rotated four elements at a time."""
         width, rotated = x.dims[3], self.width
-        if width % 4 or len({table.dims for table in self.tables}) > 1:
+        if width % 4 or (self.sine is not None and self.sine.dims != self.cosine.dims):
             return False
         return rotated == width // 2 if self.pairs == "neighbours" else rotated % 8 == 0 and rotated <= width
 
@@ -124,9 +120,10 @@ class NewTokens:
         return {} if self.norms is None or self.rotary is None else self.norms.params(self.rotary)
 
     @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        tables = () if self.rotary is None else self.rotary.tables
-        return (self.key, self.value, *tables, *(() if self.slot_mapping is None else (self.slot_mapping,)))
+    def arrays(self) -> Arrays:
+        """Return what kernels read, by the names of their arrays."""
+        tables = {"cosine": self.rotary.cosine, "sine": self.rotary.sine} if self.rotary is not None else {}
+        return {"k": self.key, "v": self.value, **tables, "slot_mapping": self.slot_mapping}
 
 
 class TokenConfig(NamedTuple):
@@ -221,8 +218,8 @@ def merge_splits(
     value_steps = operands.value_steps
     cx.dispatch(
         "attention/attention_merge.wgsl",
-        reads=(partial,),
-        writes=(out,),
+        reads={"partial": partial},
+        writes={"y": out},
         params=MergeParams(splits=config.splits(operands.max_keys), value_steps=value_steps),
         threads=tokens * operands.heads * value_steps,
         type=operands.load_types[0],
@@ -258,16 +255,16 @@ def dispatch_token(
     target: Tensor,
 ) -> None:
     """Dispatch the whole attention, or its splits if `target` has room for them."""
-    caches = (operands.key, operands.value)
+    caches = {"keys": operands.key, "values": operands.value}
     head_parts, splits = _head_parts(operands), config.splits(operands.max_keys)
     slices = config.lanes // config.columns(operands.value_steps)
     fills = new_tokens is not None and not new_tokens.cached_before
-    new_tensors = () if new_tokens is None else new_tokens.tensors
+    new_arrays: Arrays = {} if new_tokens is None else new_tokens.arrays
     divided = {"head_parts": head_parts, "splits": splits, "slices": slices}
     cx.dispatch(
         "attention/attention_token.wgsl",
-        reads=(operands.query, *new_tensors, *(() if fills else caches)),
-        writes=(*(caches if fills else ()), target),
+        reads={"q": operands.query, **new_arrays, **({} if fills else caches)},
+        writes={**(caches if fills else {}), **{"partial" if splits > 1 else "y": target}},
         params=_params(operands, visible, new_tokens, scale, divided),
         threads=operands.token_batch * operands.key_heads * head_parts * splits * config.lanes,
         workgroup=config.lanes,

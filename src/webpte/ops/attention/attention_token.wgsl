@@ -16,9 +16,6 @@
 {$ set pieces = (key_steps + lanes - 1) // lanes $}
 {# The token's own key and value are added after the cached ones. `new_tokens`: they are `cached` by this dispatch,
    or `before`, by another one. With `slots`, `slot_mapping` has the slot and position of each row of the queries. #}
-{$ set cache_access = "read_write" if new_tokens == "cached" else "read" $}
-{$ set rows_at = 4 if rotary else 3 $}
-{$ set cache_at = rows_at + 1 if slots else 5 if rotary else 3 if new_tokens else 1 $}
 {$ set codes = new_tokens == "cached" and cache == "i8x4" $}
 {$ set position = "cached" if slots else "u32(live(p.table_row))" $}
 {# A number that the end needs: with `parts` in shared memory, because registers are scarce while it goes over keys. #}
@@ -40,26 +37,26 @@
 {{ "(" ~ rotated_key() ~ ") * factors[HEADS]" if norm_eps else rotated_key() }}
 {$- endmacro $}
 
-@group(1) @binding(0) var<storage, read> q: {{ array_of(type) }};
+var<storage> q: {{ array_of(type) }};
 $$ if new_tokens
-@group(1) @binding(1) var<storage, read> k: {{ array_of(type) }};
-@group(1) @binding(2) var<storage, read> v: {{ array_of(type) }};
+var<storage> k: {{ array_of(type) }};
+var<storage> v: {{ array_of(type) }};
 $$ endif
 $$ if rotary
-@group(1) @binding(3) var<storage, read> cosine: {{ array_of(table) }};
+var<storage> cosine: {{ array_of(table) }};
 $$ if not slots
-@group(1) @binding(4) var<storage, read> sine: {{ array_of(table) }};
+var<storage> sine: {{ array_of(table) }};
 $$ endif
 $$ endif
 $$ if slots
-@group(1) @binding({{ rows_at }}) var<storage, read> slot_mapping: array<vec2<i32>>;  // slot and position of each row
+var<storage> slot_mapping: array<vec2<i32>>;  // slot and position of each row
 $$ endif
-@group(1) @binding({{ cache_at }}) var<storage, {{ cache_access }}> keys: {{ array_of(cache) }};
-@group(1) @binding({{ cache_at + 1 }}) var<storage, {{ cache_access }}> values: {{ array_of(cache) }};
+var<storage> keys: {{ array_of(cache) }};
+var<storage> values: {{ array_of(cache) }};
 $$ if split
-@group(1) @binding({{ cache_at + 2 }}) var<storage, read_write> partial: array<vec4<f32>>;
+var<storage> partial: array<vec4<f32>>;
 $$ else
-@group(1) @binding({{ cache_at + 2 }}) var<storage, read_write> y: {{ array_of(type) }};
+var<storage> y: {{ array_of(type) }};
 $$ endif
 
 const LOWEST = -3.4e38;

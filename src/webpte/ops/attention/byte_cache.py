@@ -27,8 +27,8 @@ def write_byte_cache(cx: Context, value: Tensor, cache: Tensor, start: LiveScala
     words = seq * row // 4 + 2
     cx.dispatch(
         "attention/cache_write_bytes.wgsl",
-        reads=(value,),
-        writes=(cache, done),
+        reads={"x": value},
+        writes={"cache": cache, "done": done},
         params=CacheWriteBytesParams(start=start.dynamic, seq=seq, capacity=capacity, row=row, words=words),
         threads=batch * words,
     )

@@ -4,22 +4,20 @@
 {$ include "attention/rotate.wgsl" $}
 {$ from "loads.wgsl" import array_of, loaded, storable $}
 {$ from "attention/rotate.wgsl" import angles, rotated $}
-{$ set first = 1 if rotary else 0 $}
-{$ set first_write = 5 if rotary else 2 $}
 
 $$ if rotary
-@group(1) @binding(0) var<storage, read> q: {{ array_of(type) }};
+var<storage> q: {{ array_of(type) }};
 $$ endif
-@group(1) @binding({{ first }}) var<storage, read> k: {{ array_of(type) }};
-@group(1) @binding({{ first + 1 }}) var<storage, read> v: {{ array_of(type) }};
+var<storage> k: {{ array_of(type) }};
+var<storage> v: {{ array_of(type) }};
 $$ if rotary
-@group(1) @binding(3) var<storage, read> cosine: {{ array_of(table) }};
-@group(1) @binding(4) var<storage, read> sine: {{ array_of(table) }};
+var<storage> cosine: {{ array_of(table) }};
+var<storage> sine: {{ array_of(table) }};
 $$ endif
-@group(1) @binding({{ first_write }}) var<storage, read_write> keys: {{ array_of(cache) }};
-@group(1) @binding({{ first_write + 1 }}) var<storage, read_write> values: {{ array_of(cache) }};
+var<storage> keys: {{ array_of(cache) }};
+var<storage> values: {{ array_of(cache) }};
 $$ if rotary
-@group(1) @binding(7) var<storage, read_write> queries: {{ array_of(type) }};
+var<storage> queries: {{ array_of(type) }};
 $$ endif
 
 // One invocation per load of keys, then values, then queries: (B, S, heads of all, D / 4).

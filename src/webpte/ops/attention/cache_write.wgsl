@@ -1,10 +1,10 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_thread $}
 
-@group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
-@group(1) @binding(1) var<storage, read_write> cache: array<{{ cache }}>;
+var<storage> x: array<{{ type }}>;
+var<storage> cache: array<{{ cache }}>;
 $$ if done
-@group(1) @binding(2) var<storage, read_write> done: array<{{ cache }}>;
+var<storage> done: array<{{ cache }}>;
 $$ endif
 
 $$ call per_thread()

@@ -1,9 +1,9 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_thread $}
 
-@group(1) @binding(0) var<storage, read> x: array<u32>;  // (B, S, row) bytes
-@group(1) @binding(1) var<storage, read_write> cache: array<u32>;  // (B, capacity, row) bytes
-@group(1) @binding(2) var<storage, read_write> done: array<u32>;
+var<storage> x: array<u32>;  // (B, S, row) bytes
+var<storage> cache: array<u32>;  // (B, capacity, row) bytes
+var<storage> done: array<u32>;
 
 // One invocation per word of the cache, which may have bytes of other positions too: those stay.
 $$ call per_thread()

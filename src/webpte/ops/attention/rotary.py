@@ -64,8 +64,8 @@ def rotate_neighbours(cx: Context, x: Tensor, cosine: Tensor, sine: Tensor, star
     out.dims = x.dims
     cx.dispatch(
         "attention/rotary.wgsl",
-        reads=(x, cosine, sine),
-        writes=(out,),
+        reads={"x": x, "cosine": cosine, "sine": sine},
+        writes={"y": out},
         params=RotaryParams(start=start, seq=seq, heads=heads, pairs=width // 2),
         threads=x.numel // 2,
         type=x.wgsl,
@@ -99,8 +99,8 @@ def apply_rotary_emb_interleaved(cx: Context, x: Tensor, freqs_cis: Tensor, *, o
     out.dims = x.dims
     cx.dispatch(
         "attention/rotary.wgsl",
-        reads=(x, freqs_cis),
-        writes=(out,),
+        reads={"x": x, "cosine": freqs_cis},
+        writes={"y": out},
         params=RotaryParams(start=LiveInt(0, -1), seq=seq, heads=1, pairs=width // 2),
         threads=x.numel // 2,
         type=x.wgsl,
@@ -156,8 +156,8 @@ def rotate_halves(cx: Context, x: Tensor, cosine: Tensor, sine: Tensor, start: L
         params = BatchHalfRotaryParams(**vars(params), image=numel(x.dims[1:]), table=numel(cosine.dims[1:]))
     cx.dispatch(
         "attention/rotary_hf.wgsl",
-        reads=(x, cosine, sine),
-        writes=(out,),
+        reads={"x": x, "cosine": cosine, "sine": sine},
+        writes={"y": out},
         params=params,
         threads=x.numel,
         type=x.wgsl,

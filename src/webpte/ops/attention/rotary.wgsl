@@ -1,12 +1,12 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_thread $}
 
-@group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
-@group(1) @binding(1) var<storage, read> cosine: array<{{ table }}>;
+var<storage> x: array<{{ type }}>;
+var<storage> cosine: array<{{ table }}>;
 $$ if not packed
-@group(1) @binding(2) var<storage, read> sine: array<{{ table }}>;
+var<storage> sine: array<{{ table }}>;
 $$ endif
-@group(1) @binding({{ 2 if packed else 3 }}) var<storage, read_write> y: array<{{ type }}>;
+var<storage> y: array<{{ type }}>;
 
 // One invocation per pair of neighbours: (B, S, H, D/2). A packed table holds (cosine, sine) pairs.
 $$ call per_thread()

@@ -84,11 +84,11 @@ def _check_table(
 def _rotated_apart(cx: Context, query: Tensor, new_tokens: NewTokens, rotary: RotaryTables) -> tuple[Tensor, NewTokens]:
     """Return queries and keys that are rotated in advance, for widths that cannot be loaded in fours."""
     by = rotate_halves if rotary.pairs == "halves" else rotate_neighbours
-    cosine, sine = rotary.tables
+    assert rotary.sine is not None  # one tensor has both for slots only
     rotated = []
     for x in (query, new_tokens.key):
         rotated.append(cx.scratch(x.dtype, x.dims))
-        by(cx, x, cosine, sine, rotary.row, rotated[-1])
+        by(cx, x, rotary.cosine, rotary.sine, rotary.row, rotated[-1])
     return rotated[0], NewTokens(rotated[1], new_tokens.value)
 
 

@@ -1,10 +1,10 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_thread $}
 
-@group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
-@group(1) @binding(1) var<storage, read> cosine: array<{{ table }}>;
-@group(1) @binding(2) var<storage, read> sine: array<{{ table }}>;
-@group(1) @binding(3) var<storage, read_write> y: array<{{ type }}>;
+var<storage> x: array<{{ type }}>;
+var<storage> cosine: array<{{ table }}>;
+var<storage> sine: array<{{ table }}>;
+var<storage> y: array<{{ type }}>;
 
 // One invocation per element (B, S, H, D): element d of the first half pairs with element d of the second.
 $$ call per_thread()

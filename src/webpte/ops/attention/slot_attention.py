@@ -257,7 +257,7 @@ def _by_tiles(
         config=config,
         params=params,
         row_blocks=blocks,
-        more=(slot_mapping,),
+        more={"slot_mapping": slot_mapping},
         out=out,
         slots=True,
     )
@@ -287,8 +287,8 @@ def _by_blocks(
     params = SlotBlocksParams if new_tokens.norms is None else SlotBlocksNormParams
     cx.dispatch(
         "attention/slot_block.wgsl",
-        reads=(operands.query, *new_tokens.tensors, operands.key, operands.value),
-        writes=(target,),
+        reads={"q": operands.query, **new_tokens.arrays, "keys": operands.key, "values": operands.value},
+        writes={"partial" if splits > 1 else "y": target},
         params=params(**slot_params(operands, visible, new_tokens, scale), **divided),
         threads=operands.key_heads * blocks * splits * config.lanes,
         workgroup=config.lanes,
@@ -347,8 +347,8 @@ def _fill(
     params = SlotFillParams if norms is None else SlotFillNormParams
     cx.dispatch(
         "attention/slot_fill.wgsl",
-        reads=new_tokens.tensors if rotated is None else (*new_tokens.tensors, query),
-        writes=caches if rotated is None else (*caches, rotated),
+        reads={**new_tokens.arrays, "q": query if rotated is not None else None},
+        writes={"keys": caches[0], "values": caches[1], "queries": rotated},
         params=params(
             start=advance.dynamic,
             slots=caches[0].dims[0],

@@ -14,21 +14,20 @@
 {$ set own_query = "queries[lane]" $}
 {$ set pieces = (key_steps + lanes - 1) // lanes $}
 {$ set sine = "cosine[p.table_loads + entry]" $}
-{$ set mapping_at = 4 if rotary else 3 $}
 
-@group(1) @binding(0) var<storage, read> q: {{ array_of(type) }};
-@group(1) @binding(1) var<storage, read> k: {{ array_of(type) }};
-@group(1) @binding(2) var<storage, read> v: {{ array_of(type) }};
+var<storage> q: {{ array_of(type) }};
+var<storage> k: {{ array_of(type) }};
+var<storage> v: {{ array_of(type) }};
 $$ if rotary
-@group(1) @binding(3) var<storage, read> cosine: {{ array_of(table) }};
+var<storage> cosine: {{ array_of(table) }};
 $$ endif
-@group(1) @binding({{ mapping_at }}) var<storage, read> slot_mapping: array<vec2<i32>>;  // slot and position of each token
-@group(1) @binding({{ mapping_at + 1 }}) var<storage, read> keys: {{ array_of(cache) }};
-@group(1) @binding({{ mapping_at + 2 }}) var<storage, read> values: {{ array_of(cache) }};
+var<storage> slot_mapping: array<vec2<i32>>;  // slot and position of each token
+var<storage> keys: {{ array_of(cache) }};
+var<storage> values: {{ array_of(cache) }};
 $$ if split
-@group(1) @binding({{ mapping_at + 3 }}) var<storage, read_write> partial: array<vec4<f32>>;
+var<storage> partial: array<vec4<f32>>;
 $$ else
-@group(1) @binding({{ mapping_at + 3 }}) var<storage, read_write> y: {{ array_of(type) }};
+var<storage> y: {{ array_of(type) }};
 $$ endif
 
 const LOWEST = -3.4e38;

@@ -7,7 +7,6 @@
 {$ set norm_eps = norm_eps | default("") $}
 {$ set normed = ["q", "k"] if queries else ["k"] $}
 {$ set query_norm, key_norm = ("p.norms", "p.table_loads + p.norms") if norm_eps else ("", "") $}
-{$ set mapping_at = 3 if rotary else 2 $}
 {# Load d of the key of a head. #}
 {$ macro rotated_key() -$}
 {{ rotated(rotary, "k", "(row * p.key_heads + head)", type, key_norm) }}
@@ -15,21 +14,20 @@
 {$ macro own_key() -$}
 {{ "(" ~ rotated_key() ~ ") * factor" if norm_eps else rotated_key() }}
 {$- endmacro $}
-{$ set keys_at = mapping_at + (2 if queries else 1) $}
 
-@group(1) @binding(0) var<storage, read> k: {{ array_of(type) }};
-@group(1) @binding(1) var<storage, read> v: {{ array_of(type) }};
+var<storage> k: {{ array_of(type) }};
+var<storage> v: {{ array_of(type) }};
 $$ if rotary
-@group(1) @binding(2) var<storage, read> cosine: {{ array_of(table) }};
+var<storage> cosine: {{ array_of(table) }};
 $$ endif
-@group(1) @binding({{ mapping_at }}) var<storage, read> slot_mapping: array<vec2<i32>>;  // slot and position of each row
+var<storage> slot_mapping: array<vec2<i32>>;  // slot and position of each row
 $$ if queries
-@group(1) @binding({{ mapping_at + 1 }}) var<storage, read> q: {{ array_of(type) }};
+var<storage> q: {{ array_of(type) }};
 $$ endif
-@group(1) @binding({{ keys_at }}) var<storage, read_write> keys: {{ array_of(cache) }};
-@group(1) @binding({{ keys_at + 1 }}) var<storage, read_write> values: {{ array_of(cache) }};
+var<storage> keys: {{ array_of(cache) }};
+var<storage> values: {{ array_of(cache) }};
 $$ if queries
-@group(1) @binding({{ keys_at + 2 }}) var<storage, read_write> queries: {{ array_of(type) }};
+var<storage> queries: {{ array_of(type) }};
 $$ endif
 
 $$ if cache == "i8x4"

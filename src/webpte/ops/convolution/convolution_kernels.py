@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ...errors import ShapeError
 from ...graph import numel
-from ...lowering.context import Context, Dims, Tensor
+from ...lowering.context import Arrays, Context, Dims, Tensor
 from ...lowering.variants import ANYWHERE, Requirements, Variant
 from ...wgsl import FEW_REGISTERS, Uniforms, dims4, i32, u32
 from ..matmul.matmul import project
@@ -259,7 +259,7 @@ def _direct(cx: Context, layer: ConvolutionOperands, window: ConvolutionWindow, 
         quads = line_quads if config.template == LINES.config.template else -(-numel(layer.out_sizes) // 4)
         pixel_groups = -(-quads // config.workgroup)
         threads = layer.batch * groups * channel_tiles * pixel_groups * config.workgroup
-    extra = [tensor for tensor, _ in epilogue.operands] if epilogue else []
+    extra: Arrays = epilogue.arrays if epilogue else {}
     block = with_epilogue(ConvolutionParams, len(extra), len(epilogue.bits) if epilogue else 0)
     params = block(
         groups=groups,
@@ -277,8 +277,8 @@ def _direct(cx: Context, layer: ConvolutionOperands, window: ConvolutionWindow, 
     )
     cx.dispatch(
         config.template,
-        reads=(layer.x, layer.weight, *((bias,) if bias is not None else ()), *extra),
-        writes=(layer.out,),
+        reads={"x": layer.x, "w": layer.weight, "bias": bias, **extra},
+        writes={"y": layer.out},
         params=params,
         threads=threads,
         workgroup=config.workgroup,

@@ -1,11 +1,10 @@
 {# The operands of the convolution kernels, and the store of a sum. #}
-{$ set first = 3 if biased else 2 $}
-@group(1) @binding(0) var<storage, read> x: array<{{ type }}>;  // (N, groups * depth, D, H, W)
-@group(1) @binding(1) var<storage, read> w: array<{{ type }}>;
+var<storage> x: array<{{ type }}>;  // (N, groups * depth, D, H, W)
+var<storage> w: array<{{ type }}>;
 $$ if biased
-@group(1) @binding(2) var<storage, read> bias: array<{{ type }}>;
+var<storage> bias: array<{{ type }}>;
 $$ endif
-@group(1) @binding({{ first + operands }}) var<storage, read_write> y: array<{{ out_type }}>;
+var<storage> y: array<{{ out_type }}>;
 
 {$ include "matmul/epilogue.wgsl" $}
 $$ if clamped and program is none

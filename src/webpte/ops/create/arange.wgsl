@@ -3,7 +3,7 @@
 {$ from "types.wgsl" import number_type, saved, stored $}
 {$ set number = number_type(type) $}
 
-@group(1) @binding(0) var<storage, read_write> y: array<{{ stored(type) }}>;
+var<storage> y: array<{{ stored(type) }}>;
 
 $$ call per_thread()
     let start = bitcast<{{ number }}>(live(p.start));

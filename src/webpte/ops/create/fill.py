@@ -28,7 +28,7 @@ def fill(cx: Context, value: Term, out: Tensor) -> None:
     """Set every element of `out` to `value`. The caller sets `out.dims`."""
     number = apply("ne", value, 0) if out.dtype is DType.BOOL else rounded(value, out.dtype)
     params = FillParams(value=cx.dynamic(bits_of(number, is_float(out))))
-    cx.dispatch("create/fill.wgsl", writes=(out,), params=params, threads=out.numel, word=word(out))
+    cx.dispatch("create/fill.wgsl", writes={"y": out}, params=params, threads=out.numel, word=word(out))
 
 
 def numpy_dtype(code: int | None, default: Any) -> Any:
@@ -184,7 +184,7 @@ def arange(
     if not floating and out.numel:
         _refuse_unfit(cx, apply("add", start, (out.numel - 1) * step))
     params = ArangeParams(start=cx.dynamic(bits_of(start, floating)), step=cx.dynamic(bits_of(step, floating)))
-    cx.dispatch("create/arange.wgsl", writes=(out,), params=params, threads=out.numel, type=out.dtype.short)
+    cx.dispatch("create/arange.wgsl", writes={"y": out}, params=params, threads=out.numel, type=out.dtype.short)
 
 
 @arange.reference

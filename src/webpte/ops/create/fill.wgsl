@@ -1,7 +1,7 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_thread $}
 
-@group(1) @binding(0) var<storage, read_write> y: array<{{ word }}>;
+var<storage> y: array<{{ word }}>;
 
 $$ call per_thread()
 $$ if word == "f16"

@@ -2,8 +2,8 @@
 {$ from "main.wgsl" import per_thread $}
 {$ from "types.wgsl" import converted $}
 
-@group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
-@group(1) @binding(1) var<storage, read_write> y: array<u32>;
+var<storage> x: array<{{ type }}>;
+var<storage> y: array<u32>;
 
 $$ call per_thread()
     let first = (i / p.inner) * p.inner * p.size + i % p.inner;

@@ -129,8 +129,8 @@ def _run(
     block = _block(tuple(access.layouts), len(access.dims) > 4, len(numbers), program.dynamic)
     cx.dispatch(
         "elementwise/elementwise.wgsl",
-        reads=inputs,
-        writes=outs,
+        reads={f"x{i}_data": tensor for i, tensor in enumerate(inputs)},
+        writes={f"y{i}_data": tensor for i, tensor in enumerate(outs)},
         params=block(**values),
         threads=-(-count // each),
         program=program,

@@ -11,11 +11,11 @@ $$ if loop.index0 not in single
 $$ set _ = layouts.append("x" ~ loop.index0)
 $$ endif
 $$ set element = stored(type) if width == 1 or loop.index0 in repeated else "vec4<" ~ stored(type) ~ ">"
-@group(1) @binding({{ loop.index0 }}) var<storage, read> x{{ loop.index0 }}_data: array<{{ element }}>;
+var<storage> x{{ loop.index0 }}_data: array<{{ element }}>;
 $$ endfor
 $$ for type in program.output_types
 $$ set element = stored(type) if width == 1 else "vec4<" ~ stored(type) ~ ">"
-@group(1) @binding({{ program.inputs | length + loop.index0 }}) var<storage, read_write> y{{ loop.index0 }}_data: array<{{ element }}>;
+var<storage> y{{ loop.index0 }}_data: array<{{ element }}>;
 $$ endfor
 
 fn compute(i: u32) {

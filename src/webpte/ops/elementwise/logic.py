@@ -99,7 +99,12 @@ def any_dim(cx: Context, self: Tensor, dim: int, keepdim: bool, *, out: Tensor) 
     (axis,) = axes
     params = AnyDimParams(size=self.dims[axis] if self.rank else 1, inner=strides(self.dims)[axis] if self.rank else 1)
     cx.dispatch(
-        "elementwise/any_dim.wgsl", reads=(self,), writes=(out,), params=params, threads=out.numel, type=self.wgsl
+        "elementwise/any_dim.wgsl",
+        reads={"x": self},
+        writes={"y": out},
+        params=params,
+        threads=out.numel,
+        type=self.wgsl,
     )
 
 

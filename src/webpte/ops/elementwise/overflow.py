@@ -35,8 +35,8 @@ def overflow(
     """Check whether 32-bit integers suffice for an op. `called` is its name, for messages."""
     if kind not in _EXACT:
         raise GraphError(argument="kind", expected=f"one of {', '.join(_EXACT)}", got=repr(kind), code="unknown_choice")
-    tensors = [operand for operand in (self, other) if isinstance(operand, Tensor)]
-    whole = broadcast(*(tensor.dims for tensor in tensors))
+    tensors = {f"{name}_data": t for name, t in (("a", self), ("b", other)) if isinstance(t, Tensor)}
+    whole = broadcast(*(tensor.dims for tensor in tensors.values()))
     layouts = [
         broadcast_strides(operand.dims, whole) if isinstance(operand, Tensor) else (0,) * len(whole)
         for operand in (self, other)
@@ -49,7 +49,7 @@ def overflow(
     cx.dispatch(
         "elementwise/overflow.wgsl",
         reads=tensors,
-        writes=(out,),
+        writes={"y": out},
         params=OverflowParams(
             count=count,
             first=first,

@@ -5,14 +5,12 @@
 {$ set layouts = ["a", "b"] $}
 {$ set operands = [a_type, b_type] $}
 
-$$ set binding = namespace(next=0)
 $$ for type in operands
 $$ if type
-@group(1) @binding({{ binding.next }}) var<storage, read> {{ layouts[loop.index0] }}_data: array<{{ type }}>;
-$$ set binding.next = binding.next + 1
+var<storage> {{ layouts[loop.index0] }}_data: array<{{ type }}>;
 $$ endif
 $$ endfor
-@group(1) @binding({{ binding.next }}) var<storage, read_write> y: array<i32>;
+var<storage> y: array<i32>;
 
 // A number of 64 bits.
 struct Wide {

@@ -79,8 +79,8 @@ def look_up_bytes(
     for first, rows, part in cx.parts(table, row_bytes, size):
         cx.dispatch(
             "embedding/embedding_byte.wgsl",
-            reads=(part, scales, indices) if zeros is None else (part, scales, indices, zeros),
-            writes=(out,),
+            reads={"table": part, "scales": scales, "indices": indices, "zeros": zeros},
+            writes={"y": out},
             params=EmbeddingByteParams(
                 size=size, first=first, rows=rows, width=width, row_groups=row_groups, group=group
             ),
@@ -178,8 +178,8 @@ def look_up_q4(
     for first, rows, part in cx.parts(codes, row_bytes, size):
         cx.dispatch(
             "embedding/embedding_q4.wgsl",
-            reads=(part, scales, indices) if zeros is None else (part, scales, indices, zeros),
-            writes=(out,),
+            reads={"codes": part, "scales": scales, "indices": indices, "zeros": zeros},
+            writes={"y": out},
             params=EmbeddingQ4Params(
                 size=size, first=first, rows=rows, row_steps=row_steps, row_groups=row_groups, group=group
             ),

@@ -7,13 +7,13 @@
 {$ set wide = 4 if type.endswith("x4") else 1 $}
 {$ set word_codes = 16 if codes == "2 bits" else 4 $}
 
-@group(1) @binding(0) var<storage, read> table: array<u32>;  // (V, E) codes, {{ word_codes }} to a word
-@group(1) @binding(1) var<storage, read> scales: array<{{ scale_type }}>;  // (V, E / group)
-@group(1) @binding(2) var<storage, read> indices: array<i32>;
+var<storage> table: array<u32>;  // (V, E) codes, {{ word_codes }} to a word
+var<storage> scales: array<{{ scale_type }}>;  // (V, E / group)
+var<storage> indices: array<i32>;
 $$ if zero_type
-@group(1) @binding(3) var<storage, read> zeros: array<{{ stored(zero_type) }}>;
+var<storage> zeros: array<{{ stored(zero_type) }}>;
 $$ endif
-@group(1) @binding({{ 4 if zero_type else 3 }}) var<storage, read_write> y: {{ array_of(type) }};
+var<storage> y: {{ array_of(type) }};
 
 fn code(at: u32) -> f32 {
 $$ if codes == "2 bits"

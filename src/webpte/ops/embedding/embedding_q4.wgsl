@@ -4,16 +4,15 @@
 {$ include "loads.wgsl" $}
 {$ from "loads.wgsl" import array_of, storable $}
 {$ from "packed.wgsl" import fetched, stored $}
-{$ set first_output = 4 if zero_type else 3 $}
 {$ set shifts = [4, 0, 12, 8, 20, 16, 28, 24] if high_first else [0, 4, 8, 12, 16, 20, 24, 28] $}
 
-@group(1) @binding(0) var<storage, read> codes: array<u32>;  // (V, E / 2) bytes, a code in each half
-@group(1) @binding(1) var<storage, read> scales: array<{{ scale_type }}>;  // (V, E / group)
-@group(1) @binding(2) var<storage, read> indices: array<i32>;
+var<storage> codes: array<u32>;  // (V, E / 2) bytes, a code in each half
+var<storage> scales: array<{{ scale_type }}>;  // (V, E / group)
+var<storage> indices: array<i32>;
 $$ if zero_type
-@group(1) @binding(3) var<storage, read> zeros: array<{{ stored(zero_type) }}>;
+var<storage> zeros: array<{{ stored(zero_type) }}>;
 $$ endif
-@group(1) @binding({{ first_output }}) var<storage, read_write> y: {{ array_of(type) }};
+var<storage> y: {{ array_of(type) }};
 
 // Each invocation makes the values of a {{ "word, which are of one group" if words else "byte" }}.
 $$ call per_thread()

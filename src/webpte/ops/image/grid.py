@@ -53,8 +53,8 @@ def grid_sampler_2d(
     params = GridSampleParams(channels=channels, height=height, width=width, points=grid.dims[1] * grid.dims[2])
     cx.dispatch(
         "image/grid_sample.wgsl",
-        reads=(input, grid),
-        writes=(out,),
+        reads={"x": input, "grid": grid},
+        writes={"y": out},
         params=params,
         threads=out.numel,
         type=input.wgsl,
@@ -123,7 +123,7 @@ def grid_priors(cx: Context, self: Tensor, stride: int, offset: float, *, out: T
     height, width = self.dims[-2:]
     out.dims = (height * width, 2)  # (x, y) of every point, row by row
     params = GridPriorsParams(width=width, stride=float(stride), offset=offset)
-    cx.dispatch("image/grid_priors.wgsl", writes=(out,), params=params, threads=out.numel, type=out.wgsl)
+    cx.dispatch("image/grid_priors.wgsl", writes={"y": out}, params=params, threads=out.numel, type=out.wgsl)
 
 
 @grid_priors.reference

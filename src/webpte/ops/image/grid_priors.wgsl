@@ -1,7 +1,7 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_thread $}
 
-@group(1) @binding(0) var<storage, read_write> y: array<{{ type }}>;
+var<storage> y: array<{{ type }}>;
 
 $$ call per_thread()
     let point = i / 2u;

@@ -2,9 +2,9 @@
 {$ from "main.wgsl" import per_thread $}
 {$ include "floats.wgsl" $}
 
-@group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
-@group(1) @binding(1) var<storage, read> grid: array<{{ type }}>;
-@group(1) @binding(2) var<storage, read_write> y: array<{{ type }}>;
+var<storage> x: array<{{ type }}>;
+var<storage> grid: array<{{ type }}>;
+var<storage> y: array<{{ type }}>;
 
 // Return the pixel at a position in [-1, 1].
 fn to_pixel(at: f32, size: u32) -> f32 {

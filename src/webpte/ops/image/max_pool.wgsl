@@ -2,10 +2,10 @@
 {$ from "main.wgsl" import per_thread $}
 {$ set number = "f32" if type in ("f16", "f16w") else type $}
 
-@group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
-@group(1) @binding(1) var<storage, read_write> values: array<{{ type }}>;
+var<storage> x: array<{{ type }}>;
+var<storage> values: array<{{ type }}>;
 $$ if indexed
-@group(1) @binding(2) var<storage, read_write> indices: array<i32>;
+var<storage> indices: array<i32>;
 $$ endif
 
 {$ include "floats.wgsl" $}

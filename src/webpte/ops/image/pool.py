@@ -132,8 +132,8 @@ def avg_pool2d(
     out.dims = (*self.dims[:-2], rows.windows, columns.windows)
     cx.dispatch(
         "image/avg_pool.wgsl",
-        reads=(self,),
-        writes=(out,),
+        reads={"x": self},
+        writes={"y": out},
         params=_params(rows, columns, divisor_override or 0),
         threads=out.numel,
         type=self.wgsl,
@@ -181,7 +181,12 @@ def adaptive_avg_pool2d(cx: Context, self: Tensor, output_size: list[int], *, ou
     out.dims = (*self.dims[:-2], height, width)
     params = AdaptivePoolParams(height=self.dims[-2], width=self.dims[-1], out_height=height, out_width=width)
     cx.dispatch(
-        "image/adaptive_avg_pool.wgsl", reads=(self,), writes=(out,), params=params, threads=out.numel, type=self.wgsl
+        "image/adaptive_avg_pool.wgsl",
+        reads={"x": self},
+        writes={"y": out},
+        params=params,
+        threads=out.numel,
+        type=self.wgsl,
     )
 
 
@@ -213,8 +218,8 @@ def max_pool(
         indices.dims = values.dims
     cx.dispatch(
         "image/max_pool.wgsl",
-        reads=(x,),
-        writes=(values,) if indices is None else (values, indices),
+        reads={"x": x},
+        writes={"values": values, "indices": indices},
         params=_params(rows, columns),
         threads=values.numel,
         type=x.wgsl,

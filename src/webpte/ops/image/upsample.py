@@ -80,8 +80,8 @@ def upsample_nearest2d(
     ratios = [_nearest_ratio(*axis) for axis in zip(input.dims[2:], size, scales, strict=True)]
     cx.dispatch(
         "image/upsample_nearest.wgsl",
-        reads=(input,),
-        writes=(out,),
+        reads={"x": input},
+        writes={"y": out},
         params=_params(input.dims, size, ratios),
         threads=out.numel,
         word=word(input),
@@ -119,8 +119,8 @@ def upsample_bilinear2d(
     ratios = [_aligned_ratio(n, m) if align_corners else _ratio(n, m, scale) for n, m, scale in axes]
     cx.dispatch(
         "image/upsample_bilinear.wgsl",
-        reads=(input,),
-        writes=(out,),
+        reads={"x": input},
+        writes={"y": out},
         params=_params(input.dims, size, ratios),
         threads=out.numel,
         type=input.wgsl,

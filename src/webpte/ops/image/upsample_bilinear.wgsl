@@ -1,8 +1,8 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_thread $}
 
-@group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
-@group(1) @binding(1) var<storage, read_write> y: array<{{ type }}>;
+var<storage> x: array<{{ type }}>;
+var<storage> y: array<{{ type }}>;
 
 // Where in the input an output position falls.
 fn source(at: u32, scale: f32) -> f32 {

@@ -83,7 +83,12 @@ def _put(cx: Context, indices: list[Tensor | None], values: Tensor, out: Tensor)
     )
     threads = int(np.prod(written, dtype=np.int64))
     cx.dispatch(
-        "indexing/index_put.wgsl", reads=(values, index), writes=(out,), params=params, threads=threads, word=word(out)
+        "indexing/index_put.wgsl",
+        reads={"x": values, "index": index},
+        writes={"y": out},
+        params=params,
+        threads=threads,
+        word=word(out),
     )
 
 

@@ -2,9 +2,9 @@
 {$ from "main.wgsl" import per_thread $}
 {$ from "walk.wgsl" import walk $}
 
-@group(1) @binding(0) var<storage, read> x: array<{{ word }}>;
-@group(1) @binding(1) var<storage, read> index: array<i32>;
-@group(1) @binding(2) var<storage, read_write> y: array<{{ word }}>;
+var<storage> x: array<{{ word }}>;
+var<storage> index: array<i32>;
+var<storage> y: array<{{ word }}>;
 
 // Counted from the end if negative.
 fn place(which: u32) -> i32 {

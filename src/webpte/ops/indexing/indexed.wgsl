@@ -3,9 +3,9 @@
 {$ from "walk.wgsl" import walk $}
 {$ include "choice.wgsl" $}
 
-@group(1) @binding(0) var<storage, read> x: array<{{ word }}>;
-@group(1) @binding(1) var<storage, read> index: array<i32>;
-@group(1) @binding(2) var<storage, read_write> y: array<{{ word }}>;
+var<storage> x: array<{{ word }}>;
+var<storage> index: array<i32>;
+var<storage> y: array<{{ word }}>;
 
 $$ call per_thread()
     var source = 0u;

@@ -65,7 +65,12 @@ def take(
     check_rank(dims)
     params = IndexedParams(rank=len(dims), size=size, scale=scale, dims=dims, strides=steps, index_strides=index_steps)
     cx.dispatch(
-        "indexing/indexed.wgsl", reads=(x, index), writes=(out,), params=params, threads=out.numel, word=word(x)
+        "indexing/indexed.wgsl",
+        reads={"x": x, "index": index},
+        writes={"y": out},
+        params=params,
+        threads=out.numel,
+        word=word(x),
     )
 
 
@@ -184,8 +189,8 @@ def _offsets(cx: Context, x: Tensor, indexed: list[tuple[int, Tensor]], shape: D
         threads = numel(shape)
         cx.dispatch(
             "indexing/offsets.wgsl",
-            reads=(index,),
-            writes=(offsets,),
+            reads={"index": index},
+            writes={"offsets": offsets},
             params=params,
             threads=threads,
             first=number == 0,

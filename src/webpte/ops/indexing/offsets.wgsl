@@ -3,8 +3,8 @@
 {$ from "walk.wgsl" import walk $}
 {$ include "choice.wgsl" $}
 
-@group(1) @binding(0) var<storage, read> index: array<i32>;
-@group(1) @binding(1) var<storage, read_write> offsets: array<i32>;
+var<storage> index: array<i32>;
+var<storage> offsets: array<i32>;
 
 $$ call per_thread()
     var which = 0u;

@@ -34,7 +34,9 @@ def _replace(cx: Context, self: Tensor, src: Tensor, out: Tensor, steps: Dims, s
     dims, (walked,) = coalesce(src.dims, steps)
     check_rank(dims)
     params = ScatterParams(rank=len(dims), step=step, start=start, dims=dims, strides=walked)
-    cx.dispatch("indexing/scatter.wgsl", reads=(src,), writes=(out,), params=params, threads=src.numel, word=word(src))
+    cx.dispatch(
+        "indexing/scatter.wgsl", reads={"x": src}, writes={"y": out}, params=params, threads=src.numel, word=word(src)
+    )
 
 
 @op("aten.slice_scatter.default")

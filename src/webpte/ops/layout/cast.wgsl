@@ -3,8 +3,8 @@
 {$ from "walk.wgsl" import operand_positions $}
 {$ from "types.wgsl" import converted, saved, stored $}
 
-@group(1) @binding(0) var<storage, read> a_data: array<{{ stored(source) }}>;
-@group(1) @binding(1) var<storage, read_write> y: array<{{ stored(target) }}>;
+var<storage> a_data: array<{{ stored(source) }}>;
+var<storage> y: array<{{ stored(target) }}>;
 
 // Floats become integers by dropping the fraction, as in PyTorch.
 $$ call per_thread()

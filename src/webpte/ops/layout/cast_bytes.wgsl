@@ -4,8 +4,8 @@
 {$ from "types.wgsl" import converted, saved, stored $}
 {$ set bytes = ("i8", "u8") $}
 
-@group(1) @binding(0) var<storage, read> x: array<{{ "u32" if source in bytes else stored(source) }}>;
-@group(1) @binding(1) var<storage, read_write> y: array<{{ "u32" if target in bytes else stored(target) }}>;
+var<storage> x: array<{{ "u32" if source in bytes else stored(source) }}>;
+var<storage> y: array<{{ "u32" if target in bytes else stored(target) }}>;
 
 // Four neighbours per invocation, which are a word where they are bytes. Integers lose their upper bits, as in PyTorch.
 $$ call per_thread("t")

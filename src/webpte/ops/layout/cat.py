@@ -33,8 +33,8 @@ def _write_stripes(cx: Context, parts: list[Tensor], widths: list[int], out: Ten
     for number, (part, width) in enumerate(zip(parts, widths, strict=True)):
         cx.dispatch(
             "layout/cat.wgsl",
-            reads=(part,),
-            writes=(out,),
+            reads={"x": part},
+            writes={"y": out},
             params=StripeParams(count=out.numel, width=width, out_width=row, offset=offset),
             threads=-(-(out if packed else part).numel // in_word),
             word=word(out),

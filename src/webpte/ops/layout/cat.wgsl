@@ -1,8 +1,8 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_thread $}
 
-@group(1) @binding(0) var<storage, read> x: array<{{ word }}>;
-@group(1) @binding(1) var<storage, read_write> y: array<{{ word }}>;
+var<storage> x: array<{{ word }}>;
+var<storage> y: array<{{ word }}>;
 
 $$ if packed
 // Four bytes to a word: each invocation owns a word of the output, and adds the bytes of this input. The first input

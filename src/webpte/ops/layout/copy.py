@@ -62,8 +62,8 @@ def expand_into(cx: Context, x: Tensor, out: Tensor) -> None:
 def _cast(cx: Context, x: Tensor, out: Tensor, params: CastParams, flat: bool) -> None:
     cx.dispatch(
         "layout/cast.wgsl",
-        reads=(x,),
-        writes=(out,),
+        reads={"a_data": x},
+        writes={"y": out},
         params=params,
         threads=out.numel,
         source=x.dtype.short,
@@ -75,8 +75,8 @@ def _cast(cx: Context, x: Tensor, out: Tensor, params: CastParams, flat: bool) -
 def _cast_bytes(cx: Context, x: Tensor, out: Tensor) -> None:
     cx.dispatch(
         "layout/cast_bytes.wgsl",
-        reads=(x,),
-        writes=(out,),
+        reads={"x": x},
+        writes={"y": out},
         params=CastBytesParams(count=out.numel),
         threads=-(-out.numel // 4),
         source=x.dtype.short,

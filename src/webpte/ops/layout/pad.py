@@ -73,8 +73,8 @@ def constant_pad_nd(cx: Context, self: Tensor, pad: list[int], value: int | floa
     )
     cx.dispatch(
         "layout/pad.wgsl",
-        reads=(self,),
-        writes=(out,),
+        reads={"x": self},
+        writes={"y": out},
         params=params,
         threads=-(-out.numel // 4) if packed else numel(dims),
         word=word(self),

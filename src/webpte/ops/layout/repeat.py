@@ -32,7 +32,7 @@ def wrap_around(cx: Context, x: Tensor, out: Tensor, sizes: Dims, shifts: Dims, 
     walked = out.dims if dims is None else dims
     check_rank(walked)
     params = WrapParams(rank=len(walked), dims=walked, sizes=sizes, shifts=shifts, strides=strides(sizes))
-    cx.dispatch("layout/wrap.wgsl", reads=(x,), writes=(out,), params=params, threads=out.numel, word=word(x))
+    cx.dispatch("layout/wrap.wgsl", reads={"x": x}, writes={"y": out}, params=params, threads=out.numel, word=word(x))
 
 
 @op(

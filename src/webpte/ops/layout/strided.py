@@ -50,12 +50,20 @@ def gather(
     fields = {"rank": len(walked), "step": step, "start": start, "dims": walked, "strides": wrapped(steps)}
     if x.dtype in BYTES:
         packed = StridedBytesParams(**fields, count=out.numel)
-        cx.dispatch("layout/strided_bytes.wgsl", reads=(x,), writes=(out,), params=packed, threads=-(-out.numel // 4))
+        cx.dispatch(
+            "layout/strided_bytes.wgsl", reads={"x": x}, writes={"y": out}, params=packed, threads=-(-out.numel // 4)
+        )
         return
     params = StridedParams(**fields)
     threads = out.numel // width
     cx.dispatch(
-        "layout/strided.wgsl", reads=(x,), writes=(out,), params=params, threads=threads, word=word(x), width=width
+        "layout/strided.wgsl",
+        reads={"x": x},
+        writes={"y": out},
+        params=params,
+        threads=threads,
+        word=word(x),
+        width=width,
     )
 
 

@@ -3,8 +3,8 @@
 {$ from "walk.wgsl" import walk $}
 {$ set element = word if width == 1 else "vec4<" ~ word ~ ">" $}
 
-@group(1) @binding(0) var<storage, read> x: array<{{ element }}>;
-@group(1) @binding(1) var<storage, read_write> y: array<{{ element }}>;
+var<storage> x: array<{{ element }}>;
+var<storage> y: array<{{ element }}>;
 
 $$ call per_thread()
     var source = u32(live(p.start)) * p.step;

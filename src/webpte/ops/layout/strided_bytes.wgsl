@@ -2,8 +2,8 @@
 {$ from "main.wgsl" import per_thread $}
 {$ from "walk.wgsl" import walk $}
 
-@group(1) @binding(0) var<storage, read> x: array<u32>;
-@group(1) @binding(1) var<storage, read_write> y: array<u32>;
+var<storage> x: array<u32>;
+var<storage> y: array<u32>;
 
 // Four bytes to a word: each invocation owns a word of the output, and fetches its bytes one by one.
 $$ call per_thread("t")

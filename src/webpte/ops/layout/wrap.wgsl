@@ -2,8 +2,8 @@
 {$ from "main.wgsl" import per_thread $}
 {$ from "walk.wgsl" import walk $}
 
-@group(1) @binding(0) var<storage, read> x: array<{{ word }}>;
-@group(1) @binding(1) var<storage, read_write> y: array<{{ word }}>;
+var<storage> x: array<{{ word }}>;
+var<storage> y: array<{{ word }}>;
 
 $$ call per_thread()
     var source = 0u;

@@ -1,12 +1,12 @@
 {# The program of a result before it is stored: `epilogue(value, batch, row, column)` has the type of the output.
-   `program` takes the value as x0; its other operands are bound from `first` on, with strides along the three axes.
+   `program` takes the value as x0; its other operands are x1_data and on, with strides along the three axes.
    Without a program the value is stored as it is. #}
 {$ from "types.wgsl" import number_type, saved, stored $}
 $$ if program is not none
 {$ include "elementwise/program.wgsl" $}
 
 $$ for operand in program.inputs[1:]
-@group(1) @binding({{ first + loop.index0 }}) var<storage, read> x{{ loop.index }}_data: array<{{ stored(operand) }}>;
+var<storage> x{{ loop.index }}_data: array<{{ stored(operand) }}>;
 $$ endfor
 
 fn epilogue(value: f32, batch: u32, row: u32, column: u32) -> {{ out_type }} {

@@ -1,12 +1,11 @@
 {# The operands of every kernel of a product, and the store of a sum. a_type and b_type are the
    elements that a and b are read as. #}
-{$ set first = 3 if added else 2 $}
-@group(1) @binding(0) var<storage, read> a: array<{{ a_type }}>;  // (B or 1, M, K)
-@group(1) @binding(1) var<storage, read> b: array<{{ b_type }}>;  // (B, N, K) or (B, K, N)
+var<storage> a: array<{{ a_type }}>;  // (B or 1, M, K)
+var<storage> b: array<{{ b_type }}>;  // (B, N, K) or (B, K, N)
 $$ if added
-@group(1) @binding(2) var<storage, read> c: array<{{ type }}>;
+var<storage> c: array<{{ type }}>;
 $$ endif
-@group(1) @binding({{ first + operands }}) var<storage, read_write> y: array<{{ out_type }}>;  // (B, M, N)
+var<storage> y: array<{{ out_type }}>;  // (B, M, N)
 
 {$ include "matmul/epilogue.wgsl" $}
 $$ if clamped and program is none

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ...errors import ShapeError
 from ...graph import DType, numel
-from ...lowering.context import Context, Dims, Tensor
+from ...lowering.context import Arrays, Context, Dims, Tensor
 from ...lowering.numbers import INT32_HIGH, INT32_LOW, order_key
 from ...lowering.programs import ElementwiseProgram, compile_program
 from ...lowering.shapes import broadcast, broadcast_strides, coalesce, strides
@@ -133,6 +133,11 @@ class CompiledEpilogue(NamedTuple):
     bits: tuple[int, ...]
     operands: tuple[tuple[Tensor, Dims], ...] = ()  # its other inputs, with strides over (batch, row, column)
 
+    @property
+    def arrays(self) -> Arrays:
+        """Return the other inputs by the names that they have in epilogue.wgsl."""
+        return {f"x{number}_data": tensor for number, (tensor, _) in enumerate(self.operands, 1)}
+
 
 class ProductParams(Uniforms):
     rows: u32
@@ -211,7 +216,7 @@ def product(
     config = _choose(cx, shape, layout, a.wgsl).config(cx.caps, shape, layout)
     row_tiles, column_groups = -(-shape.rows // config.rows), -(-shape.columns // config.across)
     c_batch, c_row, c_column = addend.strides if addend else (0, 0, 0)
-    extra = [tensor for tensor, _ in epilogue.operands] if epilogue else []
+    extra: Arrays = epilogue.arrays if epilogue else {}
     block = with_epilogue(ProductParams, len(extra), len(epilogue.bits) if epilogue else 0)
     params = block(
         rows=shape.rows,
@@ -235,8 +240,8 @@ def product(
     )
     cx.dispatch(
         config.template,
-        reads=(a, b, *((addend.tensor,) if addend else ()), *extra),
-        writes=(out,),
+        reads={"a": a, "b": b, "c": addend.tensor if addend else None, **extra},
+        writes={"y": out},
         params=params,
         threads=shape.batch * row_tiles * column_groups * config.workgroup,
         workgroup=config.workgroup,

@@ -1,17 +1,16 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_thread $}
-{$ set output = 3 + scaled + shifted $}
 
-@group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
-@group(1) @binding(1) var<storage, read> means: array<{{ statistics_type }}>;
-@group(1) @binding(2) var<storage, read> variances: array<{{ statistics_type }}>;
+var<storage> x: array<{{ type }}>;
+var<storage> means: array<{{ statistics_type }}>;
+var<storage> variances: array<{{ statistics_type }}>;
 $$ if scaled
-@group(1) @binding(3) var<storage, read> weight: array<{{ weight_type }}>;
+var<storage> weight: array<{{ weight_type }}>;
 $$ endif
 $$ if shifted
-@group(1) @binding({{ output - 1 }}) var<storage, read> bias: array<{{ weight_type }}>;
+var<storage> bias: array<{{ weight_type }}>;
 $$ endif
-@group(1) @binding({{ output }}) var<storage, read_write> y: array<{{ type }}>;
+var<storage> y: array<{{ type }}>;
 
 $$ call per_thread()
     let channel = (i / p.inner) % p.channels;

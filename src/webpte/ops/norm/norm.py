@@ -57,8 +57,8 @@ def normalize_rows(
     wide = 4 if columns % 4 == 0 else 1
     cx.dispatch(
         "norm/rms_norm.wgsl",
-        reads=(x, weight) if residual is None else (x, weight, residual),
-        writes=(out,),
+        reads={"x": x, "weight": weight, "residual": residual},
+        writes={"y": out},
         params=RmsNormParams(steps=columns // wide, columns=columns, lanes=lanes, eps=eps),
         threads=rows * lanes,
         workgroup=workgroup_for(lanes),
@@ -141,8 +141,8 @@ def row_norm(
     )
     cx.dispatch(
         "norm/row_norm.wgsl",
-        reads=(x, *affine.tensors),
-        writes=(y, mean, rstd),
+        reads={"x": x, "weight": affine.weight, "bias": affine.bias},
+        writes={"y": y, "means": mean, "rstds": rstd},
         params=params,
         threads=rows * lanes,
         workgroup=workgroup_for(lanes),
@@ -286,8 +286,8 @@ def batch_norm(
     save_mean.dims = save_invstd.dims = (0,)  # only training fills them
     cx.dispatch(
         "norm/batch_norm.wgsl",
-        reads=(input, running_mean, running_var, *affine),
-        writes=(y,),
+        reads={"x": input, "means": running_mean, "variances": running_var, "weight": weight, "bias": bias},
+        writes={"y": y},
         params=BatchNormParams(channels=channels, inner=numel(input.dims[2:]), eps=eps),
         threads=y.numel,
         type=input.wgsl,

@@ -4,12 +4,12 @@
 {$ include "rows.wgsl" $}
 {$ from "loads.wgsl" import array_of, loaded, storable $}
 
-@group(1) @binding(0) var<storage, read> x: {{ array_of(type) }};
-@group(1) @binding(1) var<storage, read> weight: {{ array_of(weight_type) }};
+var<storage> x: {{ array_of(type) }};
+var<storage> weight: {{ array_of(weight_type) }};
 $$ if residual_type is defined
-@group(1) @binding(2) var<storage, read> residual: {{ array_of(residual_type) }};
+var<storage> residual: {{ array_of(residual_type) }};
 $$ endif
-@group(1) @binding({{ 3 if residual_type is defined else 2 }}) var<storage, read_write> y: {{ array_of(type) }};
+var<storage> y: {{ array_of(type) }};
 
 $$ call rows_main(subgroups)
     let i = thread_index(id, groups);

@@ -3,19 +3,18 @@
 {$ include "loads.wgsl" $}
 {$ include "rows.wgsl" $}
 {$ from "loads.wgsl" import array_of, loaded, storable $}
-{$ set first_output = 1 + scaled + shifted $}
 {$ set number = "vec4<f32>" if wide == 4 else "f32" $}
 
-@group(1) @binding(0) var<storage, read> x: {{ array_of(type) }};
+var<storage> x: {{ array_of(type) }};
 $$ if scaled
-@group(1) @binding(1) var<storage, read> weight: {{ array_of(weight_type) }};
+var<storage> weight: {{ array_of(weight_type) }};
 $$ endif
 $$ if shifted
-@group(1) @binding({{ first_output - 1 }}) var<storage, read> bias: {{ array_of(weight_type) }};
+var<storage> bias: {{ array_of(weight_type) }};
 $$ endif
-@group(1) @binding({{ first_output }}) var<storage, read_write> y: {{ array_of(type) }};
-@group(1) @binding({{ first_output + 1 }}) var<storage, read_write> means: array<{{ statistics_type }}>;
-@group(1) @binding({{ first_output + 2 }}) var<storage, read_write> rstds: array<{{ statistics_type }}>;
+var<storage> y: {{ array_of(type) }};
+var<storage> means: array<{{ statistics_type }}>;
+var<storage> rstds: array<{{ statistics_type }}>;
 
 // The sum of (v - shift), or of its square, over a lane's share of a row.
 fn sum_around(first: u32, end: u32, shift: f32, squared: bool) -> f32 {

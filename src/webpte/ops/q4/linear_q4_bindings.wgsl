@@ -1,31 +1,27 @@
 {# The bindings of every kernel of a 4-bit or 8-bit layer, and the store of a result. Set x_type, w_type, s_type and, for
    offsets, row_groups: the groups of a row of the weight. #}
-{$ set added = 1 + 2 * weights $}
-@group(1) @binding(0) var<storage, read> x: array<{{ x_type }}>;  // (M, K)
+var<storage> x: array<{{ x_type }}>;  // (M, K)
 $$ for v in range(weights)
 // {{ "(N, K / 2) bytes, a code in each half" if bits == 4 else "(N, K) bytes" }}
-@group(1) @binding({{ 1 + 2 * v }}) var<storage, read> weight{{ v }}: array<{{ w_type }}>;
-@group(1) @binding({{ 2 + 2 * v }}) var<storage, read> scales{{ v }}: array<{{ s_type }}>;  // (K / group, at least N)
+var<storage> weight{{ v }}: array<{{ w_type }}>;
+var<storage> scales{{ v }}: array<{{ s_type }}>;  // (K / group, at least N)
 $$ endfor
 $$ if biased
-@group(1) @binding({{ added }}) var<storage, read> bias: array<{{ bias_type }}>;  // (at least N)
+var<storage> bias: array<{{ bias_type }}>;  // (at least N)
 $$ endif
 $$ if residual
-@group(1) @binding({{ added + biased }}) var<storage, read> residual: array<{{ out_type }}>;  // (M, N)
+var<storage> residual: array<{{ out_type }}>;  // (M, N)
 $$ endif
-{$ set norms = 1 if norm_type is defined and norm_type else 0 $}
-$$ if norms
-@group(1) @binding({{ added + biased + residual }}) var<storage, read> norm: array<{{ norm_type }}>;  // (K)
+$$ if norm_type is defined and norm_type
+var<storage> norm: array<{{ norm_type }}>;  // (K)
 $$ endif
-{$ set before_outs = added + biased + residual + norms $}
 $$ if offset
 // What is added to the weights of a group: of all weights, one after the other, (K / group, N) signed bytes, and then a
 // scale for each column of all weights.
-@group(1) @binding({{ before_outs }}) var<storage, read> offsets: array<u32>;
-{$ set before_outs = before_outs + 1 $}
+var<storage> offsets: array<u32>;
 $$ endif
 $$ for o in range(outs)
-@group(1) @binding({{ before_outs + o }}) var<storage, read_write> y{{ o }}: array<{{ out_type }}>;
+var<storage> y{{ o }}: array<{{ out_type }}>;
 $$ endfor
 
 $$ if offset

@@ -394,12 +394,20 @@ def project_q4(cx: Context, layer: LinearQ4Operands) -> None:
     for parts in zip(*cut, strict=True):
         first, count, _ = parts[0]
         config = variant.config(cx.caps, layer, _columns(layer, first, count))
-        weights = [t for weight, part in zip(layer.weights, parts, strict=True) for t in (part[2], weight.scales)]
-        added = [layer.bias, layer.residual, layer.norm and layer.norm.weight, layer.offsets]
+        weights: dict[str, Tensor] = {}
+        for number, (weight, (_, _, part)) in enumerate(zip(layer.weights, parts, strict=True)):
+            weights |= {f"weight{number}": part, f"scales{number}": weight.scales}
         cx.dispatch(
             config.template,
-            reads=(layer.x, *weights, *(t for t in added if t is not None)),
-            writes=layer.outs,
+            reads={
+                "x": layer.x,
+                **weights,
+                "bias": layer.bias,
+                "residual": layer.residual,
+                "norm": layer.norm and layer.norm.weight,
+                "offsets": layer.offsets,
+            },
+            writes={f"y{number}": out for number, out in enumerate(layer.outs)},
             params=config.params,
             threads=config.threads,
             workgroup=config.workgroup,

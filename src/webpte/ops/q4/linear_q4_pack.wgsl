@@ -2,10 +2,10 @@
 {$ from "main.wgsl" import per_thread $}
 {$ from "packed.wgsl" import fetched, stored $}
 
-@group(1) @binding(0) var<storage, read> x: array<{{ type }}>;  // (M, K)
-@group(1) @binding(1) var<storage, read> scales: array<{{ scale_type }}>;  // (M)
-@group(1) @binding(2) var<storage, read> zeros: array<{{ stored(zero_type) }}>;  // (M)
-@group(1) @binding(3) var<storage, read_write> y: array<vec2<u32>>;  // (M, 1 + K / 8)
+var<storage> x: array<{{ type }}>;  // (M, K)
+var<storage> scales: array<{{ scale_type }}>;  // (M)
+var<storage> zeros: array<{{ stored(zero_type) }}>;  // (M)
+var<storage> y: array<vec2<u32>>;  // (M, 1 + K / 8)
 
 // A row of the result has its scale and zero, then eight codes in each pair of words: those of even k, those of odd k.
 // A word of the weight is unpacked in the same way.

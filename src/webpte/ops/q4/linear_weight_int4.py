@@ -57,8 +57,8 @@ def linear_weight_int4(
     for first, count, part in cx.parts(mat2, row_bytes, columns):
         cx.dispatch(
             "q4/linear_weight_int4.wgsl",
-            reads=(self, part, scales_and_zeros),
-            writes=(out,),
+            reads={"x": self, "weight": part, "scales_and_zeros": scales_and_zeros},
+            writes={"y": out},
             params=LinearWeightInt4Params(
                 inner=inner, columns=columns, part=count, first=first, group=group_size // WORD
             ),

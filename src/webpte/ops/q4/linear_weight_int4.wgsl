@@ -1,9 +1,9 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_thread $}
-@group(1) @binding(0) var<storage, read> x: array<{{ type }}>;  // (M, K)
-@group(1) @binding(1) var<storage, read> weight: array<u32>;  // (N, K / 2) bytes, a code in each half
-@group(1) @binding(2) var<storage, read> scales_and_zeros: array<{{ scale_type }}>;  // (K / group, N, 2)
-@group(1) @binding(3) var<storage, read_write> y: array<{{ result }}>;  // (M, N)
+var<storage> x: array<{{ type }}>;  // (M, K)
+var<storage> weight: array<u32>;  // (N, K / 2) bytes, a code in each half
+var<storage> scales_and_zeros: array<{{ scale_type }}>;  // (K / group, N, 2)
+var<storage> y: array<{{ result }}>;  // (M, N)
 
 // One invocation per output. The zero of a group meets the sum of its inputs.
 $$ call per_thread()

@@ -52,8 +52,8 @@ def quantize_rows(cx: Context, x: Tensor, eps: float, norm: RmsNorm | None, pack
     lowest, highest = INT8_LIMITS
     cx.dispatch(
         "q4/quantize_rows.wgsl",
-        reads=(x,) if norm is None else (x, norm.weight),
-        writes=(out,),
+        reads={"x": x, "weight": norm.weight if norm is not None else None},
+        writes={"y": out},
         params=QuantizeRowsParams(
             steps=columns // wide,
             lanes=lanes,
@@ -84,8 +84,8 @@ def quantize_rows_by(cx: Context, x: Tensor, qparams: tuple[Tensor, Tensor], pac
     pairs = x.dims[-1] // WORD_CODES + 1
     cx.dispatch(
         "q4/linear_q4_pack.wgsl",
-        reads=(x, scale, zero),
-        writes=(codes,),
+        reads={"x": x, "scales": scale, "zeros": zero},
+        writes={"y": codes},
         params=PackRowsParams(pairs=pairs),
         threads=numel(x.dims[:-1]) * pairs,
         type=x.wgsl,

@@ -7,11 +7,11 @@
 {$ set normed = weight_type != "" $}
 {$ set numbers = "vec4<f32>" if wide == 4 else "f32" $}
 
-@group(1) @binding(0) var<storage, read> x: {{ array_of(type) }};  // (M, K)
+var<storage> x: {{ array_of(type) }};  // (M, K)
 $$ if normed
-@group(1) @binding(1) var<storage, read> weight: {{ array_of(weight_type) }};  // (K)
+var<storage> weight: {{ array_of(weight_type) }};  // (K)
 $$ endif
-@group(1) @binding({{ 2 if normed else 1 }}) var<storage, read_write> y: array<{{ "vec2<u32>" if packed else numbers }}>;
+var<storage> y: array<{{ "vec2<u32>" if packed else numbers }}>;
 
 // Load k of the row that starts at a load, times the factor of the row and the weight if rows are normalized.
 fn numbers_at(start: u32, k: u32{{ ", factor: f32" if normed }}) -> {{ numbers }} {

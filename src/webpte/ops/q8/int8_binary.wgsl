@@ -6,9 +6,9 @@ $$ if product
 $$ endif
 {$ from "q8/q8ta_codes.wgsl" import operand_codes $}
 
-@group(1) @binding(0) var<storage, read> a: array<u32>;
-@group(1) @binding(1) var<storage, read> b: array<u32>;
-@group(1) @binding(2) var<storage, read_write> y: array<u32>;
+var<storage> a: array<u32>;
+var<storage> b: array<u32>;
+var<storage> y: array<u32>;
 
 $$ call per_thread("t")
 {{ operand_codes(["a", "b"], flat) }}

@@ -237,7 +237,7 @@ def run_layer(
     require_codes(x, layer.weights, out)
     _check(x, layer.weights, (layer.scales, layer.bias), window)
     params = _params(x, window, codes, layer.input_zero, out)
-    reads = (x, layer.weights, layer.scales, layer.bias)
+    reads = {"x": x, "w": layer.weights, "scales": layer.scales, "bias": layer.bias}
     if residual is not None:
         require_codes(residual.tensor)
         if residual.tensor.dims != out.dims or layer.weights.rank != 3:
@@ -248,7 +248,7 @@ def run_layer(
                 code="operand_mismatch",
             )
         added = Int8ResidualParams(**vars(params), **residual.params)
-        _dispatch(cx, (*reads, residual.tensor), added, window, out, residual=True)
+        _dispatch(cx, reads | {"added": residual.tensor}, added, window, out, residual=True)
         return
     if layer.weights.rank == 3:
         _dispatch(cx, reads, params, window, out)
@@ -257,7 +257,7 @@ def run_layer(
     cx.dispatch(
         "q8/int8_depthwise.wgsl",
         reads=reads,
-        writes=(out,),
+        writes={"y": out},
         params=params,
         threads=tiles * -(-out.numel // (16 * tiles)),
         transposed=window.transposed,
@@ -266,21 +266,21 @@ def run_layer(
 
 def _dispatch(
     cx: Context,
-    reads: tuple[Tensor, ...],
+    reads: dict[str, Tensor],
     params: Uniforms,
     window: Int8Window,
     out: Tensor,
     dynamic: bool = False,
     residual: bool = False,
 ) -> None:
-    channels, depth = out.dims[-1], reads[0].dims[-1] // window.groups
+    channels, depth = out.dims[-1], reads["x"].dims[-1] // window.groups
     ragged = (channels if window.groups == 1 else channels // window.groups) % 4 != 0
     pixels = out.numel // channels
     tile = 1 if pixels == 1 else 2 if cx.caps.registers <= FEW_REGISTERS else 4
     cx.dispatch(
         "q8/int8_convolution.wgsl",
         reads=reads,
-        writes=(out,),
+        writes={"y": out},
         params=params,
         threads=-(-out.numel // 4) if ragged else (channels // 4) * -(-pixels // tile),
         rows=4 if ragged else tile,
@@ -370,8 +370,8 @@ def int8_image_codes(cx: Context, x: Tensor, lows: Tensor, highs: Tensor, dims: 
     walked, (steps,) = coalesce(out.dims, tuple(own[d] for d in dims))
     cx.dispatch(
         "q8/int8_image_codes.wgsl",
-        reads=(x, lows, highs),
-        writes=(out,),
+        reads={"x": x, "lows": lows, "highs": highs},
+        writes={"y": out},
         params=ImageCodesParams(count=x.numel, rank=len(walked), image=numel(x.dims[1:]), dims=walked, x_strides=steps),
         threads=-(-x.numel // 4),
         flat=steps == strides(walked),
@@ -402,10 +402,10 @@ def int8_dynamic_convolution(
 ) -> None:
     """Convolve codes of `int8_image_codes` to numbers."""
     require_codes(x, layer.weights)
-    by_channel = (layer.scales, layer.bias, layer.weight_sums)
-    _check(x, layer.weights, by_channel, window)
+    _check(x, layer.weights, (layer.scales, layer.bias, layer.weight_sums), window)
     out.dims = out_dims(x, window, layer.scales.numel)
-    reads = (x, layer.weights, *by_channel, lows, highs)
+    channels = {"scales": layer.scales, "bias": layer.bias, "weight_sums": layer.weight_sums}
+    reads = {"x": x, "w": layer.weights, **channels, "lows": lows, "highs": highs}
     _dispatch(cx, reads, _params(x, window, limits, 0, out), window, out, dynamic=True)
 
 

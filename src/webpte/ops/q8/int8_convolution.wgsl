@@ -3,20 +3,20 @@
 {$ include "bytes.wgsl" $}
 {$ set several = "vec4<{}>" if not ragged else "{}" $}
 
-@group(1) @binding(0) var<storage, read> x: array<{{ "vec4<u32>" if wide else "u32" }}>;
-@group(1) @binding(1) var<storage, read> w: array<{{ several.format("u32") }}>;  // (words of a channel, output channels)
-@group(1) @binding(2) var<storage, read> scales: array<{{ several.format("f32") }}>;
-@group(1) @binding(3) var<storage, read> bias: array<{{ several.format("f32" if dynamic else "i32") }}>;
+var<storage> x: array<{{ "vec4<u32>" if wide else "u32" }}>;
+var<storage> w: array<{{ several.format("u32") }}>;  // (words of a channel, output channels)
+var<storage> scales: array<{{ several.format("f32") }}>;
+var<storage> bias: array<{{ several.format("f32" if dynamic else "i32") }}>;
 $$ if dynamic
-@group(1) @binding(4) var<storage, read> weight_sums: array<{{ several.format("i32") }}>;
-@group(1) @binding(5) var<storage, read> lows: array<f32>;
-@group(1) @binding(6) var<storage, read> highs: array<f32>;
-@group(1) @binding(7) var<storage, read_write> y: array<{{ several.format("f32") }}>;
+var<storage> weight_sums: array<{{ several.format("i32") }}>;
+var<storage> lows: array<f32>;
+var<storage> highs: array<f32>;
+var<storage> y: array<{{ several.format("f32") }}>;
 $$ else
 $$ if residual
-@group(1) @binding(4) var<storage, read> added: array<u32>;
+var<storage> added: array<u32>;
 $$ endif
-@group(1) @binding({{ 5 if residual else 4 }}) var<storage, read_write> y: array<u32>;
+var<storage> y: array<u32>;
 $$ endif
 
 {$ include "convolution/convolution_source.wgsl" $}

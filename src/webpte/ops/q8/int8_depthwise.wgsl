@@ -2,11 +2,11 @@
 {$ from "main.wgsl" import per_thread $}
 {$ include "bytes.wgsl" $}
 
-@group(1) @binding(0) var<storage, read> x: array<u32>;
-@group(1) @binding(1) var<storage, read> w: array<u32>;  // (taps, words of channels)
-@group(1) @binding(2) var<storage, read> scales: array<vec4<f32>>;
-@group(1) @binding(3) var<storage, read> bias: array<vec4<i32>>;
-@group(1) @binding(4) var<storage, read_write> y: array<u32>;
+var<storage> x: array<u32>;
+var<storage> w: array<u32>;  // (taps, words of channels)
+var<storage> scales: array<vec4<f32>>;
+var<storage> bias: array<vec4<i32>>;
+var<storage> y: array<u32>;
 
 {$ include "convolution/convolution_source.wgsl" $}
 {$ include "q8/int8_codes.wgsl" $}

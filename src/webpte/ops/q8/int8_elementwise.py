@@ -58,8 +58,8 @@ def _dispatch(
     layout = {"rank": walked.rank, "dims": walked.dims, "a_strides": a_strides, "b_strides": b_strides}
     cx.dispatch(
         "q8/int8_binary.wgsl",
-        reads=(a, b),
-        writes=(out,),
+        reads={"a": a, "b": b},
+        writes={"y": out},
         params=params(count=out.numel, **layout, **fields),
         threads=-(-out.numel // 4),
         flat=walked.flat,
@@ -101,7 +101,9 @@ def int8_table(cx: Context, x: Tensor, table: Tensor, *, out: Tensor) -> None:
         raise ShapeError(argument="table", expected="256 codes", got=list(table.dims), code="operand_mismatch")
     out.dims = x.dims
     params = Int8TableParams(count=x.numel)
-    cx.dispatch("q8/int8_table.wgsl", reads=(x, table), writes=(out,), params=params, threads=-(-x.numel // 4))
+    cx.dispatch(
+        "q8/int8_table.wgsl", reads={"x": x, "table": table}, writes={"y": out}, params=params, threads=-(-x.numel // 4)
+    )
 
 
 @int8_table.reference

@@ -3,10 +3,10 @@
 {$ from "walk.wgsl" import operand_positions $}
 {$ include "bytes.wgsl" $}
 
-@group(1) @binding(0) var<storage, read> x: array<f32>;
-@group(1) @binding(1) var<storage, read> lows: array<f32>;
-@group(1) @binding(2) var<storage, read> highs: array<f32>;
-@group(1) @binding(3) var<storage, read_write> y: array<u32>;
+var<storage> x: array<f32>;
+var<storage> lows: array<f32>;
+var<storage> highs: array<f32>;
+var<storage> y: array<u32>;
 
 {$ include "q8/int8_range.wgsl" $}
 

@@ -51,8 +51,8 @@ def int8_mean(cx: Context, x: Tensor, input_zero: int, scale: float, codes: Code
     )
     cx.dispatch(
         "q8/int8_mean.wgsl",
-        reads=(x,),
-        writes=(out,),
+        reads={"x": x},
+        writes={"y": out},
         params=params,
         threads=-(-out.numel // 4) * lanes,
         words=channels % 4 == 0,
@@ -91,8 +91,8 @@ def int8_max_pool(cx: Context, x: Tensor, window: ImageWindow, low: int, high: i
     )
     cx.dispatch(
         "q8/int8_max_pool.wgsl",
-        reads=(x,),
-        writes=(out,),
+        reads={"x": x},
+        writes={"y": out},
         params=params,
         threads=-(-out.numel // 4),
         words=channels % 4 == 0,

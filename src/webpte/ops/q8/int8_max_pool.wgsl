@@ -2,8 +2,8 @@
 {$ from "main.wgsl" import per_thread $}
 {$ include "bytes.wgsl" $}
 
-@group(1) @binding(0) var<storage, read> x: array<u32>;
-@group(1) @binding(1) var<storage, read_write> y: array<u32>;
+var<storage> x: array<u32>;
+var<storage> y: array<u32>;
 
 $$ if not words
 fn code_at(at: u32) -> i32 {

@@ -2,9 +2,9 @@
 {$ from "main.wgsl" import per_thread $}
 {$ include "bytes.wgsl" $}
 
-@group(1) @binding(0) var<storage, read> x: array<u32>;
-@group(1) @binding(1) var<storage, read> table: array<u32>;
-@group(1) @binding(2) var<storage, read_write> y: array<u32>;
+var<storage> x: array<u32>;
+var<storage> table: array<u32>;
+var<storage> y: array<u32>;
 
 fn looked_up(code: u32) -> i32 {
     return bitcast<i32>(table[code >> 2u] >> ((code & 3u) * 8u));

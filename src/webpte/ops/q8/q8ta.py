@@ -19,7 +19,7 @@ import numpy as np
 
 from ...errors import GraphError, ShapeError
 from ...graph import DType
-from ...lowering.context import Context, Tensor
+from ...lowering.context import Arrays, Context, Tensor
 from ...lowering.registry import FLOATS, Unused
 from ...wgsl import Uniforms, f32, i32
 from ..quantize.quantize import PerTensorScale, numpy_quantize, quantize
@@ -112,8 +112,9 @@ class ChannelEpilogue(NamedTuple):
                 )
 
     @property
-    def operands(self) -> tuple[Tensor, ...]:
-        return (self.scales,) if self.bias is None else (self.scales, self.bias)
+    def arrays(self) -> Arrays:
+        """Return the operands by the names that they have in q8ta_operands.wgsl."""
+        return {"scales": self.scales, "bias": self.bias}
 
     @property
     def flags(self) -> dict[str, Any]:

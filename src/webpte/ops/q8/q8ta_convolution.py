@@ -146,8 +146,8 @@ class Q8taConvolution(NamedTuple):
         tiles = -(-(count // groups) // tile)
         cx.dispatch(
             "q8/q8ta_convolution.wgsl",
-            reads=(self.x, self.layer.weights, *self.channels.operands),
-            writes=(out,),
+            reads={"x": self.x, "w": self.layer.weights, **self.channels.arrays},
+            writes={"y": out},
             params=self._params(layout, tiles, out),
             threads=-(-out.numel // 4) if ragged else images * groups * tiles * (pixels // 4),
             tile=tile,

@@ -63,8 +63,8 @@ def q8ta_add(
     )
     cx.dispatch(
         "q8/q8ta_add.wgsl",
-        reads=(input_a, input_b),
-        writes=(out,),
+        reads={"a": input_a, "b": input_b},
+        writes={"y": out},
         params=params,
         threads=-(-out.numel // 4),
         flat=walked.flat,
@@ -110,8 +110,8 @@ def _requantize(
     params = RequantizeParams(count=out.numel, rank=len(dims), dims=dims, x_strides=layout, **change._asdict())
     cx.dispatch(
         "q8/q8ta_requantize.wgsl",
-        reads=(x,),
-        writes=(out,),
+        reads={"x": x},
+        writes={"y": out},
         params=params,
         threads=-(-out.numel // 4),
         flat=layout == strides(dims),

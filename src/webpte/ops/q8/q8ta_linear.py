@@ -60,8 +60,8 @@ def _linear(
     if not words or columns % 4:
         cx.dispatch(
             "q8/q8ta_linear_any.wgsl",
-            reads=(x, weights, *channels.operands),
-            writes=(out,),
+            reads={"x": x, "w": weights, **channels.arrays},
+            writes={"y": out},
             params=Q8taLinearParams(**params, column_tiles=0, first_column=0),
             threads=-(-out.numel // 4),
             words=words,
@@ -72,8 +72,8 @@ def _linear(
     for first, count, part in cx.parts(weights, 4 * inner, columns // 4):
         cx.dispatch(
             "q8/q8ta_linear.wgsl",
-            reads=(x, part, *channels.operands),
-            writes=(out,),
+            reads={"x": x, "w": part, **channels.arrays},
+            writes={"y": out},
             params=Q8taLinearParams(**params, column_tiles=count, first_column=4 * first),
             threads=count * -(-rows // tile),
             tile=tile,

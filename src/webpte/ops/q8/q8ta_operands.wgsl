@@ -1,11 +1,11 @@
 {# The operands of a product of int8 codes, and what becomes of its sums. `coded`: the results are codes. #}
-@group(1) @binding(0) var<storage, read> x: array<u32>;
-@group(1) @binding(1) var<storage, read> w: array<u32>;
-@group(1) @binding(2) var<storage, read> scales: array<{{ scale_type }}>;
+var<storage> x: array<u32>;
+var<storage> w: array<u32>;
+var<storage> scales: array<{{ scale_type }}>;
 $$ if bias_type
-@group(1) @binding(3) var<storage, read> bias: array<{{ bias_type }}>;
+var<storage> bias: array<{{ bias_type }}>;
 $$ endif
-@group(1) @binding({{ 4 if bias_type else 3 }}) var<storage, read_write> y: array<{{ result }}>;
+var<storage> y: array<{{ result }}>;
 
 $$ if coded
 {$ include "q8/q8ta_codes.wgsl" $}

@@ -4,8 +4,8 @@
 {$ include "q8/q8ta_codes.wgsl" $}
 {$ from "q8/q8ta_codes.wgsl" import operand_codes $}
 
-@group(1) @binding(0) var<storage, read> x: array<u32>;
-@group(1) @binding(1) var<storage, read_write> y: array<u32>;
+var<storage> x: array<u32>;
+var<storage> y: array<u32>;
 
 $$ call per_thread("t")
 {{ operand_codes(["x"], flat) }}

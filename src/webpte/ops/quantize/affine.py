@@ -86,8 +86,8 @@ def affine(
     )
     cx.dispatch(
         "quantize/affine.wgsl",
-        reads=(x, scale) if zero_point is None else (x, scale, zero_point),
-        writes=(out,),
+        reads={"x": x, "scales": scale, "zeros": zero_point},
+        writes={"y": out},
         params=params,
         threads=-(-x.numel // 4),
         mode=mode,
@@ -214,8 +214,8 @@ def choose_qparams_affine(
     params = ChooseAffineParams(**walked, blocks=blocks, lowest=lowest, highest=highest, eps=least)
     cx.dispatch(
         "quantize/affine_choose.wgsl",
-        reads=(input,),
-        writes=(scale, zero_point),
+        reads={"x": input},
+        writes={"scales": scale, "zeros": zero_point},
         params=params,
         threads=-(-blocks // 4) if zero_point.dtype in BYTES else blocks,  # zeros may share words
         workgroup=8,

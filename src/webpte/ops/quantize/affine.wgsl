@@ -4,15 +4,12 @@
 {$ from "packed.wgsl" import fetched, stored $}
 {$ set bytes = target in ("i8", "u8") $}
 
-@group(1) @binding(0) var<storage, read> x: array<{{ stored(source) }}>;
-@group(1) @binding(1) var<storage, read> scales: array<{{ scale_type }}>;
+var<storage> x: array<{{ stored(source) }}>;
+var<storage> scales: array<{{ scale_type }}>;
 $$ if zero_type
-@group(1) @binding(2) var<storage, read> zeros: array<{{ stored(zero_type) }}>;
-@group(1) @binding(3) var<storage, read_write> y: array<{{ stored(target) }}>;
-$$ else
-@group(1) @binding(2) var<storage, read_write> y: array<{{ stored(target) }}>;
+var<storage> zeros: array<{{ stored(zero_type) }}>;
 $$ endif
-
+var<storage> y: array<{{ stored(target) }}>;
 // Four neighbours per invocation: a word, where the results are bytes.
 $$ call per_thread("t")
     let end = min(t * 4u + 4u, p.count);

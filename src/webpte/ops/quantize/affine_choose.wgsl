@@ -3,9 +3,9 @@
 {$ from "packed.wgsl" import stored $}
 {$ set bytes = zero_type in ("i8", "u8") $}
 
-@group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
-@group(1) @binding(1) var<storage, read_write> scales: array<{{ scale_type }}>;
-@group(1) @binding(2) var<storage, read_write> zeros: array<{{ stored(zero_type) }}>;
+var<storage> x: array<{{ type }}>;
+var<storage> scales: array<{{ scale_type }}>;
+var<storage> zeros: array<{{ stored(zero_type) }}>;
 
 {$ include "reduce_walk.wgsl" $}
 

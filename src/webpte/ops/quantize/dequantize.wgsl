@@ -3,14 +3,14 @@
 {$ from "packed.wgsl" import fetched, stored $}
 {$ from "walk.wgsl" import operand_positions $}
 
-@group(1) @binding(0) var<storage, read> x: array<{{ stored(source) }}>;
+var<storage> x: array<{{ stored(source) }}>;
 $$ if scale_type
-@group(1) @binding(1) var<storage, read> scales: array<{{ scale_type }}>;
+var<storage> scales: array<{{ scale_type }}>;
 $$ endif
 $$ if zero_type
-@group(1) @binding(2) var<storage, read> zeros: array<{{ stored(zero_type) }}>;
+var<storage> zeros: array<{{ stored(zero_type) }}>;
 $$ endif
-@group(1) @binding({{ 3 if zero_type else 2 if scale_type else 1 }}) var<storage, read_write> y: array<{{ type }}>;
+var<storage> y: array<{{ type }}>;
 
 // Four neighbours per invocation: a word, where codes are bytes. `permuted`: x has another order of dims.
 $$ call per_thread("t")

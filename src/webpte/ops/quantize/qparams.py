@@ -48,8 +48,8 @@ def _choose(
     ranges = cx.scratch(DType.FLOAT32, (rows, runs, 2))
     cx.dispatch(
         "quantize/qparams_range.wgsl",
-        reads=(x,),
-        writes=(ranges,),
+        reads={"x": x},
+        writes={"ranges": ranges},
         params=RowRangeParams(width=width, runs=runs),
         threads=rows * runs,
         type=x.wgsl,
@@ -57,8 +57,8 @@ def _choose(
     lowest, highest = limits
     cx.dispatch(
         "quantize/qparams.wgsl",
-        reads=(ranges,),
-        writes=(scale, zero),
+        reads={"ranges": ranges},
+        writes={"scales": scale, "zeros": zero},
         params=ChooseQparamsParams(runs=runs, lowest=lowest, highest=highest, eps=eps),
         threads=rows,
         balanced=balanced,

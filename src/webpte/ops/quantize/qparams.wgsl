@@ -1,9 +1,9 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_thread $}
 
-@group(1) @binding(0) var<storage, read> ranges: array<vec2<f32>>;
-@group(1) @binding(1) var<storage, read_write> scales: array<{{ scale_type }}>;
-@group(1) @binding(2) var<storage, read_write> zeros: array<i32>;
+var<storage> ranges: array<vec2<f32>>;
+var<storage> scales: array<{{ scale_type }}>;
+var<storage> zeros: array<i32>;
 
 fn zero_of(range: vec2<f32>, scale: f32) -> f32 {
 $$ if balanced

@@ -1,8 +1,8 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_thread $}
 
-@group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
-@group(1) @binding(1) var<storage, read_write> ranges: array<vec2<f32>>;
+var<storage> x: array<{{ type }}>;
+var<storage> ranges: array<vec2<f32>>;
 
 // The least and the greatest of every p.runs-th element of a row, and 0.
 $$ call per_thread()

@@ -14,7 +14,7 @@ import numpy as np
 from ...errors import GraphError, ShapeError
 from ...graph import DType, normalize_dim, numel
 from ...lowering import dim_rules
-from ...lowering.context import Context, Tensor
+from ...lowering.context import Arrays, Context, Tensor
 from ...lowering.registry import FLOATS, Op, Unused, op
 from ...lowering.shapes import Dims, check_rank, coalesce, strides
 from ...lowering.traits import OpTraits
@@ -117,19 +117,17 @@ def _checked(x: Tensor, scaling: PerBlockScales) -> PerBlockScales:
     return scaling
 
 
-def _walk(
-    x: Tensor, scaling: PerTensorScale | PerBlockScales
-) -> tuple[dict[str, Any], dict[str, Any], tuple[Tensor, ...]]:
+def _walk(x: Tensor, scaling: PerTensorScale | PerBlockScales) -> tuple[dict[str, Any], dict[str, Any], Arrays]:
     """Return the uniforms, the flags and the operands that select the scale of an element."""
     if isinstance(scaling, PerTensorScale):
         uniforms = {"count": x.numel, "inner": 1, "scales": 1, "zero": scaling.zero}
-        return uniforms, {"scale_type": "", "zero_type": ""}, ()
+        return uniforms, {"scale_type": "", "zero_type": ""}, {}
     uniforms = {"count": x.numel, "inner": scaling.inner, "scales": scaling.number, "zero": 0}
     flags = {
         "scale_type": scaling.scale.wgsl,
         "zero_type": scaling.zero.dtype.short if scaling.zero is not None else "",
     }
-    return uniforms, flags, (scaling.scale,) if scaling.zero is None else (scaling.scale, scaling.zero)
+    return uniforms, flags, {"scales": scaling.scale, "zeros": scaling.zero}
 
 
 def _require(tensor: Tensor, dtypes: frozenset[DType]) -> None:
@@ -165,8 +163,8 @@ def quantize(
     params = QuantizeParams(**uniforms, inverse=inverse, lowest=lowest, highest=min(highest, I32_MAX))
     cx.dispatch(
         "quantize/quantize.wgsl",
-        reads=(x, *operands),
-        writes=(out,),
+        reads={"x": x, **operands},
+        writes={"y": out},
         params=params if order is None else PermutedQuantizeParams(**vars(params), **_strided(x, order)),
         threads=-(-x.numel // 4),
         type=x.wgsl,
@@ -188,8 +186,8 @@ def dequantize(
     params = DequantizeParams(**uniforms, scale=scaling.scale if isinstance(scaling, PerTensorScale) else 1.0)
     cx.dispatch(
         "quantize/dequantize.wgsl",
-        reads=(x, *operands),
-        writes=(out,),
+        reads={"x": x, **operands},
+        writes={"y": out},
         params=params if order is None else PermutedDequantizeParams(**vars(params), **_strided(x, order)),
         threads=-(-x.numel // 4),
         source=x.dtype.short,

@@ -5,15 +5,12 @@
 {$ from "walk.wgsl" import operand_positions $}
 {$ set bytes = target in ("i8", "u8") $}
 
-@group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
+var<storage> x: array<{{ type }}>;
 $$ if scale_type
-@group(1) @binding(1) var<storage, read> scales: array<{{ scale_type }}>;
-@group(1) @binding(2) var<storage, read> zeros: array<{{ stored(zero_type) }}>;
-@group(1) @binding(3) var<storage, read_write> y: array<{{ stored(target) }}>;
-$$ else
-@group(1) @binding(1) var<storage, read_write> y: array<{{ stored(target) }}>;
+var<storage> scales: array<{{ scale_type }}>;
+var<storage> zeros: array<{{ stored(zero_type) }}>;
 $$ endif
-
+var<storage> y: array<{{ stored(target) }}>;
 // The code of element i of the result; `permuted`: x has another order of dims.
 fn code(i: u32) -> i32 {
 {{ operand_positions(["x"], not permuted) }}

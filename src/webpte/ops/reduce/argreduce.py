@@ -40,15 +40,13 @@ def arg_reduce(
         raise ShapeError(
             f"{list(x.dims)} has no elements {where}: there is no {'maximum' if largest else 'minimum'}", code="empty"
         )
-    writes: tuple[Tensor, ...] = (indices,)
     if values is not None:
         values.dims = indices.dims
-        writes = (values, indices)
     lanes = lanes_per_row(cx, "extreme", indices.numel, size)
     cx.dispatch(
         "reduce/argreduce.wgsl",
-        reads=(x,),
-        writes=writes,
+        reads={"x": x},
+        writes={"values": values, "indices": indices},
         params=ArgReduceParams(size=size, inner=inner, lanes=lanes),
         threads=indices.numel * lanes,
         workgroup=workgroup_for(lanes),

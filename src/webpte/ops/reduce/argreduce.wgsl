@@ -2,14 +2,11 @@
 {$ from "main.wgsl" import rows_main $}
 {$ set number = "f32" if type in ("f16", "f16w") else type $}
 
-@group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
+var<storage> x: array<{{ type }}>;
 $$ if with_values
-@group(1) @binding(1) var<storage, read_write> values: array<{{ type }}>;
-@group(1) @binding(2) var<storage, read_write> indices: array<i32>;
-$$ else
-@group(1) @binding(1) var<storage, read_write> indices: array<i32>;
+var<storage> values: array<{{ type }}>;
 $$ endif
-
+var<storage> indices: array<i32>;
 {$ include "extreme.wgsl" $}
 $$ if lanes > 1
 {$ include "lanes.wgsl" $}

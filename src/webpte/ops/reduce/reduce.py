@@ -114,8 +114,8 @@ def reduce(cx: Context, name: str, x: Tensor, dim: list[int] | None, keepdim: bo
     params = walk(x.dims, axes, count, lanes)
     cx.dispatch(
         "reduce/reduce.wgsl",
-        reads=(x,),
-        writes=(out,),
+        reads={"x": x},
+        writes={"y": out},
         params=params,
         threads=out.numel * lanes,
         workgroup=workgroup_for(lanes),
@@ -263,8 +263,8 @@ def variance(cx: Context, x: Tensor, dim: list[int] | None, correction: float, k
     params = walk(x.dims, axes, count - correction, lanes)
     cx.dispatch(
         "reduce/variance.wgsl",
-        reads=(x,),
-        writes=(out,),
+        reads={"x": x},
+        writes={"y": out},
         params=params,
         threads=out.numel * lanes,
         workgroup=workgroup_for(lanes),
@@ -315,8 +315,8 @@ def cumsum(cx: Context, self: Tensor, dim: int, dtype: Unused, *, out: Tensor) -
     size, inner = (self.dims[axis], strides(self.dims)[axis]) if self.rank else (1, 1)
     cx.dispatch(
         "reduce/cumsum.wgsl",
-        reads=(self,),
-        writes=(out,),
+        reads={"x": self},
+        writes={"y": out},
         params=CumsumParams(size=size, inner=inner),
         threads=self.numel // size if size else 0,
         workgroup=8,

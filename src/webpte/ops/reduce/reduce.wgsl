@@ -2,8 +2,8 @@
 {$ set number = "f32" if result in ("f16", "f16w") else result $}
 {$ set largest = name == "amax" $}
 
-@group(1) @binding(0) var<storage, read> x: array<{{ source }}>;
-@group(1) @binding(1) var<storage, read_write> y: array<{{ result }}>;
+var<storage> x: array<{{ source }}>;
+var<storage> y: array<{{ result }}>;
 
 {$ include "reduce_walk.wgsl" $}
 

@@ -32,8 +32,8 @@ def normalized(cx: Context, x: Tensor, dim: int, out: Tensor, log: bool) -> None
     wide = 4 if inner == 1 and size % 4 == 0 else 1
     cx.dispatch(
         "reduce/softmax.wgsl",
-        reads=(x,),
-        writes=(out,),
+        reads={"x": x},
+        writes={"y": out},
         params=SoftmaxParams(size=size // wide, inner=inner, lanes=lanes),
         threads=rows * lanes,
         workgroup=workgroup_for(lanes),

@@ -7,8 +7,8 @@
 {$ set number = "vec4<f32>" if wide == 4 else "f32" $}
 {$ set words = "vec4<u32>" if wide == 4 else "u32" $}
 
-@group(1) @binding(0) var<storage, read> x: {{ array_of(source) }};
-@group(1) @binding(1) var<storage, read_write> y: {{ array_of(result) }};
+var<storage> x: {{ array_of(source) }};
+var<storage> y: {{ array_of(result) }};
 
 const NONE = -1e30;  // the addend of an element that makes the result of its row NaN
 

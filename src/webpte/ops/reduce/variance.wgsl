@@ -3,8 +3,8 @@
 {$ set wide = 1 $}
 {$ include "rows.wgsl" $}
 
-@group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
-@group(1) @binding(1) var<storage, read_write> y: array<{{ type }}>;
+var<storage> x: array<{{ type }}>;
+var<storage> y: array<{{ type }}>;
 
 {$ include "reduce_walk.wgsl" $}
 

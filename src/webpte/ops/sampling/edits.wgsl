@@ -2,8 +2,8 @@
 
 const HIDDEN = 0xff800000u;
 
-@group(1) @binding(0) var<storage, read> choices: array<i32>;
-@group(1) @binding(1) var<storage, read_write> edited: array<u32>;
+var<storage> choices: array<i32>;
+var<storage> edited: array<u32>;
 
 // One invocation per edit: (row, token, factor, addend). No two are of the same row and token.
 @compute @workgroup_size(wg)

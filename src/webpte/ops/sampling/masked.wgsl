@@ -7,9 +7,9 @@
 
 const HIDDEN = 0xff800000u;  // bits of minus infinity, which WGSL has no number for
 
-@group(1) @binding(0) var<storage, read> logits: {{ array_of(type) }};
-@group(1) @binding(1) var<storage, read> choices: array<i32>;
-@group(1) @binding(2) var<storage, read_write> edited: array<{{ words }}>;
+var<storage> logits: {{ array_of(type) }};
+var<storage> choices: array<i32>;
+var<storage> edited: array<{{ words }}>;
 
 // One invocation per load: the logits, hidden where the row's mask does not allow the token.
 $$ call per_thread()

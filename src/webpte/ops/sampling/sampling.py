@@ -22,7 +22,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...graph import DType
-from ...lowering.context import Context, LiveScalar, Tensor, load_type
+from ...lowering.context import Arrays, Context, LiveScalar, Tensor, load_type
 from ...lowering.registry import WORDS, op
 from ...lowering.variants import ANYWHERE, Variant
 from ...wgsl import Live, Uniforms, f32, u32
@@ -92,16 +92,26 @@ def sample(
     type_ = load_type(logits, bounds["width"])
     partial = cx.scratch(DType.INT32, (rows, parts, 8))
     changed = cx.scratch(DType.FLOAT32, (rows, vocabulary))
-    adjusted = (changed,) if requested & EDITED else ()
-    _edit(cx, logits, choices=choices, edits=edits, changed=changed, type_=type_, times=len(adjusted))
-    flags: dict[str, Any] = {"params": params, "type": type_, "edited": bool(adjusted), "columns": COLUMNS}
-    reads = (logits, choices, *adjusted)
-    cx.dispatch("sampling/sampling_part.wgsl", reads=reads, writes=(partial,), threads=rows * parts, **flags)
+    edited = changed if requested & EDITED else None
+    _edit(cx, logits, choices=choices, edits=edits, changed=changed, type_=type_, times=int(edited is not None))
+    flags: dict[str, Any] = {"params": params, "type": type_, "edited": edited is not None, "columns": COLUMNS}
+    reads: Arrays = {"logits": logits, "choices": choices, "edited": edited}
+    cx.dispatch("sampling/sampling_part.wgsl", reads=reads, writes={"parts": partial}, threads=rows * parts, **flags)
     flags |= {"threads": rows * lanes, "workgroup": lanes, "lanes": lanes, "subgroups": with_subgroups(cx, lanes)}
     flags |= {"unusable": UNUSABLE, "all_hidden": ALL_HIDDEN, "max_parts": MAX_PARTS}
-    cx.dispatch("sampling/sampling.wgsl", reads=(logits, choices, partial, *adjusted), writes=out[:2], **flags)
+    cx.dispatch(
+        "sampling/sampling.wgsl",
+        reads={"logits": logits, "choices": choices, "parts": partial, "edited": edited},
+        writes={"tokens": out[0], "log_probabilities": out[1]},
+        **flags,
+    )
     flags["threads"] *= tops > 0
-    cx.dispatch("sampling/top_logprobs.wgsl", reads=(logits, partial), writes=out[2:], **flags)
+    cx.dispatch(
+        "sampling/top_logprobs.wgsl",
+        reads={"logits": logits, "parts": partial},
+        writes={"tokens": out[2], "log_probabilities": out[3]},
+        **flags,
+    )
 
 
 def _checked_dims(logits: Tensor, choices: Tensor) -> tuple[int, int]:
@@ -131,8 +141,8 @@ def _edit(
     params = EditParams(rows=rows, vocabulary=vocabulary, steps=steps, first=first, last_mask=last, edits=edits.dynamic)
     cx.dispatch(
         "sampling/masked.wgsl",
-        reads=(logits, choices),
-        writes=(changed,),
+        reads={"logits": logits, "choices": choices},
+        writes={"edited": changed},
         params=params,
         threads=rows * steps * times,
         type=type_,
@@ -140,7 +150,9 @@ def _edit(
         mask=MASK,
     )
     quads = (words - first) // 4 * times
-    cx.dispatch("sampling/edits.wgsl", reads=(choices,), writes=(changed,), params=params, threads=quads)
+    cx.dispatch(
+        "sampling/edits.wgsl", reads={"choices": choices}, writes={"edited": changed}, params=params, threads=quads
+    )
 
 
 def _bounds(cx: Context, vocabulary: int) -> dict[str, int]:

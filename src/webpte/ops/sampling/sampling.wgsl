@@ -12,14 +12,14 @@
 {$ set source = "edited" if edited else "logits" $}
 {$ set source_type = type if not edited else "f32x4" if width == 4 else "f32" $}
 
-@group(1) @binding(0) var<storage, read> logits: {{ array_of(type) }};
-@group(1) @binding(1) var<storage, read> choices: array<i32>;
-@group(1) @binding(2) var<storage, read> parts: array<vec4<u32>>;
+var<storage> logits: {{ array_of(type) }};
+var<storage> choices: array<i32>;
+var<storage> parts: array<vec4<u32>>;
 $$ if edited
-@group(1) @binding(3) var<storage, read> edited: {{ array_of(source_type) }};
+var<storage> edited: {{ array_of(source_type) }};
 $$ endif
-@group(1) @binding({{ 4 if edited else 3 }}) var<storage, read_write> tokens: array<i32>;
-@group(1) @binding({{ 5 if edited else 4 }}) var<storage, read_write> log_probabilities: array<u32>;  // bits: it may be NaN
+var<storage> tokens: array<i32>;
+var<storage> log_probabilities: array<u32>;  // bits: it may be NaN
 
 const LANES = {{ lanes }}u;
 const GROUP = {{ group }}u;

@@ -10,12 +10,12 @@
 {$ set source_type = type if not edited else "f32x4" if width == 4 else "f32" $}
 {$ set raw = "raw_" if edited else "" $}
 
-@group(1) @binding(0) var<storage, read> logits: {{ array_of(type) }};
-@group(1) @binding(1) var<storage, read> choices: array<i32>;
+var<storage> logits: {{ array_of(type) }};
+var<storage> choices: array<i32>;
 $$ if edited
-@group(1) @binding(2) var<storage, read> edited: {{ array_of(source_type) }};
+var<storage> edited: {{ array_of(source_type) }};
 $$ endif
-@group(1) @binding({{ 3 if edited else 2 }}) var<storage, read_write> parts: array<vec4<u32>>;
+var<storage> parts: array<vec4<u32>>;
 
 // NaN and infinity, with which no token can be chosen.
 fn is_unusable(x: f32) -> bool {

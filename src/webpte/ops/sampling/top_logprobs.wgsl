@@ -7,10 +7,10 @@
 {$ from "main.wgsl" import per_row $}
 {$ set width = 4 if type.endswith("x4") else 1 $}
 
-@group(1) @binding(0) var<storage, read> logits: {{ array_of(type) }};
-@group(1) @binding(1) var<storage, read> parts: array<vec4<u32>>;
-@group(1) @binding(2) var<storage, read_write> tokens: array<i32>;
-@group(1) @binding(3) var<storage, read_write> log_probabilities: array<f32>;
+var<storage> logits: {{ array_of(type) }};
+var<storage> parts: array<vec4<u32>>;
+var<storage> tokens: array<i32>;
+var<storage> log_probabilities: array<f32>;
 
 const LANES = {{ lanes }}u;
 const UNUSABLE = 1u;

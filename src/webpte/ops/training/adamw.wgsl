@@ -1,14 +1,14 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_thread $}
 
-@group(1) @binding(0) var<storage, read> grad: array<{{ type }}>;
-@group(1) @binding(1) var<storage, read_write> param: array<{{ type }}>;
-@group(1) @binding(2) var<storage, read_write> mean: array<{{ type }}>;
-@group(1) @binding(3) var<storage, read_write> square: array<{{ type }}>;
+var<storage> grad: array<{{ type }}>;
+var<storage> param: array<{{ type }}>;
+var<storage> mean: array<{{ type }}>;
+var<storage> square: array<{{ type }}>;
 $$ if returned
-@group(1) @binding(4) var<storage, read_write> param_out: array<{{ type }}>;
-@group(1) @binding(5) var<storage, read_write> mean_out: array<{{ type }}>;
-@group(1) @binding(6) var<storage, read_write> square_out: array<{{ type }}>;
+var<storage> param_out: array<{{ type }}>;
+var<storage> mean_out: array<{{ type }}>;
+var<storage> square_out: array<{{ type }}>;
 $$ endif
 
 $$ call per_thread()

@@ -1,10 +1,10 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_thread $}
 
-@group(1) @binding(0) var<storage, read> logits: array<{{ type }}>;  // (M, V)
-@group(1) @binding(1) var<storage, read> labels: array<i32>;  // (M,)
-@group(1) @binding(2) var<storage, read_write> losses: array<f32>;  // (M,)
-@group(1) @binding(3) var<storage, read_write> d_logits: array<{{ type }}>;  // (M, V)
+var<storage> logits: array<{{ type }}>;  // (M, V)
+var<storage> labels: array<i32>;  // (M,)
+var<storage> losses: array<f32>;  // (M,)
+var<storage> d_logits: array<{{ type }}>;  // (M, V)
 
 {$ include "floats.wgsl" $}
 

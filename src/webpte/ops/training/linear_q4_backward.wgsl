@@ -3,10 +3,10 @@
 {$ set bits = 4 $}
 {$ set high_first = false $}
 
-@group(1) @binding(0) var<storage, read> d_out: array<{{ type }}>;  // (M, N)
-@group(1) @binding(1) var<storage, read> w: array<u32>;  // (N, K / 2) bytes, a code in each half
-@group(1) @binding(2) var<storage, read> scales: array<{{ scale_type }}>;  // (K / group, at least N)
-@group(1) @binding(3) var<storage, read_write> d_x: array<{{ type }}>;  // (M, K)
+var<storage> d_out: array<{{ type }}>;  // (M, N)
+var<storage> w: array<u32>;  // (N, K / 2) bytes, a code in each half
+var<storage> scales: array<{{ scale_type }}>;  // (K / group, at least N)
+var<storage> d_x: array<{{ type }}>;  // (M, K)
 
 $$ if words
 {$ include "q4/codes_q4.wgsl" $}

@@ -1,9 +1,9 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_thread $}
 
-@group(1) @binding(0) var<storage, read> latent: array<{{ type }}>;  // (N, K)
-@group(1) @binding(1) var<storage, read> scales: array<{{ scale_type }}>;  // (K / group, at least N)
-@group(1) @binding(2) var<storage, read_write> codes: array<u32>;  // (N, K / 2) bytes
+var<storage> latent: array<{{ type }}>;  // (N, K)
+var<storage> scales: array<{{ scale_type }}>;  // (K / group, at least N)
+var<storage> codes: array<u32>;  // (N, K / 2) bytes
 
 // -8 to 7, stored with 8 added. A group without a scale is all zeros.
 fn code(n: u32, k: u32) -> u32 {

@@ -34,8 +34,8 @@ def fused_ce(cx: Context, logits: Tensor, labels: Tensor, n_valid: float, *, out
     losses = cx.scratch(DType.FLOAT32, (rows,))
     cx.dispatch(
         "training/fused_ce.wgsl",
-        reads=(logits, labels),
-        writes=(losses, d_logits),
+        reads={"logits": logits, "labels": labels},
+        writes={"losses": losses, "d_logits": d_logits},
         params=FusedCeParams(columns=columns, count=n_valid),
         threads=rows,
         workgroup=8,
@@ -86,8 +86,8 @@ def linear_q4gsw_backward(
     for first, rows, part in cx.parts(weights, columns // 2, weights.dims[0]):
         cx.dispatch(
             "training/linear_q4_backward.wgsl",
-            reads=(d_out, part, weight_scales),
-            writes=(out,),
+            reads={"d_out": d_out, "w": part, "scales": weight_scales},
+            writes={"d_x": out},
             params=LinearQ4BackwardParams(
                 rows=rows,
                 first=first,
@@ -163,21 +163,22 @@ def adamw_step(
     *,
     out: tuple[Tensor, Tensor, Tensor],
 ) -> None:
-    state = (param, m, v)
-    if any(t.dims != param.dims or t.dtype is not param.dtype for t in (*state, grad)):
+    state = {"param": param, "mean": m, "square": v}
+    if any(t.dims != param.dims or t.dtype is not param.dtype for t in (*state.values(), grad)):
         raise ShapeError(
             f"parameter {param!r}, moments {m!r} and {v!r} and gradient {grad!r} differ in shape or dtype",
             code="operand_mismatch",
         )
     for result in out:
         result.dims = param.dims
-    returned = all(result.id != tensor.id for result, tensor in zip(out, state, strict=True))
+    returned = all(result.id != tensor.id for result, tensor in zip(out, state.values(), strict=True))
+    results = {f"{name}_out": result for name, result in zip(state, out, strict=True)}
     moments = {"beta1": beta1, "rest1": 1 - beta1, "beta2": beta2, "rest2": 1 - beta2}
     corrections = {"correction1": bias_correction1, "correction2": bias_correction2}
     cx.dispatch(
         "training/adamw.wgsl",
-        reads=(grad,),
-        writes=(*state, *out) if returned else state,
+        reads={"grad": grad},
+        writes={**state, **(results if returned else {})},
         params=AdamwParams(lr=lr, decay=1 - lr * weight_decay, eps=eps, **moments, **corrections),
         threads=param.numel,
         type=param.wgsl,
@@ -233,8 +234,8 @@ def q4gsw_requant(cx: Context, latent: Tensor, scales: Tensor, group_size: int, 
     total = rows * row_bytes
     cx.dispatch(
         "training/requant_q4.wgsl",
-        reads=(latent, scales),
-        writes=(out,),
+        reads={"latent": latent, "scales": scales},
+        writes={"codes": out},
         params=RequantQ4Params(
             columns=columns, row_bytes=row_bytes, bytes=total, group=group_size, scale_stride=scales.dims[1]
         ),

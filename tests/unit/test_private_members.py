@@ -31,6 +31,10 @@ def private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__") and name not in NAMEDTUPLE
 
 
+def is_one_of(node: ast.expr, *names: str) -> bool:
+    return isinstance(node, ast.Name) and node.id in names
+
+
 def own_names(tree: ast.Module) -> set[str]:
     """Return the private names that a module defines: functions, fields of classes, and attributes of `self`."""
     names: set[str] = set()
@@ -38,7 +42,7 @@ def own_names(tree: ast.Module) -> set[str]:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             names.add(node.name)
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            names |= {node.attr} if ast.unparse(node.value) in ("self", "cls") else set()
+            names |= {node.attr} if is_one_of(node.value, "self", "cls") else set()
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names.add(node.id)
     return names
@@ -56,7 +60,7 @@ def foreign_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 yield node.lineno, node.attr
         elif isinstance(node, ast.ImportFrom):
             yield from ((node.lineno, alias.name) for alias in node.names if private(alias.name))
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "setattr", "hasattr", "delattr"):
+        elif isinstance(node, ast.Call) and is_one_of(node.func, "getattr", "setattr", "hasattr", "delattr"):
             name = node.args[1]
             if isinstance(name, ast.Constant) and isinstance(name.value, str) and private(name.value):
                 yield from [(node.lineno, name.value)] if name.value not in own else []
@@ -99,4 +103,4 @@ def test_loggers_have_the_names_of_their_modules():
 
 
 def is_logger(value: ast.expr) -> bool:
-    return isinstance(value, ast.Call) and ast.unparse(value.func) == "logging.getLogger"
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "getLogger"

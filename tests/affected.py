@@ -54,10 +54,10 @@ WITNESSES: dict[str, tuple[str, ...]] = {
         "gpu/test_xnnpack_nodes.py",
     ),
     "llm": ("contract/test_llm.py", "contract/test_batching.py", "contract/test_steering.py"),
-    "lowering": ("contract/test_programs.py",),
+    "lowering": ("contract/test_programs.py", "contract/test_accepted_kernels.py"),
     "measure": ("contract/test_tools.py", "contract/test_evaluation.py", "gpu/test_bench_report.py"),
     "notebook": ("web/test_notebook.py",),
-    "ops": ("contract/test_programs.py",),
+    "ops": ("contract/test_programs.py", "contract/test_accepted_kernels.py"),
     "plan": ("gpu/test_saved_plans.py", "gpu/test_steps.py", "contract/test_programs.py"),
     "runtime": ("gpu/test_calling.py", "gpu/test_steps.py", "gpu/test_forks.py", "contract/test_state.py"),
     "serve": (
@@ -69,7 +69,7 @@ WITNESSES: dict[str, tuple[str, ...]] = {
     ),
     "speech": ("contract/test_speech.py",),
     "vision": ("contract/test_vision.py",),
-    "wgsl": ("contract/test_programs.py",),
+    "wgsl": ("contract/test_programs.py", "contract/test_accepted_kernels.py"),
 }
 COMPUTE = {"device", "lowering", "plan", "wgsl"}  # a change there can break the kernel of any op
 PLAYER = ("web/test_player.py", "web/test_language.py", "web/test_programs.py", "web/test_chat.py")
@@ -136,6 +136,7 @@ def _add(selection: Selection, path: PurePosixPath) -> None:
             selection.add("project/test_figures.py")
         case ("bench", "translators", *_):
             selection.add("unit/test_translator_parts.py", "contract/test_translators.py")
+            selection.add("contract/test_accepted_kernels.py")
         case ("bench", "debian.py"):
             selection.add("unit/test_translator_parts.py", "unit/test_compiler_parts.py")
         case ("bench", *_):

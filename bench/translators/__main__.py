@@ -4,6 +4,7 @@
     python -m bench.translators llama256 --target hlsl-fxc # a name of `bench.compilers`
     python -m bench.translators --all --json               # all op cases and all programs of `bench.compilers`
     python -m bench.translators --wgsl kernel.wgsl         # one file of WGSL, with an entry point `main`
+    python -m bench.translators --record                   # renew the record that the gate compares with
 
 The first run installs what it needs into the cache folder (`bench.translators.build`). Results are cached, so that an
 interrupted run continues. The command ends with status 1 if a kernel is rejected.
@@ -22,7 +23,7 @@ from typing import Any
 from bench.compilers.programs import PROGRAMS
 from bench.debian import BuildError
 
-from . import build, kernels, targets
+from . import build, kernels, record, targets
 from .kernels import Source, Sources
 from .targets import SLOW, TARGETS, Result, TranslatorError
 
@@ -40,13 +41,14 @@ def main() -> int:
     parser.add_argument("--wgsl", type=Path, nargs="+", metavar="FILE", help="files of WGSL")
     parser.add_argument("--target", nargs="+", choices=TARGETS, default=list(TARGETS), help="all if it is not set")
     parser.add_argument("--json", action="store_true", help="print all results as JSON")
+    parser.add_argument("--record", action="store_true", help="renew bench/translators/accepted.json, for all targets")
     options = parser.parse_args()
-    if not (options.programs or options.all or options.wgsl):
+    if not (options.programs or options.all or options.wgsl or options.record):
         parser.error(f"PROGRAM: expected a .pte file or a name, got none. The names are {', '.join(PROGRAMS)}.")
     try:
         build.build()
         sources = _sources(options)
-        results = targets.translate(sources, options.target, _progress)
+        results = _results(sources, options)
     except (BuildError, TranslatorError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -56,9 +58,17 @@ def main() -> int:
 
 
 def _sources(options: argparse.Namespace) -> Sources:
+    if options.record:
+        return kernels.of_programs(kernels.GATE)
     if options.wgsl:
         return kernels.of_files(options.wgsl)
     return kernels.everything() if options.all else kernels.of_programs(options.programs)
+
+
+def _results(sources: Sources, options: argparse.Namespace) -> Results:
+    if options.record:  # only what the record lacks is translated
+        return record.renew(sources, lambda new: targets.translate(new, list(TARGETS), _progress))
+    return targets.translate(sources, options.target, _progress)
 
 
 def _progress(done: int, total: int) -> None:

@@ -25,7 +25,11 @@ FEATURES: Mapping[str, Caps] = {
     "subgroups": Caps(limits=DESKTOP, features=frozenset({SUBGROUP}), subgroup=32),
     "both": Caps(limits=DESKTOP, features=frozenset({F16, SUBGROUP}), subgroup=32),
 }
-SMALL = ("llama256", "minilm", "cnn-f32", "cnn-int8", "smollm2-135m", "whisper-tiny")
+SAMPLES = "tests/xnnpack/samples"
+GATE = (  # programs whose kernels are in the record; the gate exports no other for them
+    *("llama256", "smollm2-135m", "cnn-f32"),
+    *(f"{SAMPLES}/llama_8da4w.pte", f"{SAMPLES}/bert_dyn.pte", f"{SAMPLES}/mv2_int8.pte"),
+)
 
 
 @dataclass(frozen=True)

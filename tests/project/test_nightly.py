@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from bench.compilers import build as compilers
 from tests.devices.runs import SUITES, suites
 from tests.nightly import __main__ as nightly
 from tests.nightly.parts import EXTRAS, FUZZED, LEFT_OUT, NETWORKS, PARTS, Part
@@ -116,6 +117,15 @@ def test_workflow_runs_every_part_and_ends_after_its_limit():
     job = yaml.safe_load((ROOT / ".github" / "workflows" / "nightly.yml").read_text())["jobs"]["part"]
     assert job["strategy"]["matrix"]["part"] == [part.name for part in PARTS]
     assert all(part.limit + 20 * 60 < 60 * job["timeout-minutes"] for part in PARTS)
+
+
+def test_workflow_installs_what_the_compilers_are_built_with():
+    steps = yaml.safe_load((ROOT / ".github" / "workflows" / "nightly.yml").read_text())["jobs"]["part"]["steps"]
+    installed = next(step["run"] for step in steps if "apt-get install" in step.get("run", "")).split()
+    notes = re.findall(r"^apt-get install -t \S+ (.*)$|^and for adreno: (.*)$", compilers.__doc__ or "", re.MULTILINE)
+    needed = {package for note in notes for package in " ".join(note).split()}
+    assert {"meson", "libdrm-dev", "glslang-tools"} < needed
+    assert {*needed, "libvulkan-dev", "libc6-dev", "npm", "debian-archive-keyring"} <= set(installed)
 
 
 def python(code: str) -> tuple[str, ...]:

@@ -62,6 +62,12 @@ $$ else
 $$ endif
 }
 $$ endif
+
+// A product of four codes. For Metal, naga declares a variable for each operand of dot4I8Packed, and a name that is an
+// operand twice in a block would be declared twice. The parameters are operands once.
+fn product(a: u32, b: u32) -> i32 {
+    return dot4I8Packed(a, b);
+}
 {# The elements of the channels of four lanes. #}
 {$ macro four(name) -$}
 {{ "vec4(" }}{$ for lane in "xyzw" $}{{ name }}[channel.{{ lane }}]{{ ", " if not loop.last else ")" }}{$ endfor $}
@@ -85,7 +91,7 @@ $$ if ragged
         let row = (k + d) * p.channels;
         sum_x += vec4<i32>(
 $$ for lane in "xyzw"
-            dot4I8Packed(a_{{ lane }}, w[row + channel.{{ lane }}]),
+            product(a_{{ lane }}, w[row + channel.{{ lane }}]),
 $$ endfor
         );
 $$ else
@@ -94,7 +100,7 @@ $$ for part in "xyzw"[:4 if wide else 1]
 $$ for lane in "xyzw"[:rows]
         sum_{{ lane }} += vec4<i32>(
 $$ for c in "xyzw"
-            dot4I8Packed(a_{{ lane }}{{ "." ~ part if wide }}, b_{{ part }}.{{ c }}),
+            product(a_{{ lane }}{{ "." ~ part if wide }}, b_{{ part }}.{{ c }}),
 $$ endfor
         );
 $$ endfor

@@ -79,9 +79,12 @@ def _tokens(answers: list[Any]) -> list[list[int]]:
     return [answer["choices"][0]["token_ids"] for answer in answers]
 
 
-def test_tokens_equal_native_player(chat, native):
-    requests = [{"prompt": prompt, **asked} for prompt in PROMPTS for asked in ASKED]
-    expected = [_natively(native, prompt, asked) for prompt in PROMPTS for asked in ASKED]
+@pytest.mark.parametrize("turns", slow_but([1], [1, len(PROMPTS)]))
+def test_tokens_equal_native_player(chat, native, turns):
+    """Every request of ASKED once for each of `turns`, with another prompt in each."""
+    pairs = [(PROMPTS[(turn + at) % len(PROMPTS)], asked) for turn in range(turns) for at, asked in enumerate(ASKED)]
+    requests = [{"prompt": prompt, **asked} for prompt, asked in pairs]
+    expected = [_natively(native, prompt, asked) for prompt, asked in pairs]
     one_by_one = [chat.evaluate(ASK, [request])[0] for request in requests]
     assert _tokens(one_by_one) == expected
     assert _tokens(chat.evaluate(ASK, requests)) == expected  # four at a time, each with its own settings

@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 import webpte
 from tests.support.export.exporting import export
 from tests.support.harness.browser import TIMEOUT
+from tests.support.harness.gate import slow_but
 from tests.support.harness.node import run_node_tests
 from tests.support.models.packages import MINILM
 
@@ -20,7 +21,8 @@ from .fake_pages import is_ready
 from .test_pages_play import opened
 
 EMBED = """async (texts) => (await globalThis.model.embed(texts)).map((vector) => Array.from(vector))"""
-TEXTS = ["A cat sits on the mat.", "", "Größe 北京 [SEP] [MASK] 🙂", "word " * 300, "seventeen " * 12]
+TEXTS = ["A cat sits on the mat.", "", "Größe 北京 [SEP] [MASK] 🙂"]
+LONG_TEXTS = ["word " * 300, "seventeen " * 12]
 FRAME = 2  # tokens that every text gets
 
 
@@ -35,19 +37,20 @@ def minilm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_page_vectors_equal_native_program(minilm, server, page):
+@pytest.mark.parametrize("texts", slow_but([TEXTS], [TEXTS, TEXTS + LONG_TEXTS]), ids=["short", "long"])
+def test_page_vectors_equal_native_program(texts, minilm, server, page):
     from tokenizers import Tokenizer
 
     exported = export("minilm")
     with webpte.load(exported.path, data=exported.data) as program:
         server.folders["site"] = minilm / "site"
         load(page, f"{server.origin}/site/")
-        actual = np.array(page.evaluate(EMBED, TEXTS), np.float32)
+        actual = np.array(page.evaluate(EMBED, texts), np.float32)
         lengths = json.loads((minilm / "site" / "manifest.json").read_text())["encoder"]["lengths"]
         encoder = Tokenizer.from_file(str(minilm / "tokenizer.json"))
         encoder.no_padding()
         encoder.enable_truncation(lengths[-1])
-        for text, vector in zip(TEXTS, actual, strict=True):
+        for text, vector in zip(texts, actual, strict=True):
             tokens = encoder.encode(text).ids
             length = next(length for length in lengths if length >= len(tokens))
             assert FRAME <= len(tokens) <= length

@@ -82,7 +82,7 @@ def one_shape(exported):
 
 @pytest.mark.parametrize(("moment", "worker"), slow_rows_but([("weights", False)], MOMENTS))
 def test_load_cancelled_ends_and_next_load_works(moment, worker, bundled, server, page):
-    exported, server.folders["site"] = bundled("llama_4w_emb4", one_shape)
+    exported, server.folders["site"] = bundled("mtcnn_pnet", one_shape)
     held = threading.Event()
     if moment == "weights":
         server.fault = lambda path: Fault(pause=held) if path.endswith(".bin") else None

@@ -59,7 +59,7 @@ def test_call_wrong_inputs_are_refused(bundled, server, page):
 
 
 def test_call_creates_no_gpu_objects(bundled, server, page):
-    exported, server.folders["site"] = bundled("llama_4w_emb4", shapes_of)
+    exported, server.folders["site"] = bundled("sdpa_cache_inputs_live", shapes_of)
     open_program(page, f"{server.origin}/site/")
     inputs = [step.inputs for step in exported.sequences[0]]
     for args in inputs:

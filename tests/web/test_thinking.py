@@ -10,7 +10,6 @@ from playwright.sync_api import Browser, Page, expect
 
 import webpte
 from tests.support.harness.browser import TIMEOUT
-from tests.support.harness.gate import slow_but
 from tests.support.harness.serving import Running
 from tests.support.harness.site_server import serving
 from tests.support.models.thinker import OPEN_TEMPLATE, REASONING, TEMPLATE, TEXT, write_thinker
@@ -55,7 +54,8 @@ def check_page(page: Page, url: str, name: str) -> None:
     assert errors == []
 
 
-@pytest.mark.parametrize("template", slow_but([TEMPLATE], [TEMPLATE, OPEN_TEMPLATE]))
+@pytest.mark.slow  # the gate has the page of the server, and the player in web/test/thinking.test.js
+@pytest.mark.parametrize("template", [TEMPLATE, OPEN_TEMPLATE])
 def test_bundle_page_folds_the_thought(browser: Browser, tmp_path: Path, template: str) -> None:
     with webpte.load(write_thinker(tmp_path, template=template)) as loaded:
         webpte.bundle(loaded, tmp_path / "site")

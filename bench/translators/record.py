@@ -11,12 +11,12 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from . import build, metal, targets
+from . import targets
 from .kernels import Source, Sources
 
 FILE = Path(__file__).with_name("accepted.json")
 COMMAND = "python -m bench.translators --record"
-CHECKS = (build.TRANSLATE, build.HLSL_COMPILE, metal.HEADER, Path(metal.__file__))  # what decides about a kernel
+CHECKS = sorted({path for paths in targets.CHECKS.values() for path in paths})
 Accepted = Mapping[str, str]  # key of a kernel -> its label
 Translate = Callable[[list[Source]], Mapping[tuple[Source, str], targets.Result]]
 

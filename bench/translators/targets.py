@@ -16,7 +16,7 @@ from pathlib import Path
 from webpte.cache import cache_folder
 from webpte.partial_files import atomic_file
 
-from . import build, metal
+from . import build, metal, tint
 from .kernels import Source
 
 CHUNK = 32  # kernels that are translated and compiled together
@@ -27,8 +27,16 @@ TARGETS: Mapping[str, str] = {
     "msl": "Metal 3.1 by naga, compiled as C++ for its syntax and types",
     "hlsl-fxc": "HLSL 5.1 by naga, compiled by FXC",
     "hlsl-dxc": "HLSL 6.6 by naga, compiled by DXC with validation",
+    "tint-spirv": "SPIR-V by Tint, in a pipeline of Dawn",
 }
 MODELS = {"hlsl-fxc": ("fxc", "cs_5_1"), "hlsl-dxc": ("dxc", "cs_6_6")}
+
+CHECKS: Mapping[str, tuple[Path, ...]] = {  # what decides about a kernel
+    "msl": (build.TRANSLATE, metal.HEADER, Path(metal.__file__)),
+    "hlsl-fxc": (build.TRANSLATE, build.HLSL_COMPILE),
+    "hlsl-dxc": (build.TRANSLATE, build.HLSL_COMPILE),
+    "tint-spirv": (Path(tint.__file__),),
+}
 
 
 class TranslatorError(Exception):
@@ -93,6 +101,8 @@ def texts(sources: Sequence[Source], target: str) -> list[str]:
 def _translate(sources: Sequence[Source], target: str) -> list[Result]:
     if not sources:
         return []
+    if target == "tint-spirv":
+        return _tint(sources)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         errors = _naga(folder, sources, target)
@@ -122,6 +132,16 @@ def _naga(folder: Path, sources: Sequence[Source], target: str) -> list[str]:
     if done.returncode or len(errors) != len(sources):
         raise TranslatorError(f"naga: expected {len(sources)} results, got {len(errors)}. {done.stderr[-500:]}")
     return [errors[number] for number in range(len(sources))]
+
+
+def _tint(sources: Sequence[Source]) -> list[Result]:
+    try:
+        translated = [tint.translate(source) for source in sources]
+    except (ImportError, OSError, RuntimeError) as error:
+        raise TranslatorError(f"tint-spirv: {error}. It needs dawn-python: pip install --group dev") from error
+    return [
+        Result(error=error, milliseconds=milliseconds, text_bytes=len(text)) for text, error, milliseconds in translated
+    ]
 
 
 def _metal(files: Sequence[Path]) -> dict[Path, Result]:
@@ -170,8 +190,7 @@ def _wine(arguments: Sequence[str], folder: Path, files: int) -> tuple[str, str]
 
 
 def _path(source: Source, target: str) -> Path:
-    checks = [metal.HEADER, Path(metal.__file__)] if target == "msl" else [build.HLSL_COMPILE]
-    files = [path.read_text(encoding="utf-8") for path in (build.TRANSLATE, *checks)]
+    files = [path.read_text(encoding="utf-8") for path in CHECKS[target]]
     parts = [target, source.workgroup, source.text, dict(build.versions()), files, _REVISION]
     key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     return cache_folder() / "translators" / "results" / key[:2] / key[2:32]

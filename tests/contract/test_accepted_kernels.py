@@ -62,7 +62,7 @@ def test_record_rejected_kernel_is_not_written(file):
 def test_record_of_other_checks_accepts_nothing(file, tmp_path, monkeypatch):
     changed = tmp_path / "metal.h"
     changed.write_text(f"{metal.HEADER.read_text(encoding='utf-8')}\n", encoding="utf-8")
-    monkeypatch.setattr(record, "CHECKS", tuple(changed if path == metal.HEADER else path for path in record.CHECKS))
+    monkeypatch.setattr(record, "CHECKS", [changed if path == metal.HEADER else path for path in record.CHECKS])
     assert record.missing({OLD: []}) == [OLD]
 
 

@@ -66,14 +66,14 @@ def test_translators_accept_every_kernel_of_small_programs(name):
 
 
 def test_translators_accept_the_kernel_without_faults():
-    assert errors(KERNEL) == {"msl": "", "hlsl-fxc": "", "hlsl-dxc": ""}
+    assert errors(KERNEL) == {"msl": "", "hlsl-fxc": "", "hlsl-dxc": "", "tint-spirv": ""}
 
 
 def test_fxc_function_with_two_returns_before_a_barrier_is_rejected():
     start, end = KERNEL.index("fn live"), KERNEL.index("@compute")
     results = errors(KERNEL[:start] + TWO_RETURNS + KERNEL[end:])
     assert "X3663" in results["hlsl-fxc"]
-    assert results["msl"] == results["hlsl-dxc"] == ""
+    assert results["msl"] == results["hlsl-dxc"] == results["tint-spirv"] == ""
 
 
 def test_metal_more_threadgroup_memory_than_32_kb_is_rejected():
@@ -118,6 +118,11 @@ def test_metal_name_that_is_an_operand_of_two_packed_products_is_rejected():
     assert "redefinition" in errors(twice, "msl")["msl"]
 
 
+def test_tint_barrier_that_some_invocations_skip_is_rejected():
+    varying = KERNEL.replace("i < live(count)", "i < lane")
+    assert "uniform" in errors(varying, "tint-spirv")["tint-spirv"]
+
+
 def test_trusted_text_of_metal_has_neither_clamps_nor_loop_counters():
     (checked,) = targets.texts([Source("kernel", KERNEL, 64)], "msl")
     (trusted,) = targets.texts([Source("kernel", KERNEL, 64)], "msl-trusted")
@@ -127,5 +132,5 @@ def test_trusted_text_of_metal_has_neither_clamps_nor_loop_counters():
 
 def test_translate_kernel_with_subgroups_is_not_offered_to_fxc():
     text = KERNEL.replace("index) lane: u32", "index) lane: u32, @builtin(subgroup_invocation_id) id: u32")
-    assert errors(text) == {"msl": "", "hlsl-dxc": ""}
+    assert errors(text) == {"msl": "", "hlsl-dxc": "", "tint-spirv": ""}
     assert not targets.offered(Source("k", text, 64), "hlsl-fxc")

@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from webpte.debug import doctor
+from webpte.device.adapter import AdapterInfo
 from webpte.lowering import ANYWHERE, Context, Variant
 from webpte.wgsl import Caps
 
@@ -65,3 +66,11 @@ def test_self_test_hanging_device_is_reported(monkeypatch):
 
     monkeypatch.setattr(subprocess, "run", hang)
     assert "did not answer" in str(doctor.run_self_test()["problem"])
+
+
+@pytest.mark.parametrize(("backend", "count"), [("D3D12", 1), ("Vulkan", 0), ("Metal", 0)])
+def test_doctor_direct3d_12_states_what_its_compiler_costs(backend, count):
+    adapter = AdapterInfo(0, "a GPU", backend, "DiscreteGPU", "a driver", "a vendor", (), {}, chosen=True)
+    advice = doctor._advice(adapter, {}, None)
+    assert len(advice) == count
+    assert all("FXC" in text and "WEBPTE_BACKEND=vulkan" in text for text in advice)

@@ -240,7 +240,9 @@ def imported(node: ast.AST, module: str) -> Iterator[str]:
             # In `from webpte import ops, load` the first is a room and the second a name of the public face.
             yield from (f"{base}.{alias.name}" if base == PACKAGE and alias.name in ARROWS else base for alias in names)
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=[ast.Constant(value=str(target)), *_]):
-            if name in {"import_module", "__import__"} or (name == "get" and ast.unparse(node.func) == "sys.modules.get"):
+            if name in {"import_module", "__import__"} or (
+                name == "get" and ast.unparse(node.func) == "sys.modules.get"
+            ):
                 yield target
         case ast.Subscript(value=ast.Attribute(attr="modules"), slice=ast.Constant(value=str(target))):
             yield target

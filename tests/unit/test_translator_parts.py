@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from bench.translators import __main__ as command
-from bench.translators import build, kernels, metal, targets
+from bench.translators import build, kernels, metal, targets, tint
 from bench.translators.kernels import Source
 from bench.translators.targets import Result
 
@@ -30,6 +30,12 @@ def test_metal_text_constructors_are_calls_and_threadgroup_memory_is_asserted():
     assert "uint2 a = check::construct<::uint2>(1u);" in result
     assert "metal::float4 b = check::construct<::float4>(x, y);" in result
     assert "static_assert(sizeof(type_5) <= 32768" in result
+
+
+def test_tint_text_has_the_size_of_workgroups_and_enables_subgroups():
+    text = "override wg: u32 = 64u;\nfn main(@builtin(subgroup_invocation_id) lane: u32) {}"
+    assert tint.wgsl(Source("k", text, 96)).splitlines()[:2] == ["enable subgroups;", "const wg: u32 = 96u;"]
+    assert tint.wgsl(PLAIN) == PLAIN.text
 
 
 def test_offered_shader_model_5_has_neither_f16_nor_subgroups():

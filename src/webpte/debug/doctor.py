@@ -294,6 +294,11 @@ def _advice(chosen: AdapterInfo, environment: Mapping[str, str], test: SelfTestR
             "OpenGL is wgpu's last choice and lacks much of WebGPU. Install a Vulkan driver"
             + ("; VK_DRIVER_FILES or VK_ICD_FILENAMES hides the installed ones." if _hidden(environment) else ".")
         )
+    if chosen.backend == "D3D12":
+        advice.append(
+            "For Direct3D 12, wgpu compiles kernels with FXC, at every start: a language model takes about 20 s. "
+            "A Vulkan driver is faster: WEBPTE_BACKEND=vulkan selects it where there is one."
+        )
     if test is not None and not test["ok"]:
         advice.append("Update the driver. If the self-test still fails, please report it with the text below.")
     return advice

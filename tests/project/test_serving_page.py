@@ -32,4 +32,4 @@ def test_configuration_page_lists_fields():
 
 def test_fields_that_the_page_names_exist():
     named = set(re.findall(r"`([a-z]+_(?:timeout|bytes|tokens|origins|queue))`", PAGE))
-    assert named - set(FIELDS) <= {"max_tokens"} and named & set(FIELDS)
+    assert named - set(FIELDS) <= {"max_tokens", "budget_tokens", "input_tokens"} and named & set(FIELDS)

@@ -1,9 +1,10 @@
-"""A model that thinks, over HTTP: the reasoning is a channel of its own in all three APIs."""
+"""A model that thinks, over HTTP: the reasoning is a channel of its own in all APIs."""
 
 from __future__ import annotations
 
 import json
 
+import anthropic
 import httpx
 import openai
 import pytest
@@ -162,6 +163,50 @@ def test_response_cut_inside_the_thought_is_incomplete(client):
         "reasoning",
         "message",
     ]
+
+
+@pytest.fixture(scope="module")
+def messages(server):
+    http = anthropic.DefaultHttpxClient(event_hooks={"response": [checked]}, timeout=240)
+    with anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0, http_client=http) as connection:
+        yield connection.messages
+
+
+ENABLED = {"type": "enabled", "budget_tokens": 1024}
+MESSAGE = {"model": "thinker", "messages": HELLO, "max_tokens": 100}
+
+
+@pytest.mark.parametrize("thinking", [ENABLED, {"type": "adaptive"}])
+def test_message_has_a_thinking_block(messages, thinking):
+    response = messages.create(**MESSAGE, thinking=thinking)
+    thought, text = response.content
+    assert (thought.type, thought.thinking, text.text) == ("thinking", REASONING, TEXT)
+    assert 0 < response.usage.output_tokens_details.thinking_tokens < response.usage.output_tokens
+    turns = [*HELLO, {"role": "assistant", "content": response.content}, *HELLO]
+    without = [*HELLO, {"role": "assistant", "content": [text]}, *HELLO]
+    counts = [messages.count_tokens(model="thinker", messages=each).input_tokens for each in (turns, without)]
+    assert counts[0] > counts[1]  # the template has the earlier thought
+    assert messages.create(**MESSAGE | {"messages": turns}, thinking=thinking).content[-1].text == TEXT
+
+
+def test_message_stream_has_the_thought_before_the_text(messages):
+    with messages.stream(**MESSAGE, thinking=ENABLED) as stream:
+        kinds = [event.content_block.type for event in stream if event.type == "content_block_stop"]
+        final = stream.get_final_message()
+    thought, text = final.content
+    assert kinds == [thought.type, text.type] == ["thinking", "text"]
+    assert (thought.thinking, text.text) == (REASONING, TEXT)
+    assert thought.signature == messages.create(**MESSAGE, thinking=ENABLED).content[0].signature
+
+
+@pytest.mark.parametrize("more", [{}, {"thinking": {"type": "disabled"}}])
+def test_message_without_thinking_has_text_only(messages, more):
+    assert [block.text for block in messages.create(**MESSAGE, **more).content] == [TEXT]
+
+
+def test_message_thought_ends_at_its_budget(messages):
+    thinking = {"type": "enabled", "budget_tokens": 2}
+    assert messages.create(**MESSAGE, thinking=thinking).content[0].thinking == "The user greets"
 
 
 def lines(response: httpx.Response) -> list[dict]:

@@ -15,6 +15,7 @@ from tests.support.harness.work import counted_calls
 from tests.support.models.tokenizers import byte_level
 from webpte.llm.settings import MAX_BIASED_TOKENS, MAX_STOP_CHARS, MAX_STOP_STRINGS
 from webpte.serve import bodies
+from webpte.serve.anthropic.requests import CountTokensRequest, MessagesRequest
 from webpte.serve.application import app
 from webpte.serve.bodies import MAX_FIELDS, RequestBody, parse_body
 from webpte.serve.config import Config
@@ -42,6 +43,7 @@ DEFAULT = Config()
 MODEL = {"model": "stand-in"}
 USER = {"role": "user", "content": "hi"}
 CHAT, COMPLETE, RESPOND = "/v1/chat/completions", "/v1/completions", "/v1/responses"
+MESSAGE = "/v1/messages"
 CHATTING = {**MODEL, "messages": [USER]}
 HERMES = {"shape": "object", "begin": "<tool_call>", "end": "</tool_call>"}
 
@@ -95,6 +97,30 @@ LIMITS = [
         "messages[0].content",
     ),
     at(
+        "`system` of `/v1/messages`", MAX_PARTS, "parts |", MESSAGE,
+        CHATTING | {"max_tokens": 1, "system": [{"type": "text", "text": ""}] * (MAX_PARTS + 1)}, None,
+    ),
+    at(
+        "`content` of a `tool_result`", MAX_PARTS, "parts |", MESSAGE,
+        MODEL
+        | {
+            "max_tokens": 1,
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [
+                        {
+                            "type": "tool_result",
+                            "tool_use_id": "1",
+                            "content": [{"type": "text", "text": ""}] * (MAX_PARTS + 1),
+                        }
+                    ],
+                }
+            ],
+        },
+        None,
+    ),
+    at(
         "`tool_calls` of a message", MAX_TOOL_CALLS, "entries |", CHAT,
         MODEL
         | {
@@ -146,9 +172,12 @@ LIMITS = [
         "`logit_bias`", MAX_BIASED_TOKENS, "entries |", CHAT,
         CHATTING | {"logit_bias": {str(token): 1 for token in range(MAX_BIASED_TOKENS + 1)}}, "logit_bias",
     ),
-    at("`stop`", MAX_STOP_STRINGS, "strings |", CHAT, CHATTING | {"stop": ["x"] * (MAX_STOP_STRINGS + 1)}, "stop"),
     at(
-        "all strings of `stop`", MAX_STOP_CHARS, "characters |", CHAT,
+        "`stop`, `stop_sequences`", MAX_STOP_STRINGS, "strings |", CHAT,
+        CHATTING | {"stop": ["x"] * (MAX_STOP_STRINGS + 1)}, "stop",
+    ),
+    at(
+        "all strings of `stop` or `stop_sequences`", MAX_STOP_CHARS, "characters |", CHAT,
         CHATTING | {"stop": ["x" * (MAX_STOP_CHARS + 1)]}, "stop",
     ),
     at(
@@ -184,7 +213,7 @@ def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, body: Any
 def test_request_beyond_a_limit_is_refused_with_its_numbers(tmp_path, monkeypatch, limit):
     result = answer(tmp_path, monkeypatch, limit.path, limit.body, Config(max_body_bytes=8 << 20, strict=True))
     error = result.json["error"]
-    assert (result.status, error["param"]) == (limit.status, limit.param), error
+    assert (result.status, error.get("param")) == (limit.status, limit.param), error
     assert str(limit.limit) in error["message"] and str(limit.got) in error["message"], error
 
 
@@ -213,6 +242,12 @@ WRONG: list[tuple[type[RequestBody], dict[str, Any]]] = [
     (ResponsesRequest, {"input": "a", "tools": [1] * 20_000}),
     (EmbeddingsRequest, {"input": [1] * 20_000}),
     (DetokenizeRequest, {"tokens": ["a"] * 20_000}),
+    (MessagesRequest, {"max_tokens": 1, "messages": [1] * 20_000}),
+    (MessagesRequest, {"max_tokens": 1, "messages": [{"role": "user", "content": [1] * 20_000}]}),
+    (MessagesRequest, {"max_tokens": 1, "messages": [{"role": "assistant", "content": [1] * 20_000}]}),
+    (MessagesRequest, {"max_tokens": 1, "messages": [USER], "stop_sequences": [1] * 20_000}),
+    (CountTokensRequest, {"messages": [USER], "system": [1] * 20_000}),
+    (CountTokensRequest, {"messages": [USER], "tools": [1] * 20_000}),
     (OllamaChatRequest, {"messages": [1] * 20_000}),
     (OllamaChatRequest, {"messages": [{"role": "assistant", "tool_calls": [1] * 20_000}]}),
     (OllamaChatRequest, {"messages": [{**USER, "images": [1] * 20_000}]}),

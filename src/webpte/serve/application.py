@@ -20,6 +20,9 @@ from starlette.routing import Route
 
 from ..errors import Error
 from ..version import __version__
+from .anthropic.messages import count_tokens, messages
+from .anthropic.requests import CountTokensRequest, MessagesRequest
+from .anthropic.response_types import AnthropicEvent, AnthropicMessage, AnthropicTokenCount
 from .backend import Backend
 from .config import Config
 from .errors import ApiError, api_error
@@ -78,6 +81,8 @@ ROUTES = (
     Endpoint("/v1/chat/completions", chat, "POST", ChatCompletion, ChatRequest, ChatCompletionChunk | ChatUsageChunk),
     Endpoint("/v1/completions", completions, "POST", Completion, CompletionRequest, CompletionChunk | Completion),
     Endpoint("/v1/responses", responses, "POST", ResponseObject, ResponsesRequest, ResponseEvent),
+    Endpoint("/v1/messages", messages, "POST", AnthropicMessage, MessagesRequest, AnthropicEvent),
+    Endpoint("/v1/messages/count_tokens", count_tokens, "POST", AnthropicTokenCount, CountTokensRequest),
     Endpoint("/v1/embeddings", embeddings, "POST", EmbeddingList, EmbeddingsRequest),
     Endpoint("/v1/models", models, "GET", ModelList),
     Endpoint("/v1/models/{name:path}", model, "GET", ModelEntry),
@@ -134,7 +139,7 @@ def _cors(config: Config) -> list[Middleware]:
             CORSMiddleware,
             allow_origins=list(config.cors_origins),
             allow_methods=["GET", "POST"],
-            allow_headers=["Authorization", "Content-Type", "X-Request-Id"],
+            allow_headers=["Authorization", "Content-Type", "X-Request-Id", "X-Api-Key", "Anthropic-Version"],
             expose_headers=["X-Request-Id", "Retry-After"],
         )
     ]

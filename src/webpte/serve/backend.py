@@ -44,6 +44,7 @@ class StreamEnd:
 
     reason: StreamEndReason
     usage: RequestUsage
+    stop_string: str | None = None  # that ended the text
 
 
 Event = Admitted | Piece | StreamEnd

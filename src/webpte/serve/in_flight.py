@@ -116,10 +116,10 @@ class ResponseStream:
                 self._reasoning_tokens = len(self._tokens)
             self._events.put_nowait(piece)
         if delta.finish_reason is not None:
-            self.finish(FINISH_REASONS.get(delta.finish_reason, "cancelled"))
+            self.finish(FINISH_REASONS.get(delta.finish_reason, "cancelled"), delta.stop_string)
 
-    def finish(self, reason: StreamEndReason) -> None:
-        self._end(StreamEnd(reason, self.usage))
+    def finish(self, reason: StreamEndReason, stop_string: str | None = None) -> None:
+        self._end(StreamEnd(reason, self.usage, stop_string))
 
     def fail(self, error: Error) -> None:
         self._end(error)

@@ -89,6 +89,7 @@ class TokenDelta:
     cached_tokens: Count | None  # of the prompt; sent once, when the request gets its slot
     pieces: tuple[Piece, ...]
     finish_reason: str | None
+    stop_string: str | None = None  # that ended the text
 
 
 # -- from the server to the worker -----------------------------------------------------------------------------------

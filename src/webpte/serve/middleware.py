@@ -39,7 +39,7 @@ class ApiKeys:
         self._digests = tuple(_digest(key) for key in keys)
 
     def check(self, authorization: str | None) -> str:
-        """Return the digest of the key in the header `Authorization`; "" if the server has no keys. Raise ApiError 401
+        """Return the digest of the key in credentials `Bearer KEY`; "" if the server has no keys. Raise ApiError 401
         unless it is one of the keys."""
         if not self._digests:
             return ""
@@ -47,14 +47,20 @@ class ApiKeys:
         scheme, _, key = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not key.strip():
             raise ApiError(
-                401, "API key required: send the header Authorization: Bearer KEY", code="missing_api_key",
-                headers=challenge,
+                401, "API key required: send the header Authorization: Bearer KEY, or x-api-key: KEY",
+                code="missing_api_key", headers=challenge,
             )  # fmt: skip
         digest = _digest(key.strip())
         matches = [hmac.compare_digest(digest, known) for known in self._digests]  # all, also after a match
         if not any(matches):
             raise ApiError(401, "the API key is not valid for this server", headers=challenge)
         return digest.hex()
+
+
+def _credentials(headers: Headers) -> str | None:
+    """Return the header `Authorization`, or what it would be for the key in `x-api-key`."""
+    key = headers.get("x-api-key")
+    return headers.get("authorization") or (f"Bearer {key}" if key else None)
 
 
 def _digest(key: str) -> bytes:
@@ -104,7 +110,7 @@ class RequestMiddleware:
             check_framing(record.headers)
             check_host(record.headers.get("host", ""), self._hosts)
             # not for OPTIONS: the preflight request of a browser has no key
-            key = self._keys.check(record.headers.get("authorization")) if check_key else ""
+            key = self._keys.check(_credentials(record.headers)) if check_key else ""
             scope["state"]["client"] = client = key or client_of_address((scope.get("client") or ("",))[0])
             if check_key and self._service.loading and scope["path"] not in STATUS_PATHS:
                 raise ApiError(

@@ -12,11 +12,12 @@ from starlette.responses import Response
 
 from ..typing import JsonObject
 from ..version import __version__
+from .anthropic.response_types import AnthropicError
 from .bodies import RequestBody
 from .clients import run_in_thread
 from .ollama.response_types import OllamaError
 from .openai.response_types import ErrorBody
-from .responses import JsonResponse, is_ollama
+from .responses import JsonResponse, is_anthropic, is_ollama
 
 REFERENCE = "#/components/schemas/{model}"
 EVENT_STREAM, LINES = "text/event-stream", "application/x-ndjson"  # of OpenAI's API and of Ollama's
@@ -55,8 +56,11 @@ def openapi_document(endpoints: Sequence[Endpoint], with_keys: bool) -> OpenApiD
         "components": {"schemas": {**request_schemas(endpoints), **response_schemas(endpoints)}},
     }
     if with_keys:
-        document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-        document["security"] = [{"key": []}]
+        document["components"]["securitySchemes"] = {
+            "key": {"type": "http", "scheme": "bearer"},
+            "header": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+        }
+        document["security"] = [{"key": []}, {"header": []}]
     return document
 
 
@@ -74,7 +78,7 @@ def _open(schema: JsonObject) -> JsonObject:
 
 def response_schemas(endpoints: Iterable[Endpoint]) -> JsonObject:
     """Return the schemas of responses, events and errors by name."""
-    types = {ErrorBody, OllamaError}
+    types = {ErrorBody, OllamaError, AnthropicError}
     for endpoint in endpoints:
         types |= {*_members(endpoint.response), *_members(endpoint.event)}
     ordered = sorted(types, key=lambda type: str(type.__name__))
@@ -100,7 +104,8 @@ def _operation(endpoint: Endpoint) -> JsonObject:
     content: JsonObject = {"application/json": _media(endpoint.response)}
     if endpoint.event is not None:
         content[LINES if ollama else EVENT_STREAM] = _media(endpoint.event)
-    error: JsonObject = {"application/json": _media(OllamaError if ollama else ErrorBody)}
+    form = OllamaError if ollama else AnthropicError if is_anthropic(endpoint.path) else ErrorBody
+    error: JsonObject = {"application/json": _media(form)}
     operation: JsonObject = {
         "responses": {
             "200": {"description": "the response", "content": content},

@@ -11,13 +11,15 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ..errors import Error
+from .anthropic.response_types import ERROR_TYPES, AnthropicError
 from .clients import ClientDisconnected, until_disconnect
 from .errors import ApiError, api_error
 from .ollama.response_types import OllamaError
+from .openai.response_types import ErrorBody
 
 DONE = b"data: [DONE]\n\n"
 ENCODED_ITEMS = 64  # of a list in a response, at once
-OLLAMA_PATH = "/api"  # of all paths of Ollama's API
+OLLAMA_PATH, ANTHROPIC_PATH = "/api", "/v1/messages"  # the beginning of all paths of an API
 
 
 class JsonResponse(Response):
@@ -49,13 +51,30 @@ def _encode_list(items: list[Any]) -> str:
 
 def is_ollama(path: str) -> bool:
     """Return whether a path belongs to Ollama's API."""
-    return path == OLLAMA_PATH or path.startswith(f"{OLLAMA_PATH}/")
+    return _is_below(path, OLLAMA_PATH)
+
+
+def is_anthropic(path: str) -> bool:
+    """Return whether a path belongs to Anthropic's API."""
+    return _is_below(path, ANTHROPIC_PATH)
+
+
+def _is_below(path: str, top: str) -> bool:
+    return path == top or path.startswith(f"{top}/")
+
+
+def error_body(error: ApiError, path: str) -> ErrorBody | OllamaError | AnthropicError:
+    """Return an error in the form of the API that the path belongs to."""
+    if is_ollama(path):
+        return {"error": str(error)}
+    if is_anthropic(path):
+        return {"type": "error", "error": {"type": ERROR_TYPES[error.status], "message": str(error)}}
+    return error.body()
 
 
 def error_response(error: ApiError, path: str) -> Response:
-    """Return an error in the form of the API that the path belongs to: Ollama's or OpenAI's."""
-    ollama: OllamaError = {"error": str(error)}
-    return JsonResponse(ollama if is_ollama(path) else error.body(), error.status, error.headers)
+    """Return a response with an error."""
+    return JsonResponse(error_body(error, path), error.status, error.headers)
 
 
 class EventStream(Response):
@@ -80,11 +99,11 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await until_disconnect(receive, self._send_all(send))
+            await until_disconnect(receive, self._send_all(send, scope["path"]))
         finally:
             await self._finish()
 
-    async def _send_all(self, send: Send) -> None:
+    async def _send_all(self, send: Send, path: str) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         try:
             async for event in self._events:
@@ -92,7 +111,7 @@ class EventStream(Response):
             if not self._named:
                 await self._send(send, DONE)
         except (Error, ApiError) as error:
-            await self._send(send, self._encoded({"type": "error", **api_error(error).body()}))
+            await self._send(send, self._encoded(self._last_event(error_body(api_error(error), path))))
         except TimeoutError:
             raise ClientDisconnected from None  # a client that does not read is as good as gone
         await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -100,6 +119,9 @@ class EventStream(Response):
     async def _send(self, send: Send, data: bytes) -> None:
         async with asyncio.timeout(self._write_timeout):  # `wait_for` of Python 3.11 may lose a cancellation
             await send({"type": "http.response.body", "body": data, "more_body": True})
+
+    def _last_event(self, error: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"type": "error", **error}
 
     def _encoded(self, event: Mapping[str, Any]) -> bytes:
         name = f"event: {event['type']}\n" if self._named else ""
@@ -121,7 +143,8 @@ class LineStream(EventStream):
     ) -> None:
         super().__init__(events, finish, write_timeout=write_timeout, named=True)  # without [DONE]
 
+    def _last_event(self, error: Mapping[str, Any]) -> Mapping[str, Any]:
+        return error
+
     def _encoded(self, event: Mapping[str, Any]) -> bytes:
-        if event.get("type") == "error":
-            event = {"error": event["error"]["message"]}
         return f"{json.dumps(event, ensure_ascii=False)}\n".encode("utf-8", "replace")

@@ -213,7 +213,8 @@ class LanguageModelWorker:
             error = end.error if end is not None else None
             reason = end.reason if end is not None and error is None else None
             if cached is not None or pieces or reason is not None:
-                self._deltas.append(TokenDelta(id, cached, pieces, reason))
+                stop_string = end.stop_string if end is not None else None
+                self._deltas.append(TokenDelta(id, cached, pieces, reason, stop_string))
             if error is not None:
                 self._failures.append(failed(id, error))
 

@@ -46,6 +46,7 @@ class Finished:
 
     reason: FinishReason
     error: BaseException | None = None
+    stop_string: str | None = None  # that ended the text
 
 
 Output = Admitted | Piece | Finished
@@ -128,6 +129,11 @@ class OutputProcessor:
     def stopped(self) -> bool:
         """Return whether a stop string was found."""
         return self._buffer.matched
+
+    @property
+    def stop_string(self) -> str | None:
+        """Return the stop string that was found."""
+        return self._buffer.match
 
     def push(self, token: int, *, silent: bool = False) -> SplitText:
         """Return the text that a token completes. A `silent` token, such as end-of-text, has none."""

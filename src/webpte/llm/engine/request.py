@@ -181,11 +181,11 @@ class Request:
         """Finish the request: all tokens are computed, and none is sampled."""
         self.finish("length")
 
-    def finish(self, reason: FinishReason) -> None:
+    def finish(self, reason: FinishReason, stop_string: str | None = None) -> None:
         if not self.finished:
             self.status = RequestStatus.CANCELLED if reason == "cancelled" else RequestStatus.FINISHED
             self.finish_reason = reason
-            self._outputs.append(Finished(reason))
+            self._outputs.append(Finished(reason, stop_string=stop_string))
 
     def fail(self, error: BaseException) -> None:
         if not self.finished:
@@ -392,7 +392,7 @@ class SamplingRequest(Request):
         if self._output.stopped:
             reason = "stop"
         if reason is not None:
-            self.finish(reason)
+            self.finish(reason, self._output.stop_string)
 
     def _append(self, token: int) -> SplitText:
         """Add a token, and return what it completes."""

@@ -15,10 +15,11 @@ class StopStrings:
     """
 
     def __init__(self, strings: Sequence[str]) -> None:
+        self.strings = tuple(strings)
         self.next_states: list[dict[str, int]] = [{}]  # by state and character, where a stop string continues
         self.depths = [0]  # by state: how many characters of a stop string it stands for
         self.longest = [0]  # by state: the length of the longest stop string that ends here; 0 for none
-        for string in strings:
+        for string in self.strings:
             self._add(string)
         self.fallbacks = [0] * len(self.depths)  # by state: the state of the next shorter end of the text
         self._link()
@@ -69,6 +70,12 @@ class StopStringBuffer:
     def held(self) -> str:
         """Return the text that is held back; once a stop string was found, that string and what follows it."""
         return "".join(self._pieces)[self._start :]
+
+    @property
+    def match(self) -> str | None:
+        """Return the stop string that was found; None if there is none yet."""
+        held = self.held if self.matched else ""
+        return max((string for string in self._strings.strings if held.startswith(string)), key=len, default=None)
 
     def push(self, text: str) -> str:
         """Add text; return what cannot be part of a stop string."""

@@ -17,6 +17,7 @@ from ...llm.prompts import TemplateCall, TemplateMessage
 from ...llm.settings import GenerateSettings
 from ...typing import Array, JsonObject
 from ...version import __version__
+from ..backend import RequestUsage
 from ..bodies import read_body
 from ..clients import run_in_thread
 from ..errors import ApiError
@@ -311,7 +312,7 @@ class OllamaFormatter:
         assert choice.finish is not None
         return self._end(choice.finish, choice.text, choice.tool_calls, choice.reasoning)
 
-    def opening(self, count: int) -> Iterator[OllamaLine]:
+    def opening(self, usages: Sequence[RequestUsage]) -> Iterator[OllamaLine]:
         return iter(())
 
     def events(self, index: int, delta: Delta) -> Iterator[OllamaLine | OllamaResponse]:

@@ -13,6 +13,7 @@ from ...llm.engine.output import Piece
 from ...llm.prompts import TemplateCall, TemplateMessage
 from ...llm.settings import GenerateSettings
 from ...llm.text_model import TextModel
+from ..backend import RequestUsage
 from ..bodies import read_body
 from ..clients import run_in_thread
 from ..errors import ApiError
@@ -155,8 +156,8 @@ class ChatFormatter:
         logprobs = self._logprobs(choice.pieces) if self._with_logprobs else None
         return {"index": index, "message": message, "logprobs": logprobs, **finish_fields(choice.finish)}
 
-    def opening(self, count: int) -> Iterator[ChatCompletionChunk]:
-        for index in range(count):
+    def opening(self, usages: Sequence[RequestUsage]) -> Iterator[ChatCompletionChunk]:
+        for index in range(len(usages)):
             yield self._chunk(index, {"role": "assistant", "content": ""})
 
     def events(self, index: int, delta: Delta) -> Iterator[ChatCompletionChunk]:

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from ...llm.engine.output import Piece
 from ...llm.settings import GenerateSettings
 from ...llm.text_model import TextModel
+from ..backend import RequestUsage
 from ..bodies import read_body
 from ..clients import run_in_thread
 from ..errors import ApiError
@@ -113,7 +114,7 @@ class CompletionFormatter:
             listed.append({"index": index, "text": choice.text, "logprobs": logprobs, **finish_fields(choice.finish)})
         return {**self._header, "choices": listed, "usage": usage}
 
-    def opening(self, count: int) -> Iterator[CompletionChunk]:
+    def opening(self, usages: Sequence[RequestUsage]) -> Iterator[CompletionChunk]:
         yield from ()
 
     def events(self, index: int, delta: Delta) -> Iterator[CompletionChunk]:

@@ -173,6 +173,7 @@ class FinishEvent:
     finish: FinishReason
     usage: RequestUsage
     cut: str | None = None
+    stop_string: str | None = None  # that ended the text
 
 
 Delta = ReasoningDelta | TextDelta | ToolCallDelta | FinishEvent
@@ -296,12 +297,12 @@ class InstrumentedStream:
 
 def _finish(end: StreamEnd, parser: ToolCallParser | None) -> FinishEvent:
     if parser is not None and parser.stopped:
-        return FinishEvent("stop", end.usage)
+        return FinishEvent("stop", end.usage, stop_string=parser.stop_string)
     if end.reason in ("cancelled", "deadline"):
         return FinishEvent("length", end.usage, end.reason)
     if parser is not None and parser.calls and end.reason == "stop":
         return FinishEvent("tool_calls", end.usage)
-    return FinishEvent("stop" if end.reason == "stop" else "length", end.usage)
+    return FinishEvent("stop" if end.reason == "stop" else "length", end.usage, stop_string=end.stop_string)
 
 
 # -- responses -------------------------------------------------------------------------------------------------------
@@ -345,8 +346,8 @@ class ResponseFormatter(Protocol):
 
     def whole(self, choices: Sequence[Choice], usage: CompletionUsage) -> Mapping[str, object]: ...
 
-    def opening(self, count: int) -> Iterable[Mapping[str, object]]:
-        """Return the events before the first token of any of `count` responses."""
+    def opening(self, usages: Sequence[RequestUsage]) -> Iterable[Mapping[str, object]]:
+        """Return the events before the first token of any response. The responses have used this so far."""
 
     def events(self, index: int, delta: Delta) -> Iterable[Mapping[str, object]]:
         """Return the events for a delta of response `index`."""
@@ -407,7 +408,7 @@ async def _gather(responses: Sequence[InstrumentedStream]) -> list[Choice]:
 async def _events(
     responses: Sequence[InstrumentedStream], formatter: ResponseFormatter, include_usage: bool
 ) -> AsyncIterator[Mapping[str, object]]:
-    for event in formatter.opening(len(responses)):
+    for event in formatter.opening([response.usage for response in responses]):
         yield event
     if len(responses) == 1:
         async for delta in responses[0]:

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...llm.prompts import TemplateCall, TemplateMessage
+from ..backend import RequestUsage
 from ..bodies import read_body
 from ..clients import run_in_thread
 from ..service import Service
@@ -188,7 +189,7 @@ class ResponsesFormatter:
 
     # -- events ------------------------------------------------------------------------------------------------------
 
-    def opening(self, count: int) -> Iterator[ResponseEvent]:
+    def opening(self, usages: Sequence[RequestUsage]) -> Iterator[ResponseEvent]:
         yield self._status("response.created", None)
         yield self._status("response.in_progress", None)
 

@@ -22,7 +22,16 @@ from ...typing import JsonObject
 from ..bodies import shown
 from ..config import Config
 from ..errors import ApiError
-from .requests import ChatRequest, ChatTool, ChatToolChoice, Function, ResponsesRequest, TokenizeRequest, ToolChoiceMode
+from .requests import (
+    ChatRequest,
+    ChatTool,
+    ChatToolChoice,
+    Function,
+    FunctionName,
+    ResponsesRequest,
+    TokenizeRequest,
+    ToolChoiceMode,
+)
 
 MAX_CALLS = 16  # in one response
 MAX_ARGUMENTS = 128  # of a function: some grammars copy the shared definitions of a schema for each
@@ -53,8 +62,17 @@ def _parameters_schema(tool: Function) -> JsonObject:
 
 
 def tool_config(body: ChatRequest | ResponsesRequest | TokenizeRequest, config: Config) -> ToolConfig:
-    """Return the tools of a request, checked against each other and the server's limits."""
+    """Return the tools of a request."""
     tools = tuple(tool.function if isinstance(tool, ChatTool) else tool for tool in body.tools)
+    choice = body.tool_choice or "auto"
+    named = choice.function if isinstance(choice, ChatToolChoice) else choice
+    return checked_tools(tools, named, body.parallel_tool_calls, config)
+
+
+def checked_tools(
+    tools: tuple[Function, ...], choice: ToolChoiceMode | FunctionName, parallel: bool, config: Config
+) -> ToolConfig:
+    """Return tools, checked against each other and the server's limits. `choice` may name the one to call."""
     if len(tools) > config.max_tools:
         raise ApiError(400, f"tools: expected at most {config.max_tools} (max_tools), got {len(tools)}", param="tools")
     limit, size = config.max_schema_bytes, len(json.dumps([_for_template(tool) for tool in tools]))
@@ -65,15 +83,13 @@ def tool_config(body: ChatRequest | ResponsesRequest | TokenizeRequest, config: 
     names = [tool.name for tool in tools]
     if double := [name for name, count in Counter(names).items() if count > 1]:
         raise ApiError(400, f"tools: {', '.join(sorted(double))} is defined more than once", param="tools")
-    choice = body.tool_choice or "auto"
     if isinstance(choice, str):
         if choice == "required" and not tools:
             raise ApiError(400, "tool_choice: required, but the request has no tools", param="tool_choice")
-        return ToolConfig(tools, tools, choice if tools else "none", body.parallel_tool_calls)
-    name = choice.function.name if isinstance(choice, ChatToolChoice) else choice.name
-    chosen = tuple(tool for tool in tools if tool.name == name)
+        return ToolConfig(tools, tools, choice if tools else "none", parallel)
+    chosen = tuple(tool for tool in tools if tool.name == choice.name)
     if not chosen:
-        raise ApiError(400, f"tool_choice: expected one of {names}, got {name[:80]!r}", param="tool_choice")
+        raise ApiError(400, f"tool_choice: expected one of {names}, got {choice.name[:80]!r}", param="tool_choice")
     return ToolConfig(tools, chosen, "required", parallel=False)
 
 
@@ -280,6 +296,7 @@ class ToolCallParser:
         self._trimming = False  # white space between a thought and the answer
         self.calls = 0
         self.stopped = False
+        self.stop_string: str | None = None  # that ended the text
 
     def push(self, piece: Piece) -> Iterator[TextDelta | ToolCallDelta]:
         if piece.token in self._stop_tokens:
@@ -336,7 +353,7 @@ class ToolCallParser:
         if after.startswith(self._format.begin):
             self._begin_call()
             return before, after.removeprefix(self._format.begin)
-        self.stopped = True
+        self.stopped, self.stop_string = True, self._outside.match
         return before, ""
 
     def _begin_call(self) -> None:

@@ -188,7 +188,7 @@ def _of_device(report: ProgramReport, device: str) -> list[tuple[object, ...]]:
 
 # ---------------------------------------------------------------- text
 
-_DULL = re.compile(r"|\w+=(?:False|None|\(\)|f32|f32x2|f32x4|)|operands=0")
+_DULL = re.compile(r"|\w+=(?:False|None|\(\)|f32|f32x2|f32x4|)")
 
 
 def short(label: str) -> str:

@@ -13,7 +13,7 @@ from tests.support.harness.writer import simple_pte
 from webpte import container as c
 from webpte.container import DType
 from webpte.device import adapter_caps
-from webpte.wgsl import Kernel
+from webpte.wgsl import Kernel, render, uses_f16
 
 PLAIN = (5, None, None, None, False, None)  # to f16
 DEVICES = {"as it is": "", "without": CONFIGURATIONS["no-f16"].device}
@@ -35,7 +35,7 @@ def _made_by(case, tmp_path, *inputs):
 
 
 def _uses_f16(kernels: tuple[Kernel, ...]) -> bool:
-    return any("f16" in dict(kernel.flags).values() for kernel in kernels)
+    return any(uses_f16(render(kernel)) for kernel in kernels)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -48,7 +48,7 @@ def baked():
     def lower(cx: Context, x: Tensor, value: LiveScalar, *, out: Tensor) -> None:
         out.dims = x.dims
         params = Filled(value=LiveInt(int(value.value), -1))
-        cx.dispatch("fill.wgsl", writes={"y": out}, params=params, threads=out.numel, word="f32")
+        cx.dispatch("create/fill.wgsl", writes={"y": out}, params=params, threads=out.numel, word="f32")
 
     lower.home = registered()["aten.full.default"].home
     yield "toy.baked.default"

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ..errors import GraphError, ShapeError
 from ..graph import Call, Constant, DType, TensorSpec, numel
 from ..graph.expressions import EXPRESSIONS, AssumedEvaluator, Element, Expression, Number, Term, TermEvaluator, apply
-from ..wgsl import Caps, Grid, Kernel, LiveInt, Uniforms, grid_for
+from ..wgsl import Caps, Grid, Kernel, LiveInt, Uniforms, check_flags, grid_for
 from .variants import KernelConfig, TuningKey, Variant, choose, of_one_order, usable
 
 Dims = tuple[int, ...]
@@ -427,6 +427,7 @@ class Context:
         key = (self._home, template, tuple(flags.items()), params, size, arrays)
         kernel = self._kernels.get(key)
         if kernel is None:
+            check_flags(self._home, template, flags)
             read, written, parts = arrays
             reads, writes = len(read), len(written)
             if both := {*read} & {*written}:

@@ -73,11 +73,6 @@ class ElementwiseProgram:
         return tuple(self.steps[step].result for step in self.outputs)
 
     @functools.cached_property
-    def extension(self) -> str | None:
-        """Return the feature that the shader enables: the flag "f16" makes the template enable f16."""
-        return "f16" if "f16" in (*self.inputs, *self.output_types) else None
-
-    @functools.cached_property
     def weight(self) -> int:
         """Return the compile time in units of an addition."""
         return sum(weight_of(step.function, step.code) for step in self.steps)

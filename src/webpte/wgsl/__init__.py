@@ -12,7 +12,8 @@ from .caps import (
     Grid,
     grid_for,
 )
-from .kernel import Kernel, home_of, read_cached, render, uses_subgroups, write_cached
+from .flags import check_flags
+from .kernel import Kernel, home_of, read_cached, render, uses_f16, uses_subgroups, write_cached
 from .uniforms import Live, LiveInt, Uniforms, dims4, dims8, f32, i32, u32, words
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Live",
     "LiveInt",
     "Uniforms",
+    "check_flags",
     "dims4",
     "dims8",
     "f32",
@@ -38,6 +40,7 @@ __all__ = [
     "read_cached",
     "render",
     "u32",
+    "uses_f16",
     "uses_subgroups",
     "words",
     "write_cached",

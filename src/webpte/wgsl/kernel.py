@@ -34,6 +34,10 @@ from ..cache import cache_folder
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LIB = os.path.join(PACKAGE, "wgsl", "lib")
+_RENDERERS = [os.path.join(PACKAGE, "wgsl", name) for name in ("kernel.py", "arrays.py", "flags.py")]
+RENDERED = frozenset({"params", "workgroup", "sym_slots"})  # names that templates read besides their flags
+_HALF = re.compile(r"^(?:[^/\n]|/(?!/))*\bf16\b", re.MULTILINE)  # outside of comments
+_HALF_ENABLED = "enable f16;\n"
 _HALVES = re.compile(r"\b(f16w|rounded_half|rounded_halves)\b")
 SYM_SLOTS = 256  # 16 bytes each
 
@@ -91,7 +95,8 @@ def home_of(folder: str) -> str:
 
 
 @functools.cache
-def _environment(folder: str) -> jinja2.Environment:
+def environment(folder: str) -> jinja2.Environment:
+    """Return the environment of the templates in a folder, which may include those of the library."""
     import jinja2  # a load whose kernels are all cached does not need it
 
     return _environment_of(jinja2.FileSystemLoader([folder, LIB]))
@@ -112,7 +117,7 @@ def _environment_of(loader: jinja2.BaseLoader) -> jinja2.Environment:
     )
 
 
-def _stamp(folder: str) -> str:
+def stamp(folder: str) -> str:
     """Return a text that changes with any template of a folder, and with the code that renders them.
 
     Templates of the package do not change while a process runs; those of a user's op may, between two loads.
@@ -128,7 +133,7 @@ def _package_stamp(folder: str) -> str:
 def _compute_stamp(folder: str) -> str:
     paths = (os.path.join(at, name) for at, _, names in os.walk(folder) for name in names if name.endswith(".wgsl"))
     files = sorted((path, os.stat(path).st_size, os.stat(path).st_mtime_ns) for path in paths)
-    return f"{__version__} {os.stat(__file__).st_mtime_ns} {files}"
+    return f"{__version__} {[os.stat(path).st_mtime_ns for path in _RENDERERS]} {files}"
 
 
 @functools.cache
@@ -152,14 +157,19 @@ def render(kernel: Kernel, naga: bool = True) -> str:
     return text if naga or not uses_subgroups(text) else f"enable subgroups;\n{text}"
 
 
+def uses_f16(text: str) -> bool:
+    """Return whether a kernel uses halves."""
+    return text.startswith(_HALF_ENABLED)
+
+
 def uses_subgroups(text: str) -> bool:
     """Return whether a kernel uses subgroups."""
     return "subgroup_invocation_id" in text
 
 
 def _cached_text(kernel: Kernel) -> str:
-    folder = template_folder(kernel)
-    key = (_stamp(folder), _stamp(LIB), folder, kernel.template, kernel.flags, kernel.params)
+    folder = template_folder(kernel.home)
+    key = (stamp(folder), stamp(LIB), folder, kernel.template, kernel.flags, kernel.params)
     arrays = (kernel.arrays, kernel.parts, kernel.part_bytes)
     name = hashlib.sha256(repr((*key, kernel.workgroup, SYM_SLOTS, arrays)).encode()).hexdigest()
     text = read_cached(name)
@@ -169,24 +179,22 @@ def _cached_text(kernel: Kernel) -> str:
     return text
 
 
-def template_folder(kernel: Kernel) -> str:
-    """Return the folder of a kernel's template."""
-    return _FOLDERS[kernel.home]
+def template_folder(home: str) -> str:
+    """Return the folder of the templates with a name from `home_of`."""
+    return _FOLDERS[home]
 
 
 def render_template(kernel: Kernel, loader: jinja2.BaseLoader | None = None) -> str:
     """Return the WGSL text of a kernel without the cache; `loader` reads the templates in place of the usual one."""
     import jinja2
 
-    flags = dict(kernel.flags)
-    environment = _environment(template_folder(kernel)) if loader is None else _environment_of(loader)
+    loaded = environment(template_folder(kernel.home)) if loader is None else _environment_of(loader)
     try:
-        template = environment.get_template(kernel.template)
+        template = loaded.get_template(kernel.template)
         text = template.render(
-            **flags,
+            **dict(kernel.flags),
             params=kernel.params,
             workgroup=kernel.workgroup,
-            uses_f16="f16" in flags.values(),
             sym_slots=SYM_SLOTS,
         )
     except jinja2.TemplateError as error:
@@ -195,6 +203,7 @@ def render_template(kernel: Kernel, loader: jinja2.BaseLoader | None = None) -> 
         ) from error
     spend("kernel text", len(text), f"kernel {kernel.template}")
     text = _with_halves(text) if _HALVES.search(text) else text
+    text = _HALF_ENABLED + text if _HALF.search(text) else text
     text = declare(text, dict(kernel.arrays), kernel.label)
     return split(text, kernel.parts, kernel.part_bytes, kernel.label) if kernel.parts else text
 

@@ -29,7 +29,7 @@ def source_lines(kernel: Kernel) -> list[SourceLine]:
     """Return the lines of `render(kernel)` with their origins. A saved kernel has no templates, so no origins."""
     if kernel.text is not None:
         return [SourceLine(line, "") for line in render(kernel).split("\n")]
-    marked = render_template(kernel, _MarkingLoader([template_folder(kernel), LIB]))
+    marked = render_template(kernel, _MarkingLoader([template_folder(kernel.home), LIB]))
     return [_source_line(line) for line in marked.split("\n")]
 
 

@@ -274,6 +274,8 @@ def dispatch_token(
         short=config.short_keys if splits > 1 else 0,
         heads=_heads(operands),
         slices=slices,
+        columns=config.columns(operands.value_steps),
+        subgroup=config.subgroup,
         **token_flags(operands, new_tokens, config),
     )
 
@@ -313,7 +315,7 @@ def slot_params(
 
 
 def token_flags(operands: AttentionOperands, new_tokens: NewTokens | None, config: TokenConfig) -> dict[str, object]:
-    """Return the flags that are compiled in."""
+    """Return the flags that the kernels for a token and for blocks of tokens share."""
     rotary = new_tokens.rotary if new_tokens is not None else None
     norms = new_tokens.norms if new_tokens is not None else None
     return {
@@ -327,8 +329,6 @@ def token_flags(operands: AttentionOperands, new_tokens: NewTokens | None, confi
         "tile": config.tile,
         "parts": config.parts,
         "wide": config.wide,
-        "columns": config.columns(operands.value_steps),
-        "subgroup": config.subgroup,
         **operands.score_flags,
         **(norms.flags if norms is not None else {}),
     }

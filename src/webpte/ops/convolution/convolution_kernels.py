@@ -287,8 +287,6 @@ def _direct(cx: Context, layer: ConvolutionOperands, window: ConvolutionWindow, 
         biased=bias is not None,
         clamped=layer.limits != UNLIMITED,
         program=epilogue.program if epilogue else None,
-        operands=len(extra),
-        extension=epilogue.program.extension if epilogue else None,
         **config.flags,
     )
 

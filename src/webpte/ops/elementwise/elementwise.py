@@ -138,7 +138,6 @@ def _run(
         flat=not access.layouts,
         repeated=access.repeated,
         single=access.single,
-        extension=program.extension,
     )
 
 

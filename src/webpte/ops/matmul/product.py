@@ -247,12 +247,9 @@ def product(
         workgroup=config.workgroup,
         type=a.wgsl,
         out_type=out.wgsl,
-        by_rows=layout.by_rows,
         added=addend is not None,
         clamped=limits != UNLIMITED,
         program=epilogue.program if epilogue else None,
-        operands=len(extra),
-        extension=epilogue.program.extension if epilogue else None,
         **config.flags,
     )
 
@@ -264,7 +261,7 @@ def _steps(layout: ProductLayout) -> dict[str, int]:
 
 def _shared(caps: Caps, shape: ProductShape, layout: ProductLayout, *, tile: WorkgroupTile) -> ProductConfig:
     """Return the configuration whose workgroups share what they read."""
-    flags: dict[str, object] = {"size": tile.size, "own": tile.own, "quads": tile.quads}
+    flags: dict[str, object] = {"size": tile.size, "own": tile.own, "quads": tile.quads, "by_rows": layout.by_rows}
     return ProductConfig(
         template="matmul/matmul_shared.wgsl",
         rows=tile.size,
@@ -330,6 +327,7 @@ def _tile(caps: Caps, shape: ProductShape, layout: ProductLayout, *, max_rows: i
         "lanes": lanes,
         "a_width": a_width,
         "b_width": b_width,
+        "by_rows": layout.by_rows,
         "tail": not lanes or shape.inner // a_width % parts != 0,
     }
     return ProductConfig(

@@ -198,16 +198,21 @@ def _columns(layer: LinearQ4Operands, first: int, count: int) -> dict[str, int]:
     return bound | {"second": starts[0], "third": starts[1], "scale_stride": weight.scale_stride}
 
 
+def _coding(layer: LinearQ4Operands) -> dict[str, object]:
+    """Return the flags of kernels that read x as it is and codes one by one."""
+    return {"type": layer.x.wgsl, "high_first": layer.weights[0].high_first}
+
+
 def _any(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int]) -> LinearQ4Config:
     weight = layer.weights[0]
     row_codes = weight.codes.dims[1] * 8 // weight.bits
     params = LinearQ4AnyParams(inner=layer.inner, groups=layer.groups, group=weight.group, row_codes=row_codes, **bound)
-    return LinearQ4Config("q4/linear_q4_any.wgsl", {}, params, layer.rows * bound["columns"], 32)
+    return LinearQ4Config("q4/linear_q4_any.wgsl", _coding(layer), params, layer.rows * bound["columns"], 32)
 
 
 def _shared(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, tile: WorkgroupTile) -> LinearQ4Config:
     """Return the configuration whose workgroups own a tile of the result and share what they read."""
-    flags: dict[str, object] = {"size": tile.size, "own": tile.own, "quads": tile.quads}
+    flags = {**_coding(layer), "size": tile.size, "own": tile.own, "quads": tile.quads}
     return _by_workgroups(layer, bound, "q4/linear_q4_shared.wgsl", tile, tile.quads, flags)
 
 
@@ -255,7 +260,8 @@ def _lanes(
     params = _tiled_params(layer, bound, down, words, tile, columns)
     if layer.norm is not None:
         params = LinearQ4LanesParams(norm_columns=layer.inner, norm_eps=layer.norm.eps, **vars(params))
-    flags: dict[str, object] = {
+    flags = {
+        **_coding(layer),
         "packed": packed,
         "decode": decode,
         "subgroups": caps.subgroup > 0,
@@ -280,7 +286,8 @@ def _tiles(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, broadc
     together = min(columns, 4)  # scales that are read at once
     aligned = weight.scale_stride % together == 0 and bound["first"] % together == 0
     workgroup = caps.workgroup(8)
-    flags: dict[str, object] = {
+    flags = {
+        **_coding(layer),
         "tile": tile,
         "columns": columns,
         "words": words,
@@ -411,7 +418,6 @@ def project_q4(cx: Context, layer: LinearQ4Operands) -> None:
             params=config.params,
             threads=config.threads,
             workgroup=config.workgroup,
-            type=layer.x.wgsl,
             scale_type=layer.weights[0].scales.wgsl,
             bias_type=layer.bias.wgsl if layer.bias is not None else "",
             out_type=layer.outs[0].wgsl,
@@ -421,7 +427,6 @@ def project_q4(cx: Context, layer: LinearQ4Operands) -> None:
             residual=layer.residual is not None,
             offset=layer.offsets is not None,
             bits=layer.weights[0].bits,
-            high_first=layer.weights[0].high_first,
             **({} if layer.activation == SILU else {"activation": layer.activation}),
             **config.flags,
         )

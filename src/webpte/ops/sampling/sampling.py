@@ -94,23 +94,35 @@ def sample(
     changed = cx.scratch(DType.FLOAT32, (rows, vocabulary))
     edited = changed if requested & EDITED else None
     _edit(cx, logits, choices=choices, edits=edits, changed=changed, type_=type_, times=int(edited is not None))
-    flags: dict[str, Any] = {"params": params, "type": type_, "edited": edited is not None, "columns": COLUMNS}
+    common: dict[str, Any] = {"params": params, "type": type_}
+    row_flags: dict[str, Any] = {"columns": COLUMNS, "edited": edited is not None}
     reads: Arrays = {"logits": logits, "choices": choices, "edited": edited}
-    cx.dispatch("sampling/sampling_part.wgsl", reads=reads, writes={"parts": partial}, threads=rows * parts, **flags)
-    flags |= {"threads": rows * lanes, "workgroup": lanes, "lanes": lanes, "subgroups": with_subgroups(cx, lanes)}
-    flags |= {"unusable": UNUSABLE, "all_hidden": ALL_HIDDEN, "max_parts": MAX_PARTS}
+    cx.dispatch(
+        "sampling/sampling_part.wgsl",
+        reads=reads,
+        writes={"parts": partial},
+        threads=rows * parts,
+        **common,
+        **row_flags,
+    )
+    common |= {"workgroup": lanes, "lanes": lanes, "subgroups": with_subgroups(cx, lanes)}
     cx.dispatch(
         "sampling/sampling.wgsl",
         reads={"logits": logits, "choices": choices, "parts": partial, "edited": edited},
         writes={"tokens": out[0], "log_probabilities": out[1]},
-        **flags,
+        threads=rows * lanes,
+        unusable=UNUSABLE,
+        all_hidden=ALL_HIDDEN,
+        **common,
+        **row_flags,
     )
-    flags["threads"] *= tops > 0
     cx.dispatch(
         "sampling/top_logprobs.wgsl",
         reads={"logits": logits, "parts": partial},
         writes={"tokens": out[2], "log_probabilities": out[3]},
-        **flags,
+        threads=rows * lanes * (tops > 0),
+        max_parts=MAX_PARTS,
+        **common,
     )
 
 

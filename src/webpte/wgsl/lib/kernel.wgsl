@@ -1,6 +1,3 @@
-$$ if uses_f16
-enable f16;
-$$ endif
 override wg: u32 = {{ workgroup }}u;
 
 {{ params }}

@@ -124,7 +124,7 @@ def test_row_with_few_keys_has_the_same_bits_beside_a_long_one(tmp_path, device)
 def test_programs_with_a_kv_cache_are_planned_for_sequences(subject, sequences, tmp_path):
     OneOp(subject).write(tmp_path / "op.pte")
     with webpte.load(tmp_path / "op.pte") as program:
-        assert program.planner()._lowering.context.sequences is sequences
+        assert program.planner()._lowering.method.sequences is sequences
 
 
 KINDS = ((1, 1), (3, 7, 16), (17, 35))  # counts of rows that choose among the same kernels

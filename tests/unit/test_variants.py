@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from webpte.lowering import ANYWHERE, Context, Requirements, Variant
+from webpte.graph import Call, Origin
+from webpte.lowering import ANYWHERE, Context, MethodContext, Requirements, Variant
 from webpte.ops.q4.linear_q4_kernels import _lanes_variants
 from webpte.wgsl import AMD, ARM, INTEL, Caps
 
@@ -15,9 +16,14 @@ ALIGNED = Variant("aligned", Requirements(work=lambda columns: columns % 4 == 0)
 SMALL = {"max-compute-invocations-per-workgroup": 32}
 
 
+def context(caps: Caps, tuning: dict[str, str], sequences: bool = False) -> Context:
+    method = MethodContext(caps, 0, tuning, sequences=sequences)
+    return Context(method, 0, "ops", Call("toy.work.default", (), (), Origin(0)))
+
+
 def chosen(caps: Caps, tuned: str = "", columns: int = 8) -> tuple[str, tuple[str, ...]]:
     """The variant that is taken, and what `webpte tune` could choose from."""
-    cx = Context(caps, {"work 8 f32": tuned})
+    cx = context(caps, {"work 8 f32": tuned})
     variant = cx.variant("work", (8, "f32"), cpu=(BROADCAST, TILE), gpu=(ALIGNED, SHARED, TILE), work=columns)
     (key,) = cx.tuning_keys
     assert key.key == "work 8 f32"
@@ -60,24 +66,22 @@ LANES = Variant("lanes", ANYWHERE, 7, "lanes")
     [("", "steps"), ("large steps", "large steps"), ("lanes", "steps"), ("tile", "steps")],
 )
 def test_rows_of_sequences_are_added_up_in_one_order_whatever_was_measured(tuned, expected):
-    cx = Context(Caps(), {"work 8": tuned})
-    cx.sequences = True
+    cx = context(Caps(), {"work 8": tuned}, sequences=True)
     assert cx.variant("work", (8,), cpu=(LANES,), gpu=(TILE, STEPS, LARGE_STEPS)).name == expected
     assert cx.tuning_keys[0].names == ("steps", "large steps")  # nothing else is measured for them
-    cx.sequences = False
+    cx = context(Caps(), {"work 8": tuned})
     assert cx.variant("work", (8,), cpu=(LANES,), gpu=(TILE, STEPS, LARGE_STEPS)).name == (tuned or "tile")
 
 
 def test_sequences_choose_among_all_if_no_variant_declares_an_order():
-    cx = Context(Caps(), {"work ": "shared"})
-    cx.sequences = True
+    cx = context(Caps(), {"work ": "shared"}, sequences=True)
     assert cx.variant("work", (), cpu=(SHARED,), gpu=(TILE, ALIGNED), work=8).name == "shared"
 
 
 def test_variant_config_is_part_of_dispatch():
-    cx = Context(Caps(kind="cpu"), {"work": "shared"})
+    cx = context(Caps(kind="cpu"), {"work": "shared"})
     assert cx.variant("work", (), cpu=(TILE,), gpu=(SHARED,)).config == 1
-    assert Context(Caps(), {"work ": "tile"}).variant("work", (), cpu=(TILE,), gpu=(SHARED,)).config == 1
+    assert context(Caps(), {"work ": "tile"}).variant("work", (), cpu=(TILE,), gpu=(SHARED,)).config == 1
 
 
 @pytest.mark.parametrize(

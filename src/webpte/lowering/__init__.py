@@ -2,7 +2,19 @@
 
 from . import dim_rules
 from .binding import BoundCall, Frame
-from .context import WHOLE, Arrays, Binding, Context, Dispatch, Guard, LiveScalar, Tensor, stored_bytes
+from .context import (
+    WHOLE,
+    Arrays,
+    Binding,
+    Context,
+    Dispatch,
+    Guard,
+    LiveNumbers,
+    LiveScalar,
+    MethodContext,
+    Tensor,
+    stored_bytes,
+)
 from .integers import NO_INTEGERS, Integers
 from .registry import (
     FLOATS,
@@ -40,7 +52,9 @@ __all__ = [
     "Frame",
     "Guard",
     "Integers",
+    "LiveNumbers",
     "LiveScalar",
+    "MethodContext",
     "Op",
     "OpTraits",
     "Requirements",

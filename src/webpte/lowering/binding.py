@@ -30,7 +30,7 @@ from ..graph import (
     ValueList,
 )
 from ..graph.expressions import Element
-from .context import Context, LiveScalar, Tensor
+from .context import Context, LiveScalar, MethodContext, Tensor
 from .registry import Op, TensorOption, Unused
 
 Thunk = Callable[[], Any]
@@ -39,19 +39,18 @@ Thunk = Callable[[], Any]
 class Frame:
     """The live handles of one method: one Tensor or LiveScalar per value id, or per id in `only`."""
 
-    def __init__(self, graph: Graph, context: Context, only: Iterable[int] | None = None) -> None:
+    def __init__(self, graph: Graph, method: MethodContext, only: Iterable[int] | None = None) -> None:
         self.graph = graph
-        self.context = context
+        self.method = method
         self.tensors: dict[int, Tensor] = {}
         self.scalars: dict[int, LiveScalar] = {}
         for value_id in range(len(graph.values)) if only is None else only:
             value = graph.values[value_id]
             if isinstance(value, TensorSpec):
                 self.tensors[value_id] = Tensor(value_id, value)
-                context.measure(self.tensors[value_id])
+                method.measure(self.tensors[value_id])
             elif isinstance(value, LIVE_SCALARS):
-                self.scalars[value_id] = LiveScalar(context, value_id)
-        context.reserve_ids(len(graph.values))
+                self.scalars[value_id] = LiveScalar(method, value_id)
 
 
 class BoundCall:
@@ -146,7 +145,7 @@ def _live_scalar(frame: Frame, value_id: int, where: str) -> LiveScalar:
         return handle
     value = frame.graph.values[value_id]
     if isinstance(value, (Int, Double, Bool)):
-        return LiveScalar(frame.context, value_id, value.value)
+        return LiveScalar(frame.method, value_id, value.value)
     raise GraphError(
         f"{where}: value {value_id}: expected a SymInt or a number, got {type(value).__name__}", code="wrong_kind"
     )

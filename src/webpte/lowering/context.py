@@ -142,10 +142,10 @@ class Part(Tensor):
 class LiveScalar:
     """A scalar argument or result: a number, or an expression that every call evaluates."""
 
-    __slots__ = ("_context", "_term", "id", "literal")
+    __slots__ = ("_method", "_term", "id", "literal")
 
-    def __init__(self, context: Context, value_id: int, number: Number | None = None) -> None:
-        self._context = context
+    def __init__(self, method: MethodContext, value_id: int, number: Number | None = None) -> None:
+        self._method = method
         self.id = value_id
         self._term: Term | None = number
         self.literal = number is not None  # a constant of the file: the same for all shapes and calls
@@ -162,17 +162,17 @@ class LiveScalar:
     @property
     def value(self) -> Any:
         """Return the number now. Each different number gets its own schedule: see Context.specialize."""
-        return self._context.specialize(self.term)
+        return self._method.live.specialize(self.term)
 
     @property
     def dynamic(self) -> LiveInt:
         """Return the scalar as a uniform that the kernel reads. The schedule does not depend on its value."""
-        return self._context.dynamic(self.term)
+        return self._method.live.dynamic(self.term)
 
     @property
     def dynamic_bits(self) -> LiveInt:
         """Return a float as a uniform: the kernel bit-casts the integer it reads."""
-        return self._context.dynamic(apply("float_bits", self.term))
+        return self._method.live.dynamic(apply("float_bits", self.term))
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,41 +217,145 @@ Arrays = Mapping[str, Tensor | None]  # the tensors of a template's arrays, by n
 NOTHING: Arrays = MappingProxyType({})
 
 
-class Context:
-    """Collects the dispatches, guards and dims of a lowering. One context lowers all calls of a method."""
+class LiveNumbers:
+    """The terms of a schedule: collected while its calls are lowered, at the numbers of one call of the method."""
 
-    def __init__(self, caps: Caps, tuning: Mapping[str, str] | None = None) -> None:
+    def __init__(self, numbers: TermEvaluator) -> None:
+        self.numbers = numbers
+        self.specializations: dict[Expression, Number] = {}  # the numbers that the schedule is specialized on
+        self.slots: dict[Expression, int] = {}  # its live integers
+
+    def specialize(self, term: Term) -> Any:
+        """Return the number that a term is now. Calls with another number get another schedule."""
+        if not isinstance(term, EXPRESSIONS):
+            return term
+        number = self.specializations[term] = self.numbers(term)
+        return number
+
+    def dynamic(self, term: Term) -> LiveInt:
+        """Return an integer that kernels read from a uniform. Kernels and bindings do not depend on its value."""
+        if not isinstance(term, EXPRESSIONS):
+            return LiveInt(int(term), -1)
+        return LiveInt(0, self.slots.setdefault(term, len(self.slots)))
+
+
+class MethodContext:
+    """What the lowerings of all calls of a method share: the device, storage and kernels."""
+
+    def __init__(
+        self,
+        caps: Caps,
+        values: int,
+        tuning: Mapping[str, str] | None = None,
+        *,
+        pinned: frozenset[int] = frozenset(),
+        sequences: bool = False,
+    ) -> None:
         self.caps = caps
         self.tuning = tuning or {}  # tuning key -> variant, as measured on this device
-        self.tuning_keys: list[TuningKey] = []  # of the current call
-        self.sequences = False  # rows are tokens of sequences, whose bits may not depend on the rows beside them
+        self.pinned = pinned  # values that may not share storage with another
+        self.sequences = sequences  # rows are tokens of sequences, whose bits may not depend on the rows beside them
+        self.aliases: dict[int, int] = {}  # out -> source
+        self.materialized: dict[int, Constant] = {}
+        self.scratch_tensors: dict[tuple[int, int], Tensor] = {}  # (call, number) -> the largest request
+        self.live = LiveNumbers(AssumedEvaluator({}, {}))  # of the schedule that is being lowered
+        self.sealed = False  # planning has ended: scratch cannot grow
+        self._oversized: dict[int, tuple[Binding, ...]] = {}  # tensors larger than a binding -> their parts
+        self._kernels: dict[tuple[object, ...], Kernel] = {}
+        self._values = values  # of the graph: scratch tensors have the ids after them
+
+    def measure(self, tensor: Tensor) -> None:
+        """Record the parts of a tensor that exceeds the device's binding limit at its bound."""
+        limit, nbytes = self.caps.limit("max-storage-buffer-binding-size"), stored_bytes(tensor.dtype, tensor.bound)
+        if nbytes <= limit:
+            return
+        nbytes, step = -(-nbytes // 4) * 4, self._part_bytes
+        offsets = range(0, nbytes, step)
+        self._oversized[tensor.id] = tuple(Binding(tensor.id, at, min(step, nbytes - at)) for at in offsets)
+
+    @property
+    def _part_bytes(self) -> int:
+        """Return the size of a part: the binding limit, rounded down so that the next part is aligned."""
+        return max(self.caps.limit("max-storage-buffer-binding-size") // OFFSET_ALIGNMENT, 1) * OFFSET_ALIGNMENT
+
+    def in_parts(self, bindings: tuple[Binding, ...]) -> tuple[tuple[Binding, ...], tuple[int, ...]]:
+        """Return the bindings with oversized tensors in parts, and the number of parts of each; () if all have one."""
+        if not self._oversized:
+            return bindings, ()
+        several = [self._oversized.get(b.tensor, (b,)) if b.nbytes == WHOLE else (b,) for b in bindings]
+        if all(len(parts) == 1 for parts in several):
+            return bindings, ()
+        return tuple(part for parts in several for part in parts), tuple(map(len, several))
+
+    def scratch_id(self, key: tuple[int, int], spec: TensorSpec) -> int:
+        """Return the id of a call's scratch tensor, which becomes as large as the request while planning."""
+        largest = self.scratch_tensors.get(key)
+        if largest is None:
+            largest = self.scratch_tensors[key] = Tensor(self._values + len(self.scratch_tensors), spec)
+        elif stored_bytes(spec.dtype, spec.dims) > stored_bytes(largest.dtype, largest.bound):
+            if self.sealed:
+                raise GraphError(
+                    f"scratch: expected at most {list(largest.bound)}, the largest request while "
+                    f"planning, got {list(spec.dims)}"
+                )
+            largest = self.scratch_tensors[key] = Tensor(largest.id, spec)
+        self.measure(largest)
+        return largest.id
+
+    def kernel(
+        self,
+        home: str,
+        template: str,
+        flags: dict[str, object],
+        params: type[Uniforms],
+        size: int,
+        arrays: tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...]],
+    ) -> Kernel:
+        """Return the kernel. `arrays` are the names of arrays read and written, and the parts of each or ()."""
+        key = (home, template, tuple(flags.items()), params, size, arrays)
+        kernel = self._kernels.get(key)
+        if kernel is None:
+            check_flags(home, template, flags)
+            read, written, parts = arrays
+            reads, writes = len(read), len(written)
+            if both := {*read} & {*written}:
+                raise GraphError(
+                    f"{template}: expected different names in `reads` and `writes`, got {', '.join(sorted(both))} in "
+                    "both. A kernel may read what is in `writes`.",
+                    code="array_names",
+                )
+            if parts:
+                reads, writes = sum(parts[:reads]), sum(parts[reads:])
+            kernel = Kernel(
+                home=home,
+                template=template,
+                flags=tuple(sorted(flags.items())),
+                params=params.wgsl,
+                workgroup=size,
+                reads=reads,
+                writes=writes,
+                arrays=(*((name, "read") for name in read), *((name, "read_write") for name in written)),
+                parts=parts,
+                part_bytes=self._part_bytes if parts else 0,
+            )
+            self._kernels[key] = kernel
+        return kernel
+
+
+class Context:
+    """The lowering of one call: what it reads of the device, and the dispatches and guards that it adds."""
+
+    def __init__(self, method: MethodContext, position: int, home: str, call: Call) -> None:
+        self.caps = method.caps
         self.dispatches: list[Dispatch] = []
         self.guards: list[Guard] = []
-        self.touched: set[Binding] = set()  # ranges that the current call binds, also with zero threads
-        self.aliases: dict[int, int] = {}  # out -> source, for the whole method
-        self.materialized: dict[int, Constant] = {}
-        self.numbers: TermEvaluator = AssumedEvaluator({}, {})  # of the call that is being lowered for
-        self.specializations: dict[Expression, Number] = {}  # the numbers that the current schedule is specialized on
-        self.slots: dict[Expression, int] = {}  # its live integers
-        self.sealed = False  # planning has ended: scratch cannot grow
-        self.scratch_tensors: dict[tuple[int, int], Tensor] = {}  # (call, number) -> the largest request
-        self.scratch_dims: dict[int, Dims] = {}  # of what the current call requested
-        self.oversized: dict[int, tuple[Binding, ...]] = {}  # tensors larger than a binding -> their parts
-        self.pinned: frozenset[int] = frozenset()  # values that may not share storage with another
-        self._kernels: dict[tuple[object, ...], Kernel] = {}
-        self._scratch_count = 0
-        self._position = -1
-        self._home: str
-        self._call: Call
-        self._next_id = 0
-
-    def begin(self, position: int, home: str, call: Call) -> None:
-        """Begin the lowering of a call. `home` is where its op finds templates."""
-        self._position, self._home, self._call = position, home, call
-        self.dispatches, self.guards, self.tuning_keys, self.touched = [], [], [], set()
-        self._scratch_count, self.scratch_dims = 0, {}
-
-    # -- what lowerings call ---------------------------------------------------------------------------------------
+        self.touched: set[Binding] = set()  # ranges that the call binds, also with zero threads
+        self.tuning_keys: list[TuningKey] = []
+        self.scratch_dims: dict[int, Dims] = {}
+        self._method = method
+        self._position = position
+        self._home = home  # where the op finds templates
+        self._call = call
 
     def dispatch(
         self,
@@ -270,16 +374,14 @@ class Context:
         """
         read = {name: tensor.binding for name, tensor in reads.items() if tensor is not None}
         written = {name: tensor.binding for name, tensor in writes.items() if tensor is not None}
-        bindings = (*read.values(), *written.values())
-        parts: tuple[int, ...] = ()
-        if self.oversized:
-            bindings, parts = self._in_parts(bindings)
+        bindings, parts = self._method.in_parts((*read.values(), *written.values()))
         self.touched.update(bindings)
         if threads == 0:
             return
         params = params if params is not None else _NoParams()
         size = self.caps.workgroup(workgroup)
-        kernel = self._kernel(template, flags, type(params), size, (tuple(read), tuple(written), parts))
+        arrays = (tuple(read), tuple(written), parts)
+        kernel = self._method.kernel(self._home, template, flags, type(params), size, arrays)
         grid = grid_for(threads, size, self.caps.workgroups_per_dimension)
         self.dispatches.append(Dispatch(kernel, bindings, params.pack(threads), grid))
 
@@ -298,39 +400,27 @@ class Context:
         choose a variant of the other kind of device, but for sequences none that adds up a row in another order.
         """
         preferred = usable((*cpu, *gpu) if self.caps.kind == "cpu" else (*gpu, *cpu), self.caps, work)
-        key, chosen = choose(family, shape, of_one_order(preferred) if self.sequences else preferred, self.tuning)
+        method = self._method
+        variants = of_one_order(preferred) if method.sequences else preferred
+        key, chosen = choose(family, shape, variants, method.tuning)
         self.tuning_keys.append(key)
         return chosen
 
     def alias(self, out: Tensor, source: Tensor) -> bool:
         """Make `out` a view of all of `source`. Return False if either is written elsewhere: then copy."""
-        if out.id in self.pinned or source.id in self.pinned or out.dtype is not source.dtype:
+        if out.id in self._method.pinned or source.id in self._method.pinned or out.dtype is not source.dtype:
             return False
-        self.aliases[out.id] = source.id
+        self._method.aliases[out.id] = source.id
         return True
 
     def materialize(self, out: Tensor, constant: Constant) -> None:
         """Make `out` a constant that is filled once, from the file."""
-        self.materialized[out.id] = constant
+        self._method.materialized[out.id] = constant
 
     def scratch(self, dtype: DType, dims: Dims) -> Tensor:
         """Return a buffer for this call alone. Its size is the largest request while planning."""
-        key = (self._position, self._scratch_count)
-        self._scratch_count += 1
         spec = TensorSpec(dtype, dims, dtype)
-        largest = self.scratch_tensors.get(key)
-        if largest is None:
-            largest = self.scratch_tensors[key] = Tensor(self._next_id, spec)
-            self._next_id += 1
-        elif stored_bytes(dtype, dims) > stored_bytes(largest.dtype, largest.bound):
-            if self.sealed:
-                raise GraphError(
-                    f"scratch: expected at most {list(largest.bound)}, the largest request while "
-                    f"planning, got {list(dims)}"
-                )
-            largest = self.scratch_tensors[key] = Tensor(largest.id, spec)
-        self.measure(largest)
-        tensor = Tensor(largest.id, spec)
+        tensor = Tensor(self._method.scratch_id((self._position, len(self.scratch_dims)), spec), spec)
         tensor.dims = self.scratch_dims[tensor.id] = dims
         return tensor
 
@@ -357,16 +447,11 @@ class Context:
 
     def specialize(self, term: Term) -> Any:
         """Return the number that a term is now. Calls with another number get another schedule."""
-        if not isinstance(term, EXPRESSIONS):
-            return term
-        number = self.specializations[term] = self.numbers(term)
-        return number
+        return self._method.live.specialize(term)
 
     def dynamic(self, term: Term) -> LiveInt:
         """Return an integer that kernels read from a uniform. Kernels and bindings do not depend on its value."""
-        if not isinstance(term, EXPRESSIONS):
-            return LiveInt(int(term), -1)
-        return LiveInt(0, self.slots.setdefault(term, len(self.slots)))
+        return self._method.live.dynamic(term)
 
     def guard(
         self,
@@ -388,70 +473,6 @@ class Context:
     def element(self, tensor: Tensor, index: Dims) -> Element:
         """Return an element of a tensor that the op has declared in `host_args`."""
         return Element(tensor.id, index, tensor.spec.host_dtype not in FLOATING)
-
-    # -- for the planner -------------------------------------------------------------------------------------------
-
-    def measure(self, tensor: Tensor) -> None:
-        """Record the parts of a tensor that exceeds the device's binding limit at its bound."""
-        limit, nbytes = self.caps.limit("max-storage-buffer-binding-size"), stored_bytes(tensor.dtype, tensor.bound)
-        if nbytes <= limit:
-            return
-        nbytes, step = -(-nbytes // 4) * 4, self._part_bytes
-        offsets = range(0, nbytes, step)
-        self.oversized[tensor.id] = tuple(Binding(tensor.id, at, min(step, nbytes - at)) for at in offsets)
-
-    @property
-    def _part_bytes(self) -> int:
-        """Return the size of a part: the binding limit, rounded down so that the next part is aligned."""
-        return max(self.caps.limit("max-storage-buffer-binding-size") // OFFSET_ALIGNMENT, 1) * OFFSET_ALIGNMENT
-
-    def _in_parts(self, bindings: tuple[Binding, ...]) -> tuple[tuple[Binding, ...], tuple[int, ...]]:
-        """Return the bindings with oversized tensors in parts, and the number of parts of each; () if all have one."""
-        several = [self.oversized.get(b.tensor, (b,)) if b.nbytes == WHOLE else (b,) for b in bindings]
-        if all(len(parts) == 1 for parts in several):
-            return bindings, ()
-        return tuple(part for parts in several for part in parts), tuple(map(len, several))
-
-    def reserve_ids(self, first: int) -> None:
-        self._next_id = first
-
-    def _kernel(
-        self,
-        template: str,
-        flags: dict[str, object],
-        params: type[Uniforms],
-        size: int,
-        arrays: tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...]],
-    ) -> Kernel:
-        """Return the kernel. `arrays` are the names of arrays read and written, and the parts of each or ()."""
-        key = (self._home, template, tuple(flags.items()), params, size, arrays)
-        kernel = self._kernels.get(key)
-        if kernel is None:
-            check_flags(self._home, template, flags)
-            read, written, parts = arrays
-            reads, writes = len(read), len(written)
-            if both := {*read} & {*written}:
-                raise GraphError(
-                    f"{template}: expected different names in `reads` and `writes`, got {', '.join(sorted(both))} in "
-                    "both. A kernel may read what is in `writes`.",
-                    code="array_names",
-                )
-            if parts:
-                reads, writes = sum(parts[:reads]), sum(parts[reads:])
-            kernel = Kernel(
-                home=self._home,
-                template=template,
-                flags=tuple(sorted(flags.items())),
-                params=params.wgsl,
-                workgroup=size,
-                reads=reads,
-                writes=writes,
-                arrays=(*((name, "read") for name in read), *((name, "read_write") for name in written)),
-                parts=parts,
-                part_bytes=self._part_bytes if parts else 0,
-            )
-            self._kernels[key] = kernel
-        return kernel
 
 
 def folder_of(function: Callable[..., Any]) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ..errors import GraphError
 from ..graph import Call, Constant, DType, Graph, TensorSpec
-from ..lowering import Binding, Context, stored_bytes
+from ..lowering import Binding, MethodContext, stored_bytes
 from .segments import Flow, PlanSegment
 
 PADDING = 16  # vec4 tails stay inside the buffer
@@ -140,24 +140,24 @@ class MemoryPlan:
     unmodified_uploads: frozenset[int]  # uploaded tensors that are still there when the method has run
 
 
-def plan_memory(graph: Graph, flow: Flow, touched: Iterable[Binding], context: Context) -> MemoryPlan:
+def plan_memory(graph: Graph, flow: Flow, touched: Iterable[Binding], method: MethodContext) -> MemoryPlan:
     """Decide buffers after every call has been lowered."""
-    return _Assignment(graph, flow, touched, context).run()
+    return _Assignment(graph, flow, touched, method).run()
 
 
 class _Assignment:
     """Assigns buffers to the tensors of lowered calls."""
 
-    def __init__(self, graph: Graph, flow: Flow, touched: Iterable[Binding], context: Context) -> None:
+    def __init__(self, graph: Graph, flow: Flow, touched: Iterable[Binding], method: MethodContext) -> None:
         self.graph = graph
         self.flow = flow
         self.touched = {binding.tensor for binding in touched}
         self.written = flow.mutated.union(*(call.outs for call in graph.calls))
-        self.roots = resolve_aliases(context.aliases)
-        self.materialized = context.materialized
+        self.roots = resolve_aliases(method.aliases)
+        self.materialized = method.materialized
         self.scratch_of: dict[int, list[int]] = {}  # call -> its scratch tensors
         self.specs: dict[int, TensorSpec] = {}  # of scratch tensors, which are not in the graph
-        for (owner, _), tensor in context.scratch_tensors.items():
+        for (owner, _), tensor in method.scratch_tensors.items():
             self.scratch_of.setdefault(owner, []).append(tensor.id)
             self.specs[tensor.id] = tensor.spec
         self.first: dict[int, int] = {}

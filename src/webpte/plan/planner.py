@@ -13,7 +13,7 @@ from ..fusion import apply_passes, widen_halves
 from ..graph import LIVE_SCALARS, Call, Graph, TensorSpec
 from ..graph.expressions import EXPRESSIONS, AssumedEvaluator, Number, TermEvaluator
 from ..graph.names import OVERFLOW
-from ..lowering import Binding, BoundCall, Context, Frame, Guard, TuningKey, gpu_op
+from ..lowering import Binding, BoundCall, Context, Frame, Guard, LiveNumbers, MethodContext, Op, TuningKey, gpu_op
 from ..wgsl import Caps, Kernel
 from ..wgsl.kernel import SYM_SLOTS
 from .integers import exact_integers, overflow_message
@@ -42,21 +42,15 @@ class Lowering:
 
     def __init__(self, graph: Graph, flow: Flow, caps: Caps, tuning: Mapping[str, str] | None = None) -> None:
         self.graph = graph
-        self.context = Context(caps, tuning)
-        self.context.pinned = flow.pinned
-        self.frame = Frame(graph, self.context)
+        ops = {index: _op_of(graph, index) for segment in flow.segments for index in segment.steps}
+        sequences = any(op.traits.sequences for op in ops.values())
+        self.method = MethodContext(caps, len(graph.values), tuning, pinned=flow.pinned, sequences=sequences)
+        self.frame = Frame(graph, self.method)
         self.runs = 0  # lowerings executed, ever; tests and `bench` read it
         self.touched: set[Binding] = set()  # what some dispatch may bind
         self.examples: dict[TuningKey, Example] = {}  # what could be tuned
-        self._bound: dict[int, BoundCall] = {}
+        self._bound = {index: BoundCall(op, graph.call(index), self.frame) for index, op in ops.items()}
         self._left = {segment: _left(graph, flow, segment) for segment in flow.segments}
-        for segment in flow.segments:
-            for index in segment.steps:
-                call = graph.call(index)
-                op = gpu_op(call, graph)
-                assert op is not None
-                self._bound[index] = BoundCall(op, call, self.frame)
-                self.context.sequences |= op.traits.sequences
         for value_id, value in enumerate(graph.values):
             if isinstance(value, TensorSpec) and value.stored:
                 self.frame.tensors[value_id].dims = value.dims
@@ -69,21 +63,22 @@ class Lowering:
         return schedule
 
     def lower(self, segment: PlanSegment, live: CallValues, numbers: TermEvaluator) -> Schedule:
-        context, tensors, scalars = self.context, self.frame.tensors, self.frame.scalars
+        tensors, scalars = self.frame.tensors, self.frame.scalars
         for value_id in segment.tensors:
             tensors[value_id].dims = live.dims[value_id]
         for value_id in segment.scalars:
             scalars[value_id].set(live.term(value_id, self.graph))
-        context.numbers, context.specializations, context.slots = numbers, {}, {}
+        live_numbers = self.method.live = LiveNumbers(numbers)
         guards: dict[tuple[object, ...], Guard] = {}  # equal guards of all layers are checked once
         calls = []
         scratch: dict[int, Dims] = {}
         for index in segment.steps:
-            calls.append(self._lower(self._bound[index], index))
-            scratch |= context.scratch_dims
-            for guard in context.guards:
+            lowered = self._lower(self._bound[index], index)
+            calls.append(LoweredCall(index, tuple(lowered.dispatches)))
+            scratch |= lowered.scratch_dims
+            for guard in lowered.guards:
                 guards.setdefault((guard.term, guard.low, guard.high), guard)
-        if context.sealed and len(context.slots) > SYM_SLOTS:  # the plan counts the slots at build
+        if self.method.sealed and len(live_numbers.slots) > SYM_SLOTS:  # the plan counts the slots at build
             raise ShapeError(f"at these shapes the kernels need more than {SYM_SLOTS} uniform slots")
         results = [out for index in segment.steps for out in self._bound[index].call.outs]
         terms = {out: scalars[out].term for out in results if out in scalars}
@@ -94,20 +89,19 @@ class Lowering:
             result_dims={v: tensors[v].dims for v in self._left[segment] if v in tensors},
             scalars=terms,
             result_scalars={v: terms[v] for v in self._left[segment] if v in terms},
-            specializations=tuple(context.specializations.items()),
-            slots=tuple((slot, term) for term, slot in context.slots.items()),
+            specializations=tuple(live_numbers.specializations.items()),
+            slots=tuple((slot, term) for term, slot in live_numbers.slots.items()),
             guards=tuple(guards.values()),
         )
 
-    def _lower(self, bound: BoundCall, index: int) -> LoweredCall:
-        context = self.context
+    def _lower(self, bound: BoundCall, index: int) -> Context:
         call = bound.call
         inputs = set(call.args)
         for out in call.outs:
             tensor = self.frame.tensors.get(out)
             if tensor is not None and out not in inputs:
                 tensor.forget_dims()
-        context.begin(index, bound.op.home, call)
+        context = Context(self.method, index, bound.op.home, call)
         self.runs += 1
         try:
             bound.lower(context)
@@ -129,7 +123,7 @@ class Lowering:
         self.touched.update(context.touched)
         for key in context.tuning_keys:
             self._note_tuning_key(key, index, call)
-        return LoweredCall(index, tuple(context.dispatches))
+        return context
 
     def _note_tuning_key(self, key: TuningKey, index: int, call: Call) -> None:
         example = self.examples.get(key)
@@ -138,9 +132,15 @@ class Lowering:
             dims = {v: self.frame.tensors[v].dims for v in args if v in self.frame.tensors}
             handles = {v: self.frame.scalars[v] for v in args if v in self.frame.scalars}
             terms = {v: handle.term for v, handle in handles.items()}
-            scalars = {v: (self.context.numbers(term), isinstance(term, EXPRESSIONS)) for v, term in terms.items()}
+            scalars = {v: (self.method.live.numbers(term), isinstance(term, EXPRESSIONS)) for v, term in terms.items()}
             example = self.examples[key] = Example(index, dims, scalars)
         example.uses += 1
+
+
+def _op_of(graph: Graph, index: int) -> Op:
+    op = gpu_op(graph.call(index), graph)
+    assert op is not None
+    return op
 
 
 def _left(graph: Graph, flow: Flow, segment: PlanSegment) -> tuple[int, ...]:
@@ -259,7 +259,7 @@ class Planner(ScheduleStore):
     @property
     def caps(self) -> Caps:
         """Return the capabilities that the plan was made for."""
-        return self._lowering.context.caps
+        return self._lowering.method.caps
 
     @property
     def examples(self) -> dict[TuningKey, Example]:
@@ -347,7 +347,7 @@ def draft(
     smaller += _lower_smaller(graph, flow, lowering, bounds, dynamic, EXTRA_TRIAL_SIZES)
     schedules += smaller
     dynamic |= _dynamic_outputs(graph, flow, [*trials, *smaller])
-    lowering.context.sealed = True
+    lowering.method.sealed = True
     plan = _plan(graph, flow, lowering, schedules, dynamic, applied)
 
     def widened(beyond: Collection[int]) -> Planner:
@@ -364,8 +364,8 @@ def _plan(
     dynamic: dict[int, tuple[bool, ...]],
     applied: dict[str, int],
 ) -> Plan:
-    context = lowering.context
-    memory = plan_memory(graph, flow, lowering.touched, lowering.context)
+    method = lowering.method
+    memory = plan_memory(graph, flow, lowering.touched, method)
     kernels = tuple(dict.fromkeys(d.kernel for s in schedules for d in s.dispatches))
     spend("kernels", len(kernels), graph.name)
     return Plan(
@@ -379,13 +379,13 @@ def _plan(
         parameter_blocks=len({d.params for s in schedules for d in s.dispatches}),
         dynamic_dims=dynamic,
         passes=applied,
-        aliases=dict(context.aliases),
-        materialized=dict(context.materialized),
-        scratch={tensor.id: Scratch(step, tensor.spec) for (step, _), tensor in context.scratch_tensors.items()},
+        aliases=dict(method.aliases),
+        materialized=dict(method.materialized),
+        scratch={tensor.id: Scratch(step, tensor.spec) for (step, _), tensor in method.scratch_tensors.items()},
         checks=_checks(graph),
         bindings=frozenset(lowering.touched),
-        binding_limit=context.caps.limit("max-storage-buffer-binding-size"),
-        subgroup=context.caps.subgroup,
+        binding_limit=method.caps.limit("max-storage-buffer-binding-size"),
+        subgroup=method.caps.subgroup,
     )
 
 

@@ -30,7 +30,7 @@ from ..graph import (
     ValueList,
     numel,
 )
-from ..lowering import BoundCall, Context, Frame, find, mutated_values
+from ..lowering import BoundCall, Frame, MethodContext, find, mutated_values
 from ..wgsl import Caps
 
 SHOWN = 20  # problems that an error spells out
@@ -142,7 +142,7 @@ def _borders(graph: Graph) -> Iterator[Problem]:
 
 def _calls(graph: Graph) -> Iterator[Problem]:
     """Yield calls whose arguments do not match the signature of their op, and invalid conditions of jumps."""
-    frame = Frame(graph, Context(Caps()))
+    frame = Frame(graph, MethodContext(Caps(), len(graph.values)))
     for step in graph.steps:
         if isinstance(step, Jump):
             condition = graph.values[step.condition]

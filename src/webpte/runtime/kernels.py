@@ -31,7 +31,7 @@ from ..graph import (
     ValueList,
 )
 from ..graph.expressions import TermEvaluator
-from ..lowering import BoundCall, Context, Frame, TensorOption, find
+from ..lowering import BoundCall, Context, Frame, LiveNumbers, MethodContext, TensorOption, find
 from ..typing import Array
 from ..wgsl import Caps
 from .torch_kernels import run_torch, torch_kernel
@@ -258,9 +258,9 @@ def refuse_sizes(call: Call, graph: Graph, tensors: Mapping[int, Array], scalars
     if op.unsupported_if and op.unsupported_if(call, graph):  # the lowering does not support the call
         return
     operands = (*graph.flatten(call.args), *call.outs)
-    context = Context(Caps())
-    context.numbers = TermEvaluator(tensors, scalars)
-    frame = Frame(graph, context, only=operands)
+    method = MethodContext(Caps(), len(graph.values))
+    method.live = LiveNumbers(TermEvaluator(tensors, scalars))
+    frame = Frame(graph, method, only=operands)
     stand_in = DType.FLOAT32 if DType.FLOAT32 in op.dtypes else min(op.dtypes, key=lambda dtype: dtype.short)
     for value_id, handle in frame.tensors.items():
         if handle.dtype not in op.dtypes:  # the reason why the call runs here; shapes do not depend on it
@@ -271,9 +271,8 @@ def refuse_sizes(call: Call, graph: Graph, tensors: Mapping[int, Array], scalars
         if value_id in scalars:
             scalar.set(scalars[value_id])
     bound = BoundCall(op, call, frame)
-    context.begin(0, op.home, call)
     with contextlib.suppress(RangeError):  # a number is too large for the device; the shapes are known already
-        bound.lower(context)
+        bound.lower(Context(method, 0, op.home, call))
 
 
 def _python_value(graph: Graph, value_id: int, tensors: dict[int, Array], scalars: dict[int, float]) -> Any:

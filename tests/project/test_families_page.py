@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from tests.families import gguf_page
-from tests.families.page import DOCS, HEAD, HEADING, Errors, described, known, rows, section
+from tests.families.page import (
+    DOCS,
+    HEAD,
+    HEADING,
+    REFUSED_HEADING,
+    Errors,
+    described,
+    known,
+    refused_section,
+    rows,
+    section,
+)
 from tests.support.harness.markdown_tables import named_rows, parts
 from tests.support.models.families import tinies
 from tests.support.models.gguf_blocks import FORMATS
 from tests.support.models.gguf_families import QUANTIZED
-from webpte.checkpoints.families import families
+from webpte.checkpoints.families import UNSUPPORTED, families
 
 WRITE = "run python -m tests.families --write"
 GGUF_WRITE = "run python -m tests.families --gguf --write"
@@ -41,6 +52,23 @@ def test_families_page_round_trips():
     assert parts(page, HEADING) == ("before\n", text, "## behind\n")
     assert [(row["f32"], row["4w"]) for row in rows(page)] == [("1.0e-07", "2.0e-07")] * len(families())
     assert {tuple(row) for row in rows(page)} == {HEAD}
+
+
+def test_refused_models_equal_the_code_and_are_in_no_family():
+    assert parts(DOCS.read_text(), REFUSED_HEADING)[1] == refused_section(), WRITE
+    supported = {name for family in families().values() for name in (*family.model_types, *family.gguf_types)}
+    names = [name for names in UNSUPPORTED.values() for name in names]
+    assert len(names) == len(set(names)) and not supported & set(names)
+
+
+def test_families_and_gguf_names_are_as_many_as_promised():
+    """With the largest error that the tables have."""
+    assert len(families()) >= 22
+    assert len({name for family in families().values() for name in family.gguf_types}) >= 14
+    f32 = [errors.f32 for errors in known().values()]
+    assert None not in f32 and max(error for error in f32 if error is not None) <= 1e-5
+    files = [errors.floats for errors in gguf_page.known().values() if errors is not None]
+    assert len(files) == len(QUANTIZED) * len(FORMATS) and max(files) <= 1e-5
 
 
 def test_gguf_table_has_every_family_in_every_format():

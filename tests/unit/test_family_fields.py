@@ -482,7 +482,8 @@ def test_family_invalid_config_is_refused(family, change, problem):
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [("mixtral", "experts"), ("qwen3_moe", "experts"), ("gemma3", "gemma3_text"), ("falcon_h1", "Mamba-2"),
-     ("gemma3n", "caches"), ("gemma4_text", "Gemma 4"), ("ernie4_5_moe", "mixture of experts")],
+     ("lfm3", "gate for each head"), ("gemma3n", "caches"), ("gemma4_text", "wider"),
+     ("ernie4_5_moe", "mixture of experts")],
 )  # fmt: skip
 def test_family_refusal_states_reason(kind, reason):
     with raises(webpte.UnsupportedError, f"a {kind} model", reason, "llama", code="unknown_family"):
@@ -491,7 +492,7 @@ def test_family_refusal_states_reason(kind, reason):
 
 def test_granite_4_in_gguf_is_not_refused_as_a_mixture_of_experts():
     """Its Micro and Nano models have no experts."""
-    with raises(webpte.UnsupportedError, "Granite 4", code="unknown_family") as refused:
+    with raises(webpte.UnsupportedError, "Granite 4", "Mamba-2", code="unknown_family") as refused:
         family_of_gguf("a checkpoint", "granitehybrid")
     assert "mixture of experts" not in str(refused.value)
 

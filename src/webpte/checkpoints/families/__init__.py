@@ -10,18 +10,19 @@ from ...errors import UnsupportedError
 from ..family import Family
 
 # The reason why models are not supported -> their names in config.json or GGUF. It must hold for every model of a name.
-_UNSUPPORTED: dict[str, tuple[str, ...]] = {
-    "which is a mixture of experts: ExecuTorch gathers the experts of each token as float weights, or computes them on "
-    "the CPU": (
+UNSUPPORTED: dict[str, tuple[str, ...]] = {
+    "which is a mixture of experts: no kernel computes the experts that are chosen for each token": (
         "mixtral", "qwen2_moe", "qwen3_moe", "qwen3_next", "qwen3_5_moe", "qwen3_5_moe_text", "granitemoe", "olmoe",
         "phimoe", "ernie4_5_moe", "ernie4_5-moe", "hunyuan_v1_moe", "hunyuan-moe", "deepseek_v2", "deepseek_v3",
         "gpt_oss", "lfm2_moe", "llama4", "llama4_text", "qwen2moe", "qwen3moe", "qwen3next", "qwen35moe",
         "lfm2moe", "deepseek2", "gpt-oss",
     ),
-    "which is Granite 4, whose layers of Mamba-2 and experts are not supported": ("granitehybrid",),
-    "which shares caches between layers and has embeddings of each": ("gemma3n", "gemma3n_text"),
-    "which is Gemma 4, whose layers are not supported: Gemma 2 and 3 are": ("gemma4", "gemma4_text"),
+    "which is Granite 4 with layers of Mamba-2, which are not supported": ("granitehybrid",),
     "whose layers have Mamba-2 beside attention, which is not supported": ("falcon_h1", "falcon-h1"),
+    "whose attention has a gate for each head, which is not supported: LFM2 is": ("lfm3",),
+    "which shares caches between layers and has embeddings of each": ("gemma3n", "gemma3n_text"),
+    "which is Gemma 4, whose heads are wider in layers without a window, and whose values have norms; Gemma 2 and 3 "
+    "are supported": ("gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text"),
     "which is read from config.json and safetensors, and not from GGUF": ("qwen35",),
 }  # fmt: skip
 
@@ -44,7 +45,7 @@ def family_of_gguf(where: str, architecture: object) -> Family:
 def _find(where: str, field: str, name: object, known: dict[str, Family]) -> Family:
     if isinstance(name, str) and name in known:
         return known[name]
-    reason = next((reason for reason, names in _UNSUPPORTED.items() if name in names), None)
+    reason = next((reason for reason, names in UNSUPPORTED.items() if name in names), None)
     raise UnsupportedError(
         f"{where} holds a {name} model{'' if reason is None else f', {reason}'}",
         [field],

@@ -17,6 +17,9 @@ from .errors import InputError
 from .typing import PathLike
 
 _ATTEMPTS = 5  # to remove a folder that another thread still writes to
+_OPEN_FILE = (
+    ". Check its permissions. Windows neither replaces nor removes an open file: close the program that uses it."
+)
 _paths: dict[str, int] = {}  # in use -> the process that uses them
 
 
@@ -58,8 +61,19 @@ def not_writable(path: PathLike, error: OSError) -> InputError:
     if error.errno == errno.ENOSPC:
         message += ". Free some space, or write to another disk."
     elif isinstance(error, PermissionError) and os.path.exists(path):
-        message += ". Check its permissions. Windows does not replace an open file: close the program that uses it."
+        message += _OPEN_FILE
     return InputError(message, code="not_writable")
+
+
+@contextlib.contextmanager
+def removing(path: PathLike) -> Iterator[None]:
+    """Raise errors of the file system as InputError while `path`, or what is in it, is removed."""
+    try:
+        yield
+    except OSError as error:
+        hint = _OPEN_FILE if isinstance(error, PermissionError) else ""
+        name = error.filename or path
+        raise InputError(f"cannot remove {name}: {error.strerror or error}{hint}", code="not_removable") from error
 
 
 def remove_all() -> None:

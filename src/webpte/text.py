@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 
@@ -19,6 +20,17 @@ def sanitize(text: str) -> str:
 def sanitize_line(text: str) -> str:
     """Return a name as one line that is safe to print."""
     return sanitize(text).replace("\n", "\N{REPLACEMENT CHARACTER}").replace("\t", " ")
+
+
+def shell_word(name: object) -> str:
+    """Return a path as one word of a command line, in the quotes of the system's shells where it needs any."""
+    if os.name == "nt":
+        import subprocess  # only messages with commands need it
+
+        return subprocess.list2cmdline([str(name)])
+    import shlex
+
+    return shlex.quote(str(name))
 
 
 def close_matches(word: object, known: Iterable[object], count: int = 1, cutoff: float = 0.6) -> list[str]:

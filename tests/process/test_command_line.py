@@ -13,6 +13,7 @@ from tests.support.harness.children import ROOT, SRC
 from tests.support.harness.gate import slow_but
 from tests.support.harness.terminal import run_in_terminal
 from webpte.cli import COMMANDS, load_command, main
+from webpte.debug import doctor
 
 MODEL = str(ROOT / "docs" / "demo" / "model.pte")
 WEBPTE = [sys.executable, "-m", "webpte"]
@@ -184,3 +185,9 @@ def test_output_unwritable_refused_before_reading_input(command, tmp_path, capsy
     assert main([command, "nothing.pte", option, place.format(tmp_path)]) == 1
     shown = capsys.readouterr().err
     assert f"folder {tmp_path}/no" in shown and "nothing.pte" not in shown
+
+
+def test_self_test_with_a_log_that_is_not_utf8_is_read(monkeypatch):
+    script, real = "import sys; sys.stderr.buffer.write(b'caf\\xe9'); sys.exit(1)", subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda command, **options: real([sys.executable, "-c", script], **options))
+    assert doctor.run_self_test()["problem"] == "the process ended with 1: caf\ufffd"

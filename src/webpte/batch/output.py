@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import FormatError, InputError
-from ..partial_files import partial_path
+from ..partial_files import partial_path, removing
 from ..version import __version__
 from .runners import BatchResult
 from .tables import RowBlock, arrow
@@ -208,15 +208,16 @@ def check_job(folder: Path, job: Mapping[str, Any]) -> None:
 def remove_stale_blocks(folder: Path, keep: Collection[str]) -> int:
     """Remove temporary files, empty folders and the blocks that are not in `keep`. Return the number of blocks."""
     removed = 0
-    for path in sorted(folder.rglob("*"), reverse=True):
-        if path.is_dir():
-            if not any(path.iterdir()):
-                path.rmdir()
-        elif path.suffix == ".tmp" and path.name.startswith("."):
-            path.unlink(missing_ok=True)
-        elif BLOCK_NAME.fullmatch(path.name) and path.relative_to(folder).as_posix() not in keep:
-            path.unlink(missing_ok=True)
-            removed += 1
+    with removing(folder):
+        for path in sorted(folder.rglob("*"), reverse=True):
+            if path.is_dir():
+                if not any(path.iterdir()):
+                    path.rmdir()
+            elif path.suffix == ".tmp" and path.name.startswith("."):
+                path.unlink(missing_ok=True)
+            elif BLOCK_NAME.fullmatch(path.name) and path.relative_to(folder).as_posix() not in keep:
+                path.unlink(missing_ok=True)
+                removed += 1
     return removed
 
 

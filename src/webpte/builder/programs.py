@@ -24,9 +24,10 @@ from ..container import IntValue, MappedFile, parse_program
 from ..errors import Error, InputError
 from ..host_memory import free_memory
 from ..llm.context import LIMIT_METHOD, limit_from_numbers
-from ..partial_files import atomic_file, partial_path
+from ..partial_files import atomic_file, partial_path, removing
 from ..progress import OnProgress, Progress, ignore
 from ..sources import HUB, SHORT_NAMES, is_hub_name
+from ..text import shell_word
 from ..typing import PathLike
 from ..version import __version__
 
@@ -74,7 +75,8 @@ def cached_program(source: PathLike, progress: OnProgress = ignore, max_context:
     free = free_memory()
     memory = None if free is None else free[0]
     if path.exists() and max_context is None and _is_limited_by_memory(path, memory):
-        shutil.rmtree(folder)
+        with removing(folder):
+            shutil.rmtree(folder)
     if not path.exists():
         _build(os.fspath(source), checkpoint, path, {"max_context": max_context, "memory": memory}, progress)
     return path
@@ -103,7 +105,8 @@ def list_programs() -> list[CachedProgram]:
 def remove_programs(programs: Iterable[CachedProgram]) -> None:
     """Remove programs from the cache."""
     for program in programs:
-        shutil.rmtree(program.path.parent)
+        with removing(program.path.parent):
+            shutil.rmtree(program.path.parent)
 
 
 def remove_partial_builds() -> None:
@@ -165,7 +168,7 @@ def _key(checkpoint: Path, options: Mapping[str, Any], progress: OnProgress) -> 
             expected="the checkpoint of a language model",
             got=f"that of a model of the kind {model_kind(checkpoint)!r}",
             code="model_kind",
-            hint=f"Run webpte export {checkpoint} -o model.pte, which needs pip install 'webpte[export]'.",
+            hint=f"Run webpte export {shell_word(checkpoint)} -o model.pte, which needs pip install 'webpte[export]'.",
         )
     files = [checkpoint]
     if checkpoint.is_dir():

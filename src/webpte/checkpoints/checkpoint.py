@@ -9,6 +9,7 @@ from typing import Any
 
 from ..container import ForeignFile, MappedFile, recognize
 from ..errors import FormatError, InputError, UnsupportedError
+from ..text import shell_word
 from . import text_part
 from .family import Checkpoint
 
@@ -52,7 +53,7 @@ def check_source(path: Path) -> None:
         raise InputError(
             f"{path} is already a program",
             code="already_program",
-            hint=f"Run webpte inspect {path} or webpte generate {path}.",
+            hint=f"Run webpte inspect {shell_word(path)} or webpte generate {shell_word(path)}.",
         )
     _folder_of(path, kind)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from ..partial_files import removing
 from ..sources import HUB
 from .hub_files import METADATA_FOLDER
 from .web_programs import RECORD, downloads_folder
@@ -27,8 +28,9 @@ class Download:
     downloaded: float  # time of the clock
 
     def remove(self) -> None:
-        """Delete the folder. Programs that have its files open keep them until they end."""
-        shutil.rmtree(self.path)
+        """Delete the folder. Programs that have its files open keep them until they end, but Windows refuses."""
+        with removing(self.path):
+            shutil.rmtree(self.path)
 
 
 def list_downloads() -> list[Download]:

@@ -79,7 +79,7 @@ def _text(name: str | None) -> str | None:
         return None
     check_input("--text", None if name == "-" else name)
     try:
-        text = read_stdin() if name == "-" else Path(name).read_text(encoding="utf-8")
+        text = read_stdin() if name == "-" else Path(name).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"cannot read {name}: {error}", argument="--text", hint="The file must be UTF-8.", code="unreadable"

@@ -135,7 +135,7 @@ def _prompt(arguments: argparse.Namespace) -> str:
 
 def read_stdin() -> str:
     try:
-        return sys.stdin.buffer.read().decode()
+        return sys.stdin.buffer.read().decode("utf-8-sig").replace("\r\n", "\n")
     except (OSError, AttributeError) as error:  # there may be none
         raise InputError(
             f"cannot read stdin: {error}", hint="Pass PROMPT or --file JSONL.", code="unreadable"
@@ -246,7 +246,7 @@ def run_file(arguments: argparse.Namespace) -> int:
 def read_prompts(name: str) -> list[dict[str, Any]]:
     """Return the lines of a file of prompts, or of stdin, as objects."""
     try:
-        texts = (read_stdin() if name == "-" else Path(name).read_text(encoding="utf-8")).splitlines()
+        texts = (read_stdin() if name == "-" else Path(name).read_text(encoding="utf-8-sig")).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {name}: {error}", argument="--file", code="unreadable") from error
     prompts = [_line(f"{name}:{number}", text) for number, text in enumerate(texts, 1) if text.strip()]

@@ -176,6 +176,6 @@ def constraints(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _read(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {path}: {error}", code="unreadable") from error

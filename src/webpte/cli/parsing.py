@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from ..errors import Error, InputError
-from ..text import close_matches
+from ..text import close_matches, shell_word
 
 
 class HelpFormatter(argparse.HelpFormatter):
@@ -66,7 +66,8 @@ class Parser(argparse.ArgumentParser):
         if match := re.match(r"argument (\S+): invalid choice: '(.*?)' \(choose from (.*)\)$", message):
             name, value, choices = match.groups()
             if name == "COMMAND" and (os.path.exists(value) or value.endswith(".pte")):
-                return f". A file comes after a command: webpte inspect {value}, webpte run {value}"
+                word = shell_word(value)
+                return f". A file comes after a command: webpte inspect {word}, webpte run {word}"
             return did_you_mean([value], re.findall(r"[^',\s]+", choices))
         if match := re.match(r"unrecognized arguments: (.*)$", message):
             options = [word.partition("=")[0] for word in match[1].split() if word.startswith("-")]

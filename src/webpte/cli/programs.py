@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from ..deferred import fetch_program
 from ..progress import OnProgress
-from ..sources import RemoteProgram, check_fixed_context, is_checkpoint, is_remote, no_program, refuse_unknown_name
-from ..text import duration, size
+from ..sources import (
+    HUB,
+    RemoteProgram,
+    check_fixed_context,
+    is_checkpoint,
+    is_remote,
+    no_program,
+    refuse_unknown_name,
+)
+from ..text import duration, shell_word, size
 from .output import say
 from .terminal import bars
 
@@ -33,7 +43,7 @@ def open_source(name: str, progress: OnProgress, max_context: int | None = None)
     if program is not None and program.built >= started:
         say(
             f"built {path.name} in {duration(program.seconds)}, {size(program.bytes)}; the next start needs no build. "
-            f"Next: webpte serve {name}, or webpte bundle {name} -o page",
+            f"Next: webpte serve {shell_word(name)}, or webpte bundle {shell_word(name)} -o page",
             error=True,
         )
     return str(path)
@@ -86,5 +96,10 @@ def _open_model(text: str, max_context: int | None) -> str:
 
 def _name(source: str) -> str:
     """Return the name that clients use for a model: the last part of a path or of a hub's name."""
-    last = source.rpartition("/")[2].partition("@")[0]
+    if source.startswith(HUB):
+        last = source.partition("@")[0].rpartition("/")[2]
+    elif is_remote(source):
+        last = urlsplit(source).path.rpartition("/")[2]
+    else:
+        last = os.path.basename(os.path.abspath(source))  # also of a folder with a separator at its end
     return Path(last).stem if last.endswith((".gguf", ".pte")) else last

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from ..errors import ClosedError, FormatError
-from ..text import close_matches
+from ..text import close_matches, shell_word
 
 
 class MappedFile:
@@ -231,7 +231,7 @@ def folder_text(path: str) -> str:
 def export_line(path: str) -> str:
     """Return the command that exports a checkpoint."""
     stem = os.path.splitext(os.path.basename(path.rstrip(os.sep)))[0] or "model"
-    return f"webpte export {path} -o {stem}.pte"
+    return f"webpte export {shell_word(path)} -o {shell_word(f'{stem}.pte')}"
 
 
 def similar_paths(path: str) -> str:

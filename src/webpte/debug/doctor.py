@@ -266,7 +266,13 @@ def self_test_child(*arguments: str) -> subprocess.CompletedProcess[str]:
     reader, writer = os.pipe()  # the child does not inherit `writer`
     try:
         return subprocess.run(
-            command, stdin=reader, capture_output=True, text=True, timeout=MAX_SELF_TEST_SECONDS, env=environment
+            command,
+            stdin=reader,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",  # a driver writes as it likes
+            timeout=MAX_SELF_TEST_SECONDS,
+            env=environment,
         )
     finally:
         os.close(reader)

@@ -16,7 +16,7 @@ from ..runtime import Bundle, Method, Program
 from ..runtime.manifest import Language
 from ..sources import snapshot_folders
 from ..task_file import task_path
-from ..text import plural
+from ..text import plural, shell_word
 from .context import LIMIT_METHOD, ContextLimit, limit_from_json, limit_from_numbers
 from .defaults import OWN_DEFAULTS, check_defaults, read_generation_config
 from .engine.kv_slots import LAST_TOKEN_ONLY, CacheWindow
@@ -49,7 +49,7 @@ def check_language_model(program: Program, path: Path) -> None:
         code="not_a_language_model",
         hint=f"{task_path(path).name} states its task: use webpte.embed, webpte.vision or webpte.speech."
         if is_task
-        else f"Use webpte.load({str(path)!r}), or webpte run {path}.",
+        else f"Use webpte.load({str(path)!r}), or webpte run {shell_word(path)}.",
     )
 
 

@@ -126,7 +126,7 @@ class Config(BaseModel):
             return self
         path = self.api_key_file
         try:
-            lines = Path(path).read_text("utf-8").splitlines()
+            lines = Path(path).read_text("utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"api_key_file: cannot read {path}: {error}", code="unreadable") from error
         keys = tuple(line.strip() for line in lines if line.strip())
@@ -236,7 +236,7 @@ def load_config(
 
 def _read_toml(path: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(Path(path).read_text("utf-8"))
+        return tomllib.loads(Path(path).read_text("utf-8-sig"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError(f"{path} is not valid TOML: {error}", code="invalid_toml") from error
 

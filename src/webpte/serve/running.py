@@ -361,7 +361,7 @@ def end_now(service: Service) -> None:
     with contextlib.suppress(Error, OSError, AttributeError):
         pid = getattr(service.backend, "worker_pid", None)
         if pid is not None:
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, getattr(signal, "SIGKILL", signal.SIGTERM))  # Windows ends a process with either
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()

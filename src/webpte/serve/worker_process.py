@@ -191,15 +191,16 @@ class WorkerProcess:
 
     async def _forward_log(self) -> None:
         assert self._child.stderr is not None
-        rest = ""
+        rest = b""
         while data := await self._child.stderr.read(1 << 16):
-            *lines, rest = (rest + data.decode(errors="replace")).split("\n")
+            *lines, rest = (rest + data).split(b"\n")
             for line in lines:
                 self._log(line)
         if rest:
             self._log(rest)
 
-    def _log(self, line: str) -> None:
+    def _log(self, data: bytes) -> None:
+        line = data.decode(errors="replace").removesuffix("\r")
         self._last_lines.append(line[:400])
         logger.warning("worker %d: %s", self.pid, line[:2000])
 

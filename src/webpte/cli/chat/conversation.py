@@ -130,7 +130,7 @@ class Conversation:
     def load(self, name: str) -> int:
         """Replace the messages by a saved conversation and return their number. An invalid file changes nothing."""
         try:
-            data = json.loads(Path(name).expanduser().read_text(encoding="utf-8"))
+            data = json.loads(Path(name).expanduser().read_text(encoding="utf-8-sig"))
         except OSError as error:
             raise InputError(f"cannot read {name}: {error.strerror}", code="unreadable") from error
         except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Arrays on their way to a page and back."""
+"""Arrays on their way to a page, or to the player outside pages, and back."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 from playwright.sync_api import Page
 
+from tests.support.harness.node import NodePage
+
+Host = Page | NodePage
 OPEN = """async ([url, options]) => {
-  const { openProgram } = await import("/web/src/program.js");
+  const { openProgram } = await import(globalThis.player ?? "/web/src/index.js");
   globalThis.program = await openProgram(url, options);
   return globalThis.program.kind;
 }"""
@@ -35,20 +38,20 @@ def array(result: Any) -> np.ndarray:
     return np.array(result["data"], dtype).reshape(result["dims"])
 
 
-def open_program(page: Page, url: str) -> str:
-    kind: str = page.evaluate(OPEN, [url, {}])
+def open_program(host: Host, url: str) -> str:
+    kind: str = host.evaluate(OPEN, [url, {}])
     return kind
 
 
 def run(
-    page: Page, args: Sequence[np.ndarray], method: str = "forward", outputs: Sequence[int] | None = None
+    host: Host, args: Sequence[np.ndarray], method: str = "forward", outputs: Sequence[int] | None = None
 ) -> list[np.ndarray]:
     expected = None if outputs is None else list(outputs)
-    return [array(actual) for actual in page.evaluate(RUN, [method, [argument(a) for a in args], expected])]
+    return [array(actual) for actual in host.evaluate(RUN, [method, [argument(a) for a in args], expected])]
 
 
 LOAD = """async ([url, worker]) => {
-  const { load } = await import("/web/src/index.js");
+  const { load } = await import(globalThis.player ?? "/web/src/index.js");
   globalThis.events = [];
   try {
     globalThis.model = await load(url, { worker, onProgress: (event) => globalThis.events.push(event) });
@@ -69,11 +72,11 @@ CALL = """async ([args, options]) => {
 }"""
 
 
-def load(page: Page, url: str, worker: bool = True) -> None:
+def load(host: Host, url: str, worker: bool = True) -> None:
     """Load `globalThis.model`; its events are in `globalThis.events`."""
-    page.evaluate(LOAD, [url, worker])
+    host.evaluate(LOAD, [url, worker])
 
 
-def call(page: Page, args: Sequence[np.ndarray], **options: Any) -> list[np.ndarray]:
+def call(host: Host, args: Sequence[np.ndarray], **options: Any) -> list[np.ndarray]:
     """Return what the loaded model gives."""
-    return [array(result) for result in page.evaluate(CALL, [[argument(a) for a in args], options])]
+    return [array(result) for result in host.evaluate(CALL, [[argument(a) for a in args], options])]

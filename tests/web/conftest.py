@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,17 @@ from playwright.sync_api import Browser, Page
 import webpte
 from tests.support.export.exporting import Builder, Exported, export
 from tests.support.harness.browser import TIMEOUT, WEBGPU, chromium
+from tests.support.harness.node import NodePage, node_page
 from tests.support.harness.site_server import SiteServer, serving
 
 WEB = Path(__file__).parents[2] / "web"
+
+
+def run_command(*command: str | Path, cwd: Path) -> str:
+    """Return what a command that must succeed writes."""
+    done = subprocess.run(command, cwd=cwd, capture_output=True, encoding="utf-8", timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +37,16 @@ def node_modules() -> Path:
         if os.environ.get("CI"):
             pytest.fail(reason, pytrace=False)
         pytest.skip(reason)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def project(node_modules: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of someone else's that has installed the package."""
+    folder = tmp_path_factory.mktemp("project")
+    packed = json.loads(run_command("npm", "pack", "--json", "--pack-destination", folder, cwd=WEB))[0]
+    (folder / "package.json").write_text(json.dumps({"name": "sample", "type": "module", "private": True}))
+    run_command("npm", "install", "--offline", "--no-audit", "--no-fund", f"./{packed['filename']}", cwd=folder)
     return folder
 
 
@@ -57,6 +77,16 @@ def page(browser: Browser, server: SiteServer) -> Iterator[Page]:
         assert not complaints
     finally:
         context.close()
+
+
+@pytest.fixture(params=["page", "node"])
+def host(request: pytest.FixtureRequest, node_modules: Path) -> Iterator[Page | NodePage]:
+    """Yield a page, or Node with the package `webgpu`."""
+    if request.param == "page":
+        yield request.getfixturevalue("page")
+        return
+    with node_page() as node:
+        yield node
 
 
 @pytest.fixture(scope="session")

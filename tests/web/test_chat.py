@@ -1,4 +1,4 @@
-"""Chats in a page: the tokens of the native player, alone and in company, whatever happens to the device."""
+"""Chats in a page and in Node: the tokens of the native player, alone and in company, after any device loss."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import Any
 
 import jsonschema
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser
 
 import webpte
 from tests.support.harness.browser import TIMEOUT
 from tests.support.harness.gate import slow_but
+from tests.support.harness.node import node_page
 from tests.support.harness.site_server import serving
 from tests.support.models.tiny_llm import write_tiny_llm
 from webpte.llm import LLM
 
-from .calls import load
+from .calls import Host, load
 from .conftest import WEB
 
 ASK = """async (requests) => {
@@ -52,10 +53,15 @@ def native(tiny: Path) -> Iterator[LLM]:
         yield llm
 
 
-@pytest.fixture(scope="module")
-def chat(tiny: Path, browser: Browser) -> Iterator[Page]:
-    """Yield a page with the model loaded, for all tests: each asks something else of it."""
+@pytest.fixture(scope="module", params=["page", "node"])
+def chat(tiny: Path, browser: Browser, node_modules: Path, request: pytest.FixtureRequest) -> Iterator[Host]:
+    """Yield a page or Node with the model loaded, for all tests: each asks something else of it."""
     with serving({"web": WEB, "site": tiny / "site"}) as site:
+        if request.param == "node":
+            with node_page() as node:
+                load(node, f"{site.origin}/site/")
+                yield node
+            return
         context = browser.new_context()
         page = context.new_page()
         page.set_default_timeout(TIMEOUT)

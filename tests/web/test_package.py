@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from .conftest import WEB
+from .conftest import WEB, run_command
 from .test_model import one_shape
 
 SAMPLE = Path(__file__).parent / "sample" / "app.ts"
@@ -24,21 +24,11 @@ model.nothing();
 """
 
 
-def run(*command, cwd):
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
-def project(node_modules, tmp_path_factory):
-    """Return a folder of someone else's that has installed the package."""
-    folder = tmp_path_factory.mktemp("project")
-    packed = json.loads(run("npm", "pack", "--json", "--pack-destination", folder, cwd=WEB))[0]
-    (folder / "package.json").write_text(json.dumps({"name": "sample", "type": "module", "private": True}))
-    run("npm", "install", "--offline", "--no-audit", "--no-fund", f"./{packed['filename']}", cwd=folder)
-    (folder / "app.ts").write_text(SAMPLE.read_text())
-    return folder
+def app(project):
+    """Return the folder with a program that uses the package."""
+    (project / "app.ts").write_text(SAMPLE.read_text())
+    return project
 
 
 def tsc(project, file, *options):
@@ -62,21 +52,21 @@ def test_npm_package_files_are_exactly_expected(project):
     }
 
 
-def test_npm_types_accept_sample_and_reject_errors(project):
-    done = tsc(project, "app.ts")
+def test_npm_types_accept_sample_and_reject_errors(app):
+    done = tsc(app, "app.ts")
     assert done.returncode == 0, done.stdout
-    (project / "wrong.ts").write_text(WRONG)
-    done = tsc(project, "wrong.ts")
+    (app / "wrong.ts").write_text(WRONG)
+    done = tsc(app, "wrong.ts")
     assert re.findall(r"^wrong\.ts\((\d+),", done.stdout, re.MULTILINE) == ["4", "5", "6"]
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_package_bundled_with_esbuild_runs(whole, project, bundled, server, page):
+def test_package_bundled_with_esbuild_runs(whole, app, bundled, server, page):
     """With its worker beside it, or without: then the page does the work."""
-    out = project / f"out{whole:d}"
+    out = app / f"out{whole:d}"
     entries = ["app.ts", "worker=webpte/worker"] if whole else ["app.ts"]
     esbuild = WEB / "node_modules" / ".bin" / "esbuild"
-    run(esbuild, *entries, "--bundle", "--format=esm", "--minify", f"--outdir={out}", cwd=project)
+    run_command(esbuild, *entries, "--bundle", "--format=esm", "--minify", f"--outdir={out}", cwd=app)
     (out / "index.html").write_text(PAGE)
     server.folders |= {"app": out, "site": bundled("add_external", one_shape)[1]}
     server.headers["Content-Security-Policy"] = "default-src 'self'"

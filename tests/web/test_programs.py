@@ -1,4 +1,4 @@
-"""Programs in a page give the results of the native program."""
+"""Programs in a page and in Node give the results of the native program."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ def shapes_of(exported):
 
 
 @pytest.mark.parametrize("program", slow_but(IN_THE_GATE, PROGRAMS))
-def test_call_in_page_equals_native(program, bundled, server, page):
+def test_call_of_player_equals_native(program, bundled, server, host):
     exported, server.folders["site"] = bundled(program, shapes_of)
     with webpte.load(exported.path, data=exported.data) as native:
         for sequence in exported.sequences:
-            assert open_program(page, f"{server.origin}/site/") in ("program", "image")  # its state begins anew
+            assert open_program(host, f"{server.origin}/site/") in ("program", "image")  # its state begins anew
             for method in {step.method for step in sequence}:
                 native.method(method).reset()
             for step in sequence:
-                actual = run(page, step.inputs, step.method)
+                actual = run(host, step.inputs, step.method)
                 reference = native.method(step.method).run(step.inputs)
                 assert [np.shape(array) for array in actual] == [np.shape(array) for array in reference]
                 for array, expected in zip(actual, reference, strict=True):
                     np.testing.assert_allclose(array, expected, rtol=TOLERANCE, atol=TOLERANCE)
 
 
-def test_call_wrong_inputs_are_refused(bundled, server, page):
+def test_call_wrong_inputs_are_refused(bundled, server, host):
     exported, server.folders["site"] = bundled("dynamic_broadcast", shapes_of)
-    open_program(page, f"{server.origin}/site/")
+    open_program(host, f"{server.origin}/site/")
     inputs = exported.steps[0].inputs
     for wrong, shown in (
         ([*inputs, inputs[0]], r"input: inputs of forward: expected 2, got 3"),
@@ -55,16 +55,16 @@ def test_call_wrong_inputs_are_refused(bundled, server, page):
         ([inputs[0][:2], inputs[1][:2]], r"shape: inputs of forward: .* out of \[.*got \[2, 8\] \[2, 1\]"),
     ):
         with pytest.raises(Exception, match=shown):
-            run(page, wrong)
+            run(host, wrong)
 
 
-def test_call_creates_no_gpu_objects(bundled, server, page):
+def test_call_creates_no_gpu_objects(bundled, server, host):
     exported, server.folders["site"] = bundled("sdpa_cache_inputs_live", shapes_of)
-    open_program(page, f"{server.origin}/site/")
+    open_program(host, f"{server.origin}/site/")
     inputs = [step.inputs for step in exported.sequences[0]]
     for args in inputs:
-        run(page, args)
-    page.evaluate("""() => {
+        run(host, args)
+    host.evaluate("""() => {
       globalThis.made = [];
       for (const name of Object.getOwnPropertyNames(GPUDevice.prototype)) {
         if (!name.startsWith("create") || name === "createCommandEncoder") continue;
@@ -73,15 +73,15 @@ def test_call_creates_no_gpu_objects(bundled, server, page):
       }
     }""")
     for args in inputs:
-        run(page, args)
-    assert page.evaluate("globalThis.made") == []
+        run(host, args)
+    assert host.evaluate("globalThis.made") == []
 
 
-def test_page_steps_in_one_submit_equal_single_calls(bundled, server, page):
+def test_steps_in_one_submit_equal_single_calls(bundled, server, host):
     """Outputs that become inputs on the device, and inputs and live integers that differ from step to step."""
     _, server.folders["site"] = bundled("llama_4w_emb4", shapes_of)
-    open_program(page, f"{server.origin}/site/")
-    result = page.evaluate("""async () => {
+    open_program(host, f"{server.origin}/site/")
+    result = host.evaluate("""async () => {
       const method = await globalThis.program.method();
       const submits = [];
       const submit = GPUQueue.prototype.submit;

@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 PAGES = tuple(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "examples/README.md"))
 PAGES += tuple(sorted(ROOT.glob("docs/**/*.md")))
-SHOWN = {"", "console", "json", "text", "toml", "wgsl", "yaml"}
+SHOWN = {"", "console", "js", "json", "text", "toml", "wgsl", "yaml"}
 MARKS = {"python": {"fragment", "quiet", "fails"}, "sh": {"quiet", "fails"}, "output": {"varies"}}
 _FENCE = re.compile(r"^(```+)([^\n`]*)\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
 _NAME = re.compile(r"# (\w+\.py)\n")

@@ -1,0 +1,51 @@
+/** The entry of the package in Node, Deno and Bun: `load` and `openProgram` also take the path of a folder. */
+import { Worker } from "node:worker_threads";
+import * as player from "../index.js";
+import { addressOf, fetchOrRead, provideWebGPU } from "./platform.js";
+
+export * from "../index.js"; // but for the two functions below
+
+/**
+ * Load a bundle and return its model. Dispose of it, so that the process can end.
+ * @param {string | URL} location of the bundle's folder or of its manifest: a path or an address
+ * @param {Omit<NonNullable<Parameters<typeof player.load>[1]>, "worker"> & { worker?: boolean }} [options]
+ *   worker: by default a new thread, so that this one stays responsive. fetch: replaces the reading of files and
+ *   addresses; the model then runs in this thread
+ * @returns {Promise<player.Model>}
+ */
+export async function load(location, { fetch, worker = !fetch, ...options } = {}) {
+  await provideWebGPU();
+  const place = worker ? { worker: /** @type {any} */ (new Thread()) } : { worker: false, fetch: fetch ?? fetchOrRead };
+  return player.load(addressOf(location), { ...options, ...place });
+}
+
+/**
+ * Open a bundle as a program, in this thread.
+ * @param {string | URL} location
+ * @param {Parameters<typeof player.openProgram>[1]} [options]
+ */
+export async function openProgram(location, options) {
+  await provideWebGPU();
+  return player.openProgram(addressOf(location), { fetch: fetchOrRead, ...options });
+}
+
+/** A thread with the calls of a page's worker. */
+class Thread {
+  /** @type {((event: { data: any }) => void) | null} */ onmessage = null;
+  /** @type {((error: Error) => void) | null} */ onerror = null;
+  #worker = new Worker(new URL("./worker.js", import.meta.url));
+
+  constructor() {
+    this.#worker.on("message", (data) => this.onmessage?.({ data }));
+    this.#worker.on("error", (error) => this.onerror?.(error));
+  }
+
+  /** @param {unknown} message */
+  postMessage(message) {
+    this.#worker.postMessage(message);
+  }
+
+  terminate() {
+    void this.#worker.terminate();
+  }
+}

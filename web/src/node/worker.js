@@ -1,0 +1,7 @@
+/** The side of a model that runs in a thread of Node, Deno or Bun. */
+import { parentPort } from "node:worker_threads";
+import { serveModel } from "../model_thread.js";
+import { fetchOrRead, provideWebGPU } from "./platform.js";
+
+await provideWebGPU();
+serveModel(/** @type {any} */ (parentPort), fetchOrRead);

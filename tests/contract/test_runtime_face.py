@@ -70,6 +70,18 @@ def test_runtime_api_results_and_metadata_equal(portable):
             assert tensor.is_memory_planned() == metas[1].input_tensor_meta(1).is_memory_planned()
 
 
+def test_runtime_api_array_alone_is_one_input():
+    """Not one input for each row, as a sequence would be."""
+    from executorch.exir import to_edge
+
+    edge = to_edge(torch.export.export(torch.nn.ReLU(), (torch.ones(2, 3),)))
+    method = webpte.Runtime.get().load_program(bytes(edge.to_executorch().buffer)).load_method("forward")
+    x = np.arange(-3, 3, dtype=np.float32).reshape(2, 3)
+    for inputs in (x, torch.tensor(x), [x]):
+        (y,) = method.execute(inputs)
+        assert np.array_equal(y, np.maximum(x, 0))
+
+
 def test_sources_and_registries(portable, tmp_path):
     runtime = webpte.Runtime.get()
     assert runtime is webpte.Runtime.get()

@@ -101,7 +101,8 @@ def as_executorch(data: bytes, x: Floats) -> int:
     program = webpte.Runtime.get().load_program(data, verification=webpte.Verification.Minimal)
     assert_type(program.method_names, set[str])
     assert_type(program.metadata("forward").input_tensor_meta(0).sizes(), tuple[int, ...])
-    return len(program.load_method("forward").execute([x]))
+    method = program.load_method("forward")
+    return len(method.execute([x])) + len(method.execute(x))
 
 
 def failed(error: webpte.Error) -> str:

@@ -14,7 +14,7 @@ from ..container import MethodPlan, TensorValue
 from ..errors import InputError, UnsupportedError
 from ..graph import BACKENDS
 from ..lowering import registered
-from .arguments import Input, Value, ordered_inputs
+from .arguments import DLPack, Input, Value, ordered_inputs
 from .checks import check_bool, check_int, check_method_name, check_path, check_str, wrong_argument
 from .loading import Source, check_source, load_program
 from .method import Method
@@ -116,9 +116,10 @@ class RuntimeMethod:
         self._method = method
         self.metadata = metadata  #: of inputs and outputs
 
-    def execute(self, inputs: Sequence[Input]) -> list[Value]:
-        """Return the outputs as a list of NumPy arrays and Python numbers."""
-        return list(self._method.run(ordered_inputs(self._method.name, self._method.inputs, inputs, "inputs")))
+    def execute(self, inputs: Sequence[Input] | DLPack) -> list[Value]:
+        """Return the outputs as a list of NumPy arrays and Python numbers. An array alone is the only input."""
+        ordered = [inputs] if hasattr(inputs, "__dlpack__") else inputs
+        return list(self._method.run(ordered_inputs(self._method.name, self._method.inputs, ordered, "inputs")))
 
 
 class MethodMeta:

@@ -87,3 +87,53 @@ def test_signal_at_any_line_of_start_and_end_prints_no_traceback(number, tmp_pat
     # Until the handler is installed, SIGTERM ends a process as its default does.
     assert done.stderr == "" and last == 0 and set(codes) <= {EXIT_CODES[number], -signal.SIGTERM}
     assert codes.count(EXIT_CODES[number]) > 20 and codes[-1] == EXIT_CODES[number]
+
+
+LOST = """
+import ctypes, os, signal, sys, time, weakref
+import cffi
+from webpte import cli
+
+class Thing:
+    pass
+
+class Closing:
+    def __del__(self):
+        send()
+
+def send(*arguments):
+    os.kill(os.getpid(), signal.Signals[sys.argv[1]])
+
+def command():
+    if sys.argv[2] == "weak reference":
+        thing = Thing()
+        reference = weakref.ref(thing, send)
+        del thing
+    elif sys.argv[2] == "destructor":
+        Closing()
+    elif sys.argv[2] == "ctypes":
+        ctypes.CFUNCTYPE(None)(send)()
+    else:
+        cffi.FFI().callback("void()", send)()
+    time.sleep(600)
+
+cli.main = command
+cli.entry()
+"""
+
+
+@pytest.mark.parametrize("stage", ["weak reference", "destructor", "ctypes", "cffi"])
+@pytest.mark.parametrize("number", EXIT_CODES)
+def test_signal_in_a_callback_that_cannot_raise_prints_no_traceback(number, stage):
+    """Every import has such a callback, of a weak reference to its lock."""
+    command = [sys.executable, "-c", LOST, number.name, stage]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(SRC)})
+    assert (done.returncode, done.stderr) == (EXIT_CODES[number], "")
+
+
+def test_error_in_a_destructor_without_a_signal_is_printed():
+    head = "from webpte import cli\nclass Thing:\n    def __del__(self): 1 / 0\n"
+    script = f"{head}cli.main = lambda: Thing() and 0\ncli.entry()"
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(SRC)})
+    assert done.returncode == 0 and "ZeroDivisionError" in done.stderr

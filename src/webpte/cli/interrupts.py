@@ -47,6 +47,7 @@ class InterruptWatch:
         """Install the handler. A signal that arrives before it is ready is raised at the end."""
         if self._wakeup is not None:
             with self.deferred():
+                self._print_lost, sys.unraisablehook = sys.unraisablehook, self._lost
                 self.arm()
                 threading.Thread(target=self._listen, name="interrupts", daemon=True).start()
 
@@ -66,6 +67,12 @@ class InterruptWatch:
         if self._deferred is None:
             raise self._exception()
         self._deferred = True
+
+    def _lost(self, unraisable: sys.UnraisableHookArgs) -> None:
+        """Print no exception that Python cannot raise after an interrupt, such as the interrupt itself in the callback
+        of a weak reference, which every import calls. `_listen` ends the process."""
+        if not self.interrupted:
+            self._print_lost(unraisable)
 
     def _exception(self) -> BaseException:
         return SystemExit(TERMINATED) if self.exit_code == TERMINATED else KeyboardInterrupt()

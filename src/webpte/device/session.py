@@ -158,6 +158,15 @@ class Session:
         self.gpu.submit([(copies, ())])
         scratch.destroy()
 
+    def copy_into(self, tensor: int, offset: int, source: Session, theirs: int) -> None:
+        """Copy a state tensor of another session on this device to an offset in bytes of one of this session."""
+        nbytes = padded(source.plan.stored_bytes(theirs))
+        self.gpu.submit([([BufferCopy(source._buffer(theirs), 0, self._buffer(tensor), offset, nbytes)], ())])
+
+    def write_into(self, tensor: int, offset: int, data: Array) -> None:
+        """Write data at an offset in bytes of a state tensor."""
+        self.gpu.write(self._buffer(tensor), offset, data)
+
     def read_extents(self, extents: Sequence[Extent]) -> list[memoryview]:
         """Return ranges of the state, each from the extent's `source`."""
         states, total = self._states(), sum(extent.nbytes for extent in extents)

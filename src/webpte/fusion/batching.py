@@ -36,7 +36,8 @@ from .llm_rewrites import add_value, append_sampler
 from .quantized_caches import own_quantized_caches
 from .rewriter import Rewriter, role_of, roles
 from .rings import ScoreLimits, unroll_rings
-from .row_axes import SLOT_ATTENTION, RowAxes, row_axes
+from .row_axes import REPLACED_ROWS, SLOT_ATTENTION, RowAxes, row_axes
+from .row_axes import ROLES as ROW_ROLES
 
 TOKENS, POSITION = range(2)  # inputs of a model
 SLOT_MAPPING, NUM_DECODE, LOGITS_INDICES, POSITION_OFFSET = range(1, 5)  # after the tokens, in a model of many
@@ -67,7 +68,7 @@ class SlottedGraph:
     position_offset: int  # the value that the graph adds to all positions
 
 
-def with_slots(graph: Graph, slots: int, caches: CacheDtypes = AS_STORED) -> SlottedGraph:
+def with_slots(graph: Graph, slots: int, caches: CacheDtypes = AS_STORED, embedding_rows: int = 0) -> SlottedGraph:
     """Rewrite the graph for `slots` sequences. `caches`: other dtypes for keys and values than the model's own.
 
     A row of int8, which is the key or the value of one head, ends with
@@ -76,13 +77,16 @@ def with_slots(graph: Graph, slots: int, caches: CacheDtypes = AS_STORED) -> Slo
     The inputs become: the tokens (1, R); their slot mapping (R, 2) of slot and position; how many of the first rows are
     the only ones of their slots; the rows (P,) to return logits of; and a number that is added to all positions. Rows
     of one slot are contiguous, in the order of their positions. A row with a negative slot is idle.
+
+    With `embedding_rows`, the state has that many rows of embeddings, `embedding_pool`. A token below 0 is one of them:
+    -1 the first, -2 the second.
     """
-    return _SlotRewrite(graph, slots, caches).result()
+    return _SlotRewrite(graph, slots, caches, embedding_rows).result()
 
 
-def with_sampled_slots(graph: Graph, slots: int, caches: CacheDtypes = AS_STORED) -> Graph:
+def with_sampled_slots(graph: Graph, slots: int, caches: CacheDtypes = AS_STORED, embedding_rows: int = 0) -> Graph:
     """Apply `with_slots`, and append the sampler: its inputs come last, the outputs are those of `with_sampler`."""
-    slotted = with_slots(graph, slots, caches)
+    slotted = with_slots(graph, slots, caches, embedding_rows)
     values, steps = list(slotted.graph.values), list(slotted.graph.steps)
     (logits,) = slotted.graph.outputs
     sampler = append_sampler(values, steps, logits, slotted.position_offset, steps[-1].origin)
@@ -93,6 +97,11 @@ def with_sampled_slots(graph: Graph, slots: int, caches: CacheDtypes = AS_STORED
         inputs=(*slotted.graph.inputs, *sampler.inputs),
         outputs=(logits, *sampler.outputs),
     )
+
+
+def embedding_pool(graph: Graph) -> int | None:
+    """Return the state (P, N) with the rows of embeddings of a graph that was rewritten for them; None without it."""
+    return next((call.args[-1] for call in graph.calls if call.name == REPLACED_ROWS), None)
 
 
 class _HeadNorms(NamedTuple):
@@ -137,8 +146,9 @@ class _SlotTable:
 
 
 class _SlotRewrite:
-    def __init__(self, graph: Graph, slots: int, caches: CacheDtypes) -> None:
+    def __init__(self, graph: Graph, slots: int, caches: CacheDtypes, embedding_rows: int) -> None:
         self.name = graph.name
+        self.embedding_rows = embedding_rows
         self._check_inputs(graph)
         graph, self.limits = unroll_rings(graph)
         self.rewriter = rewriter = Rewriter(rotate_in_attention(own_quantized_caches(recompose(graph))))
@@ -158,6 +168,8 @@ class _SlotRewrite:
         self._replace_attention()
         self._drop_positions()
         graph = self.rewriter.result()
+        if self.embedding_rows:
+            graph = self._with_replaced_rows(graph)
         axes = row_axes(graph, self.tokens, self.refuse)
         graph = self._with_gathered_rows(graph, axes)
         inputs = (self.tokens, self.slot_mapping, self.num_decode, self.logits_indices, self.position_offset)
@@ -313,6 +325,29 @@ class _SlotRewrite:
                 user = rewriter.call(next(user for out in call.outs for user in rewriter.users.get(out, ())))
                 raise self.refuse(f"{user.name if user else 'a call'} depends on the position", "position_use")
             rewriter.drop(index)
+
+    # -- embeddings ------------------------------------------------------------------------------------------------
+
+    def _with_replaced_rows(self, graph: Graph) -> Graph:
+        """Replace the rows of tokens below 0 after the lookup of the tokens' embeddings."""
+        lookups = [index for index, call in enumerate(graph.calls) if self._looks_up_tokens(call)]
+        if len(lookups) != 1:
+            raise self.refuse(
+                f"expected one lookup of the embeddings of its tokens, got {len(lookups)}", "embedding_lookup"
+            )
+        values: list[Value] = list(graph.values)
+        lookup = graph.call(lookups[0])
+        (embedded,) = lookup.outs
+        spec = graph.tensor(embedded)
+        pool = add_value(values, replace(spec, dims=(self.embedding_rows, spec.dims[-1]), dynamic=False, mutable=True))
+        looked_up = add_value(values, spec)
+        steps = [*graph.steps]
+        steps[lookups[0]] = replace(lookup, outs=(looked_up,))
+        steps.insert(lookups[0] + 1, Call(REPLACED_ROWS, (looked_up, self.tokens, pool), (embedded,), lookup.origin))
+        return replace(graph, values=tuple(values), steps=tuple(steps))
+
+    def _looks_up_tokens(self, call: Call) -> bool:
+        return role_of(call, ROW_ROLES) == "lookup" and self.tokens in call.args
 
     # -- the head --------------------------------------------------------------------------------------------------
 

@@ -112,6 +112,14 @@ def with_sampler(graph: Graph) -> Graph:
     )
 
 
+def with_stored_output(graph: Graph) -> Graph:
+    """Make the only output a state, which stays on the device after a call."""
+    (output,) = graph.outputs
+    values = list(graph.values)
+    values[output] = replace(graph.tensor(output), mutable=True)
+    return replace(graph, values=tuple(values))
+
+
 # -- caches ------------------------------------------------------------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ from .rewriter import role_of, roles
 
 # Attention of tokens of several sequences: see ops/attention/slot_attention.py.
 SLOT_ATTENTION = "webpte.slot_attention"
+REPLACED_ROWS = "webpte.replaced_rows"  # embeddings of an encoder: see ops/embedding/replaced_rows.py
 PATTERN = {
     "size": ("sym_size.int",),
     "last": ("aten.select_copy.int",),
@@ -28,6 +29,7 @@ PATTERN = {
         "quantized_decomposed.embedding_byte.dtype",
         "quantized_decomposed.embedding_4bit.dtype",
     ),
+    "replaced": (REPLACED_ROWS,),
     "rows": (
         "aten.linear.default",
         "et_vk.linear_q4gsw.default",
@@ -108,7 +110,7 @@ class RowAxes:
             return self._reshapes(call, carried)
         if elementwise_op(call) is not None:
             return self._elementwise(call, carried)
-        if role not in ("rows", "product", "sum", "blocks", "attention", "lookup"):
+        if role not in ("rows", "product", "sum", "blocks", "attention", "lookup", "replaced"):
             return False
         if (role == "sum" and not self._sums_last(call)) or (role == "product" and call.args[1] in self.axis):
             return False

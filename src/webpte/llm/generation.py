@@ -13,6 +13,7 @@ from ..progress import CancelToken, OnProgress, Progress
 from ..runtime.checks import check_bool, described
 from ..text import table
 from .engine.core import EngineCore
+from .engine.embeddings import Segment
 from .engine.output import Admitted, Finished, FinishReason, OutputQueue, OutputSink, Piece
 from .engine.request import MAX_UNREAD_OUTPUTS, SamplingRequest, SequenceState
 from .prompts import Messages, Tools
@@ -325,7 +326,7 @@ class GenerativeModel(Protocol):
 
     def request(
         self,
-        tokens: Sequence[int],
+        tokens: Sequence[Segment],
         params: SamplingParams,
         generated: Sequence[int] = (),
         *,
@@ -341,7 +342,7 @@ def create_generation(
     *,
     prompt: str | Messages | None = None,
     text: str | None = None,
-    tokens: Sequence[int] | None = None,
+    tokens: Sequence[Segment] | None = None,
     tools: Tools | None = None,
     parse_special: bool = False,
     generated: Sequence[int] = (),

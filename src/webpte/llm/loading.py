@@ -26,6 +26,7 @@ from .metadata import (
 from .options import KvCache
 from .tokenizer import Tokenizer
 
+VISION_ENCODER = "vision_encoder"  # the method of a program that turns an image into rows of embeddings
 HALF_FLOATS: CacheDtypes = {DType.FLOAT32: DType.FLOAT16}
 CACHE_DTYPES: Mapping[KvCache, CacheDtypes] = {
     "f32": AS_STORED,
@@ -84,7 +85,8 @@ def load_runner(program: Program | Bundle, kv_cache: KvCache, max_slots: int, pr
     caps = program.caps
     caches = default_caches(caps.kind, caps.features) if kv_cache == "auto" else CACHE_DTYPES[kv_cache]
     try:
-        return BatchedRunner(program, max_slots, caches, progress)
+        encoder = VISION_ENCODER if VISION_ENCODER in program.method_names else None
+        return BatchedRunner(program, max_slots, caches, progress, encoder)
     except UnsupportedError as error:
         if kv_cache not in REWRITES:
             raise UnsupportedError(

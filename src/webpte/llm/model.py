@@ -21,6 +21,7 @@ from .chat import Chat
 from .context import ContextLimit
 from .defaults import describe_defaults
 from .engine.core import EngineCore, EngineStats
+from .engine.embeddings import Segment, check_encoder_inputs, is_token
 from .engine.output import OutputProcessor, OutputSink
 from .engine.reasoning import ReasoningSplitter
 from .engine.request import SamplingRequest, SequenceState
@@ -206,7 +207,7 @@ class LLM:
         self,
         prompt: str | Messages | None = None,
         *,
-        tokens: Tokens[int] | None = None,
+        tokens: Tokens[Segment] | None = None,
         tools: Tools | None = None,
         parse_special: bool = False,
         cancel: CancelToken | None = None,
@@ -271,7 +272,7 @@ class LLM:
 
     def request(
         self,
-        tokens: Tokens[int],
+        tokens: Tokens[Segment],
         params: SamplingParams,
         generated: Tokens[int] = (),
         *,
@@ -280,7 +281,8 @@ class LLM:
         sink: OutputSink | None = None,
     ) -> SamplingRequest:
         """Return a request for `submit`: see `resume`. Its outputs go to `sink`."""
-        checked = self.text_model.prompt(tokens)
+        checked, inputs = self.text_model.prompt_ids(tokens)
+        check_encoder_inputs(inputs, self.engine.runner)
         splitter = None
         if params.thought is not None:
             splitter = ReasoningSplitter(params.thought, constrained=params.constraint is not None)
@@ -292,7 +294,8 @@ class LLM:
             stop_tokens=self.stop_tokens,
             capacity=self.capacity,
             max_logit_adjustments=self.engine.runner.max_logit_adjustments,
-            decode_state=self._decode_state(params, checked, splitter),
+            decode_state=self._decode_state(params, list(filter(is_token, checked)), splitter),
+            encoder_inputs=inputs,
             cancel=cancel,
             sink=sink,
             generated=tokens_from(generated, self.vocabulary),

@@ -9,14 +9,15 @@ from typing import Any, Protocol, Unpack
 
 import numpy as np
 
-from ..errors import ContextFullError, FormatError, InputError
+from ..errors import ContextFullError, FormatError, InputError, UnsupportedError
 from ..progress import CancelToken
 from ..runtime.checks import check_bool, check_path
 from ..runtime.state import read_state, write_state
 from ..typing import PathLike
 from .context import ContextLimit
+from .engine.embeddings import EncoderInputs, Segment, is_token
 from .engine.kv_slots import Slot, common_prefix
-from .engine.request import LogitsRequest, PrefillRequest, SequenceState
+from .engine.request import NO_INPUTS, LogitsRequest, PrefillRequest, SequenceState
 from .generation import Generation, GenerativeModel, create_generation
 from .prompts import Messages, Tools
 from .settings import LARGEST, GenerateSettings, integer, shows_settings, tokens_from
@@ -45,16 +46,16 @@ class Sequence:
     one without an answer in progress loses its slot, and its tokens are computed again when it is used next.
     """
 
-    def __init__(self, llm: SequenceModel, tokens: Tokens[int] = ()) -> None:
+    def __init__(self, llm: SequenceModel, tokens: Tokens[int] = (), encoder_inputs: EncoderInputs = NO_INPUTS) -> None:
         self.llm = llm  #: the model
-        self._state = SequenceState(tokens)
+        self._state = SequenceState(tokens, encoder_inputs)
 
     @shows_settings
     def generate(
         self,
         prompt: str | Messages | None = None,
         *,
-        tokens: Tokens[int] | None = None,
+        tokens: Tokens[Segment] | None = None,
         tools: Tools | None = None,
         parse_special: bool = False,
         cancel: CancelToken | None = None,
@@ -118,7 +119,7 @@ class Sequence:
     def fork(self) -> Sequence:
         """Return a second sequence with the same tokens. Its cache is copied when it is first used."""
         self.llm.engine.check_process()
-        return Sequence(self.llm, self.tokens)
+        return Sequence(self.llm, self.tokens, self._state.encoder_inputs)
 
     def logits(self, tokens: Tokens[int], *, every: bool = False) -> np.ndarray[Any, Any]:
         """Append tokens; return the logits after the last one, (1, V), or after `every` one, (N, V)."""
@@ -149,6 +150,12 @@ class Sequence:
         check_path(path, "path")
         self.llm.engine.check_process()
         engine, tokens = self.llm.engine, self.tokens
+        if not all(map(is_token, tokens)):
+            raise UnsupportedError(
+                "the sequence has images, which a snapshot does not hold",
+                code="snapshot_images",
+                hint="Keep the messages, and generate from them again.",
+            )
         pieces = engine.on_device(lambda: engine.runner.read(self._filled_slot(tokens).number, len(tokens)))
         write_state(path, self.llm.fingerprint, pieces, json.dumps(list(tokens)).encode())
 

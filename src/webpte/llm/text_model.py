@@ -14,6 +14,7 @@ from ..runtime.checks import described
 from .constraints import GrammarCompiler
 from .context import ContextLimit
 from .defaults import apply_defaults
+from .engine.embeddings import EncoderInput, EncoderInputs, Segment, flatten
 from .prompts import (
     Messages,
     SpecialTokens,
@@ -112,13 +113,24 @@ class TextModel:
     def prompt(self, tokens: Iterable[int]) -> tuple[int, ...]:
         """Return the tokens of a prompt. Raise InputError or ContextFullError if the model cannot continue it."""
         checked = tokens_from(tokens, self.vocabulary)
-        if not checked:
-            raise InputError(argument="prompt", expected="at least one token", got="none", code="empty_prompt")
-        if len(checked) >= self.context_limit.tokens:
-            raise self.context_limit.error(len(checked))
+        self._check_length(checked)
         return checked
 
-    def with_thought(self, params: SamplingParams, prompt: Tokens[int]) -> SamplingParams:
+    def prompt_ids(self, segments: Iterable[Segment]) -> tuple[Tokens[int], EncoderInputs]:
+        """Return the ids of a prompt's tokens and rows of embeddings, checked, and what is to be encoded."""
+        listed = segments if isinstance(segments, (list, tuple)) else tokens_from(segments, self.vocabulary)
+        tokens_from([each for each in listed if not isinstance(each, EncoderInput)], self.vocabulary)
+        ids, inputs = flatten(listed)
+        self._check_length(ids)
+        return ids, inputs
+
+    def _check_length(self, ids: Tokens[int]) -> None:
+        if not ids:
+            raise InputError(argument="prompt", expected="at least one token", got="none", code="empty_prompt")
+        if len(ids) >= self.context_limit.tokens:
+            raise self.context_limit.error(len(ids))
+
+    def with_thought(self, params: SamplingParams, prompt: Tokens[Segment]) -> SamplingParams:
         """Return the settings of a response to the tokens of a chat, with the form of the thought before it."""
         tags = self.thought_tags
         if tags is None:
@@ -126,7 +138,8 @@ class TextModel:
         suppressed = params.think is False or params.reasoning_effort == "none"
         switch = any(name in self._template_variables for name in SWITCHES)
         budget = 0 if suppressed and not switch else params.thinking_budget
-        return replace(params, thought=thought_after(prompt, tags, self.tokenizer, budget))
+        tokens = [each for each in prompt if not isinstance(each, EncoderInput)]
+        return replace(params, thought=thought_after(tokens, tags, self.tokenizer, budget))
 
     def chat_prompt(
         self, messages: Messages, tools: Tools | None, params: SamplingParams

@@ -113,6 +113,16 @@ class MethodState:
         if on_device:
             self.copy_tensors(other, on_device)
 
+    def copy_rows(self, value_id: int, row: int, other: MethodState, theirs: int) -> None:
+        """Copy a tensor of another method's state to rows of one of this state, on the device if both are on one."""
+        bytes_per_row = self._plan.stored_bytes(value_id) // self._plan.graph.tensor(value_id).dims[0]
+        if self.same_layout(value_id, other, theirs):
+            self._device().copy_into(value_id, row * bytes_per_row, other._device(), theirs)
+        else:
+            spec = self._plan.graph.tensor(value_id)
+            rows = to_device(other.array(theirs), spec, functools.partial(_beyond, value_id))
+            self._device().write_into(value_id, row * bytes_per_row, rows)
+
     def copy_extents(self, source: MethodState, extents: Sequence[Extent]) -> None:
         """Copy ranges of the state on the device, from this method or another one with the same state buffers."""
         self._device().copy_extents(source._device(), extents)

@@ -36,6 +36,8 @@ class FakeRunner:
     batching_unsupported_reason = None
     cache_window: CacheWindow | None = None
     method: Any = None
+    embedding_blocks = 0
+    embedding_rows = 3
 
     def __init__(self, max_slots: int = 4, capacity: int = 64, max_batch_tokens: int = 16) -> None:
         self.max_slots = max_slots
@@ -48,6 +50,8 @@ class FakeRunner:
         self.recoveries = 0
         self.lost = False
         self.passes: list[list[BatchToken]] = []
+        self.encoded: list[tuple[Any, ...]] = []
+        self.embeddings: dict[int, int] = {}
         self.warmed: list[tuple[int, int, bool]] = []
         self.copies: list[tuple[int, int, int]] = []
         self.before: Callable[[], None] = lambda: None  # called before whatever touches the device
@@ -68,8 +72,8 @@ class FakeRunner:
         self._check_order(rows)
         self.passes.append(list(rows))
         for token, slot, position in rows:
-            assert 0 <= token < VOCABULARY
-            self.cache[slot, position] = token
+            assert -self.embedding_blocks * self.embedding_rows <= token < VOCABULARY
+            self.cache[slot, position] = token if token >= 0 else self.embeddings[-1 - token]
         results = [self._chosen(rows[pick.row], pick.params) for pick in picks]
         self.now += self.cost(len(rows))
         self.after()
@@ -89,6 +93,13 @@ class FakeRunner:
         self.run(rows, ())
         seeds = [zlib.crc32(self._prefix(row).tobytes()) for row in rows[len(rows) - count :]]
         return np.stack([np.random.default_rng(seed).standard_normal(VOCABULARY) for seed in seeds])
+
+    def encode(self, arguments: tuple[Any, ...], block: int) -> None:
+        """Keep a row for each argument; a token reads what it is."""
+        self._touch()
+        self.encoded.append(arguments)
+        self.passes.append([])
+        self.embeddings |= {block * self.embedding_rows + number: row for number, row in enumerate(arguments)}
 
     def copy(self, source: int, target: int, count: int) -> None:
         self._touch()

@@ -15,12 +15,12 @@ from ...runtime import Bundle, Method
 from ...runtime.manifest import Language
 from ..metadata import vocabulary
 from ..sampling import RowSamplingParams, SampledToken, pack, sampler_outputs, unpack
-from .runner import IDLE, BatchToken, SampleRow, SlotPool, check_all_sampled, warm_up_params
+from .runner import IDLE, BatchToken, NoEncoder, SampleRow, SlotPool, check_all_sampled, warm_up_params
 
 STEP_COST_TOKENS = 8  # what a step of a bundle costs besides its tokens, as a number of tokens
 
 
-class BundledRunner(SlotPool):
+class BundledRunner(NoEncoder, SlotPool):
     """Runs a bundle with the schedules that it has: some compute prompts, others sample after each of their tokens,
     which are of different slots then. One step of the engine becomes several of these."""
 

@@ -26,6 +26,7 @@ from ...errors import ClosedError, DeviceLost
 from ...progress import OnProgress, Progress
 from ...runtime.checks import ProcessGuard
 from ..sampling import SampledToken
+from .embeddings import EmbeddingPool
 from .kv_slots import KvSlots
 from .output import OutputQueue, wait_for_any
 from .request import LogitsRequest, Request, SamplingRequest
@@ -71,7 +72,10 @@ class EngineCore:
         self.kv_slots = KvSlots(
             runner, min(max_num_seqs + num_cache_slots, runner.max_slots), keep_prefixes=num_cache_slots > 0
         )
-        self.scheduler = Scheduler(runner, self.kv_slots, min(max_num_seqs, runner.max_slots), max_queue_size)
+        self.embeddings = EmbeddingPool(runner)
+        self.scheduler = Scheduler(
+            runner, self.kv_slots, self.embeddings, min(max_num_seqs, runner.max_slots), max_queue_size
+        )
         self.costs = StepCosts()
         self.process = ProcessGuard("the language model")
         self.background = background
@@ -198,6 +202,7 @@ class EngineCore:
         if self.runner.recoveries != self._recoveries:
             self._recoveries = self.runner.recoveries
             self.kv_slots.invalidate()
+            self.embeddings.invalidate()
             self.scheduler.preempt_all()
 
     # -- one step ------------------------------------------------------------------------------------------------------
@@ -257,7 +262,7 @@ class EngineCore:
             request, end = part.request, part.end
             assert isinstance(request, LogitsRequest)
             count = request.num_logits_before(end) - request.num_logits_before(len(part.slot.tokens))
-            request.keep_logits(end, self.runner.logits(_batch_tokens(part), count))
+            request.keep_logits(end, self.runner.logits(self._batch_tokens(part), count))
             self._steps += 1
             self._tokens += len(part.tokens)
         return sampled
@@ -266,7 +271,7 @@ class EngineCore:
         tokens: list[BatchToken] = []
         samples: list[SampleRow] = []
         for part in parts:
-            tokens += _batch_tokens(part)
+            tokens += self._batch_tokens(part)
             first = len(tokens) - len(part.sampling)
             samples += [SampleRow(first + number, choice) for number, choice in enumerate(part.sampling)]
         steps = self._num_steps(parts)
@@ -291,6 +296,10 @@ class EngineCore:
                     chosen = request.verify_draft(drafts, chosen, len(tokens) - part.num_drafts, seconds)
                 sampled[request] = chosen
         return sampled
+
+    def _batch_tokens(self, part: ScheduledTokens) -> list[BatchToken]:
+        start, number_of = len(part.slot.tokens), self.embeddings.token
+        return [BatchToken(number_of(token), part.slot.number, start + n) for n, token in enumerate(part.tokens)]
 
     def _num_steps(self, parts: list[ScheduledTokens]) -> int:
         """Return how many tokens to compute for each request in one submit: several, if all decode."""
@@ -460,11 +469,6 @@ class _Visitors:
 
     def let_in(self) -> None:
         self._none.wait()
-
-
-def _batch_tokens(part: ScheduledTokens) -> list[BatchToken]:
-    start = len(part.slot.tokens)
-    return [BatchToken(token, part.slot.number, start + number) for number, token in enumerate(part.tokens)]
 
 
 # -- warm-up ----------------------------------------------------------------------------------------------------------

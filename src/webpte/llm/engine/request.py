@@ -7,6 +7,7 @@ import math
 import threading
 import weakref
 from collections.abc import Collection, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from ...fusion.llm_rewrites import MAX_LOGIT_ADJUSTMENTS
 from ...progress import CancelToken
 from ..sampling import LogitsProcessor, RowSamplingParams, SampledToken, logits_error
 from ..settings import SamplingParams
+from .embeddings import EncoderInputs, is_token
 from .kv_slots import Slot, common_prefix
 from .output import (
     Admitted,
@@ -30,6 +32,7 @@ from .output import (
 from .reasoning import SplitText
 from .speculation import DecodeState
 
+NO_INPUTS: EncoderInputs = MappingProxyType({})
 MAX_UNREAD_OUTPUTS = 32  # after which a request is paused, if no other request waits for a slot
 
 
@@ -51,7 +54,10 @@ class SequenceState:
 
     slot: Slot | None = None  # set by KvSlots
 
-    def __init__(self, tokens: Sequence[int] = (), *, keeps_slot: bool = True) -> None:
+    def __init__(
+        self, tokens: Sequence[int] = (), encoder_inputs: EncoderInputs = NO_INPUTS, *, keeps_slot: bool = True
+    ) -> None:
+        self.encoder_inputs = encoder_inputs  # of the rows of embeddings among the tokens
         self.keeps_slot = keeps_slot  # from one request to the next
         self._tokens = list(tokens)  # those that a reader has seen, without the last that was sampled
         self._owner: weakref.ref[Request] | None = None
@@ -69,6 +75,7 @@ class SequenceState:
         """Make `request` the only one that may extend the sequence. Tokens that differ from its prompt are dropped."""
         with self._lock:
             self._owner = weakref.ref(request)
+            self.encoder_inputs = request.encoder_inputs
             del self._tokens[common_prefix(self._tokens, request.reusable_tokens) :]
 
     def is_owned_by(self, request: Request) -> bool:
@@ -108,11 +115,14 @@ class Request:
         sequence: SequenceState,
         prompt: Sequence[int],
         *,
+        encoder_inputs: EncoderInputs | None = None,
         cancel: CancelToken | None = None,
         sink: OutputSink | None = None,
     ) -> None:
+        """Create a request for a prompt of tokens and rows of embeddings, by default those of the sequence."""
         self.sequence = sequence
         self.tokens = list(prompt)  # and those that were generated
+        self.encoder_inputs = sequence.encoder_inputs if encoder_inputs is None else encoder_inputs
         self.num_prompt_tokens = len(self.tokens)
         self.sink = sink if sink is not None else OutputQueue()
         self.arrival = 0  # number in the order of arrival
@@ -247,17 +257,18 @@ class SamplingRequest(Request):
         capacity: int,
         max_logit_adjustments: int = MAX_LOGIT_ADJUSTMENTS,
         decode_state: DecodeState | None = None,
+        encoder_inputs: EncoderInputs | None = None,
         cancel: CancelToken | None = None,
         sink: OutputSink | None = None,
         generated: Sequence[int] = (),
     ) -> None:
         """Create a request that continues after `generated`: answer tokens that another process has delivered."""
-        super().__init__(sequence, prompt, cancel=cancel, sink=sink)
+        super().__init__(sequence, prompt, encoder_inputs=encoder_inputs, cancel=cancel, sink=sink)
         self.params = params
         self._output = output
         self._stop_tokens = stop_tokens
         self._capacity = capacity  # of the cache, which need not hold the last token
-        self._logits_processor = LogitsProcessor(params, prompt, max_logit_adjustments)
+        self._logits_processor = LogitsProcessor(params, filter(is_token, prompt), max_logit_adjustments)
         self._decode_state = decode_state
         self.initial_tokens = tuple(generated)
         self.initial_text = self.initial_reasoning = ""
@@ -292,7 +303,9 @@ class SamplingRequest(Request):
     def is_decoding(self, max_tokens: int) -> bool:
         """Return whether at most `max_tokens` tokens are left, all after the prompt. Otherwise they are prefilled."""
         uncached = len(self.tokens) - self.num_computed
-        return uncached == 1 or (uncached <= max_tokens and self.num_computed >= self.num_prompt_tokens)
+        return (uncached == 1 and is_token(self.tokens[-1])) or (
+            uncached <= max_tokens and self.num_computed >= self.num_prompt_tokens
+        )
 
     @property
     def has_output(self) -> bool:

@@ -14,8 +14,15 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ...errors import InputError
-from ...fusion.batching import AS_STORED, LOGITS_INDICES, TOKENS, CacheDtypes, with_sampled_slots
-from ...fusion.llm_rewrites import LOGITS, MAX_LOGIT_ADJUSTMENTS, TOKEN, mask_words
+from ...fusion.batching import (
+    AS_STORED,
+    LOGITS_INDICES,
+    TOKENS,
+    CacheDtypes,
+    embedding_pool,
+    with_sampled_slots,
+)
+from ...fusion.llm_rewrites import LOGITS, MAX_LOGIT_ADJUSTMENTS, TOKEN, mask_words, with_stored_output
 from ...graph import Graph
 from ...progress import OnProgress, ignore
 from ...runtime import Extent, Method, MethodSource, Program
@@ -24,13 +31,14 @@ from ..sampling import RowSamplingParams, SampledToken, pack, sampler_outputs, u
 from .kv_slots import CacheWindow
 
 MAX_EXACT_TOKENS = 8  # up to which every number of tokens in a step has a schedule of its own
+MIN_EMBEDDING_ROWS = 4096  # of encoder outputs on the device, rounded up to whole outputs
 TOKENS_STEP = 4  # between numbers of tokens beyond it, where prompts are computed
 
 
 class BatchToken(NamedTuple):
     """A token at a position of a slot's cache."""
 
-    token: int
+    token: int  # below 0: a row of embeddings that was encoded, -1 the first of the first block
     slot: int
     position: int
 
@@ -92,8 +100,19 @@ class ModelRunner(Protocol):
         """Return the maximum tokens of a row whose logits can be changed before sampling."""
 
     @property
+    def embedding_blocks(self) -> int:
+        """Return how many encoder outputs the device holds; 0 without an encoder."""
+
+    @property
+    def embedding_rows(self) -> int:
+        """Return the rows of one encoder output."""
+
+    @property
     def recoveries(self) -> int:
         """Return how often the caches were lost with a device. A change means that every slot is empty."""
+
+    def encode(self, arguments: tuple[Any, ...], block: int) -> None:
+        """Run the encoder, and keep its output on the device as a block of embeddings."""
 
     def run(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow]) -> list[SampledToken]:
         """Run one step. Tokens of a slot are adjacent, at ascending positions."""
@@ -130,6 +149,15 @@ class ModelRunner(Protocol):
 
     def write(self, slot: int, count: int, pieces: Sequence[memoryview]) -> None:
         """Replace the cache by what `read` returned."""
+
+
+class NoEncoder:
+    """The part of a runner whose program has no encoder."""
+
+    embedding_blocks = embedding_rows = 0
+
+    def encode(self, arguments: tuple[Any, ...], block: int) -> None:
+        raise AssertionError("there is no encoder")
 
 
 class SlotPool(ABC):
@@ -196,13 +224,15 @@ class SlotPool(ABC):
     def _extents(self, source: int, target: int, count: int) -> list[Extent]:
         """Return the first `count` rows of a slot, in every cache."""
         plan = self.method.plan
-        caches = {plan.buffer_of[value_id]: value_id for value_id in plan.flow.state if value_id in plan.buffer_of}
+        state = plan.flow.state - {embedding_pool(plan.graph)}
+        caches = {plan.buffer_of[value_id]: value_id for value_id in state if value_id in plan.buffer_of}
         extents: list[Extent] = []
-        for number, buffer in enumerate(plan.buffers):
-            if buffer.kind == "state":
+        states = (number for number, buffer in enumerate(plan.buffers) if buffer.kind == "state")
+        for place, number in enumerate(states):
+            if number in caches:
                 slots, rows = plan.graph.tensor(caches[number]).dims[:2]
                 row = plan.stored_bytes(caches[number]) // (slots * rows)
-                extents.append(Extent(len(extents), source * rows * row, target * rows * row, count * row))
+                extents.append(Extent(place, source * rows * row, target * rows * row, count * row))
         return extents
 
 
@@ -210,9 +240,23 @@ class BatchedRunner(SlotPool):
     """Runs tokens of any slots side by side. Raises UnsupportedError for a program that cannot be rewritten."""
 
     def __init__(
-        self, program: Program, max_slots: int, caches: CacheDtypes = AS_STORED, progress: OnProgress = ignore
+        self,
+        program: Program,
+        max_slots: int,
+        caches: CacheDtypes = AS_STORED,
+        progress: OnProgress = ignore,
+        encoder: str | None = None,
     ) -> None:
+        """Make the method. `encoder` names the program's method whose outputs (1, rows, N) can replace embeddings."""
         self._caches = caches
+        self._encoder = None
+        self.embedding_blocks = self.embedding_rows = 0
+        if encoder is not None:
+            self._encoder = program.method(encoder, with_stored_output, progress, lazy=True)
+            (shape,) = (program_output.bound for program_output in self._encoder.outputs)
+            assert shape is not None
+            self.embedding_rows = shape[-2]
+            self.embedding_blocks = -(-MIN_EMBEDDING_ROWS // self.embedding_rows)
         super().__init__(program, max_slots, progress)
         self.capacity = context(program, self.method.plan)
         self.max_batch_tokens = _bound(self.method, TOKENS)[1]
@@ -221,7 +265,8 @@ class BatchedRunner(SlotPool):
         self.max_logit_adjustments = MAX_LOGIT_ADJUSTMENTS
 
     def make(self, num_slots: int, progress: OnProgress) -> Method:
-        rewrite: Callable[[Graph], Graph] = lambda graph: with_sampled_slots(graph, num_slots, self._caches)  # noqa: E731
+        rows = self.embedding_blocks * self.embedding_rows
+        rewrite: Callable[[Graph], Graph] = lambda graph: with_sampled_slots(graph, num_slots, self._caches, rows)  # noqa: E731
         return self.program.method("forward", rewrite, progress, lazy=True)
 
     def run(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow]) -> list[SampledToken]:
@@ -239,6 +284,15 @@ class BatchedRunner(SlotPool):
         steps = [(numbers, places, num_decode, picked, advance, *packed) for advance in range(count)]
         params_by_row = [sample.params for sample in samples]
         return [unpack(outputs) for outputs in self.method.run_steps(steps, {TOKEN: 0}, sampler_outputs(params_by_row))]
+
+    def encode(self, arguments: tuple[Any, ...], block: int) -> None:
+        assert self._encoder is not None
+        pool = embedding_pool(self.method.plan.graph)
+        assert pool is not None
+        with self._encoder.exclusive() as encoded, self.method.exclusive() as state:
+            self._encoder.run(arguments, outputs=())
+            (output,) = self._encoder.plan.graph.outputs
+            state.copy_rows(pool, block * self.embedding_rows, encoded, output)
 
     def _arguments(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow], steps: int = 1) -> tuple[Any, ...]:
         if len(tokens) > self.max_batch_tokens or len(samples) > self.max_samples:
@@ -309,7 +363,7 @@ def _bound(method: Method, number: int) -> tuple[int, ...]:
     return bound
 
 
-class SingleRunner:
+class SingleRunner(NoEncoder):
     """A program for one sequence: one slot, whose cache is the method's state. Sequences take turns."""
 
     num_slots = 1

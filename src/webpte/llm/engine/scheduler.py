@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 from ...errors import DeviceLost, QueueFullError
 from ..sampling import RowSamplingParams
+from .embeddings import EmbeddingPool
 from .kv_slots import KvSlots, Slot, SlotOwner, common_prefix
 from .request import Request, SamplingRequest
 from .speculation import MIN_SAMPLES, StepCosts
@@ -19,6 +20,7 @@ MAX_STEPS_PER_SUBMIT = 8
 MAX_SLOWDOWN = 2.0  # of a decode step, by the prompt tokens that are computed beside it
 MIN_CHUNK_TOKENS = 4  # of a prompt, however long the step takes
 STEP_SIZES = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # few, so that shapes repeat
+MAX_ENCODED = 64  # encoder inputs of a step without decoding requests; beside those, one: it may take as long as a step
 MAX_DECODE_TOKENS = 16  # of one request: the last token, and those that a constraint forces
 MIN_SHARED_TOKENS = (
     32  # a prompt waits for one with the same beginning that is being computed; fewer are computed twice
@@ -102,9 +104,17 @@ class Budget:
 class Scheduler:
     """Queues of requests. Slots are given first come, first served, and kept until a request is finished."""
 
-    def __init__(self, limits: BatchLimits, kv_slots: KvSlots, max_num_seqs: int, max_queue_size: int) -> None:
+    def __init__(
+        self,
+        limits: BatchLimits,
+        kv_slots: KvSlots,
+        embeddings: EmbeddingPool,
+        max_num_seqs: int,
+        max_queue_size: int,
+    ) -> None:
         self._limits = limits
         self._kv_slots = kv_slots
+        self._embeddings = embeddings
         self._max_num_seqs = max_num_seqs
         self._max_queue_size = max_queue_size
         self._arriving: deque[Request] = deque()  # since the last step, from any thread
@@ -229,6 +239,7 @@ class Scheduler:
         batch = list(self._schedule_decode(decoding, budget, drafting=not prefilling))
         num_decode = sum(len(part.tokens) for part in batch)
         budget.tokens = self.policy.prefill_tokens(num_decode, self._limits.max_batch_tokens)
+        self._embeddings.begin_step(1 if decoding else MAX_ENCODED)
         batch += self._schedule_prefill(prefilling, budget, num_decode)
         scheduled = [part.request for part in batch]
         self.running = [request for request in self.running if request not in scheduled] + scheduled
@@ -277,6 +288,13 @@ class Scheduler:
     def _prefill_chunk(self, request: Request, slot: Slot, budget: Budget, num_decode: int) -> ScheduledTokens | None:
         uncached = request.tokens[len(slot.tokens) :]
         chunk = uncached[: budget.tokens]
+        try:
+            chunk = chunk[: self._embeddings.encode(chunk, request.encoder_inputs)]
+        except DeviceLost:
+            raise
+        except Exception as error:
+            request.fail(error)
+            return None
         sampling: list[RowSamplingParams] = []
         if isinstance(request, SamplingRequest) and len(chunk) == len(uncached):
             if not budget.samples:

@@ -1,0 +1,136 @@
+"""Prompts with rows of embeddings: the tokens are those of a prompt with the same contents, and little is encoded."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+
+import pytest
+
+from tests.support.harness.errors import raises
+from tests.support.harness.fake_runner import FakeLLM, FakeRunner, alone
+from webpte.errors import InputError, UnsupportedError
+from webpte.llm.engine.embeddings import EncoderInput
+
+IMAGES = [(71, 72, 73), (81, 82, 83), (91, 92, 93)]
+TEXT = list(range(1, 9))
+
+
+def image(rows: tuple[int, ...]) -> EncoderInput:
+    return EncoderInput(hashlib.sha256(bytes(rows)).digest()[:16], len(rows), lambda: rows)
+
+
+def runner(blocks: int = 4, **options: int) -> FakeRunner:
+    fake = FakeRunner(**options)
+    fake.embedding_blocks = blocks
+    return fake
+
+
+def ask(llm, prompt, count=12):
+    return llm.generate(tokens=prompt, max_new_tokens=count, tokens_per_submit=1)
+
+
+def tokens_of(answer):
+    answer.result()
+    return answer.tokens
+
+
+@pytest.mark.parametrize("max_batch_tokens", [1, 2, 4, 16])
+def test_engine_chunks_that_cut_images_have_the_tokens_of_their_contents(max_batch_tokens):
+    llm = FakeLLM(runner(max_batch_tokens=max_batch_tokens))
+    first, second, third = map(image, IMAGES)
+    prompt = [*TEXT, first, 20, second, third]
+    answer = ask(llm, prompt)
+    assert tokens_of(answer) == alone([*TEXT, *IMAGES[0], 20, *IMAGES[1], *IMAGES[2]], 12)
+    assert answer.usage.prompt_tokens == 18 and llm.runner.encoded == IMAGES
+
+
+def test_engine_prompts_with_and_without_images_side_by_side():
+    llm = FakeLLM(runner(max_slots=8))
+    prompts = [[*TEXT[:n], *([image(IMAGES[n % 3])] if n % 2 else []), 40 + n] for n in range(8)]
+    contents = [[*TEXT[:n], *(IMAGES[n % 3] if n % 2 else ()), 40 + n] for n in range(8)]
+    answers = [ask(llm, prompt) for prompt in prompts]
+    for _ in zip(*answers, strict=True):
+        pass
+    assert [answer.tokens for answer in answers] == [alone(content, 12) for content in contents]
+    assert sorted(llm.runner.encoded) == IMAGES  # each once, for all requests
+
+
+def test_engine_second_question_about_an_image_computes_only_its_own_tokens():
+    llm = FakeLLM(runner())
+    prompt = [*TEXT, image(IMAGES[0])]
+    assert tokens_of(ask(llm, [*prompt, 30])) == alone([*TEXT, *IMAGES[0], 30], 12)
+    again = ask(llm, [*TEXT, image(IMAGES[0]), 31])
+    assert tokens_of(again) == alone([*TEXT, *IMAGES[0], 31], 12)
+    assert again.usage.reused_tokens == 11 and llm.runner.encoded == IMAGES[:1]
+    other = ask(llm, [*TEXT, image(IMAGES[1]), 31])
+    assert tokens_of(other) == alone([*TEXT, *IMAGES[1], 31], 12) and other.usage.reused_tokens == 8
+
+
+def test_engine_full_pool_replaces_the_least_recently_used():
+    llm = FakeLLM(runner(blocks=2, max_slots=1))
+    for rows in (0, 1, 0, 2, 0, 1):
+        assert tokens_of(ask(llm, [5, image(IMAGES[rows])])) == alone([5, *IMAGES[rows]], 12)
+    assert llm.runner.encoded == [IMAGES[0], IMAGES[1], IMAGES[2], IMAGES[1]]
+
+
+def test_engine_more_images_than_blocks_are_read_in_several_steps():
+    llm = FakeLLM(runner(blocks=1))
+    assert tokens_of(ask(llm, [*map(image, IMAGES)])) == alone([row for rows in IMAGES for row in rows], 12)
+
+
+def test_engine_encodes_one_image_between_two_steps_of_decoding_requests():
+    llm = FakeLLM(runner())
+    decoding = ask(llm, TEXT, 24)
+    next(decoding)
+    asked = ask(llm, [*map(image, IMAGES), 9])
+    asked.start()
+    start = len(llm.runner.passes)
+    assert tokens_of(decoding) == alone(TEXT, 24)
+    during = llm.runner.passes[start:]
+    assert llm.runner.encoded == IMAGES
+    assert all(before or after for before, after in itertools.pairwise(during))  # never two in a row
+    assert tokens_of(asked) == alone([*IMAGES[0], *IMAGES[1], *IMAGES[2], 9], 12)
+
+
+def test_engine_lost_device_encodes_again():
+    llm = FakeLLM(runner(), recover=True)
+    answer = ask(llm, [*TEXT, image(IMAGES[0]), 7])
+    next(answer)
+    llm.runner.lost = True
+    assert tokens_of(answer) == alone([*TEXT, *IMAGES[0], 7], 12)
+    assert llm.runner.encoded == IMAGES[:1] * 2
+
+
+def test_engine_encoder_that_fails_fails_its_request_alone():
+    llm = FakeLLM(runner())
+
+    def broken() -> tuple[int, ...]:
+        raise InputError("broken")
+
+    failing = llm.generate(tokens=[1, EncoderInput(bytes(16), 3, broken)], max_new_tokens=4)
+    other = ask(llm, TEXT)
+    other.start()
+    with pytest.raises(InputError, match="broken"):
+        failing.result()
+    assert tokens_of(other) == alone(TEXT, 12)
+
+
+def test_sequence_with_images_continues_forks_and_refuses_snapshots(tmp_path):
+    llm = FakeLLM(runner())
+    talk = llm.sequence()
+    tokens_of(talk.generate(tokens=[*TEXT, image(IMAGES[0])], max_new_tokens=3))
+    fork = talk.fork()
+    llm.reset_prefix_cache()
+    llm.engine.kv_slots.invalidate()
+    llm.engine.embeddings.invalidate()
+    assert (fork.logits([4]) == talk.logits([4])).all() and llm.runner.encoded == IMAGES[:1] * 2
+    with raises(UnsupportedError, code="snapshot_images"):
+        talk.snapshot(tmp_path / "state")
+
+
+def test_prompt_with_other_encoder_inputs_is_refused():
+    with raises(InputError, "tokens only", "3 rows", code="encoder_input"):
+        FakeLLM().generate(tokens=[1, image(IMAGES[0])])
+    with raises(InputError, "3 rows", "2 rows", code="encoder_input"):
+        FakeLLM(runner()).generate(tokens=[1, image((1, 2))])

@@ -35,7 +35,7 @@ Act = Callable[[Page], None]
 def main() -> int:
     with tempfile.TemporaryDirectory() as name, chromium(*WEBGPU) as browser:
         folder = Path(name)
-        shoot(browser, chat(folder), "page-chat.png", talk)
+        shoot(browser, chat(folder, *map(Path, sys.argv[1:2])), "page-chat.png", talk)
         shoot(browser, search(folder), "page-search.png", lambda page: ready(page, "#results li"))
         shoot(browser, image(folder), "page-image.png", look)
         shoot(browser, form(folder), "page-form.png", run)
@@ -47,9 +47,8 @@ def main() -> int:
 # -- bundles -----------------------------------------------------------------------------------------------------------
 
 
-def chat(folder: Path) -> Path:
-    source = Path(sys.argv[1]) if sys.argv[1:] else smollm2("4w").path
-    with webpte.load(source) as program:
+def chat(folder: Path, source: Path | None = None) -> Path:
+    with webpte.load(source or smollm2("4w").path) as program:
         return webpte.bundle(program, folder / "chat", name="SmolLM2-135M-Instruct", sequences=1)
 
 

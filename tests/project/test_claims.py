@@ -20,7 +20,9 @@ from webpte.cli import COMMANDS, load_command
 from webpte.graph import BACKENDS
 from webpte.graph.method import OTHER_BACKENDS
 
-DOCUMENTS = sorted({*PAGES, *(ROOT / "docs").rglob("*.md"), ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"})
+DOCUMENTS = sorted(
+    {*PAGES, *(ROOT / "docs").rglob("*.md"), ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", ROOT / "AGENTS.md"}
+)
 HISTORY = {"changelog.md"}  # says what was there once
 CODE = re.compile(r"^(`{3,})([^\n]*)\n(.*?)^\1|(?<!`)`([^`\n]+)`", re.MULTILINE | re.DOTALL)
 

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 import webpte
+from docs.make_space import write_space
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / ".github" / "workflows").glob("*.yml")}
@@ -59,7 +60,8 @@ def test_jobs_that_may_publish_run_nothing_but_actions():
     for workflow in WORKFLOWS.values():
         for name, job in workflow["jobs"].items():
             if "id-token" in job.get("permissions", {}):
-                assert all("uses" in step for step in job["steps"]), name
+                commands = [step["run"] for step in job["steps"] if "run" in step]
+                assert all(line.startswith("npm publish --ignore-scripts ") for line in commands), name
 
 
 def test_release_tools_are_pinned_with_their_hashes():
@@ -81,8 +83,10 @@ def test_gate_limit_is_shorter_than_job_timeout():
 def test_releases_are_published_by_trust_and_not_by_a_password():
     jobs = WORKFLOWS["release"]["jobs"]
     assert jobs["publish"]["permissions"] == {"id-token": "write"}
-    assert jobs["publish"]["needs"] == "attest" and jobs["attest"]["needs"] == "build"
-    assert "environment" in jobs["publish"]
+    assert jobs["publish-npm"]["permissions"] == {"id-token": "write"}
+    assert jobs["attest"]["needs"] == "build"
+    for name in ("publish", "publish-npm", "image"):
+        assert jobs[name]["needs"] == "attest" and "environment" in jobs[name], name
     used = [step.get("uses", "").split("@")[0] for step in steps("release")]
     for action in ("pypa/gh-action-pypi-publish", "actions/attest-build-provenance", "actions/attest-sbom"):
         assert action in used
@@ -92,7 +96,7 @@ def test_releases_are_published_by_trust_and_not_by_a_password():
 
 def test_release_tag_must_equal_version():
     """By a sed of version.py: it must find it."""
-    (line,) = (step["run"] for step in steps("release") if "GITHUB_REF_NAME" in step.get("run", ""))
+    (line,) = (step["run"] for step in steps("release") if "version.py" in step.get("run", ""))
     tag = {"GITHUB_REF_NAME": f"v{webpte.__version__}", "PATH": "/usr/bin:/bin"}
     assert subprocess.run(["bash", "-c", line], cwd=ROOT, env=tag).returncode == 0
     assert subprocess.run(["bash", "-c", line], cwd=ROOT, env=tag | {"GITHUB_REF_NAME": "v0.0.0"}).returncode == 1
@@ -144,3 +148,31 @@ def test_audit_reports_unchecked_packages(tmp_path, packages, code, said):
     done = subprocess.run([sys.executable, ROOT / ".ci" / "audit.py", report, log], capture_output=True, text=True)
     assert done.returncode == code, done.stderr
     assert said in done.stdout
+
+
+def test_space_links_its_bundles_and_refuses_missing_ones(tmp_path):
+    with pytest.raises(ValueError, match="none of bench"):
+        write_space(tmp_path, {"bench": "Measure"})
+    (tmp_path / "bench").mkdir()
+    (tmp_path / "bench" / "manifest.json").write_text("{}")
+    write_space(tmp_path, {"bench": "Measure <it>"})
+    assert '<a href="bench/">Measure &lt;it&gt;</a>' in (tmp_path / "index.html").read_text()
+    card = yaml.safe_load((tmp_path / "README.md").read_text().split("---")[1])
+    assert (card["sdk"], card["app_file"]) == ("static", "index.html")
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")), ids=lambda path: path.stem
+)
+def test_issue_forms_have_required_fields(path):
+    form = yaml.safe_load(path.read_text())
+    assert {"name", "description", "body"} <= set(form)
+    fields = [item for item in form["body"] if item["type"] != "markdown"]
+    assert any(item.get("validations", {}).get("required") for item in fields)
+    assert len({item["id"] for item in fields}) == len(fields)
+
+
+def test_dependency_updates_cover_the_folders_that_pin():
+    updates = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())["updates"]
+    named = {update["package-ecosystem"]: ROOT / update["directory"].strip("/") for update in updates}
+    assert (named["npm"] / "package-lock.json").exists() and (named["docker"] / "Dockerfile").exists()

@@ -7,7 +7,9 @@ import pytest
 from tests import words
 
 
-@pytest.mark.parametrize("place", ["docs", "README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"])
+@pytest.mark.parametrize(
+    "place", ["docs", "README.md", "CONTRIBUTING.md", "SECURITY.md", "AGENTS.md", "CODE_OF_CONDUCT.md", "CHANGELOG.md"]
+)
 def test_documents_have_no_hit(place):
     assert not [str(hit) for path in words.files([words.ROOT / place]) for hit in words.hits(path)]
 

@@ -21,7 +21,7 @@ from webpte.serve.bodies import MAX_FIELDS, RequestBody, parse_body
 from webpte.serve.config import Config
 from webpte.serve.errors import ApiError
 from webpte.serve.messages import ModelInfo
-from webpte.serve.ollama.requests import OllamaChatRequest, OllamaEmbedRequest
+from webpte.serve.ollama.requests import MAX_NAME_CHARS, OllamaChatRequest, OllamaEmbedRequest
 from webpte.serve.openai.requests import (
     MAX_MESSAGES,
     MAX_MODALITIES,
@@ -192,6 +192,10 @@ LIMITS = [
         "`modalities`", MAX_MODALITIES, "entries |", CHAT,
         CHATTING | {"modalities": ["text"] * (MAX_MODALITIES + 1)}, "modalities",
     ),
+    at(
+        "`model` of `/api/show` and `/api/pull`", MAX_NAME_CHARS, "characters |", "/api/pull",
+        {"model": "x" * (MAX_NAME_CHARS + 1)}, None,
+    ),
 ]  # fmt: skip
 
 
@@ -213,6 +217,8 @@ def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, body: Any
 def test_request_beyond_a_limit_is_refused_with_its_numbers(tmp_path, monkeypatch, limit):
     result = answer(tmp_path, monkeypatch, limit.path, limit.body, Config(max_body_bytes=8 << 20, strict=True))
     error = result.json["error"]
+    if isinstance(error, str):  # of Ollama's API
+        error = {"message": error}
     assert (result.status, error.get("param")) == (limit.status, limit.param), error
     assert str(limit.limit) in error["message"] and str(limit.got) in error["message"], error
 

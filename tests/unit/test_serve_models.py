@@ -133,7 +133,7 @@ def test_openapi_states_a_schema_for_every_response_and_event(tmp_path, monkeypa
                     streams |= {(path, media)} - {(path, "application/json")}
     assert streams == {
         *((path, "text/event-stream") for path, _ in GENERATING),
-        *((path, "application/x-ndjson") for path in ("/api/chat", "/api/generate")),
+        *((path, "application/x-ndjson") for path in ("/api/chat", "/api/generate", "/api/pull")),
     }
 
 

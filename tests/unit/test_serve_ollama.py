@@ -51,6 +51,7 @@ def answer(tmp_path, path: str, body: Any, config: Config | None = None, fails: 
         ("/api/embed", {"model": "stand-in", "input": [1]}, 400),
         ("/api/embeddings", {"model": "stand-in", "prompt": "a text"}, 400),
         ("/api/pull", {"model": "llama3"}, 403),
+        ("/api/pull", {}, 400),
         ("/api/push", {"model": "llama3"}, 403),
         ("/api/create", {"model": "llama3"}, 403),
         ("/api/copy", {"source": "stand-in", "destination": "copy"}, 403),

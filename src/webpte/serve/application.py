@@ -28,11 +28,13 @@ from .config import Config
 from .errors import ApiError, api_error
 from .middleware import RequestMiddleware
 from .ollama import endpoints as ollama
+from .ollama.pull import pull
 from .ollama.requests import (
     OllamaChatRequest,
     OllamaEmbeddingsRequest,
     OllamaEmbedRequest,
     OllamaGenerateRequest,
+    OllamaPullRequest,
     OllamaShowRequest,
 )
 from .ollama.response_types import (
@@ -40,6 +42,8 @@ from .ollama.response_types import (
     OllamaEmbedResponse,
     OllamaLine,
     OllamaModelList,
+    OllamaPullProgress,
+    OllamaPullStatus,
     OllamaResponse,
     OllamaRunningList,
     OllamaShowResponse,
@@ -91,6 +95,7 @@ ROUTES = (
     Endpoint("/api/embed", ollama.embed, "POST", OllamaEmbedResponse, OllamaEmbedRequest),
     Endpoint("/api/embeddings", ollama.embeddings, "POST", OllamaEmbeddingsResponse, OllamaEmbeddingsRequest),
     Endpoint("/api/show", ollama.show, "POST", OllamaShowResponse, OllamaShowRequest),
+    Endpoint("/api/pull", pull, "POST", OllamaPullStatus, OllamaPullRequest, OllamaPullStatus | OllamaPullProgress),
     Endpoint("/api/tags", ollama.tags, "GET", OllamaModelList),
     Endpoint("/api/ps", ollama.running, "GET", OllamaRunningList),
     Endpoint("/api/version", ollama.version, "GET", OllamaVersion),

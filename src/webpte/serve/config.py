@@ -70,6 +70,9 @@ class Config(BaseModel):
     max_inputs: int = Field(default=2048, ge=1, le=MAX_INPUTS, description="maximum texts per embedding request")
     max_tools: int = Field(default=128, ge=1, le=MAX_TOOLS, description="maximum tools per request")
     max_schema_bytes: int = Field(default=64 << 10, ge=16, description="maximum size of a schema, and of all tools")
+    max_download_bytes: int = Field(
+        default=0, ge=0, description="maximum size of a program that clients may download with /api/pull; 0: none"
+    )
     schema_timeout: Seconds = Field(default=2.0, description="seconds to compile a schema")
     slots: int = Field(
         default=EngineOptions.max_sequences, ge=1, le=MAX_SEQUENCES_LIMIT, description=ENGINE_HELP["max_sequences"]

@@ -18,6 +18,7 @@ from ..text import close_matches
 from .backend import Backend, Stream
 from .clients import ClientTurns
 from .config import Config
+from .downloads import Downloads
 from .errors import ApiError
 from .messages import ModelInfo
 from .schema_process import SchemaCompiler
@@ -57,6 +58,7 @@ class Service:
         self.draining = False
         self.loading = True
         self.turns = ClientTurns()
+        self.downloads = Downloads(config.max_download_bytes)
         self._unknown_fields: set[str] = set()  # that a warning was logged for
         self._text_models: dict[str, TextModel] = {}
         self._schema_compilers: dict[str, SchemaCompiler] = {}
@@ -75,6 +77,7 @@ class Service:
 
     async def stop(self) -> None:
         self.draining = True
+        await self.downloads.stop()
         await self.backend.stop(self.config.shutdown_timeout)
         for compiler in self._schema_compilers.values():
             await compiler.close()

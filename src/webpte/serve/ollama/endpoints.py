@@ -40,6 +40,7 @@ from ..openai.response_types import CompletionUsage
 from ..openai.tools import ToolCallDelta, ToolConfig, tool_config
 from ..responses import JsonResponse, LineStream
 from ..service import Service
+from .names import required_name, without_tag
 from .requests import (
     OllamaChatRequest,
     OllamaEmbeddingsRequest,
@@ -71,11 +72,10 @@ from .response_types import (
     OllamaVersion,
 )
 
-LATEST = ":latest"  # that clients append to a name
 ARCHITECTURE = "webpte"  # the prefix of keys in `model_info`: a program does not name its architecture
 NEVER = "9999-12-31T23:59:59Z"  # when a model is unloaded
 # Paths of Ollama's API that change the models of a server.
-CHANGES = (("pull", "POST"), ("push", "POST"), ("create", "POST"), ("copy", "POST"), ("delete", "DELETE"))
+CHANGES = (("push", "POST"), ("create", "POST"), ("copy", "POST"), ("delete", "DELETE"))
 
 
 async def chat(request: Request) -> Response:
@@ -103,7 +103,7 @@ async def embed(request: Request) -> Response:
     service: Service = request.app.state.service
     started = time.perf_counter_ns()
     body = await read_body(request, service.config, OllamaEmbedRequest)
-    name = _model_name(service, body.model)
+    name = without_tag(service, body.model)
     texts = ([body.input] if body.input else []) if isinstance(body.input, str) else body.input
     vectors, count = await embed_texts(request, name, texts, truncate=body.truncate)
     vectors = _unit_vectors(vectors[:, : body.dimensions])
@@ -115,7 +115,7 @@ async def embeddings(request: Request) -> Response:
     service: Service = request.app.state.service
     body = await read_body(request, service.config, OllamaEmbeddingsRequest)
     texts = [body.prompt] if body.prompt else []
-    vectors, _ = await embed_texts(request, _model_name(service, body.model), texts, truncate=True)
+    vectors, _ = await embed_texts(request, without_tag(service, body.model), texts, truncate=True)
     content: OllamaEmbeddingsResponse = {"embedding": vectors[0].tolist() if len(vectors) else []}
     return JsonResponse(content)
 
@@ -146,10 +146,7 @@ async def show(request: Request) -> Response:
     """Handle `POST /api/show`: describe a model."""
     service: Service = request.app.state.service
     body = await read_body(request, service.config, OllamaShowRequest)
-    name = body.model or body.name
-    if name is None:
-        raise ApiError(400, "model: required", param="model")
-    model = service.model(_model_name(service, name))
+    model = service.model(without_tag(service, required_name(body)))
     content: OllamaShowResponse = {
         "modelfile": "",
         "parameters": "",
@@ -178,11 +175,10 @@ async def version(request: Request) -> Response:
 
 
 async def change_models(request: Request) -> Response:
-    """Refuse to download, upload or remove a model: clients cannot choose what a server runs."""
+    """Refuse to upload, copy or remove a model: clients cannot choose what a server runs."""
     raise ApiError(
         403,
-        f"{request.url.path}: this server does not download or change models. Name them when you start it: "
-        "webpte serve MODEL",
+        f"{request.url.path}: this server does not change models. Name them when you start it: webpte serve MODEL",
         code="models_are_fixed",
     )
 
@@ -228,18 +224,13 @@ def _embeddings(model: str, vectors: Array, started: int, count: int) -> Respons
     return JsonResponse(content)
 
 
-def _model_name(service: Service, name: str) -> str:
-    """Return the name of a model; clients may append a tag."""
-    return name.removesuffix(LATEST) if name not in service.backend.models else name
-
-
 def _loaded(service: Service, model: str, field: Literal["message", "response"]) -> Response:
-    service.model(_model_name(service, model), "language")
+    service.model(without_tag(service, model), "language")
     return JsonResponse(OllamaFormatter(model, field).loaded())
 
 
 def _parse_chat(body: OllamaChatRequest, service: Service) -> ParsedRequest:
-    name = _model_name(service, body.model)
+    name = without_tag(service, body.model)
     text = service.text_model(name)
     settings = _settings(body, service)
     tools = tool_config(cast(Any, body), service.config) if body.tools else ToolConfig()
@@ -266,7 +257,7 @@ def _template_call(call: OllamaToolCall) -> TemplateCall:
 
 
 def _parse_generate(body: OllamaGenerateRequest, service: Service) -> ParsedRequest:
-    name = _model_name(service, body.model)
+    name = without_tag(service, body.model)
     text = service.text_model(name)
     settings = _settings(body, service)
     if (schema := _schema(body)) is not None:

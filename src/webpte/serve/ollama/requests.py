@@ -10,6 +10,9 @@ from ...llm.settings import LARGEST
 from ..bodies import RequestBody
 from ..openai.requests import MAX_MESSAGES, MAX_TOOL_CALLS, ChatTools, Inputs, StopStrings
 
+MAX_NAME_CHARS = 512  # of a model that is not served
+ModelName = Annotated[str, Field(max_length=MAX_NAME_CHARS)]
+
 
 class OllamaOptions(RequestBody):
     """`options` of a request. What concerns the loading of a model is ignored: it is loaded already."""
@@ -111,9 +114,21 @@ class OllamaEmbeddingsRequest(RequestBody):
     prompt: str = ""
 
 
-class OllamaShowRequest(RequestBody):
-    """`POST /api/show`. Older clients send `name`."""
+class NamedModel(RequestBody):
+    """A request about one model. Older clients send `name`."""
+
+    model: ModelName | None = None
+    name: ModelName | None = None
+
+
+class OllamaShowRequest(NamedModel):
+    """`POST /api/show`."""
 
     ignored: ClassVar[tuple[str, ...]] = ("verbose", "system", "template", "options")
-    model: str | None = None
-    name: str | None = None
+
+
+class OllamaPullRequest(NamedModel):
+    """`POST /api/pull`."""
+
+    ignored: ClassVar[tuple[str, ...]] = ("insecure", "username", "password")
+    stream: bool = True

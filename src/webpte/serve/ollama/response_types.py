@@ -144,3 +144,17 @@ class OllamaShowResponse(TypedDict):
 
 class OllamaVersion(TypedDict):
     version: str
+
+
+class OllamaPullStatus(TypedDict):
+    """The first and the last line of a download, and the response without a stream."""
+
+    status: Literal["pulling manifest", "success"]
+
+
+class OllamaPullProgress(TypedDict):
+    """A line of a download."""
+
+    status: str
+    total: int  # bytes of this part
+    completed: int

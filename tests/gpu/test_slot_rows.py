@@ -12,6 +12,7 @@ import pytest
 
 import webpte
 from tests.cases.attention.slot_attention import pieces, slotted
+from tests.cases.recurrent.slot_convolution import convolved
 from tests.support.harness.cases import OneOp, choosing
 from webpte.ops.matmul.product import MAX_FEW_ROWS
 
@@ -42,20 +43,32 @@ def test_slot_attention_in_pieces_has_the_bits_of_one_batch(variant, bounds, cac
         n=(ROWS, 1),
         **limits,
     )
-    OneOp(subject).write(tmp_path / "op.pte")
-    random = np.random.default_rng(3)
-    inputs = [t.array({"n": ROWS}, random) for t in subject.tensors if not t.constant]
-
-    def part(first: int, end: int) -> list[np.ndarray]:
-        return [x[:, first:end] if x.ndim == 4 else x[first:end] for x in inputs]
-
-    with choosing(variant), webpte.load(tmp_path / "op.pte") as program:
-        method = program.method()
-        apart = np.concatenate([method.run(part(*ends))[0] for ends in itertools.pairwise(bounds)], axis=1)
-        method.reset()
-        if variant == "tile":
-            together = method.run(part(0, ROWS))[0]
-        else:
-            together = np.concatenate([method.run(part(at, at + 1))[0] for at in range(bounds[-1])], axis=1)
-    assert np.abs(together).max() > 0.1
+    whole = (0, ROWS) if variant == "tile" else tuple(range(bounds[-1] + 1))
+    with choosing(variant):
+        apart, together = in_pieces(subject, tmp_path, bounds, whole)
     assert apart.tobytes() == together.tobytes()
+
+
+@pytest.mark.parametrize("kept", [8, 64])
+def test_slot_convolution_in_pieces_has_the_bits_of_one_batch(kept, tmp_path):
+    subject = convolved(20, 3, pieces(0, 131, 40), num_decode=0, slots=4, kept=kept, constant=True, n=(ROWS, 1))
+    apart, together = in_pieces(subject, tmp_path, (0, 1, 2, 20, 38, ROWS), (0, ROWS))
+    assert apart.tobytes() == together.tobytes()
+
+
+def in_pieces(subject, folder, *divisions) -> list[np.ndarray]:
+    """Return the results of all rows for each division of them into calls, which follow each other in the slots."""
+    OneOp(subject).write(folder / "op.pte")
+    random, results = np.random.default_rng(3), []
+    inputs = [t.array({"n": ROWS}, random) for t in subject.tensors if not t.constant]
+    with webpte.load(folder / "op.pte") as program:
+        method = program.method()
+        for bounds in divisions:
+            method.reset()
+            parts = [
+                [x[:, first:end] if x.ndim > 2 else x[first:end] for x in inputs]
+                for first, end in itertools.pairwise(bounds)
+            ]
+            results.append(np.concatenate([method.run(part)[0] for part in parts], axis=1))
+    assert np.abs(results[0]).max() > 0.1
+    return results

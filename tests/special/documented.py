@@ -80,6 +80,7 @@ DOCUMENTED = (
             "webpte.rotary_attention",
             "webpte.sample",
             "webpte.slot_attention",
+            "webpte.slot_convolution",
         ),
         LARGE,
     ),

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, UnsupportedError
 from ..fusion.batching import TOKENS, with_sampled_slots
 from ..fusion.llm_rewrites import (
     FEATURE_ADJUSTMENTS,
@@ -19,6 +19,7 @@ from ..fusion.llm_rewrites import (
     mask_words,
     padded_words,
 )
+from ..fusion.recurrences import state_reach
 from ..graph import DType, Graph, TensorSpec
 from ..llm.metadata import beside, context, context_limit, read_program_metadata
 from ..llm.tokenizer_formats import as_tokenizer_json
@@ -90,6 +91,12 @@ def add_language(
                 program, "forward", caps, calls(slots, most_rows, vocabulary), rewrite
             ),
             slots,
+        )
+    if state_reach(planner.plan.graph) is not None:
+        raise UnsupportedError(
+            f"{program.path}: expected a model that keeps every position, got recurrent layers. The player of a page "
+            "cannot go back in their state. Use the program itself, or `webpte serve`.",
+            code="recurrent_state",
         )
     capacity = context(program, planner.plan)
     return {

@@ -140,7 +140,7 @@ class Architecture:
         return max((layer.window or 1) - 1 for layer in rings), min(layer.rows or 0 for layer in rings)
 
     def cache_bytes(self, max_context: int) -> int:
-        """Return the bytes of the KV caches of one sequence, as f32. The engine keeps every position of all layers."""
+        """Return the bytes of the KV caches of one sequence, as f32. The engine keeps every position of attention."""
         rows = max_context * sum(not layer.taps and layer.delta is None for layer in self.layers)
         return rows * self.n_kv_heads * self.head_dim * 2 * 4  # keys and values
 

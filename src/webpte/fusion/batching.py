@@ -34,6 +34,8 @@ from .attention import ROTARY_ATTENTION, rotate_in_attention
 from .decompositions import recompose
 from .llm_rewrites import add_value, append_sampler
 from .quantized_caches import own_quantized_caches
+from .recurrences import ROLES as RECURRENT_ROLES
+from .recurrences import recurrences
 from .rewriter import Rewriter, role_of, roles
 from .rings import ScoreLimits, unroll_rings
 from .row_axes import REPLACED_ROWS, SLOT_ATTENTION, RowAxes, row_axes
@@ -165,6 +167,7 @@ class _SlotRewrite:
         self.tables: dict[tuple[int, int], _SlotTable] = {}
 
     def result(self) -> SlottedGraph:
+        self._replace_recurrences()
         self._replace_attention()
         self._drop_positions()
         graph = self.rewriter.result()
@@ -190,6 +193,27 @@ class _SlotRewrite:
             raise self.refuse("it takes one token at a time. Export it with dynamic shapes", "static_shapes")
         if any(isinstance(step, Jump) for step in graph.steps):
             raise self.refuse("it has branches", "branches")
+
+    def _replace_recurrences(self) -> None:
+        """Let layers with a recurrent state read and write those of the slots of their rows."""
+        rewriter, layers = self.rewriter, recurrences(self.rewriter)
+        for layer in layers:
+            at, before = rewriter.producers[layer.out][0], rewriter.call(layer.update)
+            assert before is not None
+            call = rewriter.make(
+                layer.op,
+                [layer.out],
+                before.origin,
+                **layer.operands,
+                state=layer.state,
+                slot_mapping=self.slot_mapping,
+                advance=self.position_offset,
+                num_decode=self.num_decode,
+            )
+            rewriter.replace([layer.update, at], call, at)
+        rewriter.drop_unread(RECURRENT_ROLES)
+        for layer in layers:
+            self._enlarge(layer.state, layer.dims, layer.op)
 
     # -- attention -------------------------------------------------------------------------------------------------
 
@@ -259,21 +283,26 @@ class _SlotRewrite:
     def _pool(self, cache: int, call: Call) -> int:
         """Enlarge the cache of one sequence to all slots, and return its id."""
         spec = self.rewriter.values[cache]
-        if not isinstance(spec, TensorSpec) or not spec.stored or len(self.rewriter.users[cache]) != 1:
-            raise self.refuse(f"the caches of {call.origin} are shared with other calls", "shared_cache")
-        if len(spec.dims) != 4 or spec.dims[0] != 1:
-            raise self.refuse(f"expected caches of shape (1, C, H, D), got {list(spec.dims)}", "cache_shape")
+        if not isinstance(spec, TensorSpec) or len(spec.dims) != 4 or spec.dims[0] != 1:
+            raise self.refuse(f"expected caches of shape (1, C, H, D), got {spec}", "cache_shape")
         dtype = self.caches.get(spec.dtype, spec.dtype)
         scale = INT8_SCALE_BYTES if dtype is DType.INT8 else 0
-        self.rewriter.values[cache] = replace(
+        self._enlarge(cache, (*spec.dims[1:3], spec.dims[3] + scale), call.origin, dtype)
+        return cache
+
+    def _enlarge(self, state: int, dims: tuple[int, ...], reader: object, dtype: DType | None = None) -> None:
+        """Let the state of one sequence become one of these dims for each slot."""
+        spec = self.rewriter.values[state]
+        if not isinstance(spec, TensorSpec) or not spec.stored or len(self.rewriter.users[state]) != 1:
+            raise self.refuse(f"the state of {reader} is shared with other calls", "shared_cache")
+        self.rewriter.values[state] = replace(
             spec,
-            dtype=dtype,
-            dims=(self.slots, *spec.dims[1:3], spec.dims[3] + scale),
+            dtype=dtype or spec.dtype,
+            dims=(self.slots, *dims),
             constant=None,  # rows are read after they were written
             mutable=True,
         )
-        self.pools.add(cache)
-        return cache
+        self.pools.add(state)
 
     def _table(self, cosine: int, sine: int) -> _SlotTable:
         """Return both tables as one tensor (2, P, W), since a kernel has few bindings."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ..graph import Bool, Double, Graph, Int, IntList, Null, SymInt, TensorSpec, ValueList
-from ..graph.names import PREPACK, UPDATE
+from ..graph import Bool, Double, Graph, Int, IntList, Null, SymInt, ValueList
+from ..graph.names import UPDATE
 from .decompositions import ATTENTION, SYMINT
+from .pieces import MismatchError, Pieces, require
 from .rewriter import Rewriter, role_of, roles
 
 PATTERN = {
@@ -68,16 +69,6 @@ def unroll_rings(graph: Graph) -> UnrolledRings:
     return UnrolledRings(rewriter.result(), limits)
 
 
-class _MismatchError(Exception):
-    """The calls are others than those of the pattern."""
-
-
-def require(condition: bool) -> None:
-    """Raise _MismatchError unless a condition holds."""
-    if not condition:
-        raise _MismatchError
-
-
 class _Write(NamedTuple):
     """How the new rows of keys or values enter a ring."""
 
@@ -92,10 +83,10 @@ def _unroll(rewriter: Rewriter, index: int, limits: dict[int, ScoreLimits]) -> N
     call = rewriter.call(index)
     if call is None or role_of(call, ROLES) != "permute":
         return
-    pieces = _Pieces(rewriter)
+    pieces = Pieces(rewriter, ROLES)
     try:
         attention = _RingAttention(pieces, call.outs[0])
-    except _MismatchError:
+    except MismatchError:
         return
     key, value, first = attention.key, attention.value, attention.first
     for write in (key, value):
@@ -125,87 +116,15 @@ def _unroll(rewriter: Rewriter, index: int, limits: dict[int, ScoreLimits]) -> N
     limits[call.outs[0]] = attention.limits
 
 
-class _Pieces:
-    """Reads what values are computed from. A method raises _MismatchError if a call or a number is another."""
-
-    def __init__(self, rewriter: Rewriter) -> None:
-        self.rewriter = rewriter
-
-    def of(self, value_id: int, role: str) -> dict[str, int]:
-        """Return the arguments of the call that computes a value."""
-        producer = self.rewriter.producer(value_id)
-        if producer is None or role_of(producer[1], ROLES) != role:
-            raise _MismatchError
-        return self.rewriter.arguments(producer[1])
-
-    def sum_of(self, value_id: int, role: str = "sum") -> tuple[int, int]:
-        """Return the two tensors that a value is the sum, or with another role the difference, of."""
-        terms = self.of(value_id, role)
-        require(self.rewriter.values[terms["alpha"]] == Int(1))
-        return terms["self"], terms["other"]
-
-    def scaled(self, value_id: int) -> tuple[int, float]:
-        """Return the tensor and the number that a value is the product of."""
-        factors = self.of(value_id, "product")
-        return factors["self"], self.number(factors["other"])
-
-    def permuted(self, value_id: int, order: IntList) -> int:
-        """Return the tensor whose dims a value has in another order."""
-        source = self.of(self.unviewed(value_id), "permute")
-        require(self.rewriter.values[source["dims"]] == order)
-        return source["self"]
-
-    def clamped(self, value_id: int, low: int | None, high: int | None) -> int:
-        source = self.of(value_id, "clamp")
-        limits = [self.rewriter.values[source[name]] for name in ("min", "max")]
-        require(limits == [Null() if limit is None else Int(limit) for limit in (low, high)])
-        return source["self"]
-
-    def rows(self, value_id: int) -> tuple[np.ndarray[Any, Any], int]:
-        """Return the table and the index of the rows of it that a value consists of."""
-        source = self.of(value_id, "gather")
-        require(self.rewriter.values[source["dim"]] == Int(0))
-        return self.constant(source["self"]), source["index"]
-
-    def constant(self, value_id: int) -> np.ndarray[Any, Any]:
-        producer = self.rewriter.producer(value_id)
-        if producer is not None and producer[1].name == PREPACK:
-            value_id = producer[1].args[0]
-        spec = self.tensor(value_id)
-        if spec.constant is None or not self.rewriter.is_immutable(value_id):
-            raise _MismatchError
-        return spec.constant.array(spec.dims)
-
-    def number(self, value_id: int) -> float:
-        """Return a number that is stored as a tensor without dims."""
-        require(self.tensor(value_id).dims == ())
-        return float(self.constant(value_id))
-
-    def tensor(self, value_id: int) -> TensorSpec:
-        spec = self.rewriter.values[value_id]
-        if not isinstance(spec, TensorSpec):
-            raise _MismatchError
-        return spec
-
-    def unviewed(self, value_id: int) -> int:
-        """Return the value that another is only a view of."""
-        while (producer := self.rewriter.producer(value_id)) is not None:
-            source = self.rewriter.source(producer[1])
-            if source is None:
-                break
-            value_id = source
-        return value_id
-
-
 class _RingAttention:
     """The parts of an attention over a ring, from its result backwards."""
 
-    def __init__(self, pieces: _Pieces, out: int) -> None:
+    def __init__(self, pieces: Pieces, out: int) -> None:
         self._pieces = pieces
         weighted = pieces.of(pieces.unviewed(pieces.permuted(out, BY_HEADS)), "bmm")
         softmax = pieces.of(pieces.unviewed(weighted["self"]), "softmax")
         require(pieces.rewriter.values[softmax["dim"]] == Int(-1))
-        scores, mask = pieces.sum_of(softmax["self"])
+        scores, mask = pieces.sum_of(softmax["self"], "sum")
         scores, cap = self._uncapped(pieces.unviewed(scores))
         scores, self.scale = pieces.scaled(scores)
         product = pieces.of(scores, "bmm")
@@ -238,7 +157,7 @@ class _RingAttention:
         put = pieces.of(written, "put")
         ring, indices = put["self"], rewriter.values[put["indices"]]
         if not isinstance(indices, ValueList) or len(indices.ids) != 3:
-            raise _MismatchError
+            raise MismatchError
         require(all(rewriter.values[axis] == Null() for axis in indices.ids[:2]))
         require(rewriter.values[put["accumulate"]] == Bool(False) and len(pieces.tensor(ring).dims) == 4)
         at, users = rewriter.producers[written][0], rewriter.users[ring]
@@ -248,7 +167,7 @@ class _RingAttention:
             if (user := rewriter.call(step)) is not None and user.name == UPDATE
         ]
         require(len(assigns) == 1 and rewriter.producers[ring] == assigns and set(users) == {at, *assigns})
-        places, positions = pieces.rows(indices.ids[2])
+        places, positions = pieces.rows(indices.ids[2], "gather")
         require(np.array_equal(places, np.arange(len(places)) % pieces.tensor(ring).dims[2]))
         return _Write(ring, pieces.permuted(put["values"], BY_HEADS), positions, (at, assigns[0]))
 
@@ -256,13 +175,13 @@ class _RingAttention:
         """Return the positions that there are, and how many of them a token attends to."""
         pieces, (rows, tokens) = self._pieces, (self._ring_rows, self._tokens)
         excess, hidden = pieces.scaled(mask)
-        back, distance = pieces.sum_of(pieces.clamped(excess, None, 0), "difference")
-        ahead, whole = pieces.sum_of(distance)
+        back, distance = pieces.sum_of(pieces.clamped(excess, "clamp", None, 0), "difference")
+        ahead, whole = pieces.sum_of(distance, "sum")
         wrapped, around = pieces.scaled(whole)
-        require(pieces.of(pieces.clamped(wrapped, 0, 1), "negative")["self"] == ahead)
+        require(pieces.of(pieces.clamped(wrapped, "clamp", 0, 1), "negative")["self"] == ahead)
         place, row = pieces.sum_of(ahead, "difference")
-        place_of, places = pieces.rows(place)
-        reach, also = pieces.rows(back)
+        place_of, places = pieces.rows(place, "gather")
+        reach, also = pieces.rows(back, "gather")
         require({places, also, self.key.places, self.value.places} == {places})
         every = np.arange(len(place_of))
         window = int(reach.max(initial=0)) + 1
@@ -285,7 +204,7 @@ class _RingAttention:
     def _first(self) -> int:
         """Return the tensor with the position of the first token, which the others follow."""
         pieces = self._pieces
-        first, steps = pieces.sum_of(self.key.places)
+        first, steps = pieces.sum_of(self.key.places, "sum")
         numbers = pieces.of(steps, "range")
         values = pieces.rewriter.values
         require(values[numbers["start"]] == Int(0) and values[numbers["step"]] == Int(1))

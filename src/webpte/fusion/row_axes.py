@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ..errors import Error
 from ..graph import Call, Graph, Int, IntList, TensorSpec, normalize_dim, numel
 from ..lowering import elementwise_op, find
+from .recurrences import SLOT_CONVOLUTION
 from .rewriter import role_of, roles
 
 # Attention of tokens of several sequences: see ops/attention/slot_attention.py.
@@ -22,7 +23,7 @@ PATTERN = {
     "size": ("sym_size.int",),
     "last": ("aten.select_copy.int",),
     # Each row of the results depends on the same row of the arguments:
-    "attention": (SLOT_ATTENTION,),
+    "slots": (SLOT_ATTENTION, SLOT_CONVOLUTION),
     "lookup": (
         "aten.embedding.default",
         "et_vk.embedding_q4gsw.default",
@@ -110,7 +111,7 @@ class RowAxes:
             return self._reshapes(call, carried)
         if elementwise_op(call) is not None:
             return self._elementwise(call, carried)
-        if role not in ("rows", "product", "sum", "blocks", "attention", "lookup", "replaced"):
+        if role not in ("rows", "product", "sum", "blocks", "slots", "lookup", "replaced"):
             return False
         if (role == "sum" and not self._sums_last(call)) or (role == "product" and call.args[1] in self.axis):
             return False

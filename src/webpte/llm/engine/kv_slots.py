@@ -140,6 +140,10 @@ class KvSlots:
         return len(self._slots)
 
     @property
+    def window(self) -> CacheWindow | None:
+        return self._backend.cache_window
+
+    @property
     def is_empty(self) -> bool:
         """Return whether nothing is cached."""
         return not any(slot.tokens for slot in self._slots)

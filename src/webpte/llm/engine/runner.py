@@ -23,6 +23,7 @@ from ...fusion.batching import (
     with_sampled_slots,
 )
 from ...fusion.llm_rewrites import LOGITS, MAX_LOGIT_ADJUSTMENTS, TOKEN, mask_words, with_stored_output
+from ...fusion.recurrences import state_reach
 from ...graph import Graph
 from ...progress import OnProgress, ignore
 from ...runtime import Extent, Method, MethodSource, Program
@@ -164,7 +165,6 @@ class SlotPool(ABC):
     """A method whose slots follow each other in every buffer of its state."""
 
     batching_unsupported_reason = None
-    cache_window = None  # every position is kept
     capacity: int
 
     def __init__(self, program: MethodSource, max_slots: int, progress: OnProgress) -> None:
@@ -172,6 +172,8 @@ class SlotPool(ABC):
         self.max_slots = max_slots
         self.num_slots = 1
         self.method = self.make(self.num_slots, progress)
+        reach = state_reach(self.method.plan.graph)
+        self.cache_window = None if reach is None else CacheWindow(*reach)
         self._recoveries = 0  # of methods that were replaced
 
     @abstractmethod
@@ -222,7 +224,7 @@ class SlotPool(ABC):
             state.write_extents(self._extents(slot, slot, count), pieces)
 
     def _extents(self, source: int, target: int, count: int) -> list[Extent]:
-        """Return the first `count` rows of a slot, in every cache."""
+        """Return the first `count` rows of a slot in every cache, and all of its other states."""
         plan = self.method.plan
         state = plan.flow.state - {embedding_pool(plan.graph)}
         caches = {plan.buffer_of[value_id]: value_id for value_id in state if value_id in plan.buffer_of}
@@ -230,9 +232,10 @@ class SlotPool(ABC):
         states = (number for number, buffer in enumerate(plan.buffers) if buffer.kind == "state")
         for place, number in enumerate(states):
             if number in caches:
-                slots, rows = plan.graph.tensor(caches[number]).dims[:2]
+                slots, rows, *width = plan.graph.tensor(caches[number]).dims
                 row = plan.stored_bytes(caches[number]) // (slots * rows)
-                extents.append(Extent(place, source * rows * row, target * rows * row, count * row))
+                nbytes = (count if len(width) == 2 else rows) * row  # caches have a row (H, D) for each position
+                extents.append(Extent(place, source * rows * row, target * rows * row, nbytes))
         return extents
 
 

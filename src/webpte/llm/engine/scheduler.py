@@ -214,6 +214,8 @@ class Scheduler:
 
     def _waits_for_prefix(self, request: Request) -> bool:
         """Return whether a prompt with the same beginning is being computed. It is copied once it is cached."""
+        if self._kv_slots.window is not None:
+            return False  # it can be continued at its end only
         tokens = request.reusable_tokens
         readers = (other for other in self.running if len(other.tokens) - other.num_computed > 1)
         shared = max((common_prefix(other.tokens, tokens) for other in readers), default=0)

@@ -6,11 +6,19 @@ from types import SimpleNamespace
 
 import pytest
 import wgpu
+from wgpu.backends.wgpu_native import _helpers, extras, lib
 
 import webpte
 from tests.support.harness.errors import raises
 from webpte.device import adapter, adapters, gpu, use_adapter
-from webpte.device.adapter import ADAPTER_VARIABLE, BACKEND_VARIABLE, BACKENDS, chosen_adapter, select_adapter
+from webpte.device.adapter import (
+    ADAPTER_VARIABLE,
+    BACKEND_VARIABLE,
+    BACKENDS,
+    DXC_VARIABLE,
+    chosen_adapter,
+    select_adapter,
+)
 
 
 @pytest.fixture
@@ -96,3 +104,30 @@ def test_adapter_number_precedes_backend(apart, monkeypatch):
     monkeypatch.setenv(BACKEND_VARIABLE, "metal")
     monkeypatch.setenv(ADAPTER_VARIABLE, "0")
     assert chosen_adapter().info["device"] == adapters()[0].device
+
+
+def test_dxc_is_passed_to_wgpu_before_its_first_adapter(apart, monkeypatch, tmp_path):
+    """wgpu ignores it here: only Direct3D 12 has the compiler."""
+    library = tmp_path / "dxcompiler.dll"
+    library.write_bytes(b"")
+    passed = []
+
+    def create(extras):
+        passed.append(extras)
+        return _helpers.get_wgpu_instance(extras)
+
+    monkeypatch.setenv(DXC_VARIABLE, str(library))
+    monkeypatch.setattr(extras, "get_wgpu_instance", create)
+    here = [each.device for each in adapters()]  # wgpu may have started
+    passed.clear()
+    monkeypatch.setattr(_helpers, "_the_instance", None)
+    assert [each.device for each in adapters()] == here
+    assert passed[0].dx12ShaderCompiler == lib.WGPUDx12Compiler_Dxc
+    assert passed[0].dxcMaxShaderModel == lib.WGPUDxcMaxShaderModel_V6_6
+
+
+def test_dxc_that_is_missing_is_refused(apart, monkeypatch, tmp_path):
+    monkeypatch.setenv(DXC_VARIABLE, str(tmp_path / "none.dll"))
+    for use in (adapters, chosen_adapter):
+        with raises(webpte.DeviceError, DXC_VARIABLE, tmp_path / "none.dll", code="no_compiler"):
+            use()

@@ -73,4 +73,6 @@ def test_doctor_direct3d_12_states_what_its_compiler_costs(backend, count):
     adapter = AdapterInfo(0, "a GPU", backend, "DiscreteGPU", "a driver", "a vendor", (), {}, chosen=True)
     advice = doctor._advice(adapter, {}, None)
     assert len(advice) == count
-    assert all("FXC" in text and "WEBPTE_BACKEND=vulkan" in text for text in advice)
+    assert all("FXC" in text and "WEBPTE_BACKEND=vulkan" in text and "WEBPTE_DXC" in text for text in advice)
+    advice = doctor._advice(adapter, {"WEBPTE_DXC": "dxcompiler.dll"}, None)
+    assert len(advice) == count and all("DXC compiles" in text and "FXC" not in text for text in advice)

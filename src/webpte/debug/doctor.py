@@ -183,7 +183,10 @@ def _typical(rows: int) -> Graph:
 
 # Variables that select drivers and the cache of compiled shaders.
 ENVIRONMENT = (
+    "WEBPTE_ADAPTER",
+    "WEBPTE_BACKEND",
     "WEBPTE_DEVICE",
+    "WEBPTE_DXC",
     "WEBPTE_MAX_SUBMIT_MS",
     "VK_DRIVER_FILES",
     "VK_ICD_FILENAMES",
@@ -300,10 +303,13 @@ def _advice(chosen: AdapterInfo, environment: Mapping[str, str], test: SelfTestR
             "OpenGL is wgpu's last choice and lacks much of WebGPU. Install a Vulkan driver"
             + ("; VK_DRIVER_FILES or VK_ICD_FILENAMES hides the installed ones." if _hidden(environment) else ".")
         )
-    if chosen.backend == "D3D12":
+    if chosen.backend == "D3D12" and "WEBPTE_DXC" in environment:
+        advice.append("For Direct3D 12, DXC compiles kernels: WEBPTE_DXC is set.")
+    elif chosen.backend == "D3D12":
         advice.append(
             "For Direct3D 12, wgpu compiles kernels with FXC, at every start: a language model takes about 20 s. "
-            "A Vulkan driver is faster: WEBPTE_BACKEND=vulkan selects it where there is one."
+            "A Vulkan driver is faster: WEBPTE_BACKEND=vulkan selects it where there is one. "
+            "DXC is faster too: set WEBPTE_DXC to the path of dxcompiler.dll."
         )
     if test is not None and not test["ok"]:
         advice.append("Update the driver. If the self-test still fails, please report it with the text below.")

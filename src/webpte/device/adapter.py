@@ -2,7 +2,8 @@
 
 WEBPTE_ADAPTER selects an adapter by its number in `webpte doctor`. WEBPTE_BACKEND selects the best adapter of a
 backend: vulkan, metal, d3d12 or opengl. Unless one of them is set, WebGPU's recommendation is used. Of adapters of one
-kind, wgpu recommends that of the first backend in this order, so on Windows Vulkan before Direct3D 12.
+kind, wgpu recommends that of the first backend in this order, so on Windows Vulkan before Direct3D 12. WEBPTE_DXC is
+the path of dxcompiler.dll, which then compiles kernels for Direct3D 12 instead of FXC.
 
 WEBPTE_DEVICE restricts the adapter, to see how programs run on a smaller one:
 
@@ -12,13 +13,16 @@ WEBPTE_DEVICE=no-f16,gpu python script.py
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import wgpu
 from wgpu.backends import wgpu_native
+from wgpu.backends.wgpu_native.extras import set_instance_extras
 
 from ..environment import variable
 from ..errors import DeviceError
@@ -36,6 +40,8 @@ BACKENDS = {
 }  # as WEBPTE_BACKEND and wgpu name them
 _PREFERRED_KINDS = ("DiscreteGPU", "IntegratedGPU", "Unknown", "CPU")  # the best one first
 RESTRICTIONS_VARIABLE = "WEBPTE_DEVICE"
+DXC_VARIABLE = "WEBPTE_DXC"
+_SHADER_MODEL = 12.0  # which wgpu-py 0.32 passes as 6.6: it subtracts 6 and drops the fraction
 _USED_FEATURES = ("shader-f16", "subgroup", "timestamp-query")
 
 # Every limit wgpu-py would otherwise fill from the adapter, at the value the WebGPU specification guarantees.
@@ -93,6 +99,7 @@ class AdapterInfo:
 def adapters() -> list[AdapterInfo]:
     """Return all adapters. An empty list is not an error."""
     try:
+        _select_compiler()
         available = wgpu.gpu.enumerate_adapters_sync()
     except RuntimeError as error:
         raise DeviceError(f"cannot list the GPU adapters: {error}", code="adapters") from error
@@ -166,7 +173,24 @@ def adapter_caps() -> Caps:
 _subgroup_width = functools.lru_cache(1)(defer_interrupts(subgroup_width))  # `adapter_caps` is called often
 
 
+def _select_compiler() -> None:
+    """Let wgpu compile kernels for Direct3D 12 by DXC, if WEBPTE_DXC is set."""
+    path = variable(DXC_VARIABLE)
+    if path and not os.path.isfile(path):
+        raise DeviceError(
+            argument=DXC_VARIABLE,
+            expected="the path of dxcompiler.dll",
+            got=repr(path),
+            code="no_compiler",
+            hint="It is in the Windows SDK, and in Microsoft's DirectXShaderCompiler releases.",
+        )
+    if path:
+        with contextlib.suppress(RuntimeError):  # wgpu has started, with what was selected then
+            set_instance_extras(dx12_compiler="Dxc", dxc_path=path, dxc_max_shader_model=_SHADER_MODEL)
+
+
 def _request_adapter() -> Any:
+    _select_compiler()
     number = adapter_number()
     if not number:
         backend = variable(BACKEND_VARIABLE)

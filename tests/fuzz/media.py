@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import struct
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -23,6 +24,8 @@ TIFF_OPTIONS: tuple[dict[str, str], ...] = (
 )
 SAMPLES = np.sin(np.arange(400) / 7)
 MODEL_RATE = 16_000
+MAX_SECONDS = 60.0
+AUDIO = Path(__file__).parents[1] / "support" / "audio"
 
 
 @functools.cache
@@ -75,6 +78,11 @@ def wav_files() -> tuple[bytes, ...]:
     )
 
 
+@functools.cache
+def compressed_files() -> tuple[bytes, ...]:
+    return tuple(path.read_bytes() for path in sorted(AUDIO.iterdir()))
+
+
 def wav_bytes(
     body: bytes, kind: int = PCM, channels: int = 1, bits: int = 16, rate: int = 8000, *, extensible=False, block=None
 ) -> bytes:
@@ -95,7 +103,7 @@ def run_image(random: Random) -> None:
 
 
 def run_audio(random: Random) -> None:
-    """Read a mutant of a WAV file, and resample it."""
-    path = scratch() / "mutant.wav"
-    path.write_bytes(changed_bytes(random.choice(wav_files()), random, 60))
-    load_samples(path, MODEL_RATE, MODEL_RATE)
+    """Read a mutant of an audio file, and resample it."""
+    path = scratch() / "mutant.audio"
+    path.write_bytes(changed_bytes(random.choice([*wav_files(), *compressed_files()]), random, 60))
+    load_samples(path, MODEL_RATE, MODEL_RATE, MAX_SECONDS)

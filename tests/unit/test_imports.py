@@ -175,6 +175,7 @@ PACKAGES: dict[str, set[str] | None] = {
     "anywidget": {"notebook"},
     "traitlets": {"notebook"},  # comes with anywidget
     "PIL": {"image_files", "vision"},  # images as inputs
+    "soundfile": {"speech"},  # compressed audio
     "matplotlib": {"measure"},  # bench --plot
     "tokenizers": {"llm", "checkpoints"},
     "llguidance": {"llm"},  # masks of schemas and grammars
@@ -210,6 +211,7 @@ LAZY = {
     "anywidget",
     "traitlets",
     "PIL",
+    "soundfile",
     "matplotlib",
 }
 

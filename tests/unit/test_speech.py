@@ -12,9 +12,10 @@ import pytest
 from tests.fuzz.media import wav_bytes
 from tests.support.harness.errors import raises
 from webpte.errors import FormatError, InputError, UnsupportedError
-from webpte.speech.audio import FLOAT, PCM, load_samples, read_wav, resample
+from webpte.speech.audio import FLOAT, PCM, load_samples, read_audio, resample
 from webpte.speech.decoding import TokenRules, TokenSpan, log_probability, split_spans
 
+AUDIO = Path(__file__).parents[1] / "support" / "audio"
 VALUES = np.array([0.0, 0.5, -0.5, 0.25, -1.0, 0.75])
 
 
@@ -37,7 +38,7 @@ STORED = {
 @pytest.mark.parametrize(("kind", "bits"), STORED)
 def test_read_wav_formats_give_samples(tmp_path, kind, bits, extensible):
     body, close = STORED[kind, bits]
-    samples, rate = read_wav(wav(tmp_path / "a.wav", body, kind, 2, bits, extensible=extensible))
+    samples, rate = read_audio(wav(tmp_path / "a.wav", body, kind, 2, bits, extensible=extensible))
     assert rate == 8000 and samples.shape == (3, 2) and samples.dtype == np.float32
     assert np.abs(samples.ravel() - VALUES).max() <= close
 
@@ -45,28 +46,54 @@ def test_read_wav_formats_give_samples(tmp_path, kind, bits, extensible):
 def test_read_wav_truncated_file_gives_available_samples(tmp_path):
     path = wav(tmp_path / "a.wav", STORED[PCM, 16][0])
     path.write_bytes(path.read_bytes()[:-3])
-    assert read_wav(path)[0].ravel().tolist() == VALUES[:4].tolist()
+    assert read_audio(path)[0].ravel().tolist() == VALUES[:4].tolist()
 
 
 def test_read_wav_invalid_file_is_refused(tmp_path):
     path = tmp_path / "a.wav"
     with raises(FormatError, path, os.strerror(errno.ENOENT), code="unreadable"):
-        read_wav(path)
-    path.write_bytes(b"ID3\x03 an mp3 file")
-    with raises(FormatError, path, code="bad_magic"):
-        read_wav(path)
+        read_audio(path)
+    path.write_bytes(b"a text")
+    with raises(FormatError, path, "MP3", code="unreadable"):
+        read_audio(path)
     path.write_bytes(b"RIFF\x04\0\0\0WAVE")
     with raises(FormatError, path, "'data'", "12 bytes", code="missing_data"):
-        read_wav(path)
+        read_audio(path)
     path.write_bytes(b"RIFF\x0c\0\0\0WAVEdata\x02\0\0\0\0\0")
     with raises(FormatError, path, code="missing_field"):
-        read_wav(path)
+        read_audio(path)
     with raises(UnsupportedError, "format 2 ", "4 bits", code="sample_format"):
-        read_wav(wav(path, b"\0\0", kind=2, bits=4))
+        read_audio(wav(path, b"\0\0", kind=2, bits=4))
     with raises(FormatError, " 1 channels", "16 bits", " 7 bytes", code="contradiction"):
-        read_wav(wav(path, b"\0\0", block=7))
+        read_audio(wav(path, b"\0\0", block=7))
     with raises(FormatError, " 0 channels", code="contradiction"):
-        read_wav(wav(path, b"\0\0", channels=0))
+        read_audio(wav(path, b"\0\0", channels=0))
+
+
+@pytest.mark.parametrize(("name", "close"), [("tone.flac", 1e-4), ("tone.ogg", 0.01), ("tone.mp3", 0.01)])
+def test_compressed_file_gives_mean_of_channels(name, close):
+    """A second of a sine at 11,025 Hz, with 0.5 on the left and 0.25 on the right."""
+    samples, rate = read_audio(AUDIO / name)
+    sine = 0.375 * np.sin(2 * np.pi * 440 * np.arange(11025) / 11025)
+    assert rate == 11025 and samples.shape == (11025,) and samples.dtype == np.float32
+    assert np.abs(samples - sine)[600:-600].max() <= close  # lossy formats fade in and out
+
+
+def test_compressed_file_invalid_is_refused(tmp_path):
+    whole = (AUDIO / "tone.flac").read_bytes()
+    path = tmp_path / "a.flac"
+    path.write_bytes(whole[:20])
+    with raises(FormatError, "FLAC", code="unreadable"):
+        read_audio(path)
+
+
+def test_file_longer_than_allowed_is_refused(tmp_path):
+    assert len(read_audio(AUDIO / "tone.flac", 1)[0]) == 11025
+    with raises(InputError, "0.5 seconds", code="too_long"):
+        read_audio(AUDIO / "tone.flac", 0.5)
+    path = wav(tmp_path / "a.wav", STORED[PCM, 16][0], channels=1)
+    with raises(InputError, code="too_long"):
+        load_samples(path, 16000, 16000, 5 / 8000)
 
 
 @pytest.mark.parametrize("cut", range(0, 70, 3))
@@ -74,7 +101,7 @@ def test_audio_truncated_anywhere_is_read_or_refused(tmp_path, cut):
     path = wav(tmp_path / "a.wav", STORED[PCM, 16][0])
     path.write_bytes(path.read_bytes()[:cut])
     try:
-        samples, _ = read_wav(path)
+        samples, _ = read_audio(path)
     except FormatError:
         return
     assert len(samples) <= len(VALUES)

@@ -1,4 +1,4 @@
-"""Audio input: read WAV files, resample, and compute log-mel spectrograms."""
+"""Audio input: read files, resample, and compute log-mel spectrograms."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import numpy as np
 from ..errors import FormatError, InputError, UnsupportedError
 from ..runtime.checks import check_path, wrong_argument
 from ..typing import Array
+from .compressed import MAX_CHANNELS, decode_compressed, too_long
 
 # WAV: format tags, and the NumPy type of each tag with its number of bits.
 PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
@@ -31,7 +32,6 @@ ZERO_CROSSINGS = 32  # of the sinc on either side: aliases are at -80 dB
 KAISER_BETA = 8.0  # side lobes of -80 dB
 PASS_BAND = 0.94  # of the lower Nyquist frequency; the filter falls from there to all of it
 MIN_RATE_HZ, MAX_RATE_HZ = 1_000, 768_000
-MAX_CHANNELS = 64
 
 # Spectrograms.
 FFT_BATCH_FRAMES = 4096  # bounds the memory: an hour has 360,000 frames
@@ -42,11 +42,12 @@ MAX_RANGE_DECADES = 8.0  # below the loudest
 LINEAR_HZ, LINEAR_MELS, LOG_STEP = 1000.0, 15.0, math.log(6.4) / 27.0
 
 
-def load_samples(audio: object, rate: int, model_rate: int) -> Array:
-    """Return a WAV file or an array as f32 (N,) at the model's rate. `rate` is that of an array."""
+def load_samples(audio: object, rate: int, model_rate: int, max_seconds: float = math.inf) -> Array:
+    """Return a file or an array as f32 (N,) at the model's rate. `rate` is that of an array. A file that takes longer
+    than `max_seconds` is an error."""
     with np.errstate(over="ignore", invalid="ignore"):  # samples beyond f32 are refused below, not warned about
         if isinstance(audio, (str, os.PathLike)):
-            samples, rate = read_wav(Path(check_path(audio, "audio")))
+            samples, rate = read_audio(Path(check_path(audio, "audio")), max_seconds)
         else:
             samples = _array(audio)
         if samples.ndim == 2:
@@ -70,7 +71,7 @@ def load_samples(audio: object, rate: int, model_rate: int) -> Array:
 
 def _array(audio: object) -> Array:
     if not hasattr(audio, "__array__"):
-        raise wrong_argument("audio", "the path of a WAV file, or an array of samples", audio)
+        raise wrong_argument("audio", "the path of an audio file, or an array of samples", audio)
     samples = np.asarray(audio)
     if samples.ndim not in (1, 2) or (samples.ndim == 2 and not 1 <= samples.shape[1] <= MAX_CHANNELS):
         raise InputError(
@@ -120,25 +121,25 @@ def _kaiser(x: Array) -> Array:
     return np.i0(KAISER_BETA * np.sqrt(np.maximum(1 - x * x, 0))) / np.i0(KAISER_BETA) * (np.abs(x) <= 1)
 
 
-# -- WAV files ---------------------------------------------------------------------------------------------------------
+# -- files -------------------------------------------------------------------------------------------------------------
 
 
-def read_wav(path: Path) -> tuple[Array, int]:
-    """Return samples (N, channels) as f32 from -1 to 1, and their rate.
-
-    The standard library reads neither floats nor truncated files.
-    """
+def read_audio(path: Path, max_seconds: float = math.inf) -> tuple[Array, int]:
+    """Return samples (N,) or (N, channels) as f32 from -1 to 1, and their rate."""
     try:
         data = memoryview(path.read_bytes())
     except OSError as error:
         raise FormatError(f"cannot be read: {error.strerror}", argument=str(path), code="unreadable") from error
-    if bytes(data[:4]) != b"RIFF" or bytes(data[8:12]) != b"WAVE":
-        raise FormatError(
-            "not a WAV file",
-            argument=str(path),
-            code="bad_magic",
-            hint="Decode other formats first, and pass the samples with rate=.",
-        )
+    if bytes(data[:4]) == b"RIFF" and bytes(data[8:12]) == b"WAVE":
+        samples, rate = _read_wav(path, data)
+        if len(samples) > max_seconds * rate:
+            raise too_long(path, max_seconds)
+        return samples, rate
+    return decode_compressed(path, data, max_seconds)
+
+
+def _read_wav(path: Path, data: memoryview) -> tuple[Array, int]:
+    """Return samples (N, channels). The standard library reads neither floats nor truncated files."""
     header: memoryview | None = None
     at = 12
     while at + 8 <= len(data):

@@ -57,7 +57,7 @@ class DecodedWindow(NamedTuple):
 class Transcriber(TaskProgram):
     """A Whisper model that turns audio into text.
 
-    Audio is the path of a WAV file, or an array of samples with its rate::
+    Audio is the path of a WAV, MP3, FLAC or Ogg file, or an array of samples with its rate::
 
         with webpte.speech.Transcriber.load("whisper.pte") as transcriber:
             print(transcriber("speech.wav").text)
@@ -80,7 +80,7 @@ class Transcriber(TaskProgram):
         self._language = file.choice("language", [*self._languages]) if file.has("language") else None
         file.check_all_read()
         self._check_program()
-        self._tokenizer = Tokenizer.load(path.with_name(f"{path.stem}.tokenizer.json"), extra="tasks")
+        self._tokenizer = Tokenizer.load(path.with_name(f"{path.stem}.tokenizer.json"), extra="speech")
 
     def _check_program(self) -> None:
         actual = (self._methods.bands, self._methods.frames)
@@ -107,7 +107,7 @@ class Transcriber(TaskProgram):
         progress: OnProgress = ignore,
         cancel: CancelToken | None = None,
     ) -> Transcript:
-        """Return the transcript of a WAV file or of samples: floats or int16, (N,) or (N, channels) at `rate`.
+        """Return the transcript of a file or of samples: floats or int16, (N,) or (N, channels) at `rate`.
 
         `language` is a code such as "en" or a name; the default is to detect it. `task="translate"` translates to
         English. With `timestamps`, the transcript has segments with times. If the model's no-speech probability of a

@@ -23,6 +23,7 @@ from webpte.serve.messages import ModelInfo
 from webpte.serve.openai.requests import ChatRequest
 from webpte.serve.openapi import request_schemas, response_schemas
 
+HERMES = {"shape": "object", "begin": "<tool_call>", "end": "</tool_call>"}
 USER = {"role": "user", "content": "hi"}
 CHAT = "/v1/chat/completions"
 ENCODER = ModelInfo("encoder", "", "encoder", 16, 0, 4, 4, "f", 1)
@@ -31,6 +32,8 @@ GENERATING: list[tuple[str, dict[str, Any]]] = [
     ("/v1/completions", {"prompt": "hi"}),
     ("/v1/responses", {"input": "hi"}),
     ("/v1/messages", {"messages": [USER], "max_tokens": 8}),
+    ("/api/chat", {"messages": [USER], "stream": False}),
+    ("/api/generate", {"prompt": "hi", "stream": False}),
 ]
 
 
@@ -41,7 +44,7 @@ def answer(
     monkeypatch.setattr("webpte.serve.service.TextTokenizer.load", lambda path: None)
 
     async def ask() -> Asked:
-        backend = StandIn(tmp_path, byte_level())
+        backend = StandIn(tmp_path, byte_level(), tool_format=HERMES)
         (language,) = backend.models.values()
         kinds = {"language": language, "encoder": ENCODER}
         backend.models = {name: replace(kinds[kind], name=name) for name, kind in models.items()}
@@ -62,7 +65,8 @@ def test_request_without_a_model_uses_the_only_language_model(tmp_path, monkeypa
 def test_request_without_a_model_names_the_candidates_if_there_are_two(tmp_path, monkeypatch, path, body):
     response = answer(tmp_path, monkeypatch, path, body, {"one": "language", "two": "language"})
     expected = "model: expected one of one, two, got none"
-    assert (response.status, response.json["error"]["message"]) == (400, expected)
+    error = response.json["error"]
+    assert (response.status, error if path.startswith("/api") else error["message"]) == (400, expected)
 
 
 def test_request_without_a_model_is_refused_if_none_is_of_the_kind(tmp_path, monkeypatch):
@@ -76,6 +80,14 @@ def test_embeddings_without_a_model_use_the_only_encoder(tmp_path, monkeypatch):
     body = {"input": "a", "dimensions": 3}  # the encoder has 4
     response = answer(tmp_path, monkeypatch, "/v1/embeddings", body, {"writer": "language", "small": "encoder"})
     assert response.json["error"]["message"] == "dimensions: expected 4, those of small, got 3"
+
+
+def test_models_say_what_they_can_do(tmp_path, monkeypatch):
+    models = {"writer": "language", "small": "encoder"}
+    writer, small = answer(tmp_path, monkeypatch, "/v1/models", None, models).json["data"]
+    assert (writer["context"], writer["images"], writer["tools"], writer["thinking"]) == (512, False, True, False)
+    assert (small["kind"], small["context"], small["dimensions"]) == ("encoder", 16, 4) and "tools" not in small
+    assert answer(tmp_path, monkeypatch, "/v1/models/writer", None, models).json == writer
 
 
 def test_tokenize_without_a_model_uses_the_only_language_model(tmp_path, monkeypatch):
@@ -111,7 +123,6 @@ def test_openapi_describes_every_endpoint_and_its_body(tmp_path, monkeypatch):
         "/v1/embeddings": {"input": ["a"]},
         "/detokenize": {"tokens": [1]},
     }
-    bodies["/api/chat"] = {"model": "writer", "messages": [USER]}
     for path, body in bodies.items():
         reference = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
         validator = jsonschema.Draft202012Validator({**reference, "components": document["components"]})
@@ -132,7 +143,7 @@ def test_openapi_states_a_schema_for_every_response_and_event(tmp_path, monkeypa
                     assert not validator.is_valid({})
                     streams |= {(path, media)} - {(path, "application/json")}
     assert streams == {
-        *((path, "text/event-stream") for path, _ in GENERATING),
+        *((path, "text/event-stream") for path, _ in GENERATING if not path.startswith("/api")),
         *((path, "application/x-ndjson") for path in ("/api/chat", "/api/generate", "/api/pull")),
     }
 

@@ -39,7 +39,7 @@ def answer(tmp_path, path: str, body: Any, config: Config | None = None, fails: 
         ("/api/unknown", {}, 404),
         ("/api/chat", None, 405),
         ("/api/chat", b"{", 400),
-        ("/api/chat", {"messages": []}, 400),
+        ("/api/chat", {"model": 5}, 400),
         ("/api/chat", {"model": "stand-in", "messages": [{"role": "nobody"}]}, 400),
         ("/api/generate", PROMPT | {"options": {"temperature": -1}}, 400),
         ("/api/generate", PROMPT | {"model": "other"}, 404),

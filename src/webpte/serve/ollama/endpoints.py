@@ -40,7 +40,7 @@ from ..openai.response_types import CompletionUsage
 from ..openai.tools import ToolCallDelta, ToolConfig, tool_config
 from ..responses import JsonResponse, LineStream
 from ..service import Service
-from .names import required_name, without_tag
+from .names import required_name, served_name, without_tag
 from .requests import (
     OllamaChatRequest,
     OllamaEmbeddingsRequest,
@@ -85,7 +85,7 @@ async def chat(request: Request) -> Response:
     if not body.messages:  # clients load a model in this way
         return _loaded(service, body.model, "message")
     parsed = await run_in_thread(request, _parse_chat, body, service)
-    return await respond(request, service, parsed, OllamaFormatter(body.model, "message"), LineStream)
+    return await respond(request, service, parsed, OllamaFormatter(body.model or parsed.model, "message"), LineStream)
 
 
 async def generate(request: Request) -> Response:
@@ -95,7 +95,7 @@ async def generate(request: Request) -> Response:
     if not body.prompt:
         return _loaded(service, body.model, "response")
     parsed = await run_in_thread(request, _parse_generate, body, service)
-    return await respond(request, service, parsed, OllamaFormatter(body.model, "response"), LineStream)
+    return await respond(request, service, parsed, OllamaFormatter(body.model or parsed.model, "response"), LineStream)
 
 
 async def embed(request: Request) -> Response:
@@ -103,11 +103,11 @@ async def embed(request: Request) -> Response:
     service: Service = request.app.state.service
     started = time.perf_counter_ns()
     body = await read_body(request, service.config, OllamaEmbedRequest)
-    name = without_tag(service, body.model)
+    name = served_name(service, body.model, "encoder")
     texts = ([body.input] if body.input else []) if isinstance(body.input, str) else body.input
     vectors, count = await embed_texts(request, name, texts, truncate=body.truncate)
     vectors = _unit_vectors(vectors[:, : body.dimensions])
-    return await run_in_thread(request, _embeddings, body.model, vectors, started, count)
+    return await run_in_thread(request, _embeddings, body.model or name, vectors, started, count)
 
 
 async def embeddings(request: Request) -> Response:
@@ -115,7 +115,7 @@ async def embeddings(request: Request) -> Response:
     service: Service = request.app.state.service
     body = await read_body(request, service.config, OllamaEmbeddingsRequest)
     texts = [body.prompt] if body.prompt else []
-    vectors, _ = await embed_texts(request, without_tag(service, body.model), texts, truncate=True)
+    vectors, _ = await embed_texts(request, served_name(service, body.model, "encoder"), texts, truncate=True)
     content: OllamaEmbeddingsResponse = {"embedding": vectors[0].tolist() if len(vectors) else []}
     return JsonResponse(content)
 
@@ -225,12 +225,12 @@ def _embeddings(model: str, vectors: Array, started: int, count: int) -> Respons
 
 
 def _loaded(service: Service, model: str, field: Literal["message", "response"]) -> Response:
-    service.model(without_tag(service, model), "language")
-    return JsonResponse(OllamaFormatter(model, field).loaded())
+    name = served_name(service, model, "language")
+    return JsonResponse(OllamaFormatter(model or name, field).loaded())
 
 
 def _parse_chat(body: OllamaChatRequest, service: Service) -> ParsedRequest:
-    name = without_tag(service, body.model)
+    name = served_name(service, body.model, "language")
     text = service.text_model(name)
     settings = _settings(body, service)
     tools = tool_config(cast(Any, body), service.config) if body.tools else ToolConfig()
@@ -257,7 +257,7 @@ def _template_call(call: OllamaToolCall) -> TemplateCall:
 
 
 def _parse_generate(body: OllamaGenerateRequest, service: Service) -> ParsedRequest:
-    name = without_tag(service, body.model)
+    name = served_name(service, body.model, "language")
     text = service.text_model(name)
     settings = _settings(body, service)
     if (schema := _schema(body)) is not None:

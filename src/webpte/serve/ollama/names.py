@@ -17,6 +17,11 @@ def required_name(body: NamedModel) -> str:
     return name
 
 
+def served_name(service: Service, name: str, kind: str) -> str:
+    """Return the name of the model that a request names, or of the only one of a kind if it names none."""
+    return service.model(without_tag(service, name) if name else None, kind).name
+
+
 def without_tag(service: Service, name: str) -> str:
     """Return the name of a model; clients may append a tag."""
     return name.removesuffix(LATEST) if name not in service.backend.models else name

@@ -44,7 +44,7 @@ class OllamaRequest(RequestBody):
     """What chats and completions share."""
 
     ignored: ClassVar[tuple[str, ...]] = ("keep_alive", "logprobs", "top_logprobs")
-    model: str
+    model: str = ""
     stream: bool = True
     format: Literal["", "json"] | dict[str, Any] = ""
     options: OllamaOptions = Field(default_factory=OllamaOptions)
@@ -100,7 +100,7 @@ class OllamaEmbedRequest(RequestBody):
     """`POST /api/embed`. Without an input, the model is loaded."""
 
     ignored: ClassVar[tuple[str, ...]] = ("keep_alive", "options")
-    model: str
+    model: str = ""
     input: str | Inputs = ""
     truncate: bool = True
     dimensions: int | None = Field(default=None, ge=1, le=LARGEST)
@@ -110,7 +110,7 @@ class OllamaEmbeddingsRequest(RequestBody):
     """`POST /api/embeddings`, the older form for one text."""
 
     ignored: ClassVar[tuple[str, ...]] = ("keep_alive", "options")
-    model: str
+    model: str = ""
     prompt: str = ""
 
 

@@ -10,7 +10,6 @@ from starlette.responses import Response
 
 from ...embed.text_tokenizer import TextTokenizer
 from ...llm.text_model import TextModel
-from ...llm.thinking import thought_tags
 from ...typing import Array
 from ..bodies import read_body
 from ..clients import client_of, run_in_thread, until_disconnect
@@ -37,7 +36,7 @@ from .tools import tool_config
 async def models(request: Request) -> Response:
     """Handle `GET /v1/models`."""
     service: Service = request.app.state.service
-    entries = [_model_entry(model) for model in service.backend.models.values()]
+    entries = [_model_entry(service, model) for model in service.backend.models.values()]
     content: ModelList = {"object": "list", "data": entries}
     return JsonResponse(content)
 
@@ -45,10 +44,10 @@ async def models(request: Request) -> Response:
 async def model(request: Request) -> Response:
     """Handle `GET /v1/models/NAME`."""
     service: Service = request.app.state.service
-    return JsonResponse(_model_entry(service.model(request.path_params["name"])))
+    return JsonResponse(_model_entry(service, service.model(request.path_params["name"])))
 
 
-def _model_entry(info: ModelInfo) -> ModelEntry:
+def _model_entry(service: Service, info: ModelInfo) -> ModelEntry:
     entry: ModelEntry = {
         "id": info.name,
         "object": "model",
@@ -61,9 +60,11 @@ def _model_entry(info: ModelInfo) -> ModelEntry:
     if info.kind == "encoder":
         entry["dimensions"] = info.dimensions
     if info.text is not None:
+        text = service.text_model(info.name)
         entry["sampling"] = info.text.sampling
-        if thought_tags(info.text.template) is not None:
-            entry["thinking"] = True
+        entry["images"] = False  # messages with images are refused for every model
+        entry["tools"] = text.tool_format is not None
+        entry["thinking"] = text.thought_tags is not None
     return entry
 
 

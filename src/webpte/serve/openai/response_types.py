@@ -359,6 +359,8 @@ class ModelEntry(TypedDict):
     fingerprint: str
     dimensions: NotRequired[int]  # of the vectors of an encoder
     sampling: NotRequired[dict[str, int | float]]  # the defaults of a language model
+    images: NotRequired[bool]  # of a language model: whether it reads images in messages
+    tools: NotRequired[bool]  # of a language model: whether it calls tools
     thinking: NotRequired[bool]  # of a language model: whether it thinks before it answers
 
 

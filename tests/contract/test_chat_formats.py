@@ -31,6 +31,12 @@ TALK = {
         "<tool_call> <function=",
         "<tool_call>\n<function=now>\n<parameter=zone>\nUTC\n</parameter>\n</function>\n</tool_call>",
     ),
+    "ministral3": ("[TOOL_CALLS] [ARGS]", '[TOOL_CALLS]now[ARGS]{"zone": "UTC"}'),
+    "apertus": ("<|tools_prefix|>", '<|tools_prefix|>[{"now": {"zone": "UTC"}}]<|tools_suffix|>'),
+    "seed_oss": (
+        "<seed:tool_call> <function=",
+        "<seed:tool_call>\n<function=now>\n<parameter=zone>UTC</parameter>\n</function>\n</seed:tool_call>",
+    ),
     "lfm2": ("<|tool_list_start|>", '<|tool_call_start|>[now(zone="UTC")]<|tool_call_end|>'),
 }
 
@@ -47,7 +53,7 @@ def test_families_name_end_tokens():
     assert all(family.end_tokens for family in families().values())
 
 
-@pytest.mark.parametrize("template", [None, "{{ messages }}", "[TOOL_CALLS]name[ARGS]"])
+@pytest.mark.parametrize("template", [None, "{{ messages }}", "[TOOL_CALLS]name[CALL_ID]1[ARGS]"])
 def test_tool_format_unknown_template_is_none(template):
     formats = families()["mistral"].tool_formats
     assert tool_format(formats, template) is None

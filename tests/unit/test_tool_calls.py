@@ -17,7 +17,9 @@ MISTRAL = ToolFormat("list", "[TOOL_CALLS]")
 PHI = ToolFormat("list", "<|tool_call|>", "<|/tool_call|>")
 LIQUID = ToolFormat("python", "<|tool_call_start|>", "<|tool_call_end|>")
 CODER = ToolFormat("parameters", "<tool_call>", "</tool_call>")
-FORMATS = (HERMES, LLAMA, MISTRAL, PHI, LIQUID, CODER)
+MINISTRAL = ToolFormat("named", "[TOOL_CALLS]", arguments="[ARGS]")
+APERTUS = ToolFormat("keyed", "<|tools_prefix|>", "<|tools_suffix|>")
+FORMATS = (HERMES, LLAMA, MISTRAL, PHI, LIQUID, CODER, MINISTRAL, APERTUS)
 
 CALLS = (
     ToolCall("weather", {"city": 'Zürich "Nord"', "days": 3, "wind": True}),
@@ -33,12 +35,16 @@ def written(call, format):
         texts = ((n, v if isinstance(v, str) else json.dumps(v)) for n, v in call.arguments.items())
         inside = "".join(f"<parameter={name}>\n{text}\n</parameter>\n" for name, text in texts)
         return f"\n<function={call.name}>\n{inside}</function>\n"
+    if format.shape == "named":
+        return f"{call.name}{format.arguments}{json.dumps(call.arguments, ensure_ascii=False)}"
+    if format.shape == "keyed":
+        return json.dumps({call.name: call.arguments}, ensure_ascii=False)
     return json.dumps({format.name: call.name, format.arguments: call.arguments}, ensure_ascii=False)
 
 
 def answer(calls, format):
     texts = [written(call, format) for call in calls]
-    if format.shape in ("list", "python"):
+    if format.shape in ("list", "keyed", "python"):
         texts = [f"[{', '.join(texts)}]"]
     return "\n".join(f"{format.begin}{text}{format.end}" for text in texts)
 
@@ -75,6 +81,11 @@ def test_tool_calls_object_without_mark_where_format_allows():
         ('<tool_call>"now"</tool_call>', HERMES),
         ('<tool_call>{"name": "now", "arguments": [1]}</tool_call>', HERMES),
         ('[TOOL_CALLS]{"name": "now"}', MISTRAL),
+        ("[TOOL_CALLS]now{}", MINISTRAL),
+        ("[TOOL_CALLS]now[ARGS][1]", MINISTRAL),
+        ('[TOOL_CALLS]now[ARGS]{"a": 1', MINISTRAL),
+        ('<|tools_prefix|>["now"]<|tools_suffix|>', APERTUS),
+        ('<|tools_prefix|>[{"now": 1}]<|tools_suffix|>', APERTUS),
         ("<|tool_call_start|>[now(1)]<|tool_call_end|>", LIQUID),
         ("<|tool_call_start|>now()<|tool_call_end|>", LIQUID),
         ("<|tool_call_start|>[now(a=b)]<|tool_call_end|>", LIQUID),

@@ -20,6 +20,7 @@ from .weights import GGUF, HUGGING_FACE, CheckpointWeights, TensorNames
 ToolFormats = Mapping[str, ToolFormat | None]
 
 IN_TAGS = ToolFormat("object", "<tool_call>", "</tool_call>")
+NAMED_IN_BRACKETS = ToolFormat("named", "[TOOL_CALLS]", arguments="[ARGS]")
 PARAMETERS_IN_TAGS = ToolFormat("parameters", "<tool_call>", "</tool_call>")
 
 

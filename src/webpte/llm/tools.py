@@ -11,9 +11,10 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from ..errors import FormatError, InputError
 
-# object: JSON objects, one after the other; list: a JSON list of objects; python: a list of Python calls;
+# object: JSON objects, one after the other; list: a JSON list of objects; keyed: a JSON list of {name: arguments};
+# named: one call as its name, the string `arguments`, and a JSON object; python: a list of Python calls;
 # parameters: one call as <function=name> with a <parameter=name> element for each argument.
-Shape = Literal["object", "list", "python", "parameters"]
+Shape = Literal["object", "list", "keyed", "named", "python", "parameters"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class ToolFormat:
     end: str = ""  # empty: a call extends to the next one, or to the end of the text
     bare: bool = False  # a text that starts with `{` or `[` is a call without `begin`
     name: str = "name"  # of a call, in an object
-    arguments: str = "arguments"  # in an object
+    arguments: str = "arguments"  # in an object; of the shape `named`, what separates the name from the arguments
 
     @classmethod
     def from_json(cls, value: Any, where: str) -> ToolFormat:
@@ -120,9 +121,15 @@ def _calls(inside: str, format: ToolFormat) -> list[ToolCall] | None:
             return _python_calls(inside)
         if format.shape == "parameters":
             return _parameter_calls(inside)
+        if format.shape == "named":
+            return [_named_call(inside, format)]
         entries = _objects(inside) if format.shape == "object" else json.loads(inside)
-        return [_object_call(entry, format) for entry in entries] if isinstance(entries, list) else None
-    except (ValueError, SyntaxError, KeyError, TypeError, RecursionError, MemoryError):
+        if not isinstance(entries, list):
+            return None
+        if format.shape == "keyed":
+            return [_checked_call(name, arguments) for entry in entries for name, arguments in entry.items()]
+        return [_object_call(entry, format) for entry in entries]
+    except (ValueError, SyntaxError, KeyError, TypeError, AttributeError, RecursionError, MemoryError):
         return None
 
 
@@ -147,9 +154,18 @@ def _object_call(entry: Any, format: ToolFormat) -> ToolCall:
     arguments = entry.get(format.arguments, {})
     if isinstance(arguments, str):  # some models write them as JSON in a string
         arguments = json.loads(arguments)
-    if not isinstance(entry[format.name], str) or not isinstance(arguments, dict):
+    return _checked_call(entry[format.name], arguments)
+
+
+def _named_call(inside: str, format: ToolFormat) -> ToolCall:
+    name, _, arguments = inside.partition(format.arguments)
+    return _checked_call(name.strip(), json.loads(arguments))
+
+
+def _checked_call(name: Any, arguments: Any) -> ToolCall:
+    if not isinstance(name, str) or not isinstance(arguments, dict):
         raise ValueError("not a call")
-    return ToolCall(entry[format.name], arguments)
+    return ToolCall(name, arguments)
 
 
 def _python_calls(inside: str) -> list[ToolCall]:

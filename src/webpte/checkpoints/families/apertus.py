@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ...llm.tools import ToolFormat
 from ..architecture import Architecture
 from ..config import FieldRule, Fields, decoder_config
 from ..family import Family
@@ -37,4 +38,5 @@ FAMILY = Family(
     # The second keeps CUDA's exponential away from 0.
     fixed_tensors={"model.layers.*.mlp.act_fn.beta": XIELU_BETA, "model.layers.*.mlp.act_fn.eps": -1e-6},
     end_tokens=("<|assistant_end|>", "</s>"),
+    tool_formats={"<|tools_prefix|>": ToolFormat("keyed", "<|tools_prefix|>", "<|tools_suffix|>")},
 )

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..architecture import Architecture
 from ..config import MAX_CONTEXT_TOKENS, Fields, decoder_config, decoder_gguf
-from ..family import Family
+from ..family import NAMED_IN_BRACKETS, Family
 from ..weights import GGUF_IN_PAIRS
 
 _IGNORED = ("max_position_embeddings", "llama_4_scaling_beta")  # the second has an effect beyond `max_positions`
@@ -43,4 +43,5 @@ FAMILY = Family(
     gguf=read_gguf,
     gguf_names=GGUF_IN_PAIRS,
     end_tokens=("</s>",),
+    tool_formats={"[CALL_ID]": None, "[ARGS]": NAMED_IN_BRACKETS},
 )

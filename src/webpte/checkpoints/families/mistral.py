@@ -7,7 +7,7 @@ from dataclasses import replace
 from ...llm.tools import ToolFormat
 from ..architecture import Architecture, LayerSpec
 from ..config import Fields, decoder_config
-from ..family import Family
+from ..family import NAMED_IN_BRACKETS, Family
 
 _WINDOW = 4096  # what transformers takes where config.json leaves it out
 
@@ -27,5 +27,9 @@ FAMILY = Family(
     classes=("MistralForCausalLM",),
     config=read_config,
     end_tokens=("</s>",),
-    tool_formats={"[ARGS]": None, "[TOOL_CALLS]": ToolFormat("list", "[TOOL_CALLS]")},
+    tool_formats={
+        "[CALL_ID]": None,
+        "[ARGS]": NAMED_IN_BRACKETS,
+        "[TOOL_CALLS]": ToolFormat("list", "[TOOL_CALLS]"),
+    },
 )

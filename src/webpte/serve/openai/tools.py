@@ -34,6 +34,7 @@ from .requests import (
 )
 
 MAX_CALLS = 16  # in one response
+LISTS = ("list", "keyed", "python")  # shapes of a block with all calls
 MAX_ARGUMENTS = 128  # of a function: some grammars copy the shared definitions of a schema for each
 
 
@@ -112,7 +113,7 @@ class CallSyntax:
 
     format: ToolFormat
     outside: StopStrings  # the beginning of a call, and the stop strings
-    inside: StopStrings  # the end of a call
+    inside: StopStrings  # the end of a call, or the beginning of the next one
 
 
 def constrain_to_tools(
@@ -129,7 +130,7 @@ def constrain_to_tools(
         )
     settings["grammar"] = grammar(tools, format, text.tokenizer, schema)
     stop = stop_strings(settings.pop("stop", ()))
-    return CallSyntax(format, StopStrings((format.begin, *stop)), StopStrings((format.end,) if format.end else ()))
+    return CallSyntax(format, StopStrings((format.begin, *stop)), StopStrings((format.end or format.begin,)))
 
 
 # -- grammar ---------------------------------------------------------------------------------------------------------
@@ -143,11 +144,11 @@ def grammar(
     `content` is a JSON schema for a response without calls. In a response that no token limit cuts short, every call is
     valid against the schema of its tool.
     """
-    rules = [f"call_{at}: {_body(tool, format)}" for at, tool in enumerate(tools.callable)]
+    rules = [f"call_{at}: {_body(tool, format, tokenizer)}" for at, tool in enumerate(tools.callable)]
     any_call = " | ".join(f"call_{at}" for at in range(len(rules)))
     begin, end = _marker(format.begin, tokenizer), _marker(format.end, tokenizer)
     rules += [f"inside: {_inside(format, any_call, tools.parallel)}", f"block: {begin} inside {end}".rstrip()]
-    again = tools.parallel and format.end and format.shape not in ("list", "python")
+    again = tools.parallel and (format.shape == "named" or (format.end and format.shape not in LISTS))
     rules.append(f"calls: block{{1,{MAX_CALLS}}}" if again else "calls: block")
     alone = "calls"
     if format.bare:
@@ -195,16 +196,26 @@ def _inside(format: ToolFormat, any_call: str, parallel: bool) -> str:
         return f'"\\n"? ({any_call}) "\\n"?'
     if format.shape == "parameters":
         return f'"\\n" ({any_call}) "\\n"'
+    if format.shape == "named":
+        return f"({any_call})"
     several = f' (", " ({any_call})){{0,{MAX_CALLS - 1}}}' if parallel else ""
     return f'"[" ({any_call}){several} "]"'
 
 
-def _body(tool: Function, format: ToolFormat) -> str:
+def _body(tool: Function, format: ToolFormat, tokenizer: Tokenizer) -> str:
     """Return the rule of one call of one tool."""
+    if format.shape == "named":
+        return f"{json.dumps(tool.name)} {_marker(format.arguments, tokenizer)} {_arguments(tool)}"
+    if format.shape == "keyed":
+        return f"{json.dumps(f'{{{json.dumps(tool.name)}: ')} {_arguments(tool)} {json.dumps('}')}"
     if format.shape in ("object", "list"):
         opening = f"{{{json.dumps(format.name)}: {json.dumps(tool.name)}, {json.dumps(format.arguments)}: "
-        return f"{json.dumps(opening)} {_json(_closed(_parameters_schema(tool)))} {json.dumps('}')}"
+        return f"{json.dumps(opening)} {_arguments(tool)} {json.dumps('}')}"
     return _python(tool) if format.shape == "python" else _parameters(tool)
+
+
+def _arguments(tool: Function) -> str:
+    return _json(_closed(_parameters_schema(tool)))
 
 
 def _closed(schema: JsonObject) -> JsonObject:
@@ -236,8 +247,8 @@ def _parameters(tool: Function) -> str:
     """Return the grammar of `<function=name>`, with a JSON value for each `<parameter=name>`."""
     required = set(tool.parameters.get("required", ()))
     parts = []
-    for name, schema in _properties(tool):
-        value = f'{json.dumps(f"<parameter={name}>")} "\\n" {schema} {json.dumps(chr(10) + "</parameter>" + chr(10))}'
+    for name, schema in _properties(tool):  # some families write values on lines of their own
+        value = f'{json.dumps(f"<parameter={name}>")} "\\n"? {schema} "\\n"? "</parameter>\\n"'
         parts.append(value if name in required else f"({value})?")
     return " ".join([json.dumps(f"<function={tool.name}>\n"), *parts, '"</function>"'])
 
@@ -324,6 +335,7 @@ class ToolCallParser:
         if self._inside is None:
             yield TextDelta(self._outside.flush(""))
         elif not self._format.end:
+            self._call.append(self._inside.flush(""))
             yield from self._block("".join(self._call), whole=False)
 
     def _read(self, text: str) -> Iterator[TextDelta | ToolCallDelta]:
@@ -336,9 +348,13 @@ class ToolCallParser:
             self._call.append(self._inside.push(text))
             text = ""
             if self._inside.matched:
-                text = self._inside.held.removeprefix(self._format.end)
-                self._inside, self._outside = None, StopStringBuffer(self._syntax.outside)
-                yield from self._block("".join(self._call), whole=True)
+                text = self._inside.held.removeprefix(self._format.end or self._format.begin)
+                call, whole = "".join(self._call), bool(self._format.end)
+                if whole:
+                    self._inside, self._outside = None, StopStringBuffer(self._syntax.outside)
+                else:
+                    self._begin_call()
+                yield from self._block(call, whole)
 
     def _read_outside(self, text: str) -> tuple[str, str]:
         """Return the text before a call or a stop string, and the rest after `begin`."""

@@ -17,6 +17,13 @@ def test_serving_page_lists_statuses():
     assert set(re.findall(r"^\| (\d{3}) \|", PAGE, re.MULTILINE)) == {str(status) for status in STATUSES}
 
 
+def test_clients_of_the_page_have_the_versions_of_ci():
+    pins = (ROOT / ".ci" / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    clients = re.findall(r"`(openai|anthropic|ollama)` ([\d.]+)", PAGE)
+    assert [name for name, _ in clients] == ["openai", "anthropic", "ollama"]
+    assert {f"{name}=={version}" for name, version in clients} <= set(pins)
+
+
 def test_serving_page_lists_endpoints():
     for route in ROUTES:
         if "{" not in route.path:

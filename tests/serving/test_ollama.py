@@ -60,6 +60,16 @@ def test_stream_of_a_completion_accumulates_to_the_response(local):
     assert whole.eval_count == MAX_TOKENS and whole.total_duration > 0
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_stop_string_is_cut(local, stream):
+    drawn = {"temperature": 1, "seed": 9, "num_predict": 40}
+    free = local.chat("caller", HELLO, options=drawn).message.content
+    response = local.chat("caller", HELLO, options=drawn | {"stop": ["nowhere in there", free[6]]}, stream=stream)
+    parts = list(response) if stream else [response]
+    assert "".join(part.message.content for part in parts) == free[: free.index(free[6])]
+    assert parts[-1].done_reason == "stop"
+
+
 def test_request_without_a_prompt_loads_the_model(local):
     assert (local.generate("caller").done_reason, local.chat("caller").done_reason) == ("load", "load")
 

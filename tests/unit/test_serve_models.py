@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,44 @@ def test_openapi_states_a_schema_for_every_response_and_event(tmp_path, monkeypa
         *((path, "text/event-stream") for path, _ in GENERATING if not path.startswith("/api")),
         *((path, "application/x-ndjson") for path in ("/api/chat", "/api/generate", "/api/pull")),
     }
+
+
+class Links(HTMLParser):
+    """The anchors of a page, the links to them, and the text of its cells."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.anchors: set[str] = set()
+        self.links: set[str] = set()
+        self.rows: list[list[str]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = dict(attrs)
+        self.anchors |= {str(named["id"])} if "id" in named else set()
+        self.links |= {str(named["href"])} if "href" in named else set()
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.rows and self.rows[-1]:
+            self.rows[-1][-1] += data
+
+
+def test_page_of_the_api_has_every_endpoint_and_every_object(tmp_path, monkeypatch):
+    response = answer(tmp_path, monkeypatch, "/docs", None, {"writer": "language"})
+    assert response.headers["content-type"].startswith("text/html") and b"<script" not in response.body
+    assert response.headers["content-security-policy"].startswith("default-src 'none'")
+    page = Links(response.body.decode())
+    assert page.links == {"openapi.json"} | {link for link in page.links if link[1:] in page.anchors}
+    assert page.anchors == request_schemas(ROUTES).keys() | response_schemas(ROUTES).keys()
+    described = {row[0] for row in page.rows}
+    assert {f"{route.method} {route.path.replace(':path', '')}" for route in ROUTES} < described
+    fields = [row for row in page.rows if row[0] == "temperature"]
+    assert any("≥ 0" in row[1] and "≤ " in row[1] for row in fields)
+    assert answer(tmp_path, monkeypatch, "/docs", None, {"writer": "language"}, api_keys=("k",)).status == 401
 
 
 def test_schemas_of_requests_and_responses_have_different_names():

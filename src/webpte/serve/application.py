@@ -78,6 +78,7 @@ from .openai.response_types import (
 from .openai.responses import responses
 from .openapi import Endpoint, openapi, openapi_document
 from .page import PAGE_PATHS, page, wants_page
+from .reference import REFERENCE_PATH, reference
 from .responses import JsonResponse, error_response
 from .service import Service
 
@@ -126,6 +127,7 @@ def app(backend: Backend, config: Config | None = None) -> Starlette:
             Route("/health", _health),
             Route("/metrics", _metrics),
             Route("/openapi.json", openapi),
+            Route(REFERENCE_PATH, reference),
         ],
         middleware=[Middleware(RequestMiddleware, service=service), *_cors(config)],
         exception_handlers={HTTPException: _no_route, Error: _failed, ApiError: _failed, RecursionError: _too_deep},
@@ -160,7 +162,7 @@ async def _index(request: Request) -> Response:
         "server": f"webpte {__version__}",
         "documentation": "https://github.com/webpte/webpte/blob/main/docs/serving.md",
         "models": {name: model.kind for name, model in service.backend.models.items()},
-        "endpoints": [*endpoints, "GET /health", "GET /metrics", "GET /openapi.json"],
+        "endpoints": [*endpoints, "GET /health", "GET /metrics", "GET /openapi.json", "GET /docs"],
         "example": _example(service, str(request.base_url)) if service.backend.models else None,
     }
     return Response(json.dumps(body, indent=2, ensure_ascii=False) + "\n", media_type="application/json")

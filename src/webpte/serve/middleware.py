@@ -21,6 +21,7 @@ from .clients import ClientDisconnected, client_of_address
 from .errors import ApiError
 from .page import PAGE_PATHS, wants_page
 from .processes import IdleTrim
+from .reference import REFERENCE_PATH
 from .responses import error_response
 from .service import Service
 
@@ -28,7 +29,7 @@ logger = logging.getLogger(__name__)
 CLIENT_CLOSED_REQUEST = 499  # the status in logs and metrics of a request whose client disconnected
 REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 MAX_HOST_CHARS = 80  # of a name in a message
-STATUS_PATHS = ("/", "/metrics", "/openapi.json")  # that are answered while models load
+STATUS_PATHS = ("/", "/metrics", "/openapi.json", REFERENCE_PATH)  # that are answered while models load
 PUBLIC_PATHS = ("/health", *PAGE_PATHS)  # load balancers have no key; the page asks for one
 
 

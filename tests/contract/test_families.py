@@ -20,7 +20,6 @@ IN_GGUF = [tinies()[family][name] for family, names in gguf_families.VARIANTS.it
 # Each export takes its time: what is unlike the others, and of 4 bits one. `python -m tests.families` takes all.
 IN_F32 = ("gemma3", "lfm2", "qwen3")
 IN_4_BITS = ("qwen3",)
-ONE_AT_A_TIME = ("hunyuan_v1_dense", "qwen3_5")  # families that slots refuse
 
 
 @pytest.mark.parametrize("family", slow_but(IN_F32, tinies()))
@@ -60,10 +59,7 @@ def test_families_with_gguf_are_all_tested():
 
 @pytest.mark.parametrize("family", slow_but(IN_F32, tinies()))
 def test_family_batch_tokens_equal_single(family):
-    """Or the program says why it takes one at a time, and takes it."""
     with LLM.load(measured(first(family)).path) as llm:
         llm.stop_tokens = frozenset()
-        assert (llm.batching_unsupported_reason is None) == (family not in ONE_AT_A_TIME), (
-            llm.batching_unsupported_reason
-        )
+        assert llm.batching_unsupported_reason is None
         assert measures.different(llm, 12, CONTEXT - 12, 4, (3, 9)) == []

@@ -139,7 +139,7 @@ def test_hybrid_answers_at_once_equal_each_alone(model):
     prompts = [TEXT[:5], TEXT[:9], TEXT[3:12], TEXT[:5]]
     values = model.llm.generate_many([{"tokens": tokens} for tokens in prompts], max_new_tokens=5, speculate=True)
     assert [answer.tokens for answer in values] == [model.answer(tokens, 5) for tokens in prompts]
-    assert (model.llm.batching_unsupported_reason is None) == model.goes_back
+    assert model.llm.batching_unsupported_reason is None
 
 
 def test_hybrid_failing_call_keeps_sequence(model, talk):

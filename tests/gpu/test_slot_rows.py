@@ -13,6 +13,7 @@ import pytest
 import webpte
 from tests.cases.attention.slot_attention import pieces, slotted
 from tests.cases.recurrent.slot_convolution import convolved
+from tests.cases.recurrent.slot_delta_rule import ruled
 from tests.support.harness.cases import OneOp, choosing
 from webpte.ops.matmul.product import MAX_FEW_ROWS
 
@@ -56,6 +57,12 @@ def test_slot_convolution_in_pieces_has_the_bits_of_one_batch(kept, tmp_path):
     assert apart.tobytes() == together.tobytes()
 
 
+def test_slot_delta_rule_in_pieces_has_the_bits_of_one_batch(tmp_path):
+    subject = ruled((2, 4), (16, 24), pieces(0, 131, 40), slots=4, constant=True, n=(ROWS, 1))
+    apart, together = in_pieces(subject, tmp_path, (0, 1, 2, 20, 38, ROWS), (0, ROWS))
+    assert apart.tobytes() == together.tobytes()
+
+
 def in_pieces(subject, folder, *divisions) -> list[np.ndarray]:
     """Return the results of all rows for each division of them into calls, which follow each other in the slots."""
     OneOp(subject).write(folder / "op.pte")
@@ -69,6 +76,6 @@ def in_pieces(subject, folder, *divisions) -> list[np.ndarray]:
                 [x[:, first:end] if x.ndim > 2 else x[first:end] for x in inputs]
                 for first, end in itertools.pairwise(bounds)
             ]
-            results.append(np.concatenate([method.run(part)[0] for part in parts], axis=1))
+            results.append(np.concatenate([method.run(part)[0].ravel() for part in parts]))
     assert np.abs(results[0]).max() > 0.1
     return results

@@ -81,6 +81,8 @@ DOCUMENTED = (
             "webpte.sample",
             "webpte.slot_attention",
             "webpte.slot_convolution",
+            "webpte.slot_delta_rule",
+            "webpte.slot_rotary",
         ),
         LARGE,
     ),

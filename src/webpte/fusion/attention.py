@@ -76,7 +76,7 @@ def _fused(rewriter: Rewriter, rotary: Call, attention: Call) -> Call:
     rotated, arguments = rewriter.arguments(rotary), rewriter.arguments(attention)
     halves = ROLES[rotary.name] == "halves"
     cosine, sine = rotated["freqs_cos"], rotated["freqs_sin"]
-    tables = _whole_tables(rewriter, cosine, sine, arguments["start_pos"])
+    tables = whole_tables(rewriter, cosine, sine, arguments["start_pos"])
     if halves and (tables.start is None or rewriter.values[rotated["start_pos"]] != Int(0)):
         tables = RotaryTableValues(cosine, sine, rotated["start_pos"])
     unchanged = ("value", "key_cache", "value_cache", "start_pos", "is_causal", "scale")
@@ -96,7 +96,7 @@ def _fused(rewriter: Rewriter, rotary: Call, attention: Call) -> Call:
     )
 
 
-def _whole_tables(rewriter: Rewriter, cosine: int, sine: int, first: int) -> RotaryTableValues:
+def whole_tables(rewriter: Rewriter, cosine: int, sine: int, first: int) -> RotaryTableValues:
     """Return the tables that both are slices of, by the same rows; else the slices themselves.
 
     `first` is the position of the first token, from which tables may be indexed.

@@ -30,15 +30,15 @@ from ..graph import (
     ValueList,
 )
 from ..graph.names import INT8_SCALE_BYTES, PREPACK
-from .attention import ROTARY_ATTENTION, rotate_in_attention
+from .attention import ROTARY_ATTENTION, rotate_in_attention, whole_tables
 from .decompositions import recompose
 from .llm_rewrites import add_value, append_sampler
 from .quantized_caches import own_quantized_caches
 from .recurrences import ROLES as RECURRENT_ROLES
-from .recurrences import recurrences
+from .recurrences import SLOT_CONVOLUTION, recurrences
 from .rewriter import Rewriter, role_of, roles
 from .rings import ScoreLimits, unroll_rings
-from .row_axes import REPLACED_ROWS, SLOT_ATTENTION, RowAxes, row_axes
+from .row_axes import REPLACED_ROWS, SLOT_ATTENTION, SLOT_ROTARY, RowAxes, row_axes
 from .row_axes import ROLES as ROW_ROLES
 
 TOKENS, POSITION = range(2)  # inputs of a model
@@ -53,6 +53,7 @@ PATTERN = {
     "view": ("aten.view_copy.default",),
     "size": ("sym_size.int",),
     "norm": ("et_vk.rms_norm.default",),
+    "rotation": ("et_vk.apply_rotary_emb.default",),
 }
 ROLES = roles(PATTERN)
 GATHER, VIEW, SIZE = (PATTERN[role][0] for role in ("gather", "view", "size"))
@@ -169,6 +170,7 @@ class _SlotRewrite:
     def result(self) -> SlottedGraph:
         self._replace_recurrences()
         self._replace_attention()
+        self._replace_rotations()
         self._drop_positions()
         graph = self.rewriter.result()
         if self.embedding_rows:
@@ -200,16 +202,11 @@ class _SlotRewrite:
         for layer in layers:
             at, before = rewriter.producers[layer.out][0], rewriter.call(layer.update)
             assert before is not None
-            call = rewriter.make(
-                layer.op,
-                [layer.out],
-                before.origin,
-                **layer.operands,
-                state=layer.state,
-                slot_mapping=self.slot_mapping,
-                advance=self.position_offset,
-                num_decode=self.num_decode,
-            )
+            operands = {**layer.operands, "state": layer.state, "slot_mapping": self.slot_mapping}
+            if layer.op == SLOT_CONVOLUTION:
+                operands["num_decode"] = self.num_decode
+            operands["advance"] = self.position_offset
+            call = rewriter.make(layer.op, [layer.out], before.origin, **operands)
             rewriter.replace([layer.update, at], call, at)
         rewriter.drop_unread(RECURRENT_ROLES)
         for layer in layers:
@@ -343,6 +340,29 @@ class _SlotRewrite:
             value_id = producer[1].args[0]
         spec = self.rewriter.values[value_id]
         return spec if isinstance(spec, TensorSpec) and spec.constant is not None else None
+
+    def _replace_rotations(self) -> None:
+        """Let queries and keys that rotate before their norms take the rows of whole tables."""
+        rewriter = self.rewriter
+        for index in range(len(rewriter.steps)):
+            call = rewriter.call(index)
+            if call is None or role_of(call, ROLES) != "rotation":
+                continue
+            arguments = rewriter.arguments(call)
+            tables = whole_tables(rewriter, arguments["freqs_cos"], arguments["freqs_sin"], self.position)
+            if tables.start is None or not self._is_position(tables.start):
+                raise self.refuse(f"the rotation of {call.origin} is not by the input position", "other_position")
+            arguments |= {"freqs_cos": tables.cosine, "freqs_sin": tables.sine}
+            rotation = rewriter.make(
+                SLOT_ROTARY,
+                call.outs,
+                call.origin,
+                **arguments,
+                slot_mapping=self.slot_mapping,
+                advance=self.position_offset,
+            )
+            rewriter.replace([index], rotation, index)
+        rewriter.drop_unread(RECURRENT_ROLES)
 
     def _drop_positions(self) -> None:
         """Remove the readers of the position, whose results must have no readers."""

@@ -111,6 +111,8 @@ class Pieces:
                 require(self.rewriter.values[value_id] == part)
             elif (value_id, id(part)) not in seen:
                 arguments = self.of(value_id, part.role)
+                if part.name is not None:
+                    compare(value_id, part.name)
                 for name, each in part.arguments.items():
                     compare(arguments[name], each)
                 seen.add((value_id, id(part)))
@@ -120,14 +122,16 @@ class Pieces:
 
 @dataclass(frozen=True)
 class CallPattern:
-    """A call of a pattern: its role, and patterns of some of its arguments."""
+    """A call of a pattern: its role, patterns of some of its arguments, and a name of its result if that is used."""
 
     role: str
     arguments: Mapping[str, Pattern]
+    name: str | None = None
 
 
-def piece(role: str, /, **arguments: Pattern) -> CallPattern:
-    return CallPattern(role, arguments)
+def piece(role: str, name: str | None = None, /, **arguments: Pattern) -> CallPattern:
+    """Return the pattern of a call."""
+    return CallPattern(role, arguments, name)
 
 
 # A name of any value, the same wherever it occurs; a call; the members of a list; or a number.

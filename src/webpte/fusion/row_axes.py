@@ -13,17 +13,20 @@ from typing import NamedTuple
 from ..errors import Error
 from ..graph import Call, Graph, Int, IntList, TensorSpec, normalize_dim, numel
 from ..lowering import elementwise_op, find
-from .recurrences import SLOT_CONVOLUTION
+from .recurrences import SLOT_CONVOLUTION, SLOT_DELTA_RULE
 from .rewriter import role_of, roles
 
 # Attention of tokens of several sequences: see ops/attention/slot_attention.py.
 SLOT_ATTENTION = "webpte.slot_attention"
+SLOT_ROTARY = "webpte.slot_rotary"  # rotation by the positions of rows: see ops/attention/rotary.py
 REPLACED_ROWS = "webpte.replaced_rows"  # embeddings of an encoder: see ops/embedding/replaced_rows.py
 PATTERN = {
     "size": ("sym_size.int",),
     "last": ("aten.select_copy.int",),
+    "slice": ("aten.slice_copy.Tensor",),
     # Each row of the results depends on the same row of the arguments:
-    "slots": (SLOT_ATTENTION, SLOT_CONVOLUTION),
+    "slots": (SLOT_ATTENTION, SLOT_CONVOLUTION, SLOT_ROTARY),
+    "recurrence": (SLOT_DELTA_RULE,),
     "lookup": (
         "aten.embedding.default",
         "et_vk.embedding_q4gsw.default",
@@ -100,12 +103,18 @@ class RowAxes:
     def _in_head(self, index: int) -> bool:
         call = self.graph.call(index)
         same_values = len(set(self.carried(call))) == 1
-        return role_of(call, ROLES) in ("last", "rows", "blocks") or (same_values and elementwise_op(call) is not None)
+        role = role_of(call, ROLES)
+        if role == "last":
+            return self._dim_of(call) == self.axis[call.args[0]]
+        return role in ("rows", "blocks") or (same_values and elementwise_op(call) is not None)
 
     def _by_rows(self, call: Call, carried: Sequence[int]) -> bool:
         role = role_of(call, ROLES)
-        if role == "last":
-            return self._takes_last(call)
+        if role in ("last", "slice"):
+            return self._takes_last(call) if self._dim_of(call) == self.axis[carried[0]] else self._takes_columns(call)
+        if role == "recurrence":  # of (1, S, N) and tables (S, H): the result is (S, H, V)
+            self.axis[call.outs[0]] = 0
+            return [self.axis[value_id] for value_id in carried] == [1, 0, 0]
         op = find(call)
         if op is not None and op.traits.view is not None:
             return self._reshapes(call, carried)
@@ -132,13 +141,23 @@ class RowAxes:
 
     def _takes_last(self, call: Call) -> bool:
         """Check x[:, -1] of (1, S, N), which moves the row axis to that of the batch."""
-        source, dim, place = call.args
-        values, axis = self.graph.values, self.axis[source]
-        where = values[dim]
-        if not isinstance(where, Int) or normalize_dim(where.value, self._rank(source)) != axis or axis != 1:
-            return False
+        source, _, place, *of_slice = call.args
         self.axis[call.outs[0]] = 0
-        return values[place] == Int(-1) and self._dims(source)[0] == 1
+        is_last = self.axis[source] == 1 and not of_slice and self.graph.values[place] == Int(-1)
+        return is_last and self._dims(source)[0] == 1
+
+    def _takes_columns(self, call: Call) -> bool:
+        """Check a part of another dim than that of the rows. A selected dim before the rows moves them."""
+        source, dim = call.args[0], self._dim_of(call)
+        if dim is None:
+            return False
+        self.axis[call.outs[0]] = self.axis[source] - (role_of(call, ROLES) == "last" and dim < self.axis[source])
+        return True
+
+    def _dim_of(self, call: Call) -> int | None:
+        """Return the dim that a call takes a part of."""
+        dim = self.graph.values[call.args[1]]
+        return normalize_dim(dim.value, self._rank(call.args[0])) if isinstance(dim, Int) else None
 
     def _reshapes(self, call: Call, carried: Sequence[int]) -> bool:
         """Check a reshape: all dims before the row axis must be 1, in the source and in the result."""

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tests.cases.attention.slot_attention import decoding
 from tests.support.harness.cases import Case, Sym, T, case
 
 HALVES = "et_vk.apply_rotary_emb_hf.default"
@@ -12,6 +13,12 @@ def neighbours(batch: int, heads: int, kv_heads: int, width: int, dtype: str = "
     xs = [T(batch, "n", h, width, dtype=dtype) for h in (heads, kv_heads)]
     tables = [T("n", width // 2, dtype=dtype) for _ in "cs"]
     return case("et_vk.apply_rotary_emb.default", *xs, *tables, **sizes)
+
+
+def in_slots(heads: int, kv_heads: int, width: int, positions: int, **more: Any) -> Case:
+    xs = [T(1, "n", h, width) for h in (heads, kv_heads)]
+    tables = [T(positions, width // 2, constant=True) for _ in "cs"]
+    return case("webpte.slot_rotary", *xs, *tables, T("n", 2, dtype="i32", make=decoding), 2, **more)
 
 
 def halves(
@@ -36,6 +43,7 @@ def packed(*dims: int | str, table: tuple[int | str, ...], dtype: str = "f32", *
 
 
 CASES = [
+    in_slots(4, 2, 24, 13, n=(11, 7, 1)),
     neighbours(1, 4, 2, 16, n=(11, 7, 1)),
     neighbours(2, 3, 1, 10, n=(7, 2)),
     neighbours(3, 5, 5, 2, n=(5, 3, 1)),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
-from ...graph import numel
+from ...graph import DType, numel
 from ...lowering import dim_rules
 from ...lowering.context import Context, LiveScalar, Tensor
 from ...lowering.registry import FLOATS, op
@@ -52,8 +52,46 @@ def apply_rotary_emb(
         rotate_neighbours(cx, x, freqs_cos, freqs_sin, LiveInt(0, -1), y)
 
 
-def rotate_neighbours(cx: Context, x: Tensor, cosine: Tensor, sine: Tensor, start: LiveInt, out: Tensor) -> None:
-    """Rotate pairs of neighbors of each head, token s by row start + s of the tables."""
+@op("webpte.slot_rotary", dtypes=FLOATS | {DType.INT32}, traits=OpTraits(dims=dim_rules.like("xq", "xk")))
+def slot_rotary(
+    cx: Context,
+    xq: Tensor,
+    xk: Tensor,
+    freqs_cos: Tensor,
+    freqs_sin: Tensor,
+    slot_mapping: Tensor,
+    advance: LiveScalar,
+    *,
+    out: tuple[Tensor, Tensor],
+) -> None:
+    """Rotate two tensors, (1, R, H, D). Row r takes the row slot_mapping[r, 1] + advance of the tables."""
+    for x, y in zip((xq, xk), out, strict=True):
+        if slot_mapping.dims != (x.dims[1], 2) or x.dims[0] != 1:
+            raise ShapeError(
+                argument="slot_mapping",
+                expected=f"a slot and a position for each row of {list(x.dims)}",
+                got=list(slot_mapping.dims),
+                code="operand_mismatch",
+            )
+        rotate_neighbours(cx, x, freqs_cos, freqs_sin, advance.dynamic, y, slot_mapping)
+
+
+@slot_rotary.reference
+def _(xq: Any, xk: Any, freqs_cos: Any, freqs_sin: Any, slot_mapping: Any, advance: int) -> Any:
+    cos, sin = (table[slot_mapping[:, 1] + advance, None, :] for table in (freqs_cos, freqs_sin))  # (R, 1, D/2)
+    return rotated_neighbours(xq, cos, sin), rotated_neighbours(xk, cos, sin)
+
+
+def rotate_neighbours(
+    cx: Context,
+    x: Tensor,
+    cosine: Tensor,
+    sine: Tensor,
+    start: LiveInt,
+    out: Tensor,
+    slot_mapping: Tensor | None = None,
+) -> None:
+    """Rotate pairs of neighbors of each head, token s by row start + s of the tables, or by its position in a slot."""
     _, seq, heads, width = x.dims  # (B, S, H, D)
     if width % 2 or cosine.dims[1:] != (width // 2,) or sine.dims != cosine.dims:
         raise ShapeError(
@@ -64,13 +102,14 @@ def rotate_neighbours(cx: Context, x: Tensor, cosine: Tensor, sine: Tensor, star
     out.dims = x.dims
     cx.dispatch(
         "attention/rotary.wgsl",
-        reads={"x": x, "cosine": cosine, "sine": sine},
+        reads={"x": x, "cosine": cosine, "sine": sine, "slot_mapping": slot_mapping},
         writes={"y": out},
         params=RotaryParams(start=start, seq=seq, heads=heads, pairs=width // 2),
         threads=x.numel // 2,
         type=x.wgsl,
         table=cosine.wgsl,
         packed=False,
+        **({} if slot_mapping is None else {"slots": True}),
     )
 
 

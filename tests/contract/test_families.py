@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -50,6 +51,21 @@ def test_family_gguf_logits_equal_transformers(tiny: Tiny, tmp_path):
         expected = model(torch.tensor([tokens()])).logits[0, PREFILL - 1 :].numpy()
         got = eager(build_module(source, CONTEXT, MAX_TOKENS)).numpy()
     assert difference(got, expected) <= 1e-5
+
+
+def test_gguf_layers_that_draft_are_left_out(tmp_path, monkeypatch, caplog):
+    """Newer converters store Qwen3.5's draft layer as a block after the others."""
+    tiny = tinies()["qwen3_5"]["tied"]
+    tiny.save(tmp_path)
+    expected = read_checkpoint(gguf_families.write_gguf(tmp_path, tmp_path / "plain.gguf"))
+    keys = gguf_families.keys
+    more = {"block_count": 5, "nextn_predict_layers": 1}
+    monkeypatch.setattr(gguf_families, "keys", lambda config: {**keys(config), **more})
+    draft = {"blk.4.nextn.eh_proj.weight": np.ones((32, 64)), "blk.4.attn_norm.weight": np.ones(32)}
+    monkeypatch.setattr(gguf_families, "rotary_tensors", lambda config: draft)
+    source = read_checkpoint(gguf_families.write_gguf(tmp_path, tmp_path / "model.gguf"))
+    assert source.architecture == expected.architecture and source.weights.sources == expected.weights.sources
+    assert "left out: layers that draft" in caplog.text
 
 
 def test_families_with_gguf_are_all_tested():

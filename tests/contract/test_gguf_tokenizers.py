@@ -48,7 +48,7 @@ def rebuilt(vocabulary: dict[str, Any], kind: str) -> Any:
     return tokenizers.Tokenizer.from_str(rebuild_tokenizer(fields, Path("x.gguf")))
 
 
-WORDS = ("llama-bpe", "lfm2", "tekken", "gpt-4o", "gpt-2", "qwen2", "deepseek-r1-qwen", "dbrx", "smaug-bpe")
+WORDS = ("llama-bpe", "lfm2", "tekken", "gpt-4o", "gpt-2", "qwen2", "qwen35", "deepseek-r1-qwen", "dbrx", "smaug-bpe")
 
 
 @pytest.mark.parametrize("kind", WORDS)

@@ -38,7 +38,8 @@ def wide(family: str) -> Tiny:
     """Return the checkpoint of a family that is quantized: the rows of all matrices are whole blocks of 256."""
     tiny = tinies()[family][QUANTIZED[family]]
     heads = 32 if "head_dim" in tiny.fields else BLOCK // 16  # of 24, or of 16
-    sizes = {"hidden_size": BLOCK, "intermediate_size": 2 * BLOCK, "num_attention_heads": heads}
+    values = {"linear_value_head_dim": BLOCK // 4} if "linear_value_head_dim" in tiny.fields else {}
+    sizes = {**values, "hidden_size": BLOCK, "intermediate_size": 2 * BLOCK, "num_attention_heads": heads}
     return replace(tiny, fields={**tiny.fields, **sizes})
 
 

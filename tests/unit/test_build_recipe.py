@@ -99,18 +99,50 @@ def test_codes_have_the_layout_of_the_op(name, kind, codes, scales):
     assert (packed[0].shape, packed[1].shape) == (codes, scales)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in TYPES.values() if kind.affine], ids=lambda kind: kind.name)
-def test_affine_codes_have_the_values_of_the_stored_blocks(kind: TensorType):
-    """Rows that rotate are reordered, and a factor goes into steps and offsets."""
-    rows, columns = 16, 512
+AFFINE = [kind for kind in TYPES.values() if kind.affine]
+
+
+def stored_blocks(kind: TensorType, source: WeightSource) -> CheckpointWeights:
+    """Return random blocks of a type as the weight `wq`."""
+    rows, columns = source.shape
     blocks = np.random.default_rng(9).integers(0, 256, (rows * columns // kind.weights, kind.bytes), dtype=np.uint8)
     blocks[:, 1:4:2] &= 0x3B  # exponents of f16 numbers that are finite and below 1
     span = Span(MappedFile.from_bytes("blocks", blocks.tobytes()), 0, blocks.size)
-    source = WeightSource("w", (rows, columns), heads=2, rotary_width=8, factor=0.5)
-    weights = CheckpointWeights({"wq": source}, {"w": StoredTensor("w", kind, (rows, columns), span)})
+    return CheckpointWeights({"wq": source}, {"w": StoredTensor("w", kind, (rows, columns), span)})
+
+
+@pytest.mark.parametrize("kind", AFFINE, ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    "source",
+    [
+        WeightSource("w", (16, 512), heads=2, rotary_width=8, factor=0.5),
+        WeightSource("w", (16, 512), tiles=(0, 2, 64), tiled_columns=True),
+        WeightSource("w", (16, 512), tiles=(4, 2, 2)),
+    ],
+    ids=["rotated", "tiled columns", "tiled rows"],
+)
+def test_affine_codes_have_the_values_of_the_stored_blocks(kind: TensorType, source: WeightSource):
+    """Rows that rotate are reordered, and a factor goes into steps and offsets."""
+    weights = stored_blocks(kind, source)
     affine = weights.affine("wq")
     assert affine is not None
     assert np.allclose(affine.values(), weights.read("wq"), rtol=1e-6, atol=1e-6)
+
+
+def test_tiled_heads_are_read_by_the_keys_that_they_share():
+    """Heads of two elements; those of the first key are stored at even places. Four elements before them stay."""
+    source = WeightSource("w", (16,), tiles=(4, 2, 2))
+    stored = np.arange(16, dtype=np.float32)
+    assert source.convert(stored).tolist() == [0, 1, 2, 3, 4, 5, 8, 9, 12, 13, 6, 7, 10, 11, 14, 15]
+    columns = WeightSource("w", (1, 8), tiles=(0, 2, 2), tiled_columns=True)
+    assert columns.convert(stored[None, :8]).tolist() == [[0, 1, 4, 5, 2, 3, 6, 7]]
+    assert WeightSource("w", (2,), rates=True).convert(-np.exp(stored[:2])) == pytest.approx([0, 1])
+
+
+def test_heads_that_share_groups_have_no_codes():
+    """Groups of 32 weights have those of several heads."""
+    weights = stored_blocks(TYPES[2], WeightSource("w", (16, 512), tiles=(0, 2, 16), tiled_columns=True))
+    assert weights.affine("wq") is None and weights.stored_type("wq") is None
 
 
 def test_documented_formats_equal_recipe():

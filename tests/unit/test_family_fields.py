@@ -9,7 +9,7 @@ import pytest
 
 import webpte
 from tests.support.harness.errors import raises
-from webpte.checkpoints.architecture import Architecture, Rope
+from webpte.checkpoints.architecture import Architecture, Delta, Rope
 from webpte.checkpoints.config import Fields
 from webpte.checkpoints.families import families, family_of_config, family_of_gguf
 from webpte.checkpoints.gguf_file import read_keys
@@ -549,9 +549,36 @@ def test_gguf_ministral_ends_at_its_original_context():
     assert read_gguf("mistral3", **YARN).max_positions is None
 
 
-def test_gguf_family_only_in_safetensors_is_refused():
-    with raises(webpte.UnsupportedError, "safetensors", code="unknown_family"):
-        family_of_gguf("a file", "qwen35")
+QWEN35 = {
+    "block_count": 5,
+    "attention.key_length": 16,
+    "nextn_predict_layers": 1,
+    "ssm.group_count": 2,
+    "ssm.time_step_rank": 6,
+    "ssm.state_size": 8,
+    "ssm.inner_size": 96,
+    "ssm.conv_kernel": 4,
+}
+
+
+def test_gguf_qwen35_leaves_out_layers_that_draft():
+    model = read_gguf("qwen35", **QWEN35)
+    assert [layer.delta is None for layer in model.layers] == [False, False, False, True]
+    assert model.layers[0].delta == Delta(key_heads=2, value_heads=6, key_dim=8, value_dim=16, taps=4)
+    assert model.norm_offset == 0.0  # converters add 1 to the weights
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("nextn_predict_layers", 5), ("nextn_predict_layers", "1"), ("ssm.conv_kernel", 1)]
+)
+def test_gguf_qwen35_invalid_key_is_refused(key, value):
+    with raises(webpte.FormatError, f"qwen35.{key}", str(value), code="invalid_field"):
+        read_gguf("qwen35", **{**QWEN35, key: value})
+
+
+def test_gguf_qwen35_values_that_share_no_keys_evenly_are_refused():
+    with raises(webpte.FormatError, "qwen35.ssm.time_step_rank", "multiple", "2", "got 5", code="head_count"):
+        read_gguf("qwen35", **{**QWEN35, "ssm.time_step_rank": 5})
 
 
 @pytest.mark.parametrize("kind", ["gpt_neox", "starcoder2", None, 7])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +17,8 @@ from .gguf_reader import StoredTensor, read_header
 from .gguf_tokenizer import rebuild_tokenizer, special_tokens
 from .shapes import parameter_shapes
 from .weights import HEAD, CheckpointWeights, check_layers, check_tensors, map_weights
+
+logger = logging.getLogger(__name__)
 
 # Tensors that are settings: divisors of rotary frequencies. They are read as fields.
 ROTARY_TENSORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
@@ -86,6 +90,12 @@ def read_gguf(path: Path) -> Checkpoint:
     family = family_of_gguf(fields.where, architecture)
     model = read_keys(family, fields, str(architecture))
     model = replace(model, tied=family.gguf_names.stored_name(HEAD) not in tensors)
+    if values.get(f"{architecture}.nextn_predict_layers"):
+        logger.warning("%s: the language model is read; left out: layers that draft further tokens", path)
+        blocks = {name: re.match(r"blk\.(\d+)\.", name) for name in tensors}
+        tensors = {
+            name: tensors[name] for name, block in blocks.items() if block is None or int(block[1]) < model.n_layers
+        }
     check_layers(fields.where, model.n_layers, len(tensors))
     sources = map_weights(parameter_shapes(model), model, family.gguf_names)
     check_tensors(fields.where, family.name, {name: stored.shape for name, stored in tensors.items()}, sources, ())

@@ -64,10 +64,11 @@ _DIGITS = ("smollm", "refact", "starcoder", "command-r")  # as GPT-2, but each d
 _LLAMA3 = ("llama-bpe", "llama3", "llama-v3", "lfm2")
 _CL100K = ("dbrx", "smaug-bpe", "glm4", "chatglm-bpe")  # the words of Llama 3; OLMo 2 and 3 have dbrx
 _QWEN2 = ("qwen2", "deepseek-r1-qwen")
+_QWEN35 = ("qwen35",)  # as Qwen2, but marks are part of words
 _GPT4O = ("gpt-4o",)  # Phi-4-mini's
 _TEKKEN = ("tekken",)  # that of newer Mistrals
 _SEED = ("seed-coder",)  # Seed-OSS's
-_KINDS = _GPT2 + _DIGITS + _LLAMA3 + _CL100K + _QWEN2 + _GPT4O + _TEKKEN + _SEED
+_KINDS = _GPT2 + _DIGITS + _LLAMA3 + _CL100K + _QWEN2 + _QWEN35 + _GPT4O + _TEKKEN + _SEED
 _BOS_FIRST = _LLAMA3 + _TEKKEN  # with these, every text begins with BOS by default
 
 _CAPITALS, _SMALL = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
@@ -75,6 +76,7 @@ _WORDS = {
     _LLAMA3 + _CL100K: LLAMA3_WORDS,
     _SEED: CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+" + WHITESPACE,
     _QWEN2: CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*" + WHITESPACE,
+    _QWEN35: CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*" + WHITESPACE,
     _GPT4O: rf"[^\r\n\p{{L}}\p{{N}}]?{_CAPITALS}*{_SMALL}+{CONTRACTIONS}?"
     rf"|[^\r\n\p{{L}}\p{{N}}]?{_CAPITALS}+{_SMALL}*{CONTRACTIONS}?"
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + WHITESPACE,
@@ -113,7 +115,7 @@ def _byte_level(fields: Fields, path: Path) -> str:
     merges = [_pair(fields.where, merge, vocabulary) for merge in keys.list_of("merges", str)]
     # Tokenizers of Llama 3 and newer Mistrals do not split words that are tokens.
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=cut in _BOS_FIRST))
-    if cut in _QWEN2:
+    if cut in _QWEN2 + _QWEN35:
         tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(_splitters(cut))
     tokenizer.decoder = decoders.ByteLevel()

@@ -12,8 +12,8 @@ import numpy as np
 
 from ..container import Span
 from ..errors import FormatError, UnsupportedError
-from .architecture import Architecture
-from .ggml import Affine, TensorType
+from .architecture import Architecture, Delta
+from .ggml import GROUP, Affine, TensorType
 from .gguf_reader import StoredTensor
 
 Array = np.ndarray[Any, Any]
@@ -36,6 +36,9 @@ class WeightSource:
     offset: float = 0.0
     conv_dims: int = 0  # of a convolution: it is stored as (N, 1, L), or as (N, L); in the module it is (L, 1, N)
     softplus: bool = False  # of the stored numbers, before the factor
+    rates: bool = False  # stored is -exp(x)
+    tiles: tuple[int, int, int] | None = None  # of rows, channels or columns: see `grouped_order`
+    tiled_columns: bool = False
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
@@ -47,8 +50,13 @@ class WeightSource:
     def convert(self, tensor: Array) -> Array:
         """Return the parameter that a stored tensor holds, contiguous."""
         if self.conv_dims:
-            return np.ascontiguousarray(tensor.reshape(self.shape[::-1]).transpose(2, 1, 0))
+            channels = slice(None) if self.tiles is None else self.grouped_order(self.shape[-1])
+            return np.ascontiguousarray(tensor.reshape(self.shape[::-1])[channels].transpose(2, 1, 0))
         tensor = tensor[self.rows()]
+        if self.tiled_columns:
+            tensor = tensor[:, self.grouped_order(self.shape[1])]
+        if self.rates:
+            tensor = np.log(-tensor)
         if self.softplus:
             tensor = np.logaddexp(tensor, np.float32(0))
         if (self.factor, self.offset) != (1.0, 0.0):
@@ -58,6 +66,8 @@ class WeightSource:
     def rows(self) -> Array | slice:
         """Return, for each row of the parameter, its row in the stored tensor."""
         first = self.first_row if self.stored_rows is not None else 0
+        if self.tiles is not None and not self.tiled_columns:
+            return self.grouped_order(self.shape[0])
         if not self.heads:
             return slice(first, first + self.shape[0])
         size, half = self.shape[0] // self.heads, self.rotary_width // 2
@@ -65,6 +75,16 @@ class WeightSource:
         head = np.concatenate([pairs, np.arange(self.rotary_width, size)])  # (size,)
         order: Array = (np.arange(self.heads)[:, None] * size + head).reshape(-1) + first
         return order
+
+    def grouped_order(self, count: int) -> Array:
+        """Return where each of `count` elements is stored: heads that share a key are stored apart.
+
+        After the first elements, each head has `size` of them; head j of key k is stored at j * keys + k.
+        """
+        assert self.tiles is not None
+        first, keys, size = self.tiles
+        heads = np.arange((count - first) // size).reshape(-1, keys).T.reshape(-1, 1)
+        return np.concatenate([np.arange(first), (first + heads * size + np.arange(size)).reshape(-1)])
 
 
 @dataclass(frozen=True)
@@ -74,10 +94,13 @@ class TensorNames:
     parts: Mapping[str, str]  # in the module -> in the checkpoint, without ".weight"; "{}" is the number of a layer
     halves: bool = True  # elements that rotate together are half a head apart; otherwise they are neighbors
     conv_dims: int = 3  # of the weights of convolutions
+    tiled: bool = False  # linear attention as in GGUF: rates of decay, and values that share a key apart
 
     def stored_name(self, name: str) -> str:
-        """Return the checkpoint's name of a parameter."""
+        """Return the checkpoint's name of a parameter. Parts may name a whole parameter, without a suffix then."""
         part, kind = pattern(name), name.rpartition(".")[2]
+        if f"{part}.{kind}" in self.parts:
+            return self.parts[f"{part}.{kind}"].format(*re.findall(r"[0-9]+", name)[:1])
         if part not in self.parts:
             raise FormatError(f"{name}: the family's TensorNames has no name for this parameter of its module")
         return f"{self.parts[part].format(*re.findall(r'[0-9]+', name)[:1])}.{kind}"
@@ -139,7 +162,7 @@ def map_weights(shapes: Shapes, model: Architecture, names: TensorNames) -> dict
     sources: dict[str, WeightSource] = {}
     for stored, together in sharing.items():
         first, rows = 0, sum(shapes[name][0] for name in together)
-        for name in sorted(together, key=lambda name: order[pattern(name)]):
+        for name in sorted(together, key=lambda name: order.get(pattern(name), 0)):
             source = WeightSource(stored, shapes[name], **_conversion(name, model, names))
             sources[name] = replace(source, first_row=first, stored_rows=rows) if len(together) > 1 else source
             first += shapes[name][0]
@@ -157,6 +180,9 @@ _NORMS = (
 def _conversion(name: str, model: Architecture, names: TensorNames) -> dict[str, Any]:
     """Return the conversion of a parameter: rows that rotate are reordered, and multipliers go into the weights."""
     part = pattern(name).removeprefix("layers.{}.")
+    delta = model.layers[int(name.split(".")[1])].delta if name.startswith("layers.") else None
+    if names.tiled and delta is not None and part.startswith("attention") and not part.endswith("_norm"):
+        return _tiled(name, delta)
     if part.endswith(".conv"):
         return {"conv_dims": names.conv_dims}
     if name.endswith((".alpha_p", ".alpha_n")):
@@ -180,6 +206,17 @@ def _conversion(name: str, model: Architecture, names: TensorNames) -> dict[str,
         return conversion
     rope = model.layers[int(name.split(".")[1])].rope
     return conversion | {"heads": heads, "rotary_width": model.ropes[rope].width if rope is not None else 0}
+
+
+def _tiled(name: str, sizes: Delta) -> dict[str, Any]:
+    """Return the conversion of linear attention in GGUF."""
+    part = name.removesuffix(".weight").rpartition(".")[2]
+    first = 2 * sizes.key_heads * sizes.key_dim if part in ("qkv", "conv") else 0
+    size = sizes.value_dim if part in ("qkv", "conv", "gate", "out") else 1
+    conversion = {"conv_dims": 2 * (part == "conv"), "rates": part == "A_log"}
+    if sizes.key_heads == sizes.value_heads:
+        return conversion
+    return {**conversion, "tiles": (first, sizes.key_heads, size), "tiled_columns": part == "out"}
 
 
 class StoredWeight(Protocol):
@@ -228,7 +265,10 @@ class CheckpointWeights:
 
     def stored_type(self, name: str) -> TensorType | None:
         """Return the type of a parameter that is quantized in the checkpoint."""
-        tensor = self.tensors[self.sources[name].stored_name]
+        source = self.sources[name]
+        tensor = self.tensors[source.stored_name]
+        if source.tiled_columns and source.tiles is not None and source.tiles[2] % GROUP:
+            return None  # its groups have weights of several heads
         return tensor.type if isinstance(tensor, StoredTensor) and tensor.type.bits < 16 else None
 
     def formats(self) -> dict[str, str]:
@@ -241,10 +281,14 @@ class CheckpointWeights:
         source = self.sources[name]
         tensor = self.tensors[source.stored_name]
         stored = tensor.affine() if isinstance(tensor, StoredTensor) else None
-        if stored is None or source.conv_dims or source.offset:
+        if stored is None or source.conv_dims or source.offset or self.stored_type(name) is None:
             return None
         rows, factor = source.rows(), np.float32(source.factor)
-        return Affine(stored.codes[rows], stored.steps[rows] * factor, stored.offsets[rows] * factor)
+        codes, steps, offsets = stored.codes[rows], stored.steps[rows] * factor, stored.offsets[rows] * factor
+        if source.tiled_columns:
+            groups = source.grouped_order(source.shape[1])[::GROUP] // GROUP
+            codes, steps, offsets = codes[:, groups], steps[:, groups], offsets[:, groups]
+        return Affine(codes, steps, offsets)
 
 
 def check_layers(where: str, layers: int, tensors: int) -> None:

@@ -27,6 +27,7 @@ ARCHITECTURES = {
     "hunyuan_v1_dense": "hunyuan-dense",
     "olmo3": "olmo2",
     "ministral3": "mistral3",
+    "qwen3_5_text": "qwen35",
 }  # where converters do not write model_type
 # Variants that the format can say, by family.
 VARIANTS = {
@@ -50,6 +51,7 @@ VARIANTS = {
     "gemma": ("heads of another size",),
     "gemma2": ("as GGUF can say it",),
     "gemma3": ("as GGUF can say it",),
+    "qwen3_5": ("shared keys", "tied"),
 }
 QUANTIZED = {family: variants[0] for family, variants in VARIANTS.items()}  # the variant that is quantized
 
@@ -70,6 +72,8 @@ def write_gguf(folder: Path, path: Path, quantization: str | None = None) -> Pat
     for name, weight in load_file(folder / "model.safetensors").items():
         theirs = names(name)
         stored = np.ascontiguousarray(permuted(name, weight, config) + norm_offset(name, config))
+        if name.endswith("A_log"):
+            stored = -np.exp(stored)
         if weight.ndim == 3:  # of a convolution
             stored = stored.squeeze(1)
         if quantization is not None and weight.ndim == 2:
@@ -98,6 +102,8 @@ def read_back(path: Path, folder: Path) -> dict[str, np.ndarray]:
     for name, weight in load_file(folder / "model.safetensors").items():
         tensor = stored[names(name)]
         values = dequantize(tensor.data, tensor.tensor_type.name).reshape(weight.shape)
+        if name.endswith("A_log"):
+            values = np.log(-values)
         weights[name] = permuted(name, values, config, back=True) - norm_offset(name, config)
     return weights
 
@@ -115,6 +121,7 @@ def tensor_names(config: Mapping[str, Any]) -> Callable[[str], str]:
     names = gguf.get_tensor_name_map(kind, config["num_hidden_layers"])
 
     def named(name: str) -> str:
+        name = name.replace(".dt_bias", ".dt_proj.bias")
         theirs = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert theirs is not None, name
         return str(theirs)
@@ -123,8 +130,9 @@ def tensor_names(config: Mapping[str, Any]) -> Callable[[str], str]:
 
 
 def norm_offset(name: str, config: Mapping[str, Any]) -> np.float32:
-    """Return what converters add to the norms of Gemma, so that readers do not."""
-    return np.float32("norm" in name and config["model_type"].startswith("gemma"))
+    """Return what converters add to the norms of Gemma and Qwen3.5, so that readers do not."""
+    around_one = config["model_type"].startswith(("gemma", "qwen3_5")) and "linear_attn.norm" not in name
+    return np.float32("norm" in name and around_one)
 
 
 def keys(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,6 +184,17 @@ def own_keys(config: Mapping[str, Any]) -> dict[str, Any]:
             "rope.scaling.yarn_log_multiplier": float(rope["mscale_all_dim"]),
             "attention.temperature_scale": float(rope["llama_4_scaling_beta"]),
         }
+    if config["model_type"] == "qwen3_5_text":
+        values, size = config["linear_num_value_heads"], config["linear_value_head_dim"]
+        return {
+            "ssm.conv_kernel": config["linear_conv_kernel_dim"],
+            "ssm.state_size": config["linear_key_head_dim"],
+            "ssm.group_count": config["linear_num_key_heads"],
+            "ssm.time_step_rank": values,
+            "ssm.inner_size": values * size,
+            "full_attention_interval": config["layer_types"].index("full_attention") + 1,
+            "rope.dimension_sections": [11, 11, 10, 0],
+        }
     if config["model_type"] == "olmo3":
         sliding = [kind == "sliding_attention" for kind in config["layer_types"]]
         return {"attention.sliding_window": config["sliding_window"], "attention.sliding_window_pattern": sliding}
@@ -216,10 +235,30 @@ def head_dim(config: Mapping[str, Any]) -> int:
 
 
 def permuted(name: str, weight: np.ndarray, config: Mapping[str, Any], back: bool = False) -> np.ndarray:
-    """Return queries and keys with elements that rotate together beside each other, or `back` half a head apart."""
+    """Return queries and keys with elements that rotate together beside each other, or `back` half a head apart.
+
+    The value heads of linear attention that share a key head are apart in GGUF.
+    """
+    if "linear_attn." in name and "linear_attn.norm" not in name:
+        return tiled(name, weight, config, back)
     heads = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}.get(name.split(".")[-2])
     if heads is None or config["model_type"] not in IN_PAIRS:
         return weight
     count = config[heads]
     split = (count, -1, 2) if back else (count, 2, -1)
     return weight.reshape(*split, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)
+
+
+def tiled(name: str, weight: np.ndarray, config: Mapping[str, Any], back: bool) -> np.ndarray:
+    """Return a weight of linear attention with its value heads in GGUF's order, or `back` in that of transformers."""
+    keys, values = config["linear_num_key_heads"], config["linear_num_value_heads"]
+    part = name.rpartition("linear_attn.")[2].split(".")[0]
+    before = 2 * keys * config["linear_key_head_dim"] if part in ("in_proj_qkv", "conv1d") else 0
+    wide = part in ("in_proj_qkv", "conv1d", "in_proj_z", "out_proj")
+    axis = int(part == "out_proj")
+    rows = np.moveaxis(weight, axis, 0)
+    heads = rows[before:]
+    split = (values // keys, keys) if back else (keys, values // keys)
+    size = config["linear_value_head_dim"] if wide else 1
+    moved = heads.reshape(*split, size, *heads.shape[1:]).swapaxes(0, 1).reshape(heads.shape)
+    return np.moveaxis(np.concatenate([rows[:before], moved]), 0, axis)

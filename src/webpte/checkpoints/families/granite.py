@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...llm.tools import ToolFormat
-from ..architecture import Architecture
+from ..architecture import Architecture, LayerSpec
 from ..config import Fields, decoder_config, decoder_gguf
 from ..family import IN_TAGS, Family
 from ..weights import GGUF_IN_PAIRS
@@ -26,12 +26,31 @@ def read_config(fields: Fields, hidden_dim: int | None = None) -> Architecture:
     )
 
 
+# Keys of layers that the dense models of Granite 4 do not have. Converters write them.
+_OTHER_LAYERS = (
+    *("expert_shared_feed_forward_length", "ssm.conv_kernel", "ssm.state_size", "ssm.group_count", "ssm.inner_size"),
+    "ssm.time_step_rank",
+)
+
+
 def read_gguf(fields: Fields) -> Architecture:
+    """Return the architecture of a Granite, or of a Granite 4 without experts and Mamba layers."""
+
     def factor(name: str) -> float | None:  # 0 means that the key is unset
         return fields.number(name) if fields.get(name) else None
 
+    heads = fields.get("attention.head_count_kv")
+    if isinstance(heads, list):  # of each layer
+        kinds = {*fields.list_of("attention.head_count_kv", int)}
+        if len(kinds) != 1 or min(kinds) < 1:
+            raise fields.invalid("attention.head_count_kv", heads, "the same number of heads for each layer")
+    for name in _OTHER_LAYERS:
+        fields.get(name)
+    model = decoder_gguf(fields, kv_heads=heads[0] if isinstance(heads, list) else None)
+    rotates = fields.get("rope.scaling.finetuned", True) is True  # Granite's key for it
     return replace(
-        decoder_gguf(fields),
+        model,
+        layers=(LayerSpec("rope" if rotates else None),) * model.n_layers,
         attention_scale=factor("attention.scale"),
         embedding_factor=factor("embedding_scale") or 1.0,
         residual_factor=factor("residual_scale") or 1.0,

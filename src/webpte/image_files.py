@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import io
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from .errors import InputError, UnsupportedError
 
@@ -27,6 +29,36 @@ def check_pillow() -> None:
         raise UnsupportedError(
             "images require the pillow package", code="missing_package", hint="Run: pip install 'webpte[tasks]'."
         ) from error
+
+
+def open_image(image: Any, argument: str) -> Image.Image:
+    """Return one image in RGB: of a path, the bytes of a file, a PIL image or an array of pixels.
+
+    `argument` is the name of the argument in errors.
+    """
+    check_pillow()
+    from PIL import Image
+
+    if isinstance(image, (str, os.PathLike, bytes)):
+        return open_image_file(image, argument)
+    if isinstance(image, Image.Image):
+        return decode_image(image, argument)
+    array = np.asarray(image) if hasattr(image, "__array__") else None
+    if array is None:
+        raise InputError(
+            argument=argument,
+            expected="a path, the bytes of a file, a PIL image or an array of pixels",
+            got=type(image).__name__,
+            code="wrong_type",
+        )
+    if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3 or not array.size:
+        raise InputError(
+            argument=argument,
+            expected="pixels as uint8 (height, width, 3)",
+            got=f"{array.dtype} {list(array.shape)}",
+            code="wrong_array",
+        )
+    return Image.fromarray(array)
 
 
 def open_image_file(source: str | os.PathLike[str] | bytes, argument: str, mode: str = "RGB") -> Image.Image:

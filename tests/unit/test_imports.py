@@ -174,7 +174,7 @@ PACKAGES: dict[str, set[str] | None] = {
     "prompt_toolkit": {"cli"},  # the prompt of a chat, in a module of its own that only a terminal imports
     "anywidget": {"notebook"},
     "traitlets": {"notebook"},  # comes with anywidget
-    "PIL": {"image_files", "vision"},  # images as inputs
+    "PIL": {"image_files", "llm", "vision"},  # images as inputs
     "soundfile": {"speech"},  # compressed audio
     "matplotlib": {"measure"},  # bench --plot
     "tokenizers": {"llm", "checkpoints"},

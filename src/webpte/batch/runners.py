@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from ..embed import Embedder
 from ..errors import DeviceLost, Error, InputError
+from ..image_files import open_image
 from ..llm import LLM, GenerateSettings, Generation
 from ..llm.prompts import check_prompt_size
 from ..progress import OnProgress, Progress
 from ..runtime.checks import wrong_argument
 from ..vision import Classifier
-from ..vision.images import open_image, open_images
+from ..vision.images import open_images
 from .task_spec import Task, TaskSpec
 
 T = TypeVar("T")

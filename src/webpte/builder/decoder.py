@@ -134,7 +134,7 @@ class DecoderTrace:
         if layer.rows is not None:
             return self._ring_attention(q, k, v, layer, positions)
         if layer.rope is not None:
-            q, k = g.call_pair(
+            q, k = g.call_several(
                 "et_vk.apply_rotary_emb.default", q, k, *positions.turns[layer.rope], dims=(q.dims, k.dims)
             )
         if model.qk_norm_rotated:

@@ -95,7 +95,7 @@ class LayerTrace(OpTrace):
             codes, scales = self._codes(name, kind, (rows, columns // 2), DType.UINT8, by_group)
             out = self.call("et_vk.linear_q4gsw.default", x, codes, scales, group, bias, dims=(*tokens, rows))
             return self.add(out, self._offset_product(x, name, out.dims)) if kind == FOUR_BITS_WITH_OFFSETS else out
-        x_scales, x_zeros = self.call_pair(
+        x_scales, x_zeros = self.call_several(
             "torchao.choose_qparams_affine.default",
             *(x, "ASYMMETRIC", (*[1] * len(tokens), columns), None, -128, 127, None, None, None, False),
             dims=(tokens, tokens),

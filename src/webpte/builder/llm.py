@@ -43,6 +43,7 @@ from .options import ExportWarning, LLMOptions, PathLike, check_disk_space, chec
 from .recipe import ProgramWeights
 from .report import LayerResult, QuantizationReport, quality_path, write_quality
 from .trace import TracedMethod
+from .vision import trace_encoder
 
 
 def export_llm(
@@ -196,9 +197,12 @@ def trace_program(source: Checkpoint, recipe: Recipe, weights: WeightArrays, siz
     logits = DecoderTrace(layers, model, sizes.max_context, sizes.max_tokens).logits()
     specs = {"require_dynamic_shapes": b"\1", "alias_buffer_mutations": bytes([model.has_recurrent_state])}
     forward: TracedMethod = layers.method("forward", [logits], specs)
+    encoders = [] if source.vision is None else [trace_encoder(source, source.vision, recipe)]
     metadata = decoder_metadata(source, sizes)
-    methods = (forward.plan, *(_constant_method(name, value) for name, value in metadata.items()))
-    return ProgramFile("", 0, methods, MappingProxyType(forward.named_data))
+    methods = [method.plan for method in (forward, *encoders)]
+    methods += [_constant_method(name, value) for name, value in metadata.items()]
+    named = {name: span for method in (forward, *encoders) for name, span in method.named_data.items()}
+    return ProgramFile("", 0, tuple(methods), MappingProxyType(named))
 
 
 def decoder_metadata(source: Checkpoint, sizes: ProgramSizes) -> dict[str, Any]:

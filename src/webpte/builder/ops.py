@@ -140,6 +140,17 @@ class OpTrace(MethodTrace):
     def rms_norm(self, x: TracedTensor, weight: TracedTensor, eps: float) -> TracedTensor:
         return self.call("et_vk.rms_norm.default", x, weight, float(np.float32(eps)), dims=x.dims)
 
+    def layer_norm(self, x: TracedTensor, weight: TracedTensor, bias: TracedTensor, eps: float) -> TracedTensor:
+        """Record the norm of each row."""
+        stats = (*x.dims[:-1], 1)
+        dims = (x.dims, stats, stats)
+        args = (x, (x.dims[-1],), weight, bias, float(np.float32(eps)))
+        return self.call_several("aten.native_layer_norm.default", *args, dims=dims)[0]
+
+    def attention(self, q: TracedTensor, k: TracedTensor, v: TracedTensor) -> TracedTensor:
+        """Record the attention of all rows to all rows, (1, H, S, D)."""
+        return self.call("et_vk.sdpa.default", q, k, v, None, None, dims=q.dims)
+
     # ---------------------------------------------------------------- integers
 
     def size(self, x: TracedTensor, axis: int) -> TracedInt:

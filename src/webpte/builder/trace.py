@@ -132,14 +132,11 @@ class MethodTrace:
         self.steps.append(_Step(op, args, out, kernel=False))
         return out
 
-    def call_pair(
-        self,
-        op: str,
-        *args: Any,
-        dims: tuple[Sequence[Dim], Sequence[Dim]],
-        dtypes: tuple[DType, DType] = (DType.FLOAT32, DType.FLOAT32),
+    def call_several(
+        self, op: str, *args: Any, dims: Sequence[Sequence[Dim]], dtypes: Sequence[DType] | None = None
     ) -> tuple[TracedTensor, ...]:
-        """Record a call with two outputs."""
+        """Record a call with several outputs, which are f32 by default."""
+        dtypes = [DType.FLOAT32] * len(dims) if dtypes is None else dtypes
         outs = tuple(TracedTensor(dtype, tuple(each)) for dtype, each in zip(dtypes, dims, strict=True))
         self.steps.append(_Step(op, args, outs, kernel=False))
         return outs

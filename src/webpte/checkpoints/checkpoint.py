@@ -16,7 +16,7 @@ from .family import Checkpoint
 # Suffixes of transformers' class names in `architectures` of config.json -> the kind of model.
 _CLASS_SUFFIXES = {
     "ForCausalLM": "language",
-    # With an image encoder, which is left out.
+    # With an image encoder, which is left out unless vision_tower.TOWERS has its kind.
     **dict.fromkeys(text_part.CLASSES, "language"),
     "ForImageClassification": "image classifier",
     "ForObjectDetection": "detector",
@@ -118,6 +118,8 @@ def write_tokenizer_files(source: Checkpoint, target: Path) -> None:
         config["tool_format"] = source.tool_format.to_json()
     if config:
         texts["tokenizer_config.json"] = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+    if source.vision is not None:
+        texts["preprocessor_config.json"] = json.dumps(dict(source.vision.processor), indent=2) + "\n"
     if source.generation_config:
         texts["generation_config.json"] = json.dumps(dict(source.generation_config), indent=2) + "\n"
     for name, text in texts.items():

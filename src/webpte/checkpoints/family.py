@@ -14,6 +14,7 @@ from ..llm.tokenizer_file import read_tokenizer
 from ..llm.tools import ToolFormat
 from .architecture import Architecture
 from .config import FieldRule, Fields, is_token_id
+from .vision_tower import Vision
 from .weights import GGUF, HUGGING_FACE, CheckpointWeights, TensorNames
 
 # A string that only chat templates of the format contain -> the format; None: a format that is not supported.
@@ -81,6 +82,7 @@ class Checkpoint:
     # As in tokenizer_config.json: strings by name, such as bos_token. With add_bos_token, every text begins with it.
     special_tokens: Mapping[str, str | bool] = field(default_factory=dict)
     generation_config: Mapping[str, Any] = field(default_factory=dict)  # sampling defaults, as transformers names them
+    vision: Vision | None = None  # the image encoder
     context: int | None = None  # tokens that the model was trained for; None if the checkpoint does not state them
 
     @property

@@ -17,6 +17,7 @@ from .family import Checkpoint, Family, end_ids
 from .safetensors_file import FloatTensor, read_safetensors
 from .shapes import parameter_shapes
 from .text_part import is_wrapper, text_config, text_tensors
+from .vision_tower import read_vision, tower_kind
 from .weights import EMBEDDING, HEAD, CheckpointWeights, check_layers, check_tensors, map_weights
 
 # The reason why fields have no effect -> the fields.
@@ -141,8 +142,12 @@ def read_folder(folder: Path) -> Checkpoint:
     """Read the checkpoint in a folder."""
     family, model, fields = validate_folder(folder)
     tensors = _find_tensors(folder, model)
-    if is_wrapper(read_json(folder / "config.json")):
-        tensors = text_tensors(str(folder), tensors)
+    config = read_json(folder / "config.json")
+    vision = None
+    if is_wrapper(config):
+        kind = tower_kind(config)
+        vision = read_vision(str(folder / "config.json"), config, tensors, _image_processor(folder))
+        tensors = text_tensors(str(folder), tensors, None if kind is None else kind.tensors)
     _remove_fixed(str(folder), family, tensors)
     check_layers(str(folder), model.n_layers, len(tensors))
     sources = map_weights(parameter_shapes(model), model, family.names)
@@ -167,8 +172,20 @@ def read_folder(folder: Path) -> Checkpoint:
         eos_ids=end_ids(str(folder), ends, family.end_tokens, tokenizer),
         special_tokens=_special_tokens(folder),
         generation_config=generation,
+        vision=vision,
         context=_context(fields, model),
     )
+
+
+def _image_processor(folder: Path) -> dict[str, Any]:
+    """Return preprocessor_config.json, which newer folders have as a part of processor_config.json."""
+    for name, part in (("preprocessor_config.json", None), ("processor_config.json", "image_processor")):
+        if (folder / name).exists():
+            content = read_json(folder / name)
+            values = content if part is None else content.get(part)
+            if isinstance(values, dict):
+                return values
+    return {}
 
 
 def _remove_fixed(where: str, family: Family, tensors: dict[str, FloatTensor]) -> None:

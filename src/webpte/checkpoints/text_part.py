@@ -20,13 +20,36 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "rms_norm_eps": 1e-6,
         "max_position_embeddings": 131072,
     },
+    "idefics3": {"model_type": "llama", "rms_norm_eps": 1e-5},
     "mistral3": {"model_type": "mistral"},
     "qwen3_5": {"model_type": "qwen3_5_text"},
+    "smolvlm": {"model_type": "llama", "rms_norm_eps": 1e-5},
 }
-CLASSES = ("Gemma3ForConditionalGeneration", "Mistral3ForConditionalGeneration", "Qwen3_5ForConditionalGeneration")
+CLASSES = (
+    "Gemma3ForConditionalGeneration",
+    "Idefics3ForConditionalGeneration",
+    "Mistral3ForConditionalGeneration",
+    "Qwen3_5ForConditionalGeneration",
+    "SmolVLMForConditionalGeneration",
+)
+# Fields that published files of a wrapper have in text_config, with the values that have no effect; None: any value.
+_UNUSED: dict[str, tuple[Any, ...] | None] = {
+    "architectures": None,
+    "neftune_noise_alpha": None,
+    "perceiver_config": None,
+    "pixel_shuffle_factor": None,
+    "qk_layer_norms": (False,),
+    "use_resampler": (False,),
+}
+_WITH_UNUSED = ("idefics3", "smolvlm")
 # Fields of the wrapper that hold for its language model.
 _SHARED = ("tie_word_embeddings", "bos_token_id", "eos_token_id", "dtype", "torch_dtype", "quantization_config")
-_PREFIXES = {"language_model.model.": "model.", "model.language_model.": "model.", "language_model.lm_head": "lm_head"}
+_PREFIXES = {
+    "language_model.model.": "model.",
+    "model.language_model.": "model.",
+    "model.text_model.": "model.",
+    "language_model.lm_head": "lm_head",
+}
 _LEFT_OUT = {
     r"(model\.)?(vision_tower|multi_modal_projector|visual)\.": "image encoder",
     r"mtp\.": "heads that draft further tokens",
@@ -41,14 +64,22 @@ def is_wrapper(config: Mapping[str, Any]) -> bool:
 def text_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the config of the language model in a wrapper."""
     inner = {name: value for name, value in config["text_config"].items() if value is not None}
+    if config["model_type"] in _WITH_UNUSED:
+        unused = {name for name, values in _UNUSED.items() if values is None or inner.get(name) in values}
+        inner = {name: value for name, value in inner.items() if name not in unused}
     shared = {name: config[name] for name in _SHARED if config.get(name) is not None}
     return {**_DEFAULTS[config["model_type"]], **shared, **inner}
 
 
-def text_tensors(where: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors of the language model by the names that it has alone. Log what is left out."""
+def text_tensors(where: str, tensors: Mapping[str, Tensor], encoder: str | None) -> dict[str, Tensor]:
+    """Return the tensors of the language model by the names that it has alone. Log what is left out.
+
+    Names that match `encoder` are those of an image encoder that is read.
+    """
     result, left_out = {}, set()
     for name, tensor in tensors.items():
+        if encoder is not None and re.match(encoder, name):
+            continue
         part = next((part for pattern, part in _LEFT_OUT.items() if re.match(pattern, name)), None)
         if part is not None:
             left_out.add(part)

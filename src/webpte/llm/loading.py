@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-from ..errors import InputError, UnsupportedError
+from ..errors import FormatError, InputError, UnsupportedError
 from ..fusion.batching import AS_STORED, CacheDtypes
 from ..fusion.llm_rewrites import with_sampler, with_sampler_and_half_caches
 from ..graph import DType
@@ -14,6 +14,8 @@ from ..runtime import Bundle, Program
 from ..typing import PathLike
 from .engine.bundled_runner import BundledRunner
 from .engine.runner import BatchedRunner, ModelRunner, SingleRunner
+from .image_processor import read_image_processor
+from .image_prompts import ImagePrompts
 from .metadata import (
     ModelMetadata,
     cache_window_of,
@@ -74,6 +76,25 @@ def cache_slots(prefix_cache: int, runner: ModelRunner) -> int:
 def default_caches(device: str, features: Collection[str]) -> CacheDtypes:
     """Return which caches "auto" stores in another dtype on a device: those of f32 in f16 on GPUs that have it."""
     return HALF_FLOATS if device == "gpu" and "shader-f16" in features else AS_STORED
+
+
+def load_images(
+    program: Program | Bundle, metadata: ModelMetadata, runner: ModelRunner, tokenizer: Tokenizer
+) -> ImagePrompts | None:
+    """Return how images become a part of prompts; None for a program without an encoder, or without its processor."""
+    if isinstance(program, Bundle) or not runner.embedding_blocks or metadata.image_processor is None:
+        return None
+    processor = read_image_processor(metadata.image_processor)
+    graph = program.graph(VISION_ENCODER)
+    pixels = [graph.tensor(value_id).dims for value_id in graph.inputs]
+    if pixels != [(1, 3, processor.side, processor.side)]:
+        raise FormatError(
+            argument=str(metadata.image_processor),
+            expected=f"tiles for an encoder of {', '.join(map(str, pixels))}",
+            got=f"tiles of {processor.side} pixels",
+            code="other_export",
+        )
+    return ImagePrompts(processor, runner.embedding_rows, tokenizer)
 
 
 def load_runner(program: Program | Bundle, kv_cache: KvCache, max_slots: int, progress: OnProgress) -> ModelRunner:

@@ -32,6 +32,7 @@ class ModelMetadata:
     eos_ids: tuple[int, ...] = ()
     bos_id: int | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict)  # defaults of the settings of answers
+    image_processor: Path | None = None  # preprocessor_config.json
 
 
 def check_language_model(program: Program, path: Path) -> None:
@@ -102,6 +103,7 @@ def read_program_metadata(program: Program, path: Path, tokenizer: Path | None) 
         numbers(metadata(program, "get_eos_ids", metadata(program, "get_eos_id", ()))),
         next(iter(numbers(metadata(program, "get_bos_id", ()))), None),
         read_generation_config(beside(path, "generation_config.json")),
+        beside(path, "preprocessor_config.json"),
     )
 
 

@@ -27,7 +27,7 @@ from .engine.reasoning import ReasoningSplitter
 from .engine.request import SamplingRequest, SequenceState
 from .engine.speculation import DecodeState, Speculation
 from .generation import BatchGenerator, Generation, Prompt, check_cancel, create_generation
-from .loading import cache_slots, load_metadata, load_runner, stop_tokens
+from .loading import cache_slots, load_images, load_metadata, load_runner, stop_tokens
 from .metadata import (
     context_limit,
     vocabulary,
@@ -95,9 +95,10 @@ class LLM:
         "smollm2". It is built into a program on first use; `webpte models` lists these programs. Its context has
         `max_context` tokens: by default those of the model's own, at most 8,192 and as free memory allows.
 
-        Beside a program, four files are looked for: `tokenizer.json` or `tokenizer.model` (unless `tokenizer` names
-        one), `tokenizer_config.json` with the names of special tokens, `chat_template.jinja`, and
-        `generation_config.json` with sampling defaults. A bundle contains them.
+        Beside a program, five files are looked for: `tokenizer.json` or `tokenizer.model` (unless `tokenizer` names
+        one), `tokenizer_config.json` with the names of special tokens, `chat_template.jinja`,
+        `generation_config.json` with sampling defaults, and `preprocessor_config.json` if the program has an image
+        encoder. A bundle contains the others.
 
         `kv_cache="f16"` halves the cache's memory, "int8" about halves it again; both cost some precision. "auto" is
         f16 on a GPU that has it, and f32 elsewhere and in programs whose sequences cannot be batched. With
@@ -124,6 +125,7 @@ class LLM:
             tokens = Tokenizer.load(metadata.tokenizer)
             slots = MAX_SEQUENCES_LIMIT if options.prefix_cache else options.max_sequences
             runner = load_runner(program, options.kv_cache, slots, progress)
+            images = load_images(program, metadata, runner, tokens)
         except BaseException:
             program.close()
             raise
@@ -139,6 +141,7 @@ class LLM:
             vocabulary=vocabulary(runner.method),
             context_limit=context_limit(program, runner.capacity),
             sampling_defaults=metadata.sampling,
+            images=images,
         )  #: tokenizer, chat template and checks of prompts
         self.engine = EngineCore(
             runner,
@@ -218,7 +221,9 @@ class LLM:
         A string is a user's message. If the model has no chat template, the string is continued as it is: see
         `complete`. Messages are rendered by the chat template, together with `tools`: a list of objects with `type` and
         `function`. Special tokens spelled in the prompt, such as `<|im_end|>`, are ordinary text, unless
-        `parse_special` is true.
+        `parse_special` is true. If the model sees, a message's content may be a list of parts: texts, and images such
+        as `{"type": "image", "path": "cat.jpg"}`, or with `image` (bytes, a PIL image or an array of pixels) or `url`
+        (a data address) instead of `path`.
 
         `max_new_tokens` and `stop` end the answer. `temperature` (0 is greedy), `top_k`, `top_p`, `min_p`, the
         penalties, `logit_bias` (a mapping of tokens to numbers) and `seed` control sampling; without them, the model's
@@ -432,6 +437,7 @@ class LLM:
             "vocabulary": f"{self.vocabulary:,} tokens",
             "at once": f"up to {self.engine.max_num_seqs:,} answers",
             "chat template": "yes" if self.template is not None else "no",
+            **({"images": "yes"} if self.text_model.images is not None else {}),
             "sampling": describe_defaults(self.sampling_defaults),
         }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Tokens
 from dataclasses import replace
 from functools import cached_property
@@ -15,6 +15,7 @@ from .constraints import GrammarCompiler
 from .context import ContextLimit
 from .defaults import apply_defaults
 from .engine.embeddings import EncoderInput, EncoderInputs, Segment, flatten
+from .image_prompts import ImagePrompts, has_images, separate_images
 from .prompts import (
     Messages,
     SpecialTokens,
@@ -44,6 +45,7 @@ class TextModel:
         vocabulary: int,
         context_limit: ContextLimit,
         sampling_defaults: Mapping[str, Any] = MappingProxyType({}),
+        images: ImagePrompts | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self.template = template  # of chats, in Jinja
@@ -52,6 +54,7 @@ class TextModel:
         self.context_limit = context_limit
         self.sampling_defaults = sampling_defaults
         self.special_tokens = special_tokens
+        self.images = images  # how images become a part of prompts; None if the model does not see
         self._compiler: GrammarCompiler | None = None
 
     @property
@@ -69,8 +72,8 @@ class TextModel:
         params: SamplingParams,
         *,
         parse_special: bool,
-    ) -> list[int]:
-        """Return the tokens of a prompt of `LLM.generate`, or of a text to continue."""
+    ) -> Tokens[Segment]:
+        """Return the tokens and images of a prompt of `LLM.generate`, or of a text to continue."""
         if text is None and prompt is None:
             raise InputError(argument="prompt", expected="a string or messages, or tokens=", got="None")
         if isinstance(prompt, str):
@@ -86,7 +89,7 @@ class TextModel:
             return self.tokenize_text(text, parse_special=parse_special)
         _check_messages(prompt)
         assert prompt is not None and not isinstance(prompt, str)
-        return self.tokenize_chat(prompt, tools, params, parse_special=parse_special)
+        return self.chat_segments(prompt, tools, params, parse_special=parse_special)
 
     def tokenize_text(self, text: str, *, parse_special: bool = False) -> list[int]:
         """Return the tokens of a text to continue, if it could fit into the context."""
@@ -101,12 +104,51 @@ class TextModel:
         *,
         parse_special: bool = False,
     ) -> list[int]:
-        """Return the tokens of a conversation up to the start of the answer, if it could fit into the context."""
+        """Return the tokens of a conversation without images up to the start of the answer, if it could fit into the
+        context."""
+        segments = self.chat_segments(messages, tools, params, parse_special=parse_special)
+        return [each for each in segments if not isinstance(each, EncoderInput)]
+
+    def chat_segments(
+        self,
+        messages: Messages,
+        tools: Tools | None,
+        params: SamplingParams | None = None,
+        *,
+        parse_special: bool = False,
+    ) -> Tokens[Segment]:
+        """Return the tokens and images of a conversation up to the start of the answer, if it could fit into the
+        context."""
+        images = self.images
+        if images is None:
+            if has_images(messages):
+                raise InputError(
+                    "the model reads no images",
+                    argument="messages",
+                    code="no_images",
+                    hint="Load a model with an image encoder, and preprocessor_config.json beside it.",
+                )
+            return self._encode_chat(messages, tools, params, parse_special, lambda text: text)
+        messages, sources = separate_images(messages)
+        if len(sources) * images.rows >= self.context_limit.tokens:  # before any of them is decoded
+            raise self.context_limit.error(len(sources) * images.rows)
+        tiles = [images.prepare(source) for source in sources]
+        tokens = self._encode_chat(messages, tools, params, parse_special, lambda text: images.expanded(text, tiles))
+        return images.segments(tokens, tiles)
+
+    def _encode_chat(
+        self,
+        messages: Messages,
+        tools: Tools | None,
+        params: SamplingParams | None,
+        parse_special: bool,
+        expanded: Callable[[str], str],
+    ) -> list[int]:
         think, effort = (params.think, params.reasoning_effort) if params is not None else (None, None)
         variables = thinking_variables(self._template_variables, self.thought_tags, think, effort)
 
         def render(messages: Messages, tools: Tools | None) -> str:
-            return self._check_size(self.render(messages, tools, variables))
+            return expanded(self._check_size(self.render(messages, tools, variables)))
 
         return encode_chat(self.tokenizer, render, messages, tools, parse_special=parse_special)
 

@@ -9,14 +9,14 @@ import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import FormatError, InputError
-from ..image_files import check_pillow, decode_image, open_image_file
-from ..runtime.checks import check_list, wrong_argument
+from ..image_files import check_pillow, open_image
+from ..runtime.checks import check_list
 from ..task_file import TaskFile
 
 if TYPE_CHECKING:
@@ -47,27 +47,6 @@ def open_images(images: Iterable[ImageInput]) -> list[Image.Image]:
         open_image(image, f"images[{number}]")
         for number, image in enumerate(check_list(images, "images", "images", "['cat.jpg']"))
     ]
-
-
-def open_image(image: Any, name: str) -> Image.Image:
-    """Return one image in RGB. `name` is that of the argument."""
-    from PIL import Image
-
-    if isinstance(image, (str, os.PathLike, bytes)):
-        return open_image_file(image, name)
-    if isinstance(image, Image.Image):
-        return decode_image(image, name)
-    array = np.asarray(image) if hasattr(image, "__array__") else None
-    if array is None:
-        raise wrong_argument(name, "a path, the bytes of a file, a PIL image or an array of pixels", image)
-    if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3 or not array.size:
-        raise InputError(
-            argument=name,
-            expected="pixels as uint8 (height, width, 3)",
-            got=f"{array.dtype} {list(array.shape)}",
-            code="wrong_array",
-        )
-    return Image.fromarray(array)
 
 
 @dataclass(frozen=True)

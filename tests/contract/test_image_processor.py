@@ -1,0 +1,87 @@
+"""Images as tiles: the pixels of transformers' processor, and the text of its prompts."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.support.harness.errors import raises
+from webpte.errors import FormatError, UnsupportedError
+from webpte.llm.image_processor import TileProcessor, Tiles, image_processor, read_image_processor
+
+CONFIG = {
+    "image_processor_type": "Idefics3ImageProcessor",
+    "size": {"longest_edge": 96},
+    "max_image_size": {"longest_edge": 32},
+    "resample": 1,
+    "rescale_factor": 1 / 255,
+    "image_mean": [0.5, 0.25, 0.5],
+    "image_std": [0.5, 0.5, 0.75],
+}
+SIZES = [(int(height), int(width)) for height, width in np.random.default_rng(3).integers(1, 180, (50, 2))]
+
+
+def picture(height: int, width: int):
+    from PIL import Image
+
+    random = np.random.default_rng(height * 1000 + width)
+    return Image.fromarray(random.integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+@pytest.mark.parametrize("split", [True, False])
+def test_tiles_equal_transformers(split):
+    """Of 50 random sizes: as many rows and columns, and values within a grey level."""
+    smolvlm = pytest.importorskip("transformers.models.smolvlm.image_processing_pil_smolvlm")
+    fields = {name: value for name, value in CONFIG.items() if name != "image_processor_type"}
+    theirs = smolvlm.SmolVLMImageProcessorPil(**fields, do_image_splitting=split, return_row_col_info=True)
+    ours = image_processor("here", {**CONFIG, "do_image_splitting": split})
+    for height, width in SIZES:
+        image = picture(height, width)
+        expected = theirs(image, return_tensors="np")
+        tiles = ours(image)
+        assert (tiles.rows, tiles.columns) == (expected["rows"][0][0], expected["cols"][0][0])
+        values = np.concatenate([ours.normalized(pixels) for pixels in tiles.pixels])
+        assert values.shape == expected["pixel_values"][0].shape
+        assert np.abs(values - expected["pixel_values"][0]).max() <= 1 / 255 / 0.5
+
+
+def test_text_of_tiles_equals_transformers():
+    processing = pytest.importorskip("transformers.models.smolvlm.processing_smolvlm")
+    processor = image_processor("here", CONFIG)
+    tile = np.zeros((3, 32, 32), np.uint8)
+    for rows, columns in ((0, 0), (1, 2), (3, 2)):
+        expected = processing.get_image_prompt_string(
+            rows, columns, 1, "<fake_token_around_image>", "<image>", "<global-img>"
+        )
+        assert processor.text(Tiles((tile,) * (rows * columns + 1), rows, columns)) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "code"),
+    [
+        ({"image_processor_type": "CLIPImageProcessor"}, UnsupportedError, "image_processor"),
+        ({"do_normalize": False}, UnsupportedError, "image_processor"),
+        ({"resample": 9}, FormatError, "invalid_field"),
+        ({"size": {"longest_edge": 1 << 20}}, FormatError, "invalid_field"),
+        ({"max_image_size": 32}, FormatError, "invalid_field"),
+        ({"image_std": [0.5, 0, 0.5]}, FormatError, "invalid_field"),
+        ({"image_mean": [0.5, float("nan"), 0.5]}, FormatError, "invalid_field"),
+        ({"rescale_factor": "1"}, FormatError, "invalid_field"),
+    ],
+)
+def test_image_processor_other_declaration_is_refused(changes, kind, code):
+    with raises(kind, next(iter(changes)), code=code):
+        image_processor("here", {**CONFIG, **changes})
+
+
+def test_image_processor_is_read_from_its_file(tmp_path):
+    path = tmp_path / "preprocessor_config.json"
+    path.write_text(json.dumps({**CONFIG, "image_processor_type": "SmolVLMImageProcessorFast"}))
+    assert read_image_processor(path) == TileProcessor(
+        32, 96, "lanczos", True, 1 / 255, (0.5, 0.25, 0.5), (0.5, 0.5, 0.75)
+    )
+    path.write_text("[1")
+    with raises(FormatError, path, code="unreadable"):
+        read_image_processor(path)

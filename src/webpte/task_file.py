@@ -28,8 +28,26 @@ def write_task(program: Path, task: str, fields: Mapping[str, Any]) -> Path:
     return path
 
 
+def task_of(program: Path) -> str | None:
+    """Return the task of a program; None if it has no task file."""
+    return str(_content(program)["task"]) if task_path(program).exists() else None
+
+
 def read_task(program: Path, task: str) -> TaskFile:
     """Return the task file of a program, which must be for this task."""
+    path = task_path(program)
+    content = _content(program)
+    if content["task"] != task:
+        raise InputError(
+            argument=str(program),
+            expected=f"a program for the task {task!r}",
+            got=f"{content['task']!r} ({path.name})",
+            code="wrong_task",
+        )
+    return TaskFile(str(path), content)
+
+
+def _content(program: Path) -> dict[str, Any]:
     path = task_path(program)
     try:
         if (size := path.stat().st_size) > MAX_TASK_FILE_BYTES:
@@ -48,14 +66,7 @@ def read_task(program: Path, task: str) -> TaskFile:
         raise FormatError(f"cannot be read: {error}", argument=str(path), code="unreadable") from error
     if not isinstance(content, dict) or not isinstance(content.get("task"), str):
         raise FormatError("not a JSON object with a task", argument=str(path), code="invalid_task_file")
-    if content["task"] != task:
-        raise InputError(
-            argument=str(program),
-            expected=f"a program for the task {task!r}",
-            got=f"{content['task']!r} ({path.name})",
-            code="wrong_task",
-        )
-    return TaskFile(str(path), content)
+    return content
 
 
 def other_export(program: Path, expected: str, got: object) -> FormatError:

@@ -12,7 +12,7 @@ from webpte.llm.constraints import Constraint
 from webpte.llm.settings import SamplingParams
 from webpte.serve.messages import (
     Cancel,
-    Embed,
+    Computation,
     FromWorker,
     Generate,
     ModelFile,
@@ -41,7 +41,7 @@ class SlowCompiler:
         self.cancelled: list[int] = []
         self.compiling, self.compiled, self.changed = threading.Event(), threading.Event(), threading.Condition()
 
-    def submit(self, request: Generate | Embed) -> None:
+    def submit(self, request: Computation) -> None:
         if isinstance(request, Generate) and request.params.constraint is not None:
             self.compiling.set()
             assert self.compiled.wait(WAIT)

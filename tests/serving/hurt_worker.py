@@ -11,7 +11,8 @@ from tests.support.harness.devices import destroy_device
 from webpte.device.adapter import ADAPTER_VARIABLE, chosen_adapter
 from webpte.progress import OnProgress
 from webpte.serve.messages import ModelFile, WorkerOptions
-from webpte.serve.worker import EmbeddingModelWorker, LanguageModelWorker, ModelWorker, Send, load_model, main
+from webpte.serve.task_workers import EmbeddingModelWorker, Send
+from webpte.serve.worker import LanguageModelWorker, ModelWorker, load_model, main
 
 COMMAND = (sys.executable, "-m", "tests.serving.hurt_worker")
 

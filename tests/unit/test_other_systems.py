@@ -22,7 +22,7 @@ from webpte.cli import generate
 from webpte.cli import programs as cli_programs
 from webpte.container import MappedFile
 from webpte.host_memory import free_memory
-from webpte.serve import running, schema_process
+from webpte.serve import processes, running
 from webpte.serve.config import Config, load_config
 from webpte.serve.worker_process import WorkerProcess
 from webpte.sources import is_remote
@@ -123,7 +123,7 @@ def test_system_without_proc_and_resource_reports_no_memory(monkeypatch):
     monkeypatch.setattr("builtins.open", missing)
     monkeypatch.setitem(sys.modules, "resource", None)
     assert free_memory() is None
-    schema_process._limit_memory(1)
+    processes.limit_memory(1)
     assert running.raise_file_limit(5) == 5
 
 

@@ -23,6 +23,7 @@ FOREIGN = {
     "export/speech.py": {"_check", "_check_is_size"},  # of torch, documented
     "runtime/torch_kernels.py": {"_ops", "_schema"},  # torch has no public name for the schema of an op
     "serve/running.py": {"_exit"},  # of os, public
+    "serve/task_workers.py": {"_exit"},  # of os, public
     "serve/worker.py": {"_exit"},  # of os, public
 }
 

@@ -50,6 +50,7 @@ from .ollama.response_types import (
     OllamaVersion,
     OllamaWhole,
 )
+from .openai.audio import transcriptions, translations
 from .openai.chat import chat
 from .openai.completions import completions
 from .openai.models import detokenize, embeddings, model, models, tokenize
@@ -60,6 +61,7 @@ from .openai.requests import (
     EmbeddingsRequest,
     ResponsesRequest,
     TokenizeRequest,
+    TranscriptionRequest,
 )
 from .openai.response_types import (
     ChatCompletion,
@@ -74,6 +76,8 @@ from .openai.response_types import (
     ResponseEvent,
     ResponseObject,
     TokenizeResponse,
+    Transcription,
+    VerboseTranscription,
 )
 from .openai.responses import responses
 from .openapi import Endpoint, openapi, openapi_document
@@ -89,6 +93,12 @@ ROUTES = (
     Endpoint("/v1/messages", messages, "POST", AnthropicMessage, MessagesRequest, AnthropicEvent),
     Endpoint("/v1/messages/count_tokens", count_tokens, "POST", AnthropicTokenCount, CountTokensRequest),
     Endpoint("/v1/embeddings", embeddings, "POST", EmbeddingList, EmbeddingsRequest),
+    Endpoint(
+        "/v1/audio/transcriptions", transcriptions, "POST", Transcription | VerboseTranscription, TranscriptionRequest
+    ),
+    Endpoint(
+        "/v1/audio/translations", translations, "POST", Transcription | VerboseTranscription, TranscriptionRequest
+    ),
     Endpoint("/v1/models", models, "GET", ModelList),
     Endpoint("/v1/models/{name:path}", model, "GET", ModelEntry),
     Endpoint("/api/chat", ollama.chat, "POST", OllamaWhole, OllamaChatRequest, OllamaLine | OllamaResponse),
@@ -174,11 +184,16 @@ def _example(service: Service, url: str) -> str:
     body: dict[str, Any] = {"model": model.name}
     if model.kind == "language":
         path, body["messages"] = "v1/chat/completions", [{"role": "user", "content": "Hello!"}]
+    elif model.kind == "speech":
+        return shlex.join(["curl", f"{url}v1/audio/transcriptions", "-F", "file=@speech.wav"]) + _key(service)
     else:
         path, body["input"] = "v1/embeddings", "Hello!"
     words = ["curl", url + path, "-d", json.dumps(body, ensure_ascii=False)]
-    key = ' -H "Authorization: Bearer $API_KEY"' if service.config.api_keys else ""
-    return shlex.join(words) + key
+    return shlex.join(words) + _key(service)
+
+
+def _key(service: Service) -> str:
+    return ' -H "Authorization: Bearer $API_KEY"' if service.config.api_keys else ""
 
 
 async def _health(request: Request) -> Response:

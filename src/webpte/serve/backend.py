@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from ..errors import Error
 from ..llm.engine.output import Admitted, Piece
 from ..llm.settings import SamplingParams
-from .messages import ModelInfo
+from .messages import ModelInfo, SpeechTask, Transcribed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -81,6 +81,7 @@ class Stats:
     busy: int  # requests that have one
     slots: int  # of all models
     embedding: int  # embedding requests in flight
+    transcribing: int  # speech requests in flight
     steps: int  # passes over the weights
     tokens: int  # of all steps: tokens / steps is the mean batch size
     prompt_tokens: int
@@ -126,5 +127,17 @@ class Backend(Protocol):
         self, model: str, rows: Sequence[Sequence[int]], timeout: float | None = None, client: str = ""
     ) -> NDArray[np.float32]:
         """Return a vector for each row of tokens, (n, dimensions). Raise as `generate` does, and DeadlineExceeded."""
+
+    async def transcribe(
+        self,
+        model: str,
+        samples: str,
+        language: str | None,
+        task: SpeechTask,
+        timestamps: bool,
+        timeout: float | None = None,
+        client: str = "",
+    ) -> Transcribed:
+        """Return the transcript of the samples in a file. Raise as `embed` does."""
 
     def stats(self) -> Stats: ...

@@ -39,6 +39,7 @@ class RequestBody(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
     ignored: ClassVar[tuple[str, ...]] = ()  # fields that clients send and that do not change a response
+    media_type: ClassVar[str] = "application/json"
     unsupported: ClassVar[Mapping[str, str]] = {}  # fields that would change it -> what to do instead
 
     @model_validator(mode="before")
@@ -76,24 +77,33 @@ async def read_body(request: Request, config: Config, declaration: type[Body]) -
     from_page = "origin" in request.headers or "sec-fetch-site" in request.headers
     if from_page and media_type != "application/json":
         raise ApiError(415, f"Content-Type: expected application/json, got {media_type[:40] or 'none'}")
+    data = await read_bytes(request, config, "max_body_bytes")
+    return await run_in_thread(request, parse_body, data, declaration, on_unknown_field(request, config))
+
+
+def on_unknown_field(request: Request, config: Config) -> OnUnknownField | None:
+    """Return what is called for unknown fields; None if they are errors."""
+    service: Service = request.app.state.service
+    return None if config.strict else service.warn_of_field
+
+
+async def read_bytes(request: Request, config: Config, limit: str) -> bytes:
+    """Return the body of a request. `limit` is the option with its maximum size."""
     try:
         async with asyncio.timeout(config.read_timeout):
-            data = await _read(request, config.max_body_bytes)
+            return await _read(request, getattr(config, limit), limit)
     except TimeoutError:
         raise ApiError(
             408,
             f"the body did not arrive within {config.read_timeout:g} s (read_timeout)",
             headers={"Connection": "close"},
         ) from None
-    service: Service = request.app.state.service
-    on_unknown = None if config.strict else service.warn_of_field
-    return await run_in_thread(request, parse_body, data, declaration, on_unknown)
 
 
-async def _read(request: Request, limit: int) -> bytes:
+async def _read(request: Request, limit: int, option: str) -> bytes:
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > DISCARD_FACTOR * limit:
-        raise _too_large(limit)
+        raise _too_large(limit, option)
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():
@@ -103,12 +113,12 @@ async def _read(request: Request, limit: int) -> bytes:
         elif size > DISCARD_FACTOR * limit:
             break
     if size > limit:
-        raise _too_large(limit)
+        raise _too_large(limit, option)
     return b"".join(parts)
 
 
-def _too_large(limit: int) -> ApiError:
-    return ApiError(413, f"the body exceeds {limit} bytes (max_body_bytes)", headers={"Connection": "close"})
+def _too_large(limit: int, option: str) -> ApiError:
+    return ApiError(413, f"the body exceeds {limit} bytes ({option})", headers={"Connection": "close"})
 
 
 def parse_body(data: bytes, declaration: type[Body], on_unknown: OnUnknownField | None = None) -> Body:
@@ -121,6 +131,11 @@ def parse_body(data: bytes, declaration: type[Body], on_unknown: OnUnknownField 
     except (ValueError, RecursionError) as error:
         why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise ApiError(400, f"the body is not valid JSON: {why}", code="invalid_json") from None
+    return validate(body, declaration, on_unknown)
+
+
+def validate(body: Any, declaration: type[Body], on_unknown: OnUnknownField | None) -> Body:
+    """Return a body as declared; ApiError 400 lists every field that is not."""
     if isinstance(body, dict):
         for name, remedy in declaration.unsupported.items():
             if body.get(name) not in (None, False):

@@ -68,6 +68,9 @@ class Config(BaseModel):
     )
     max_choices: int = Field(default=8, ge=1, le=MAX_CHOICES, description="maximum responses per request (n × prompts)")
     max_inputs: int = Field(default=2048, ge=1, le=MAX_INPUTS, description="maximum texts per embedding request")
+    max_audio_bytes: int = Field(default=25 << 20, ge=1024, description="maximum size of a request with audio")
+    max_audio_seconds: Seconds = Field(default=3600.0, description="maximum length of audio")
+    audio_timeout: Seconds = Field(default=60.0, description="seconds to decode audio")
     max_tools: int = Field(default=128, ge=1, le=MAX_TOOLS, description="maximum tools per request")
     max_schema_bytes: int = Field(default=64 << 10, ge=16, description="maximum size of a schema, and of all tools")
     max_download_bytes: int = Field(

@@ -7,18 +7,16 @@ import base64
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar
 
 from ..errors import Error
 from ..llm.engine.output import Admitted
+from ..typing import Array
 from .backend import Event, RequestUsage, StreamEnd, StreamEndReason, Timeouts
 from .errors import DeadlineExceeded, Wait
-from .messages import Embed, Generate, TokenDelta, Vectors
+from .messages import Computation, Embed, Generate, TokenDelta, Transcribe, Transcribed, Vectors
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+Result = TypeVar("Result")
 FINISH_REASONS: dict[str, StreamEndReason] = {"stop": "stop", "length": "length"}  # of the engine; others: cancelled
 
 
@@ -132,19 +130,39 @@ class ResponseStream:
             self._events.put_nowait(last)
 
 
-class PendingVectors:
-    """Rows of tokens whose vectors arrive batch by batch, in any order."""
+class PendingResult(Generic[Result]):
+    """A request whose result arrives as a whole."""
 
-    def __init__(self, id: int, model: str, rows: Sequence[Sequence[int]], dimensions: int, client: str) -> None:
-        import numpy as np
-
+    def __init__(self, id: int, model: str, client: str) -> None:
         self.id = id
         self.model, self.client = model, client
         self.waiting = True  # in the queue of the server
         self.sent = False
         self.done = False
         self.crash_count = 0
-        self.result: asyncio.Future[NDArray[np.float32]] = asyncio.get_running_loop().create_future()
+        self.result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+
+    def message(self) -> Computation:
+        raise NotImplementedError
+
+    def complete(self, result: Result) -> None:
+        self.done = True
+        if not self.result.done():  # cancelled by its reader
+            self.result.set_result(result)
+
+    def fail(self, error: Error) -> None:
+        self.done = True
+        if not self.result.done():
+            self.result.set_exception(error)
+
+
+class PendingVectors(PendingResult[Array]):
+    """Rows of tokens whose vectors arrive batch by batch, in any order."""
+
+    def __init__(self, id: int, model: str, rows: Sequence[Sequence[int]], dimensions: int, client: str) -> None:
+        import numpy as np
+
+        super().__init__(id, model, client)
         self._rows = tuple(tuple(row) for row in rows)
         self._missing = set(range(len(rows)))
         self._vectors = np.empty((len(rows), dimensions), np.float32)
@@ -160,14 +178,18 @@ class PendingVectors:
         self._vectors[list(vectors.rows)] = values.reshape(len(vectors.rows), vectors.dimensions)
         self._missing.difference_update(vectors.rows)
         if not self._missing and not self.done:
-            self.done = True
-            if not self.result.done():  # cancelled by its reader
-                self.result.set_result(self._vectors)
-
-    def fail(self, error: Error) -> None:
-        self.done = True
-        if not self.result.done():
-            self.result.set_exception(error)
+            self.complete(self._vectors)
 
 
-InFlight = ResponseStream | PendingVectors
+class PendingTranscript(PendingResult[Transcribed]):
+    """Samples that are turned into text."""
+
+    def __init__(self, request: Transcribe, client: str) -> None:
+        super().__init__(request.id, request.model, client)
+        self._request = request
+
+    def message(self) -> Transcribe:
+        return self._request
+
+
+InFlight = ResponseStream | PendingVectors | PendingTranscript

@@ -20,6 +20,7 @@ from ..llm.settings import SamplingParams
 MAX_MESSAGE_BYTES = 64 << 20
 Id = Annotated[int, Field(ge=0)]  # of a request
 Count = Annotated[int, Field(ge=0)]
+SpeechTask = Literal["transcribe", "translate"]
 
 
 @dataclass(frozen=True)
@@ -60,15 +61,16 @@ class ModelInfo:
 
     name: str
     path: str
-    kind: Literal["language", "encoder"]
-    context: Count  # tokens of a sequence, or of a text
-    vocabulary: Count  # 0 for encoders
-    dimensions: Count  # of vectors; 0 for language models
+    kind: Literal["language", "encoder", "speech"]
+    context: Count  # tokens of a sequence, or of a text; 0 for speech models
+    vocabulary: Count  # of a language model; 0 for others
+    dimensions: Count  # of the vectors of an encoder; 0 for others
     max_batch: Count  # sequences, or texts of a call
     fingerprint: str
     created: int  # modification time of the file, in seconds since 1970
     text: TextFiles | None = None  # of a language model
     context_limit: ContextLimit | None = None  # of a language model
+    rate: Count = 0  # samples per second of a speech model; 0 for others
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,19 @@ class Embed:
 
 
 @dataclass(frozen=True)
+class Transcribe:
+    """Turn the samples in a file, little-endian f32 at the model's rate, into text."""
+
+    id: Id
+    model: str
+    samples: str  # a path; the server removes the file when the request ends
+    language: str | None
+    task: SpeechTask
+    timestamps: bool
+    type: Literal["transcribe"] = field(default="transcribe", kw_only=True)
+
+
+@dataclass(frozen=True)
 class Cancel:
     """Stop working for a request."""
 
@@ -183,6 +198,28 @@ class Vectors:
 
 
 @dataclass(frozen=True)
+class SpokenSegment:
+    """A part of a transcript between two times, in seconds."""
+
+    start: float
+    end: float
+    text: str
+    tokens: tuple[Count, ...]
+
+
+@dataclass(frozen=True)
+class Transcribed:
+    """The transcript of a `Transcribe`."""
+
+    id: Id
+    text: str
+    language: str | None
+    seconds: float  # of audio
+    segments: tuple[SpokenSegment, ...]  # without timestamps, none
+    type: Literal["transcribed"] = field(default="transcribed", kw_only=True)
+
+
+@dataclass(frozen=True)
 class Failed:
     """A request ended with an error."""
 
@@ -202,8 +239,10 @@ class Pong:
     type: Literal["pong"] = field(default="pong", kw_only=True)
 
 
-ToWorker = Start | Generate | Embed | Cancel | Ping
-FromWorker = Ready | LoadFailed | StepOutput | Vectors | Failed | Pong
+Computation = Generate | Embed | Transcribe
+ToWorker = Start | Computation | Cancel | Ping
+Computed = StepOutput | Vectors | Transcribed | Failed
+FromWorker = Ready | LoadFailed | Computed | Pong
 _CONFIG = ConfigDict(strict=True, extra="forbid", ser_json_inf_nan="constants")
 TO_WORKER: TypeAdapter[ToWorker] = TypeAdapter(Annotated[ToWorker, Field(discriminator="type")], config=_CONFIG)
 FROM_WORKER: TypeAdapter[FromWorker] = TypeAdapter(Annotated[FromWorker, Field(discriminator="type")], config=_CONFIG)

@@ -115,7 +115,7 @@ def _operation(endpoint: Endpoint) -> JsonObject:
     if "{name" in endpoint.path:
         operation["parameters"] = [{"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}]
     if endpoint.body is not None:
-        body: JsonObject = {"application/json": _media(endpoint.body)}
+        body: JsonObject = {endpoint.body.media_type: _media(endpoint.body)}
         operation["requestBody"] = {"required": True, "content": body}
     return operation
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 PIPE = asyncio.subprocess.PIPE
@@ -34,6 +35,27 @@ def ignore_stop_signals() -> None:
     the server decides when its children end."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+
+
+# -- limits of helper processes -------------------------------------------------------------------------------------
+
+
+def end_after(seconds: float) -> None:
+    """Let the system end this process, where it can, if its server has died and cannot kill it; 0 for never."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def limit_memory(extra_bytes: int) -> None:
+    """Let an allocation beyond the limit fail, which ends the process; where the system has such limits."""
+    try:
+        import resource
+
+        pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
+    except (ImportError, OSError):
+        return
+    limit = pages * resource.getpagesize() + extra_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 # -- memory: glibc otherwise keeps a process as large as it has ever been ----------------------------------------------

@@ -11,12 +11,10 @@ import contextlib
 import json
 import logging
 import os
-import signal
 import sys
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from pydantic import TypeAdapter
@@ -27,7 +25,7 @@ from ..llm.tokenizer import Tokenizer
 from .clients import ClientTurns
 from .errors import ApiError
 from .messages import ModelInfo
-from .processes import ignore_stop_signals, spawn
+from .processes import end_after, ignore_stop_signals, limit_memory, spawn
 
 COMMAND = (sys.executable, "-m", "webpte.serve.schema_process")
 MAX_KNOWN = 1024  # constraints that compiled, which are not compiled again
@@ -191,40 +189,22 @@ def main() -> int:
 def _answer_all(reader: BinaryIO, writer: BinaryIO, model: ModelInfo, memory_bytes: int) -> None:
     assert model.text is not None  # of a language model
     compiler = GrammarCompiler(Tokenizer.load(model.text.tokenizer), model.vocabulary, model.text.stop_tokens)
-    _limit_memory(memory_bytes)
+    limit_memory(memory_bytes)
     _answer(writer, None)
     for line in reader:
         kind, source, timeout = json.loads(line)
-        _end_after(timeout + ORPHAN_SECONDS)
+        end_after(timeout + ORPHAN_SECONDS)
         try:
             compiler.check(Constraint(kind, source))
             _answer(writer, None)
         except Error as error:
             _answer(writer, [type(error).__name__, str(error), error.reason])
-        _end_after(0)
+        end_after(0)
 
 
 def _answer(writer: BinaryIO, value: Any) -> None:
     writer.write(json.dumps(value).encode() + b"\n")
     writer.flush()
-
-
-def _end_after(seconds: float) -> None:
-    """Let the system end this process, where it can, if its server has died and cannot kill it; 0 for never."""
-    if hasattr(signal, "setitimer"):
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-
-
-def _limit_memory(extra_bytes: int) -> None:
-    """Let an allocation beyond the limit fail, which ends the process; where the system has such limits."""
-    try:
-        import resource
-
-        pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
-    except (ImportError, OSError):
-        return
-    limit = pages * resource.getpagesize() + extra_bytes
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 if __name__ == "__main__":

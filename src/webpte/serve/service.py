@@ -25,7 +25,7 @@ from .schema_process import SchemaCompiler
 from .telemetry import Metrics
 
 logger = logging.getLogger(__name__)
-KINDS = {"language": "a language model", "encoder": "an embedding model"}
+KINDS = {"language": "a language model", "encoder": "an embedding model", "speech": "a speech model"}
 MAX_SEED = LARGEST  # OpenAI's seeds may be larger, and are reduced modulo MAX_SEED + 1
 MAX_FIELD_CHARS = 80  # of an unknown field in the log
 MAX_UNKNOWN_FIELDS = 256  # that warnings are logged for: clients choose the names
@@ -71,7 +71,7 @@ class Service:
             if model.kind == "language":
                 self._text_models[model.name] = await asyncio.to_thread(load_text_model, model)
                 self._schema_compilers[model.name] = SchemaCompiler(model)
-            else:
+            elif model.kind == "encoder":
                 self._encoders[model.name] = await asyncio.to_thread(TextTokenizer.load, model.path)
         self.loading = False
 

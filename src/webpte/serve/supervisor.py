@@ -21,16 +21,19 @@ from ..llm.settings import SamplingParams
 from .backend import State, Stats, Timeouts
 from .clients import FairQueue
 from .errors import DeadlineExceeded, QueueFull, WorkerUnavailable
-from .in_flight import InFlight, PendingVectors, ResponseStream
+from .in_flight import InFlight, PendingTranscript, PendingVectors, ResponseStream, Result
 from .messages import (
     Cancel,
-    Failed,
+    Computed,
     Generate,
     ModelFile,
     ModelInfo,
+    SpeechTask,
     Start,
     StepOutput,
     TokenDelta,
+    Transcribe,
+    Transcribed,
     Vectors,
     WorkerOptions,
 )
@@ -41,7 +44,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAX_RETRY_AFTER_SECONDS = 60.0
-MAX_EMBEDDING_REQUESTS = 8  # that an encoder has at once; it computes a batch of each in turn
+# The requests that a model has at once. An encoder computes a batch of each in turn. A speech model computes one after
+# the other, and the second need not wait for a message from here.
+MAX_REQUESTS = {"encoder": 8, "speech": 2}
 DEFAULT_CLIENT_SHARE = 7 / 8  # of the slots, so that one client does not take all
 DURATION_SMOOTHING = 0.1  # weight of the last response in the moving average of durations
 logger = logging.getLogger(__name__)
@@ -80,7 +85,7 @@ class Supervisor:
         self._models: dict[str, ModelInfo] = {}
         self._ids = itertools.count(1)
         self._streams: dict[int, ResponseStream] = {}
-        self._embeddings: dict[int, PendingVectors] = {}
+        self._pending: dict[int, PendingVectors | PendingTranscript] = {}
         self._queues: dict[str, FairQueue[InFlight]] = {}  # of the models
         self._started = asyncio.Event()  # ready for the first time, or failed
         self._failed = asyncio.Event()
@@ -162,21 +167,40 @@ class Supervisor:
         self, model: str, rows: Sequence[Sequence[int]], timeout: float | None = None, client: str = ""
     ) -> NDArray[np.float32]:
         info = self._model(model, "encoder")
-        embedding = PendingVectors(next(self._ids), model, rows, info.dimensions, client)
-        self._enqueue(embedding)
-        self._embeddings[embedding.id] = embedding
+        pending = PendingVectors(next(self._ids), model, rows, info.dimensions, client)
+        return await self._computed(pending, pending.result, timeout)
+
+    async def transcribe(
+        self,
+        model: str,
+        samples: str,
+        language: str | None,
+        task: SpeechTask,
+        timestamps: bool,
+        timeout: float | None = None,
+        client: str = "",
+    ) -> Transcribed:
+        self._model(model, "speech")
+        request = Transcribe(next(self._ids), model, samples, language, task, timestamps)
+        pending = PendingTranscript(request, client)
+        return await self._computed(pending, pending.result, timeout)
+
+    async def _computed(
+        self, pending: PendingVectors | PendingTranscript, result: asyncio.Future[Result], timeout: float | None
+    ) -> Result:
+        """Send a request to the worker and return its result."""
+        self._enqueue(pending)
+        self._pending[pending.id] = pending
         seconds = self.limits.timeouts.total if timeout is None else timeout
         try:
-            self._dispatch(model)
-            return await asyncio.wait_for(embedding.result, seconds)
+            self._dispatch(pending.model)
+            return await asyncio.wait_for(result, seconds)
         except TimeoutError:
-            raise DeadlineExceeded(
-                f"the vectors were not computed within {seconds:g} seconds. Request fewer."
-            ) from None
+            raise DeadlineExceeded(f"the result was not computed within {seconds:g} seconds. Request less.") from None
         finally:
-            if not embedding.done and not embedding.waiting:
-                self._manager.send(Cancel(embedding.id))
-            self._remove(embedding)
+            if not pending.done and not pending.waiting:
+                self._manager.send(Cancel(pending.id))
+            self._remove(pending)
 
     def stats(self) -> Stats:
         queued = sum(not stream.admitted for stream in self._streams.values())
@@ -186,7 +210,8 @@ class Supervisor:
             queued=queued,
             busy=len(self._streams) - queued,
             slots=worker.slots,
-            embedding=len(self._embeddings),
+            embedding=sum(isinstance(each, PendingVectors) for each in self._pending.values()),
+            transcribing=sum(isinstance(each, PendingTranscript) for each in self._pending.values()),
             steps=worker.steps,
             tokens=worker.tokens,
             prompt_tokens=self._prompt_tokens,
@@ -237,28 +262,34 @@ class Supervisor:
         self._send_quarantined()
         for model in models:
             queue = self._queues.setdefault(model.name, FairQueue(0, 0))
-            queue.slots = model.max_batch if model.kind == "language" else MAX_EMBEDDING_REQUESTS
+            queue.slots = MAX_REQUESTS.get(model.kind, model.max_batch)
             queue.max_per_client = self.limits.max_client_slots or math.ceil(queue.slots * DEFAULT_CLIENT_SHARE)
             self._dispatch(model.name)
         if self._state != "draining":
             self._state = "ready"
         self._started.set()
 
-    def on_message(self, message: StepOutput | Vectors | Failed) -> None:
+    def on_message(self, message: Computed) -> None:
         if isinstance(message, StepOutput):
             for delta in message.deltas:
                 if (stream := self._streams.get(delta.id)) is not None:
                     self._add(stream, delta)
-        elif isinstance(message, Vectors):
-            if (embedding := self._embeddings.get(message.id)) is not None:
-                embedding.add(message)
-                if embedding.done:
-                    self._remove(embedding)
+        elif isinstance(message, Vectors | Transcribed):
+            self._complete(message)
         else:
-            request = self._streams.get(message.id) or self._embeddings.get(message.id)
+            request = self._streams.get(message.id) or self._pending.get(message.id)
             if request is not None:
                 self._fail(request, error_of(message.error, message.message, message.reason))
         self._send_quarantined()
+
+    def _complete(self, message: Vectors | Transcribed) -> None:
+        pending = self._pending.get(message.id)
+        if isinstance(pending, PendingVectors) and isinstance(message, Vectors):
+            pending.add(message)
+        elif isinstance(pending, PendingTranscript) and isinstance(message, Transcribed):
+            pending.complete(message)
+        if pending is not None and pending.done:
+            self._remove(pending)
 
     def on_exit(self, reason: str) -> bool:
         if self._state == "ready":
@@ -289,7 +320,7 @@ class Supervisor:
 
     @property
     def _in_flight(self) -> list[InFlight]:
-        return [*self._streams.values(), *self._embeddings.values()]
+        return [*self._streams.values(), *self._pending.values()]
 
     def _enqueue(self, request: InFlight) -> None:
         """Let a request wait for a slot. If the queue is full, the client with the most waiting requests loses its last
@@ -348,7 +379,7 @@ class Supervisor:
 
     def _remove(self, request: InFlight) -> None:
         """Forget a request, and give its slot to the next one."""
-        requests: dict[int, Any] = self._streams if isinstance(request, ResponseStream) else self._embeddings
+        requests: dict[int, Any] = self._streams if isinstance(request, ResponseStream) else self._pending
         if requests.pop(request.id, None) is None:
             return
         queue = self._queues[request.model]
@@ -360,7 +391,7 @@ class Supervisor:
         self._update_idle()
 
     def _update_idle(self) -> None:
-        if not self._streams and not self._embeddings:
+        if not self._streams and not self._pending:
             self._idle.set()
         else:
             self._idle.clear()

@@ -22,6 +22,7 @@ GAUGES = {
     "busy": "requests that have a slot",
     "slots": "cache slots allocated",
     "embedding": "embedding requests in flight",
+    "transcribing": "speech requests in flight",
     "recovery_seconds": "from the last exit of a worker until the next was ready",
 }
 COUNTERS = {

@@ -2,37 +2,35 @@
 
 Messages arrive on stdin and leave on stdout; what libraries print goes to stderr. One thread reads messages, so that
 pings are answered while models load and compute. Each model computes in a thread of its own: the engine's thread of a
-language model, or that of `EmbeddingModelWorker`. Another thread compiles the constraints of requests, so that the
+language model, or that of a model in `task_workers`. Another thread compiles the constraints of requests, so that the
 requests after them need not wait. The process exits when its input ends, for then its server is gone.
 """
 
 from __future__ import annotations
 
-import base64
 import logging
 import os
 import queue
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
-
-import numpy as np
+from typing import BinaryIO, Protocol
 
 from ..embed import Embedder
-from ..errors import DeviceLost, Error, FormatError, InputError
+from ..errors import Error, FormatError, InputError
 from ..llm import LLM
 from ..llm.engine.output import Admitted, Finished, Output, Piece
 from ..llm.engine.request import SamplingRequest
 from ..progress import OnProgress, Progress
-from ..task_file import task_path
+from ..speech import Transcriber
+from ..task_file import task_of
 from .messages import (
     MAX_MESSAGE_BYTES,
     Cancel,
+    Computation,
     Embed,
     Failed,
     FromWorker,
@@ -48,17 +46,23 @@ from .messages import (
     TextFiles,
     TokenDelta,
     ToWorker,
-    Vectors,
+    Transcribe,
     WorkerOptions,
     WorkerStats,
     decode_to_worker,
     encode,
 )
 from .processes import ignore_stop_signals
+from .task_workers import (
+    INTERNAL_ERROR,
+    EmbeddingModelWorker,
+    Send,
+    SpeechModelWorker,
+    failed,
+    modified,
+    recover_or_exit,
+)
 
-Send = Callable[[FromWorker], None]
-INTERNAL_ERROR = 2  # exit status
-NO_DEVICE = 3  # exit status
 logger = logging.getLogger(__name__)
 
 
@@ -95,7 +99,7 @@ class ModelWorker(Protocol):
     def last_progress(self) -> float | None:
         """Return when the worker's thread last completed a step (`time.monotonic`); None if it is idle."""
 
-    def submit(self, request: Generate | Embed) -> None:
+    def submit(self, request: Computation) -> None:
         """Start a request; raise what is wrong with it."""
 
     def cancel(self, id: int) -> None: ...
@@ -104,8 +108,11 @@ class ModelWorker(Protocol):
 def load_model(
     file: ModelFile, options: WorkerOptions, max_queue_size: int, progress: OnProgress, send: Send
 ) -> ModelWorker:
-    """Load a model. A task file beside it makes it an encoder."""
-    if task_path(Path(file.path)).exists():
+    """Load a model. A task file beside it says what it does; without one, it is a language model."""
+    task = task_of(Path(file.path))
+    if task == "speech":
+        return SpeechModelWorker(file, Transcriber.load(file.path, memory=options.memory, progress=progress), send)
+    if task is not None:
         return EmbeddingModelWorker(file, Embedder.load(file.path, memory=options.memory, progress=progress), send)
     try:
         llm = LLM.load(
@@ -121,7 +128,8 @@ def load_model(
     except InputError as error:
         if error.reason != "no_tokenizer":
             raise
-        hint = f"The server runs language models and encoders: put {Path(file.path).stem}.tokenizer.json beside it."
+        tokenizer = f"{Path(file.path).stem}.tokenizer.json"
+        hint = f"The server runs language, embedding and speech models: put {tokenizer} beside it."
         raise InputError(f"{file.path} has no tokenizer.json", hint=hint, code=error.reason) from error
     if options.warmup:
         llm.warmup(progress)
@@ -156,7 +164,7 @@ class LanguageModelWorker:
             dimensions=0,
             max_batch=llm.max_sequences,
             fingerprint=llm.fingerprint,
-            created=_modified(self._file.path),
+            created=modified(self._file.path),
             text=TextFiles(
                 tokenizer=str(files.tokenizer),
                 tokenizer_config=str(config) if config is not None else None,
@@ -178,7 +186,7 @@ class LanguageModelWorker:
     def last_progress(self) -> float | None:
         return self._last_progress if self._active else None
 
-    def submit(self, request: Generate | Embed) -> None:
+    def submit(self, request: Computation) -> None:
         if not isinstance(request, Generate):
             raise InputError(f"{self._file.name} is a language model; embeddings need an encoder")
         sink = _DeltaSink(self, request.id)
@@ -241,119 +249,6 @@ class _DeltaSink:
 
     def __len__(self) -> int:
         return 0
-
-
-class EmbeddingModelWorker:
-    """Vectors of one encoder. Its thread computes one batch of one request at a time, and requests take turns."""
-
-    def __init__(self, file: ModelFile, embedder: Embedder, send: Send) -> None:
-        self.embedder = embedder
-        self._file = file
-        self._send = send
-        self._waiting: deque[tuple[Embed, deque[tuple[list[int], int]]]] = deque()
-        self._active: set[int] = set()  # ids of requests that are neither complete nor cancelled
-        self._changed = threading.Condition()
-        self._last_progress: float | None = None
-        self._steps = self._rows = 0
-        threading.Thread(target=self._run, daemon=True, name=f"webpte {file.name}").start()
-
-    @property
-    def info(self) -> ModelInfo:
-        embedder = self.embedder
-        return ModelInfo(
-            name=self._file.name,
-            path=self._file.path,
-            kind="encoder",
-            context=embedder.max_tokens,
-            vocabulary=0,
-            dimensions=embedder.dimensions,
-            max_batch=embedder.max_batch,
-            fingerprint=embedder.fingerprint,
-            created=_modified(self._file.path),
-        )
-
-    @property
-    def stats(self) -> WorkerStats:
-        return WorkerStats(0, self._steps, self._rows, self.embedder.recoveries)
-
-    @property
-    def last_progress(self) -> float | None:
-        return self._last_progress
-
-    def submit(self, request: Generate | Embed) -> None:
-        if not isinstance(request, Embed):
-            raise InputError(f"{self._file.name} is an encoder; text generation needs a language model")
-        limit = self.embedder.max_tokens
-        for number, row in enumerate(request.rows):
-            if not 1 <= len(row) <= limit:
-                raise InputError(f"row {number}: expected 1 to {limit} tokens, got {len(row)} tokens")
-        if not request.rows:
-            raise InputError("rows: expected at least one, got none")
-        with self._changed:
-            self._active.add(request.id)
-            self._waiting.append((request, deque(self.embedder.batches(request.rows))))
-            self._changed.notify()
-
-    def cancel(self, id: int) -> None:
-        with self._changed:
-            self._active.discard(id)
-            self._waiting = deque(entry for entry in self._waiting if entry[0].id != id)
-
-    def _run(self) -> None:
-        try:
-            while True:
-                with self._changed:
-                    self._last_progress = None
-                    self._changed.wait_for(lambda: self._waiting)
-                    self._last_progress = time.monotonic()
-                    request, batches = self._waiting.popleft()
-                self._send(self._compute(request, batches))
-        except BaseException:
-            logger.exception("the thread of %s failed", self._file.name)
-            os._exit(INTERNAL_ERROR)
-
-    def _compute(self, request: Embed, batches: deque[tuple[list[int], int]]) -> FromWorker:
-        numbers, tokens = batches.popleft()
-        try:
-            vectors = self._vectors([request.rows[number] for number in numbers], tokens)
-        except Error as error:  # such as a token outside the vocabulary
-            self.cancel(request.id)
-            return failed(request.id, error)
-        with self._changed:
-            if not batches:
-                self._active.discard(request.id)
-            elif request.id in self._active:  # it may have been cancelled during the batch
-                self._waiting.append((request, batches))
-        self._steps += 1
-        self._rows += len(numbers)
-        data = base64.b64encode(np.ascontiguousarray(vectors, "<f4").tobytes()).decode()
-        return Vectors(request.id, tuple(numbers), self.embedder.dimensions, data)
-
-    def _vectors(self, rows: list[tuple[int, ...]], tokens: int) -> np.ndarray[Any, Any]:
-        while True:
-            try:
-                return self.embedder.compute_batch(rows, tokens)
-            except DeviceLost:
-                recover_or_exit(self.embedder.recover, self._file)
-
-
-def recover_or_exit(recover: Callable[[], object], file: ModelFile) -> None:
-    """Open another device for a model. If that fails, exit: the server restarts the worker until there is a device, and
-    resumes the requests, which would fail here."""
-    try:
-        recover()
-    except Exception:
-        logger.exception("the device of %s is lost, and no other one can be opened", file.name)
-        os._exit(NO_DEVICE)
-
-
-def failed(id: int, error: BaseException) -> Failed:
-    """Return the message that a request failed."""
-    return Failed(id, type(error).__name__, str(error), error.reason if isinstance(error, Error) else "")
-
-
-def _modified(path: str) -> int:
-    return int(Path(path).stat().st_mtime)
 
 
 class ConstrainedRequests:
@@ -447,12 +342,12 @@ class Worker:
             self._cancel(message.id)
         elif isinstance(message, Generate) and message.params.constraint is not None:
             self._constrained.put(message)
-        elif isinstance(message, Generate | Embed):
+        elif isinstance(message, Generate | Embed | Transcribe):
             self._submit(message)
         else:
             raise FormatError("a running worker: expected a request, got start")
 
-    def _submit(self, message: Generate | Embed) -> None:
+    def _submit(self, message: Computation) -> None:
         try:
             self._model(message.model).submit(message)
         except Error as error:

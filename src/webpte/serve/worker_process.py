@@ -19,7 +19,7 @@ from .backend import Restart
 from .errors import WorkerUnavailable
 from .messages import (
     MAX_MESSAGE_BYTES,
-    Failed,
+    Computed,
     FromWorker,
     LoadFailed,
     ModelInfo,
@@ -27,9 +27,7 @@ from .messages import (
     Pong,
     Ready,
     Start,
-    StepOutput,
     ToWorker,
-    Vectors,
     WorkerStats,
     decode_from_worker,
     encode,
@@ -228,7 +226,7 @@ class WorkerListener(Protocol):
     def on_ready(self, models: Sequence[ModelInfo]) -> None:
         """Handle a worker that has loaded its models. It has no requests yet."""
 
-    def on_message(self, message: StepOutput | Vectors | Failed) -> None: ...
+    def on_message(self, message: Computed) -> None: ...
 
     def on_exit(self, reason: str) -> bool:
         """Handle the exit of the worker and its requests. Return whether a request caused it and has been failed."""
@@ -332,7 +330,7 @@ class WorkerManager:
             self._listener.on_ready(message.models)
         elif isinstance(message, LoadFailed):
             self._load_error = error_of(message.error, message.message, message.reason)
-        elif isinstance(message, StepOutput | Vectors | Failed):
+        elif isinstance(message, Computed):
             self._productive = True
             self._outage = None
             self._listener.on_message(message)

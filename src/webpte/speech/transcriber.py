@@ -95,6 +95,16 @@ class Transcriber(TaskProgram):
         """Return the codes of the languages of the model; none for an English-only model."""
         return tuple(self._languages)
 
+    @property
+    def fingerprint(self) -> str:
+        """Return the identity of the model."""
+        return self._program.fingerprint("decode")
+
+    @property
+    def recoveries(self) -> int:
+        """Return how often another device was opened after the loss of one."""
+        return self._program.method("decode").recoveries
+
     def __call__(
         self,
         audio: Any,

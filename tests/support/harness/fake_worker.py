@@ -22,7 +22,8 @@ from webpte.llm.sampling import SampledToken
 from webpte.progress import OnProgress
 from webpte.serve import worker
 from webpte.serve.messages import ModelFile, ModelInfo, WorkerOptions
-from webpte.serve.worker import LanguageModelWorker, ModelWorker, Send, main
+from webpte.serve.task_workers import Send
+from webpte.serve.worker import LanguageModelWorker, ModelWorker, main
 
 COMMAND = (sys.executable, "-m", "tests.support.harness.fake_worker")
 POISON = VOCABULARY - 1

@@ -18,7 +18,7 @@ from webpte.llm.engine.output import Admitted, Piece
 from webpte.llm.settings import SamplingParams
 from webpte.llm.tokenizer import Tokenizer
 from webpte.serve.backend import Event, RequestUsage, Stats, StreamEnd
-from webpte.serve.messages import ModelInfo, TextFiles
+from webpte.serve.messages import ModelInfo, TextFiles, Transcribed
 
 CHAT = (
     "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}"
@@ -125,8 +125,11 @@ class StandIn:
     ) -> np.ndarray:
         raise NotImplementedError
 
+    async def transcribe(self, model: str, samples: str, language: str | None, *_: Any, **__: Any) -> Transcribed:
+        raise NotImplementedError
+
     def stats(self) -> Stats:
-        return Stats(self.state, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0)  # type: ignore[arg-type]
+        return Stats(self.state, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0)  # type: ignore[arg-type]
 
 
 class StandInCompiler:

@@ -427,3 +427,20 @@ class DetokenizeRequest(RequestBody):
 
     model: Model = None
     tokens: TokenList
+
+
+class TranscriptionRequest(RequestBody):
+    """`POST /v1/audio/transcriptions` and `/v1/audio/translations`: the fields of a form, beside its file."""
+
+    ignored = ("include", "known_speaker_names", "user")
+    media_type = "multipart/form-data"
+    unsupported: ClassVar[dict[str, str]] = {
+        "prompt": "windows do not see other text",
+        "stream": "the response is sent when it is complete",
+        "chunking_strategy": "windows follow the timestamps",
+    }
+    model: Model = None
+    language: str | None = Field(default=None, max_length=40)
+    response_format: Literal["json", "text", "srt", "vtt", "verbose_json"] = "json"
+    temperature: Literal["0", "0.0"] = "0"  # decoding is greedy
+    timestamp_granularities: Literal["segment"] = Field(default="segment", alias="timestamp_granularities[]")

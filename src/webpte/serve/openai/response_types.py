@@ -354,7 +354,7 @@ class ModelEntry(TypedDict):
     object: Literal["model"]
     created: int
     owned_by: str
-    kind: Literal["language", "encoder"]
+    kind: Literal["language", "encoder", "speech"]
     context: int
     fingerprint: str
     dimensions: NotRequired[int]  # of the vectors of an encoder
@@ -385,6 +385,33 @@ class EmbeddingList(TypedDict):
     model: str
     data: list[EmbeddingEntry]
     usage: EmbeddingUsage
+
+
+class TranscriptionUsage(TypedDict):
+    type: Literal["duration"]
+    seconds: int
+
+
+class Transcription(TypedDict):
+    text: str
+    usage: TranscriptionUsage
+
+
+class TranscriptionSegment(TypedDict):
+    id: int
+    start: float
+    end: float
+    text: str
+    tokens: list[int]
+
+
+class VerboseTranscription(TypedDict):
+    task: Literal["transcribe", "translate"]
+    language: str | None
+    duration: float
+    text: str
+    segments: list[TranscriptionSegment]
+    usage: TranscriptionUsage
 
 
 class TokenizeResponse(TypedDict):

@@ -135,6 +135,21 @@ def test_hybrid_prefix_reused_only_with_exact_state(model, talk):
     assert back.usage.reused_tokens == (8 if model.goes_back else 0)
 
 
+def test_hybrid_checkpoint_serves_another_continuation(model):
+    """After other slots were made: the prompt's end is where both continue."""
+    model.llm.reset_prefix_cache()
+    talks = [model.llm.sequence() for _ in range(3)]
+    for talk in talks:
+        talk.generate(tokens=TEXT[:20], max_new_tokens=6, tokens_per_submit=1).result()
+    for number, talk in enumerate(talks):
+        tokens = [*TEXT[:20], 5 + number, 6]
+        answer = talk.generate(tokens=tokens, max_new_tokens=4)
+        answer.result()
+        # One less where the same prompt was there: its last token was computed again.
+        assert answer.tokens == model.answer(tokens, 4) and answer.usage.reused_tokens >= 19
+        talk.close()
+
+
 def test_hybrid_answers_at_once_equal_each_alone(model):
     prompts = [TEXT[:5], TEXT[:9], TEXT[3:12], TEXT[:5]]
     values = model.llm.generate_many([{"tokens": tokens} for tokens in prompts], max_new_tokens=5, speculate=True)

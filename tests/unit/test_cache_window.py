@@ -130,3 +130,95 @@ def test_cache_window_interrupted_step_other_response_exact(window):
         answer.result()
     other.result()
     assert other.tokens == alone(prompts[1], 20)
+
+
+TURN = 20  # tokens of a prompt that a checkpoint is worth
+
+
+def kept(window, **options):
+    return model(window, num_checkpoints=options.pop("num_checkpoints", 4), capacity=200, **options)
+
+
+@pytest.mark.parametrize("window", [RING, LAST_TOKEN_ONLY])
+def test_checkpoint_of_a_prompt_computes_what_follows_alone(window):
+    llm = kept(window)
+    llm.generate(tokens=TEXT, max_new_tokens=24, tokens_per_submit=1).result()
+    computed(llm)
+    other = [*TEXT, 5, 6, 7]  # another continuation of the prompt
+    answer = llm.generate(tokens=other, max_new_tokens=3, tokens_per_submit=1)
+    answer.result()
+    assert answer.tokens == alone(other, 3, 200) and answer.usage.reused_tokens == len(TEXT)
+    assert computed(llm) == 3 + 2
+
+
+def test_checkpoint_of_rewound_sequence_restores_its_prompt():
+    llm = kept(LAST_TOKEN_ONLY)
+    talk = llm.sequence()
+    talk.logits(TEXT[:TURN])
+    talk.logits(TEXT[TURN : TURN + 9])
+    computed(llm)
+    talk.rewind(4)
+    fresh = kept(LAST_TOKEN_ONLY).sequence()
+    assert (talk.logits([9]) == fresh.logits([*TEXT[: TURN + 5], 9])).all()
+    assert computed(llm) == 6  # after the first call's tokens
+
+
+def test_checkpoint_of_a_shared_prefix_serves_the_third_prompt():
+    llm = kept(LAST_TOKEN_ONLY, max_slots=2)
+    reused = []
+    for number in range(4):
+        prompt = [*TEXT, *[number + 1] * TURN]
+        answer = llm.generate(tokens=prompt, max_new_tokens=2)
+        answer.result()
+        assert answer.tokens == alone(prompt, 2, 200)
+        reused.append(answer.usage.reused_tokens)
+    assert reused == [0, 0, len(TEXT), len(TEXT)]  # the second computes it, and stops where it branches off
+
+
+def test_checkpoint_of_a_shared_prefix_is_computed_once_for_prompts_at_once():
+    llm = kept(LAST_TOKEN_ONLY)
+    prompts = [[*TEXT, *[number + 1] * TURN] for number in range(4)]
+    answers = list(llm.generate_many([{"tokens": prompt} for prompt in prompts], max_new_tokens=2))
+    assert [answer.tokens for answer in answers] == [alone(prompt, 2, 200) for prompt in prompts]
+    assert computed(llm) == len(TEXT) + 4 * (TURN + 1)
+
+
+@pytest.mark.parametrize("turns", [20])
+def test_checkpoints_of_a_chat_compute_the_new_tokens_of_each_turn(turns):
+    """Each turn repeats the conversation, but not the thought before the last answer."""
+    llm = model(LAST_TOKEN_ONLY, num_checkpoints=2, capacity=2000)
+    llm.runner.max_draft_tokens = 0  # as with a state that cannot go back
+    history, rows = list(TEXT), []
+    for turn in range(turns):
+        prompt = [*history, *[turn + 1] * TURN]
+        computed(llm)
+        answer = llm.generate(tokens=prompt, max_new_tokens=12, tokens_per_submit=1)
+        answer.result()
+        rows.append(computed(llm))
+        history = [*prompt, *answer.tokens[6:]]
+    assert rows[0] == len(TEXT) + TURN + 11
+    assert set(rows[1:]) == {6 + TURN + 11}  # the answer without the thought, the question and the new answer
+
+
+@pytest.mark.parametrize("total", [1, 3])
+def test_checkpoints_beyond_the_room_replace_the_least_recently_used(total):
+    llm = kept(LAST_TOKEN_ONLY, max_slots=4, num_checkpoints=total)
+    prompts = [[number + 1] * TURN for number in range(4)]
+    talks = [llm.sequence() for _ in prompts]
+    for talk, prompt in zip(talks, prompts, strict=True):
+        talk.logits(prompt)
+        talk.logits([1, 2, 3])
+    assert set(llm.runner.saved) == set(range(total))
+    slots = llm.engine.kv_slots
+    counts = [slots.lookup_prefix([*prompt, 90])[1] for prompt in prompts]
+    assert counts == [0] * (4 - total) + [TURN] * total
+
+
+def test_checkpoint_survives_no_lost_device():
+    llm = kept(LAST_TOKEN_ONLY)
+    llm.generate(tokens=TEXT, max_new_tokens=4).result()
+    llm.runner.lose()
+    llm.recover()
+    answer = llm.generate(tokens=[*TEXT, 5], max_new_tokens=4)
+    answer.result()
+    assert answer.tokens == alone([*TEXT, 5], 4, 200) and answer.usage.reused_tokens == 0

@@ -38,12 +38,15 @@ class Engine(RuleBasedStateMachine):
         recover=st.booleans(),
         recalls=st.sampled_from([None, 1, 2]),
         needed=st.sampled_from([None, None, 0, 7]),
+        checkpoints=st.sampled_from([0, 1, 4]),
     )
-    def begin(self, slots: int, rows: int, recover: bool, recalls: int | None, needed: int | None) -> None:
+    def begin(
+        self, slots: int, rows: int, recover: bool, recalls: int | None, needed: int | None, checkpoints: int
+    ) -> None:
         runner = FakeRunner(max_slots=slots, max_batch_tokens=rows)
         if needed is not None:  # a recurrent state, or a ring with room for a pass beside its window
             window = CacheWindow(needed, needed and needed + rows)
-            runner = ForgetfulRunner(window, max_slots=slots, max_batch_tokens=rows)
+            runner = ForgetfulRunner(window, slots, max_batch_tokens=rows, num_checkpoints=checkpoints)
         self.llm = FakeLLM(runner, recover=recover)
         self.llm.runner.recalls = recalls
         self.recover = recover

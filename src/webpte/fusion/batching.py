@@ -35,7 +35,7 @@ from .decompositions import recompose
 from .llm_rewrites import add_value, append_sampler
 from .quantized_caches import own_quantized_caches
 from .recurrences import ROLES as RECURRENT_ROLES
-from .recurrences import SLOT_CONVOLUTION, recurrences
+from .recurrences import SLOT_CONVOLUTION, num_checkpoints, recurrences
 from .rewriter import Rewriter, role_of, roles
 from .rings import ScoreLimits, unroll_rings
 from .row_axes import REPLACED_ROWS, SLOT_ATTENTION, SLOT_ROTARY, RowAxes, row_axes
@@ -199,18 +199,19 @@ class _SlotRewrite:
     def _replace_recurrences(self) -> None:
         """Let layers with a recurrent state read and write those of the slots of their rows."""
         rewriter, layers = self.rewriter, recurrences(self.rewriter)
+        first = num_checkpoints(layers)
         for layer in layers:
             at, before = rewriter.producers[layer.out][0], rewriter.call(layer.update)
             assert before is not None
             operands = {**layer.operands, "state": layer.state, "slot_mapping": self.slot_mapping}
             if layer.op == SLOT_CONVOLUTION:
                 operands["num_decode"] = self.num_decode
-            operands["advance"] = self.position_offset
+            operands |= {"advance": self.position_offset, "first": Int(first)}
             call = rewriter.make(layer.op, [layer.out], before.origin, **operands)
             rewriter.replace([layer.update, at], call, at)
         rewriter.drop_unread(RECURRENT_ROLES)
         for layer in layers:
-            self._enlarge(layer.state, layer.dims, layer.op)
+            self._enlarge(layer.state, (first + self.slots, *layer.dims), layer.op)
 
     # -- attention -------------------------------------------------------------------------------------------------
 
@@ -284,18 +285,18 @@ class _SlotRewrite:
             raise self.refuse(f"expected caches of shape (1, C, H, D), got {spec}", "cache_shape")
         dtype = self.caches.get(spec.dtype, spec.dtype)
         scale = INT8_SCALE_BYTES if dtype is DType.INT8 else 0
-        self._enlarge(cache, (*spec.dims[1:3], spec.dims[3] + scale), call.origin, dtype)
+        self._enlarge(cache, (self.slots, *spec.dims[1:3], spec.dims[3] + scale), call.origin, dtype)
         return cache
 
     def _enlarge(self, state: int, dims: tuple[int, ...], reader: object, dtype: DType | None = None) -> None:
-        """Let the state of one sequence become one of these dims for each slot."""
+        """Let the state of one sequence have these dims, for all slots."""
         spec = self.rewriter.values[state]
         if not isinstance(spec, TensorSpec) or not spec.stored or len(self.rewriter.users[state]) != 1:
             raise self.refuse(f"the state of {reader} is shared with other calls", "shared_cache")
         self.rewriter.values[state] = replace(
             spec,
             dtype=dtype or spec.dtype,
-            dims=(self.slots, *dims),
+            dims=dims,
             constant=None,  # rows are read after they were written
             mutable=True,
         )

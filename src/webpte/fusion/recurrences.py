@@ -6,12 +6,12 @@ has such a state, and one op reads and writes those of its rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from ..graph import Bool, Call, Double, Graph, Int, IntList, Null, TensorSpec, Value
+from ..graph import Bool, Call, Double, Graph, Int, IntList, Null, TensorSpec, Value, numel
 from ..graph.names import UPDATE
 from .pieces import CallPattern, MismatchError, Pattern, Pieces, piece, require
 from .rewriter import Rewriter, roles
@@ -43,6 +43,8 @@ ROLES = roles(PATTERN)
 # Inputs of a convolution that a slot keeps: how far a sequence can go back, and its drafts. In a model with linear
 # attention, which cannot go back, a slot keeps one for each tap.
 CONVOLUTION_ROWS = 64
+CHECKPOINT_BYTES = 128 << 20  # of the states that a model of slots has room to copy: the fewest and most copies follow
+MIN_CHECKPOINTS, MAX_CHECKPOINTS = 2, 16
 
 
 class Recurrence(NamedTuple):
@@ -78,6 +80,12 @@ def recurrences(rewriter: Rewriter) -> list[Recurrence]:
     if any(layer.op == SLOT_DELTA_RULE for layer in layers):
         return [_without_past(pieces, layer) if layer.op == SLOT_CONVOLUTION else layer for layer in layers]
     return layers
+
+
+def num_checkpoints(layers: Sequence[Recurrence]) -> int:
+    """Return how many copies of the states of a slot there is room for."""
+    nbytes = sum(4 * numel(layer.dims) for layer in layers)
+    return min(max(MIN_CHECKPOINTS, CHECKPOINT_BYTES // nbytes), MAX_CHECKPOINTS) if nbytes else 0
 
 
 def _without_past(pieces: Pieces, layer: Recurrence) -> Recurrence:

@@ -162,7 +162,7 @@ class Sequence:
     def _filled_slot(self, tokens: Tokens[int]) -> Slot:
         """Return a slot that caches these tokens: the sequence's own, or one that is filled now."""
         slot = self._state.slot
-        if slot is not None and slot.usable(common_prefix(slot.tokens, tokens)) == len(tokens):
+        if slot is not None and common_prefix(slot.tokens, tokens) == len(tokens) and slot.continues_at(len(tokens)):
             return slot
         other = SequenceState(tokens)
         self.llm.engine.compute(PrefillRequest(other, tokens))

@@ -10,14 +10,15 @@ def ruled(heads: tuple[int, int], dims: tuple[int, int], slot_mapping, **more) -
     slots, advance, constant = more.pop("slots", 11), more.pop("advance", 0), more.pop("constant", False)
     mixed = T(1, "n", 2 * key_heads * key_dim + value_heads * value_dim)
     decay, strength = T("n", value_heads, low=-2.0, high=0.0), T("n", value_heads, low=0.0, high=1.0)
-    state = T(slots, value_heads * key_dim, value_dim, constant=constant)
+    first = more.pop("first", 0)
+    state = T(first + slots, value_heads * key_dim, value_dim, constant=constant)
     rows = T("n", 2, dtype="i32", make=slot_mapping)
-    return case("webpte.slot_delta_rule", mixed, decay, strength, 1e-6, state, rows, advance, **more)
+    return case("webpte.slot_delta_rule", mixed, decay, strength, 1e-6, state, rows, advance, first, **more)
 
 
 CASES = [
     ruled((2, 4), (8, 16), decoding, n=(11, 7, 1), always=True),
-    ruled((1, 1), (20, 7), decoding, advance=Sym("n"), n=(5, 2, 1)),
+    ruled((1, 1), (20, 7), decoding, first=3, advance=Sym("n"), n=(5, 2, 1)),
     ruled((2, 2), (16, 64), reading(0), n=(29, 7, 2), always=True),
     ruled((1, 3), (128, 32), pieces(5, 0, 131), slots=4, n=(23, 12, 5)),
 ]

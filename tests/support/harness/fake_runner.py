@@ -38,6 +38,7 @@ class FakeRunner:
     method: Any = None
     embedding_blocks = 0
     embedding_rows = 3
+    num_checkpoints = 0
 
     def __init__(self, max_slots: int = 4, capacity: int = 64, max_batch_tokens: int = 16) -> None:
         self.max_slots = max_slots
@@ -101,13 +102,19 @@ class FakeRunner:
         self.passes.append([])
         self.embeddings |= {block * self.embedding_rows + number: row for number, row in enumerate(arguments)}
 
-    def copy(self, source: int, target: int, count: int) -> None:
+    def copy(self, source: int, target: int, count: int, checkpoint: int | None = None) -> None:
         self._touch()
         assert source != target
         self.copies.append((source, target, count))
         self.cache[target] = EMPTY
         self.cache[target, :count] = self.cache[source, :count]
         self.after()
+
+    def save(self, slot: int, checkpoint: int) -> None:
+        raise AssertionError("there are no checkpoints")
+
+    def restore(self, slot: int, checkpoint: int) -> None:
+        raise AssertionError("there are no checkpoints")
 
     def warm_up(self, num_tokens: int, num_samples: int, constrained: bool) -> None:
         self._touch()
@@ -178,10 +185,19 @@ class ForgetfulRunner(FakeRunner):
     A token that is computed where positions that it needs are gone, or are those of another text, is an error.
     """
 
-    def __init__(self, window: CacheWindow, max_slots: int = 4, capacity: int = 64, max_batch_tokens: int = 16) -> None:
+    def __init__(
+        self,
+        window: CacheWindow,
+        max_slots: int = 4,
+        capacity: int = 64,
+        max_batch_tokens: int = 16,
+        num_checkpoints: int = 0,
+    ) -> None:
         super().__init__(max_slots, capacity, max_batch_tokens)
         self.cache_window: CacheWindow = window
         self._states: dict[int, dict[int, list[int]]] = {}  # by slot and row: all tokens up to the one that is there
+        self.num_checkpoints = num_checkpoints
+        self.saved: dict[int, dict[int, list[int]]] = {}  # states by checkpoint
 
     def _check_order(self, rows: Sequence[BatchToken]) -> None:
         """Comes before a pass writes."""
@@ -204,9 +220,18 @@ class ForgetfulRunner(FakeRunner):
         for before in range(max(0, first - self.cache_window.needed), first):
             assert state.get(before % held) == text[: before + 1], f"slot {slot} has forgotten {before}"
 
-    def copy(self, source: int, target: int, count: int) -> None:
+    def copy(self, source: int, target: int, count: int, checkpoint: int | None = None) -> None:
         super().copy(source, target, count)
-        self._states[target] = dict(self._states[source])
+        self._states[target] = dict(self._states[source] if checkpoint is None else self.saved[checkpoint])
+
+    def save(self, slot: int, checkpoint: int) -> None:
+        self._touch()
+        assert 0 <= checkpoint < self.num_checkpoints
+        self.saved[checkpoint] = dict(self._states[slot])
+
+    def restore(self, slot: int, checkpoint: int) -> None:
+        self._touch()
+        self._states[slot] = dict(self.saved[checkpoint])
 
     def read(self, slot: int, count: int) -> list[memoryview]:
         return [*super().read(slot, count), memoryview(pickle.dumps(self._states[slot]).ljust(SNAPSHOT))]

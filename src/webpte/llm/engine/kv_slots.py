@@ -11,6 +11,7 @@ from ...errors import OutOfMemory
 
 logger = logging.getLogger(__name__)
 MIN_COPY_TOKENS = 8  # computing fewer tokens beside those that follow costs less than a copy
+MIN_SAVED_TOKENS = 16  # between two checkpoints of a slot
 
 
 class CacheWindow(NamedTuple):
@@ -43,7 +44,14 @@ class CacheBackend(Protocol):
     @property
     def cache_window(self) -> CacheWindow | None: ...
 
-    def copy(self, source: int, target: int, count: int) -> None: ...
+    @property
+    def num_checkpoints(self) -> int: ...
+
+    def save(self, slot: int, checkpoint: int) -> None: ...
+
+    def restore(self, slot: int, checkpoint: int) -> None: ...
+
+    def copy(self, source: int, target: int, count: int, checkpoint: int | None = None) -> None: ...
 
     def grow(self, num_slots: int) -> None: ...
 
@@ -67,18 +75,47 @@ class Slot:
         self.window = window  # None: the cache keeps every position
         self.tokens: list[int] = []
         self._first_kept = 0  # the first position that the cache still holds
+        self.checkpoints: dict[int, int] = {}  # where copies of the state are, by the number of tokens before them
+        self.branch: int | None = None  # the tokens that another prompt shared, which further ones may share too
         self.last_used = 0
         self._owner: weakref.ref[SlotOwner] | None = None
 
+    def continues_at(self, count: int) -> bool:
+        """Return whether a sequence can continue after the first `count` tokens with the state as it is."""
+        return self.window is None or self.window.can_continue(count, self._first_kept)
+
     def usable(self, count: int) -> int:
-        """Return `count` if a sequence can continue after the first `count` tokens, else 0."""
-        return count if self.window is None or self.window.can_continue(count, self._first_kept) else 0
+        """Return after how many of the first `count` tokens a sequence can continue: all, or those of a checkpoint."""
+        if self.continues_at(count):
+            return count
+        return max((saved for saved in self.checkpoints if saved <= count), default=0)
+
+    def branch_at(self, count: int) -> bool:
+        """Let the slot stop for a checkpoint after `count` tokens. Return False if it has gone past them."""
+        done = len(self.tokens)
+        if done >= count:
+            return False
+        self.branch = min(count, self.branch) if self.branch is not None and self.branch > done else count
+        return True
+
+    def checkpoint_at(self, count: int) -> int | None:
+        """Return the checkpoint to continue from after `count` usable tokens; None if the state is still there."""
+        return None if self.continues_at(count) else self.checkpoints.get(count)
 
     def truncate(self, count: int) -> None:
-        """Keep the first `count` tokens, which must be usable."""
+        """Keep the first `count` tokens, whose state is there."""
         del self.tokens[count:]
+        self.checkpoints = {saved: number for saved, number in self.checkpoints.items() if saved <= count}
         if not count:
             self._first_kept = 0
+
+    def restored(self, count: int) -> None:
+        """Record that the state is that of the checkpoint after the first `count` tokens."""
+        self.truncate(count)
+        self._first_kept = self._first_needed(count)
+
+    def _first_needed(self, count: int) -> int:
+        return max(0, count - self.window.needed) if self.window is not None else 0
 
     def clear(self) -> None:
         self.truncate(0)
@@ -86,17 +123,13 @@ class Slot:
     def assign(self, tokens: Sequence[int]) -> None:
         """Record that the cache was replaced by one of exactly these tokens."""
         self.tokens[:] = tokens
-        self._first_kept = max(0, len(tokens) - self.window.needed) if self.window is not None else 0
+        self.checkpoints.clear()
+        self._first_kept = self._first_needed(len(tokens))
 
     def before_write(self, count: int) -> None:
         """Record which positions a step overwrites that computes `count` more tokens."""
         if self.window is not None:
             self._first_kept = max(self._first_kept, self.window.first_kept(len(self.tokens) + count))
-
-    def drop_unusable(self) -> None:
-        """Clear the slot if a step that failed has overwritten positions that the next token needs."""
-        if self.usable(len(self.tokens)) < len(self.tokens):
-            self.clear()
 
     @property
     def owner(self) -> SlotOwner | None:
@@ -184,15 +217,60 @@ class KvSlots:
         if slot.owner is not owner:
             self.evictions += slot.owner is not None
             slot.give_to(owner)
-        if source is slot:
-            slot.truncate(count)
-        else:
+        slot.branch = self._branch(tokens, count)
+        if source is not slot:
             slot.clear()
-            self._backend.copy(source.number, slot.number, count)
+            self._backend.copy(source.number, slot.number, count, source.checkpoint_at(count))
             slot.assign(tokens[:count])
             self.touch(source)
+        else:
+            self._go_back(slot, count)
         self.touch(slot)
         return count
+
+    def drop_unusable(self, slot: Slot) -> None:
+        """Go back to a checkpoint, or to the beginning, if a step has overwritten what the next token needs.
+
+        That is a step that failed, or one with drafts that were rejected.
+        """
+        count = len(slot.tokens)
+        if not slot.continues_at(count):
+            self._go_back(slot, slot.usable(count))
+
+    def _go_back(self, slot: Slot, count: int) -> None:
+        """Let a slot continue after the first `count` tokens, which must be usable."""
+        checkpoint = slot.checkpoint_at(count)
+        if checkpoint is None:
+            slot.truncate(count)
+            return
+        tokens, slot.tokens[:] = slot.tokens[:count], ()  # until the state is restored, none of it is valid
+        self._backend.restore(slot.number, checkpoint)
+        slot.tokens[:] = tokens
+        slot.restored(count)
+
+    def _branch(self, tokens: Sequence[int], count: int) -> int | None:
+        """Return how many of `tokens` a slot caches but cannot continue from, if that is well after `count`."""
+        if not self._backend.num_checkpoints:
+            return None
+        shared = max(common_prefix(slot.tokens, tokens) for slot in self._slots)
+        return shared if shared >= count + MIN_SAVED_TOKENS else None
+
+    def save(self, slot: Slot) -> None:
+        """Copy the state of a slot, so that a sequence can continue from here after others have changed it.
+
+        The slot that was used least recently loses its first checkpoint if there are no more.
+        """
+        count = len(slot.tokens)
+        total = self._backend.num_checkpoints
+        if not total or count < max(slot.checkpoints, default=0) + MIN_SAVED_TOKENS:
+            return
+        taken = {number for each in self._slots for number in each.checkpoints.values()}
+        number = next((number for number in range(total) if number not in taken), None)
+        if number is None:
+            oldest = min((each for each in self._slots if each.checkpoints), key=lambda each: each.last_used)
+            number = oldest.checkpoints.pop(min(oldest.checkpoints))
+        self._backend.save(slot.number, number)
+        slot.checkpoints[count] = number
 
     def grow_to_max(self) -> None:
         """Make all slots now, or as many as memory allows."""

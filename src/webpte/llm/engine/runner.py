@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -136,8 +136,18 @@ class ModelRunner(Protocol):
         As many samples as tokens: tokens of that many slots. One sample: tokens of a prompt.
         """
 
-    def copy(self, source: int, target: int, count: int) -> None:
-        """Copy the cache of the first `count` tokens of a slot into another."""
+    @property
+    def num_checkpoints(self) -> int:
+        """Return how many copies of states there is room for; 0 if the cache keeps every position."""
+
+    def save(self, slot: int, checkpoint: int) -> None:
+        """Copy the state of a slot, without its caches."""
+
+    def restore(self, slot: int, checkpoint: int) -> None:
+        """Replace the state of a slot by a copy."""
+
+    def copy(self, source: int, target: int, count: int, checkpoint: int | None = None) -> None:
+        """Copy the cache of the first `count` tokens of a slot into another, and its state or a copy of that."""
 
     def grow(self, num_slots: int) -> None:
         """Make more slots. The contents of the others stay."""
@@ -174,6 +184,8 @@ class SlotPool(ABC):
         self.method = self.make(self.num_slots, progress)
         reach = state_reach(self.method.plan.graph)
         self.cache_window = None if reach is None else CacheWindow(*reach)
+        rows = [buffer.rows for buffer in self._buffers() if not buffer.position]
+        self.num_checkpoints = rows[0] - self.num_slots if rows else 0
         self._recoveries = 0  # of methods that were replaced
 
     @abstractmethod
@@ -196,9 +208,22 @@ class SlotPool(ABC):
                 f"batch: expected positions in {self.num_slots} slots of {self.capacity} tokens, got {places.tolist()}"
             )
 
-    def copy(self, source: int, target: int, count: int) -> None:
+    def copy(self, source: int, target: int, count: int, checkpoint: int | None = None) -> None:
+        saved = self._state_row(source) if checkpoint is None else checkpoint
+        self._copy([*self._cache_extents(source, target, count), *self._state_extents(saved, self._state_row(target))])
+
+    def save(self, slot: int, checkpoint: int) -> None:
+        self._copy(self._state_extents(self._state_row(slot), checkpoint))
+
+    def restore(self, slot: int, checkpoint: int) -> None:
+        self._copy(self._state_extents(checkpoint, self._state_row(slot)))
+
+    def _copy(self, extents: Iterable[Extent]) -> None:
         with self.method.exclusive() as state:
-            state.copy_extents(state, self._extents(source, target, count))
+            state.copy_extents(state, list(extents))
+
+    def _state_row(self, slot: int) -> int:
+        return self.num_checkpoints + slot
 
     def grow(self, num_slots: int) -> None:
         """Allocate more slots. The old state becomes the beginning of the new one."""
@@ -213,30 +238,55 @@ class SlotPool(ABC):
         old.close()
 
     def sizes(self, count: int) -> list[int]:
-        return [extent.nbytes for extent in self._extents(0, 0, count)]
+        return [extent.nbytes for extent in self._extents(0, count)]
 
     def read(self, slot: int, count: int) -> list[memoryview]:
         with self.method.exclusive() as state:
-            return state.read_extents(self._extents(slot, slot, count))
+            return state.read_extents(self._extents(slot, count))
 
     def write(self, slot: int, count: int, pieces: Sequence[memoryview]) -> None:
         with self.method.exclusive() as state:
-            state.write_extents(self._extents(slot, slot, count), pieces)
+            state.write_extents(self._extents(slot, count), pieces)
 
-    def _extents(self, source: int, target: int, count: int) -> list[Extent]:
-        """Return the first `count` rows of a slot in every cache, and all of its other states."""
+    def _extents(self, slot: int, count: int) -> list[Extent]:
+        """Return the first `count` rows of a slot in every cache, and its other states."""
+        return [
+            *self._cache_extents(slot, slot, count),
+            *self._state_extents(self._state_row(slot), self._state_row(slot)),
+        ]
+
+    def _cache_extents(self, source: int, target: int, count: int) -> list[Extent]:
+        return [
+            Extent(buffer.place, source * buffer.row, target * buffer.row, count * buffer.position)
+            for buffer in self._buffers()
+            if buffer.position
+        ]
+
+    def _state_extents(self, source: int, target: int) -> list[Extent]:
+        """Return rows of the other states: those of the checkpoints come first, those of the slots follow."""
+        return [
+            Extent(buffer.place, source * buffer.row, target * buffer.row, buffer.row)
+            for buffer in self._buffers()
+            if not buffer.position
+        ]
+
+    def _buffers(self) -> Iterator[_StateBuffer]:
         plan = self.method.plan
         state = plan.flow.state - {embedding_pool(plan.graph)}
         caches = {plan.buffer_of[value_id]: value_id for value_id in state if value_id in plan.buffer_of}
-        extents: list[Extent] = []
         states = (number for number, buffer in enumerate(plan.buffers) if buffer.kind == "state")
         for place, number in enumerate(states):
             if number in caches:
-                slots, rows, *width = plan.graph.tensor(caches[number]).dims
-                row = plan.stored_bytes(caches[number]) // (slots * rows)
-                nbytes = (count if len(width) == 2 else rows) * row  # caches have a row (H, D) for each position
-                extents.append(Extent(place, source * rows * row, target * rows * row, nbytes))
-        return extents
+                rows, positions, *width = plan.graph.tensor(caches[number]).dims
+                row = plan.stored_bytes(caches[number]) // rows
+                yield _StateBuffer(place, rows, row, row // positions if len(width) == 2 else 0)
+
+
+class _StateBuffer(NamedTuple):
+    place: int  # among the buffers of the state
+    rows: int
+    row: int  # bytes of a slot
+    position: int  # bytes of a position of a cache, (slots, C, H, D); 0 for another state, (rows, M, N)
 
 
 class BatchedRunner(SlotPool):
@@ -371,6 +421,7 @@ class SingleRunner(NoEncoder):
 
     num_slots = 1
     max_slots = 1
+    num_checkpoints = 0
     max_samples = 1
     max_draft_tokens = 0
     max_logit_adjustments = MAX_LOGIT_ADJUSTMENTS
@@ -440,7 +491,13 @@ class SingleRunner(NoEncoder):
         self.method.run(self._arguments(tokens, params), outputs=sampler_outputs([params]))
         self.method.reset()
 
-    def copy(self, source: int, target: int, count: int) -> None:
+    def save(self, slot: int, checkpoint: int) -> None:
+        raise AssertionError("there are no checkpoints")
+
+    def restore(self, slot: int, checkpoint: int) -> None:
+        raise AssertionError("there are no checkpoints")
+
+    def copy(self, source: int, target: int, count: int, checkpoint: int | None = None) -> None:
         raise AssertionError("there is one slot")
 
     def grow(self, num_slots: int) -> None:

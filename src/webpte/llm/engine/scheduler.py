@@ -214,12 +214,16 @@ class Scheduler:
 
     def _waits_for_prefix(self, request: Request) -> bool:
         """Return whether a prompt with the same beginning is being computed. It is copied once it is cached."""
-        if self._kv_slots.window is not None:
-            return False  # it can be continued at its end only
         tokens = request.reusable_tokens
-        readers = (other for other in self.running if len(other.tokens) - other.num_computed > 1)
-        shared = max((common_prefix(other.tokens, tokens) for other in readers), default=0)
-        return shared >= MIN_SHARED_TOKENS and shared > self._kv_slots.lookup_prefix(tokens)[1]
+        readers = [other for other in self.running if len(other.tokens) - other.num_computed > 1]
+        shared_by = {other: common_prefix(other.tokens, tokens) for other in readers}
+        reader = max(readers, key=shared_by.__getitem__, default=None)
+        if reader is None or shared_by[reader] < MIN_SHARED_TOKENS:
+            return False
+        shared, slot = shared_by[reader], reader.sequence.slot
+        if shared <= self._kv_slots.lookup_prefix(tokens)[1]:
+            return False
+        return self._kv_slots.window is None or (slot is not None and slot.branch_at(shared))
 
     def schedule(self) -> list[ScheduledTokens]:
         """Return the next batch: tokens of every decoding request, then chunks of prompts."""
@@ -229,7 +233,7 @@ class Scheduler:
             if (slot := request.sequence.slot) is not None and (self.waiting or not request.backpressured)
         ]
         for _, slot in ready:
-            slot.drop_unusable()
+            self._kv_slots.drop_unusable(slot)
         limit = min(MAX_DECODE_TOKENS, self._limits.max_batch_tokens)
         decoding, prefilling = [], []
         for request, slot in ready:
@@ -290,6 +294,8 @@ class Scheduler:
     def _prefill_chunk(self, request: Request, slot: Slot, budget: Budget, num_decode: int) -> ScheduledTokens | None:
         uncached = request.tokens[len(slot.tokens) :]
         chunk = uncached[: budget.tokens]
+        if slot.branch is not None and slot.branch > len(slot.tokens):
+            chunk = chunk[: slot.branch - len(slot.tokens)]  # the state there is saved
         try:
             chunk = chunk[: self._embeddings.encode(chunk, request.encoder_inputs)]
         except DeviceLost:

@@ -19,6 +19,7 @@ class SlotConvolutionParams(Uniforms):
     start: Live
     rows: u32
     slots: u32
+    first: u32  # the row of the state of the first slot
     kept: u32  # inputs of a slot
     columns: u32  # loads of a row
 
@@ -40,6 +41,7 @@ def slot_convolution(
     slot_mapping: Tensor,
     advance: LiveScalar,
     num_decode: int,
+    first: int,
     *,
     out: Tensor,
 ) -> None:
@@ -47,17 +49,20 @@ def slot_convolution(
 
     Row r of (1, R, N) is the token of slot slot_mapping[r, 0] at position slot_mapping[r, 1] + advance. The weights
     (L, 1, N) are those of the rows from L - 1 positions before up to the row itself. Row p of a sequence is kept as row
-    p modulo H of its slot in the state (slots, H, N). A row whose slot is negative is idle.
+    p modulo H of its slot in the states (first + slots, H, N), which begin with `first` copies. A row whose slot is
+    negative is idle.
 
     The first `num_decode` rows are the only ones of their slots. After them the rows of a slot are neighbors, at
     consecutive positions.
     """
-    _check(x, weight, state, slot_mapping)
+    _check(x, weight, state, slot_mapping, first)
     out.dims = x.dims
     _, rows, width = x.dims
     wide = 4 if width % 4 == 0 else 1
-    slots, kept, _ = state.dims
-    params = SlotConvolutionParams(start=advance.dynamic, rows=rows, slots=slots, kept=kept, columns=width // wide)
+    states, kept, _ = state.dims
+    params = SlotConvolutionParams(
+        start=advance.dynamic, rows=rows, slots=states - first, first=first, kept=kept, columns=width // wide
+    )
     # Other rows read what a row replaces, unless it is the only one of its slot.
     apart = num_decode < rows
     cx.dispatch(
@@ -82,7 +87,7 @@ def slot_convolution(
         )
 
 
-def _check(x: Tensor, weight: Tensor, state: Tensor, slot_mapping: Tensor) -> None:
+def _check(x: Tensor, weight: Tensor, state: Tensor, slot_mapping: Tensor, first: int) -> None:
     width = x.dims[-1]
     if x.rank != 3 or x.dims[0] != 1 or weight.dims[1:] != (1, width) or state.rank != 3 or state.dims[2] != width:
         raise ShapeError(
@@ -90,11 +95,11 @@ def _check(x: Tensor, weight: Tensor, state: Tensor, slot_mapping: Tensor) -> No
             f"{list(x.dims)}, {list(weight.dims)} and {list(state.dims)}",
             code="operand_mismatch",
         )
-    if state.dims[1] < weight.dims[0] or len({x.dtype, weight.dtype, state.dtype}) > 1:
+    if state.dims[0] <= first or state.dims[1] < weight.dims[0] or len({x.dtype, weight.dtype, state.dtype}) > 1:
         raise ShapeError(
             argument="state",
-            expected=f"at least {weight.dims[0]} rows of {x.dtype.short}, as the rows and the weights",
-            got=f"{state.dims[1]} rows of {state.dtype.short}",
+            expected=f"more than {first} states of at least {weight.dims[0]} rows of {x.dtype.short}",
+            got=f"{state.dims[0]} of {state.dims[1]} rows of {state.dtype.short}",
             code="operand_mismatch",
         )
     if slot_mapping.dims != (x.dims[1], 2) or slot_mapping.dtype is not DType.INT32:
@@ -107,14 +112,14 @@ def _check(x: Tensor, weight: Tensor, state: Tensor, slot_mapping: Tensor) -> No
 
 
 @slot_convolution.reference
-def _(x: Any, weight: Any, state: Any, slot_mapping: Any, advance: int, num_decode: object) -> Any:
+def _(x: Any, weight: Any, state: Any, slot_mapping: Any, advance: int, num_decode: object, first: int) -> Any:
     """Write into the state, as the op does. The result of idle rows is undefined; here it is zero."""
     out = np.zeros_like(x)
     taps, kept = len(weight), state.shape[1]
     for row, (slot, start) in enumerate(slot_mapping):
         if slot < 0:
             continue
-        position = start + advance
+        slot, position = slot + first, start + advance
         state[slot, position % kept] = x[0, row]
         for back in range(min(taps, position + 1)):
             out[0, row] += weight[taps - 1 - back, 0] * state[slot, (position - back) % kept]

@@ -20,7 +20,7 @@ $$ call per_thread()
     if (u32(place.x) >= p.slots) {
         return;  // an idle row: as u32, a negative number exceeds the bound too
     }
-    let first = u32(place.x) * p.kept;
+    let first = (p.first + u32(place.x)) * p.kept;
     var sum = {{ "vec4<f32>()" if wide == 4 else "0.0" }};
     for (var tap = 0u; tap < TAPS; tap++) {
         let back = TAPS - 1u - tap;

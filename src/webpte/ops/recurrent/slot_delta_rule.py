@@ -18,6 +18,7 @@ class SlotDeltaParams(Uniforms):
     start: Live
     rows: u32
     slots: u32
+    first: u32  # the row of the state of the first slot
     heads: u32
     group: u32  # heads of values that share a key
     width: u32  # of a row
@@ -43,14 +44,16 @@ def slot_delta_rule(
     state: Tensor,
     slot_mapping: Tensor,
     advance: LiveScalar,
+    first: int,
     *,
     out: Tensor,
 ) -> None:
     """Compute the values (R, H, V) that queries read from the state of their slot, after each row has changed it.
 
     A row of `mixed` (1, R, 2 G K + H V) has the queries and keys of G heads, which get unit length, and the values of H
-    heads. The state of a slot is a matrix (K, V) for each of H heads. A row multiplies it by exp(decay), and moves what
-    its key reads towards its value, by its strength. Then its query reads the state. `decay` and `strength` are (R, H).
+    heads. The state of a slot is a matrix (K, V) for each of H heads; the states begin with `first` copies. A row
+    multiplies its state by exp(decay), and moves what its key reads towards its value, by its strength. Then its query
+    reads the state. `decay` and `strength` are (R, H).
 
     Row r is the token of slot slot_mapping[r, 0] at position slot_mapping[r, 1] + advance. A state is 0 before position
     0. The rows of a slot are neighbors, at consecutive positions. A row whose slot is negative is idle.
@@ -59,10 +62,16 @@ def slot_delta_rule(
     key_dim, value_dim = state.dims[1] // heads, state.dims[2]
     width = mixed.dims[-1]
     groups = (width - heads * value_dim) // (2 * key_dim)
-    fits = groups > 0 and heads % groups == 0 and width == 2 * groups * key_dim + heads * value_dim
+    fits = (
+        state.dims[0] > first
+        and groups > 0
+        and heads % groups == 0
+        and width == 2 * groups * key_dim + heads * value_dim
+    )
     if mixed.dims[:2] != (1, rows) or strength.dims != decay.dims or state.dims[1] % heads or not fits:
         raise ShapeError(
-            f"slot_delta_rule: expected rows (1, R, 2 G K + H V), tables (R, H) and a state (slots, H K, V), got "
+            f"slot_delta_rule: expected rows (1, R, 2 G K + H V), tables (R, H) and more than {first} states "
+            "(H K, V), got "
             f"{list(mixed.dims)}, {list(decay.dims)}, {list(strength.dims)} and {list(state.dims)}",
             code="operand_mismatch",
         )
@@ -74,7 +83,8 @@ def slot_delta_rule(
         params=SlotDeltaParams(
             start=advance.dynamic,
             rows=rows,
-            slots=state.dims[0],
+            slots=state.dims[0] - first,
+            first=first,
             heads=heads,
             group=heads // groups,
             width=width,
@@ -88,7 +98,9 @@ def slot_delta_rule(
 
 
 @slot_delta_rule.reference
-def _(mixed: Any, decay: Any, strength: Any, eps: float, state: Any, slot_mapping: Any, advance: int) -> Any:
+def _(
+    mixed: Any, decay: Any, strength: Any, eps: float, state: Any, slot_mapping: Any, advance: int, first: int
+) -> Any:
     """Write into the state, as the op does. The result of idle rows is undefined; here it is zero."""
     (rows, heads), value_dim = decay.shape, state.shape[2]
     key_dim = state.shape[1] // heads
@@ -101,6 +113,7 @@ def _(mixed: Any, decay: Any, strength: Any, eps: float, state: Any, slot_mappin
         query, key = mixed[0, row, : 2 * keys].astype(np.float64).reshape(2, -1, key_dim)
         query, key = (np.repeat(x / np.sqrt((x**2).sum(-1, keepdims=True) + eps), shared, axis=0) for x in (query, key))
         value = mixed[0, row, 2 * keys :].reshape(heads, value_dim)
+        slot = slot + first
         held = state[slot].reshape(heads, key_dim, value_dim).astype(np.float64) * (start + advance > 0)
         held = held * np.exp(decay[row])[:, None, None]
         change = (value - np.einsum("hk,hkv->hv", key, held)) * strength[row][:, None]

@@ -21,7 +21,7 @@ $$ call per_thread()
     if (u32(place.x) >= p.slots || (first > 0u && slot_mapping[first - min(first, 1u)].x == place.x)) {
         return;
     }
-    let stored = (u32(place.x) * p.heads + head) * KEYS * VALUES + column;
+    let stored = ((p.first + u32(place.x)) * p.heads + head) * KEYS * VALUES + column;
     var held: array<f32, KEYS>;
     if (place.y + live(p.start) > 0) {
         for (var k = 0u; k < KEYS; k++) {

@@ -17,5 +17,5 @@ $$ call per_thread()
         return;
     }
     let position = u32(place.y + live(p.start));
-    state[(u32(place.x) * p.kept + position % p.kept) * p.columns + column] = x[i];
+    state[((p.first + u32(place.x)) * p.kept + position % p.kept) * p.columns + column] = x[i];
 $$ endcall

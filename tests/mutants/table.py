@@ -151,8 +151,8 @@ MUTANTS = (
     Mutant(
         "a copied prefix is one token short",
         "llm/engine/kv_slots.py",
-        "self._backend.copy(source.number, slot.number, count)",
-        "self._backend.copy(source.number, slot.number, count - 1)",
+        "self._backend.copy(source.number, slot.number, count, source",
+        "self._backend.copy(source.number, slot.number, count - 1, source",
         "tests/unit/test_engine.py",
     ),
     Mutant(
@@ -522,8 +522,8 @@ MUTANTS = (
     Mutant(
         "a request that shares a prefix does not wait for it",
         "llm/engine/scheduler.py",
-        "return shared >= MIN_SHARED_TOKENS and",
-        "return False and",
+        "if reader is None or shared_by[reader] < MIN_SHARED_TOKENS:",
+        "if True:",
         "tests/unit/test_engine.py",
     ),
     Mutant(
@@ -571,9 +571,16 @@ MUTANTS = (
     Mutant(
         "the window of an assigned cache is forgotten",
         "llm/engine/kv_slots.py",
-        "self._first_kept = max(0, len(tokens) - self.window.needed) if self.window is not None else 0",
+        "self._first_kept = self._first_needed(len(tokens))",
         "self._first_kept = 0",
         "tests/unit/test_cache_window.py tests/unit/test_engine_random.py",
+    ),
+    Mutant(
+        "a slot goes back to a checkpoint without its state",
+        "llm/engine/kv_slots.py",
+        "self._backend.restore(slot.number, checkpoint)",
+        "pass",
+        "tests/unit/test_cache_window.py",
     ),
     Mutant(
         "the most recently used slot is reused first",

@@ -434,21 +434,19 @@ def project_q4(cx: Context, layer: LinearQ4Operands) -> None:
 
 def _choose(cx: Context, layer: LinearQ4Operands) -> Variant[Rule]:
     """Return the variant for the layer's shape. The number of rows counts as 1, few or many."""
-    few = layer.rows <= MAX_FEW_ROWS
-    kind = "row" if layer.rows == 1 else "few" if few else "many"
+    tiled = ProductShape(1, layer.rows, layer.inner, layer.columns * len(layer.weights))  # weights share a tile
     shape = (
-        kind,
+        tiled.kind,
         layer.columns,
         layer.inner,
         layer.weights[0].group,
         len(layer.weights),
         layer.has_rounded_rows,
     )
-    tiled = ProductShape(1, layer.rows, layer.inner, layer.columns * len(layer.weights))  # weights share a tile
     packed = (PACKED_LARGE, PACKED_SHARED) if LARGE.keeps_busy(tiled) else (PACKED_SHARED, PACKED_LARGE)
     shared = (*packed, *(SHARED[tile] for tile in preferred_tiles(cx.caps, tiled)))
     lanes = _lanes_variants(cx.caps)
-    gpu: tuple[Variant[Rule], ...] = (PACKED, *lanes) if few else (*shared, PACKED, *lanes)
+    gpu: tuple[Variant[Rule], ...] = (*shared, PACKED, *lanes) if tiled.kind == "many" else (PACKED, *lanes)
     if cx.caps.registers <= FEW_REGISTERS:
         gpu = (PACKED, *(variant for variant in gpu if variant is not PACKED))  # the others would spill
     return cx.variant(f"linear_q{layer.weights[0].bits}", shape, cpu=(BROADCAST, TILE), gpu=gpu, work=layer)

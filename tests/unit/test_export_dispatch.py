@@ -16,6 +16,7 @@ KINDS = {
     "Gemma3ForCausalLM": "language",
     "BertModel": "encoder",
     "BertForMaskedLM": "encoder",
+    "BertForSequenceClassification": "reranker",
     "ViTForImageClassification": "image classifier",
     "YolosForObjectDetection": "detector",
     "WhisperForConditionalGeneration": "speech",

@@ -37,6 +37,7 @@ from webpte.serve.openai.requests import (
     ResponsesRequest,
 )
 from webpte.serve.openai.tools import MAX_ARGUMENTS
+from webpte.serve.rerank import RerankRequest, ScoreRequest
 
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
 DEFAULT = Config()
@@ -169,6 +170,10 @@ LIMITS = [
         "/v1/embeddings", {"model": "encoder", "input": ["a"] * (DEFAULT.max_inputs + 1)}, "input",
     ),
     at(
+        "`documents` of `/v1/rerank`, texts of `/v1/score`", DEFAULT.max_inputs, "texts | `max_inputs`",
+        "/v1/rerank", {"model": "ranker", "query": "a", "documents": ["a"] * (DEFAULT.max_inputs + 1)}, "documents",
+    ),
+    at(
         "`logit_bias`", MAX_BIASED_TOKENS, "entries |", CHAT,
         CHATTING | {"logit_bias": {str(token): 1 for token in range(MAX_BIASED_TOKENS + 1)}}, "logit_bias",
     ),
@@ -201,10 +206,12 @@ LIMITS = [
 
 def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, body: Any, config: Config) -> Asked:
     monkeypatch.setattr("webpte.serve.service.SchemaCompiler", StandInCompiler)
-    monkeypatch.setattr("webpte.serve.service.TextTokenizer.load", lambda path: None)
+    for name in ("TextTokenizer", "PairTokenizer"):
+        monkeypatch.setattr(f"webpte.serve.service.{name}.load", lambda path: None)
 
     async def ask() -> Asked:
         backend = StandIn(tmp_path, byte_level(), tool_format=HERMES)
+        backend.models["ranker"] = ModelInfo("ranker", "", "reranker", 16, 0, 1, 4, "f", 1)
         backend.models["encoder"] = ModelInfo("encoder", "", "encoder", 16, 0, 4, 4, "f", 1)
         application = app(backend, config)
         async with application.router.lifespan_context(application):
@@ -258,6 +265,8 @@ WRONG: list[tuple[type[RequestBody], dict[str, Any]]] = [
     (OllamaChatRequest, {"messages": [{"role": "assistant", "tool_calls": [1] * 20_000}]}),
     (OllamaChatRequest, {"messages": [{**USER, "images": [1] * 20_000}]}),
     (OllamaEmbedRequest, {"input": [1] * 20_000}),
+    (RerankRequest, {"query": "a", "documents": [1] * 20_000}),
+    (ScoreRequest, {"text_1": "a", "text_2": [1] * 20_000}),
 ]
 
 

@@ -162,7 +162,7 @@ def _vector_dims(graph: Graph) -> tuple[int, ...] | None:
     first = graph.values[graph.outputs[0]] if graph.outputs else None
     if not isinstance(first, TensorSpec) or first.host_dtype not in (DType.FLOAT32, DType.FLOAT16):
         return None
-    return first.dims if len(first.dims) in (2, 3) else None
+    return first.dims if len(first.dims) in (2, 3) and first.dims[-1] > 1 else None  # rerankers have one number
 
 
 def encoder_shapes(program: Program, encoder: Encoder) -> list[Shapes]:

@@ -21,6 +21,7 @@ _CLASS_SUFFIXES = {
     "ForImageClassification": "image classifier",
     "ForObjectDetection": "detector",
     "WhisperForConditionalGeneration": "speech",
+    "ForSequenceClassification": "reranker",
     "ForMaskedLM": "encoder",
     "Model": "encoder",
 }
@@ -73,7 +74,7 @@ def _folder_of(path: Path, kind: ForeignFile | None = None) -> Path:
 
 
 def model_kind(source: str | os.PathLike[str]) -> str:
-    """Return "language", "encoder", "image classifier", "detector" or "speech"."""
+    """Return "language", "encoder", "reranker", "image classifier", "detector" or "speech"."""
     path = Path(source)
     check_source(path)
     if path.suffix == ".gguf":

@@ -1,4 +1,4 @@
-"""Text embeddings: texts with similar meanings get vectors with similar directions."""
+"""Texts to vectors, and scores of documents for a query."""
 
 from typing import TYPE_CHECKING
 
@@ -6,12 +6,20 @@ from ..deferred import lazy_exports
 
 if TYPE_CHECKING:
     from .embedder import Embedder
+    from .pair_tokenizer import PairTokenizer
+    from .reranker import Reranker
     from .text_tokenizer import TextTokenizer
 
-__all__ = ["Embedder", "TextTokenizer"]
+__all__ = ["Embedder", "PairTokenizer", "Reranker", "TextTokenizer"]
+_HOMES = {
+    "Embedder": "embedder",
+    "PairTokenizer": "pair_tokenizer",
+    "Reranker": "reranker",
+    "TextTokenizer": "text_tokenizer",
+}
 
 if not TYPE_CHECKING:  # as in `webpte.llm`: tokenizing needs no GPU
-    __getattr__ = lazy_exports(__name__, {"Embedder": "embedder", "TextTokenizer": "text_tokenizer"})
+    __getattr__ = lazy_exports(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -6,7 +6,7 @@ Language models are written by `webpte.builder`, without torch. The others need 
 from ..builder import export_llm
 from ..builder.options import ExportWarning
 from .dispatch import export_checkpoint
-from .encoders import export_encoder
+from .encoders import export_encoder, export_reranker
 from .lowering import lower
 from .speech import export_speech
 from .vision import export_classifier, export_detector
@@ -18,6 +18,7 @@ __all__ = [
     "export_detector",
     "export_encoder",
     "export_llm",
+    "export_reranker",
     "export_speech",
     "lower",
 ]

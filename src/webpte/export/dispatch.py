@@ -24,7 +24,7 @@ from ..errors import InputError, UnsupportedError
 from ..partial_files import not_writable, partial_path
 from ..progress import OnProgress, Progress, cancellable, ignore
 from ..sources import is_hub_name
-from .encoders import export_encoder
+from .encoders import export_encoder, export_reranker
 from .speech import export_speech
 from .vision import export_classifier, export_detector
 
@@ -113,6 +113,7 @@ PathLike = str | os.PathLike[str]
 EXPORTERS: dict[str, Callable[..., Path]] = {
     "language": export_llm,
     "encoder": export_encoder,
+    "reranker": export_reranker,
     "image classifier": export_classifier,
     "detector": export_detector,
     "speech": export_speech,

@@ -1,10 +1,10 @@
-"""Export text encoders of transformers and sentence-transformers as programs for `webpte.embed`."""
+"""Export text encoders and cross-encoders of transformers and sentence-transformers for `webpte.embed`."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..builder.options import check_target
 from ..checkpoints.checkpoint import check_source
@@ -15,7 +15,7 @@ from ..suppress_output import suppress_logs
 from ..task_file import write_task
 from .lowering import LOWERING_STAGES, Steps, lower_steps, require_executorch
 from .pretrained import load_pretrained, read_config, require_transformers
-from .sentence_encoder import dense, sentence_encoder
+from .sentence_encoder import cross_encoder, dense, sentence_encoder
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +31,7 @@ _PLAIN = {
 }
 # What is in a checkpoint beside the encoder: heads of its training, positions that are counted here.
 _UNUSED = ("pooler.", "cls.", "lm_head.", "head.", "decoder.", "vocab_", "embeddings.position_ids", "qa_outputs.")
+_POSITIONS = tuple(f"{name}embeddings.position_ids" for name in ("", "bert.", "roberta.", "distilbert.", "mpnet."))
 MAX_TOKENS, MAX_BATCH_TEXTS = 512, 32
 MAX_TENSOR_BYTES = 128 << 20  # bytes that a shader of any device can see as one buffer
 
@@ -71,16 +72,63 @@ def export_encoder(
     steps = Steps(cancellable(progress, cancel), ["read", *LOWERING_STAGES])
     steps.next()
     tokens = _max_tokens(sentences, config, max_tokens)
-    tokenizer, pad = _tokenizer(sentences.folder, config["vocab_size"])
+    tokenizer = _tokenizer(sentences.folder, config["vocab_size"])
     bert = load_pretrained("AutoModel", sentences.folder, _UNUSED)
     module, dimensions = _encoder(bert, pooling, normalize, sentences)
     rows = max_batch or _fitting_batch(bert.config, tokens)
     _lower(module, target, rows, tokens, steps)
-    target.with_name(f"{target.stem}.tokenizer.json").write_text(tokenizer, encoding="utf-8")
-    fields = {"dimensions": dimensions, "pooling": pooling, "normalize": normalize, "max_tokens": tokens, "pad": pad,
-              "lowercase": sentences.lowercase, "prompts": dict(sentences.prompts),
+    target.with_name(f"{target.stem}.tokenizer.json").write_text(tokenizer.text, encoding="utf-8")
+    fields = {"dimensions": dimensions, "pooling": pooling, "normalize": normalize, "max_tokens": tokens,
+              "pad": tokenizer.pad, "lowercase": sentences.lowercase, "prompts": dict(sentences.prompts),
               "default_prompt": sentences.default_prompt}  # fmt: skip
     write_task(target, "embedding", fields)
+    return target
+
+
+def export_reranker(
+    checkpoint: PathLike,
+    path: PathLike,
+    *,
+    max_tokens: int | None = None,
+    max_batch: int | None = None,
+    progress: OnProgress = ignore,
+    cancel: CancelToken | None = None,
+) -> Path:
+    """Write `path`, and beside it `tokenizer.json` and `task.json` under its stem, for `webpte.embed.Reranker.load`.
+
+    The checkpoint is a cross-encoder: a classifier of two texts with one score. `max_tokens` and `max_batch` are those
+    of `export_encoder`, of pairs.
+    """
+    target, source = Path(path), Path(checkpoint)
+    _check_options(None, None, max_tokens, max_batch)
+    check_target(target)
+    check_source(source)
+    require_executorch()
+    require_transformers()
+    folder = source if source.is_dir() else source.parent
+    config = _config(folder)
+    steps = Steps(cancellable(progress, cancel), ["read", *LOWERING_STAGES])
+    steps.next()
+    tokens = _max_tokens(EncoderConfig(folder), config, max_tokens)
+    tokenizer = _tokenizer(folder, config["vocab_size"])
+    if tokenizer.separator is None:
+        raise UnsupportedError(
+            f"{folder}: the tokenizer has no token between two texts", ["sep_token"], code="no_separator"
+        )
+    model = load_pretrained("AutoModelForSequenceClassification", folder, _POSITIONS)
+    if model.config.num_labels != 1:
+        raise UnsupportedError(
+            items=["num_labels"],
+            argument=f"{folder / 'config.json'}: labels",
+            expected="one, the score of a pair",
+            got=model.config.num_labels,
+            code="labels",
+        )
+    segments = getattr(model.config, "type_vocab_size", 0) > 1
+    rows = max_batch or _fitting_batch(model.config, tokens)
+    _lower(cross_encoder(model, segments), target, rows, tokens, steps, inputs=3 if segments else 2)
+    target.with_name(f"{target.stem}.tokenizer.json").write_text(tokenizer.text, encoding="utf-8")
+    write_task(target, "reranking", {"max_tokens": tokens, "pad": tokenizer.pad, "separator": tokenizer.separator})
     return target
 
 
@@ -132,8 +180,15 @@ def _fitting_batch(config: Any, tokens: int) -> int:
     return max(1, min(MAX_BATCH_TEXTS, MAX_TENSOR_BYTES // (4 * tokens * widest)))
 
 
-def _tokenizer(folder: Path, vocabulary: int) -> tuple[str, int]:
-    """Return tokenizer.json as transformers loads it, and the id of the padding token."""
+class _TokenizerFile(NamedTuple):
+    """tokenizer.json as transformers loads it, and the ids of tokens that it does not name."""
+
+    text: str
+    pad: int
+    separator: int | None  # between two texts
+
+
+def _tokenizer(folder: Path, vocabulary: int) -> _TokenizerFile:
     with suppress_logs():
         from transformers import AutoTokenizer
 
@@ -149,7 +204,7 @@ def _tokenizer(folder: Path, vocabulary: int) -> tuple[str, int]:
             got=len(tokenizer),
             code="tokenizer",
         )
-    return text, int(tokenizer.pad_token_id or 0)
+    return _TokenizerFile(text, int(tokenizer.pad_token_id or 0), tokenizer.sep_token_id)
 
 
 def _encoder(bert: Any, pooling: str, normalize: bool, sentences: EncoderConfig) -> tuple[torch.nn.Module, int]:
@@ -168,7 +223,8 @@ def _encoder(bert: Any, pooling: str, normalize: bool, sentences: EncoderConfig)
     return sentence_encoder(bert, pooling, layers, normalize), width
 
 
-def _lower(module: torch.nn.Module, target: Path, rows: int, tokens: int, steps: Steps) -> None:
+def _lower(module: torch.nn.Module, target: Path, rows: int, tokens: int, steps: Steps, inputs: int = 2) -> None:
+    """Lower a module with this number of inputs of one shape: tokens, a mask, and segments."""
     import torch
 
     # Two rows: torch.export specializes a size of one as a constant.
@@ -178,8 +234,8 @@ def _lower(module: torch.nn.Module, target: Path, rows: int, tokens: int, steps:
         dims[0] = torch.export.Dim("texts", min=1, max=rows)
     lower_steps(
         module,
-        (ids, torch.ones_like(ids)),
-        (dims, dims),
+        (ids, *(torch.ones_like(ids) for _ in range(inputs - 1))),
+        (dims,) * inputs,
         steps,
         path=target,
         options={"require_dynamic_shapes": True},

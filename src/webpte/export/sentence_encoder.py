@@ -1,4 +1,4 @@
-"""Build the modules that follow the transformer of an encoder: pooling and linears."""
+"""Build modules around the transformer of an encoder: pooling and linears, or the inputs of a cross-encoder."""
 
 from __future__ import annotations
 
@@ -30,6 +30,23 @@ def sentence_encoder(
             return torch.nn.functional.normalize(vector, dim=1) if normalize else vector
 
     return SentenceEncoder().eval()
+
+
+def cross_encoder(model: torch.nn.Module, segments: bool) -> torch.nn.Module:
+    """Return a module from the tokens of pairs, their mask and, with `segments`, 1 for tokens of the second text, all
+    (B, T), to logits (B, 1)."""
+    import torch
+
+    class CrossEncoder(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, tokens: Any, mask: Any, types: Any = None) -> Any:
+            more = {"token_type_ids": types} if segments else {}
+            return self.model(input_ids=tokens, attention_mask=mask, **more).logits
+
+    return CrossEncoder().eval()
 
 
 def pool(hidden: Any, mask: Any, pooling: str) -> Any:

@@ -218,6 +218,17 @@ class Tokenizer:
         rest = sum(len(part) - sum(part.special_tokens_mask) for part in encoding.overflowing)
         return list(encoding.ids), len(encoding) + (max(rest, 1) if encoding.overflowing else 0)
 
+    def encode_pair(self, first: str, second: str) -> list[int]:
+        """Return the tokens of two texts with what is added to every pair, truncated by `load`."""
+        try:
+            (first + second).encode()
+            pairs = [(first, second)]  # a batch releases the GIL
+            return list(self.backend_tokenizer.encode_batch_fast(pairs, add_special_tokens=True)[0].ids)
+        except UnicodeEncodeError as error:
+            raise InputError(f"the texts cannot be written as UTF-8: {error}", code="invalid_utf8") from error
+        except BaseException as error:
+            raise_typed(error, "the tokenizer cannot encode the texts", code="encode")
+
     def _encoding(self, text: str, add_special: bool) -> tokenizers.Encoding:
         try:
             text.encode()  # half of a surrogate pair is not valid

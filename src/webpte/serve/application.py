@@ -83,6 +83,7 @@ from .openai.responses import responses
 from .openapi import Endpoint, openapi, openapi_document
 from .page import PAGE_PATHS, page, wants_page
 from .reference import REFERENCE_PATH, reference
+from .rerank import RerankRequest, RerankResponse, ScoreRequest, ScoreResponse, rerank, score
 from .responses import JsonResponse, error_response
 from .service import Service
 
@@ -99,6 +100,9 @@ ROUTES = (
     Endpoint(
         "/v1/audio/translations", translations, "POST", Transcription | VerboseTranscription, TranscriptionRequest
     ),
+    Endpoint("/v1/rerank", rerank, "POST", RerankResponse, RerankRequest),
+    Endpoint("/v2/rerank", rerank, "POST", RerankResponse, RerankRequest),
+    Endpoint("/v1/score", score, "POST", ScoreResponse, ScoreRequest),
     Endpoint("/v1/models", models, "GET", ModelList),
     Endpoint("/v1/models/{name:path}", model, "GET", ModelEntry),
     Endpoint("/api/chat", ollama.chat, "POST", OllamaWhole, OllamaChatRequest, OllamaLine | OllamaResponse),
@@ -186,8 +190,10 @@ def _example(service: Service, url: str) -> str:
         path, body["messages"] = "v1/chat/completions", [{"role": "user", "content": "Hello!"}]
     elif model.kind == "speech":
         return shlex.join(["curl", f"{url}v1/audio/transcriptions", "-F", "file=@speech.wav"]) + _key(service)
-    else:
+    elif model.kind == "encoder":
         path, body["input"] = "v1/embeddings", "Hello!"
+    else:
+        path, body["query"], body["documents"] = "v1/rerank", "Hello!", ["Good morning!", "It rains."]
     words = ["curl", url + path, "-d", json.dumps(body, ensure_ascii=False)]
     return shlex.join(words) + _key(service)
 

@@ -61,10 +61,10 @@ class ModelInfo:
 
     name: str
     path: str
-    kind: Literal["language", "encoder", "speech"]
+    kind: Literal["language", "encoder", "reranker", "speech"]
     context: Count  # tokens of a sequence, or of a text; 0 for speech models
     vocabulary: Count  # of a language model; 0 for others
-    dimensions: Count  # of the vectors of an encoder; 0 for others
+    dimensions: Count  # of the vectors of an encoder; 1 for a reranker; 0 for others
     max_batch: Count  # sequences, or texts of a call
     fingerprint: str
     created: int  # modification time of the file, in seconds since 1970

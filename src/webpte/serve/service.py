@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ..embed.pair_tokenizer import PairTokenizer
 from ..embed.text_tokenizer import TextTokenizer
 from ..llm.context import ContextLimit
 from ..llm.prompts import read_special_tokens
@@ -25,7 +26,12 @@ from .schema_process import SchemaCompiler
 from .telemetry import Metrics
 
 logger = logging.getLogger(__name__)
-KINDS = {"language": "a language model", "encoder": "an embedding model", "speech": "a speech model"}
+KINDS = {
+    "language": "a language model",
+    "encoder": "an embedding model",
+    "reranker": "a reranker",
+    "speech": "a speech model",
+}
 MAX_SEED = LARGEST  # OpenAI's seeds may be larger, and are reduced modulo MAX_SEED + 1
 MAX_FIELD_CHARS = 80  # of an unknown field in the log
 MAX_UNKNOWN_FIELDS = 256  # that warnings are logged for: clients choose the names
@@ -63,6 +69,7 @@ class Service:
         self._text_models: dict[str, TextModel] = {}
         self._schema_compilers: dict[str, SchemaCompiler] = {}
         self._encoders: dict[str, TextTokenizer] = {}
+        self._rerankers: dict[str, PairTokenizer] = {}
 
     async def start(self) -> None:
         """Return when requests can be answered."""
@@ -71,6 +78,8 @@ class Service:
             if model.kind == "language":
                 self._text_models[model.name] = await asyncio.to_thread(load_text_model, model)
                 self._schema_compilers[model.name] = SchemaCompiler(model)
+            elif model.kind == "reranker":
+                self._rerankers[model.name] = await asyncio.to_thread(PairTokenizer.load, model.path)
             elif model.kind == "encoder":
                 self._encoders[model.name] = await asyncio.to_thread(TextTokenizer.load, model.path)
         self.loading = False
@@ -124,6 +133,9 @@ class Service:
 
     def encoder(self, name: str | None) -> TextTokenizer:
         return self._encoders[self.model(name, "encoder").name]
+
+    def reranker(self, name: str | None) -> PairTokenizer:
+        return self._rerankers[self.model(name, "reranker").name]
 
     async def submit(
         self, model: str, prompts: Sequence[tuple[int, ...]], params: SamplingParams, client: str

@@ -166,7 +166,7 @@ class Supervisor:
     async def embed(
         self, model: str, rows: Sequence[Sequence[int]], timeout: float | None = None, client: str = ""
     ) -> NDArray[np.float32]:
-        info = self._model(model, "encoder")
+        info = self._model(model, "encoder", "reranker")
         pending = PendingVectors(next(self._ids), model, rows, info.dimensions, client)
         return await self._computed(pending, pending.result, timeout)
 
@@ -224,7 +224,7 @@ class Supervisor:
             restart=self._manager.restart,
         )
 
-    def _model(self, name: str, kind: str) -> ModelInfo:
+    def _model(self, name: str, *kinds: str) -> ModelInfo:
         if self._state in ("draining", "stopped"):
             raise WorkerUnavailable("the server is shutting down and accepts no more requests", code="stopping")
         if self._failure is not None:
@@ -235,9 +235,10 @@ class Supervisor:
             known = ", ".join(self._models)
             raise InputError(f"model: expected one of {known}, got {name!r}", code="unknown_model")
         model = self._models[name]
-        if model.kind != kind:
+        if model.kind not in kinds:
             raise InputError(
-                f"model: {name} is of kind {model.kind}; this request needs kind {kind}", code="wrong_model_kind"
+                f"model: {name} is of kind {model.kind}; this request needs kind {' or '.join(kinds)}",
+                code="wrong_model_kind",
             )
         return model
 

@@ -1,4 +1,4 @@
-"""Models with a task file in the worker process: encoders and speech models. Each computes in a thread of its own."""
+"""Models with a task file in the worker process: encoders, rerankers, speech models. Each has a thread of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..embed import Embedder
+from ..embed import Embedder, Reranker
 from ..errors import CancelledError, DeviceLost, Error, InputError
 from ..progress import CancelToken, Progress
 from ..speech import Transcriber
@@ -39,9 +39,10 @@ logger = logging.getLogger(__name__)
 
 
 class EmbeddingModelWorker:
-    """Vectors of one encoder. Its thread computes one batch of one request at a time, and requests take turns."""
+    """Vectors of an encoder, or logits of a reranker, which are vectors of one number. Its thread computes one batch of
+    one request at a time, and requests take turns."""
 
-    def __init__(self, file: ModelFile, embedder: Embedder, send: Send) -> None:
+    def __init__(self, file: ModelFile, embedder: Embedder | Reranker, send: Send) -> None:
         self.embedder = embedder
         self._file = file
         self._send = send
@@ -58,7 +59,7 @@ class EmbeddingModelWorker:
         return ModelInfo(
             name=self._file.name,
             path=self._file.path,
-            kind="encoder",
+            kind="encoder" if isinstance(embedder, Embedder) else "reranker",
             context=embedder.max_tokens,
             vocabulary=0,
             dimensions=embedder.dimensions,

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from ..embed import Embedder
+from ..embed import Embedder, PairTokenizer, Reranker
 from ..errors import Error, FormatError, InputError
 from ..llm import LLM
 from ..llm.engine.output import Admitted, Finished, Output, Piece
@@ -113,7 +113,8 @@ def load_model(
     if task == "speech":
         return SpeechModelWorker(file, Transcriber.load(file.path, memory=options.memory, progress=progress), send)
     if task is not None:
-        return EmbeddingModelWorker(file, Embedder.load(file.path, memory=options.memory, progress=progress), send)
+        kind = Reranker if task == PairTokenizer.task else Embedder
+        return EmbeddingModelWorker(file, kind.load(file.path, memory=options.memory, progress=progress), send)
     try:
         llm = LLM.load(
             file.path,

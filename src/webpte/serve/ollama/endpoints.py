@@ -153,12 +153,12 @@ async def show(request: Request) -> Response:
         "template": "",
         "details": _entry(model)["details"],
         "model_info": {"general.architecture": ARCHITECTURE, f"{ARCHITECTURE}.context_length": model.context},
-        "capabilities": ["embedding"],
+        "capabilities": ["embedding"] if model.kind == "encoder" else [],
         "modified_at": _timestamp(model.created),
     }
-    if model.text is None:
+    if model.kind == "encoder":
         content["model_info"][f"{ARCHITECTURE}.embedding_length"] = model.dimensions
-    else:
+    if model.text is not None:
         text = service.text_model(model.name)
         more = {"tools": text.tool_format, "thinking": text.thought_tags}
         parameters = (f"{_option(name)} {value}" for name, value in model.text.sampling.items())

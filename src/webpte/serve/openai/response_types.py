@@ -354,7 +354,7 @@ class ModelEntry(TypedDict):
     object: Literal["model"]
     created: int
     owned_by: str
-    kind: Literal["language", "encoder", "speech"]
+    kind: Literal["language", "encoder", "reranker", "speech"]
     context: int
     fingerprint: str
     dimensions: NotRequired[int]  # of the vectors of an encoder

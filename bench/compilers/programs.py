@@ -145,6 +145,7 @@ def _dispatches(planner: Planner, call: Sequence[Any]) -> list[Dispatch]:
 _MULTIPLY_ADDS: Mapping[str, Callable[[Mapping[str, Any]], int]] = {
     "q4/linear_q4_lanes.wgsl": lambda f: f["weights"] * f["tile"] * f["columns"] * f["words"] * 32 // f["bits"],
     "q4/linear_q4_shared.wgsl": lambda f: f["own"] * f["own"] * 4,
+    "q4/linear_q4_halves.wgsl": lambda f: f["own"] * f["own"] * 4,
     "q4/linear_q4_packed.wgsl": lambda f: 4 * 4 * 8,
     "matmul/matmul_shared.wgsl": lambda f: f["own"] * f["own"] * 4,
     "matmul/matmul_lanes.wgsl": lambda f: f["rows"] * f["columns"] * f["a_width"],

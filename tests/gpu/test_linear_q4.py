@@ -14,11 +14,12 @@ from tests.support.harness.gate import slow_but, slow_rows_but
 from webpte.device import adapter_caps
 
 VARIANTS = ("broadcast", "tile", *LANES, "shared", "shared-64", "shared-wide", "packed", "packed-32", "packed-64")
+IN_F16 = ("shared-f16", "shared-64-f16", "shared-wide-f16")
 EIGHT = [c for c in CASES if c.op == INT8 and c.variant == "broadcast"][::2]
 
 
 def test_linear_q4_variants_have_own_kernels(tmp_path):
-    results: dict[str, set[str]] = {variant: set() for variant in VARIANTS}
+    results: dict[str, set[str]] = {variant: set() for variant in (*VARIANTS, *IN_F16)}
     for some in CASES:
         if some.variant in results and some.op == FUSED:
             results[some.variant].update(kernel.label for kernel in planned_kernels(some, tmp_path))
@@ -42,6 +43,22 @@ def test_linear_q4_without_subgroups_uses_tiles(tmp_path, device, monkeypatch):
     with pytest.raises(AssertionError, match="no such variant"):
         run_case(by("broadcast")[0], tmp_path)
     assert run_case(by("tile")[0], tmp_path) >= 2
+
+
+def test_layer_with_operands_in_f16_only_where_results_need_not_be_exact(tmp_path, device):
+    if "shader-f16" not in adapter_caps().features or adapter_caps().exact:
+        pytest.skip("the adapter has no f16")
+    OneOp(joined(T("n", 576), (60, 7), n=(40, 1))).write(tmp_path / "layer.pte")
+    x = np.random.default_rng(3).normal(size=(40, 576)).astype(np.float32)
+    results = {}
+    for exact in (False, True):
+        with choosing("shared-f16"), webpte.load(tmp_path / "layer.pte", exact=exact) as program:
+            method = program.method()
+            results[exact] = [np.concatenate(method.run([x[:rows]]), axis=1) for rows in (40, 16)]
+    assert np.array_equal(results[False][1], results[True][1])  # 16 rows
+    error = np.abs(results[False][0] - results[True][0])
+    size = np.sqrt(np.mean(results[True][0] ** 2))
+    assert 1e-5 * size < np.sqrt(np.mean(error**2)) < 2e-3 * size
 
 
 MAX_ROWS = {

@@ -128,13 +128,14 @@ def test_programs_with_a_kv_cache_are_planned_for_sequences(subject, sequences, 
 
 
 KINDS = ((1, 1), (3, 7, 16), (17, 35))  # counts of rows that choose among the same kernels
+IN_F16 = ("shared-f16", "shared-64-f16", "shared-wide-f16")
 # The variants of each order: src/webpte/lowering/variants.py.
 ORDERS = [
     (subject, order)
     for subject, orders in {
-        "4-bit linear": (("tile", "broadcast"), LANES, ("shared", "shared-64", "shared-wide")),
-        "4-bit linear with offsets": (("tile", "broadcast"), LANES, ("shared", "shared-64", "shared-wide")),
-        "4-bit linear, channels": (("tile", "broadcast"), LANES, ("shared", "shared-64", "shared-wide")),
+        "4-bit linear": (("tile", "broadcast"), LANES, ("shared", "shared-64", "shared-wide"), IN_F16),
+        "4-bit linear with offsets": (("tile", "broadcast"), LANES, ("shared", "shared-64", "shared-wide"), IN_F16),
+        "4-bit linear, channels": (("tile", "broadcast"), LANES, ("shared", "shared-64", "shared-wide"), IN_F16),
         "4-bit linear of int8": (("packed",), ("packed-32", "packed-64"), ("shared", "shared-64", "shared-wide")),
         "8-bit linear": (("tile", "broadcast"), ("lanes",), ("shared", "shared-64", "shared-wide")),
         "linear": (("tile", "broadcast"), ("lanes",), ("shared", "shared-64", "shared-wide")),

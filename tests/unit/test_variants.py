@@ -6,7 +6,7 @@ import pytest
 
 from webpte.graph import Call, Origin
 from webpte.lowering import ANYWHERE, Context, MethodContext, Requirements, Variant
-from webpte.ops.q4.linear_q4_kernels import _lanes_variants
+from webpte.ops.q4.linear_q4_kernels import _lanes_variants, multiplies_pairs
 from webpte.wgsl import AMD, ARM, INTEL, Caps
 
 TILE = Variant("tile", ANYWHERE, 1)
@@ -82,6 +82,27 @@ def test_variant_config_is_part_of_dispatch():
     cx = context(Caps(kind="cpu"), {"work": "shared"})
     assert cx.variant("work", (), cpu=(TILE,), gpu=(SHARED,)).config == 1
     assert context(Caps(), {"work ": "tile"}).variant("work", (), cpu=(TILE,), gpu=(SHARED,)).config == 1
+
+
+@pytest.mark.parametrize(
+    ("caps", "expected"),
+    [
+        (Caps(features=frozenset({"shader-f16"})), "halves"),
+        (Caps(features=frozenset({"shader-f16"}), exact=True), "shared"),
+        (Caps(), "shared"),
+    ],
+)
+def test_half_products_need_f16_and_no_exact_results(caps, expected):
+    halves: Variant[int] = Variant("halves", Requirements(half_products=True), 1, "half steps")
+    cx = context(caps, {"work ": "halves"})
+    assert cx.variant("work", (), cpu=(), gpu=(halves, SHARED)).name == expected
+
+
+@pytest.mark.parametrize(("caps", "expected"), [(Caps(vendor=AMD, subgroup=32), True), (Caps(vendor=AMD), False)])
+def test_pairs_of_f16_are_multiplied_by_newer_gpus_of_amd(caps, expected):
+    assert multiplies_pairs(caps) is expected
+    assert not multiplies_pairs(Caps(vendor=AMD, subgroup=64))
+    assert not multiplies_pairs(Caps(vendor=INTEL, subgroup=32))
 
 
 @pytest.mark.parametrize(

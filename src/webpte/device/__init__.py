@@ -1,6 +1,6 @@
 """GPU objects: the only package that imports wgpu."""
 
-from .adapter import AdapterInfo, adapter_caps, adapters, wgpu_versions
+from .adapter import AdapterInfo, adapter_caps, adapters, exact_products, wgpu_versions
 from .budget import MEMORY_KINDS, Memory, MemoryNeeds, memory_line, memory_needs, program_memory, state_memory_needs
 from .gpu import NO_OBSERVER, Counters, Gpu, Observer, acquire, use_adapter
 from .memory import allocated_bytes, memory_limit
@@ -28,6 +28,7 @@ __all__ = [
     "adapters",
     "allocated_bytes",
     "constant_key",
+    "exact_products",
     "memory_limit",
     "memory_line",
     "memory_needs",

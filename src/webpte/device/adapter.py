@@ -257,10 +257,16 @@ def _with_subgroups(caps: Caps, width: int) -> Caps:
     return replace(caps, subgroup=min(known, width))
 
 
+def exact_products(caps: Caps) -> Caps:
+    """Return capabilities with which products are computed in f32. Kernels are tuned for them separately."""
+    return caps if caps.exact else replace(caps, exact=True, adapter=f"{caps.adapter}, exact")
+
+
 RESTRICTIONS: dict[str, Callable[[Caps], Caps]] = {
     "browser": lambda caps: _without(caps.within(BROWSER_LIMITS), "shader-f16", "subgroup"),
     "no-f16": lambda caps: _without(caps, "shader-f16"),
     "no-subgroups": lambda caps: _without(caps, "subgroup"),
+    "exact": lambda caps: replace(caps, exact=True),
     "gpu": lambda caps: replace(caps, kind="gpu"),  # the kernels that a GPU would run, on any device
     "few-registers": lambda caps: replace(caps, registers=FEW_REGISTERS),
     **{f"subgroup-{width}": functools.partial(_with_subgroups, width=width) for width in WIDTHS},

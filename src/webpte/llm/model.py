@@ -63,6 +63,7 @@ class LLMLoadOptions(TypedDict, total=False):
     passes: list[str] | tuple[str, ...] | None
     tune: Tune
     memory: int | None
+    exact: bool
     progress: OnProgress
 
 
@@ -87,6 +88,7 @@ class LLM:
         passes: list[str] | tuple[str, ...] | None = None,
         tune: Tune = "cached",
         memory: int | None = None,
+        exact: bool = False,
         progress: OnProgress = ignore,
     ) -> None:
         """Load a language model from a program, a bundle or a checkpoint.
@@ -116,7 +118,15 @@ class LLM:
         limit = None if max_context is None else integer("max_context", max_context, 2, LARGEST)
         path = resolve_program(path, progress, limit)
         program = load_source(
-            path, data, fallback=fallback, limits=limits, passes=passes, tune=tune, memory=memory, progress=progress
+            path,
+            data,
+            fallback=fallback,
+            limits=limits,
+            passes=passes,
+            tune=tune,
+            memory=memory,
+            exact=exact,
+            progress=progress,
         )
         try:
             metadata = load_metadata(

@@ -18,6 +18,7 @@ from ..task_file import TaskFile, read_task
 from ..typing import PathLike
 from .bundle import Bundle, already_planned
 from .checks import (
+    check_bool,
     check_choice,
     check_limits,
     check_list,
@@ -124,6 +125,7 @@ class _KeywordOptions(TypedDict, total=False):
     passes: Sequence[str] | None
     tune: Tune
     memory: int | None
+    exact: bool
     progress: OnProgress
     cancel: CancelToken | None
 
@@ -143,6 +145,7 @@ def load(
     passes: Sequence[str] | None = None,
     tune: Tune = "cached",
     memory: int | None = None,
+    exact: bool = False,
     progress: OnProgress = ignore,
     cancel: CancelToken | None = None,
 ) -> Program:
@@ -162,6 +165,8 @@ def load(
     `memory` limits the bytes that all programs of this process allocate on the device; a method that needs more is
     refused before any is allocated. The default is the free memory for a software device, the machine's memory for an
     integrated GPU, and no limit for a discrete one, whose memory WebGPU does not report.
+    `exact` computes in f32 what some GPUs with the feature "shader-f16" compute in f16: products of more than 16 rows
+    with 4-bit weights.
     """
     check_source(source, "source")
     sources = check_list(data, "data", "files", '["weights.ptd"]')
@@ -169,15 +174,16 @@ def load(
         check_source(one, f"data[{number}]")
     check_choice(fallback, "fallback", (None, "cpu"))
     check_choice(tune, "tune", get_args(Tune))
+    check_bool(exact, "exact")
     device_limits, memory_limit = check_limits(limits), check_memory_limit(memory)
     chosen_passes = check_names(passes, "passes", tuple(PASSES))
     progress = cancellable(progress, cancel)
     source = local_program(source, progress)
     if isinstance(source, (str, os.PathLike)) and is_bundle(source):
-        _refuse_planning(source, sources, fallback, passes)
+        _refuse_planning(source, sources, fallback, passes, exact)
         # Typed as a Program: a union would burden every caller with what only the folder shows. See `load_source`.
         return cast(Program, Bundle(read_manifest(source), device_limits, memory_limit))
-    options = PlanOptions(fallback == "cpu", device_limits, chosen_passes, tune, memory_limit)
+    options = PlanOptions(fallback == "cpu", device_limits, chosen_passes, tune, memory_limit, exact)
     try:
         return _open_and_read(source, sources, options, progress)
     except DataError as error:
@@ -232,8 +238,10 @@ def load_program(source: Source, data: Iterable[Source] = (), **options: Unpack[
     return loaded
 
 
-def _refuse_planning(path: PathLike, data: list[Source], fallback: str | None, passes: Sequence[str] | None) -> None:
-    options = {"data": bool(data), "fallback": fallback is not None, "passes": passes is not None}
+def _refuse_planning(
+    path: PathLike, data: list[Source], fallback: str | None, passes: Sequence[str] | None, exact: bool
+) -> None:
+    options = {"data": bool(data), "fallback": fallback is not None, "passes": passes is not None, "exact": exact}
     if names := [name for name, is_set in options.items() if is_set]:
         raise already_planned(os.fspath(path), ", ".join(names))
 

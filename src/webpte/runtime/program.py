@@ -15,7 +15,17 @@ from typing import Any, Literal, Self, overload
 from ..container import MappedFile, MethodPlan, ProgramFile, Span, TensorFile
 from ..container.flat import quoted_name
 from ..deferred import show_in_notebook
-from ..device import Gpu, Memory, MemoryNeeds, WeightBuffers, acquire, adapter_caps, memory_needs, program_memory
+from ..device import (
+    Gpu,
+    Memory,
+    MemoryNeeds,
+    WeightBuffers,
+    acquire,
+    adapter_caps,
+    exact_products,
+    memory_needs,
+    program_memory,
+)
 from ..errors import ClosedError, Error, InputError
 from ..fusion import PASSES
 from ..graph import Graph, TensorSpec, build_graph
@@ -132,6 +142,7 @@ class PlanOptions:
     passes: tuple[str, ...] = tuple(PASSES)
     tune: Tune = "cached"
     memory: int | None = None
+    exact: bool = False
 
 
 def find_data(key: str, file: ProgramFile, tensors: Sequence[TensorFile]) -> Span | None:
@@ -263,7 +274,8 @@ class Program(MethodSource):
     @property
     def caps(self) -> Caps:
         """Return the capabilities of this machine's adapter, within the limits that the program was loaded with."""
-        return adapter_caps().within(self._options.limits)
+        caps = adapter_caps().within(self._options.limits)
+        return exact_products(caps) if self._options.exact else caps
 
     def plan(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Plan:
         """Return how a method would run, for this machine's adapter or for other capabilities. `caps` needs no GPU."""

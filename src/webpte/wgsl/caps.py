@@ -40,7 +40,8 @@ class Caps:
     kind: str = "gpu"  # or "cpu": a software device, which likes other kernels
     subgroup: int = 0  # invocations that every subgroup has at least; 0 where shaders cannot use subgroups
     registers: int = MANY_REGISTERS  # 32-bit values of an invocation that take neither memory nor narrower subgroups
-    vendor: int = 0  # of PCI, for choices between kernels with equal results; 0 if it is not known
+    vendor: int = 0  # of PCI, for choices between kernels; 0 if it is not known
+    exact: bool = False  # products of matrices in f32 only, also where the device has f16
 
     def limit(self, name: str) -> int:
         return self.limits.get(name, BROWSER_LIMITS[name])

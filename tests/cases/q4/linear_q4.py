@@ -29,6 +29,11 @@ def extreme(dims):
     return np.where(rows == 0, 0, np.where(rows == 1, 255, mixed))
 
 
+def extreme_rows(dims):
+    """Rows of zeros, and of numbers of one size and sign, where sums are the largest."""
+    return np.repeat(np.array([0.0, 127.9, -1e-20, 3e20])[np.arange(dims[0]) % 4], dims[1]).reshape(dims)
+
+
 def zeros(dims):
     return np.zeros(dims)
 
@@ -301,9 +306,36 @@ def by(variant, row_qparams=False):
     return either if row_qparams else alone + either
 
 
+def by_halves(variant):
+    """Return what a kernel with operands in f16 has to do. Errors grow with the root of K."""
+
+    def some(inner, size=1.0, **options):
+        return {"n": (67, 17, 9, 1), "variant": variant, "atol": 7e-3 * size * (inner / 64) ** 0.5} | options
+
+    wide, huge = {"low": -1e4, "high": 1e4}, {"low": -1e30, "high": 1e30}
+    return [
+        case(Q4, T("n", 64), codes(29, 32), scales(2, 32), 32, bias(32), **some(64)),
+        case(Q4, T("n", 48, **wide), codes(35, 24), scales(3, 35), 16, None, **some(48, 5e3)),
+        case(Q4, T("n", 48, **huge), codes(67, 24), scales(3, 67), 16, None, **some(48, 5e29)),
+        case(Q4, T("n", 64, make=extreme_rows), codes(67, 32, make=extreme), scales(2, 68), 32, None, **some(64, 1e21)),
+        case(Q4, half(T("n", 64)), codes(29, 32), half(scales(2, 32)), 32, half(bias(29)), **some(64)),
+        case(QCS, T("n", 64), codes(13, 32), scales(13), **some(64)),
+        joined(T("n", 2112), (33, 7, 5), group=192, **some(2112)),
+        joined(T("n", 96), (37,), biased=True, residual=T("n", 37), group=16, **some(96)),
+        joined(T("n", 96), (33, 7, 5), normed=True, biased=True, **some(96)),
+        joined(half(T("n", 64)), (13,), normed=True, **some(64)),
+        gated(T("n", 64), 37, activation="gelu_tanh", **some(64, 4.0, rtol=4e-3)),
+        gated(T("n", 2112), 5, group=192, normed=True, residual=T("n", 5), **some(2112, 8.0, rtol=4e-3)),
+        joined(T("n", 224), (33, 7, 4), offset=True, **some(224)),
+        joined(T("n", 64), (36,), group=64, biased=True, residual=T("n", 36), offset=True, **some(64, 2.0)),
+        gated(T("n", 608), 28, normed=True, offset=True, **some(608, 8.0, rtol=4e-3)),
+    ]
+
+
 LANES = ("lanes", "lanes-halves", "lanes-bytes")
 VARIANTS = [c for variant in ("broadcast", "tile", *LANES, "shared", "shared-64", "shared-wide") for c in by(variant)]
 VARIANTS += [c for variant in ("packed", "packed-32", "packed-64") for c in by(variant, row_qparams=True)]
+VARIANTS += [c for variant in ("shared-f16", "shared-64-f16", "shared-wide-f16") for c in by_halves(variant)]
 # Tiles have as many rows as there are, up to 16; then as few tiles as can be have them evenly.
 COUNTS = {"n": (35, 17, 16, 12, 7, 5, 4, 2), "variant": "broadcast"}
 VARIANTS += [

@@ -327,9 +327,15 @@ def run_case(case: Case, folder: Path) -> int:
         canaries = Canaries(method)
         jobs = method.planner.examples
         if case.variant and not any(case.variant in job.names for job in jobs):
-            # Broadcasts within a subgroup are the only kernels that a device may lack.
-            assert case.variant.startswith("broadcast") and not adapter_caps().subgroup, f"{case}: no such variant"
-            pytest.skip("the kernel shares values within subgroups, which this device does not have")
+            caps = adapter_caps()
+            lacking = {
+                "the kernel shares values within subgroups": case.variant.startswith("broadcast") and not caps.subgroup,
+                "the kernel computes in f16": case.variant.endswith("f16")
+                and (caps.exact or "shader-f16" not in caps.features),
+            }
+            reason = next((reason for reason, lacks in lacking.items() if lacks), None)
+            assert reason is not None, f"{case}: no such variant"
+            pytest.skip(f"{reason}, which this device does not have")
         for sizes in case.sizes:
             program.check(method, sizes, canaries)
         program.check(method, case.sizes[0], canaries)  # and back at the bound

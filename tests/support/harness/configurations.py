@@ -45,6 +45,6 @@ CONFIGURATIONS = {
     "browser": Configuration("a browser's default limits, no f16, no subgroups", "browser"),
     "no-f16": Configuration("halves in words", "no-f16"),
     "no-subgroups": Configuration("values shared through workgroup memory", "no-subgroups"),
-    "gpu-order": Configuration("kernels as a GPU is given them", "gpu"),
+    "gpu-order": Configuration("kernels as a GPU is given them, products in f32", "gpu,exact"),
     "bursts": Configuration("several tokens per submit, always", bursts=True),
 }

@@ -263,7 +263,7 @@ def compare_file(
         named: dict[str, Any] = {"method": method, "inputs": inputs, "seed": seed, "against": against}
         return compare_bundle(path, data, **named, tolerance=tolerance, progress=progress)
     tolerance = tolerance or Tolerance()
-    with load_program(path, data, passes=()) as program:
+    with load_program(path, data, passes=(), exact=True) as program:
         check_method_name(method, program.method_names, "method")
         ordinary = program.method(method, fused, progress)
         values = [make_inputs(ordinary.inputs, specs, seed) for specs in inputs]

@@ -19,12 +19,13 @@ from ...lowering.variants import ANYWHERE, Requirements, Variant
 from ...wgsl import AMD, ARM, FEW_REGISTERS, INTEL, Caps, Uniforms, f32, u32
 from ..matmul.product import LARGE, MAX_FEW_ROWS, SMALL, ProductShape, WorkgroupTile, preferred_tiles, tile_variants
 from ..norm.norm import normalize_rows
-from .quantize_rows import RmsNorm, quantize_rows, quantize_rows_by
+from .quantize_rows import RmsNorm, halve_rows, quantize_rows, quantize_rows_by
 
 MAX_BROADCAST_LANES = 8  # maximum invocations that share their loads
 OFFSET_SCALE_BYTES = 4  # of a column
 SILU, GELU_TANH = "silu", "gelu_tanh"  # activations of gates
 PACKED_STEP = 4  # words of 8 codes that a workgroup of linear_q4_packed.wgsl holds
+HALVES_QUADS = 4  # vectors along K that are added up in f16: more would lose bits, fewer would add to f32 more often
 
 
 class PackedWeight(NamedTuple):
@@ -216,6 +217,15 @@ def _shared(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, tile:
     return _by_workgroups(layer, bound, "q4/linear_q4_shared.wgsl", tile, tile.quads, flags)
 
 
+def _shared_halves(
+    caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, tile: WorkgroupTile
+) -> LinearQ4Config:
+    """Return the same for operands in f16."""
+    flags: dict[str, object] = {"size": tile.size, "own": tile.own, "quads": HALVES_QUADS}
+    flags["high_first"] = layer.weights[0].high_first
+    return _by_workgroups(layer, bound, "q4/linear_q4_halves.wgsl", tile, HALVES_QUADS, flags)
+
+
 def _shared_codes(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, tile: WorkgroupTile) -> LinearQ4Config:
     """Return the same for products of codes."""
     return _by_workgroups(layer, bound, "q4/linear_q4_packed.wgsl", tile, PACKED_STEP, {"size": tile.size})
@@ -349,6 +359,11 @@ def _has_whole_steps(layer: LinearQ4Operands) -> bool:
     return _has_codes(layer) and layer.weights[0].group % (PACKED_STEP * layer.weights[0].word_codes) == 0
 
 
+def _has_half_steps(layer: LinearQ4Operands) -> bool:
+    """Return whether steps of linear_q4_halves.wgsl lie in one group each, and x is as it was passed."""
+    return not layer.has_rounded_rows and _has_nibbles(layer) and layer.weights[0].group % (4 * HALVES_QUADS) == 0
+
+
 def _has_nibbles(layer: LinearQ4Operands) -> bool:
     return layer.weights[0].bits == 4
 
@@ -370,6 +385,15 @@ PACKED: Variant[Rule] = Variant(
     "packed", Requirements(work=_has_codes), functools.partial(_lanes, packed=True), "packed"
 )
 SHARED: dict[WorkgroupTile, Variant[Rule]] = tile_variants(lambda tile: functools.partial(_shared, tile=tile))
+SHARED_HALVES: dict[WorkgroupTile, Variant[Rule]] = {
+    tile: Variant(
+        f"{tile.name}-f16",
+        Requirements(workgroup=tile.workgroup, work=_has_half_steps, half_products=True),
+        functools.partial(_shared_halves, tile=tile),
+        "half steps",
+    )
+    for tile in SHARED
+}
 PACKED_SHARED: Variant[Rule] = Variant(
     "packed-32",
     Requirements(0, SMALL.workgroup, _has_whole_steps),
@@ -392,6 +416,8 @@ def project_q4(cx: Context, layer: LinearQ4Operands) -> None:
     packed = variant in BY_CODES
     if layer.row_eps is not None:
         layer = replace(layer, x=quantize_rows(cx, layer.x, layer.row_eps, layer.norm, packed), norm=None)
+    if variant in SHARED_HALVES.values():
+        layer = replace(layer, x=halve_rows(cx, layer.x, layer.norm), norm=None)
     if layer.norm is not None and variant not in (LANES, HALVES, BYTES):
         layer = replace(layer, x=_normalized(cx, layer.x, layer.norm), norm=None)
     if layer.row_qparams is not None:
@@ -444,12 +470,22 @@ def _choose(cx: Context, layer: LinearQ4Operands) -> Variant[Rule]:
         layer.has_rounded_rows,
     )
     packed = (PACKED_LARGE, PACKED_SHARED) if LARGE.keeps_busy(tiled) else (PACKED_SHARED, PACKED_LARGE)
-    shared = (*packed, *(SHARED[tile] for tile in preferred_tiles(cx.caps, tiled)))
+    tiles = preferred_tiles(cx.caps, tiled)
+    halves, floats = ([variants[tile] for tile in tiles] for variants in (SHARED_HALVES, SHARED))
+    shared = (*packed, *halves, *floats) if multiplies_pairs(cx.caps) else (*packed, *floats, *halves)
     lanes = _lanes_variants(cx.caps)
     gpu: tuple[Variant[Rule], ...] = (*shared, PACKED, *lanes) if tiled.kind == "many" else (PACKED, *lanes)
     if cx.caps.registers <= FEW_REGISTERS:
         gpu = (PACKED, *(variant for variant in gpu if variant is not PACKED))  # the others would spill
     return cx.variant(f"linear_q{layer.weights[0].bits}", shape, cpu=(BROADCAST, TILE), gpu=gpu, work=layer)
+
+
+def multiplies_pairs(caps: Caps) -> bool:
+    """Return whether the GPU is known to multiply pairs of f16 in one instruction: AMD's newer ones do.
+
+    Apple's compiler needs more instructions for f16 than for f32 (docs/compilers.md).
+    """
+    return caps.vendor == AMD and caps.subgroup == 32
 
 
 def _lanes_variants(caps: Caps) -> tuple[Variant[Rule], ...]:

@@ -1,4 +1,4 @@
-"""The input of a layer as int8: each row is rounded by its own scale and zero point.
+"""The input of a layer as int8, each row by its own scale and zero point, or in f16, each row by its own power of two.
 
 A layer reads the codes, laid out as linear_q4_pack.wgsl describes, or the numbers that the codes stand for.
 """
@@ -43,12 +43,24 @@ def quantize_rows(cx: Context, x: Tensor, eps: float, norm: RmsNorm | None, pack
 
     The result has the bits of choose_qparams_affine and `quantize_rows_by`, and of the norm's own op.
     """
+    return _by_ranges(cx, x, eps, norm, packed=packed)
+
+
+def halve_rows(cx: Context, x: Tensor, norm: RmsNorm | None) -> Tensor:
+    """Return the rows of x, normalized first if there is a norm, in f16, each divided by a power of two."""
+    return _by_ranges(cx, x, 0.0, norm, halves=True)
+
+
+def _by_ranges(
+    cx: Context, x: Tensor, eps: float, norm: RmsNorm | None, *, packed: bool = False, **form: bool
+) -> Tensor:
+    """Return the rows of x in the form that the flags of quantize_rows.wgsl select."""
     columns = x.dims[-1]
     # The sum of squares must be added up in the order of the norm's own op.
     lanes = lanes_per_any_row(cx, "quantized rows" if norm is None else RMS_NORM, columns)
     wide = 4 if columns % 4 == 0 else 1
     rows = numel(x.dims[:-1])
-    out = _scratch(cx, x, packed)
+    out = _scratch(cx, x, packed or bool(form))
     lowest, highest = INT8_LIMITS
     cx.dispatch(
         "q4/quantize_rows.wgsl",
@@ -71,6 +83,7 @@ def quantize_rows(cx: Context, x: Tensor, eps: float, norm: RmsNorm | None, pack
         subgroups=with_subgroups(cx, lanes),
         wide=wide,
         packed=packed,
+        **form,
     )
     return out
 
@@ -96,7 +109,7 @@ def quantize_rows_by(cx: Context, x: Tensor, qparams: tuple[Tensor, Tensor], pac
 
 
 def _scratch(cx: Context, x: Tensor, packed: bool) -> Tensor:
-    """Return a buffer for numbers, or for codes if they are `packed`.
+    """Return a buffer for numbers, or for codes or numbers in f16 if they are `packed`.
 
     Both have one size, because more or fewer rows may ask for the other, and scratch cannot grow.
     """

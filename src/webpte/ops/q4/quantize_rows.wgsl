@@ -11,7 +11,7 @@ var<storage> x: {{ array_of(type) }};  // (M, K)
 $$ if normed
 var<storage> weight: {{ array_of(weight_type) }};  // (K)
 $$ endif
-var<storage> y: array<{{ "vec2<u32>" if packed else numbers }}>;
+var<storage> y: array<{{ "vec2<u32>" if packed else "vec4<f16>" if halves | default(false) else numbers }}>;
 
 // Load k of the row that starts at a load, times the factor of the row and the weight if rows are normalized.
 fn numbers_at(start: u32, k: u32{{ ", factor: f32" if normed }}) -> {{ numbers }} {
@@ -60,6 +60,19 @@ $$ else
 $$ endif
     let low = -highest_over_lanes(lane, -own_low);
     let high = highest_over_lanes(lane, own_high);
+$$ if halves | default(false)
+    // The row begins with the exponent of a power of two. Divided by it the largest numbers are 64 to 128, or up to 256 if
+    // they are not finite: see linear_q4_halves.wgsl.
+    let exponent = max(i32(bitcast<u32>(max(high, -low)) >> 23u) - 133, -126);
+    let inverse = bitcast<f32>(u32(127 - exponent) << 23u);
+    let first = i / LANES * (p.steps + 1u);
+    if (lane == 0u && i < p.threads) {
+        y[first] = vec4<f16>(f16(exponent));
+    }
+    for (var k = lane; k < steps; k += LANES) {
+        y[first + 1u + k] = vec4<f16>(numbers_at(start, k{{ factor }}) * inverse);
+    }
+$$ else
     let scale = max((high - low) / (p.highest - p.lowest), p.eps);
     let zero = clamp(p.lowest - round(low / scale), p.lowest, p.highest);
 $$ if packed
@@ -77,5 +90,6 @@ $$ else
     for (var k = lane; k < steps; k += LANES) {
         y[start + k] = (codes_of(numbers_at(start, k{{ factor }}), scale, zero) - zero) * scale;
     }
+$$ endif
 $$ endif
 $$ endcall

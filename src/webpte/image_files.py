@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import reprlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,7 +49,7 @@ def open_image(image: Any, argument: str) -> Image.Image:
         raise InputError(
             argument=argument,
             expected="a path, the bytes of a file, a PIL image or an array of pixels",
-            got=type(image).__name__,
+            got=reprlib.repr(image),
             code="wrong_type",
         )
     if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3 or not array.size:

@@ -65,5 +65,5 @@ def test_blocks_of_the_test_decode_to_the_weights(quantization):
 
 
 def test_gguf_families_are_all_measured():
-    by_other_names = {"mistral", "olmo3"}  # of Llama and OLMo 2
+    by_other_names = {"mistral", "olmo3", "granite4"}  # of Llama, OLMo 2 and Granite
     assert set(QUANTIZED) == {name for name, family in families().items() if family.gguf_types} | by_other_names

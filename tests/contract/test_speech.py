@@ -85,6 +85,8 @@ def test_hidden_states_and_logits_equal_transformers():
 # Of 4w the head and the table have 8 bits.
 @pytest.mark.parametrize("kind", slow_but(["4w"], ["4w", "8w"]))
 def test_quantized_programs_are_the_eager_quantized_model(kind):
+    import executorch.backends.vulkan.custom_ops_lib
+    import executorch.extension.llm.custom_ops.custom_ops  # noqa: F401  # both register ops that the modules call
     import torch
 
     from webpte.export.pretrained import load_pretrained

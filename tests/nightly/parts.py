@@ -37,7 +37,7 @@ SLOW_TIERS = {
     "web": 40,
     "project": 90,
 }  # minutes; others have no slow tests
-EXTRAS = {"llm": 20, "tasks": 10, "server": 10, "batch": 10, "ray": 40, "notebook": 10, "export": 60}
+EXTRAS = {"llm": 20, "tasks": 10, "speech": 10, "server": 10, "batch": 10, "ray": 40, "notebook": 10, "export": 60}
 FUZZED = (
     *("container", "delegate", "xnnpack", "tensors", "plan", "plan_xnnpack", "saved", "saved_field", "manifest"),
     *("snapshot", "template"),

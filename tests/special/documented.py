@@ -122,6 +122,7 @@ DOCUMENTED = (
             "aten.upsample_bilinear2d.vec",
             "webpte.elementwise",
             "webpte.linear_q4",
+            "webpte.slot_convolution",
         ),
         kinds=("sign of zero",),
     ),

@@ -14,7 +14,6 @@ from tests.support.harness.errors import raises
 from webpte.errors import FormatError, InputError, UnsupportedError
 from webpte.speech.audio import FLOAT, PCM, load_samples, read_audio, resample
 from webpte.speech.decoding import TokenRules, TokenSpan, log_probability, split_spans
-from webpte.speech.subtitles import srt, vtt
 
 AUDIO = Path(__file__).parents[1] / "support" / "audio"
 VALUES = np.array([0.0, 0.5, -0.5, 0.25, -1.0, 0.75])
@@ -238,11 +237,3 @@ def test_speech_rules_probability_of_allowed_tokens():
 )
 def test_windows_are_split_at_timestamps(tokens, segments, step):
     assert split_spans(tokens, FIRST, 100) == (segments, step)
-
-
-def test_subtitles_have_times_and_no_empty_lines():
-    cues = [(0.0, 1.5, " a\n\nb "), (3661.25, 3662.0, "<c> & d")]
-    assert srt(cues) == "1\n00:00:00,000 --> 00:00:01,500\na b\n\n2\n01:01:01,250 --> 01:01:02,000\n<c> & d\n\n"
-    assert vtt(cues) == (
-        "WEBVTT\n\n00:00:00.000 --> 00:00:01.500\na b\n\n01:01:01.250 --> 01:01:02.000\n&lt;c&gt; &amp; d\n\n"
-    )

@@ -118,7 +118,8 @@ def test_server_of_the_documentation_streams_and_refuses(installed, tiny):
             assert ask({"messages": [{"role": "user", "content": "hi"}]}) == expected
             with pytest.raises(urllib.error.HTTPError) as refused:
                 ask({"messages": "no list"})
-            assert refused.value.code == 400
+            with refused.value as response:
+                assert response.code == 400
         finally:
             process.terminate()
 

@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 
 from ..errors import Error, InputError, error_of
-from ..speech.audio import load_samples
 from .errors import ApiError
 from .processes import end_after, ignore_stop_signals, limit_memory, spawn
 
@@ -43,6 +42,8 @@ async def decode_audio(source: Path, target: Path, rate: int, max_seconds: float
 
 def main() -> int:
     """Decode a file; write null, or an error's class, text and reason."""
+    from ..speech.audio import load_samples  # imports wgpu, which the server's process does without
+
     ignore_stop_signals()
     source, target, rate, max_seconds, timeout = sys.argv[1:]
     end_after(float(timeout) + ORPHAN_SECONDS)

@@ -114,7 +114,9 @@ def _(
         query, key = (np.repeat(x / np.sqrt((x**2).sum(-1, keepdims=True) + eps), shared, axis=0) for x in (query, key))
         value = mixed[0, row, 2 * keys :].reshape(heads, value_dim)
         slot = slot + first
-        held = state[slot].reshape(heads, key_dim, value_dim).astype(np.float64) * (start + advance > 0)
+        held = np.zeros((heads, key_dim, value_dim))
+        if start + advance > 0:  # the state of an earlier sequence may be anything
+            held = state[slot].reshape(held.shape).astype(np.float64)
         held = held * np.exp(decay[row])[:, None, None]
         change = (value - np.einsum("hk,hkv->hv", key, held)) * strength[row][:, None]
         held = held + key[:, :, None] * change[:, None]

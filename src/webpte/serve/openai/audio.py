@@ -9,7 +9,6 @@ from tempfile import TemporaryDirectory
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from ...speech.subtitles import srt, vtt
 from ..audio_process import decode_audio
 from ..clients import client_of, until_disconnect
 from ..forms import read_form
@@ -18,6 +17,7 @@ from ..responses import JsonResponse
 from ..service import Service
 from .requests import TranscriptionRequest
 from .response_types import Transcription, TranscriptionUsage, VerboseTranscription
+from .subtitles import srt, vtt
 
 TIMED = ("srt", "vtt", "verbose_json")  # formats with the times of segments
 

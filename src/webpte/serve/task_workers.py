@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -33,25 +33,55 @@ from .messages import (
 )
 
 Send = Callable[[FromWorker], None]
+Item = TypeVar("Item")
+EmbedItem = tuple[Embed, deque[tuple[list[int], int]]]  # a request, and its batches that are not computed
 INTERNAL_ERROR = 2  # exit status
 NO_DEVICE = 3  # exit status
 logger = logging.getLogger(__name__)
 
 
-class EmbeddingModelWorker:
+class TaskModelWorker(Generic[Item]):
+    """A thread that takes one item after the other. A bug in it ends the process, which the server replaces."""
+
+    def __init__(self, file: ModelFile, send: Send) -> None:
+        self._file = file
+        self._send = send
+        self._waiting: deque[Item] = deque()
+        self._changed = threading.Condition()
+        self._last_progress: float | None = None
+        threading.Thread(target=self._run, daemon=True, name=f"webpte {file.name}").start()
+
+    @property
+    def last_progress(self) -> float | None:
+        return self._last_progress
+
+    def _run(self) -> None:
+        try:
+            while True:
+                with self._changed:
+                    self._last_progress = None
+                    self._changed.wait_for(lambda: self._waiting)
+                    self._last_progress = time.monotonic()
+                    item = self._waiting.popleft()
+                self._take(item)
+        except BaseException:
+            logger.exception("the thread of %s failed", self._file.name)
+            os._exit(INTERNAL_ERROR)
+
+    def _take(self, item: Item) -> None:
+        """Compute for an item, and send what it gives."""
+        raise NotImplementedError
+
+
+class EmbeddingModelWorker(TaskModelWorker[EmbedItem]):
     """Vectors of an encoder, or logits of a reranker, which are vectors of one number. Its thread computes one batch of
     one request at a time, and requests take turns."""
 
     def __init__(self, file: ModelFile, embedder: Embedder | Reranker, send: Send) -> None:
         self.embedder = embedder
-        self._file = file
-        self._send = send
-        self._waiting: deque[tuple[Embed, deque[tuple[list[int], int]]]] = deque()
         self._active: set[int] = set()  # ids of requests that are neither complete nor cancelled
-        self._changed = threading.Condition()
-        self._last_progress: float | None = None
         self._steps = self._rows = 0
-        threading.Thread(target=self._run, daemon=True, name=f"webpte {file.name}").start()
+        super().__init__(file, send)
 
     @property
     def info(self) -> ModelInfo:
@@ -72,13 +102,9 @@ class EmbeddingModelWorker:
     def stats(self) -> WorkerStats:
         return WorkerStats(0, self._steps, self._rows, self.embedder.recoveries)
 
-    @property
-    def last_progress(self) -> float | None:
-        return self._last_progress
-
     def submit(self, request: Computation) -> None:
         if not isinstance(request, Embed):
-            raise InputError(f"{self._file.name} is an encoder; it computes embeddings only")
+            raise InputError(f"{self._file.name} is of kind {self.info.kind}; it computes vectors of texts only")
         limit = self.embedder.max_tokens
         for number, row in enumerate(request.rows):
             if not 1 <= len(row) <= limit:
@@ -95,18 +121,8 @@ class EmbeddingModelWorker:
             self._active.discard(id)
             self._waiting = deque(entry for entry in self._waiting if entry[0].id != id)
 
-    def _run(self) -> None:
-        try:
-            while True:
-                with self._changed:
-                    self._last_progress = None
-                    self._changed.wait_for(lambda: self._waiting)
-                    self._last_progress = time.monotonic()
-                    request, batches = self._waiting.popleft()
-                self._send(self._compute(request, batches))
-        except BaseException:
-            logger.exception("the thread of %s failed", self._file.name)
-            os._exit(INTERNAL_ERROR)
+    def _take(self, item: EmbedItem) -> None:
+        self._send(self._compute(*item))
 
     def _compute(self, request: Embed, batches: deque[tuple[list[int], int]]) -> FromWorker:
         numbers, tokens = batches.popleft()
@@ -133,19 +149,14 @@ class EmbeddingModelWorker:
                 recover_or_exit(self.embedder.recover, self._file)
 
 
-class SpeechModelWorker:
+class SpeechModelWorker(TaskModelWorker[tuple[Transcribe, CancelToken]]):
     """Transcripts of one speech model. Its thread computes one request after the other."""
 
     def __init__(self, file: ModelFile, transcriber: Transcriber, send: Send) -> None:
         self.transcriber = transcriber
-        self._file = file
-        self._send = send
-        self._waiting: deque[tuple[Transcribe, CancelToken]] = deque()
         self._cancels: dict[int, CancelToken] = {}  # of requests that are neither complete nor cancelled
-        self._changed = threading.Condition()
-        self._last_progress: float | None = None
         self._windows = 0
-        threading.Thread(target=self._run, daemon=True, name=f"webpte {file.name}").start()
+        super().__init__(file, send)
 
     @property
     def info(self) -> ModelInfo:
@@ -166,10 +177,6 @@ class SpeechModelWorker:
     def stats(self) -> WorkerStats:
         return WorkerStats(0, self._windows, 0, self.transcriber.recoveries)
 
-    @property
-    def last_progress(self) -> float | None:
-        return self._last_progress
-
     def submit(self, request: Computation) -> None:
         if not isinstance(request, Transcribe):
             raise InputError(f"{self._file.name} is a speech model; it transcribes audio only")
@@ -184,20 +191,8 @@ class SpeechModelWorker:
         if token is not None:
             token.cancel()
 
-    def _run(self) -> None:
-        try:
-            while True:
-                with self._changed:
-                    self._last_progress = None
-                    self._changed.wait_for(lambda: self._waiting)
-                    self._last_progress = time.monotonic()
-                    request, token = self._waiting.popleft()
-                self._answer(request, token)
-        except BaseException:
-            logger.exception("the thread of %s failed", self._file.name)
-            os._exit(INTERNAL_ERROR)
-
-    def _answer(self, request: Transcribe, token: CancelToken) -> None:
+    def _take(self, item: tuple[Transcribe, CancelToken]) -> None:
+        request, token = item
         try:
             answer: FromWorker = self._compute(request, token)
         except CancelledError:
@@ -209,7 +204,10 @@ class SpeechModelWorker:
         self._send(answer)
 
     def _compute(self, request: Transcribe, token: CancelToken) -> Transcribed:
-        samples = np.fromfile(request.samples, "<f4")
+        try:
+            samples = np.fromfile(request.samples, "<f4")
+        except OSError as error:  # the server has removed the file of a request that it no longer waits for
+            raise InputError(f"the samples cannot be read: {error.strerror}", code="unreadable") from error
         rate = self.transcriber.rate
         while True:
             try:

@@ -269,7 +269,7 @@ CASES = [
 
 @pytest.mark.parametrize(("package", "stream", "format"), CASES)
 def test_agent_answers_twenty_tasks(tmp_path, monkeypatch, package, stream, format):
-    monkeypatch.setattr("webpte.serve.service.SchemaCompiler", NoCompiler)
+    monkeypatch.setattr("webpte.serve.served_models.SchemaCompiler", NoCompiler)
     files = tmp_path / "files"
     files.mkdir()
     for name, (count, cents) in PRICES.items():

@@ -205,9 +205,9 @@ LIMITS = [
 
 
 def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, body: Any, config: Config) -> Asked:
-    monkeypatch.setattr("webpte.serve.service.SchemaCompiler", StandInCompiler)
+    monkeypatch.setattr("webpte.serve.served_models.SchemaCompiler", StandInCompiler)
     for name in ("TextTokenizer", "PairTokenizer"):
-        monkeypatch.setattr(f"webpte.serve.service.{name}.load", lambda path: None)
+        monkeypatch.setattr(f"webpte.serve.served_models.{name}.load", lambda path: None)
 
     async def ask() -> Asked:
         backend = StandIn(tmp_path, byte_level(), tool_format=HERMES)

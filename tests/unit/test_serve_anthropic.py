@@ -28,7 +28,7 @@ CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
 @pytest.fixture
 def ask(tmp_path, monkeypatch):
     """Returns the response to a request, and the backend. Schemas are compiled in this process."""
-    monkeypatch.setattr("webpte.serve.service.SchemaCompiler", StandInCompiler)
+    monkeypatch.setattr("webpte.serve.served_models.SchemaCompiler", StandInCompiler)
 
     def run(
         body: Any, path: str = PATH, config: Config | None = None, headers: Any = None, fails: Any = None,

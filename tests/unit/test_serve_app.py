@@ -32,7 +32,7 @@ TOOL = {
 @pytest.fixture
 def serving(tmp_path, monkeypatch):
     """Runs `check(backend, made app)` with the app started. Schemas are compiled in this process."""
-    monkeypatch.setattr("webpte.serve.service.SchemaCompiler", StandInCompiler)
+    monkeypatch.setattr("webpte.serve.served_models.SchemaCompiler", StandInCompiler)
 
     def run(check, config: Config | None = None, **more: Any):
         async def whole():

@@ -42,7 +42,7 @@ def answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, body: Any, models: dict[str, str], **config: Any
 ) -> Asked:
     """Ask a server with models of these kinds."""
-    monkeypatch.setattr("webpte.serve.service.TextTokenizer.load", lambda path: None)
+    monkeypatch.setattr("webpte.serve.served_models.TextTokenizer.load", lambda path: None)
 
     async def ask() -> Asked:
         backend = StandIn(tmp_path, byte_level(), tool_format=HERMES)

@@ -19,7 +19,28 @@ FINE_STEPS_MIN_BATCHES = 8  # full batches in a call, from which steps are half 
 MIN_FILL = 0.7  # of the padded tokens of a row, unless its own padded length is the same
 
 
-class Embedder(TaskProgram):
+class TextProgram(TaskProgram):
+    """Base of the programs that compute a vector for each row of tokens."""
+
+    max_tokens: int  # of a row
+    max_batch: int  # rows in one call of the program
+
+    def batches(self, rows: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:
+        """Return the batches of rows: the indices of each, and the tokens to pad its rows to."""
+        return list(batches([len(row) for row in rows], self.max_batch, self.max_tokens))
+
+
+def padded_rows(rows: Sequence[Sequence[int]], tokens: int, pad: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return rows of at most `tokens` tokens as one array (B, T), and its mask: 1 for tokens, 0 for padding."""
+    ids = np.full((len(rows), tokens), pad, np.int64)
+    mask = np.zeros_like(ids)
+    for index, row in enumerate(rows):
+        ids[index, : len(row)] = row
+        mask[index, : len(row)] = 1
+    return ids, mask
+
+
+class Embedder(TextProgram):
     """An encoder that turns texts into vectors.
 
     It is a callable::
@@ -66,28 +87,9 @@ class Embedder(TaskProgram):
             vectors[numbers] = self.compute_batch([rows[number] for number in numbers], tokens)
         return vectors
 
-    def batches(self, rows: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:
-        """Return the batches of texts: the indices of each, and the tokens to pad its texts to."""
-        return list(batches([len(row) for row in rows], self.max_batch, self.max_tokens))
-
     def compute_batch(self, rows: Sequence[Sequence[int]], tokens: int) -> NDArray[np.float32]:
         """Return the vectors (B, D) of one batch: rows of at most `tokens` tokens."""
-        ids = np.full((len(rows), tokens), self.tokenizer.pad, np.int64)  # (B, T)
-        mask = np.zeros_like(ids)
-        for index, row in enumerate(rows):
-            ids[index, : len(row)] = row
-            mask[index, : len(row)] = 1
-        return self._forward(ids, mask)
-
-    @property
-    def fingerprint(self) -> str:
-        """Return the identity of the model."""
-        return self._forward.fingerprint()
-
-    @property
-    def recoveries(self) -> int:
-        """Return how often another device was opened after the loss of one."""
-        return self._forward.recoveries
+        return self._forward(*padded_rows(rows, tokens, self.tokenizer.pad))
 
     def __repr__(self) -> str:
         normalized = ", normalized" if self.normalized else ""

@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 
 from ..runtime import Program
 from ..runtime.checks import check_list
-from ..runtime.loading import TaskProgram
 from ..task_file import TaskFile, other_export
-from .embedder import batches
+from .embedder import TextProgram, padded_rows
 from .pair_tokenizer import PairTokenizer, probabilities
 
 
-class Reranker(TaskProgram):
+class Reranker(TextProgram):
     """A cross-encoder that scores pairs of a query and a document.
 
     It is a callable::
@@ -58,30 +57,14 @@ class Reranker(TaskProgram):
             values[numbers] = self.compute_batch([rows[number] for number in numbers], tokens)
         return probabilities(values)
 
-    def batches(self, rows: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:
-        """Return the batches of pairs: the indices of each, and the tokens to pad its pairs to."""
-        return list(batches([len(row) for row in rows], self.max_batch, self.max_tokens))
-
     def compute_batch(self, rows: Sequence[Sequence[int]], tokens: int) -> NDArray[np.float32]:
         """Return the logits (B, 1) of one batch: rows of at most `tokens` tokens."""
-        ids = np.full((len(rows), tokens), self.tokenizer.pad, np.int64)  # (B, T)
-        mask, segments = np.zeros_like(ids), np.zeros_like(ids)
+        ids, mask = padded_rows(rows, tokens, self.tokenizer.pad)
+        segments = np.zeros_like(ids)
         for index, row in enumerate(rows):
-            ids[index, : len(row)] = row
-            mask[index, : len(row)] = 1
             if self.tokenizer.separator in row:  # the second text begins after the first separator
                 segments[index, row.index(self.tokenizer.separator) + 1 : len(row)] = 1
         return self._forward(*(ids, mask, segments)[: len(self._forward.inputs)])
-
-    @property
-    def fingerprint(self) -> str:
-        """Return the identity of the model."""
-        return self._forward.fingerprint()
-
-    @property
-    def recoveries(self) -> int:
-        """Return how often another device was opened after the loss of one."""
-        return self._forward.recoveries
 
     def __repr__(self) -> str:
         return f"Reranker({str(self.path)!r}, up to {self.max_tokens} tokens, {self.max_batch} pairs per call)"

@@ -250,6 +250,7 @@ class TaskProgram:
     """Base of the programs for a task, such as `webpte.embed.Embedder`. Threads may share one."""
 
     _task: ClassVar[str]
+    _main_method: ClassVar[str] = "forward"
 
     def __init__(self, program: Program, path: Path, file: TaskFile) -> None:
         """Read all fields of `file`, and raise if they do not fit the program."""
@@ -271,7 +272,17 @@ class TaskProgram:
     @property
     def _forward(self) -> Method:
         """Return the method that computes."""
-        return self._program.method("forward")
+        return self._program.method(self._main_method)
+
+    @property
+    def fingerprint(self) -> str:
+        """Return the identity of the model."""
+        return self._forward.fingerprint()
+
+    @property
+    def recoveries(self) -> int:
+        """Return how often another device was opened after the loss of one."""
+        return self._forward.recoveries
 
     def recover(self) -> bool:
         """Open another device after DeviceLost. Return False if no device was lost."""

@@ -85,6 +85,7 @@ from .page import PAGE_PATHS, page, wants_page
 from .reference import REFERENCE_PATH, reference
 from .rerank import RerankRequest, RerankResponse, ScoreRequest, ScoreResponse, rerank, score
 from .responses import JsonResponse, error_response
+from .served_models import KINDS
 from .service import Service
 
 ROUTES = (
@@ -185,21 +186,12 @@ async def _index(request: Request) -> Response:
 def _example(service: Service, url: str) -> str:
     """Return a curl command for the first model."""
     model = next(iter(service.backend.models.values()))
-    body: dict[str, Any] = {"model": model.name}
-    if model.kind == "language":
-        path, body["messages"] = "v1/chat/completions", [{"role": "user", "content": "Hello!"}]
-    elif model.kind == "speech":
-        return shlex.join(["curl", f"{url}v1/audio/transcriptions", "-F", "file=@speech.wav"]) + _key(service)
-    elif model.kind == "encoder":
-        path, body["input"] = "v1/embeddings", "Hello!"
-    else:
-        path, body["query"], body["documents"] = "v1/rerank", "Hello!", ["Good morning!", "It rains."]
-    words = ["curl", url + path, "-d", json.dumps(body, ensure_ascii=False)]
-    return shlex.join(words) + _key(service)
-
-
-def _key(service: Service) -> str:
-    return ' -H "Authorization: Bearer $API_KEY"' if service.config.api_keys else ""
+    kind = KINDS[model.kind]
+    body = ["-F", "file=@speech.wav"]
+    if kind.example is not None:
+        body = ["-d", json.dumps({"model": model.name, **kind.example}, ensure_ascii=False)]
+    key = ' -H "Authorization: Bearer $API_KEY"' if service.config.api_keys else ""
+    return shlex.join(["curl", url + kind.endpoint, *body]) + key
 
 
 async def _health(request: Request) -> Response:

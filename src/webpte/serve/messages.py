@@ -21,6 +21,7 @@ MAX_MESSAGE_BYTES = 64 << 20
 Id = Annotated[int, Field(ge=0)]  # of a request
 Count = Annotated[int, Field(ge=0)]
 SpeechTask = Literal["transcribe", "translate"]
+ModelKind = Literal["language", "encoder", "reranker", "speech"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class ModelInfo:
 
     name: str
     path: str
-    kind: Literal["language", "encoder", "reranker", "speech"]
+    kind: ModelKind
     context: Count  # tokens of a sequence, or of a text; 0 for speech models
     vocabulary: Count  # of a language model; 0 for others
     dimensions: Count  # of the vectors of an encoder; 1 for a reranker; 0 for others

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict  # pydantic reads the one of typing only from Python 3.12 on
 
-from ..embed.pair_tokenizer import PairTokenizer, probabilities
+from ..embed.pair_tokenizer import probabilities
 from .bodies import RequestBody, read_body
 from .clients import client_of, run_in_thread, until_disconnect
 from .config import MAX_INPUTS
@@ -146,11 +146,11 @@ async def _scores(
 ) -> tuple[str, list[float], RerankUsage]:
     """Return the model, the score of each pair, and the number of tokens."""
     service: Service = request.app.state.service
-    model = service.model(name, "reranker").name
-    tokenizer: PairTokenizer = service.reranker(model)
-    rows = await run_in_thread(request, tokenizer.encode, pairs)
+    model = await service.open_model(request, name, "reranker")
+    rows = await run_in_thread(request, model.reranker.encode, pairs)
     count = sum(map(len, rows))
-    request.scope["state"]["log"] |= {"model": model, "texts": len(rows), "prompt_tokens": count}
-    logits = await until_disconnect(request.receive, service.backend.embed(model, rows, client=client_of(request)))
+    request.scope["state"]["log"] |= {"model": model.name, "texts": len(rows), "prompt_tokens": count}
+    computing = service.backend.embed(model.name, rows, client=client_of(request))
+    logits = await until_disconnect(request.receive, computing)
     scores: list[float] = probabilities(logits).tolist()
-    return model, scores, {"prompt_tokens": count, "total_tokens": count}
+    return model.name, scores, {"prompt_tokens": count, "total_tokens": count}

@@ -24,7 +24,9 @@ from .errors import DeadlineExceeded, QueueFull, WorkerUnavailable
 from .in_flight import InFlight, PendingTranscript, PendingVectors, ResponseStream, Result
 from .messages import (
     Cancel,
+    Computation,
     Computed,
+    Embed,
     Generate,
     ModelFile,
     ModelInfo,
@@ -37,6 +39,7 @@ from .messages import (
     Vectors,
     WorkerOptions,
 )
+from .served_models import KINDS, check_computation
 from .worker_process import WORKER_COMMAND, RestartPolicy, WorkerManager
 
 if TYPE_CHECKING:
@@ -44,9 +47,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAX_RETRY_AFTER_SECONDS = 60.0
-# The requests that a model has at once. An encoder computes a batch of each in turn. A speech model computes one after
-# the other, and the second need not wait for a message from here.
-MAX_REQUESTS = {"encoder": 8, "speech": 2}
 DEFAULT_CLIENT_SHARE = 7 / 8  # of the slots, so that one client does not take all
 DURATION_SMOOTHING = 0.1  # weight of the last response in the moving average of durations
 logger = logging.getLogger(__name__)
@@ -155,7 +155,7 @@ class Supervisor:
         timeouts: Timeouts | None = None,
         client: str = "",
     ) -> ResponseStream:
-        self._model(model, "language")
+        self._model(model, Generate)
         stream = ResponseStream(Generate(next(self._ids), model, tokens, params), client, self._detach)
         self._enqueue(stream)
         self._streams[stream.id] = stream
@@ -166,7 +166,7 @@ class Supervisor:
     async def embed(
         self, model: str, rows: Sequence[Sequence[int]], timeout: float | None = None, client: str = ""
     ) -> NDArray[np.float32]:
-        info = self._model(model, "encoder", "reranker")
+        info = self._model(model, Embed)
         pending = PendingVectors(next(self._ids), model, rows, info.dimensions, client)
         return await self._computed(pending, pending.result, timeout)
 
@@ -180,7 +180,7 @@ class Supervisor:
         timeout: float | None = None,
         client: str = "",
     ) -> Transcribed:
-        self._model(model, "speech")
+        self._model(model, Transcribe)
         request = Transcribe(next(self._ids), model, samples, language, task, timestamps)
         pending = PendingTranscript(request, client)
         return await self._computed(pending, pending.result, timeout)
@@ -224,7 +224,7 @@ class Supervisor:
             restart=self._manager.restart,
         )
 
-    def _model(self, name: str, *kinds: str) -> ModelInfo:
+    def _model(self, name: str, computation: type[Computation]) -> ModelInfo:
         if self._state in ("draining", "stopped"):
             raise WorkerUnavailable("the server is shutting down and accepts no more requests", code="stopping")
         if self._failure is not None:
@@ -234,13 +234,8 @@ class Supervisor:
         if name not in self._models:
             known = ", ".join(self._models)
             raise InputError(f"model: expected one of {known}, got {name!r}", code="unknown_model")
-        model = self._models[name]
-        if model.kind not in kinds:
-            raise InputError(
-                f"model: {name} is of kind {model.kind}; this request needs kind {' or '.join(kinds)}",
-                code="wrong_model_kind",
-            )
-        return model
+        check_computation(self._models[name], computation)
+        return self._models[name]
 
     # -- WorkerListener ----------------------------------------------------------------------------------------------
 
@@ -263,7 +258,7 @@ class Supervisor:
         self._send_quarantined()
         for model in models:
             queue = self._queues.setdefault(model.name, FairQueue(0, 0))
-            queue.slots = MAX_REQUESTS.get(model.kind, model.max_batch)
+            queue.slots = KINDS[model.kind].max_requests or model.max_batch
             queue.max_per_client = self.limits.max_client_slots or math.ceil(queue.slots * DEFAULT_CLIENT_SHARE)
             self._dispatch(model.name)
         if self._state != "draining":

@@ -64,6 +64,7 @@ class Transcriber(TaskProgram):
     """
 
     _task = "speech"
+    _main_method = "decode"
 
     def __init__(self, program: Program, path: Path, file: TaskFile) -> None:
         super().__init__(program, path, file)
@@ -94,16 +95,6 @@ class Transcriber(TaskProgram):
     def languages(self) -> tuple[str, ...]:
         """Return the codes of the languages of the model; none for an English-only model."""
         return tuple(self._languages)
-
-    @property
-    def fingerprint(self) -> str:
-        """Return the identity of the model."""
-        return self._program.fingerprint("decode")
-
-    @property
-    def recoveries(self) -> int:
-        """Return how often another device was opened after the loss of one."""
-        return self._program.method("decode").recoveries
 
     def __call__(
         self,

@@ -16,6 +16,7 @@ from ...llm.text_model import TextModel
 from ..backend import RequestUsage
 from ..bodies import read_body
 from ..clients import run_in_thread
+from ..config import Config
 from ..errors import ApiError
 from ..openai.generation import (
     Choice,
@@ -33,6 +34,7 @@ from ..openai.requests import Function, FunctionName, ToolChoiceMode
 from ..openai.response_types import CompletionUsage
 from ..openai.tools import ToolCallDelta, ToolConfig, checked_tools
 from ..responses import JsonResponse
+from ..served_models import ServedModel
 from ..service import Service
 from .requests import (
     AssistantTurn,
@@ -74,30 +76,29 @@ async def messages(request: Request) -> Response:
     """Handle `POST /v1/messages`."""
     service: Service = request.app.state.service
     body = await read_body(request, service.config, MessagesRequest)
-    parsed = await run_in_thread(request, _parse, body, service)
-    return await respond(request, service, parsed, MessagesFormatter(parsed.model))
+    model = await service.open_model(request, body.model, "language")
+    parsed = await run_in_thread(request, _parse, body, service.config, model)
+    return await respond(request, service, parsed, MessagesFormatter(model.name))
 
 
 async def count_tokens(request: Request) -> Response:
     """Handle `POST /v1/messages/count_tokens`: return the length of the prompt."""
     service: Service = request.app.state.service
     body = await read_body(request, service.config, CountTokensRequest)
-    content: AnthropicTokenCount = {"input_tokens": await run_in_thread(request, _count, body, service)}
+    model = await service.open_model(request, body.model, "language")
+    content: AnthropicTokenCount = {"input_tokens": await run_in_thread(request, _count, body, service.config, model)}
     return JsonResponse(content)
 
 
-def _count(body: CountTokensRequest, service: Service) -> int:
-    model = service.model(body.model, "language").name
-    text = service.text_model(model)
-    tools = _tools(body, service)
+def _count(body: CountTokensRequest, config: Config, model: ServedModel) -> int:
+    text = model.text
+    tools = _tools(body, config)
     params = text.sampling_params(_thinking_settings(body, text))
-    return len(text.tokenize_chat(_template_messages(body, model), tools.for_template(), params))
+    return len(text.tokenize_chat(_template_messages(body, model.name), tools.for_template(), params))
 
 
-def _parse(body: MessagesRequest, service: Service) -> ParsedRequest:
-    config = service.config
-    model = service.model(body.model, "language").name
-    text = service.text_model(model)
+def _parse(body: MessagesRequest, config: Config, model: ServedModel) -> ParsedRequest:
+    text = model.text
     settings: GenerateSettings = {
         **sampling_settings(body, body.seed),
         **_thinking_settings(body, text),
@@ -105,11 +106,11 @@ def _parse(body: MessagesRequest, service: Service) -> ParsedRequest:
         "max_new_tokens": min(body.max_tokens, config.max_output_tokens),
         "stop": body.stop_sequences,
     }
-    tools = _tools(body, service)
+    tools = _tools(body, config)
     schema = response_schema(body.output_config.format, "output_config.format.schema", config)
     calls = constrain_response(settings, tools, schema, text)
-    params = checked_params(service, text, settings)
-    tokens, params = text.chat_prompt(_template_messages(body, model), tools.for_template(), params)
+    params = checked_params(config, text, settings)
+    tokens, params = text.chat_prompt(_template_messages(body, model.name), tools.for_template(), params)
     return ParsedRequest(model, [tokens], params, body.stream, include_usage=False, calls=calls)
 
 
@@ -125,7 +126,7 @@ def _thinking_settings(body: ConversationFields, text: TextModel) -> GenerateSet
     return settings
 
 
-def _tools(body: ConversationFields, service: Service) -> ToolConfig:
+def _tools(body: ConversationFields, config: Config) -> ToolConfig:
     tools = tuple(
         Function(name=tool.name, description=tool.description, parameters=tool.input_schema) for tool in body.tools
     )
@@ -137,7 +138,7 @@ def _tools(body: ConversationFields, service: Service) -> ToolConfig:
         named = FunctionName(name=choice.name)
     else:
         named = TOOL_CHOICES[choice.type]
-    return checked_tools(tools, named, not choice.disable_parallel_tool_use, service.config)
+    return checked_tools(tools, named, not choice.disable_parallel_tool_use, config)
 
 
 # -- messages --------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from ...version import __version__
 from ..backend import RequestUsage
 from ..bodies import read_body
 from ..clients import run_in_thread
+from ..config import Config
 from ..errors import ApiError
 from ..messages import ModelInfo
 from ..openai.generation import (
@@ -39,8 +40,8 @@ from ..openai.models import embed_texts
 from ..openai.response_types import CompletionUsage
 from ..openai.tools import ToolCallDelta, ToolConfig, tool_config
 from ..responses import JsonResponse, LineStream
+from ..served_models import KINDS, ServedModel
 from ..service import Service
-from .names import required_name, served_name, without_tag
 from .requests import (
     OllamaChatRequest,
     OllamaEmbeddingsRequest,
@@ -83,9 +84,10 @@ async def chat(request: Request) -> Response:
     service: Service = request.app.state.service
     body = await read_body(request, service.config, OllamaChatRequest)
     if not body.messages:  # clients load a model in this way
-        return _loaded(service, body.model, "message")
-    parsed = await run_in_thread(request, _parse_chat, body, service)
-    return await respond(request, service, parsed, OllamaFormatter(body.model or parsed.model, "message"), LineStream)
+        return await _load(request, body, "message")
+    model = await service.open_model(request, body.model or None, "language")
+    parsed = await run_in_thread(request, _parse_chat, body, service.config, model)
+    return await respond(request, service, parsed, OllamaFormatter(body.model or model.name, "message"), LineStream)
 
 
 async def generate(request: Request) -> Response:
@@ -93,9 +95,10 @@ async def generate(request: Request) -> Response:
     service: Service = request.app.state.service
     body = await read_body(request, service.config, OllamaGenerateRequest)
     if not body.prompt:
-        return _loaded(service, body.model, "response")
-    parsed = await run_in_thread(request, _parse_generate, body, service)
-    return await respond(request, service, parsed, OllamaFormatter(body.model or parsed.model, "response"), LineStream)
+        return await _load(request, body, "response")
+    model = await service.open_model(request, body.model or None, "language")
+    parsed = await run_in_thread(request, _parse_generate, body, service.config, model)
+    return await respond(request, service, parsed, OllamaFormatter(body.model or model.name, "response"), LineStream)
 
 
 async def embed(request: Request) -> Response:
@@ -103,19 +106,19 @@ async def embed(request: Request) -> Response:
     service: Service = request.app.state.service
     started = time.perf_counter_ns()
     body = await read_body(request, service.config, OllamaEmbedRequest)
-    name = served_name(service, body.model, "encoder")
+    model = await service.open_model(request, body.model or None, "encoder")
     texts = ([body.input] if body.input else []) if isinstance(body.input, str) else body.input
-    vectors, count = await embed_texts(request, name, texts, truncate=body.truncate)
+    vectors, count = await embed_texts(request, model, texts, truncate=body.truncate)
     vectors = _unit_vectors(vectors[:, : body.dimensions])
-    return await run_in_thread(request, _embeddings, body.model or name, vectors, started, count)
+    return await run_in_thread(request, _embeddings, body.model or model.name, vectors, started, count)
 
 
 async def embeddings(request: Request) -> Response:
     """Handle `POST /api/embeddings`: the vector of one text."""
     service: Service = request.app.state.service
     body = await read_body(request, service.config, OllamaEmbeddingsRequest)
-    texts = [body.prompt] if body.prompt else []
-    vectors, _ = await embed_texts(request, served_name(service, body.model, "encoder"), texts, truncate=True)
+    model = await service.open_model(request, body.model or None, "encoder")
+    vectors, _ = await embed_texts(request, model, [body.prompt] if body.prompt else [], truncate=True)
     content: OllamaEmbeddingsResponse = {"embedding": vectors[0].tolist() if len(vectors) else []}
     return JsonResponse(content)
 
@@ -146,25 +149,25 @@ async def show(request: Request) -> Response:
     """Handle `POST /api/show`: describe a model."""
     service: Service = request.app.state.service
     body = await read_body(request, service.config, OllamaShowRequest)
-    model = service.model(without_tag(service, required_name(body)))
+    model = service.find(body.required_name())
     content: OllamaShowResponse = {
         "modelfile": "",
         "parameters": "",
         "template": "",
         "details": _entry(model)["details"],
         "model_info": {"general.architecture": ARCHITECTURE, f"{ARCHITECTURE}.context_length": model.context},
-        "capabilities": ["embedding"] if model.kind == "encoder" else [],
+        "capabilities": [*KINDS[model.kind].capabilities],
         "modified_at": _timestamp(model.created),
     }
-    if model.kind == "encoder":
+    if "embedding" in content["capabilities"]:
         content["model_info"][f"{ARCHITECTURE}.embedding_length"] = model.dimensions
     if model.text is not None:
-        text = service.text_model(model.name)
+        text = service.served(model).text
         more = {"tools": text.tool_format, "thinking": text.thought_tags}
         parameters = (f"{_option(name)} {value}" for name, value in model.text.sampling.items())
         content["parameters"] = "\n".join(parameters)
         content["template"] = model.text.template or ""
-        content["capabilities"] = ["completion", *(name for name, format in more.items() if format is not None)]
+        content["capabilities"] += (name for name, format in more.items() if format is not None)
     return JsonResponse(content)
 
 
@@ -224,21 +227,21 @@ def _embeddings(model: str, vectors: Array, started: int, count: int) -> Respons
     return JsonResponse(content)
 
 
-def _loaded(service: Service, model: str, field: Literal["message", "response"]) -> Response:
-    name = served_name(service, model, "language")
-    return JsonResponse(OllamaFormatter(model or name, field).loaded())
+async def _load(request: Request, body: OllamaRequest, field: Literal["message", "response"]) -> Response:
+    service: Service = request.app.state.service
+    model = await service.open_model(request, body.model or None, "language")
+    return JsonResponse(OllamaFormatter(body.model or model.name, field).loaded())
 
 
-def _parse_chat(body: OllamaChatRequest, service: Service) -> ParsedRequest:
-    name = served_name(service, body.model, "language")
-    text = service.text_model(name)
-    settings = _settings(body, service)
-    tools = tool_config(cast(Any, body), service.config) if body.tools else ToolConfig()
+def _parse_chat(body: OllamaChatRequest, config: Config, model: ServedModel) -> ParsedRequest:
+    text = model.text
+    settings = _settings(body, config)
+    tools = tool_config(cast(Any, body), config) if body.tools else ToolConfig()
     calls = constrain_response(settings, tools, _schema(body), text)
     messages = [_template_message(message) for message in body.messages]
-    params = checked_params(service, text, settings)
+    params = checked_params(config, text, settings)
     tokens, params = text.chat_prompt(messages, tools.for_template(), params)
-    return ParsedRequest(name, [tokens], params, body.stream, include_usage=False, calls=calls)
+    return ParsedRequest(model, [tokens], params, body.stream, include_usage=False, calls=calls)
 
 
 def _template_message(message: OllamaMessage) -> TemplateMessage:
@@ -256,27 +259,26 @@ def _template_call(call: OllamaToolCall) -> TemplateCall:
     return {"type": "function", "function": {"name": call.function.name, "arguments": call.function.arguments}}
 
 
-def _parse_generate(body: OllamaGenerateRequest, service: Service) -> ParsedRequest:
-    name = served_name(service, body.model, "language")
-    text = service.text_model(name)
-    settings = _settings(body, service)
+def _parse_generate(body: OllamaGenerateRequest, config: Config, model: ServedModel) -> ParsedRequest:
+    text = model.text
+    settings = _settings(body, config)
     if (schema := _schema(body)) is not None:
         settings["json_schema"] = schema
-    params = checked_params(service, text, settings)
+    params = checked_params(config, text, settings)
     if body.raw or text.template is None:
         tokens = text.prompt(text.tokenize_text(body.prompt, parse_special=body.raw))
     else:
         system = [{"role": "system", "content": body.system}] if body.system else []
         tokens, params = text.chat_prompt([*system, {"role": "user", "content": body.prompt}], None, params)
-    return ParsedRequest(name, [tokens], params, body.stream, include_usage=False)
+    return ParsedRequest(model, [tokens], params, body.stream, include_usage=False)
 
 
-def _settings(body: OllamaRequest, service: Service) -> GenerateSettings:
+def _settings(body: OllamaRequest, config: Config) -> GenerateSettings:
     options = body.options
     limit = options.num_predict if options.num_predict is not None and options.num_predict > 0 else None
     return {
         **sampling_settings(options, options.seed),
-        "max_new_tokens": output_tokens(service.config, num_predict=limit),
+        "max_new_tokens": output_tokens(config, num_predict=limit),
         "stop": options.stop,
         "think": body.think is not False if body.think is not None else None,
         "reasoning_effort": body.think if isinstance(body.think, str) else None,

@@ -12,7 +12,6 @@ from ..clients import until_disconnect
 from ..downloads import ClientDownload
 from ..responses import JsonResponse, LineStream
 from ..service import Service
-from .names import required_name, without_tag
 from .requests import OllamaPullRequest
 from .response_types import OllamaPullProgress, OllamaPullStatus
 
@@ -24,9 +23,8 @@ async def pull(request: Request) -> Response:
     """Handle `POST /api/pull`. Clients that pull a model before they use it get success if it is served."""
     service: Service = request.app.state.service
     body = await read_body(request, service.config, OllamaPullRequest)
-    name = required_name(body)
-    served = without_tag(service, name) in service.backend.models
-    download = None if served else service.downloads.start(name)
+    name = body.required_name()
+    download = None if service.has(name) else service.downloads.start(name)
     if body.stream:
         return await _stream(request, service, download)
     if download is not None:

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from ...llm.settings import LARGEST
 from ..bodies import RequestBody
+from ..errors import ApiError
 from ..openai.requests import MAX_MESSAGES, MAX_TOOL_CALLS, ChatTools, Inputs, StopStrings
 
 MAX_NAME_CHARS = 512  # of a model that is not served
@@ -119,6 +120,12 @@ class NamedModel(RequestBody):
 
     model: ModelName | None = None
     name: ModelName | None = None
+
+    def required_name(self) -> str:
+        name = self.model or self.name
+        if not name:
+            raise ApiError(400, "model: required", param="model")
+        return name
 
 
 class OllamaShowRequest(NamedModel):

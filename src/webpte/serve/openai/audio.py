@@ -35,10 +35,10 @@ async def translations(request: Request) -> Response:
 async def _respond(request: Request, task: SpeechTask) -> Response:
     service: Service = request.app.state.service
     body, file = await read_form(request, service.config, TranscriptionRequest)
-    model = service.model(body.model, "speech")
+    model = await service.open_model(request, body.model, "speech")
     request.scope["state"]["log"] |= {"model": model.name, "audio_bytes": len(file)}
     with TemporaryDirectory(prefix="webpte-") as folder:
-        work = _transcribe(request, model, Path(folder), file, body, task)
+        work = _transcribe(request, model.info, Path(folder), file, body, task)
         transcript = await until_disconnect(request.receive, work)
     request.scope["state"]["log"]["audio_seconds"] = round(transcript.seconds, 3)
     return _response(transcript, body.response_format, task)

@@ -16,7 +16,9 @@ from ...llm.text_model import TextModel
 from ..backend import RequestUsage
 from ..bodies import read_body
 from ..clients import run_in_thread
+from ..config import Config
 from ..errors import ApiError
+from ..served_models import ServedModel
 from ..service import Service
 from .generation import (
     Choice,
@@ -60,15 +62,14 @@ async def chat(request: Request) -> Response:
     """Handle `POST /v1/chat/completions`."""
     service: Service = request.app.state.service
     body = await read_body(request, service.config, ChatRequest)
-    parsed, formatter = await run_in_thread(request, _parse, body, service)
+    model = await service.open_model(request, body.model, "language")
+    parsed, formatter = await run_in_thread(request, _parse, body, service.config, model)
     return await respond(request, service, parsed, formatter)
 
 
-def _parse(body: ChatRequest, service: Service) -> tuple[ParsedRequest, ChatFormatter]:
+def _parse(body: ChatRequest, config: Config, model: ServedModel) -> tuple[ParsedRequest, ChatFormatter]:
     """Check everything about a request before anything is computed."""
-    config = service.config
-    model = service.model(body.model, "language").name
-    text = service.text_model(model)
+    text = model.text
     at_most("n", body.n, config.max_choices, "max_choices")
     if body.top_logprobs and not body.logprobs:
         raise ApiError(400, "top_logprobs: allowed only with logprobs", param="top_logprobs")
@@ -84,10 +85,10 @@ def _parse(body: ChatRequest, service: Service) -> tuple[ParsedRequest, ChatForm
     tools = tool_config(body, config) if body.tools or body.tool_choice else ToolConfig()
     schema = response_schema(body.response_format, "response_format.json_schema.schema", config)
     calls = constrain_response(settings, tools, schema, text)
-    params = checked_params(service, text, settings)
+    params = checked_params(config, text, settings)
     tokens, params = text.chat_prompt(template_messages(body.messages), tools.for_template(), params)
     parsed = ParsedRequest(model, [tokens] * body.n, params, body.stream, stream_usage(body), calls)
-    return parsed, ChatFormatter(model, text, body.logprobs)
+    return parsed, ChatFormatter(model.name, text, body.logprobs)
 
 
 def template_messages(messages: Sequence[ChatMessage]) -> list[TemplateMessage]:

@@ -15,7 +15,9 @@ from ...llm.text_model import TextModel
 from ..backend import RequestUsage
 from ..bodies import read_body
 from ..clients import run_in_thread
+from ..config import Config
 from ..errors import ApiError
+from ..served_models import ServedModel
 from ..service import Service
 from .chat import UNFINISHED, finish_fields
 from .generation import (
@@ -48,14 +50,13 @@ async def completions(request: Request) -> Response:
     """Handle `POST /v1/completions`."""
     service: Service = request.app.state.service
     body = await read_body(request, service.config, CompletionRequest)
-    parsed, formatter = await run_in_thread(request, _parse, body, service)
+    model = await service.open_model(request, body.model, "language")
+    parsed, formatter = await run_in_thread(request, _parse, body, service.config, model)
     return await respond(request, service, parsed, formatter)
 
 
-def _parse(body: CompletionRequest, service: Service) -> tuple[ParsedRequest, CompletionFormatter]:
-    config = service.config
-    model = service.model(body.model, "language").name
-    text = service.text_model(model)
+def _parse(body: CompletionRequest, config: Config, model: ServedModel) -> tuple[ParsedRequest, CompletionFormatter]:
+    text = model.text
     if body.best_of not in (None, body.n):
         raise ApiError(
             400, "best_of is not supported: request n responses and choose", param="best_of",
@@ -77,9 +78,9 @@ def _parse(body: CompletionRequest, service: Service) -> tuple[ParsedRequest, Co
         for prompt in texts
     ]
     prompts = [tokens for tokens in encoded for _ in range(body.n)]
-    params = checked_params(service, text, settings)
+    params = checked_params(config, text, settings)
     parsed = ParsedRequest(model, prompts, params, body.stream, stream_usage(body))
-    return parsed, CompletionFormatter(model, text, body.logprobs is not None)
+    return parsed, CompletionFormatter(model.name, text, body.logprobs is not None)
 
 
 def _prompts(prompt: str | list[str] | list[int] | list[list[int]]) -> list[str] | list[list[int]]:

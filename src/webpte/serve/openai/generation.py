@@ -24,6 +24,7 @@ from ..clients import client_of, until_disconnect
 from ..config import Config
 from ..errors import ApiError
 from ..responses import EventStream, JsonResponse
+from ..served_models import ServedModel
 from ..service import MAX_SEED, Service
 from ..telemetry import Metrics
 from .requests import (
@@ -48,7 +49,7 @@ ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 class ParsedRequest:
     """A request in tokens and checked settings."""
 
-    model: str
+    model: ServedModel
     prompts: Sequence[tuple[int, ...]]  # one for each response
     params: SamplingParams
     stream: bool
@@ -56,11 +57,11 @@ class ParsedRequest:
     calls: CallSyntax | None = None  # of tools, if there can be any
 
 
-def checked_params(service: Service, text: TextModel, settings: GenerateSettings) -> SamplingParams:
+def checked_params(config: Config, text: TextModel, settings: GenerateSettings) -> SamplingParams:
     """Return the settings of a request, checked here and nowhere after, with the model's defaults for those that are
     not set. It runs in a thread: writing a schema as JSON takes a moment."""
     params = text.sampling_params(settings)
-    limit = service.config.max_schema_bytes
+    limit = config.max_schema_bytes
     if params.constraint is not None and len(params.constraint.source) > limit:
         raise ApiError(
             422, f"the schema: expected at most {limit} bytes (max_schema_bytes), got {len(params.constraint.source)}"
@@ -364,10 +365,10 @@ async def respond(
 ) -> Response:
     """Submit a request and return its response. If the client disconnects, its slots are freed."""
     log = request.scope["state"]["log"]
-    log |= {"model": parsed.model, "stream": parsed.stream, "choices": len(parsed.prompts)}
+    log |= {"model": parsed.model.name, "stream": parsed.stream, "choices": len(parsed.prompts)}
     submitting = service.submit(parsed.model, parsed.prompts, parsed.params, client_of(request))
     streams = await until_disconnect(request.receive, submitting)
-    text = service.text_model(parsed.model)
+    text = parsed.model.text
     responses = [
         InstrumentedStream(prompt, stream, text, service.metrics, log, parsed.calls)
         for prompt, stream in zip(parsed.prompts, streams, strict=True)

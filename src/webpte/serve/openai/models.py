@@ -17,6 +17,7 @@ from ..config import Config
 from ..errors import ApiError
 from ..messages import ModelInfo
 from ..responses import JsonResponse
+from ..served_models import KINDS, ServedModel
 from ..service import Service
 from .chat import template_messages
 from .generation import at_most
@@ -44,7 +45,7 @@ async def models(request: Request) -> Response:
 async def model(request: Request) -> Response:
     """Handle `GET /v1/models/NAME`."""
     service: Service = request.app.state.service
-    return JsonResponse(_model_entry(service, service.model(request.path_params["name"])))
+    return JsonResponse(_model_entry(service, service.find(request.path_params["name"])))
 
 
 def _model_entry(service: Service, info: ModelInfo) -> ModelEntry:
@@ -57,10 +58,10 @@ def _model_entry(service: Service, info: ModelInfo) -> ModelEntry:
         "context": info.context,
         "fingerprint": info.fingerprint,
     }
-    if info.kind == "encoder":
+    if "embedding" in KINDS[info.kind].capabilities:
         entry["dimensions"] = info.dimensions
     if info.text is not None:
-        text = service.text_model(info.name)
+        text = service.served(info).text
         entry["sampling"] = info.text.sampling
         entry["images"] = False  # messages with images are refused for every model
         entry["tools"] = text.tool_format is not None
@@ -72,7 +73,8 @@ async def tokenize(request: Request) -> Response:
     """Return the tokens of a `prompt`, as a completion sees it, or of `messages`, as a chat does."""
     service: Service = request.app.state.service
     body = await read_body(request, service.config, TokenizeRequest)
-    text = service.text_model(body.model)
+    model = await service.open_model(request, body.model, "language")
+    text = model.text
     if (body.prompt is None) == (body.messages is None):
         raise ApiError(400, "expected either prompt or messages", param="prompt")
     tokens = await run_in_thread(request, _tokens, body, text, service.config)
@@ -90,8 +92,8 @@ async def detokenize(request: Request) -> Response:
     """Return the text of `tokens`, including special ones."""
     service: Service = request.app.state.service
     body = await read_body(request, service.config, DetokenizeRequest)
-    text = service.text_model(body.model)
-    content: DetokenizeResponse = {"prompt": await run_in_thread(request, text.detokenize, body.tokens)}
+    model = await service.open_model(request, body.model, "language")
+    content: DetokenizeResponse = {"prompt": await run_in_thread(request, model.text.detokenize, body.tokens)}
     return JsonResponse(content)
 
 
@@ -100,29 +102,28 @@ async def embeddings(request: Request) -> Response:
     service: Service = request.app.state.service
     body = await read_body(request, service.config, EmbeddingsRequest)
     texts = [body.input] if isinstance(body.input, str) else body.input
-    model = service.model(body.model, "encoder")
-    if body.dimensions not in (None, model.dimensions):
-        expected = f"{model.dimensions}, those of {model.name}"
+    model = await service.open_model(request, body.model, "encoder")
+    if body.dimensions not in (None, model.info.dimensions):
+        expected = f"{model.info.dimensions}, those of {model.name}"
         raise ApiError(400, f"dimensions: expected {expected}, got {body.dimensions}", param="dimensions")
-    vectors, count = await embed_texts(request, model.name, texts, truncate=False)
+    vectors, count = await embed_texts(request, model, texts, truncate=False)
     usage: EmbeddingUsage = {"prompt_tokens": count, "total_tokens": count}
     return await run_in_thread(request, _embeddings_response, model.name, vectors, body.encoding_format, usage)
 
 
-async def embed_texts(request: Request, model: str, texts: list[str], *, truncate: bool) -> tuple[Array, int]:
+async def embed_texts(request: Request, model: ServedModel, texts: list[str], *, truncate: bool) -> tuple[Array, int]:
     """Return the vectors (N, D) of texts, and the number of their tokens. Without texts, only the model is checked.
 
     With `truncate`, a text that exceeds the encoder's context is cut; otherwise it is an error.
     """
     service: Service = request.app.state.service
-    encoder = service.encoder(model)
     at_most("input", len(texts), service.config.max_inputs, "max_inputs")
     if not texts:
-        return np.zeros((0, service.model(model).dimensions), np.float32), 0
-    rows = await run_in_thread(request, _token_rows, encoder, texts, truncate)
+        return np.zeros((0, model.info.dimensions), np.float32), 0
+    rows = await run_in_thread(request, _token_rows, model.encoder, texts, truncate)
     count = sum(map(len, rows))
-    request.scope["state"]["log"] |= {"model": model, "texts": len(rows), "prompt_tokens": count}
-    computing = service.backend.embed(model, rows, client=client_of(request))
+    request.scope["state"]["log"] |= {"model": model.name, "texts": len(rows), "prompt_tokens": count}
+    computing = service.backend.embed(model.name, rows, client=client_of(request))
     return await until_disconnect(request.receive, computing), count
 
 

@@ -10,6 +10,8 @@ from typing import Literal, NotRequired
 from pydantic import JsonValue
 from typing_extensions import TypedDict  # pydantic reads the one of typing only from Python 3.12 on
 
+from ..messages import ModelKind
+
 FinishReason = Literal["stop", "length", "tool_calls"]
 
 # -- errors ----------------------------------------------------------------------------------------------------------
@@ -354,7 +356,7 @@ class ModelEntry(TypedDict):
     object: Literal["model"]
     created: int
     owned_by: str
-    kind: Literal["language", "encoder", "reranker", "speech"]
+    kind: ModelKind
     context: int
     fingerprint: str
     dimensions: NotRequired[int]  # of the vectors of an encoder

@@ -14,6 +14,8 @@ from ...llm.prompts import TemplateCall, TemplateMessage
 from ..backend import RequestUsage
 from ..bodies import read_body
 from ..clients import run_in_thread
+from ..config import Config
+from ..served_models import ServedModel
 from ..service import Service
 from .generation import (
     Choice,
@@ -68,25 +70,24 @@ async def responses(request: Request) -> Response:
     """Handle `POST /v1/responses`."""
     service: Service = request.app.state.service
     body = await read_body(request, service.config, ResponsesRequest)
-    parsed, formatter = await run_in_thread(request, _parse, body, service)
+    model = await service.open_model(request, body.model, "language")
+    parsed, formatter = await run_in_thread(request, _parse, body, service.config, model)
     return await respond(request, service, parsed, formatter)
 
 
-def _parse(body: ResponsesRequest, service: Service) -> tuple[ParsedRequest, ResponsesFormatter]:
-    config = service.config
-    model = service.model(body.model, "language").name
-    text = service.text_model(model)
+def _parse(body: ResponsesRequest, config: Config, model: ServedModel) -> tuple[ParsedRequest, ResponsesFormatter]:
+    text = model.text
     settings = sampling_settings(body, body.seed)
     settings["max_new_tokens"] = output_tokens(config, max_output_tokens=body.max_output_tokens)
     tools = tool_config(body, config) if body.tools or body.tool_choice else ToolConfig()
     schema = response_schema(body.text.format if body.text is not None else None, "text.format.schema", config)
     calls = constrain_response(settings, tools, schema, text)
     settings |= thinking_settings(body, body.reasoning.effort)
-    params = checked_params(service, text, settings)
+    params = checked_params(config, text, settings)
     tokens, params = text.chat_prompt(_messages(body), tools.for_template(), params)
     dumped = body.model_dump(by_alias=True, exclude_unset=True)
     request_fields: RequestFields = {
-        "model": model,
+        "model": model.name,
         "instructions": body.instructions,
         "max_output_tokens": params.max_new_tokens,
         "temperature": params.temperature,

@@ -1,0 +1,115 @@
+"""The kinds of models: what the server does for each, and what it keeps of a loaded model in its own process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..embed.pair_tokenizer import PairTokenizer
+from ..embed.text_tokenizer import TextTokenizer
+from ..errors import InputError
+from ..llm.context import ContextLimit
+from ..llm.prompts import read_special_tokens
+from ..llm.text_model import TextModel
+from ..llm.tokenizer import Tokenizer
+from .messages import Computation, Embed, Generate, ModelInfo, ModelKind, Transcribe
+from .schema_process import SchemaCompiler
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the server does for the models of a kind."""
+
+    title: str  # in messages
+    computation: type[Computation]  # that a worker does for it
+    endpoint: str  # of the example
+    example: Mapping[str, object] | None  # fields of a request besides `model`; None: a form with a recording
+    capabilities: tuple[str, ...] = ()  # in Ollama's API, of every model of the kind
+    max_requests: int | None = None  # that a model has at once; None: as many as a batch
+
+
+KINDS: Mapping[ModelKind, Kind] = {
+    "language": Kind(
+        "a language model",
+        Generate,
+        "v1/chat/completions",
+        {"messages": [{"role": "user", "content": "Hello!"}]},
+        ("completion",),
+    ),
+    # An encoder computes a batch of each request in turn.
+    "encoder": Kind("an embedding model", Embed, "v1/embeddings", {"input": "Hello!"}, ("embedding",), 8),
+    "reranker": Kind(
+        "a reranker", Embed, "v1/rerank", {"query": "Hello!", "documents": ["Good morning!", "It rains."]}
+    ),
+    # A speech model computes one after the other, and the second need not wait for a message from the server.
+    "speech": Kind("a speech model", Transcribe, "v1/audio/transcriptions", None, (), 2),
+}
+
+
+def check_computation(model: ModelInfo, computation: type[Computation]) -> None:
+    """Raise InputError if a model is of a kind that does not compute this."""
+    if KINDS[model.kind].computation is not computation:
+        kinds = " or ".join(kind for kind, each in KINDS.items() if each.computation is computation)
+        raise InputError(
+            f"model: {model.name} is of kind {model.kind}; this request needs kind {kinds}", code="wrong_model_kind"
+        )
+
+
+class ServedModel:
+    """A loaded model as the endpoints use it: its description, and what turns requests into tokens.
+
+    Endpoints get one of the kind that they ask for, so they read the property of that kind only.
+    """
+
+    def __init__(self, info: ModelInfo) -> None:
+        """Read the files of a model that a worker has loaded."""
+        self.info = info
+        self.name = info.name
+        self._text = _text_model(info) if info.kind == "language" else None
+        self._encoder = TextTokenizer.load(info.path) if info.kind == "encoder" else None
+        self._reranker = PairTokenizer.load(info.path) if info.kind == "reranker" else None
+        self._compiler: SchemaCompiler | None = None
+
+    @property
+    def text(self) -> TextModel:
+        """Return the tokenizer and template of a language model."""
+        assert self._text is not None
+        return self._text
+
+    @property
+    def encoder(self) -> TextTokenizer:
+        assert self._encoder is not None
+        return self._encoder
+
+    @property
+    def reranker(self) -> PairTokenizer:
+        assert self._reranker is not None
+        return self._reranker
+
+    @property
+    def schemas(self) -> SchemaCompiler:
+        """Return the compiler of the schemas of a language model."""
+        if self._compiler is None:
+            self._compiler = SchemaCompiler(self.info)
+        return self._compiler
+
+    async def close(self) -> None:
+        if self._compiler is not None:
+            await self._compiler.close()
+
+
+def _text_model(model: ModelInfo) -> TextModel:
+    files = model.text
+    assert files is not None  # of a language model
+    tokenizer = Tokenizer.load(files.tokenizer)
+    config = Path(files.tokenizer_config) if files.tokenizer_config is not None else None
+    return TextModel(
+        tokenizer,
+        read_special_tokens(config, tokenizer, files.bos_id, files.eos_ids),
+        files.template,
+        frozenset(files.stop_tokens),
+        vocabulary=model.vocabulary,
+        context_limit=model.context_limit or ContextLimit(model.context),
+        sampling_defaults=files.sampling,
+    )

@@ -61,6 +61,12 @@ SUBJECTS = {
     "8-bit embedding": case(
         "quantized_decomposed.embedding_byte.default", int8(37, 16), scales(37), None, -128, 127, tokens("n"), **ROWS
     ),
+    "down product of adapters": case(
+        "webpte.adapter_down", X, fixed(3, WIDTH, 8), T("n", dtype="i32", low=0, high=3), **ROWS
+    ),
+    "up product of adapters": case(
+        "webpte.adapter_up", X, T("n", 8), fixed(3, 4, WIDTH), T("n", dtype="i32", low=0, high=3), 4, **ROWS
+    ),
     "add": case("aten.add.Tensor", X, T("n", WIDTH), 1, **ROWS),
     "mul": case("aten.mul.Tensor", X, T("n", WIDTH), **ROWS),
     "sigmoid": case("aten.sigmoid.default", X, **ROWS),

@@ -1,0 +1,1 @@
+"""Ops of low-rank adapters."""

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NotRequired, TypedDict
 
 from ..errors import InputError
 from ..llm import LLM, Generation, Piece, Usage
-from ..llm.generation import BatchGenerator
+from ..llm.batch_generator import BatchGenerator
 from ..text import plural
 from . import interrupts
 from .generation_options import add_constraints, add_parse_special, add_settings, checked, constraints, settings

@@ -17,6 +17,7 @@ from ..runtime.program import Tune
 from ..sources import resolve_program
 from ..text import table
 from ..typing import PathLike
+from .batch_generator import BatchGenerator, Prompt
 from .chat import Chat
 from .context import ContextLimit
 from .defaults import describe_defaults
@@ -26,7 +27,7 @@ from .engine.output import OutputProcessor, OutputSink
 from .engine.reasoning import ReasoningSplitter
 from .engine.request import SamplingRequest, SequenceState
 from .engine.speculation import DecodeState, Speculation
-from .generation import BatchGenerator, Generation, Prompt, check_cancel, create_generation
+from .generation import Generation, check_cancel, create_generation
 from .loading import cache_slots, load_images, load_metadata, load_runner, stop_tokens
 from .metadata import (
     context_limit,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -16,14 +18,17 @@ TEXT = [int(token) for token in np.random.default_rng(5).integers(3, VOCABULARY,
 
 
 class Model:
-    """A program, and transformers' model of the same checkpoint."""
+    """A program, or its bundle, and transformers' model of the same checkpoint."""
 
-    def __init__(self, family: str) -> None:
+    def __init__(self, family: str, folder: Path | None = None) -> None:
         self.goes_back = family == "lfm2"  # its convolutions keep their latest inputs
         result = measured(first(family))
         self.path = result.path
         self.real = first(family).make()
-        self.llm = LLM.load(result.path)
+        if folder is not None:
+            with webpte.load(result.path) as program:
+                webpte.bundle(program, folder, sequences=4)
+        self.llm = LLM.load(folder or result.path)
         self.llm.stop_tokens = frozenset()
 
     def logits(self, tokens):
@@ -43,9 +48,10 @@ class Model:
         assert difference(sequence.logits([token]), expected) <= TOLERANCE
 
 
-@pytest.fixture(scope="module", params=slow_but(["lfm2"], ["lfm2", "qwen3_5"]))
-def model(request):
-    result = Model(request.param)
+@pytest.fixture(scope="module", params=slow_but(["lfm2"], ["lfm2", "qwen3_5", "lfm2 bundle", "qwen3_5 bundle"]))
+def model(request, tmp_path_factory):
+    family, _, bundle = request.param.partition(" ")
+    result = Model(family, tmp_path_factory.mktemp("bundle") / "site" if bundle else None)
     with result.llm:
         yield result
 

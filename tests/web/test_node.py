@@ -42,6 +42,20 @@ console.log(JSON.stringify(choices[0].token_ids));
 model.dispose();
 """
 
+TURNS = """
+import { load } from "webpte";
+const [folder, prompts] = process.argv.slice(2);
+const model = await load(folder);
+const results = [];
+for (const prompt of JSON.parse(prompts)) {
+  const asked = { prompt, max_tokens: 8, temperature: 0, return_token_ids: true };
+  const { choices, usage } = await model.completions.create(asked);
+  results.push([choices[0].token_ids, usage.prompt_tokens_details.cached_tokens]);
+}
+console.log(JSON.stringify(results));
+model.dispose();
+"""
+
 
 @pytest.fixture
 def installed(project, node_modules):
@@ -92,6 +106,26 @@ def tiny(tmp_path_factory):
         generation.result()
         chat = str(llm.generate([{"role": "user", "content": "hi"}], max_new_tokens=200))
     return folder / "site", generation.tokens, chat
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["lfm2", "qwen3_5"])
+def test_recurrent_model_turns_in_node_equal_python(family, installed, tmp_path):
+    """The second prompt continues the first, the third parts from it before its end."""
+    from tests.families.measuring import measured
+    from tests.support.models.families import first
+
+    path = measured(first(family)).path
+    with webpte.load(path) as program:
+        webpte.bundle(program, tmp_path / "site", sequences=2)
+    prompts = [[*range(3, 23)], [*range(3, 23), 50, 51, 52], [*range(3, 14), 60, 61]]
+    with LLM.load(path) as llm:
+        answers = [llm.generate(tokens=prompt, max_new_tokens=8, speculate=False) for prompt in prompts]
+        expected = [(answer.result(), answer.tokens)[1] for answer in answers]
+    results = run_script(installed, TURNS, str(tmp_path / "site"), json.dumps(prompts))
+    assert [tokens for tokens, _ in results] == expected
+    # LFM2 keeps inputs of 64 tokens; Qwen3.5 has a checkpoint before the last token of the first prompt.
+    assert [cached for _, cached in results] == ([0, 20, 11] if family == "lfm2" else [0, 19, 0])
 
 
 def test_server_of_the_documentation_streams_and_refuses(installed, tiny):

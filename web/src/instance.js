@@ -248,6 +248,22 @@ export class Instance {
     return this.#staging;
   }
 
+  /**
+   * Copy a row of buffers to another row. A copy within a buffer takes a second one.
+   * @param {{ buffer: number, bytes: number }[]} tables with the bytes of a row
+   * @param {number} from
+   * @param {number} to
+   */
+  copyRows(tables, from, to) {
+    const staging = this.#stagingOf(Math.max(...tables.map(({ bytes }) => bytes)));
+    const encoder = this.device.createCommandEncoder();
+    for (const { buffer, bytes } of tables) {
+      encoder.copyBufferToBuffer(this.buffers[buffer], from * bytes, staging, 0, bytes);
+      encoder.copyBufferToBuffer(staging, 0, this.buffers[buffer], to * bytes, bytes);
+    }
+    this.device.queue.submit([encoder.finish()]);
+  }
+
   /** @param {number} size */
   #readbackOf(size) {
     if (!this.#readback || this.#readback.size < size) {

@@ -65,6 +65,23 @@ export class Method {
     device.queue.submit([encoder.finish()]);
   }
 
+  /** The recurrent states of a language model: each has rows (M, N) for checkpoints, then for slots. */
+  get recurrentStates() {
+    const { state, value_buffers } = this.plan.document;
+    return state.flatMap((value) => {
+      const { dtype, dims } = this.plan.spec(value);
+      const bytes = storedBytes(dtype, dims.slice(1));
+      return value in value_buffers && dims.length === 3
+        ? [{ buffer: value_buffers[value], rows: dims[0], bytes }]
+        : [];
+    });
+  }
+
+  /** Copy a row of every recurrent state. @param {number} from @param {number} to */
+  copyStateRow(from, to) {
+    this.instance.copyRows(this.recurrentStates, from, to);
+  }
+
   /** Reset the state to its initial contents. */
   reset() {
     this.instance.reset();

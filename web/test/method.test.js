@@ -179,6 +179,26 @@ test("state continues in another method, and a reset clears it", async () => {
   assert.ok(stateOf(large).every((byte) => byte === 0));
 });
 
+test("a row of every recurrent state is copied over another row", async () => {
+  const { values, buffers, value_buffers } = documentOf();
+  const state = (...dims) => ({ ...values[0], dims, dynamic: false });
+  const { method } = await methodOf({
+    values: { ...values, 7: state(3, 2, 2), 8: state(3, 1, 2), 9: state(2, 4, 1, 2) },
+    buffers: [...buffers, ...[48, 24, 64].map((bytes) => ({ bytes, kind: "state", fill: null }))],
+    value_buffers: { ...value_buffers, 7: 3, 8: 4, 9: 5 },
+    state: [7, 8, 9],
+  });
+  const datas = /** @type {any[]} */ (method.stateBuffers).map(({ data }) => data);
+  for (const data of datas) data.set(data.map((/** @type {number} */ _, /** @type {number} */ at) => at));
+  method.copyStateRow(2, 0);
+  const eighths = datas.map((data) => [...data].filter((_, at) => at % 8 === 0));
+  assert.deepEqual(eighths, [
+    [32, 40, 16, 24, 32, 40],
+    [16, 8, 16],
+    [0, 8, 16, 24, 32, 40, 48, 56],
+  ]);
+});
+
 test("a disposed method frees its buffers, constants with their last user", async () => {
   const { method, device, program } = await methodOf();
   method.dispose();

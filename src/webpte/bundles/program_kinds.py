@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import InputError, UnsupportedError
+from ..errors import InputError
 from ..fusion.batching import TOKENS, with_sampled_slots
 from ..fusion.llm_rewrites import (
     FEATURE_ADJUSTMENTS,
@@ -92,12 +92,7 @@ def add_language(
             ),
             slots,
         )
-    if state_reach(planner.plan.graph) is not None:
-        raise UnsupportedError(
-            f"{program.path}: expected a model that keeps every position, got recurrent layers. The player of a page "
-            "cannot go back in their state. Use the program itself, or `webpte serve`.",
-            code="recurrent_state",
-        )
+    reach = state_reach(planner.plan.graph)
     capacity = context(program, planner.plan)
     return {
         **tokenizer_files(site, metadata.tokenizer, metadata.tokenizer_config),
@@ -107,6 +102,7 @@ def add_language(
         "sampling": dict(metadata.sampling),
         "context_length": capacity,
         "context_limit": context_limit(program, capacity).to_json(),
+        "state_reach": None if reach is None else list(reach),
         "vocab_size": vocabulary,
         "max_num_seqs": sequences,
         "prefill_rows": prefill_rows(most_rows),

@@ -74,6 +74,7 @@ class Language:
     sampling_words: Mapping[int, int]  # by decode rows: words of the sampling inputs
     sampling: Mapping[str, Any] | None  # defaults of the settings of answers; None in older bundles
     context_limit: Mapping[str, Any] | None = None  # why the context is not longer; None in older bundles
+    state_reach: tuple[int, int] | None = None  # of slots that do not keep every position: needed and held positions
 
 
 @dataclass(frozen=True)
@@ -236,6 +237,7 @@ class _ManifestReader:
             sampling_words=words,
             sampling=_object(item, "sampling") if "sampling" in item else None,
             context_limit=_object(item, "context_limit") if "context_limit" in item else None,
+            state_reach=_reach(item["state_reach"]) if item.get("state_reach") is not None else None,
         )
 
 
@@ -265,3 +267,12 @@ def _ascending(data: Any, what: str) -> tuple[int, ...]:
             argument=what, expected="integers in ascending order", got=ascii(data)[:60], code="invalid_field"
         )
     return numbers
+
+
+def _reach(data: Any) -> tuple[int, int]:
+    needed, held = json_ints(json_list(data, "state_reach", 2), "state_reach")
+    if held < needed:
+        raise FormatError(
+            argument="state_reach", expected=f"at least {needed} held positions", got=held, code="invalid_field"
+        )
+    return needed, held

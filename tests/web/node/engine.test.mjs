@@ -248,3 +248,70 @@ test("several tokens come of one submit where it is fast", async () => {
   await ask(language, letters(2), 40);
   assert.ok(calls < 20, `${calls} submits`);
 });
+
+// A recurrence, whose state is that of the last token.
+const recurrent = (arrange) => opened({ state_reach: [0, 0], context_length: 400 }, arrange);
+
+test("recurrent: several at once have the tokens they have alone, while the pool grows", async () => {
+  const { language, program } = await recurrent();
+  const prompts = Array.from({ length: 7 }, (_, i) => letters(3 + 6 * i, 3 * i));
+  const found = await Promise.all(prompts.map((prompt) => ask(language, prompt, 10)));
+  prompts.forEach((prompt, i) => assert.deepEqual(found[i].tokens, alone(prompt, 10, {}, 400)));
+  assert.equal(program.disposed, 1);
+});
+
+test("recurrent: a turn computes what is new after the prompt of the turn before", async () => {
+  const { language, program } = await recurrent();
+  let history = letters(30);
+  for (let turn = 0; turn < 6; turn++) {
+    const prompt = [...history, ...letters(20, turn)];
+    program.passes.length = 0;
+    const { tokens, usage } = await ask(language, prompt, 12);
+    assert.deepEqual(tokens, alone(prompt, 12, {}, 400));
+    assert.equal(usage.prompt_tokens_details.cached_tokens, turn ? history.length - 6 - 1 : 0);
+    history = [...prompt, ...tokens.slice(6)]; // without a thought
+  }
+});
+
+test("recurrent: a changed prompt goes back to a turn before it, and from there to where prompts part", async () => {
+  const { language } = await recurrent();
+  const [first, second] = [letters(40), [...letters(40), ...letters(40, 9)]];
+  await ask(language, first, 4);
+  await ask(language, second, 4);
+  const cached = [];
+  for (const changed of [letters(30, 1), letters(30, 2), letters(30, 3)]) {
+    const prompt = [...second.slice(0, 70), ...changed];
+    const { tokens, usage } = await ask(language, prompt, 8);
+    assert.deepEqual(tokens, alone(prompt, 8, {}, 400));
+    cached.push(usage.prompt_tokens_details.cached_tokens);
+  }
+  assert.deepEqual(cached, [39, 70, 70]); // the first of them stops at 70 for a checkpoint
+});
+
+test("recurrent: more prompts than checkpoints, and logits that are not finite after the first of a submit", async () => {
+  const { language } = await recurrent((program) => {
+    program.checkpoints = 1;
+    let failures = 3;
+    program.bad = (prefix) => prefix.length % 7 === 3 && failures-- > 0;
+  });
+  const prompts = Array.from({ length: 6 }, (_, i) => letters(20 + i, 3 * i));
+  for (const round of [0, 1]) {
+    const found = await Promise.allSettled(prompts.map((prompt) => ask(language, [...prompt, round], 12)));
+    found.forEach(({ reason, value }, i) => {
+      if (reason) assert.equal(reason.code, "logits");
+      else assert.deepEqual(value.tokens, alone([...prompts[i], round], 12, {}, 400));
+    });
+  }
+});
+
+test("recurrent: a lost device changes nothing", async () => {
+  for (let lost = 0; lost < 12; lost++) {
+    const { language, program } = await recurrent();
+    let passes = 0;
+    program.before = () => {
+      if (passes++ === lost) program.losses++;
+    };
+    const prompts = [letters(45), [...letters(45), 1, 2, 3], letters(20, 9)];
+    for (const prompt of prompts) assert.deepEqual((await ask(language, prompt, 9)).tokens, alone(prompt, 9, {}, 400));
+  }
+});

@@ -65,10 +65,30 @@ class FakeMethod {
     this.program = program;
     this.cache = Array.from({ length: slots }, () => Array(program.manifest.language.context_length).fill(EMPTY));
     this.losses = program.losses;
+    // Of a recurrence: all tokens before, for each checkpoint and then for each slot.
+    this.states = Array.from({ length: program.checkpoints + slots }, () => []);
   }
 
   takeState(other) {
     other.cache.forEach((row, slot) => (this.cache[slot] = [...row]));
+    other.states.forEach((text, row) => (this.states[row] = [...text]));
+  }
+
+  get recurrentStates() {
+    return [{ rows: this.states.length }];
+  }
+
+  copyStateRow(from, to) {
+    assert.ok(!this.disposed && !this.program.busy && from !== to);
+    this.states[to] = [...this.states[from]];
+  }
+
+  /** Let a token follow the state of its slot, which must be that of the tokens before it. */
+  #advance(token, slot, position) {
+    const row = this.program.checkpoints + slot;
+    if (position === 0) this.states[row] = [];
+    assert.deepEqual(this.states[row], this.cache[slot].slice(0, position), `slot ${slot} is not at ${position}`);
+    this.states[row].push(token);
   }
 
   dispose() {
@@ -91,6 +111,7 @@ class FakeMethod {
       if (this.losses !== program.losses) {
         this.losses = program.losses;
         this.cache.forEach((row) => row.fill(EMPTY));
+        this.states = this.states.map(() => []);
         throw new WebpteError("device-lost", "the device is gone");
       }
       let tokens = steps[0][0].data;
@@ -129,6 +150,7 @@ class FakeMethod {
     for (const [token, slot, position] of live) {
       assert.ok(token >= 0 && token < VOCABULARY && slot < this.cache.length && position < this.cache[0].length);
       assert.ok(position === 0 || this.cache[slot][position - 1] !== EMPTY, "something was never computed");
+      if (program.manifest.language.state_reach) this.#advance(token, slot, position);
       this.cache[slot][position] = token;
     }
     program.passes.push({ rows, live: live.length, decoding: num_decode > 0 });
@@ -154,6 +176,7 @@ export class FakeProgram {
   before = () => {};
   bad = () => false;
   memory = Infinity; // slots that fit
+  checkpoints = 3; // of a model with a recurrence
 
   constructor(changes = {}) {
     this.manifest = { name: "fake", language: { ...language, ...changes } };

@@ -193,6 +193,7 @@ export class Engine {
       this.#retire();
       await this.#admit();
       const ready = this.#active.filter((request) => !request.backpressured);
+      for (const { slot } of ready) if (slot) this.kvSlots.dropUnusable(slot);
       const prefilling = ready.filter((request) => request.numUncached > 1);
       const decoding = ready.filter((request) => request.numUncached === 1);
       this.#prefillNext = prefilling.length > 0 && (this.#prefillNext || !decoding.length);
@@ -267,7 +268,7 @@ export class Engine {
    */
   async #prefill(request, othersDecode) {
     const slot = /** @type {import("./kv_slots.js").Slot} */ (request.slot);
-    const rest = request.tokens.slice(slot.tokens.length, -1);
+    const rest = request.tokens.slice(slot.tokens.length, -1).slice(0, this.kvSlots.untilStop(slot));
     const { rows } = this.kvSlots.prefillRows(rest.length, othersDecode ? this.#maxPrefillRows() : Infinity);
     const started = performance.now();
     await this.kvSlots.prefill(slot, rest.slice(0, rows), rows);

@@ -1,4 +1,7 @@
-// The KV cache of a language model as slots, one sequence each, and the steps that the bundle has schedules for.
+// The caches and states of a language model as slots, one sequence each, and the steps that the bundle has schedules for.
+//
+// A recurrent layer does not keep every position. A slot of such a model continues after its last tokens, or after those
+// of a checkpoint: a copy of the state on the device. The rules are those of webpte/llm/engine/kv_slots.py.
 import { MAX_LOGIT_ADJUSTMENTS, pack, SAMPLING_WORDS, samplerOutputs, TOKEN, unpack } from "./sampling.js";
 
 /** @typedef {import("./sampling.js").RowSamplingParams} RowSamplingParams */
@@ -9,12 +12,16 @@ import { MAX_LOGIT_ADJUSTMENTS, pack, SAMPLING_WORDS, samplerOutputs, TOKEN, unp
  * @property {number[]} tokens those that are cached; added after the device has computed them
  * @property {object | null} owner the request that uses it
  * @property {number} lastUsed
+ * @property {number} firstKept the first position that the state still holds
+ * @property {Map<number, number>} checkpoints copies of the state, by the number of tokens before them
+ * @property {number[]} stops numbers of tokens after which a checkpoint is made, ascending
  */
 /** @typedef {{slot: Slot, token: number, params: RowSamplingParams}} DecodeRow a token and how the next one is sampled */
 /** @typedef {[token: number, slot: number, position: number]} BatchToken a token at a position of a slot's cache */
 
 const MIN_REUSED_TOKENS = 8; // for a shorter common prefix, the least recently used slot is taken
 const MIN_SAVED_ROWS = 16; // a prompt is computed in two steps if that saves at least this number of rows
+const MIN_SAVED_TOKENS = 16; // between two checkpoints of a slot
 
 export class KvSlots {
   /** @type {Slot[]} */
@@ -26,12 +33,18 @@ export class KvSlots {
   #clock = 0;
   #recoveries = 0;
   #maxSlots;
+  #checkpoints = 0; // copies of a state that there is room for
+  /** Positions before a token that computing it reads. @type {number} */
+  #needed;
+  /** Latest positions that a state holds. @type {number} */
+  #held;
 
   /** @param {any} program whose manifest is of a language model */
   constructor(program) {
     this.#program = program;
     this.#language = program.manifest.language;
     this.#maxSlots = this.#language.max_num_seqs;
+    [this.#needed, this.#held] = this.#language.state_reach ?? [0, Infinity];
   }
 
   /** @param {AbortSignal | null} [signal] */
@@ -39,18 +52,19 @@ export class KvSlots {
     this.#method = await this.#program.method("forward", 1, signal);
     this.#add(1);
     this.#recoveries = this.#program.recoveries;
+    if (this.#language.state_reach) this.#checkpoints = this.#method.recurrentStates[0].rows - 1;
   }
 
   /** Clear all slots if the device was lost since the last call, or if `force` is set. */
   invalidate(force = false) {
-    if (force || this.#program.recoveries !== this.#recoveries) for (const slot of this.list) slot.tokens = [];
+    if (force || this.#program.recoveries !== this.#recoveries) for (const slot of this.list) truncate(slot, 0);
     this.#recoveries = this.#program.recoveries;
   }
 
   /** Return the free slot with the longest common prefix, or the least recently used one. @param {number[]} tokens */
   lookupPrefix(tokens) {
     const free = this.list.filter((slot) => !slot.owner);
-    const reusable = new Map(free.map((slot) => [slot, commonPrefix(slot.tokens, tokens)]));
+    const reusable = new Map(free.map((slot) => [slot, this.#usable(slot, tokens)]));
     const priority = (/** @type {Slot} */ slot) => {
       const count = reusable.get(slot) ?? 0;
       return count >= MIN_REUSED_TOKENS ? count : slot.tokens.length ? -slot.lastUsed : 0;
@@ -58,17 +72,68 @@ export class KvSlots {
     return free.sort((a, b) => priority(b) - priority(a))[0];
   }
 
+  /** Return after how many of the tokens a slot can continue. @param {Slot} slot @param {number[]} tokens */
+  #usable(slot, tokens) {
+    const count = commonPrefix(slot.tokens, tokens);
+    if (this.#continuesAt(slot, count)) return count;
+    return Math.max(0, ...[...slot.checkpoints.keys()].filter((saved) => saved <= count));
+  }
+
+  /** Return whether the state serves a token after the first `count`. @param {Slot} slot @param {number} count */
+  #continuesAt(slot, count) {
+    return slot.firstKept <= Math.max(0, count - this.#needed);
+  }
+
+  /** Record which positions a step overwrites that computes `count` tokens. @param {Slot} slot @param {number} count */
+  #beforeWrite(slot, count) {
+    slot.firstKept = Math.max(slot.firstKept, slot.tokens.length + count - this.#held);
+  }
+
   /**
-   * Give a slot to an owner, truncate its cache to the common prefix, and return the length of that.
+   * Give a slot to an owner, go back to the tokens that it can continue after, and return their number.
    * @param {Slot} slot
    * @param {object} owner
    * @param {number[]} tokens
    */
   assign(slot, owner, tokens) {
+    const count = this.#usable(slot, tokens);
+    const shared = Math.max(...this.list.map((each) => commonPrefix(each.tokens, tokens)));
     slot.owner = owner;
     slot.lastUsed = ++this.#clock;
-    slot.tokens.length = commonPrefix(slot.tokens, tokens);
-    return slot.tokens.length;
+    slot.stops = this.#checkpoints ? [shared, tokens.length].filter((stop) => stop >= count + MIN_SAVED_TOKENS) : [];
+    truncate(slot, count);
+    if (!this.#continuesAt(slot, count)) {
+      this.#method.copyStateRow(slot.checkpoints.get(count), this.#checkpoints + slot.number);
+      slot.firstKept = Math.max(0, count - this.#needed);
+    }
+    return count;
+  }
+
+  /** Go back to a checkpoint if a step that failed has overwritten what the next token needs. @param {Slot} slot */
+  dropUnusable(slot) {
+    if (!this.#continuesAt(slot, slot.tokens.length)) this.assign(slot, slot.owner ?? {}, slot.tokens);
+  }
+
+  /** Return how many of the next tokens of a slot are computed before its state is saved. @param {Slot} slot */
+  untilStop(slot) {
+    return (slot.stops.find((stop) => stop > slot.tokens.length) ?? Infinity) - slot.tokens.length;
+  }
+
+  /** Copy the state of a slot. The slot that was used least recently loses its first copy if there are no more.
+   * @param {Slot} slot */
+  #save(slot) {
+    const count = slot.tokens.length;
+    if (count < Math.max(0, ...slot.checkpoints.keys()) + MIN_SAVED_TOKENS) return;
+    const taken = new Set(this.list.flatMap((each) => [...each.checkpoints.values()]));
+    let number = [...Array(this.#checkpoints).keys()].find((at) => !taken.has(at));
+    if (number === undefined) {
+      const slots = this.list.filter((each) => each.checkpoints.size).sort((a, b) => a.lastUsed - b.lastUsed);
+      const first = Math.min(...slots[0].checkpoints.keys());
+      number = slots[0].checkpoints.get(first);
+      slots[0].checkpoints.delete(first);
+    }
+    this.#method.copyStateRow(this.#checkpoints + slot.number, number);
+    slot.checkpoints.set(count, /** @type {number} */ (number));
   }
 
   /** Allocate all slots of the bundle; caches are kept. Return whether there are more slots now. */
@@ -91,7 +156,10 @@ export class KvSlots {
 
   /** @param {number} count */
   #add(count) {
-    while (this.list.length < count) this.list.push({ number: this.list.length, tokens: [], owner: null, lastUsed: 0 });
+    while (this.list.length < count) {
+      const state = { firstKept: 0, checkpoints: new Map(), stops: [] };
+      this.list.push({ number: this.list.length, tokens: [], owner: null, lastUsed: 0, ...state });
+    }
   }
 
   /**
@@ -112,8 +180,10 @@ export class KvSlots {
   async prefill(slot, tokens, rows) {
     const start = slot.tokens.length;
     const batch = tokens.map((token, at) => /** @type {BatchToken} */ ([token, slot.number, start + at]));
+    this.#beforeWrite(slot, tokens.length);
     await this.#method.run(this.#arguments(batch, rows, 0, pack([], 1, 0), 0), { outputs: [TOKEN] });
     slot.tokens.push(...tokens);
+    if (slot.stops.includes(slot.tokens.length)) this.#save(slot);
   }
 
   /** Sample `steps` successive tokens after each of the rows.
@@ -125,6 +195,7 @@ export class KvSlots {
     const batch = decodeRows.map(({ slot, token }) => {
       return /** @type {BatchToken} */ ([token, slot.number, slot.tokens.length]);
     });
+    for (const { slot } of decodeRows) this.#beforeWrite(slot, steps);
     const calls = Array.from({ length: steps }, (_, step) => this.#arguments(batch, rows, rows, packed, step));
     const outputs = samplerOutputs(params);
     const results =
@@ -164,6 +235,13 @@ export class KvSlots {
     const wordsPerRow = Object.entries(sampling_words).map(([rows, words]) => words / Number(rows));
     return Math.min(MAX_LOGIT_ADJUSTMENTS, Math.floor((Math.min(...wordsPerRow) - fixedWords) / 4));
   }
+}
+
+/** Keep the first `count` tokens. @param {Slot} slot @param {number} count */
+function truncate(slot, count) {
+  slot.tokens.length = count;
+  for (const saved of slot.checkpoints.keys()) if (saved > count) slot.checkpoints.delete(saved);
+  if (!count) slot.firstKept = 0;
 }
 
 /** Return the length of the common prefix of two lists. @param {number[]} one @param {number[]} other */

@@ -39,6 +39,7 @@ class FakeEncoder {
   copyBufferToBuffer(from, start, to, at, size) {
     for (const number of [start, at, size]) if (number % 4) throw new Error(`a copy of ${number}, no multiple of 4`);
     if (start + size > from.size || at + size > to.size) throw new Error("a copy beyond the end of a buffer");
+    if (from === to) throw new Error("a copy within a buffer");
     this.commands.push(() => to.data.set(from.data.slice(start, start + size), at));
   }
 

@@ -43,6 +43,9 @@ class BundledRunner(NoEncoder, SlotPool):
     def make(self, num_slots: int, progress: OnProgress) -> Method:
         return self._bundle.method("forward", progress=progress, slots=num_slots, lazy=True)
 
+    def state_reach(self) -> tuple[int, int] | None:
+        return self._language.state_reach
+
     def available_slots(self, count: int) -> int:
         return next(slots for slots in self._slot_counts if slots >= count)
 

@@ -182,7 +182,7 @@ class SlotPool(ABC):
         self.max_slots = max_slots
         self.num_slots = 1
         self.method = self.make(self.num_slots, progress)
-        reach = state_reach(self.method.plan.graph)
+        reach = self.state_reach()
         self.cache_window = None if reach is None else CacheWindow(*reach)
         rows = [buffer.rows for buffer in self._buffers() if not buffer.position]
         self.num_checkpoints = rows[0] - self.num_slots if rows else 0
@@ -191,6 +191,10 @@ class SlotPool(ABC):
     @abstractmethod
     def make(self, num_slots: int, progress: OnProgress) -> Method:
         """Return the method with this number of slots."""
+
+    @abstractmethod
+    def state_reach(self) -> tuple[int, int] | None:
+        """Return how many positions before a token are needed, and how many are held; None if all are."""
 
     def available_slots(self, count: int) -> int:
         """Return the number of slots to make if `count` are needed."""
@@ -321,6 +325,9 @@ class BatchedRunner(SlotPool):
         rows = self.embedding_blocks * self.embedding_rows
         rewrite: Callable[[Graph], Graph] = lambda graph: with_sampled_slots(graph, num_slots, self._caches, rows)  # noqa: E731
         return self.program.method("forward", rewrite, progress, lazy=True)
+
+    def state_reach(self) -> tuple[int, int] | None:
+        return state_reach(self.method.plan.graph)
 
     def run(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow]) -> list[SampledToken]:
         if not samples:

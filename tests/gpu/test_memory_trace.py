@@ -221,7 +221,7 @@ FAULTS = {
 @pytest.fixture(scope="module")
 def matmul():
     """Return the text of the kernel for products of many rows, and the arguments of a product of 64 x 64 matrices."""
-    kernels = (kernel for _, kernels in planned_cases() for kernel in kernels)
+    kernels = (kernel for _, kernels in planned_cases("matmul") for kernel in kernels)
     flags = {"type": "f32", "by_rows": False, "clamped": False, "added": False, "size": 32, "a_width": 4}
     kernel = next(
         k for k in kernels if k.label.startswith("matmul_shared[") and flags.items() <= dict(k.flags).items()

@@ -160,10 +160,10 @@ def choosing(variant: str) -> Iterator[None]:
 
 
 @functools.cache
-def planned_cases() -> list[tuple[Case, tuple[Kernel, ...]]]:
-    """Every case with the kernels its plan uses. Needs no device."""
+def planned_cases(*names: str) -> list[tuple[Case, tuple[Kernel, ...]]]:
+    """Every case, or those of the named modules (see `all_cases`), with the kernels its plan uses. Needs no device."""
     with tempfile.TemporaryDirectory() as folder:
-        return [(case, planned_kernels(case, Path(folder))) for case in all_cases()]
+        return [(case, planned_kernels(case, Path(folder))) for case in all_cases(*names)]
 
 
 EVERYTHING = Caps(features=frozenset({"shader-f16", "subgroup"}), subgroup=4)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.support.harness.errors import raises
+from tests.support.models.tiny_vlm import picture
 from webpte.errors import FormatError, UnsupportedError
-from webpte.llm.image_processor import TileProcessor, Tiles, image_processor, read_image_processor
+from webpte.llm.image_processor import Tiles, image_processor, read_image_processor
+from webpte.llm.image_processors.idefics3 import TileProcessor
 
 CONFIG = {
     "image_processor_type": "Idefics3ImageProcessor",
@@ -23,13 +26,6 @@ CONFIG = {
 SIZES = [(int(height), int(width)) for height, width in np.random.default_rng(3).integers(1, 180, (50, 2))]
 
 
-def picture(height: int, width: int):
-    from PIL import Image
-
-    random = np.random.default_rng(height * 1000 + width)
-    return Image.fromarray(random.integers(0, 256, (height, width, 3), dtype=np.uint8))
-
-
 @pytest.mark.parametrize("split", [True, False])
 def test_tiles_equal_transformers(split):
     """Of 50 random sizes: as many rows and columns, and values within a grey level."""
@@ -38,11 +34,11 @@ def test_tiles_equal_transformers(split):
     theirs = smolvlm.SmolVLMImageProcessorPil(**fields, do_image_splitting=split, return_row_col_info=True)
     ours = image_processor("here", {**CONFIG, "do_image_splitting": split})
     for height, width in SIZES:
-        image = picture(height, width)
+        image = picture(height * 1000 + width, height, width)
         expected = theirs(image, return_tensors="np")
         tiles = ours(image)
         assert (tiles.rows, tiles.columns) == (expected["rows"][0][0], expected["cols"][0][0])
-        values = np.concatenate([ours.normalized(pixels) for pixels in tiles.pixels])
+        values = np.stack([ours.normalized(pixels) for pixels in tiles.pixels])
         assert values.shape == expected["pixel_values"][0].shape
         assert np.abs(values - expected["pixel_values"][0]).max() <= 1 / 255 / 0.5
 
@@ -79,9 +75,8 @@ def test_image_processor_other_declaration_is_refused(changes, kind, code):
 def test_image_processor_is_read_from_its_file(tmp_path):
     path = tmp_path / "preprocessor_config.json"
     path.write_text(json.dumps({**CONFIG, "image_processor_type": "SmolVLMImageProcessorFast"}))
-    assert read_image_processor(path) == TileProcessor(
-        32, 96, "lanczos", True, 1 / 255, (0.5, 0.25, 0.5), (0.5, 0.5, 0.75)
-    )
+    steps: dict[str, Any] = {"resample": "lanczos", "scale": 1 / 255, "mean": (0.5, 0.25, 0.5), "std": (0.5, 0.5, 0.75)}
+    assert read_image_processor(path) == TileProcessor(**steps, side=32, longest_side=96, split=True)
     path.write_text("[1")
     with raises(FormatError, path, code="unreadable"):
         read_image_processor(path)

@@ -15,24 +15,13 @@ import pytest
 import webpte
 from tests.support.harness.errors import raises
 from tests.support.models.tiny_vlm import CONTEXT, PROCESSOR, ROWS, SIDE, picture, write_vlm
+from tests.support.oracle.conversations import TOLERANCE, check_conversation, image, text
 from webpte.builder import build_program
 from webpte.errors import ContextFullError, FormatError, InputError, UnsupportedError
 from webpte.llm import LLM
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
-
-TOKENS = 64  # of an answer
-TOLERANCE = 1e-4
-
-
-def text(content: str) -> dict[str, Any]:
-    return {"type": "text", "text": content}
-
-
-def image(seed: int) -> dict[str, Any]:
-    return {"type": "image", "image": picture(seed)}
-
 
 CONVERSATIONS: dict[str, list[dict[str, Any]]] = {
     "no image": [{"role": "user", "content": "what is it?"}],
@@ -93,18 +82,7 @@ def transformers_inputs(folder: Path, messages: list[Any]) -> dict[str, Any]:
 def test_conversation_logits_and_greedy_tokens_equal_transformers(name, checkpoint, llm):
     folder, model = checkpoint
     inputs = transformers_inputs(folder, CONVERSATIONS[name])
-    answer = llm.generate(CONVERSATIONS[name], max_new_tokens=TOKENS, temperature=0)
-    answer.result()
-    count = inputs["input_ids"].shape[1]
-    assert answer.usage.prompt_tokens == count and len(answer.tokens) == TOKENS
-    inputs["input_ids"] = torch.cat([inputs["input_ids"], torch.tensor([answer.tokens])], 1)
-    with torch.no_grad():
-        expected = model(**inputs).logits[0, count - 1 :].numpy()
-    assert answer.tokens == expected[:-1].argmax(1).tolist()  # greedy, as each follows the same tokens
-    talk = llm.sequence()
-    talk.generate(CONVERSATIONS[name], max_new_tokens=1).result()
-    logits = talk.logits(answer.tokens, every=True)
-    assert np.abs(logits - expected[1:]).max() <= TOLERANCE
+    check_conversation(llm, model, CONVERSATIONS[name], inputs)
 
 
 def test_vision_encoder_rows_equal_transformers(checkpoint, program):

@@ -115,6 +115,9 @@ class OpTrace(MethodTrace):
     def silu(self, x: TracedTensor) -> TracedTensor:
         return self.mul(x, self.unary("sigmoid", x))
 
+    def gelu(self, x: TracedTensor) -> TracedTensor:
+        return self.call("aten.gelu.default", x, "none", dims=x.dims)
+
     def gelu_tanh(self, x: TracedTensor) -> TracedTensor:
         return self.call("aten.gelu.default", x, "tanh", dims=x.dims)
 

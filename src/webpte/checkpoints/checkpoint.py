@@ -10,14 +10,14 @@ from typing import Any
 from ..container import ForeignFile, MappedFile, recognize
 from ..errors import FormatError, InputError, UnsupportedError
 from ..text import shell_word
-from . import text_part
 from .family import Checkpoint
+from .text_part import wrapper_classes
 
 # Suffixes of transformers' class names in `architectures` of config.json -> the kind of model.
 _CLASS_SUFFIXES = {
     "ForCausalLM": "language",
-    # With an image encoder, which is left out unless vision_tower.TOWERS has its kind.
-    **dict.fromkeys(text_part.CLASSES, "language"),
+    # With an image encoder, which is left out unless towers/ has its kind.
+    **dict.fromkeys(wrapper_classes(), "language"),
     "ForImageClassification": "image classifier",
     "ForObjectDetection": "detector",
     "WhisperForConditionalGeneration": "speech",

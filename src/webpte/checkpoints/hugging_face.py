@@ -17,7 +17,8 @@ from .family import Checkpoint, Family, end_ids
 from .safetensors_file import FloatTensor, read_safetensors
 from .shapes import parameter_shapes
 from .text_part import is_wrapper, text_config, text_tensors
-from .vision_tower import read_vision, tower_kind
+from .towers import tower_kind
+from .vision_tower import read_vision
 from .weights import EMBEDDING, HEAD, CheckpointWeights, check_layers, check_tensors, map_weights
 
 # The reason why fields have no effect -> the fields.
@@ -146,7 +147,8 @@ def read_folder(folder: Path) -> Checkpoint:
     vision = None
     if is_wrapper(config):
         kind = tower_kind(config)
-        vision = read_vision(str(folder / "config.json"), config, tensors, _image_processor(folder))
+        if kind is not None:
+            vision = read_vision(str(folder / "config.json"), kind, config, tensors, _image_processor(folder))
         tensors = text_tensors(str(folder), tensors, None if kind is None else kind.tensors)
     _remove_fixed(str(folder), family, tensors)
     check_layers(str(folder), model.n_layers, len(tensors))

@@ -7,10 +7,13 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from .towers import tower_kind, towers
+
 Tensor = TypeVar("Tensor")
 logger = logging.getLogger(__name__)
 
-# model_type of a wrapper -> fields of its text_config that published files leave to the defaults of transformers.
+# model_type of a wrapper whose encoder is not read -> fields of its text_config that published files leave to the
+# defaults of transformers. The others are declared in towers/.
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "gemma3": {
         "model_type": "gemma3_text",
@@ -20,28 +23,10 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "rms_norm_eps": 1e-6,
         "max_position_embeddings": 131072,
     },
-    "idefics3": {"model_type": "llama", "rms_norm_eps": 1e-5},
     "mistral3": {"model_type": "mistral"},
     "qwen3_5": {"model_type": "qwen3_5_text"},
-    "smolvlm": {"model_type": "llama", "rms_norm_eps": 1e-5},
 }
-CLASSES = (
-    "Gemma3ForConditionalGeneration",
-    "Idefics3ForConditionalGeneration",
-    "Mistral3ForConditionalGeneration",
-    "Qwen3_5ForConditionalGeneration",
-    "SmolVLMForConditionalGeneration",
-)
-# Fields that published files of a wrapper have in text_config, with the values that have no effect; None: any value.
-_UNUSED: dict[str, tuple[Any, ...] | None] = {
-    "architectures": None,
-    "neftune_noise_alpha": None,
-    "perceiver_config": None,
-    "pixel_shuffle_factor": None,
-    "qk_layer_norms": (False,),
-    "use_resampler": (False,),
-}
-_WITH_UNUSED = ("idefics3", "smolvlm")
+_CLASSES = ("Gemma3ForConditionalGeneration", "Mistral3ForConditionalGeneration", "Qwen3_5ForConditionalGeneration")
 # Fields of the wrapper that hold for its language model.
 _SHARED = ("tie_word_embeddings", "bos_token_id", "eos_token_id", "dtype", "torch_dtype", "quantization_config")
 _PREFIXES = {
@@ -56,19 +41,28 @@ _LEFT_OUT = {
 }
 
 
+def wrapper_classes() -> tuple[str, ...]:
+    """Return the values of `architectures` of models with a language model inside."""
+    return (*_CLASSES, *(name for kind in towers().values() for name in kind.classes))
+
+
 def is_wrapper(config: Mapping[str, Any]) -> bool:
     """Return whether config.json describes a known model with a language model inside."""
-    return config.get("model_type") in _DEFAULTS and isinstance(config.get("text_config"), dict)
+    known = config.get("model_type") in _DEFAULTS or tower_kind(config) is not None
+    return known and isinstance(config.get("text_config"), dict)
 
 
 def text_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the config of the language model in a wrapper."""
-    inner = {name: value for name, value in config["text_config"].items() if value is not None}
-    if config["model_type"] in _WITH_UNUSED:
-        unused = {name for name, values in _UNUSED.items() if values is None or inner.get(name) in values}
-        inner = {name: value for name, value in inner.items() if name not in unused}
+    kind = tower_kind(config)
+    defaults, unused = ({}, {}) if kind is None else (kind.text_defaults, kind.text_unused)
+    inner = {
+        name: value
+        for name, value in config["text_config"].items()
+        if value is not None and not (name in unused and ((values := unused[name]) is None or value in values))
+    }
     shared = {name: config[name] for name in _SHARED if config.get(name) is not None}
-    return {**_DEFAULTS[config["model_type"]], **shared, **inner}
+    return {**_DEFAULTS.get(config["model_type"], defaults), **shared, **inner}
 
 
 def text_tensors(where: str, tensors: Mapping[str, Tensor], encoder: str | None) -> dict[str, Tensor]:

@@ -1,6 +1,6 @@
 """Define image encoders: a SigLIP tower, and the connector that turns its patches into rows of a decoder's input.
 
-A kind of tower is a declaration in TOWERS: its model types, how its fields are read, and the names of its
+A kind of tower is a declaration in a file of towers/: its model types, how its fields are read, and the names of its
 tensors.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import UnsupportedError
@@ -22,58 +22,90 @@ _EXACT_SIDES = frozenset(range(1, 65)) - {19, 25, 29, 31, 38, 40, 41, 43, 47, 49
 
 
 @dataclass(frozen=True)
-class VisionTower:
-    """An encoder of square images, and its connector. Sizes are in pixels, or elements of a patch's features."""
+class Connector:
+    """What turns the features of a block of patches into a row of the decoder's input."""
 
-    image_side: int
+    output_dim: int
+    hidden_dim: int | None = None  # of two layers with gelu between them; None: one layer
+    bias: bool = False
+    norm_eps: float | None = None  # of the layer norm before them; None: no norm
+
+    def shapes(self, columns: int) -> Shapes:
+        """Return the shapes of the parameters by name, for blocks with this number of features."""
+        layers = {"vision.connector": (self.output_dim, columns)}
+        if self.hidden_dim is not None:
+            layers = {
+                "vision.connector.w1": (self.hidden_dim, columns),
+                "vision.connector.w2": (self.output_dim, self.hidden_dim),
+            }
+        shapes: Shapes = {f"{name}.weight": shape for name, shape in layers.items()}
+        if self.bias:
+            shapes |= {f"{name}.bias": shape[:1] for name, shape in layers.items()}
+        if self.norm_eps is not None:
+            shapes |= {f"vision.connector.norm.{part}": (columns,) for part in ("weight", "bias")}
+        return shapes
+
+
+@dataclass(frozen=True)
+class VisionTower:
+    """An encoder of images, and its connector. Sizes are in pixels, or elements of a patch's features.
+
+    The input of a tower with an `image_side` is the pixels of a square. Otherwise it is the patches of an image of any
+    size, in blocks, and the weights of each patch's position: the table of positions is resized to the image.
+    """
+
     patch_side: int
     dim: int
     hidden_dim: int
     n_heads: int
     n_layers: int
     norm_eps: float
+    position_side: int  # rows and columns of the table of positions
     block_side: int  # patches in a row and a column that become one row of the decoder's input
-    output_dim: int
+    connector: Connector
+    max_rows: int  # of an image in the decoder's input
+    image_side: int | None = None
 
     @property
-    def patches_side(self) -> int:
-        return self.image_side // self.patch_side
+    def patch_columns(self) -> int:
+        return 3 * self.patch_side**2
 
     @property
-    def patches(self) -> int:
-        return self.patches_side**2
+    def positions(self) -> int:
+        return self.position_side**2
 
     @property
-    def rows(self) -> int:
-        """Return the rows of an image in the decoder's input."""
-        return self.patches // self.block_side**2
+    def block(self) -> int:
+        """Return the patches of a block."""
+        return self.block_side**2
 
     def check(self, where: str) -> None:
         """Raise UnsupportedError if sizes do not divide each other."""
-        divided = {
-            "the image side by the patch side": (self.image_side, self.patch_side),
-            "the patches in a row by the scale factor": (self.patches_side, self.block_side),
-            "the width by the heads": (self.dim, self.n_heads),
-        }
+        divided = {"the width by the heads": (self.dim, self.n_heads)}
+        if self.image_side is not None:
+            divided["the image side by the patch side"] = (self.image_side, self.patch_side)
+            divided["the patches in a row by the scale factor"] = (self.position_side, self.block_side)
         for name, (size, divisor) in divided.items():
             if size % divisor:
                 raise UnsupportedError(
                     argument=f"{where}: {name}", expected=f"a multiple of {divisor}", got=size, code="vision_size"
                 )
-        if self.patches_side not in _EXACT_SIDES:
+        if self.image_side is not None and self.position_side not in _EXACT_SIDES:
             raise UnsupportedError(
                 argument=f"{where}: patches in a row",
                 expected="a number whose positions have no rounding error",
-                got=self.patches_side,
+                got=self.position_side,
                 code="vision_size",
             )
 
     def shapes(self) -> Shapes:
         """Return the shapes of the parameters by name."""
+        squares = self.image_side is not None  # as a convolution, whose weights have the colors first
+        kernel = (3, self.patch_side, self.patch_side) if squares else (self.patch_columns,)
         shapes: Shapes = {
-            "vision.patches.weight": (self.dim, 3, self.patch_side, self.patch_side),
+            "vision.patches.weight": (self.dim, *kernel),
             "vision.patches.bias": (self.dim,),
-            "vision.positions.weight": (self.patches, self.dim),
+            "vision.positions.weight": (self.positions, self.dim),
         }
         for number in range(self.n_layers):
             layer = f"vision.layers.{number}"
@@ -84,17 +116,45 @@ class VisionTower:
             for norm in ("norm1", "norm2"):
                 shapes |= {f"{layer}.{norm}.weight": (self.dim,), f"{layer}.{norm}.bias": (self.dim,)}
         shapes |= {"vision.norm.weight": (self.dim,), "vision.norm.bias": (self.dim,)}
-        return shapes | {"vision.connector.weight": (self.output_dim, self.dim * self.block_side**2)}
+        return shapes | self.connector.shapes(self.dim * self.block)
+
+
+def siglip_names(tower: str, connector: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the names of a SigLIP tower's tensors in a checkpoint, by those of VisionTower.shapes."""
+    layer = f"{tower}.encoder.layers.{{}}"
+    return {
+        "vision.patches": f"{tower}.embeddings.patch_embedding",
+        "vision.positions": f"{tower}.embeddings.position_embedding",
+        "vision.layers.{}.wq": f"{layer}.self_attn.q_proj",
+        "vision.layers.{}.wk": f"{layer}.self_attn.k_proj",
+        "vision.layers.{}.wv": f"{layer}.self_attn.v_proj",
+        "vision.layers.{}.wo": f"{layer}.self_attn.out_proj",
+        "vision.layers.{}.w1": f"{layer}.mlp.fc1",
+        "vision.layers.{}.w2": f"{layer}.mlp.fc2",
+        "vision.layers.{}.norm1": f"{layer}.layer_norm1",
+        "vision.layers.{}.norm2": f"{layer}.layer_norm2",
+        "vision.norm": f"{tower}.post_layernorm",
+        **connector,
+    }
 
 
 @dataclass(frozen=True)
 class TowerKind:
-    """How the towers of some models are read."""
+    """How the towers of some models are read, and the language models beside them."""
 
+    models: str  # examples, for documents
     model_types: tuple[str, ...]  # values of `model_type` in config.json
-    config: Callable[[Fields, Fields], VisionTower]  # the fields of the model, and those of its vision_config
+    classes: tuple[str, ...]  # values of `architectures` in config.json
+    # The fields of the model, those of its vision_config, and preprocessor_config.json -> the tower.
+    config: Callable[[Fields, Fields, Fields], VisionTower]
     names: Mapping[str, str]  # in VisionTower.shapes -> in the checkpoint; "{}" is the number of a layer
     tensors: str  # pattern of the names of all its tensors
+    renamed: Mapping[str, str] = field(default_factory=dict)  # parts of names in other files -> as in `names`
+    unused_tensors: str = r"(?!)"  # pattern of those that have no effect
+    # Fields of text_config that published files leave to the defaults of transformers.
+    text_defaults: Mapping[str, Any] = field(default_factory=dict)
+    # Fields of text_config with the values that have no effect; None: any value.
+    text_unused: Mapping[str, tuple[Any, ...] | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -106,74 +166,41 @@ class Vision:
     processor: Mapping[str, Any]  # preprocessor_config.json
 
 
-def read_idefics3(model: Fields, vision: Fields) -> VisionTower:
-    if vision.get("hidden_act", "gelu_pytorch_tanh") != "gelu_pytorch_tanh":
-        raise vision.invalid("hidden_act", vision.get("hidden_act"), "gelu_pytorch_tanh")
-    if vision.integer("num_channels", 3) != 3:
-        raise vision.invalid("num_channels", vision.get("num_channels"), "3")
-    return VisionTower(
-        image_side=vision.integer("image_size", 224),
-        patch_side=vision.integer("patch_size", 32),
-        dim=vision.integer("hidden_size", 1152),
-        hidden_dim=vision.integer("intermediate_size", 3072),
-        n_heads=vision.integer("num_attention_heads", 16),
-        n_layers=vision.integer("num_hidden_layers", 12),
-        norm_eps=vision.number("layer_norm_eps", 1e-6),
-        block_side=model.integer("scale_factor", 2),
-        output_dim=Fields(model.where, model.get("text_config", {})).integer("hidden_size"),
-    )
-
-
-_LAYER = "model.vision_model.encoder.layers.{}"
-TOWERS = (
-    TowerKind(
-        model_types=("idefics3", "smolvlm"),
-        config=read_idefics3,
-        names={
-            "vision.patches": "model.vision_model.embeddings.patch_embedding",
-            "vision.positions": "model.vision_model.embeddings.position_embedding",
-            "vision.layers.{}.wq": f"{_LAYER}.self_attn.q_proj",
-            "vision.layers.{}.wk": f"{_LAYER}.self_attn.k_proj",
-            "vision.layers.{}.wv": f"{_LAYER}.self_attn.v_proj",
-            "vision.layers.{}.wo": f"{_LAYER}.self_attn.out_proj",
-            "vision.layers.{}.w1": f"{_LAYER}.mlp.fc1",
-            "vision.layers.{}.w2": f"{_LAYER}.mlp.fc2",
-            "vision.layers.{}.norm1": f"{_LAYER}.layer_norm1",
-            "vision.layers.{}.norm2": f"{_LAYER}.layer_norm2",
-            "vision.norm": "model.vision_model.post_layernorm",
-            "vision.connector": "model.connector.modality_projection.proj",
-        },
-        tensors=r"model\.(vision_model|connector)\.",
-    ),
-)
 # Fields of vision_config about training, other parts of the model, or the image processor, which has its own file.
 _IGNORED = frozenset({
     "model_type", "max_image_size", "size", "tie_word_embeddings", "use_base_siglip", "initializer_range", "dtype",
-    "torch_dtype", "transformers_version", "architectures", "_attn_implementation_autoset",
+    "torch_dtype", "transformers_version", "architectures", "_attn_implementation_autoset", "vision_use_head",
 })  # fmt: skip
-_RULES = {"attention_dropout": FieldRule((0, 0.0), "dropout")}
-
-
-def tower_kind(config: Mapping[str, Any]) -> TowerKind | None:
-    """Return the kind of the tower of a model by its config.json; None for a model that is read without."""
-    return next((kind for kind in TOWERS if config.get("model_type") in kind.model_types), None)
+_RULES = {
+    "attention_dropout": FieldRule((0, 0.0), "dropout"),
+    "hidden_act": FieldRule(("gelu_pytorch_tanh",), "an activation other than gelu_pytorch_tanh"),
+    "num_channels": FieldRule((3,), "images with other channels than three colors"),
+}
 
 
 def read_vision(
-    where: str, config: Mapping[str, Any], tensors: Mapping[str, StoredWeight], processor: Mapping[str, Any]
-) -> Vision | None:
-    """Return the encoder of a model; None if the model has none that is read."""
-    kind = tower_kind(config)
-    if kind is None:
-        return None
+    where: str,
+    kind: TowerKind,
+    config: Mapping[str, Any],
+    tensors: Mapping[str, StoredWeight],
+    processor: Mapping[str, Any],
+) -> Vision:
+    """Return the encoder of a model."""
     vision = Fields(f"{where}: vision_config", config.get("vision_config") or {})
-    tower = kind.config(Fields(where, config), vision)
+    tower = kind.config(Fields(where, config), vision, Fields(f"{where}: the image processor", processor))
     vision.refuse_unread(_IGNORED.__contains__, _RULES)
     tower.check(where)
     sources = {name: WeightSource(_stored_name(kind, name), shape) for name, shape in tower.shapes().items()}
-    own = {name: tensor for name, tensor in tensors.items() if re.match(kind.tensors, name)}
+    own = {_renamed(kind, name): tensor for name, tensor in tensors.items() if re.match(kind.tensors, name)}
+    own = {name: tensor for name, tensor in own.items() if not re.match(kind.unused_tensors, name)}
     check_tensors(where, "image encoder", {name: tensor.shape for name, tensor in own.items()}, sources, ())
     return Vision(tower, CheckpointWeights(sources, own), processor)
+
+
+def _renamed(kind: TowerKind, name: str) -> str:
+    for part, ours in kind.renamed.items():
+        name = name.replace(part, ours)
+    return name
 
 
 def _stored_name(kind: TowerKind, name: str) -> str:

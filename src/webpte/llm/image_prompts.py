@@ -6,14 +6,14 @@ import base64
 import binascii
 import functools
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import FormatError, InputError
 from ..image_files import open_image
 from ..typing import Array
 from .engine.embeddings import DIGEST_BYTES, EncoderInput, Segment
-from .image_processor import TileProcessor, Tiles
+from .image_processor import ImageProcessor, Tiles
 from .prompts import Messages
 from .tokenizer import Tokenizer
 
@@ -111,9 +111,10 @@ def _too_long(argument: str, got: int) -> InputError:
 class ImagePrompts:
     """Puts images into prompts: an image becomes text, with rows of embeddings for each of its tiles."""
 
-    def __init__(self, processor: TileProcessor, rows: int, tokenizer: Tokenizer) -> None:
+    def __init__(self, processor: ImageProcessor, rows: int, tokenizer: Tokenizer) -> None:
         self.processor = processor
-        self.rows = rows  # of one tile
+        self.max_rows = rows  # of one tile
+        self.min_rows = processor.min_rows(rows)  # of an image
         token = tokenizer.token_id(processor.image_token)
         if token is None:
             raise FormatError(f"the tokenizer has no token {processor.image_token}", code="image_token")
@@ -148,10 +149,6 @@ class ImagePrompts:
         return [next(following) if token == self._token else token for token in tokens]
 
     def _input(self, pixels: Array) -> EncoderInput:
-        digest = hashlib.sha256(pixels.tobytes()).digest()[:DIGEST_BYTES]
-        arguments: Callable[[], tuple[Array, ...]] = functools.partial(_normalized, self.processor, pixels)
-        return EncoderInput(digest, self.rows, arguments)
-
-
-def _normalized(processor: TileProcessor, pixels: Array) -> tuple[Array, ...]:
-    return (processor.normalized(pixels),)
+        digest = hashlib.sha256(f"{pixels.shape}".encode() + pixels.tobytes()).digest()[:DIGEST_BYTES]
+        rows = self.processor.rows(pixels, self.max_rows)
+        return EncoderInput(digest, rows, functools.partial(self.processor.arguments, pixels))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-from ..errors import FormatError, InputError, UnsupportedError
+from ..errors import InputError, UnsupportedError
 from ..fusion.batching import AS_STORED, CacheDtypes
 from ..fusion.llm_rewrites import with_sampler, with_sampler_and_half_caches
 from ..graph import DType
@@ -84,16 +84,9 @@ def load_images(
     """Return how images become a part of prompts; None for a program without an encoder, or without its processor."""
     if isinstance(program, Bundle) or not runner.embedding_blocks or metadata.image_processor is None:
         return None
-    processor = read_image_processor(metadata.image_processor)
     graph = program.graph(VISION_ENCODER)
-    pixels = [graph.tensor(value_id).dims for value_id in graph.inputs]
-    if pixels != [(1, 3, processor.side, processor.side)]:
-        raise FormatError(
-            argument=str(metadata.image_processor),
-            expected=f"tiles for an encoder of {', '.join(map(str, pixels))}",
-            got=f"tiles of {processor.side} pixels",
-            code="other_export",
-        )
+    inputs = [graph.tensor(value_id).dims for value_id in graph.inputs]
+    processor = read_image_processor(metadata.image_processor).for_encoder(str(metadata.image_processor), inputs)
     return ImagePrompts(processor, runner.embedding_rows, tokenizer)
 
 

@@ -130,8 +130,8 @@ class TextModel:
                 )
             return self._encode_chat(messages, tools, params, parse_special, lambda text: text)
         messages, sources = separate_images(messages)
-        if len(sources) * images.rows >= self.context_limit.tokens:  # before any of them is decoded
-            raise self.context_limit.error(len(sources) * images.rows)
+        if len(sources) * images.min_rows >= self.context_limit.tokens:  # before any of them is decoded
+            raise self.context_limit.error(len(sources) * images.min_rows)
         tiles = [images.prepare(source) for source in sources]
         tokens = self._encode_chat(messages, tools, params, parse_special, lambda text: images.expanded(text, tiles))
         return images.segments(tokens, tiles)

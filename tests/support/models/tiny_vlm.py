@@ -45,7 +45,6 @@ def picture(seed: int, height: int = 40, width: int = 56) -> Image.Image:
 
 def write_vlm(folder: Path, **changes: Any) -> PreTrainedModel:
     """Write the checkpoint with random weights, and return it. `changes` are fields of its config."""
-    import torch
     from transformers import SmolVLMConfig, SmolVLMForConditionalGeneration
 
     rope = {"rope_type": "default", "rope_theta": 10000.0}
@@ -54,8 +53,15 @@ def write_vlm(folder: Path, **changes: Any) -> PreTrainedModel:
     tower |= {"image_size": SIDE, "patch_size": 4}
     fields = {"text_config": text, "vision_config": tower, "scale_factor": 2, "image_token_id": len(CHARACTERS)}
     config = SmolVLMConfig(**{**fields, **changes})
+    return write_checkpoint(folder, SmolVLMForConditionalGeneration, config, SPECIAL, PROCESSOR)
+
+
+def write_checkpoint(folder: Path, kind: Any, config: Any, special: list[str], processor: dict[str, Any]) -> Any:
+    """Write a model of a config with random weights, its tokenizer and its image processor; return the model."""
+    import torch
+
     with torch.random.fork_rng(devices=[]):
-        model = SmolVLMForConditionalGeneration._from_config(config, attn_implementation="eager").eval()
+        model = kind._from_config(config, attn_implementation="eager").eval()
     random = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for weight in model.parameters():
@@ -65,11 +71,11 @@ def write_vlm(folder: Path, **changes: Any) -> PreTrainedModel:
                 weight.copy_(torch.randn(weight.shape, generator=random) * weight[0].numel() ** -0.5)
     model.generation_config.eos_token_id = None
     model.save_pretrained(folder)
-    write_files(folder)
+    write_files(folder, special, processor)
     return model
 
 
-def write_files(folder: Path) -> None:
+def write_files(folder: Path, special: list[str], processor: dict[str, Any]) -> None:
     """Write the tokenizer, the chat template and the image processor."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 
@@ -77,7 +83,7 @@ def write_files(folder: Path) -> None:
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
-    tokenizer.add_special_tokens([AddedToken(text, special=True) for text in SPECIAL])
+    tokenizer.add_special_tokens([AddedToken(text, special=True) for text in special])
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "chat_template.jinja").write_text(TEMPLATE)
-    (folder / "preprocessor_config.json").write_text(json.dumps(PROCESSOR))
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor))

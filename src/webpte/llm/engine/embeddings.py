@@ -67,7 +67,7 @@ class EncoderBackend(Protocol):
 
     @property
     def embedding_rows(self) -> int:
-        """Return the rows of one encoder output."""
+        """Return the most rows of one encoder output."""
 
     def encode(self, arguments: tuple[Any, ...], block: int) -> None:
         """Run the encoder, and keep its output as a block."""
@@ -128,13 +128,13 @@ class EmbeddingPool:
 
 
 def check_encoder_inputs(inputs: EncoderInputs, backend: EncoderBackend) -> None:
-    """Raise InputError unless the model has an encoder with these rows."""
+    """Raise InputError unless the model has an encoder with as many rows."""
     for each in inputs.values():
-        fits = each.rows == backend.embedding_rows and len(each.digest) == DIGEST_BYTES
+        fits = 1 <= each.rows <= backend.embedding_rows and len(each.digest) == DIGEST_BYTES
         if not backend.embedding_blocks or not fits:
             raise InputError(
                 argument="tokens",
-                expected=f"encoder inputs of {backend.embedding_rows} rows"
+                expected=f"encoder inputs of 1 to {backend.embedding_rows} rows"
                 if backend.embedding_blocks
                 else "tokens only, as the model has no encoder",
                 got=f"an encoder input of {each.rows} rows",

@@ -106,7 +106,7 @@ class ModelRunner(Protocol):
 
     @property
     def embedding_rows(self) -> int:
-        """Return the rows of one encoder output."""
+        """Return the most rows of one encoder output."""
 
     @property
     def recoveries(self) -> int:

@@ -1,0 +1,1 @@
+"""One file for each kind of image processor. They are found by listing this package."""

@@ -1,0 +1,41 @@
+"""Conversations about images, compared with transformers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tests.support.models.tiny_vlm import picture
+from webpte.llm import LLM
+
+TOKENS = 64  # of an answer
+TOLERANCE = 1e-4  # of logits, and of rows of an encoder
+
+
+def text(content: str) -> dict[str, Any]:
+    return {"type": "text", "text": content}
+
+
+def image(seed: int, *size: int) -> dict[str, Any]:
+    return {"type": "image", "image": picture(seed, *size)}
+
+
+def check_conversation(llm: LLM, model: Any, messages: list[Any], inputs: dict[str, Any]) -> None:
+    """Check the greedy tokens and the logits of an answer against a model of transformers with these inputs."""
+    import torch
+
+    seen = model.config.image_token_id  # transformers takes it for an image in an answer too
+    answer = llm.generate(messages, max_new_tokens=TOKENS, temperature=0, logit_bias={seen: -100})
+    answer.result()
+    count = inputs["input_ids"].shape[1]
+    assert answer.usage.prompt_tokens == count and len(answer.tokens) == TOKENS
+    tokens = torch.cat([inputs["input_ids"], torch.tensor([answer.tokens])], 1)
+    with torch.no_grad():
+        expected = model(**{**inputs, "input_ids": tokens}).logits[0, count - 1 :].numpy()
+    choices = np.delete(expected[:-1], seen, axis=1).argmax(1)
+    assert answer.tokens == [choice + (choice >= seen) for choice in choices]  # greedy, as each follows the same tokens
+    talk = llm.sequence()
+    talk.generate(messages, max_new_tokens=1).result()
+    logits = talk.logits(answer.tokens, every=True)
+    assert np.abs(logits - expected[1:]).max() <= TOLERANCE

@@ -163,6 +163,18 @@ def test_hybrid_answers_at_once_equal_each_alone(model):
     assert model.llm.batching_unsupported_reason is None
 
 
+def test_hybrid_drafts_leave_no_trace(model):
+    """The text repeats itself, so there are drafts. Those that are wrong have changed the state."""
+    prompts = [TEXT[:6] * 3, [*TEXT[8:11] * 6, 5], [7] * 20]
+    answers = list(
+        model.llm.generate_many([{"tokens": tokens} for tokens in prompts], max_new_tokens=14, speculate=True)
+    )
+    assert [answer.tokens for answer in answers] == [model.answer(tokens, 14) for tokens in prompts]
+    alone = model.llm.generate(tokens=prompts[0][:-1], max_new_tokens=16, speculate=True)
+    alone.result()
+    assert alone.tokens == model.answer(prompts[0][:-1], 16)
+
+
 def test_hybrid_failing_call_keeps_sequence(model, talk):
     talk.logits(TEXT[:12])
     with pytest.raises(webpte.Error):

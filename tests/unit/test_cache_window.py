@@ -222,3 +222,47 @@ def test_checkpoint_survives_no_lost_device():
     answer = llm.generate(tokens=[*TEXT, 5], max_new_tokens=4)
     answer.result()
     assert answer.tokens == alone([*TEXT, 5], 4, 200) and answer.usage.reused_tokens == 0
+
+
+@pytest.mark.parametrize("window", [RING, LAST_TOKEN_ONLY])
+def test_rejected_drafts_compute_few_tokens_again(window):
+    """Text in circles is drafted. What is drafted after a circle ends is wrong, and computed from a checkpoint."""
+    llm = kept(window)
+    llm.runner.recalls = 1
+    prompt = [*TEXT, *TEXT[:20]]
+    answer = llm.generate(tokens=prompt, max_new_tokens=100, speculate=True)
+    answer.result()
+    assert answer.tokens == alone(prompt, 100, 200, recalls=1)
+    drafting = [len(rows) for rows in llm.runner.passes if len(rows) > 1]
+    assert len(llm.runner.passes) < 80 and len(drafting) > 10
+    # A ring holds what the tokens before the drafts need: the only copy is that of the prompt's end.
+    assert set(llm.runner.saved) == ({0} if window == RING else {0, 1})
+
+
+def test_tokens_after_a_stop_in_a_submit_cost_few_in_the_next_turn():
+    llm = kept(LAST_TOKEN_ONLY)
+    whole = alone(TEXT, 60, 200)
+    end = next(at for at in range(45, 60) if at % 8 == 4 and whole[at] not in whole[:at])
+    llm.stop_tokens = frozenset([whole[end]])
+    first = llm.generate(tokens=TEXT, max_new_tokens=60, tokens_per_submit=8, speculate=False)
+    first.result()
+    assert first.tokens == whole[: end + 1]
+    computed(llm)
+    prompt = [*TEXT, *first.tokens, 7, 8, 9]
+    answer = llm.generate(tokens=prompt, max_new_tokens=1)
+    answer.result()
+    assert answer.usage.reused_tokens >= len(TEXT) + end - 16 - 8
+    assert computed(llm) <= 3 + 1 + 16 + 8 and answer.tokens == alone(prompt, 1, 200)
+
+
+def test_drafts_need_a_checkpoint_of_the_sequence():
+    llm = kept(LAST_TOKEN_ONLY, num_checkpoints=2)
+    llm.runner.recalls = 2
+    talks = [llm.sequence() for _ in range(3)]
+    for number, talk in enumerate(talks):
+        talk.logits([number + 1] * TURN)
+    slots = llm.engine.kv_slots
+    assert all(slots.can_draft(slot) for slot in slots._slots if slot.tokens)
+    for talk in talks:
+        talk.logits([9] * 2 * TURN)
+    assert [slots.can_draft(slot) for slot in slots._slots if slot.tokens] == [False, True, True]

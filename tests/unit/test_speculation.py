@@ -36,7 +36,7 @@ def curve(points):
 class Run:
     """An answer whose tokens are known, decoded pass by pass."""
 
-    def __init__(self, prompt, answer, points=MEASURED, others=0, always=False, noise=lambda: 1.0):
+    def __init__(self, prompt, answer, points=MEASURED, others=0, always=False, noise=lambda: 1.0, again=0):
         milliseconds, costs = curve(points), StepCosts()
         self.speculation = Speculation(costs, prompt, always)
         self.milliseconds, at = 0.0, 0
@@ -51,6 +51,9 @@ class Run:
             self.speculation.verified(1 + others, len(drafted), accepted, took)
             self.milliseconds += took
             at += accepted + 1
+            if again and accepted < len(drafted):  # a state that cannot go back by itself
+                self.speculation.recompute(1 + others, again)
+                self.milliseconds += milliseconds[1 + others + again] - milliseconds[1 + others]
         self.faster = len(answer) * milliseconds[1 + others] / self.milliseconds
 
 
@@ -178,6 +181,14 @@ def test_speculation_costs_little_before_first_success():
         speculation.append(token)
         speculation.verified(1, counts[-1], counts[-1], 1.0)
     assert counts[:4] == [1, 3, 7, 15]
+
+
+@pytest.mark.parametrize("points", [MEASURED, FLAT, STEEP], ids=["measured", "flat", "steep"])
+def test_speculation_with_tokens_computed_again_is_never_much_slower(points):
+    for text in (words(1000, 1, of=6), contrary(1000), *(prose(600, 0, sharpness) for sharpness in (0.3, 1, 2))):
+        assert Run(words(100), text, points, again=20).faster >= 0.96
+    copied = words(300)
+    assert Run(copied, copied, points, again=20).faster == Run(copied, copied, points).faster
 
 
 def test_speculation_noisy_machine_still_gains():

@@ -273,6 +273,19 @@ test("recurrent: a turn computes what is new after the prompt of the turn before
   }
 });
 
+test("recurrent: after a stop within a submit few tokens of the answer are computed again", async () => {
+  const whole = alone(letters(20), 90, {}, 400);
+  const end = whole.findIndex((token, at) => at > 60 && whole.indexOf(token) === at);
+  const { language, program } = await opened({ state_reach: [0, 0], context_length: 400, eos_token_ids: [whole[end]] });
+  const first = await ask(language, letters(20), 90);
+  assert.deepEqual(first.tokens, whole.slice(0, end + 1));
+  const prompt = [...letters(20), ...first.tokens, 1, 2, 3];
+  const { tokens, usage } = await ask(language, prompt, 1);
+  assert.deepEqual(tokens, alone(prompt, 1, {}, 400));
+  assert.ok(usage.prompt_tokens_details.cached_tokens >= 20 + end - 16 - 8);
+  assert.ok(program.passes.length > 0);
+});
+
 test("recurrent: a changed prompt goes back to a turn before it, and from there to where prompts part", async () => {
   const { language } = await recurrent();
   const [first, second] = [letters(40), [...letters(40), ...letters(40, 9)]];

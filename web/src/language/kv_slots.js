@@ -14,6 +14,7 @@ import { MAX_LOGIT_ADJUSTMENTS, pack, SAMPLING_WORDS, samplerOutputs, TOKEN, unp
  * @property {number} lastUsed
  * @property {number} firstKept the first position that the state still holds
  * @property {Map<number, number>} checkpoints copies of the state, by the number of tokens before them
+ * @property {number} latest the checkpoint that the next one of an answer replaces
  * @property {number[]} stops numbers of tokens after which a checkpoint is made, ascending
  */
 /** @typedef {{slot: Slot, token: number, params: RowSamplingParams}} DecodeRow a token and how the next one is sampled */
@@ -120,10 +121,14 @@ export class KvSlots {
   }
 
   /** Copy the state of a slot. The slot that was used least recently loses its first copy if there are no more.
-   * @param {Slot} slot */
-  #save(slot) {
+   * @param {Slot} slot @param {boolean} [replaces] the copy before it that was one of these, if there is one */
+  #save(slot, replaces) {
     const count = slot.tokens.length;
     if (count < Math.max(0, ...slot.checkpoints.keys()) + MIN_SAVED_TOKENS) return;
+    if (replaces) {
+      slot.checkpoints.delete(slot.latest);
+      slot.latest = count;
+    }
     const taken = new Set(this.list.flatMap((each) => [...each.checkpoints.values()]));
     let number = [...Array(this.#checkpoints).keys()].find((at) => !taken.has(at));
     if (number === undefined) {
@@ -157,7 +162,7 @@ export class KvSlots {
   /** @param {number} count */
   #add(count) {
     while (this.list.length < count) {
-      const state = { firstKept: 0, checkpoints: new Map(), stops: [] };
+      const state = { firstKept: 0, checkpoints: new Map(), latest: 0, stops: [] };
       this.list.push({ number: this.list.length, tokens: [], owner: null, lastUsed: 0, ...state });
     }
   }
@@ -195,7 +200,11 @@ export class KvSlots {
     const batch = decodeRows.map(({ slot, token }) => {
       return /** @type {BatchToken} */ ([token, slot.number, slot.tokens.length]);
     });
-    for (const { slot } of decodeRows) this.#beforeWrite(slot, steps);
+    for (const { slot } of decodeRows) {
+      const end = slot.tokens.length;
+      if (steps > 1 && end - this.#needed < end + steps - this.#held) this.#save(slot, true); // some may follow a stop
+      this.#beforeWrite(slot, steps);
+    }
     const calls = Array.from({ length: steps }, (_, step) => this.#arguments(batch, rows, rows, packed, step));
     const outputs = samplerOutputs(params);
     const results =

@@ -276,6 +276,8 @@ class EngineCore:
             samples += [SampleRow(first + number, choice) for number, choice in enumerate(part.sampling)]
         steps = self._num_steps(parts)
         for part in parts:
+            if part.num_drafts or steps > 1:  # tokens that differ from a draft, or that follow a stop, are dropped
+                self.kv_slots.save_before(part.slot, len(part.tokens) + steps - 1)
             part.slot.before_write(len(part.tokens) + steps - 1)
         started = self._clock()
         outputs = self.runner.run_steps(tokens, samples, steps) if steps > 1 else [self.runner.run(tokens, samples)]
@@ -293,7 +295,11 @@ class EngineCore:
             if isinstance(request, SamplingRequest) and count:
                 if steps == 1:
                     drafts = part.tokens[len(part.tokens) - part.num_drafts :]
-                    chosen = request.verify_draft(drafts, chosen, len(tokens) - part.num_drafts, seconds)
+                    plain = len(tokens) - part.num_drafts
+                    chosen = request.verify_draft(drafts, chosen, plain, seconds)
+                    kept = len(part.slot.tokens) + len(part.tokens) - part.num_drafts + len(chosen) - 1
+                    if (usable := part.slot.usable(kept)) < kept:
+                        request.recompute(plain, kept - usable)
                 sampled[request] = chosen
         return sampled
 

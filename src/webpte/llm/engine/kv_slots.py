@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from ...errors import OutOfMemory
+from .speculation import MAX_DRAFTS
 
 logger = logging.getLogger(__name__)
 MIN_COPY_TOKENS = 8  # computing fewer tokens beside those that follow costs less than a copy
@@ -77,6 +78,7 @@ class Slot:
         self._first_kept = 0  # the first position that the cache still holds
         self.checkpoints: dict[int, int] = {}  # where copies of the state are, by the number of tokens before them
         self.branch: int | None = None  # the tokens that another prompt shared, which further ones may share too
+        self.latest: int | None = None  # the checkpoint that the next one of `save_before` replaces
         self.last_used = 0
         self._owner: weakref.ref[SlotOwner] | None = None
 
@@ -97,6 +99,11 @@ class Slot:
             return False
         self.branch = min(count, self.branch) if self.branch is not None and self.branch > done else count
         return True
+
+    def keeps(self, count: int) -> bool:
+        """Return whether a sequence can go back to where it is after `count` more tokens."""
+        done = len(self.tokens)
+        return self.window is None or self.window.can_continue(done, self.window.first_kept(done + count))
 
     def checkpoint_at(self, count: int) -> int | None:
         """Return the checkpoint to continue from after `count` usable tokens; None if the state is still there."""
@@ -264,13 +271,39 @@ class KvSlots:
         total = self._backend.num_checkpoints
         if not total or count < max(slot.checkpoints, default=0) + MIN_SAVED_TOKENS:
             return
-        taken = {number for each in self._slots for number in each.checkpoints.values()}
-        number = next((number for number in range(total) if number not in taken), None)
+        number = self._unused_checkpoint()
         if number is None:
-            oldest = min((each for each in self._slots if each.checkpoints), key=lambda each: each.last_used)
-            number = oldest.checkpoints.pop(min(oldest.checkpoints))
+            number = _first_checkpoint(each for each in self._slots if each.checkpoints)
         self._backend.save(slot.number, number)
         slot.checkpoints[count] = number
+
+    def _unused_checkpoint(self) -> int | None:
+        taken = {number for each in self._slots for number in each.checkpoints.values()}
+        return next((number for number in range(self._backend.num_checkpoints) if number not in taken), None)
+
+    def save_before(self, slot: Slot, count: int) -> None:
+        """Copy the state of a slot before a step of `count` tokens that may be dropped, if the nearest copy is far.
+
+        The copy replaces the one before it of the same slot, or one of a slot that no sequence has.
+        """
+        done = len(slot.tokens)
+        if slot.keeps(count) or done < max(slot.checkpoints, default=0) + MIN_SAVED_TOKENS:
+            return
+        number = slot.checkpoints.pop(slot.latest) if slot.latest in slot.checkpoints else self._unused_checkpoint()
+        free = [each for each in self._slots if each.checkpoints and each.owner is None]
+        if number is None and free:
+            number = _first_checkpoint(free)
+        if number is not None:
+            self._backend.save(slot.number, number)
+            slot.checkpoints[done] = number
+            slot.latest = done
+
+    def can_draft(self, slot: Slot) -> bool:
+        """Return whether rejected drafts cost few tokens: a step with drafts has a checkpoint near."""
+        near = len(slot.tokens) < max(slot.checkpoints, default=0) + 2 * MIN_SAVED_TOKENS
+        return (
+            slot.keeps(MAX_DRAFTS) or near or slot.latest in slot.checkpoints or self._unused_checkpoint() is not None
+        )
 
     def grow_to_max(self) -> None:
         """Make all slots now, or as many as memory allows."""
@@ -315,6 +348,12 @@ class KvSlots:
     def _idle(self, is_idle: Callable[[SlotOwner], bool]) -> Slot | None:
         idle = [slot for slot in self._slots if slot.owner is not None and is_idle(slot.owner)]
         return min(idle, key=lambda slot: slot.last_used, default=None)
+
+
+def _first_checkpoint(slots: Iterable[Slot]) -> int:
+    """Take the first checkpoint of the slot that was used least recently."""
+    oldest = min(slots, key=lambda each: each.last_used)
+    return oldest.checkpoints.pop(min(oldest.checkpoints))
 
 
 def _usable_prefix(slot: Slot, tokens: Sequence[int]) -> int:

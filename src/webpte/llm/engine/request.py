@@ -349,6 +349,11 @@ class SamplingRequest(Request):
             self._decode_state.verified(num_tokens, len(drafts), accepted, seconds)
         return list(sampled[: accepted + 1])
 
+    def recompute(self, num_tokens: int, count: int) -> None:
+        """Record that `count` tokens are computed again beside `num_tokens`, because the state has gone too far."""
+        if self._decode_state is not None:
+            self._decode_state.recompute(num_tokens, count)
+
     def append_tokens(self, sampled: Sequence[SampledToken]) -> None:
         """Extend the answer. Tokens after its end, or after one that is not finite, are ignored."""
         for number, token in enumerate(sampled):

@@ -29,7 +29,7 @@ from ...progress import OnProgress, ignore
 from ...runtime import Extent, Method, MethodSource, Program
 from ..metadata import context, vocabulary
 from ..sampling import RowSamplingParams, SampledToken, pack, sampler_outputs, unpack
-from .kv_slots import LAST_TOKEN_ONLY, CacheWindow
+from .kv_slots import CacheWindow
 
 MAX_EXACT_TOKENS = 8  # up to which every number of tokens in a step has a schedule of its own
 MIN_EMBEDDING_ROWS = 4096  # of encoder outputs on the device, rounded up to whole outputs
@@ -318,7 +318,7 @@ class BatchedRunner(SlotPool):
         self.capacity = context(program, self.method.plan)
         self.max_batch_tokens = _bound(self.method, TOKENS)[1]
         self.max_samples = _bound(self.method, LOGITS_INDICES)[0]
-        self.max_draft_tokens = 0 if self.cache_window == LAST_TOKEN_ONLY else self.max_samples - 1
+        self.max_draft_tokens = self.max_samples - 1
         self.max_logit_adjustments = MAX_LOGIT_ADJUSTMENTS
 
     def make(self, num_slots: int, progress: OnProgress) -> Method:

@@ -265,7 +265,7 @@ class Scheduler:
             fitting.append((request, slot))
         spare = min(budget.samples - len(fitting), budget.tokens - num_tokens) if drafting else 0
         for request, slot in fitting:
-            decode = request.decode_input(num_tokens, spare)
+            decode = request.decode_input(num_tokens, spare if self._kv_slots.can_draft(slot) else 0)
             if decode is not None:
                 num_drafts = len(decode.tokens) - 1
                 tokens = request.tokens[len(slot.tokens) : -1] + decode.tokens

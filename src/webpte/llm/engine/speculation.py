@@ -143,6 +143,7 @@ class Speculation:
         self._balance = 0.0  # seconds that drafts have saved
         self._seconds = 0.0  # of all steps
         self._last_accepted = 0
+        self._recomputed = 0  # tokens, after the latest rejection
         self.drafted = self.accepted = 0
 
     def append(self, token: int) -> None:
@@ -177,6 +178,15 @@ class Speculation:
         if drafted:  # a step that takes far longer than expected has compiled something
             self._balance += plain * accepted / num_tokens - (min(seconds, 3 * full) - plain)
 
+    def recompute(self, num_tokens: int, count: int) -> None:
+        """Record that a rejected draft lets the next step compute `count` tokens again beside `num_tokens`."""
+        self._recomputed = count
+        self._balance -= self._recompute_seconds(num_tokens)
+
+    def _recompute_seconds(self, num_tokens: int) -> float:
+        few, many = (self._costs.seconds(size) for size in (num_tokens, num_tokens + self._recomputed))
+        return many - few if few is not None and many is not None else 0.0
+
     def _best_count(self, num_tokens: int, limit: int) -> int:
         """Return the number of drafts with the most expected tokens per second, over all sequences of the step."""
         plain = self._costs.seconds(num_tokens)
@@ -187,10 +197,11 @@ class Speculation:
         credit = self._balance + MAX_LOSS * self._seconds
         if credit < 0:
             return 0
+        repeat = self._recompute_seconds(num_tokens)
         for drafts in range(1, limit + 1):
             chance *= self._chance(self._drafter.match_length + drafts - 1)
             expected += chance
-            cost = self._costs.seconds(num_tokens + drafts) or plain
+            cost = (self._costs.seconds(num_tokens + drafts) or plain) + (1 - chance) * repeat
             if cost - plain > credit + OVERDRAFT * plain:
                 break
             if drafts in DRAFT_COUNTS and expected / cost > best:
@@ -273,3 +284,7 @@ class DecodeState:
     def verified(self, num_tokens: int, drafted: int, accepted: int, seconds: float) -> None:
         if self._speculation is not None:
             self._speculation.verified(num_tokens, drafted, accepted, seconds)
+
+    def recompute(self, num_tokens: int, count: int) -> None:
+        if self._speculation is not None:
+            self._speculation.recompute(num_tokens, count)

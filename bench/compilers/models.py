@@ -109,7 +109,7 @@ def whisper() -> Path:
         with tempfile.TemporaryDirectory() as checkpoint:
             export_speech(real_whisper(Path(checkpoint)), folder / "model.pte")
 
-    return _kept("whisper-tiny", [], exporter_files("export/speech"), make)
+    return _kept("whisper-tiny", [], exporter_files("builder/speech"), make)
 
 
 def _kept(name: str, settings: list[Any], sources: list[Path], make: Callable[[Path], None]) -> Path:

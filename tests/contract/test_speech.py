@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 from functools import cache
@@ -16,11 +17,13 @@ from tests.support.harness.gate import slow_but
 from tests.support.harness.wrong_calls import Wrong, check
 from tests.support.models import example_models
 from tests.support.models.whisper import SAMPLES, sound
+from webpte.builder.recipe import QuantizedWeights
+from webpte.builder.speech import speech_recipe
+from webpte.checkpoints.whisper import LANGUAGE_NAMES, read_whisper
 from webpte.errors import CancelledError, FormatError, InputError, UnsupportedError
-from webpte.export.speech import export_speech
+from webpte.export import export_speech
 from webpte.speech import Transcriber
 from webpte.speech.audio import LogMel
-from webpte.suppress_output import suppress_logs
 
 transformers = pytest.importorskip("transformers")
 WORDS = "whisper.tokenizer.json", "whisper.task.json", "whisper.pte"
@@ -84,39 +87,42 @@ def test_hidden_states_and_logits_equal_transformers():
 
 # Of 4w the head and the table have 8 bits.
 @pytest.mark.parametrize("kind", slow_but(["4w"], ["4w", "8w"]))
-def test_quantized_programs_are_the_eager_quantized_model(kind):
-    import executorch.backends.vulkan.custom_ops_lib
-    import executorch.extension.llm.custom_ops.custom_ops  # noqa: F401  # both register ops that the modules call
+def test_quantized_program_equals_transformers_with_its_weights(kind):
     import torch
 
-    from webpte.export.pretrained import load_pretrained
-    from webpte.export.speech import decode_module, encode_module, quantize_speech
-
     quantized = example_models.quantized_whisper(kind)
-    model = load_pretrained("WhisperForConditionalGeneration", folder() / "whisper")
-    quantize_speech(model, kind, 32)
+    model = copy.deepcopy(reference())
+    source = read_whisper(folder() / "whisper").with_padded_head()
+    weights = QuantizedWeights(source.weights)
+    recipe = speech_recipe(source, kind, 32)
+    parameters = dict(model.named_parameters())
+    model.proj_out.weight = torch.nn.Parameter(parameters["model.decoder.embed_tokens.weight"].clone())
+    parameters |= {"output.weight": model.proj_out.weight}
+    parameters |= {"tok_embeddings.weight": parameters["model.decoder.embed_tokens.weight"]}
+    for name, format in {**recipe.linears, "tok_embeddings": recipe.embedding}.items():
+        parameter = parameters[f"{name}.weight"]
+        parameter.data = torch.tensor(weights.quantized(name, format).values()[: len(parameter)])
     mel = features(sound("tones", 0.8))
-    tokens = torch.tensor(np.random.default_rng(1).integers(0, 158, (1, 11)))
-    decoder = decode_module(model)
-    with torch.no_grad(), suppress_logs():  # torch warns of what its exporter asks for
-        hidden, keys, values = encode_module(model)(mel)
-        logits = [
-            decoder(tokens, torch.tensor([0]), keys, values),
-            decoder(tokens[:, :1], torch.tensor([11]), keys, values),
-        ]
-        plain = reference()(mel, decoder_input_ids=tokens).logits[0, -1].numpy()
+    tokens = torch.tensor(np.random.default_rng(1).integers(0, 158, (1, 12)))
+    with torch.no_grad():
+        hidden = model.model.encoder(mel).last_hidden_state.numpy()
+        logits = model(mel, decoder_input_ids=tokens).logits[0].numpy()
+        plain = reference()(mel, decoder_input_ids=tokens[:, :11]).logits[0, -1].numpy()
     with webpte.load(quantized / "whisper.pte") as program:
         encode, decode = program.method("encode"), program.method("decode")
         assert len(encode.plan.flow.segments) == len(decode.plan.flow.segments) == 1, "some of it runs on the CPU"
         ours, *heard = encode.run([mel.numpy()], strict=True)
-        assert np.abs(ours - hidden.numpy()).max() < 1e-4
-        actual = decode(tokens.numpy(), np.array([0]), *heard), decode(tokens[:, :1].numpy(), np.array([11]), *heard)
-    for one, want in zip(actual, logits, strict=True):
-        assert one.shape == (1, 158) and np.abs(one - want.numpy()).max() < 1e-4 * np.abs(want.numpy()).max()
+        assert np.abs(ours - hidden).max() < 1e-4
+        actual = (
+            decode(tokens[:, :11].numpy(), np.array([0]), *heard),
+            decode(tokens[:, 11:].numpy(), np.array([11]), *heard),
+        )
+    for one, want in zip(actual, logits[10:], strict=True):
+        assert one.shape == (1, 158) and np.abs(one[0] - want).max() < 1e-4 * np.abs(want).max()
     lost = np.abs(actual[0][0] - plain).mean() / np.abs(plain).mean()
     assert 1e-4 < lost < {"4w": 0.5, "8w": 0.05}[kind]  # random weights lose much; other weights would be above 1
     report = json.loads((quantized / "whisper.quality.json").read_text())["quantized"]
-    assert report["layers"]["proj_out"]["kind"] == report["layers"]["model.decoder.embed_tokens"]["kind"] == "8w"
+    assert report["layers"]["output"]["kind"] == report["layers"]["tok_embeddings"]["kind"] == "8w"
     assert (quantized / "whisper.pte").stat().st_size < (folder() / "whisper.pte").stat().st_size
 
 
@@ -308,6 +314,19 @@ def test_speech_folder_missing_files_is_refused(tmp_path):
     (source / "preprocessor_config.json").unlink()
     with raises(FormatError, "preprocessor_config.json"):
         export_speech(source, tmp_path / "w.pte")
+
+
+def test_whisper_is_exported_without_torch_and_transformers(tmp_path):
+    blocked = "import sys; sys.modules.update(torch=None, transformers=None, executorch=None)"
+    code = f"{blocked}; from webpte.export import export_checkpoint; export_checkpoint(sys.argv[1], 'w.pte')"
+    example_models.run_script(tmp_path, "-c", code, folder() / "whisper")
+    assert (tmp_path / "w.pte").read_bytes() == (folder() / "whisper.pte").read_bytes()
+
+
+def test_language_names_equal_transformers():
+    from transformers.models.whisper.tokenization_whisper import LANGUAGES
+
+    assert LANGUAGE_NAMES == LANGUAGES
 
 
 @pytest.mark.slow

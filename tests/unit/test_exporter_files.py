@@ -22,11 +22,11 @@ def test_exporter_files_of_language_model_are_its_imports():
 
 
 def test_exporter_files_of_tasks_are_their_own():
-    encoders, vision, speech = names("export/encoders"), names("export/vision"), names("export/speech")
+    encoders, vision, speech = names("export/encoders"), names("export/vision"), names("builder/speech")
     assert {"checkpoints/sentence_transformers.py", "export/lowering.py"} < encoders
     assert "builder/llm.py" not in encoders
     assert {"export/pretrained.py", "export/lowering.py"} < vision and "export/encoders.py" not in vision
-    assert "export/speech.py" in speech and "export/vision.py" not in speech
+    assert "checkpoints/whisper.py" in speech and "export/lowering.py" not in speech
 
 
 def test_exporter_files_missing_module_raises():

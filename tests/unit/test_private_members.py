@@ -20,7 +20,6 @@ FOREIGN = {
     "device/process_events.py": {"_exit", "_getframe", "_helpers", "_the_instance"},  # wgpu must not run in a fork
     "device/recording.py": {"_internal", "_poll_wait", "_parser", "_declarations"},  # the C functions of wgpu and cffi
     "export/quantized_modules.py": {"_quant_patterns_and_replacements"},  # executorch registers ops when it is imported
-    "export/speech.py": {"_check", "_check_is_size"},  # of torch, documented
     "runtime/torch_kernels.py": {"_ops", "_schema"},  # torch has no public name for the schema of an op
     "serve/running.py": {"_exit"},  # of os, public
     "serve/task_workers.py": {"_exit"},  # of os, public

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -19,6 +20,7 @@ from ..checkpoints.recipe import (
     first_rounding,
     second_rounding,
 )
+from ..checkpoints.weights import WeightSource
 from ..container import (
     BoolValue,
     EValue,
@@ -40,7 +42,7 @@ from .context import ProgramSizes
 from .decoder import DecoderTrace
 from .layers import LayerTrace, WeightArrays
 from .options import ExportWarning, LLMOptions, PathLike, check_disk_space, check_target, weight_bytes
-from .recipe import ProgramWeights
+from .recipe import ProgramWeights, QuantizedWeights
 from .report import LayerResult, QuantizationReport, quality_path, write_quality
 from .trace import TracedMethod
 from .vision import trace_encoder
@@ -165,13 +167,10 @@ def _build(
 
         figures = measure_quality(source, recipe, weights, sizes, progress)
     program = trace_program(source, recipe, weights, sizes)
-    with output_file(target) as temporary:
-        with open(temporary, "wb") as file:
-            write_program(cast(BinaryIO, _ProgressWriter(file, progress, _data_size(program))), program)
-        _verify(Path(temporary))
+    write_traced(target, program, progress)
     write_tokenizer_files(source, target)
     if quality:
-        if layers := _results(source, recipe, weights):
+        if layers := layer_results(source.weights.sources, recipe, weights):
             figures["quantized"] = QuantizationReport(layers, [*recipe.notes, *notes], losses).json()
         write_quality(target, figures)
     else:
@@ -179,13 +178,22 @@ def _build(
     return target
 
 
-def _results(source: Checkpoint, recipe: Recipe, weights: ProgramWeights) -> list[LayerResult]:
+def write_traced(target: Path, program: ProgramFile, progress: OnProgress) -> None:
+    """Write a program whose weights are read while they are written, and read it as the runtime does."""
+    with output_file(target) as temporary:
+        with open(temporary, "wb") as file:
+            write_program(cast(BinaryIO, _ProgressWriter(file, progress, _data_size(program))), program)
+        _verify(Path(temporary))
+
+
+def layer_results(sources: Mapping[str, WeightSource], recipe: Recipe, weights: QuantizedWeights) -> list[LayerResult]:
+    """Return the format and the error of each layer that was written."""
     kinds = dict(recipe.linears)
     if recipe.embedding != UNQUANTIZED:
         kinds[EMBEDDING] = recipe.embedding
     results = []
     for name, kind in kinds.items():
-        rows, columns = source.weights.sources[f"{name}.weight"].shape
+        rows, columns = sources[f"{name}.weight"].shape
         results.append(LayerResult(name, kind, rows, columns, weights.errors.get(name, 0.0)))
     return results
 
@@ -197,12 +205,16 @@ def trace_program(source: Checkpoint, recipe: Recipe, weights: WeightArrays, siz
     logits = DecoderTrace(layers, model, sizes.max_context, sizes.max_tokens).logits()
     specs = {"require_dynamic_shapes": b"\1", "alias_buffer_mutations": bytes([model.has_recurrent_state])}
     forward: TracedMethod = layers.method("forward", [logits], specs)
-    encoders = [] if source.vision is None else [trace_encoder(source, source.vision, recipe)]
+    encoders = [] if source.vision is None else [trace_encoder(source.vision, recipe)]
     metadata = decoder_metadata(source, sizes)
-    methods = [method.plan for method in (forward, *encoders)]
-    methods += [_constant_method(name, value) for name, value in metadata.items()]
-    named = {name: span for method in (forward, *encoders) for name, span in method.named_data.items()}
-    return ProgramFile("", 0, tuple(methods), MappingProxyType(named))
+    return program_of([forward, *encoders], [_constant_method(name, value) for name, value in metadata.items()])
+
+
+def program_of(methods: Sequence[TracedMethod], constants: Sequence[MethodPlan] = ()) -> ProgramFile:
+    """Return the program of methods, and of those that return constants."""
+    plans = (*(method.plan for method in methods), *constants)
+    named = {name: span for method in methods for name, span in method.named_data.items()}
+    return ProgramFile("", 0, plans, MappingProxyType(named))
 
 
 def decoder_metadata(source: Checkpoint, sizes: ProgramSizes) -> dict[str, Any]:

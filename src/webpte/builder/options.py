@@ -6,6 +6,7 @@ import glob
 import math
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from ..checkpoints.recipe import (
     embedding_kind,
     linear_recipe,
 )
-from ..checkpoints.weights import EMBEDDING
+from ..checkpoints.weights import EMBEDDING, WeightSource
 from ..errors import InputError
 from ..text import size
 from .context import ProgramSizes, check_sizes, choose_sizes
@@ -92,10 +93,15 @@ class LLMOptions:
 
 
 def weight_bytes(source: Checkpoint, recipe: Recipe) -> int:
-    """Return the bytes of weights and scales in a program with these formats."""
+    """Return the bytes of weights and scales in the program of a language model with these formats."""
+    return parameter_bytes(source.weights.sources, recipe)
+
+
+def parameter_bytes(sources: Mapping[str, WeightSource], recipe: Recipe) -> int:
+    """Return the bytes of parameters and scales in a program with these formats."""
     kinds = {f"{name}.weight": kind for name, kind in recipe.linears.items()} | {EMBEDDING: recipe.embedding}
     bits = 0.0
-    for name, weight in source.weights.sources.items():
+    for name, weight in sources.items():
         bits += math.prod(weight.shape) * kinds.get(name, UNQUANTIZED).bits_per_weight(weight.shape[-1])
     return int(bits / 8)
 

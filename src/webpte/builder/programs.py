@@ -168,7 +168,7 @@ def _key(checkpoint: Path, options: Mapping[str, Any], progress: OnProgress) -> 
             expected="the checkpoint of a language model",
             got=f"that of a model of the kind {model_kind(checkpoint)!r}",
             code="model_kind",
-            hint=f"Run webpte export {shell_word(checkpoint)} -o model.pte, which needs pip install 'webpte[export]'.",
+            hint=f"Run webpte export {shell_word(checkpoint)} -o model.pte.",
         )
     files = [checkpoint]
     if checkpoint.is_dir():

@@ -9,6 +9,7 @@ import numpy as np
 from ..checkpoints.family import Checkpoint
 from ..checkpoints.ggml import GROUP, TensorType
 from ..checkpoints.recipe import EMBEDDING, INT8, Recipe, Shape, WeightFormat, linear_recipe
+from ..checkpoints.weights import CheckpointWeights
 from ..typing import Array
 from .exact import exact_codes
 from .quantize import (
@@ -88,12 +89,11 @@ def squares(values: Array) -> float:
 PARTS_AT_ONCE = 64  # of a matrix are read together, so that a large one is never in memory as floats
 
 
-class ProgramWeights:
-    """The parameters of a checkpoint as the constants of a program, computed one at a time."""
+class QuantizedWeights:
+    """Parameters as the constants of a program, computed one at a time."""
 
-    def __init__(self, source: Checkpoint) -> None:
-        self.source = source
-        self._weights = source.weights
+    def __init__(self, weights: CheckpointWeights) -> None:
+        self._weights = weights
         # Of layers that were quantized, by name: the mean squared error, relative to the mean square of the weight.
         self.errors: dict[str, float] = {}
 
@@ -140,3 +140,11 @@ class ProgramWeights:
         stored = self._weights.stored_type(f"{name}.weight")
         symmetric = stored is not None and stored.name == "Q4_0"
         return kind == FOUR_BITS_WITH_OFFSETS or (holds_q4_0(kind) and symmetric)
+
+
+class ProgramWeights(QuantizedWeights):
+    """The parameters of a language model's checkpoint as the constants of its program."""
+
+    def __init__(self, source: Checkpoint) -> None:
+        super().__init__(source.weights)
+        self.source = source

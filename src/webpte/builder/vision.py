@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..checkpoints.family import Checkpoint
 from ..checkpoints.recipe import INT8, UNQUANTIZED, Recipe, WeightFormat, fits
 from ..checkpoints.vision_tower import Vision, VisionTower
 from ..container import DType
 from .layers import LayerTrace
-from .recipe import ProgramWeights
+from .recipe import QuantizedWeights
 from .trace import Dim, TracedInt, TracedMethod, TracedTensor
 
 METHOD = "vision_encoder"  # the name of ExecuTorch's runners
 _FLOATS = ("vision.patches", "vision.positions")
 
 
-def trace_encoder(source: Checkpoint, vision: Vision, recipe: Recipe) -> TracedMethod:
+def trace_encoder(vision: Vision, recipe: Recipe) -> TracedMethod:
     """Return the method of an image to rows (1, R, N). Layers have 8 bits if some of the decoder's do.
 
     Its input is the pixels (1, 3, H, W), or the patches of R blocks (R, B) and the weights of their positions (R, W).
     """
     formats = vision_formats(vision, recipe)
-    layers = LayerTrace(vision.weights.sources, formats, ProgramWeights(replace(source, weights=vision.weights)))
+    layers = LayerTrace(vision.weights.sources, formats, QuantizedWeights(vision.weights))
     specs = {} if vision.tower.image_side is not None else {"require_dynamic_shapes": b"\1"}
     return layers.method(METHOD, [VisionTrace(layers, vision.tower).rows()], specs)
 

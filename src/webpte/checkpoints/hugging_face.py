@@ -232,11 +232,18 @@ def read_config(family: Family, fields: Fields) -> Architecture:
 
 def _find_tensors(folder: Path, model: Architecture) -> dict[str, FloatTensor]:
     """Return every tensor by name, except rotary frequencies that are computed here."""
+    return {
+        name: tensor
+        for name, tensor in read_tensors(folder).items()
+        if not (name.endswith("rotary_emb.inv_freq") and _is_plain(tensor.read(), model))
+    }
+
+
+def read_tensors(folder: Path) -> dict[str, FloatTensor]:
+    """Return every tensor by name."""
     tensors: dict[str, FloatTensor] = {}
     for path in _weight_files(folder):
         for name, tensor in read_safetensors(path).items():
-            if name.endswith("rotary_emb.inv_freq") and _is_plain(tensor.read(), model):
-                continue
             if name in tensors:
                 raise FormatError(f"{name} is in {tensors[name].span.file.path} and in {path}", code="duplicate_tensor")
             tensors[name] = tensor

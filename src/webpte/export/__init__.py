@@ -1,14 +1,15 @@
 """Export torch modules with ExecuTorch, without its pitfalls, and checkpoints of any kind.
 
-Language models are written by `webpte.builder`, without torch. The others need `pip install 'webpte[export]'`.
+Language models and Whisper are written by `webpte.builder`, without torch. The others need
+`pip install 'webpte[export]'`.
 """
 
 from ..builder import export_llm
 from ..builder.options import ExportWarning
+from ..builder.speech import export_speech
 from .dispatch import export_checkpoint
 from .encoders import export_encoder, export_reranker
 from .lowering import lower
-from .speech import export_speech
 from .vision import export_classifier, export_detector
 
 __all__ = [

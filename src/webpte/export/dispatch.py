@@ -16,16 +16,17 @@ from typing import Any
 from ..builder import export_llm
 from ..builder.options import check_target
 from ..builder.report import quality_path
+from ..builder.speech import export_speech
 from ..checkpoints.checkpoint import model_kind
 from ..checkpoints.hub import HubCheckpoint, fetch
 from ..checkpoints.hugging_face import validate_folder
 from ..checkpoints.sentence_transformers import read_encoder_config
+from ..checkpoints.whisper import read_whisper_config
 from ..errors import InputError, UnsupportedError
 from ..partial_files import not_writable, partial_path
 from ..progress import OnProgress, Progress, cancellable, ignore
 from ..sources import is_hub_name
 from .encoders import export_encoder, export_reranker
-from .speech import export_speech
 from .vision import export_classifier, export_detector
 
 
@@ -162,6 +163,8 @@ def export_checkpoint(
             validate_folder(folder)
         elif kind == "encoder":
             read_encoder_config(folder)
+        elif kind == "speech":
+            read_whisper_config(folder)
 
     downloaded = fetch(source, timer, validate) if is_hub_name(source) else None
     local = Path(source) if downloaded is None else downloaded.path

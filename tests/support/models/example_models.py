@@ -80,7 +80,7 @@ def whisper() -> Path:
         checkpoint.tiny_whisper(folder / "whisper")
         run_script(folder, "-m", "webpte", "export", "whisper", "-o", "whisper.pte")
 
-    return cached("whisper", [Path(checkpoint.__file__)], make, exporter=["export/speech"])
+    return cached("whisper", [Path(checkpoint.__file__)], make, exporter=["builder/speech"])
 
 
 def quantized_whisper(kind: str) -> Path:
@@ -91,7 +91,7 @@ def quantized_whisper(kind: str) -> Path:
         arguments = ("-m", "webpte", "export", whisper() / "whisper", "-o", "whisper.pte", "--quantize", kind)
         run_script(folder, *arguments)
 
-    return cached(f"whisper-{kind}", [Path(checkpoint.__file__)], make, exporter=["export/speech"])
+    return cached(f"whisper-{kind}", [Path(checkpoint.__file__)], make, exporter=["builder/speech"])
 
 
 def page_export(commands: str, make: Callable[[Path], object]) -> Path:

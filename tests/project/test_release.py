@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import subprocess
@@ -72,6 +73,32 @@ def test_release_tools_are_pinned_with_their_hashes():
     pinned = re.findall(r"^([\w.-]+)==[\w.]+ \\\n    --hash=sha256:[0-9a-f]{64}", text, re.MULTILINE)
     assert len(pinned) == len(re.findall(r"^[\w.-]+==", text, re.MULTILINE)) > 0
     assert set((ROOT / ".ci" / "release-tools.in").read_text().split()) <= set(pinned)
+
+
+@pytest.fixture
+def recipes(tmp_path):
+    """What other package managers build from, for a source archive of a version."""
+    (tmp_path / "webpte-7.8.9.tar.gz").write_bytes(b"source")
+    subprocess.run([sys.executable, ROOT / ".ci" / "packagers.py", tmp_path], check=True)
+    return yaml.safe_load((tmp_path / "recipe.yaml").read_text()), (tmp_path / "webpte.rb").read_text()
+
+
+def test_recipes_name_the_archive_and_what_it_needs(recipes):
+    recipe, formula = recipes
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    source = recipe["source"]
+    assert source["sha256"] == hashlib.sha256(b"source").hexdigest() and f'"{source["sha256"]}"' in formula
+    assert source["url"] == f"{project['urls']['Source']}/releases/download/v7.8.9/webpte-7.8.9.tar.gz"
+    assert f'"{source["url"]}"' in formula
+    needed = {entry.split()[0].removesuffix("-py") for entry in recipe["requirements"]["run"]} - {"python"}
+    assert needed == {re.split("[<>=]", entry)[0] for entry in project["dependencies"]}
+    extras = re.search(r"buildpath\}\[(.*?)\]", formula)
+    assert extras and set(extras[1].split(",")) <= set(project["optional-dependencies"])
+
+
+def test_recipes_need_one_archive(tmp_path):
+    failed = subprocess.run([sys.executable, ROOT / ".ci" / "packagers.py", tmp_path], capture_output=True, text=True)
+    assert failed.returncode == 1 and "expected one source archive, got 0" in failed.stderr
 
 
 def test_gate_limit_is_shorter_than_job_timeout():

@@ -13,16 +13,16 @@ from webpte.fusion import PASSES
 # What each saves in two layers of a Llama, and how far results may be apart.
 CALLS = {
     "identities": 2 * 3 + 2,
-    "gated-linears": 2 * 4,
+    "gated-linears": 2 * 2,
     "joined-linears": 2 * 2,
-    "residual-linears": 2 * 2,
+    "epilogues": 2 * 2,
     "norm-linears": 2 * 2 + 1,
 }
 # A view costs nothing on the device, and only kernels for GPUs normalize.
 SAME_DISPATCHES = ("identities", "norm-linears")
 PROGRAMS = {
     "llama_4w": (CALLS, 1e-5),
-    "llama_4w_fp16": (CALLS, 4e-3),
+    "llama_4w_fp16": ({**CALLS, "epilogues": 2 * 2 + 1}, 4e-3),  # the logits become f32
     "llama_hfrope_4w": (CALLS, 1e-5),
     "llama_8da4w": ({**CALLS, "identities": 2, "qparams": 2 * 3, "row-qparams": 2 * 4 + 1}, 1e-5),
 }

@@ -640,7 +640,7 @@ MUTANTS = (
     ),
     Mutant(
         "a scaled sum is fused as a residual",
-        "fusion/linears.py",
+        "fusion/norms.py",
         'plain = rewriter.values[arguments["alpha"]] in (Int(1), Double(1.0))',
         "plain = True",
         "tests/unit/test_fusion_linears.py",
@@ -655,8 +655,8 @@ MUTANTS = (
     Mutant(
         "weights are joined though the shapes of their scales differ",
         "fusion/linears.py",
-        "shape = (codes.dims[1], scales.dims[:-1])",
-        "shape = (codes.dims[1],)",
+        "return (*_format(linear), codes.dims[1], scales.dims[:-1], *formats)",
+        "return (*_format(linear), codes.dims[1], *formats)",
         "tests/unit/test_fusion_linears.py",
     ),
     Mutant(

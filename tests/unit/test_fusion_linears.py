@@ -35,13 +35,15 @@ INT8 = "aten._weight_int8pack_mm.default"
 LINEARS = (
     "qparams",
     "offset-linears",
+    "elementwise",
     "gated-linears",
     "joined-linears",
-    "residual-linears",
+    "epilogues",
     "row-qparams",
     "norm-linears",
     "norm-residuals",
 )
+CODES = 3
 OFFSETS = 12  # the position of this argument of a fused layer
 RANDOM = np.random.default_rng(7)
 
@@ -203,7 +205,7 @@ def check(graph: Graph, expected: list[str], passes: tuple[str, ...] = LINEARS) 
     assert sum(saved.values()) == len(graph.steps) - len(rewritten.steps)
     arrays = {f"x{n}": RANDOM.normal(size=graph.tensor(v).dims).astype(np.float32) for n, v in enumerate(graph.inputs)}
     for before, after in zip(evaluate(graph, **arrays), evaluate(rewritten, **arrays), strict=True):
-        np.testing.assert_allclose(after, before, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(after, before, rtol=1e-4, atol=1e-4 + 1e-6 * np.abs(before).max())
     return rewritten
 
 
@@ -286,7 +288,7 @@ def test_8_bit_layers_are_fused_as_well(b):
 def test_layers_of_4_and_of_8_bits_stay_apart(b):
     x, y = b.tensor(5, 32), b.tensor(5, 32)
     outs = [b.linear(x, 8), b.int8(x, 8), b.swiglu(b.int8(y, 8), b.linear(y, 8, group=32))]
-    apart = ["linear_q4gsw", "_weight_int8pack_mm", "_weight_int8pack_mm", "linear_q4gsw", "sigmoid", "mul", "mul"]
+    apart = ["linear_q4gsw", "_weight_int8pack_mm", "_weight_int8pack_mm", "webpte"]  # the last one takes the gate
     check(b.graph([x, y], outs), apart)
 
 
@@ -303,33 +305,34 @@ def test_silu_may_have_been_one_call(b):
     check(b.graph([x], [out]), ["webpte"])
 
 
-@pytest.mark.parametrize(("approximate", "expected"), [("tanh", ["webpte"]), ("none", ["webpte", "gelu", "mul"])])
-def test_gated_linears_gelu_by_tanh_is_fused(b, approximate, expected):
+@pytest.mark.parametrize("approximate", ["tanh", "none"])
+def test_gated_linears_gelu_is_fused(b, approximate):
     x = b.tensor(5, 32)
     gate, values, activated = b.linear(x, 8), b.linear(x, 8), b.tensor(5, 8)
     b.call("aten.gelu.default", (gate, b.add(String(approximate))), activated)
-    check(b.graph([x], [b.binary("mul", activated, values)]), expected)
+    check(b.graph([x], [b.binary("mul", activated, values)]), ["webpte"])
 
 
 def test_gated_linears_gate_with_other_readers_stays(b):
     x = b.tensor(5, 32)
     gate, values = b.linear(x, 8), b.linear(x, 8)
     graph = b.graph([x], [b.swiglu(gate, values), gate])
-    check(graph, ["linear_q4gsw", "linear_q4gsw", "sigmoid", "mul", "mul"], ("gated-linears",))
-    check(graph, ["webpte", "sigmoid", "mul", "mul"])  # still two layers of one input
+    check(graph, ["linear_q4gsw", "linear_q4gsw", "webpte"], ("elementwise", "gated-linears"))
+    check(graph, ["webpte", "webpte"])  # still two layers of one input
 
 
 def test_gated_linears_gate_of_other_input_stays(b):
     x, y = b.tensor(5, 32), b.tensor(5, 32)
     out = b.swiglu(b.linear(x, 8), b.linear(y, 8))
-    check(b.graph([x, y], [out]), ["linear_q4gsw", "linear_q4gsw", "sigmoid", "mul", "mul"])
+    check(b.graph([x, y], [out]), ["linear_q4gsw", "webpte"])
 
 
-def test_gated_linears_value_is_not_its_own_gate(b):
+def test_gated_linears_gate_of_itself_is_one_product(b):
     x = b.tensor(5, 32)
     gate = b.linear(x, 8)
     silu = b.unary(gate, 5, 8, name="aten.silu.default")
-    check(b.graph([x], [b.binary("mul", silu, silu)]), ["linear_q4gsw", "silu", "mul"])
+    after = check(b.graph([x], [b.binary("mul", silu, silu)]), ["webpte"])
+    assert len(after.value_list(after.calls[0].args[CODES])) == 1
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -350,11 +353,11 @@ def test_residual_linear_other_sums_stay(b):
 
 @pytest.mark.parametrize("alpha", [0, 2, -1])
 @pytest.mark.parametrize("first", [False, True])
-def test_add_residuals_scaled_sum_keeps_its_call(b, alpha, first):
+def test_epilogues_scaled_sum_is_fused(b, alpha, first):
     x, residual = b.tensor(5, 32), b.tensor(5, 8)
     out = b.linear(x, 8)
     scaled = b.plus(*((out, residual) if first else (residual, out)), alpha)
-    check(b.graph([x, residual], [scaled]), ["linear_q4gsw", "add"])
+    check(b.graph([x, residual], [scaled]), ["webpte"])
 
 
 def test_residual_linear_other_live_shape_stays(b):
@@ -364,7 +367,7 @@ def test_residual_linear_other_live_shape_stays(b):
     check(graph, ["linear_q4gsw", "add"])
     same = b.unary(b.linear(x, 8), 5, 8, name="aten.sigmoid.default")
     graph = b.graph([x, other], [b.plus(b.linear(x, 8), same)])
-    check(graph, ["linear_q4gsw", "add", "linear_q4gsw", "sigmoid", "webpte"], ("residual-linears",))
+    check(graph, ["linear_q4gsw", "add", "webpte"])
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -464,7 +467,7 @@ def test_row_qparams_layer_chooses_scales_of_its_rows(b):
     x, y = b.tensor(2, 5, 32), b.tensor(2, 5, 8)
     graph = b.graph([x, y], [b.plus(b.rounded(x, 8), y), b.rounded(x, 4)])
     check(graph, ["webpte", "add", "webpte"], ROWS)
-    check(graph, ["webpte", "webpte"], ("residual-linears", *ROWS))
+    check(graph, ["webpte", "webpte"], ("epilogues", *ROWS))
 
 
 @pytest.mark.parametrize("eps", [None, 0.25])

@@ -154,18 +154,12 @@ def offset(b: Builder) -> Graph:
 def gated(b: Builder) -> Graph:
     x = b.input(S, 32)
     gate, values = b.q4(x, 8), b.q4(x, 8)
-    sigmoid = b.unary(gate, S, 8, name="aten.sigmoid.default")
-    return b.done(b.times(b.times(gate, sigmoid, S, 8), values, S, 8))
+    return b.done(b.times(gate, values, S, 8))
 
 
 def joined(b: Builder) -> Graph:
     x = b.input(S, 32)
     return b.done(b.q4(x, 8), b.q4(x, 4), b.q4(x, 4))
-
-
-def residual(b: Builder) -> Graph:
-    x, y = b.input(S, 32), b.input(S, 8)
-    return b.done(b.plus(b.unary(y, S, 8), b.q4(x, 8), S, 8))
 
 
 def normed(b: Builder) -> Graph:
@@ -244,7 +238,11 @@ def elementwise(b: Builder) -> Graph:
 def epilogue(b: Builder) -> Graph:
     x, y = b.input(S, D), b.input(S, H, D)
     value = b.make("aten.linear.default", (x, b.weight(H * D, D), b.null()), S, H * D)
-    return b.done(b.unary(b.plus(b.view(value, S, H, D), y, S, H, D), S, H, D))
+    layer = b.q4(b.input(S, 32), 8)
+    return b.done(
+        b.unary(b.plus(b.view(value, S, H, D), y, S, H, D), S, H, D),
+        b.plus(b.unary(b.input(S, 8), S, 8), layer, S, 8),
+    )
 
 
 def layouts(b: Builder) -> Graph:
@@ -261,17 +259,16 @@ GRAPHS: dict[str, Callable[[Builder], Graph]] = {
     "decompositions": decomposed,
     "qparams": qparams,
     "offset-linears": offset,
-    "gated-linears": gated,
-    "joined-linears": joined,
-    "residual-linears": residual,
-    "row-qparams": qparams,
-    "norm-linears": normed,
-    "norm-residuals": normed_residual,
     "int8-residuals": coded,
     "permuted-codes": permuted,
     "rotary-attention": attention,
     "elementwise": elementwise,
+    "gated-linears": gated,
+    "joined-linears": joined,
     "epilogues": epilogue,
+    "row-qparams": qparams,
+    "norm-linears": normed,
+    "norm-residuals": normed_residual,
     "layouts": layouts,
 }
 

@@ -1,23 +1,30 @@
-"""Fuse elementwise calls into the product or convolution that they follow: see ops/matmul/epilogue.wgsl."""
+"""Fuse elementwise calls into the product, pair of products or convolution that they follow.
+
+See ops/matmul/epilogue.wgsl. A pair is two layers of one input and format, such as a gate and the values that it gates.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ..graph import PLAIN, Call, Double, DType, Graph, ProgramLine, String, TensorSpec, Value, ValueList, parse_program
-from ..graph.names import ELEMENTWISE, MATMUL
+from ..graph.names import ELEMENTWISE, LINEAR_Q4, MATMUL
 from ..lowering.dim_rules import Dims
 from .dims import SymbolicDims
-from .elementwise import BoundProgram, FusibleCalls, FusionGroup
+from .elementwise import MAX_STORAGE_BUFFERS, BoundProgram, FusibleCalls, FusionGroup
+from .linears import LAYERS, QuantizedLinear, are_pair, fused_call, quantized_linear
+from .linears import PATTERN as LINEARS
 from .rewriter import Rewriter, roles
 
-MAX_OPERANDS = 3  # besides the result: the remaining bindings
+MAX_OPERANDS = 3  # besides the results: their strides fill the parameter block
 MAX_NUMBERS = 16  # the remaining parameter block
 
 # aten.linear and et_vk.conv_with_clamp whose results go through a program, as its x0.
 LINEAR, CONVOLUTION = "webpte.linear", "webpte.convolution"
 PATTERN = {
     "linear": ("aten.linear.default",),
+    "quantized": (*(name for role in LAYERS for name in LINEARS[role]), LINEAR_Q4),
     "matrices": ("aten.mm.default",),
     "matrices and more": ("aten.addmm.default",),
     "batches": ("aten.bmm.default",),
@@ -28,6 +35,7 @@ ROLES = roles(PATTERN)
 # The axes of the result along which an operand may vary while it repeats along the others.
 AXES = {
     "linear": (-1,),
+    "quantized": (-1,),
     "matrices": (-2, -1),
     "matrices and more": (-2, -1),
     "batches": (-3, -2, -1),
@@ -37,14 +45,23 @@ AXES = {
 _FLOATS = {DType.FLOAT32, DType.FLOAT16, DType.WIDE_FLOAT16}
 
 
+def gate_linears(graph: Graph) -> Graph:
+    """Fuse pairs of layers with the elementwise program that reads both, such as a gate: `silu(a(x)) * b(x)`."""
+    return _fuse(graph, _pairs)
+
+
 def add_epilogues(graph: Graph) -> Graph:
     """Fuse elementwise programs into the products that they follow, across views between the two."""
+    return _fuse(graph, _alone)
+
+
+def _fuse(graph: Graph, layers: Layers) -> Graph:
     rewriter = Rewriter(graph)
     if not rewriter.is_straight_line:
         return graph
     dims, members = SymbolicDims(graph), FusibleCalls(rewriter)
     for index in range(len(graph.steps)):
-        epilogue = _epilogue(rewriter, dims, _program(members, dims, index), index)
+        epilogue = _epilogue(rewriter, dims, _program(members, dims, index), index, layers)
         if epilogue is not None:
             epilogue.fuse()
     return rewriter.result()
@@ -63,34 +80,60 @@ def _program(members: FusibleCalls, dims: SymbolicDims, index: int) -> BoundProg
     return FusionGroup(members, dims, index).program() if members.at(index) is not None else None
 
 
-def _epilogue(rewriter: Rewriter, dims: SymbolicDims, program: BoundProgram | None, index: int) -> _Epilogue | None:
+def _epilogue(
+    rewriter: Rewriter, dims: SymbolicDims, program: BoundProgram | None, index: int, layers: Layers
+) -> _Epilogue | None:
     """Return the program of step `index` with the latest product among its operands that it can be fused into."""
     if program is None:
         return None
-    candidates = []
+    candidates: list[_Epilogue] = []
     for operand in program.tensors:
         views: list[int] = []
         value_id, user = operand, index
         while (producer := rewriter.producer(value_id)) is not None and _is_only_reader(rewriter, value_id, user):
             user, call = producer
-            if call.name in ROLES:
-                candidates.append(
-                    _Epilogue(
-                        rewriter=rewriter,
-                        dims=dims,
-                        index=index,
-                        program=program,
-                        operand=operand,
-                        product=user,
-                        views=tuple(views),
-                    )
+            candidates += [
+                _Epilogue(
+                    rewriter=rewriter,
+                    dims=dims,
+                    index=index,
+                    program=program,
+                    operand=operand,
+                    product=user,
+                    layers=each,
+                    views=tuple(views),
                 )
+                for each in layers(rewriter, user, program, index)
+            ]
             source = rewriter.source(call)
             if source is None:
                 break
             views.insert(0, user)
             value_id = source
     return next((e for e in sorted(candidates, key=lambda e: -e.product) if e.fits()), None)
+
+
+Combination = tuple[QuantizedLinear, ...]  # a layer, a pair of layers, or () for a product of floats
+Layers = Callable[[Rewriter, int, BoundProgram, int], Sequence[Combination]]
+
+
+def _alone(rewriter: Rewriter, product: int, program: BoundProgram, index: int) -> Sequence[Combination]:
+    """Return the product at a step, if it is one."""
+    call = rewriter.call(product)
+    role = None if call is None else ROLES.get(call.name)
+    layer = quantized_linear(rewriter, product) if role == "quantized" else None
+    return [(layer,)] if layer is not None else [()] if role not in (None, "quantized") else []
+
+
+def _pairs(rewriter: Rewriter, product: int, program: BoundProgram, index: int) -> Sequence[Combination]:
+    """Return the pairs that the layer at a step forms with others which only the program at `index` reads."""
+    layer = quantized_linear(rewriter, product)
+    if layer is None or layer.out not in program.tensors:
+        return []
+    read = (v for v in program.tensors if v != layer.out and _is_only_reader(rewriter, v, index))
+    producers = (producer for v in read if (producer := rewriter.producer(v)) is not None)
+    others = (quantized_linear(rewriter, step) for step, _ in producers)
+    return [(layer, other) for other in others if other is not None and are_pair(rewriter, layer, other)]
 
 
 def _is_only_reader(rewriter: Rewriter, value_id: int, user: int) -> bool:
@@ -108,6 +151,7 @@ class _Epilogue:
     program: BoundProgram
     operand: int  # the product's result as the program reads it
     product: int  # the step that makes it
+    layers: Combination  # that step, if its weights are quantized, and the other of a pair
     views: tuple[int, ...]  # the steps between product and program
 
     def _call(self, index: int) -> Call:
@@ -129,19 +173,32 @@ class _Epilogue:
         return self._call(self.index).outs[0]
 
     @property
+    def results(self) -> list[int]:
+        """Return the results of products that the program reads."""
+        return [self.operand, *(layer.out for layer in self.layers[1:])]
+
+    @property
     def others(self) -> list[int]:
-        return [value_id for value_id in self.program.tensors if value_id != self.operand]
+        return [value_id for value_id in self.program.tensors if value_id not in self.results]
 
     @property
     def like(self) -> int | None:
         """Return an operand with the shape of the result after the views, if there are views."""
         return next((v for v in self.others if self.views and self.dims.same(v, self.operand)), None)
 
+    @property
+    def _sources(self) -> set[int]:
+        """Return what the kernel binds for the products; offsets of two layers become one tensor."""
+        if not self.layers:
+            return {*self._call(self.product).args}
+        return {*self.layers[0].buffers}.union(*((layer.codes, layer.scales) for layer in self.layers))
+
     def fits(self) -> bool:
         settled = self.rewriter.is_immutable
-        tensors = [v for v in self._call(self.product).args if isinstance(self.rewriter.values[v], TensorSpec)]
+        tensors = [v for v in self._sources if isinstance(self.rewriter.values[v], TensorSpec)]
         return (
             self._spec(self.result).dtype in _FLOATS
+            and len(tensors) + len(self.others) < MAX_STORAGE_BUFFERS
             and len(self.others) <= MAX_OPERANDS
             and self.program.compiled(self.rewriter).numbers <= MAX_NUMBERS
             and self._spec(self.out).dims == self._spec(self.operand).dims
@@ -180,7 +237,7 @@ class _Epilogue:
     def fuse(self) -> None:
         call, rewriter = self._call(self.product), self.rewriter
         if self.like is not None or not self.views:
-            steps = {self.product, *self.views, self.index}
+            steps = {self.product, *(layer.index for layer in self.layers), *self.views, self.index}
             rewriter.replace(steps, self._with_program(call, self.out), self.index)
             return
         # The product moves to the step of the first view, and each view to the next step.
@@ -195,19 +252,21 @@ class _Epilogue:
 
     def _with_program(self, call: Call, out: int) -> Call:
         """Return the call of the product with the program."""
+        program, tensors, numbers = self._renamed().add_to(self.rewriter)
+        epilogue = {"program": program, "tensors": tensors, "numbers": numbers, "like": self.like}
+        if self.layers:
+            return fused_call(self.rewriter, self.layers, (out,), **epilogue)
         arguments: dict[str, int | Value | None] = dict(self.rewriter.arguments(call))
         name = {"linear": LINEAR, "convolution": CONVOLUTION}.get(ROLES[call.name], MATMUL)
         if name == MATMUL:
             arguments["axes"] = String(PLAIN)
         if ROLES[call.name] in ("matrices", "batches"):
             arguments |= {"mat1": arguments.pop("self"), "beta": Double(1.0), "alpha": Double(1.0)}
-        program, tensors, numbers = self._renamed().add_to(self.rewriter)
-        arguments |= {"program": program, "tensors": tensors, "numbers": numbers, "like": self.like}
-        return self.rewriter.make(name, (out,), call.origin, **arguments)
+        return self.rewriter.make(name, (out,), call.origin, **arguments, **epilogue)
 
     def _renamed(self) -> BoundProgram:
-        """Return the program with the result of the product as its first input."""
-        order = [self.operand, *self.others]
+        """Return the program with the results of the products as its first inputs."""
+        order = [*self.results, *self.others]
         names = {f"x{i}": f"x{order.index(value_id)}" for i, value_id in enumerate(self.program.tensors)}
         steps = [
             ProgramLine(step.dtype, step.name, tuple(names.get(arg, arg) for arg in step.args))

@@ -1,15 +1,16 @@
-"""Fuse 4-bit and 8-bit linear layers: layers with one input, gates with their values, residuals."""
+"""Fuse 4-bit and 8-bit linear layers that have one input, and the rounding of their inputs into them."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from ..graph import (
+    Bool,
     Call,
     Constant,
     Double,
@@ -25,32 +26,48 @@ from ..graph import (
     numel,
 )
 from ..graph.names import LINEAR_Q4
-from .dims import SymbolicDims
 from .rewriter import Rewriter, roles
 
 PATTERN = {
-    "linear": ("et_vk.linear_q4gsw.default",),
-    "dynamic": ("et_vk.linear_dq8ca_q4gsw.default",),
+    "groups": ("et_vk.linear_q4gsw.default",),
+    "rows and groups": ("et_vk.linear_dq8ca_q4gsw.default",),
+    "channels": ("et_vk.linear_qcs4w.default",),
     "bytes": ("aten._weight_int8pack_mm.default",),
     "qparams": ("torchao.choose_qparams_affine.default",),
-    "silu": ("aten.silu.default",),
-    "sigmoid": ("aten.sigmoid.default",),
-    "product": ("aten.mul.Tensor",),
-    "sum": ("aten.add.Tensor",),
-    "gelu": ("aten.gelu.default",),
-    "fused": (LINEAR_Q4,),
 }
 ROLES = roles(PATTERN)
 MAX_OUTPUTS = 3  # of a joined layer: with its inputs, as many buffers as every device can bind
 MAX_WEIGHT_BYTES = 128 << 20  # of a joined weight: every device can bind it
 WORD_BYTES = 4
 SCALE_BYTES = 4  # of an offset, an f32
-SILU, GELU_TANH = "silu", "gelu_tanh"  # activations of gates
+
+
+class LayerArguments(NamedTuple):
+    """The names that an op of layers with 4-bit or 8-bit weights has for its arguments."""
+
+    x: str
+    codes: str
+    scales: str
+    group: str | None = None  # without one, a row of the weight is one group
+    bias: str | None = None
+    qparams: tuple[str, ...] = ()
+    bits: int = 4
+    high_first: bool = False
+
+
+LAYERS = {
+    "groups": LayerArguments("self", "weights", "weight_scales", "group_size", "bias"),
+    "rows and groups": LayerArguments(
+        "input", "weights", "weight_scales", "group_size", "bias", ("input_scales", "input_zp")
+    ),
+    "channels": LayerArguments("self", "weight", "scales", high_first=True),
+    "bytes": LayerArguments("self", "mat2", "scales", bits=8),
+}
 
 
 @dataclass(frozen=True)
 class QuantizedLinear:
-    """A call of a 4-bit or 8-bit layer with its arguments."""
+    """A call of one 4-bit or 8-bit layer with its arguments, and nothing around it but a bias."""
 
     index: int
     call: Call
@@ -61,6 +78,7 @@ class QuantizedLinear:
     group: Value
     bias: int | None
     bits: int = 4
+    high_first: bool = False
     offsets: int | None = None  # a constant of two spans, codes (G, N) and scales (N,): see fusion/offsets.py
 
     @property
@@ -69,124 +87,96 @@ class QuantizedLinear:
 
     @property
     def sources(self) -> tuple[int, ...]:
-        return (self.x, *self.qparams, self.codes, self.scales)
+        return (self.x, *self.qparams, self.codes, self.scales, *(() if self.bias is None else (self.bias,)))
+
+    @property
+    def buffers(self) -> tuple[int, ...]:
+        """Return the tensors that a kernel binds: rounded rows are one."""
+        return tuple(v for v in (*self.sources, self.offsets) if v is not None and v not in self.qparams)
 
 
 def quantized_linears(rewriter: Rewriter) -> list[QuantizedLinear]:
     """Return the layers with immutable arguments and results, whose calls may be moved."""
-    linears = []
-    for index in range(len(rewriter.steps)):
-        call = rewriter.call(index)
-        role = None if call is None else ROLES.get(call.name)
-        if call is None or role not in READERS or len(call.outs) != 1:
-            continue
-        linear = READERS[role](rewriter, index, call)
-        if linear is None:
-            continue
-        parts = (*linear.sources, linear.out, *(() if linear.bias is None else (linear.bias,)))
-        if all(map(rewriter.is_immutable, parts)):
-            linears.append(linear)
-    return linears
+    linears = (quantized_linear(rewriter, index) for index in range(len(rewriter.steps)))
+    return [linear for linear in linears if linear is not None]
 
 
-def _four_bit(rewriter: Rewriter, index: int, call: Call) -> QuantizedLinear:
-    arguments = rewriter.arguments(call)
-    dynamic = ROLES[call.name] == "dynamic"
-    qparams = (arguments["input_scales"], arguments["input_zp"]) if dynamic else ()
-    x = arguments["input" if dynamic else "self"]
-    bias = None if isinstance(rewriter.values[arguments["bias"]], Null) else arguments["bias"]
-    group = rewriter.values[arguments["group_size"]]
-    return QuantizedLinear(
-        index=index,
-        call=call,
-        x=x,
-        qparams=qparams,
-        codes=arguments["weights"],
-        scales=arguments["weight_scales"],
-        group=group,
-        bias=bias,
-    )
-
-
-def _eight_bit(rewriter: Rewriter, index: int, call: Call) -> QuantizedLinear:
-    """Return an 8-bit layer, in which a row of the weight is one group."""
-    arguments = rewriter.arguments(call)
-    weight = rewriter.values[arguments["mat2"]]
-    group = Int(weight.dims[-1] if isinstance(weight, TensorSpec) and weight.dims else 0)
-    return QuantizedLinear(
-        index=index,
-        call=call,
-        x=arguments["self"],
-        qparams=(),
-        codes=arguments["mat2"],
-        scales=arguments["scales"],
-        group=group,
-        bias=None,
-        bits=8,
-    )
-
-
-def _with_offsets(rewriter: Rewriter, index: int, call: Call) -> QuantizedLinear | None:
-    """Return a layer with offsets; None if it has none, or if another pass has added more to it."""
-    arguments = rewriter.arguments(call)
-    codes, scales = rewriter.values[arguments["codes"]], rewriter.values[arguments["scales"]]
-    assert isinstance(codes, ValueList) and isinstance(scales, ValueList)
-    options = {name: None if isinstance(rewriter.values[i], Null) else i for name, i in arguments.items()}
-    more = any(options[name] is not None for name in ("residual", "norm", "x_scales"))
-    if len(codes.ids) != 1 or options["offsets"] is None or more:
+def quantized_linear(rewriter: Rewriter, index: int) -> QuantizedLinear | None:
+    """Return the layer at a step, if its call may be moved."""
+    call = rewriter.call(index)
+    if call is None or len(call.outs) != 1:
         return None
-    group = rewriter.values[arguments["group"]]
+    linear = _fused(rewriter, index, call) if call.name == LINEAR_Q4 else _layer(rewriter, index, call)
+    movable = linear is not None and all(map(rewriter.is_immutable, (*linear.sources, linear.out)))
+    return linear if movable else None
+
+
+def _layer(rewriter: Rewriter, index: int, call: Call) -> QuantizedLinear | None:
+    names = LAYERS.get(ROLES.get(call.name, ""))
+    if names is None:
+        return None
+    ids = rewriter.arguments(call)
+    x = rewriter.values[ids[names.x]]
+    inner = x.dims[-1] if isinstance(x, TensorSpec) and x.dims else 0
+    bias = None if names.bias is None or isinstance(rewriter.values[ids[names.bias]], Null) else ids[names.bias]
     return QuantizedLinear(
         index=index,
         call=call,
-        x=arguments["x"],
-        qparams=(),
+        x=ids[names.x],
+        qparams=tuple(ids[name] for name in names.qparams),
+        codes=ids[names.codes],
+        scales=ids[names.scales],
+        group=Int(inner) if names.group is None else rewriter.values[ids[names.group]],
+        bias=bias,
+        bits=names.bits,
+        high_first=names.high_first,
+    )
+
+
+def _fused(rewriter: Rewriter, index: int, call: Call) -> QuantizedLinear | None:
+    """Return a layer that an earlier pass or the graph has written; None if a later pass has added to it."""
+    values = rewriter.values
+    ids = rewriter.arguments(call)
+    codes, scales = values[ids["codes"]], values[ids["scales"]]
+    assert isinstance(codes, ValueList) and isinstance(scales, ValueList)
+    present = {name: value_id for name, value_id in ids.items() if not isinstance(values[value_id], Null)}
+    if len(codes.ids) != 1 or not present.keys().isdisjoint(("norm", "row_eps", "program")):
+        return None
+    return QuantizedLinear(
+        index=index,
+        call=call,
+        x=ids["x"],
+        qparams=tuple(present[name] for name in ("x_scales", "x_zeros") if name in present),
         codes=codes.ids[0],
         scales=scales.ids[0],
-        group=group,
-        bias=options["bias"],
-        offsets=options["offsets"],
+        group=values[ids["group"]],
+        bias=present.get("bias"),
+        bits=8 if values[ids["bits"]] == Int(8) else 4,
+        high_first=values[ids["high_first"]] == Bool(True),
+        offsets=present.get("offsets"),
     )
-
-
-READERS: dict[str, Callable[[Rewriter, int, Call], QuantizedLinear | None]] = {
-    "linear": _four_bit,
-    "dynamic": _four_bit,
-    "bytes": _eight_bit,
-    "fused": _with_offsets,
-}
 
 
 def fused_call(
-    rewriter: Rewriter,
-    linear: QuantizedLinear,
-    outs: Sequence[int],
-    codes: Sequence[int],
-    scales: Sequence[int],
-    bias: int | None = None,
-    residual: int | None = None,
-    offsets: int | None = None,
-    activation: str | None = None,
+    rewriter: Rewriter, linears: Sequence[QuantizedLinear], outs: Sequence[int], /, **changes: int | Value | None
 ) -> Call:
-    """Return the fused call, which ops/q4/linear_q4.py describes."""
-    x_scales, x_zeros = linear.qparams or (None, None)
-    return rewriter.make(
-        LINEAR_Q4,
-        outs,
-        linear.call.origin,
-        x=linear.x,
-        x_scales=x_scales,
-        x_zeros=x_zeros,
-        codes=ValueList(tuple(codes)),
-        scales=ValueList(tuple(scales)),
-        group=linear.group,
-        columns=IntList(tuple(tensor_spec(rewriter, out).dims[-1] for out in outs)),
-        bias=bias,
-        residual=residual,
-        bits=Int(linear.bits),
-        offsets=offsets,
-        activation=None if activation is None else String(activation),
-    )
+    """Return the fused call of one layer, or of two that differ only in their weights: see ops/q4/linear_q4.py."""
+    first = linears[0]
+    x_scales, x_zeros = first.qparams or (None, None)
+    arguments: dict[str, int | Value | None] = {
+        "x": first.x,
+        "x_scales": x_scales,
+        "x_zeros": x_zeros,
+        "codes": ValueList(tuple(linear.codes for linear in linears)),
+        "scales": ValueList(tuple(linear.scales for linear in linears)),
+        "group": first.group,
+        "columns": IntList((tensor_spec(rewriter, first.out).dims[-1],)),
+        "bias": first.bias,
+        "bits": Int(first.bits),
+        "high_first": Bool(first.high_first),
+        "offsets": joined_offsets(rewriter, linears, by_column=False),
+    }
+    return rewriter.make(LINEAR_Q4, outs, first.call.origin, **{**arguments, **changes})
 
 
 # -- qparams -----------------------------------------------------------------------------------------------------------
@@ -214,65 +204,26 @@ def share_qparams(graph: Graph) -> Graph:
     return rewriter.result()
 
 
-# -- gates -------------------------------------------------------------------------------------------------------------
+# -- pairs -------------------------------------------------------------------------------------------------------------
 
 
-def gate_linears(graph: Graph) -> Graph:
-    """Fuse silu(a(x)) * b(x), the gate of a SwiGLU, or the same with GELU, into one call."""
-    rewriter = Rewriter(graph)
-    if not rewriter.is_straight_line:
-        return graph
-    linears = {linear.out: linear for linear in quantized_linears(rewriter) if linear.bias is None}
-    for gate in linears.values():
-        activation = _activation(rewriter, gate.out)
-        product = rewriter.only_user(activation.values[-1]) if activation else None
-        if activation is None or product is None or ROLES.get(product[1].name) != "product":
-            continue
-        at, call = product
-        others = [linears[a] for a in call.args if a in linears and rewriter.only_user(a) == product]
-        if len(others) != 1 or not _pair(rewriter, gate, others[0]) or not same_spec(rewriter, gate.out, call.outs[0]):
-            continue
-        (values,) = others
-        steps = {gate.index, values.index, at, *(rewriter.producers[v][0] for v in activation.values)}
-        codes, scales = (gate.codes, values.codes), (gate.scales, values.scales)
-        offsets = _joined_offsets(rewriter, (gate, values), by_column=False)
-        fused = fused_call(rewriter, gate, call.outs, codes, scales, offsets=offsets, activation=activation.name)
-        rewriter.replace(steps, fused, at)
-    return rewriter.result()
+def are_pair(rewriter: Rewriter, a: QuantizedLinear, b: QuantizedLinear) -> bool:
+    """Return whether two layers without bias differ only in the numbers of their weights."""
+    shaped = all(same_spec(rewriter, *ids) for ids in ((a.codes, b.codes), (a.scales, b.scales), (a.out, b.out)))
+    return shaped and a.bias is None and _format(a) == _format(b)
 
 
-class GateActivation(NamedTuple):
-    """The activation of a gate, and the values computed for it, itself last."""
-
-    name: str
-    values: list[int]
-
-
-def _activation(rewriter: Rewriter, value_id: int) -> GateActivation | None:
-    """Return the activation of a value; None if the value has other readers."""
-    users = sorted(set(rewriter.users[value_id]))
-    calls = [call for user in users if (call := rewriter.call(user)) is not None]
-    if value_id in rewriter.outputs or len(rewriter.producers[value_id]) != 1:
-        return None
-    match [ROLES.get(call.name) for call in calls]:
-        case ["silu"]:
-            return GateActivation(SILU, [calls[0].outs[0]])
-        case ["gelu"] if rewriter.values[rewriter.arguments(calls[0])["approximate"]] == String("tanh"):
-            return GateActivation(GELU_TANH, [calls[0].outs[0]])
-        case ["sigmoid", "product"]:
-            sigmoid, product = calls
-            sole = rewriter.only_user(sigmoid.outs[0]) == (users[1], product)
-            if sole and set(product.args) == {value_id, sigmoid.outs[0]}:
-                return GateActivation(SILU, [sigmoid.outs[0], product.outs[0]])
-    return None
-
-
-def _pair(rewriter: Rewriter, a: QuantizedLinear, b: QuantizedLinear) -> bool:
-    """Return whether two layers differ only in the numbers of their weights."""
-    same_input = (a.x, a.qparams) == (b.x, b.qparams)
-    same_group = (a.group, a.bits, a.offsets is None) == (b.group, b.bits, b.offsets is None)
-    shaped = same_spec(rewriter, a.codes, b.codes) and same_spec(rewriter, a.scales, b.scales)
-    return same_input and same_group and shaped and same_spec(rewriter, a.out, b.out)
+def _format(linear: QuantizedLinear) -> tuple[object, ...]:
+    """Return what layers that share a kernel have in common, besides the shapes of their weights."""
+    return (
+        linear.x,
+        linear.qparams,
+        linear.group,
+        linear.bias is None,
+        linear.bits,
+        linear.high_first,
+        linear.offsets is None,
+    )
 
 
 def same_spec(rewriter: Rewriter, a: int, b: int) -> bool:
@@ -317,8 +268,7 @@ def _join_key(rewriter: Rewriter, linear: QuantizedLinear) -> tuple[object, ...]
     assert isinstance(codes, TensorSpec) and isinstance(scales, TensorSpec)
     if len(codes.dims) != 2 or len(scales.dims) not in (1, 2) or scales.dims[-1] < codes.dims[0]:
         return None
-    shape = (codes.dims[1], scales.dims[:-1])
-    return (linear.x, linear.qparams, linear.group, linear.bits, linear.offsets is None, shape, *formats)
+    return (*_format(linear), codes.dims[1], scales.dims[:-1], *formats)
 
 
 def _join(rewriter: Rewriter, linears: Sequence[QuantizedLinear]) -> None:
@@ -329,21 +279,27 @@ def _join(rewriter: Rewriter, linears: Sequence[QuantizedLinear]) -> None:
     bias = _joined(biases, rows) if biases else None
     if codes is None or scales is None or (biases and bias is None):
         return
-    ids = [rewriter.add(spec) for spec in (codes, scales, bias) if spec is not None]
     outs = [linear.out for linear in linears]
-    first = linears[0]
-    offsets = _joined_offsets(rewriter, linears, by_column=True)
-    call = fused_call(rewriter, first, outs, ids[:1], ids[1:2], ids[2] if biases else None, offsets=offsets)
-    rewriter.replace([linear.index for linear in linears], call, first.index)
+    call = fused_call(
+        rewriter,
+        linears[:1],
+        outs,
+        codes=ValueList((rewriter.add(codes),)),
+        scales=ValueList((rewriter.add(scales),)),
+        columns=IntList(tuple(tensor_spec(rewriter, out).dims[-1] for out in outs)),
+        bias=bias and rewriter.add(bias),
+        offsets=joined_offsets(rewriter, linears, by_column=True),
+    )
+    rewriter.replace([linear.index for linear in linears], call, linears[0].index)
 
 
-def _joined_offsets(rewriter: Rewriter, linears: Sequence[QuantizedLinear], by_column: bool) -> int | None:
+def joined_offsets(rewriter: Rewriter, linears: Sequence[QuantizedLinear], by_column: bool) -> int | None:
     """Return the offsets of several layers, or None if they have none: the codes of all, then the scales of all.
 
     `by_column`: each group has the codes of all layers, which become one; else each layer has its groups.
     """
-    if linears[0].offsets is None:
-        return None
+    if linears[0].offsets is None or len(linears) == 1:
+        return linears[0].offsets
     specs = [tensor_spec(rewriter, linear.offsets) for linear in linears if linear.offsets is not None]
     constants = [spec.constant for spec in specs if spec.constant is not None]
     codes, scales = zip(*(constant.spans for constant in constants), strict=True)
@@ -387,39 +343,6 @@ def _joined(specs: Sequence[TensorSpec], sizes: Sequence[int], by_rows: bool = F
         return None
     name = " + ".join(constant.name for constant in constants)
     return replace(specs[0], dims=dims, constant=Constant(spans[0], constants[0].dtype, name, tuple(spans[1:])))
-
-
-# -- residuals ---------------------------------------------------------------------------------------------------------
-
-
-def add_residuals(graph: Graph) -> Graph:
-    """Fuse the addition of a residual into the layer before it."""
-    rewriter = Rewriter(graph)
-    if not rewriter.is_straight_line:
-        return graph
-    dims = SymbolicDims(graph)
-    for linear in quantized_linears(rewriter):
-        user = rewriter.only_user(linear.out)
-        residual = None if user is None else other_term(rewriter, user[1], linear.out, dims)
-        if user is not None and residual is not None:
-            at, call = user
-            weights = ([linear.codes], [linear.scales])
-            added = fused_call(
-                rewriter, linear, call.outs, *weights, bias=linear.bias, residual=residual, offsets=linear.offsets
-            )
-            rewriter.replace([linear.index, at], added, at)
-    return rewriter.result()
-
-
-def other_term(rewriter: Rewriter, call: Call, term: int, dims: SymbolicDims) -> int | None:
-    """Return what a call adds to `term`, a tensor of the same shape; None if the call does something else."""
-    if ROLES.get(call.name) != "sum":
-        return None
-    arguments = rewriter.arguments(call)
-    other = arguments["other" if arguments["self"] == term else "self"]
-    plain = rewriter.values[arguments["alpha"]] in (Int(1), Double(1.0))
-    fits = same_spec(rewriter, term, other) and same_spec(rewriter, term, call.outs[0])
-    return other if plain and fits and dims.same(term, other) else None
 
 
 # -- rows in int8 ------------------------------------------------------------------------------------------------------
@@ -472,7 +395,7 @@ def _with_row_eps(
     """Return the layer at a step with the smallest scale instead of scales and zeros; None if another call is there."""
     call, linear = rewriter.call(at), plain.get(at)
     if linear is not None:
-        call = fused_call(rewriter, linear, linear.call.outs, [linear.codes], [linear.scales], linear.bias)
+        call = fused_call(rewriter, [linear], linear.call.outs)
     if call is None or call.name != LINEAR_Q4:
         return None
     arguments = rewriter.arguments(call)

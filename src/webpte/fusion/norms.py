@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from ..graph import Graph, Null, TensorSpec
+from ..graph import Call, Double, Graph, Int, Null, TensorSpec
 from ..graph.names import LINEAR_Q4
 from .dims import SymbolicDims
-from .linears import fused_call, other_term, quantized_linears, same_spec
+from .linears import fused_call, quantized_linears, same_spec
 from .rewriter import Rewriter, roles
 
 MAX_BUFFERS = 8  # of a call: every device can bind them
 NORM_RESIDUAL = "webpte.rms_norm_residual"
 PATTERN = {
     "norm": ("et_vk.rms_norm.default",),
+    "sum": ("aten.add.Tensor",),
 }
 ROLES = roles(PATTERN)
 
@@ -38,6 +39,17 @@ def add_norm_residuals(graph: Graph) -> Graph:
     return rewriter.result()
 
 
+def other_term(rewriter: Rewriter, call: Call, term: int, dims: SymbolicDims) -> int | None:
+    """Return what a call adds to `term`, a tensor of the same shape; None if the call does something else."""
+    if ROLES.get(call.name) != "sum":
+        return None
+    arguments = rewriter.arguments(call)
+    other = arguments["other" if arguments["self"] == term else "self"]
+    plain = rewriter.values[arguments["alpha"]] in (Int(1), Double(1.0))
+    fits = same_spec(rewriter, term, other) and same_spec(rewriter, term, call.outs[0])
+    return other if plain and fits and dims.same(term, other) else None
+
+
 def normalize_in_linears(graph: Graph) -> Graph:
     """Fuse an RMS norm into the only layer that reads it. Kernels for few rows then need no dispatch for the norm."""
     rewriter = Rewriter(graph)
@@ -55,9 +67,7 @@ def normalize_in_linears(graph: Graph) -> Graph:
             continue
         at, call = user
         if at in plain:
-            linear = plain[at]
-            weights = ([linear.codes], [linear.scales])
-            call = fused_call(rewriter, linear, call.outs, *weights, linear.bias, offsets=linear.offsets)
+            call = fused_call(rewriter, [plain[at]], call.outs)
         if call.name != LINEAR_Q4:
             continue
         arguments = rewriter.arguments(call)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from ..graph import Bool, Call, Constant, DType, Graph, Int, IntList, Null, TensorSpec
 from ..graph.names import PREPACK
 from .dims import SymbolicDims
-from .linears import QuantizedLinear, fused_call, other_term, quantized_linears, tensor_spec
+from .linears import QuantizedLinear, fused_call, quantized_linears, tensor_spec
+from .norms import other_term
 from .rewriter import Rewriter, roles
 
 PATTERN = {
@@ -32,7 +33,7 @@ def offset_linears(graph: Graph) -> Graph:
     dims = SymbolicDims(graph)
     for linear in quantized_linears(rewriter):
         user = rewriter.only_user(linear.out)
-        if user is None or linear.bits != 4 or linear.qparams:
+        if user is None or linear.bits != 4 or linear.qparams or linear.offsets is not None:
             continue
         at, call = user
         added = other_term(rewriter, call, linear.out, dims)
@@ -47,8 +48,7 @@ def offset_linears(graph: Graph) -> Graph:
         between = (added, product[1].outs[0])
         if offsets is None or any(rewriter.only_user(value_id) is None for value_id in between):
             continue
-        weights = ([linear.codes], [linear.scales])
-        fused = fused_call(rewriter, linear, call.outs, *weights, linear.bias, offsets=rewriter.add(offsets))
+        fused = fused_call(rewriter, [linear], call.outs, offsets=rewriter.add(offsets))
         views = [] if view is None else [view[0]]
         rewriter.replace([linear.index, product[0], *views, at], fused, at)
         _drop_unread(rewriter, sums)

@@ -14,9 +14,9 @@ from .codes import add_int8_residuals, permute_quantized
 from .decompositions import recompose
 from .dims import SymbolicDims
 from .elementwise import join_elementwise
-from .epilogues import add_epilogues
+from .epilogues import add_epilogues, gate_linears
 from .layouts import fold_transposes
-from .linears import add_residuals, choose_in_linears, gate_linears, join_linears, share_qparams
+from .linears import choose_in_linears, join_linears, share_qparams
 from .norms import add_norm_residuals, normalize_in_linears
 from .offsets import offset_linears
 from .rewriter import Rewriter
@@ -74,17 +74,16 @@ PASSES: dict[str, Pass] = {  # in the order in which they run
     "decompositions": recompose,
     "qparams": share_qparams,
     "offset-linears": offset_linears,
-    "gated-linears": gate_linears,
-    "joined-linears": join_linears,
-    "residual-linears": add_residuals,
-    "row-qparams": choose_in_linears,
-    "norm-linears": normalize_in_linears,
-    "norm-residuals": add_norm_residuals,
     "int8-residuals": add_int8_residuals,
     "permuted-codes": permute_quantized,
     "rotary-attention": rotate_in_attention,
     "elementwise": join_elementwise,
+    "gated-linears": gate_linears,
+    "joined-linears": join_linears,
     "epilogues": add_epilogues,
+    "row-qparams": choose_in_linears,
+    "norm-linears": normalize_in_linears,
+    "norm-residuals": add_norm_residuals,
     "layouts": fold_transposes,
 }
 

@@ -140,7 +140,7 @@ def _linear_of_rows(xv: XnnValues, node: XnnNode, x: int, outputs: int, inputs: 
     factors = xv.literal(xv.scales(weights, outputs), DType.FLOAT32, f"{name} scales")
     result = xv.new(TensorSpec(spec.dtype, dims, spec.dtype))
     lists = (xv.listed([codes]), xv.listed([factors]))
-    rest = (Int(inputs), IntList((outputs,)), bias, Null(), Int(8), *[Null()] * 5)
+    rest = (Int(inputs), IntList((outputs,)), bias, Int(8), Bool(False), *[Null()] * 8)
     xv.call_into(LINEAR_Q4, (x, scales, zeros, *lists, *rest), (result,))
     return result
 

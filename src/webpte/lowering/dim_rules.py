@@ -90,9 +90,15 @@ def matmul(a: str, b: str) -> Rule:
     return lambda known: [(*known.dims(a)[:-1], known.dims(b)[-1])]
 
 
-def columns(x: str, widths: str) -> Rule:
-    """Return the rule: (..., K) gives an output (..., N) for each N of a list."""
-    return lambda known: [(*known.dims(x)[:-1], width) for width in known.sizes(widths)]
+def columns(x: str, widths: str, like: str) -> Rule:
+    """Return the rule: (..., K) gives an output (..., N) for each N of a list, or one with the dims of `like`."""
+
+    def rule(known: KnownDims) -> list[Dims]:
+        if isinstance(known.value(like), TensorSpec):
+            return [known.dims(like)]
+        return [(*known.dims(x)[:-1], width) for width in known.sizes(widths)]
+
+    return rule
 
 
 def looked_up(table: str, indices: str) -> Rule:

@@ -164,6 +164,30 @@ def offsets(groups, columns, weights=1):
     return T(weights * columns * (groups + 4), dtype="i8", constant=True, make=offset_values)
 
 
+ACTIVATIONS = {  # of one product
+    None: (),
+    "gelu": ("aten.gelu.default x0 'none'",),
+    "gelu_tanh": ("aten.gelu.default x0 'tanh'",),
+    "silu": ("aten.silu.default x0",),
+    "tanh": ("aten.tanh.default x0",),
+}
+GATES = {  # of two
+    "gelu_tanh": ("aten.gelu.default x0 'tanh'", "aten.mul.Tensor v0 x1"),
+    "silu": ("aten.sigmoid.default x0", "aten.mul.Tensor x0 v0", "aten.mul.Tensor v1 x1"),
+    "tanh": ("aten.tanh.default x0", "aten.mul.Tensor v0 x1"),
+}
+
+
+def epilogue(x, steps, products, residual):
+    """Return the last arguments of a call: the program, what it adds, no numbers and no other shape."""
+    if residual is not None:
+        steps = (*steps, f"aten.add.Tensor {f'v{len(steps) - 1}' if steps else 'x0'} x{products} 1")
+    if not steps:
+        return None, None, None, None
+    text = "\n".join([*(f"{x.dtype} {step}" for step in steps), f"= v{len(steps) - 1}"])
+    return text, [] if residual is None else [residual], [], None
+
+
 def joined(
     x,
     columns,
@@ -176,14 +200,19 @@ def joined(
     normed=False,
     offset=False,
     row_eps=None,
+    activation=None,
+    high_first=False,
     **options,
 ):
     """Return one weight whose columns are split among outputs."""
     inner, total = x.dims[-1], sum(columns)
     weight = [[part] for part in packed(total, inner, group, bits)]
-    added = bias(total) if biased else None, residual, bits, *(normalized(x) if normed else (None, None))
+    added = bias(total) if biased else None, bits, high_first, *(normalized(x) if normed else (None, None))
     more = offsets(-(-inner // group), total) if offset else None
-    return case(FUSED, x, *(row or (None, None)), *weight, group, list(columns), *added, more, row_eps, None, **options)
+    program = epilogue(x, ACTIVATIONS[activation], 1, residual)
+    return case(
+        FUSED, x, *(row or (None, None)), *weight, group, list(columns), *added, more, row_eps, *program, **options
+    )
 
 
 def gated(
@@ -197,13 +226,14 @@ def gated(
     normed=False,
     offset=False,
     row_eps=None,
-    activation=None,
+    activation="silu",
     **options,
 ):
     """Two weights."""
     weights = [[part] * 2 for part in packed(columns, x.dims[-1], group, bits)]
-    added = None, residual, bits, *(normalized(x) if normed else (None, None))
-    added += (offsets(-(-x.dims[-1] // group), columns, 2) if offset else None, row_eps, activation)
+    added = None, bits, False, *(normalized(x) if normed else (None, None))
+    added += (offsets(-(-x.dims[-1] // group), columns, 2) if offset else None, row_eps)
+    added += epilogue(x, GATES[activation], 2, residual)
     return case(FUSED, x, *(row or (None, None)), *weights, group, [columns], *added, **options)
 
 
@@ -228,6 +258,11 @@ AROUND = [
     gated(T("n", 64, low=-60, high=60), 13, activation="gelu_tanh", n=(19, 3, 1), atol=1e-3),
     gated(T("n", 12), 5, group=4, activation="gelu_tanh", normed=True, n=(7, 1)),
     gated(T("n", 64), 20, row=rounded("n"), activation="gelu_tanh", n=(19, 3, 1)),
+    gated(T("n", 64), 13, activation="tanh", residual=T(13), n=(19, 3, 1)),
+    joined(T("n", 64), (20,), activation="gelu", n=(19, 3, 1)),
+    joined(T("n", 12), (5,), group=4, activation="silu", biased=True, residual=T("n", 5), n=(7, 1)),
+    joined(T(2, "n", 64), (13,), activation="gelu_tanh", residual=T(2, "n", 13), normed=True, n=(19, 3, 1)),
+    joined(T("n", 34), (5,), group=34, high_first=True, activation="tanh", residual=T("n", 5), n=(5, 3, 1)),
     joined(T("n", 64), (12, 4, 8), normed=True, n=(19, 3, 1)),
     joined(T("n", 12), (5,), group=4, normed=True, residual=T("n", 5), n=(7, 1)),
     gated(T("n", 64), 13, normed=True, n=(19, 3, 1)),

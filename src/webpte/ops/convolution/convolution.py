@@ -12,7 +12,8 @@ from ...lowering import dim_rules
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.registry import FLOATS, op
 from ...lowering.traits import CallSizes, OpTraits
-from ..matmul.product import UNLIMITED, ClampRange, Epilogue, applied
+from ..matmul.epilogue import Epilogue, applied
+from ..matmul.product import UNLIMITED, ClampRange
 from .convolution_kernels import ConvolutionGeometry, ConvolutionWindow, convolve
 
 CONVOLVED = dim_rules.convolved("input", "weight", "stride", "padding", "dilation", transposed="transposed")
@@ -144,4 +145,4 @@ def _clamped_reference(
 @convolution_with_epilogue.reference
 def _(*arguments: Any) -> Any:
     *clamped, epilogue = arguments
-    return applied(_clamped_reference(*clamped), epilogue)
+    return applied([_clamped_reference(*clamped)], epilogue)

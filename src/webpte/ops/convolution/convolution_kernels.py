@@ -11,22 +11,19 @@ from typing import NamedTuple
 
 from ...errors import ShapeError
 from ...graph import numel
-from ...lowering.context import Arrays, Context, Dims, Tensor
+from ...lowering.context import Context, Dims, Tensor
 from ...lowering.variants import ANYWHERE, Requirements, Variant
 from ...wgsl import FEW_REGISTERS, Uniforms, dims4, i32, u32
+from ..matmul.epilogue import NO_EPILOGUE, CompiledEpilogue, Epilogue
 from ..matmul.matmul import project
 from ..matmul.product import (
     LANES,
     UNLIMITED,
     Addend,
     ClampRange,
-    CompiledEpilogue,
-    Epilogue,
     ProductShape,
     contiguous,
-    epilogue_values,
     product,
-    with_epilogue,
 )
 
 AXES = 3
@@ -115,7 +112,7 @@ def convolve(
     window: ConvolutionWindow,
     limits: ClampRange,
     out: Tensor,
-    epilogue: Epilogue | None = None,
+    epilogue: Epilogue = NO_EPILOGUE,
 ) -> None:
     """Convolve (N, IC, ...) to (N, OC, ...).
 
@@ -131,11 +128,11 @@ def convolve(
             code="too_small",
         )
     dims = (*batch, channels, *sizes)
-    out.dims = epilogue.shape(dims) if epilogue else dims
+    out.dims = epilogue.shape(dims)
     count, pixels = numel(tuple(batch)), numel(sizes)
     single = window.pointwise and pixels == 1  # then batches are rows and channels columns
     split = (0, len(batch)) if single else (len(batch), len(batch) + 1)
-    compiled = epilogue.compile(x.dtype, dims, split) if epilogue else None
+    compiled = epilogue.compile(x.dtype, dims, split)
     if single:
         project(cx, x, weight=weight, bias=bias, out=out, limits=limits, epilogue=compiled)
     elif window.pointwise:
@@ -200,7 +197,7 @@ class ConvolutionOperands:
     sizes: Dims  # spatial, of x
     out_sizes: Dims
     limits: ClampRange
-    epilogue: CompiledEpilogue | None
+    epilogue: CompiledEpilogue
 
 
 class Tiling(NamedTuple):
@@ -259,9 +256,7 @@ def _direct(cx: Context, layer: ConvolutionOperands, window: ConvolutionWindow, 
         quads = line_quads if config.template == LINES.config.template else -(-numel(layer.out_sizes) // 4)
         pixel_groups = -(-quads // config.workgroup)
         threads = layer.batch * groups * channel_tiles * pixel_groups * config.workgroup
-    extra: Arrays = epilogue.arrays if epilogue else {}
-    block = with_epilogue(ConvolutionParams, len(extra), len(epilogue.bits) if epilogue else 0)
-    params = block(
+    params = ConvolutionParams(
         groups=groups,
         depth=depth,
         channels=channels,
@@ -273,20 +268,19 @@ def _direct(cx: Context, layer: ConvolutionOperands, window: ConvolutionWindow, 
         w_depth=channels if window.transposed else 1,
         **_extents(layer, window),
         **layer.limits._asdict(),
-        **epilogue_values(epilogue),
     )
     cx.dispatch(
         config.template,
-        reads={"x": layer.x, "w": layer.weight, "bias": bias, **extra},
+        reads={"x": layer.x, "w": layer.weight, "bias": bias, **epilogue.arrays},
         writes={"y": layer.out},
-        params=params,
+        params=epilogue.extend(params),
         threads=threads,
         workgroup=config.workgroup,
         type=layer.x.wgsl,
         out_type=layer.out.wgsl,
         biased=bias is not None,
         clamped=layer.limits != UNLIMITED,
-        program=epilogue.program if epilogue else None,
+        program=epilogue.program,
         **config.flags,
     )
 

@@ -14,16 +14,14 @@ from ...lowering.context import Context, Dims, Tensor
 from ...lowering.registry import FLOATS, op
 from ...lowering.shapes import broadcast, broadcast_strides, strides
 from ...lowering.traits import OpTraits, sums_over
+from .epilogue import NO_EPILOGUE, STORED, CompiledEpilogue, Epilogue, applied
 from .product import (
     UNLIMITED,
     Addend,
     ClampRange,
-    CompiledEpilogue,
-    Epilogue,
     MatrixStrides,
     ProductLayout,
     ProductShape,
-    applied,
     contiguous,
     product,
 )
@@ -36,7 +34,7 @@ def project(
     bias: Tensor | None,
     out: Tensor,
     limits: ClampRange = UNLIMITED,
-    epilogue: CompiledEpilogue | None = None,
+    epilogue: CompiledEpilogue = STORED,
 ) -> None:
     """Compute (M, K) x (N, K) -> (M, N). The dims come from `weight`: N is the first, K the product of the others."""
     columns = weight.dims[0]
@@ -49,7 +47,7 @@ def project(
 
 
 def _linear(
-    cx: Context, input: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor, epilogue: Epilogue | None = None
+    cx: Context, input: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor, epilogue: Epilogue = NO_EPILOGUE
 ) -> None:
     if weight.rank != 2 or input.dims[-1:] != weight.dims[1:]:
         raise ShapeError(
@@ -61,8 +59,8 @@ def _linear(
             f"bias {list(bias.dims)} and weight {list(weight.dims)} have incompatible shapes", code="operand_mismatch"
         )
     dims = (*input.dims[:-1], columns)  # (..., K) x (N, K) -> (..., N)
-    out.dims = epilogue.shape(dims) if epilogue else dims
-    compiled = epilogue.compile(input.dtype, dims, (0, len(dims) - 1)) if epilogue else None
+    out.dims = epilogue.shape(dims)
+    compiled = epilogue.compile(input.dtype, dims, (0, len(dims) - 1))
     project(cx, input, weight, bias, out, epilogue=compiled)
 
 
@@ -96,7 +94,7 @@ def _linear_reference(input: Any, weight: Any, bias: Any) -> Any:
 
 @linear_with_epilogue.reference
 def _(input: Any, weight: Any, bias: Any, epilogue: Epilogue) -> Any:
-    return applied(_linear_reference(input, weight, bias), epilogue)
+    return applied([_linear_reference(input, weight, bias)], epilogue)
 
 
 class MatmulAxes(NamedTuple):
@@ -167,7 +165,7 @@ def _multiply(
     alpha: float,
     out: Tensor,
     axes: MatmulAxes = PLAIN,
-    epilogue: Epilogue | None = None,
+    epilogue: Epilogue = NO_EPILOGUE,
 ) -> None:
     """Compute alpha * mat1 @ mat2 + beta * added."""
     shape, layout, dims, y_dims = _lay(axes, mat1.dims, mat2.dims)
@@ -177,8 +175,8 @@ def _multiply(
             raise ShapeError(f"{list(added.dims)} does not broadcast to the product {list(dims)}", code="broadcast")
         addend = Addend(added, (0, 0, 0, *broadcast_strides(added.dims, dims))[-3:], float(beta))
     result_dims = y_dims if out.rank == 4 else dims
-    out.dims = epilogue.shape(result_dims) if epilogue else result_dims
-    compiled = epilogue.compile(mat1.dtype, dims, (len(dims) - 2, len(dims) - 1)) if epilogue else None
+    out.dims = epilogue.shape(result_dims)
+    compiled = epilogue.compile(mat1.dtype, dims, (len(dims) - 2, len(dims) - 1))
     product(cx, mat1, mat2, out, shape, layout, addend=addend, alpha=float(alpha), epilogue=compiled)
 
 
@@ -226,21 +224,17 @@ def laid_out_matmul(
     mat2: Tensor,
     beta: int | float,
     alpha: int | float,
-    program: str | None,
-    tensors: list[Tensor],
-    numbers: list[int | float],
-    like: Tensor | None,
+    epilogue: Epilogue,
     *,
     out: Tensor,
 ) -> None:
-    epilogue = Epilogue(program, tensors, numbers, like) if program is not None else None
     _multiply(
         cx, self, mat1=mat1, mat2=mat2, beta=beta, alpha=alpha, out=out, axes=MatmulAxes.parse(axes), epilogue=epilogue
     )
 
 
 @laid_out_matmul.reference
-def _(axes: str, self: Any, mat1: Any, mat2: Any, beta: float, alpha: float, program: Any, *rest: Any) -> Any:
+def _(axes: str, self: Any, mat1: Any, mat2: Any, beta: float, alpha: float, epilogue: Epilogue) -> Any:
     letters = MatmulAxes.parse(axes)
     laid = _lay(letters, mat1.shape, mat2.shape)
     a, b = (m.reshape(_four(m.shape, c, laid.layout.heads)) for m, c in ((mat1, letters.a), (mat2, letters.b)))
@@ -249,8 +243,8 @@ def _(axes: str, self: Any, mat1: Any, mat2: Any, beta: float, alpha: float, pro
     if self is not None and beta != 0:
         total = total + beta * self.astype(np.float64)
     total = total.astype(mat1.dtype)
-    if program is not None:
-        return applied(total, Epilogue(program, *rest))
+    if epilogue.program is not None:
+        return applied([total], epilogue)
     return total if letters.y == PLAIN.y else np.einsum(f"bhmn->{letters.y}", total.reshape(whole.shape))
 
 

@@ -103,7 +103,7 @@ $$ endfor
 {{ accumulate("k") }}
     }
 $$ endif
-$$ call(r, c) put_results(rows, columns, "y_start, batch, row + r, column + c")
+$$ call(v, r, c) put_results(rows, columns, "y_start, batch, row + r, column + c")
 {{ "sum%d_%d" % (r, c) if by_rows else "sum%d_%d[%d]" % (r, c // 4, c % 4) }}
 $$ endcall
 $$ endcall

@@ -9,17 +9,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-from ...errors import ShapeError
-from ...graph import DType, numel
-from ...lowering.context import Arrays, Context, Dims, Tensor
+from ...lowering.context import Context, Dims, Tensor
 from ...lowering.numbers import INT32_HIGH, INT32_LOW, order_key
-from ...lowering.programs import ElementwiseProgram, compile_program
-from ...lowering.shapes import broadcast, broadcast_strides, coalesce, strides
 from ...lowering.variants import ANYWHERE, Requirements, Variant
-from ...wgsl import Caps, Uniforms, dims4, f32, i32, u32, words
-from ..elementwise.elementwise import evaluate
+from ...wgsl import Caps, Uniforms, f32, i32, u32
+from .epilogue import STORED, CompiledEpilogue
 
 MAX_FEW_ROWS = 16  # up to which a row has the same bits in any batch on a GPU: docs/numbers.md
 LANES = 8  # invocations that share a load, at most: more would unroll the kernel further
@@ -126,19 +122,6 @@ def contiguous(shape: ProductShape, by_rows: bool = False, shared: bool = False)
     )
 
 
-class CompiledEpilogue(NamedTuple):
-    """An elementwise program that each result goes through before it is stored. Its first input is the result."""
-
-    program: ElementwiseProgram
-    bits: tuple[int, ...]
-    operands: tuple[tuple[Tensor, Dims], ...] = ()  # its other inputs, with strides over (batch, row, column)
-
-    @property
-    def arrays(self) -> Arrays:
-        """Return the other inputs by the names that they have in epilogue.wgsl."""
-        return {f"x{number}_data": tensor for number, (tensor, _) in enumerate(self.operands, 1)}
-
-
 class ProductParams(Uniforms):
     rows: u32
     inner: u32
@@ -168,23 +151,6 @@ class ProductParams(Uniforms):
     highest: i32
 
 
-@functools.cache
-def with_epilogue(block: type[Uniforms], operands: int, numbers: int) -> type[Uniforms]:
-    """Return a parameter block with fields for the operands and numbers of a program."""
-    fields: dict[str, Any] = {f"x{i + 1}_strides": dims4 for i in range(operands)}
-    if numbers:
-        fields["numbers"] = words(-(-numbers // 4))
-    return type(block.__name__, (block,), {"__annotations__": fields}) if fields else block
-
-
-def epilogue_values(epilogue: CompiledEpilogue | None) -> dict[str, Any]:
-    """Return the fields that `with_epilogue` adds."""
-    if epilogue is None:
-        return {}
-    strides = {f"x{i + 1}_strides": steps for i, (_, steps) in enumerate(epilogue.operands)}
-    return strides | ({"numbers": epilogue.bits} if epilogue.bits else {})
-
-
 @dataclass(frozen=True, slots=True)
 class ProductConfig:
     """A kernel and how it is laid over the result."""
@@ -210,15 +176,13 @@ def product(
     addend: Addend | None = None,
     alpha: float = 1.0,
     limits: ClampRange = UNLIMITED,
-    epilogue: CompiledEpilogue | None = None,
+    epilogue: CompiledEpilogue = STORED,
 ) -> None:
     """Compute out = epilogue(clamp(alpha * a @ b + beta * addend))."""
     config = _choose(cx, shape, layout, a.wgsl).config(cx.caps, shape, layout)
     row_tiles, column_groups = -(-shape.rows // config.rows), -(-shape.columns // config.across)
     c_batch, c_row, c_column = addend.strides if addend else (0, 0, 0)
-    extra: Arrays = epilogue.arrays if epilogue else {}
-    block = with_epilogue(ProductParams, len(extra), len(epilogue.bits) if epilogue else 0)
-    params = block(
+    params = ProductParams(
         rows=shape.rows,
         inner=shape.inner,
         columns=shape.columns,
@@ -236,20 +200,19 @@ def product(
         alpha=alpha,
         beta=addend.beta if addend else 0.0,
         **limits._asdict(),
-        **epilogue_values(epilogue),
     )
     cx.dispatch(
         config.template,
-        reads={"a": a, "b": b, "c": addend.tensor if addend else None, **extra},
+        reads={"a": a, "b": b, "c": addend.tensor if addend else None, **epilogue.arrays},
         writes={"y": out},
-        params=params,
+        params=epilogue.extend(params),
         threads=shape.batch * row_tiles * column_groups * config.workgroup,
         workgroup=config.workgroup,
         type=a.wgsl,
         out_type=out.wgsl,
         added=addend is not None,
         clamped=limits != UNLIMITED,
-        program=epilogue.program if epilogue else None,
+        program=epilogue.program,
         **config.flags,
     )
 
@@ -367,54 +330,3 @@ def _choose(cx: Context, shape: ProductShape, layout: ProductLayout, type: str) 
     else:
         gpu = (BY_LANES, TILE) if by_rows else (TILE, BY_WORKGROUPS[SMALL])
     return cx.variant("product", key, cpu=cpu, gpu=gpu)
-
-
-@dataclass(frozen=True)
-class Epilogue:
-    """The further arguments of a call with a program. x0 of the program is the op's result."""
-
-    program: str
-    tensors: list[Tensor]  # x1 and what follows
-    numbers: list[int | float]
-    like: Tensor | None = None  # has the output's shape, if that is not the op's: views were passed over
-
-    def shape(self, dims: Dims) -> Dims:
-        """Return the output's shape if the op's result has `dims`."""
-        if self.like is None:
-            return dims
-        if self.like.numel != numel(dims):
-            raise ShapeError(
-                f"result {list(dims)} and epilogue {list(self.like.dims)} differ in size", code="operand_mismatch"
-            )
-        return self.like.dims
-
-    def compile(self, dtype: DType, dims: Dims, split: tuple[int, int]) -> CompiledEpilogue:
-        """Return the program for a result of `dtype` and `dims`. split[0] ends the batch, split[1] starts columns."""
-        dtypes = (dtype, *(tensor.dtype for tensor in self.tensors))
-        number_types = tuple(type(number) for number in self.numbers)
-        program, bits = compile_program(self.program, dtypes, tuple(self.numbers), number_types)
-        operands = tuple((tensor, _operand_strides(tensor.dims, dims, split)) for tensor in self.tensors)
-        return CompiledEpilogue(program, bits, operands)
-
-
-def _operand_strides(dims: Dims, result: Dims, split: tuple[int, int]) -> Dims:
-    """Return the strides of an operand along the (batch, row, column) of a result."""
-    layout = strides(result)  # an operand of the same size has the result's order, in any shape
-    if numel(dims) != numel(result):
-        extra = max(0, len(dims) - len(result))
-        if numel(dims[:extra]) != 1 or broadcast(dims[extra:], result) != result:
-            raise ShapeError(f"operand {list(dims)} does not broadcast to the result {list(result)}", code="broadcast")
-        layout = broadcast_strides(dims[extra:], result)
-    axes = (slice(0, split[0]), slice(*split), slice(split[1], None))
-    merged = [coalesce(result[axis], layout[axis])[1][0] for axis in axes]
-    if any(len(steps) > 1 for steps in merged):
-        raise ShapeError(f"operand {list(dims)} has no single stride along the result {list(result)}", code="broadcast")
-    return tuple(steps[0] if steps else 0 for steps in merged)
-
-
-def applied(result: Any, epilogue: Epilogue) -> Any:
-    """Return an op's result after its program, for references."""
-    like: Any = epilogue.like
-    dims = result.shape if like is None else like.shape
-    (computed,) = evaluate(epilogue.program, [result.reshape(dims), *epilogue.tensors], epilogue.numbers)
-    return computed.reshape(dims)

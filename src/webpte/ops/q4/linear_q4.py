@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,8 +14,9 @@ from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import BYTES, FLOATS, Unused, op
 from ...lowering.traits import CallSizes, OpTraits, sums_over
+from ..matmul.epilogue import Epilogue, applied
 from ..quantize.affine import numpy_fake_quantize, numpy_row_qparams
-from .linear_q4_kernels import GELU_TANH, SILU, LinearQ4Operands, PackedWeight, project_q4
+from .linear_q4_kernels import LinearQ4Operands, PackedWeight, project_q4
 from .quantize_rows import RmsNorm
 
 
@@ -106,7 +106,7 @@ def _joined_flops(sizes: CallSizes) -> int:
 @op(
     LINEAR_Q4,
     dtypes=FLOATS | BYTES | {DType.INT32},
-    traits=OpTraits(work=_joined_flops, dims=dim_rules.columns("x", "columns")),
+    traits=OpTraits(work=_joined_flops, dims=dim_rules.columns("x", "columns", "like")),
 )
 def linear_q4(
     cx: Context,
@@ -118,27 +118,34 @@ def linear_q4(
     group: int,
     columns: list[int],
     bias: Tensor | None,
-    residual: Tensor | None,
     bits: int,
+    high_first: bool,
     norm: Tensor | None,
     norm_eps: float | None,
     offsets: Tensor | None,
     row_eps: float | None,
-    activation: str | None,
+    epilogue: Epilogue,
     *,
     out: list[Tensor],
 ) -> None:
-    """Write the columns of a weight to several outputs, or gate one weight's by another's: see LinearQ4Operands."""
-    if activation not in (None, SILU, GELU_TANH):
-        raise GraphError(argument="activation", expected=f"{SILU} or {GELU_TANH}", got=activation, code="activation")
+    """Write the columns of a weight to several outputs, or what a program makes of one or two weights' to one."""
+    if len(codes) not in (1, 2) or len(codes) != len(scales):
+        raise GraphError(
+            f"weights: expected codes and scales of one or two, got {len(codes)} and {len(scales)}", code="wrong_length"
+        )
+    if len(codes) == 2 and (epilogue.program is None or bias is not None):
+        raise GraphError("epilogue: expected a program of two products without bias, got none", code="epilogue")
+    if len(out) > 1 and epilogue.program is not None:
+        raise GraphError(f"epilogue: expected one output, got {len(out)}", code="epilogue")
     if len(out) != len(columns) or not 0 < len(out) <= 3 or sum(columns) != codes[0].dims[0]:
         raise ShapeError(
             f"codes {list(codes[0].dims)} cannot be split into {columns} columns for {len(out)} outputs",
             code="operand_mismatch",
         )
     for result, count in zip(out, columns, strict=True):
-        result.dims = (*x.dims[:-1], count)
-    weights = tuple(PackedWeight(c, s, group, bits=bits) for c, s in zip(codes, scales, strict=True))
+        result.dims = epilogue.shape((*x.dims[:-1], count))
+    dims = (*x.dims[:-1], columns[0])
+    weights = tuple(PackedWeight(c, s, group, high_first, bits) for c, s in zip(codes, scales, strict=True))
     row_qparams = None if x_scales is None or x_zeros is None else (x_scales, x_zeros)
     rms_norm = None if norm is None or norm_eps is None else RmsNorm(norm, norm_eps)
     project_q4(
@@ -148,12 +155,11 @@ def linear_q4(
             weights=weights,
             outs=out,
             bias=bias,
-            residual=residual,
             row_qparams=row_qparams,
             norm=rms_norm,
             offsets=offsets,
             row_eps=row_eps,
-            activation=activation or SILU,
+            epilogue=epilogue.compile(x.dtype, dims, (0, len(dims) - 1), len(codes)),
         ),
     )
 
@@ -168,13 +174,13 @@ def _(
     group: int,
     columns: list[int],
     bias: Any,
-    residual: Any,
     bits: int,
+    high_first: bool,
     norm: Any,
     norm_eps: float,
     offsets: Any,
     row_eps: float | None,
-    activation: str | None,
+    epilogue: Epilogue,
 ) -> Any:
     rounded = x
     if norm is not None:
@@ -185,30 +191,21 @@ def _(
         x_scales, x_zeros = numpy_row_qparams(rounded, row_eps)
     if x_scales is not None:
         rounded = numpy_fake_quantize(rounded, x_scales, x_zeros)
-    weights = [numpy_weight(c, s, group, bits) for c, s in zip(codes, scales, strict=True)]
+    weights = [numpy_weight(c, s, group, bits, high_first) for c, s in zip(codes, scales, strict=True)]
     if offsets is not None:
         added = [np.repeat(more, group, axis=1)[:, : x.shape[-1]] for more in numpy_offsets(offsets, weights)]
         weights = [weight[:, : x.shape[-1]] + more for weight, more in zip(weights, added, strict=True)]
-    gate, *values = [numpy_linear_q4(rounded, weight, bias) for weight in weights]
-    result = _activated(gate, activation) * values[0] if values else gate
-    if residual is not None:
-        result = result + residual
-    return tuple(part.astype(x.dtype) for part in np.split(result, np.cumsum(columns)[:-1], axis=-1))
-
-
-def _activated(gate: Any, activation: str | None) -> Any:
-    if activation == GELU_TANH:
-        return gate / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (gate + 0.044715 * gate**3)))
-    return gate * np.exp(-np.logaddexp(0, -gate))  # silu
+    results = [numpy_linear_q4(rounded, weight, bias).astype(x.dtype) for weight in weights]
+    return tuple(np.split(applied(results, epilogue), np.cumsum(columns)[:-1], axis=-1))
 
 
 # -- NumPy, for references ---------------------------------------------------------------------------------------------
 
 
-def numpy_weight(codes: Any, scales: Any, group: int, bits: int) -> Any:
+def numpy_weight(codes: Any, scales: Any, group: int, bits: int, high_first: bool = False) -> Any:
     """Return a weight of 4 or 8 bits in float64."""
     if bits == 4:
-        return numpy_q4(codes, scales, group)
+        return numpy_q4(codes, scales, group, high_first)
     return codes.astype(np.float64) * scales.reshape(-1)[: len(codes), None]
 
 

@@ -150,7 +150,7 @@ $$ endfor
 $$ endfor
 $$ endfor
     }
-$$ call(r, c) put_results(tile, columns, "row + r, p.first + column + c")
-{{ "gated(sum0_%d_%d, sum1_%d_%d)" % (r, c, r, c) if weights == 2 else "sum0_%d_%d" % (r, c) }}
+$$ call(v, r, c) put_results(tile, columns, "row + r, p.first + column + c", weights)
+sum{{ v }}_{{ r }}_{{ c }}
 $$ endcall
 $$ endcall

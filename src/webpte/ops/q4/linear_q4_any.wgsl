@@ -44,5 +44,5 @@ $$ endfor
 $$ call per_thread()
     let n = i % p.columns;
     let row = i / p.columns;
-    put(row, p.first + n, {{ "gated(product0(row, n), product1(row, n))" if weights == 2 else "product0(row, n)" }});
+    put(row, p.first + n{$ for v in range(weights) $}, product{{ v }}(row, n){$ endfor $});
 $$ endcall

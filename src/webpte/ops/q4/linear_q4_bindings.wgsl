@@ -1,4 +1,4 @@
-{# The bindings of every kernel of a 4-bit or 8-bit layer, and the store of a result. Set x_type, w_type, s_type and, for
+{# The bindings of every kernel of a 4-bit or 8-bit layer, and the store of its results. Set x_type, w_type, s_type and, for
    offsets, row_groups: the groups of a row of the weight. #}
 var<storage> x: array<{{ x_type }}>;  // (M, K)
 $$ for v in range(weights)
@@ -8,9 +8,6 @@ var<storage> scales{{ v }}: array<{{ s_type }}>;  // (K / group, at least N)
 $$ endfor
 $$ if biased
 var<storage> bias: array<{{ bias_type }}>;  // (at least N)
-$$ endif
-$$ if residual
-var<storage> residual: array<{{ out_type }}>;  // (M, N)
 $$ endif
 $$ if norm_type is defined and norm_type
 var<storage> norm: array<{{ norm_type }}>;  // (K)
@@ -45,38 +42,27 @@ fn offset_scale(v: u32, n: u32) -> f32 {
 }
 
 $$ endif
-$$ if activation | default("silu") == "gelu_tanh"
-{$ include "elementwise/hyperbolic.wgsl" $}
+{$ set products = weights $}
+{$ include "matmul/epilogue.wgsl" $}
 
-fn gated(gate: f32, value: f32) -> f32 {
-    return value * 0.5 * gate * (1.0 + hyperbolic_tangent(0.7978845608 * (gate + 0.044715 * gate * gate * gate)));
-}
-
-$$ elif weights == 2
-fn gated(gate: f32, value: f32) -> f32 {
-    return value * gate / (1.0 + exp(-max(gate, -80.0)));
-}
-
-$$ endif
-// The result in a row, for column n of the whole weight; the outputs have the columns one after the other.
-fn put(row: u32, n: u32, sum: f32) {
-    var value = sum;
+// Store the sums of each weight in a row, for column n of the whole weight; the outputs have the columns one after the
+// other.
+fn put(row: u32, n: u32{$ for v in range(weights) $}, sum{{ v }}: f32{$ endfor $}) {
 $$ if biased
-    value += f32(bias[n]);
-$$ endif
-$$ if residual
-    value += f32(residual[row * p.out_columns + n]);
+    let value = epilogue(sum0 + f32(bias[n]), 0u, row, n);
+$$ else
+    let value = epilogue({$ for v in range(weights) $}sum{{ v }}, {$ endfor $}0u, row, n);
 $$ endif
 $$ if outs == 1
-    y0[row * p.out_columns + n] = {{ out_type }}(value);
+    y0[row * p.out_columns + n] = value;
 $$ else
     if (n < p.second) {
-        y0[row * p.second + n] = {{ out_type }}(value);
+        y0[row * p.second + n] = value;
     } else if (n < p.third) {
-        y1[row * (p.third - p.second) + n - p.second] = {{ out_type }}(value);
+        y1[row * (p.third - p.second) + n - p.second] = value;
 $$ if outs == 3
     } else {
-        y2[row * (p.out_columns - p.third) + n - p.third] = {{ out_type }}(value);
+        y2[row * (p.out_columns - p.third) + n - p.third] = value;
 $$ endif
     }
 $$ endif

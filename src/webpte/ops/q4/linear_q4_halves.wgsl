@@ -113,13 +113,7 @@ $$ for r in range(own)
         let factor = bitcast<f32>(u32(i32(x[(row + below + {{ side * r }}u) * row_quads].x) + 127) << 23u);
 $$ for c in range(each)
         if (column + right + {{ side * c }}u < p.columns) {
-{$ set other = c + each $}
-$$ if weights == 2
-            let value = gated(factor * sum{{ r }}_{{ c // 4 }}[{{ c % 4 }}], factor * sum{{ r }}_{{ other // 4 }}[{{ other % 4 }}]);
-$$ else
-            let value = factor * sum{{ r }}_{{ c // 4 }}[{{ c % 4 }}];
-$$ endif
-            put(row + below + {{ side * r }}u, p.first + column + right + {{ side * c }}u, value);
+            put(row + below + {{ side * r }}u, p.first + column + right + {{ side * c }}u{$ for n in range(c, own, each) $}, factor * sum{{ r }}_{{ n // 4 }}[{{ n % 4 }}]{$ endfor $});
         }
 $$ endfor
     }

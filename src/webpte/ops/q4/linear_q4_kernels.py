@@ -17,13 +17,13 @@ from ...graph import numel
 from ...lowering.context import Context, Tensor
 from ...lowering.variants import ANYWHERE, Requirements, Variant
 from ...wgsl import AMD, ARM, FEW_REGISTERS, INTEL, Caps, Uniforms, f32, u32
+from ..matmul.epilogue import STORED, CompiledEpilogue
 from ..matmul.product import LARGE, MAX_FEW_ROWS, SMALL, ProductShape, WorkgroupTile, preferred_tiles, tile_variants
 from ..norm.norm import normalize_rows
 from .quantize_rows import RmsNorm, halve_rows, quantize_rows, quantize_rows_by
 
 MAX_BROADCAST_LANES = 8  # maximum invocations that share their loads
 OFFSET_SCALE_BYTES = 4  # of a column
-SILU, GELU_TANH = "silu", "gelu_tanh"  # activations of gates
 PACKED_STEP = 4  # words of 8 codes that a workgroup of linear_q4_packed.wgsl holds
 HALVES_QUADS = 4  # vectors along K that are added up in f16: more would lose bits, fewer would add to f32 more often
 
@@ -72,23 +72,21 @@ class PackedWeight(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LinearQ4Operands:
-    """A linear layer, y = x W^T + bias + residual, whose columns are split among the outputs.
+    """A linear layer, y = epilogue(x W^T + bias), whose columns are split among the outputs.
 
-    With two weights it is activation(x A^T) * (x B^T). With a norm, the rows of x are normalized first, then rounded if
-    they are rounded. With offsets, each group of a weight has a number that is added to its products of codes and
-    scale.
+    With two weights it is epilogue(x A^T, x B^T). With a norm, the rows of x are normalized first, then rounded if they
+    are rounded. With offsets, each group of a weight has a number that is added to its products of codes and scale.
     """
 
     x: Tensor  # (..., K)
     weights: tuple[PackedWeight, ...]
     outs: Sequence[Tensor]
     bias: Tensor | None = None
-    residual: Tensor | None = None
     row_qparams: tuple[Tensor, Tensor] | None = None  # scale and zero of each row of x, which is rounded to int8
     norm: RmsNorm | None = None
     offsets: Tensor | None = None  # bytes: see linear_q4_bindings.wgsl
     row_eps: float | None = None  # rows are rounded to int8 by their ranges, with scales of at least this
-    activation: str = SILU
+    epilogue: CompiledEpilogue = STORED  # of one output
 
     @property
     def inner(self) -> int:
@@ -133,11 +131,6 @@ class LinearQ4Operands:
             raise ShapeError(
                 f"offsets {list(self.offsets.dims)} do not fit {self.groups} groups of {self.columns} columns",
                 code="operand_mismatch",
-            )
-        dims = (*self.x.dims[:-1], self.columns)
-        if self.residual is not None and self.residual.dims != dims:
-            raise ShapeError(
-                f"residual {list(self.residual.dims)} and result {list(dims)} differ in shape", code="operand_mismatch"
             )
 
 
@@ -436,12 +429,12 @@ def project_q4(cx: Context, layer: LinearQ4Operands) -> None:
                 "x": layer.x,
                 **weights,
                 "bias": layer.bias,
-                "residual": layer.residual,
                 "norm": layer.norm and layer.norm.weight,
                 "offsets": layer.offsets,
+                **layer.epilogue.arrays,
             },
             writes={f"y{number}": out for number, out in enumerate(layer.outs)},
-            params=config.params,
+            params=layer.epilogue.extend(config.params),
             threads=config.threads,
             workgroup=config.workgroup,
             scale_type=layer.weights[0].scales.wgsl,
@@ -450,10 +443,9 @@ def project_q4(cx: Context, layer: LinearQ4Operands) -> None:
             weights=len(layer.weights),
             outs=len(layer.outs),
             biased=layer.bias is not None,
-            residual=layer.residual is not None,
             offset=layer.offsets is not None,
             bits=layer.weights[0].bits,
-            **({} if layer.activation == SILU else {"activation": layer.activation}),
+            program=layer.epilogue.program,
             **config.flags,
         )
 

@@ -198,11 +198,6 @@ $$ elif normed
 $$ else
         let factor = 1.0;
 $$ endif
-        let value = factor * total(local{{ size }});
-$$ if weights == 2
-        put(row + r, p.first + column + c, gated(value, factor * total({{ results }}u + local{{ size }})));
-$$ else
-        put(row + r, p.first + column + c, value);
-$$ endif
+        put(row + r, p.first + column + c{$ for v in range(weights) $}, factor * total({{ v * results }}u + local{{ size }}){$ endfor $});
     }
 $$ endcall

@@ -87,12 +87,7 @@ $$ for r in range(4)
         let result{{ r }} = bitcast<f32>(own{{ r }}.x) * sum{{ r }};
 $$ for c in range(each)
         if (column + right + {{ side * c }}u < p.columns) {
-$$ if weights == 2
-            let value = gated(result{{ r }}[{{ c }}], result{{ r }}[{{ c + 2 }}]);
-$$ else
-            let value = result{{ r }}[{{ c }}];
-$$ endif
-            put(row + below + {{ side * r }}u, p.first + column + right + {{ side * c }}u, value);
+            put(row + below + {{ side * r }}u, p.first + column + right + {{ side * c }}u{$ for n in range(c, 4, each) $}, result{{ r }}[{{ n }}]{$ endfor $});
         }
 $$ endfor
     }

@@ -15,7 +15,6 @@
 {$ set swizzle = 8 // quads $}
 {$ set row_groups = "(p.row_words / %du)" % group_words if group_words else "1u" $}
 {$ macro swizzled(quad) $}({{ "(%s) * %du" % (quad, swizzle) if swizzle > 1 else quad }}){$ endmacro $}
-{$ macro sum(r, c) $}sum{{ r }}_{{ c // 4 }}[{{ c % 4 }}]{$ endmacro $}
 {$ include "q4/linear_q4_bindings.wgsl" $}
 
 {$ include "q4/codes_q4.wgsl" $}
@@ -79,12 +78,7 @@ $$ for r in range(own)
     if (row + below + {{ side * r }}u < p.rows) {
 $$ for c in range(each)
         if (column + right + {{ side * c }}u < p.columns) {
-$$ if weights == 2
-            let value = gated({{ sum(r, c) }}, {{ sum(r, c + each) }});
-$$ else
-            let value = {{ sum(r, c) }};
-$$ endif
-            put(row + below + {{ side * r }}u, p.first + column + right + {{ side * c }}u, value);
+            put(row + below + {{ side * r }}u, p.first + column + right + {{ side * c }}u{$ for n in range(c, own, each) $}, sum{{ r }}_{{ n // 4 }}[{{ n % 4 }}]{$ endfor $});
         }
 $$ endfor
     }

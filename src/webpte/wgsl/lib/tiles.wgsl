@@ -12,18 +12,21 @@ $$ endfor
 {{ caller(v, r, c) -}}
 {$ endfor $}{$ endfor $}{$ endfor $}
 {$ endmacro $}
-{# Call put with these arguments, in r and c, and each result. The caller's block is the expression of result (r, c). The
-   bounds are uniforms: the compiler would unroll literal ones, and write the stores out once for each result. #}
-{$ macro put_results(rows, columns, arguments) $}
-    var results: array<f32, {{ rows * columns }}>;
+{# Call put with these arguments, in r and c, and each result of every product. The caller's block is the expression of
+   result (v, r, c). The bounds are uniforms: the compiler would unroll literal ones, and write the stores out once for each
+   result. #}
+{$ macro put_results(rows, columns, arguments, products=1) $}
+$$ for v in range(products)
+    var results{{ v }}: array<f32, {{ rows * columns }}>;
 $$ for r in range(rows)
 $$ for c in range(columns)
-    results[{{ r * columns + c }}] = {{ caller(r, c) | trim }};
+    results{{ v }}[{{ r * columns + c }}] = {{ caller(v, r, c) | trim }};
+$$ endfor
 $$ endfor
 $$ endfor
     for (var r = 0u; r < min(p.tile_rows, p.rows - row); r++) {
         for (var c = 0u; c < p.tile_columns && column + c < p.columns; c++) {
-            put({{ arguments }}, results[r * {{ columns }}u + c]);
+            put({{ arguments }}{$ for v in range(products) $}, results{{ v }}[r * {{ columns }}u + c]{$ endfor $});
         }
     }
 {$ endmacro $}

@@ -18,7 +18,7 @@ from tests.support.harness.random_steps import Trial, differences, single_runs, 
 from webpte.device import Gpu, WeightBuffers
 from webpte.graph import DType, Graph, TensorSpec
 from webpte.plan import make_planner, memory
-from webpte.runtime import executor as executor_module
+from webpte.runtime import steps as steps_module
 from webpte.runtime.kernels import CpuKernels
 from webpte.runtime.method import Method
 from webpte.wgsl.kernel import SYM_SLOTS
@@ -176,9 +176,9 @@ def test_values_are_rounded_between_steps_as_a_way_through_the_host_would(device
 def test_steps_exceeding_byte_limit_run_one_by_one(device, monkeypatch):
     with loaded(adder(), device) as method:
         steps = [(full(k), full(1)) for k in range(4)]
-        monkeypatch.setattr(executor_module, "MAX_STEP_BYTES", 7 * 4 * N)  # four results, three inputs
+        monkeypatch.setattr(steps_module, "MAX_STEP_BYTES", 7 * 4 * N)  # four results, three inputs
         check(method, steps, {}, [0])
-        monkeypatch.setattr(executor_module, "MAX_STEP_BYTES", 7 * 4 * N - 1)
+        monkeypatch.setattr(steps_module, "MAX_STEP_BYTES", 7 * 4 * N - 1)
         check(method, steps, {}, [0], submits=4)
 
 

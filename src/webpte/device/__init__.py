@@ -4,7 +4,7 @@ from .adapter import AdapterInfo, adapter_caps, adapters, exact_products, wgpu_v
 from .budget import MEMORY_KINDS, Memory, MemoryNeeds, memory_line, memory_needs, program_memory, state_memory_needs
 from .gpu import NO_OBSERVER, Counters, Gpu, Observer, acquire, use_adapter
 from .memory import allocated_bytes, memory_limit
-from .session import Extent, Session, Submission
+from .session import Extent, Session, Submission, SubmissionInFlight
 from .weights import WeightBuffers, constant_key, storage_dtype
 from .workspace import Feed, Workspace
 
@@ -21,6 +21,7 @@ __all__ = [
     "Observer",
     "Session",
     "Submission",
+    "SubmissionInFlight",
     "WeightBuffers",
     "Workspace",
     "acquire",

@@ -163,8 +163,7 @@ class Gpu:
         self.counters = Counters()
         self.recorder = recorder(self.device, self.lock)
         self.pace = Pace(submit_limit(self.caps.kind))
-        self._submitted = 0  # submits of all users
-        self.idle = True  # whether all submits were waited for
+        self._done = 0  # the highest number of a submit that was waited for
         self.users = 0
         self.device.destroy = _with_lock(self.lock, self.device.destroy)
         self._pipelines: dict[Kernel, Any] = {}
@@ -308,13 +307,10 @@ class Gpu:
             counters.passes += bool(dispatches)
             counters.dispatches += len(dispatches)
         counters.submits += 1
-        self._submitted += 1
-        self.idle = False
         commands = self.recorder.record(stages, queries)
         if phase is not None:
             phase("submit")
-        self.recorder.enqueue(commands)
-        return self._submitted
+        return self.recorder.enqueue(commands)
 
     @locked
     def fence(self) -> int:
@@ -354,20 +350,21 @@ class Gpu:
     def read(
         self, buffer: Any, nbytes: int, number: int = 0, brief: bool = False, observer: Observer = NO_OBSERVER
     ) -> bytearray:
-        """Return the first bytes of a mappable buffer after the submit of this number; see Recorder.map."""
+        """Return the first bytes of a mappable buffer after the submit of this number; see Recorder.map for `brief`."""
         started = time.perf_counter()
-        done = -1
+        # Inside the driver Ctrl-C is delayed: longer work, such as earlier submits in flight, must not come before.
+        brief = brief and self._done >= number - 1
         try:
             observer.phase("wait")
-            self.recorder.map(buffer, nbytes, brief)
+            self.recorder.map(buffer, nbytes, number if brief else None)
             observer.phase("read")
             data = self.recorder.take(buffer, nbytes)
-            done = number
+            with self.lock:
+                self._done = max(self._done, number)
             return data
         finally:
             with self.lock:
                 self.counters.wait_seconds += time.perf_counter() - started
-                self.idle = self.idle or done == self._submitted
 
     @translate_errors
     def wait(self) -> None:

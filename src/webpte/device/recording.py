@@ -119,8 +119,11 @@ class Recorder(Protocol):
         With `queries`, a set for timestamps, compute pass n writes entries 2n and 2n + 1 when it begins and ends.
         """
 
-    def enqueue(self, commands: Any) -> None:
-        """Submit a command buffer. The caller holds the lock that destroying the device takes."""
+    def enqueue(self, commands: Any) -> int:
+        """Submit a command buffer. Return the number of the submit: that of the one before and 1, if none was between.
+
+        The caller holds the lock that destroying the device takes.
+        """
 
     def wait(self) -> None:
         """Return when all submitted work is done. Ctrl-C interrupts the wait; it would not interrupt a native one."""
@@ -131,10 +134,11 @@ class Recorder(Protocol):
     def wait_for(self, fence: int) -> None:
         """Return when all work that was submitted before the fence is done. Ctrl-C interrupts the wait."""
 
-    def map(self, buffer: Any, nbytes: int, brief: bool = False) -> None:
+    def map(self, buffer: Any, nbytes: int, brief: int | None = None) -> None:
         """Return when the first bytes of a mappable buffer can be read. Ctrl-C interrupts the wait.
 
-        For `brief` work the wait may be inside the driver, which wakes up sooner and uses no processor time.
+        If the submit of the number `brief` is short work, and what comes before it is done, the wait may be inside the
+        driver, which wakes up sooner and uses no processor time.
         """
 
     def take(self, buffer: Any, nbytes: int) -> bytearray:
@@ -196,14 +200,15 @@ class NativeRecorder:
         finally:
             lib.wgpuCommandEncoderRelease(encoder)
 
-    def enqueue(self, commands: Any) -> None:
+    def enqueue(self, commands: Any) -> int:
         try:
             self.check()
-            lib.wgpuQueueSubmit(self._queue, 1, [commands])
+            number = int(lib.wgpuQueueSubmitForIndex(self._queue, 1, [commands]))
         finally:
             lib.wgpuCommandBufferRelease(commands)
         if _raised:
             _raise_from_callback()
+        return number
 
     @staticmethod
     def _record_pass(encoder: Any, dispatches: Sequence[DispatchCommand], info: Any) -> None:
@@ -257,7 +262,7 @@ class NativeRecorder:
             lib.wgpuBufferUnmap(handle)
         return data
 
-    def map(self, buffer: Any, nbytes: int, brief: bool = False) -> None:
+    def map(self, buffer: Any, nbytes: int, brief: int | None = None) -> None:
         request = next(_requests)
         _pending[request] = None
         try:
@@ -265,15 +270,15 @@ class NativeRecorder:
         finally:
             del _pending[request]
 
-    def _wait_for_map(self, buffer: Any, nbytes: int, request: int, brief: bool) -> None:
+    def _wait_for_map(self, buffer: Any, nbytes: int, request: int, brief: int | None) -> None:
         info = ffi.new("WGPUBufferMapCallbackInfo *")
         info.mode = lib.WGPUCallbackMode_AllowProcessEvents
         info.callback = _on_mapped
         info.userdata1 = ffi.cast("void *", request)
         libf.wgpuBufferMapAsync(buffer._internal, lib.WGPUMapMode_Read, 0, nbytes, info[0])
 
-        if brief:
-            lib.wgpuDevicePoll(self._device, 1, ffi.NULL)
+        if brief is not None:  # later submits, which may be in flight, are not waited for
+            lib.wgpuDevicePoll(self._device, 1, ffi.new("WGPUSubmissionIndex *", brief))
 
         def mapped() -> bool:
             self._poll()
@@ -341,6 +346,7 @@ class PortableRecorder:
     def __init__(self, device: Any, lock: Lock | None = None) -> None:
         self._device = device
         self._lock = lock or threading.RLock()
+        self._numbers = itertools.count(1)
 
     def check(self) -> None:
         self._device.create_command_encoder().finish()
@@ -364,9 +370,10 @@ class PortableRecorder:
                 compute.end()
         return encoder.finish()
 
-    def enqueue(self, commands: Any) -> None:
+    def enqueue(self, commands: Any) -> int:
         self.check()
         self._device.queue.submit([commands])
+        return next(self._numbers)
 
     def wait(self) -> None:
         self._device._poll_wait()
@@ -377,7 +384,7 @@ class PortableRecorder:
     def wait_for(self, fence: int) -> None:
         self.wait()  # also for later work: the public API has no narrower wait that Ctrl-C could interrupt
 
-    def map(self, buffer: Any, nbytes: int, brief: bool = False) -> None:
+    def map(self, buffer: Any, nbytes: int, brief: int | None = None) -> None:
         buffer.map_sync(wgpu.MapMode.READ, 0, nbytes)
 
     def take(self, buffer: Any, nbytes: int) -> bytearray:

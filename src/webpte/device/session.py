@@ -38,6 +38,8 @@ class Submission:
     """Executions of a schedule, one for each entry of `scalars`, and what they transfer.
 
     Between two executions the results in `feeds` become inputs, and the next entry of `later_uploads` is put in place.
+    If the submission `follows` another, which may be in flight, so do the results of that one before the first
+    execution, whose inputs are the first entry of `later_uploads` then.
     """
 
     schedule: Schedule
@@ -46,6 +48,7 @@ class Submission:
     reads: Sequence[tuple[int, int]] = ()  # tensor, bytes
     feeds: Sequence[Feed] = ()
     later_uploads: Sequence[Sequence[tuple[int, Array]]] = ()
+    follows: bool = False
 
     @property
     def count(self) -> int:
@@ -66,6 +69,19 @@ class Submission:
     def uploaded_bytes(self) -> int:
         """Return the bytes of the inputs of all executions."""
         return sum(array.nbytes for step in (self.uploads, *self.later_uploads) for _, array in step)
+
+
+class SubmissionInFlight(NamedTuple):
+    """A submission in flight."""
+
+    submission: Submission
+    encoded: EncodedSchedule
+    staging: Any
+    submit: int  # its number
+    brief: bool
+    several: bool  # submits
+    started: float
+    number: int  # among the executions of the workspace
 
 
 class Session:
@@ -176,7 +192,7 @@ class Session:
             copies.append(BufferCopy(states[extent.buffer][0], extent.source, staging, offset, extent.nbytes))
             offset += extent.nbytes
         data = memoryview(self.gpu.read(staging, total, self.gpu.submit([(copies, ())])))
-        self.workspace.staging = staging
+        self.workspace.give_staging(staging)
         for extent in extents:
             pieces.append(data[: extent.nbytes])
             data = data[extent.nbytes :]
@@ -202,6 +218,10 @@ class Session:
 
     def run(self, submission: Submission, observer: Observer = NO_OBSERVER) -> list[dict[int, memoryview]]:
         """Execute a schedule once or several times, in one submit if that is short, and return all results."""
+        return self.finish(self.start(submission, observer), observer)
+
+    def start(self, submission: Submission, observer: Observer = NO_OBSERVER) -> SubmissionInFlight:
+        """Submit the executions of a schedule. The results of several `start` may be in flight."""
         workspace = self.workspace
         written = workspace.parameters.written
         observer.phase("bind")
@@ -211,7 +231,8 @@ class Session:
             dispatches = self._bind(encoded)
         observer.phase("write")
         later = workspace.parameters.write_scalars(submission.scalars)
-        between = self._copies_between(submission, later) if later else []
+        scalars = [[], *([copy] for copy in later)] if submission.follows else [[copy] for copy in later]
+        between = self._copies_between(submission, scalars) if scalars else []
         for tensor, array in submission.uploads:
             self.upload(tensor, array)
         count = submission.count
@@ -220,22 +241,38 @@ class Session:
         observer.moved(sent, count * submission.read_bytes)
         observer.phase("record")
         stages = self._stages(dispatches, submission, between, staging)
-        # Inside the driver Ctrl-C is delayed: longer work, such as earlier submits in flight, must not come before.
-        brief = encoded.seconds * count < BRIEF_SECONDS and self.gpu.idle
+        brief = encoded.seconds * count < BRIEF_SECONDS
         started = time.perf_counter()
-        limit, several = self.gpu.pace.limit, False
-        if encoded.seconds * count <= limit:
+        several = False
+        if encoded.seconds * count <= self.gpu.pace.limit:
             submit = observer.submit(self.gpu, stages)
         else:  # long, or the first time
             submit, several = self._submit_parts(stages, encoded.costs, observer)
         workspace.parameters.submitted()
-        results = self._read_back(submission, staging, submit, brief, observer)
-        workspace.staging = staging
+        workspace.executions += 1
+        return SubmissionInFlight(submission, encoded, staging, submit, brief, several, started, workspace.executions)
+
+    def finish(self, execution: SubmissionInFlight, observer: Observer = NO_OBSERVER) -> list[dict[int, memoryview]]:
+        """Wait for executions, in the order in which they were started, and return the results of each."""
+        workspace, submission, encoded = self.workspace, execution.submission, execution.encoded
+        count = submission.count
+        results = self._read_back(execution, observer)
+        workspace.give_staging(execution.staging)
         if submission.staging_bytes:
-            encoded.seconds = (time.perf_counter() - started) / count
-            if encoded.seconds * count > limit and not several:
+            began = max(execution.started, workspace.finished)  # after the one before
+            workspace.finished = time.perf_counter()
+            encoded.seconds = (workspace.finished - began) / count
+            if encoded.seconds * count > self.gpu.pace.limit and not execution.several:
                 encoded.costs.correct_all(encoded.seconds)
         return results
+
+    def discard(self, execution: SubmissionInFlight) -> None:
+        """Leave executions in flight unread."""
+        self.workspace.give_staging(execution.staging)
+
+    def is_latest(self, execution: SubmissionInFlight) -> bool:
+        """Return whether nothing has run since: its results are still on the device."""
+        return execution.number == self.workspace.executions
 
     def _submit_parts(self, stages: Sequence[Stage], costs: Costs, observer: Observer) -> tuple[int, bool]:
         gpu = self.gpu
@@ -251,15 +288,15 @@ class Session:
 
         return submit_parts(stages, costs, submit, wait_for)
 
-    def _copies_between(self, submission: Submission, scalars: Sequence[BufferCopy]) -> list[list[BufferCopy]]:
-        """Return the copies after each execution except the last. `scalars` come last."""
+    def _copies_between(self, submission: Submission, scalars: Sequence[list[BufferCopy]]) -> list[list[BufferCopy]]:
+        """Return the copies before each execution that is fed. `scalars` come last."""
         fed = self.workspace.step_copies.feeds(
             [Feed(self._buffer(a), self._buffer(b), nbytes) for a, b, nbytes in submission.feeds]
         )
         steps = [[(self._buffer(tensor), array) for tensor, array in step] for step in submission.later_uploads]
         inputs = self.workspace.step_copies.inputs(steps) or [[] for _ in scalars]
         # An input may share memory with a result: results are fed back first.
-        return [[*fed, *copies, scalar] for copies, scalar in zip(inputs, scalars, strict=True)]
+        return [[*fed, *copies, *scalar] for copies, scalar in zip(inputs, scalars, strict=True)]
 
     def _stages(
         self,
@@ -271,6 +308,8 @@ class Session:
         """Return the executions with the copies `between` them, each read into its part of the staging buffer."""
         stages: list[Stage] = []
         copies: list[BufferCopy] = []
+        if submission.follows:
+            copies, between = list(between[0]), between[1:]
         for number in range(submission.count):
             stages.append((copies, dispatches))
             copies = self._copies_out(submission.reads, staging, number * submission.staging_bytes)
@@ -321,19 +360,14 @@ class Session:
         self._dispatches = {key: old for key, old in self._dispatches.items() if key in current} | {encoded: dispatches}
         return dispatches
 
-    def _read_back(
-        self,
-        submission: Submission,
-        staging: Any,
-        submit: int,
-        brief: bool,
-        observer: Observer,
-    ) -> list[dict[int, memoryview]]:
+    def _read_back(self, execution: SubmissionInFlight, observer: Observer) -> list[dict[int, memoryview]]:
+        submission = execution.submission
         count, total = submission.count, submission.staging_bytes
         if not total:
             return [{} for _ in range(count)]
         self.gpu.counters.output_bytes += submission.read_bytes * count
-        data = memoryview(self.gpu.read(staging, total * count, submit, brief, observer))
+        submit, brief = execution.submit, execution.brief
+        data = memoryview(self.gpu.read(execution.staging, total * count, submit, brief, observer))
         results: list[dict[int, memoryview]] = []
         offset = 0
         for _ in range(count):

@@ -19,7 +19,7 @@ from ..errors import GraphError
 from ..plan import Binding, DispatchWork, Plan, Schedule, padded
 from ..progress import OnProgress, Progress, ignore
 from ..typing import Array
-from .budget import check_memory, memory_needs, staging_bytes
+from .budget import MIN_STAGING_BYTES, check_memory, memory_needs, staging_bytes
 from .gpu import Gpu
 from .pacing import Costs
 from .parameters import Parameters
@@ -95,6 +95,7 @@ class StepCopies:
 
 
 STAGING_USAGE = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
+MAX_SUBMITS_IN_FLIGHT = 2  # whose results are read: one runs, and one follows it
 MAX_ENCODED_SCHEDULES = 64  # schedules whose bind groups are kept
 
 
@@ -134,7 +135,9 @@ class Workspace:
         keep_alive_in_child(self)
         self.parameters = Parameters(gpu)
         self.step_copies = StepCopies(gpu)
-        self.staging: Any = None  # for readback; None while it is in use
+        self._staging: list[Any] = []  # readback buffers that are not in use, the smallest first
+        self.executions = 0  # of schedules, by all sessions
+        self.finished = 0.0  # when the results of the latest execution were there
         self._groups: dict[BoundRanges, Any] = {}
         self._encoded: OrderedDict[Schedule, EncodedSchedule] = OrderedDict()
         try:
@@ -158,19 +161,24 @@ class Workspace:
             else:
                 self._owned.append(self.gpu.create_buffer(f"{spec.kind} {number}", spec.nbytes, USAGE))
                 self.buffers.append(self._owned[-1])
-        self.staging = self.take_staging(0)
+        self.give_staging(self.gpu.create_buffer("readback", staging_bytes(self.plan), STAGING_USAGE))
 
     def take_staging(self, nbytes: int) -> Any:
-        """Return a readback buffer. The caller sets `staging` to it after unmapping it.
+        """Return a readback buffer. The caller gives it back after unmapping it.
 
-        After an error or Ctrl-C it is not set again: the buffer may be mapped, and a submit that used it would abort
+        After an error or Ctrl-C it is not given back: the buffer may be mapped, and a submit that used it would abort
         the process.
         """
-        staging, self.staging = self.staging, None
-        if staging is None or staging.size < nbytes:
-            size = max(nbytes, staging_bytes(self.plan))
-            staging = self.gpu.create_buffer("readback", size, STAGING_USAGE)
-        return staging
+        for number, staging in enumerate(self._staging):
+            if staging.size >= nbytes:
+                return self._staging.pop(number)
+        return self.gpu.create_buffer("readback", max(nbytes, MIN_STAGING_BYTES), STAGING_USAGE)
+
+    def give_staging(self, staging: Any) -> None:
+        """Keep an unmapped readback buffer for further use: as many as there are submits in flight."""
+        self._staging = sorted([*self._staging, staging], key=lambda buffer: buffer.size)
+        if len(self._staging) > MAX_SUBMITS_IN_FLIGHT:
+            self._staging.pop(0).destroy()
 
     @defer_interrupts
     def close(self) -> None:
@@ -181,8 +189,9 @@ class Workspace:
         self.step_copies.close()
         for buffer in self._owned:
             buffer.destroy()
-        if self.staging is not None:
-            self.staging.destroy()
+        for staging in self._staging:
+            staging.destroy()
+        self._staging.clear()
         self._owned.clear()
         self.buffers.clear()
 

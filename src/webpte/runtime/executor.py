@@ -1,28 +1,22 @@
-"""Execution of calls, one at a time for a method and all its forks.
-
-Several steps of a method run in one submit if only device memory and live integers pass from one to the next. Else, for
-instance if the host reads what is fed back, they run one by one and give the same results.
-"""
+"""Execution of calls, one at a time for a method and all its forks."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Container, Sequence
+from typing import Any
 
 import numpy as np
 
 from ..budgets import spend
-from ..device import NO_OBSERVER, Feed, Gpu, Observer, Session, Submission, WeightBuffers, Workspace
+from ..device import NO_OBSERVER, Gpu, Observer, Session, Submission, WeightBuffers, Workspace
 from ..errors import DeviceError, Error, GraphError, InputError
-from ..graph import Bool, Call, Double, DType, Int, Null, String, SymBool, TensorSpec, numel
-from ..lowering import mutated_values, stored_bytes
-from ..plan import CallValues, HostCalls, Plan, PlanSegment, Schedule, ScheduleStore, padded
+from ..graph import Bool, Call, Double, Int, Null, String, SymBool, TensorSpec
+from ..lowering import mutated_values
+from ..plan import CallValues, HostCalls, PlanSegment, Schedule, ScheduleStore
 from ..progress import OnProgress, ignore
 from ..typing import Array
 from .arguments import OutputTarget, check_target_shapes, zeros_like_input
-from .converter import ArgumentConverter, BeyondDeviceError, at_position
+from .converter import ArgumentConverter, BeyondDeviceError
 from .kernels import CpuKernels
 from .state import MethodState
 
@@ -244,230 +238,6 @@ def _check_dims_of_result(array: Array, spec: TensorSpec, call: Call, value_id: 
             f"outside its bound {list(spec.dims)}",
             code="exceeds_bound",
         )
-
-
-MAX_STEP_BYTES = 16 << 20  # of inputs and results that steps may hold at once before they run one by one
-MAX_FEEDBACKS = 64  # remembered
-_INTEGERS = (DType.INT32, DType.INT64)
-
-
-class _Link(NamedTuple):
-    """An output that becomes an input in the next step, by positions and by value ids."""
-
-    output: int
-    input: int
-    source: int
-    target: int
-
-
-@dataclass(frozen=True)
-class Feedback:
-    """The checked feeds and outputs of `run_steps`, cached for equal arguments."""
-
-    feeds: tuple[_Link, ...]
-    output_ids: tuple[int, ...]
-    stage: PlanSegment | None  # the segment that may run several times in one submit; None: run one by one
-    fed: frozenset[int]  # inputs
-
-
-RunCall = Callable[[MethodState, Sequence[Any], Sequence[int]], tuple[Any, ...]]  # Executor.run, and what wraps it
-
-
-class StepRunner:
-    """Runs several steps of a method. A method and its forks share it. `run_call` runs a step by itself."""
-
-    def __init__(self, executor: Executor, run_call: RunCall) -> None:
-        self._executor = executor
-        self._run_call = run_call
-        self._feedbacks: dict[object, Feedback] = {}
-
-    def run(
-        self, state: MethodState, steps: Sequence[Sequence[Any]], feed: Mapping[int, int], outputs: Sequence[int]
-    ) -> list[tuple[Any, ...]]:
-        """Run the steps of Method.run_steps, which holds the lock."""
-        executor, feedback = self._executor, self._feedback(feed, outputs)
-        if len(steps) == 1:
-            return [self._run_call(state, steps[0], feedback.output_ids)]
-        lives = [
-            executor.converter.bind_inputs(args) for args in steps
-        ]  # all, so that nothing has run when one is refused
-        together = None
-        if feedback.stage is not None and lives:
-            with contextlib.suppress(BeyondDeviceError):  # which is found before anything runs
-                together = _run_together(executor, state, feedback, lives)
-        if together is None:
-            together = _run_separately(executor, self._run_call, state, feedback, steps, lives)
-        return together
-
-    def _feedback(self, feed: Mapping[int, int], outputs: Sequence[int]) -> Feedback:
-        key: tuple[object, ...] = ()
-        try:
-            key = (tuple(feed.items()), tuple(outputs))
-            feedback = self._feedbacks.get(key)
-        except TypeError:  # not iterable or not hashable: _new_feedback raises the typed error
-            feedback = None
-        if feedback is None:
-            if len(self._feedbacks) >= MAX_FEEDBACKS:
-                self._feedbacks.clear()
-            feedback = self._feedbacks[key] = _new_feedback(self._executor, feed, outputs)
-        return feedback
-
-
-def _new_feedback(executor: Executor, feed: Mapping[int, int], outputs: Sequence[int]) -> Feedback:
-    feeds, output_ids = _checked(executor.plan, feed), executor.converter.output_ids(outputs)
-    stage = executor.only_stage()
-    if stage is not None and not all(_stays_on_device(executor.plan, stage, fed, output_ids) for fed in feeds):
-        stage = None
-    if stage is not None and executor.plan.flow.state.intersection(stage.host_reads):
-        stage = None  # the host reads what the previous step has written
-    return Feedback(tuple(feeds), output_ids, stage, frozenset(fed.target for fed in feeds))
-
-
-def _run_together(
-    executor: Executor, state: MethodState, feedback: Feedback, lives: Sequence[CallValues]
-) -> list[tuple[Any, ...]] | None:
-    """Run all steps in one submit; None if they need several schedules or more than MAX_STEP_BYTES."""
-    stage, first, converter = feedback.stage, lives[0], executor.converter
-    assert stage is not None and state.session is not None
-    prepared = _prepare(executor, state, feedback, lives)
-    if prepared is None:
-        return None
-    schedule, scalars = prepared
-    reads = converter.reads(stage, first, feedback.output_ids)
-    later = _later_uploads(executor, stage, lives, feedback.fed)
-    if _bytes_held(reads, later, len(lives)) > MAX_STEP_BYTES:
-        return None
-    uploads = converter.uploads(stage, first)
-    present = {value_id for value_id, _ in uploads}  # an input that no kernel reads is not uploaded
-    feeds = [_device_feed(executor.plan, fed, first) for fed in feedback.feeds if fed.target in present]
-    data = state.session.run(Submission(schedule, scalars, uploads, reads, feeds, later), executor.observer)
-    results = []
-    for live, outputs in zip(lives, data, strict=True):
-        converter.collect_outputs(live, reads, outputs)
-        results.append(tuple(executor.output(value_id, live, state) for value_id in feedback.output_ids))
-    return results
-
-
-def _checked(plan: Plan, feed: Mapping[int, int]) -> list[_Link]:
-    """Return the feeds, after checks that their tensors fit."""
-    graph = plan.graph
-    feeds: list[_Link] = []
-    for output, position in feed.items():
-        source = at_position(graph.outputs, output, f"outputs of {graph.name}")
-        target = at_position(graph.inputs, position, f"inputs of {graph.name}")
-        fed = _Link(output, position, source, target)
-        source_spec, target_spec = graph.values[source], graph.values[target]
-        if not isinstance(source_spec, TensorSpec) or not isinstance(target_spec, TensorSpec):
-            raise InputError(f"{_link_text(plan, fed)}: both must be tensors", code="not_a_tensor")
-        if not _castable(source_spec.host_dtype, target_spec.host_dtype):
-            raise InputError(
-                f"{_link_text(plan, fed)}: {source_spec.host_dtype.short} does not convert to "
-                f"{target_spec.host_dtype.short} without loss",
-                code="dtype",
-            )
-        if any(target == other.target for other in feeds):
-            raise InputError(f"{_link_text(plan, fed)}: another output feeds it already", code="duplicate_feed")
-        feeds.append(fed)
-    return feeds
-
-
-def _castable(source: DType, target: DType) -> bool:
-    # The device computes with 32 bits, so its results fit both.
-    return (source in _INTEGERS and target in _INTEGERS) or _holds(target, source)
-
-
-def _holds(wide: DType, narrow: DType) -> bool:
-    """Return whether one dtype represents every value of another."""
-    return wide is narrow or (wide is not DType.BFLOAT16 and bool(np.can_cast(narrow.held, wide.held, "safe")))
-
-
-def _link_text(plan: Plan, fed: _Link) -> str:
-    return f"output {fed.output} of {plan.graph.name} cannot feed input {fed.input}"
-
-
-def _prepare(
-    executor: Executor, state: MethodState, feedback: Feedback, lives: Sequence[CallValues]
-) -> tuple[Schedule, list[dict[int, int]]] | None:
-    """Return the schedule of all steps and the live integers of each, by slot. None if they need several schedules."""
-    assert feedback.stage is not None
-    first: Schedule | None = None
-    scalars = []
-    for number, live in enumerate(lives):
-        schedule, slots = executor.prepare(feedback.stage, live, state)
-        first = first or schedule
-        if schedule is not first:
-            return None
-        for fed in feedback.feeds if number else ():
-            _check_size(executor.plan, fed, lives[number - 1].dims[fed.source], live.dims[fed.target])
-        scalars.append(slots)
-    return None if first is None else (first, scalars)
-
-
-def _stays_on_device(plan: Plan, stage: PlanSegment, fed: _Link, output_ids: Sequence[int]) -> bool:
-    """Return whether a copy on the device gives the same result as a copy through the host."""
-    source, target = plan.graph.tensor(fed.source), plan.graph.tensor(fed.target)
-    # A narrower dtype for callers means rounding when it is read.
-    exact = _holds(source.host_dtype, source.dtype) and _holds(target.host_dtype, source.dtype)
-    # Only results of the stage last until its end; an input that is also an output is returned by the host.
-    kept = fed.source in stage.readbacks and (fed.target in stage.readbacks or fed.target not in output_ids)
-    return kept and exact and source.dtype is target.dtype and fed.target not in plan.flow.on_host
-
-
-def _check_size(plan: Plan, fed: _Link, source: tuple[int, ...], target: tuple[int, ...]) -> None:
-    if numel(source) != numel(target):
-        raise InputError(
-            f"{_link_text(plan, fed)}: expected shape {list(target)} of the next step's input, got {list(source)}",
-            code="shape",
-        )
-
-
-def _later_uploads(
-    executor: Executor, stage: PlanSegment, lives: Sequence[CallValues], fed: Container[int]
-) -> list[list[tuple[int, Array]]]:
-    """Return for each step except the first the inputs that are not fed and not in place already."""
-    later = []
-    before: dict[int, bytes] = {}
-    for live in lives:
-        uploads = executor.converter.uploads(stage, live, fed)
-        data = {
-            value_id: array.tobytes() for value_id, array in uploads if value_id in executor.plan.unmodified_uploads
-        }
-        later.append([(v, array) for v, array in uploads if v not in data or data[v] != before.get(v)])
-        before = data
-    return later[1:]  # the first step's are uploaded in any case
-
-
-def _bytes_held(reads: Sequence[tuple[int, int]], later: Sequence[Sequence[tuple[int, Array]]], steps: int) -> int:
-    read = sum(padded(nbytes) for _, nbytes in reads)
-    return read * steps + sum(padded(array.nbytes) for step in later for _, array in step)
-
-
-def _device_feed(plan: Plan, fed: _Link, live: CallValues) -> Feed:
-    return Feed(fed.source, fed.target, stored_bytes(plan.graph.tensor(fed.target).dtype, live.dims[fed.target]))
-
-
-def _run_separately(
-    executor: Executor,
-    run_call: RunCall,
-    state: MethodState,
-    feedback: Feedback,
-    steps: Sequence[Sequence[Any]],
-    lives: Sequence[CallValues],
-) -> list[tuple[Any, ...]]:
-    results: list[tuple[Any, ...]] = []
-    feeds, count = feedback.feeds, len(feedback.output_ids)
-    output_ids = (*feedback.output_ids, *(fed.source for fed in feeds))
-    previous: tuple[Any, ...] = ()  # the outputs of the previous step that are fed back
-    for args, live in zip(steps, lives, strict=True):
-        inputs = list(args)
-        for fed, value in zip(feeds, previous, strict=False):
-            _check_size(executor.plan, fed, value.shape, live.dims[fed.target])
-            spec = executor.plan.graph.tensor(fed.target)
-            inputs[fed.input] = value.astype(spec.host_dtype.held).reshape(live.dims[fed.target])
-        outputs = run_call(state, inputs, output_ids)
-        results.append(outputs[:count])
-        previous = outputs[count:]
-    return results
 
 
 def lower_shapes(executor: Executor, state: MethodState, dims: Sequence[Sequence[int]]) -> None:

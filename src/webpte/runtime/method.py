@@ -40,9 +40,10 @@ from .arguments import (
     output_targets,
 )
 from .checks import ProcessGuard, check_callable, check_list, check_path, check_shapes, wrong_argument
-from .executor import Executor, StepRunner, lower_shapes
+from .executor import Executor, lower_shapes
 from .kernels import CpuKernels
 from .state import MethodState, StateShare, read_state, write_state
+from .steps import StepRunner, StepsInFlight
 from .wide_calls import WideCalls
 
 logger = logging.getLogger(__name__)
@@ -78,12 +79,14 @@ class Method:
         self._closed = False
         self._executor: Executor = Executor(scheduler, kernels, lazy=lazy) if parent is None else parent._executor
         self._calls: WideCalls = WideCalls(self._executor, kernels) if parent is None else parent._calls
-        self._step_runner: StepRunner = parent._step_runner if parent else StepRunner(self._executor, self._calls.run)
         self._is_fork = parent is not None
         # Forks of forks too. A fork that is no longer referenced is collected, with its memory.
         self._forks: weakref.WeakSet[Method] = weakref.WeakSet() if parent is None else parent._forks
         # The executor serves one call at a time.
         self._lock: threading.RLock = parent._lock if parent else shared.whole.lock if shared else threading.RLock()
+        self._step_runner: StepRunner = (
+            parent._step_runner if parent else StepRunner(self._executor, self._calls.run, self._lock)
+        )
         self._shared = shared  # None for a fork, which owns all its state
         self._gpu: Gpu | None = None
         self._weights: WeightBuffers | None = None
@@ -207,6 +210,12 @@ class Method:
         counts. So a generated token returns to the model without a copy to the host. Steps that cannot share a submit
         run one by one, with the same results.
         """
+        return self.start_steps(steps, feed, outputs).results()
+
+    def start_steps(
+        self, steps: Sequence[Sequence[Any]], feed: Mapping[int, int], outputs: Sequence[int]
+    ) -> StepsInFlight:
+        """Start the steps of `run_steps`, and return an object whose `results()` waits for them."""
         if not isinstance(feed, Mapping):
             raise wrong_argument("feed", "a mapping of outputs to inputs, such as {0: 0}", feed)
         if type(steps) not in (list, tuple):
@@ -215,7 +224,17 @@ class Method:
             steps = [ordered_inputs(self.name, self.inputs, args, "steps") for args in steps]
         with self._locked():
             self._make_ready()
-            return self._step_runner.run(self._state, steps, feed, outputs)
+            return self._step_runner.start(self._state, steps, feed, outputs)
+
+    def follow_steps(self, before: StepsInFlight, steps: Sequence[Sequence[Any]]) -> StepsInFlight | None:
+        """Start further steps after those in flight, whose feeds and outputs they have, and whose results they are fed.
+
+        Nothing waits for the results of `before`. Return None if they are not on the device any more, or if the steps
+        cannot share a submit: then start them with what `before` returns.
+        """
+        with self._locked():
+            self._make_ready()
+            return self._step_runner.follow(self._state, before, steps)
 
     def reset(self) -> None:
         """Set the method's state (KV caches, mutable buffers) to its initial value in the file."""

@@ -100,7 +100,7 @@ def test_bundled_runner_any_slots_and_sample_rows(folder):
             runner.copy(0, 1, 12)
             three = [BatchToken(texts[slot][at], slot, at) for slot, at in ((1, 12), (0, 17), (3, 9))]
             each = [SampleRow(row, RowSamplingParams(0.9, seed=row)) for row in range(3)]
-            run.append([[chosen.token for chosen in step] for step in runner.run_steps(three, each, 3)])
+            run.append([[chosen.token for chosen in step] for step in runner.start_steps(three, each, 3).take()])
             logits = runner.logits([BatchToken(texts[2][at], 2, at) for at in range(14, 20)])
             actual.append((run, [logits, *(np.frombuffer(piece, np.float32) for piece in runner.read(2, 14))]))
         assert actual[0][0] == actual[1][0]

@@ -169,7 +169,8 @@ def test_sequence_interrupted_step_keeps_state_exact(talk, shared, monkeypatch, 
 
     answer(talk, FIRST[:10], 2).result()
     interrupted("run")
-    interrupted("run_steps")
+    interrupted("start_steps")
+    interrupted("follow_steps")
     generation = answer(talk, FIRST, per_submit=4)
     with pytest.raises(KeyboardInterrupt):
         generation.result()
@@ -190,6 +191,7 @@ def poisoned(monkeypatch, mark, after):
 
     real = sampling.unpack
     monkeypatch.setattr("webpte.llm.engine.runner.unpack", spoiled)
+    monkeypatch.setattr("webpte.llm.engine.decode_steps.unpack", spoiled)
 
 
 @pytest.mark.parametrize("per_submit", [1, 4])

@@ -8,6 +8,7 @@ import pytest
 import webpte
 from tests.support.export.exporting import export
 from tests.support.harness.cases import assert_close
+from tests.support.harness.devices import gpu_of
 from tests.support.harness.errors import raises
 from tests.support.models.llama import llama
 from tests.support.models.tiny_llm import write_tiny_llm
@@ -187,7 +188,7 @@ def test_slots_are_read_and_written_apart(runner, texts):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
-def test_steps_in_one_submit_equal_separate_steps(runner, texts, temperature):
+def test_steps_that_follow_each_other_equal_separate_steps(runner, texts, temperature, monkeypatch):
     runner.grow(4)
 
     def at(step: int, tokens: list[int]) -> tuple[list[BatchToken], list[SampleRow]]:
@@ -198,11 +199,27 @@ def test_steps_in_one_submit_equal_separate_steps(runner, texts, temperature):
     for slot, text in zip(SLOTS, texts, strict=True):
         _read(runner, slot, text)
     first = [1, 2, 3]
-    together = [[chosen.token for chosen in result] for result in runner.run_steps(*at(0, first), 5)]
+    events: list[str] = []
+    recorder = gpu_of(runner.method).recorder
+    for name in ("enqueue", "map"):
+        real = getattr(recorder, name)
+
+        def recorded(*args, name=name, real=real):
+            events.append(name)
+            return real(*args)
+
+        monkeypatch.setattr(recorder, name, recorded)
+    started = runner.start_steps(*at(0, first), 2)
+    following = started.follow(3)
+    assert following is not None
+    together = [[chosen.token for chosen in result] for steps in (started, following) for result in steps.take()]
+    assert events == ["enqueue", "enqueue", "map", "map"]
+    assert following.follow(CONTEXT) is None  # beyond the slots
     apart: list[list[int]] = []
     for step in range(5):
         result = runner.run(*at(step, apart[-1] if apart else first))
         apart.append([chosen.token for chosen in result])
+    assert following.follow(1) is None  # what it would be fed is overwritten
     assert together == apart
     assert len({tuple(tokens) for tokens in apart}) > 1
 

@@ -13,7 +13,8 @@ from ..progress import OnProgress
 from ..runtime import Bundle, Program
 from ..typing import PathLike
 from .engine.bundled_runner import BundledRunner
-from .engine.runner import BatchedRunner, ModelRunner, SingleRunner
+from .engine.runner import BatchedRunner, ModelRunner
+from .engine.single_runner import SingleRunner
 from .image_processor import read_image_processor
 from .image_prompts import ImagePrompts
 from .metadata import (

@@ -87,7 +87,7 @@ class SamplingParams:
     stop: tuple[str, ...] = ()
     logprobs: bool = False
     top_logprobs: int = 0  # most probable tokens to report at each position
-    tokens_per_submit: int | None = None  # None: as many as a submit of a twentieth of a second can compute
+    tokens_per_submit: int | None = None  # None: as many as 25 ms can compute, up to 4
     speculate: bool | None = None  # n-gram drafts out of the sequence's own text; None: while they pay
     constraint: Constraint | None = None  # that the text follows
     think: bool | None = None  # before the answer; None: as the chat template does

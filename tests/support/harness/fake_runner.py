@@ -68,6 +68,13 @@ class FakeRunner:
         return len(self.cache)
 
     def run(self, rows: Sequence[BatchToken], picks: Sequence[SampleRow]) -> list[SampledToken]:
+        results = self.computed(rows, picks)
+        self.now += self.cost(len(rows))
+        self.after()
+        return results
+
+    def computed(self, rows: Sequence[BatchToken], picks: Sequence[SampleRow]) -> list[SampledToken]:
+        """Run a step that takes no time."""
         self._touch()
         assert 0 < len(rows) <= self.max_batch_tokens and len(picks) <= self.max_samples
         self._check_order(rows)
@@ -75,20 +82,11 @@ class FakeRunner:
         for token, slot, position in rows:
             assert -self.embedding_blocks * self.embedding_rows <= token < VOCABULARY
             self.cache[slot, position] = token if token >= 0 else self.embeddings[-1 - token]
-        results = [self._chosen(rows[pick.row], pick.params) for pick in picks]
-        self.now += self.cost(len(rows))
-        self.after()
-        return results
+        return [self._chosen(rows[pick.row], pick.params) for pick in picks]
 
-    def run_steps(self, rows: Sequence[BatchToken], picks: Sequence[SampleRow], count: int) -> list[list[SampledToken]]:
+    def start_steps(self, rows: Sequence[BatchToken], picks: Sequence[SampleRow], count: int) -> FakeSteps:
         assert [pick.row for pick in picks] == list(range(len(rows)))
-        steps = []
-        for advance in range(count):
-            moved = [BatchToken(row.token, row.slot, row.position + advance) for row in rows]
-            later = [SampleRow(pick.row, replace(pick.params, step=pick.params.step + advance)) for pick in picks]
-            steps.append(self.run(moved, later))
-            rows = [BatchToken(max(0, c.token), r.slot, r.position) for c, r in zip(steps[-1], rows, strict=True)]
-        return steps
+        return FakeSteps(self, rows, picks, count)
 
     def logits(self, rows: Sequence[BatchToken], count: int = 1) -> np.ndarray[Any, Any]:
         self.run(rows, ())
@@ -176,6 +174,32 @@ class FakeRunner:
         if self.bad(prefix.tolist()):
             return SampledToken(-1, 0.0)
         return SampledToken(expected(prefix.tolist(), choice, self.recalls), -1.0)
+
+
+class FakeSteps:
+    """Steps that are computed when they are started, as a queue would, and take their time when they are read."""
+
+    def __init__(self, runner: FakeRunner, rows: Sequence[BatchToken], picks: Sequence[SampleRow], count: int) -> None:
+        self._runner = runner
+        self._steps: list[list[SampledToken]] = []
+        for _ in range(count):
+            self._steps.append(runner.computed(rows, picks))
+            tokens = [max(0, sampled.token) for sampled in self._steps[-1]]
+            rows = [BatchToken(t, row.slot, row.position + 1) for t, row in zip(tokens, rows, strict=True)]
+            picks = [SampleRow(pick.row, replace(pick.params, step=pick.params.step + 1)) for pick in picks]
+        self._next = rows, picks
+
+    def follow(self, count: int) -> FakeSteps | None:
+        return FakeSteps(self._runner, *self._next, count)
+
+    def take(self) -> list[list[SampledToken]]:
+        for _ in self._steps:
+            self._runner.now += self._runner.cost(len(self._next[0]))
+            self._runner.after()
+        return self._steps
+
+    def discard(self) -> None:
+        pass
 
 
 class ForgetfulRunner(FakeRunner):

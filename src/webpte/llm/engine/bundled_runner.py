@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ...fusion.llm_rewrites import LOGITS, MAX_LOGIT_ADJUSTMENTS, SAMPLING_WORDS, TOKEN, mask_words
+from ...fusion.llm_rewrites import LOGITS, MAX_LOGIT_ADJUSTMENTS, SAMPLING_WORDS, mask_words
 from ...progress import OnProgress, ignore
 from ...runtime import Bundle, Method
 from ...runtime.manifest import Language
 from ..metadata import vocabulary
 from ..sampling import RowSamplingParams, SampledToken, pack, sampler_outputs, unpack
+from .decode_steps import DecodeSteps, StepInputs, start_steps
 from .runner import IDLE, BatchToken, NoEncoder, SampleRow, SlotPool, check_all_sampled, warm_up_params
 
 STEP_COST_TOKENS = 8  # what a step of a bundle costs besides its tokens, as a number of tokens
@@ -65,16 +66,14 @@ class BundledRunner(NoEncoder, SlotPool):
                 sampled_by_row.update(zip(piece, sampled, strict=False))  # those of idle tokens follow
         return [sampled_by_row[sample.row] for sample in samples]
 
-    def run_steps(
-        self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow], count: int
-    ) -> list[list[SampledToken]]:
+    def start_steps(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow], count: int) -> DecodeSteps:
         check_all_sampled(tokens, samples)
         self.check_positions(tokens, count)
         params_by_row = [sample.params for sample in samples]
         numbers, places, num_decode, picked, _, *packed = self._decode_arguments(tokens, params_by_row)
-        steps = [(numbers, places, num_decode, picked, advance, *packed) for advance in range(count)]
-        outputs = self.method.run_steps(steps, {TOKEN: 0}, sampler_outputs(params_by_row))
-        return [unpack(step)[: len(tokens)] for step in outputs]
+        of_step = lambda advance: (numbers, places, num_decode, picked, advance, *packed)  # noqa: E731
+        inputs = StepInputs(of_step, params_by_row, len(tokens), self.max_steps(tokens))
+        return start_steps(self.method, inputs, count)
 
     def logits(self, tokens: Sequence[BatchToken], count: int = 1) -> np.ndarray[Any, Any]:
         self.check_positions(tokens)

@@ -27,10 +27,11 @@ from ...progress import OnProgress, Progress
 from ...runtime.checks import ProcessGuard
 from ..sampling import SampledToken
 from .embeddings import EmbeddingPool
+from .execution import BatchExecutor, DecodeFlight
 from .kv_slots import KvSlots
 from .output import OutputQueue, wait_for_any
-from .request import LogitsRequest, Request, SamplingRequest
-from .runner import BatchToken, ModelRunner, SampleRow
+from .request import Request, SamplingRequest
+from .runner import ModelRunner
 from .scheduler import STEP_SIZES, ScheduledTokens, Scheduler
 from .speculation import StepCosts
 
@@ -83,7 +84,8 @@ class EngineCore:
         self.recover = recover
         self._clock = clock
         self._recoveries = runner.recoveries
-        self._steps = self._tokens = 0
+        self.executor = BatchExecutor(runner, self.kv_slots, self.embeddings, self.scheduler.policy, self.costs, clock)
+        self._flight: DecodeFlight | None = None  # what the device computes between two steps
         self._closed = False
         self._ending = False  # the loop is to end
         self._warmed: set[tuple[int, WarmupStep]] = set()  # with the number of slots
@@ -100,8 +102,8 @@ class EngineCore:
     @property
     def stats(self) -> EngineStats:
         return EngineStats(
-            steps=self._steps,
-            tokens=self._tokens,
+            steps=self.executor.steps,
+            tokens=self.executor.tokens,
             evictions=self.kv_slots.evictions,
             preemptions=self.scheduler.preemptions,
             slots=len(self.kv_slots),
@@ -171,6 +173,8 @@ class EngineCore:
         """Use the device and the slots between two steps."""
         self.check_process()
         with self._visitors.visit(), self._lock:
+            if self._flight is not None:
+                self._step(ahead=False)
             yield
 
     def on_device(self, work: Callable[[], Result]) -> Result:
@@ -201,6 +205,7 @@ class EngineCore:
         """Restart requests whose caches were lost with a device."""
         if self.runner.recoveries != self._recoveries:
             self._recoveries = self.runner.recoveries
+            self._flight = None
             self.kv_slots.invalidate()
             self.embeddings.invalidate()
             self.scheduler.preempt_all()
@@ -208,27 +213,61 @@ class EngineCore:
     # -- one step ------------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Admit requests, run the model once for all that are scheduled, and deliver their outputs."""
+        """Admit requests, run the model once for all that are scheduled, and deliver their outputs.
+
+        If the same requests decode on, the next step is submitted before the outputs are read.
+        """
         with self._lock:
-            batch: list[ScheduledTokens] = []
-            try:
-                self._check_caches()
+            self._step(ahead=True)
+
+    @property
+    def has_work(self) -> bool:
+        """Return whether the next step would do anything."""
+        return self._flight is not None or self.scheduler.has_work
+
+    def _step(self, ahead: bool) -> None:
+        batch: list[ScheduledTokens] = []
+        try:
+            self._check_caches()
+            flight, self._flight = self._flight, None  # gone if the step fails
+            started, recoveries = self._clock(), self.runner.recoveries
+            if flight is None:
                 self.scheduler.update_queues()
-                started, recoveries = self._clock(), self.runner.recoveries
                 batch = self.scheduler.schedule()
-                sampled = self._execute(batch)
+                flight = self.executor.start(batch)
+            if flight is not None:
+                batch = flight.parts
+                self._land(flight, recoveries, ahead)
+            else:
+                sampled = self.executor.run(batch)
                 if self.runner.recoveries == recoveries:  # otherwise it is unknown which caches the step has seen
                     self._process(batch, sampled, self._clock() - started)
-            except DeviceLost as error:
-                self._recover_or_fail(error)
-            except BaseException as error:
-                if not isinstance(error, Exception) and threading.current_thread() is not self._thread:
-                    raise  # an interrupt of the reader that runs this step
-                logger.debug("a step failed", exc_info=True)  # readers get the error
-                self._fail([part.request for part in batch] or self.scheduler.running, error)
-            finally:
-                self._retire()
-                self.after_step()
+        except DeviceLost as error:
+            self._recover_or_fail(error)
+        except BaseException as error:
+            if not isinstance(error, Exception) and threading.current_thread() is not self._thread:
+                raise  # an interrupt of the reader that runs this step
+            logger.debug("a step failed", exc_info=True)  # readers get the error
+            self._fail([part.request for part in batch] or self.scheduler.running, error)
+        finally:
+            self._retire()
+            self.after_step()
+
+    def _land(self, flight: DecodeFlight, recoveries: int, ahead: bool) -> None:
+        """Let the next steps follow those in flight, if they can, and deliver the tokens of those."""
+        following = self.executor.follow(flight) if ahead and self.scheduler.is_steady(flight.rows) else None
+        sampled, seconds = self.executor.land(flight)
+        if self.runner.recoveries != recoveries:
+            return
+        self._process([part for part in flight.parts if not part.request.is_abandoned], sampled, seconds)
+        if following is not None:
+            following.keep_valid(sampled)
+            if following.parts:
+                self._flight = following
+            else:
+                following.steps.discard()
+        if self._flight is None:
+            self.scheduler.update_queues()
 
     def _recover_or_fail(self, error: Exception) -> None:
         """Open another device after the loss of one, or fail every request."""
@@ -250,73 +289,6 @@ class EngineCore:
         for request in [request for request in self.scheduler.running if request.finished]:
             self.scheduler.remove(request)
             request.flush()
-
-    def _execute(self, batch: list[ScheduledTokens]) -> dict[Request, list[SampledToken]]:
-        """Run the model; return the tokens that were sampled for each request."""
-        with_logits = [part for part in batch if part.request.num_logits_before(part.end)]
-        together = [part for part in batch if part not in with_logits]
-        together.sort(key=lambda part: len(part.tokens) > 1)  # attention has a kernel for tokens that share keys
-        sampled = self._run(together) if together else {}
-        for part in with_logits:
-            part.slot.before_write(len(part.tokens))
-            request, end = part.request, part.end
-            assert isinstance(request, LogitsRequest)
-            count = request.num_logits_before(end) - request.num_logits_before(len(part.slot.tokens))
-            request.keep_logits(end, self.runner.logits(self._batch_tokens(part), count))
-            self._steps += 1
-            self._tokens += len(part.tokens)
-        return sampled
-
-    def _run(self, parts: list[ScheduledTokens]) -> dict[Request, list[SampledToken]]:
-        tokens: list[BatchToken] = []
-        samples: list[SampleRow] = []
-        for part in parts:
-            tokens += self._batch_tokens(part)
-            first = len(tokens) - len(part.sampling)
-            samples += [SampleRow(first + number, choice) for number, choice in enumerate(part.sampling)]
-        steps = self._num_steps(parts)
-        for part in parts:
-            if part.num_drafts or steps > 1:  # tokens that differ from a draft, or that follow a stop, are dropped
-                self.kv_slots.save_before(part.slot, len(part.tokens) + steps - 1)
-            part.slot.before_write(len(part.tokens) + steps - 1)
-        started = self._clock()
-        outputs = self.runner.run_steps(tokens, samples, steps) if steps > 1 else [self.runner.run(tokens, samples)]
-        seconds = self._clock() - started
-        self._steps += steps
-        self._tokens += steps * len(tokens)
-        self.scheduler.policy.record(len(tokens), steps, seconds)
-        self.costs.record(len(tokens), seconds / steps)
-        sampled: dict[Request, list[SampledToken]] = {}
-        number = 0
-        for part in parts:
-            request, count = part.request, len(part.sampling)
-            chosen = [each for step in outputs for each in step[number : number + count]]
-            number += count
-            if isinstance(request, SamplingRequest) and count:
-                if steps == 1:
-                    drafts = part.tokens[len(part.tokens) - part.num_drafts :]
-                    plain = len(tokens) - part.num_drafts
-                    chosen = request.verify_draft(drafts, chosen, plain, seconds)
-                    kept = len(part.slot.tokens) + len(part.tokens) - part.num_drafts + len(chosen) - 1
-                    if (usable := part.slot.usable(kept)) < kept:
-                        request.recompute(plain, kept - usable)
-                sampled[request] = chosen
-        return sampled
-
-    def _batch_tokens(self, part: ScheduledTokens) -> list[BatchToken]:
-        start, number_of = len(part.slot.tokens), self.embeddings.token
-        return [BatchToken(number_of(token), part.slot.number, start + n) for n, token in enumerate(part.tokens)]
-
-    def _num_steps(self, parts: list[ScheduledTokens]) -> int:
-        """Return how many tokens to compute for each request in one submit: several, if all decode."""
-        usual = self.scheduler.policy.steps_per_submit(len(parts))
-        limits = []
-        for part in parts:
-            request = part.request
-            if not isinstance(request, SamplingRequest) or len(part.tokens) != 1 or not part.sampling:
-                return 1
-            limits.append(min(request.params.tokens_per_submit or usual, request.max_steps_per_submit))
-        return min(limits)
 
     def _process(
         self, batch: list[ScheduledTokens], sampled: dict[Request, list[SampledToken]], seconds: float
@@ -380,7 +352,7 @@ class EngineCore:
         if self.runner.max_slots == 1:
             self.kv_slots.invalidate()  # its one cache is used
         self._warmed.add(self._warm_key(step))
-        self._steps += 1
+        self.executor.steps += 1
         self.runner.warm_up(*step)
 
     def _warm_key(self, step: WarmupStep) -> tuple[int, WarmupStep]:
@@ -407,6 +379,7 @@ class EngineCore:
         self.end_thread()
         with self._lock:
             error = ClosedError("the language model was closed; load it again")
+            self._flight = None
             self._fail([*self.scheduler.running, *self.scheduler.drain()], error)
             self._retire()
 
@@ -434,7 +407,7 @@ def _loop(reference: weakref.ref[EngineCore], bell: queue.SimpleQueue[None], vis
     idle = False
     while (engine := reference()) is not None and not engine._ending:
         visitors.let_in()
-        if engine.scheduler.has_work:
+        if engine.has_work:
             engine.step()
             continue
         cold = engine.warm_up_idle() if idle else engine.is_cold

@@ -312,7 +312,7 @@ class SamplingRequest(Request):
         return self.num_generated > self._num_unsampled
 
     @property
-    def max_steps_per_submit(self) -> int:
+    def max_unread_tokens(self) -> int:
         """Return how many tokens the device may compute before the host reads them."""
         guided = self._decode_state is not None and self._decode_state.guided
         static = 1 if guided else self._logits_processor.num_static
@@ -325,6 +325,11 @@ class SamplingRequest(Request):
         splitter = self._output.splitter
         thought = splitter.max_tokens if splitter is not None else None
         return steps if thought is None else min(steps, thought)
+
+    def has_drafts(self, num_tokens: int, max_drafts: int) -> bool:
+        """Return whether a step of `num_tokens` tokens would verify drafts after the last token."""
+        state, limit = self._decode_state, min(max_drafts, self.max_steps - 1)
+        return state is not None and bool(state.draft(num_tokens, limit).tokens)
 
     def decode_input(self, num_tokens: int, max_drafts: int) -> DecodeInput | None:
         """Return the last token and drafts for a step of `num_tokens` tokens; None if the constraint fails."""

@@ -1,7 +1,7 @@
 """Model runners: run one batch of tokens over the slots, and return the sampled tokens.
 
-`BatchedRunner` runs a program whose graph was rewritten for many sequences, `SingleRunner` a program that allows no
-more than one. `BundledRunner` of the next module runs a bundle at the batch sizes that were planned for it.
+`BatchedRunner` runs a program whose graph was rewritten for many sequences. `SingleRunner` and `BundledRunner` have
+modules of their own.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from ...fusion.batching import (
     embedding_pool,
     with_sampled_slots,
 )
-from ...fusion.llm_rewrites import LOGITS, MAX_LOGIT_ADJUSTMENTS, TOKEN, mask_words, with_stored_output
+from ...fusion.llm_rewrites import LOGITS, MAX_LOGIT_ADJUSTMENTS, mask_words, with_stored_output
 from ...fusion.recurrences import state_reach
 from ...graph import Graph
 from ...progress import OnProgress, ignore
 from ...runtime import Extent, Method, MethodSource, Program
 from ..metadata import context, vocabulary
 from ..sampling import RowSamplingParams, SampledToken, pack, sampler_outputs, unpack
+from .decode_steps import DecodeSteps, StepInputs, start_steps
 from .kv_slots import CacheWindow
 
 MAX_EXACT_TOKENS = 8  # up to which every number of tokens in a step has a schedule of its own
@@ -118,13 +119,11 @@ class ModelRunner(Protocol):
     def run(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow]) -> list[SampledToken]:
         """Run one step. Tokens of a slot are adjacent, at ascending positions."""
 
-    def run_steps(
-        self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow], count: int
-    ) -> list[list[SampledToken]]:
-        """Run `count` steps in one submit; return the sampled tokens by step and row. One token per slot, all sampled.
+    def start_steps(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow], count: int) -> DecodeSteps:
+        """Start `count` steps in one submit. One token per slot, all sampled.
 
-        Sampled tokens are fed to the next step on the device; positions and steps advance by one. There are neither
-        masks nor logit adjustments.
+        Sampled tokens are fed to the next step on the device; positions and steps advance by one. There are no masks,
+        and logit adjustments stay those of the first step.
         """
 
     def logits(self, tokens: Sequence[BatchToken], count: int = 1) -> np.ndarray[Any, Any]:
@@ -211,6 +210,10 @@ class SlotPool(ABC):
             raise InputError(
                 f"batch: expected positions in {self.num_slots} slots of {self.capacity} tokens, got {places.tolist()}"
             )
+
+    def max_steps(self, tokens: Sequence[BatchToken]) -> int:
+        """Return the number of steps that fit into the slots of these tokens."""
+        return self.capacity - max(token.position for token in tokens)
 
     def copy(self, source: int, target: int, count: int, checkpoint: int | None = None) -> None:
         saved = self._state_row(source) if checkpoint is None else checkpoint
@@ -336,14 +339,19 @@ class BatchedRunner(SlotPool):
         params_by_row = [sample.params for sample in samples]
         return unpack(self.method.run(self._arguments(tokens, samples), outputs=sampler_outputs(params_by_row)))
 
-    def run_steps(
-        self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow], count: int
-    ) -> list[list[SampledToken]]:
+    def start_steps(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow], count: int) -> DecodeSteps:
         check_all_sampled(tokens, samples)
         numbers, places, num_decode, picked, _, *packed = self._arguments(tokens, samples, count)
-        steps = [(numbers, places, num_decode, picked, advance, *packed) for advance in range(count)]
-        params_by_row = [sample.params for sample in samples]
-        return [unpack(outputs) for outputs in self.method.run_steps(steps, {TOKEN: 0}, sampler_outputs(params_by_row))]
+        return start_steps(
+            self.method,
+            StepInputs(
+                lambda advance: (numbers, places, num_decode, picked, advance, *packed),
+                [sample.params for sample in samples],
+                len(tokens),
+                self.max_steps(tokens),
+            ),
+            count,
+        )
 
     def encode(self, arguments: tuple[Any, ...], block: int) -> None:
         assert self._encoder is not None
@@ -421,103 +429,3 @@ def _bound(method: Method, number: int) -> tuple[int, ...]:
     bound = method.inputs[number].bound
     assert bound is not None  # with_sampled_slots accepts no other program
     return bound
-
-
-class SingleRunner(NoEncoder):
-    """A program for one sequence: one slot, whose cache is the method's state. Sequences take turns."""
-
-    num_slots = 1
-    max_slots = 1
-    num_checkpoints = 0
-    max_samples = 1
-    max_draft_tokens = 0
-    max_logit_adjustments = MAX_LOGIT_ADJUSTMENTS
-
-    def __init__(
-        self,
-        method: Method,
-        capacity: int,
-        cache_window: CacheWindow | None = None,
-        batching_unsupported_reason: str | None = None,
-    ) -> None:
-        self.method = method
-        self.capacity = capacity
-        self.cache_window = cache_window
-        self.batching_unsupported_reason = batching_unsupported_reason
-        self.max_batch_tokens = method.inputs[0].bound[1] if method.inputs[0].bound else 1
-        self._takes_all_positions = method.inputs[1].bound != (1,)  # not only that of the first token
-
-    @property
-    def recoveries(self) -> int:
-        return self.method.recoveries
-
-    def run(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow]) -> list[SampledToken]:
-        self._begin(tokens)
-        sampled, start = [], 0
-        for row, params in samples:  # the sampler works on the last token of a call
-            piece = tokens[start : row + 1]
-            sampled += unpack(self.method.run(self._arguments(piece, params), outputs=sampler_outputs([params])))
-            start = row + 1
-        if start < len(tokens):
-            self.method.run(self._arguments(tokens[start:], RowSamplingParams()), outputs=())
-        return sampled
-
-    def run_steps(
-        self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow], count: int
-    ) -> list[list[SampledToken]]:
-        self._begin(tokens)
-        params = samples[0].params
-        steps = [self._arguments(tokens, params, advance) for advance in range(count)]
-        return [unpack(outputs) for outputs in self.method.run_steps(steps, {TOKEN: 0}, sampler_outputs([params]))]
-
-    def logits(self, tokens: Sequence[BatchToken], count: int = 1) -> np.ndarray[Any, Any]:
-        self._begin(tokens)
-        rows, start = [], 0
-        for last in range(len(tokens) - count, len(tokens)):  # a call returns those after its last token
-            (logits,) = self.method.run(
-                self._arguments(tokens[start : last + 1], RowSamplingParams()), outputs=(LOGITS,)
-            )
-            rows.append(np.asarray(logits).reshape(-1))
-            start = last + 1
-        return np.stack(rows)  # (count, V)
-
-    def _begin(self, tokens: Sequence[BatchToken]) -> None:
-        """Reset a state without positions before a new text: it would still be that of another text."""
-        if self.cache_window is not None and tokens[0].position == 0:
-            self.method.reset()
-
-    def _arguments(self, tokens: Sequence[BatchToken], params: RowSamplingParams, advance: int = 0) -> tuple[Any, ...]:
-        numbers = np.array([[token.token for token in tokens]], np.int64)
-        first = tokens[0].position + advance
-        positions = np.arange(first, first + (len(tokens) if self._takes_all_positions else 1), dtype=np.int64)
-        return (numbers, positions, advance, *pack([params]))
-
-    def warm_up(self, num_tokens: int, num_samples: int, constrained: bool) -> None:
-        tokens = [BatchToken(0, 0, position) for position in range(num_tokens)]
-        params = warm_up_params(self.method, constrained)
-        self.method.run(self._arguments(tokens, params), outputs=sampler_outputs([params]))
-        self.method.reset()
-
-    def save(self, slot: int, checkpoint: int) -> None:
-        raise AssertionError("there are no checkpoints")
-
-    def restore(self, slot: int, checkpoint: int) -> None:
-        raise AssertionError("there are no checkpoints")
-
-    def copy(self, source: int, target: int, count: int, checkpoint: int | None = None) -> None:
-        raise AssertionError("there is one slot")
-
-    def grow(self, num_slots: int) -> None:
-        raise AssertionError("there is one slot")
-
-    def sizes(self, count: int) -> list[int]:
-        with self.method.exclusive() as state:
-            return state.sizes()
-
-    def read(self, slot: int, count: int) -> list[memoryview]:
-        with self.method.exclusive() as state:
-            return state.read()
-
-    def write(self, slot: int, count: int, pieces: Sequence[memoryview]) -> None:
-        with self.method.exclusive() as state:
-            state.write(pieces)

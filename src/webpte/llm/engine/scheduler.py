@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -16,7 +16,8 @@ from .request import Request, SamplingRequest
 from .speculation import MIN_SAMPLES, StepCosts
 
 STREAM_SECONDS = 0.05  # between two updates that a reader takes for a stream
-MAX_STEPS_PER_SUBMIT = 8
+MAX_SUBMITS_IN_FLIGHT = 2
+MAX_STEPS_PER_SUBMIT = 4
 MAX_SLOWDOWN = 2.0  # of a decode step, by the prompt tokens that are computed beside it
 MIN_CHUNK_TOKENS = 4  # of a prompt, however long the step takes
 STEP_SIZES = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # few, so that shapes repeat
@@ -39,7 +40,8 @@ class PrefillPolicy:
         """Record a submit of several steps of `num_tokens` tokens each."""
         self._fastest.record(num_tokens, seconds / steps)
         self._counts[num_tokens] += 1
-        fitting = int(STREAM_SECONDS * steps / seconds) if seconds > 0 else MAX_STEPS_PER_SUBMIT
+        limit = STREAM_SECONDS / MAX_SUBMITS_IN_FLIGHT
+        fitting = int(limit * steps / seconds) if seconds > 0 else MAX_STEPS_PER_SUBMIT
         self._steps[num_tokens] = max(1, min(fitting, 2 * steps, MAX_STEPS_PER_SUBMIT))
 
     def steps_per_submit(self, num_tokens: int) -> int:
@@ -135,6 +137,14 @@ class Scheduler:
         return bool(self._arriving or self.waiting) or any(
             request.is_abandoned or not request.backpressured for request in self.running
         )
+
+    def is_steady(self, decoding: Collection[Request]) -> bool:
+        """Return whether the next step is for the same requests as the one that decodes these, whatever is sampled."""
+        if self._arriving or (self.waiting and len(self.running) < self.max_num_seqs):
+            return False
+        ready = [request for request in self.running if self.waiting or not request.backpressured]
+        abandoned = any(request.is_abandoned for request in (*self.running, *self.waiting))
+        return not abandoned and len(ready) == len(decoding) and all(request in decoding for request in ready)
 
     def add(self, request: Request) -> None:
         """Queue a request. May be called by any thread."""

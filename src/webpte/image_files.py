@@ -62,7 +62,9 @@ def open_image(image: Any, argument: str) -> Image.Image:
     return Image.fromarray(array)
 
 
-def open_image_file(source: str | os.PathLike[str] | bytes, argument: str, mode: str = "RGB") -> Image.Image:
+def open_image_file(
+    source: str | os.PathLike[str] | bytes, argument: str, mode: str = "RGB", max_pixels: int = MAX_IMAGE_PIXELS
+) -> Image.Image:
     """Return an image file, or the bytes of one, decoded in `mode` and rotated by its EXIF orientation.
 
     `argument` is the name of the argument in errors.
@@ -73,11 +75,11 @@ def open_image_file(source: str | os.PathLike[str] | bytes, argument: str, mode:
     name = f"{len(source)} bytes" if isinstance(source, bytes) else repr(os.fspath(source))
     try:
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as file:
-            if file.width * file.height > MAX_IMAGE_PIXELS:  # known from the header: nothing is decoded yet
-                raise _too_large(argument, f"{file.width} x {file.height} in {name}")
+            if file.width * file.height > max_pixels:  # known from the header: nothing is decoded yet
+                raise _too_large(argument, f"{file.width} x {file.height} in {name}", max_pixels)
             return decode_image(file, argument, mode, name)
     except Image.DecompressionBombError as error:  # a multiple of our limit, raised by Pillow while it opens the file
-        raise _too_large(argument, f"{name}: {error}") from error
+        raise _too_large(argument, f"{name}: {error}", max_pixels) from error
     except UnidentifiedImageError as error:  # its text holds the address of an object, which differs from run to run
         raise _unreadable(argument, f"{name} in no such format") from error
     except InputError:
@@ -96,10 +98,10 @@ def decode_image(image: Image.Image, argument: str, mode: str = "RGB", name: str
         raise _unreadable(argument, f"{name}: {_reason(error)}") from error
 
 
-def _too_large(argument: str, got: str) -> InputError:
+def _too_large(argument: str, got: str, max_pixels: int) -> InputError:
     return InputError(
         argument=argument,
-        expected=f"an image of at most {MAX_IMAGE_PIXELS} pixels",
+        expected=f"an image of at most {max_pixels} pixels",
         got=got,
         code="image_size",
         hint="Resize it first.",

@@ -14,7 +14,8 @@ import pytest
 
 import webpte
 from tests.support.harness.errors import raises
-from tests.support.models.tiny_vlm import CONTEXT, PROCESSOR, ROWS, SIDE, picture, write_vlm
+from tests.support.models import example_models
+from tests.support.models.tiny_vlm import CONTEXT, PROCESSOR, ROWS, SIDE, picture
 from tests.support.oracle.conversations import TOLERANCE, check_conversation, image, text
 from webpte.builder import build_program
 from webpte.errors import ContextFullError, FormatError, InputError, UnsupportedError
@@ -35,15 +36,16 @@ CONVERSATIONS: dict[str, list[dict[str, Any]]] = {
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("vlm")
-    return folder, write_vlm(folder)
+def checkpoint():
+    from transformers import SmolVLMForConditionalGeneration
+
+    folder = example_models.vlm() / "checkpoint"
+    return folder, SmolVLMForConditionalGeneration.from_pretrained(folder, attn_implementation="eager").eval()
 
 
 @pytest.fixture(scope="module")
-def program(checkpoint):
-    folder, _ = checkpoint
-    return build_program(folder, folder / "vlm.pte", quantize=None, max_context=CONTEXT, max_tokens=24)
+def program():
+    return example_models.vlm() / "vlm.pte"
 
 
 @pytest.fixture

@@ -138,7 +138,7 @@ class ScriptedModel(StandIn):
         self._compiler = GrammarCompiler(tokenizer, model.vocabulary, model.text.stop_tokens)
         self.most_calls = 0
 
-    def generate(self, model: str, tokens: tuple[int, ...], params: SamplingParams, **more: Any) -> StandInStream:
+    def generate(self, model: str, tokens: tuple[Any, ...], params: SamplingParams, **more: Any) -> StandInStream:
         prompt = self._tokenizer.decode(list(tokens), specials=True)
         (question,) = re.findall(r"user: (.*)", prompt)
         results = re.findall(r"^tool: (.*)", prompt, re.MULTILINE)

@@ -22,6 +22,7 @@ USER = {"role": "user", "content": "hi"}
 BODY: dict[str, Any] = {"model": "stand-in", "messages": [USER], "max_tokens": 500}
 HERMES = {"shape": "object", "begin": "<tool_call>", "end": "</tool_call>"}
 ADD = {"name": "add", "input_schema": {"type": "object", "properties": {"a": {"type": "integer"}}}}
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
 
 
@@ -152,6 +153,7 @@ WRONG: list[tuple[dict[str, Any], int, str]] = [
     ({"messages": []}, 400, "messages"),
     ({"messages": [{"role": "wizard", "content": "x"}]}, 400, "messages[0].role"),
     ({"messages": [USER, {"role": "assistant", "content": "The"}]}, 400, "messages[1].role"),
+    ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, 400, "messages[0].content[0].source"),
     ({"messages": [{"role": "user", "content": [{"type": "audio"}]}]}, 400, "messages[0].content[0].type"),
     (
         {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "x"}}]}]},
@@ -163,7 +165,7 @@ WRONG: list[tuple[dict[str, Any], int, str]] = [
             "messages": [
                 {
                     "role": "user",
-                    "content": [{"type": "tool_result", "tool_use_id": "t", "content": [{"type": "image"}]}],
+                    "content": [{"type": "tool_result", "tool_use_id": "t", "content": [IMAGE]}],
                 }
             ]
         },

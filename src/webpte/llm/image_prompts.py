@@ -7,13 +7,15 @@ import binascii
 import functools
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import FormatError, InputError
 from ..image_files import open_image
 from ..typing import Array
 from .engine.embeddings import DIGEST_BYTES, EncoderInput, Segment
-from .image_processor import ImageProcessor, Tiles
+from .image_processor import ImageProcessor, read_image_processor
 from .prompts import Messages
 from .tokenizer import Tokenizer
 
@@ -26,7 +28,14 @@ class ImageSource(NamedTuple):
     """An image of a message, not opened yet."""
 
     argument: str  # its name in errors
-    value: Any  # a path, bytes, an array or a PIL image
+    value: Any  # a path, bytes, an array, a PIL image or a PreparedImage
+
+
+class PreparedImage(NamedTuple):
+    """An image as a part of a prompt."""
+
+    text: str  # with one image token for each input
+    inputs: Sequence[EncoderInput]
 
 
 def has_images(messages: Messages) -> bool:
@@ -98,6 +107,11 @@ def _from_address(address: Any, argument: str) -> bytes:
         )
     if len(data) // 4 * 3 > MAX_IMAGE_BYTES:
         raise _too_long(argument, len(data) // 4 * 3)
+    return bytes_of_base64(data, argument)
+
+
+def bytes_of_base64(data: str | bytes, argument: str) -> bytes:
+    """Return the bytes that base64 stands for."""
     try:
         return base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:
@@ -108,23 +122,47 @@ def _too_long(argument: str, got: int) -> InputError:
     return InputError(argument=argument, expected=f"at most {MAX_IMAGE_BYTES} bytes", got=got, code="image_bytes")
 
 
+@dataclass(frozen=True)
+class ImageEncoder:
+    """What images are prepared for."""
+
+    config: str  # the path of preprocessor_config.json
+    inputs: tuple[tuple[int, ...], ...]  # the dims of the encoder's inputs at most
+    max_rows: int  # of a tile in the decoder's input
+
+    def processor(self) -> ImageProcessor:
+        """Return what prepares images. Raise FormatError unless it fits the encoder."""
+        return read_image_processor(Path(self.config)).for_encoder(self.config, self.inputs)
+
+
 class ImagePrompts:
     """Puts images into prompts: an image becomes text, with rows of embeddings for each of its tiles."""
 
-    def __init__(self, processor: ImageProcessor, rows: int, tokenizer: Tokenizer) -> None:
-        self.processor = processor
-        self.max_rows = rows  # of one tile
-        self.min_rows = processor.min_rows(rows)  # of an image
-        token = tokenizer.token_id(processor.image_token)
+    def __init__(self, encoder: ImageEncoder, tokenizer: Tokenizer) -> None:
+        self.encoder = encoder
+        self.processor = encoder.processor()
+        self.min_rows = self.processor.min_rows(encoder.max_rows)  # of an image
+        token = tokenizer.token_id(self.processor.image_token)
         if token is None:
-            raise FormatError(f"the tokenizer has no token {processor.image_token}", code="image_token")
+            raise FormatError(f"the tokenizer has no token {self.processor.image_token}", code="image_token")
         self._token = token
 
-    def prepare(self, source: ImageSource) -> Tiles:
-        """Return the tiles of an image."""
-        return self.processor(open_image(source.value, source.argument))
+    def prepare(self, source: ImageSource) -> PreparedImage:
+        """Return an image as a part of a prompt."""
+        if isinstance(source.value, PreparedImage):
+            return source.value
+        tiles = self.processor(open_image(source.value, source.argument))
+        inputs = [
+            self.input(pixels, content_digest(pixels), self.processor.rows(pixels, self.encoder.max_rows))
+            for pixels in tiles.pixels
+        ]
+        return PreparedImage(self.processor.text(tiles), inputs)
 
-    def expanded(self, text: str, images: Sequence[Tiles]) -> str:
+    def input(self, pixels: Array, digest: bytes, rows: int) -> EncoderInput:
+        """Return the encoder's input for a tile."""
+        return EncoderInput(digest, rows, functools.partial(self.processor.arguments, pixels))
+
+    def expanded(self, text: str, images: Sequence[PreparedImage]) -> str:
         """Return a rendered chat with the text of each image in the place of its token."""
         pieces = text.split(self.processor.image_token)
         if len(pieces) != len(images) + 1:
@@ -134,12 +172,12 @@ class ImagePrompts:
                 got=f"{len(pieces) - 1} places for images",
                 code="image_count",
             )
-        texts = [*(self.processor.text(tiles) for tiles in images), ""]
+        texts = [*(image.text for image in images), ""]
         return "".join(piece + text for piece, text in zip(pieces, texts, strict=True))
 
-    def segments(self, tokens: Sequence[int], images: Sequence[Tiles]) -> list[Segment]:
+    def segments(self, tokens: Sequence[int], images: Sequence[PreparedImage]) -> list[Segment]:
         """Return the tokens of an expanded chat, with the rows of a tile for each image token."""
-        inputs = [self._input(pixels) for tiles in images for pixels in tiles.pixels]
+        inputs = [each for image in images for each in image.inputs]
         if tokens.count(self._token) != len(inputs):
             raise FormatError(
                 f"the tokenizer splits the text of {len(inputs)} tiles into other tokens than {self._token}",
@@ -148,7 +186,7 @@ class ImagePrompts:
         following = iter(inputs)
         return [next(following) if token == self._token else token for token in tokens]
 
-    def _input(self, pixels: Array) -> EncoderInput:
-        digest = hashlib.sha256(f"{pixels.shape}".encode() + pixels.tobytes()).digest()[:DIGEST_BYTES]
-        rows = self.processor.rows(pixels, self.max_rows)
-        return EncoderInput(digest, rows, functools.partial(self.processor.arguments, pixels))
+
+def content_digest(pixels: Array) -> bytes:
+    """Return the digest of a tile."""
+    return hashlib.sha256(f"{pixels.shape}".encode() + pixels.tobytes()).digest()[:DIGEST_BYTES]

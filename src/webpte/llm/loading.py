@@ -15,8 +15,7 @@ from ..typing import PathLike
 from .engine.bundled_runner import BundledRunner
 from .engine.runner import BatchedRunner, ModelRunner
 from .engine.single_runner import SingleRunner
-from .image_processor import read_image_processor
-from .image_prompts import ImagePrompts
+from .image_prompts import ImageEncoder, ImagePrompts
 from .metadata import (
     ModelMetadata,
     cache_window_of,
@@ -86,9 +85,8 @@ def load_images(
     if isinstance(program, Bundle) or not runner.embedding_blocks or metadata.image_processor is None:
         return None
     graph = program.graph(VISION_ENCODER)
-    inputs = [graph.tensor(value_id).dims for value_id in graph.inputs]
-    processor = read_image_processor(metadata.image_processor).for_encoder(str(metadata.image_processor), inputs)
-    return ImagePrompts(processor, runner.embedding_rows, tokenizer)
+    inputs = tuple(tuple(graph.tensor(value_id).dims) for value_id in graph.inputs)
+    return ImagePrompts(ImageEncoder(str(metadata.image_processor), inputs, runner.embedding_rows), tokenizer)
 
 
 def load_runner(program: Program | Bundle, kv_cache: KvCache, max_slots: int, progress: OnProgress) -> ModelRunner:

@@ -128,11 +128,22 @@ class TemplateCall(TypedDict):
     function: TemplateCalledFunction
 
 
+class TemplatePart(TypedDict):
+    """A text or an image of a message."""
+
+    type: Literal["text", "image"]
+    text: NotRequired[str]
+    image: NotRequired[Any]  # as `LLM.generate` takes it
+
+
+TemplateContent = str | list[TemplatePart]
+
+
 class TemplateMessage(TypedDict):
     """A message as chat templates of the field read it."""
 
     role: str
-    content: str
+    content: TemplateContent
     reasoning_content: NotRequired[str]  # the thought before `content`
     tool_calls: NotRequired[list[TemplateCall]]
     tool_call_id: NotRequired[str]

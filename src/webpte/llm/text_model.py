@@ -132,9 +132,9 @@ class TextModel:
         messages, sources = separate_images(messages)
         if len(sources) * images.min_rows >= self.context_limit.tokens:  # before any of them is decoded
             raise self.context_limit.error(len(sources) * images.min_rows)
-        tiles = [images.prepare(source) for source in sources]
-        tokens = self._encode_chat(messages, tools, params, parse_special, lambda text: images.expanded(text, tiles))
-        return images.segments(tokens, tiles)
+        prepared = [images.prepare(source) for source in sources]
+        tokens = self._encode_chat(messages, tools, params, parse_special, lambda text: images.expanded(text, prepared))
+        return images.segments(tokens, prepared)
 
     def _encode_chat(
         self,
@@ -185,10 +185,11 @@ class TextModel:
 
     def chat_prompt(
         self, messages: Messages, tools: Tools | None, params: SamplingParams
-    ) -> tuple[tuple[int, ...], SamplingParams]:
-        """Return the tokens of a conversation, and the settings of the response to it."""
-        tokens = self.prompt(self.tokenize_chat(messages, tools, params))
-        return tokens, self.with_thought(params, tokens)
+    ) -> tuple[tuple[Segment, ...], SamplingParams]:
+        """Return the tokens and images of a conversation, and the settings of the response to it."""
+        segments = self.chat_segments(messages, tools, params)
+        self.prompt_ids(segments)
+        return tuple(segments), self.with_thought(params, segments)
 
     def render(
         self,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from ..errors import Error
 from ..llm.engine.output import Admitted, Piece
 from ..llm.settings import SamplingParams
-from .messages import ModelInfo, SpeechTask, Transcribed
+from .messages import ModelInfo, PromptItem, SpeechTask, Transcribed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -112,13 +112,13 @@ class Backend(Protocol):
     def generate(
         self,
         model: str,
-        tokens: tuple[int, ...],
+        tokens: tuple[PromptItem, ...],
         params: SamplingParams,
         *,
         timeouts: Timeouts | None = None,
         client: str = "",
     ) -> Stream:
-        """Continue tokens. Clients share the slots. `timeouts` replace the server's.
+        """Continue a prompt. Clients share the slots. `timeouts` replace the server's.
 
         Raise QueueFull, WorkerUnavailable, or InputError for an unknown model.
         """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import string
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -23,6 +24,8 @@ MAX_ERRORS_SHOWN = 4
 MAX_ERRORS_COMPARED = 64  # a body can have 100,000, and each is compared with all others
 MAX_FIELDS = 1024  # of an object
 MAX_VALUE_CHARS = 40
+MIN_IMAGE_CHARS = 1024  # of base64 that does not count as a part of the text
+BASE64 = string.ascii_letters.encode() + string.digits.encode() + b"+/="
 MAX_NAME_CHARS = 80  # of a field in a message
 SIZE_ERRORS = ("too_long", "value_error")  # of pydantic: a list, and TooManyError
 
@@ -40,6 +43,7 @@ class RequestBody(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
     ignored: ClassVar[tuple[str, ...]] = ()  # fields that clients send and that do not change a response
     media_type: ClassVar[str] = "application/json"
+    with_images: ClassVar[bool] = False  # it may contain images, in base64
     unsupported: ClassVar[Mapping[str, str]] = {}  # fields that would change it -> what to do instead
 
     @model_validator(mode="before")
@@ -77,7 +81,11 @@ async def read_body(request: Request, config: Config, declaration: type[Body]) -
     from_page = "origin" in request.headers or "sec-fetch-site" in request.headers
     if from_page and media_type != "application/json":
         raise ApiError(415, f"Content-Type: expected application/json, got {media_type[:40] or 'none'}")
-    data = await read_bytes(request, config, "max_body_bytes")
+    service: Service = request.app.state.service
+    larger = declaration.with_images and service.reads_images and config.max_image_bytes > config.max_body_bytes
+    data = await read_bytes(request, config, "max_image_bytes" if larger else "max_body_bytes")
+    if len(data) > config.max_body_bytes:
+        await run_in_thread(request, check_size_without_images, data, config.max_body_bytes)
     return await run_in_thread(request, parse_body, data, declaration, on_unknown_field(request, config))
 
 
@@ -119,6 +127,17 @@ async def _read(request: Request, limit: int, option: str) -> bytes:
 
 def _too_large(limit: int, option: str) -> ApiError:
     return ApiError(413, f"the body exceeds {limit} bytes ({option})", headers={"Connection": "close"})
+
+
+def check_size_without_images(data: bytes, limit: int) -> None:
+    """Raise ApiError 413 if a body exceeds a limit beside its long strings of base64. It is not parsed before: JSON of
+    many small values takes seconds, in which no other thread runs."""
+    if data.count(b'"') <= limit:
+        rest = (piece.rpartition(b",")[2] for piece in data.split(b'"') if len(piece) >= MIN_IMAGE_CHARS)
+        images = sum(len(piece) for piece in rest if not piece.translate(None, BASE64))
+        if len(data) - images <= limit:
+            return
+    raise _too_large(limit, "max_body_bytes, without images")
 
 
 def parse_body(data: bytes, declaration: type[Body], on_unknown: OnUnknownField | None = None) -> Body:

@@ -22,6 +22,7 @@ from pydantic.fields import FieldInfo
 
 from ..environment import variables
 from ..errors import InputError
+from ..image_files import MAX_IMAGE_PIXELS
 from ..llm.options import ENGINE_HELP, MAX_SEQUENCES_LIMIT, EngineOptions, KvCache
 from ..text import close_matches
 
@@ -33,6 +34,7 @@ LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 MAX_CHOICES = 4096
 MAX_INPUTS = 1 << 16
 MAX_TOOLS = 1024
+MAX_IMAGES = 256
 Strings = tuple[Annotated[str, Field(min_length=1)], ...]
 Seconds = Annotated[float, Field(gt=0)]
 
@@ -71,6 +73,13 @@ class Config(BaseModel):
     max_audio_bytes: int = Field(default=25 << 20, ge=1024, description="maximum size of a request with audio")
     max_audio_seconds: Seconds = Field(default=3600.0, description="maximum length of audio")
     audio_timeout: Seconds = Field(default=60.0, description="seconds to decode audio")
+    max_images: int = Field(default=16, ge=1, le=MAX_IMAGES, description="maximum images per request")
+    max_image_bytes: int = Field(default=25 << 20, ge=1024, description="maximum size of a request with images")
+    max_image_pixels: int = Field(default=1 << 25, ge=1, le=MAX_IMAGE_PIXELS, description="maximum pixels of an image")
+    image_timeout: Seconds = Field(default=30.0, description="seconds to download and decode the images of a request")
+    allow_remote_images: bool = Field(
+        default=False, description="download images from http and https addresses of public hosts"
+    )
     max_tools: int = Field(default=128, ge=1, le=MAX_TOOLS, description="maximum tools per request")
     max_schema_bytes: int = Field(default=64 << 10, ge=16, description="maximum size of a schema, and of all tools")
     max_download_bytes: int = Field(

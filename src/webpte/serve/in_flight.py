@@ -14,7 +14,7 @@ from ..llm.engine.output import Admitted
 from ..typing import Array
 from .backend import Event, RequestUsage, StreamEnd, StreamEndReason, Timeouts
 from .errors import DeadlineExceeded, Wait
-from .messages import Computation, Embed, Generate, TokenDelta, Transcribe, Transcribed, Vectors
+from .messages import Computation, Embed, Generate, TokenDelta, Transcribe, Transcribed, Vectors, prompt_length
 
 Result = TypeVar("Result")
 FINISH_REASONS: dict[str, StreamEndReason] = {"stop": "stop", "length": "length"}  # of the engine; others: cancelled
@@ -33,6 +33,7 @@ class ResponseStream:
         self.done = False
         self.started = time.monotonic()
         self._request = request
+        self._prompt_tokens = prompt_length(request.tokens)
         self._detach = detach
         self._tokens: list[int] = []
         self._cached_tokens = self._reasoning_tokens = 0
@@ -61,8 +62,7 @@ class ResponseStream:
 
     @property
     def usage(self) -> RequestUsage:
-        prompt, completion = len(self._request.tokens), len(self._tokens)
-        return RequestUsage(prompt, self._cached_tokens, completion, self._reasoning_tokens)
+        return RequestUsage(self._prompt_tokens, self._cached_tokens, len(self._tokens), self._reasoning_tokens)
 
     # -- for the supervisor ------------------------------------------------------------------------------------------
 

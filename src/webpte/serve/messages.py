@@ -6,6 +6,7 @@ corrupted pipe. Both sides then fail with `FormatError`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -14,6 +15,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from ..errors import FormatError, InputError
 from ..llm.context import ContextLimit
 from ..llm.engine.output import Piece
+from ..llm.image_prompts import ImageEncoder
 from ..llm.options import EngineOptions, KvCache
 from ..llm.settings import SamplingParams
 
@@ -54,6 +56,7 @@ class TextFiles:
     bos_id: int | None
     stop_tokens: tuple[int, ...]
     sampling: dict[str, int | float] = field(default_factory=dict)  # defaults of the settings of responses
+    images: ImageEncoder | None = None  # of a model that reads images
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,25 @@ class TokenDelta:
     stop_string: str | None = None  # that ended the text
 
 
+@dataclass(frozen=True)
+class StoredTile:
+    """A tile of an image in a prompt. Its pixels are in a file, which the server removes when the request ends."""
+
+    digest: str  # of the pixels, in hexadecimal digits
+    rows: Annotated[int, Field(ge=1)]  # of embeddings
+    path: str  # of a file with the pixels of an image's tiles, as bytes
+    offset: Count  # of this tile
+    shape: tuple[Count, ...]
+
+
+PromptItem = Count | StoredTile
+
+
+def prompt_length(items: Sequence[PromptItem]) -> int:
+    """Return the number of tokens and rows of embeddings of a prompt."""
+    return sum(1 if isinstance(each, int) else each.rows for each in items)
+
+
 # -- from the server to the worker -----------------------------------------------------------------------------------
 
 
@@ -114,7 +136,7 @@ class Generate:
 
     id: Id
     model: str
-    tokens: tuple[Count, ...]
+    tokens: tuple[PromptItem, ...]
     params: SamplingParams
     resumed: tuple[Count, ...] = ()
     type: Literal["generate"] = field(default="generate", kw_only=True)

@@ -10,6 +10,7 @@ from ..embed.pair_tokenizer import PairTokenizer
 from ..embed.text_tokenizer import TextTokenizer
 from ..errors import InputError
 from ..llm.context import ContextLimit
+from ..llm.image_prompts import ImagePrompts
 from ..llm.prompts import read_special_tokens
 from ..llm.text_model import TextModel
 from ..llm.tokenizer import Tokenizer
@@ -112,4 +113,5 @@ def _text_model(model: ModelInfo) -> TextModel:
         vocabulary=model.vocabulary,
         context_limit=model.context_limit or ContextLimit(model.context),
         sampling_defaults=files.sampling,
+        images=ImagePrompts(files.images, tokenizer) if files.images is not None else None,
     )

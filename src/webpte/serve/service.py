@@ -16,12 +16,13 @@ from .clients import ClientTurns
 from .config import Config
 from .downloads import Downloads
 from .errors import ApiError
-from .messages import ModelInfo, ModelKind
+from .messages import ModelInfo, ModelKind, PromptItem
 from .served_models import KINDS, ServedModel
 from .telemetry import Metrics
 
 logger = logging.getLogger(__name__)
 LATEST = ":latest"  # that clients of Ollama append to a name
+MAX_DECODERS = 2  # processes at once, each with its own limit of memory
 MAX_SEED = LARGEST  # OpenAI's seeds may be larger, and are reduced modulo MAX_SEED + 1
 MAX_FIELD_CHARS = 80  # of an unknown field in the log
 MAX_UNKNOWN_FIELDS = 256  # that warnings are logged for: clients choose the names
@@ -37,6 +38,7 @@ class Service:
         self.draining = False
         self.loading = True
         self.turns = ClientTurns()
+        self.decoders = asyncio.Semaphore(MAX_DECODERS)  # of audio and images
         self.downloads = Downloads(config.max_download_bytes)
         self._unknown_fields: set[str] = set()  # that a warning was logged for
         self._served: dict[str, ServedModel] = {}
@@ -54,6 +56,12 @@ class Service:
         await self.backend.stop(self.config.shutdown_timeout)
         for model in self._served.values():
             await model.close()
+
+    @property
+    def reads_images(self) -> bool:
+        """Return whether a model reads images."""
+        files = (model.text for model in self.backend.models.values())
+        return any(each is not None and each.images is not None for each in files)
 
     @property
     def max_client_requests(self) -> int:
@@ -110,7 +118,7 @@ class Service:
         return self._served[model.name]
 
     async def submit(
-        self, model: ServedModel, prompts: Sequence[tuple[int, ...]], params: SamplingParams, client: str
+        self, model: ServedModel, prompts: Sequence[tuple[PromptItem, ...]], params: SamplingParams, client: str
     ) -> list[Stream]:
         """Submit each prompt: all of them or none. A constraint is compiled in a helper before the worker sees it. The
         seeds of the responses differ."""

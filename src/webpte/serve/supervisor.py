@@ -30,6 +30,7 @@ from .messages import (
     Generate,
     ModelFile,
     ModelInfo,
+    PromptItem,
     SpeechTask,
     Start,
     StepOutput,
@@ -149,7 +150,7 @@ class Supervisor:
     def generate(
         self,
         model: str,
-        tokens: tuple[int, ...],
+        tokens: tuple[PromptItem, ...],
         params: SamplingParams,
         *,
         timeouts: Timeouts | None = None,

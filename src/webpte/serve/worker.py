@@ -8,7 +8,9 @@ requests after them need not wait. The process exits when its input ends, for th
 
 from __future__ import annotations
 
+import functools
 import logging
+import math
 import os
 import queue
 import sys
@@ -19,14 +21,18 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+import numpy as np
+
 from ..embed import Embedder, PairTokenizer, Reranker
 from ..errors import Error, FormatError, InputError
 from ..llm import LLM
+from ..llm.engine.embeddings import EncoderInput
 from ..llm.engine.output import Admitted, Finished, Output, Piece
 from ..llm.engine.request import SamplingRequest
 from ..progress import OnProgress, Progress
 from ..speech import Transcriber
 from ..task_file import task_of
+from ..typing import Array
 from .messages import (
     MAX_MESSAGE_BYTES,
     Cancel,
@@ -43,6 +49,7 @@ from .messages import (
     Ready,
     Start,
     StepOutput,
+    StoredTile,
     TextFiles,
     TokenDelta,
     ToWorker,
@@ -174,6 +181,7 @@ class LanguageModelWorker:
                 bos_id=files.bos_id,
                 stop_tokens=tuple(sorted(llm.stop_tokens)),
                 sampling=dict(llm.sampling_defaults),
+                images=llm.text_model.images.encoder if llm.text_model.images is not None else None,
             ),
             context_limit=llm.context_limit,
         )
@@ -191,7 +199,9 @@ class LanguageModelWorker:
         if not isinstance(request, Generate):
             raise InputError(f"{self._file.name} is a language model; embeddings need an encoder")
         sink = _DeltaSink(self, request.id)
-        generation = self.llm.request(request.tokens, request.params, request.resumed, sink=sink)
+        open_file = functools.cache(_open_pixels)  # all tiles of an image share one mapping
+        segments = [each if isinstance(each, int) else self._input(each, open_file) for each in request.tokens]
+        generation = self.llm.request(segments, request.params, request.resumed, sink=sink)
         with self._lock:
             if not self._active:
                 self._last_progress = time.monotonic()
@@ -202,6 +212,13 @@ class LanguageModelWorker:
             with self._lock:
                 self._active.pop(request.id, None)
             raise
+
+    def _input(self, tile: StoredTile, open_file: Callable[[str], Array]) -> EncoderInput:
+        images = self.llm.text_model.images
+        if images is None:
+            raise InputError(f"{self._file.name} reads no images", code="no_images")
+        pixels = open_file(tile.path)[tile.offset :][: math.prod(tile.shape)].reshape(tile.shape)
+        return images.input(pixels, bytes.fromhex(tile.digest), tile.rows)
 
     def cancel(self, id: int) -> None:
         with self._lock:
@@ -236,6 +253,15 @@ class LanguageModelWorker:
             self._send(StepOutput(tuple(deltas)))
         for failure in failures:
             self._send(failure)
+
+
+def _open_pixels(path: str) -> Array:
+    """Map the tiles of an image. The mapping stays when the server removes the file."""
+    try:
+        pixels: Array = np.memmap(path, np.uint8, "r")
+    except (OSError, ValueError) as error:  # the server has removed the file of a request that it no longer waits for
+        raise InputError(f"the pixels of an image cannot be read: {error}", code="unreadable") from error
+    return pixels
 
 
 class _DeltaSink:

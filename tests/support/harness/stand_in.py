@@ -31,7 +31,7 @@ class StandInStream:
 
     def __init__(
         self,
-        prompt: tuple[int, ...],
+        prompt: tuple[Any, ...],
         params: SamplingParams,
         tokens: Sequence[tuple[str, int]],
         go: asyncio.Event,
@@ -112,7 +112,7 @@ class StandIn:
             await stream.cancel()
 
     def generate(
-        self, model: str, tokens: tuple[int, ...], params: SamplingParams, *, timeouts: object = None, client: str = ""
+        self, model: str, tokens: tuple[Any, ...], params: SamplingParams, *, timeouts: object = None, client: str = ""
     ) -> StandInStream:
         if self.fails is not None:
             raise self.fails

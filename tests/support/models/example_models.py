@@ -94,6 +94,22 @@ def quantized_whisper(kind: str) -> Path:
     return cached(f"whisper-{kind}", [Path(checkpoint.__file__)], make, exporter=["builder/speech"])
 
 
+def vlm() -> Path:
+    """A folder with a tiny SmolVLM of random weights in `checkpoint`, and its program `vlm.pte` in f32."""
+    from . import tiny_vlm as checkpoint
+
+    def make(folder: Path) -> None:
+        checkpoint.write_vlm(folder / "checkpoint")
+        checkpoint.build_vlm(folder / "checkpoint", folder / "vlm.pte")
+
+    return cached(
+        "vlm",
+        [Path(checkpoint.__file__)],
+        make,
+        exporter=["builder/llm", "checkpoints/families/llama", "checkpoints/towers/idefics3"],
+    )
+
+
 def page_export(commands: str, make: Callable[[Path], object]) -> Path:
     """What the commands of a page that export SmolLM2 leave in a folder."""
     from .smollm import SMOLLM2

@@ -75,6 +75,13 @@ def write_checkpoint(folder: Path, kind: Any, config: Any, special: list[str], p
     return model
 
 
+def build_vlm(folder: Path, program: Path) -> Path:
+    """Build the program of the checkpoint in f32."""
+    from webpte.builder import build_program
+
+    return build_program(folder, program, quantize=None, max_context=CONTEXT, max_tokens=24)
+
+
 def write_files(folder: Path, special: list[str], processor: dict[str, Any]) -> None:
     """Write the tokenizer, the chat template and the image processor."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers

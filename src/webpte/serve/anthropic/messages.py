@@ -10,7 +10,8 @@ from typing import Any, Literal
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...llm.prompts import TemplateCall, TemplateCalledFunction, TemplateMessage
+from ...llm.image_prompts import PreparedImage
+from ...llm.prompts import TemplateCall, TemplateCalledFunction, TemplateContent, TemplateMessage
 from ...llm.settings import GenerateSettings
 from ...llm.text_model import TextModel
 from ..backend import RequestUsage
@@ -18,6 +19,8 @@ from ..bodies import read_body
 from ..clients import run_in_thread
 from ..config import Config
 from ..errors import ApiError
+from ..images import ImageUpload, prompt_items, read_images, template_content
+from ..messages import prompt_length
 from ..openai.generation import (
     Choice,
     Delta,
@@ -38,6 +41,7 @@ from ..served_models import ServedModel
 from ..service import Service
 from .requests import (
     AssistantTurn,
+    Base64Source,
     ConversationFields,
     CountTokensRequest,
     ImageBlock,
@@ -77,7 +81,8 @@ async def messages(request: Request) -> Response:
     service: Service = request.app.state.service
     body = await read_body(request, service.config, MessagesRequest)
     model = await service.open_model(request, body.model, "language")
-    parsed = await run_in_thread(request, _parse, body, service.config, model)
+    images = await read_images(request, model, list(_uploads(body)))
+    parsed = await run_in_thread(request, _parse, body, service.config, model, images)
     return await respond(request, service, parsed, MessagesFormatter(model.name))
 
 
@@ -86,18 +91,43 @@ async def count_tokens(request: Request) -> Response:
     service: Service = request.app.state.service
     body = await read_body(request, service.config, CountTokensRequest)
     model = await service.open_model(request, body.model, "language")
-    content: AnthropicTokenCount = {"input_tokens": await run_in_thread(request, _count, body, service.config, model)}
+    images = await read_images(request, model, list(_uploads(body)))
+    content: AnthropicTokenCount = {
+        "input_tokens": await run_in_thread(request, _count, body, service.config, model, images)
+    }
     return JsonResponse(content)
 
 
-def _count(body: CountTokensRequest, config: Config, model: ServedModel) -> int:
+def _uploads(body: ConversationFields) -> Iterator[ImageUpload]:
+    for at, turn in enumerate(body.messages):
+        for number, block in enumerate(turn.content if isinstance(turn, UserTurn) else ()):
+            param = f"messages[{at}].content[{number}]"
+            if isinstance(block, ImageBlock):
+                yield _upload(block, param)
+            elif isinstance(block, ToolResultBlock):
+                for position, part in enumerate(block.content):
+                    if isinstance(part, ImageBlock):
+                        yield _upload(part, f"{param}.content[{position}]")
+
+
+def _upload(block: ImageBlock, param: str) -> ImageUpload:
+    source = block.source
+    return (
+        ImageUpload(param, source.data)
+        if isinstance(source, Base64Source)
+        else ImageUpload.from_address(param, source.url)
+    )
+
+
+def _count(body: CountTokensRequest, config: Config, model: ServedModel, images: Sequence[PreparedImage]) -> int:
     text = model.text
     tools = _tools(body, config)
     params = text.sampling_params(_thinking_settings(body, text))
-    return len(text.tokenize_chat(_template_messages(body, model.name), tools.for_template(), params))
+    segments = text.chat_segments(_template_messages(body, images), tools.for_template(), params)
+    return prompt_length(prompt_items(segments))
 
 
-def _parse(body: MessagesRequest, config: Config, model: ServedModel) -> ParsedRequest:
+def _parse(body: MessagesRequest, config: Config, model: ServedModel, images: Sequence[PreparedImage]) -> ParsedRequest:
     text = model.text
     settings: GenerateSettings = {
         **sampling_settings(body, body.seed),
@@ -110,7 +140,7 @@ def _parse(body: MessagesRequest, config: Config, model: ServedModel) -> ParsedR
     schema = response_schema(body.output_config.format, "output_config.format.schema", config)
     calls = constrain_response(settings, tools, schema, text)
     params = checked_params(config, text, settings)
-    tokens, params = text.chat_prompt(_template_messages(body, model.name), tools.for_template(), params)
+    tokens, params = text.chat_prompt(_template_messages(body, images), tools.for_template(), params)
     return ParsedRequest(model, [tokens], params, body.stream, include_usage=False, calls=calls)
 
 
@@ -144,39 +174,41 @@ def _tools(body: ConversationFields, config: Config) -> ToolConfig:
 # -- messages --------------------------------------------------------------------------------------------------------
 
 
-def _template_messages(body: ConversationFields, model: str) -> list[TemplateMessage]:
-    """Return a conversation as chat templates expect it."""
+def _template_messages(body: ConversationFields, images: Sequence[PreparedImage]) -> list[TemplateMessage]:
+    """Return a conversation, with its images in order, as chat templates expect it."""
     turns = body.messages
     if isinstance(turns[-1], AssistantTurn):
         param = f"messages[{len(turns) - 1}].role"
         raise ApiError(400, f"{param}: expected user, got assistant. A response cannot be begun for it.", param=param)
-    system = _text(body.system, "system", model)
+    following = iter(images)
+    system = _content(body.system, following)
     messages: list[TemplateMessage] = [{"role": "system", "content": system}] if system else []
-    for at, turn in enumerate(turns):
-        messages += _turn_messages(turn, f"messages[{at}].content", model)
+    for turn in turns:
+        messages += _turn_messages(turn, following)
     return messages
 
 
-def _turn_messages(turn: SystemTurn | UserTurn | AssistantTurn, param: str, model: str) -> Iterator[TemplateMessage]:
-    """Yield the messages of a turn. Each result of a tool is one, and so is the text between them."""
+def _turn_messages(
+    turn: SystemTurn | UserTurn | AssistantTurn, images: Iterator[PreparedImage]
+) -> Iterator[TemplateMessage]:
+    """Yield the messages of a turn. Each result of a tool is one, and so are the blocks between them."""
     if isinstance(turn, AssistantTurn):
         yield _assistant_message(turn)
         return
     if isinstance(turn.content, str):
         yield {"role": turn.role, "content": turn.content}
         return
-    texts: list[str] = []
-    for at, block in enumerate(turn.content):
+    blocks: list[TextBlock | ImageBlock] = []
+    for block in turn.content:
         if not isinstance(block, ToolResultBlock):
-            texts.append(_block_text(block, f"{param}[{at}]", model))
+            blocks.append(block)
             continue
-        if texts:
-            yield {"role": turn.role, "content": "".join(texts)}
-            texts = []
-        result = _text(block.content, f"{param}[{at}].content", model)
-        yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": result}
-    if texts:
-        yield {"role": turn.role, "content": "".join(texts)}
+        if blocks:
+            yield {"role": turn.role, "content": _content(blocks, images)}
+            blocks = []
+        yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": _content(block.content, images)}
+    if blocks:
+        yield {"role": turn.role, "content": _content(blocks, images)}
 
 
 def _assistant_message(turn: AssistantTurn) -> TemplateMessage:
@@ -200,16 +232,10 @@ def _assistant_message(turn: AssistantTurn) -> TemplateMessage:
     return message
 
 
-def _text(content: str | Sequence[TextBlock | ImageBlock], param: str, model: str) -> str:
+def _content(content: str | Sequence[TextBlock | ImageBlock], images: Iterator[PreparedImage]) -> TemplateContent:
     if isinstance(content, str):
         return content
-    return "".join(_block_text(block, f"{param}[{at}]", model) for at, block in enumerate(content))
-
-
-def _block_text(block: TextBlock | ImageBlock, param: str, model: str) -> str:
-    if isinstance(block, ImageBlock):
-        raise ApiError(400, f"{param}: {model} reads no images. Send text.", param=param)
-    return block.text
+    return template_content(next(images) if isinstance(block, ImageBlock) else block.text for block in content)
 
 
 # -- responses -------------------------------------------------------------------------------------------------------

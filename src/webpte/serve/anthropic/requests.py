@@ -32,11 +32,21 @@ class TextBlock(Block):
     text: str
 
 
-class ImageBlock(Block):
-    """An image, which is declared so that its error names the model."""
+class Base64Source(RequestBody):
+    ignored = ("media_type",)
+    type: Literal["base64"]
+    data: str
 
-    ignored = (*Block.ignored, "source", "transformations")
+
+class UrlSource(RequestBody):
+    type: Literal["url"]
+    url: str
+
+
+class ImageBlock(Block):
+    ignored = (*Block.ignored, "transformations")
     type: Literal["image"]
+    source: Annotated[Base64Source | UrlSource, Field(discriminator="type")]
 
 
 class ThinkingBlock(Block):
@@ -145,6 +155,7 @@ class CountTokensRequest(ConversationFields):
     """`POST /v1/messages/count_tokens`."""
 
     ignored = IGNORED
+    with_images = True
     unsupported: ClassVar[dict[str, str]] = UNSUPPORTED
     model: str | None = None
 
@@ -153,6 +164,7 @@ class MessagesRequest(ConversationFields, SamplingFields):
     """`POST /v1/messages`. `seed` and `min_p` are extensions."""
 
     ignored = IGNORED
+    with_images = True
     unsupported: ClassVar[dict[str, str]] = UNSUPPORTED
     max_tokens: MaxTokens
     stop_sequences: StopStrings = Field(default_factory=list)

@@ -13,6 +13,8 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...llm.engine.embeddings import Segment
+from ...llm.image_prompts import PreparedImage
 from ...llm.prompts import TemplateCall, TemplateMessage
 from ...llm.settings import GenerateSettings
 from ...typing import Array, JsonObject
@@ -22,6 +24,7 @@ from ..bodies import read_body
 from ..clients import run_in_thread
 from ..config import Config
 from ..errors import ApiError
+from ..images import ImageUpload, read_images, template_content
 from ..messages import ModelInfo
 from ..openai.generation import (
     ANY_OBJECT,
@@ -85,8 +88,14 @@ async def chat(request: Request) -> Response:
     body = await read_body(request, service.config, OllamaChatRequest)
     if not body.messages:  # clients load a model in this way
         return await _load(request, body, "message")
+    sources = [
+        ImageUpload(f"messages[{at}].images[{number}]", data)
+        for at, message in enumerate(body.messages)
+        for number, data in enumerate(message.images)
+    ]
     model = await service.open_model(request, body.model or None, "language")
-    parsed = await run_in_thread(request, _parse_chat, body, service.config, model)
+    images = await read_images(request, model, sources)
+    parsed = await run_in_thread(request, _parse_chat, body, service.config, model, images)
     return await respond(request, service, parsed, OllamaFormatter(body.model or model.name, "message"), LineStream)
 
 
@@ -94,10 +103,12 @@ async def generate(request: Request) -> Response:
     """Handle `POST /api/generate`."""
     service: Service = request.app.state.service
     body = await read_body(request, service.config, OllamaGenerateRequest)
-    if not body.prompt:
+    if not body.prompt and not body.images:
         return await _load(request, body, "response")
+    sources = [ImageUpload(f"images[{number}]", data) for number, data in enumerate(body.images)]
     model = await service.open_model(request, body.model or None, "language")
-    parsed = await run_in_thread(request, _parse_generate, body, service.config, model)
+    images = await read_images(request, model, sources)
+    parsed = await run_in_thread(request, _parse_generate, body, service.config, model, images)
     return await respond(request, service, parsed, OllamaFormatter(body.model or model.name, "response"), LineStream)
 
 
@@ -163,7 +174,7 @@ async def show(request: Request) -> Response:
         content["model_info"][f"{ARCHITECTURE}.embedding_length"] = model.dimensions
     if model.text is not None:
         text = service.served(model).text
-        more = {"tools": text.tool_format, "thinking": text.thought_tags}
+        more = {"tools": text.tool_format, "thinking": text.thought_tags, "vision": text.images}
         parameters = (f"{_option(name)} {value}" for name, value in model.text.sampling.items())
         content["parameters"] = "\n".join(parameters)
         content["template"] = model.text.template or ""
@@ -233,19 +244,23 @@ async def _load(request: Request, body: OllamaRequest, field: Literal["message",
     return JsonResponse(OllamaFormatter(body.model or model.name, field).loaded())
 
 
-def _parse_chat(body: OllamaChatRequest, config: Config, model: ServedModel) -> ParsedRequest:
+def _parse_chat(
+    body: OllamaChatRequest, config: Config, model: ServedModel, images: Sequence[PreparedImage]
+) -> ParsedRequest:
     text = model.text
     settings = _settings(body, config)
     tools = tool_config(cast(Any, body), config) if body.tools else ToolConfig()
     calls = constrain_response(settings, tools, _schema(body), text)
-    messages = [_template_message(message) for message in body.messages]
+    following = iter(images)
+    messages = [_template_message(message, following) for message in body.messages]
     params = checked_params(config, text, settings)
     tokens, params = text.chat_prompt(messages, tools.for_template(), params)
     return ParsedRequest(model, [tokens], params, body.stream, include_usage=False, calls=calls)
 
 
-def _template_message(message: OllamaMessage) -> TemplateMessage:
-    fields: TemplateMessage = {"role": message.role, "content": message.content}
+def _template_message(message: OllamaMessage, images: Iterator[PreparedImage]) -> TemplateMessage:
+    content = template_content([*(next(images) for _ in message.images), message.content])
+    fields: TemplateMessage = {"role": message.role, "content": content}
     if message.thinking:
         fields["reasoning_content"] = message.thinking
     if message.tool_calls:
@@ -259,17 +274,23 @@ def _template_call(call: OllamaToolCall) -> TemplateCall:
     return {"type": "function", "function": {"name": call.function.name, "arguments": call.function.arguments}}
 
 
-def _parse_generate(body: OllamaGenerateRequest, config: Config, model: ServedModel) -> ParsedRequest:
+def _parse_generate(
+    body: OllamaGenerateRequest, config: Config, model: ServedModel, images: Sequence[PreparedImage]
+) -> ParsedRequest:
     text = model.text
     settings = _settings(body, config)
     if (schema := _schema(body)) is not None:
         settings["json_schema"] = schema
     params = checked_params(config, text, settings)
+    tokens: tuple[Segment, ...]
     if body.raw or text.template is None:
+        if images:
+            raise ApiError(400, "images: not allowed with raw, or without a chat template", param="images")
         tokens = text.prompt(text.tokenize_text(body.prompt, parse_special=body.raw))
     else:
         system = [{"role": "system", "content": body.system}] if body.system else []
-        tokens, params = text.chat_prompt([*system, {"role": "user", "content": body.prompt}], None, params)
+        message = {"role": "user", "content": template_content([*images, body.prompt])}
+        tokens, params = text.chat_prompt([*system, message], None, params)
     return ParsedRequest(model, [tokens], params, body.stream, include_usage=False)
 
 

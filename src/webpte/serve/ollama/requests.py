@@ -9,7 +9,7 @@ from pydantic import Field
 from ...llm.settings import LARGEST
 from ..bodies import RequestBody
 from ..errors import ApiError
-from ..openai.requests import MAX_MESSAGES, MAX_TOOL_CALLS, ChatTools, Inputs, StopStrings
+from ..openai.requests import MAX_MESSAGES, MAX_PARTS, MAX_TOOL_CALLS, ChatTools, Inputs, StopStrings
 
 MAX_NAME_CHARS = 512  # of a model that is not served
 ModelName = Annotated[str, Field(max_length=MAX_NAME_CHARS)]
@@ -52,7 +52,7 @@ class OllamaRequest(RequestBody):
     think: bool | Literal["low", "medium", "high"] | None = None
 
 
-NoImages = Annotated[list[str], Field(max_length=0)]
+Images = Annotated[list[str], Field(max_length=MAX_PARTS, fail_fast=True)]  # in base64
 
 
 class OllamaFunctionCall(RequestBody):
@@ -68,7 +68,7 @@ class OllamaMessage(RequestBody):
     role: Literal["system", "user", "assistant", "tool"]
     content: str = ""
     thinking: str = ""
-    images: NoImages = Field(default_factory=list)
+    images: Images = Field(default_factory=list)
     tool_calls: Annotated[list[OllamaToolCall], Field(max_length=MAX_TOOL_CALLS, fail_fast=True)] = Field(
         default_factory=list
     )
@@ -78,6 +78,7 @@ class OllamaMessage(RequestBody):
 class OllamaChatRequest(OllamaRequest):
     """`POST /api/chat`."""
 
+    with_images = True
     messages: Annotated[list[OllamaMessage], Field(max_length=MAX_MESSAGES, fail_fast=True)] = Field(
         default_factory=list
     )
@@ -90,11 +91,12 @@ class OllamaGenerateRequest(OllamaRequest):
     """`POST /api/generate`."""
 
     ignored = (*OllamaRequest.ignored, "context", "template")
+    with_images = True
     unsupported: ClassVar[dict[str, str]] = {"suffix": "the model continues texts and does not fill gaps"}
     prompt: str = ""
     system: str = ""
     raw: bool = False
-    images: NoImages = Field(default_factory=list)
+    images: Images = Field(default_factory=list)
 
 
 class OllamaEmbedRequest(RequestBody):

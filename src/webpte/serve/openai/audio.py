@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from ..audio_process import decode_audio
 from ..clients import client_of, until_disconnect
 from ..forms import read_form
+from ..media_process import decode_audio
 from ..messages import ModelInfo, SpeechTask, Transcribed
 from ..responses import JsonResponse
 from ..service import Service
@@ -50,7 +50,7 @@ async def _transcribe(
     service: Service = request.app.state.service
     config, client = service.config, client_of(request)
     upload, samples = folder / "upload", folder / "samples"
-    async with service.turns.turn(client):
+    async with service.turns.turn(client), service.decoders:
         upload.write_bytes(file)
         await decode_audio(upload, samples, model.rate, config.max_audio_seconds, config.audio_timeout)
     timestamps = body.response_format in TIMED

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...llm.engine.output import Piece
+from ...llm.image_prompts import PreparedImage
 from ...llm.prompts import TemplateCall, TemplateMessage
 from ...llm.settings import GenerateSettings
 from ...llm.text_model import TextModel
@@ -18,6 +19,7 @@ from ..bodies import read_body
 from ..clients import run_in_thread
 from ..config import Config
 from ..errors import ApiError
+from ..images import ImageUpload, read_images, template_content
 from ..served_models import ServedModel
 from ..service import Service
 from .generation import (
@@ -36,7 +38,7 @@ from .generation import (
     stream_usage,
     thinking_settings,
 )
-from .requests import AssistantMessage, CalledTool, ChatMessage, ChatRequest, Content, ToolMessage
+from .requests import AssistantMessage, CalledTool, ChatMessage, ChatRequest, ImagePart, ToolMessage
 from .response_types import (
     ChatChoice,
     ChatChunkChoice,
@@ -63,11 +65,14 @@ async def chat(request: Request) -> Response:
     service: Service = request.app.state.service
     body = await read_body(request, service.config, ChatRequest)
     model = await service.open_model(request, body.model, "language")
-    parsed, formatter = await run_in_thread(request, _parse, body, service.config, model)
+    images = await read_images(request, model, image_uploads(body.messages))
+    parsed, formatter = await run_in_thread(request, _parse, body, service.config, model, images)
     return await respond(request, service, parsed, formatter)
 
 
-def _parse(body: ChatRequest, config: Config, model: ServedModel) -> tuple[ParsedRequest, ChatFormatter]:
+def _parse(
+    body: ChatRequest, config: Config, model: ServedModel, images: Sequence[PreparedImage]
+) -> tuple[ParsedRequest, ChatFormatter]:
     """Check everything about a request before anything is computed."""
     text = model.text
     at_most("n", body.n, config.max_choices, "max_choices")
@@ -86,19 +91,36 @@ def _parse(body: ChatRequest, config: Config, model: ServedModel) -> tuple[Parse
     schema = response_schema(body.response_format, "response_format.json_schema.schema", config)
     calls = constrain_response(settings, tools, schema, text)
     params = checked_params(config, text, settings)
-    tokens, params = text.chat_prompt(template_messages(body.messages), tools.for_template(), params)
+    tokens, params = text.chat_prompt(template_messages(body.messages, images), tools.for_template(), params)
     parsed = ParsedRequest(model, [tokens] * body.n, params, body.stream, stream_usage(body), calls)
     return parsed, ChatFormatter(model.name, text, body.logprobs)
 
 
-def template_messages(messages: Sequence[ChatMessage]) -> list[TemplateMessage]:
-    """Return messages as chat templates expect them."""
-    return [_template_message(message, at) for at, message in enumerate(messages)]
+def image_uploads(messages: Sequence[ChatMessage]) -> list[ImageUpload]:
+    """Return the images of messages in order."""
+    return [
+        ImageUpload.from_address(f"messages[{at}].content[{number}]", part.image_url.url)
+        for at, message in enumerate(messages)
+        if isinstance(message.content, list)
+        for number, part in enumerate(message.content)
+        if isinstance(part, ImagePart)
+    ]
 
 
-def _template_message(message: ChatMessage, at: int) -> TemplateMessage:
+def template_messages(messages: Sequence[ChatMessage], images: Sequence[PreparedImage]) -> list[TemplateMessage]:
+    """Return messages, with their images in order, as chat templates expect them."""
+    following = iter(images)
+    return [_template_message(message, at, following) for at, message in enumerate(messages)]
+
+
+def _template_message(message: ChatMessage, at: int, images: Iterator[PreparedImage]) -> TemplateMessage:
     role = "system" if message.role == "developer" else message.role
-    fields: TemplateMessage = {"role": role, "content": _text(message.content)}
+    parts = message.content if isinstance(message.content, list) else ()
+    content = template_content(next(images) if isinstance(part, ImagePart) else part.text for part in parts)
+    fields: TemplateMessage = {
+        "role": role,
+        "content": message.content if isinstance(message.content, str) else content,
+    }
     if isinstance(message, AssistantMessage):
         if message.content is None and not message.tool_calls:
             raise ApiError(400, f"messages[{at}].content: required without tool_calls", param=f"messages[{at}].content")
@@ -120,12 +142,6 @@ def _template_call(call: CalledTool) -> TemplateCall:
         "type": call.type,
         "function": {"name": function.name, "arguments": function.arguments},
     }
-
-
-def _text(content: Content | None) -> str:
-    if isinstance(content, list):
-        return "".join(part.text for part in content)
-    return content or ""
 
 
 class ChatFormatter:

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...llm.defaults import FILTERS, PENALTIES
+from ...llm.engine.embeddings import Segment
 from ...llm.engine.output import Admitted, Piece
 from ...llm.settings import MAX_NEW_TOKENS, GenerateSettings, SamplingParams
 from ...llm.text_model import TextModel
@@ -23,6 +24,7 @@ from ..bodies import RequestBody
 from ..clients import client_of, until_disconnect
 from ..config import Config
 from ..errors import ApiError
+from ..images import prompt_items
 from ..responses import EventStream, JsonResponse
 from ..served_models import ServedModel
 from ..service import MAX_SEED, Service
@@ -50,7 +52,7 @@ class ParsedRequest:
     """A request in tokens and checked settings."""
 
     model: ServedModel
-    prompts: Sequence[tuple[int, ...]]  # one for each response
+    prompts: Sequence[tuple[Segment, ...]]  # one for each response
     params: SamplingParams
     stream: bool
     include_usage: bool  # at the end of a stream
@@ -189,7 +191,7 @@ class InstrumentedStream:
 
     def __init__(
         self,
-        prompt: tuple[int, ...],
+        prompt: tuple[Segment, ...],
         stream: Stream,
         text: TextModel,
         metrics: Metrics,
@@ -366,7 +368,8 @@ async def respond(
     """Submit a request and return its response. If the client disconnects, its slots are freed."""
     log = request.scope["state"]["log"]
     log |= {"model": parsed.model.name, "stream": parsed.stream, "choices": len(parsed.prompts)}
-    submitting = service.submit(parsed.model, parsed.prompts, parsed.params, client_of(request))
+    prompts = [prompt_items(prompt) for prompt in parsed.prompts]
+    submitting = service.submit(parsed.model, prompts, parsed.params, client_of(request))
     streams = await until_disconnect(request.receive, submitting)
     text = parsed.model.text
     responses = [

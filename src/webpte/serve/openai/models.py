@@ -19,7 +19,7 @@ from ..messages import ModelInfo
 from ..responses import JsonResponse
 from ..served_models import KINDS, ServedModel
 from ..service import Service
-from .chat import template_messages
+from .chat import image_uploads, template_messages
 from .generation import at_most
 from .requests import DetokenizeRequest, EmbeddingsRequest, TokenizeRequest
 from .response_types import (
@@ -63,7 +63,7 @@ def _model_entry(service: Service, info: ModelInfo) -> ModelEntry:
     if info.text is not None:
         text = service.served(info).text
         entry["sampling"] = info.text.sampling
-        entry["images"] = False  # messages with images are refused for every model
+        entry["images"] = text.images is not None
         entry["tools"] = text.tool_format is not None
         entry["thinking"] = text.thought_tags is not None
     return entry
@@ -85,7 +85,10 @@ async def tokenize(request: Request) -> Response:
 def _tokens(body: TokenizeRequest, text: TextModel, config: Config) -> list[int]:
     if body.prompt is not None:
         return text.tokenize_text(body.prompt, parse_special=body.parse_special)
-    return text.tokenize_chat(template_messages(body.messages or ()), tool_config(body, config).for_template())
+    messages = body.messages or []
+    for image in image_uploads(messages):
+        raise ApiError(400, f"{image.param}: an image has no tokens. Send text.", param=image.param)
+    return text.tokenize_chat(template_messages(messages, ()), tool_config(body, config).for_template())
 
 
 async def detokenize(request: Request) -> Response:

@@ -138,6 +138,20 @@ class TextPart(RequestBody):
 Content = str | Annotated[list[TextPart], Field(max_length=MAX_PARTS, fail_fast=True)]
 
 
+class ImageAddress(RequestBody):
+    ignored = ("detail",)
+    url: NonEmpty
+
+
+class ImagePart(RequestBody):
+    type: Literal["image_url"]
+    image_url: ImageAddress
+
+
+TextOrImagePart = Annotated[TextPart | ImagePart, Field(discriminator="type")]
+ImageContent = str | Annotated[list[TextOrImagePart], Field(max_length=MAX_PARTS, fail_fast=True)]
+
+
 class CalledFunction(RequestBody):
     name: str
     arguments: Json[dict[str, Any]]
@@ -151,9 +165,15 @@ class CalledTool(RequestBody):
     function: CalledFunction
 
 
-class TextMessage(RequestBody):
-    role: Literal["system", "developer", "user"]
+class SystemMessage(RequestBody):
+    role: Literal["system", "developer"]
     content: Content
+    name: str | None = None
+
+
+class UserMessage(RequestBody):
+    role: Literal["user"]
+    content: ImageContent
     name: str | None = None
 
 
@@ -183,7 +203,7 @@ class ToolMessage(RequestBody):
     tool_call_id: str
 
 
-ChatMessage = Annotated[TextMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
+ChatMessage = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
 
 
 def _with_roles(messages: Any) -> Any:
@@ -262,6 +282,7 @@ class ChatRequest(ChoiceFields, ToolFields, ThinkingFields):
     """`POST /v1/chat/completions`."""
 
     ignored = IGNORED
+    with_images = True
     unsupported: ClassVar[dict[str, str]] = {
         "functions": "use tools",
         "function_call": "use tool_choice",
@@ -309,6 +330,16 @@ class ResponsesTextPart(RequestBody):
     text: str
 
 
+class ResponsesImagePart(RequestBody):
+    ignored = ("detail",)
+    unsupported: ClassVar[dict[str, str]] = {"file_id": "the server stores no files; send a data address"}
+    type: Literal["input_image"]
+    image_url: NonEmpty
+
+
+ResponsesPart = Annotated[ResponsesTextPart | ResponsesImagePart, Field(discriminator="type")]
+
+
 class ResponsesItem(RequestBody):
     ignored: ClassVar[tuple[str, ...]] = ("id", "status", "phase")
 
@@ -316,7 +347,7 @@ class ResponsesItem(RequestBody):
 class MessageItem(ResponsesItem):
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | Annotated[list[ResponsesTextPart], Field(max_length=MAX_PARTS, fail_fast=True)]
+    content: str | Annotated[list[ResponsesPart], Field(max_length=MAX_PARTS, fail_fast=True)]
 
 
 class FunctionCallItem(ResponsesItem):
@@ -377,6 +408,7 @@ class ResponsesRequest(SamplingFields, ToolFields, ThinkingFields):
     """`POST /v1/responses`."""
 
     ignored = (*IGNORED, "include", "stream_options")
+    with_images = True
     unsupported: ClassVar[dict[str, str]] = {
         "previous_response_id": "the server stores nothing; send the whole conversation as input",
         "conversation": "the server stores nothing; send the whole conversation as input",

@@ -10,11 +10,13 @@ from typing import Literal
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...llm.image_prompts import PreparedImage
 from ...llm.prompts import TemplateCall, TemplateMessage
 from ..backend import RequestUsage
 from ..bodies import read_body
 from ..clients import run_in_thread
 from ..config import Config
+from ..images import ImageUpload, read_images, template_content
 from ..served_models import ServedModel
 from ..service import Service
 from .generation import (
@@ -31,7 +33,14 @@ from .generation import (
     sampling_settings,
     thinking_settings,
 )
-from .requests import FunctionCallItem, FunctionCallOutputItem, MessageItem, ReasoningItem, ResponsesRequest
+from .requests import (
+    FunctionCallItem,
+    FunctionCallOutputItem,
+    MessageItem,
+    ReasoningItem,
+    ResponsesImagePart,
+    ResponsesRequest,
+)
 from .response_types import (
     ArgumentsDeltaEvent,
     ArgumentsDoneEvent,
@@ -71,11 +80,24 @@ async def responses(request: Request) -> Response:
     service: Service = request.app.state.service
     body = await read_body(request, service.config, ResponsesRequest)
     model = await service.open_model(request, body.model, "language")
-    parsed, formatter = await run_in_thread(request, _parse, body, service.config, model)
+    images = await read_images(request, model, _uploads(body))
+    parsed, formatter = await run_in_thread(request, _parse, body, service.config, model, images)
     return await respond(request, service, parsed, formatter)
 
 
-def _parse(body: ResponsesRequest, config: Config, model: ServedModel) -> tuple[ParsedRequest, ResponsesFormatter]:
+def _uploads(body: ResponsesRequest) -> list[ImageUpload]:
+    return [
+        ImageUpload.from_address(f"input[{at}].content[{number}]", part.image_url)
+        for at, item in enumerate(body.input if isinstance(body.input, list) else ())
+        if isinstance(item, MessageItem) and not isinstance(item.content, str)
+        for number, part in enumerate(item.content)
+        if isinstance(part, ResponsesImagePart)
+    ]
+
+
+def _parse(
+    body: ResponsesRequest, config: Config, model: ServedModel, images: Sequence[PreparedImage]
+) -> tuple[ParsedRequest, ResponsesFormatter]:
     text = model.text
     settings = sampling_settings(body, body.seed)
     settings["max_new_tokens"] = output_tokens(config, max_output_tokens=body.max_output_tokens)
@@ -84,7 +106,7 @@ def _parse(body: ResponsesRequest, config: Config, model: ServedModel) -> tuple[
     calls = constrain_response(settings, tools, schema, text)
     settings |= thinking_settings(body, body.reasoning.effort)
     params = checked_params(config, text, settings)
-    tokens, params = text.chat_prompt(_messages(body), tools.for_template(), params)
+    tokens, params = text.chat_prompt(_messages(body, iter(images)), tools.for_template(), params)
     dumped = body.model_dump(by_alias=True, exclude_unset=True)
     request_fields: RequestFields = {
         "model": model.name,
@@ -101,7 +123,7 @@ def _parse(body: ResponsesRequest, config: Config, model: ServedModel) -> tuple[
     return parsed, ResponsesFormatter(request_fields)
 
 
-def _messages(body: ResponsesRequest) -> list[TemplateMessage]:
+def _messages(body: ResponsesRequest, images: Iterator[PreparedImage]) -> list[TemplateMessage]:
     """Return `instructions` and `input` as messages for a chat template."""
     messages: list[TemplateMessage] = []
     if body.instructions is not None:
@@ -113,7 +135,7 @@ def _messages(body: ResponsesRequest) -> list[TemplateMessage]:
         if isinstance(item, ReasoningItem):
             thought += "".join(part.text for part in item.content or item.summary)
             continue
-        message = _template_message(item)
+        message = _template_message(item, images)
         if thought and message["role"] == "assistant":
             message["reasoning_content"], thought = thought, ""
             messages.append(message)
@@ -124,7 +146,9 @@ def _messages(body: ResponsesRequest) -> list[TemplateMessage]:
     return messages
 
 
-def _template_message(item: MessageItem | FunctionCallItem | FunctionCallOutputItem) -> TemplateMessage:
+def _template_message(
+    item: MessageItem | FunctionCallItem | FunctionCallOutputItem, images: Iterator[PreparedImage]
+) -> TemplateMessage:
     if isinstance(item, FunctionCallItem):
         call: TemplateCall = {
             "id": item.call_id,
@@ -134,8 +158,12 @@ def _template_message(item: MessageItem | FunctionCallItem | FunctionCallOutputI
         return {"role": "assistant", "content": "", "tool_calls": [call]}
     if isinstance(item, FunctionCallOutputItem):
         return {"role": "tool", "tool_call_id": item.call_id, "content": item.output}
-    text = item.content if isinstance(item.content, str) else "".join(part.text for part in item.content)
-    return {"role": "system" if item.role == "developer" else item.role, "content": text}
+    parts = [item.content] if isinstance(item.content, str) else item.content
+    content = template_content(
+        part if isinstance(part, str) else next(images) if isinstance(part, ResponsesImagePart) else part.text
+        for part in parts
+    )
+    return {"role": "system" if item.role == "developer" else item.role, "content": content}
 
 
 class ResponsesFormatter:

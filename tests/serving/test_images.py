@@ -1,0 +1,127 @@
+"""Images in conversations as clients send them: the answers of Python, alone and among others."""
+
+from __future__ import annotations
+
+import base64
+import io
+import itertools
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from tests.support.harness.serving import Running
+from tests.support.models import example_models
+from tests.support.models.tiny_vlm import picture
+from webpte.llm import LLM
+
+QUESTION = "what is it?"
+TOKENS = 8
+SETTINGS: dict[str, Any] = {"max_tokens": TOKENS, "temperature": 0}
+SEEDS = (None, 1, 2, None, 1, 3, 4, None)  # of the images of eight requests; None for none
+
+
+@pytest.fixture(scope="module")
+def program():
+    return example_models.vlm() / "vlm.pte"
+
+
+@pytest.fixture(scope="module")
+def served(program):
+    with Running(program) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(served):
+    with openai.OpenAI(base_url=served.api, api_key="none", max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def answers(program):
+    """Return what Python answers about each image."""
+    texts = {}
+    with LLM.load(program) as llm:
+        for seed in set(SEEDS):
+            llm.reset_prefix_cache()
+            parts: list[dict[str, Any]] = [] if seed is None else [{"type": "image", "image": picture(seed)}]
+            messages = [{"role": "user", "content": [*parts, {"type": "text", "text": QUESTION}]}]
+            answer = llm.generate(messages, max_new_tokens=TOKENS, temperature=0)
+            texts[seed] = str(answer), answer.usage.prompt_tokens
+    return texts
+
+
+def encoded(seed: int, width: int = 56) -> str:
+    file = io.BytesIO()
+    picture(seed, width=width).save(file, "PNG")
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def messages(seed: int | None) -> list[Any]:
+    text = {"type": "text", "text": QUESTION}
+    if seed is None:
+        return [{"role": "user", "content": QUESTION}]
+    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{encoded(seed)}"}}
+    return [{"role": "user", "content": [image, text]}]
+
+
+def ask(client: openai.OpenAI, seed: int | None) -> tuple[str, int]:
+    answer = client.chat.completions.create(model="vlm", messages=messages(seed), **SETTINGS)
+    return answer.choices[0].message.content, answer.usage.prompt_tokens
+
+
+def test_requests_with_and_without_images_at_once_have_the_answers_of_each_alone(client, answers):
+    with ThreadPoolExecutor(len(SEEDS)) as pool:
+        together = list(pool.map(lambda seed: ask(client, seed), SEEDS))
+    assert together == [answers[seed] for seed in SEEDS]
+
+
+def test_second_question_about_an_image_finds_its_rows(client):
+    ask(client, 5)
+    content = [*messages(5)[0]["content"][:1], {"type": "text", "text": "where is it?"}]
+    answer = client.chat.completions.create(model="vlm", messages=[{"role": "user", "content": content}], **SETTINGS)
+    computed = answer.usage.prompt_tokens - answer.usage.prompt_tokens_details.cached_tokens
+    assert computed <= len("ere is it?") + len("\nAssistant:") + 1
+
+
+def test_image_through_other_apis_has_the_same_answer(served, answers):
+    data, options = encoded(1), {"num_predict": TOKENS, "temperature": 0}
+    with httpx.Client(base_url=served.url, timeout=60) as http:
+        message = {"role": "user", "content": QUESTION, "images": [data]}
+        ollama = http.post("/api/chat", json={"messages": [message], "stream": False, "options": options}).json()
+        block = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
+        turn = {"role": "user", "content": [block, {"type": "text", "text": QUESTION}]}
+        anthropic = http.post("/v1/messages", json={"messages": [turn], **SETTINGS}).json()
+    assert (ollama["message"]["content"], ollama["prompt_eval_count"]) == answers[1]
+    assert anthropic["content"][0]["text"] == answers[1][0]
+
+
+def test_client_of_openai_learns_that_an_image_is_wrong(client):
+    with pytest.raises(openai.BadRequestError, match="content"):
+        url = {"url": "data:image/png;base64,AAAA"}
+        content: Any = [{"type": "image_url", "image_url": url}]
+        client.chat.completions.create(model="vlm", messages=[{"role": "user", "content": content}])
+
+
+@pytest.mark.slow
+def test_stream_goes_on_beside_eight_images(client):
+    """The longest gap of a stream while images are decoded and encoded is shorter than a second."""
+
+    def gaps() -> list[float]:
+        stream = client.chat.completions.create(
+            model="vlm", messages=messages(None), max_tokens=150, temperature=0, stream=True
+        )
+        times = [time.monotonic() for _ in stream]
+        return [later - earlier for earlier, later in itertools.pairwise(times)]
+
+    alone = max(gaps())
+    with ThreadPoolExecutor(9) as pool:
+        streaming = pool.submit(gaps)
+        list(pool.map(lambda seed: ask(client, seed), range(10, 18)))
+        beside = max(streaming.result())
+    print(f"longest gap: {1000 * alone:.0f} ms alone, {1000 * beside:.0f} ms beside eight images")
+    assert beside < 1

@@ -10,7 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .deferred import build_cached_program, fetch_program, lazy_exports, open_remote_files, show_in_notebook
+from .deferred import (
+    build_cached_program,
+    fetch_program,
+    lazy_exports,
+    open_remote_files,
+    read_adapters,
+    show_in_notebook,
+)
 from .errors import (
     CancelledError,
     ClosedError,
@@ -32,6 +39,7 @@ from .errors import (
 from .version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -137,6 +145,13 @@ def _fetch(name: str, progress: OnProgress) -> RemoteProgram | None:
     from .checkpoints.remote_programs import fetch
 
     return fetch(name, progress)
+
+
+@read_adapters.provide
+def _read_adapters(folders: Mapping[str, PathLike], modules: bytes, where: str) -> Any:
+    from .checkpoints.adapters import read_adapters
+
+    return read_adapters(folders, modules, where)
 
 
 @open_remote_files.provide

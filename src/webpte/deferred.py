@@ -51,5 +51,7 @@ show_in_notebook: Hook[..., object] = Hook()  # a program, or the folder of a bu
 build_cached_program: Hook[..., Path] = Hook()
 # (name, progress) -> the `sources.RemoteProgram` of a name on a hub or of an address; None for a checkpoint
 fetch_program: Hook[..., Any] = Hook()
+# (folders by name, modules of a program, its path) -> the matrices of adapters by name and layer
+read_adapters: Hook[..., Any] = Hook()
 # (name) -> a context of its files: the program, then its .ptd files. Only the ranges that are read are downloaded
 open_remote_files: Hook[..., Any] = Hook()

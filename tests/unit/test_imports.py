@@ -84,6 +84,7 @@ ARROWS: dict[str, set[str]] = {
         "fusion",
         "lowering",  # and a model of one sequence becomes one of many
         "plan",  # which shows how long its caches are
+        "container",  # the matrices of adapters are constants, whose bytes are computed
     },
     "embed": {"runtime", "llm"},  # llm: its tokenizer
     "speech": {

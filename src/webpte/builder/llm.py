@@ -5,11 +5,13 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO, cast
 
+from ..checkpoints.adapters import adapter_modules
 from ..checkpoints.checkpoint import read_checkpoint, write_tokenizer_files
 from ..checkpoints.family import Checkpoint
 from ..checkpoints.recipe import (
@@ -28,12 +30,14 @@ from ..container import (
     MappedFile,
     MethodPlan,
     ProgramFile,
+    Span,
     TensorValue,
     parse_program,
     parse_vulkan,
     write_program,
 )
 from ..errors import UnsupportedError
+from ..llm.adapters import MODULES
 from ..llm.context import LIMIT_METHOD
 from ..partial_files import output_file
 from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
@@ -207,7 +211,9 @@ def trace_program(source: Checkpoint, recipe: Recipe, weights: WeightArrays, siz
     forward: TracedMethod = layers.method("forward", [logits], specs)
     encoders = [] if source.vision is None else [trace_encoder(source.vision, recipe)]
     metadata = decoder_metadata(source, sizes)
-    return program_of([forward, *encoders], [_constant_method(name, value) for name, value in metadata.items()])
+    program = program_of([forward, *encoders], [_constant_method(name, value) for name, value in metadata.items()])
+    modules = Span.of("modules of the layers", adapter_modules(source))
+    return replace(program, named_data=MappingProxyType({**program.named_data, MODULES: modules}))
 
 
 def program_of(methods: Sequence[TracedMethod], constants: Sequence[MethodPlan] = ()) -> ProgramFile:

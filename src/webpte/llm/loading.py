@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
+from ..deferred import read_adapters
 from ..errors import InputError, UnsupportedError
 from ..fusion.batching import AS_STORED, CacheDtypes
 from ..fusion.llm_rewrites import with_sampler, with_sampler_and_half_caches
@@ -12,6 +13,8 @@ from ..graph import DType
 from ..progress import OnProgress
 from ..runtime import Bundle, Program
 from ..typing import PathLike
+from .adapters import MODULES, NO_ADAPTERS, Adapters
+from .engine.adapter_runner import AdapterRunner
 from .engine.bundled_runner import BundledRunner
 from .engine.runner import BatchedRunner, ModelRunner
 from .engine.single_runner import SingleRunner
@@ -89,7 +92,28 @@ def load_images(
     return ImagePrompts(ImageEncoder(str(metadata.image_processor), inputs, runner.embedding_rows), tokenizer)
 
 
-def load_runner(program: Program | Bundle, kv_cache: KvCache, max_slots: int, progress: OnProgress) -> ModelRunner:
+def load_adapters(program: Program | Bundle, path: str, folders: Mapping[str, PathLike]) -> Adapters:
+    """Read adapters for a program of the builder."""
+    if not folders:
+        return NO_ADAPTERS
+    if isinstance(program, Bundle):
+        raise UnsupportedError(
+            f"{path} is a bundle, which was planned without adapters", code="bundle_adapters",
+            hint="Load the program that it was written from.",
+        )  # fmt: skip
+    modules = program.file.named_data.get(MODULES)
+    if modules is None:
+        raise UnsupportedError(
+            f"{path} does not say which modules its layers are, so adapters do not fit it",
+            code="no_adapter_modules",
+            hint="Export the checkpoint again with webpte export, or load the checkpoint itself.",
+        )
+    return Adapters(read_adapters(folders, bytes(modules.view()), path))
+
+
+def load_runner(
+    program: Program | Bundle, kv_cache: KvCache, max_slots: int, progress: OnProgress, adapters: Adapters
+) -> ModelRunner:
     """Return a runner of many sequences, or of one if the program's structure does not allow more."""
     if isinstance(program, Bundle):
         if kv_cache not in ("auto", "f32"):
@@ -99,8 +123,14 @@ def load_runner(program: Program | Bundle, kv_cache: KvCache, max_slots: int, pr
     caches = default_caches(caps.kind, caps.features) if kv_cache == "auto" else CACHE_DTYPES[kv_cache]
     try:
         encoder = VISION_ENCODER if VISION_ENCODER in program.method_names else None
+        if adapters.names:
+            return AdapterRunner(program, max_slots, caches, progress, encoder, adapters=adapters)
         return BatchedRunner(program, max_slots, caches, progress, encoder)
     except UnsupportedError as error:
+        if adapters.names:
+            raise UnsupportedError(
+                f"adapters require a program that computes several sequences at once. {error}", code="adapters"
+            ) from error
         if kv_cache not in REWRITES:
             raise UnsupportedError(
                 f"kv_cache: expected one of {', '.join(map(repr, REWRITES))}, got {kv_cache!r}. {error}",

@@ -17,6 +17,7 @@ from ..runtime.program import Tune
 from ..sources import resolve_program
 from ..text import table
 from ..typing import PathLike
+from .adapters import adapter_number, check_adapters
 from .batch_generator import BatchGenerator, Prompt
 from .chat import Chat
 from .context import ContextLimit
@@ -28,7 +29,7 @@ from .engine.reasoning import ReasoningSplitter
 from .engine.request import SamplingRequest, SequenceState
 from .engine.speculation import DecodeState, Speculation
 from .generation import Generation, check_cancel, create_generation
-from .loading import cache_slots, load_images, load_metadata, load_runner, stop_tokens
+from .loading import cache_slots, load_adapters, load_images, load_metadata, load_runner, stop_tokens
 from .metadata import (
     context_limit,
     vocabulary,
@@ -65,6 +66,7 @@ class LLMLoadOptions(TypedDict, total=False):
     tune: Tune
     memory: int | None
     exact: bool
+    adapters: Mapping[str, PathLike] | None
     progress: OnProgress
 
 
@@ -90,6 +92,7 @@ class LLM:
         tune: Tune = "cached",
         memory: int | None = None,
         exact: bool = False,
+        adapters: Mapping[str, PathLike] | None = None,
         progress: OnProgress = ignore,
     ) -> None:
         """Load a language model from a program, a bundle or a checkpoint.
@@ -108,7 +111,8 @@ class LLM:
         `recover`, answers resume on another device if theirs is lost; otherwise they raise DeviceLost. Up to
         `max_sequences` answers are computed at once, as memory allows, and `max_queue_size` more may wait. A common
         prefix of prompts is computed once while a cache slot holds it; `prefix_cache` adds that many bytes of slots for
-        this, and least recently used ones are evicted first. The other arguments are those of `webpte.load`.
+        this, and least recently used ones are evicted first. `adapters` names folders with LoRA adapters in PEFT's
+        layout, among which each answer may choose. The other arguments are those of `webpte.load`.
         """
         check_path(path, "path")
         if tokenizer is not None:
@@ -116,6 +120,7 @@ class LLM:
         check_callable(progress, "progress", "events")
         progress = cancellable(progress, cancel)
         options = EngineOptions(kv_cache, recover, max_sequences, max_queue_size, prefix_cache)
+        folders = check_adapters({} if adapters is None else adapters)
         limit = None if max_context is None else integer("max_context", max_context, 2, LARGEST)
         path = resolve_program(path, progress, limit)
         program = load_source(
@@ -135,7 +140,8 @@ class LLM:
             )  # files first: planning and uploading take their time
             tokens = Tokenizer.load(metadata.tokenizer)
             slots = MAX_SEQUENCES_LIMIT if options.prefix_cache else options.max_sequences
-            runner = load_runner(program, options.kv_cache, slots, progress)
+            loaded = load_adapters(program, os.fspath(path), folders)
+            runner = load_runner(program, options.kv_cache, slots, progress, loaded)
             images = load_images(program, metadata, runner, tokens)
         except BaseException:
             program.close()
@@ -153,6 +159,7 @@ class LLM:
             context_limit=context_limit(program, runner.capacity),
             sampling_defaults=metadata.sampling,
             images=images,
+            adapters=loaded.names,
         )  #: tokenizer, chat template and checks of prompts
         self.engine = EngineCore(
             runner,
@@ -183,6 +190,11 @@ class LLM:
     def context_limit(self) -> ContextLimit:
         """Return why the context is not longer."""
         return self.text_model.context_limit
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """Return the names of the adapters that an answer may have."""
+        return tuple(self.text_model.adapters)
 
     @property
     def stop_tokens(self) -> frozenset[int]:
@@ -312,6 +324,7 @@ class LLM:
             max_logit_adjustments=self.engine.runner.max_logit_adjustments,
             decode_state=self._decode_state(params, list(filter(is_token, checked)), splitter),
             encoder_inputs=inputs,
+            adapter=adapter_number(params.adapter, self.adapters),
             cancel=cancel,
             sink=sink,
             generated=tokens_from(generated, self.vocabulary),
@@ -449,6 +462,7 @@ class LLM:
             "at once": f"up to {self.engine.max_num_seqs:,} answers",
             "chat template": "yes" if self.template is not None else "no",
             **({"images": "yes"} if self.text_model.images is not None else {}),
+            **({"adapters": ", ".join(self.adapters)} if self.adapters else {}),
             "sampling": describe_defaults(self.sampling_defaults),
         }
 

@@ -119,7 +119,9 @@ class Sequence:
     def fork(self) -> Sequence:
         """Return a second sequence with the same tokens. Its cache is copied when it is first used."""
         self.llm.engine.check_process()
-        return Sequence(self.llm, self.tokens, self._state.encoder_inputs)
+        other = Sequence(self.llm, self.tokens, self._state.encoder_inputs)
+        other._state.adapter = self._state.adapter
+        return other
 
     def logits(self, tokens: Tokens[int], *, every: bool = False) -> np.ndarray[Any, Any]:
         """Append tokens; return the logits after the last one, (1, V), or after `every` one, (N, V)."""
@@ -150,6 +152,12 @@ class Sequence:
         check_path(path, "path")
         self.llm.engine.check_process()
         engine, tokens = self.llm.engine, self.tokens
+        if self._state.adapter:
+            raise UnsupportedError(
+                "the sequence has an adapter, which a snapshot does not name",
+                code="snapshot_adapter",
+                hint="Keep the messages, and generate from them again.",
+            )
         if not all(map(is_token, tokens)):
             raise UnsupportedError(
                 "the sequence has images, which a snapshot does not hold",
@@ -178,6 +186,7 @@ class Sequence:
             path, self.llm.fingerprint, lambda note: runner.sizes(len(self._snapshot_tokens(path, note)))
         )
         tokens = self._snapshot_tokens(path, note)
+        self._state.adapter = 0
         self.llm.engine.on_device(lambda: self._write_cache(tokens, pieces))
         self._state.assign(tokens)
 

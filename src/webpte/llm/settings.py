@@ -57,6 +57,7 @@ class GenerateSettings(TypedDict, total=False):
     grammar: str | None
     choices: Sequence[str] | None
     speculate: bool | None
+    adapter: str | None
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ class SamplingParams:
     think: bool | None = None  # before the answer; None: as the chat template does
     reasoning_effort: ReasoningEffort | None = None  # "none": do not think; the template may know the others
     thinking_budget: int | None = None  # maximum tokens of the thought; None: no limit
+    adapter: str | None = None  # of those that the model was loaded with; None: the model itself
     thought: Thought | None = None  # how the response may begin: `TextModel.with_thought` sets it
 
 
@@ -274,6 +276,12 @@ def _thinking_budget(value: Any) -> int | None:
     return None if value is None else integer("thinking_budget", value, 0, LARGEST)
 
 
+def _adapter(value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise _wrong_type("adapter", "the name of an adapter, or None", value)
+    return value
+
+
 def _tokens_per_submit(value: Any) -> int | None:
     return None if value is None else integer("tokens_per_submit", value, 1, MAX_TOKENS_PER_SUBMIT)
 
@@ -320,4 +328,5 @@ CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "reasoning_effort": _reasoning_effort,
     "thinking_budget": _thinking_budget,
     "speculate": _speculate,
+    "adapter": _adapter,
 }  # each returns a checked setting; constraints are read together

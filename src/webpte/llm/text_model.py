@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..runtime.checks import described
+from .adapters import adapter_number
 from .constraints import GrammarCompiler
 from .context import ContextLimit
 from .defaults import apply_defaults
@@ -46,6 +47,7 @@ class TextModel:
         context_limit: ContextLimit,
         sampling_defaults: Mapping[str, Any] = MappingProxyType({}),
         images: ImagePrompts | None = None,
+        adapters: Tokens[str] = (),
     ) -> None:
         self.tokenizer = tokenizer
         self.template = template  # of chats, in Jinja
@@ -55,6 +57,7 @@ class TextModel:
         self.sampling_defaults = sampling_defaults
         self.special_tokens = special_tokens
         self.images = images  # how images become a part of prompts; None if the model does not see
+        self.adapters = adapters  # names that answers may have
         self._compiler: GrammarCompiler | None = None
 
     @property
@@ -234,7 +237,9 @@ class TextModel:
 
     def sampling_params(self, settings: Mapping[str, Any]) -> SamplingParams:
         """Return the settings of an answer, checked, with the model's defaults for those that are not set."""
-        return sampling_params_from(apply_defaults(settings, self.sampling_defaults), self.vocabulary)
+        params = sampling_params_from(apply_defaults(settings, self.sampling_defaults), self.vocabulary)
+        adapter_number(params.adapter, self.adapters)
+        return params
 
     def grammar_compiler(self) -> GrammarCompiler:
         """Return the compiler of constraints. Made at first use: reading the vocabulary takes a moment."""

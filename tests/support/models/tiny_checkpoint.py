@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +38,19 @@ def write_checkpoint(folder: Path) -> None:
         shapes |= {f"{layer}.mlp.gate_proj": (128, 64), f"{layer}.mlp.up_proj": (128, 64)}
         shapes |= {f"{layer}.mlp.down_proj": (64, 128)}
         shapes |= {f"{layer}.input_layernorm": (64,), f"{layer}.post_attention_layernorm": (64,)}
-    random, offset, header, data = np.random.default_rng(0), 0, {}, []
-    for name, shape in shapes.items():
-        data.append(random.standard_normal(shape).astype("<f4").tobytes())
-        end = offset + len(data[-1])
-        header[f"{name}.weight"] = {"dtype": "F32", "shape": shape, "data_offsets": [offset, end]}
-        offset = end
-    text = json.dumps(header).encode()
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"".join(data))
+    random = np.random.default_rng(0)
+    arrays = {f"{name}.weight": random.standard_normal(shape).astype("<f4") for name, shape in shapes.items()}
+    write_safetensors(folder / "model.safetensors", arrays)
     (folder / "config.json").write_text(json.dumps(CONFIG))
     write_tokenizer(folder / "tokenizer.json")
+
+
+def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write tensors of f32 in a file of their own format."""
+    offset, header = 0, {}
+    for name, array in arrays.items():
+        end = offset + array.nbytes
+        header[name] = {"dtype": "F32", "shape": array.shape, "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(array.tobytes() for array in arrays.values()))

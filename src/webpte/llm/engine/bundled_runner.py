@@ -133,8 +133,8 @@ def _padded(tokens: Sequence[BatchToken], size: int) -> list[BatchToken]:
 
 
 def _table(tokens: Sequence[BatchToken]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    table = np.array(tokens, np.int64)  # (R, 3)
-    return table[None, :, 0], table[:, 1:].astype(np.int32)
+    table = np.array(tokens, np.int64)  # (R, 4)
+    return table[None, :, 0], table[:, 1:3].astype(np.int32)
 
 
 @functools.cache

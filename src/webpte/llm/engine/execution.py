@@ -130,8 +130,8 @@ class BatchExecutor:
         return tokens, samples
 
     def _batch_tokens(self, part: ScheduledTokens) -> list[BatchToken]:
-        start, number_of = len(part.slot.tokens), self._embeddings.token
-        return [BatchToken(number_of(token), part.slot.number, start + n) for n, token in enumerate(part.tokens)]
+        slot, number_of, adapter = part.slot, self._embeddings.token, part.request.adapter
+        return [BatchToken(number_of(t), slot.number, n, adapter) for n, t in enumerate(part.tokens, len(slot.tokens))]
 
     def _record(self, num_tokens: int, steps: int, seconds: float) -> None:
         self.steps += steps

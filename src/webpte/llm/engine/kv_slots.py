@@ -75,6 +75,7 @@ class Slot:
         self.number = number
         self.window = window  # None: the cache keeps every position
         self.tokens: list[int] = []
+        self.adapter = 0  # with which the tokens were computed
         self._first_kept = 0  # the first position that the cache still holds
         self.checkpoints: dict[int, int] = {}  # where copies of the state are, by the number of tokens before them
         self.branch: int | None = None  # the tokens that another prompt shared, which further ones may share too
@@ -204,27 +205,31 @@ class KvSlots:
             if slot.owner is None:
                 slot.clear()
 
-    def lookup_prefix(self, tokens: Sequence[int]) -> tuple[Slot, int]:
+    def lookup_prefix(self, tokens: Sequence[int], adapter: int = 0) -> tuple[Slot, int]:
         """Return the slot that caches most of the beginning of `tokens`, and how much. A free slot wins a tie."""
-        prefixes = [(_usable_prefix(slot, tokens), slot.owner is None, slot) for slot in self._slots]
+        prefixes = [(_usable_prefix(slot, tokens, adapter), slot.owner is None, slot) for slot in self._slots]
         count, _, slot = max(prefixes, key=lambda entry: entry[:2])
         return slot, count
 
-    def allocate(self, owner: SlotOwner, tokens: Sequence[int], is_idle: Callable[[SlotOwner], bool]) -> int | None:
+    def allocate(
+        self, owner: SlotOwner, tokens: Sequence[int], is_idle: Callable[[SlotOwner], bool], adapter: int = 0
+    ) -> int | None:
         """Give `owner` a slot with as many of `tokens` as any slot caches. Return how many, or None without a slot.
+
+        Tokens that were computed with another adapter are other tokens.
 
         Only a sequence for which `is_idle` is true can lose its slot.
         """
         if owner.slot is None and (self._free() is None or (self._keep_prefixes and not self._has_empty())):
             self._grow()
-        placement = self._place(owner, tokens, is_idle)
+        placement = self._place(owner, tokens, is_idle, adapter)
         if placement is None:
             return None
         slot, source, count = placement
         if slot.owner is not owner:
             self.evictions += slot.owner is not None
             slot.give_to(owner)
-        slot.branch = self._branch(tokens, count)
+        slot.branch = self._branch(tokens, count, adapter)
         if source is not slot:
             slot.clear()
             self._backend.copy(source.number, slot.number, count, source.checkpoint_at(count))
@@ -232,6 +237,7 @@ class KvSlots:
             self.touch(source)
         else:
             self._go_back(slot, count)
+        slot.adapter = adapter
         self.touch(slot)
         return count
 
@@ -255,11 +261,11 @@ class KvSlots:
         slot.tokens[:] = tokens
         slot.restored(count)
 
-    def _branch(self, tokens: Sequence[int], count: int) -> int | None:
+    def _branch(self, tokens: Sequence[int], count: int, adapter: int) -> int | None:
         """Return how many of `tokens` a slot caches but cannot continue from, if that is well after `count`."""
         if not self._backend.num_checkpoints:
             return None
-        shared = max(common_prefix(slot.tokens, tokens) for slot in self._slots)
+        shared = max(_common_prefix(slot, tokens, adapter) for slot in self._slots)
         return shared if shared >= count + MIN_SAVED_TOKENS else None
 
     def save(self, slot: Slot) -> None:
@@ -322,8 +328,10 @@ class KvSlots:
         count = min(self._backend.num_slots, self.max_slots)
         self._slots += [Slot(number, self._backend.cache_window) for number in range(len(self), count)]
 
-    def _place(self, owner: SlotOwner, tokens: Sequence[int], is_idle: Callable[[SlotOwner], bool]) -> Placement | None:
-        source, count = self.lookup_prefix(tokens)
+    def _place(
+        self, owner: SlotOwner, tokens: Sequence[int], is_idle: Callable[[SlotOwner], bool], adapter: int
+    ) -> Placement | None:
+        source, count = self.lookup_prefix(tokens, adapter)
         if owner.slot is None and source.owner is None and count >= MIN_COPY_TOKENS:
             lost = len(source.tokens) - count  # tokens of a conversation that may be continued
             if lost < MIN_COPY_TOKENS or not self._has_empty():
@@ -331,7 +339,7 @@ class KvSlots:
         slot = owner.slot or self._free() or self._idle(is_idle)
         if slot is None:
             return None
-        there = _usable_prefix(slot, tokens)
+        there = _usable_prefix(slot, tokens, adapter)
         if count >= there + MIN_COPY_TOKENS:
             return Placement(slot, source, count)
         return Placement(slot, slot, there)
@@ -356,8 +364,12 @@ def _first_checkpoint(slots: Iterable[Slot]) -> int:
     return oldest.checkpoints.pop(min(oldest.checkpoints))
 
 
-def _usable_prefix(slot: Slot, tokens: Sequence[int]) -> int:
-    return slot.usable(common_prefix(slot.tokens, tokens))
+def _usable_prefix(slot: Slot, tokens: Sequence[int], adapter: int) -> int:
+    return slot.usable(_common_prefix(slot, tokens, adapter))
+
+
+def _common_prefix(slot: Slot, tokens: Sequence[int], adapter: int) -> int:
+    return common_prefix(slot.tokens, tokens) if slot.adapter == adapter else 0
 
 
 def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:

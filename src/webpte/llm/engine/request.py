@@ -58,6 +58,7 @@ class SequenceState:
         self, tokens: Sequence[int] = (), encoder_inputs: EncoderInputs = NO_INPUTS, *, keeps_slot: bool = True
     ) -> None:
         self.encoder_inputs = encoder_inputs  # of the rows of embeddings among the tokens
+        self.adapter = 0  # of the latest request
         self.keeps_slot = keeps_slot  # from one request to the next
         self._tokens = list(tokens)  # those that a reader has seen, without the last that was sampled
         self._owner: weakref.ref[Request] | None = None
@@ -75,7 +76,7 @@ class SequenceState:
         """Make `request` the only one that may extend the sequence. Tokens that differ from its prompt are dropped."""
         with self._lock:
             self._owner = weakref.ref(request)
-            self.encoder_inputs = request.encoder_inputs
+            self.encoder_inputs, self.adapter = request.encoder_inputs, request.adapter
             del self._tokens[common_prefix(self._tokens, request.reusable_tokens) :]
 
     def is_owned_by(self, request: Request) -> bool:
@@ -116,13 +117,17 @@ class Request:
         prompt: Sequence[int],
         *,
         encoder_inputs: EncoderInputs | None = None,
+        adapter: int | None = None,
         cancel: CancelToken | None = None,
         sink: OutputSink | None = None,
     ) -> None:
-        """Create a request for a prompt of tokens and rows of embeddings, by default those of the sequence."""
+        """Create a request for a prompt of tokens and rows of embeddings. The adapter is that of the sequence if it is
+        None, and so are the embeddings.
+        """
         self.sequence = sequence
         self.tokens = list(prompt)  # and those that were generated
         self.encoder_inputs = sequence.encoder_inputs if encoder_inputs is None else encoder_inputs
+        self.adapter = sequence.adapter if adapter is None else adapter  # its number, 0 for none
         self.num_prompt_tokens = len(self.tokens)
         self.sink = sink if sink is not None else OutputQueue()
         self.arrival = 0  # number in the order of arrival
@@ -258,12 +263,13 @@ class SamplingRequest(Request):
         max_logit_adjustments: int = MAX_LOGIT_ADJUSTMENTS,
         decode_state: DecodeState | None = None,
         encoder_inputs: EncoderInputs | None = None,
+        adapter: int | None = None,
         cancel: CancelToken | None = None,
         sink: OutputSink | None = None,
         generated: Sequence[int] = (),
     ) -> None:
         """Create a request that continues after `generated`: answer tokens that another process has delivered."""
-        super().__init__(sequence, prompt, encoder_inputs=encoder_inputs, cancel=cancel, sink=sink)
+        super().__init__(sequence, prompt, encoder_inputs=encoder_inputs, adapter=adapter, cancel=cancel, sink=sink)
         self.params = params
         self._output = output
         self._stop_tokens = stop_tokens

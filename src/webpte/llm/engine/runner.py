@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -27,6 +27,7 @@ from ...fusion.recurrences import state_reach
 from ...graph import Graph
 from ...progress import OnProgress, ignore
 from ...runtime import Extent, Method, MethodSource, Program
+from ...typing import Array
 from ..metadata import context, vocabulary
 from ..sampling import RowSamplingParams, SampledToken, pack, sampler_outputs, unpack
 from .decode_steps import DecodeSteps, StepInputs, start_steps
@@ -43,6 +44,7 @@ class BatchToken(NamedTuple):
     token: int  # below 0: a row of embeddings that was encoded, -1 the first of the first block
     slot: int
     position: int
+    adapter: int = 0  # its number, 0 for none
 
 
 class SampleRow(NamedTuple):
@@ -205,7 +207,7 @@ class SlotPool(ABC):
 
     def check_positions(self, tokens: Sequence[BatchToken], steps: int = 1) -> None:
         """Refuse tokens outside their slot, now or after further steps."""
-        places = np.array(tokens, np.int64)[:, 1:]  # (R, 2)
+        places = np.array(tokens, np.int64)[:, 1:3]  # (R, 2)
         if (places < 0).any() or (places >= (self.num_slots, self.capacity - steps + 1)).any():
             raise InputError(
                 f"batch: expected positions in {self.num_slots} slots of {self.capacity} tokens, got {places.tolist()}"
@@ -325,9 +327,10 @@ class BatchedRunner(SlotPool):
         self.max_logit_adjustments = MAX_LOGIT_ADJUSTMENTS
 
     def make(self, num_slots: int, progress: OnProgress) -> Method:
-        rows = self.embedding_blocks * self.embedding_rows
-        rewrite: Callable[[Graph], Graph] = lambda graph: with_sampled_slots(graph, num_slots, self._caches, rows)  # noqa: E731
-        return self.program.method("forward", rewrite, progress, lazy=True)
+        return self.program.method("forward", lambda graph: self.rewritten(graph, num_slots), progress, lazy=True)
+
+    def rewritten(self, graph: Graph, num_slots: int) -> Graph:
+        return with_sampled_slots(graph, num_slots, self._caches, self.embedding_blocks * self.embedding_rows)
 
     def state_reach(self) -> tuple[int, int] | None:
         return state_reach(self.method.plan.graph)
@@ -369,13 +372,16 @@ class BatchedRunner(SlotPool):
                 f"{len(tokens)} and {len(samples)}"
             )
         self.check_positions(tokens, steps)
-        table = np.array(tokens, np.int64)  # (R, 3)
+        table = np.array(tokens, np.int64)  # (R, 4)
         num_decode = _num_decode(tokens)
         if idle := self._num_idle(len(tokens), num_decode):
             table = np.concatenate([table, np.tile(IDLE, (idle, 1))])
         picked = np.array([sample.row for sample in samples], np.int32)
-        packed = pack([sample.params for sample in samples])
-        return (table[None, :, 0], table[:, 1:].astype(np.int32), num_decode, picked, 0, *packed)
+        return self.inputs(table, num_decode, picked, pack([sample.params for sample in samples]))
+
+    def inputs(self, table: Array, num_decode: int, picked: Array, packed: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the inputs of a step. `table` has the tokens (R, 4)."""
+        return (table[None, :, 0], table[:, 1:3].astype(np.int32), num_decode, picked, 0, *packed)
 
     def warm_up(self, num_tokens: int, num_samples: int, constrained: bool) -> None:
         table = np.tile(IDLE, (num_tokens, 1))
@@ -385,8 +391,8 @@ class BatchedRunner(SlotPool):
         # A GPU may attend in another way to a token far from the beginning.
         for position in (0, self.capacity - 1) if num_decode else (0,):
             table[:, 2] = position
-            arguments = (table[None, :, 0], table[:, 1:].astype(np.int32), num_decode)
-            self.method.run((*arguments, picked, 0, *pack(params_by_row)), outputs=sampler_outputs(params_by_row))
+            arguments = self.inputs(table, num_decode, picked, pack(params_by_row))
+            self.method.run(arguments, outputs=sampler_outputs(params_by_row))
 
     def _num_idle(self, num_tokens: int, num_decode: int) -> int:
         """Return the padding of a prompt's step: few sizes, because the first step of each takes longer."""

@@ -187,7 +187,9 @@ class Scheduler:
             if self._waits_for_prefix(request):
                 continue
             try:
-                num_cached = self._kv_slots.allocate(request.sequence, request.reusable_tokens, self._is_idle)
+                num_cached = self._kv_slots.allocate(
+                    request.sequence, request.reusable_tokens, self._is_idle, request.adapter
+                )
             except DeviceLost:
                 raise
             except Exception as error:
@@ -225,13 +227,14 @@ class Scheduler:
     def _waits_for_prefix(self, request: Request) -> bool:
         """Return whether a prompt with the same beginning is being computed. It is copied once it is cached."""
         tokens = request.reusable_tokens
-        readers = [other for other in self.running if len(other.tokens) - other.num_computed > 1]
+        same = [other for other in self.running if other.adapter == request.adapter]
+        readers = [other for other in same if len(other.tokens) - other.num_computed > 1]
         shared_by = {other: common_prefix(other.tokens, tokens) for other in readers}
         reader = max(readers, key=shared_by.__getitem__, default=None)
         if reader is None or shared_by[reader] < MIN_SHARED_TOKENS:
             return False
         shared, slot = shared_by[reader], reader.sequence.slot
-        if shared <= self._kv_slots.lookup_prefix(tokens)[1]:
+        if shared <= self._kv_slots.lookup_prefix(tokens, request.adapter)[1]:
             return False
         return self._kv_slots.window is None or (slot is not None and slot.branch_at(shared))
 

@@ -26,7 +26,7 @@ def file(request, tmp_path_factory) -> QuantizedFile:
 
 def test_program_of_a_quantized_file_answers_as_transformers(file):
     errors = measure(file)
-    assert errors.are_right(file.quantization), errors
+    assert errors.are_right(IN_GATE, file.quantization), errors
 
 
 def test_default_program_keeps_the_values_of_a_format(file):

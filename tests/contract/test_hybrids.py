@@ -11,6 +11,7 @@ import torch
 import webpte
 from tests.families.measuring import TOLERANCE, difference, measured
 from tests.support.harness.gate import slow_but
+from tests.support.harness.random_states import RealModel, run_operations
 from tests.support.models.families import CONTEXT, VOCABULARY, first
 from webpte.llm import LLM
 
@@ -173,6 +174,13 @@ def test_hybrid_drafts_leave_no_trace(model):
     alone = model.llm.generate(tokens=prompts[0][:-1], max_new_tokens=16, speculate=True)
     alone.result()
     assert alone.tokens == model.answer(prompts[0][:-1], 16)
+
+
+def test_hybrid_random_operations_equal_fresh_computations(model):
+    """`python -m tests.support.harness.random_states 2000` runs more, in a longer context, and loses devices."""
+    model.llm.reset_prefix_cache()
+    counts = run_operations(RealModel(model.llm, model.real), range(3))
+    assert counts["ask"] >= 4 and counts["rewind"] + counts["fork"] + counts["restore"] >= 2
 
 
 def test_hybrid_failing_call_keeps_sequence(model, talk):

@@ -9,6 +9,7 @@ import webpte
 from tests.batching import measures
 from tests.families.measuring import measured
 from tests.support.harness.gate import slow_but
+from tests.support.harness.random_states import RealModel, run_operations
 from tests.support.models.families import CONTEXT, MAX_TOKENS, first, tokens
 from webpte.llm import LLM
 
@@ -54,6 +55,12 @@ def test_window_slots_keep_every_position(llm):
 
 def test_window_batch_tokens_equal_single(llm):
     assert measures.different(llm, 16, CONTEXT - 12, 8, (3, 9)) == []
+
+
+def test_window_random_operations_equal_fresh_computations(request, llm):
+    llm.reset_prefix_cache()
+    counts = run_operations(RealModel(llm, first(request.node.callspec.params["llm"]).make()), range(3))
+    assert counts["ask"] >= 4
 
 
 @pytest.mark.parametrize("back", [1, 5, MAX_TOKENS - 1, MAX_TOKENS, 30])

@@ -53,7 +53,7 @@ def measure_gguf(names: Iterable[str], write_page: bool) -> int:
         with tempfile.TemporaryDirectory() as folder:
             result = errors[name, kind] = gguf_files.measure(gguf_files.write_file(name, kind, Path(folder)))
         details = f"f32 {result.floats:.1e}, default {result.default:.1e}, divergence {result.divergence:.1e}"
-        return "right" if result.are_right(kind) else "wrong", details
+        return "right" if result.are_right(name, kind) else "wrong", details
 
     counts = run_programs((f"{name} {kind}", partial(judge, name, kind)) for name in names for kind in FORMATS)
     if write_page:

@@ -16,7 +16,7 @@ from tests.families.page import (
     section,
 )
 from tests.support.harness.markdown_tables import named_rows, parts
-from tests.support.models.families import tinies
+from tests.support.models.families import MAX_DIVERGENCE, max_divergence, tinies
 from tests.support.models.gguf_blocks import FORMATS
 from tests.support.models.gguf_families import QUANTIZED
 from webpte.checkpoints.families import UNSUPPORTED, families
@@ -80,8 +80,15 @@ def test_gguf_table_has_every_family_in_every_format():
 
 
 def test_gguf_table_has_errors_within_their_bounds():
-    measured = [(kind, errors) for (_, kind), errors in gguf_page.known().items() if errors is not None]
-    assert measured and all(errors.are_right(kind) for kind, errors in measured), GGUF_WRITE
+    measured = [(key, errors) for key, errors in gguf_page.known().items() if errors is not None]
+    assert measured and all(errors.are_right(*key) for key, errors in measured), GGUF_WRITE
+
+
+def test_gguf_bounds_are_near_what_families_have():
+    """A bound that is far above what was measured would hide a mistake."""
+    for name in QUANTIZED:
+        worst = max(errors.divergence for (family, _), errors in gguf_page.known().items() if family == name and errors)
+        assert worst <= max_divergence(name) <= max(MAX_DIVERGENCE, 1.6 * worst), name
 
 
 def test_gguf_table_equals_its_generated_text():

@@ -1,7 +1,8 @@
 """A tiny checkpoint of every family, as transformers saves it: a file each, named as in webpte.checkpoints.families.
 
 A file gives MODEL_TYPE and VARIANTS, fields of transformers' config by the variant's name. The first is exported and
-run; all are compared with transformers eagerly. COMMON is what they are made of besides.
+run; all are compared with transformers eagerly. COMMON is what they are made of besides. MAX_DIVERGENCE of a file is
+that of a second quantization, where it is not the default.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 PREFILL, DECODE = 17, 12  # tokens of the first call, and calls of one token after it
 CONTEXT, MAX_TOKENS = 40, 24
 VOCABULARY = 96
+MAX_DIVERGENCE = 0.04
 COMMON: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     "hidden_size": 64,
@@ -84,6 +86,12 @@ def tinies() -> dict[str, dict[str, Tiny]]:
 
 def first(family: str) -> Tiny:
     return next(iter(tinies()[family].values()))
+
+
+def max_divergence(family: str) -> float:
+    """Return how far a second quantization may change next-token distributions, in nats."""
+    bound: float = getattr(import_module(f"{__name__}.{family}"), "MAX_DIVERGENCE", MAX_DIVERGENCE)
+    return bound
 
 
 def tokens(count: int = PREFILL + DECODE) -> list[int]:

@@ -1,6 +1,7 @@
 """LFM2: convolution layers before and after an attention layer."""
 
 MODEL_TYPE = "lfm2"
+MAX_DIVERGENCE = 0.07  # convolutions add errors of neighboring tokens
 _KINDS = {"num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"]}
 _EPS = {"norm_eps": 1e-3, "rms_norm_eps": None}  # it has its own name for it
 _EXACT = _EPS | {"block_auto_adjust_ff_dim": False}

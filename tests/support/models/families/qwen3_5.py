@@ -1,6 +1,7 @@
 """Qwen3.5: three layers of linear attention and one of gated attention, a quarter of whose heads turns."""
 
 MODEL_TYPE = "qwen3_5_text"
+MAX_DIVERGENCE = 0.15  # a recurrence repeats an error
 _SIZES = {
     "num_hidden_layers": 4,
     "head_dim": 16,

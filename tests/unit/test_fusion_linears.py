@@ -11,7 +11,7 @@ import pytest
 from tests.support.harness.errors import raises
 from tests.support.harness.graphs import GraphBuilder
 from webpte.errors import ShapeError
-from webpte.fusion import PASSES, apply_passes
+from webpte.fusion import PASSES, apply_passes, narrow_scales
 from webpte.fusion.dims import SymbolicDims
 from webpte.graph import (
     Bool,
@@ -29,6 +29,8 @@ from webpte.graph import (
     ValueList,
 )
 from webpte.lowering import find
+from webpte.plan import make_planner
+from webpte.wgsl import Caps
 
 Q4, DQ8, FUSED = "et_vk.linear_q4gsw.default", "et_vk.linear_dq8ca_q4gsw.default", "webpte.linear_q4"
 INT8 = "aten._weight_int8pack_mm.default"
@@ -57,12 +59,16 @@ class Builder(GraphBuilder):
         return spec.dims
 
     def weight(
-        self, rows: int, group: int = 16, padding: int = 0, groups: tuple[int, ...] | None = None
+        self, rows: int, group: int = 16, padding: int = 0, groups: tuple[int, ...] | None = None, halves: bool = False
     ) -> tuple[int, int, int]:
-        """Codes, scales and the group's size. Scales are (*groups, rows + padding), by default a row for each group."""
+        """Codes, scales and the group's size. Scales are (*groups, rows + padding), by default a row for each group.
+
+        `halves`: f16 has the numbers of the scales.
+        """
         codes = self.constant(RANDOM.integers(0, 256, (rows, 16)).astype(np.uint8))
         lead = (32 // group,) if groups is None else groups
-        scales = self.constant(RANDOM.uniform(0.1, 1, (*lead, rows + padding)).astype(np.float32))
+        numbers = RANDOM.uniform(0.1, 1, (*lead, rows + padding)).astype(np.float16 if halves else np.float32)
+        scales = self.constant(numbers.astype(np.float32))
         return codes, scales, self.number(group)
 
     def linear(self, x: int, rows: int, bias: bool = False, **options: Any) -> int:
@@ -112,6 +118,7 @@ class Builder(GraphBuilder):
         mapping: str = "ASYMMETRIC",
         eps: float | None = None,
         block: int = 32,
+        halves: bool = False,
     ) -> int:
         """Return a layer whose input is rounded, with the call that chooses how."""
         lead = self.dims(x)[:-1]
@@ -122,7 +129,7 @@ class Builder(GraphBuilder):
         args = (x, self.add(String(mapping)), blocks, self.null(), *map(self.number, limits), *options, kept)
         self.call("torchao.choose_qparams_affine.default", args, scale, zero)
         out = self.tensor(*lead, rows)
-        codes, scales, group = self.weight(rows)
+        codes, scales, group = self.weight(rows, halves=halves)
         self.call(DQ8, (x, scale, zero, codes, self.null(), scales, group, self.null()), out)
         return out
 
@@ -516,6 +523,34 @@ def test_transformer_layer_fuses_into_few_calls(b):
     hidden = b.swiglu(b.linear(normed, 32), b.linear(normed, 32))
     out = b.plus(after, b.linear(hidden, 32))
     check(b.graph([x], [out, k, v]), ["webpte", "silu", "webpte", "webpte", "webpte"])
+
+
+# -- scales in f16 -----------------------------------------------------------------------------------------------------
+
+
+def scale_dtypes(graph: Graph) -> list[DType]:
+    """Return the dtype of the scales of each layer."""
+    positions = {Q4: 2, DQ8: 5, INT8: 2, FUSED: 4}
+    layers = [call for call in graph.calls if call.name in positions]
+    ids = [v for call in layers for v in graph.flatten([call.args[positions[call.name]]])]
+    return [graph.tensor(v).dtype for v in ids]
+
+
+@pytest.mark.parametrize("passes", [(), LINEARS])
+def test_narrow_scales_only_where_no_bit_changes(b, passes):
+    """A pair of layers, one of whose scales f16 does not have, keeps both in f32; so does a layer of 8 bits."""
+    x, y, z, r = (b.tensor(5, 32) for _ in "xyzr")
+    mixed = b.binary("mul", b.linear(y, 8), b.linear(y, 8, halves=True))
+    outs = [b.linear(x, 8), b.int8(x, 8), mixed, b.linear(z, 8, halves=True, padding=4), b.rounded(r, 8, halves=True)]
+    graph = apply_passes(b.graph([x, y, z, r], outs), passes)[0]
+    after = narrow_scales(graph)
+    single, half = DType.FLOAT32, DType.FLOAT16
+    kept = [single, half] if not passes else [single, single]
+    assert scale_dtypes(graph) == [single] * 6
+    assert sorted(map(str, scale_dtypes(after))) == sorted(map(str, [*kept, single, single, half, half]))
+    plan = make_planner(graph, Caps(features=frozenset({"shader-f16"})), ()).plan
+    assert scale_dtypes(plan.graph) == scale_dtypes(after)
+    assert scale_dtypes(make_planner(graph, Caps(), ()).plan.graph) == [single] * 6
 
 
 # -- norms -------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from ..budgets import limit, over, spend
 from ..errors import DeviceError, Error, GraphError, Problem, ShapeError, remedies
-from ..fusion import apply_passes, widen_halves
+from ..fusion import apply_passes, narrow_scales, widen_halves
 from ..graph import LIVE_SCALARS, Call, Graph, TensorSpec
 from ..graph.expressions import EXPRESSIONS, AssumedEvaluator, Number, TermEvaluator
 from ..graph.names import OVERFLOW
@@ -336,6 +336,8 @@ def draft(
     if "shader-f16" not in caps.features:
         graph = widen_halves(graph)
     graph, applied = apply_passes(graph, passes)
+    if caps.kind == "gpu" and "shader-f16" in caps.features:
+        graph = narrow_scales(graph)
     flow = cut_graph(graph, cpu_kernels, fallback)
     lowering = Lowering(graph, flow, caps, tuning)
     bounds = {i: graph.tensor(i).dims for i in graph.inputs if isinstance(graph.values[i], TensorSpec)}

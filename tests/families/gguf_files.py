@@ -43,6 +43,8 @@ def wide(family: str) -> Tiny:
         values = {"linear_value_head_dim": BLOCK // 4, "linear_key_head_dim": BLOCK // 4}
     if "shared_intermediate_size" in tiny.fields:
         values = {"shared_intermediate_size": 2 * BLOCK}
+    if "moe_intermediate_size" in tiny.fields:
+        values = {"moe_intermediate_size": BLOCK}
     sizes = {**values, "hidden_size": BLOCK, "intermediate_size": 2 * BLOCK, "num_attention_heads": heads}
     return replace(tiny, fields={**tiny.fields, **sizes})
 
@@ -64,12 +66,13 @@ class QuantizedFile:
 
 def write_file(family: str, quantization: str, folder: Path) -> QuantizedFile:
     import torch
+    from safetensors.torch import save_file
 
     model = wide(family).save(folder)
     path = gguf_families.write_gguf(folder, folder / f"{family}.gguf", quantization)
     state = {name: torch.tensor(weight) for name, weight in gguf_families.read_back(path, folder).items()}
-    model.load_state_dict(state, strict=False)  # the head of tied weights is not in the file
-    model.tie_weights()
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    model = type(model).from_pretrained(folder, attn_implementation="eager")
     prompts, answers, rows = [], [], []
     for seed, count in enumerate(PROMPTS):
         prompt = [int(token) for token in np.random.default_rng(seed).integers(3, families.VOCABULARY, count)]

@@ -11,6 +11,7 @@ import pytest
 
 import webpte
 from tests.cases.attention.slot_attention import crossing, slotted
+from tests.cases.experts.experts import mixture
 from tests.cases.q4.linear_q4 import DQ8, INT8, LANES, Q4, QCS, codes, half, int8, joined, rounded, scales, sums
 from tests.cases.q8.q8ta import linear as int8_linear
 from tests.cases.quantize.quantize import CHOOSE_TOKEN, I8, SIGNED, TOKEN, zeros
@@ -47,6 +48,8 @@ SUBJECTS = {
     "linear": case("aten.linear.default", X, fixed(37, WIDTH), fixed(37), **ROWS),
     "linear, odd": case("aten.linear.default", T("n", 29), fixed(11, 29), None, **ROWS),
     "linear of halves": case("aten.linear.default", HALF_X, half(fixed(37, WIDTH)), None, **ROWS),
+    "experts": mixture((6, 2, WIDTH, 96), n=ROWS["n"]),  # sorted by expert from six rows on
+    "experts in f32": mixture((6, 2, 64, 96), group=0, n=ROWS["n"]),
     "mm": case("aten.mm.default", X, fixed(WIDTH, 36), **ROWS),
     "mm, odd": case("aten.mm.default", T("n", 29), fixed(29, 37), **ROWS),
     "addmm": case("aten.addmm.default", fixed(36), X, fixed(WIDTH, 36), 1, 1, **ROWS),

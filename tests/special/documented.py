@@ -72,6 +72,7 @@ DOCUMENTED = (
             "sdpa_with_kv_cache.default",
             "webpte.convolution",
             "webpte.elementwise",
+            "webpte.experts",
             "webpte.linear",
             "webpte.linear_q4",
             "webpte.matmul",

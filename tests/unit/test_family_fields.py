@@ -375,7 +375,6 @@ def test_embeddings_are_scaled_by_a_number_of_their_type(dtype, factor):
 
 REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("granite4", {"layer_types": ["mamba", "attention"] * 2}),
-    ("granite4", {"num_local_experts": 64}),
     ("hunyuan_v1_dense", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}),
     ("ministral3", {"sliding_window": 4096}),
     ("olmo3", {"rope_parameters": {"linear_attention": {"rope_type": "default"}}}),
@@ -481,7 +480,7 @@ def test_family_invalid_config_is_refused(family, change, problem):
 
 @pytest.mark.parametrize(
     ("kind", "reason"),
-    [("mixtral", "experts"), ("qwen3_moe", "experts"), ("gemma3", "gemma3_text"), ("falcon_h1", "Mamba-2"),
+    [("gpt_oss", "sinks"), ("deepseek_v3", "experts"), ("gemma3", "gemma3_text"), ("falcon_h1", "Mamba-2"),
      ("lfm3", "gate for each head"), ("gemma3n", "caches"), ("gemma4_text", "wider"),
      ("ernie4_5_moe", "mixture of experts")],
 )  # fmt: skip

@@ -82,10 +82,24 @@ class DecoderTrace:
             mixed = g.norm(mixed, f"{name}.post_attention_norm", model.norm_eps)
         x = g.add(x, mixed)
         normed = g.norm(x, f"{name}.ffn_norm", model.norm_eps) if model.pre_norms else x
-        out = self.feed_forward(normed, f"{name}.feed_forward")
+        out = self._fed_forward(normed, number)
         if model.post_norms:
             out = g.norm(out, f"{name}.post_ffn_norm", model.norm_eps)
         return g.add(x, out)
+
+    def _fed_forward(self, x: TracedTensor, number: int) -> TracedTensor:
+        """Record the feed-forward of a layer, its experts, or the sum of both."""
+        g, model, name = self.g, self.model, f"layers.{number}"
+        experts = model.layers[number].experts
+        if experts is None:
+            return self.feed_forward(x, f"{name}.feed_forward")
+        out = g.mixture(x, name, experts, model.activation)
+        if not experts.shared:
+            return out
+        shared = self.feed_forward(x, f"{name}.feed_forward")
+        if experts.shared_gate:
+            shared = g.mul(shared, g.unary("sigmoid", g.linear(x, f"{name}.shared_gate")))
+        return g.add(out, shared)
 
     def assign_states(self) -> None:
         """Record the new values of states, at the end."""

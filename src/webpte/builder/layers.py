@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..checkpoints.architecture import Experts
 from ..checkpoints.recipe import EMBEDDING, UNQUANTIZED, WeightFormat
 from ..checkpoints.weights import WeightSource
 from ..container import DType, Span
@@ -126,6 +127,44 @@ class LayerTrace(OpTrace):
         )
         product = self.call("aten.mm.default", self._group_sums[x], offsets, dims=(x.dims[-2], rows))
         return product if len(x.dims) == 2 else self.view(product, dims)
+
+    def mixture(self, x: TracedTensor, name: str, experts: Experts, activation: str) -> TracedTensor:
+        """Return the weighted sum of the experts that the router of a layer chooses for each token."""
+        logits = self.linear(x, f"{name}.router")
+        bias = self.packed(self.parameter(f"{name}.router.expert_bias")) if experts.biased else None
+        weights: list[TracedTensor | None] = []
+        for part in ("w1", "w3", "w2"):
+            weights += self._expert_weights(name, part, experts.count)
+        groups = [self.format(f"{name}.experts.0.{part}").group for part in ("w1", "w2")]
+        numbers = (experts.chosen, experts.scoring, experts.normalized, float(experts.eps), float(experts.factor))
+        return self.call("webpte.experts", x, logits, bias, *weights, *groups, *numbers, activation, dims=x.dims)
+
+    def _expert_weights(self, name: str, part: str, count: int) -> list[TracedTensor | None]:
+        """Return a matrix of all experts as constants, (E, N, K) or codes (E, N, K / 2) and scales (E, N, K / group).
+
+        The floats of one expert are in memory at once.
+        """
+        layers = [f"{name}.experts.{number}.{part}" for number in range(count)]
+        rows, columns = self.shapes[f"{layers[0]}.weight"]
+        kind, stack = self.format(layers[0]), f"{name}.experts.{part}"
+        if kind == UNQUANTIZED:
+
+            def floats() -> tuple[Array, ...]:
+                return (np.stack([self._weights.read(f"{layer}.weight") for layer in layers]),)
+
+            return [*_constants(stack, floats, [("weight", DType.FLOAT32, (count, rows, columns))]), None]
+        groups = columns // kind.group
+
+        def quantized() -> tuple[Array, ...]:
+            codes = np.empty((count, rows, columns // 2), np.uint8)
+            scales = np.empty((count, rows, groups), np.float32)
+            for number, layer in enumerate(layers):
+                codes[number], by_group = self._weights.codes(layer, kind)
+                scales[number] = by_group.T[:rows]
+            return codes, scales
+
+        parts: list[Part] = [("codes", DType.UINT8, (count, rows, columns // 2))]
+        return [*_constants(stack, quantized, [*parts, ("scales", DType.FLOAT32, (count, rows, groups))])]
 
     def embedding(self, tokens: TracedTensor) -> TracedTensor:
         """Return the rows (1, S, N) of tokens (1, S)."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..checkpoints.family import Checkpoint
 from ..checkpoints.ggml import GROUP, TensorType
-from ..checkpoints.recipe import EMBEDDING, INT8, Recipe, Shape, WeightFormat, linear_recipe
+from ..checkpoints.recipe import EMBEDDING, EXPERT, FLOAT_LAYERS, INT8, Recipe, Shape, WeightFormat, linear_recipe
 from ..checkpoints.weights import CheckpointWeights
 from ..typing import Array
 from .exact import exact_codes
@@ -39,7 +39,7 @@ def default_recipe(source: Checkpoint) -> Recipe:
     """
     recipe = linear_recipe(linear_shapes(source), "4w", GROUP, "8")
     for name, kind in recipe.linears.items():
-        if kind == FOUR_BITS:
+        if kind == FOUR_BITS and EXPERT not in name:
             recipe.linears[name] = layer_format(source.weights.stored_type(f"{name}.weight"), name)
     width = source.architecture.dim
     return replace(recipe, embedding=INT8 if width % GROUP or width == GROUP else FOUR_BITS)
@@ -48,7 +48,11 @@ def default_recipe(source: Checkpoint) -> Recipe:
 def linear_shapes(source: Checkpoint) -> dict[str, Shape]:
     """Return the shape of each linear layer by name."""
     shapes = {name.removesuffix(".weight"): weight.shape for name, weight in source.weights.sources.items()}
-    return {name: shape for name, shape in shapes.items() if len(shape) == 2 and name != EMBEDDING}
+    return {
+        name: shape
+        for name, shape in shapes.items()
+        if len(shape) == 2 and name != EMBEDDING and not name.endswith(FLOAT_LAYERS)
+    }
 
 
 def layer_format(kind: TensorType | None, name: str) -> WeightFormat:

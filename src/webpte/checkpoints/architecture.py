@@ -14,6 +14,7 @@ from ..errors import FormatError, UnsupportedError
 Array = np.ndarray[Any, Any]
 
 MAX_LAYERS = 1000
+MAX_EXPERTS = 1024  # of a layer
 MAX_ELEMENTS = 1 << 24  # of a row of a weight or of a state: larger sizes are refused before memory is allocated
 
 
@@ -59,6 +60,39 @@ class Delta:
 
 
 @dataclass(frozen=True)
+class Experts:
+    """A mixture of experts: gated feed-forwards, of which a router chooses some for each token."""
+
+    count: int
+    chosen: int
+    hidden_dim: int  # of an expert
+    scoring: str = "softmax"  # of the router's logits: "softmax" or "sigmoid"
+    normalized: bool = True  # the scores of the chosen experts are divided by their sum
+    eps: float = 0.0  # added to the sum
+    factor: float = 1.0  # of the result
+    biased: bool = False  # a bias of each expert is added to its score for the choice
+    shared: bool = False  # a feed-forward of all tokens is added
+    shared_gate: bool = False  # it has a gate for each token
+
+    def check(self, where: str) -> None:
+        """Check that a token can choose its experts."""
+        if not 1 <= self.chosen <= self.count or not 2 <= self.count <= MAX_EXPERTS:
+            raise UnsupportedError(
+                argument=f"{where}: experts",
+                expected=f"2 to {MAX_EXPERTS}, of which a token chooses at least one",
+                got=f"{self.chosen} of {self.count}",
+                code="expert_count",
+            )
+        if self.hidden_dim % 4:
+            raise UnsupportedError(
+                argument=f"{where}: the width of an expert",
+                expected="a multiple of 4",
+                got=self.hidden_dim,
+                code="odd_width",
+            )
+
+
+@dataclass(frozen=True)
 class LayerSpec:
     """The properties in which layers of one model may differ."""
 
@@ -69,6 +103,7 @@ class LayerSpec:
     )
     taps: int = 0  # kernel size of the convolution that replaces attention; 0: attention
     delta: Delta | None = None  # linear attention
+    experts: Experts | None = None  # in place of the feed-forward, or beside it
 
 
 @dataclass(frozen=True)
@@ -167,6 +202,8 @@ class Architecture:
                 raise UnsupportedError(
                     argument=f"{where}: {name}", expected=f"at most {MAX_ELEMENTS}", got=size, code="size"
                 )
+        for experts in {layer.experts for layer in self.layers if layer.experts is not None}:
+            experts.check(where)
         if self.n_heads % self.n_kv_heads:
             raise FormatError(
                 argument=f"{where}: attention heads",

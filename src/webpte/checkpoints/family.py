@@ -60,12 +60,19 @@ class Family:
     gguf: Callable[[Fields], Architecture] | None = None
     rules: Mapping[str, FieldRule] = field(default_factory=dict)  # of fields of config.json, in place of FIELD_RULES
     names: TensorNames = HUGGING_FACE
+    stacked_names: TensorNames | None = None  # of files in which the matrices of all experts are one tensor
     gguf_names: TensorNames = GGUF
     # Tensors with a number that is the same in every model, by their names with "*" for a layer.
     fixed_tensors: Mapping[str, float] = field(default_factory=dict)
     # Tokens that end an answer, besides those of eos_token_id. Tokens that the tokenizer does not have are ignored.
     end_tokens: tuple[str, ...] = ()
     tool_formats: ToolFormats = field(default_factory=dict)
+
+    def names_for(self, tensors: Iterable[str]) -> TensorNames:
+        """Return the names that a folder with these tensors uses."""
+        if self.stacked_names is not None and any(name.endswith(".experts.gate_up_proj") for name in tensors):
+            return self.stacked_names
+        return self.names
 
 
 @dataclass(frozen=True)

@@ -152,8 +152,9 @@ def read_folder(folder: Path) -> Checkpoint:
         tensors = text_tensors(str(folder), tensors, None if kind is None else kind.tensors)
     _remove_fixed(str(folder), family, tensors)
     check_layers(str(folder), model.n_layers, len(tensors))
-    sources = map_weights(parameter_shapes(model), model, family.names)
-    head = family.names.stored_name(HEAD)
+    names = family.names_for(tensors)
+    sources = map_weights(parameter_shapes(model), model, names)
+    head = names.stored_name(HEAD)
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
     check_tensors(str(folder), family.name, shapes, sources, {head} & {*tensors})
     embedding = sources[EMBEDDING].stored_name

@@ -15,6 +15,9 @@ FROM_CHECKPOINT = "checkpoint"  # formats that suit those of the checkpoint
 HEADS = ("4", "8", "none")
 EMBEDDING = "tok_embeddings"
 HEAD = "output"
+EXPERT = ".experts."  # in the names of an expert's layers
+EXPERT_GROUP, WORD_CODES = 32, 8
+FLOAT_LAYERS = ("router", "shared_gate")  # of mixtures of experts: they are small, and their errors choose experts
 Shape = tuple[int, ...]  # rows, columns
 
 
@@ -134,11 +137,23 @@ def embedding_kind(text: str) -> WeightFormat:
 def linear_recipe(linears: Mapping[str, Shape], mode: str, group_size: int, head: str | None = None) -> Recipe:
     """Return the formats of linear layers of these shapes. Layers that cannot have 4 bits get 8, or stay floats."""
     check_quantizer(mode, group_size)
+    if mode == "8w" and any(EXPERT in name for name in linears):
+        raise UnsupportedError(
+            argument="quantize",
+            expected="'4w', '8da4w' or none for a mixture of experts, whose experts have 4 bits or f32",
+            got="'8w'",
+            code="expert_format",
+        )
     target = INT8 if mode == "8w" else WeightFormat(mode, group_size)
     recipe = Recipe({})
     for name, shape in linears.items():
         requested = {"8": INT8, "none": UNQUANTIZED}.get(head or "", target) if name == HEAD else target
-        kind = recipe.linears[name] = next(kind for kind in (requested, INT8, UNQUANTIZED) if fits(kind, shape))
+        kinds = [requested, INT8, UNQUANTIZED]
+        if EXPERT in name:  # their inputs have no 8 bits, and their kernel reads whole words
+            requested = WeightFormat("4w", group_size or EXPERT_GROUP)
+            kinds = [requested] if requested.group % WORD_CODES == 0 else []
+            kinds += [WeightFormat("4w", EXPERT_GROUP), UNQUANTIZED]
+        kind = recipe.linears[name] = next(kind for kind in kinds if fits(kind, shape))
         if kind != requested:
             recipe.notes.append(f"{name}, {shape[0]} by {shape[1]}, is {kind}: {_misfit(requested, shape)}")
     if linears and all(kind != target for name, kind in recipe.linears.items() if name != HEAD or head is None):

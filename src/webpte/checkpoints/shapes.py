@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .architecture import Architecture
+from .architecture import Architecture, Experts
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -20,10 +20,14 @@ def parameter_shapes(model: Architecture) -> Shapes:
             block = _delta(model, number)
         else:
             block = _attention(model, gated)
-        if model.gated_mlp:
+        if layer.experts is not None:
+            block |= _experts(model, layer.experts)
+        dense = layer.experts is None or layer.experts.shared
+        if dense and model.gated_mlp:
             block |= _linear("feed_forward.w1", model.hidden_dim, model.dim, model.mlp_bias)
-        block |= _linear("feed_forward.w2", model.dim, model.hidden_dim, model.mlp_bias)
-        block |= _linear("feed_forward.w3", model.hidden_dim, model.dim, model.mlp_bias)
+        if dense:
+            block |= _linear("feed_forward.w2", model.dim, model.hidden_dim, model.mlp_bias)
+            block |= _linear("feed_forward.w3", model.hidden_dim, model.dim, model.mlp_bias)
         if model.activation == "xielu":
             block |= {"feed_forward.alpha_p": (1,), "feed_forward.alpha_n": (1,)}
         norms = ["attention_norm", "ffn_norm"] * model.pre_norms + [
@@ -62,6 +66,19 @@ def _delta(model: Architecture, number: int) -> Shapes:
         "attention.head_norm.weight": (sizes.value_dim,),
         "attention.out.weight": (model.dim, values),
     }
+
+
+def _experts(model: Architecture, experts: Experts) -> Shapes:
+    shapes: Shapes = {"router.weight": (experts.count, model.dim)}
+    if experts.biased:
+        shapes["router.expert_bias"] = (experts.count,)
+    if experts.shared_gate:
+        shapes["shared_gate.weight"] = (1, model.dim)
+    for number in range(experts.count):
+        parts = {"w1": (experts.hidden_dim, model.dim), "w3": (experts.hidden_dim, model.dim)}
+        parts["w2"] = (model.dim, experts.hidden_dim)
+        shapes |= {f"experts.{number}.{part}.weight": shape for part, shape in parts.items()}
+    return shapes
 
 
 def _linear(name: str, rows: int, columns: int, bias: bool) -> Shapes:

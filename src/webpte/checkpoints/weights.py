@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,6 +16,7 @@ from ..errors import FormatError, UnsupportedError
 from .architecture import Architecture, Delta
 from .ggml import GROUP, Affine, TensorType
 from .gguf_reader import StoredTensor
+from .safetensors_file import FloatTensor
 
 Array = np.ndarray[Any, Any]
 XIELU_BETA = 0.5  # the factor of x in the activation xIELU
@@ -29,6 +31,7 @@ class WeightSource:
     shape: tuple[int, ...]  # of the parameter
     first_row: int = 0
     stored_rows: int | None = None  # of the whole stored tensor, if it holds several parameters
+    stack: int = 0  # of a stored tensor of rank 3, with the matrices of experts: how many; rows are those of all
     # In rows of `heads` heads, `rotary_width` elements that rotate as halves become pairs of neighbors.
     heads: int = 0
     rotary_width: int = 0
@@ -45,7 +48,11 @@ class WeightSource:
         if self.conv_dims:
             taps, _, channels = self.shape
             return (channels, 1, taps) if self.conv_dims == 3 else (channels, taps)
-        return self.shape if self.stored_rows is None else (self.stored_rows, *self.shape[1:])
+        if self.stored_rows is None:
+            return self.shape
+        if self.stack:
+            return (self.stack, self.stored_rows // self.stack, *self.shape[1:])
+        return (self.stored_rows, *self.shape[1:])
 
     def convert(self, tensor: Array) -> Array:
         """Return the parameter that a stored tensor holds, contiguous."""
@@ -91,24 +98,33 @@ class WeightSource:
 class TensorNames:
     """Names of a module's parts in a checkpoint. Parts that share a name are rows of one tensor, in this order."""
 
-    parts: Mapping[str, str]  # in the module -> in the checkpoint, without ".weight"; "{}" is the number of a layer
+    # In the module -> in the checkpoint, without ".weight"; "{}" are the numbers of a layer and of an expert.
+    parts: Mapping[str, str]
     halves: bool = True  # elements that rotate together are half a head apart; otherwise they are neighbors
     conv_dims: int = 3  # of the weights of convolutions
     tiled: bool = False  # linear attention as in GGUF: rates of decay, and values that share a key apart
 
     def stored_name(self, name: str) -> str:
         """Return the checkpoint's name of a parameter. Parts may name a whole parameter, without a suffix then."""
-        part, kind = pattern(name), name.rpartition(".")[2]
+        part, kind, numbers = pattern(name), name.rpartition(".")[2], _NUMBER.findall(name)
         if f"{part}.{kind}" in self.parts:
-            return self.parts[f"{part}.{kind}"].format(*re.findall(r"[0-9]+", name)[:1])
+            return self.parts[f"{part}.{kind}"].format(*numbers)
         if part not in self.parts:
             raise FormatError(f"{name}: the family's TensorNames has no name for this parameter of its module")
-        return f"{self.parts[part].format(*re.findall(r'[0-9]+', name)[:1])}.{kind}"
+        return f"{self.parts[part].format(*numbers)}.{kind}"
+
+
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # of a layer, or of an expert
 
 
 def pattern(name: str) -> str:
     """Return the pattern of a name: `layers.7.attention.wq.weight` is `layers.{}.attention.wq`."""
-    return re.sub(r"^layers\.\d+\.", "layers.{}.", name.rpartition(".")[0])
+    return _NUMBER.sub("{}", name.rpartition(".")[0])
+
+
+def expert_number(name: str) -> int:
+    """Return the number of the expert that a parameter belongs to, or 0."""
+    return int(_NUMBER.findall(name)[1]) if ".experts." in name else 0
 
 
 HUGGING_FACE = TensorNames(
@@ -162,9 +178,12 @@ def map_weights(shapes: Shapes, model: Architecture, names: TensorNames) -> dict
     sources: dict[str, WeightSource] = {}
     for stored, together in sharing.items():
         first, rows = 0, sum(shapes[name][0] for name in together)
-        for name in sorted(together, key=lambda name: order.get(pattern(name), 0)):
+        count = len({expert_number(name) for name in together})
+        for name in sorted(together, key=lambda name: (expert_number(name), order.get(pattern(name), 0))):
             source = WeightSource(stored, shapes[name], **_conversion(name, model, names))
-            sources[name] = replace(source, first_row=first, stored_rows=rows) if len(together) > 1 else source
+            if len(together) > 1:
+                source = replace(source, first_row=first, stored_rows=rows, stack=count if count > 1 else 0)
+            sources[name] = source
             first += shapes[name][0]
     if model.tied:
         sources[HEAD] = replace(sources[EMBEDDING], factor=model.logits_factor)
@@ -197,6 +216,7 @@ def _conversion(name: str, model: Architecture, names: TensorNames) -> dict[str,
         "attention.q_norm" if model.qk_norm else "attention.wq": model.query_factor,
         "attention.wo": model.residual_factor,
         "feed_forward.w2": model.residual_factor,
+        "experts.{}.w2": model.residual_factor,
         "tok_embeddings": model.embedding_factor,
         "output": model.logits_factor,
     }.get(part, 1.0)
@@ -235,6 +255,12 @@ class StoredWeight(Protocol):
         """Return some of its rows."""
 
 
+def as_matrix(tensor: StoredWeight) -> FloatTensor | StoredTensor:
+    """Return the matrices of a stack as the rows of one."""
+    assert isinstance(tensor, FloatTensor | StoredTensor)
+    return tensor._replace(shape=(math.prod(tensor.shape[:-1]), tensor.shape[-1]))
+
+
 @dataclass(frozen=True)
 class CheckpointWeights:
     """The parameters of a module, read one at a time from a checkpoint."""
@@ -245,6 +271,9 @@ class CheckpointWeights:
     def read(self, name: str) -> Array:
         """Return a parameter by name, as f32."""
         source = self.sources[name]
+        if source.stack:
+            (rows,) = self.parts(name, source.shape[0])
+            return rows
         tensor = self.tensors[source.stored_name]
         weight = source.convert(tensor.read())
         tensor.span.file.release()
@@ -257,9 +286,10 @@ class CheckpointWeights:
         if not isinstance(rows, slice):
             yield self.read(name)
             return
+        tensor = as_matrix(tensor) if source.stack else tensor
         for start in range(rows.start, rows.stop, count):
             stop = min(rows.stop, start + count)
-            part = replace(source, shape=(stop - start, *source.shape[1:]), first_row=0, stored_rows=None)
+            part = replace(source, shape=(stop - start, *source.shape[1:]), first_row=0, stored_rows=None, stack=0)
             yield part.convert(tensor.part(start, stop).read())
             tensor.span.file.release()
 
@@ -280,10 +310,13 @@ class CheckpointWeights:
         """Return the exact codes, steps and offsets of a parameter that is stored in groups of 32."""
         source = self.sources[name]
         tensor = self.tensors[source.stored_name]
+        rows = source.rows()
+        if source.stack and isinstance(tensor, StoredTensor) and isinstance(rows, slice):
+            tensor, rows = as_matrix(tensor).part(rows.start, rows.stop), slice(None)
         stored = tensor.affine() if isinstance(tensor, StoredTensor) else None
         if stored is None or source.conv_dims or source.offset or self.stored_type(name) is None:
             return None
-        rows, factor = source.rows(), np.float32(source.factor)
+        factor = np.float32(source.factor)
         codes, steps, offsets = stored.codes[rows], stored.steps[rows] * factor, stored.offsets[rows] * factor
         if source.tiled_columns:
             groups = source.grouped_order(source.shape[1])[::GROUP] // GROUP

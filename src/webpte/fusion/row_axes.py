@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ..errors import Error
 from ..graph import Call, Graph, Int, IntList, TensorSpec, normalize_dim, numel
+from ..graph.names import EXPERTS
 from ..lowering import elementwise_op, find
 from .recurrences import SLOT_CONVOLUTION, SLOT_DELTA_RULE
 from .rewriter import role_of, roles
@@ -40,6 +41,7 @@ PATTERN = {
         "et_vk.linear_dq8ca_q4gsw.default",
         "aten._weight_int8pack_mm.default",
         "et_vk.rms_norm.default",
+        EXPERTS,
     ),
     "product": ("aten.mm.default",),  # if the second matrix has no rows
     "sum": ("aten.sum.dim_IntList",),  # of the last dim alone

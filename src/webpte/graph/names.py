@@ -24,6 +24,10 @@ INT8_ADD, INT8_MULTIPLY, INT8_TABLE = "webpte.int8_add", "webpte.int8_multiply",
 INT8_MEAN, INT8_MAX_POOL = "webpte.int8_mean", "webpte.int8_max_pool"
 MATMUL = "webpte.matmul"  # aten.addmm of operands in any layout, whose result may go through a program
 
+# -- the op of webpte's own that files call: no standard ops compute only the experts that a token chooses ------------
+
+EXPERTS = "webpte.experts"  # see ops/experts/experts.py
+
 # -- what a program is made of beside computation ----------------------------------------------------------------------
 
 PREPACK = "et_vk.prepack.default"  # in a delegate: a constant as a tensor

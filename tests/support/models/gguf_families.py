@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ IN_PAIRS = (
     "arcee",
     "ministral3",
     "granitemoehybrid",
+    "granitemoe",
 )  # converters reorder the rows of their queries and keys
 ARCHITECTURES = {
     "mistral": "llama",
@@ -30,6 +32,8 @@ ARCHITECTURES = {
     "ministral3": "mistral3",
     "qwen3_5_text": "qwen35",
     "granitemoehybrid": "granite",
+    "qwen3_moe": "qwen3moe",
+    "lfm2_moe": "lfm2moe",
 }  # where converters do not write model_type
 # Variants that the format can say, by family.
 VARIANTS = {
@@ -55,6 +59,10 @@ VARIANTS = {
     "gemma2": ("as GGUF can say it",),
     "gemma3": ("as GGUF can say it",),
     "qwen3_5": ("shared keys", "tied"),
+    "qwen3_moe": ("experts in all layers",),
+    "lfm2_moe": ("a bias of the choice",),
+    "granite_moe": ("experts",),
+    "olmoe": ("scores as they are",),
 }
 QUANTIZED = {family: variants[0] for family, variants in VARIANTS.items()}  # the variant that is quantized
 
@@ -77,11 +85,13 @@ def write_gguf(folder: Path, path: Path, quantization: str | None = None) -> Pat
         stored = np.ascontiguousarray(permuted(name, weight, config) + norm_offset(name, config))
         if name.endswith("A_log"):
             stored = -np.exp(stored)
-        if weight.ndim == 3:  # of a convolution
+        if "conv" in name and weight.ndim == 3:
             stored = stored.squeeze(1)
-        if quantization is not None and weight.ndim == 2:
+        matrix = weight.ndim == 2 or ".experts." in name
+        if quantization is not None and matrix and not theirs.endswith("ffn_gate_inp.weight"):
             kind = gguf.GGMLQuantizationType[quantization]
-            writer.add_tensor(theirs, quantize(stored, quantization), raw_dtype=kind)
+            blocks = quantize(stored.reshape(-1, stored.shape[-1]), quantization)
+            writer.add_tensor(theirs, blocks.reshape(*stored.shape[:-1], -1), raw_dtype=kind)
         else:
             writer.add_tensor(theirs, stored)
     for name, weight in rotary_tensors(config).items():
@@ -110,21 +120,45 @@ def read_back(path: Path, folder: Path) -> dict[str, np.ndarray]:
             values = np.log(-values)
         weights[name] = permuted(name, values, config, back=True) - norm_offset(name, config)
     for name in saved.keys() - weights.keys():
-        weights[name] = np.concatenate([weights[part] for part in unfused({name: saved[name]})])
+        expert = EXPERT.fullmatch(name)
+        if expert is not None:
+            weights[name] = weights[stack_name(expert)][int(expert[2])]
+            continue
+        parts = [weights[part] for part in unfused({name: saved[name]})]
+        weights[name] = np.concatenate(parts, axis=1 if saved[name].ndim == 3 else 0)
     return weights
 
 
+EXPERT = re.compile(r"(.*)\.(?:mlp|feed_forward)\.experts\.(\d+)\.(\w+)\.weight")
+
+
+def stack_name(expert: re.Match[str]) -> str:
+    part = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}.get(expert[3], expert[3])
+    return f"{expert[1]}.mlp.experts.{part}.weight"
+
+
 def unfused(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return weights with the feed-forward of Granite 4 as that of other models, which converters write."""
+    """Return weights as converters write them.
+
+    The feed-forward of Granite 4 is as that of other models, and the matrices of all experts are a stack.
+    """
+    stacks: dict[str, list[np.ndarray]] = {}
+    for name in sorted(weights, key=lambda name: int(match[2]) if (match := EXPERT.fullmatch(name)) else 0):
+        if expert := EXPERT.fullmatch(name):
+            stacks.setdefault(stack_name(expert), []).append(weights[name])
+    weights = {name: weight for name, weight in weights.items() if not EXPERT.fullmatch(name)}
+    weights |= {name: np.stack(matrices) for name, matrices in stacks.items()}
     parts = {
         ".shared_mlp.input_linear.": (".mlp.gate_proj.", ".mlp.up_proj."),
         ".shared_mlp.output_linear.": (".mlp.down_proj.",),
+        ".block_sparse_moe.input_linear.": (".mlp.experts.gate_proj.", ".mlp.experts.up_proj."),
+        ".block_sparse_moe.output_linear.": (".mlp.experts.down_proj.",),
     }
     result: dict[str, np.ndarray] = {}
     for name, weight in weights.items():
         fused = next((part for part in parts if part in name), None)
         names = [name] if fused is None else [name.replace(fused, part) for part in parts[fused]]
-        result |= zip(names, np.split(weight, len(names)), strict=True)
+        result |= zip(names, np.split(weight, len(names), axis=weight.ndim - 2 if len(names) > 1 else 0), strict=True)
     return result
 
 
@@ -141,7 +175,7 @@ def tensor_names(config: Mapping[str, Any]) -> Callable[[str], str]:
     names = gguf.get_tensor_name_map(kind, config["num_hidden_layers"])
 
     def named(name: str) -> str:
-        name = name.replace(".dt_bias", ".dt_proj.bias")
+        name = name.replace(".dt_bias", ".dt_proj.bias").replace(".expert_bias", ".expert_bias.bias")
         theirs = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert theirs is not None, name
         return str(theirs)
@@ -179,7 +213,20 @@ def keys(config: Mapping[str, Any]) -> dict[str, Any]:
         metadata["rope.scaling.original_context_length"] = rope["original_max_position_embeddings"]
         names = {"attention_factor": "attn_factor", "beta_fast": "beta_fast", "beta_slow": "beta_slow"}
         metadata |= {f"rope.scaling.yarn_{key}": float(rope[name]) for name, key in names.items() if rope.get(name)}
-    return metadata | own_keys(config)
+    return metadata | expert_keys(config) | own_keys(config)
+
+
+def expert_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a mixture."""
+    count = config.get("num_local_experts") or config.get("num_experts")
+    if not count:
+        return {}
+    values = {"expert_count": count, "expert_used_count": config["num_experts_per_tok"]}
+    if "moe_intermediate_size" in config:
+        values["expert_feed_forward_length"] = config["moe_intermediate_size"]
+    if "num_dense_layers" in config:
+        values |= {"leading_dense_block_count": config["num_dense_layers"], "expert_gating_func": 2}
+    return values
 
 
 def own_keys(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,7 +242,7 @@ def own_keys(config: Mapping[str, Any]) -> dict[str, Any]:
         return factors | (granite_4_keys(config) if config["model_type"] == "granitemoehybrid" else {})
     if config["model_type"] == "exaone4" and config["sliding_window"] is not None:
         return {"attention.sliding_window": config["sliding_window"]}
-    if config["model_type"] == "lfm2":
+    if config["model_type"] in ("lfm2", "lfm2_moe"):
         count = config["num_key_value_heads"]
         heads = [count if kind == "full_attention" else 0 for kind in config["layer_types"]]
         return {"attention.head_count_kv": heads, "shortconv.l_cache": config["conv_L_cache"]}

@@ -8,7 +8,6 @@ by position hold the row of a token and the rows that it sees, so a ring has no 
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -18,9 +17,10 @@ from executorch.examples.models.llama.norm import RMSNorm
 from executorch.examples.models.llama.rope import RotaryEmbedding
 from executorch.extension.llm.custom_ops import custom_ops  # noqa: F401 — registers torch.ops.llama
 from torch import Tensor, nn
-from torch.nn import functional
 
 from webpte.checkpoints.architecture import Architecture, LayerSpec
+
+from .experts import FedBlock
 
 HIDDEN = 1e30  # subtracted from scores once for each position beyond the window: the weight becomes 0
 
@@ -83,11 +83,6 @@ class RingCache(nn.Module):
 
 
 Turns = Mapping[str, tuple[Tensor, Tensor]]  # cosines and sines of a call's tokens, (S, D / 2), by the rope's name
-_ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
-    "silu": functional.silu,
-    "gelu_tanh": functools.partial(functional.gelu, approximate="tanh"),
-    "relu2": lambda x: functional.relu(x).square(),
-}
 
 
 class Position(NamedTuple):
@@ -151,13 +146,12 @@ class Decoder(nn.Module):
         return {name: (rows(cosines), rows(sines)) for name, cosines, sines in tables}
 
 
-class DecoderBlock(nn.Module):
+class DecoderBlock(FedBlock):
     """Attention and feed-forward, each after a norm and added to its input."""
 
     def __init__(self, model: Architecture, number: int, max_context: int) -> None:
-        super().__init__()
+        super().__init__(model, number)
         self.attention = DecoderAttention(model, number, max_context)
-        self.feed_forward = FeedForward(model)
         self.attention_norm = RMSNorm(model.dim, model.norm_eps) if model.pre_norms else nn.Identity()
         self.ffn_norm = RMSNorm(model.dim, model.norm_eps) if model.pre_norms else nn.Identity()
         self.post_attention_norm = RMSNorm(model.dim, model.norm_eps) if model.post_norms else nn.Identity()
@@ -165,7 +159,7 @@ class DecoderBlock(nn.Module):
 
     def forward(self, x: Tensor, position: Position) -> Tensor:
         x = x + self.post_attention_norm(self.attention(self.attention_norm(x), position))
-        out: Tensor = x + self.post_ffn_norm(self.feed_forward(self.ffn_norm(x)))
+        out: Tensor = x + self.post_ffn_norm(self.fed_forward(self.ffn_norm(x)))
         return out
 
 
@@ -243,25 +237,3 @@ def _kinds_of_rows(model: Architecture, max_context: int) -> dict[str, nn.Module
     return {
         kind: RingTables(max_context, layer.rows or 0, layer.window or max_context) for kind, layer in layers.items()
     }
-
-
-class FeedForward(nn.Module):
-    """A feed-forward, with a gate or without one."""
-
-    def __init__(self, model: Architecture) -> None:
-        super().__init__()
-        self.activation = _ACTIVATIONS.get(model.activation, self.xielu)
-        if model.activation == "xielu":
-            self.alpha_p, self.alpha_n = (nn.Parameter(torch.zeros(1, device="cpu")) for _ in range(2))
-        self.w1 = nn.Linear(model.dim, model.hidden_dim, bias=model.mlp_bias) if model.gated_mlp else None
-        self.w2 = nn.Linear(model.hidden_dim, model.dim, bias=model.mlp_bias)
-        self.w3 = nn.Linear(model.dim, model.hidden_dim, bias=model.mlp_bias)
-
-    def xielu(self, x: Tensor) -> Tensor:
-        out: Tensor = torch.where(x > 0, self.alpha_p * x * x, (torch.expm1(x) - x) * self.alpha_n) + 0.5 * x
-        return out
-
-    def forward(self, x: Tensor) -> Tensor:
-        up = self.w3(x)
-        out: Tensor = self.w2(self.activation(up) if self.w1 is None else self.activation(self.w1(x)) * up)
-        return out

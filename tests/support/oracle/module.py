@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from webpte.builder.quantize import Grouped
 from webpte.checkpoints.checkpoint import read_checkpoint
 from webpte.checkpoints.family import Checkpoint
 from webpte.checkpoints.recipe import EMBEDDING, WeightFormat
+from webpte.checkpoints.weights import expert_number
 from webpte.container import KernelCall, MappedFile, TensorValue, parse_program
 from webpte.errors import FormatError
 from webpte.export import lower
@@ -86,6 +88,14 @@ def quantized_weights(source: Checkpoint, program: Path) -> dict[str, tuple[Grou
             codes = np.frombuffer(constants[f"{name}.codes"], np.uint8)
             scales = np.frombuffer(constants[f"{name}.scales"], np.float32)
             results[name] = _unpacked(name, codes, scales, weight.shape, f"{name}.sums" in constants)
+        stack = re.sub(r"\.experts\.\d+\.", ".experts.", name)  # the constants of all experts are one
+        if stack != name and f"{stack}.codes" in constants:
+            rows, columns = weight.shape
+            codes = np.frombuffer(constants[f"{stack}.codes"], np.uint8).reshape(-1, rows, columns // 2)
+            scales = np.frombuffer(constants[f"{stack}.scales"], np.float32).reshape(len(codes), rows, -1)
+            number = expert_number(parameter)
+            scales = np.ascontiguousarray(np.pad(scales[number].T, ((0, 0), (0, -rows % 4))))
+            results[name] = _unpacked(name, codes[number], scales, weight.shape, by_token=False)
     return results
 
 

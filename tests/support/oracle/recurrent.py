@@ -19,7 +19,8 @@ from torch.nn import functional
 
 from webpte.checkpoints.architecture import Architecture
 
-from .decoder import Decoder, DecoderAttention, DecoderBlock, FeedForward, Position
+from .decoder import Decoder, DecoderAttention, DecoderBlock, Position
+from .experts import FedBlock
 
 
 class CausalConv(nn.Module):
@@ -49,22 +50,21 @@ class ConvDecoder(Decoder):
 
 def _block(model: Architecture, number: int, max_context: int) -> nn.Module:
     layer = model.layers[number]
-    return ConvBlock(model, layer.taps) if layer.taps else DecoderBlock(model, number, max_context)
+    return ConvBlock(model, number) if layer.taps else DecoderBlock(model, number, max_context)
 
 
-class ConvBlock(nn.Module):
+class ConvBlock(FedBlock):
     """As a block of a Llama, with a convolution in the place of attention."""
 
-    def __init__(self, model: Architecture, taps: int) -> None:
-        super().__init__()
-        self.conv = ShortConv(model.dim, taps)
-        self.feed_forward = FeedForward(model)
+    def __init__(self, model: Architecture, number: int) -> None:
+        super().__init__(model, number)
+        self.conv = ShortConv(model.dim, model.layers[number].taps)
         self.attention_norm = RMSNorm(model.dim, model.norm_eps)
         self.ffn_norm = RMSNorm(model.dim, model.norm_eps)
 
     def forward(self, x: Tensor, position: Position) -> Tensor:
         x = x + self.conv(self.attention_norm(x), position)
-        out: Tensor = x + self.feed_forward(self.ffn_norm(x))
+        out: Tensor = x + self.fed_forward(self.ffn_norm(x))
         return out
 
 
@@ -143,22 +143,21 @@ class DeltaDecoder(Decoder):
         super().__init__(model, max_context, block)
 
 
-class DeltaBlock(nn.Module):
+class DeltaBlock(FedBlock):
     """As a block of a Llama, its attention of either kind."""
 
     def __init__(self, model: Architecture, number: int, max_context: int, max_tokens: int) -> None:
-        super().__init__()
+        super().__init__(model, number)
         linear = model.layers[number].delta is not None
         self.attention = (
             DeltaAttention(model, number, max_tokens) if linear else GatedAttention(model, number, max_context)
         )
-        self.feed_forward = FeedForward(model)
         self.attention_norm = RMSNorm(model.dim, model.norm_eps)
         self.ffn_norm = RMSNorm(model.dim, model.norm_eps)
 
     def forward(self, x: Tensor, position: Position) -> Tensor:
         x = x + self.attention(self.attention_norm(x), position)
-        out: Tensor = x + self.feed_forward(self.ffn_norm(x))
+        out: Tensor = x + self.fed_forward(self.ffn_norm(x))
         return out
 
 

@@ -11,11 +11,12 @@ from ..family import Family
 
 # The reason why models are not supported -> their names in config.json or GGUF. It must hold for every model of a name.
 UNSUPPORTED: dict[str, tuple[str, ...]] = {
-    "which is a mixture of experts: no kernel computes the experts that are chosen for each token": (
-        "mixtral", "qwen2_moe", "qwen3_moe", "qwen3_next", "qwen3_5_moe", "qwen3_5_moe_text", "granitemoe", "olmoe",
-        "phimoe", "ernie4_5_moe", "ernie4_5-moe", "hunyuan_v1_moe", "hunyuan-moe", "deepseek_v2", "deepseek_v3",
-        "gpt_oss", "lfm2_moe", "llama4", "llama4_text", "qwen2moe", "qwen3moe", "qwen3next", "qwen35moe",
-        "lfm2moe", "deepseek2", "gpt-oss",
+    "which is a mixture of experts of a kind that is not supported": (
+        "qwen2_moe", "qwen3_next", "phimoe", "ernie4_5_moe", "ernie4_5-moe", "hunyuan_v1_moe", "hunyuan-moe",
+        "deepseek_v2", "deepseek_v3", "llama4", "llama4_text", "qwen2moe", "qwen3next", "qwen35moe", "deepseek2",
+    ),
+    "whose experts have biases and MXFP4 weights, and whose attention has sinks, which are not supported": (
+        "gpt_oss", "gpt-oss",
     ),
     "which is Granite 4 with layers of Mamba-2, which are not supported": ("granitehybrid",),
     "whose layers have Mamba-2 beside attention, which is not supported": ("falcon_h1", "falcon-h1"),

@@ -51,8 +51,8 @@ def read_config(fields: Fields) -> Architecture:
     )
     if fields.boolean("conv_bias"):
         fields.refuse("conv_bias", "biases, which are not supported")
-    kinds = _layer_types(fields, model.n_layers)
-    return _as_lfm(model, [kind == "full_attention" for kind in kinds], _taps(fields, "conv_L_cache"))
+    kinds = layer_types(fields, model.n_layers)
+    return as_lfm(model, [kind == "full_attention" for kind in kinds], read_taps(fields, "conv_L_cache"))
 
 
 def read_gguf(fields: Fields) -> Architecture:
@@ -62,22 +62,22 @@ def read_gguf(fields: Fields) -> Architecture:
     if len(kinds) != 1 or len(heads) != fields.integer("block_count") or kinds[0] < 0:
         raise fields.invalid("attention.head_count_kv", heads, "a number of heads, or 0, for each layer")
     model = decoder_gguf(fields, theta=1000000.0, kv_heads=kinds[0])
-    return _as_lfm(model, [count > 0 for count in heads], _taps(fields, "shortconv.l_cache"))
+    return as_lfm(model, [count > 0 for count in heads], read_taps(fields, "shortconv.l_cache"))
 
 
-def _as_lfm(model: Architecture, attends: Sequence[bool], taps: int) -> Architecture:
+def as_lfm(model: Architecture, attends: Sequence[bool], taps: int) -> Architecture:
     layers = tuple(LayerSpec() if attending else LayerSpec(rope=None, taps=taps) for attending in attends)
     return replace(model, layers=layers, qk_norm=True)
 
 
-def _taps(fields: Fields, name: str) -> int:
+def read_taps(fields: Fields, name: str) -> int:
     taps = fields.integer(name, 3)
     if taps < 2:
         raise fields.invalid(name, taps, "an integer above 1")
     return taps
 
 
-def _layer_types(fields: Fields, count: int) -> list[str]:
+def layer_types(fields: Fields, count: int) -> list[str]:
     attending = fields.get("full_attn_idxs", list(range(count)))
     if not isinstance(attending, list):
         raise fields.invalid("full_attn_idxs", attending, "a list of layers")

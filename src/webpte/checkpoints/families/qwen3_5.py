@@ -37,8 +37,17 @@ _GGUF_NAMES = {
 _AXES = ("mrope_section", "mrope_interleaved")
 
 
-def read_config(fields: Fields) -> Architecture:
-    model = decoder_config(fields, head_dim=256, kv_heads=4, partial=True, share=0.25, rope_ignored=_AXES)
+def read_config(fields: Fields, hidden_dim: int | None = None, kv_heads: int = 4) -> Architecture:
+    """Return the architecture; `hidden_dim` replaces intermediate_size."""
+    model = decoder_config(
+        fields,
+        head_dim=256,
+        kv_heads=kv_heads,
+        partial=True,
+        share=0.25,
+        rope_ignored=_AXES,
+        hidden_dim=hidden_dim,
+    )
     biases = fields.boolean("attention_bias")
     delta = Delta(
         key_heads=fields.integer("linear_num_key_heads", 16),

@@ -62,7 +62,7 @@ class Tiny:
                 if weight.ndim == 1:
                     weight.add_(torch.rand(weight.shape, generator=random) - 0.5)
                 else:
-                    weight.copy_(torch.randn(weight.shape, generator=random) * weight[0].numel() ** -0.5)
+                    weight.copy_(torch.randn(weight.shape, generator=random) * weight.shape[-1] ** -0.5)
         return model
 
     def save(self, folder: Path) -> torch.nn.Module:

@@ -1,0 +1,100 @@
+"""Mixtures of experts: what a program holds of them, and what a call of their op costs and refuses."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import webpte
+from tests.cases.experts.experts import mixture
+from tests.support.harness.cases import OneOp
+from tests.support.harness.errors import raises
+from tests.support.models.families import tinies
+from webpte.checkpoints.checkpoint import read_checkpoint
+from webpte.checkpoints.recipe import UNQUANTIZED, WeightFormat, linear_recipe
+from webpte.graph import Origin, names
+from webpte.graph.delegate import refuse_own
+from webpte.lowering import registered
+
+SHAPES = {"layers.0.experts.0.w1": (32, 64), "layers.0.experts.0.w2": (64, 32), "layers.0.attention.wo": (64, 96)}
+
+
+@pytest.mark.parametrize(
+    ("mode", "group", "expected"), [("4w", 16, 16), ("4w", 12, 32), ("8da4w", 0, 32), ("8da4w", 32, 32)]
+)
+def test_experts_have_4_bits_in_groups_of_whole_words(mode, group, expected):
+    recipe = linear_recipe(SHAPES, mode, group)
+    kinds = {kind for name, kind in recipe.linears.items() if ".experts." in name}
+    assert kinds == {WeightFormat("4w", expected)}
+
+
+def test_expert_of_odd_width_stays_in_f32():
+    recipe = linear_recipe({**SHAPES, "layers.0.experts.0.w2": (64, 36)}, "4w", 32)
+    assert recipe.linears["layers.0.experts.0.w2"] == UNQUANTIZED
+
+
+def test_8_bit_experts_are_refused():
+    with raises(webpte.UnsupportedError, "quantize", "'8w'", "'4w'", code="expert_format"):
+        linear_recipe(SHAPES, "8w", 32)
+
+
+def test_stacked_experts_equal_single_ones(tmp_path):
+    """Published files of Qwen3.5 MoE have the gates and values of all experts of a layer as one tensor."""
+    tinies()["qwen3_5_moe"]["shared keys"].save(tmp_path)
+    single = read_checkpoint(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    count = json.loads((tmp_path / "config.json").read_text())["num_experts"]
+    for number in range(single.architecture.n_layers):
+        block = f"model.layers.{number}.mlp.experts"
+        parts = {
+            part: np.stack([tensors.pop(f"{block}.{expert}.{part}.weight") for expert in range(count)])
+            for part in ("gate_proj", "up_proj", "down_proj")
+        }
+        tensors[f"{block}.gate_up_proj"] = np.concatenate([parts["gate_proj"], parts["up_proj"]], axis=1)
+        tensors[f"{block}.down_proj"] = parts["down_proj"]
+    names_of = [name for name in single.weights.sources if ".experts." in name]
+    before = {name: single.weights.read(name) for name in names_of}
+    stacked = tmp_path / "stacked"
+    stacked.mkdir()
+    for name in ("config.json", "tokenizer.json"):
+        (stacked / name).write_text((tmp_path / name).read_text())
+    save_file(tensors, stacked / "model.safetensors")
+    other = read_checkpoint(stacked)
+    assert len(before) == 3 * count * single.architecture.n_layers
+    assert all(np.array_equal(other.weights.read(name), weight) for name, weight in before.items())
+
+
+def test_cost_of_a_row_counts_only_chosen_experts():
+    traits = registered()[names.EXPERTS].traits
+    dims = {"gate": (32, 96, 64)}
+    sizes = SimpleNamespace(out=(1, 2, 64), dims=dims.__getitem__, number={"chosen": 4}.__getitem__)
+    assert traits.work is not None and traits.work(sizes) == 2 * 4 * 3 * 2 * 96 * 64
+    assert {share(sizes, (32, 96, 32), False) for share in traits.memory_traffic.values()} == {8 / 32}
+    assert set(traits.memory_traffic) == {f"{part}{of}" for part in ("gate", "up", "down") for of in ("", "_scales")}
+
+
+def test_file_may_call_experts_and_no_other_op_of_ours(monkeypatch):
+    monkeypatch.setattr(names, "OWN", "webpte.")
+    refuse_own(names.EXPERTS, Origin(0))
+    with raises(webpte.GraphError, "webpte.copy"):
+        refuse_own("webpte.copy", Origin(0))
+
+
+@pytest.mark.parametrize(
+    ("position", "value"),
+    [(11, 5), (11, 0), (12, "tanh"), (16, "relu"), (9, 24), (9, 0), (10, 64)],
+    ids=["chosen", "none", "scoring", "activation", "group", "no group", "down group"],
+)
+def test_experts_of_other_shapes_are_refused(position, value, tmp_path):
+    """A file may call the op with anything."""
+    subject = mixture((4, 2, 64, 32), n=(3,))
+    args = list(subject.args)
+    args[position] = value
+    OneOp(replace(subject, args=tuple(args))).write(tmp_path / "op.pte")
+    with pytest.raises((webpte.ShapeError, webpte.GraphError)), webpte.load(tmp_path / "op.pte") as program:
+        program.method()

@@ -1,0 +1,12 @@
+"""OLMoE: scores as they are, or divided by their sum."""
+
+MODEL_TYPE = "olmoe"
+VARIANTS = {
+    "scores as they are": {"num_experts": 5, "num_experts_per_tok": 2},
+    "scores by their sum, biases": {
+        "num_experts": 5,
+        "num_experts_per_tok": 3,
+        "norm_topk_prob": True,
+        "attention_bias": True,
+    },
+}

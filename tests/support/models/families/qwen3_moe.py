@@ -1,0 +1,9 @@
+"""Qwen3 with experts: in all layers, or in every second one."""
+
+MODEL_TYPE = "qwen3_moe"
+_SIZES = {"head_dim": 24, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+VARIANTS = {
+    "experts in all layers": _SIZES | {"norm_topk_prob": True, "tie_word_embeddings": True},
+    "every second layer, sums as they are": _SIZES | {"decoder_sparse_step": 2},
+    "biases, a layer without experts": _SIZES | {"attention_bias": True, "mlp_only_layers": [1]},
+}

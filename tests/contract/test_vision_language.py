@@ -17,6 +17,7 @@ from tests.support.harness.errors import raises
 from tests.support.models import example_models
 from tests.support.models.tiny_vlm import CONTEXT, PROCESSOR, ROWS, SIDE, picture
 from tests.support.oracle.conversations import TOLERANCE, check_conversation, image, text
+from webpte import cli
 from webpte.builder import build_program
 from webpte.errors import ContextFullError, FormatError, InputError, UnsupportedError
 from webpte.llm import LLM
@@ -222,3 +223,17 @@ def test_vision_tower_with_other_fields_is_refused(checkpoint, tmp_path, field, 
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises((FormatError, UnsupportedError)):
         build_program(tmp_path, tmp_path / "vlm.pte")
+
+
+def test_commands_answer_about_an_image_as_python_does(llm, program, tmp_path, capsys, monkeypatch):
+    (tmp_path / "image.png").write_bytes(encoded(1))
+    messages = [{"role": "user", "content": [image(1), text("what is it?")]}]
+    answer = llm.generate(messages, max_new_tokens=8, temperature=0)
+    options = [str(program), "--max-new-tokens", "8", "--temperature", "0"]
+    expected = str(answer)
+    assert cli.main(["generate", *options, "what is it?", "--image", str(tmp_path / "image.png"), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["text"] == expected and report["usage"]["prompt_tokens"] == answer.usage.prompt_tokens
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{tmp_path}/image.png what is it?\n"))
+    assert cli.main(["chat", *options]) == 0
+    assert expected in capsys.readouterr().out

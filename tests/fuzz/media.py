@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import io
+import json
 import struct
 from pathlib import Path
 from random import Random
@@ -12,7 +14,9 @@ import numpy as np
 
 from tests.fuzz.changes import changed_bytes
 from tests.fuzz.checkpoints import scratch
+from tests.support.models.tiny_vlm import PROCESSOR, ROWS, SIDE
 from webpte.image_files import FORMATS, open_image_file
+from webpte.serve.media_process import ImageFile, write_tiles
 from webpte.speech.audio import EXTENSIBLE, FLOAT, PCM, load_samples
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (13, 17, 3), np.uint8)  # (H, W, C)
@@ -97,9 +101,17 @@ def wav_bytes(
 
 
 def run_image(random: Random) -> None:
-    """Decode a mutant of an image."""
+    """Decode a mutant of an image, as tasks do and as the server's process does."""
     data = changed_bytes(random.choice(image_files()), random, 160)
-    open_image_file(data, "image", random.choice(["RGB", "L"]))
+    if random.random() < 0.5:
+        open_image_file(data, "image", random.choice(["RGB", "L"]))
+        return
+    path, config = scratch() / "mutant.base64", scratch() / "preprocessor_config.json"
+    path.write_bytes(base64.b64encode(data) if random.random() < 0.95 else data)
+    config.write_text(json.dumps(PROCESSOR))
+    encoder = {"config": str(config), "inputs": [[1, 3, SIDE, SIDE]], "max_rows": ROWS}
+    image: ImageFile = {"argument": "image", "address": None, "path": str(path)}
+    write_tiles(lambda: None, [image], str(scratch()), encoder, 1 << 20, 1 << 20)
 
 
 def run_audio(random: Random) -> None:

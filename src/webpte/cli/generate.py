@@ -34,6 +34,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "settings; each result is printed as a JSON object when it is finished. - reads stdin",
     )
     parser.add_argument("--system", metavar="TEXT", help="the system message")
+    parser.add_argument(
+        "--image",
+        dest="images",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="an image that the prompt is about; may be repeated",
+    )
     parser.add_argument("--raw", action="store_true", help="continue the text as it is, without the chat template")
     add_parse_special(parser)
     add_settings(parser)
@@ -107,6 +115,8 @@ def check_options(arguments: argparse.Namespace) -> None:
         arguments.refuse("argument --file: not allowed with a prompt")
     if arguments.system is not None and arguments.raw:
         arguments.refuse("argument --system: not allowed with --raw, which skips the chat template")
+    if arguments.images and (arguments.raw or arguments.prompts is not None):
+        arguments.refuse("argument --image: not allowed with --raw and --file")
     if arguments.top_logprobs and not arguments.json:
         arguments.refuse("argument --top-logprobs: requires --json")
     if arguments.prompts is not None and (arguments.json or arguments.top_logprobs):
@@ -155,10 +165,12 @@ def prompt_arguments(llm: LLM, text: str, arguments: argparse.Namespace) -> dict
             hint="Put the instructions into the prompt.",
             code="no_chat_template",
         )
-    if llm.template is None or arguments.raw:
+    images = [{"type": "image", "path": path} for path in arguments.images]
+    if not images and (llm.template is None or arguments.raw):
         return {"text": text}
+    content = [*images, {"type": "text", "text": text}] if images else text
     first = [{"role": "system", "content": arguments.system}] if arguments.system is not None else []
-    return {"prompt": [*first, {"role": "user", "content": text}]}
+    return {"prompt": [*first, {"role": "user", "content": content}]}
 
 
 class LogprobReport(TypedDict):

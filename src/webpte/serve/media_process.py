@@ -117,7 +117,7 @@ def _decode_audio(limit: Callable[[], None], source: str, target: str, rate: int
         raise type(error)(str(error).replace(source, "file"), code=error.reason) from error
 
 
-def _prepare_images(
+def write_tiles(
     limit: Callable[[], None],
     images: list[ImageFile],
     folder: str,
@@ -125,6 +125,7 @@ def _prepare_images(
     max_bytes: int,
     max_pixels: int,
 ) -> list[StoredImage]:
+    """Write the tiles of images into a folder. `limit` is called before anything of a client is read."""
     from ..image_files import open_image_file
     from ..llm.image_prompts import bytes_of_base64, content_digest
     from .remote_images import fetch
@@ -151,7 +152,7 @@ def _prepare_images(
     return stored
 
 
-_DECODERS: Mapping[str, Callable[..., Any]] = {"audio": _decode_audio, "image": _prepare_images}
+_DECODERS: Mapping[str, Callable[..., Any]] = {"audio": _decode_audio, "image": write_tiles}
 
 
 def main() -> int:

@@ -89,7 +89,7 @@ class ScriptedLLM:
     """The part of an LLM that a chat needs. A character is a token."""
 
     template, capacity, vocabulary = "", 4096, 128
-    text_model = SimpleNamespace(sampling_params=sampling_params_from)
+    text_model = SimpleNamespace(sampling_params=sampling_params_from, images=None)
     tokenizer = SimpleNamespace(encode=lambda text, **_: list(text), mark_special_tokens=lambda value: (value, False))
 
     def render(self, messages: list[dict[str, str]], tools: None = None) -> str:

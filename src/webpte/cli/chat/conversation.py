@@ -1,17 +1,23 @@
-"""The messages of a chat (ask, undo, save and load), and its commands: lines that start with a slash."""
+"""The messages of a chat (ask, undo, save and load), its images, and its commands: lines that start with a slash."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from ...errors import Error, InputError
+from ...image_files import open_image_file
 from ...llm import LLM, Generation
+from ...llm.engine.embeddings import flatten
+from ...llm.image_prompts import has_images
 from ...llm.prompts import encode_chat
 from ...llm.settings import GenerateSettings, SamplingParams, sampling_params_from
 from ...partial_files import not_writable
@@ -20,7 +26,11 @@ from ...text import plural
 from ..output import dim, say
 from ..parsing import did_you_mean
 
-Messages = list[dict[str, str]]
+Messages = list[dict[str, Any]]
+Content = str | list[dict[str, str]]  # a text, or parts with the paths of images
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")
+# A word of a line: in quotes or with escaped spaces, as terminals write the path of a file that is dropped on them.
+_WORD = re.compile(r"""(?<!\S)(?:'[^']+'|"[^"]+"|(?:\\.|[^\s\\])+)(?!\S)""")
 ROLES = ("system", "user", "assistant")
 
 
@@ -28,7 +38,7 @@ ROLES = ("system", "user", "assistant")
 class Question:
     """A user message and its position among the messages: the end, unless it is asked again."""
 
-    text: str
+    content: Content
     position: int
 
 
@@ -40,6 +50,7 @@ class Conversation:
         self.settings = settings
         self.system = system
         self.messages: Messages = []  # in turns, without the system message
+        self.images: list[str] = []  # paths, for the next question
         self.over = False
         self._counted: tuple[Messages, int] = ([], 0)
 
@@ -53,8 +64,32 @@ class Conversation:
         return [*first, *messages]
 
     def question(self, text: str) -> Question:
-        """Return a new question, at the end."""
-        return Question(text, len(self.messages))
+        """Return a new question, at the end, about the images that were added."""
+        images, self.images = self.images, []
+        return Question(content_of(text, images), len(self.messages))
+
+    def add_image(self, name: str) -> str:
+        """Add an image to the next question, and describe it."""
+        if self.llm.text_model.images is None:
+            raise InputError("the model reads no images", argument="/image", code="no_images")
+        path = str(Path(name).expanduser().absolute())
+        image = open_image_file(path, "/image")
+        self.images.append(path)
+        return f"{Path(path).name}, {image.width} × {image.height} pixels"
+
+    def dropped_images(self, text: str) -> tuple[list[str], str]:
+        """Return the paths of images in a message, and the text without them. A model that reads none gets the text."""
+        paths: list[str] = []
+
+        def without(match: re.Match[str]) -> str:
+            path = _path_of(match.group())
+            if not path.lower().endswith(IMAGE_SUFFIXES) or not Path(path).expanduser().is_file():
+                return match.group()
+            paths.append(path)
+            return ""
+
+        rest = text if self.llm.text_model.images is None else _WORD.sub(without, text)
+        return paths, rest.strip() if paths else text
 
     def last_question(self) -> Question:
         """Return the last user message."""
@@ -65,17 +100,20 @@ class Conversation:
 
     def ask(self, question: Question) -> Generation:
         before = self._with_system(self.messages[: question.position])
-        return self.llm.generate([*before, {"role": "user", "content": question.text}], **self.settings)
+        return self.llm.generate([*before, {"role": "user", "content": question.content}], **self.settings)
 
     def keep(self, question: Question, answer: str, reasoning: str = "") -> None:
         thought = {"reasoning_content": reasoning} if reasoning else {}
-        turn = [{"role": "user", "content": question.text}, {"role": "assistant", **thought, "content": answer}]
+        turn: Messages = [
+            {"role": "user", "content": question.content},
+            {"role": "assistant", **thought, "content": answer},
+        ]
         self.messages[question.position :] = turn
 
     @property
     def last_reasoning(self) -> str:
         """Return the thought before the last answer; empty if there is none."""
-        return self.messages[-1].get("reasoning_content", "") if self.messages else ""
+        return str(self.messages[-1].get("reasoning_content", "")) if self.messages else ""
 
     def undo(self) -> None:
         """Remove the last question and its answer."""
@@ -83,6 +121,7 @@ class Conversation:
 
     def reset(self) -> None:
         self.messages.clear()
+        self.images.clear()
 
     @property
     def tokens(self) -> int:
@@ -90,11 +129,16 @@ class Conversation:
         messages = self.all_messages
         if messages != self._counted[0]:  # the toolbar asks at every key press
             try:
-                count = len(encode_chat(self.llm.tokenizer, self.llm.render, messages, None))
+                count = self._count(messages)
             except Error:  # a template may reject a conversation without a question
                 count = 0
             self._counted = (messages, count)
         return self._counted[1]
+
+    def _count(self, messages: Messages) -> int:
+        if has_images(messages):
+            return len(flatten(self.llm.text_model.chat_segments(messages, None))[0])
+        return len(encode_chat(self.llm.tokenizer, self.llm.render, messages, None))
 
     @property
     def usage(self) -> str:
@@ -153,16 +197,46 @@ def _message_list(name: str, data: object) -> list[object]:
     return data
 
 
-def _message(name: str, position: int, message: object) -> dict[str, str]:
+def content_of(text: str, images: Sequence[str]) -> Content:
+    """Return the content of a message: images are before the text."""
+    if not images:
+        return text
+    return [*({"type": "image", "path": path} for path in images), {"type": "text", "text": text}]
+
+
+def _path_of(word: str) -> str:
+    """Return the path that a word of a line stands for."""
+    if word[0] in "'\"":
+        word = word[1:-1]
+    elif os.name == "posix":
+        word = re.sub(r"\\(.)", r"\1", word)
+    return unquote(urlsplit(word).path) if word.startswith("file://") else word
+
+
+def _is_content(role: object, content: object) -> bool:
+    """Return whether a value is a text, or the parts of a user message."""
+    if not isinstance(content, list) or role != "user" or not content:
+        return isinstance(content, str)
+    fields = {"text": "text", "image": "path"}
+    return all(
+        isinstance(part, dict)
+        and part.get("type") in fields
+        and part.keys() == {"type", fields[part["type"]]}
+        and isinstance(part[fields[part["type"]]], str)
+        for part in content
+    )
+
+
+def _message(name: str, position: int, message: object) -> dict[str, Any]:
     if isinstance(message, dict):
         role, content = message.get("role"), message.get("content")
-        if role in ROLES and isinstance(content, str):
+        if role in ROLES and _is_content(role, content):
             thought = message.get("reasoning_content")
             rest = {"reasoning_content": thought} if isinstance(thought, str) else {}
             return {"role": str(role), **rest, "content": content}
     raise InputError(
         argument=f"message {position} of {name}",
-        expected=f"a role ({', '.join(ROLES)}) and content (a string)",
+        expected=f"a role ({', '.join(ROLES)}) and content (a string, or texts and paths of images of a user)",
         got=described(message),
         code="invalid_message",
     )
@@ -176,6 +250,7 @@ NAMES = tuple(name for name in GenerateSettings.__annotations__ if name not in H
 KEYS = (
     "Enter sends. Alt-Enter, or a backslash at the end of a line, starts another line; a pasted text is one message.",
     "Up and Down browse the history, Ctrl-R searches it, Tab completes.",
+    "Drop an image file on the terminal, or type its path, and ask about it.",
     "Type two slashes for a message that starts with a slash.",
     "Ctrl-C stops an answer. At the prompt, press it twice, or Ctrl-D, to leave.",
 )
@@ -200,10 +275,13 @@ class ChatCommand:
 
 def run_command(talk: Conversation, text: str) -> Question | None:
     """Run a line that is a command. Return the question to ask, if any."""
-    if not text.startswith("/"):
-        return talk.question(text) if text.strip() else None
     if text.startswith("//"):
         return talk.question(text[1:])
+    paths, rest = talk.dropped_images(text)
+    if not text.startswith("/") or (paths and text.split()[0] not in COMMANDS):
+        for path in paths:
+            say(f"(image: {talk.add_image(path)})")
+        return talk.question(rest) if rest.strip() else None
     name, _, rest = text.partition(" ")
     name, rest = name.strip(), rest.strip()
     command = COMMANDS.get(name)
@@ -233,6 +311,10 @@ def _system(talk: Conversation, rest: str) -> None:
     if rest:
         talk.system = None if rest == "-" else rest
     say(f"(system: {talk.system})" if talk.system is not None else "(no system message)")
+
+
+def _image(talk: Conversation, rest: str) -> None:
+    say(f"(image: {talk.add_image(_path_of(rest))})")
 
 
 def _retry(talk: Conversation, rest: str) -> Question:
@@ -300,6 +382,7 @@ def _exit(talk: Conversation, rest: str) -> None:
 COMMANDS = {
     "/help": ChatCommand("", "this list", _help),
     "/system": ChatCommand("[TEXT]", "show or set the system message; - removes it", _system),
+    "/image": ChatCommand("FILE", "ask the next question about an image", _image),
     "/retry": ChatCommand("", "answer the last question again", _retry),
     "/undo": ChatCommand("", "remove the last question and its answer", _undo),
     "/save": ChatCommand("FILE", "write the conversation as JSON", _save),

@@ -66,7 +66,7 @@ def _keys() -> KeyBindings:
 
 
 class _Commands(Completer):
-    """Names of commands, of settings after /set, and of files after /save and /load."""
+    """Names of commands, of settings after /set, and of files after /save, /load and /image."""
 
     def __init__(self) -> None:
         self._paths = PathCompleter(expanduser=True)
@@ -76,7 +76,7 @@ class _Commands(Completer):
         command, space, rest = text.partition(" ")
         if not space:
             yield from _beginning(command, COMMANDS) if command.startswith("/") else ()
-        elif command in ("/save", "/load"):
+        elif command in ("/save", "/load", "/image"):
             yield from self._paths.get_completions(Document(rest, len(rest)), complete_event)
         elif command == "/set" and " " not in rest:
             yield from _beginning(rest, NAMES)

@@ -16,6 +16,7 @@ from webpte.builder import build_program
 from webpte.checkpoints.adapters import read_adapters
 from webpte.checkpoints.checkpoint import read_checkpoint
 from webpte.checkpoints.safetensors_file import read_safetensors
+from webpte.cli import main
 from webpte.container import MappedFile, parse_program
 from webpte.errors import FormatError, InputError, UnsupportedError
 from webpte.llm import LLM
@@ -172,6 +173,21 @@ def test_adapter_of_quantized_program_equals_merged_float_weights(models, tmp_pa
     with LLM.load(path, adapters={"all": models.folders["all"]}) as llm:
         assert difference(logits(llm, adapter="all"), expected[0]) <= TOLERANCE
         assert tokens(llm, adapter="all") == expected[1]
+
+
+def test_commands_use_the_first_adapter(models, tmp_path, capsys):
+    lines = [{"tokens": TEXT}, {"tokens": TEXT, "adapter": "one"}, {"tokens": TEXT, "adapter": None}]
+    (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    options = [f"--adapter={name}={models.folders[name]}" for name in ("all", "one")]
+    length = ("--max-new-tokens", "12", "--temperature", "0")
+    assert main(["generate", str(models.path), *options, "--file", str(tmp_path / "prompts.jsonl"), *length]) == 0
+    answers = sorted(map(json.loads, capsys.readouterr().out.splitlines()), key=lambda answer: answer["id"])
+    assert [answer["tokens"] for answer in answers] == [
+        models.expected[name][1][: len(answer["tokens"])]
+        for name, answer in zip(("all", "one", None), answers, strict=True)
+    ]
+    with pytest.raises(SystemExit):
+        main(["generate", str(models.path), "hi", "--adapter", "a:b=folder"])
 
 
 # -- refused -----------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from webpte.serve.config import Config
 from webpte.serve.messages import ModelInfo
 from webpte.serve.openai.requests import ChatRequest
 from webpte.serve.openapi import request_schemas, response_schemas
+from webpte.serve.running import model_files
 
 HERMES = {"shape": "object", "begin": "<tool_call>", "end": "</tool_call>"}
 USER = {"role": "user", "content": "hi"}
@@ -68,6 +69,58 @@ def test_request_without_a_model_names_the_candidates_if_there_are_two(tmp_path,
     expected = "model: expected one of one, two, got none"
     error = response.json["error"]
     assert (response.status, error if path.startswith("/api") else error["message"]) == (400, expected)
+
+
+@pytest.mark.parametrize(("path", "body"), GENERATING)
+def test_model_name_chooses_an_adapter(tmp_path, path, body):
+    async def ask() -> tuple[StandIn, list[Asked]]:
+        backend = StandIn(tmp_path, byte_level())
+        (model,) = backend.models.values()
+        backend.models = {"writer": replace(model, name="writer", adapters=("poet", "clerk"))}
+        async with (application := app(backend, Config())).router.lifespan_context(application):
+            names = ("writer:clerk", "writer", "writer:judge")
+            return backend, [await Asked(application, path, {**body, "model": name}).answer() for name in names]
+
+    backend, (clerk, writer, unknown) = asyncio.run(ask())
+    assert [stream.params.adapter for stream in backend.streams] == ["clerk", None]
+    assert [answer.json["model"] for answer in (clerk, writer)] == ["writer:clerk", "writer"]
+    assert unknown.status == 404 and "writer:poet, writer:clerk" in json.dumps(unknown.json)
+
+
+def test_models_with_adapters_are_listed(tmp_path):
+    async def ask() -> list[Any]:
+        backend = StandIn(tmp_path, byte_level())
+        (model,) = backend.models.values()
+        backend.models = {"writer": replace(model, name="writer", adapters=("poet",))}
+        async with (application := app(backend, Config())).router.lifespan_context(application):
+            paths = ("/v1/models", "/v1/models/writer:poet", "/api/tags")
+            return [(await Asked(application, path, None).answer()).json for path in paths]
+
+    listed, poet, tags = asyncio.run(ask())
+    assert [(each["id"], each.get("parent")) for each in listed["data"]] == [
+        ("writer", None),
+        ("writer:poet", "writer"),
+    ]
+    assert poet == listed["data"][1]
+    assert [(each["name"], each["details"]["parent_model"]) for each in tags["models"]][1] == ("writer:poet", "writer")
+
+
+def test_adapters_of_a_configuration_belong_to_models(tmp_path):
+    program = tmp_path / "a.pte"
+    program.touch()
+    models = (f"one={program}", f"two={program}")
+    files = model_files(models, ("two:poet=p", "one:poet=q", "two:clerk=r"))
+    assert [{name: Path(folder).name for name, folder in file.adapters.items()} for file in files] == [
+        {"poet": "q"},
+        {"poet": "p", "clerk": "r"},
+    ]
+    assert [*model_files(models[:1], ("poet=p",))[0].adapters] == ["poet"]
+    for wrong in ("poet=p", "three:poet=p", "one:=p", "one:poet", "one:a b=p"):
+        with pytest.raises(InputError) as caught:
+            model_files(models, (wrong,))
+        assert caught.value.argument == "adapters"
+    with pytest.raises(InputError, match="one:poet"):
+        model_files((*models, f"one:poet={program}"), ("one:poet=p",))
 
 
 def test_request_without_a_model_is_refused_if_none_is_of_the_kind(tmp_path, monkeypatch):

@@ -15,7 +15,15 @@ from ..llm import LLM, Generation, Piece, Usage
 from ..llm.batch_generator import BatchGenerator
 from ..text import plural
 from . import interrupts
-from .generation_options import add_constraints, add_parse_special, add_settings, checked, constraints, settings
+from .generation_options import (
+    adapter_settings,
+    add_constraints,
+    add_parse_special,
+    add_settings,
+    checked,
+    constraints,
+    settings,
+)
 from .output import dim, say
 from .parsing import add_json, add_program
 from .programs import open_source
@@ -66,6 +74,7 @@ def open_model(arguments: argparse.Namespace) -> LLM:
             arguments.data,
             progress=progress,
             kv_cache=arguments.kv_cache,
+            adapters=dict(arguments.adapter),
         )
 
 
@@ -74,7 +83,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.prompts is not None:
         return run_file(arguments)
     top_logprobs = arguments.top_logprobs
-    options = settings(arguments, **constraints(arguments), logprobs=top_logprobs > 0, top_logprobs=top_logprobs)
+    chosen = {**constraints(arguments), **adapter_settings(arguments)}
+    options = settings(arguments, **chosen, logprobs=top_logprobs > 0, top_logprobs=top_logprobs)
     text = _prompt(arguments)
     interrupted = False
     with open_model(arguments) as llm:
@@ -226,7 +236,8 @@ def summary(usage: Usage) -> str:
 
 def run_file(arguments: argparse.Namespace) -> int:
     """Print each result as a line of JSON when it is finished. Return 1 if any has failed."""
-    options = {**settings(arguments, **constraints(arguments)), "parse_special": arguments.parse_special}
+    chosen = {**constraints(arguments), **adapter_settings(arguments)}
+    options = {**settings(arguments, **chosen), "parse_special": arguments.parse_special}
     lines = read_prompts(arguments.prompts)
     output = sys.stdout  # while bars are drawn, sys.stdout is redirected
     started, answers, failed, tokens = time.perf_counter(), 0, 0, 0

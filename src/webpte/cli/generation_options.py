@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from ..errors import Error, InputError
+from ..llm.adapters import check_adapters
 from ..llm.constraints import check_alone
 from ..llm.options import ENGINE_HELP, EngineOptions, KvCache
 from ..llm.settings import MAX_NEW_TOKENS, GenerateSettings, sampling_params_from
@@ -36,6 +37,7 @@ SETTINGS = (
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """Add the options that name files, the KV cache and sampling."""
     add_tokenizer(parser)
+    add_adapters(parser)
     add_kv_cache(parser)
     add_sampling(parser)
 
@@ -55,6 +57,30 @@ def add_tokenizer(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tokenizer", metavar="FILE", help="tokenizer.json or tokenizer.model (the one beside the program)"
     )
+
+
+def add_adapters(parser: argparse.ArgumentParser) -> None:
+    """Add the option that loads adapters."""
+    parser.add_argument(
+        "--adapter",
+        type=_adapter,
+        action="append",
+        default=[],
+        metavar="NAME=FOLDER",
+        help="load a LoRA adapter in PEFT's layout; the first is used; repeatable",
+    )
+
+
+def _adapter(text: str) -> tuple[str, str]:
+    """Parse the name and the folder of an adapter: `poet=adapters/poet`."""
+    name, _, folder = text.partition("=")
+    try:
+        check_adapters({name: folder})
+    except Error as error:
+        raise option_error(error) from None
+    if not folder:
+        raise argparse.ArgumentTypeError(f"expected NAME=FOLDER, got {text!r}")
+    return name, folder
 
 
 def add_parse_special(parser: argparse._ActionsContainer) -> None:
@@ -156,6 +182,11 @@ def settings(arguments: argparse.Namespace, **more: Any) -> GenerateSettings:
         check_alone(constraint)
     checked: GenerateSettings = GenerateSettings(**values)  # type: ignore[typeddict-item]
     return checked
+
+
+def adapter_settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the setting that chooses the first adapter of a command line."""
+    return {"adapter": arguments.adapter[0][0]} if arguments.adapter else {}
 
 
 def add_constraints(parser: argparse.ArgumentParser) -> None:

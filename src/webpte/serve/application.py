@@ -176,7 +176,7 @@ async def _index(request: Request) -> Response:
     body = {
         "server": f"webpte {__version__}",
         "documentation": "https://github.com/webpte/webpte/blob/main/docs/serving.md",
-        "models": {name: model.kind for name, model in service.backend.models.items()},
+        "models": {name: model.kind for name, model in service.models.items()},
         "endpoints": [*endpoints, "GET /health", "GET /metrics", "GET /openapi.json", "GET /docs"],
         "example": _example(service, str(request.base_url)) if service.backend.models else None,
     }

@@ -45,6 +45,10 @@ class Config(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
     models: Strings = Field(default=(), description="programs to serve, each PATH or NAME=PATH")
+    adapters: Strings = Field(
+        default=(),
+        description="LoRA adapters, each NAME=FOLDER, or MODEL:NAME=FOLDER if there are several models",
+    )
     host: str = Field(default="127.0.0.1", description="address to listen on; any but loopback requires an API key")
     port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0 picks a free one")
     api_keys: Strings = Field(default=(), description="API keys; each request must send one of them")

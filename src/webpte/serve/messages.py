@@ -7,7 +7,7 @@ corrupted pipe. Both sides then fail with `FormatError`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -32,6 +32,7 @@ class ModelFile:
 
     name: str
     path: str
+    adapters: dict[str, str] = field(default_factory=dict)  # folders by name, of a language model
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,18 @@ class ModelInfo:
     text: TextFiles | None = None  # of a language model
     context_limit: ContextLimit | None = None  # of a language model
     rate: Count = 0  # samples per second of a speech model; 0 for others
+    adapters: tuple[str, ...] = ()  # of a language model
+    adapter: str | None = None  # that requests for the model have, whose name then ends with it
+
+    def with_adapters(self) -> list[ModelInfo]:
+        """Return the model with each of its adapters. The names are MODEL:ADAPTER."""
+        names = ((adapter, f"{self.name}:{adapter}") for adapter in self.adapters)
+        return [replace(self, name=name, adapters=(), adapter=adapter) for adapter, name in names]
+
+    @property
+    def base(self) -> str:
+        """Return the name of the model without its adapter, as the worker knows it."""
+        return self.name if self.adapter is None else self.name.removesuffix(f":{self.adapter}")
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import sys
 import time
 from asyncio.constants import ACCEPT_RETRY_DELAY
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..errors import Error, InputError
+from ..llm.adapters import check_adapters
 from .application import app
 from .backend import Timeouts
 from .clients import client_of_address
@@ -44,7 +46,7 @@ OTHER_FILES = 256  # besides connections: libraries, pipes, the files of models
 NO_RESOURCE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)  # errors of `accept` after which asyncio pauses
 
 
-def model_files(models: tuple[str, ...]) -> list[ModelFile]:
+def model_files(models: tuple[str, ...], adapters: tuple[str, ...] = ()) -> list[ModelFile]:
     """Return the models to serve, each given as NAME=PATH or as PATH, whose stem is then the name."""
     if not models:
         raise InputError("FILE: expected at least one .pte file or bundle to serve, got none")
@@ -59,6 +61,29 @@ def model_files(models: tuple[str, ...]) -> list[ModelFile]:
     names = [file.name for file in files]
     if double := sorted({name for name in names if names.count(name) > 1}):
         raise InputError(f"two models are named {', '.join(double)}. Rename one of them: NAME=PATH.")
+    return _with_adapters(files, adapters)
+
+
+def _with_adapters(files: list[ModelFile], adapters: tuple[str, ...]) -> list[ModelFile]:
+    """Return the files with their adapters, each given as NAME=FOLDER, or as MODEL:NAME=FOLDER."""
+    folders: dict[str, dict[str, str]] = {file.name: {} for file in files}
+    for adapter in adapters:
+        names, _, folder = adapter.partition("=")
+        model, _, name = names.rpartition(":")
+        model = model or (files[0].name if len(files) == 1 else "")
+        if model not in folders or not name or not folder or name in folders[model]:
+            raise InputError(
+                argument="adapters",
+                expected=f"each NAME=FOLDER or MODEL:NAME=FOLDER once, MODEL one of {', '.join(folders)}",
+                got=adapter,
+                code="adapter",
+            )
+        folders[model][name] = os.path.abspath(folder)
+    for of_model in folders.values():
+        check_adapters(of_model)
+    files = [replace(file, adapters=folders[file.name]) for file in files]
+    if double := sorted({file.name for file in files} & {f"{f.name}:{name}" for f in files for name in f.adapters}):
+        raise InputError(f"a model and an adapter are named {', '.join(double)}. Rename one of them.")
     return files
 
 
@@ -76,7 +101,9 @@ def backend_for(config: Config) -> Supervisor:
         restart_timeout=config.restart_timeout,
     )
     return Supervisor(
-        model_files(config.models), options, Limits(config.max_queue, config.max_client_slots, timeouts, restarts)
+        model_files(config.models, config.adapters),
+        options,
+        Limits(config.max_queue, config.max_client_slots, timeouts, restarts),
     )
 
 

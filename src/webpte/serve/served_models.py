@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +72,7 @@ class ServedModel:
         self._encoder = TextTokenizer.load(info.path) if info.kind == "encoder" else None
         self._reranker = PairTokenizer.load(info.path) if info.kind == "reranker" else None
         self._compiler: SchemaCompiler | None = None
+        self._base: ServedModel | None = None  # of a model with an adapter
 
     @property
     def text(self) -> TextModel:
@@ -91,9 +93,19 @@ class ServedModel:
     @property
     def schemas(self) -> SchemaCompiler:
         """Return the compiler of the schemas of a language model."""
+        if self._base is not None:
+            return self._base.schemas
         if self._compiler is None:
             self._compiler = SchemaCompiler(self.info)
         return self._compiler
+
+    def with_adapter(self, info: ModelInfo) -> ServedModel:
+        """Return the same model as requests with an adapter use it. It shares the compiler of schemas."""
+        model = copy.copy(self)
+        model.info, model.name, model._base = info, info.name, self
+        model._text = copy.copy(self.text)
+        model._text.sampling_defaults = {**self.text.sampling_defaults, "adapter": info.adapter}
+        return model
 
     async def close(self) -> None:
         if self._compiler is not None:
@@ -114,4 +126,5 @@ def _text_model(model: ModelInfo) -> TextModel:
         context_limit=model.context_limit or ContextLimit(model.context),
         sampling_defaults=files.sampling,
         images=ImagePrompts(files.images, tokenizer) if files.images is not None else None,
+        adapters=model.adapters,
     )

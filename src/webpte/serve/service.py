@@ -47,7 +47,8 @@ class Service:
         """Return when requests can be answered."""
         await self.backend.start()
         for model in self.backend.models.values():
-            self._served[model.name] = await asyncio.to_thread(ServedModel, model)
+            served = self._served[model.name] = await asyncio.to_thread(ServedModel, model)
+            self._served |= {each.name: served.with_adapter(each) for each in model.with_adapters()}
         self.loading = False
 
     async def stop(self) -> None:
@@ -62,6 +63,12 @@ class Service:
         """Return whether a model reads images."""
         files = (model.text for model in self.backend.models.values())
         return any(each is not None and each.images is not None for each in files)
+
+    @property
+    def models(self) -> dict[str, ModelInfo]:
+        """Return the models by name, each followed by those with its adapters."""
+        models = self.backend.models.values()
+        return {each.name: each for model in models for each in (model, *model.with_adapters())}
 
     @property
     def max_client_requests(self) -> int:
@@ -91,7 +98,7 @@ class Service:
 
     def find(self, name: str) -> ModelInfo:
         """Return the model of a name, to which clients of Ollama may append a tag. Raise ApiError if it is unknown."""
-        models = self.backend.models
+        models = self.models
         model = models.get(name) or models.get(name.removesuffix(LATEST))
         if model is None:
             raise ApiError(
@@ -104,7 +111,7 @@ class Service:
 
     def has(self, name: str) -> bool:
         """Return whether a name is that of a model."""
-        return name in self.backend.models or name.removesuffix(LATEST) in self.backend.models
+        return name in self.models or name.removesuffix(LATEST) in self.models
 
     def _only_model(self, kind: ModelKind) -> ModelInfo:
         models = [model for model in self.backend.models.values() if model.kind == kind]
@@ -130,7 +137,7 @@ class Service:
         try:
             for number, tokens in enumerate(prompts):
                 own = replace(params, seed=(params.seed + number) % (MAX_SEED + 1))
-                streams.append(self.backend.generate(model.name, tokens, own, client=client))
+                streams.append(self.backend.generate(model.info.base, tokens, own, client=client))
         except BaseException:
             for stream in streams:
                 await stream.cancel()

@@ -131,6 +131,7 @@ def load_model(
             max_queue_size=max_queue_size,
             prefix_cache=options.prefix_cache,
             memory=options.memory,
+            adapters=file.adapters,
             progress=progress,
         )
     except InputError as error:
@@ -184,6 +185,7 @@ class LanguageModelWorker:
                 images=llm.text_model.images.encoder if llm.text_model.images is not None else None,
             ),
             context_limit=llm.context_limit,
+            adapters=llm.adapters,
         )
 
     @property

@@ -12,7 +12,7 @@ import sys
 from ...errors import Error, InputError
 from ...llm import ContextFullError
 from .. import generate, interrupts
-from ..generation_options import add_settings, settings
+from ..generation_options import adapter_settings, add_settings, settings
 from ..output import say
 from ..parsing import add_program
 from .conversation import Conversation, Question, run_command
@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    options = settings(arguments)
+    options = settings(arguments, **adapter_settings(arguments))
     with generate.open_model(arguments) as llm:
         if llm.template is None:
             raise InputError(

@@ -19,7 +19,7 @@ from ...llm import LLM, Generation
 from ...llm.engine.embeddings import flatten
 from ...llm.image_prompts import has_images
 from ...llm.prompts import encode_chat
-from ...llm.settings import GenerateSettings, SamplingParams, sampling_params_from
+from ...llm.settings import GenerateSettings, SamplingParams
 from ...partial_files import not_writable
 from ...runtime.checks import described
 from ...text import plural
@@ -146,7 +146,7 @@ class Conversation:
 
     def set(self, name: str, value: Any) -> None:
         changed: dict[str, Any] = {**self.settings, name: value}
-        constraint = sampling_params_from(changed, self.llm.vocabulary).constraint
+        constraint = self.llm.text_model.sampling_params(changed).constraint
         if constraint is not None:
             self.llm.text_model.grammar_compiler().matcher(constraint)
         self.settings = GenerateSettings(**changed)  # type: ignore[typeddict-item]

@@ -138,7 +138,7 @@ async def tags(request: Request) -> Response:
     """Handle `GET /api/tags`: list the models."""
     service: Service = request.app.state.service
     entries: list[OllamaListedModel] = [
-        {**_entry(model), "modified_at": _timestamp(model.created)} for model in service.backend.models.values()
+        {**_entry(model), "modified_at": _timestamp(model.created)} for model in service.models.values()
     ]
     content: OllamaModelList = {"models": entries}
     return JsonResponse(content)
@@ -211,7 +211,7 @@ def _entry(model: ModelInfo) -> OllamaModel:
         "size": os.path.getsize(model.path) if os.path.isfile(model.path) else 0,
         "digest": model.fingerprint,
         "details": {
-            "parent_model": "",
+            "parent_model": model.base if model.adapter is not None else "",
             "format": "pte",
             "family": "",
             "families": [],

@@ -37,7 +37,7 @@ from .tools import tool_config
 async def models(request: Request) -> Response:
     """Handle `GET /v1/models`."""
     service: Service = request.app.state.service
-    entries = [_model_entry(service, model) for model in service.backend.models.values()]
+    entries = [_model_entry(service, model) for model in service.models.values()]
     content: ModelList = {"object": "list", "data": entries}
     return JsonResponse(content)
 
@@ -60,6 +60,8 @@ def _model_entry(service: Service, info: ModelInfo) -> ModelEntry:
     }
     if "embedding" in KINDS[info.kind].capabilities:
         entry["dimensions"] = info.dimensions
+    if info.adapter is not None:
+        entry["parent"] = info.base
     if info.text is not None:
         text = service.served(info).text
         entry["sampling"] = info.text.sampling

@@ -359,6 +359,7 @@ class ModelEntry(TypedDict):
     kind: ModelKind
     context: int
     fingerprint: str
+    parent: NotRequired[str]  # of a model with an adapter: the name of the model
     dimensions: NotRequired[int]  # of the vectors of an encoder
     sampling: NotRequired[dict[str, int | float]]  # the defaults of a language model
     images: NotRequired[bool]  # of a language model: whether it reads images in messages

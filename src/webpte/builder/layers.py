@@ -142,7 +142,7 @@ class LayerTrace(OpTrace):
     def _expert_weights(self, name: str, part: str, count: int) -> list[TracedTensor | None]:
         """Return a matrix of all experts as constants, (E, N, K) or codes (E, N, K / 2) and scales (E, N, K / group).
 
-        The floats of one expert are in memory at once.
+        To quantize them, the floats of one expert are in memory at once.
         """
         layers = [f"{name}.experts.{number}.{part}" for number in range(count)]
         rows, columns = self.shapes[f"{layers[0]}.weight"]

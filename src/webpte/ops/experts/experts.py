@@ -23,7 +23,7 @@ SOFTMAX, SIGMOID = "softmax", "sigmoid"  # of the router's logits
 SILU, GELU_TANH = "silu", "gelu_tanh"  # of gates
 TILE_PAIRS = 8  # a pair is a row and one of its experts: pairs of one expert that read its weights together
 PAIRS_PER_EXPERT = 2  # on average, from which pairs are sorted by expert
-GPU_LANES = 8  # invocations that share a sum
+CPU_LANES, GPU_LANES = 1, 8  # invocations that share a sum
 WORD_CODES, LOAD_CODES = 8, 32  # of a word, and of a load of four words
 MAX_EXPERTS = 1024
 
@@ -238,7 +238,7 @@ def _products(
     """Compute the products of each pair; of two weights, the first is the gate of the second."""
     first = weights[0]
     inner = x.dims[-1]
-    lanes = 1 if cx.caps.kind == "cpu" else GPU_LANES
+    lanes = CPU_LANES if cx.caps.kind == "cpu" else GPU_LANES
     size = cx.caps.workgroup(64)
     blocks = -(-first.columns // (size // lanes))
     quantized = first.scales is not None

@@ -57,11 +57,11 @@ class LayerTrace(OpTrace):
         """Return the format of a layer."""
         return self._formats.get(name, UNQUANTIZED)
 
-    def parameter(self, name: str) -> TracedTensor:
-        """Return a parameter as f32."""
+    def parameter(self, name: str, change: Callable[[Array], Array] = lambda values: values) -> TracedTensor:
+        """Return a parameter as f32, changed before it is written."""
         name, shape = self._first[name], self.shapes[name]
         read = self._weights.read
-        span = Span.computed(name, 4 * math.prod(shape), lambda: _bytes(read(name).astype("<f4", copy=False)))
+        span = Span.computed(name, 4 * math.prod(shape), lambda: _bytes(change(read(name).astype("<f4", copy=False))))
         return TracedTensor(DType.FLOAT32, shape, name, span)
 
     def linear(self, x: TracedTensor, name: str, heads: int = 0) -> TracedTensor:

@@ -57,7 +57,7 @@ class RecurrentTrace:
         k = self._keys(g.slice(mixed, 2, keys, 2 * keys, keys), sizes)
         by_head = (count, sizes.value_heads, sizes.value_dim)
         v = g.view(g.slice(mixed, 2, 2 * keys, width, values), by_head)  # (S, H, V)
-        rate = g.unary("neg", g.unary("exp", g.packed(g.parameter(f"{name}.A_log"))))
+        rate = g.packed(g.parameter(f"{name}.A_log", lambda values: -np.exp(values)))
         step = g.add(g.select(g.linear(x, f"{name}.decay"), 0, 0), g.packed(g.parameter(f"{name}.dt_bias")))
         decay = g.mul(rate, self._softplus(step))  # (S, H)
         strength = g.unary("sigmoid", g.select(g.linear(x, f"{name}.strength"), 0, 0))

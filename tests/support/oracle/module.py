@@ -30,7 +30,8 @@ def build_module(source: Checkpoint, max_context: int, max_tokens: int) -> torch
     """Return the module of a checkpoint with its weights, as f32."""
     module = empty_module(source, max_context, max_tokens)
     for name, parameter in list(module.named_parameters()):
-        weight = torch.tensor(source.weights.read(name))
+        values = source.weights.read(name)
+        weight = torch.tensor(-np.exp(values) if name.endswith(".A_log") else values)  # as in the program
         if weight.shape != parameter.shape:
             raise FormatError(
                 argument=name,

@@ -192,7 +192,7 @@ class DeltaAttention(nn.Module):
         self.decay = nn.Linear(model.dim, sizes.value_heads, bias=False)
         self.conv = CausalConv(2 * keys + values, sizes.taps)
         self.dt_bias = nn.Parameter(torch.empty(sizes.value_heads))
-        self.A_log = nn.Parameter(torch.empty(sizes.value_heads))
+        self.A_log = nn.Parameter(torch.empty(sizes.value_heads))  # -exp of the checkpoint's: see `build_module`
         self.rule = DeltaRule(sizes.value_heads, sizes.key_dim, sizes.value_dim, max_tokens)
         self.head_norm = RMSNorm(sizes.value_dim, model.norm_eps)
         self.out = nn.Linear(values, model.dim, bias=False)
@@ -203,7 +203,7 @@ class DeltaAttention(nn.Module):
         q = self._keys(mixed.narrow(2, 0, self.key_width)) * sizes.key_dim**-0.5
         k = self._keys(mixed.narrow(2, self.key_width, self.key_width))
         v = mixed.narrow(2, 2 * self.key_width, self.value_width).reshape(count, sizes.value_heads, sizes.value_dim)
-        decay = -torch.exp(self.A_log) * _softplus(self.decay(x)[0] + self.dt_bias)  # (S, H)
+        decay = self.A_log * _softplus(self.decay(x)[0] + self.dt_bias)  # (S, H)
         strength = torch.sigmoid(self.strength(x)[0])
         values = self.rule(q, k, v.transpose(0, 1), decay, strength, position.begun)  # (H, S, V)
         values = self.head_norm(values.transpose(0, 1))  # (S, H, V)

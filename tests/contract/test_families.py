@@ -6,14 +6,19 @@ import numpy as np
 import pytest
 import torch
 
+import webpte
 from tests.batching import measures
+from tests.families import states
 from tests.families.measuring import TOLERANCE, difference, eager, measured
+from tests.families.page import DOCS
 from tests.support.harness.gate import slow_but
 from tests.support.models import gguf_families
-from tests.support.models.families import CONTEXT, MAX_TOKENS, PREFILL, Tiny, first, tinies, tokens
+from tests.support.models.families import CONTEXT, MAX_TOKENS, PREFILL, VOCABULARY, Tiny, first, tinies, tokens
 from tests.support.oracle.module import build_module
+from webpte.builder import build_program
 from webpte.checkpoints.checkpoint import read_checkpoint
 from webpte.checkpoints.families import families
+from webpte.fusion.batching import with_slots
 from webpte.llm import LLM
 
 EVERY = [tiny for variants in tinies().values() for tiny in variants.values()]
@@ -71,6 +76,23 @@ def test_gguf_layers_that_draft_are_left_out(tmp_path, monkeypatch, caplog):
 def test_families_with_gguf_are_all_tested():
     renamed = {name for name in tinies() if first(name).model_type in gguf_families.ARCHITECTURES}
     assert set(gguf_families.VARIANTS) == renamed | {name for name, known in families().items() if known.gguf_types}
+
+
+@pytest.mark.parametrize("family", slow_but(IN_4_BITS, tinies()))
+def test_family_dispatches_equal_the_table(family):
+    with webpte.load(measured(first(family), "4w").path) as program:
+        counts = states.dispatches(program)
+    assert counts == states.known(DOCS.read_text())[0][family].counts, "run python -m tests.families --states --write"
+
+
+@pytest.mark.parametrize("family", list(tinies()))
+def test_family_program_runs_many_sequences(family, tmp_path):
+    """What `LLM.batching_unsupported_reason` reports is the error of this rewrite."""
+    first(family).save(tmp_path)
+    path = build_program(tmp_path, tmp_path / "model.pte", quantize=None, max_context=CONTEXT, max_tokens=MAX_TOKENS)
+    with webpte.load(path) as program:
+        graph = with_slots(program.graph("forward"), 2).graph
+    assert graph.tensor(graph.outputs[0]).dims[-1] == VOCABULARY
 
 
 @pytest.mark.parametrize("family", slow_but(IN_F32, tinies()))

@@ -1,6 +1,7 @@
 """Export a tiny checkpoint of every family in f32 and in 4 bits, run both, and compare them with eager PyTorch.
 
 With --gguf: build programs from quantized GGUF files of every family that has them, and compare them with transformers.
+With --states: count dispatches, and what batches, prefixes, rewinds and drafts compute.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tests.support.models.families import first, tinies
 from tests.support.models.gguf_blocks import FORMATS
 from tests.support.models.gguf_families import QUANTIZED
 
-from . import gguf_files, gguf_page
+from . import gguf_files, gguf_page, states
 from .measuring import TOLERANCE, measured
 from .page import Errors, known, write
 
@@ -28,10 +29,13 @@ def main() -> int:
     )
     parser.add_argument("--only", nargs="+", metavar="FAMILY", choices=list(tinies()), help="files in families/")
     parser.add_argument("--gguf", action="store_true", help="measure quantized GGUF files instead")
+    parser.add_argument("--states", action="store_true", help="measure the slots of the engine instead")
     parser.add_argument("--write", action="store_true", help="put what was measured into the table of docs/models.md")
     options = parser.parse_args()
     if options.gguf:
         return measure_gguf([name for name in options.only or QUANTIZED if name in QUANTIZED], options.write)
+    if options.states:
+        return measure_states(options.only or list(tinies()), options.write)
     errors: dict[str, Errors] = {}
 
     def judge(name: str) -> tuple[str, str]:
@@ -58,6 +62,21 @@ def measure_gguf(names: Iterable[str], write_page: bool) -> int:
     counts = run_programs((f"{name} {kind}", partial(judge, name, kind)) for name in names for kind in FORMATS)
     if write_page:
         gguf_page.write(errors)
+    return int(counts["right"] < counts.total())
+
+
+def measure_states(names: list[str], write_page: bool) -> int:
+    """Measure the slots of each family, and count the dispatches of published models of these families."""
+    results: dict[str, states.States] = {}
+
+    def judge(name: str) -> tuple[str, str]:
+        result = results[name] = states.measure(name)
+        return "right" if result.batch and result.drafts else "wrong", str(tuple(result))
+
+    counts = run_programs((name, partial(judge, name)) for name in names)
+    models = {name: states.count_published(model) for name, model in states.PUBLISHED.items() if model.family in names}
+    if write_page:
+        states.write(results, models)
     return int(counts["right"] < counts.total())
 
 

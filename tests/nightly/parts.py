@@ -56,7 +56,13 @@ PARTS = (
     Part("devices-models", 90 * MINUTE, (suite("models"),)),
     part("zoo", 90, "python -m tests.zoo"),
     *(part(f"network-{name}", 60, f"python -m tests.zoo --networks --only {name}") for name in NETWORKS),
-    part("families", 60, "python -m tests.families", "python -m tests.families --gguf"),
+    part(
+        "families",
+        60,
+        "python -m tests.families",
+        "python -m tests.families --gguf",
+        "python -m tests.families --states",
+    ),
     part("compilers", 90, "python -m bench.compilers --all --check"),
     part(
         "translators",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.families import gguf_page
+from tests.families import gguf_page, states
 from tests.families.page import (
     DOCS,
     HEAD,
@@ -93,3 +93,26 @@ def test_gguf_bounds_are_near_what_families_have():
 
 def test_gguf_table_equals_its_generated_text():
     assert parts(DOCS.read_text(), gguf_page.HEADING)[1] == gguf_page.section(gguf_page.known()), GGUF_WRITE
+
+
+STATES_WRITE = "run python -m tests.families --states --write"
+ABOVE_LIMIT = {"Qwen3.5 0.8B"}  # gated linear attention takes more kernels than the limit
+
+
+def test_state_table_has_every_family_with_the_tokens_of_each_alone():
+    results, _ = states.known(DOCS.read_text())
+    assert set(results) == set(families()), STATES_WRITE
+    assert all(state.batch and state.drafts and state.reused >= states.SHARED - 1 for state in results.values())
+    assert {name for name, state in results.items() if state.rewind} == {"qwen3_5"}  # from a checkpoint
+
+
+def test_published_models_are_within_their_limits_of_dispatches():
+    _, counts = states.known(DOCS.read_text())
+    assert set(counts) == set(states.PUBLISHED), STATES_WRITE
+    above = {name for name, model in states.PUBLISHED.items() if counts[name].decode > model.limit}
+    assert above == ABOVE_LIMIT
+
+
+def test_state_tables_equal_their_generated_text():
+    text = DOCS.read_text()
+    assert parts(text, states.HEADING)[1] == states.section(*states.known(text)), STATES_WRITE

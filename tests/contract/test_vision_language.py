@@ -18,6 +18,7 @@ from tests.support.models import example_models
 from tests.support.models.tiny_vlm import CONTEXT, PROCESSOR, ROWS, SIDE, picture
 from tests.support.oracle.conversations import TOLERANCE, check_conversation, image, text
 from webpte import cli
+from webpte.batch import Predictor
 from webpte.builder import build_program
 from webpte.errors import ContextFullError, FormatError, InputError, UnsupportedError
 from webpte.llm import LLM
@@ -237,3 +238,14 @@ def test_commands_answer_about_an_image_as_python_does(llm, program, tmp_path, c
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{tmp_path}/image.png what is it?\n"))
     assert cli.main(["chat", *options]) == 0
     assert expected in capsys.readouterr().out
+
+
+def test_batch_with_a_column_of_images_has_the_answers_of_python(llm, program):
+    settings = {"max_new_tokens": 8, "temperature": 0}
+    asked = [[{"role": "user", "content": [image(seed), text("what is it?")]}] for seed in (1, 2)]
+    expected = [str(llm.generate(messages, **settings)) for messages in asked]
+    rows = {"text": ["what is it?"] * 4, "picture": [encoded(1), {"bytes": encoded(2)}, None, b"GIF89a"]}
+    with Predictor(program, image_column="picture", settings=settings) as predictor:
+        result = predictor(rows)
+    assert result["generated"] == [*expected, None, None]
+    assert "null" in result["error"][2] and "GIF" in result["error"][3]

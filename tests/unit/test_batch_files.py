@@ -28,6 +28,7 @@ from webpte.batch.tables import InputTables, RowBlock
 from webpte.batch.task_spec import TaskSpec, task_spec, template_fields
 from webpte.batch.worker import BlockStats, input_columns
 from webpte.cli.batch import summary
+from webpte.errors import InputError
 from webpte.progress import Progress
 
 
@@ -78,6 +79,16 @@ def test_options_that_mean_the_same_are_the_same(tmp_path):
     assert plain.identity() != TaskSpec("generate", settings={"seed": 1}).identity()
     biased = TaskSpec("generate", settings={"logit_bias": {3: -1.0}})
     assert task_spec(tmp_path / "model.pte", biased.options()) == biased
+
+
+def test_image_column_is_read_after_those_of_the_prompt():
+    assert TaskSpec("generate", image_column="picture").input_columns == ("text", "picture")
+    spec = TaskSpec("generate", prompt_template="{title}?", image_column="picture")
+    assert spec.input_columns == ("title", "picture") and spec.text_columns == ("title",)
+    with raises(InputError, "image_column", code="conflicting_options"):
+        TaskSpec("generate", image_column="picture", raw=True)
+    with raises(InputError, "image_column", code="other_task"):
+        TaskSpec("classify", image_column="picture")
 
 
 def test_prompt_template_names_columns():

@@ -52,8 +52,8 @@ class Predictor:
         before every text. A text that is too long fails, or is truncated with `truncate`.
 
         Options of "generate": `prompt_template` builds the prompt from columns, such as `"Summarize: {text}"`. The
-        prompt goes through the chat template with `system`; `raw` skips the chat template. `parse_special` and
-        `settings` are those of `LLM.generate`.
+        prompt goes through the chat template with `system`, after the image of `image_column` if it is set; `raw` skips
+        the chat template. `parse_special` and `settings` are those of `LLM.generate`.
         """
         self.path = Path(check_path(path, "path"))  #: of the program
         self._spec: TaskSpec = task_spec(self.path, options)

@@ -124,6 +124,9 @@ class GenerateRunner:
                 code="no_chat_template",
                 hint="Put the instructions into prompt_template.",
             )
+        if spec.image_column is not None and self.model.text_model.images is None:
+            self.model.close()
+            raise InputError(f"{path} reads no images", argument="image_column", code="no_images")
 
     def __call__(self, columns: Columns, progress: OnProgress) -> BatchResult:
         spec = self._spec
@@ -154,14 +157,23 @@ class GenerateRunner:
         if spec.prompt_template is None:
             prompt = text_or_tokens(row[spec.column])
         else:
-            prompt = spec.prompt_template.format_map({name: _template_value(name, row[name]) for name in row})
+            values = {name: _template_value(name, row[name]) for name in spec.text_columns}
+            prompt = spec.prompt_template.format_map(values)
         if not isinstance(prompt, str):
+            if spec.image_column is not None:
+                raise InputError(
+                    argument="value", expected="a string, since image_column is set", got="a list", code="wrong_type"
+                )
             return {"tokens": prompt}
         check_prompt_size(prompt, self.model.tokenizer, self.model.context_limit)
         if spec.raw or self.model.template is None:
             return {"text": prompt}
         system = [{"role": "system", "content": spec.system}] if spec.system is not None else []
-        return {"prompt": [*system, {"role": "user", "content": prompt}]}
+        content: Any = prompt
+        if spec.image_column is not None:
+            image = image_value(row[spec.image_column])
+            content = [{"type": "image", "image": image}, {"type": "text", "text": prompt}]
+        return {"prompt": [*system, {"role": "user", "content": content}]}
 
     def _result(self, rows: Sequence[Generation | None], errors: list[str | None], seconds: float) -> BatchResult:
         usages = [None if answer is None else answer.usage for answer in rows]

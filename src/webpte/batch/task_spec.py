@@ -35,6 +35,7 @@ TASK_OF_OPTION: dict[str, Task] = {  # options that only one task takes
     "prefix": "embed",
     "truncate": "embed",
     "prompt_template": "generate",
+    "image_column": "generate",
     "system": "generate",
     "raw": "generate",
     "parse_special": "generate",
@@ -42,7 +43,13 @@ TASK_OF_OPTION: dict[str, Task] = {  # options that only one task takes
 }
 ERROR_COLUMN = "error"
 
-TOKENIZER_FILES = (*TOKENIZERS, "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
+TOKENIZER_FILES = (
+    *TOKENIZERS,
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "generation_config.json",
+    "preprocessor_config.json",
+)
 READ_BYTES = 1 << 20  # of a file that is hashed, at a time
 
 
@@ -56,6 +63,7 @@ class TaskOptions(TypedDict, total=False):
     prefix: str | None
     truncate: bool
     prompt_template: str | None
+    image_column: str | None
     system: str | None
     raw: bool
     parse_special: bool
@@ -73,6 +81,7 @@ class TaskSpec:
     prefix: str | None = None
     truncate: bool = False
     prompt_template: str | None = None
+    image_column: str | None = None
     system: str | None = None
     raw: bool = False
     parse_special: bool = False
@@ -84,6 +93,8 @@ class TaskSpec:
         if not self.output_column:
             object.__setattr__(self, "output_column", DEFAULT_OUTPUT_COLUMN[self.task])
         check_str(self.output_column, "output_column", DEFAULT_OUTPUT_COLUMN[self.task])
+        if self.image_column is not None:
+            check_str(self.image_column, "image_column", "image")
         check_bool(self.truncate, "truncate")
         check_bool(self.raw, "raw")
         check_bool(self.parse_special, "parse_special")
@@ -114,6 +125,11 @@ class TaskSpec:
                 "system and raw exclude each other: raw skips the chat template that system is part of",
                 code="conflicting_options",
             )
+        if self.image_column is not None and self.raw:
+            raise InputError(
+                "image_column and raw exclude each other: raw skips the chat template, which places images",
+                code="conflicting_options",
+            )
         if self.prompt is not None and self.prefix is not None:
             raise InputError(
                 "prompt and prefix exclude each other: each is the text before every text", code="conflicting_options"
@@ -127,10 +143,14 @@ class TaskSpec:
 
     @property
     def input_columns(self) -> tuple[str, ...]:
-        """Return the names of the columns that are read."""
-        if self.prompt_template is None:
-            return (self.column,)
-        return template_fields(self.prompt_template)
+        """Return the names of the columns that are read, that of images last."""
+        images = (self.image_column,) if self.image_column is not None else ()
+        return (*self.text_columns, *images)
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """Return the names of the columns that prompts are made of."""
+        return (self.column,) if self.prompt_template is None else template_fields(self.prompt_template)
 
     @property
     def output_columns(self) -> tuple[str, ...]:

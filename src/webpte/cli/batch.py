@@ -47,6 +47,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     embed.add_argument("--truncate", action="store_true", help="truncate texts that are too long (their rows fail)")
     generate = parser.add_argument_group("generate")
     generate.add_argument("--prompt-template", metavar="TEXT", help="a prompt with columns: 'Summarize: {text}'")
+    generate.add_argument(
+        "--image-column", metavar="NAME", help="column of images, as bytes, that the prompts are about"
+    )
     generate.add_argument("--system", metavar="TEXT", help="the system message")
     generate.add_argument("--raw", action="store_true", help="continue the text as it is, without the chat template")
     add_parse_special(generate)
@@ -67,6 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         "prefix": arguments.prefix,
         "truncate": arguments.truncate,
         "prompt_template": arguments.prompt_template,
+        "image_column": arguments.image_column,
         "system": arguments.system,
         "raw": arguments.raw,
         "parse_special": arguments.parse_special,

@@ -80,3 +80,36 @@ def test_image_processor_is_read_from_its_file(tmp_path):
     path.write_text("[1")
     with raises(FormatError, path, code="unreadable"):
         read_image_processor(path)
+
+
+SQUARE = {**CONFIG, "image_processor_type": "Gemma3ImageProcessor", "size": {"height": 28, "width": 28}, "resample": 2}
+
+
+def test_square_equals_transformers():
+    """Of 50 random sizes: values within a grey level."""
+    gemma3 = pytest.importorskip("transformers.models.gemma3.image_processing_pil_gemma3")
+    fields = {name: value for name, value in SQUARE.items() if name not in ("image_processor_type", "max_image_size")}
+    theirs = gemma3.Gemma3ImageProcessorPil(**fields)
+    ours = image_processor("here", SQUARE).for_encoder("here", [(1, 3, 28, 28)])
+    for height, width in SIZES:
+        image = picture(height * 1000 + width, height, width)
+        tiles = ours(image)
+        (values,) = ours.arguments(tiles.pixels[0])
+        expected = theirs(image, return_tensors="np")["pixel_values"]
+        assert values.shape == expected.shape and np.abs(values - expected).max() <= 1 / 255 / 0.5
+        assert ours.text(tiles) == "\n\n<start_of_image><image_soft_token><end_of_image>\n\n"
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "code"),
+    [
+        ({"do_pan_and_scan": True}, UnsupportedError, "image_processor"),
+        ({"size": {"height": 28, "width": 14}}, FormatError, "invalid_field"),
+        ({"size": {"longest_edge": 28}}, FormatError, "invalid_field"),
+    ],
+)
+def test_square_other_declaration_is_refused(changes, kind, code):
+    with raises(kind, next(iter(changes)), code=code):
+        image_processor("here", {**SQUARE, **changes})
+    with raises(FormatError, "28", code="other_export"):
+        image_processor("here", SQUARE).for_encoder("here", [(1, 3, 14, 14)])

@@ -130,12 +130,15 @@ class Session:
         self._owned.clear()
         self._buffers.clear()
 
-    def reset(self) -> None:
-        """Set every state buffer to its initial value in the file."""
-        self.gpu.clear([buffer for buffer, _ in self._states()])
+    def reset(self, kept: int | None = None) -> None:
+        """Set every state buffer to its initial value in the file, except that of the tensor `kept`."""
+        numbered = enumerate(zip(self.plan.buffers, self._buffers, strict=True))
+        kept_buffer = None if kept is None else self.plan.buffer_of[kept]
+        states = [pair for number, pair in numbered if pair[0].kind == "state" and number != kept_buffer]
+        self.gpu.clear([buffer for _, buffer in states])
         stream = UploadStream(self.gpu)
-        for spec, buffer in zip(self.plan.buffers, self._buffers, strict=True):
-            if spec.kind == "state" and spec.fill is not None:
+        for spec, buffer in states:
+            if spec.fill is not None:
                 fill_buffer(stream, buffer, spec.fill, skip_zeros=True)
 
     def _states(self) -> list[tuple[Any, int]]:

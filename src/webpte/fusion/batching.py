@@ -38,7 +38,7 @@ from .recurrences import ROLES as RECURRENT_ROLES
 from .recurrences import SLOT_CONVOLUTION, num_checkpoints, recurrences
 from .rewriter import Rewriter, role_of, roles
 from .rings import ScoreLimits, unroll_rings
-from .row_axes import REPLACED_ROWS, SLOT_ATTENTION, SLOT_ROTARY, RowAxes, row_axes
+from .row_axes import REPLACED_ROWS, SLOT_ATTENTION, SLOT_ROTARY, Refuse, RowAxes, row_axes
 from .row_axes import ROLES as ROW_ROLES
 
 TOKENS, POSITION = range(2)  # inputs of a model
@@ -105,6 +105,29 @@ def with_sampled_slots(graph: Graph, slots: int, caches: CacheDtypes = AS_STORED
 def embedding_pool(graph: Graph) -> int | None:
     """Return the state (P, N) with the rows of embeddings of a graph that was rewritten for them; None without it."""
     return next((call.args[-1] for call in graph.calls if call.name == REPLACED_ROWS), None)
+
+
+def with_replaced_rows(graph: Graph, tokens: int, rows: int, refuse: Refuse) -> Graph:
+    """Replace the rows of tokens below 0 after the lookup of the tokens' embeddings, by those of a new state."""
+    lookups = [
+        index
+        for index, step in enumerate(graph.steps)
+        if isinstance(step, Call) and role_of(step, ROW_ROLES) == "lookup" and tokens in step.args
+    ]
+    if len(lookups) != 1:
+        raise refuse(f"expected one lookup of the embeddings of its tokens, got {len(lookups)}", "embedding_lookup")
+    if any(isinstance(step, Jump) for step in graph.steps):
+        raise refuse("it has branches", "branches")
+    values: list[Value] = list(graph.values)
+    lookup = graph.call(lookups[0])
+    (embedded,) = lookup.outs
+    spec = graph.tensor(embedded)
+    pool = add_value(values, replace(spec, dims=(rows, spec.dims[-1]), dynamic=False, mutable=True))
+    looked_up = add_value(values, spec)
+    steps = [*graph.steps]
+    steps[lookups[0]] = replace(lookup, outs=(looked_up,))
+    steps.insert(lookups[0] + 1, Call(REPLACED_ROWS, (looked_up, tokens, pool), (embedded,), lookup.origin))
+    return replace(graph, values=tuple(values), steps=tuple(steps))
 
 
 class _HeadNorms(NamedTuple):
@@ -174,7 +197,7 @@ class _SlotRewrite:
         self._drop_positions()
         graph = self.rewriter.result()
         if self.embedding_rows:
-            graph = self._with_replaced_rows(graph)
+            graph = with_replaced_rows(graph, self.tokens, self.embedding_rows, self.refuse)
         axes = row_axes(graph, self.tokens, self.refuse)
         graph = self._with_gathered_rows(graph, axes)
         inputs = (self.tokens, self.slot_mapping, self.num_decode, self.logits_indices, self.position_offset)
@@ -375,29 +398,6 @@ class _SlotRewrite:
                 user = rewriter.call(next(user for out in call.outs for user in rewriter.users.get(out, ())))
                 raise self.refuse(f"{user.name if user else 'a call'} depends on the position", "position_use")
             rewriter.drop(index)
-
-    # -- embeddings ------------------------------------------------------------------------------------------------
-
-    def _with_replaced_rows(self, graph: Graph) -> Graph:
-        """Replace the rows of tokens below 0 after the lookup of the tokens' embeddings."""
-        lookups = [index for index, call in enumerate(graph.calls) if self._looks_up_tokens(call)]
-        if len(lookups) != 1:
-            raise self.refuse(
-                f"expected one lookup of the embeddings of its tokens, got {len(lookups)}", "embedding_lookup"
-            )
-        values: list[Value] = list(graph.values)
-        lookup = graph.call(lookups[0])
-        (embedded,) = lookup.outs
-        spec = graph.tensor(embedded)
-        pool = add_value(values, replace(spec, dims=(self.embedding_rows, spec.dims[-1]), dynamic=False, mutable=True))
-        looked_up = add_value(values, spec)
-        steps = [*graph.steps]
-        steps[lookups[0]] = replace(lookup, outs=(looked_up,))
-        steps.insert(lookups[0] + 1, Call(REPLACED_ROWS, (looked_up, self.tokens, pool), (embedded,), lookup.origin))
-        return replace(graph, values=tuple(values), steps=tuple(steps))
-
-    def _looks_up_tokens(self, call: Call) -> bool:
-        return role_of(call, ROW_ROLES) == "lookup" and self.tokens in call.args
 
     # -- the head --------------------------------------------------------------------------------------------------
 

@@ -51,7 +51,8 @@ class ImageProcessor(ABC):
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
-    image_token = "<image>"
+    image_token = "<image>"  # in the place of the rows of a tile
+    placeholder = "<image>"  # that templates render for an image
 
     @abstractmethod
     def __call__(self, image: Image.Image) -> Tiles:

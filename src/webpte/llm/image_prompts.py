@@ -164,7 +164,7 @@ class ImagePrompts:
 
     def expanded(self, text: str, images: Sequence[PreparedImage]) -> str:
         """Return a rendered chat with the text of each image in the place of its token."""
-        pieces = text.split(self.processor.image_token)
+        pieces = text.split(self.processor.placeholder)
         if len(pieces) != len(images) + 1:
             raise InputError(
                 argument="messages",

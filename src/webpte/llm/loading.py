@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from ..deferred import read_adapters
 from ..errors import InputError, UnsupportedError
 from ..fusion.batching import AS_STORED, CacheDtypes
+from ..fusion.joined import with_single_pool
 from ..fusion.llm_rewrites import with_sampler, with_sampler_and_half_caches
-from ..graph import DType
+from ..graph import DType, Graph
 from ..progress import OnProgress
 from ..runtime import Bundle, Program
 from ..typing import PathLike
 from .adapters import MODULES, NO_ADAPTERS, Adapters
 from .engine.adapter_runner import AdapterRunner
 from .engine.bundled_runner import BundledRunner
+from .engine.encoder import EncoderPart, LanguageMethods
 from .engine.runner import BatchedRunner, ModelRunner
 from .engine.single_runner import SingleRunner
 from .image_prompts import ImageEncoder, ImagePrompts
@@ -24,6 +26,7 @@ from .metadata import (
     cache_window_of,
     check_language_model,
     context,
+    language_methods,
     language_of,
     read_bundle_metadata,
     read_program_metadata,
@@ -31,7 +34,6 @@ from .metadata import (
 from .options import KvCache
 from .tokenizer import Tokenizer
 
-VISION_ENCODER = "vision_encoder"  # the method of a program that turns an image into rows of embeddings
 HALF_FLOATS: CacheDtypes = {DType.FLOAT32: DType.FLOAT16}
 CACHE_DTYPES: Mapping[KvCache, CacheDtypes] = {
     "f32": AS_STORED,
@@ -87,7 +89,9 @@ def load_images(
     """Return how images become a part of prompts; None for a program without an encoder, or without its processor."""
     if isinstance(program, Bundle) or not runner.embedding_blocks or metadata.image_processor is None:
         return None
-    graph = program.graph(VISION_ENCODER)
+    encoder = language_methods(program).encoder
+    assert encoder is not None
+    graph = program.graph(encoder)
     inputs = tuple(tuple(graph.tensor(value_id).dims) for value_id in graph.inputs)
     return ImagePrompts(ImageEncoder(str(metadata.image_processor), inputs, runner.embedding_rows), tokenizer)
 
@@ -119,13 +123,12 @@ def load_runner(
         if kv_cache not in ("auto", "f32"):
             raise InputError(argument="kv_cache", expected="'f32', as the bundle was planned", got=repr(kv_cache))
         return BundledRunner(program, language_of(program), max_slots, progress)
-    caps = program.caps
+    caps, model = program.caps, language_methods(program)
     caches = default_caches(caps.kind, caps.features) if kv_cache == "auto" else CACHE_DTYPES[kv_cache]
     try:
-        encoder = VISION_ENCODER if VISION_ENCODER in program.method_names else None
         if adapters.names:
-            return AdapterRunner(program, max_slots, caches, progress, encoder, adapters=adapters)
-        return BatchedRunner(program, max_slots, caches, progress, encoder)
+            return AdapterRunner(program, max_slots, caches, progress, model, adapters=adapters)
+        return BatchedRunner(program, max_slots, caches, progress, model)
     except UnsupportedError as error:
         if adapters.names:
             raise UnsupportedError(
@@ -136,5 +139,18 @@ def load_runner(
                 f"kv_cache: expected one of {', '.join(map(repr, REWRITES))}, got {kv_cache!r}. {error}",
                 code="kv_cache",
             ) from error
-        method = program.method("forward", REWRITES[kv_cache], progress, lazy=True)
-        return SingleRunner(method, context(program, method.plan), cache_window_of(program, method.plan), str(error))
+        return _single_runner(program, model, REWRITES[kv_cache], str(error), progress)
+
+
+def _single_runner(
+    program: Program, model: LanguageMethods, append: Callable[[Graph], Graph], reason: str, progress: OnProgress
+) -> SingleRunner:
+    encoder = EncoderPart()
+    encoder.load_encoder(program, model, progress)
+
+    def rewrite(graph: Graph) -> Graph:
+        return append(with_single_pool(model.joined(graph), encoder.pool_rows))
+
+    method = program.method(model.name, rewrite, progress, lazy=True)
+    window = cache_window_of(program, method.plan)
+    return SingleRunner(method, context(program, method.plan), window, reason, encoder)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError, InputError
+from ..fusion.batching import embedding_pool
+from ..fusion.joined import joined
 from ..fusion.llm_rewrites import LOGITS, keeps_every_position
 from ..graph import DType, Graph, TensorSpec
 from ..plan import Plan
@@ -19,6 +21,7 @@ from ..task_file import task_path
 from ..text import plural, shell_word
 from .context import LIMIT_METHOD, ContextLimit, limit_from_json, limit_from_numbers
 from .defaults import OWN_DEFAULTS, check_defaults, read_generation_config
+from .engine.encoder import FORWARD, LanguageMethods
 from .engine.kv_slots import LAST_TOKEN_ONLY, CacheWindow
 
 
@@ -38,9 +41,12 @@ class ModelMetadata:
 def check_language_model(program: Program, path: Path) -> None:
     """Refuse a program that does not compute logits of tokens, and state what it computes."""
     is_task = task_path(path).exists()
-    if not is_task and "forward" in program.method_names and _computes_logits(program.graph("forward")):
-        _check_position(program.graph("forward"), path)
-        return
+    model = language_methods(program)
+    if not is_task and model.name in program.method_names:
+        graph = model.joined(program.graph(model.name))
+        if _computes_logits(graph):
+            _check_position(graph, path)
+            return
     first, *others = program.method_names
     more = f" and {plural(len(others), 'other method')}" if others else ""
     raise InputError(
@@ -52,6 +58,20 @@ def check_language_model(program: Program, path: Path) -> None:
         if is_task
         else f"Use webpte.load({str(path)!r}), or webpte run {shell_word(path)}.",
     )
+
+
+TOKEN_EMBEDDING, TEXT_DECODER = "token_embedding", "text_decoder"
+ENCODERS = ("vision_encoder", "image_encoder")  # the second is the name of older exports
+
+
+def language_methods(program: Program) -> LanguageMethods:
+    """Return the methods of a language model, by the names of ExecuTorch's runners."""
+    names = program.method_names
+    encoder = next((name for name in ENCODERS if name in names), None)
+    if TOKEN_EMBEDDING in names and TEXT_DECODER in names:
+        embedding = program.graph(TOKEN_EMBEDDING)
+        return LanguageMethods(TEXT_DECODER, lambda decoder: joined(embedding, decoder), encoder)
+    return replace(FORWARD, encoder=encoder)
 
 
 def _computes_logits(graph: Graph) -> bool:
@@ -197,7 +217,8 @@ def cache_window_of(program: Program, plan: Plan) -> CacheWindow | None:
                 f"{WINDOW_METHOD}: expected the numbers of positions that are needed and held, got {list(values)}"
             )
         return CacheWindow(*values)
-    return None if keeps_every_position(plan.graph, plan.flow.state) else LAST_TOKEN_ONLY
+    caches = plan.flow.state - {embedding_pool(plan.graph)}
+    return None if keeps_every_position(plan.graph, caches) else LAST_TOKEN_ONLY
 
 
 TOKENIZERS = ("tokenizer.json", "tokenizer.model")  # the second is SentencePiece's or tiktoken's

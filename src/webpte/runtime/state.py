@@ -81,10 +81,10 @@ class MethodState:
         self._arrays = self._arrays | copies
         return sum(array.nbytes for _, array in ready)
 
-    def reset(self) -> None:
-        """Restore the initial values."""
+    def reset(self, kept: int | None = None) -> None:
+        """Restore the initial values, except that of the tensor `kept` on the device."""
         if self.session is not None:
-            self.session.reset()
+            self.session.reset(kept)
         self._arrays = self._initial()
 
     def copy(self, other: MethodState) -> None:

@@ -12,6 +12,7 @@ from ...graph import Graph
 from ...progress import OnProgress, ignore
 from ...runtime import Program
 from ...typing import Array
+from .encoder import FORWARD, LanguageMethods
 from .runner import BatchedRunner
 
 
@@ -24,12 +25,12 @@ class AdapterRunner(BatchedRunner):
         max_slots: int,
         caches: CacheDtypes = AS_STORED,
         progress: OnProgress = ignore,
-        encoder: str | None = None,
+        model: LanguageMethods = FORWARD,
         *,
         adapters: AdapterMatrices,
     ) -> None:
         self._adapters = adapters
-        super().__init__(program, max_slots, caches, progress, encoder)
+        super().__init__(program, max_slots, caches, progress, model)
 
     def rewritten(self, graph: Graph, num_slots: int) -> Graph:
         rows = graph.tensor(graph.inputs[TOKENS]).dims[1]

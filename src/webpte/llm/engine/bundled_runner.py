@@ -16,12 +16,13 @@ from ...runtime.manifest import Language
 from ..metadata import vocabulary
 from ..sampling import RowSamplingParams, SampledToken, pack, sampler_outputs, unpack
 from .decode_steps import DecodeSteps, StepInputs, start_steps
-from .runner import IDLE, BatchToken, NoEncoder, SampleRow, SlotPool, check_all_sampled, warm_up_params
+from .encoder import EncoderPart
+from .runner import IDLE, BatchToken, SampleRow, SlotPool, check_all_sampled, warm_up_params
 
 STEP_COST_TOKENS = 8  # what a step of a bundle costs besides its tokens, as a number of tokens
 
 
-class BundledRunner(NoEncoder, SlotPool):
+class BundledRunner(EncoderPart, SlotPool):
     """Runs a bundle with the schedules that it has: some compute prompts, others sample after each of their tokens,
     which are of different slots then. One step of the engine becomes several of these."""
 

@@ -22,7 +22,7 @@ from ...fusion.batching import (
     embedding_pool,
     with_sampled_slots,
 )
-from ...fusion.llm_rewrites import LOGITS, MAX_LOGIT_ADJUSTMENTS, mask_words, with_stored_output
+from ...fusion.llm_rewrites import LOGITS, MAX_LOGIT_ADJUSTMENTS, mask_words
 from ...fusion.recurrences import state_reach
 from ...graph import Graph
 from ...progress import OnProgress, ignore
@@ -31,10 +31,10 @@ from ...typing import Array
 from ..metadata import context, vocabulary
 from ..sampling import RowSamplingParams, SampledToken, pack, sampler_outputs, unpack
 from .decode_steps import DecodeSteps, StepInputs, start_steps
+from .encoder import FORWARD, EncoderPart, LanguageMethods
 from .kv_slots import CacheWindow
 
 MAX_EXACT_TOKENS = 8  # up to which every number of tokens in a step has a schedule of its own
-MIN_EMBEDDING_ROWS = 4096  # of encoder outputs on the device, rounded up to whole outputs
 TOKENS_STEP = 4  # between numbers of tokens beyond it, where prompts are computed
 
 
@@ -163,15 +163,6 @@ class ModelRunner(Protocol):
         """Replace the cache by what `read` returned."""
 
 
-class NoEncoder:
-    """The part of a runner whose program has no encoder."""
-
-    embedding_blocks = embedding_rows = 0
-
-    def encode(self, arguments: tuple[Any, ...], block: int) -> None:
-        raise AssertionError("there is no encoder")
-
-
 class SlotPool(ABC):
     """A method whose slots follow each other in every buffer of its state."""
 
@@ -298,7 +289,7 @@ class _StateBuffer(NamedTuple):
     position: int  # bytes of a position of a cache, (slots, C, H, D); 0 for another state, (rows, M, N)
 
 
-class BatchedRunner(SlotPool):
+class BatchedRunner(EncoderPart, SlotPool):
     """Runs tokens of any slots side by side. Raises UnsupportedError for a program that cannot be rewritten."""
 
     def __init__(
@@ -307,18 +298,10 @@ class BatchedRunner(SlotPool):
         max_slots: int,
         caches: CacheDtypes = AS_STORED,
         progress: OnProgress = ignore,
-        encoder: str | None = None,
+        model: LanguageMethods = FORWARD,
     ) -> None:
-        """Make the method. `encoder` names the program's method whose outputs (1, rows, N) can replace embeddings."""
-        self._caches = caches
-        self._encoder = None
-        self.embedding_blocks = self.embedding_rows = 0
-        if encoder is not None:
-            self._encoder = program.method(encoder, with_stored_output, progress, lazy=True)
-            (shape,) = (program_output.bound for program_output in self._encoder.outputs)
-            assert shape is not None
-            self.embedding_rows = shape[-2]
-            self.embedding_blocks = -(-MIN_EMBEDDING_ROWS // self.embedding_rows)
+        self._caches, self._model = caches, model
+        self.load_encoder(program, model, progress)
         super().__init__(program, max_slots, progress)
         self.capacity = context(program, self.method.plan)
         self.max_batch_tokens = _bound(self.method, TOKENS)[1]
@@ -327,10 +310,13 @@ class BatchedRunner(SlotPool):
         self.max_logit_adjustments = MAX_LOGIT_ADJUSTMENTS
 
     def make(self, num_slots: int, progress: OnProgress) -> Method:
-        return self.program.method("forward", lambda graph: self.rewritten(graph, num_slots), progress, lazy=True)
+        def rewrite(graph: Graph) -> Graph:
+            return self.rewritten(self._model.joined(graph), num_slots)
+
+        return self.program.method(self._model.name, rewrite, progress, lazy=True)
 
     def rewritten(self, graph: Graph, num_slots: int) -> Graph:
-        return with_sampled_slots(graph, num_slots, self._caches, self.embedding_blocks * self.embedding_rows)
+        return with_sampled_slots(graph, num_slots, self._caches, self.pool_rows)
 
     def state_reach(self) -> tuple[int, int] | None:
         return state_reach(self.method.plan.graph)
@@ -355,15 +341,6 @@ class BatchedRunner(SlotPool):
             ),
             count,
         )
-
-    def encode(self, arguments: tuple[Any, ...], block: int) -> None:
-        assert self._encoder is not None
-        pool = embedding_pool(self.method.plan.graph)
-        assert pool is not None
-        with self._encoder.exclusive() as encoded, self.method.exclusive() as state:
-            self._encoder.run(arguments, outputs=())
-            (output,) = self._encoder.plan.graph.outputs
-            state.copy_rows(pool, block * self.embedding_rows, encoded, output)
 
     def _arguments(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow], steps: int = 1) -> tuple[Any, ...]:
         if len(tokens) > self.max_batch_tokens or len(samples) > self.max_samples:

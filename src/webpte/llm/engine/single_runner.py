@@ -7,15 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from ...fusion.batching import embedding_pool
 from ...fusion.llm_rewrites import LOGITS, MAX_LOGIT_ADJUSTMENTS
 from ...runtime import Method
 from ..sampling import RowSamplingParams, SampledToken, pack, sampler_outputs, unpack
 from .decode_steps import DecodeSteps, StepInputs, start_steps
+from .encoder import EncoderPart
 from .kv_slots import CacheWindow
-from .runner import BatchToken, NoEncoder, SampleRow, warm_up_params
+from .runner import BatchToken, SampleRow, warm_up_params
 
 
-class SingleRunner(NoEncoder):
+class SingleRunner(EncoderPart):
     """A program for one sequence: one slot, whose cache is the method's state. Sequences take turns."""
 
     num_slots = 1
@@ -31,8 +33,11 @@ class SingleRunner(NoEncoder):
         capacity: int,
         cache_window: CacheWindow | None = None,
         batching_unsupported_reason: str | None = None,
+        encoder: EncoderPart | None = None,
     ) -> None:
         self.method = method
+        if encoder is not None:
+            self.share_encoder(encoder)
         self.capacity = capacity
         self.cache_window = cache_window
         self.batching_unsupported_reason = batching_unsupported_reason
@@ -74,7 +79,8 @@ class SingleRunner(NoEncoder):
     def _begin(self, tokens: Sequence[BatchToken]) -> None:
         """Reset a state without positions before a new text: it would still be that of another text."""
         if self.cache_window is not None and tokens[0].position == 0:
-            self.method.reset()
+            with self.method.exclusive() as state:
+                state.reset(embedding_pool(self.method.plan.graph))
 
     def _arguments(self, tokens: Sequence[BatchToken], params: RowSamplingParams, advance: int = 0) -> tuple[Any, ...]:
         numbers = np.array([[token.token for token in tokens]], np.int64)

@@ -15,6 +15,8 @@ from webpte.serve.messages import (
     Computation,
     FromWorker,
     Generate,
+    LimitMemory,
+    MemoryUsed,
     ModelFile,
     ModelInfo,
     Ping,
@@ -134,3 +136,15 @@ def test_cancelled_constraint_that_waits_is_never_started(worker):
     worker.model.compiled.set()
     worker.model.wait_for(lambda: worker.model.cancelled == [2, 2])
     assert worker.model.started == [1]
+
+
+def test_worker_reports_what_it_takes_and_its_limit_is_set(worker, monkeypatch):
+    limits: list[int] = []
+
+    def limit(nbytes: int) -> int:
+        limits.append(nbytes)
+        return 77
+
+    monkeypatch.setattr("webpte.serve.worker.limit_allocations", limit)
+    worker.send(LimitMemory(500))
+    assert worker.receive() == MemoryUsed(77) and limits == [500]

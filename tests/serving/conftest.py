@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import httpx
 import openai
 import pytest
@@ -20,6 +22,10 @@ def server(tmp_path_factory):
     limits = ("--max-body-bytes", 100_000, "--max-output-tokens", 1200, "--cors-origins", "https://page.example")
     patience = ("--schema-timeout", 60, "--queue-timeout", 600, "--ttft-timeout", 600)  # of a busy machine
     with Running(program, f"bert={encoder}", *limits, *patience, environment=keys) as running:
+        headers = {"Authorization": f"Bearer {KEYS['good']}"}
+        for path, name in (("generate", Path(program).stem), ("embed", "bert")):  # load both
+            loaded = httpx.post(f"{running.url}/api/{path}", json={"model": name}, headers=headers, timeout=240)
+            assert loaded.status_code == 200, loaded.text
         yield running
 
 

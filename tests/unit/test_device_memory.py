@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webpte.device.memory import RESERVED_BYTES, memory_limit
+from webpte.device.memory import RESERVED_BYTES, allocated_bytes, limit_allocations, memory_limit, track_buffer
 from webpte.host_memory import _remaining
 
 MB = 1 << 20
@@ -43,3 +43,17 @@ def test_memory_limit_software_device_is_available_less_reserve(monkeypatch, hel
     assert memory_limit("CPU", held).nbytes == 900 * MB + min(held, 48 * MB) - RESERVED_BYTES
     monkeypatch.setattr("webpte.host_memory._remaining_in_groups", lambda: [RESERVED_BYTES // 2])
     assert memory_limit("CPU", held).nbytes == max(0, min(held, 48 * MB) - RESERVED_BYTES // 2)
+
+
+def test_limit_of_the_process_is_at_least_what_it_has_allocated(monkeypatch):
+    monkeypatch.setattr("webpte.device.memory._process_limit", None)
+
+    class Buffer:
+        pass
+
+    buffer = Buffer()
+    track_buffer(buffer, 5 * MB)
+    allocated = allocated_bytes()
+    assert allocated >= 5 * MB and limit_allocations(allocated + MB) == allocated
+    assert memory_limit("DiscreteGPU", allocated).nbytes == memory_limit("CPU", allocated).nbytes == allocated + MB
+    assert limit_allocations(0) == allocated and memory_limit("CPU", allocated).nbytes == allocated

@@ -93,7 +93,12 @@ ARROWS: dict[str, set[str]] = {
         "graph",  # what the encoder gives the decoder becomes state, in the graphs of both
     },
     "vision": {"runtime"},
-    "serve": {"llm", "embed", "speech"},  # a process for requests, and one that has the device
+    "serve": {
+        "llm",
+        "embed",
+        "speech",
+        "device",  # the memory that a worker has allocated
+    },  # a process for requests, and one that has the device
     "batch": {
         "runtime",
         "llm",

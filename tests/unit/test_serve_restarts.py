@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from webpte.serve.config import Config
-from webpte.serve.running import backend_for
+from webpte.serve.running import worker_limits
 from webpte.serve.worker_process import Outage, RestartPolicy, WorkerExit
 
 KILLED = WorkerExit("exited by SIGKILL")
@@ -79,8 +79,8 @@ def test_policy_is_that_of_the_configuration(tmp_path):
         restart_timeout=9.0,
         max_restart_pause=3.0,
     )
-    assert backend_for(config).limits.restarts == RestartPolicy(
+    assert worker_limits(config).restarts == RestartPolicy(
         ping_interval=0.5, heartbeat_timeout=7.0, stuck_timeout=8.0, restart_timeout=9.0, max_backoff=3.0
     )
-    defaults = backend_for(Config(models=config.models)).limits.restarts
+    defaults = worker_limits(Config(models=config.models)).restarts
     assert defaults == RestartPolicy(), "the defaults of the configuration and of the policy"

@@ -17,6 +17,7 @@ from webpte.serve.messages import (
     Cancel,
     Embed,
     Generate,
+    LimitMemory,
     ModelFile,
     ModelInfo,
     StepOutput,
@@ -39,8 +40,12 @@ class RecordingManager:
 
     def __init__(self) -> None:
         self.sent: list[ToWorker] = []
+        self.memory: list[int] = []
         self.stats = WorkerStats()
         self.restarts, self.recovery_seconds, self.restart = 0, 0.0, None
+
+    def set_memory(self, nbytes: int) -> None:
+        self.memory.append(nbytes)
 
     def send(self, message: ToWorker) -> bool:
         self.sent.append(message)
@@ -239,5 +244,22 @@ def test_embeddings_of_a_client_with_many_are_overtaken():
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         assert supervisor.stats().embedding == 0
+
+    supervised(test)
+
+
+def test_limit_of_memory_holds_for_later_workers_and_is_at_least_what_this_one_takes():
+    async def test(supervisor: Supervisor, manager: RecordingManager) -> None:
+        for limit, used, kept in ((0, 70, 70), (500, 80, 500)):
+            limiting = asyncio.create_task(supervisor.limit_memory(limit))
+            await asyncio.sleep(0)
+            supervisor.on_memory(used)
+            assert await limiting == used and manager.memory[-1] == kept
+        limiting = asyncio.create_task(supervisor.limit_memory(0))
+        await asyncio.sleep(0)
+        supervisor.on_exit("exited")
+        assert await limiting == 80 and manager.memory[-1] == 80, "its replacement takes as much again"
+        supervisor.on_memory(5)  # a late answer, which is ignored
+        assert manager.sent == [LimitMemory(0), LimitMemory(500), LimitMemory(0)]
 
     supervised(test)

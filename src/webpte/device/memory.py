@@ -23,8 +23,23 @@ class MemoryLimit(NamedTuple):
     source: str  # what sets the limit, for messages
 
 
+_process_limit: int | None = None
+
+
+def limit_allocations(nbytes: int) -> int:
+    """Limit the buffers of this process, at least to what they take now. Return what they take.
+
+    Programs that are loaded with a limit of their own keep it."""
+    global _process_limit
+    allocated = allocated_bytes()
+    _process_limit = max(nbytes, allocated)
+    return allocated
+
+
 def memory_limit(adapter_type: str, allocated: int) -> MemoryLimit:
     """Return the limit for a process that has allocated this many bytes on an adapter of this type."""
+    if _process_limit is not None:
+        return MemoryLimit(_process_limit, "the limit of this process")
     if adapter_type == "CPU":
         free = free_memory(allocated)
         if free is not None:

@@ -178,18 +178,18 @@ async def _index(request: Request) -> Response:
         "documentation": "https://github.com/webpte/webpte/blob/main/docs/serving.md",
         "models": {name: model.kind for name, model in service.models.items()},
         "endpoints": [*endpoints, "GET /health", "GET /metrics", "GET /openapi.json", "GET /docs"],
-        "example": _example(service, str(request.base_url)) if service.backend.models else None,
+        "example": _example(service, str(request.base_url)),
     }
     return Response(json.dumps(body, indent=2, ensure_ascii=False) + "\n", media_type="application/json")
 
 
 def _example(service: Service, url: str) -> str:
     """Return a curl command for the first model."""
-    model = next(iter(service.backend.models.values()))
+    model = next(iter(service.backend.statuses.values()))
     kind = KINDS[model.kind]
     body = ["-F", "file=@speech.wav"]
     if kind.example is not None:
-        body = ["-d", json.dumps({"model": model.name, **kind.example}, ensure_ascii=False)]
+        body = ["-d", json.dumps({"model": model.file.name, **kind.example}, ensure_ascii=False)]
     key = ' -H "Authorization: Bearer $API_KEY"' if service.config.api_keys else ""
     return shlex.join(["curl", url + kind.endpoint, *body]) + key
 

@@ -1,15 +1,15 @@
-"""The interface between the endpoints and the backend that computes. `Supervisor` implements it."""
+"""The interface between the endpoints and the backend that computes. `Fleet` implements it."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from ..errors import Error
 from ..llm.engine.output import Admitted, Piece
 from ..llm.settings import SamplingParams
-from .messages import ModelInfo, PromptItem, SpeechTask, Transcribed
+from .messages import ModelFile, ModelInfo, ModelKind, ModelState, PromptItem, SpeechTask, Transcribed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,6 +73,30 @@ class Restart:
 
 
 @dataclass(frozen=True)
+class ModelStatus:
+    """A model of the server, loaded or not."""
+
+    file: ModelFile
+    kind: ModelKind
+    state: ModelState
+    info: ModelInfo | None  # of the last load; None before the first
+    memory: int = 0  # bytes on the device
+    expires: float | None = None  # seconds until it is unloaded if nothing requests it; None if it is kept
+    reason: str = ""  # the code of the error of a failed load
+    adapter: str | None = None  # that requests for the model have
+
+    @property
+    def name(self) -> str:
+        """Return the name in requests."""
+        return self.file.name if self.adapter is None else f"{self.file.name}:{self.adapter}"
+
+    def with_adapters(self) -> list[ModelStatus]:
+        """Return the model with each of its adapters."""
+        adapters = self.info.adapters if self.info is not None else tuple(self.file.adapters)
+        return [replace(self, adapter=adapter) for adapter in adapters]
+
+
+@dataclass(frozen=True)
 class Stats:
     """The state of a backend and its counters. Counters never decrease, also when workers are replaced."""
 
@@ -92,13 +116,14 @@ class Stats:
     device_losses: int  # that a worker recovered from
     recovery_seconds: float  # from the last exit of a worker until the next was ready
     restart: Restart | None = None  # while no worker is ready, after the first exit of one
+    memory: int = 0  # bytes on the device
 
 
 class Backend(Protocol):
     """Generates responses and vectors. All calls come from one event loop."""
 
     async def start(self) -> None:
-        """Return when the models are loaded; raise what prevents it."""
+        """Return when requests are accepted: a single model is loaded by then. Raise what prevents it."""
 
     async def failed(self) -> Error:
         """Wait until no worker will be started any more, and return the reason. Requests are refused from then on."""
@@ -107,7 +132,21 @@ class Backend(Protocol):
         """Accept nothing new, wait up to `grace` seconds for requests in flight, and cancel the rest."""
 
     @property
-    def models(self) -> Mapping[str, ModelInfo]: ...
+    def statuses(self) -> Mapping[str, ModelStatus]:
+        """Return the models by their names."""
+
+    async def hold(self, name: str, keep_alive: float | None = None) -> ModelInfo:
+        """Load a model if it is not, and keep it loaded until `release`. Then it is kept for `keep_alive` seconds after
+        the last request: None for the server's time, less than 0 for no limit.
+
+        Raise ModelUnavailable if it cannot be loaded, and QueueFull, DeadlineExceeded or WorkerUnavailable.
+        """
+
+    def release(self, name: str) -> None:
+        """Let a model be unloaded that `hold` has returned."""
+
+    def unload(self, name: str) -> bool:
+        """Unload a model when no request holds it. Return False if it is the only one, which is kept."""
 
     def generate(
         self,
@@ -118,9 +157,9 @@ class Backend(Protocol):
         timeouts: Timeouts | None = None,
         client: str = "",
     ) -> Stream:
-        """Continue a prompt. Clients share the slots. `timeouts` replace the server's.
+        """Continue a prompt with a model that the caller holds. Clients share the slots. `timeouts` replace defaults.
 
-        Raise QueueFull, WorkerUnavailable, or InputError for an unknown model.
+        Raise QueueFull, WorkerUnavailable, or InputError for a model of another kind.
         """
 
     async def embed(

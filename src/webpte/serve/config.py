@@ -108,7 +108,13 @@ class Config(BaseModel):
     max_context: int = Field(
         default=0, ge=0, description="tokens of a sequence, for checkpoints; 0: the model's own, at most 8,192"
     )
-    memory_bytes: int = Field(default=0, ge=0, description="device memory for models; 0 uses what the device has")
+    memory_bytes: int = Field(
+        default=0, ge=0, description="device memory for all loaded models; 0 uses what the device has"
+    )
+    idle_timeout: float = Field(
+        default=0.0, ge=0, description="seconds without a request before a model is unloaded; 0 for no limit"
+    )
+    load_timeout: Seconds = Field(default=300.0, description="seconds that a request may wait for its model to load")
     prefix_cache_bytes: int = Field(default=0, ge=0, description="memory for cached prefixes beyond the slots")
     stuck_timeout: Seconds = Field(default=120.0, description="seconds without progress before the worker is restarted")
     heartbeat_interval: Seconds = Field(default=1.0, description="seconds between two pings of the worker")

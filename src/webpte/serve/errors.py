@@ -19,7 +19,7 @@ from ..errors import (
 )
 from .openai.response_types import ErrorBody
 
-Wait = Literal["queue", "first token", "total"]
+Wait = Literal["load", "queue", "first token", "total"]
 
 # status -> "type" and default "code" of the JSON body
 STATUSES: dict[int, tuple[str, str]] = {
@@ -54,6 +54,16 @@ class WorkerUnavailable(Error):  # noqa: N818
 
     code = "worker_unavailable"
     exit_code = 3
+
+
+class ModelUnavailable(Error):  # noqa: N818
+    """A model cannot be loaded. The next request after `retry_after` tries again."""
+
+    code = "model_unavailable"
+
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after  # seconds
 
 
 class DeadlineExceeded(Error):  # noqa: N818
@@ -97,6 +107,9 @@ def api_error(error: Error | ApiError) -> ApiError:
     message = str(error)
     if isinstance(error, QueueFull):
         return ApiError(429, message, headers={"Retry-After": str(math.ceil(error.retry_after))})
+    if isinstance(error, ModelUnavailable):
+        retry = {"Retry-After": str(math.ceil(error.retry_after))}
+        return ApiError(503, message, param="model", code=error.code, headers=retry)
     if isinstance(error, QueueFullError):  # from the worker, which learns of disconnected clients a moment later
         return ApiError(429, message, headers={"Retry-After": "1"})
     if isinstance(error, DeadlineExceeded):

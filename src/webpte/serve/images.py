@@ -59,7 +59,7 @@ async def read_images(request: Request, model: ServedModel, uploads: Sequence[Im
     if not uploads:
         return []
     encoder = _check(uploads, model, service.config).encoder
-    folder = Path(request.scope["state"]["files"].enter_context(TemporaryDirectory(prefix="webpte-")))
+    folder = Path(request.scope["state"]["held"].enter_context(TemporaryDirectory(prefix="webpte-")))
     request.scope["state"]["log"]["images"] = len(uploads)
     return await until_disconnect(request.receive, _prepare(request, encoder, uploads, folder))
 

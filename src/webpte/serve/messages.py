@@ -23,6 +23,7 @@ MAX_MESSAGE_BYTES = 64 << 20
 Id = Annotated[int, Field(ge=0)]  # of a request
 Count = Annotated[int, Field(ge=0)]
 SpeechTask = Literal["transcribe", "translate"]
+ModelState = Literal["unloaded", "loading", "loaded", "failed"]
 ModelKind = Literal["language", "encoder", "reranker", "speech"]
 
 
@@ -37,7 +38,7 @@ class ModelFile:
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """How models are loaded. The fields are those of `LLM.load`."""
+    """How models are loaded. Most fields are those of `LLM.load`."""
 
     max_sequences: Annotated[int, Field(ge=1)] = EngineOptions.max_sequences
     kv_cache: KvCache = EngineOptions.kv_cache
@@ -98,6 +99,7 @@ class WorkerStats:
     steps: Count = 0
     tokens: Count = 0  # of all steps
     device_losses: Count = 0
+    memory: Count = 0  # bytes on the device
 
 
 @dataclass(frozen=True)
@@ -187,6 +189,15 @@ class Cancel:
 
 
 @dataclass(frozen=True)
+class LimitMemory:
+    """Let all models of the worker take this many bytes on the device, or what they take now if that is more. The
+    worker answers with `MemoryUsed`."""
+
+    nbytes: Count
+    type: Literal["limit_memory"] = field(default="limit_memory", kw_only=True)
+
+
+@dataclass(frozen=True)
 class Ping:
     """Ask for a `Pong`."""
 
@@ -201,6 +212,7 @@ class Ready:
     """All models are loaded."""
 
     models: tuple[ModelInfo, ...]
+    memory: Count = 0  # bytes on the device
     type: Literal["ready"] = field(default="ready", kw_only=True)
 
 
@@ -212,6 +224,14 @@ class LoadFailed:
     message: str
     reason: str = ""
     type: Literal["load_failed"] = field(default="load_failed", kw_only=True)
+
+
+@dataclass(frozen=True)
+class MemoryUsed:
+    """The bytes that the worker has allocated on the device."""
+
+    nbytes: Count
+    type: Literal["memory_used"] = field(default="memory_used", kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -276,9 +296,9 @@ class Pong:
 
 
 Computation = Generate | Embed | Transcribe
-ToWorker = Start | Computation | Cancel | Ping
+ToWorker = Start | Computation | Cancel | LimitMemory | Ping
 Computed = StepOutput | Vectors | Transcribed | Failed
-FromWorker = Ready | LoadFailed | Computed | Pong
+FromWorker = Ready | LoadFailed | Computed | MemoryUsed | Pong
 _CONFIG = ConfigDict(strict=True, extra="forbid", ser_json_inf_nan="constants")
 TO_WORKER: TypeAdapter[ToWorker] = TypeAdapter(Annotated[ToWorker, Field(discriminator="type")], config=_CONFIG)
 FROM_WORKER: TypeAdapter[FromWorker] = TypeAdapter(Annotated[FromWorker, Field(discriminator="type")], config=_CONFIG)

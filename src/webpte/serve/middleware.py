@@ -117,8 +117,8 @@ class RequestMiddleware:
                 raise ApiError(
                     503, "the models are loading. Retry in 2 seconds.", code="loading", headers={"Retry-After": "2"}
                 )
-            with self._one_of(client) if check_key else contextlib.nullcontext(), contextlib.ExitStack() as files:
-                scope["state"]["files"] = files  # that exist until the response has been sent
+            with self._one_of(client) if check_key else contextlib.nullcontext(), contextlib.ExitStack() as held:
+                scope["state"]["held"] = held  # models and files, until the response has been sent
                 await self._app(scope, receive, record.send)
         except ApiError as error:
             record.fields["error"] = error.code

@@ -21,12 +21,13 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ..errors import Error, InputError
+from ..errors import InputError
 from ..llm.adapters import check_adapters
 from .application import app
 from .backend import Timeouts
 from .clients import client_of_address
 from .config import Config
+from .fleet import Fleet, FleetLimits
 from .messages import ModelFile, WorkerOptions
 from .processes import use_one_arena
 from .service import Service
@@ -87,11 +88,8 @@ def _with_adapters(files: list[ModelFile], adapters: tuple[str, ...]) -> list[Mo
     return files
 
 
-def backend_for(config: Config) -> Supervisor:
-    """Return the backend of a configuration."""
-    options = WorkerOptions(
-        config.slots, config.kv_cache, config.memory_bytes or None, config.prefix_cache_bytes, config.warmup
-    )
+def worker_limits(config: Config) -> Limits:
+    """Return the limits of the requests of each model, and of the restarts of its worker."""
     timeouts = Timeouts(config.queue_timeout, config.ttft_timeout, config.request_timeout)
     restarts = RestartPolicy(
         ping_interval=config.heartbeat_interval,
@@ -100,11 +98,25 @@ def backend_for(config: Config) -> Supervisor:
         max_backoff=config.max_restart_pause,
         restart_timeout=config.restart_timeout,
     )
-    return Supervisor(
-        model_files(config.models, config.adapters),
-        options,
-        Limits(config.max_queue, config.max_client_slots, timeouts, restarts),
+    return Limits(config.max_queue, config.max_client_slots, timeouts, restarts)
+
+
+def backend_for(config: Config) -> Fleet:
+    """Return the backend of a configuration."""
+    options = WorkerOptions(config.slots, config.kv_cache, None, config.prefix_cache_bytes, config.warmup)
+    limits = worker_limits(config)
+
+    def worker(file: ModelFile, memory: int | None) -> Supervisor:
+        return Supervisor([file], replace(options, memory=memory), limits)
+
+    loading = FleetLimits(
+        config.memory_bytes or None,
+        config.idle_timeout,
+        config.load_timeout,
+        config.max_queue,
+        max_backoff=config.max_restart_pause,
     )
+    return Fleet(model_files(config.models, config.adapters), worker, loading)
 
 
 def serve(config: Config, on_listening: Callable[[str], None]) -> int:
@@ -384,10 +396,9 @@ async def _announce(
 
 
 def end_now(service: Service) -> None:
-    """End both processes at once."""
-    with contextlib.suppress(Error, OSError, AttributeError):
-        pid = getattr(service.backend, "worker_pid", None)
-        if pid is not None:
+    """End the server and its workers at once."""
+    for pid in getattr(service.backend, "worker_pids", ()):
+        with contextlib.suppress(OSError):
             os.kill(pid, getattr(signal, "SIGKILL", signal.SIGTERM))  # Windows ends a process with either
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):

@@ -15,6 +15,7 @@ from ..llm.image_prompts import ImagePrompts
 from ..llm.prompts import read_special_tokens
 from ..llm.text_model import TextModel
 from ..llm.tokenizer import Tokenizer
+from ..task_file import task_of
 from .messages import Computation, Embed, Generate, ModelInfo, ModelKind, Transcribe
 from .schema_process import SchemaCompiler
 
@@ -24,6 +25,7 @@ class Kind:
     """What the server does for the models of a kind."""
 
     title: str  # in messages
+    task: str | None  # in the task file of a program; None for programs without one
     computation: type[Computation]  # that a worker does for it
     endpoint: str  # of the example
     example: Mapping[str, object] | None  # fields of a request besides `model`; None: a form with a recording
@@ -34,19 +36,32 @@ class Kind:
 KINDS: Mapping[ModelKind, Kind] = {
     "language": Kind(
         "a language model",
+        None,
         Generate,
         "v1/chat/completions",
         {"messages": [{"role": "user", "content": "Hello!"}]},
         ("completion",),
     ),
     # An encoder computes a batch of each request in turn.
-    "encoder": Kind("an embedding model", Embed, "v1/embeddings", {"input": "Hello!"}, ("embedding",), 8),
+    "encoder": Kind(
+        "an embedding model", TextTokenizer.task, Embed, "v1/embeddings", {"input": "Hello!"}, ("embedding",), 8
+    ),
     "reranker": Kind(
-        "a reranker", Embed, "v1/rerank", {"query": "Hello!", "documents": ["Good morning!", "It rains."]}
+        "a reranker",
+        PairTokenizer.task,
+        Embed,
+        "v1/rerank",
+        {"query": "Hello!", "documents": ["Good morning!", "It rains."]},
     ),
     # A speech model computes one after the other, and the second need not wait for a message from the server.
-    "speech": Kind("a speech model", Transcribe, "v1/audio/transcriptions", None, (), 2),
+    "speech": Kind("a speech model", "speech", Transcribe, "v1/audio/transcriptions", None, (), 2),
 }
+
+
+def kind_of(path: str) -> ModelKind:
+    """Return the kind of a program. One of another task is taken for an encoder, which refuses it when it is loaded."""
+    task = task_of(Path(path))
+    return next((kind for kind, each in KINDS.items() if each.task == task), "encoder")
 
 
 def check_computation(model: ModelInfo, computation: type[Computation]) -> None:

@@ -11,8 +11,8 @@ from starlette.requests import Request
 
 from ..llm.settings import LARGEST, SamplingParams
 from ..text import close_matches
-from .backend import Backend, Stream
-from .clients import ClientTurns
+from .backend import Backend, ModelStatus, Stream
+from .clients import ClientTurns, until_disconnect
 from .config import Config
 from .downloads import Downloads
 from .errors import ApiError
@@ -42,13 +42,14 @@ class Service:
         self.downloads = Downloads(config.max_download_bytes)
         self._unknown_fields: set[str] = set()  # that a warning was logged for
         self._served: dict[str, ServedModel] = {}
+        self._serving = asyncio.Lock()
 
     async def start(self) -> None:
         """Return when requests can be answered."""
         await self.backend.start()
-        for model in self.backend.models.values():
-            served = self._served[model.name] = await asyncio.to_thread(ServedModel, model)
-            self._served |= {each.name: served.with_adapter(each) for each in model.with_adapters()}
+        for status in self.backend.statuses.values():
+            if status.state == "loaded" and status.info is not None:
+                await self._serve(status.info)
         self.loading = False
 
     async def stop(self) -> None:
@@ -60,20 +61,20 @@ class Service:
 
     @property
     def reads_images(self) -> bool:
-        """Return whether a model reads images."""
-        files = (model.text for model in self.backend.models.values())
-        return any(each is not None and each.images is not None for each in files)
+        """Return whether a model reads images, or may do so: that is not known before its first load."""
+        infos = (model.info for model in self.backend.statuses.values())
+        return any(info is None or (info.text is not None and info.text.images is not None) for info in infos)
 
     @property
-    def models(self) -> dict[str, ModelInfo]:
+    def models(self) -> dict[str, ModelStatus]:
         """Return the models by name, each followed by those with its adapters."""
-        models = self.backend.models.values()
+        models = self.backend.statuses.values()
         return {each.name: each for model in models for each in (model, *model.with_adapters())}
 
     @property
     def max_client_requests(self) -> int:
         """Return the maximum requests of one client: those that are computed and those that wait."""
-        return (self.config.slots + self.config.max_queue) * max(1, len(self.backend.models))
+        return (self.config.slots + self.config.max_queue) * max(1, len(self.backend.statuses))
 
     def warn_of_field(self, name: str, known: Iterable[str]) -> None:
         """Log a warning for the first request with an unknown field of this name."""
@@ -83,22 +84,34 @@ class Service:
             similar = {"similar": matches[0]} if (matches := close_matches(name, known)) else {}
             logger.warning("unknown field ignored", extra={"fields": {"field": name, **similar}})
 
-    async def open_model(self, request: Request, name: str | None, kind: ModelKind) -> ServedModel:
-        """Return the model that a request names, or the only one of a kind if it names none. Raise ApiError if the name
-        is unknown or of another kind."""
-        if name is None:
-            return self.served(self._only_model(kind))
-        model = self.find(name)
-        if model.kind != kind:
-            required = KINDS[kind].title
-            raise ApiError(
-                400, f"model: {name} is {KINDS[model.kind].title}; this endpoint requires {required}", param="model"
-            )
-        return self.served(model)
+    async def open_model(
+        self, request: Request, name: str | None, kind: ModelKind, keep_alive: float | None = None
+    ) -> ServedModel:
+        """Return the model that a request names, or the only one of a kind if it names none. It is loaded if it is not,
+        and stays loaded until the response has ended. Raise ApiError if the name is unknown or of another kind."""
+        model = self.find(name, kind)
+        holding = self.backend.hold(model.file.name, keep_alive)
+        info = await (holding if model.state == "loaded" else until_disconnect(request.receive, holding))
+        request.scope["state"]["held"].callback(self.backend.release, info.name)
+        await self._serve(info)
+        return self._served[model.name]
 
-    def find(self, name: str) -> ModelInfo:
-        """Return the model of a name, to which clients of Ollama may append a tag. Raise ApiError if it is unknown."""
+    async def _serve(self, info: ModelInfo) -> None:
+        """Keep what requests for a loaded model need. Its files are read again if they have changed."""
+        async with self._serving:
+            served = self._served.get(info.name)
+            if served is None or served.info != info:
+                if served is not None:
+                    await served.close()
+                served = self._served[info.name] = await asyncio.to_thread(ServedModel, info)
+                self._served |= {each.name: served.with_adapter(each) for each in info.with_adapters()}
+
+    def find(self, name: str | None, kind: ModelKind | None = None) -> ModelStatus:
+        """Return the model of a name, to which clients of Ollama may append a tag, or the only one of a kind. Raise
+        ApiError if it is unknown or of another kind."""
         models = self.models
+        if name is None:
+            return self._only_model(kind)
         model = models.get(name) or models.get(name.removesuffix(LATEST))
         if model is None:
             raise ApiError(
@@ -107,22 +120,28 @@ class Service:
                 param="model",
                 code="model_not_found",
             )
+        if kind not in (None, model.kind):
+            required = KINDS[kind].title
+            raise ApiError(
+                400, f"model: {name} is {KINDS[model.kind].title}; this endpoint requires {required}", param="model"
+            )
         return model
 
     def has(self, name: str) -> bool:
         """Return whether a name is that of a model."""
         return name in self.models or name.removesuffix(LATEST) in self.models
 
-    def _only_model(self, kind: ModelKind) -> ModelInfo:
-        models = [model for model in self.backend.models.values() if model.kind == kind]
+    def _only_model(self, kind: ModelKind | None) -> ModelStatus:
+        models = [model for model in self.backend.statuses.values() if kind in (None, model.kind)]
         if len(models) != 1:
-            known = f"one of {', '.join(model.name for model in models)}" if models else KINDS[kind].title
+            titles = KINDS[kind].title if kind is not None else "a model"
+            known = f"one of {', '.join(model.file.name for model in models)}" if models else titles
             raise ApiError(400, f"model: expected {known}, got none", param="model")
         return models[0]
 
-    def served(self, model: ModelInfo) -> ServedModel:
-        """Return what the server keeps of a model."""
-        return self._served[model.name]
+    def served(self, model: ModelStatus) -> ServedModel | None:
+        """Return what the server keeps of a model; None before its first load."""
+        return self._served.get(model.name)
 
     async def submit(
         self, model: ServedModel, prompts: Sequence[tuple[PromptItem, ...]], params: SamplingParams, client: str

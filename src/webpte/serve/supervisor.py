@@ -1,4 +1,4 @@
-"""The backend of `webpte serve`: requests in flight, and the worker process that computes them.
+"""Requests in flight, and the worker process that computes them.
 
 The supervisor keeps the prompt, the settings and the generated tokens of every request. If the worker exits, the next
 one gets all three and continues with the tokens that the first would have generated: see `LLM.resume`.
@@ -28,6 +28,7 @@ from .messages import (
     Computed,
     Embed,
     Generate,
+    LimitMemory,
     ModelFile,
     ModelInfo,
     PromptItem,
@@ -65,7 +66,7 @@ class Limits:
 
 
 class Supervisor:
-    """A `Backend` over one worker process."""
+    """The requests of one worker process, which is replaced if it exits."""
 
     def __init__(
         self,
@@ -93,10 +94,12 @@ class Supervisor:
         self._idle = asyncio.Event()
         self._failure: Error | None = None
         self._state: State = "starting"
+        self._memory = 0  # bytes on the device, as the worker last reported to `limit_memory`
+        self._measuring: asyncio.Future[int] | None = None
         self._mean_seconds = 1.0  # of recent responses
         self._prompt_tokens = self._cached_tokens = self._cache_hits = self._completion_tokens = 0
 
-    # -- Backend -----------------------------------------------------------------------------------------------------
+    # -- for the fleet -----------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         self._running = asyncio.create_task(self._run_workers())
@@ -203,6 +206,16 @@ class Supervisor:
                 self._manager.send(Cancel(pending.id))
             self._remove(pending)
 
+    async def limit_memory(self, nbytes: int) -> int:
+        """Limit the worker to these bytes on the device, or to what it takes now if that is more. Return what it takes.
+
+        If it exits meanwhile, this is what it last took, which its replacement will take again."""
+        self._measuring = asyncio.get_running_loop().create_future()
+        if self._manager.send(LimitMemory(nbytes)):
+            self._memory = await self._measuring
+        self._manager.set_memory(max(nbytes, self._memory))
+        return self._memory
+
     def stats(self) -> Stats:
         queued = sum(not stream.admitted for stream in self._streams.values())
         worker = self._manager.stats
@@ -223,6 +236,7 @@ class Supervisor:
             device_losses=worker.device_losses,
             recovery_seconds=self._manager.recovery_seconds,
             restart=self._manager.restart,
+            memory=worker.memory,
         )
 
     def _model(self, name: str, computation: type[Computation]) -> ModelInfo:
@@ -288,7 +302,12 @@ class Supervisor:
         if pending is not None and pending.done:
             self._remove(pending)
 
+    def on_memory(self, nbytes: int) -> None:
+        if self._measuring is not None and not self._measuring.done():
+            self._measuring.set_result(nbytes)
+
     def on_exit(self, reason: str) -> bool:
+        self.on_memory(self._memory)
         if self._state == "ready":
             self._state = "restarting"
         blamed = False

@@ -23,7 +23,8 @@ from typing import BinaryIO, Protocol
 
 import numpy as np
 
-from ..embed import Embedder, PairTokenizer, Reranker
+from ..device import allocated_bytes, limit_allocations
+from ..embed import Embedder, Reranker
 from ..errors import Error, FormatError, InputError
 from ..llm import LLM
 from ..llm.engine.embeddings import EncoderInput
@@ -31,7 +32,6 @@ from ..llm.engine.output import Admitted, Finished, Output, Piece
 from ..llm.engine.request import SamplingRequest
 from ..progress import OnProgress, Progress
 from ..speech import Transcriber
-from ..task_file import task_of
 from ..typing import Array
 from .messages import (
     MAX_MESSAGE_BYTES,
@@ -41,7 +41,9 @@ from .messages import (
     Failed,
     FromWorker,
     Generate,
+    LimitMemory,
     LoadFailed,
+    MemoryUsed,
     ModelFile,
     ModelInfo,
     Ping,
@@ -60,6 +62,7 @@ from .messages import (
     encode,
 )
 from .processes import ignore_stop_signals
+from .served_models import kind_of
 from .task_workers import (
     INTERNAL_ERROR,
     EmbeddingModelWorker,
@@ -116,12 +119,12 @@ def load_model(
     file: ModelFile, options: WorkerOptions, max_queue_size: int, progress: OnProgress, send: Send
 ) -> ModelWorker:
     """Load a model. A task file beside it says what it does; without one, it is a language model."""
-    task = task_of(Path(file.path))
-    if task == "speech":
-        return SpeechModelWorker(file, Transcriber.load(file.path, memory=options.memory, progress=progress), send)
-    if task is not None:
-        kind = Reranker if task == PairTokenizer.task else Embedder
-        return EmbeddingModelWorker(file, kind.load(file.path, memory=options.memory, progress=progress), send)
+    kind = kind_of(file.path)
+    if kind == "speech":
+        return SpeechModelWorker(file, Transcriber.load(file.path, progress=progress), send)
+    if kind != "language":
+        program = Reranker if kind == "reranker" else Embedder
+        return EmbeddingModelWorker(file, program.load(file.path, progress=progress), send)
     try:
         llm = LLM.load(
             file.path,
@@ -130,7 +133,6 @@ def load_model(
             max_sequences=options.max_sequences,
             max_queue_size=max_queue_size,
             prefix_cache=options.prefix_cache,
-            memory=options.memory,
             adapters=file.adapters,
             progress=progress,
         )
@@ -334,6 +336,8 @@ class Worker:
         if not isinstance(start, Start):
             raise FormatError("the first message: expected start")
         self._loading_progress = time.monotonic()
+        if start.options.memory is not None:
+            limit_allocations(start.options.memory)
         reader = threading.Thread(target=self._read_messages, daemon=True, name="webpte messages")
         reader.start()
         try:
@@ -345,7 +349,7 @@ class Worker:
             self._pipe.send(LoadFailed(type(error).__name__, str(error), error.reason))
             return 1
         self._loading_progress = None
-        self._pipe.send(Ready(tuple(model.info for model in self.models.values())))
+        self._pipe.send(Ready(tuple(model.info for model in self.models.values()), allocated_bytes()))
         reader.join()
         return INTERNAL_ERROR  # not reached: the reader exits the process
 
@@ -366,6 +370,8 @@ class Worker:
     def _handle(self, message: ToWorker) -> None:
         if isinstance(message, Ping):
             self._pipe.send(Pong(self._busy_seconds(), self._stats()))
+        elif isinstance(message, LimitMemory):
+            self._pipe.send(MemoryUsed(limit_allocations(message.nbytes)))
         elif isinstance(message, Cancel):
             self._constrained.cancel(message.id)
             self._cancel(message.id)
@@ -414,6 +420,7 @@ class Worker:
             sum(stats.steps for stats in each),
             sum(stats.tokens for stats in each),
             sum(stats.device_losses for stats in each),
+            allocated_bytes(),
         )
 
 

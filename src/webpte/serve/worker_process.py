@@ -22,6 +22,7 @@ from .messages import (
     Computed,
     FromWorker,
     LoadFailed,
+    MemoryUsed,
     ModelInfo,
     Ping,
     Pong,
@@ -228,6 +229,9 @@ class WorkerListener(Protocol):
 
     def on_message(self, message: Computed) -> None: ...
 
+    def on_memory(self, nbytes: int) -> None:
+        """Handle the answer to `limit_memory`."""
+
     def on_exit(self, reason: str) -> bool:
         """Handle the exit of the worker and its requests. Return whether a request caused it and has been failed."""
 
@@ -270,8 +274,16 @@ class WorkerManager:
         """Return the counters of all workers together, and the slots of the current one."""
         now, past = self._process.stats if self._process is not None else WorkerStats(), self._past
         return WorkerStats(
-            now.slots, past.steps + now.steps, past.tokens + now.tokens, past.device_losses + now.device_losses
+            now.slots,
+            past.steps + now.steps,
+            past.tokens + now.tokens,
+            past.device_losses + now.device_losses,
+            now.memory,
         )
+
+    def set_memory(self, nbytes: int) -> None:
+        """Set the limit of device memory of later workers."""
+        self._start = replace(self._start, options=replace(self._start.options, memory=nbytes))
 
     def send(self, message: ToWorker) -> bool:
         """Return whether a worker gets the message. A later worker gets what it needs from the listener."""
@@ -321,6 +333,8 @@ class WorkerManager:
     def _on_message(self, message: FromWorker) -> None:
         if isinstance(message, Ready):
             self.ready = self.ever_ready = True
+            if self._process is not None:
+                self._process.stats = WorkerStats(memory=message.memory)  # until the first answer to a ping
             self._ready_at = time.monotonic()
             # Requests may wait for a replacement, so only the first worker warms up before it accepts any.
             self._start = replace(self._start, options=replace(self._start.options, warmup=False))
@@ -330,6 +344,8 @@ class WorkerManager:
             self._listener.on_ready(message.models)
         elif isinstance(message, LoadFailed):
             self._load_error = error_of(message.error, message.message, message.reason)
+        elif isinstance(message, MemoryUsed):
+            self._listener.on_memory(message.nbytes)
         elif isinstance(message, Computed):
             self._productive = True
             self._outage = None

@@ -17,8 +17,8 @@ from webpte.llm.constraints import Constraint, GrammarCompiler
 from webpte.llm.engine.output import Admitted, Piece
 from webpte.llm.settings import SamplingParams
 from webpte.llm.tokenizer import Tokenizer
-from webpte.serve.backend import Event, RequestUsage, Stats, StreamEnd
-from webpte.serve.messages import ModelInfo, TextFiles, Transcribed
+from webpte.serve.backend import Event, ModelStatus, RequestUsage, Stats, StreamEnd
+from webpte.serve.messages import ModelFile, ModelInfo, TextFiles, Transcribed
 
 CHAT = (
     "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}"
@@ -97,6 +97,21 @@ class StandIn:
         language = TextFiles(*files, CHAT, (end,), None, (end,))
         size = tokenizer.backend_tokenizer.get_vocab_size()
         self.models = {"stand-in": ModelInfo("stand-in", "", "language", 512, size, 0, 4, "f", 1, language)}
+
+    @property
+    def statuses(self) -> dict[str, ModelStatus]:
+        return {
+            name: ModelStatus(ModelFile(name, info.path), info.kind, "loaded", info)
+            for name, info in self.models.items()
+        }
+
+    async def hold(self, name: str, keep_alive: float | None = None) -> ModelInfo:
+        return self.models[name]
+
+    def release(self, name: str) -> None: ...
+
+    def unload(self, name: str) -> bool:
+        return False
 
     async def start(self) -> None: ...
 

@@ -19,13 +19,12 @@ from ...llm.prompts import TemplateCall, TemplateMessage
 from ...llm.settings import GenerateSettings
 from ...typing import Array, JsonObject
 from ...version import __version__
-from ..backend import RequestUsage
+from ..backend import ModelStatus, RequestUsage
 from ..bodies import read_body
 from ..clients import run_in_thread
 from ..config import Config
 from ..errors import ApiError
 from ..images import ImageUpload, read_images, template_content
-from ..messages import ModelInfo
 from ..openai.generation import (
     ANY_OBJECT,
     Choice,
@@ -39,7 +38,7 @@ from ..openai.generation import (
     respond,
     sampling_settings,
 )
-from ..openai.models import embed_texts
+from ..openai.models import created, embed_texts
 from ..openai.response_types import CompletionUsage
 from ..openai.tools import ToolCallDelta, ToolConfig, tool_config
 from ..responses import JsonResponse, LineStream
@@ -93,7 +92,7 @@ async def chat(request: Request) -> Response:
         for at, message in enumerate(body.messages)
         for number, data in enumerate(message.images)
     ]
-    model = await service.open_model(request, body.model or None, "language")
+    model = await service.open_model(request, body.model or None, "language", body.keep_alive)
     images = await read_images(request, model, sources)
     parsed = await run_in_thread(request, _parse_chat, body, service.config, model, images)
     return await respond(request, service, parsed, OllamaFormatter(body.model or model.name, "message"), LineStream)
@@ -106,7 +105,7 @@ async def generate(request: Request) -> Response:
     if not body.prompt and not body.images:
         return await _load(request, body, "response")
     sources = [ImageUpload(f"images[{number}]", data) for number, data in enumerate(body.images)]
-    model = await service.open_model(request, body.model or None, "language")
+    model = await service.open_model(request, body.model or None, "language", body.keep_alive)
     images = await read_images(request, model, sources)
     parsed = await run_in_thread(request, _parse_generate, body, service.config, model, images)
     return await respond(request, service, parsed, OllamaFormatter(body.model or model.name, "response"), LineStream)
@@ -117,7 +116,7 @@ async def embed(request: Request) -> Response:
     service: Service = request.app.state.service
     started = time.perf_counter_ns()
     body = await read_body(request, service.config, OllamaEmbedRequest)
-    model = await service.open_model(request, body.model or None, "encoder")
+    model = await service.open_model(request, body.model or None, "encoder", body.keep_alive)
     texts = ([body.input] if body.input else []) if isinstance(body.input, str) else body.input
     vectors, count = await embed_texts(request, model, texts, truncate=body.truncate)
     vectors = _unit_vectors(vectors[:, : body.dimensions])
@@ -128,7 +127,7 @@ async def embeddings(request: Request) -> Response:
     """Handle `POST /api/embeddings`: the vector of one text."""
     service: Service = request.app.state.service
     body = await read_body(request, service.config, OllamaEmbeddingsRequest)
-    model = await service.open_model(request, body.model or None, "encoder")
+    model = await service.open_model(request, body.model or None, "encoder", body.keep_alive)
     vectors, _ = await embed_texts(request, model, [body.prompt] if body.prompt else [], truncate=True)
     content: OllamaEmbeddingsResponse = {"embedding": vectors[0].tolist() if len(vectors) else []}
     return JsonResponse(content)
@@ -138,46 +137,55 @@ async def tags(request: Request) -> Response:
     """Handle `GET /api/tags`: list the models."""
     service: Service = request.app.state.service
     entries: list[OllamaListedModel] = [
-        {**_entry(model), "modified_at": _timestamp(model.created)} for model in service.models.values()
+        {**_entry(model), "modified_at": _timestamp(created(model))} for model in service.models.values()
     ]
     content: OllamaModelList = {"models": entries}
     return JsonResponse(content)
 
 
 async def running(request: Request) -> Response:
-    """Handle `GET /api/ps`: list the models in memory, which are all."""
+    """Handle `GET /api/ps`: list the models in memory, and those on the way to it."""
     service: Service = request.app.state.service
     entries: list[OllamaRunningModel] = [
-        {**entry, "size_vram": entry["size"], "expires_at": NEVER, "context_length": model.context}
-        for model in service.backend.models.values()
-        for entry in [_entry(model)]
+        {
+            **_entry(model),
+            "size_vram": model.memory,
+            "expires_at": NEVER if model.expires is None else _timestamp(time.time() + model.expires),
+            "context_length": model.info.context if model.info is not None else 0,
+            "state": model.state,
+        }
+        for model in service.backend.statuses.values()
+        if model.state in ("loaded", "loading")
     ]
     content: OllamaRunningList = {"models": entries}
     return JsonResponse(content)
 
 
 async def show(request: Request) -> Response:
-    """Handle `POST /api/show`: describe a model."""
+    """Handle `POST /api/show`: describe a model, as far as it is known if it was never loaded."""
     service: Service = request.app.state.service
     body = await read_body(request, service.config, OllamaShowRequest)
     model = service.find(body.required_name())
+    info, served = model.info, service.served(model)
     content: OllamaShowResponse = {
         "modelfile": "",
         "parameters": "",
         "template": "",
         "details": _entry(model)["details"],
-        "model_info": {"general.architecture": ARCHITECTURE, f"{ARCHITECTURE}.context_length": model.context},
+        "model_info": {"general.architecture": ARCHITECTURE},
         "capabilities": [*KINDS[model.kind].capabilities],
-        "modified_at": _timestamp(model.created),
+        "modified_at": _timestamp(created(model)),
     }
-    if "embedding" in content["capabilities"]:
-        content["model_info"][f"{ARCHITECTURE}.embedding_length"] = model.dimensions
-    if model.text is not None:
-        text = service.served(model).text
+    if info is not None:
+        content["model_info"][f"{ARCHITECTURE}.context_length"] = info.context
+    if info is not None and "embedding" in content["capabilities"]:
+        content["model_info"][f"{ARCHITECTURE}.embedding_length"] = info.dimensions
+    if info is not None and info.text is not None and served is not None:
+        text = served.text
         more = {"tools": text.tool_format, "thinking": text.thought_tags, "vision": text.images}
-        parameters = (f"{_option(name)} {value}" for name, value in model.text.sampling.items())
+        parameters = (f"{_option(name)} {value}" for name, value in info.text.sampling.items())
         content["parameters"] = "\n".join(parameters)
-        content["template"] = model.text.template or ""
+        content["template"] = info.text.template or ""
         content["capabilities"] += (name for name, format in more.items() if format is not None)
     return JsonResponse(content)
 
@@ -203,15 +211,15 @@ def _option(name: str) -> str:
     return field.alias or name if field is not None else name
 
 
-def _entry(model: ModelInfo) -> OllamaModel:
+def _entry(model: ModelStatus) -> OllamaModel:
     """Return the fields of a model that all lists have."""
     return {
         "name": model.name,
         "model": model.name,
-        "size": os.path.getsize(model.path) if os.path.isfile(model.path) else 0,
-        "digest": model.fingerprint,
+        "size": os.path.getsize(model.file.path) if os.path.isfile(model.file.path) else 0,
+        "digest": model.info.fingerprint if model.info is not None else "",
         "details": {
-            "parent_model": model.base if model.adapter is not None else "",
+            "parent_model": model.file.name if model.adapter is not None else "",
             "format": "pte",
             "family": "",
             "families": [],
@@ -239,9 +247,13 @@ def _embeddings(model: str, vectors: Array, started: int, count: int) -> Respons
 
 
 async def _load(request: Request, body: OllamaRequest, field: Literal["message", "response"]) -> Response:
+    """Load a model, or unload it if it is to be kept for 0 seconds."""
     service: Service = request.app.state.service
-    model = await service.open_model(request, body.model or None, "language")
-    return JsonResponse(OllamaFormatter(body.model or model.name, field).loaded())
+    model = service.find(body.model or None, "language")
+    unloaded = body.keep_alive == 0 and service.backend.unload(model.file.name)
+    if not unloaded:
+        await service.open_model(request, model.name, "language", body.keep_alive)
+    return JsonResponse(OllamaFormatter(body.model or model.name, field).without_text(unloaded))
 
 
 def _parse_chat(
@@ -343,9 +355,9 @@ class OllamaFormatter:
     def closing(self, usage: CompletionUsage) -> Iterator[OllamaLine]:
         return iter(())
 
-    def loaded(self) -> OllamaLoaded:
-        """Return the response to a request without a prompt, which loads a model."""
-        return self._done("load", "", (), "")
+    def without_text(self, unloaded: bool) -> OllamaLoaded:
+        """Return the response to a request without a prompt, which loads or unloads a model."""
+        return self._done("unload" if unloaded else "load", "", (), "")
 
     def _line(self, text: str, tool_calls: Sequence[ToolCallDelta] = (), thinking: str = "") -> OllamaLine:
         return {**self._header(), **self._content(text, tool_calls, thinking), "done": False}

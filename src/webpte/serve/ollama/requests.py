@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from ...llm.settings import LARGEST
 from ..bodies import RequestBody
@@ -13,6 +14,27 @@ from ..openai.requests import MAX_MESSAGES, MAX_PARTS, MAX_TOOL_CALLS, ChatTools
 
 MAX_NAME_CHARS = 512  # of a model that is not served
 ModelName = Annotated[str, Field(max_length=MAX_NAME_CHARS)]
+
+
+DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def _seconds(value: float | str | None) -> float | None:
+    """Return a duration in seconds: a number, or a string such as "5m", "1h30m" or "-1s"."""
+    if not isinstance(value, str):
+        return value
+    text = value.removeprefix("-")
+    if text.replace(".", "", 1).isdigit():
+        seconds = float(text)
+    elif text and not DURATION.sub("", text):
+        seconds = sum(float(number) * UNIT_SECONDS[unit] for number, unit in DURATION.findall(text))
+    else:
+        raise ValueError("expected seconds or a duration such as '5m'")
+    return -seconds if value.startswith("-") else seconds
+
+
+KeepAlive = Annotated[Annotated[float, Field(ge=-(2**31), le=2**31)] | None, BeforeValidator(_seconds)]
 
 
 class OllamaOptions(RequestBody):
@@ -44,8 +66,9 @@ class OllamaOptions(RequestBody):
 class OllamaRequest(RequestBody):
     """What chats and completions share."""
 
-    ignored: ClassVar[tuple[str, ...]] = ("keep_alive", "logprobs", "top_logprobs")
+    ignored: ClassVar[tuple[str, ...]] = ("logprobs", "top_logprobs")
     model: str = ""
+    keep_alive: KeepAlive = None
     stream: bool = True
     format: Literal["", "json"] | dict[str, Any] = ""
     options: OllamaOptions = Field(default_factory=OllamaOptions)
@@ -102,8 +125,9 @@ class OllamaGenerateRequest(OllamaRequest):
 class OllamaEmbedRequest(RequestBody):
     """`POST /api/embed`. Without an input, the model is loaded."""
 
-    ignored: ClassVar[tuple[str, ...]] = ("keep_alive", "options")
+    ignored: ClassVar[tuple[str, ...]] = ("options",)
     model: str = ""
+    keep_alive: KeepAlive = None
     input: str | Inputs = ""
     truncate: bool = True
     dimensions: int | None = Field(default=None, ge=1, le=LARGEST)
@@ -112,8 +136,9 @@ class OllamaEmbedRequest(RequestBody):
 class OllamaEmbeddingsRequest(RequestBody):
     """`POST /api/embeddings`, the older form for one text."""
 
-    ignored: ClassVar[tuple[str, ...]] = ("keep_alive", "options")
+    ignored: ClassVar[tuple[str, ...]] = ("options",)
     model: str = ""
+    keep_alive: KeepAlive = None
     prompt: str = ""
 
 

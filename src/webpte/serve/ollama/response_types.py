@@ -10,6 +10,8 @@ from typing import Literal, NotRequired
 from pydantic import JsonValue
 from typing_extensions import TypedDict  # pydantic reads the one of typing only from Python 3.12 on
 
+from ..messages import ModelState
+
 
 class OllamaError(TypedDict):
     error: str
@@ -18,7 +20,7 @@ class OllamaError(TypedDict):
 # -- generation ------------------------------------------------------------------------------------------------------
 
 
-OllamaDoneReason = Literal["stop", "length", "load"]
+OllamaDoneReason = Literal["stop", "length", "load", "unload"]
 
 
 class OllamaCalledFunction(TypedDict):
@@ -122,6 +124,7 @@ class OllamaRunningModel(OllamaModel):
     size_vram: int
     expires_at: str
     context_length: int
+    state: ModelState  # an extension
 
 
 class OllamaModelList(TypedDict):

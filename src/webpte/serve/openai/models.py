@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 
 import numpy as np
 from starlette.requests import Request
@@ -11,11 +12,11 @@ from starlette.responses import Response
 from ...embed.text_tokenizer import TextTokenizer
 from ...llm.text_model import TextModel
 from ...typing import Array
+from ..backend import ModelStatus
 from ..bodies import read_body
 from ..clients import client_of, run_in_thread, until_disconnect
 from ..config import Config
 from ..errors import ApiError
-from ..messages import ModelInfo
 from ..responses import JsonResponse
 from ..served_models import KINDS, ServedModel
 from ..service import Service
@@ -48,27 +49,40 @@ async def model(request: Request) -> Response:
     return JsonResponse(_model_entry(service, service.find(request.path_params["name"])))
 
 
-def _model_entry(service: Service, info: ModelInfo) -> ModelEntry:
+def _model_entry(service: Service, status: ModelStatus) -> ModelEntry:
     entry: ModelEntry = {
-        "id": info.name,
+        "id": status.name,
         "object": "model",
-        "created": info.created,
+        "created": created(status),
         "owned_by": "webpte",
-        "kind": info.kind,
-        "context": info.context,
-        "fingerprint": info.fingerprint,
+        "kind": status.kind,
+        "state": status.state,
     }
+    if status.reason:
+        entry["reason"] = status.reason
+    info, served = status.info, service.served(status)
+    if info is None:
+        return entry
+    entry["context"] = info.context
+    entry["fingerprint"] = info.fingerprint
     if "embedding" in KINDS[info.kind].capabilities:
         entry["dimensions"] = info.dimensions
-    if info.adapter is not None:
-        entry["parent"] = info.base
-    if info.text is not None:
-        text = service.served(info).text
+    if status.adapter is not None:
+        entry["parent"] = status.file.name
+    if info.text is not None and served is not None:
         entry["sampling"] = info.text.sampling
-        entry["images"] = text.images is not None
-        entry["tools"] = text.tool_format is not None
-        entry["thinking"] = text.thought_tags is not None
+        entry["images"] = served.text.images is not None
+        entry["tools"] = served.text.tool_format is not None
+        entry["thinking"] = served.text.thought_tags is not None
     return entry
+
+
+def created(status: ModelStatus) -> int:
+    """Return the time of the file of a model, in seconds since 1970."""
+    if status.info is not None:
+        return status.info.created
+    path = Path(status.file.path)
+    return int(path.stat().st_mtime) if path.exists() else 0
 
 
 async def tokenize(request: Request) -> Response:

@@ -10,7 +10,7 @@ from typing import Literal, NotRequired
 from pydantic import JsonValue
 from typing_extensions import TypedDict  # pydantic reads the one of typing only from Python 3.12 on
 
-from ..messages import ModelKind
+from ..messages import ModelKind, ModelState
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 
@@ -350,15 +350,17 @@ ResponseEvent = (
 
 
 class ModelEntry(TypedDict):
-    """OpenAI's fields, and extensions from `kind` on."""
+    """OpenAI's fields, and extensions from `kind` on. Before the first load, there are those up to `state` only."""
 
     id: str
     object: Literal["model"]
     created: int
     owned_by: str
     kind: ModelKind
-    context: int
-    fingerprint: str
+    state: ModelState
+    reason: NotRequired[str]  # the code of the error, if the model has failed
+    context: NotRequired[int]
+    fingerprint: NotRequired[str]
     parent: NotRequired[str]  # of a model with an adapter: the name of the model
     dimensions: NotRequired[int]  # of the vectors of an encoder
     sampling: NotRequired[dict[str, int | float]]  # the defaults of a language model

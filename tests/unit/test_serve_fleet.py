@@ -28,7 +28,7 @@ class Machine:
         self.clock = clock
         self.sizes = sizes
         self.device = 10**9  # bytes that the device has
-        self.errors: dict[str, Error] = {}
+        self.errors: dict[str, Exception] = {}
         self.workers: list[Worker] = []
         self.log: list[str] = []
         self.most = self.loading = self.most_loading = 0
@@ -264,6 +264,16 @@ def test_failed_load_concerns_its_requests_only_and_is_tried_again_after_a_pause
         assert states(fleet) == {"a": "loaded", "b": "loaded", "c": "unloaded"}
 
     fleet_test(test, tmp_path, max_backoff=10.0)
+
+
+def test_load_that_fails_unexpectedly_does_not_stop_other_loads(tmp_path):
+    async def test(fleet: Fleet, machine: Machine) -> None:
+        machine.errors["a"] = RuntimeError("a bug")
+        with raises(ModelUnavailable, "load_failed"):
+            await use(fleet, "a")
+        await use(fleet, "b")
+
+    fleet_test(test, tmp_path)
 
 
 def test_idle_model_is_unloaded(tmp_path):

@@ -16,9 +16,10 @@ from webpte.builder import programs
 from webpte.cli import main, models
 from webpte.cli.programs import open_models, open_source
 from webpte.container import DType, VkTensor
-from webpte.errors import HubError
+from webpte.errors import HubError, InputError
 from webpte.llm import LLM
 from webpte.progress import ignore
+from webpte.runtime.manifest import MANIFEST
 from webpte.sources import SHORT_NAMES, is_checkpoint, resolve_program
 
 CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
@@ -131,6 +132,20 @@ def test_resolve_program_offline_states_download_and_folder(builder, monkeypatch
 def test_models_of_a_server_keep_their_names(builder, checkpoint):
     path = resolve_program(checkpoint)
     assert open_models(["a.pte", f"b={checkpoint}", str(checkpoint)]) == ("a.pte", f"b={path}", f"tiny={path}")
+
+
+def test_models_of_a_folder_are_its_programs_bundles_and_checkpoints(tmp_path, monkeypatch):
+    monkeypatch.setattr("webpte.cli.programs.open_source", lambda name, *_: f"{Path(name).name}.built.pte")
+    (tmp_path / "b.pte").touch()
+    (tmp_path / "b.tokenizer.json").touch()
+    (tmp_path / "talker.gguf").touch()
+    for folder, file in (("site", MANIFEST), ("tiny", "config.json"), ("other", "notes.txt")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / file).touch()
+    talker, tiny = "talker=talker.gguf.built.pte", "tiny=tiny.built.pte"
+    assert open_models([str(tmp_path)]) == (str(tmp_path / "b.pte"), str(tmp_path / "site"), talker, tiny)
+    with raises(InputError, str(tmp_path / "other"), code="empty_folder"):
+        open_models([str(tmp_path / "other")])
 
 
 @pytest.mark.parametrize("load", [LLM, lambda name: open_source(name, ignore), lambda name: open_models([name])])

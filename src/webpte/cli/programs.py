@@ -10,7 +10,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ..deferred import fetch_program
+from ..errors import InputError
 from ..progress import OnProgress
+from ..runtime.manifest import is_bundle
 from ..sources import (
     HUB,
     RemoteProgram,
@@ -76,11 +78,25 @@ def _say_choice(program: RemoteProgram) -> None:
 
 
 def open_models(models: Sequence[str], max_context: int | None = None) -> tuple[str, ...]:
-    """Return the models of a server, each PATH or NAME=PATH, with programs in place of checkpoints.
+    """Return the models of a server, each PATH or NAME=PATH, with programs in place of checkpoints and of folders.
 
     `max_context` is that of the checkpoints.
     """
-    return tuple(_open_model(text, max_context) for text in models)
+    return tuple(_open_model(each, max_context) for text in models for each in _models_in(text))
+
+
+def _models_in(text: str) -> list[str]:
+    """Return the programs, bundles and checkpoints in a folder; of another source, the source."""
+    folder = Path(text)
+    if not folder.is_dir() or is_bundle(folder) or is_checkpoint(folder):
+        return [text]
+    models = [each for each in folder.iterdir() if each.suffix == ".pte" or is_bundle(each) or is_checkpoint(each)]
+    if not models:
+        raise InputError(
+            argument="FILE", expected="a folder with .pte programs, bundles or checkpoints", got=repr(text),
+            code="empty_folder",
+        )  # fmt: skip
+    return sorted(map(str, models))
 
 
 def _open_model(text: str, max_context: int | None) -> str:

@@ -109,7 +109,9 @@ class _Model:
         """Return the bytes that it needs at least: as measured when it was loaded, else the size of its files."""
         path = Path(self.file.path)
         files = path.rglob("*") if path.is_dir() else [path]
-        return self.memory or sum(file.stat().st_size for file in files if file.is_file())
+        with contextlib.suppress(OSError):  # the worker reports what is wrong with a file
+            return self.memory or sum(file.stat().st_size for file in files if file.is_file())
+        return 0
 
 
 class Fleet:
@@ -319,6 +321,9 @@ class Fleet:
                     model.state = before  # no request waits for it any more
             except Error as error:
                 self._fail(model, error)
+            except Exception as error:  # a bug: fail the requests, so that no client waits forever
+                logger.exception("%s could not be loaded", model.file.name)
+                self._fail(model, WorkerUnavailable(f"the load failed: {error!r}", code="load_failed"))
             except BaseException:
                 model.state = "unloaded"
                 raise

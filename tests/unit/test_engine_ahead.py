@@ -85,6 +85,21 @@ def test_stop_token_in_flight_discards_later_tokens(llm, per_submit):
     assert again.tokens == alone([*A, *want[:end]], 5)[: again.usage.completion_tokens]
 
 
+def test_token_in_flight_after_one_that_is_not_finite_is_discarded(llm):
+    seen: list[int] = []
+
+    def bad(tokens: list[int]) -> bool:
+        """Be so once, for the last token of the third submit."""
+        now = len(tokens) == len(A) + 9 and not seen
+        seen.extend([len(tokens)] * now)
+        return now
+
+    llm.runner.bad = bad
+    answer = ask(llm, A, 30, tokens_per_submit=3)
+    answer.result()
+    assert seen and answer.tokens == alone(A, 30)
+
+
 def test_only_answer_ends_and_steps_in_flight_are_discarded(llm):
     want = alone(A, 30)
     end = next(number for number in range(6, 30) if want[number] not in want[:number])

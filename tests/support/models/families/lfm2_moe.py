@@ -1,6 +1,7 @@
 """LFM2 with experts after a dense layer, in convolution layers and in one of attention."""
 
 MODEL_TYPE = "lfm2_moe"
+MAX_DIVERGENCE = 0.12  # rounded layers choose other experts
 _SIZES = {
     "num_hidden_layers": 3,
     "layer_types": ["conv", "full_attention", "conv"],

@@ -1,6 +1,7 @@
 """Qwen3 with experts: in all layers, or in every second one."""
 
 MODEL_TYPE = "qwen3_moe"
+MAX_DIVERGENCE = 0.08  # rounded layers choose other experts
 _SIZES = {"head_dim": 24, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 VARIANTS = {
     "experts in all layers": _SIZES | {"norm_topk_prob": True, "tie_word_embeddings": True},

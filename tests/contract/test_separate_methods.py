@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 
 import pytest
@@ -86,6 +88,22 @@ def test_separate_methods_answer_as_the_whole_program(whole, separate):
     expected, _, prompt = answer(whole, MESSAGES)
     tokens, reason, segments = answer(separate, MESSAGES)
     assert tokens == expected and reason is None and segments == prompt
+
+
+FOREIGN = Path(__file__).parents[1] / "exporters" / "multimodal"  # by tests.exporters.optimum_multimodal
+
+
+@pytest.mark.parametrize("program", sorted(FOREIGN.glob("*.pte")), ids=lambda path: path.stem)
+def test_optimum_tokens_equal_its_own_runner(program):
+    """Of a Gemma 3 that optimum-executorch exported, once more after a prompt without images."""
+    expected = json.loads(program.with_suffix(".json").read_text())["tokens"]
+    messages = [{"role": "user", "content": [image(1), text("what?")]}]
+    with LLM.load(program) as llm:
+        llm.stop_tokens = frozenset()
+        for prompt in (messages, [{"role": "user", "content": "what?"}], messages):
+            result = llm.generate(prompt, max_new_tokens=len(expected), temperature=0)
+            result.result()
+            assert (result.tokens == expected) == (prompt is messages)
 
 
 def test_methods_with_other_embeddings_are_refused(whole, separate):

@@ -9,15 +9,18 @@ from dataclasses import replace
 
 from ..errors import UnsupportedError
 from ..graph import Call, DType, Graph, Jump, Step, TensorSpec, Value, ValueList
-from .batching import TOKENS, with_replaced_rows
+from .batching import TOKENS, embedding_pool, with_replaced_rows
+from .llm_rewrites import add_value
+from .row_axes import REPLACED_ROWS
 
 INTEGERS = (DType.INT32, DType.INT64)
 
 
-def joined(embedding: Graph, decoder: Graph) -> Graph:
+def joined(embedding: Graph, decoder: Graph, rows: int = 0) -> Graph:
     """Return the graph of tokens and positions: `decoder` with its embeddings computed by `embedding`.
 
-    The decoder's other input is positions, before or after the embeddings.
+    The decoder's other input is positions, before or after the embeddings. With `rows`, the state has that many rows of
+    embeddings, which replace the result of `embedding` for tokens below 0: those of an encoder are not scaled.
     """
     embedded, position = _decoder_inputs(decoder)
     (tokens,), (output,) = _ids(embedding, "input", embedding.inputs), _ids(embedding, "output", embedding.outputs)
@@ -30,6 +33,16 @@ def joined(embedding: Graph, decoder: Graph) -> Graph:
     values: list[Value] = [*decoder.values, *(_moved_value(value, moved) for value in embedding.values)]
     values[embedded] = replace(theirs, host_dtype=ours.host_dtype)
     steps: list[Step] = [_moved_step(step, moved) for step in embedding.steps]
+    if rows:
+        looked_up = add_value(values, values[embedded])
+        pool = add_value(values, replace(theirs, dims=(rows, theirs.dims[-1]), dynamic=False, mutable=True))
+        steps = [
+            replace(step, outs=tuple(looked_up if out == embedded else out for out in step.outs))
+            if isinstance(step, Call)
+            else step
+            for step in steps
+        ]
+        steps.append(Call(REPLACED_ROWS, (looked_up, moved[tokens], pool), (embedded,), steps[-1].origin))
     count = len(steps)
     steps += [replace(step, target=step.target + count) if isinstance(step, Jump) else step for step in decoder.steps]
     names = {value_id: name for value_id, name in decoder.names.items() if value_id != embedded}
@@ -45,7 +58,7 @@ def joined(embedding: Graph, decoder: Graph) -> Graph:
 
 def with_single_pool(graph: Graph, rows: int) -> Graph:
     """Give the graph of one sequence a state with rows of embeddings: a token below 0 is one of them."""
-    if not rows:
+    if not rows or embedding_pool(graph) is not None:
         return graph
     return with_replaced_rows(graph, graph.inputs[TOKENS], rows, lambda reason, code: _refused(graph, reason, code))
 

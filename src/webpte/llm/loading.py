@@ -149,7 +149,7 @@ def _single_runner(
     encoder.load_encoder(program, model, progress)
 
     def rewrite(graph: Graph) -> Graph:
-        return append(with_single_pool(model.joined(graph), encoder.pool_rows))
+        return append(with_single_pool(model.joined(graph, encoder.pool_rows), encoder.pool_rows))
 
     method = program.method(model.name, rewrite, progress, lazy=True)
     window = cache_window_of(program, method.plan)

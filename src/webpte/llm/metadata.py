@@ -43,7 +43,7 @@ def check_language_model(program: Program, path: Path) -> None:
     is_task = task_path(path).exists()
     model = language_methods(program)
     if not is_task and model.name in program.method_names:
-        graph = model.joined(program.graph(model.name))
+        graph = model.joined(program.graph(model.name), 0)
         if _computes_logits(graph):
             _check_position(graph, path)
             return
@@ -70,7 +70,7 @@ def language_methods(program: Program) -> LanguageMethods:
     encoder = next((name for name in ENCODERS if name in names), None)
     if TOKEN_EMBEDDING in names and TEXT_DECODER in names:
         embedding = program.graph(TOKEN_EMBEDDING)
-        return LanguageMethods(TEXT_DECODER, lambda decoder: joined(embedding, decoder), encoder)
+        return LanguageMethods(TEXT_DECODER, lambda decoder, rows: joined(embedding, decoder, rows), encoder)
     return replace(FORWARD, encoder=encoder)
 
 

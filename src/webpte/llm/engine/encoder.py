@@ -20,11 +20,11 @@ class LanguageMethods:
     """The method of a program that decodes tokens."""
 
     name: str
-    joined: Callable[[Graph], Graph]  # its graph -> that of tokens and positions
+    joined: Callable[[Graph, int], Graph]  # its graph, rows of embeddings -> that of tokens and positions
     encoder: str | None = None  # the method whose outputs (1, rows, N) can replace embeddings
 
 
-FORWARD = LanguageMethods("forward", lambda graph: graph)
+FORWARD = LanguageMethods("forward", lambda graph, rows: graph)
 
 
 class EncoderPart:

@@ -311,12 +311,13 @@ class BatchedRunner(EncoderPart, SlotPool):
 
     def make(self, num_slots: int, progress: OnProgress) -> Method:
         def rewrite(graph: Graph) -> Graph:
-            return self.rewritten(self._model.joined(graph), num_slots)
+            return self.rewritten(self._model.joined(graph, self.pool_rows), num_slots)
 
         return self.program.method(self._model.name, rewrite, progress, lazy=True)
 
     def rewritten(self, graph: Graph, num_slots: int) -> Graph:
-        return with_sampled_slots(graph, num_slots, self._caches, self.pool_rows)
+        rows = self.pool_rows if embedding_pool(graph) is None else 0
+        return with_sampled_slots(graph, num_slots, self._caches, rows)
 
     def state_reach(self) -> tuple[int, int] | None:
         return state_reach(self.method.plan.graph)

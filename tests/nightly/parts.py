@@ -33,7 +33,7 @@ SLOW_TIERS = {
     "process": 15,
     "gpu": 30,
     "contract": 90,
-    "serving": 40,
+    "serving": 80,
     "web": 40,
     "project": 90,
 }  # minutes; others have no slow tests

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import shutil
 from functools import cache
@@ -314,6 +315,13 @@ def test_speech_folder_missing_files_is_refused(tmp_path):
     (source / "preprocessor_config.json").unlink()
     with raises(FormatError, "preprocessor_config.json"):
         export_speech(source, tmp_path / "w.pte")
+
+
+def test_text_so_far_is_the_beginning_of_the_whole(whisper):
+    texts: list[str] = []
+    transcript = whisper(sound("tones", 2.7), on_text=texts.append)
+    assert len(texts) > 1 and texts[-1] == transcript.text.rstrip("\ufffd")
+    assert all(later.startswith(earlier) for earlier, later in itertools.pairwise(texts))
 
 
 def test_whisper_is_exported_without_torch_and_transformers(tmp_path):

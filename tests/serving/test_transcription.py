@@ -67,6 +67,17 @@ def test_transcription_formats_agree_with_python(client, recording, expected):
     assert ask("vtt").startswith("WEBVTT\n\n00:00:00.")
 
 
+def test_streamed_transcription_has_a_delta_for_each_window(client, recording):
+    events = list(
+        client.audio.transcriptions.create(model="whisper", file=("a.wav", recording[0]), stream=True, language="en")
+    )
+    whole = client.audio.transcriptions.create(model="whisper", file=("a.wav", recording[0]), language="en")
+    *deltas, last = events
+    assert {event.type for event in deltas} == {"transcript.text.delta"} and len(deltas) > 1
+    assert "".join(event.delta for event in deltas) == last.text == whole.text
+    assert last.type == "transcript.text.done" and last.usage.seconds == 3
+
+
 def test_compressed_files_and_translation_are_answered(served, program):
     with Transcriber.load(program) as transcriber:
         expected = transcriber(AUDIO / "tone.mp3", language="de", task="translate")
@@ -87,7 +98,7 @@ def test_compressed_files_and_translation_are_answered(served, program):
         (wav_bytes(bytes(200), rate=RATE), {"language": "xx"}, 400, "language"),
         (wav_bytes(bytes(200), rate=RATE), {"response_format": "docx"}, 400, "response_format"),
         (wav_bytes(bytes(200), rate=RATE), {"temperature": "0.5"}, 400, "temperature"),
-        (wav_bytes(bytes(200), rate=RATE), {"stream": "true"}, 400, "stream"),
+        (wav_bytes(bytes(200), rate=RATE), {"stream": "true", "response_format": "srt"}, 400, "stream"),
         (wav_bytes(bytes(200), rate=RATE), {"model": "other"}, 404, "whisper"),
     ],
 )

@@ -76,6 +76,8 @@ from .openai.response_types import (
     ResponseEvent,
     ResponseObject,
     TokenizeResponse,
+    TranscriptDelta,
+    TranscriptDone,
     Transcription,
     VerboseTranscription,
 )
@@ -96,10 +98,20 @@ ROUTES = (
     Endpoint("/v1/messages/count_tokens", count_tokens, "POST", AnthropicTokenCount, CountTokensRequest),
     Endpoint("/v1/embeddings", embeddings, "POST", EmbeddingList, EmbeddingsRequest),
     Endpoint(
-        "/v1/audio/transcriptions", transcriptions, "POST", Transcription | VerboseTranscription, TranscriptionRequest
+        "/v1/audio/transcriptions",
+        transcriptions,
+        "POST",
+        Transcription | VerboseTranscription,
+        TranscriptionRequest,
+        TranscriptDelta | TranscriptDone,
     ),
     Endpoint(
-        "/v1/audio/translations", translations, "POST", Transcription | VerboseTranscription, TranscriptionRequest
+        "/v1/audio/translations",
+        translations,
+        "POST",
+        Transcription | VerboseTranscription,
+        TranscriptionRequest,
+        TranscriptDelta | TranscriptDone,
     ),
     Endpoint("/v1/rerank", rerank, "POST", RerankResponse, RerankRequest),
     Endpoint("/v2/rerank", rerank, "POST", RerankResponse, RerankRequest),

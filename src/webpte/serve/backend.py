@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -119,6 +119,13 @@ class Stats:
     memory: int = 0  # bytes on the device
 
 
+OnText = Callable[[str], None]
+
+
+def ignore_text(text: str) -> None:
+    """Do nothing with the text so far."""
+
+
 class Backend(Protocol):
     """Generates responses and vectors. All calls come from one event loop."""
 
@@ -176,7 +183,11 @@ class Backend(Protocol):
         timestamps: bool,
         timeout: float | None = None,
         client: str = "",
+        on_text: OnText = ignore_text,
     ) -> Transcribed:
-        """Return the transcript of the samples in a file. Raise as `embed` does."""
+        """Return the transcript of the samples in a file. Raise as `embed` does.
+
+        `on_text` is called with the text so far, and from the beginning again if another worker continues.
+        """
 
     def stats(self) -> Stats: ...

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..errors import Error, OutOfMemory
 from ..llm.settings import SamplingParams
-from .backend import ModelStatus, State, Stats, Stream, Timeouts
+from .backend import ModelStatus, OnText, State, Stats, Stream, Timeouts, ignore_text
 from .errors import DeadlineExceeded, ModelUnavailable, QueueFull, WorkerUnavailable
 from .messages import ModelFile, ModelInfo, ModelState, PromptItem, SpeechTask, Transcribed
 from .served_models import kind_of
@@ -80,7 +80,7 @@ class ModelBackend(Protocol):
 
     async def transcribe(
         self, model: str, samples: str, language: str | None, task: SpeechTask, timestamps: bool,
-        timeout: float | None = None, client: str = "",
+        timeout: float | None = None, client: str = "", on_text: OnText = ignore_text,
     ) -> Transcribed: ...  # fmt: skip
 
 
@@ -255,9 +255,10 @@ class Fleet:
 
     async def transcribe(
         self, model: str, samples: str, language: str | None, task: SpeechTask, timestamps: bool,
-        timeout: float | None = None, client: str = "",
+        timeout: float | None = None, client: str = "", on_text: OnText = ignore_text,
     ) -> Transcribed:  # fmt: skip
-        return await self._worker(model).transcribe(model, samples, language, task, timestamps, timeout, client)
+        worker = self._worker(model)
+        return await worker.transcribe(model, samples, language, task, timestamps, timeout, client, on_text)
 
     def _worker(self, name: str) -> ModelBackend:
         worker = self._models[name].worker

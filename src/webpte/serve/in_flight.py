@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from ..errors import Error
 from ..llm.engine.output import Admitted
 from ..typing import Array
-from .backend import Event, RequestUsage, StreamEnd, StreamEndReason, Timeouts
+from .backend import Event, OnText, RequestUsage, StreamEnd, StreamEndReason, Timeouts
 from .errors import DeadlineExceeded, Wait
 from .messages import Computation, Embed, Generate, TokenDelta, Transcribe, Transcribed, Vectors, prompt_length
 
@@ -184,9 +184,10 @@ class PendingVectors(PendingResult[Array]):
 class PendingTranscript(PendingResult[Transcribed]):
     """Samples that are turned into text."""
 
-    def __init__(self, request: Transcribe, client: str) -> None:
+    def __init__(self, request: Transcribe, client: str, on_text: OnText) -> None:
         super().__init__(request.id, request.model, client)
         self._request = request
+        self.on_text = on_text
 
     def message(self) -> Transcribe:
         return self._request

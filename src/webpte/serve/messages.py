@@ -264,6 +264,15 @@ class SpokenSegment:
 
 
 @dataclass(frozen=True)
+class TranscribedText:
+    """The text of a `Transcribe` so far."""
+
+    id: Id
+    text: str
+    type: Literal["transcribed_text"] = field(default="transcribed_text", kw_only=True)
+
+
+@dataclass(frozen=True)
 class Transcribed:
     """The transcript of a `Transcribe`."""
 
@@ -297,7 +306,7 @@ class Pong:
 
 Computation = Generate | Embed | Transcribe
 ToWorker = Start | Computation | Cancel | LimitMemory | Ping
-Computed = StepOutput | Vectors | Transcribed | Failed
+Computed = StepOutput | Vectors | TranscribedText | Transcribed | Failed
 FromWorker = Ready | LoadFailed | Computed | MemoryUsed | Pong
 _CONFIG = ConfigDict(strict=True, extra="forbid", ser_json_inf_nan="constants")
 TO_WORKER: TypeAdapter[ToWorker] = TypeAdapter(Annotated[ToWorker, Field(discriminator="type")], config=_CONFIG)

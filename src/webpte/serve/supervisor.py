@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import Error, InputError, error_of
 from ..llm.settings import SamplingParams
-from .backend import State, Stats, Timeouts
+from .backend import OnText, State, Stats, Timeouts, ignore_text
 from .clients import FairQueue
 from .errors import DeadlineExceeded, QueueFull, WorkerUnavailable
 from .in_flight import InFlight, PendingTranscript, PendingVectors, ResponseStream, Result
@@ -38,6 +38,7 @@ from .messages import (
     TokenDelta,
     Transcribe,
     Transcribed,
+    TranscribedText,
     Vectors,
     WorkerOptions,
 )
@@ -183,10 +184,11 @@ class Supervisor:
         timestamps: bool,
         timeout: float | None = None,
         client: str = "",
+        on_text: OnText = ignore_text,
     ) -> Transcribed:
         self._model(model, Transcribe)
         request = Transcribe(next(self._ids), model, samples, language, task, timestamps)
-        pending = PendingTranscript(request, client)
+        pending = PendingTranscript(request, client, on_text)
         return await self._computed(pending, pending.result, timeout)
 
     async def _computed(
@@ -285,6 +287,9 @@ class Supervisor:
             for delta in message.deltas:
                 if (stream := self._streams.get(delta.id)) is not None:
                     self._add(stream, delta)
+        elif isinstance(message, TranscribedText):
+            if isinstance(pending := self._pending.get(message.id), PendingTranscript):
+                pending.on_text(message.text)
         elif isinstance(message, Vectors | Transcribed):
             self._complete(message)
         else:

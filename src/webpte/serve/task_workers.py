@@ -28,6 +28,7 @@ from .messages import (
     SpokenSegment,
     Transcribe,
     Transcribed,
+    TranscribedText,
     Vectors,
     WorkerStats,
 )
@@ -213,7 +214,8 @@ class SpeechModelWorker(TaskModelWorker[tuple[Transcribe, CancelToken]]):
             try:
                 transcript = self.transcriber(
                     samples, rate=rate, language=request.language, task=request.task, timestamps=request.timestamps,
-                    progress=self._on_progress, cancel=token,
+                    on_text=lambda text: self._send(TranscribedText(request.id, text)), progress=self._on_progress,
+                    cancel=token,
                 )  # fmt: skip
                 break
             except DeviceLost:

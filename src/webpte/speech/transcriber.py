@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +14,15 @@ from ..errors import InputError
 from ..llm.tokenizer import Tokenizer
 from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
 from ..runtime import Program
-from ..runtime.checks import check_bool, check_choice, check_int, described, did_you_mean, wrong_argument
+from ..runtime.checks import (
+    check_bool,
+    check_choice,
+    check_int,
+    check_optional_callable,
+    described,
+    did_you_mean,
+    wrong_argument,
+)
 from ..runtime.loading import TaskProgram
 from ..task_file import TaskFile, other_export
 from ..typing import Array
@@ -21,6 +30,7 @@ from .audio import LogMel, load_samples
 from .decoding import FRAMES_PER_TIMESTAMP, TokenRules, TokenSpan, WhisperMethods, log_probability, split_spans
 
 TASKS = ("transcribe", "translate")
+INCOMPLETE = "\ufffd"  # at the end of a text: a character whose last bytes are in the next window
 MIN_MEAN_LOG_PROBABILITY = -1.0  # of the tokens of a window; below it, the no-speech probability counts
 
 
@@ -105,6 +115,7 @@ class Transcriber(TaskProgram):
         task: str = "transcribe",
         timestamps: bool = False,
         no_speech_threshold: float | None = None,
+        on_text: Callable[[str], None] | None = None,
         progress: OnProgress = ignore,
         cancel: CancelToken | None = None,
     ) -> Transcript:
@@ -112,11 +123,13 @@ class Transcriber(TaskProgram):
 
         `language` is a code such as "en" or a name; the default is to detect it. `task="translate"` translates to
         English. With `timestamps`, the transcript has segments with times. If the model's no-speech probability of a
-        window is above `no_speech_threshold`, and its tokens have low probabilities, the window is skipped.
+        window is above `no_speech_threshold`, and its tokens have low probabilities, the window is skipped. `on_text`
+        is called with the text so far after each window.
         """
         check_choice(task, "task", TASKS)
         code = self._language_code(language, task)
         check_bool(timestamps, "timestamps")
+        check_optional_callable(on_text, "on_text", "the text so far")
         threshold = _probability(no_speech_threshold)
         report = cancellable(progress, cancel)
         samples = load_samples(audio, check_int(rate, "rate", 1), self.rate)
@@ -127,7 +140,7 @@ class Transcriber(TaskProgram):
                 code="no_timestamps",
                 hint=f"Pass at most {self._window / self.rate:g} seconds, and timestamps=False.",
             )
-        run = _Transcription(self, code, task, timestamps or long, threshold, report)
+        run = _Transcription(self, code, task, timestamps or long, threshold, report, on_text)
         mel = self._mel(samples if long else np.pad(samples, (0, self._window - len(samples))))  # (bands, frames)
         return self._transcript(run(mel), run.language, timestamps)
 
@@ -176,7 +189,7 @@ class _Transcription:
 
     def __init__(
         self, owner: Transcriber, language: str | None, task: str, timestamps: bool, threshold: float | None,
-        report: OnProgress,
+        report: OnProgress, on_text: Callable[[str], None] | None,
     ) -> None:  # fmt: skip
         self._owner = owner
         self._rules = owner._rules
@@ -186,6 +199,7 @@ class _Transcription:
         self._timestamps = timestamps
         self._threshold = threshold
         self._report = report
+        self._on_text = on_text
 
     def __call__(self, mel: Array) -> list[tuple[float, TokenSpan]]:
         """Return the spans, each with the start of its window in seconds."""
@@ -207,6 +221,9 @@ class _Transcription:
             offset = at * self._owner._mel.hop / self._owner.rate
             result += [(offset, span) for span in spans]
             at += step
+            if self._on_text is not None:
+                text = self._owner._text(tuple(token for _, span in result for token in span.tokens))
+                self._on_text(text.rstrip(INCOMPLETE))
         self._report(Progress("transcribe", total, total, "frames"))
         return result
 

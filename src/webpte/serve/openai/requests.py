@@ -468,11 +468,11 @@ class TranscriptionRequest(RequestBody):
     media_type = "multipart/form-data"
     unsupported: ClassVar[dict[str, str]] = {
         "prompt": "windows do not see other text",
-        "stream": "the response is sent when it is complete",
         "chunking_strategy": "windows follow the timestamps",
     }
     model: Model = None
     language: str | None = Field(default=None, max_length=40)
     response_format: Literal["json", "text", "srt", "vtt", "verbose_json"] = "json"
+    stream: Literal["true", "false"] = "false"
     temperature: Literal["0", "0.0"] = "0"  # decoding is greedy
     timestamp_granularities: Literal["segment"] = Field(default="segment", alias="timestamp_granularities[]")

@@ -402,6 +402,17 @@ class Transcription(TypedDict):
     usage: TranscriptionUsage
 
 
+class TranscriptDelta(TypedDict):
+    type: Literal["transcript.text.delta"]
+    delta: str
+
+
+class TranscriptDone(TypedDict):
+    type: Literal["transcript.text.done"]
+    text: str
+    usage: TranscriptionUsage
+
+
 class TranscriptionSegment(TypedDict):
     id: int
     start: float

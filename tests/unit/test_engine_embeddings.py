@@ -132,5 +132,5 @@ def test_sequence_with_images_continues_forks_and_refuses_snapshots(tmp_path):
 def test_prompt_with_other_encoder_inputs_is_refused():
     with raises(InputError, "tokens only", "3 rows", code="encoder_input"):
         FakeLLM().generate(tokens=[1, image(IMAGES[0])])
-    with raises(InputError, "3 rows", "2 rows", code="encoder_input"):
-        FakeLLM(runner()).generate(tokens=[1, image((1, 2))])
+    with raises(InputError, "1 to 3 rows", "4 rows", code="encoder_input"):
+        FakeLLM(runner()).generate(tokens=[1, image((1, 2, 3, 4))])

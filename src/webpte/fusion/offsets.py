@@ -78,7 +78,7 @@ def _stored(pieces: Pieces, value_id: int) -> TensorSpec:
     """Return a constant that is one span of the file, stored or prepacked."""
     rewriter = pieces.rewriter
     producer = rewriter.producer(value_id)
-    source = value_id if producer is None or producer[1].name != PREPACK else producer[1].args[0]
+    source = value_id if producer is None or ROLES.get(producer[1].name) != "prepack" else producer[1].args[0]
     spec = tensor_spec(rewriter, source)
     require(rewriter.is_immutable(source) and spec.constant is not None and not spec.constant.rest)
     return spec

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+import webpte
+from tests.support.harness.errors import raises
 from tests.support.harness.gate import slow_rows_but
 from tests.xnnpack.coded_nets import CodedNet, coded_net
 from tests.xnnpack.exporting import export
@@ -61,6 +63,43 @@ def test_option_of_the_partitioner_gives_the_results_of_the_wheel(option, dtype,
         lowered = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner(**{option: True})])
         (tmp_path / "program.pte").write_bytes(lowered.to_executorch().buffer)
         assert compare(tmp_path / "program.pte", example) <= bound
+
+
+@pytest.mark.slow
+def test_adapters_in_data_files_give_the_results_of_merged_weights(tmp_path):
+    """As ExecuTorch's export of Llama writes them: a program for each adapter, and one file of the other weights."""
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+    from executorch.exir.passes.external_constants_pass import delegate_external_constants_pass_unlifted
+
+    torch.manual_seed(0)
+    net, x = Adapted(), torch.randn(5, 12)
+    foundations, results = [], []
+    for name in ("poet", "clerk"):
+        folder = tmp_path / name
+        folder.mkdir()
+        net.down.reset_parameters()
+        net.up.reset_parameters()
+        with torch.no_grad():
+            graph = torch.export.export(net, (x,)).module()
+            tags = {node: "foundation" if "base" in node.name else "lora" for node in graph.graph.nodes}
+            delegate_external_constants_pass_unlifted(graph, tags.get)
+            lowered = to_edge_transform_and_lower(torch.export.export(graph, (x,)), partitioner=[XnnpackPartitioner()])
+            weight = net.base.weight + net.up.weight @ net.down.weight
+            bias = net.base.bias + net.up.weight @ net.down.bias + net.up.bias
+            merged = torch.relu(torch.nn.functional.linear(x, weight, bias)).numpy()
+        program = lowered.to_executorch()
+        program.write_tensor_data_to_file(str(folder))
+        (folder / "model.pte").write_bytes(program.buffer)
+        foundations.append((folder / "foundation.ptd").read_bytes())
+        data = [tmp_path / "poet" / "foundation.ptd", folder / "lora.ptd"]
+        with webpte.load(folder / "model.pte", data=data) as loaded:
+            results.append(loaded.method()(x.numpy()))
+        np.testing.assert_allclose(results[-1], merged, rtol=0, atol=1e-5 * abs(merged).max())
+    assert foundations[0] == foundations[1] and abs(results[0] - results[1]).max() > 0.1
+    of_another = [tmp_path / "poet" / file for file in ("foundation.ptd", "lora.ptd")]
+    with raises(webpte.DataError, code="missing_constant"):
+        webpte.load(tmp_path / "clerk" / "model.pte", data=of_another)
 
 
 @pytest.mark.parametrize("name", QUICK)

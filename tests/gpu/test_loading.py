@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import math
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import wgpu
 
 import webpte
 from tests.support.harness.errors import check, raises
-from tests.support.harness.writer import ALONE, Method, ptd_file, pte_file, simple_pte, span_of
+from tests.support.harness.writer import ALONE, DelegateBlob, Method, ptd_file, pte_file, simple_pte, span_of, vk_blob
 from webpte import container as c
 from webpte.container import DType, VkInt, VkTensor, VkValueList
 
@@ -68,6 +69,39 @@ def test_constants_in_a_ptd(tmp_path, x):
     ptd_file(tmp_path / "w.ptd", keyed)
     with webpte.load(tmp_path / "p.pte", data=[tmp_path / "w.ptd"]) as program:
         assert np.array_equal(program.method()(x), x + W)
+
+
+def test_adapters_in_ptd_files_give_the_results_of_merged_weights(tmp_path):
+    """One program y = W x + 2 B (A x), whose constants have names; W is in the file that both adapters share."""
+    rng = np.random.default_rng(3)
+
+    def random(*dims):
+        return rng.standard_normal(dims, np.float32)
+
+    sizes = {"w": (20, 12), "lora_a": (4, 12), "lora_b": (20, 4)}
+    shapes = [(5, 12), *sizes.values(), (5, 20), (5, 4), (5, 20), (5, 20)]
+    tensors = [VkTensor(F32, dims, constant_id=n - 1 if 1 <= n <= 3 else -1) for n, dims in enumerate(shapes)]
+    calls = [
+        ("aten.linear.default", (0, 1, 9, 4)),
+        ("aten.linear.default", (0, 2, 9, 5)),
+        ("aten.linear.default", (5, 3, 9, 6)),
+        ("aten.add.Tensor", (4, 6, 8, 7)),
+    ]
+    constants = [c.VkConstant(None, name, 4 * math.prod(dims)) for name, dims in sizes.items()]
+    blob = vk_blob([*tensors, VkInt(2), c.VkNull()], calls, [0], [7], constants)
+    borders = [c.TensorValue(F32, dims, (0, 1), place=ALONE) for dims in ((5, 12), (5, 20))]
+    run = [c.DelegateCall(0, (0, 1))]
+    pte_file(tmp_path / "p.pte", [Method("forward", borders, [0], [1], run, [DelegateBlob(blob)])])
+    x, w = random(5, 12), random(20, 12)
+    ptd_file(tmp_path / "foundation.ptd", {"w": w})
+    for name in ("poet", "clerk"):
+        a, b = random(4, 12), random(20, 4)
+        ptd_file(tmp_path / f"{name}.ptd", {"lora_a": a, "lora_b": b})
+        with webpte.load(tmp_path / "p.pte", data=[tmp_path / "foundation.ptd", tmp_path / f"{name}.ptd"]) as program:
+            merged = x @ (w + 2 * b @ a).T
+            np.testing.assert_allclose(program.method()(x), merged, rtol=0, atol=1e-5 * abs(merged).max())
+    with raises(webpte.DataError, "lora_a", "lora_b", code="missing_constant"):
+        webpte.load(tmp_path / "p.pte", data=[tmp_path / "foundation.ptd"])
 
 
 def test_missing_ptd_names_every_key(tmp_path):

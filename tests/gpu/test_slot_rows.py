@@ -50,9 +50,10 @@ def test_slot_attention_in_pieces_has_the_bits_of_one_batch(variant, bounds, cac
     assert apart.tobytes() == together.tobytes()
 
 
-@pytest.mark.parametrize("kept", [8, 64])
-def test_slot_convolution_in_pieces_has_the_bits_of_one_batch(kept, tmp_path):
-    subject = convolved(20, 3, pieces(0, 131, 40), num_decode=0, slots=4, kept=kept, constant=True, n=(ROWS, 1))
+@pytest.mark.parametrize(("kept", "silu"), [(8, True), (64, False)])
+def test_slot_convolution_in_pieces_has_the_bits_of_one_batch(kept, silu, tmp_path):
+    options = {"num_decode": 0, "slots": 4, "kept": kept, "silu": silu, "constant": True}
+    subject = convolved(20, 3, pieces(0, 131, 40), **options, n=(ROWS, 1))
     apart, together = in_pieces(subject, tmp_path, (0, 1, 2, 20, 38, ROWS), (0, ROWS))
     assert apart.tobytes() == together.tobytes()
 

@@ -32,6 +32,7 @@ PATTERN = {
     "difference": ("aten.sub.Tensor",),
     "exp": ("aten.exp.default",),
     "rsqrt": ("aten.rsqrt.default",),
+    "sigmoid": ("aten.sigmoid.default",),
     "total": ("aten.sum.dim_IntList",),
     "mm": ("aten.mm.default",),
     "bmm": ("aten.bmm.default",),
@@ -109,6 +110,7 @@ def state_reach(graph: Graph) -> StateReach | None:
 # 0 for the first tokens of a text and otherwise 1: a state is multiplied by it.
 BEGUN = piece("cast", self=piece("clamp", self="position", min=Null(), max=Int(1)))
 COUNT = piece("size", self="tokens", dim=Int(1))
+SILU = piece("product", self="x", other=piece("sigmoid", "gate", self="x"))
 
 
 def _convolution(pieces: Pieces, update: int, call: Call) -> Recurrence:
@@ -138,9 +140,28 @@ def _convolution(pieces: Pieces, update: int, call: Call) -> Recurrence:
         width = pieces.tensor(names["x"]).dims[2]
         require(pieces.tensor(names["weight"]).dims == (kept + 1, 1, width))
         _check_inputs(pieces, names)
-        operands = {"x": names["x"], "weight": names["weight"]}
-        return Recurrence(SLOT_CONVOLUTION, out, state, (CONVOLUTION_ROWS, width), operands, update)
+        result = _silu_of(pieces, out)
+        operands: dict[str, int | Value] = {name: names[name] for name in ("x", "weight")}
+        operands["silu"] = Bool(result is not None)
+        dims = (CONVOLUTION_ROWS, width)
+        return Recurrence(SLOT_CONVOLUTION, out if result is None else result, state, dims, operands, update)
     raise MismatchError
+
+
+def _silu_of(pieces: Pieces, value_id: int) -> int | None:
+    """Return the value times its sigmoid, if the two calls that compute that are its only readers."""
+    rewriter = pieces.rewriter
+    calls = [rewriter.call(index) for index in rewriter.users[value_id]]
+    outs = [call.outs[0] for call in calls if call is not None and call.outs]
+    if len(calls) != 2 or len(outs) != 2 or value_id in rewriter.outputs:
+        return None
+    for gated, gate in (outs, reversed(outs)):
+        try:
+            pieces.match(gated, SILU, {"x": value_id, "gate": gate})
+        except MismatchError:
+            continue
+        return gated if rewriter.only_user(gate) is not None else None
+    return None
 
 
 def _rows(x: Pattern, start: Pattern, end: Pattern) -> CallPattern:

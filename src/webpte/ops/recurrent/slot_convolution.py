@@ -42,15 +42,16 @@ def slot_convolution(
     advance: LiveScalar,
     num_decode: int,
     first: int,
+    silu: bool,
     *,
     out: Tensor,
 ) -> None:
     """Compute the weighted sum of each row and the rows before it in its sequence, for each column.
 
     Row r of (1, R, N) is the token of slot slot_mapping[r, 0] at position slot_mapping[r, 1] + advance. The weights
-    (L, 1, N) are those of the rows from L - 1 positions before up to the row itself. Row p of a sequence is kept as row
-    p modulo H of its slot in the states (first + slots, H, N), which begin with `first` copies. A row whose slot is
-    negative is idle.
+    (L, 1, N) are those of the rows from L - 1 positions before up to the row itself. With `silu`, sums x become
+    x * sigmoid(x). Row p of a sequence is kept as row p modulo H of its slot in the states (first + slots, H, N), which
+    begin with `first` copies. A row whose slot is negative is idle.
 
     The first `num_decode` rows are the only ones of their slots. After them the rows of a slot are neighbors, at
     consecutive positions.
@@ -75,6 +76,7 @@ def slot_convolution(
         wide=wide,
         taps=weight.dims[0],
         keeps=not apart,
+        silu=silu,
     )
     if apart:
         cx.dispatch(
@@ -112,7 +114,9 @@ def _check(x: Tensor, weight: Tensor, state: Tensor, slot_mapping: Tensor, first
 
 
 @slot_convolution.reference
-def _(x: Any, weight: Any, state: Any, slot_mapping: Any, advance: int, num_decode: object, first: int) -> Any:
+def _(
+    x: Any, weight: Any, state: Any, slot_mapping: Any, advance: int, num_decode: object, first: int, silu: bool
+) -> Any:
     """Write into the state, as the op does. The result of idle rows is undefined; here it is zero."""
     out = np.zeros_like(x)
     taps, kept = len(weight), state.shape[1]
@@ -123,4 +127,4 @@ def _(x: Any, weight: Any, state: Any, slot_mapping: Any, advance: int, num_deco
         state[slot, position % kept] = x[0, row]
         for back in range(min(taps, position + 1)):
             out[0, row] += weight[taps - 1 - back, 0] * state[slot, (position - back) % kept]
-    return out
+    return out * np.exp(-np.logaddexp(0, -out)) if silu else out

@@ -2,6 +2,9 @@
 {$ from "main.wgsl" import per_thread $}
 {$ include "loads.wgsl" $}
 {$ from "loads.wgsl" import array_of, loaded, storable $}
+$$ if silu
+{$ include "elementwise/logistic.wgsl" $}
+$$ endif
 
 var<storage> x: {{ array_of(type) }};
 var<storage> weight: {{ array_of(type) }};
@@ -35,6 +38,11 @@ $$ call per_thread()
         }
         sum = fma({{ loaded("weight[tap * p.columns + column]", type) }}, before, sum);
     }
+$$ if silu and wide == 4
+    sum *= vec4<f32>(logistic(sum.x), logistic(sum.y), logistic(sum.z), logistic(sum.w));
+$$ elif silu
+    sum *= logistic(sum);
+$$ endif
     y[i] = {{ storable("sum", type) }};
 $$ if keeps
     state[(first + position % p.kept) * p.columns + column] = x[i];

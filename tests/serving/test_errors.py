@@ -27,7 +27,7 @@ WRONG_CHATS: dict[str, tuple[dict[str, Any], int, str | None]] = {
     "a picture": (
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]},
         400,
-        "messages[0].content[0].type",
+        "messages[0].content[0]",
     ),
     "temperature": ({"temperature": 3}, 400, "temperature"),
     "temperature as text": ({"temperature": "hot"}, 400, "temperature"),

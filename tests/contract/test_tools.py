@@ -129,7 +129,7 @@ class TestBench:
         report: Any = bench_file(export("llama").path, seconds=0.02)
         assert report["kind"] == "language model" and report["capacity"] == 64
         assert [p["tokens"] for p in report["prefill"]] == [16, 31, 62, 63]
-        assert [p["context"] for p in report["decode"]] == [16, 56]
+        assert [p["context"] for p in report["decode"]] == [16, 60]
         for point in report["prefill"] + report["decode"]:
             assert 0 < point["min"] <= point["median"] <= point["p90"] and point["tokens_per_second"] > 0
         assert all(p["paced_tokens_per_second"] > 0 and 1 <= p["per_submit"] <= 8 for p in report["decode"])

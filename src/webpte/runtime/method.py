@@ -232,6 +232,9 @@ class Method:
         Nothing waits for the results of `before`. Return None if they are not on the device any more, or if the steps
         cannot share a submit: then start them with what `before` returns.
         """
+        if not isinstance(before, StepsInFlight):
+            raise wrong_argument("before", "what start_steps or follow_steps returned", before)
+        steps = check_list(steps, "steps", "calls, each a list of inputs", "[[x], [y]]")
         with self._locked():
             self._make_ready()
             return self._step_runner.follow(self._state, before, steps)

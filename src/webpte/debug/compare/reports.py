@@ -134,6 +134,11 @@ class Tolerance:
             return 0.0, float(dtype.itemsize == 1) if self.atol is None else self.atol
         return (RTOL.get(dtype.name, RTOL["float32"]) if self.rtol is None else self.rtol), self.atol
 
+    def through(self, dtypes: Iterable[np.dtype[Any]]) -> Tolerance:
+        """Return the tolerance of an output that may have been rounded to these dtypes on the way."""
+        loosest = max((RTOL.get(dtype.name, 0.0) for dtype in dtypes), default=0.0)
+        return Tolerance(loosest, self.atol) if self.rtol is None and loosest > RTOL["float32"] else self
+
     def of_many(self, dtypes: Iterable[DType]) -> Tolerance:
         """Return the tolerance of values that calls with these dtypes computed together: their errors add up."""
         by_dtype = (BF16_RTOL if dtype is DType.BFLOAT16 else RTOL.get(str(dtype.numpy), 0.0) for dtype in dtypes)

@@ -106,14 +106,14 @@ def test_log_of_a_worker_with_line_ends_of_windows_has_whole_lines(caplog):
     ]
 
 
-def test_end_now_without_sigkill_ends_the_worker(monkeypatch):
+def test_end_now_without_sigkill_ends_the_workers(monkeypatch):
     ended: list[tuple[int, int]] = []
     monkeypatch.delattr(signal, "SIGKILL")
     monkeypatch.setattr(os, "kill", lambda pid, number: ended.append((pid, number)))
     monkeypatch.setattr(os, "_exit", lambda code: None)
-    service: Any = SimpleNamespace(backend=SimpleNamespace(worker_pid=5))
+    service: Any = SimpleNamespace(backend=SimpleNamespace(worker_pids=[5, 7]))
     running.end_now(service)
-    assert ended == [(5, signal.SIGTERM)]
+    assert ended == [(5, signal.SIGTERM), (7, signal.SIGTERM)]
 
 
 def test_system_without_proc_and_resource_reports_no_memory(monkeypatch):

@@ -198,6 +198,7 @@ def test_openapi_states_a_schema_for_every_response_and_event(tmp_path, monkeypa
                     streams |= {(path, media)} - {(path, "application/json")}
     assert streams == {
         *((path, "text/event-stream") for path, _ in GENERATING if not path.startswith("/api")),
+        *((f"/v1/audio/{task}", "text/event-stream") for task in ("transcriptions", "translations")),
         *((path, "application/x-ndjson") for path in ("/api/chat", "/api/generate", "/api/pull")),
     }
 

@@ -126,34 +126,17 @@ def ignore_text(text: str) -> None:
     """Do nothing with the text so far."""
 
 
-class Backend(Protocol):
-    """Generates responses and vectors. All calls come from one event loop."""
+class EngineClient(Protocol):
+    """Sends requests to the engines of worker processes, one or many. All calls come from one event loop."""
 
     async def start(self) -> None:
-        """Return when requests are accepted: a single model is loaded by then. Raise what prevents it."""
+        """Return when requests are accepted. Raise what prevents it."""
 
     async def failed(self) -> Error:
         """Wait until no worker will be started any more, and return the reason. Requests are refused from then on."""
 
     async def stop(self, grace: float) -> None:
         """Accept nothing new, wait up to `grace` seconds for requests in flight, and cancel the rest."""
-
-    @property
-    def statuses(self) -> Mapping[str, ModelStatus]:
-        """Return the models by their names."""
-
-    async def hold(self, name: str, keep_alive: float | None = None) -> ModelInfo:
-        """Load a model if it is not, and keep it loaded until `release`. Then it is kept for `keep_alive` seconds after
-        the last request: None for the server's time, less than 0 for no limit.
-
-        Raise ModelUnavailable if it cannot be loaded, and QueueFull, DeadlineExceeded or WorkerUnavailable.
-        """
-
-    def release(self, name: str) -> None:
-        """Let a model be unloaded that `hold` has returned."""
-
-    def unload(self, name: str) -> bool:
-        """Unload a model when no request holds it. Return False if it is the only one, which is kept."""
 
     def generate(
         self,
@@ -191,3 +174,24 @@ class Backend(Protocol):
         """
 
     def stats(self) -> Stats: ...
+
+
+class Backend(EngineClient, Protocol):
+    """The client for several models. A single model is loaded when `start` returns."""
+
+    @property
+    def statuses(self) -> Mapping[str, ModelStatus]:
+        """Return the models by their names."""
+
+    async def hold(self, name: str, keep_alive: float | None = None) -> ModelInfo:
+        """Load a model if it is not, and keep it loaded until `release`. Then it is kept for `keep_alive` seconds after
+        the last request: None for the server's time, less than 0 for no limit.
+
+        Raise ModelUnavailable if it cannot be loaded, and QueueFull, DeadlineExceeded or WorkerUnavailable.
+        """
+
+    def release(self, name: str) -> None:
+        """Let a model be unloaded that `hold` has returned."""
+
+    def unload(self, name: str) -> bool:
+        """Unload a model when no request holds it. Return False if it is the only one, which is kept."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..errors import Error, OutOfMemory
 from ..llm.settings import SamplingParams
-from .backend import ModelStatus, OnText, State, Stats, Stream, Timeouts, ignore_text
+from .backend import EngineClient, ModelStatus, OnText, State, Stats, Stream, Timeouts, ignore_text
 from .errors import DeadlineExceeded, ModelUnavailable, QueueFull, WorkerUnavailable
 from .messages import ModelFile, ModelInfo, ModelState, PromptItem, SpeechTask, Transcribed
 from .served_models import kind_of
@@ -45,14 +45,8 @@ class FleetLimits:
     max_backoff: float = 30.0
 
 
-class ModelBackend(Protocol):
+class ModelBackend(EngineClient, Protocol):
     """The worker process of one model: see `Supervisor`."""
-
-    async def start(self) -> None: ...
-
-    async def stop(self, grace: float) -> None: ...
-
-    async def failed(self) -> Error: ...
 
     async def limit_memory(self, nbytes: int) -> int: ...
 
@@ -61,27 +55,6 @@ class ModelBackend(Protocol):
 
     @property
     def worker_pid(self) -> int | None: ...
-
-    def stats(self) -> Stats: ...
-
-    def generate(
-        self,
-        model: str,
-        tokens: tuple[PromptItem, ...],
-        params: SamplingParams,
-        *,
-        timeouts: Timeouts | None = None,
-        client: str = "",
-    ) -> Stream: ...
-
-    async def embed(
-        self, model: str, rows: Sequence[Sequence[int]], timeout: float | None = None, client: str = ""
-    ) -> NDArray[np.float32]: ...
-
-    async def transcribe(
-        self, model: str, samples: str, language: str | None, task: SpeechTask, timestamps: bool,
-        timeout: float | None = None, client: str = "", on_text: OnText = ignore_text,
-    ) -> Transcribed: ...  # fmt: skip
 
 
 class _Model:

@@ -37,6 +37,7 @@ TALK = {
         "<seed:tool_call> <function=",
         "<seed:tool_call>\n<function=now>\n<parameter=zone>UTC</parameter>\n</function>\n</seed:tool_call>",
     ),
+    "olmo3": ("<function_calls>", '<function_calls>now(zone="UTC")</function_calls>'),
     "lfm2": ("<|tool_list_start|>", '<|tool_call_start|>[now(zone="UTC")]<|tool_call_end|>'),
 }
 

@@ -109,6 +109,8 @@ def written(calls: list[ToolCall], format: ToolFormat) -> str:
     texts = [_written(call, format) for call in calls]
     if format.shape in ("list", "keyed", "python"):
         return f"{format.begin}[{', '.join(texts)}]{format.end}"
+    if format.shape == "lines":
+        texts = ["\n".join(texts)]
     if format.bare:
         return texts[0]
     return "".join(f"{format.begin}{text}{format.end}" for text in texts)
@@ -118,7 +120,7 @@ def _written(call: ToolCall, format: ToolFormat) -> str:
     ((name, value),) = call.arguments.items()
     arguments = json.dumps(call.arguments)
     return {
-        "python": f"{call.name}({name}={json.dumps(value)})",
+        **dict.fromkeys(("python", "lines"), f"{call.name}({name}={json.dumps(value)})"),
         "parameters": f'\n<function={call.name}>\n<parameter={name}>"{value}"</parameter>\n</function>\n',
         "keyed": json.dumps({call.name: call.arguments}),
         "named": f"{call.name}{format.arguments}{arguments}",
@@ -154,7 +156,7 @@ class ScriptedModel(StandIn):
             return decision
         assert params.constraint is not None
         free = "TEXT" in params.constraint.source  # not if calls are required
-        parallel = "block{" in params.constraint.source or self._format.shape in ("list", "keyed", "python")
+        parallel = "block{" in params.constraint.source or self._format.shape in ("list", "keyed", "python", "lines")
         calls = decision if parallel else decision[:1]
         self.most_calls = max(self.most_calls, len(calls))
         return ("Let me see. " if free and not self._format.bare else "") + written(calls, self._format)

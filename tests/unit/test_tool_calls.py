@@ -19,7 +19,8 @@ LIQUID = ToolFormat("python", "<|tool_call_start|>", "<|tool_call_end|>")
 CODER = ToolFormat("parameters", "<tool_call>", "</tool_call>")
 MINISTRAL = ToolFormat("named", "[TOOL_CALLS]", arguments="[ARGS]")
 APERTUS = ToolFormat("keyed", "<|tools_prefix|>", "<|tools_suffix|>")
-FORMATS = (HERMES, LLAMA, MISTRAL, PHI, LIQUID, CODER, MINISTRAL, APERTUS)
+OLMO = ToolFormat("lines", "<function_calls>", "</function_calls>")
+FORMATS = (HERMES, LLAMA, MISTRAL, PHI, LIQUID, CODER, MINISTRAL, APERTUS, OLMO)
 
 CALLS = (
     ToolCall("weather", {"city": 'Zürich "Nord"', "days": 3, "wind": True}),
@@ -29,7 +30,7 @@ CALLS = (
 
 def written(call, format):
     """Return a call as the templates of a family put it into a conversation."""
-    if format.shape == "python":
+    if format.shape in ("python", "lines"):
         return f"{call.name}({', '.join(f'{name}={value!r}' for name, value in call.arguments.items())})"
     if format.shape == "parameters":
         texts = ((n, v if isinstance(v, str) else json.dumps(v)) for n, v in call.arguments.items())
@@ -46,6 +47,8 @@ def answer(calls, format):
     texts = [written(call, format) for call in calls]
     if format.shape in ("list", "keyed", "python"):
         texts = [f"[{', '.join(texts)}]"]
+    if format.shape == "lines":
+        texts = ["\n".join(texts)]
     return "\n".join(f"{format.begin}{text}{format.end}" for text in texts)
 
 
@@ -91,6 +94,9 @@ def test_tool_calls_object_without_mark_where_format_allows():
         ("<|tool_call_start|>[now(a=b)]<|tool_call_end|>", LIQUID),
         ("<|tool_call_start|>[now(**{'a': 1})]<|tool_call_end|>", LIQUID),
         ("<|tool_call_start|>[now(a=__import__('os'))]<|tool_call_end|>", LIQUID),
+        ("<function_calls>now() then()</function_calls>", OLMO),
+        ("<function_calls>time = now()</function_calls>", OLMO),
+        ("<function_calls>now()", OLMO),
         ("<tool_call><function=now>stray</function></tool_call>", CODER),
         ("<tool_call>" + "[" * 100_000 + "</tool_call>", HERMES),
         ("<|tool_call_start|>" + "[" * 100_000 + "<|tool_call_end|>", LIQUID),
@@ -98,6 +104,12 @@ def test_tool_calls_object_without_mark_where_format_allows():
 )
 def test_tool_calls_other_text_stays_text(text, format):
     assert parse_tool_calls(text, format) == (text, ())
+
+
+def test_tool_calls_in_lines_take_values_of_json_and_strings_with_line_breaks():
+    text = '<function_calls>\nadd(a=true, b=null, c={"d": [1, -2]})\nsay(text="one\\ntwo")\n</function_calls>'
+    calls = (ToolCall("add", {"a": True, "b": None, "c": {"d": [1, -2]}}), ToolCall("say", {"text": "one\ntwo"}))
+    assert parse_tool_calls(text, OLMO) == ("", calls)
 
 
 def test_tool_calls_invalid_ones_stay_text():

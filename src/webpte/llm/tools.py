@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -13,8 +13,9 @@ from ..errors import FormatError, InputError
 
 # object: JSON objects, one after the other; list: a JSON list of objects; keyed: a JSON list of {name: arguments};
 # named: one call as its name, the string `arguments`, and a JSON object; python: a list of Python calls;
-# parameters: one call as <function=name> with a <parameter=name> element for each argument.
-Shape = Literal["object", "list", "keyed", "named", "python", "parameters"]
+# lines: Python calls, one per line; parameters: one call as <function=name> with a <parameter=name> element for each
+# argument.
+Shape = Literal["object", "list", "keyed", "named", "python", "lines", "parameters"]
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,9 @@ def _calls(inside: str, format: ToolFormat) -> list[ToolCall] | None:
     """Return the calls of a block; None if its content is something else."""
     try:
         if format.shape == "python":
-            return _python_calls(inside)
+            return _listed_calls(inside)
+        if format.shape == "lines":
+            return _python_calls([_expression(line) for line in ast.parse(inside.strip()).body])
         if format.shape == "parameters":
             return _parameter_calls(inside)
         if format.shape == "named":
@@ -168,13 +171,24 @@ def _checked_call(name: Any, arguments: Any) -> ToolCall:
     return ToolCall(name, arguments)
 
 
-def _python_calls(inside: str) -> list[ToolCall]:
-    """Parse `[name(argument=value, ...), ...]`, where values are literals."""
+def _listed_calls(inside: str) -> list[ToolCall]:
+    """Parse `[name(argument=value, ...), ...]`."""
     tree = ast.parse(inside.strip(), mode="eval").body
     if not isinstance(tree, ast.List):
         raise ValueError("not a list")
+    return _python_calls(tree.elts)
+
+
+def _expression(statement: ast.stmt) -> ast.expr:
+    if not isinstance(statement, ast.Expr):
+        raise ValueError("not a call")
+    return statement.value
+
+
+def _python_calls(nodes: Iterable[ast.expr]) -> list[ToolCall]:
+    """Return each `name(argument=value, ...)`, where values are literals."""
     calls = []
-    for node in tree.elts:
+    for node in nodes:
         if not isinstance(node, ast.Call) or node.args or any(word.arg is None for word in node.keywords):
             raise ValueError("not a call")
         arguments = {str(word.arg): _literal(word.value) for word in node.keywords}

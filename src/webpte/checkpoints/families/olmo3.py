@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ...llm.tools import ToolFormat
 from ..architecture import Architecture, Rope
 from ..config import Fields, decoder_config
 from ..family import Family
@@ -35,4 +36,5 @@ FAMILY = Family(
     config=read_config,
     names=NAMES,
     end_tokens=("<|im_end|>", "<|endoftext|>"),
+    tool_formats={"<function_calls>": ToolFormat("lines", "<function_calls>", "</function_calls>")},
 )

@@ -34,7 +34,7 @@ from .requests import (
 )
 
 MAX_CALLS = 16  # in one response
-LISTS = ("list", "keyed", "python")  # shapes of a block with all calls
+LISTS = ("list", "keyed", "python", "lines")  # shapes of a block with all calls
 MAX_ARGUMENTS = 128  # of a function: some grammars copy the shared definitions of a schema for each
 
 
@@ -198,7 +198,10 @@ def _inside(format: ToolFormat, any_call: str, parallel: bool) -> str:
         return f'"\\n" ({any_call}) "\\n"'
     if format.shape == "named":
         return f"({any_call})"
-    several = f' (", " ({any_call})){{0,{MAX_CALLS - 1}}}' if parallel else ""
+    separator = "\n" if format.shape == "lines" else ", "
+    several = f" ({json.dumps(separator)} ({any_call})){{0,{MAX_CALLS - 1}}}" if parallel else ""
+    if format.shape == "lines":
+        return f'"\\n"? ({any_call}){several} "\\n"?'
     return f'"[" ({any_call}){several} "]"'
 
 
@@ -211,7 +214,7 @@ def _body(tool: Function, format: ToolFormat, tokenizer: Tokenizer) -> str:
     if format.shape in ("object", "list"):
         opening = f"{{{json.dumps(format.name)}: {json.dumps(tool.name)}, {json.dumps(format.arguments)}: "
         return f"{json.dumps(opening)} {_arguments(tool)} {json.dumps('}')}"
-    return _python(tool) if format.shape == "python" else _parameters(tool)
+    return _python(tool) if format.shape in ("python", "lines") else _parameters(tool)
 
 
 def _arguments(tool: Function) -> str:

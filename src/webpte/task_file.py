@@ -14,6 +14,7 @@ from typing import Any
 
 from .errors import FormatError, InputError
 
+LANGUAGE_RERANKING = "language_reranking"  # the task of a program that still is a language model
 MAX_TASK_FILE_BYTES = 16 << 20  # labels and prompts are most of a file
 
 
@@ -128,6 +129,10 @@ class TaskFile:
         value = self._value(name)
         valid = isinstance(value, str) and value in allowed
         return str(value) if valid else self._invalid(name, value, f"one of {', '.join(allowed)}")
+
+    def string(self, name: str) -> str:
+        value = self._value(name)
+        return value if isinstance(value, str) else self._invalid(name, value, "a string")
 
     def strings(self, name: str) -> list[str]:
         value = self._value(name)

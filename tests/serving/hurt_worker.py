@@ -9,6 +9,7 @@ import sys
 
 from tests.support.harness.devices import destroy_device
 from webpte.device.adapter import ADAPTER_VARIABLE, chosen_adapter
+from webpte.embed import LanguageReranker
 from webpte.progress import OnProgress
 from webpte.serve.messages import ModelFile, WorkerOptions
 from webpte.serve.task_workers import EmbeddingModelWorker, Send
@@ -34,6 +35,7 @@ def lose(*_: object) -> None:
         if isinstance(desk, LanguageModelWorker):
             destroy_device(desk.llm.engine.runner.method)
         else:
+            assert not isinstance(desk.embedder, LanguageReranker)
             destroy_device(desk.embedder._forward)
 
 

@@ -86,7 +86,7 @@ ARROWS: dict[str, set[str]] = {
         "plan",  # which shows how long its caches are
         "container",  # the matrices of adapters are constants, whose bytes are computed
     },
-    "embed": {"runtime", "llm"},  # llm: its tokenizer
+    "embed": {"runtime", "llm"},  # llm: its tokenizer, and language models that rank
     "speech": {
         "runtime",
         "llm",  # its tokenizer

@@ -206,8 +206,8 @@ LIMITS = [
 
 def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, body: Any, config: Config) -> Asked:
     monkeypatch.setattr("webpte.serve.served_models.SchemaCompiler", StandInCompiler)
-    for name in ("TextTokenizer", "PairTokenizer"):
-        monkeypatch.setattr(f"webpte.serve.served_models.{name}.load", lambda path: None)
+    for name in ("TextTokenizer.load", "read_pairs"):
+        monkeypatch.setattr(f"webpte.serve.served_models.{name}", lambda path: None)
 
     async def ask() -> Asked:
         backend = StandIn(tmp_path, byte_level(), tool_format=HERMES)

@@ -37,7 +37,7 @@ class ScoringBackend(StandIn):
 
 @pytest.fixture
 def ask(tmp_path, monkeypatch):
-    monkeypatch.setattr("webpte.serve.served_models.PairTokenizer.load", lambda path: CharacterTokenizer())
+    monkeypatch.setattr("webpte.serve.served_models.read_pairs", lambda path: CharacterTokenizer())
 
     def run(path: str, body: Any, **config: Any) -> Asked:
         async def whole() -> Asked:

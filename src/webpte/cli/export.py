@@ -75,6 +75,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="measure the program of a language model against the float model",
     )
+    parser.add_argument(
+        "--task", choices=("reranking",), help="make a language model a reranker, such as Qwen3-Reranker"
+    )
     parser.add_argument("--jobs", type=integer(1), metavar="N", help="number of threads (one per core)")
     parser.add_argument("--image-size", metavar="HxW", help="input size of a detector, such as 480x640")
     add_json(parser, "print the files and measurements as JSON")
@@ -87,6 +90,7 @@ def run(arguments: argparse.Namespace) -> None:
         exported = export_checkpoint(
             arguments.file,
             arguments.output,
+            task=arguments.task,
             jobs=arguments.jobs,
             **options,
             progress=progress,

@@ -6,13 +6,16 @@ from ..deferred import lazy_exports
 
 if TYPE_CHECKING:
     from .embedder import Embedder
-    from .pair_tokenizer import PairTokenizer
+    from .language_reranker import LanguageReranker
+    from .pair_tokenizer import PairPrompts, PairTokenizer
     from .reranker import Reranker
     from .text_tokenizer import TextTokenizer
 
-__all__ = ["Embedder", "PairTokenizer", "Reranker", "TextTokenizer"]
+__all__ = ["Embedder", "LanguageReranker", "PairPrompts", "PairTokenizer", "Reranker", "TextTokenizer"]
 _HOMES = {
     "Embedder": "embedder",
+    "LanguageReranker": "language_reranker",
+    "PairPrompts": "pair_tokenizer",
     "PairTokenizer": "pair_tokenizer",
     "Reranker": "reranker",
     "TextTokenizer": "text_tokenizer",

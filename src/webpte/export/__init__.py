@@ -6,6 +6,7 @@ Language models and Whisper are written by `webpte.builder`, without torch. The 
 
 from ..builder import export_llm
 from ..builder.options import ExportWarning
+from ..builder.reranker import export_language_reranker
 from ..builder.speech import export_speech
 from .dispatch import export_checkpoint
 from .encoders import export_encoder, export_reranker
@@ -18,6 +19,7 @@ __all__ = [
     "export_classifier",
     "export_detector",
     "export_encoder",
+    "export_language_reranker",
     "export_llm",
     "export_reranker",
     "export_speech",

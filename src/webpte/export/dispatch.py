@@ -16,6 +16,7 @@ from typing import Any
 from ..builder import export_llm
 from ..builder.options import check_target
 from ..builder.report import quality_path
+from ..builder.reranker import export_language_reranker
 from ..builder.speech import export_speech
 from ..checkpoints.checkpoint import model_kind
 from ..checkpoints.hub import HubCheckpoint, fetch
@@ -115,6 +116,7 @@ EXPORTERS: dict[str, Callable[..., Path]] = {
     "language": export_llm,
     "encoder": export_encoder,
     "reranker": export_reranker,
+    "language reranker": export_language_reranker,
     "image classifier": export_classifier,
     "detector": export_detector,
     "speech": export_speech,
@@ -143,23 +145,25 @@ def export_checkpoint(
     source: PathLike,
     path: PathLike,
     *,
+    task: str | None = None,
     jobs: int | None = None,
     **options: Any,
 ) -> ExportResult:
     """Export a checkpoint of any kind with the exporter of its kind, such as `export_llm`, and the same options.
 
     `source` is a folder with config.json and safetensors, a .gguf file, or the name of either on a hub:
-    `hf:org/name[@revision]`, `hf:org/name/file.gguf[@revision]`. `jobs` is the number of torch's threads,
-    by default one for each core. All files appear together at the end. An export that fails or is stopped leaves none.
+    `hf:org/name[@revision]`, `hf:org/name/file.gguf[@revision]`. With the `task` "reranking", a language model becomes
+    a reranker. `jobs` is the number of torch's threads, by default one for each core. All files appear together at the
+    end. An export that fails or is stopped leaves none.
     """
     target = Path(path)
     check_target(target)
     timer = StageTimer(cancellable(options.get("progress", ignore), options.get("cancel")))
 
     def validate(folder: Path) -> None:
-        kind = model_kind(folder)
+        kind = _kind(folder, task)
         _exporter(source, kind, options)
-        if kind == "language":
+        if kind in ("language", "language reranker"):
             validate_folder(folder)
         elif kind == "encoder":
             read_encoder_config(folder)
@@ -168,7 +172,7 @@ def export_checkpoint(
 
     downloaded = fetch(source, timer, validate) if is_hub_name(source) else None
     local = Path(source) if downloaded is None else downloaded.path
-    exporter = _exporter(source, model_kind(local), options)
+    exporter = _exporter(source, _kind(local, task), options)
     with threads(jobs), atomic_output(target) as output:
         exporter(local, output.program, **(options | {"progress": timer}))
         if downloaded is not None:
@@ -195,6 +199,20 @@ def threads(jobs: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def _kind(source: PathLike, task: str | None) -> str:
+    """Return the kind of a checkpoint, which `task` makes another one for language models."""
+    if task not in (None, "reranking"):
+        raise InputError(argument="task", expected="'reranking' or None", got=repr(task), code="task")
+    kind = model_kind(source)
+    if task is None or kind == "reranker":
+        return kind
+    if kind not in ("language", "encoder"):  # an encoder may be a language model with a list of modules
+        raise InputError(
+            argument="task", expected=f"None for {os.fspath(source)}, of kind {kind!r}", got=repr(task), code="task"
+        )
+    return "language reranker"
 
 
 def _exporter(source: PathLike, kind: str, options: Mapping[str, Any]) -> Callable[..., Path]:

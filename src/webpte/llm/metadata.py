@@ -17,7 +17,7 @@ from ..plan import Plan
 from ..runtime import Bundle, Method, Program
 from ..runtime.manifest import Language
 from ..sources import snapshot_folders
-from ..task_file import task_path
+from ..task_file import LANGUAGE_RERANKING, task_of, task_path
 from ..text import plural, shell_word
 from .context import LIMIT_METHOD, ContextLimit, limit_from_json, limit_from_numbers
 from .defaults import OWN_DEFAULTS, check_defaults, read_generation_config
@@ -40,7 +40,7 @@ class ModelMetadata:
 
 def check_language_model(program: Program, path: Path) -> None:
     """Refuse a program that does not compute logits of tokens, and state what it computes."""
-    is_task = task_path(path).exists()
+    is_task = task_of(path) not in (None, LANGUAGE_RERANKING)
     model = language_methods(program)
     if not is_task and model.name in program.method_names:
         graph = model.joined(program.graph(model.name), 0)

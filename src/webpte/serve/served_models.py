@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..embed.pair_tokenizer import PairTokenizer
+from ..embed.pair_tokenizer import PairPrompts, PairTokenizer, read_pairs
 from ..embed.text_tokenizer import TextTokenizer
 from ..errors import InputError
 from ..llm.context import ContextLimit
@@ -25,7 +25,7 @@ class Kind:
     """What the server does for the models of a kind."""
 
     title: str  # in messages
-    task: str | None  # in the task file of a program; None for programs without one
+    tasks: tuple[str | None, ...]  # in the task file of a program; None for programs without one
     computation: type[Computation]  # that a worker does for it
     endpoint: str  # of the example
     example: Mapping[str, object] | None  # fields of a request besides `model`; None: a form with a recording
@@ -36,7 +36,7 @@ class Kind:
 KINDS: Mapping[ModelKind, Kind] = {
     "language": Kind(
         "a language model",
-        None,
+        (None,),
         Generate,
         "v1/chat/completions",
         {"messages": [{"role": "user", "content": "Hello!"}]},
@@ -44,24 +44,24 @@ KINDS: Mapping[ModelKind, Kind] = {
     ),
     # An encoder computes a batch of each request in turn.
     "encoder": Kind(
-        "an embedding model", TextTokenizer.task, Embed, "v1/embeddings", {"input": "Hello!"}, ("embedding",), 8
+        "an embedding model", (TextTokenizer.task,), Embed, "v1/embeddings", {"input": "Hello!"}, ("embedding",), 8
     ),
     "reranker": Kind(
         "a reranker",
-        PairTokenizer.task,
+        (PairTokenizer.task, PairPrompts.task),
         Embed,
         "v1/rerank",
         {"query": "Hello!", "documents": ["Good morning!", "It rains."]},
     ),
     # A speech model computes one after the other, and the second need not wait for a message from the server.
-    "speech": Kind("a speech model", "speech", Transcribe, "v1/audio/transcriptions", None, (), 2),
+    "speech": Kind("a speech model", ("speech",), Transcribe, "v1/audio/transcriptions", None, (), 2),
 }
 
 
 def kind_of(path: str) -> ModelKind:
     """Return the kind of a program. One of another task is taken for an encoder, which refuses it when it is loaded."""
     task = task_of(Path(path))
-    return next((kind for kind, each in KINDS.items() if each.task == task), "encoder")
+    return next((kind for kind, each in KINDS.items() if task in each.tasks), "encoder")
 
 
 def check_computation(model: ModelInfo, computation: type[Computation]) -> None:
@@ -85,7 +85,7 @@ class ServedModel:
         self.name = info.name
         self._text = _text_model(info) if info.kind == "language" else None
         self._encoder = TextTokenizer.load(info.path) if info.kind == "encoder" else None
-        self._reranker = PairTokenizer.load(info.path) if info.kind == "reranker" else None
+        self._reranker = read_pairs(info.path) if info.kind == "reranker" else None
         self._compiler: SchemaCompiler | None = None
         self._base: ServedModel | None = None  # of a model with an adapter
 
@@ -101,7 +101,7 @@ class ServedModel:
         return self._encoder
 
     @property
-    def reranker(self) -> PairTokenizer:
+    def reranker(self) -> PairTokenizer | PairPrompts:
         assert self._reranker is not None
         return self._reranker
 

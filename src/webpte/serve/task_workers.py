@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from ..embed import Embedder, Reranker
+from ..embed import Embedder, LanguageReranker, Reranker
 from ..errors import CancelledError, DeviceLost, Error, InputError
 from ..progress import CancelToken, Progress
 from ..speech import Transcriber
@@ -78,7 +78,7 @@ class EmbeddingModelWorker(TaskModelWorker[EmbedItem]):
     """Vectors of an encoder, or logits of a reranker, which are vectors of one number. Its thread computes one batch of
     one request at a time, and requests take turns."""
 
-    def __init__(self, file: ModelFile, embedder: Embedder | Reranker, send: Send) -> None:
+    def __init__(self, file: ModelFile, embedder: Embedder | Reranker | LanguageReranker, send: Send) -> None:
         self.embedder = embedder
         self._active: set[int] = set()  # ids of requests that are neither complete nor cancelled
         self._steps = self._rows = 0

@@ -24,7 +24,7 @@ from typing import BinaryIO, Protocol
 import numpy as np
 
 from ..device import allocated_bytes, limit_allocations
-from ..embed import Embedder, Reranker
+from ..embed import Embedder, LanguageReranker, PairPrompts, Reranker
 from ..errors import Error, FormatError, InputError
 from ..llm import LLM
 from ..llm.engine.embeddings import EncoderInput
@@ -32,6 +32,7 @@ from ..llm.engine.output import Admitted, Finished, Output, Piece
 from ..llm.engine.request import SamplingRequest
 from ..progress import OnProgress, Progress
 from ..speech import Transcriber
+from ..task_file import task_of
 from ..typing import Array
 from .messages import (
     MAX_MESSAGE_BYTES,
@@ -122,6 +123,9 @@ def load_model(
     kind = kind_of(file.path)
     if kind == "speech":
         return SpeechModelWorker(file, Transcriber.load(file.path, progress=progress), send)
+    if task_of(Path(file.path)) == PairPrompts.task:
+        judge = LanguageReranker.load(file.path, kv_cache=options.kv_cache, progress=progress)
+        return EmbeddingModelWorker(file, judge, send)
     if kind != "language":
         program = Reranker if kind == "reranker" else Embedder
         return EmbeddingModelWorker(file, program.load(file.path, progress=progress), send)

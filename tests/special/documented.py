@@ -127,6 +127,7 @@ DOCUMENTED = (
             "webpte.elementwise",
             "webpte.linear_q4",
             "webpte.slot_convolution",
+            "webpte.slot_delta_rule",
         ),
         kinds=("sign of zero",),
     ),

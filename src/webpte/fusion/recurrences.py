@@ -33,6 +33,10 @@ PATTERN = {
     "exp": ("aten.exp.default",),
     "rsqrt": ("aten.rsqrt.default",),
     "sigmoid": ("aten.sigmoid.default",),
+    "relu": ("aten.relu.default",),
+    "log10": ("aten.log10.default",),
+    "negative": ("aten.neg.default",),
+    "abs": ("aten.abs.default",),
     "total": ("aten.sum.dim_IntList",),
     "mm": ("aten.mm.default",),
     "bmm": ("aten.bmm.default",),
@@ -226,7 +230,11 @@ def _delta_rule(pieces: Pieces, update: int, call: Call) -> Recurrence:
         heads_of = {"query": (heads // shared, key_dim), "key": (heads // shared, key_dim), "value": (heads, value_dim)}
         require(all(pieces.tensor(names[name]).dims[1:] == dims for name, dims in heads_of.items()))
         require(np.isclose(pieces.number(names["scale"]), key_dim**-0.5))
-        operands: dict[str, int | Value] = {name: names[name] for name in ("mixed", "decay", "strength")}
+        require(pieces.number(names["unit"]) == 1)
+        require(bool(np.isclose(pieces.number(names["ln10"]), np.log(10))))
+        require(all(pieces.tensor(names[name]).dims == (heads,) for name in ("rate", "bias")))
+        kept = ("mixed", "decay", "strength", "rate", "bias")
+        operands: dict[str, int | Value] = {name: names[name] for name in kept}
         operands["eps"] = Double(pieces.number(names["eps"]))
         return Recurrence(SLOT_DELTA_RULE, out, state, (heads * key_dim, value_dim), operands, update)
     raise MismatchError
@@ -256,11 +264,12 @@ class _DeltaPattern:
     def __init__(self, shared: int, keys: int, mixed: int, tokens: int) -> None:
         self._tokens, self._levels = tokens, (tokens - 1).bit_length()
         lower = _square("lower")
-        after = piece("permute", self=piece("mm", self=lower, mat2="decay"), dims=SWAPPED)
+        decay = _product("rate", _softplus(_sum("decay", "bias")))
+        after = piece("permute", self=piece("mm", self=lower, mat2=decay), dims=SWAPPED)
         between = _difference(_unsqueezed(after, 2), _unsqueezed(after, 1))
         decays = _product(piece("exp", self=_product(between, lower)), lower)
         since = _unsqueezed(piece("exp", self=after), 2)
-        strength = _unsqueezed(piece("permute", self="strength", dims=SWAPPED), 2)
+        strength = _unsqueezed(piece("permute", self=piece("sigmoid", self="strength"), dims=SWAPPED), 2)
         state = _product("state", BEGUN)
         key = _keys("key", shared, keys, 2 * keys)
         query = _product(_keys("query", shared, 0, keys), "scale")
@@ -270,10 +279,10 @@ class _DeltaPattern:
         lacking = _product(_difference(value, _product(_bmm(key, state), since)), strength)
         change = _bmm(inverse, lacking)
         attended = _bmm(_product(_bmm(query, columns), decays), change)
-        self.out = piece("sum", self=_product(_bmm(query, state), since), other=attended, alpha=Int(1))
+        self.out = _sum(_product(_bmm(query, state), since), attended)
         last = piece("minus", a=COUNT, b=Int(1))
         gained = _bmm(_product(columns, _rows(decays, last, COUNT)), change)
-        self.state = piece("sum", self=_product(state, _rows(since, last, COUNT)), other=gained, alpha=Int(1))
+        self.state = _sum(_product(state, _rows(since, last, COUNT)), gained)
 
     def _inverse(self, a: Pattern) -> Pattern:
         inverse = _square("one")
@@ -295,6 +304,16 @@ class _DeltaPattern:
 
 def _product(a: Pattern, b: Pattern) -> CallPattern:
     return piece("product", self=a, other=b)
+
+
+def _sum(a: Pattern, b: Pattern) -> CallPattern:
+    return piece("sum", self=a, other=b, alpha=Int(1))
+
+
+def _softplus(x: Pattern) -> CallPattern:
+    """Return log(1 + exp(x)), as builder/recurrent.py records it."""
+    small = piece("exp", self=piece("negative", self=piece("abs", self=x)))
+    return _sum(piece("relu", self=x), _product(piece("log10", self=_sum(small, "unit")), "ln10"))
 
 
 def _difference(a: Pattern, b: Pattern) -> CallPattern:
@@ -325,7 +344,7 @@ def _keys(name: str, shared: int, start: int, end: int) -> CallPattern:
     """Return keys of unit length, each repeated for the values that share it, (H, S, K)."""
     x = _part(name, start, end)
     squares = piece("total", self=_product(x, x), dim=IntList((-1,)), keepdim=Bool(True))
-    normed = _product(x, piece("rsqrt", self=piece("sum", self=squares, other="eps", alpha=Int(1))))
+    normed = _product(x, piece("rsqrt", self=_sum(squares, "eps")))
     if shared > 1:
         normed = piece("view", self=piece("cat", tensors=(_unsqueezed(normed, 2),) * shared, dim=Int(2)))
     return piece("permute", self=normed, dims=BY_HEADS)

@@ -9,11 +9,13 @@ def ruled(heads: tuple[int, int], dims: tuple[int, int], slot_mapping, **more) -
     (key_heads, value_heads), (key_dim, value_dim) = heads, dims
     slots, advance, constant = more.pop("slots", 11), more.pop("advance", 0), more.pop("constant", False)
     mixed = T(1, "n", 2 * key_heads * key_dim + value_heads * value_dim)
-    decay, strength = T("n", value_heads, low=-2.0, high=0.0), T("n", value_heads, low=0.0, high=1.0)
+    decay, strength = T("n", value_heads, low=-4.0, high=4.0), T("n", value_heads, low=-3.0, high=3.0)
+    rate = T(value_heads, low=-1.0, high=-0.1, constant=True)
+    bias = T(value_heads, constant=True)
     first = more.pop("first", 0)
     state = T(first + slots, value_heads * key_dim, value_dim, constant=constant)
     rows = T("n", 2, dtype="i32", make=slot_mapping)
-    return case("webpte.slot_delta_rule", mixed, decay, strength, 1e-6, state, rows, advance, first, **more)
+    return case("webpte.slot_delta_rule", mixed, decay, strength, rate, bias, 1e-6, state, rows, advance, first, **more)
 
 
 CASES = [

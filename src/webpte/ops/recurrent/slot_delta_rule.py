@@ -40,6 +40,8 @@ def slot_delta_rule(
     mixed: Tensor,
     decay: Tensor,
     strength: Tensor,
+    rate: Tensor,
+    bias: Tensor,
     eps: float,
     state: Tensor,
     slot_mapping: Tensor,
@@ -52,8 +54,8 @@ def slot_delta_rule(
 
     A row of `mixed` (1, R, 2 G K + H V) has the queries and keys of G heads, which get unit length, and the values of H
     heads. The state of a slot is a matrix (K, V) for each of H heads; the states begin with `first` copies. A row
-    multiplies its state by exp(decay), and moves what its key reads towards its value, by its strength. Then its query
-    reads the state. `decay` and `strength` are (R, H).
+    multiplies its state by exp(rate * softplus(decay + bias)), and moves what its key reads towards its value, by
+    sigmoid(strength). Then its query reads the state. `decay` and `strength` are (R, H), `rate` and `bias` (H,).
 
     Row r is the token of slot slot_mapping[r, 0] at position slot_mapping[r, 1] + advance. A state is 0 before position
     0. The rows of a slot are neighbors, at consecutive positions. A row whose slot is negative is idle.
@@ -68,17 +70,25 @@ def slot_delta_rule(
         and heads % groups == 0
         and width == 2 * groups * key_dim + heads * value_dim
     )
-    if mixed.dims[:2] != (1, rows) or strength.dims != decay.dims or state.dims[1] % heads or not fits:
+    gates = mixed.dims[:2] == (1, rows) and strength.dims == decay.dims and rate.dims == bias.dims == (heads,)
+    if not gates or state.dims[1] % heads or not fits:
         raise ShapeError(
-            f"slot_delta_rule: expected rows (1, R, 2 G K + H V), tables (R, H) and more than {first} states "
-            "(H K, V), got "
-            f"{list(mixed.dims)}, {list(decay.dims)}, {list(strength.dims)} and {list(state.dims)}",
+            f"slot_delta_rule: expected rows (1, R, 2 G K + H V), tables (R, H), a rate and a bias (H,) and more than "
+            f"{first} states (H K, V), got "
+            f"{', '.join(str(list(x.dims)) for x in (mixed, decay, strength, rate, bias))} and {list(state.dims)}",
             code="operand_mismatch",
         )
     out.dims = (rows, heads, value_dim)
     cx.dispatch(
         "recurrent/slot_delta_rule.wgsl",
-        reads={"mixed": mixed, "decay": decay, "strength": strength, "slot_mapping": slot_mapping},
+        reads={
+            "mixed": mixed,
+            "decay": decay,
+            "strength": strength,
+            "rate": rate,
+            "bias": bias,
+            "slot_mapping": slot_mapping,
+        },
         writes={"state": state, "y": out},
         params=SlotDeltaParams(
             start=advance.dynamic,
@@ -99,13 +109,23 @@ def slot_delta_rule(
 
 @slot_delta_rule.reference
 def _(
-    mixed: Any, decay: Any, strength: Any, eps: float, state: Any, slot_mapping: Any, advance: int, first: int
+    mixed: Any,
+    decay: Any,
+    strength: Any,
+    rate: Any,
+    bias: Any,
+    eps: float,
+    state: Any,
+    slot_mapping: Any,
+    advance: int,
+    first: int,
 ) -> Any:
     """Write into the state, as the op does. The result of idle rows is undefined; here it is zero."""
     (rows, heads), value_dim = decay.shape, state.shape[2]
     key_dim = state.shape[1] // heads
     keys = (mixed.shape[-1] - heads * value_dim) // 2
     shared = heads * key_dim // keys
+    logarithms, strength = rate * np.logaddexp(0, decay + bias), np.exp(-np.logaddexp(0, -strength))
     out = np.zeros((rows, heads, value_dim), np.float32)
     for row, (slot, start) in enumerate(slot_mapping):
         if slot < 0:
@@ -117,7 +137,7 @@ def _(
         held = np.zeros((heads, key_dim, value_dim))
         if start + advance > 0:  # the state of an earlier sequence may be anything
             held = state[slot].reshape(held.shape).astype(np.float64)
-        held = held * np.exp(decay[row])[:, None, None]
+        held = held * np.exp(logarithms[row])[:, None, None]
         change = (value - np.einsum("hk,hkv->hv", key, held)) * strength[row][:, None]
         held = held + key[:, :, None] * change[:, None]
         out[row] = np.einsum("hk,hkv->hv", query, held) * key_dim**-0.5

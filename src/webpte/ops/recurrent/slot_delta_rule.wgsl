@@ -1,9 +1,13 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_thread $}
+{$ set functions = [("relu", "f32"), ("exp", "f32"), ("log", "f32"), ("sigmoid", "f32")] $}
+{$ include "elementwise/formulas.wgsl" $}
 
 var<storage> mixed: array<f32>;  // queries, keys and values of each row
 var<storage> decay: array<f32>;
 var<storage> strength: array<f32>;
+var<storage> rate: array<f32>;  // of each head
+var<storage> bias: array<f32>;
 var<storage> slot_mapping: array<vec2<i32>>;  // slot and position of each row
 var<storage> state: array<f32>;
 var<storage> y: array<f32>;
@@ -34,7 +38,8 @@ $$ call per_thread()
         let query_at = row * p.width + key_head * KEYS;
         let key_at = query_at + key_heads * KEYS;
         let at = row * p.heads + head;
-        let kept = exp(decay[at]);
+        let step = decay[at] + bias[head];
+        let kept = exp_f32(rate[head] * (relu_f32(step) + log_f32(1.0 + exp_f32(-abs(step)))));
         var query_squares = 0.0;
         var key_squares = 0.0;
         var known = 0.0;
@@ -48,7 +53,7 @@ $$ call per_thread()
         }
         let key_factor = inverseSqrt(key_squares + p.eps);
         let value = mixed[row * p.width + 2u * key_heads * KEYS + head * VALUES + column];
-        let change = (value - known * key_factor) * strength[at] * key_factor;
+        let change = (value - known * key_factor) * sigmoid_f32(strength[at]) * key_factor;
         var sum = 0.0;
         for (var k = 0u; k < KEYS; k++) {
             held[k] = fma(mixed[key_at + k], change, held[k]);

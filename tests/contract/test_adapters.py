@@ -21,7 +21,7 @@ from webpte.container import MappedFile, parse_program
 from webpte.errors import FormatError, InputError, UnsupportedError
 from webpte.llm import LLM
 from webpte.llm.adapters import MODULES
-from webpte.ops.q4.linear_q4 import numpy_q4
+from webpte.ops.weight_formats import format_named
 
 TOLERANCE = 1e-5  # of the largest logit
 TEXT = [int(token) for token in np.random.default_rng(5).integers(3, 96, 30)]
@@ -165,7 +165,7 @@ def test_adapter_of_quantized_program_equals_merged_float_weights(models, tmp_pa
                 rows, columns = weight.shape
                 scales = np.frombuffer(data[f"{name.removesuffix('.weight')}.scales"], "<f4").reshape(columns // 32, -1)
                 stored = np.frombuffer(codes, np.uint8).reshape(rows, columns // 2)
-                arrays[weight.stored_name][weight.rows()] = numpy_q4(stored, scales, 32)
+                arrays[weight.stored_name][weight.rows()] = format_named("int4").numpy_weight(stored, scales, 32)
     write_safetensors(plain / "model.safetensors", arrays)
     write_merged(plain, models.folders["all"], models.scales["all"], tmp_path / "merged")
     with LLM.load(build(tmp_path / "merged", tmp_path / "merged.pte")) as merged:

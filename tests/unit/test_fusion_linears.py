@@ -46,7 +46,7 @@ LINEARS = (
     "norm-residuals",
 )
 CODES = 3
-OFFSETS = 12  # the position of this argument of a fused layer
+OFFSETS = 11  # the position of this argument of a fused layer
 RANDOM = np.random.default_rng(7)
 
 

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ..graph import (
-    Bool,
     Call,
     Constant,
     Double,
@@ -25,7 +24,7 @@ from ..graph import (
     ValueList,
     numel,
 )
-from ..graph.names import LINEAR_Q4
+from ..graph.names import INT4, INT4_HIGH_FIRST, INT8, LINEAR_Q4
 from .rewriter import Rewriter, roles
 
 PATTERN = {
@@ -52,8 +51,7 @@ class LayerArguments(NamedTuple):
     group: str | None = None  # without one, a row of the weight is one group
     bias: str | None = None
     qparams: tuple[str, ...] = ()
-    bits: int = 4
-    high_first: bool = False
+    format: str = INT4
 
 
 LAYERS = {
@@ -61,8 +59,8 @@ LAYERS = {
     "rows and groups": LayerArguments(
         "input", "weights", "weight_scales", "group_size", "bias", ("input_scales", "input_zp")
     ),
-    "channels": LayerArguments("self", "weight", "scales", high_first=True),
-    "bytes": LayerArguments("self", "mat2", "scales", bits=8),
+    "channels": LayerArguments("self", "weight", "scales", format=INT4_HIGH_FIRST),
+    "bytes": LayerArguments("self", "mat2", "scales", format=INT8),
 }
 
 
@@ -78,8 +76,7 @@ class QuantizedLinear:
     scales: int
     group: Value
     bias: int | None
-    bits: int = 4
-    high_first: bool = False
+    format: str = INT4
     offsets: int | None = None  # a constant of two spans, codes (G, N) and scales (N,): see fusion/offsets.py
 
     @property
@@ -129,8 +126,7 @@ def _layer(rewriter: Rewriter, index: int, call: Call) -> QuantizedLinear | None
         scales=ids[names.scales],
         group=Int(inner) if names.group is None else rewriter.values[ids[names.group]],
         bias=bias,
-        bits=names.bits,
-        high_first=names.high_first,
+        format=names.format,
     )
 
 
@@ -139,7 +135,8 @@ def _fused(rewriter: Rewriter, index: int, call: Call) -> QuantizedLinear | None
     values = rewriter.values
     ids = rewriter.arguments(call)
     codes, scales = values[ids["codes"]], values[ids["scales"]]
-    assert isinstance(codes, ValueList) and isinstance(scales, ValueList)
+    code_format = values[ids["format"]]
+    assert isinstance(codes, ValueList) and isinstance(scales, ValueList) and isinstance(code_format, String)
     present = {name: value_id for name, value_id in ids.items() if not isinstance(values[value_id], Null)}
     if len(codes.ids) != 1 or not present.keys().isdisjoint(("norm", "row_eps", "program")):
         return None
@@ -152,8 +149,7 @@ def _fused(rewriter: Rewriter, index: int, call: Call) -> QuantizedLinear | None
         scales=scales.ids[0],
         group=values[ids["group"]],
         bias=present.get("bias"),
-        bits=8 if values[ids["bits"]] == Int(8) else 4,
-        high_first=values[ids["high_first"]] == Bool(True),
+        format=code_format.value,
         offsets=present.get("offsets"),
     )
 
@@ -173,8 +169,7 @@ def fused_call(
         "group": first.group,
         "columns": IntList((tensor_spec(rewriter, first.out).dims[-1],)),
         "bias": first.bias,
-        "bits": Int(first.bits),
-        "high_first": Bool(first.high_first),
+        "format": String(first.format),
         "offsets": joined_offsets(rewriter, linears, by_column=False),
     }
     return rewriter.make(LINEAR_Q4, outs, first.call.origin, **{**arguments, **changes})
@@ -216,15 +211,7 @@ def are_pair(rewriter: Rewriter, a: QuantizedLinear, b: QuantizedLinear) -> bool
 
 def _format(linear: QuantizedLinear) -> tuple[object, ...]:
     """Return what layers that share a kernel have in common, besides the shapes of their weights."""
-    return (
-        linear.x,
-        linear.qparams,
-        linear.group,
-        linear.bias is None,
-        linear.bits,
-        linear.high_first,
-        linear.offsets is None,
-    )
+    return (linear.x, linear.qparams, linear.group, linear.bias is None, linear.format, linear.offsets is None)
 
 
 def same_spec(rewriter: Rewriter, a: int, b: int) -> bool:
@@ -430,9 +417,9 @@ def _four_bit_scales(rewriter: Rewriter, index: int) -> tuple[int, ...]:
     ids = rewriter.arguments(call)
     if call.name != LINEAR_Q4:
         names = LAYERS[ROLES[call.name]]
-        return (ids[names.scales],) if names.bits == 4 else ()
+        return (ids[names.scales],) if names.format != INT8 else ()
     scales = rewriter.values[ids["scales"]]
-    return scales.ids if isinstance(scales, ValueList) and rewriter.values[ids["bits"]] == Int(4) else ()
+    return scales.ids if isinstance(scales, ValueList) and rewriter.values[ids["format"]] != String(INT8) else ()
 
 
 def _are_halves(rewriter: Rewriter, value_id: int) -> bool:

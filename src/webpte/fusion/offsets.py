@@ -8,7 +8,7 @@ is a layer whose weights are `scale * code + offset`. A kernel sums the groups w
 from __future__ import annotations
 
 from ..graph import Bool, Constant, DType, Graph, Int, IntList, Null, TensorSpec
-from ..graph.names import PREPACK
+from ..graph.names import INT8, PREPACK
 from .dims import SymbolicDims
 from .linears import QuantizedLinear, fused_call, quantized_linears, tensor_spec
 from .norms import other_term
@@ -39,7 +39,7 @@ def offset_linears(graph: Graph) -> Graph:
     dims, pieces = SymbolicDims(graph), Pieces(rewriter, ROLES)
     for linear in quantized_linears(rewriter):
         user = rewriter.only_user(linear.out)
-        if user is None or linear.bits != 4 or linear.qparams or linear.offsets is not None:
+        if user is None or linear.format == INT8 or linear.qparams or linear.offsets is not None:
             continue
         at, call = user
         added = other_term(rewriter, call, linear.out, dims)

@@ -15,6 +15,7 @@ from .graph import Bool, Constant, Double, Int, IntList, Null, String, TensorSpe
 from .names import (
     CHOOSE_QPARAMS,
     DYNAMIC_LINEAR_Q4,
+    INT8,
     INT8_DYNAMIC_CONVOLUTION,
     INT8_IMAGE_CODES,
     LINEAR_Q4,
@@ -140,7 +141,7 @@ def _linear_of_rows(xv: XnnValues, node: XnnNode, x: int, outputs: int, inputs: 
     factors = xv.literal(xv.scales(weights, outputs), DType.FLOAT32, f"{name} scales")
     result = xv.new(TensorSpec(spec.dtype, dims, spec.dtype))
     lists = (xv.listed([codes]), xv.listed([factors]))
-    rest = (Int(inputs), IntList((outputs,)), bias, Int(8), Bool(False), *[Null()] * 8)
+    rest = (Int(inputs), IntList((outputs,)), bias, String(INT8), *[Null()] * 8)
     xv.call_into(LINEAR_Q4, (x, scales, zeros, *lists, *rest), (result,))
     return result
 

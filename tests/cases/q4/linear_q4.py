@@ -150,9 +150,9 @@ def int8(*dims, **options):
     return T(*dims, dtype="i8", low=-128, high=127, **{"constant": True} | options)
 
 
-def packed(columns, inner, group, bits):
+def packed(columns, inner, group, format):
     """Codes and scales of a weight."""
-    if bits == 8:
+    if format == "int8":
         return int8(columns, inner), scales(columns)
     return codes(columns, inner // 2), scales(inner // group, columns)
 
@@ -205,18 +205,17 @@ def joined(
     row=None,
     biased=False,
     residual=None,
-    bits=4,
+    format="int4",
     normed=False,
     offset=False,
     row_eps=None,
     activation=None,
-    high_first=False,
     **options,
 ):
     """Return one weight whose columns are split among outputs."""
     inner, total = x.dims[-1], sum(columns)
-    weight = [[part] for part in packed(total, inner, group, bits)]
-    added = bias(total) if biased else None, bits, high_first, *(normalized(x) if normed else (None, None))
+    weight = [[part] for part in packed(total, inner, group, format)]
+    added = bias(total) if biased else None, format, *(normalized(x) if normed else (None, None))
     more = offsets(-(-inner // group), total) if offset else None
     program = epilogue(x, ACTIVATIONS[activation], 1, residual)
     return case(
@@ -231,7 +230,7 @@ def gated(
     *,
     row=None,
     residual=None,
-    bits=4,
+    format="int4",
     normed=False,
     offset=False,
     row_eps=None,
@@ -239,8 +238,8 @@ def gated(
     **options,
 ):
     """Two weights."""
-    weights = [[part] * 2 for part in packed(columns, x.dims[-1], group, bits)]
-    added = None, bits, False, *(normalized(x) if normed else (None, None))
+    weights = [[part] * 2 for part in packed(columns, x.dims[-1], group, format)]
+    added = None, format, *(normalized(x) if normed else (None, None))
     added += (offsets(-(-x.dims[-1] // group), columns, 2) if offset else None, row_eps)
     added += epilogue(x, GATES[activation], 2, residual)
     return case(FUSED, x, *(row or (None, None)), *weights, group, [columns], *added, **options)
@@ -271,11 +270,11 @@ AROUND = [
     joined(T("n", 64), (20,), activation="gelu", n=(19, 3, 1)),
     joined(T("n", 12), (5,), group=4, activation="silu", biased=True, residual=T("n", 5), n=(7, 1)),
     joined(T(2, "n", 64), (13,), activation="gelu_tanh", residual=T(2, "n", 13), normed=True, n=(19, 3, 1)),
-    joined(T("n", 34), (5,), group=34, high_first=True, activation="tanh", residual=T("n", 5), n=(5, 3, 1)),
-    joined(T("n", 48), (13,), group=48, bits=8, activation="gelu", residual=T("n", 13), n=(19, 3, 1), **LOOSE),
+    joined(T("n", 34), (5,), group=34, format="int4_high_first", activation="tanh", residual=T("n", 5), n=(5, 3, 1)),
+    joined(T("n", 48), (13,), group=48, format="int8", activation="gelu", residual=T("n", 13), n=(19, 3, 1), **LOOSE),
     joined(T("n", 64), (12,), row=rounded("n"), activation="gelu_tanh", n=(19, 3, 1)),
     joined(T("n", 64), (12,), offset=True, activation="silu", residual=T("n", 12), n=(19, 3, 1)),
-    gated(T("n", 48, low=-0.1, high=0.1), 13, group=48, bits=8, activation="tanh", n=(19, 3, 1), **LOOSE),
+    gated(T("n", 48, low=-0.1, high=0.1), 13, group=48, format="int8", activation="tanh", n=(19, 3, 1), **LOOSE),
     gated(half(T("n", 64)), 13, activation="gelu_tanh", residual=half(T("n", 13)), n=(7, 1), atol=2e-2, rtol=5e-3),
     joined(T("n", 64), (12, 4, 8), normed=True, n=(19, 3, 1)),
     joined(T("n", 12), (5,), group=4, normed=True, residual=T("n", 5), n=(7, 1)),
@@ -298,17 +297,17 @@ EPS = 2.0**-23
 NORMED_ROWS = {"normed": True, "atol": 0.05, "row_eps": EPS}
 ROWS = [
     joined(T("n", 64, make=one_sided), (12, 4, 8), row_eps=EPS, n=(19, 3, 1)),
-    joined(T("n", 29, make=one_sided), (7,), group=29, bits=8, row_eps=EPS, n=(19, 3, 1), **LOOSE),
+    joined(T("n", 29, make=one_sided), (7,), group=29, format="int8", row_eps=EPS, n=(19, 3, 1), **LOOSE),
     joined(T(1, "n", 12), (5,), group=4, biased=True, residual=T(1, "n", 5), row_eps=EPS, n=(7, 1)),
     joined(T(2, "n", 96), (13,), row_eps=0.5, n=(3, 1), **LOOSE),  # a scale of at least 0.5 leaves few codes
     joined(half(T("n", 64)), (13,), row_eps=EPS, n=(7, 1), **HALF),
-    joined(T("n", 48), (33,), group=48, bits=8, row_eps=EPS, biased=True, n=(19, 3, 1), **LOOSE),
+    joined(T("n", 48), (33,), group=48, format="int8", row_eps=EPS, biased=True, n=(19, 3, 1), **LOOSE),
     joined(T("n", 64), (12,), row_eps=EPS, offset=True, n=(19, 3, 1)),
     gated(T("n", 64), 13, row_eps=EPS, n=(19, 3, 1)),
     joined(T("n", 64), (12, 4, 8), n=(19, 3, 1), **NORMED_ROWS),
-    joined(T("n", 29), (5,), group=29, bits=8, n=(7, 1), **NORMED_ROWS),
+    joined(T("n", 29), (5,), group=29, format="int8", n=(7, 1), **NORMED_ROWS),
     joined(half(T("n", 64)), (13,), n=(7, 1), **NORMED_ROWS),
-    joined(half(T("n", 7)), (5,), group=7, bits=8, n=(7, 1), **NORMED_ROWS),
+    joined(half(T("n", 7)), (5,), group=7, format="int8", n=(7, 1), **NORMED_ROWS),
     gated(T("n", 576), 13, residual=T("n", 13), n=(19, 1), **NORMED_ROWS),
     *(
         joined(T("n", inner, make=one_sided), (7,), row_eps=EPS, variant=lanes, n=(11, 2, 1), **LOOSE)
@@ -418,15 +417,15 @@ for variant in ("broadcast", "tile", "lanes", "shared", "shared-64", "shared-wid
         case(INT8, T("n", 40), int8(37, 40), scales(37), **some, **LOOSE),
         case(INT8, T("n", 28), int8(5, 28, make=lowest), scales(5), **some, **LOOSE),
         case(INT8, half(T("n", 36)), int8(13, 36), half(scales(13)), **some, **HALF),
-        joined(T("n", 48), (33, 7, 5), group=48, biased=True, bits=8, **some, **LOOSE),
-        gated(T("n", 48, low=-0.1, high=0.1), 37, group=48, residual=T("n", 37), bits=8, **some, **LOOSE),
+        joined(T("n", 48), (33, 7, 5), group=48, biased=True, format="int8", **some, **LOOSE),
+        gated(T("n", 48, low=-0.1, high=0.1), 37, group=48, residual=T("n", 37), format="int8", **some, **LOOSE),
     ]
 WHOLE += [
     case(INT8, T("n", 96), int8(29, 96), scales(29), **COUNTS, **LOOSE),
-    joined(T("n", 29), (8,), group=29, residual=T("n", 8), bits=8, n=(7, 1), **LOOSE),
-    joined(T("n", 48), (33,), group=48, row=rounded("n"), biased=True, bits=8, n=(19, 3, 1), **LOOSE),
-    joined(T("n", 29), (8,), group=29, row=rounded("n"), bits=8, n=(7, 1), **LOOSE),
-    gated(T("n", 29, low=-0.1, high=0.1), 5, group=29, bits=8, n=(7, 1), **LOOSE),
+    joined(T("n", 29), (8,), group=29, residual=T("n", 8), format="int8", n=(7, 1), **LOOSE),
+    joined(T("n", 48), (33,), group=48, row=rounded("n"), biased=True, format="int8", n=(19, 3, 1), **LOOSE),
+    joined(T("n", 29), (8,), group=29, row=rounded("n"), format="int8", n=(7, 1), **LOOSE),
+    gated(T("n", 29, low=-0.1, high=0.1), 5, group=29, format="int8", n=(7, 1), **LOOSE),
 ]
 
 CASES = GROUPS + TAILS + RANKS + VALUES + HALVES + CHANNELS + DYNAMIC + AROUND + ROWS + VARIANTS + WHOLE

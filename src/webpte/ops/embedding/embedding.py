@@ -16,6 +16,7 @@ from ...lowering.traits import OpTraits, rows_of
 from ...wgsl import Uniforms, u32
 from ..create.fill import numpy_dtype
 from ..indexing.indexing import take_along
+from ..weight_formats import CodeFormat, format_named
 
 
 @op(
@@ -164,9 +165,9 @@ def look_up_q4(
     group: int,
     indices: Tensor,
     out: Tensor,
-    high_first: bool,
+    code_format: CodeFormat,
 ) -> None:
-    """Look up (V, E / 2), (...,) -> (..., E): (code - 8 - zero) * scale, with both for every `group` columns."""
+    """Look up (V, E / 2), (...,) -> (..., E): (number - zero) * scale, with both for every `group` columns."""
     row_groups = _groups_of(codes, scales, zeros, group)
     if indices.dtype is not DType.INT32:
         raise GraphError(argument="indices", expected="i32", got=repr(indices), code="dtype")
@@ -178,14 +179,14 @@ def look_up_q4(
     for first, rows, part in cx.parts(codes, row_bytes, size):
         cx.dispatch(
             "embedding/embedding_q4.wgsl",
-            reads={"codes": part, "scales": scales, "indices": indices, "zeros": zeros},
+            reads={"table": part, "scales": scales, "indices": indices, "zeros": zeros},
             writes={"y": out},
             params=EmbeddingQ4Params(
                 size=size, first=first, rows=rows, row_steps=row_steps, row_groups=row_groups, group=group
             ),
             threads=indices.numel * row_steps,
             words=words,
-            high_first=high_first,
+            loader=code_format.loader,
             type=load_type(out, 4 if words else 1),
             scale_type=scales.wgsl,
             zero_type=zeros.dtype.short if zeros is not None else "",
@@ -228,14 +229,18 @@ def embedding_q4gsw(
         group=group_size,
         indices=indices,
         out=out,
-        high_first=not is_linear_weight,
+        code_format=_table_format(is_linear_weight),
     )
 
 
 @embedding_q4gsw.reference
 def _(weight: Any, weight_scales: Any, group_size: int, indices: Any, is_linear_weight: bool) -> Any:
-    table = _numpy_table(weight, weight_scales, None, high_first=not is_linear_weight)
-    return table[indices].astype(weight_scales.dtype)
+    scales = weight_scales.reshape(len(weight), -1)
+    return _table_format(is_linear_weight).numpy_rows(weight, scales)[indices].astype(weight_scales.dtype)
+
+
+def _table_format(is_linear_weight: bool) -> CodeFormat:
+    return format_named("int4" if is_linear_weight else "int4_high_first")
 
 
 @op(
@@ -277,20 +282,12 @@ def embedding_4bit(
         group=group,
         indices=indices,
         out=out,
-        high_first=True,
+        code_format=_table_format(is_linear_weight=False),
     )
 
 
 @embedding_4bit.reference
 def _(weight: Any, scales: Any, zeros: Any, low: int, high: int, indices: Any, dtype: int | None) -> Any:
-    table = _numpy_table(weight, scales, zeros, high_first=True)
+    factors, added = (0.0 if each is None else each.reshape(len(weight), -1) for each in (scales, zeros))
+    table = _table_format(is_linear_weight=False).numpy_rows(weight, factors, added)
     return table[indices].astype(numpy_dtype(dtype, scales.dtype))
-
-
-def _numpy_table(codes: Any, scales: Any, zeros: Any, high_first: bool) -> Any:
-    """Return the table (V, E) in float64."""
-    unsigned = codes.view(np.uint8)
-    halves = (unsigned >> 4, unsigned & 15) if high_first else (unsigned & 15, unsigned >> 4)
-    values = np.stack(halves, axis=-1).reshape(*scales.reshape(len(codes), -1).shape, -1) - 8.0  # (V, groups, group)
-    zero = 0 if zeros is None else zeros.reshape(len(codes), -1, 1)
-    return ((values - zero) * scales.reshape(len(codes), -1, 1).astype(np.float64)).reshape(len(codes), -1)

@@ -18,13 +18,16 @@ from ...lowering.context import Context, Tensor
 from ...lowering.registry import op
 from ...lowering.traits import CallSizes, Dims, OpTraits
 from ...wgsl import Uniforms, f32, u32
+from ..weight_formats import format_named
 
 SOFTMAX, SIGMOID = "softmax", "sigmoid"  # of the router's logits
 SILU, GELU_TANH = "silu", "gelu_tanh"  # of gates
 TILE_PAIRS = 8  # a pair is a row and one of its experts: pairs of one expert that read its weights together
 PAIRS_PER_EXPERT = 2  # on average, from which pairs are sorted by expert
 CPU_LANES, GPU_LANES = 1, 8  # invocations that share a sum
-WORD_CODES, LOAD_CODES = 8, 32  # of a word, and of a load of four words
+INT4 = format_named("int4")
+WORD_CODES = INT4.word_codes
+LOAD_CODES = 4 * WORD_CODES  # of a load of four words
 MAX_EXPERTS = 1024
 
 
@@ -268,8 +271,7 @@ def _products(
         words=words if quantized else 0,
         tile=pairs.tile,
         lanes=lanes,
-        bits=4 if quantized else 32,
-        high_first=False,
+        loader=INT4.loader if quantized else "",
         activation=activation,
     )
 
@@ -327,6 +329,4 @@ def numpy_experts(values: Any, scales: Any) -> Any:
     """Return the matrices of experts in float64."""
     if scales is None:
         return values.astype(np.float64)
-    codes = np.stack([values & 15, values >> 4], axis=-1).reshape(*values.shape[:2], -1).astype(np.float64) - 8
-    grouped = codes.reshape(*scales.shape, -1) * scales[..., None].astype(np.float64)
-    return grouped.reshape(codes.shape)
+    return INT4.numpy_rows(values, scales)

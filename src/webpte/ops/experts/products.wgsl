@@ -2,21 +2,21 @@
 {$ from "main.wgsl" import per_workgroup $}
 {# words: of a load of 4-bit codes; tile: pairs of an invocation, which are sorted if there are several; lanes: neighbors
    that share a sum. #}
-{$ set w_type = "vec4<f32>" if bits == 32 else "u32" if words == 1 else "vec4<u32>" $}
+{$ set w_type = "vec4<f32>" if not loader else "u32" if words == 1 else "vec4<u32>" $}
 var<storage> x: array<vec4<f32>>;
 var<storage> order: array<i32>;  // the expert of each tile{{ ", then the pairs of each" if tile > 1 }}
 $$ for v in range(weights)
 var<storage> weight{{ v }}: array<{{ w_type }}>;  // (E, N, K)
 $$ endfor
-$$ if bits == 4
+$$ if loader
 $$ for v in range(weights)
 var<storage> scales{{ v }}: array<f32>;  // (E, N, K / group)
 $$ endfor
 $$ endif
 var<storage> y: array<f32>;  // a row for each pair
 
-$$ if bits == 4
-{$ include "q4/codes_q4.wgsl" $}
+$$ if loader
+{$ include loader $}
 
 $$ endif
 $$ if weights == 2
@@ -58,7 +58,7 @@ $$ for v in range(weights)
 $$ endfor
 $$ endfor
     for (var g = lane; g < groups; g += {{ lanes }}u) {
-$$ if bits == 32
+$$ if not loader
 $$ for v in range(weights)
         let b{{ v }} = weight{{ v }}[own + g];
 $$ endfor

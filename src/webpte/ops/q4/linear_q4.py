@@ -16,8 +16,11 @@ from ...lowering.registry import BYTES, FLOATS, Unused, op
 from ...lowering.traits import CallSizes, OpTraits, sums_over
 from ..matmul.epilogue import Epilogue, applied
 from ..quantize.affine import numpy_fake_quantize, numpy_row_qparams
+from ..weight_formats import format_named
 from .linear_q4_kernels import LinearQ4Operands, PackedWeight, project_q4
 from .quantize_rows import RmsNorm
+
+INT4, HIGH_FIRST = format_named("int4"), format_named("int4_high_first")
 
 
 def _plain(cx: Context, x: Tensor, weight: PackedWeight, out: Tensor, **around: Any) -> None:
@@ -47,7 +50,7 @@ def linear_q4gsw(
 
 @linear_q4gsw.reference
 def _(self: Any, weights: Any, weight_scales: Any, group_size: int, bias: Any) -> Any:
-    return numpy_linear_q4(self, numpy_q4(weights, weight_scales, group_size), bias).astype(self.dtype)
+    return numpy_linear_q4(self, INT4.numpy_weight(weights, weight_scales, group_size), bias).astype(self.dtype)
 
 
 @op(
@@ -56,14 +59,13 @@ def _(self: Any, weights: Any, weight_scales: Any, group_size: int, bias: Any) -
     traits=OpTraits(work=sums_over("self"), dims=dim_rules.linear("self", "weight")),
 )
 def linear_qcs4w(cx: Context, self: Tensor, weight: Tensor, scales: Tensor, *, out: Tensor) -> None:
-    _plain(cx, self, PackedWeight(weight, scales, self.dims[-1] if self.dims else 0, high_first=True), out)
+    _plain(cx, self, PackedWeight(weight, scales, self.dims[-1] if self.dims else 0, HIGH_FIRST), out)
 
 
 @linear_qcs4w.reference
 def _(self: Any, weight: Any, scales: Any) -> Any:
-    return numpy_linear_q4(self, numpy_q4(weight, scales, 2 * weight.shape[1], high_first=True), None).astype(
-        self.dtype
-    )
+    wide = HIGH_FIRST.numpy_weight(weight, scales, 2 * weight.shape[1])
+    return numpy_linear_q4(self, wide, None).astype(self.dtype)
 
 
 # The sums of the weights are for products of unsigned codes; here codes are signed.
@@ -94,7 +96,7 @@ def _(
     input: Any, input_scales: Any, input_zp: Any, weights: Any, sums: object, scales: Any, group_size: int, bias: Any
 ) -> Any:
     rounded = numpy_fake_quantize(input, input_scales, input_zp)
-    return numpy_linear_q4(rounded, numpy_q4(weights, scales, group_size), bias).astype(input.dtype)
+    return numpy_linear_q4(rounded, INT4.numpy_weight(weights, scales, group_size), bias).astype(input.dtype)
 
 
 # What fusion.linears makes of several calls.
@@ -118,8 +120,7 @@ def linear_q4(
     group: int,
     columns: list[int],
     bias: Tensor | None,
-    bits: int,
-    high_first: bool,
+    format: str,
     norm: Tensor | None,
     norm_eps: float | None,
     offsets: Tensor | None,
@@ -145,7 +146,7 @@ def linear_q4(
     for result, count in zip(out, columns, strict=True):
         result.dims = epilogue.shape((*x.dims[:-1], count))
     dims = (*x.dims[:-1], columns[0])
-    weights = tuple(PackedWeight(c, s, group, high_first, bits) for c, s in zip(codes, scales, strict=True))
+    weights = tuple(PackedWeight(c, s, group, format_named(format)) for c, s in zip(codes, scales, strict=True))
     row_qparams = None if x_scales is None or x_zeros is None else (x_scales, x_zeros)
     rms_norm = None if norm is None or norm_eps is None else RmsNorm(norm, norm_eps)
     project_q4(
@@ -174,8 +175,7 @@ def _(
     group: int,
     columns: list[int],
     bias: Any,
-    bits: int,
-    high_first: bool,
+    format: str,
     norm: Any,
     norm_eps: float,
     offsets: Any,
@@ -191,7 +191,7 @@ def _(
         x_scales, x_zeros = numpy_row_qparams(rounded, row_eps)
     if x_scales is not None:
         rounded = numpy_fake_quantize(rounded, x_scales, x_zeros)
-    weights = [numpy_weight(c, s, group, bits, high_first) for c, s in zip(codes, scales, strict=True)]
+    weights = [format_named(format).numpy_weight(c, s, group) for c, s in zip(codes, scales, strict=True)]
     if offsets is not None:
         added = [np.repeat(more, group, axis=1)[:, : x.shape[-1]] for more in numpy_offsets(offsets, weights)]
         weights = [weight[:, : x.shape[-1]] + more for weight, more in zip(weights, added, strict=True)]
@@ -202,30 +202,12 @@ def _(
 # -- NumPy, for references ---------------------------------------------------------------------------------------------
 
 
-def numpy_weight(codes: Any, scales: Any, group: int, bits: int, high_first: bool = False) -> Any:
-    """Return a weight of 4 or 8 bits in float64."""
-    if bits == 4:
-        return numpy_q4(codes, scales, group, high_first)
-    return codes.astype(np.float64) * scales.reshape(-1)[: len(codes), None]
-
-
 def numpy_offsets(offsets: Any, weights: Sequence[Any]) -> list[Any]:
     """Return the offsets of the groups of each weight, (N, groups) in float64."""
     columns = len(weights) * len(weights[0])
     codes, scales = np.split(offsets.view(np.int8).reshape(-1), [-4 * columns])
     factors = np.ascontiguousarray(scales).view(np.float32).astype(np.float64).reshape(len(weights), -1, 1)
     return list(codes.reshape(len(weights), -1, len(weights[0])).swapaxes(1, 2) * factors)
-
-
-def numpy_q4(codes: Any, scales: Any, group: int, high_first: bool = False) -> Any:
-    """Return the weight (N, columns) in float64. Columns beyond the last group are zero."""
-    low, high = codes & 15, codes.view(np.uint8) >> 4
-    pairs = (high, low) if high_first else (low, high)
-    values = np.stack(pairs, axis=-1).astype(np.float64).reshape(len(codes), -1) - 8  # (N, 2 * bytes)
-    grouped = scales.reshape(-1, scales.shape[-1])[:, : len(codes)].astype(np.float64)  # (groups, N)
-    factors = np.repeat(grouped.T, group, axis=1)[:, : values.shape[1]]
-    padding = values.shape[1] - factors.shape[1]
-    return values * np.pad(factors, ((0, 0), (0, padding)))
 
 
 def numpy_linear_q4(x: Any, weight: Any, bias: Any) -> Any:

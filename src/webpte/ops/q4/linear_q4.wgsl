@@ -17,7 +17,7 @@
 {$ include "q4/linear_q4_bindings.wgsl" $}
 
 {$ set units = true $}
-{$ include "q4/codes_q4.wgsl" $}
+{$ include loader $}
 
 // Each invocation owns {{ tile }} rows by {{ columns }} columns; those of a workgroup have the rows in common.
 // Tails clamp their reads and skip their writes.

@@ -1,11 +1,12 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_thread $}
-{$ from "packed.wgsl" import fetched $}
 {$ set x_type = type $}
 {$ set w_type = "u32" $}
 {$ set s_type = scale_type $}
 {$ set row_groups = "p.groups" $}
 {$ include "q4/linear_q4_bindings.wgsl" $}
+
+{$ include loader $}
 
 $$ for v in range(weights)
 fn product{{ v }}(row: u32, n: u32) -> f32 {
@@ -20,12 +21,9 @@ $$ endif
         let end = min(k + p.group, p.inner);
         for (; k < end; k++) {
             let at = n * p.row_codes + k;
-$$ if bits == 8
-            let code = {{ fetched("weight" ~ v, "at", "i8") }};
-$$ else
-            let place = {{ "at ^ 1u" if high_first else "at" }};
-            let code = f32(extractBits(weight{{ v }}[at >> 3u], (place & 7u) * 4u, 4u)) - 8.0;
-$$ endif
+{# Of 4-bit codes, the first in a byte may be in either half. #}
+            let byte = codes(weight{{ v }}[at / {{ 32 // bits }}u] >> (({{ "at >> 1u" if bits == 4 else "at" }} & 3u) * 8u));
+            let code = {{ "select(byte.x, byte.y, (at & 1u) == 1u)" if bits == 4 else "byte.x" }};
             part += f32(x[row * p.inner + k]) * code;
 $$ if offset
             x_sum += f32(x[row * p.inner + k]);

@@ -1,6 +1,7 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_workgroup $}
 {$ from "tiles.wgsl" import quad_sums $}
+{$ from loader import places $}
 {# As linear_q4_shared.wgsl, with operands in f16: the products of 4 * quads numbers along K are added in f16, which is half an
    instruction for each where the device multiplies pairs, and these sums in f32. A step lies in one group. x: see
    quantize_rows.wgsl. Numbers of a row are below 128 and those of a weight up to 16, so that no sum in f16 overflows. #}
@@ -20,11 +21,8 @@ var<workgroup> x_tile: array<array<array<vec4<f16>, {{ side }}>, {{ own }}>, {{ 
 var<workgroup> w_tile: array<array<array<array<vec4<f16>, {{ side }}>, {{ own // 4 }}>, 4>, {{ quads }}>;
 var<workgroup> w_scales: array<array<vec4<f32>, {{ side }}>, {{ own // 4 }}>;
 
-// The weights of two columns, -8 to 7 each, for the code in the lower bits of both halves of a word. A code among the
-// lower bits of 1024 in f16 is added to it.
-fn weights_of(pair: u32) -> vec2<f16> {
-    return vec2<f16>(unpack2x16float((pair & 0x000f000fu) | 0x64006400u)) - 1032.0h;
-}
+{$ set pairs = true $}
+{$ include loader $}
 
 // Tails clamp their reads and skip their writes.
 $$ call per_workgroup()
@@ -69,8 +67,7 @@ $$ else
             let unit = scale;
 $$ endif
 $$ for k in range(4)
-{$ set place = 4 * (k // 2 * 2 + 1 - k % 2 if high_first else k) $}
-            let numbers{{ k }} = vec4<f16>(weights_of(left_pair{{ " >> %du" % place if place }}), weights_of(right_pair{{ " >> %du" % place if place }}));
+            let numbers{{ k }} = vec4<f16>(weights_of(left_pair{{ " >> %du" % places[k] if places[k] }}), weights_of(right_pair{{ " >> %du" % places[k] if places[k] }}));
             w_tile[quad][{{ k }}][{{ q }}][right] = {{ "vec4<f16>(vec4<f32>(numbers%d) * (scale / unit) + offset / unit)" % k if offset else "numbers%d" % k }};
 $$ endfor
             if (quad == 0u) {

@@ -20,6 +20,7 @@ from ...wgsl import AMD, ARM, FEW_REGISTERS, INTEL, Caps, Uniforms, f32, u32
 from ..matmul.epilogue import STORED, CompiledEpilogue
 from ..matmul.product import LARGE, MAX_FEW_ROWS, SMALL, ProductShape, WorkgroupTile, preferred_tiles, tile_variants
 from ..norm.norm import normalize_rows
+from ..weight_formats import CodeFormat, format_named
 from .quantize_rows import RmsNorm, halve_rows, quantize_rows, quantize_rows_by
 
 MAX_BROADCAST_LANES = 8  # maximum invocations that share their loads
@@ -29,24 +30,20 @@ HALVES_QUADS = 4  # vectors along K that are added up in f16: more would lose bi
 
 
 class PackedWeight(NamedTuple):
-    """A weight (N, K): numbers from -8 to 7, as codes from 0 to 15, or from -128 to 127, times scales[k / group, n]."""
+    """A weight (N, K): the numbers of codes, times scales[k / group, n]."""
 
-    codes: Tensor  # (N, at least K / 2) bytes, or K
+    codes: Tensor  # (N, at least K / 2) bytes, or K of 8 bits
     scales: Tensor  # (K / group, at least N), or (N,) for a single group
     group: int
-    high_first: bool = False  # the code of an even k is in the high half of its byte
-    bits: int = 4  # or 8
-
-    @property
-    def word_codes(self) -> int:
-        return 32 // self.bits
+    format: CodeFormat = format_named("int4")
 
     def check(self, inner: int) -> None:
         """Raise ShapeError if the weight does not fit K = `inner`."""
         columns, row_bytes = self.codes.dims if self.codes.rank == 2 else (0, 0)
         *groups, stride = self.scales.dims if self.scales.rank in (1, 2) else (0, 0)
         grouped = self.group > 0 and -(-inner // self.group) == numel(tuple(groups))
-        fits = row_bytes == inner if self.bits == 8 else row_bytes * 2 >= inner  # rows of 4-bit codes may be padded
+        row_codes = row_bytes * 8 // self.format.bits
+        fits = row_codes == inner or (self.format.bits == 4 and row_codes > inner)  # rows of 4-bit codes may be padded
         if not grouped or not fits or stride < columns:
             raise ShapeError(
                 f"codes {list(self.codes.dims)} and scales {list(self.scales.dims)} in groups of "
@@ -65,9 +62,10 @@ class PackedWeight(NamedTuple):
     def words_per_load(self, inner: int) -> int:
         """Return how many words of one group can be read at once; 0 if groups or rows do not start at words."""
         row_words, rest = divmod(self.codes.dims[1], 4)
-        if rest or self.group % self.word_codes or inner % self.group or row_words * self.word_codes != inner:
+        word_codes = self.format.word_codes
+        if rest or self.group % word_codes or inner % self.group or row_words * word_codes != inner:
             return 0
-        return next(words for words in (4, 2, 1) if self.group // self.word_codes % words == 0)
+        return next(words for words in (4, 2, 1) if self.group // word_codes % words == 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,12 +192,12 @@ def _columns(layer: LinearQ4Operands, first: int, count: int) -> dict[str, int]:
 
 def _coding(layer: LinearQ4Operands) -> dict[str, object]:
     """Return the flags of kernels that read x as it is and codes one by one."""
-    return {"type": layer.x.wgsl, "high_first": layer.weights[0].high_first}
+    return {"type": layer.x.wgsl, "loader": layer.weights[0].format.loader}
 
 
 def _any(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int]) -> LinearQ4Config:
     weight = layer.weights[0]
-    row_codes = weight.codes.dims[1] * 8 // weight.bits
+    row_codes = weight.codes.dims[1] * 8 // weight.format.bits
     params = LinearQ4AnyParams(inner=layer.inner, groups=layer.groups, group=weight.group, row_codes=row_codes, **bound)
     return LinearQ4Config("q4/linear_q4_any.wgsl", _coding(layer), params, layer.rows * bound["columns"], 32)
 
@@ -215,7 +213,7 @@ def _shared_halves(
 ) -> LinearQ4Config:
     """Return the same for operands in f16."""
     flags: dict[str, object] = {"size": tile.size, "own": tile.own, "quads": HALVES_QUADS}
-    flags["high_first"] = layer.weights[0].high_first
+    flags["loader"] = layer.weights[0].format.loader
     return _by_workgroups(layer, bound, "q4/linear_q4_halves.wgsl", tile, HALVES_QUADS, flags)
 
 
@@ -234,9 +232,9 @@ def _by_workgroups(
 ) -> LinearQ4Config:
     across, down = -(-bound["columns"] * len(layer.weights) // tile.size), -(-layer.rows // tile.size)
     weight = layer.weights[0]
-    row_words = layer.inner // weight.word_codes
+    row_words = layer.inner // weight.format.word_codes
     params = LinearQ4SharedParams(column_groups=across, row_words=row_words, step=step, **bound)
-    group_words = weight.group // weight.word_codes if weight.group < layer.inner else 0
+    group_words = weight.group // weight.format.word_codes if weight.group < layer.inner else 0
     return LinearQ4Config(
         template, flags | {"group_words": group_words}, params, across * down * tile.workgroup, tile.workgroup
     )
@@ -248,14 +246,14 @@ def _lanes(
     """Return the configuration whose workgroups own a few rows and columns, with invocations along K.
 
     Workgroups that share columns are neighbors: what one reads of the weight the next finds in a cache. `decode` is
-    how 4-bit codes become floats, which are the same (codes_q4.wgsl).
+    how codes become floats, which are the same (weight_formats/int4.wgsl).
     """
     side = 4 if layer.rows == 1 or caps.registers > FEW_REGISTERS else 2  # rows and columns, at most
     tile = next(rows for rows in (1, 2, 4) if rows >= min(layer.rows, side))
     columns, workgroup = side // len(layer.weights), caps.workgroup(64)
     weight = layer.weights[0]
     words = weight.words_per_load(layer.inner)
-    while words > 1 and layer.inner // weight.word_codes // words < workgroup:
+    while words > 1 and layer.inner // weight.format.word_codes // words < workgroup:
         words //= 2  # all invocations should have something to read
     while layer.norm is not None and words > 1 and 48 + 16 * words > caps.registers:
         words //= 2  # about the registers of a kernel that normalizes
@@ -270,7 +268,7 @@ def _lanes(
         "subgroups": caps.subgroup > 0,
         "aligned": columns > 1 and weight.scale_stride % columns == 0 and bound["first"] % columns == 0,
         "words": words,
-        "group_loads": weight.group // (words * weight.word_codes) if weight.group < layer.inner else 0,
+        "group_loads": weight.group // (words * weight.format.word_codes) if weight.group < layer.inner else 0,
         "tile": tile,
         "columns": columns,
         "norm_type": "" if layer.norm is None else f"vec4<{layer.norm.weight.wgsl}>",
@@ -294,7 +292,7 @@ def _tiles(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, broadc
         "tile": tile,
         "columns": columns,
         "words": words,
-        "single": weight.group == words * weight.word_codes,
+        "single": weight.group == words * weight.format.word_codes,
         "aligned": aligned,
         "lanes": min(caps.subgroup, MAX_BROADCAST_LANES, workgroup) if broadcast else 0,
     }
@@ -337,30 +335,31 @@ def _even(rows: int, max_rows: int) -> int:
 def _tiled_params(
     layer: LinearQ4Operands, bound: dict[str, int], stride: int, words: int, tile: int, columns: int
 ) -> LinearQ4Params:
-    load, group = words * layer.weights[0].word_codes, layer.weights[0].group
+    load, group = words * layer.weights[0].format.word_codes, layer.weights[0].group
     loads = {"groups": layer.inner // group, "group_loads": group // load, "row_loads": layer.inner // load}
     return LinearQ4Params(stride=stride, tile_rows=tile, tile_columns=columns, load_words=words, **loads, **bound)
 
 
 def _has_codes(layer: LinearQ4Operands) -> bool:
-    """Return whether x is rounded to int8 and the weight has 4 bits alone: then their codes can be multiplied."""
-    return layer.has_rounded_rows and layer.weights[0].bits == 4 and layer.offsets is None
+    """Return whether x is rounded to int8 and the weight has codes alone: then their codes can be multiplied."""
+    return layer.has_rounded_rows and layer.weights[0].format.packs and layer.offsets is None
 
 
 def _has_whole_steps(layer: LinearQ4Operands) -> bool:
     """Return whether steps of linear_q4_packed.wgsl lie in one group each."""
-    return _has_codes(layer) and layer.weights[0].group % (PACKED_STEP * layer.weights[0].word_codes) == 0
+    return _has_codes(layer) and layer.weights[0].group % (PACKED_STEP * layer.weights[0].format.word_codes) == 0
 
 
 def _has_half_steps(layer: LinearQ4Operands) -> bool:
     """Return whether steps of linear_q4_halves.wgsl lie in one group each, and x is as it was passed."""
-    return not layer.has_rounded_rows and _has_nibbles(layer) and layer.weights[0].group % (4 * HALVES_QUADS) == 0
+    return not layer.has_rounded_rows and _has_pairs(layer) and layer.weights[0].group % (4 * HALVES_QUADS) == 0
 
 
-def _has_nibbles(layer: LinearQ4Operands) -> bool:
-    return layer.weights[0].bits == 4
+def _decodes_by(way: str) -> Callable[[LinearQ4Operands], bool]:
+    return lambda layer: way in layer.weights[0].format.decodes
 
 
+_has_halves, _has_bytes, _has_pairs = map(_decodes_by, ("halves", "bytes", "pairs"))
 Rule = Callable[[Caps, LinearQ4Operands, dict[str, int]], LinearQ4Config]
 ANY: Variant[Rule] = Variant("any", ANYWHERE, _any)  # where rows or groups do not begin at words; never one of several
 TILE: Variant[Rule] = Variant("tile", ANYWHERE, functools.partial(_tiles, broadcast=False), "tiles")
@@ -369,10 +368,10 @@ BROADCAST: Variant[Rule] = Variant(
 )
 LANES: Variant[Rule] = Variant("lanes", ANYWHERE, _lanes, "lanes")
 HALVES: Variant[Rule] = Variant(
-    "lanes-halves", Requirements(work=_has_nibbles), functools.partial(_lanes, decode="halves"), "lanes"
+    "lanes-halves", Requirements(work=_has_halves), functools.partial(_lanes, decode="halves"), "lanes"
 )
 BYTES: Variant[Rule] = Variant(
-    "lanes-bytes", Requirements(work=_has_nibbles), functools.partial(_lanes, decode="bytes"), "lanes"
+    "lanes-bytes", Requirements(work=_has_bytes), functools.partial(_lanes, decode="bytes"), "lanes"
 )
 PACKED: Variant[Rule] = Variant(
     "packed", Requirements(work=_has_codes), functools.partial(_lanes, packed=True), "packed"
@@ -444,7 +443,7 @@ def project_q4(cx: Context, layer: LinearQ4Operands) -> None:
             outs=len(layer.outs),
             biased=layer.bias is not None,
             offset=layer.offsets is not None,
-            bits=layer.weights[0].bits,
+            bits=layer.weights[0].format.bits,
             program=layer.epilogue.program,
             **config.flags,
         )
@@ -469,7 +468,7 @@ def _choose(cx: Context, layer: LinearQ4Operands) -> Variant[Rule]:
     gpu: tuple[Variant[Rule], ...] = (*shared, PACKED, *lanes) if tiled.kind == "many" else (PACKED, *lanes)
     if cx.caps.registers <= FEW_REGISTERS:
         gpu = (PACKED, *(variant for variant in gpu if variant is not PACKED))  # the others would spill
-    return cx.variant(f"linear_q{layer.weights[0].bits}", shape, cpu=(BROADCAST, TILE), gpu=gpu, work=layer)
+    return cx.variant(f"linear_q{layer.weights[0].format.bits}", shape, cpu=(BROADCAST, TILE), gpu=gpu, work=layer)
 
 
 def multiplies_pairs(caps: Caps) -> bool:

@@ -4,7 +4,7 @@
 {$ from "q4/linear_q4_offsets.wgsl" import offset_of with context $}
 {# words, tile, columns, aligned: as in linear_q4.wgsl; packed: x is int8, see linear_q4_pack.wgsl; subgroups: sums are
    added up within subgroups of any width first, else over workgroup memory alone; group_loads: loads of a group, a
-   constant because a division by a uniform takes many instructions; 0 if a row is one group; decode: see codes_q4.wgsl. #}
+   constant because a division by a uniform takes many instructions; 0 if a row is one group; decode: see weight_formats/int4.wgsl. #}
 {$ set x_type = "vec2<u32>" if packed else "vec4<" ~ type ~ ">" $}
 {$ set w_type = "u32" if words == 1 else "vec" ~ words ~ "<u32>" $}
 {$ set s_type = "vec%d<%s>" % (columns, scale_type) if aligned else scale_type $}
@@ -19,7 +19,7 @@
 $$ if packed
 const ONES = 0x01010101u;
 $$ else
-{$ include "q4/codes_q4.wgsl" $}
+{$ include loader $}
 $$ endif
 
 {# With a norm, x is multiplied by its weight only, and the results by the factor of their row: the squares of a row are

@@ -17,7 +17,7 @@
 {$ macro swizzled(quad) $}({{ "(%s) * %du" % (quad, swizzle) if swizzle > 1 else quad }}){$ endmacro $}
 {$ include "q4/linear_q4_bindings.wgsl" $}
 
-{$ include "q4/codes_q4.wgsl" $}
+{$ include loader $}
 
 {{ quad_tile("x_tile", size, quads, own) }}
 {{ quad_tile("w_tile", size, quads, own) }}

@@ -16,6 +16,7 @@ from ...lowering.context import Context, Tensor
 from ...lowering.registry import BYTES, FLOATS, Unused, op
 from ...lowering.traits import OpTraits, sums_over
 from ...wgsl import Uniforms, u32
+from ..weight_formats import format_named
 
 WORD = 8  # codes
 
@@ -71,7 +72,6 @@ def linear_weight_int4(
 
 @linear_weight_int4.reference
 def _(self: Any, mat2: Any, group: int, scales_and_zeros: Any, inner_k_tiles: object) -> Any:
-    codes = np.stack((mat2.view(np.uint8) >> 4, mat2.view(np.uint8) & 15), axis=-1).reshape(len(mat2), -1)
     scales, zeros = np.repeat(scales_and_zeros.astype(np.float64), group, axis=0).transpose(2, 1, 0)  # (N, K) each
-    weight = (codes.astype(np.float64) - 8) * scales + zeros
+    weight = format_named("int4_high_first").numbers(mat2) * scales + zeros
     return np.einsum("...k,nk->...n", self.astype(np.float64), weight).astype(self.dtype)

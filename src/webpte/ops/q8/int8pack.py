@@ -13,6 +13,7 @@ from ...lowering.context import Context, Tensor
 from ...lowering.registry import FLOATS, op
 from ...lowering.traits import OpTraits, sums_over
 from ..q4.linear_q4_kernels import LinearQ4Operands, PackedWeight, project_q4
+from ..weight_formats import format_named
 
 
 @op(
@@ -28,7 +29,7 @@ def weight_int8pack_mm(cx: Context, self: Tensor, mat2: Tensor, scales: Tensor, 
         )
     columns, inner = mat2.dims
     out.dims = (*self.dims[:-1], columns)  # (..., K) x (N, K) -> (..., N)
-    project_q4(cx, LinearQ4Operands(self, (PackedWeight(mat2, scales, inner, bits=8),), (out,)))
+    project_q4(cx, LinearQ4Operands(self, (PackedWeight(mat2, scales, inner, format_named("int8")),), (out,)))
 
 
 @weight_int8pack_mm.reference

@@ -1,7 +1,5 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_thread $}
-{$ set bits = 4 $}
-{$ set high_first = false $}
 
 var<storage> d_out: array<{{ type }}>;  // (M, N)
 var<storage> w: array<u32>;  // (N, K / 2) bytes, a code in each half
@@ -9,7 +7,7 @@ var<storage> scales: array<{{ scale_type }}>;  // (K / group, at least N)
 var<storage> d_x: array<{{ type }}>;  // (M, K)
 
 $$ if words
-{$ include "q4/codes_q4.wgsl" $}
+{$ include "weight_formats/int4.wgsl" $}
 
 // Each invocation owns the columns of one word of the weight, in one row.
 $$ else

@@ -14,9 +14,9 @@ from ...lowering.traits import CallSizes, OpTraits, sums_over
 from ...wgsl import Uniforms, f32, u32
 from ..layout.strided import gather
 from ..matmul.product import ProductShape, contiguous, product
-from ..q4.linear_q4 import numpy_q4
 from ..q4.linear_q4_kernels import PackedWeight
 from ..reduce.reduce import reduce
+from ..weight_formats import format_named
 
 
 class FusedCeParams(Uniforms):
@@ -82,7 +82,7 @@ def linear_q4gsw_backward(
         )
     out.dims = (*d_out.dims[:-1], columns)  # (..., N) x (N, K) -> (..., K)
     words = weight.words_per_load(columns) > 0
-    row_runs = columns // weight.word_codes if words else columns
+    row_runs = columns // weight.format.word_codes if words else columns
     for first, rows, part in cx.parts(weights, columns // 2, weights.dims[0]):
         cx.dispatch(
             "training/linear_q4_backward.wgsl",
@@ -107,7 +107,7 @@ def linear_q4gsw_backward(
 
 @linear_q4gsw_backward.reference
 def _(d_out: Any, weights: Any, weight_scales: Any, group_size: int) -> Any:
-    weight = numpy_q4(weights, weight_scales, group_size)
+    weight = format_named("int4").numpy_weight(weights, weight_scales, group_size)
     return np.einsum("...n,nk->...k", d_out.astype(np.float64), weight).astype(d_out.dtype)
 
 

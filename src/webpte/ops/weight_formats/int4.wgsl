@@ -1,12 +1,13 @@
-$$ if bits == 8
-{$ include "bytes.wgsl" $}
-$$ if units is defined
-const UNITS = vec4<f32>(1.0);
-$$ endif
-
-// The weights in a word, -128 to 127 each.
-fn codes(word: u32) -> vec4<f32> {
-    return vec4<f32>(signed_bytes(word));
+{# Decode codes of 4 bits that are integers from -8 to 7. A loader declares `codes`, the first four weights of a word. If
+   `units` is set, these are over the constant UNITS. If `decode` is set, it declares `upper_codes` too, the last four, and
+   may have faster ways. If `pairs` is set, it declares only `weights_of`, for f16. `places` are the first four codes' bits. #}
+{$ set high_first = high_first | default(false) $}
+{$ set places = places | default([0, 4, 8, 12]) $}
+$$ if pairs is defined
+// The weights of two columns, -8 to 7 each, for the code in the lower bits of both halves of a word. A code among the
+// lower bits of 1024 in f16 is added to it.
+fn weights_of(pair: u32) -> vec2<f16> {
+    return vec2<f16>(unpack2x16float((pair & 0x000f000fu) | 0x64006400u)) - 1032.0h;
 }
 $$ elif decode is defined and decode == "halves"
 // As below, but two codes at once, in the two halves of a word. A device that adds a half to a float in one instruction

@@ -1,0 +1,5 @@
+"""Integers from -128 to 127."""
+
+from . import CodeFormat
+
+FORMAT = CodeFormat("int8", 8, lambda codes: codes.view("i1"))

@@ -1,0 +1,28 @@
+"""Formats of weights: the numbers of codes, and calls that name a format that does not exist."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.harness.errors import raises
+from webpte.errors import GraphError
+from webpte.ops.weight_formats import format_named
+
+NUMBERS = {  # of the bytes 0x00, 0x21, 0x8f and 0xf7
+    "int4": [-8, -8, -7, -6, 7, 0, -1, 7],
+    "int4_high_first": [-8, -8, -6, -7, 0, 7, 7, -1],
+    "int8": [0, 33, -113, -9],
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_of_codes(name):
+    codes = np.array([[0x00, 0x21, 0x8F, 0xF7]], np.uint8)
+    assert format_named(name).numbers(codes).tolist() == [NUMBERS[name]]
+    assert format_named(name).word_codes == len(NUMBERS[name])
+
+
+def test_format_that_does_not_exist_is_refused_with_those_that_do():
+    with raises(GraphError, "int4, int4_high_first, int8", "int5", code="weight_format"):
+        format_named("int5")

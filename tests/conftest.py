@@ -49,7 +49,8 @@ def _prepare_environment() -> None:
 _prepare_environment()
 
 # Machines differ too much in speed for a deadline; in CI the same commit must give the same answer twice.
-hypothesis.settings.register_profile("webpte", deadline=None, derandomize=CI)
+hypothesis.settings.register_profile("webpte", deadline=None, derandomize=CI, max_examples=40)
+hypothesis.settings.register_profile("night", deadline=None, max_examples=500)  # --hypothesis-profile=night
 hypothesis.settings.load_profile("webpte")
 
 

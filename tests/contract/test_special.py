@@ -9,6 +9,7 @@ import pytest
 from tests.special.documented import DOCUMENTED, undocumented_and_unused
 from tests.special.sweep import Difference, every_case, some_cases, sweep
 from tests.special.values import SOME_PLANTINGS
+from tests.support.harness.gate import slow_but
 
 pytestmark = pytest.mark.gpu
 CASES = some_cases()
@@ -25,13 +26,14 @@ def test_special_values_sweep_covers_float_ops():
     assert len(CASES) > 350 and {"aten.sin.default", "webpte.linear"} <= {case.op for case in CASES}
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", slow_but(range(0, PARTS, 2), range(PARTS)))
 def test_special_values_differences_are_documented(part):
     surprising, _ = undocumented_and_unused((d.op, d.value, d.kind) for d in differences(part))
     shown = [d for d in differences(part) if (d.op, d.value, d.kind) in surprising]
     assert not shown, "\n".join(sorted({f"{d.dtype}, {d.value}, {d.kind}: {d.example}" for d in shown}))
 
 
+@pytest.mark.slow
 def test_special_values_documented_reasons_are_in_use(request):
     """The whole sweep asks this of each op."""
     if request.config.getoption("configuration") != "usual":

@@ -20,9 +20,6 @@ NAN, INFINITE = float("nan"), float("inf")
 DTYPES = ("f32", "f16", "i32", "bool")
 pairs = st.tuples(st.sampled_from(DTYPES), st.sampled_from(DTYPES))
 in_order = settings(
-    max_examples=50,
-    deadline=None,
-    derandomize=True,
     phases=(Phase.explicit, Phase.generate, Phase.shrink),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

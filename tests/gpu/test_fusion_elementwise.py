@@ -12,9 +12,6 @@ from webpte import container as c
 from webpte.container import DType
 
 IN_ORDER = settings(
-    max_examples=25,
-    deadline=None,
-    derandomize=True,
     phases=(Phase.explicit, Phase.generate, Phase.shrink),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -29,9 +29,6 @@ PRODUCTS = {
 
 live_sizes = st.fixed_dictionaries({dim: st.integers(1, bound) for dim, bound in BOUND.items()})
 in_order = settings(
-    max_examples=60,
-    deadline=None,
-    derandomize=True,
     phases=(Phase.explicit, Phase.generate, Phase.shrink),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

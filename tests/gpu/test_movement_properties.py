@@ -20,7 +20,7 @@ from webpte.container import DType
 from webpte.lowering import registered
 
 DTYPES = {DType.FLOAT32: np.float32, DType.FLOAT16: np.float16, DType.INT32: np.int32, DType.BOOL: np.bool_}
-quick = settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 counter = itertools.count()
 
 

@@ -14,7 +14,7 @@ from tests.support.harness.writer import simple_pte
 from webpte import container as c
 from webpte.container import DType
 
-few = settings(max_examples=120, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+few = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @st.composite

@@ -97,7 +97,7 @@ def test_forks_are_created_used_and_dropped_in_threads(program):
     forward = program.method()
 
     def work(number):
-        for _ in range(5):
+        for _ in range(2):
             fork = forward.fork()
             fork.reset()
             grandchild = fork.fork()

@@ -75,6 +75,7 @@ PARTS = (
     part("random-modules", 60, "python -m tests.random_modules --count 300"),
     part("random-steps", 30, "python -m tests.support.harness.random_steps 2000"),
     part("random-states", 90, "python -m tests.support.harness.random_states 2000"),
+    part("properties", 60, "pytest --hypothesis-profile=night -m hypothesis tests/unit tests/gpu"),
     part("special", 30, "python -m tests.special"),
     part("saved-plans", 60, "python -m tests.saved_plans"),
     part("xnnpack", 60, "python -m tests.xnnpack", "python -m tests.xnnpack.zoo"),

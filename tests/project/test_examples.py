@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support.harness import shown_examples
+from tests.support.harness.gate import slow_but
 from tests.support.models import example_models
 from tests.support.models.example_models import EXAMPLES, run_script
 from tests.support.models.smollm import smollm2
@@ -138,7 +139,9 @@ def test_example_docstrings_name_commands(path):
     assert f"{path.parent.name}/" in (EXAMPLES / "README.md").read_text()
 
 
-@pytest.mark.parametrize("example", shown_examples.ALL, ids=lambda example: example.name)
+@pytest.mark.parametrize(
+    "example", slow_but(shown_examples.ALL[1:], shown_examples.ALL), ids=lambda example: example.name
+)
 def test_example_output_and_image_equal_readme(example, ran):
     """Images are drawn again: fonts and rounding may move a few pixels, a wrong result moves more."""
     folder, printed = ran(example.name)

@@ -41,6 +41,7 @@ def check(page, findings):
     assert not any(results), "\n\n".join(filter(None, results))
 
 
+@pytest.mark.slow
 def test_pages_environment_has_no_torch(environments, tmp_path):
     looking = ["python", "-c", "import importlib.util as u; print(u.find_spec('torch'))"]
     assert run_pages.run(looking, tmp_path, environments.fresh) == "None\n"

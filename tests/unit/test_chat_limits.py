@@ -6,7 +6,7 @@ import contextlib
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import webpte
@@ -158,7 +158,6 @@ PIECES = ["{{", "}}", "{%", "%}", " for i in ", " range(9) ", " messages ", " if
 PIECES += ["99", "|join", "|tojson", "(", ")", "[", "]", ".content", " set x = ", " ~ ", " ** ", "x", "\n", " i "]
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=30))
 def test_template_random_text_raises_only_typed_errors(pieces):
     with contextlib.suppress(webpte.Error):

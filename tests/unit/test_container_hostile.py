@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.harness.container_samples import facts, read_all, sample_blob, sample_ptd, sample_pte
@@ -84,7 +84,6 @@ EDITS = st.lists(st.tuples(st.integers(0, 10**6), NUMBERS | st.integers(0, 2**32
 
 
 @each_sample
-@settings(max_examples=150)
 @given(edits=EDITS)
 def test_words_may_be_damaged(name: str, edits: list[tuple[int, int]]) -> None:
     data, read = SAMPLES[name]
@@ -96,7 +95,6 @@ def test_words_may_be_damaged(name: str, edits: list[tuple[int, int]]) -> None:
 
 
 @each_sample
-@settings(max_examples=100)
 @given(cut=st.integers(0, 10**6), length=st.integers(0, 64), filler=st.binary(max_size=64))
 def test_pieces_may_be_replaced(name: str, cut: int, length: int, filler: bytes) -> None:
     data, read = SAMPLES[name]
@@ -105,7 +103,6 @@ def test_pieces_may_be_replaced(name: str, cut: int, length: int, filler: bytes)
         read(data[:start] + filler + data[start + length :] or b"\0")
 
 
-@settings(max_examples=100)
 @given(start=st.binary(min_size=1, max_size=200), magic=st.sampled_from([b"ET12", b"ET12eh00", b"FT01FH01", b"VH00"]))
 def test_noise_is_refused(start: bytes, magic: bytes) -> None:
     for read in (read_all, read_ptd, read_blob):

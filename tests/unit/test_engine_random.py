@@ -128,4 +128,4 @@ class Engine(RuleBasedStateMachine):
 
 
 TestEngine = Engine.TestCase
-TestEngine.settings = settings(max_examples=150, stateful_step_count=40, deadline=None, derandomize=True)
+TestEngine.settings = settings(stateful_step_count=40)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fuzz.bases import bases
@@ -22,7 +22,6 @@ def test_honest_ones_are_planned(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=80)
 @given(seed=st.integers(0, 2**32))
 def test_mutants_are_planned_or_refused(kind, seed):
     data = mutant(bases()[kind], Random(seed))

@@ -6,7 +6,7 @@ import errno
 import os
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import webpte
@@ -30,7 +30,6 @@ def test_state_file_round_trips(whole):
     assert [bytes(data) for data in result] == [bytes(data) for data in BUFFERS] and note == b"a note"
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_state_file_changed_bytes_are_refused(whole, tmp_path_factory, data):
     good = whole.read_bytes()

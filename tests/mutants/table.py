@@ -233,13 +233,6 @@ MUTANTS = (
         "tests/gpu/test_attention_nan.py",
     ),
     Mutant(
-        "NaN is clamped by a convolution",
-        "ops/convolution/convolution_put.wgsl",
-        "clamp(order_key(value), p.lowest, p.highest)), value, is_nan(value))",
-        "clamp(order_key(value), p.lowest, p.highest)), value, false)",
-        "tests/contract/test_special.py",
-    ),
-    Mutant(
         "large angles by the short way",
         "ops/elementwise/trigonometry.wgsl",
         "if (abs(x) > 50000.0) {",

@@ -69,7 +69,7 @@ def names(graph):
 
 def described(graph):
     """Program, further tensors, numbers of the one finished product, and whether it takes another's shape."""
-    (call,) = [c for c in graph.calls if c.name in (LINEAR, MATMUL)]
+    (call,) = [c for c in graph.calls if c.name in (LINEAR, MATMUL, CONVOLUTION)]
     program, tensors, numbers, like = (graph.values[a] for a in call.args[-4:])
     return program.value, tensors.ids, [graph.values[n] for n in numbers.ids], not isinstance(like, Null)
 
@@ -140,7 +140,11 @@ def test_convolutions(b, clamped):
     value = b.product(name, (*args, b.number(0), b.null()) if clamped else args, 1, 5, S, 9)
     after = b.finish(b.plus(value, b.weight(5, 1, 1), 1, 5, S, 9))
     (call,) = [c for c in after.calls if c.name == CONVOLUTION]
-    assert call.args[:9] == args and len(call.args) == 15
+    assert call.args[:9] == args and len(call.args) == 13
+    program, *_ = described(after)
+    added = "f32 aten.add.Tensor {} x1 1\n= v{}"
+    clamp = "f32 aten.clamp.default x0 n0 -\n"
+    assert program == (clamp + added.format("v0", 1) if clamped else added.format("x0", 0))
 
 
 def test_images_that_repeat_along_a_line_are_not_read(b):

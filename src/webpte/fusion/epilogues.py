@@ -8,7 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ..graph import PLAIN, Call, Double, DType, Graph, ProgramLine, String, TensorSpec, Value, ValueList, parse_program
+from ..graph import (
+    PLAIN,
+    Bool,
+    Call,
+    Double,
+    DType,
+    Graph,
+    Int,
+    Null,
+    ProgramLine,
+    String,
+    TensorSpec,
+    Value,
+    ValueList,
+    parse_program,
+)
 from ..graph.names import ELEMENTWISE, LINEAR_Q4, MATMUL
 from ..lowering.dim_rules import Dims
 from .dims import SymbolicDims
@@ -20,8 +35,9 @@ from .rewriter import Rewriter, roles
 MAX_OPERANDS = 3  # besides the results: their strides fill the parameter block
 MAX_NUMBERS = 16  # the remaining parameter block
 
-# aten.linear and et_vk.conv_with_clamp whose results go through a program, as its x0.
+# aten.linear and aten.convolution whose results go through a program, as its x0.
 LINEAR, CONVOLUTION = "webpte.linear", "webpte.convolution"
+CLAMP, BOUNDS = "aten.clamp.default", ("output_min", "output_max")  # of a convolution with limits
 PATTERN = {
     "linear": ("aten.linear.default",),
     "quantized": (*(name for role in LAYERS for name in LINEARS[role]), LINEAR_Q4),
@@ -97,7 +113,7 @@ def _epilogue(
                     rewriter=rewriter,
                     dims=dims,
                     index=index,
-                    program=program,
+                    program=_with_clamp(rewriter, call, operand, program),
                     operand=operand,
                     product=user,
                     layers=each,
@@ -111,6 +127,23 @@ def _epilogue(
             views.insert(0, user)
             value_id = source
     return next((e for e in sorted(candidates, key=lambda e: -e.product) if e.fits()), None)
+
+
+def _with_clamp(rewriter: Rewriter, product: Call, operand: int, program: BoundProgram) -> BoundProgram:
+    """Return a program that clamps the result of a product first, if the product does."""
+    arguments = rewriter.arguments(product)
+    bounds = [arguments[name] for name in BOUNDS if name in arguments]
+    numbers = [*program.numbers, *(v for v in bounds if not isinstance(rewriter.values[v], Null))]
+    if len(numbers) == len(program.numbers):
+        return program
+    spec = rewriter.values[operand]
+    assert isinstance(spec, TensorSpec)
+    x = f"x{program.tensors.index(operand)}"
+    limits = (f"n{numbers.index(v, len(program.numbers))}" if v in numbers else "-" for v in bounds)
+    moved = {x: "v0", **{f"v{i}": f"v{i + 1}" for i in range(len(program.steps))}}
+    steps = [step._replace(args=tuple(moved.get(arg, arg) for arg in step.args)) for step in program.steps]
+    steps.insert(0, ProgramLine(spec.dtype.short, CLAMP, (x, *limits)))
+    return BoundProgram(steps, program.tensors, numbers, [moved.get(out, out) for out in program.outputs])
 
 
 Combination = tuple[QuantizedLinear, ...]  # a layer, a pair of layers, or () for a product of floats
@@ -200,6 +233,7 @@ class _Epilogue:
             self._spec(self.result).dtype in _FLOATS
             and len(tensors) + len(self.others) < MAX_STORAGE_BUFFERS
             and len(self.others) <= MAX_OPERANDS
+            and all(isinstance(self.rewriter.values[n], (Int, Double, Bool)) for n in self.program.numbers)
             and self.program.compiled(self.rewriter).numbers <= MAX_NUMBERS
             and self._spec(self.out).dims == self._spec(self.operand).dims
             and all(map(settled, (*tensors, *self.others)))
@@ -256,7 +290,8 @@ class _Epilogue:
         epilogue = {"program": program, "tensors": tensors, "numbers": numbers, "like": self.like}
         if self.layers:
             return fused_call(self.rewriter, self.layers, (out,), **epilogue)
-        arguments: dict[str, int | Value | None] = dict(self.rewriter.arguments(call))
+        own = self.rewriter.arguments(call)
+        arguments: dict[str, int | Value | None] = {name: own[name] for name in own if name not in BOUNDS}
         name = {"linear": LINEAR, "convolution": CONVOLUTION}.get(ROLES[call.name], MATMUL)
         if name == MATMUL:
             arguments["axes"] = String(PLAIN)

@@ -7,6 +7,8 @@ GELU = "f32 aten.gelu.default x0 'none'\n= v0"
 SCALED = "f32 aten.mul.Tensor x0 n0\nf32 aten.add.Tensor v0 x1 n1\nf32 aten.relu.default v1\n= v2"
 SILU = "f32 aten.sigmoid.default x0\nf32 aten.mul.Tensor x0 v0"
 GATED = SILU + "\nf32 aten.mul.Tensor v1 x1\nf32 aten.add.Tensor v2 x2 1\n= v3"
+CLAMPED = "f32 aten.clamp.default x0 n0 n1\nf32 aten.mul.Tensor v0 x1\n= v1"
+ABOVE = "f32 aten.clamp.default x0 n0 -\n= v0"
 POSITIVE = "bool aten.gt.Scalar x0 n0\n= v0"
 HALVED = "f16 aten.mul.Scalar x0 n0\nf16 aten.add.Tensor v0 x1 1\n= v1"
 HALF = {"atol": 5e-3, "rtol": 5e-3}
@@ -49,11 +51,11 @@ PRODUCTS = [
 ]
 
 
-def conv(x, weight, program, tensors, numbers, *, padding=1, stride=1, groups=1, limits=(None, None), **options):
+def conv(x, weight, program, tensors, numbers, *, padding=1, stride=1, groups=1, **options):
     axes = len(weight) - 2
     lists = [[n] * axes for n in (stride, padding, 1)]
     tensors = [T(*dims) for dims in tensors]
-    args = (T(*x), T(*weight), T(weight[0]), *lists, False, [0] * axes, groups, *limits)
+    args = (T(*x), T(*weight), T(weight[0]), *lists, False, [0] * axes, groups)
     return case(CONVOLUTION, *args, program, tensors, numbers, None, atol=1e-4, **options)
 
 
@@ -61,7 +63,8 @@ IMAGE, SIZES = (2, 6, "h", 7), {"h": (9, 5, 2)}
 CONVOLUTIONS = [
     conv(IMAGE, (9, 6, 3, 3), GELU, [], [], **SIZES),
     conv(IMAGE, (9, 6, 3, 3), SCALED, [(2, 9, "h", 7)], [0.5, 1], **SIZES),
-    conv(IMAGE, (9, 6, 3, 3), SCALED, [(9, 1, 1)], [0.5, 1], limits=(0, 1.5), **SIZES),
+    conv(IMAGE, (9, 6, 3, 3), CLAMPED, [(9, 1, 1)], [0, 1.5], **SIZES),
+    conv(IMAGE, (9, 6, 1, 1), ABOVE, [], [0.5], padding=0, **SIZES),
     conv(IMAGE, (6, 1, 3, 3), GATED, [(2, 6, "h", 7), (1, 6, 1, 1)], [], groups=6, **SIZES),
     conv(IMAGE, (9, 6, 1, 1), GATED, [(2, 9, "h", 7), ()], [], padding=0, **SIZES),  # a product
     conv(("b", 6, 1, 1), (9, 6, 1, 1), GATED, [("b", 9, 1, 1), (9, 1, 1)], [], padding=0, b=(3, 1)),  # and another

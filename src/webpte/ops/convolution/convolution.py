@@ -12,8 +12,7 @@ from ...lowering import dim_rules
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.registry import FLOATS, op
 from ...lowering.traits import CallSizes, OpTraits
-from ..matmul.epilogue import Epilogue, applied
-from ..matmul.product import UNLIMITED, ClampRange
+from ..matmul.epilogue import Epilogue, applied, clamp_epilogue
 from .convolution_kernels import ConvolutionGeometry, ConvolutionWindow, convolve
 
 CONVOLVED = dim_rules.convolved("input", "weight", "stride", "padding", "dilation", transposed="transposed")
@@ -36,7 +35,7 @@ def convolution(
     *,
     out: Tensor,
 ) -> None:
-    convolve(cx, input, weight=weight, bias=bias, window=geometry.window(weight.dims), limits=UNLIMITED, out=out)
+    convolve(cx, input, weight, bias, geometry.window(weight.dims), out)
 
 
 @op("et_vk.conv_with_clamp.default", dtypes=FLOATS, traits=OpTraits(work=_flops, dims=CONVOLVED))
@@ -51,15 +50,8 @@ def conv_with_clamp(
     *,
     out: Tensor,
 ) -> None:
-    convolve(
-        cx,
-        input,
-        weight=weight,
-        bias=bias,
-        window=geometry.window(weight.dims),
-        limits=ClampRange.of(output_min, output_max),
-        out=out,
-    )
+    epilogue = clamp_epilogue(output_min, output_max, input.dtype)
+    convolve(cx, input, weight, bias, geometry.window(weight.dims), out, epilogue)
 
 
 @op("webpte.convolution", traits=OpTraits(work=_flops))
@@ -69,22 +61,11 @@ def convolution_with_epilogue(
     weight: Tensor,
     bias: Tensor | None,
     geometry: ConvolutionGeometry,
-    output_min: int | float | None,
-    output_max: int | float | None,
     epilogue: Epilogue,
     *,
     out: Tensor,
 ) -> None:
-    convolve(
-        cx,
-        input,
-        weight=weight,
-        bias=bias,
-        window=geometry.window(weight.dims),
-        limits=ClampRange.of(output_min, output_max),
-        out=out,
-        epilogue=epilogue,
-    )
+    convolve(cx, input, weight, bias, geometry.window(weight.dims), out, epilogue)
 
 
 @convolution.reference
@@ -135,7 +116,7 @@ def _scatter(x: Any, weight: Any, taps: Any, window: ConvolutionWindow) -> Any:
 
 
 @conv_with_clamp.reference
-def _clamped_reference(
+def _(
     input: Any, weight: Any, bias: Any, geometry: ConvolutionGeometry, lowest: float | None, highest: float | None
 ) -> Any:
     result = _reference(input, weight, bias, geometry)
@@ -143,6 +124,5 @@ def _clamped_reference(
 
 
 @convolution_with_epilogue.reference
-def _(*arguments: Any) -> Any:
-    *clamped, epilogue = arguments
-    return applied([_clamped_reference(*clamped)], epilogue)
+def _(input: Any, weight: Any, bias: Any, geometry: ConvolutionGeometry, epilogue: Epilogue) -> Any:
+    return applied([_reference(input, weight, bias, geometry)], epilogue)

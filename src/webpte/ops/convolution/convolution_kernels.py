@@ -13,14 +13,12 @@ from ...errors import ShapeError
 from ...graph import numel
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.variants import ANYWHERE, Requirements, Variant
-from ...wgsl import FEW_REGISTERS, Uniforms, dims4, i32, u32
+from ...wgsl import FEW_REGISTERS, Uniforms, dims4, u32
 from ..matmul.epilogue import NO_EPILOGUE, CompiledEpilogue, Epilogue
 from ..matmul.matmul import project
 from ..matmul.product import (
     LANES,
-    UNLIMITED,
     Addend,
-    ClampRange,
     ProductShape,
     contiguous,
     product,
@@ -40,8 +38,6 @@ class ConvolutionParams(Uniforms):
     tile_pixels: u32
     w_channel: u32  # kernels from one output channel of a group to the next
     w_depth: u32
-    lowest: i32
-    highest: i32
     in_dims: dims4
     out_dims: dims4
     kernel: dims4
@@ -110,7 +106,6 @@ def convolve(
     weight: Tensor,
     bias: Tensor | None,
     window: ConvolutionWindow,
-    limits: ClampRange,
     out: Tensor,
     epilogue: Epilogue = NO_EPILOGUE,
 ) -> None:
@@ -134,12 +129,12 @@ def convolve(
     split = (0, len(batch)) if single else (len(batch), len(batch) + 1)
     compiled = epilogue.compile(x.dtype, dims, split)
     if single:
-        project(cx, x, weight=weight, bias=bias, out=out, limits=limits, epilogue=compiled)
+        project(cx, x, weight=weight, bias=bias, out=out, epilogue=compiled)
     elif window.pointwise:
         shape = ProductShape(count, channels, weight.dims[1], pixels)  # (OC, IC) x (N, IC, pixels) -> (N, OC, pixels)
         addend = Addend(bias, (0, 1, 0)) if bias is not None else None
         layout = contiguous(shape, shared=True)
-        product(cx, weight, x, out, shape, layout, addend=addend, limits=limits, epilogue=compiled)
+        product(cx, weight, x, out, shape, layout, addend=addend, epilogue=compiled)
     else:
         layer = ConvolutionOperands(
             x=x,
@@ -149,7 +144,6 @@ def convolve(
             batch=count,
             sizes=x.dims[x.rank - axes :],
             out_sizes=sizes,
-            limits=limits,
             epilogue=compiled,
         )
         _direct(cx, layer, window, channels)
@@ -196,7 +190,6 @@ class ConvolutionOperands:
     batch: int
     sizes: Dims  # spatial, of x
     out_sizes: Dims
-    limits: ClampRange
     epilogue: CompiledEpilogue
 
 
@@ -267,7 +260,6 @@ def _direct(cx: Context, layer: ConvolutionOperands, window: ConvolutionWindow, 
         w_channel=1 if window.transposed else depth,
         w_depth=channels if window.transposed else 1,
         **_extents(layer, window),
-        **layer.limits._asdict(),
     )
     cx.dispatch(
         config.template,
@@ -279,7 +271,6 @@ def _direct(cx: Context, layer: ConvolutionOperands, window: ConvolutionWindow, 
         type=layer.x.wgsl,
         out_type=layer.out.wgsl,
         biased=bias is not None,
-        clamped=layer.limits != UNLIMITED,
         program=epilogue.program,
         **config.flags,
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ...errors import ShapeError
-from ...graph import DType, numel
+from ...graph import DType, ProgramLine, format_program, numel
 from ...lowering.context import Arrays, Dims, Tensor
 from ...lowering.programs import ElementwiseProgram, compile_program
 from ...lowering.shapes import broadcast, broadcast_strides, coalesce, strides
@@ -86,6 +86,16 @@ class Epilogue:
 
 
 NO_EPILOGUE = Epilogue(None, None, None)
+
+
+def clamp_epilogue(low: int | float | None, high: int | float | None, dtype: DType) -> Epilogue:
+    """Return the epilogue that keeps results of a dtype between two bounds. None does not limit."""
+    numbers = [bound for bound in (low, high) if bound is not None]
+    if not numbers:
+        return NO_EPILOGUE
+    bounds = ("-" if low is None else "n0", "-" if high is None else f"n{len(numbers) - 1}")
+    clamp = ProgramLine(dtype.short, "aten.clamp.default", ("x0", *bounds))
+    return Epilogue(format_program([clamp], ["v0"]), [], numbers)
 
 
 def _operand_strides(dims: Dims, result: Dims, split: tuple[int, int]) -> Dims:

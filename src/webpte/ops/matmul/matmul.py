@@ -16,9 +16,7 @@ from ...lowering.shapes import broadcast, broadcast_strides, strides
 from ...lowering.traits import OpTraits, sums_over
 from .epilogue import NO_EPILOGUE, STORED, CompiledEpilogue, Epilogue, applied
 from .product import (
-    UNLIMITED,
     Addend,
-    ClampRange,
     MatrixStrides,
     ProductLayout,
     ProductShape,
@@ -33,7 +31,6 @@ def project(
     weight: Tensor,
     bias: Tensor | None,
     out: Tensor,
-    limits: ClampRange = UNLIMITED,
     epilogue: CompiledEpilogue = STORED,
 ) -> None:
     """Compute (M, K) x (N, K) -> (M, N). The dims come from `weight`: N is the first, K the product of the others."""
@@ -43,7 +40,7 @@ def project(
     shape = ProductShape(1, rows, inner, columns)
     addend = Addend(bias, (0, 0, 1)) if bias is not None else None
     layout = contiguous(shape, by_rows=True)
-    product(cx, x, weight, out, shape, layout, addend=addend, limits=limits, epilogue=epilogue)
+    product(cx, x, weight, out, shape, layout, addend=addend, epilogue=epilogue)
 
 
 def _linear(

@@ -8,9 +8,6 @@ $$ endif
 var<storage> y: array<{{ out_type }}>;  // (B, M, N)
 
 {$ include "matmul/epilogue.wgsl" $}
-$$ if clamped and program is none
-{$ include "floats.wgsl" $}
-$$ endif
 
 // Where a matrix begins: batches come in runs of p.heads.
 fn start(batch: u32, outer: u32, head: u32) -> u32 {
@@ -21,9 +18,6 @@ fn put(y_start: u32, batch: u32, row: u32, column: u32, sum: f32) {
     var value = p.alpha * sum;
 $$ if added
     value += p.beta * f32(c[batch * p.c_batch + row * p.c_row + column * p.c_column]);
-$$ endif
-$$ if clamped
-    value = select(from_order_key(clamp(order_key(value), p.lowest, p.highest)), value, is_nan(value));
 $$ endif
     y[y_start + row * p.y_row + column] = epilogue(value, batch, row, column);
 }

@@ -12,31 +12,14 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from ...lowering.context import Context, Dims, Tensor
-from ...lowering.numbers import INT32_HIGH, INT32_LOW, order_key
 from ...lowering.variants import ANYWHERE, Requirements, Variant
-from ...wgsl import Caps, Uniforms, f32, i32, u32
+from ...wgsl import Caps, Uniforms, f32, u32
 from .epilogue import STORED, CompiledEpilogue
 
 MAX_FEW_ROWS = 16  # up to which a row has the same bits in any batch on a GPU: docs/numbers.md
 LANES = 8  # invocations that share a load, at most: more would unroll the kernel further
 # Rows of a tile: one row more should cost little more, and every size is a kernel to compile.
 TILE_ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32)
-
-
-class ClampRange(NamedTuple):
-    """The limits of results, as order keys, so that infinities compare like other values."""
-
-    lowest: int = INT32_LOW
-    highest: int = INT32_HIGH
-
-    @staticmethod
-    def of(lowest: float | None, highest: float | None) -> ClampRange:
-        """Return the range of two bounds. None does not limit."""
-        least = INT32_LOW if lowest is None else order_key(lowest)
-        return ClampRange(least, INT32_HIGH if highest is None else order_key(highest))
-
-
-UNLIMITED = ClampRange()
 
 
 class Addend(NamedTuple):
@@ -147,8 +130,6 @@ class ProductParams(Uniforms):
     c_column: u32
     alpha: f32
     beta: f32
-    lowest: i32
-    highest: i32
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +156,9 @@ def product(
     *,
     addend: Addend | None = None,
     alpha: float = 1.0,
-    limits: ClampRange = UNLIMITED,
     epilogue: CompiledEpilogue = STORED,
 ) -> None:
-    """Compute out = epilogue(clamp(alpha * a @ b + beta * addend))."""
+    """Compute out = epilogue(alpha * a @ b + beta * addend)."""
     config = _choose(cx, shape, layout, a.wgsl).config(cx.caps, shape, layout)
     row_tiles, column_groups = -(-shape.rows // config.rows), -(-shape.columns // config.across)
     c_batch, c_row, c_column = addend.strides if addend else (0, 0, 0)
@@ -199,7 +179,6 @@ def product(
         c_column=c_column,
         alpha=alpha,
         beta=addend.beta if addend else 0.0,
-        **limits._asdict(),
     )
     cx.dispatch(
         config.template,
@@ -211,7 +190,6 @@ def product(
         type=a.wgsl,
         out_type=out.wgsl,
         added=addend is not None,
-        clamped=limits != UNLIMITED,
         program=epilogue.program,
         **config.flags,
     )

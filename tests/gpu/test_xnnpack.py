@@ -113,7 +113,6 @@ def _logits_by_slots(program, dtype):
 def test_int8_network_has_no_calls_for_residuals_and_permutations(device):
     with webpte.load(FOLDER / "mv2_int8.pte") as program:
         names = [call.name for call in program.method("forward").plan.graph.calls]
-    assert names.count("webpte.int8_convolution_add") == 2
     assert not {"webpte.int8_add", "aten.permute_copy.default"} & set(names)
     assert len(names) == 16
 

@@ -10,7 +10,7 @@ from tests.unit.test_fusion_linears import evaluate
 from webpte.fusion import apply_passes
 from webpte.graph import Bool, Double, DType, Graph, IntList
 
-RESIDUALS, PERMUTED = ("int8-residuals",), ("permuted-codes",)
+RESIDUALS, PERMUTED = ("epilogues",), ("permuted-codes",)
 ADD, CONVOLUTION, LINEAR = "webpte.int8_add", "webpte.int8_convolution", "webpte.int8_linear"
 QUANTIZE = "quantized_decomposed.quantize_per_tensor.default"
 DEQUANTIZE = "quantized_decomposed.dequantize_per_tensor.default"
@@ -85,19 +85,19 @@ def test_int8_residuals_sum_is_fused_into_the_layer_before_it(b, rows, swapped):
     x, y = b.image(), b.image()
     own = b.layer(x, rows=rows)
     total = b.sum(y, own) if swapped else b.sum(own, y)
-    check(b.graph([x, y], [total]), ["linear_add" if rows else "convolution_add"])
+    check(b.graph([x, y], [total]), ["linear" if rows else "convolution"])
 
 
 def test_int8_residuals_one_of_two_layers_has_the_sum(b):
     x = b.image()
     first, second = b.layer(x), b.layer(x, rows=True)
-    check(b.graph([x], [b.sum(first, second)]), ["linear", "convolution_add"])
+    check(b.graph([x], [b.sum(first, second)]), ["convolution", "linear"])
 
 
 def test_int8_residuals_chain_keeps_every_sum(b):
     x = b.image()
     hidden = b.sum(x, b.layer(x))
-    check(b.graph([x], [b.sum(hidden, b.layer(hidden))]), ["convolution_add"] * 2)
+    check(b.graph([x], [b.sum(hidden, b.layer(hidden))]), ["convolution"] * 2)
 
 
 @pytest.mark.parametrize("padding", [1, 0])
@@ -107,12 +107,17 @@ def test_int8_residuals_dynamic_image_keeps_its_size(b, padding):
     hidden = b.layer(x, rows=True)
     graph = b.graph([x], [b.sum(hidden, b.layer(hidden, padding=padding))])
     names = [call.name for call in apply_passes(graph, RESIDUALS)[0].calls]
-    assert names == ([LINEAR, f"{CONVOLUTION}_add"] if padding else [LINEAR, CONVOLUTION, ADD])
+    assert names == ([LINEAR, CONVOLUTION] if padding else [LINEAR, CONVOLUTION, ADD])
 
 
-def test_int8_residuals_layer_for_each_channel_stays(b):
+def test_int8_residuals_sum_is_fused_into_a_layer_for_each_channel(b):
     x = b.image()
-    check(b.graph([x], [b.sum(x, b.layer(x, depthwise=True))]), ["convolution", "add"])
+    check(b.graph([x], [b.sum(x, b.layer(x, depthwise=True))]), ["convolution"])
+
+
+def test_int8_residuals_layer_takes_one_sum(b):
+    x, y, z = b.image(), b.image(), b.image()
+    check(b.graph([x, y, z], [b.sum(z, b.sum(b.layer(x), y))]), ["convolution", "add"])
 
 
 def test_int8_residuals_layer_with_other_readers_stays(b):

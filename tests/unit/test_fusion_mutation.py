@@ -176,7 +176,8 @@ def normed_residual(b: Builder) -> Graph:
     return b.done(b.plus(y, norm, S, 32))
 
 
-def coded(b: Builder) -> Graph:
+def coded(b: Builder) -> int:
+    """Return the sum of codes and those of a layer."""
     x, y = (b.tensor(S, 8, dtype=DType.INT8) for _ in "xy")
     b.inputs += [x, y]
     weights = b.constant(RANDOM.integers(-128, 128, (2, 8, 4)).astype(np.int8))
@@ -186,7 +187,7 @@ def coded(b: Builder) -> Graph:
     total, out = (b.tensor(S, 8, dtype=DType.INT8) for _ in range(2))
     b.call("webpte.int8_linear", (x, weights, scales, bias, b.number(9), *limits), total)
     b.call("webpte.int8_add", (y, total, *map(b.number, (700001, 1310719, 1 << 19, 20)), *limits), out)
-    return b.done(out)
+    return out
 
 
 def permuted(b: Builder) -> Graph:
@@ -242,6 +243,7 @@ def epilogue(b: Builder) -> Graph:
     return b.done(
         b.unary(b.plus(b.view(value, S, H, D), y, S, H, D), S, H, D),
         b.plus(b.unary(b.input(S, 8), S, 8), layer, S, 8),
+        coded(b),
     )
 
 
@@ -259,7 +261,6 @@ GRAPHS: dict[str, Callable[[Builder], Graph]] = {
     "decompositions": decomposed,
     "qparams": qparams,
     "offset-linears": offset,
-    "int8-residuals": coded,
     "permuted-codes": permuted,
     "rotary-attention": attention,
     "elementwise": elementwise,

@@ -70,8 +70,9 @@ class FusibleCall(NamedTuple):
 class FusibleCalls:
     """The calls of a graph that can be steps of programs."""
 
-    def __init__(self, rewriter: Rewriter) -> None:
+    def __init__(self, rewriter: Rewriter, *further: DType) -> None:
         self.rewriter = rewriter
+        self._dtypes = _DTYPES.union(further)
         self._numbers = ConstantScalars(rewriter)
         self._cache: dict[int, tuple[Call, FusibleCall | None]] = {}
 
@@ -108,7 +109,7 @@ class FusibleCalls:
     def _allowed(self, value_id: int) -> bool:
         match self.rewriter.values[value_id]:
             case TensorSpec(dtype=dtype):
-                return dtype in _DTYPES and self.rewriter.is_immutable(value_id)
+                return dtype in self._dtypes and self.rewriter.is_immutable(value_id)
             case String(value):
                 return value.isidentifier()
             case Int() | Double() | Bool() | Null():

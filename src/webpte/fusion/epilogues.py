@@ -24,7 +24,7 @@ from ..graph import (
     ValueList,
     parse_program,
 )
-from ..graph.names import ELEMENTWISE, LINEAR_Q4, MATMUL
+from ..graph.names import ELEMENTWISE, INT8_CONVOLUTION, INT8_LINEAR, LINEAR_Q4, MATMUL
 from ..lowering.dim_rules import Dims
 from .dims import SymbolicDims
 from .elementwise import MAX_STORAGE_BUFFERS, BoundProgram, FusibleCalls, FusionGroup
@@ -46,6 +46,7 @@ PATTERN = {
     "batches": ("aten.bmm.default",),
     "batches and more": ("aten.baddbmm.default",),
     "convolution": ("aten.convolution.default", "aten::convolution.out", "et_vk.conv_with_clamp.default"),
+    "codes": (INT8_CONVOLUTION, INT8_LINEAR),
 }
 ROLES = roles(PATTERN)
 # The axes of the result along which an operand may vary while it repeats along the others.
@@ -57,6 +58,7 @@ AXES = {
     "batches": (-3, -2, -1),
     "batches and more": (-3, -2, -1),
     "convolution": (),  # the channel axis, which depends on the rank
+    "codes": (),  # operands have the layout of the result
 }
 _FLOATS = {DType.FLOAT32, DType.FLOAT16, DType.WIDE_FLOAT16}
 
@@ -75,7 +77,7 @@ def _fuse(graph: Graph, layers: Layers) -> Graph:
     rewriter = Rewriter(graph)
     if not rewriter.is_straight_line:
         return graph
-    dims, members = SymbolicDims(graph), FusibleCalls(rewriter)
+    dims, members = SymbolicDims(graph), FusibleCalls(rewriter, DType.INT8)
     for index in range(len(graph.steps)):
         epilogue = _epilogue(rewriter, dims, _program(members, dims, index), index, layers)
         if epilogue is not None:
@@ -154,8 +156,13 @@ def _alone(rewriter: Rewriter, product: int, program: BoundProgram, index: int) 
     """Return the product at a step, if it is one."""
     call = rewriter.call(product)
     role = None if call is None else ROLES.get(call.name)
-    layer = quantized_linear(rewriter, product) if role == "quantized" else None
-    return [(layer,)] if layer is not None else [()] if role not in (None, "quantized") else []
+    if call is None or role is None:
+        return []
+    if role == "quantized":
+        layer = quantized_linear(rewriter, product)
+        return [] if layer is None else [(layer,)]
+    present = rewriter.arguments(call).get("program")  # layers over codes may have a program already
+    return [()] if present is None or isinstance(rewriter.values[present], Null) else []
 
 
 def _pairs(rewriter: Rewriter, product: int, program: BoundProgram, index: int) -> Sequence[Combination]:
@@ -230,7 +237,7 @@ class _Epilogue:
         settled = self.rewriter.is_immutable
         tensors = [v for v in self._sources if isinstance(self.rewriter.values[v], TensorSpec)]
         return (
-            self._spec(self.result).dtype in _FLOATS
+            self._fits_types()
             and len(tensors) + len(self.others) < MAX_STORAGE_BUFFERS
             and len(self.others) <= MAX_OPERANDS
             and all(isinstance(self.rewriter.values[n], (Int, Double, Bool)) for n in self.program.numbers)
@@ -240,6 +247,14 @@ class _Epilogue:
             and all(map(self._readable, self.others))
             and (not self.views or self.like is not None or self._can_precede_views())
         )
+
+    def _fits_types(self) -> bool:
+        """Return whether all is floats or, in layers over codes, the program reads and writes words of codes."""
+        dtypes = {self._spec(value_id).dtype for value_id in (self.out, *self.others)}
+        if ROLES[self._call(self.product).name] != "codes":
+            return self._spec(self.result).dtype in _FLOATS and DType.INT8 not in dtypes
+        same_shape = all(self.dims.same(value_id, self.operand) for value_id in self.others)
+        return dtypes == {DType.INT8} and same_shape and not self.views
 
     def _can_precede_views(self) -> bool:
         """Return whether the program can run before the views."""
@@ -292,7 +307,7 @@ class _Epilogue:
             return fused_call(self.rewriter, self.layers, (out,), **epilogue)
         own = self.rewriter.arguments(call)
         arguments: dict[str, int | Value | None] = {name: own[name] for name in own if name not in BOUNDS}
-        name = {"linear": LINEAR, "convolution": CONVOLUTION}.get(ROLES[call.name], MATMUL)
+        name = {"linear": LINEAR, "convolution": CONVOLUTION, "codes": call.name}.get(ROLES[call.name], MATMUL)
         if name == MATMUL:
             arguments["axes"] = String(PLAIN)
         if ROLES[call.name] in ("matrices", "batches"):

@@ -10,7 +10,7 @@ from ..graph import DType, Graph, String, TensorSpec, Value, format_program, par
 from ..graph.names import OWN
 from ..lowering import find
 from .attention import rotate_in_attention
-from .codes import add_int8_residuals, permute_quantized
+from .codes import permute_quantized
 from .decompositions import recompose
 from .dims import SymbolicDims
 from .elementwise import join_elementwise
@@ -74,7 +74,6 @@ PASSES: dict[str, Pass] = {  # in the order in which they run
     "decompositions": recompose,
     "qparams": share_qparams,
     "offset-linears": offset_linears,
-    "int8-residuals": add_int8_residuals,
     "permuted-codes": permute_quantized,
     "rotary-attention": rotate_in_attention,
     "elementwise": join_elementwise,

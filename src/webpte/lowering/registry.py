@@ -128,7 +128,8 @@ class Op:
         self.compute: Function | None = None  # the NumPy reference, of the schema's arguments
         signature = inspect.signature(fn).parameters.values()
         self._taken = tuple(parameter.name for parameter in signature if parameter.name not in ("cx", "out"))
-        self.defaults = {p.name: p.default for p in signature if p.default is not inspect.Parameter.empty}
+        values = {p.name: p.default for p in signature if p.default is not inspect.Parameter.empty}
+        self.defaults = {name: value for p in values for name, value in _defaults_of(p, values[p]).items()}
         if missing := [name for name in (*self._taken, "out") if name not in fn.__annotations__]:
             raise GraphError(
                 f"{names[0]}: parameters without a type annotation: {', '.join(missing)}",
@@ -213,6 +214,11 @@ class Op:
     def host_read(self, call: Call) -> tuple[int, ...]:
         """Return the positions of tensor arguments whose data the lowering reads on the host."""
         return self._positions(self.host_args, call)
+
+
+def _defaults_of(name: str, default: Any) -> dict[str, Any]:
+    """Return the default of a parameter for each argument of the schema that it takes."""
+    return vars(default) if dataclasses.is_dataclass(default) else {name: default}
 
 
 NO_TRAITS = OpTraits()

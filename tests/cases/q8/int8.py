@@ -180,7 +180,8 @@ SUMS = (700001, -1310719, 3 << 19, 21)  # two factors, bias and shift
 
 def with_residual(layer, dims, sums=SUMS, limits=(7, -100, 90)):
     """The same layer, whose codes are added to others."""
-    return dataclasses.replace(layer, op=f"{layer.op}_add", args=(*layer.args, codes(*dims), *sums, *limits))
+    program = f"i8 webpte.int8_add x0 x1 {' '.join(f'n{i}' for i in range(7))}\n= v0"
+    return dataclasses.replace(layer, args=(*layer.args, program, [codes(*dims)], [*sums, *limits], None))
 
 
 POINTS = {"h": (7, 3, 1), "w": (7, 2, 1)}
@@ -195,6 +196,7 @@ RESIDUALS = [
     with_residual(conv((1, "h", "w", 16), 8, (3, 3), **SAME), (1, "h", "w", 8)),
     with_residual(conv((2, "h", "w", 5), 7, (3, 3), zero=-128, **SAME), (2, "h", "w", 7)),
     with_residual(conv((1, "h", "w", 8), 8, (3, 3), groups=2, **SAME), (1, "h", "w", 8)),
+    with_residual(conv((1, "h", "w", 8), 8, (3, 3), groups=8, **SAME), (1, "h", "w", 8)),  # for each channel
 ]
 
 CASES = [*LINEARS, *CONVOLUTIONS, *RESIDUALS, *DYNAMIC, *BINARY, *TABLES, *POOLS]

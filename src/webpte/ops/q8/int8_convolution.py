@@ -8,9 +8,7 @@ are stored. Outside the image the input is its zero point. Weights are (words, o
 neighbors of the inputs of a channel, in the order (ky, kx, input channel of the group), each tap padded with zeros.
 Weights of layers for each channel are (taps, channels).
 
-A residual is added to the codes, in the fixed point of int8_elementwise.py:
-
-    result = clamp((bias + code * factor + residual * factor >> shift) + zero, low, high)
+Codes may go through a program before they are stored, such as the addition of a residual: see int8_epilogue.wgsl.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +28,8 @@ from ...lowering.context import Context, Dims, Tensor
 from ...lowering.registry import op
 from ...lowering.shapes import coalesce, strides
 from ...lowering.traits import CallSizes, OpTraits, sums_over
-from ...wgsl import FEW_REGISTERS, Uniforms, dims8, f32, i32, u32
+from ...wgsl import FEW_REGISTERS, Uniforms, dims8, f32, u32
+from ..matmul.epilogue import NO_EPILOGUE, STORED, CompiledEpilogue, Epilogue, applied
 from .q8ta import require_codes
 
 LAYER_DTYPES = frozenset({DType.INT8, DType.INT32, DType.FLOAT32})
@@ -65,16 +64,6 @@ class Int8ConvolutionParams(ImageWindowParams):
     zero: f32
     low: f32
     high: f32
-
-
-class Int8ResidualParams(Int8ConvolutionParams):
-    sum_a_factor: i32  # of the layer's codes
-    sum_b_factor: i32  # of the residual
-    sum_bias: i32
-    sum_shift: u32
-    sum_zero: i32
-    sum_low: i32
-    sum_high: i32
 
 
 @dataclass(frozen=True)
@@ -189,18 +178,6 @@ class Int8Layer:
     input_zero: int
 
 
-class Residual(NamedTuple):
-    """Codes that are added to those of a layer."""
-
-    tensor: Tensor
-    sums: FixedPointSum
-    codes: CodeLimits
-
-    @property
-    def params(self) -> dict[str, int]:
-        return {f"sum_{name}": value for part in (self.sums, self.codes) for name, value in vars(part).items()}
-
-
 def _params(
     x: Tensor, window: Int8Window, codes: CodeLimits | NumberLimits, zero: int, out: Tensor
 ) -> Int8ConvolutionParams:
@@ -225,42 +202,40 @@ def _params(
     )
 
 
-def run_layer(
+def _run_layer(
     cx: Context,
     x: Tensor,
     layer: Int8Layer,
     codes: CodeLimits,
     window: Int8Window,
+    epilogue: Epilogue,
     out: Tensor,
-    residual: Residual | None = None,
 ) -> None:
-    require_codes(x, layer.weights, out)
+    operands = epilogue.tensors or []
+    require_codes(x, layer.weights, out, *operands)
     _check(x, layer.weights, (layer.scales, layer.bias), window)
     params = _params(x, window, codes, layer.input_zero, out)
     reads = {"x": x, "w": layer.weights, "scales": layer.scales, "bias": layer.bias}
-    if residual is not None:
-        require_codes(residual.tensor)
-        if residual.tensor.dims != out.dims or layer.weights.rank != 3:
-            raise ShapeError(
-                argument="residual",
-                expected=f"the dims {list(out.dims)}",
-                got=list(residual.tensor.dims),
-                code="operand_mismatch",
-            )
-        added = Int8ResidualParams(**vars(params), **residual.params)
-        _dispatch(cx, reads | {"added": residual.tensor}, added, window, out, residual=True)
-        return
+    if any(operand.numel != out.numel for operand in operands):
+        raise ShapeError(
+            argument="tensors",
+            expected=f"the size of {list(out.dims)}",
+            got=[list(operand.dims) for operand in operands],
+            code="operand_mismatch",
+        )
+    compiled = epilogue.compile(DType.INT8, out.dims, (0, out.rank - 1))
     if layer.weights.rank == 3:
-        _dispatch(cx, reads, params, window, out)
+        _dispatch(cx, reads, params, window, out, compiled)
         return
     tiles = layer.scales.numel // 4
     cx.dispatch(
         "q8/int8_depthwise.wgsl",
-        reads=reads,
+        reads={**reads, **compiled.arrays},
         writes={"y": out},
-        params=params,
+        params=compiled.extend(params),
         threads=tiles * -(-out.numel // (16 * tiles)),
         transposed=window.transposed,
+        program=compiled.program,
     )
 
 
@@ -270,8 +245,8 @@ def _dispatch(
     params: Uniforms,
     window: Int8Window,
     out: Tensor,
+    epilogue: CompiledEpilogue = STORED,
     dynamic: bool = False,
-    residual: bool = False,
 ) -> None:
     channels, depth = out.dims[-1], reads["x"].dims[-1] // window.groups
     ragged = (channels if window.groups == 1 else channels // window.groups) % 4 != 0
@@ -279,9 +254,9 @@ def _dispatch(
     tile = 1 if pixels == 1 else 2 if cx.caps.registers <= FEW_REGISTERS else 4
     cx.dispatch(
         "q8/int8_convolution.wgsl",
-        reads=reads,
+        reads={**reads, **epilogue.arrays},
         writes={"y": out},
-        params=params,
+        params=epilogue.extend(params),
         threads=-(-out.numel // 4) if ragged else (channels // 4) * -(-pixels // tile),
         rows=4 if ragged else tile,
         ragged=ragged,
@@ -290,7 +265,7 @@ def _dispatch(
         pointwise=window.pointwise,
         transposed=window.transposed,
         dynamic=dynamic,
-        residual=residual,
+        program=epilogue.program,
     )
 
 
@@ -311,7 +286,7 @@ def _check(x: Tensor, weights: Tensor, by_channel: tuple[Tensor, ...], window: I
         )
 
 
-def out_dims(x: Tensor, window: Int8Window, channels: int) -> Dims:
+def _out_dims(x: Tensor, window: Int8Window, channels: int) -> Dims:
     sizes = window.extent(x.dims[1:3])
     if x.rank != 4 or any(size < 1 for size in sizes):
         raise ShapeError(
@@ -335,10 +310,17 @@ _CONVOLVED = dim_rules.convolved_images(
 
 @op(INT8_CONVOLUTION, dtypes=LAYER_DTYPES, traits=OpTraits(work=convolution_flops, dims=_CONVOLVED))
 def int8_convolution(
-    cx: Context, x: Tensor, layer: Int8Layer, codes: CodeLimits, window: Int8Window, *, out: Tensor
+    cx: Context,
+    x: Tensor,
+    layer: Int8Layer,
+    codes: CodeLimits,
+    window: Int8Window,
+    epilogue: Epilogue = NO_EPILOGUE,
+    *,
+    out: Tensor,
 ) -> None:
-    out.dims = out_dims(x, window, layer.scales.numel)
-    run_layer(cx, x, layer, codes, window, out)
+    out.dims = _out_dims(x, window, layer.scales.numel)
+    _run_layer(cx, x, layer, codes, window, epilogue, out)
 
 
 @op(
@@ -346,9 +328,11 @@ def int8_convolution(
     dtypes=LAYER_DTYPES,
     traits=OpTraits(work=sums_over("x"), dims=dim_rules.linear("x", "scales")),
 )
-def int8_linear(cx: Context, x: Tensor, layer: Int8Layer, codes: CodeLimits, *, out: Tensor) -> None:
+def int8_linear(
+    cx: Context, x: Tensor, layer: Int8Layer, codes: CodeLimits, epilogue: Epilogue = NO_EPILOGUE, *, out: Tensor
+) -> None:
     out.dims = (*x.dims[:-1], layer.scales.numel)
-    run_layer(cx, x, layer, codes, POINT, out)
+    _run_layer(cx, x, layer, codes, POINT, epilogue, out)
 
 
 class ImageCodesParams(Uniforms):
@@ -403,7 +387,7 @@ def int8_dynamic_convolution(
     """Convolve codes of `int8_image_codes` to numbers."""
     require_codes(x, layer.weights)
     _check(x, layer.weights, (layer.scales, layer.bias, layer.weight_sums), window)
-    out.dims = out_dims(x, window, layer.scales.numel)
+    out.dims = _out_dims(x, window, layer.scales.numel)
     channels = {"scales": layer.scales, "bias": layer.bias, "weight_sums": layer.weight_sums}
     reads = {"x": x, "w": layer.weights, **channels, "lows": lows, "highs": highs}
     _dispatch(cx, reads, _params(x, window, limits, 0, out), window, out, dynamic=True)
@@ -413,15 +397,16 @@ def int8_dynamic_convolution(
 
 
 @int8_linear.reference
-def numpy_linear(x: Any, layer: Int8Layer, codes: CodeLimits) -> Any:
+def _(x: Any, layer: Int8Layer, codes: CodeLimits, epilogue: Epilogue) -> Any:
     weights: Any = layer.weights
     rows = weights.astype(np.int64).transpose(1, 0, 2).reshape(weights.shape[1], -1)[:, : x.shape[-1]]
-    return codes.numpy(_numbers(x.astype(np.int64) @ rows.T, layer))
+    return applied([codes.numpy(_numbers(x.astype(np.int64) @ rows.T, layer))], epilogue)
 
 
 @int8_convolution.reference
-def numpy_convolution(x: Any, layer: Int8Layer, codes: CodeLimits, window: Int8Window) -> Any:
-    return codes.numpy(_numbers(_sums(x.astype(np.int64), layer.weights, layer.input_zero, window), layer))
+def _(x: Any, layer: Int8Layer, codes: CodeLimits, window: Int8Window, epilogue: Epilogue) -> Any:
+    sums = _sums(x.astype(np.int64), layer.weights, layer.input_zero, window)
+    return applied([codes.numpy(_numbers(sums, layer))], epilogue)
 
 
 @int8_image_codes.reference

@@ -13,9 +13,6 @@ var<storage> lows: array<f32>;
 var<storage> highs: array<f32>;
 var<storage> y: array<{{ several.format("f32") }}>;
 $$ else
-$$ if residual
-var<storage> added: array<u32>;
-$$ endif
 var<storage> y: array<u32>;
 $$ endif
 
@@ -35,18 +32,7 @@ fn values_of(sums: vec4<i32>, weights: vec4<i32>, image: u32, scale: vec4<f32>, 
 }
 $$ else
 {$ include "q8/int8_codes.wgsl" $}
-
-// Four codes of the output, of which `count` are inside the tensor; `at` is their word.
-fn codes_word(sums: vec4<i32>, scale: vec4<f32>, at: u32, count: u32) -> u32 {
-$$ if residual
-    let own = codes_of(sums, scale);
-    let total = p.sum_bias + own * p.sum_a_factor + signed_bytes(added[at]) * p.sum_b_factor;
-    let codes = (total >> vec4<u32>(p.sum_shift)) + p.sum_zero;
-    return word_of(clamp(codes, vec4<i32>(p.sum_low), vec4<i32>(p.sum_high)), count);
-$$ else
-    return word_of(codes_of(sums, scale), count);
-$$ endif
-}
+{$ include "q8/int8_epilogue.wgsl" $}
 $$ endif
 
 $$ if not wide
@@ -165,7 +151,7 @@ $$ for lane in "xyzw"
     }
 $$ endfor
 $$ elif ragged
-    y[i] = codes_word(sum_x, {{ four("scales") }}, i, min(p.count - i * 4u, 4u));
+    y[i] = stored_word(codes_of(sum_x, {{ four("scales") }}), i, min(p.count - i * 4u, 4u));
 $$ else
 $$ for lane in "xyzw"[:rows]
     if (first + {{ loop.index0 }}u < p.pixels) {
@@ -173,7 +159,7 @@ $$ for lane in "xyzw"[:rows]
 $$ if dynamic
         y[at] = values_of(sum_{{ lane }}, weight_sums[tile], number.{{ lane }}, scales[tile], bias[tile]);
 $$ else
-        y[at] = codes_word(sum_{{ lane }}, scales[tile], at, 4u);
+        y[at] = stored_word(codes_of(sum_{{ lane }}, scales[tile]), at, 4u);
 $$ endif
     }
 $$ endfor

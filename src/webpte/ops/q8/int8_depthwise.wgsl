@@ -10,6 +10,7 @@ var<storage> y: array<u32>;
 
 {$ include "convolution/convolution_source.wgsl" $}
 {$ include "q8/int8_codes.wgsl" $}
+{$ include "q8/int8_epilogue.wgsl" $}
 
 // Each invocation owns four pixels of four channels; the last pixels clamp reads and skip writes.
 $$ call per_thread()
@@ -35,7 +36,8 @@ $$ endfor
     }
 $$ for lane in "xyzw"
     if (first + {{ loop.index0 }}u < p.pixels) {
-        y[pixel.{{ lane }} * p.channel_tiles + tile] = word_of(codes_of(sum_{{ lane }}, scales[tile]), 4u);
+        let at = pixel.{{ lane }} * p.channel_tiles + tile;
+        y[at] = stored_word(codes_of(sum_{{ lane }}, scales[tile]), at, 4u);
     }
 $$ endfor
 $$ endcall

@@ -11,6 +11,7 @@ from ...graph import DType
 from ...graph.names import INT8_ADD, INT8_MULTIPLY, INT8_TABLE
 from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
+from ...lowering.formulas import Formula, Number
 from ...lowering.registry import op
 from ...lowering.shapes import broadcast, walk
 from ...lowering.traits import OpTraits
@@ -67,7 +68,25 @@ def _dispatch(
     )
 
 
-@op(INT8_ADD, dtypes=CODES, traits=OpTraits(dims=dim_rules.broadcast("a", "b")))
+def _sum_of_codes(
+    a: Tensor,
+    b: Tensor,
+    a_factor: int,
+    b_factor: int,
+    bias: int,
+    shift: int,
+    zero: int,
+    low: int,
+    high: int,
+    *,
+    out: Tensor,
+) -> Formula:
+    numbers = tuple(map(Number, (a_factor, b_factor, bias, shift, zero, low, high)))
+    code = "clamp(((e + a * c + b * d) >> u32(f)) + g, h, i)"
+    return Formula("int8_add", (a, b), (DType.INT8, DType.INT8), numbers, code)
+
+
+@op(INT8_ADD, dtypes=CODES, traits=OpTraits(dims=dim_rules.broadcast("a", "b"), elementwise=_sum_of_codes))
 def int8_add(cx: Context, a: Tensor, b: Tensor, sums: FixedPointSum, codes: CodeLimits, *, out: Tensor) -> None:
     _dispatch(cx, a, b, out, Int8SumParams, False, **vars(sums), **vars(codes))
 

@@ -1,1 +1,1 @@
-"""Requests that clients send, recorded from their packages. `record.py` makes the recordings."""
+"""Requests that clients send, recorded from their packages by `record.py` and `record_programs.py`."""

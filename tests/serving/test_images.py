@@ -9,7 +9,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import httpx
+import anthropic
+import ollama
 import openai
 import pytest
 
@@ -88,16 +89,29 @@ def test_second_question_about_an_image_finds_its_rows(client):
     assert computed <= len("ere is it?") + len("\nAssistant:") + 1
 
 
-def test_image_through_other_apis_has_the_same_answer(served, answers):
-    data, options = encoded(1), {"num_predict": TOKENS, "temperature": 0}
-    with httpx.Client(base_url=served.url, timeout=60) as http:
-        message = {"role": "user", "content": QUESTION, "images": [data]}
-        ollama = http.post("/api/chat", json={"messages": [message], "stream": False, "options": options}).json()
-        block = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
-        turn = {"role": "user", "content": [block, {"type": "text", "text": QUESTION}]}
-        anthropic = http.post("/v1/messages", json={"messages": [turn], **SETTINGS}).json()
-    assert (ollama["message"]["content"], ollama["prompt_eval_count"]) == answers[1]
-    assert anthropic["content"][0]["text"] == answers[1][0]
+def test_image_through_the_package_of_ollama_has_the_same_answer(served, answers):
+    turn = ollama.Message(role="user", content=QUESTION, images=[ollama.Image(value=base64.b64decode(encoded(1)))])
+    options = {"num_predict": TOKENS, "temperature": 0}
+    local = ollama.Client(served.url, timeout=240)
+    whole = local.chat("vlm", [turn], options=options)
+    assert (whole.message.content, whole.prompt_eval_count) == answers[1]
+    parts = local.chat("vlm", [turn], options=options, stream=True)
+    assert "".join(part.message.content or "" for part in parts) == answers[1][0]
+
+
+def test_image_through_the_package_of_anthropic_has_the_same_answer(served, answers):
+    source: Any = {"type": "base64", "media_type": "image/png", "data": encoded(1)}
+    content: Any = [{"type": "image", "source": source}, {"type": "text", "text": QUESTION}]
+    asked: Any = {"model": "vlm", "messages": [{"role": "user", "content": content}], "max_tokens": TOKENS}
+    asked["extra_body"] = {"temperature": 0}
+    with anthropic.Anthropic(base_url=served.url, api_key="none", max_retries=0, timeout=240) as client:
+        whole = client.messages.create(**asked)
+        with client.messages.stream(**asked) as stream:
+            streamed = stream.get_final_text()
+        counted = client.messages.count_tokens(model="vlm", messages=asked["messages"])
+    (block,) = whole.content
+    assert block.type == "text" and block.text == streamed == answers[1][0]
+    assert counted.input_tokens == answers[1][1]
 
 
 def test_client_of_openai_learns_that_an_image_is_wrong(client):

@@ -140,6 +140,12 @@ def test_output_format_is_followed(messages):
     assert response.stop_reason == "end_turn"
 
 
+def test_package_lists_the_models(server):
+    with anthropic.Anthropic(base_url=server.url, api_key=KEYS["good"], max_retries=0, timeout=240) as connection:
+        assert [model.id for model in connection.models.list()] == ["caller", "bert"]
+        assert connection.models.retrieve("caller").id == "caller"
+
+
 def test_clients_exceptions_match(server, messages):
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
     wrong: list[tuple[type[anthropic.APIStatusError], dict[str, Any], str]] = [

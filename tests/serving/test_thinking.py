@@ -6,6 +6,7 @@ import json
 
 import anthropic
 import httpx
+import ollama
 import openai
 import pytest
 
@@ -209,32 +210,32 @@ def test_message_thought_ends_at_its_budget(messages):
     assert messages.create(**MESSAGE, thinking=thinking).content[0].thinking == "The user greets"
 
 
-def lines(response: httpx.Response) -> list[dict]:
-    return [json.loads(line) for line in response.text.splitlines()]
+@pytest.fixture(scope="module")
+def local(server):
+    with ollama.Client(server.url, timeout=240, event_hooks={"response": [checked]}) as connection:
+        yield connection
 
 
-def test_ollama_chat_has_thinking(raw):
-    body = {"model": "thinker", "messages": HELLO}
-    whole = raw.post("/api/chat", json={**body, "stream": False}).json()["message"]
-    assert whole == {"role": "assistant", "content": TEXT, "thinking": REASONING}
-    parts = [line["message"] for line in lines(raw.post("/api/chat", json=body))]
-    assert "".join(part.get("thinking", "") for part in parts) == REASONING
-    assert "".join(part["content"] for part in parts) == TEXT
-    without = raw.post("/api/chat", json={**body, "think": False, "stream": False}).json()["message"]
-    assert without == {"role": "assistant", "content": TEXT}
+def test_ollama_chat_has_thinking(local):
+    whole = local.chat("thinker", HELLO).message
+    assert (whole.content, whole.thinking) == (TEXT, REASONING)
+    parts = [part.message for part in local.chat("thinker", HELLO, stream=True)]
+    assert "".join(part.thinking or "" for part in parts) == REASONING
+    assert "".join(part.content or "" for part in parts) == TEXT
+    without = local.chat("thinker", HELLO, think=False).message
+    assert (without.content, without.thinking) == (TEXT, None)
 
 
-def test_ollama_generate_has_thinking(raw):
-    body = {"model": "thinker", "prompt": "Hi", "think": True}
-    whole = raw.post("/api/generate", json={**body, "stream": False}).json()
-    assert (whole["response"], whole["thinking"]) == (TEXT, REASONING)
-    parts = lines(raw.post("/api/generate", json=body))
-    assert "".join(part.get("thinking", "") for part in parts) == REASONING
-    assert "".join(part["response"] for part in parts) == TEXT
+def test_ollama_generate_has_thinking(local):
+    whole = local.generate("thinker", "Hi", think=True)
+    assert (whole.response, whole.thinking) == (TEXT, REASONING)
+    parts = list(local.generate("thinker", "Hi", think=True, stream=True))
+    assert "".join(part.thinking or "" for part in parts) == REASONING
+    assert "".join(part.response for part in parts) == TEXT
 
 
-def test_ollama_show_names_the_capability(raw):
-    assert "thinking" in raw.post("/api/show", json={"model": "thinker"}).json()["capabilities"]
+def test_ollama_show_names_the_capability(local):
+    assert "thinking" in local.show("thinker").capabilities
 
 
 def test_completion_is_not_split(client):

@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import anthropic
+import httpx
 import httpx2
+import ollama
 import openai
 import pytest
 
@@ -254,8 +256,34 @@ def anthropic_agent(application: Any, stream: bool) -> tuple[Ask, Callable[..., 
     return ask, follow
 
 
+def ollama_agent(application: Any, stream: bool) -> tuple[Ask, Callable[..., list[Any]]]:
+    client = ollama.AsyncClient("http://localhost", transport=httpx.ASGITransport(application))
+    tools: Any = [{"type": "function", "function": {"name": n, "parameters": s}} for n, s in SCHEMAS.items()]
+
+    async def ask(messages: list[Any], must: bool) -> Turn:
+        """Ask. The API has no `tool_choice`."""
+        if stream:
+            parts = [part.message async for part in await client.chat("stand-in", messages, tools=tools, stream=True)]
+        else:
+            parts = [(await client.chat("stand-in", messages, tools=tools)).message]
+        calls = [call.function for part in parts for call in part.tool_calls or ()]
+        text = "".join(part.content or "" for part in parts)
+        return Turn(text, [("", call.name, dict(call.arguments)) for call in calls])
+
+    def follow(turn: Turn, results: list[str]) -> list[Any]:
+        calls = [{"function": {"name": name, "arguments": arguments}} for _, name, arguments in turn.calls]
+        answers = [
+            {"role": "tool", "tool_name": name, "content": result}
+            for (_, name, _), result in zip(turn.calls, results, strict=True)
+        ]
+        return [{"role": "assistant", "content": turn.text, "tool_calls": calls}, *answers]
+
+    return ask, follow
+
+
 # -- tests -----------------------------------------------------------------------------------------------------------
 
+AGENTS = {"openai": openai_agent, "anthropic": anthropic_agent, "ollama": ollama_agent}
 FORMATS = {
     format.begin + format.shape: format
     for family in families().values()
@@ -267,6 +295,8 @@ CASES = [
     ("openai", False, "<tool_call>object"),
     ("anthropic", True, "<tool_call>object"),
     ("anthropic", False, "<|tools_prefix|>keyed"),
+    ("ollama", True, "<tool_call>object"),
+    ("ollama", False, "<function_calls>lines"),
 ]
 
 
@@ -296,7 +326,7 @@ def test_agent_answers_twenty_tasks(tmp_path, monkeypatch, package, stream, form
     async def answer_all() -> list[str]:
         application = app(model, Config())
         async with application.router.lifespan_context(application):
-            ask, follow = (openai_agent if package == "openai" else anthropic_agent)(application, stream)
+            ask, follow = AGENTS[package](application, stream)
             return [await answer(question, ask, follow) for question, _ in TASKS]
 
     assert len(TASKS) == 20 and asyncio.run(answer_all()) == [value for _, value in TASKS]

@@ -5,6 +5,9 @@
  * @typedef {import("./tensors.js").Tensor} Tensor
  * @typedef {import("./tensors.js").TensorInput} TensorInput
  * @typedef {import("./model.js").Message} Message
+ * @typedef {import("./model.js").ChatMessage} ChatMessage
+ * @typedef {import("./model.js").ContentPart} ContentPart
+ * @typedef {import("./model.js").Pixels} Pixels
  * @typedef {import("./model.js").ChatRequest} ChatRequest
  * @typedef {import("./model.js").ChatCompletion} ChatCompletion
  * @typedef {import("./model.js").ChatCompletionChunk} ChatCompletionChunk

@@ -67,14 +67,36 @@ export class Method {
 
   /** The recurrent states of a language model: each has rows (M, N) for checkpoints, then for slots. */
   get recurrentStates() {
+    return this.#states(3);
+  }
+
+  /** The state of a language model with rows (N) of embeddings. */
+  get embeddingPool() {
+    return this.#states(2)[0];
+  }
+
+  /** @param {number} rank */
+  #states(rank) {
     const { state, value_buffers } = this.plan.document;
     return state.flatMap((value) => {
       const { dtype, dims } = this.plan.spec(value);
       const bytes = storedBytes(dtype, dims.slice(1));
-      return value in value_buffers && dims.length === 3
+      return value in value_buffers && dims.length === rank
         ? [{ buffer: value_buffers[value], rows: dims[0], bytes }]
         : [];
     });
+  }
+
+  /** Copy the output of an encoder, which is its state, to rows of the embeddings. @param {Method} encoder
+   * @param {number} row the first */
+  takeRows(encoder, row) {
+    const { outputs, value_buffers } = encoder.plan.document;
+    const { buffer, bytes } = this.embeddingPool;
+    const [from, to] = [encoder.instance.buffers[value_buffers[outputs[0]]], this.instance.buffers[buffer]];
+    const { device } = this.instance;
+    const commands = device.createCommandEncoder();
+    commands.copyBufferToBuffer(from, 0, to, row * bytes, encoder.plan.spec(outputs[0]).dims[1] * bytes);
+    device.queue.submit([commands.finish()]);
   }
 
   /** Copy a row of every recurrent state. @param {number} from @param {number} to */

@@ -1,7 +1,12 @@
 /**
  * @typedef {import("./method.js").Argument} Argument
  * @typedef {import("./tensors.js").Tensor} Tensor
- * @typedef {{ role: string, content: string }} Message
+ * @typedef {{ data: Uint8Array | Uint8ClampedArray, width: number, height: number }} Pixels  in RGBA, as ImageData
+ * @typedef {{ type: "text", text: string } | { type: "image", image: Pixels | ImageBitmap | Blob }
+ *   | { type: "image", url: string } | { type: "image_url", image_url: string | { url: string } }} ContentPart  addresses
+ *   are data addresses with base64
+ * @typedef {{ role: string, content: string }} Message  of an answer
+ * @typedef {{ role: string, content: string | ContentPart[] }} ChatMessage
  * @typedef {{
  *   stream?: boolean, temperature?: number, top_p?: number, top_k?: number, min_p?: number, seed?: number,
  *   max_tokens?: number, stop?: string | string[], frequency_penalty?: number, presence_penalty?: number,
@@ -11,7 +16,7 @@
  *   },
  *   stream_options?: { include_usage?: boolean }, signal?: AbortSignal | null
  * }} SamplingParams
- * @typedef {SamplingParams & { messages: Message[] }} ChatRequest
+ * @typedef {SamplingParams & { messages: ChatMessage[] }} ChatRequest
  * @typedef {SamplingParams & { prompt: string | number[] }} CompletionRequest
  * @typedef {{ prompt_tokens: number, completion_tokens: number, total_tokens: number }} Usage
  * @typedef {{ token: string, bytes: number[], logprob: number }} TokenLogprob
@@ -90,7 +95,7 @@ export class Model extends EventTarget {
 
   /**
    * Return the number of tokens of messages, for a language model.
-   * @param {Message[]} messages
+   * @param {ChatMessage[]} messages
    * @returns {Promise<number>}
    */
   countTokens(messages) {

@@ -20,6 +20,15 @@ test("special tokens are recognised in a text and left out of one", () => {
   assert.deepEqual([tokenizer.id("</s>"), tokenizer.text(129), tokenizer.text(500)], [129, "</s>", undefined]);
 });
 
+test("a special token may contain any character, and is text in a message", () => {
+  const names = ["<global-img>", "<a|b>", "[c]", "(d)*", "e\\f", "^$.+?{}/"];
+  const tokenizer = new Tokenizer(characters(names));
+  for (const name of names) {
+    assert.equal(tokenizer.encode(name).length, 1);
+    assert.deepEqual(tokenizer.encodeMarked(tokenizer.addMarks(name)), codes(name));
+  }
+});
+
 test("a text with half a surrogate pair is refused", () => {
   const tokenizer = new Tokenizer(characters());
   for (const text of ["\ud83d", "a\udc00b", 5, null]) {

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import InputError
-from ..fusion.batching import TOKENS, with_sampled_slots
+from ..errors import InputError, UnsupportedError
+from ..fusion.batching import TOKENS, embedding_pool, with_sampled_slots
 from ..fusion.llm_rewrites import (
     FEATURE_ADJUSTMENTS,
     FEATURE_TOP_LOGPROBS,
@@ -18,14 +18,20 @@ from ..fusion.llm_rewrites import (
     SAMPLING_WORDS,
     mask_words,
     padded_words,
+    with_stored_output,
 )
 from ..fusion.recurrences import state_reach
 from ..graph import DType, Graph, TensorSpec
-from ..llm.metadata import beside, context, context_limit, read_program_metadata
+from ..llm.engine.encoder import pool_blocks
+from ..llm.image_processor import read_image_processor
+from ..llm.metadata import ModelMetadata, beside, context, context_limit, language_methods, read_program_metadata
 from ..llm.tokenizer_formats import as_tokenizer_json
+from ..plan import Planner
+from ..progress import OnProgress
 from ..runtime import Program
+from ..runtime.manifest import VISION_ENCODER
 from ..wgsl import Caps
-from .methods import Call, MethodWriter, Shapes, planned
+from .methods import Call, MethodWriter, Shapes, for_any_data, planned, zeros
 from .page_support import check_template, check_tokenizer
 from .site import Site
 
@@ -74,16 +80,23 @@ def _call(rows: int, singles: int, picked: int, words: int, features: int, posit
     return tokens, places, singles, np.zeros(picked, np.int32), 0, np.zeros(words, np.int32), 0, features
 
 
-def add_language(
-    site: Site, methods: MethodWriter, program: Program, tokenizer: Path, sequences: int, fingerprint: str
+def language_parts(
+    site: Site, program: Program, tokenizer: Path, sequences: int, progress: OnProgress
 ) -> dict[str, Any]:
-    """Plan and write a language model. Return its manifest entry."""
+    """Plan and write a language model. Return its parts of the manifest."""
     metadata = read_program_metadata(program, Path(program.path), tokenizer)
     if metadata.template is not None:
         check_template(metadata.template)
+    images = _images(site, program, metadata)
+    methods = MethodWriter(site, progress, len(slot_counts(sequences)) + (images is not None))
+    embeddings = 0
+    if images is not None:
+        images.add(methods, program)
+        embeddings = pool_blocks(images.rows) * images.rows
+    fingerprint = program.fingerprint("forward")
     most_rows, vocabulary = _sizes(program)
     for slots in slot_counts(sequences):
-        rewrite = functools.partial(with_sampled_slots, slots=slots)
+        rewrite = functools.partial(with_sampled_slots, slots=slots, embedding_rows=embeddings)
         planner = methods.add(
             "forward",
             fingerprint,
@@ -92,9 +105,11 @@ def add_language(
             ),
             slots,
         )
+    if images is not None:
+        images.check(program, planner.plan.graph)
     reach = state_reach(planner.plan.graph)
     capacity = context(program, planner.plan)
-    return {
+    language = {
         **tokenizer_files(site, metadata.tokenizer, metadata.tokenizer_config),
         "chat_template": metadata.template,
         "eos_token_ids": list(metadata.eos_ids),
@@ -108,7 +123,59 @@ def add_language(
         "prefill_rows": prefill_rows(most_rows),
         "decode_rows": decode_rows(sequences),
         "sampling_words": {str(rows): sampling_words(rows, vocabulary) for rows in decode_rows(sequences)},
+        "images": None if images is None else images.entry,
     }
+    return {"language": language, "methods": methods.written()}
+
+
+class _Images(NamedTuple):
+    """The image encoder of a language model."""
+
+    method: str
+    rows: int  # of an output at most
+    shapes: Sequence[Shapes]
+    entry: dict[str, Any]  # of the manifest
+
+    def add(self, methods: MethodWriter, program: Program) -> None:
+        calls = [zeros(program.graph(self.method), shapes) for shapes in self.shapes]
+
+        def plan_for(caps: Caps) -> Planner:
+            return for_any_data(planned(program, self.method, caps, calls, with_stored_output))
+
+        methods.add(VISION_ENCODER, program.fingerprint(self.method), plan_for)
+
+    def check(self, program: Program, decoder: Graph) -> None:
+        """Raise UnsupportedError unless a page can copy the outputs to the decoder's embeddings."""
+        graph, pool = program.graph(self.method), embedding_pool(decoder)
+        assert pool is not None
+        output, embeddings = graph.tensor(graph.outputs[0]), decoder.tensor(pool)
+        if (output.dtype, output.dims[-1]) != (embeddings.dtype, embeddings.dims[-1]):
+            raise UnsupportedError(
+                f"{self.method}: expected embeddings {embeddings}, got {output}", code="embedding_layout"
+            )
+
+
+def _images(site: Site, program: Program, metadata: ModelMetadata) -> _Images | None:
+    """Return the image encoder; None if the program has none, or none with its processor beside it."""
+    method, config = language_methods(program).encoder, metadata.image_processor
+    if method is None or config is None:
+        return None
+    graph = program.graph(method)
+    inputs = [graph.tensor(value_id).dims for value_id in graph.inputs]
+    rows = graph.tensor(graph.outputs[0]).dims[-2]
+    processor = read_image_processor(config).for_encoder(str(config), inputs)
+    if not processor.page_kind:
+        raise UnsupportedError(
+            f"{config}: pages cannot prepare images for {type(processor).__name__}",
+            code="image_processor",
+            hint="Without this file, the bundle takes no images.",
+        )
+    entry = {
+        "config": site.add(config.read_bytes(), "json"),
+        "processor": processor.declaration(),
+        "max_rows": rows,
+    }
+    return _Images(method, rows, processor.encoder_shapes(inputs), entry)
 
 
 def _sizes(program: Program) -> tuple[int, int]:

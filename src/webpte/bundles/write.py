@@ -25,13 +25,12 @@ from ..typing import PathLike
 from .methods import MethodWriter, Shapes, extents, planned_at
 from .program_kinds import (
     ImageOptions,
-    add_language,
     encoder_part,
     encoder_shapes,
     find_encoder,
     image_part,
     is_image,
-    slot_counts,
+    language_parts,
 )
 from .site import Site
 
@@ -123,12 +122,8 @@ def _language(
         raise InputError(
             f"{program.path} is a language model; {', '.join(named)} do not apply to it", code="not_applicable"
         )
-    methods = MethodWriter(site, progress, len(slot_counts(sequences)))
-    fingerprint = program.fingerprint("forward")
-    parts = _refusing_together(
-        program, [lambda: add_language(site, methods, program, tokenizer, sequences, fingerprint)]
-    )
-    return "language", {"language": parts[0], "methods": methods.written()}
+    (parts,) = _refusing_together(program, [lambda: language_parts(site, program, tokenizer, sequences, progress)])
+    return "language", parts
 
 
 def _other(

@@ -10,7 +10,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -51,6 +51,7 @@ class ImageProcessor(ABC):
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
+    page_kind = ""  # its name in the player of pages; "" if pages cannot prepare its images
     image_token = "<image>"  # in the place of the rows of a tile
     placeholder = "<image>"  # that templates render for an image
 
@@ -77,6 +78,15 @@ class ImageProcessor(ABC):
     def min_rows(self, max_rows: int) -> int:
         """Return the fewest rows of an image, whose tiles have at most `max_rows`."""
         return max_rows
+
+    def encoder_shapes(self, inputs: Sequence[tuple[int, ...]]) -> list[Sequence[tuple[int, ...]]]:
+        """Return the dims of all `arguments`, for an encoder with inputs of at most these dims."""
+        return [inputs]
+
+    def declaration(self) -> dict[str, Any]:
+        """Return the processor as data, for pages."""
+        names = {"kind": self.page_kind, "image_token": self.image_token, "placeholder": self.placeholder}
+        return {**names, **asdict(self)}
 
     def normalized(self, pixels: Array) -> Array:
         """Return a tile as floats."""

@@ -13,6 +13,7 @@ from ..fusion.llm_rewrites import with_sampler, with_sampler_and_half_caches
 from ..graph import DType, Graph
 from ..progress import OnProgress
 from ..runtime import Bundle, Program
+from ..runtime.manifest import VISION_ENCODER
 from ..typing import PathLike
 from .adapters import MODULES, NO_ADAPTERS, Adapters
 from .engine.adapter_runner import AdapterRunner
@@ -87,11 +88,14 @@ def load_images(
     program: Program | Bundle, metadata: ModelMetadata, runner: ModelRunner, tokenizer: Tokenizer
 ) -> ImagePrompts | None:
     """Return how images become a part of prompts; None for a program without an encoder, or without its processor."""
-    if isinstance(program, Bundle) or not runner.embedding_blocks or metadata.image_processor is None:
+    if not runner.embedding_blocks or metadata.image_processor is None:
         return None
-    encoder = language_methods(program).encoder
-    assert encoder is not None
-    graph = program.graph(encoder)
+    if isinstance(program, Bundle):
+        graph = program.plan(VISION_ENCODER).graph
+    else:
+        encoder = language_methods(program).encoder
+        assert encoder is not None
+        graph = program.graph(encoder)
     inputs = tuple(tuple(graph.tensor(value_id).dims) for value_id in graph.inputs)
     return ImagePrompts(ImageEncoder(str(metadata.image_processor), inputs, runner.embedding_rows), tokenizer)
 

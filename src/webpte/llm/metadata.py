@@ -142,7 +142,7 @@ def _chat_template(path: Path) -> str | None:
 def read_bundle_metadata(bundle: Bundle, tokenizer: Path | None) -> ModelMetadata:
     """Return the metadata of a bundle: from its manifest."""
     language = language_of(bundle)
-    config = language.tokenizer_config
+    config, images = language.tokenizer_config, language.image_processor
     return ModelMetadata(
         tokenizer or Path(bundle.open_file(language.tokenizer).path),
         Path(bundle.open_file(config).path) if config is not None else None,
@@ -150,6 +150,7 @@ def read_bundle_metadata(bundle: Bundle, tokenizer: Path | None) -> ModelMetadat
         language.eos_token_ids,
         language.bos_token_id,
         check_defaults(OWN_DEFAULTS if language.sampling is None else language.sampling, "language.sampling"),
+        None if images is None else Path(bundle.open_file(images).path),
     )
 
 

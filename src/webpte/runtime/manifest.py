@@ -22,6 +22,7 @@ from ..wgsl import BROWSER_LIMITS
 
 FORMAT, VERSION = "webpte bundle", 2
 MANIFEST = "manifest.json"
+VISION_ENCODER = "vision_encoder"  # the method of a language model that reads images
 KINDS = ("language", "encoder", "image", "program", "check")
 SUFFIXES = {"plan": "json", "json": "json", "wgsl": "wgsl", "weights": "bin", "text": "txt"}  # by type of file
 _HEADER = re.compile(rb'\{"sha256":"([0-9a-f]{64})",')  # the hash is of everything after it
@@ -75,6 +76,7 @@ class Language:
     sampling: Mapping[str, Any] | None  # defaults of the settings of answers; None in older bundles
     context_limit: Mapping[str, Any] | None = None  # why the context is not longer; None in older bundles
     state_reach: tuple[int, int] | None = None  # of slots that do not keep every position: needed and held positions
+    image_processor: BundledFile | None = None  # preprocessor_config.json; None if the model reads no images
 
 
 @dataclass(frozen=True)
@@ -156,6 +158,8 @@ class _ManifestReader:
         if kind == "language" and "forward" not in methods:
             raise FormatError("a language model must have a method forward", code="missing_method")
         language = self._language(json_field(self.data, "language")) if kind == "language" else None
+        if language is not None and language.image_processor is not None and VISION_ENCODER not in methods:
+            raise FormatError(f"expected a method {VISION_ENCODER}, which images require", code="missing_method")
         return Manifest(
             folder=self.folder,
             name=json_str(json_field(self.data, "name"), "name"),
@@ -238,6 +242,7 @@ class _ManifestReader:
             sampling=_object(item, "sampling") if "sampling" in item else None,
             context_limit=_object(item, "context_limit") if "context_limit" in item else None,
             state_reach=_reach(item["state_reach"]) if item.get("state_reach") is not None else None,
+            image_processor=self._file(json_field(item["images"], "config")) if item.get("images") else None,
         )
 
 

@@ -46,6 +46,12 @@ test("an answer is what the model returns after each token", async () => {
   assert.ok(program.passes.some(({ rows }) => rows === 8) && program.passes.some(({ rows }) => rows === 32));
 });
 
+test("an image for a model that reads none is refused", async () => {
+  const { language } = await opened();
+  const content = [{ type: "image", image: { width: 1, height: 1, data: [0, 0, 0, 255] } }];
+  await assert.rejects(language.answer({ messages: [{ role: "user", content }] }), { code: "input" });
+});
+
 test("drawn answers, penalties and biases", async () => {
   const { language } = await opened();
   const asked = [
@@ -174,7 +180,7 @@ test("chunks have the shapes that clients know", async () => {
   for await (const chunk of await language.create(asked)) chunks.push(chunk);
   const prompt = [..."u:hi;a:"].map((c) => c.charCodeAt(0));
   const tokens = alone(prompt, 3);
-  assert.equal(language.countTokens(messages), prompt.length);
+  assert.equal(await language.countTokens(messages), prompt.length);
   assert.deepEqual(chunks[0].choices[0].delta, { role: "assistant", content: "" });
   assert.ok(chunks.every(({ object }) => object === "chat.completion.chunk"));
   const text = chunks.map(({ choices: [piece] }) => piece?.delta.content ?? "").join("");

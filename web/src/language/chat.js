@@ -1,6 +1,7 @@
 // Chats and completions of a language model, in OpenAI's format.
 import { inputError, throwIfAborted, WebpteError } from "../errors.js";
 import { Engine, GenerationRequest } from "./engine.js";
+import { isImage, partsOf } from "./parts.js";
 import { applyDefaults, samplingParamsFrom, tokensFrom } from "./settings.js";
 import { joinChunks, StopStringBuffer } from "./stream.js";
 import { encodeChat, renderChat } from "./template.js";
@@ -22,6 +23,8 @@ export class Language {
   #vocabulary;
   /** By their JSON, the most recently used last. @type {Map<string, ReturnType<typeof import("./schema.js").compileSchema>>} */
   #automata = new Map();
+  /** @type {import("./images/prompts.js").ImagePrompts | null} */
+  #images = null;
   #numRequests = 0;
 
   /** @param {any} program of a language model */
@@ -38,7 +41,7 @@ export class Language {
 
   /** @param {AbortSignal | null} [signal] */
   async open(signal) {
-    const { tokenizer, tokenizer_config } = this.#language;
+    const { tokenizer, tokenizer_config, images } = this.#language;
     const [json, config] = await Promise.all([
       this.#program.text(tokenizer),
       tokenizer_config ? this.#program.text(tokenizer_config) : "{}",
@@ -46,12 +49,17 @@ export class Language {
     ]);
     this.#tokenizer = new Tokenizer(JSON.parse(json));
     this.#special = specialTokens(this.#tokenizer, JSON.parse(config), this.#language);
+    if (images) {
+      const { ImagePrompts } = await import("./images/prompts.js");
+      this.#images = new ImagePrompts(images, this.#tokenizer);
+    }
     return this;
   }
 
   /** Return the number of tokens of messages. @param {Message[]} messages */
-  countTokens(messages) {
-    return this.#encode({ messages }).length;
+  async countTokens(messages) {
+    const { tokens, images } = await this.#encode({ messages });
+    return this.#rows(tokens, images).ids.length;
   }
 
   /**
@@ -76,42 +84,63 @@ export class Language {
     const { vocab_size, context_length } = this.#language;
     const settings = samplingParamsFrom(applyDefaults(request, this.#language.sampling ?? {}), vocab_size);
     const matcher = settings.schema === null ? null : await this.#matcher(settings.schema);
-    const prompt = tokensFrom(this.#encode(request), vocab_size);
+    const { tokens, images } = await this.#encode(request);
+    const prompt = tokensFrom(tokens, vocab_size);
     const isChat = request.messages !== undefined;
     const template = isChat ? this.#language.chat_template : null;
     const splitter = thoughtAfter(template, this.#tokenizer, prompt, isThinking(request), matcher !== null);
-    if (!prompt.length) throw inputError("prompt", "at least one token", 0);
-    if (prompt.length >= context_length) {
+    const { ids, inputs } = this.#rows(prompt, images);
+    if (!ids.length) throw inputError("prompt", "at least one token", 0);
+    if (ids.length >= context_length) {
       const expected = `fewer tokens than the model's context of ${context_length}`;
-      throw inputError("prompt", expected, prompt.length, "Shorten it, or start a new chat.");
+      throw inputError("prompt", expected, ids.length, "Shorten it, or start a new chat.");
     }
     const limits = {
       ends: this.#special.ends,
       context: context_length,
       maxAdjustments: this.#engine.kvSlots.maxAdjustments,
     };
-    return this.#chunks(new GenerationRequest(prompt, settings, limits, matcher, splitter), request, signal);
+    return this.#chunks(new GenerationRequest(ids, settings, limits, matcher, splitter, inputs), request, signal);
   }
 
-  /** @param {any} request @returns {number[]} */
-  #encode(request) {
-    const { messages, prompt, parse_special } = request;
+  /** Return tokens with the rows of images in the place of their tokens. @param {number[]} tokens
+   * @param {import("./images/prompts.js").PreparedImage[]} images */
+  #rows(tokens, images) {
+    return this.#images && images.length ? this.#images.rows(tokens, images) : { ids: tokens, inputs: undefined };
+  }
+
+  /** Return the tokens of a request, with one for each tile of its images. @param {any} request
+   * @returns {Promise<{ tokens: number[], images: import("./images/prompts.js").PreparedImage[] }>} */
+  async #encode(request) {
+    const { prompt, parse_special } = request;
+    let { messages } = request;
+    /** @type {import("./images/prompts.js").PreparedImage[]} */
+    let images = [];
     const { chat_template: template } = this.#language;
     if ((messages === undefined) === (prompt === undefined)) {
       throw inputError("request", "either messages or prompt", messages === undefined ? "neither" : "both");
     }
-    if (Array.isArray(prompt)) return prompt;
+    if (Array.isArray(prompt)) return { tokens: prompt, images };
     if (messages === undefined) {
-      return encodePrompt(this.#tokenizer, this.#special, prompt, parse_special === true);
+      return { tokens: encodePrompt(this.#tokenizer, this.#special, prompt, parse_special === true), images };
     }
     if (template === null) {
       throw new WebpteError("input", "messages: the model has no chat template. Pass prompt instead.");
     }
     const enabled = isThinking(request);
     const variables = { ...(enabled !== null && { enable_thinking: enabled }), ...this.#special.texts };
+    if (this.#images) {
+      ({ messages, images } = await this.#images.read(messages));
+    } else if (Array.isArray(messages) && messages.some((message) => partsOf(message).some(isImage))) {
+      throw inputError("messages", "texts only, because the model reads no images", "an image");
+    }
+    const expanded = (/** @type {string} */ text) => this.#images?.expanded(text, images) ?? text;
     const own = Array.isArray(messages) ? withReasoningFields(template, messages) : messages;
-    if (parse_special === true) return this.#tokenizer.encode(renderChat(template, own, variables));
-    return encodeChat(this.#tokenizer, template, own, variables);
+    const tokens =
+      parse_special === true
+        ? this.#tokenizer.encode(expanded(renderChat(template, own, variables)))
+        : encodeChat(this.#tokenizer, template, own, variables, expanded);
+    return { tokens, images };
   }
 
   /** Return a matcher for a schema. Its modules are loaded with the first schema. @param {object | boolean} schema */

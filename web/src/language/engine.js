@@ -4,6 +4,7 @@
 // and all of them for a request that was preempted or whose device was lost.
 import { abortable, WebpteError } from "../errors.js";
 import { KvSlots } from "./kv_slots.js";
+import { isToken } from "./parts.js";
 import { LogitsProcessor, logitsError } from "./sampling.js";
 
 /** @typedef {import("./sampling.js").SampledToken} SampledToken */
@@ -38,8 +39,10 @@ export class GenerationRequest {
    * @param {{ends: Set<number>, context: number, maxAdjustments: number}} limits
    * @param {import("./grammar_matcher.js").GrammarMatcher | null} matcher of the answer, after a thought
    * @param {import("./thinking.js").ReasoningSplitter | null} splitter
+   * @param {Map<number, import("./embeddings.js").Inputs>} inputs of an encoder, by the first id of their rows
    */
-  constructor(prompt, settings, limits, matcher, splitter = null) {
+  constructor(prompt, settings, limits, matcher, splitter = null, inputs = new Map()) {
+    this.inputs = inputs;
     this.tokens = [...prompt];
     this.numPrompt = prompt.length;
     this.settings = settings;
@@ -47,7 +50,7 @@ export class GenerationRequest {
     this.matcher = matcher;
     this.splitter = splitter;
     this.stage = splitter?.state ?? "answer"; // of the tokens; the splitter follows when they are read
-    this.logitsProcessor = new LogitsProcessor(settings, prompt, limits.maxAdjustments);
+    this.logitsProcessor = new LogitsProcessor(settings, prompt.filter(isToken), limits.maxAdjustments);
   }
 
   get finished() {
@@ -269,9 +272,12 @@ export class Engine {
   async #prefill(request, othersDecode) {
     const slot = /** @type {import("./kv_slots.js").Slot} */ (request.slot);
     const rest = request.tokens.slice(slot.tokens.length, -1).slice(0, this.kvSlots.untilStop(slot));
-    const { rows } = this.kvSlots.prefillRows(rest.length, othersDecode ? this.#maxPrefillRows() : Infinity);
+    const maxRows = othersDecode ? this.#maxPrefillRows() : Infinity;
     const started = performance.now();
-    await this.kvSlots.prefill(slot, rest.slice(0, rows), rows);
+    const chunk = rest.slice(0, this.kvSlots.prefillRows(rest.length, maxRows).rows);
+    const count = await this.kvSlots.encode(chunk, request.inputs, othersDecode ? 1 : Infinity);
+    const { rows } = this.kvSlots.prefillRows(count, maxRows);
+    await this.kvSlots.prefill(slot, chunk.slice(0, Math.min(count, rows)), rows);
     this.#record([request], rows, performance.now() - started);
   }
 
@@ -302,6 +308,10 @@ export class Engine {
     const target = alone ? (this.#steps[batch.length] ?? 1) : 1;
     const steps = Math.min(target, ...batch.map((request) => request.maxSteps));
     const started = performance.now();
+    const last = rows.map(({ token }) => token);
+    if (!last.every(isToken)) {
+      await this.kvSlots.encode(last, new Map(batch.flatMap(({ inputs }) => [...inputs])), Infinity);
+    }
     const sampled = await this.kvSlots.decode(rows, steps);
     const elapsed = performance.now() - started;
     const affordable = Math.floor((SUBMIT_MS * steps) / elapsed);

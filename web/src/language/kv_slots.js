@@ -2,6 +2,8 @@
 //
 // A recurrent layer does not keep every position. A slot of such a model continues after its last tokens, or after those
 // of a checkpoint: a copy of the state on the device. The rules are those of webpte/llm/engine/kv_slots.py.
+import { EmbeddingPool } from "./embeddings.js";
+import { isToken } from "./parts.js";
 import { MAX_LOGIT_ADJUSTMENTS, pack, SAMPLING_WORDS, samplerOutputs, TOKEN, unpack } from "./sampling.js";
 
 /** @typedef {import("./sampling.js").RowSamplingParams} RowSamplingParams */
@@ -18,7 +20,8 @@ import { MAX_LOGIT_ADJUSTMENTS, pack, SAMPLING_WORDS, samplerOutputs, TOKEN, unp
  * @property {number[]} stops numbers of tokens after which a checkpoint is made, ascending
  */
 /** @typedef {{slot: Slot, token: number, params: RowSamplingParams}} DecodeRow a token and how the next one is sampled */
-/** @typedef {[token: number, slot: number, position: number]} BatchToken a token at a position of a slot's cache */
+/** @typedef {[token: number, slot: number, position: number]} BatchToken a token, or the id of a row of embeddings, at a
+ * position of a slot's cache */
 
 const MIN_REUSED_TOKENS = 8; // for a shorter common prefix, the least recently used slot is taken
 const MIN_SAVED_ROWS = 16; // a prompt is computed in two steps if that saves at least this number of rows
@@ -39,6 +42,8 @@ export class KvSlots {
   #needed;
   /** Latest positions that a state holds. @type {number} */
   #held;
+  /** Of a model that reads images. @type {EmbeddingPool | null} */
+  #embeddings = null;
 
   /** @param {any} program whose manifest is of a language model */
   constructor(program) {
@@ -50,15 +55,35 @@ export class KvSlots {
 
   /** @param {AbortSignal | null} [signal] */
   async open(signal) {
+    const { images } = this.#language;
+    const encoder = images ? this.#program.method("vision_encoder", null, signal) : null;
     this.#method = await this.#program.method("forward", 1, signal);
+    if (images) this.#embeddings = this.#poolOf(await encoder, images.max_rows);
     this.#add(1);
     this.#recoveries = this.#program.recoveries;
     if (this.#language.state_reach) this.#checkpoints = this.#method.recurrentStates[0].rows - 1;
   }
 
+  /** @param {import("../method.js").Method} encoder @param {number} rows of an output */
+  #poolOf(encoder, rows) {
+    return new EmbeddingPool(Math.floor(this.#method.embeddingPool.rows / rows), rows, async (inputs, row) => {
+      await encoder.run(inputs(), { outputs: [] });
+      this.#method.takeRows(encoder, row);
+    });
+  }
+
+  /** Encode what the first of some tokens need; see EmbeddingPool.hold. @param {number[]} tokens
+   * @param {Map<number, import("./embeddings.js").Inputs>} inputs @param {number} maxEncoded */
+  async encode(tokens, inputs, maxEncoded) {
+    return this.#embeddings ? this.#embeddings.hold(tokens, inputs, maxEncoded) : tokens.length;
+  }
+
   /** Clear all slots if the device was lost since the last call, or if `force` is set. */
   invalidate(force = false) {
-    if (force || this.#program.recoveries !== this.#recoveries) for (const slot of this.list) truncate(slot, 0);
+    if (force || this.#program.recoveries !== this.#recoveries) {
+      for (const slot of this.list) truncate(slot, 0);
+      this.#embeddings?.invalidate();
+    }
     this.#recoveries = this.#program.recoveries;
   }
 
@@ -221,7 +246,7 @@ export class KvSlots {
     const tokens = new Int32Array(rows);
     const slotMapping = Int32Array.from({ length: 2 * rows }, (_, at) => (at % 2 ? 0 : -1));
     batch.forEach(([token, slot, position], row) => {
-      tokens[row] = token;
+      tokens[row] = isToken(token) ? token : /** @type {EmbeddingPool} */ (this.#embeddings).token(token);
       slotMapping.set([slot, position], 2 * row);
     });
     const logitsIndices = Int32Array.from({ length: numDecode || 1 }, (_, row) => row);

@@ -38,10 +38,11 @@ export function renderChat(template, messages, variables = {}) {
  * @param {string} template
  * @param {Message[]} messages
  * @param {Record<string, unknown>} variables
+ * @param {(text: string) => string} [expanded] what to encode instead of a rendered text
  */
-export function encodeChat(tokenizer, template, messages, variables = {}) {
+export function encodeChat(tokenizer, template, messages, variables = {}, expanded = (text) => text) {
   const marked = tokenizer.addMarks({ messages, tools: variables.tools ?? null });
   const same = JSON.stringify(marked) === JSON.stringify({ messages, tools: variables.tools ?? null });
-  if (same) return tokenizer.encode(renderChat(template, messages, variables));
-  return tokenizer.encodeMarked(renderChat(template, marked.messages, { ...variables, tools: marked.tools }));
+  if (same) return tokenizer.encode(expanded(renderChat(template, messages, variables)));
+  return tokenizer.encodeMarked(expanded(renderChat(template, marked.messages, { ...variables, tools: marked.tools })));
 }

@@ -138,7 +138,7 @@ function specialParts(added) {
   const sorted = [...texts.keys()].map((text) => [...text]).sort((a, b) => b.length - a.length);
   // In a special token of one character, the mark follows the character.
   const one = (/** @type {string[]} */ all) =>
-    all.join("").replace(/[\\^$.*+?()[\]{}|/-]/g, "\\$&") + (all.length === 1 ? `(?!${MARK})` : "");
+    all.join("").replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&") + (all.length === 1 ? `(?!${MARK})` : "");
   const cuts = sorted.flatMap((all) =>
     all.slice(1).map((_, at) => [all.slice(0, at + 1).join(""), all.slice(at + 1).join("")]),
   );

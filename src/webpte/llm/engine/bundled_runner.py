@@ -9,20 +9,20 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import FormatError
 from ...fusion.llm_rewrites import LOGITS, MAX_LOGIT_ADJUSTMENTS, SAMPLING_WORDS, mask_words
 from ...progress import OnProgress, ignore
 from ...runtime import Bundle, Method
-from ...runtime.manifest import Language
+from ...runtime.manifest import VISION_ENCODER, Language
 from ..metadata import vocabulary
 from ..sampling import RowSamplingParams, SampledToken, pack, sampler_outputs, unpack
 from .decode_steps import DecodeSteps, StepInputs, start_steps
-from .encoder import EncoderPart
 from .runner import IDLE, BatchToken, SampleRow, SlotPool, check_all_sampled, warm_up_params
 
 STEP_COST_TOKENS = 8  # what a step of a bundle costs besides its tokens, as a number of tokens
 
 
-class BundledRunner(EncoderPart, SlotPool):
+class BundledRunner(SlotPool):
     """Runs a bundle with the schedules that it has: some compute prompts, others sample after each of their tokens,
     which are of different slots then. One step of the engine becomes several of these."""
 
@@ -34,7 +34,10 @@ class BundledRunner(EncoderPart, SlotPool):
         self._slot_counts = sorted(
             {v.cache_slots for v in bundle.manifest.methods["forward"] if v.cache_slots is not None}
         )
+        if language.image_processor is not None:
+            self.use_encoder(bundle.method(VISION_ENCODER, progress=progress, lazy=True))
         super().__init__(bundle, min(max_slots, self._slot_counts[-1]), progress)
+        self._check_encoder()
         self.capacity = language.context_length
         self.max_batch_tokens = language.prefill_rows[-1]
         self.max_samples = language.decode_rows[-1]
@@ -44,6 +47,23 @@ class BundledRunner(EncoderPart, SlotPool):
 
     def make(self, num_slots: int, progress: OnProgress) -> Method:
         return self._bundle.method("forward", progress=progress, slots=num_slots, lazy=True)
+
+    def _check_encoder(self) -> None:
+        """Raise FormatError if the outputs of the encoder do not fit the state that holds them."""
+        pool = self.pool()
+        got = None if pool is None else self.method.plan.graph.tensor(pool).dims
+        bounds = [] if self._encoder is None else [output.bound or () for output in self._encoder.outputs]
+        expected = (self.pool_rows, bounds[0][-1]) if len(bounds) == 1 and len(bounds[0]) == 3 else None
+        if got != expected:
+            raise FormatError(
+                argument=f"{self._bundle.path}: the state of forward", expected=f"embeddings of {expected}", got=got,
+                code="other_export",
+            )  # fmt: skip
+
+    def pool(self) -> int | None:
+        """Return the state that is a table. A plan has no calls that would show it."""
+        plan = self.method.plan
+        return next((value for value in plan.flow.state if len(plan.graph.tensor(value).dims) == 2), None)
 
     def state_reach(self) -> tuple[int, int] | None:
         return self._language.state_reach

@@ -27,6 +27,11 @@ class LanguageMethods:
 FORWARD = LanguageMethods("forward", lambda graph, rows: graph)
 
 
+def pool_blocks(rows: int) -> int:
+    """Return how many encoder outputs of this many rows the device holds."""
+    return -(-MIN_EMBEDDING_ROWS // rows)
+
+
 class EncoderPart:
     """The part of a runner that encodes. Without an encoder it holds no embeddings."""
 
@@ -38,11 +43,15 @@ class EncoderPart:
         """Make the method of the encoder, if the model has one."""
         if model.encoder is None:
             return
-        self._encoder = program.method(model.encoder, with_stored_output, progress, lazy=True)
-        (shape,) = (output.bound for output in self._encoder.outputs)
+        self.use_encoder(program.method(model.encoder, with_stored_output, progress, lazy=True))
+
+    def use_encoder(self, encoder: Method) -> None:
+        """Encode with this method, whose output is its state."""
+        self._encoder = encoder
+        (shape,) = (output.bound for output in encoder.outputs)
         assert shape is not None
         self.embedding_rows = shape[-2]
-        self.embedding_blocks = -(-MIN_EMBEDDING_ROWS // self.embedding_rows)
+        self.embedding_blocks = pool_blocks(self.embedding_rows)
 
     def share_encoder(self, other: EncoderPart) -> None:
         """Use the encoder of another runner."""
@@ -54,9 +63,13 @@ class EncoderPart:
         """Return the rows of all outputs that the device holds."""
         return self.embedding_blocks * self.embedding_rows
 
+    def pool(self) -> int | None:
+        """Return the state of the method that holds the outputs."""
+        return embedding_pool(self.method.plan.graph)
+
     def encode(self, arguments: tuple[Any, ...], block: int) -> None:
         assert self._encoder is not None
-        pool = embedding_pool(self.method.plan.graph)
+        pool = self.pool()
         assert pool is not None
         with self._encoder.exclusive() as encoded, self.method.exclusive() as state:
             self._encoder.run(arguments, outputs=())

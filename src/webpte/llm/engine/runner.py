@@ -163,7 +163,7 @@ class ModelRunner(Protocol):
         """Replace the cache by what `read` returned."""
 
 
-class SlotPool(ABC):
+class SlotPool(EncoderPart, ABC):
     """A method whose slots follow each other in every buffer of its state."""
 
     batching_unsupported_reason = None
@@ -272,7 +272,7 @@ class SlotPool(ABC):
 
     def _buffers(self) -> Iterator[_StateBuffer]:
         plan = self.method.plan
-        state = plan.flow.state - {embedding_pool(plan.graph)}
+        state = plan.flow.state - {self.pool()}
         caches = {plan.buffer_of[value_id]: value_id for value_id in state if value_id in plan.buffer_of}
         states = (number for number, buffer in enumerate(plan.buffers) if buffer.kind == "state")
         for place, number in enumerate(states):
@@ -289,7 +289,7 @@ class _StateBuffer(NamedTuple):
     position: int  # bytes of a position of a cache, (slots, C, H, D); 0 for another state, (rows, M, N)
 
 
-class BatchedRunner(EncoderPart, SlotPool):
+class BatchedRunner(SlotPool):
     """Runs tokens of any slots side by side. Raises UnsupportedError for a program that cannot be rewritten."""
 
     def __init__(

@@ -22,6 +22,7 @@ class SquareProcessor(ImageProcessor):
 
     side: int
 
+    page_kind = "square"
     image_token = "<image_soft_token>"
     placeholder = "<start_of_image>"
 

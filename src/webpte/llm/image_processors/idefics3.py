@@ -25,6 +25,8 @@ class TileProcessor(ImageProcessor):
     longest_side: int  # of the image before it is split
     split: bool
 
+    page_kind = "tiles"
+
     def __call__(self, image: Image.Image) -> Tiles:
         image = self.resized(image, self._scaled((image.height, image.width)))
         if not self.split:

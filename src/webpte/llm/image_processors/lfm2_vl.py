@@ -35,6 +35,8 @@ class PatchProcessor(ImageProcessor):
     tolerance: float  # an image with more than this times `max_blocks` is split
     position_side: int = 0  # rows and columns of the encoder's table of positions
 
+    page_kind = "patches"
+
     @property
     def unit(self) -> int:
         """Return the pixels in a row of a block."""
@@ -72,6 +74,15 @@ class PatchProcessor(ImageProcessor):
 
     def min_rows(self, max_rows: int) -> int:
         return min(self.min_blocks, self.max_blocks // 4)  # an image that shrinks may lose half of a row and a column
+
+    def encoder_shapes(self, inputs: Sequence[tuple[int, ...]]) -> list[Sequence[tuple[int, ...]]]:
+        counts = {*range(self.min_rows(self.max_blocks), self.max_blocks + 1)}
+        if self.split:
+            counts.add((self.tile_side // self.unit) ** 2)
+        return [[(count, columns) for _, columns in inputs] for count in sorted(counts)]
+
+    def declaration(self) -> dict[str, Any]:
+        return {**super().declaration(), "grids": self._grids()}
 
     def arguments(self, pixels: Array) -> tuple[Array, ...]:
         """Return the patches of blocks, and the weights of the positions of each."""
@@ -119,10 +130,9 @@ class PatchProcessor(ImageProcessor):
         height, width = (max(self.patch_side, round(side / self.unit) * self.unit) for side in size)
         return height * width > self.max_blocks * self.unit**2 * self.tolerance
 
-    def _grid(self, size: Size) -> Size:
-        """Return the rows and columns of tiles whose proportions are nearest to those of the image."""
+    def _grids(self) -> list[tuple[int, int]]:
+        """Return the columns and rows that tiles may have, in the order of their preference."""
         fewest, most = self.tiles
-        ratio, area = size[1] / size[0], size[0] * size[1]
         # In the order of a set, as in transformers: it decides between grids that are equally near.
         grids = {
             (columns, rows)
@@ -131,8 +141,13 @@ class PatchProcessor(ImageProcessor):
             for rows in range(1, count + 1)
             if fewest <= columns * rows <= most
         }
+        return sorted(grids, key=lambda each: each[0] * each[1])
+
+    def _grid(self, size: Size) -> Size:
+        """Return the rows and columns of tiles whose proportions are nearest to those of the image."""
+        ratio, area = size[1] / size[0], size[0] * size[1]
         best, nearest = (1, 1), math.inf
-        for grid in sorted(grids, key=lambda each: each[0] * each[1]):
+        for grid in self._grids():
             distance = abs(ratio - grid[0] / grid[1])
             larger = area > 0.5 * self.tile_side**2 * grid[0] * grid[1]
             if distance < nearest or (distance == nearest and larger):

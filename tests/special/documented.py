@@ -190,6 +190,14 @@ DOCUMENTED = (
         ("NaN lost",),
     ),
     Documented(
+        "Infinite values of the delta rule",
+        "A query reads the state before a row changes it, and its product with the key times the change is added. An"
+        " infinite change stays infinite there; in the changed state, infinities of both signs would add up to NaN.",
+        ("webpte.slot_delta_rule",),
+        INFINITE,
+        ("NaN lost",),
+    ),
+    Documented(
         "Quantized NaN and infinity",
         "Neither has a code: eager converts NaN to an integer, which is undefined; here it becomes the lowest code. A"
         " range with NaN in it is that of the other elements; one with an infinity has no scale.",

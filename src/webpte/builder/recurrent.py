@@ -63,8 +63,8 @@ class RecurrentTrace:
         strength = g.unary("sigmoid", g.select(g.linear(x, f"{name}.strength"), 0, 0))
         out = self._rule(q, k, g.permute(v, (1, 0, 2)), decay, strength, sizes)
         out = g.norm(g.permute(out, (1, 0, 2)), f"{name}.head_norm", self._model.norm_eps)  # (S, H, V)
-        gate = g.view(g.silu(g.linear(x, f"{name}.gate")), by_head)
-        return g.linear(g.view(g.mul(out, gate), (1, count, values)), f"{name}.out")
+        gate = g.silu(g.linear(x, f"{name}.gate"))
+        return g.linear(g.mul(g.view(out, (1, count, values)), gate), f"{name}.out")
 
     def _keys(self, x: TracedTensor, sizes: Delta) -> TracedTensor:
         """Return keys (1, S, heads K) as (H, S, K) of unit length, each repeated for the values that share it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,10 @@ from ...lowering.context import Context, LiveScalar, Tensor
 from ...lowering.registry import op
 from ...lowering.traits import CallSizes, OpTraits
 from ...wgsl import Live, Uniforms, f32, u32
+
+KEY_LANES = 8  # invocations that share a column of a state, if its keys can be divided so
+MAX_COLUMNS = 32  # of a workgroup
+BLOCK_ROWS = 8
 
 
 class SlotDeltaParams(Uniforms):
@@ -79,6 +84,8 @@ def slot_delta_rule(
             code="operand_mismatch",
         )
     out.dims = (rows, heads, value_dim)
+    lanes = math.gcd(key_dim, KEY_LANES)
+    columns = next(each for each in range(min(value_dim, MAX_COLUMNS), 0, -1) if value_dim % each == 0)
     cx.dispatch(
         "recurrent/slot_delta_rule.wgsl",
         reads={
@@ -101,9 +108,13 @@ def slot_delta_rule(
             eps=eps,
             scale=key_dim**-0.5,
         ),
-        threads=rows * heads * value_dim,
+        threads=rows * heads * value_dim * lanes,
+        workgroup=columns * lanes,
         keys=key_dim,
         values=value_dim,
+        columns=columns,
+        lanes=lanes,
+        rows=BLOCK_ROWS,
     )
 
 

@@ -1,8 +1,9 @@
-"""Decoding for long: `python -m tests.soak.decode [--steps 20000] [--model FILE]`.
+"""Decoding for long: `python -m tests.soak.decode [--steps 20000] [--model FILE | --family lfm2]`.
 
 Rounds of prompts, resets, forks, and one to eight tokens per submit. After the first 1,000 steps memory must stay
 within 2 %, the last 1,000 must take no more than 1.05 times the first (medians of rounds; on an idle machine), and the
-number of live GPU objects must not change. Ends with status 1 otherwise. The default model is the tiny Llama.
+number of live GPU objects and the bytes of buffers must not change. Ends with status 1 otherwise. The default model is
+the tiny Llama; `--family` selects the tiny checkpoint of a family, with 4-bit weights.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from statistics import median
 
 import wgpu
 
+from tests.families.states import built
+from tests.support.models.families import first, tinies
 from tests.support.models.tiny_llm import tokens_of, write_tiny_llm
+from webpte.device.memory import allocated_bytes
 from webpte.llm import LLM
 
 BLOCK = 1000  # steps between two looks at memory
@@ -36,6 +40,7 @@ class Look:
     steps: int
     seconds: float  # of a round, the median
     rss: int
+    buffer_bytes: int
     objects: dict[str, int]
 
 
@@ -61,7 +66,7 @@ def look_after(model: LLM, steps: int) -> Look:
         done += one_round(model)
         seconds.append(time.perf_counter() - started)
     gc.collect()
-    return Look(done, median(seconds), resident(), live_objects())
+    return Look(done, median(seconds), resident(), allocated_bytes(), live_objects())
 
 
 def resident() -> int:
@@ -81,35 +86,43 @@ def live_objects() -> dict[str, int]:
 
 def report(looks: Sequence[Look]) -> bool:
     """Print what happened; whether all of it was as it should be."""
-    first, settled, last = looks[0], looks[1:], looks[-1]
-    memory = max(look.rss for look in settled) / first.rss
-    pace = last.seconds / first.seconds
+    began, settled, last = looks[0], looks[1:], looks[-1]
+    memory = max(look.rss for look in settled) / began.rss
+    pace = last.seconds / began.seconds
     changed = {
         kind: [look.objects.get(kind, 0) for look in looks]
         for kind in {kind for look in looks for kind in look.objects}
         if len({look.objects.get(kind, 0) for look in settled}) > 1
     }
-    print(f"memory: at most {memory:.4f} of {first.rss / 1e6:.1f} MB after the first {first.steps} (limit {MEMORY})")
-    print(f"time: the last block took {pace:.3f} of the first, {first.seconds * 1e3:.1f} ms a round (limit {TIME})")
+    print(f"memory: at most {memory:.4f} of {began.rss / 1e6:.1f} MB after the first {began.steps} (limit {MEMORY})")
+    print(f"time: the last block took {pace:.3f} of the first, {began.seconds * 1e3:.1f} ms a round (limit {TIME})")
     print(f"live GPU objects that changed: {changed or 'none'}; {sum(last.objects.values())} in all")
-    return memory <= MEMORY and pace <= TIME and not changed
+    buffers = sorted({look.buffer_bytes for look in settled})
+    print(f"bytes of buffers: {' or '.join(f'{nbytes:,}' for nbytes in buffers)}, {began.buffer_bytes:,} at first")
+    return memory <= MEMORY and pace <= TIME and not changed and len(buffers) == 1
+
+
+def model_path(options: argparse.Namespace, folder: Path) -> str:
+    if options.model:
+        return str(options.model)
+    return str(built(first(options.family), folder) if options.family else write_tiny_llm(folder) / "tiny.pte")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak.decode", description=__doc__)
     parser.add_argument("--steps", type=int, default=20_000)
-    parser.add_argument("--model", help="a language model with its tokenizer beside it")
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--model", help="a language model with its tokenizer beside it")
+    chosen.add_argument("--family", choices=list(tinies()), metavar="FAMILY", help="a file in families/")
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as folder:
-        path = options.model or str(write_tiny_llm(Path(folder)) / "tiny.pte")
-        with LLM.load(path) as model:
-            model.stop_tokens = frozenset()
-            looks: list[Look] = []
-            while sum(look.steps for look in looks) < options.steps or len(looks) < 3:
-                looks.append(look_after(model, BLOCK))
-                done = sum(look.steps for look in looks)
-                print(f"{done:6} steps: {looks[-1].rss / 1e6:.1f} MB, {looks[-1].seconds * 1e3:.1f} ms", flush=True)
-            return 0 if report(looks) else 1
+    with tempfile.TemporaryDirectory() as folder, LLM.load(model_path(options, Path(folder))) as model:
+        model.stop_tokens = frozenset()
+        looks: list[Look] = []
+        while sum(look.steps for look in looks) < options.steps or len(looks) < 3:
+            looks.append(look_after(model, BLOCK))
+            done = sum(look.steps for look in looks)
+            print(f"{done:6} steps: {looks[-1].rss / 1e6:.1f} MB, {looks[-1].seconds * 1e3:.1f} ms", flush=True)
+        return 0 if report(looks) else 1
 
 
 if __name__ == "__main__":

@@ -38,5 +38,11 @@ def test_import_webpte_loads_no_heavy_modules(start):
     assert "webpte" in imported and not imported & set(HEAVY)
 
 
+def test_process_that_decodes_media_imports_neither_the_api_nor_the_engine():
+    imported = imported_by("import webpte.serve.media_process")
+    assert "webpte.llm.image_prompts" in imported
+    assert not imported & {"pydantic", "starlette", "jinja2", "tokenizers", "wgpu", "webpte.fusion", "webpte.graph"}
+
+
 def test_lazy_import_loads_on_first_use():
     run_python("import sys, webpte\nassert callable(webpte.load)\nassert {'numpy', 'wgpu'} <= set(sys.modules)")

@@ -9,15 +9,17 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import FormatError, InputError
 from ..image_files import open_image
 from ..typing import Array
 from .engine.embeddings import DIGEST_BYTES, EncoderInput, Segment
 from .image_processor import ImageProcessor, read_image_processor
-from .prompts import Messages
-from .tokenizer import Tokenizer
+
+if TYPE_CHECKING:  # the process that decodes images imports neither
+    from .prompts import Messages
+    from .tokenizer import Tokenizer
 
 IMAGE_TYPES = ("image", "image_url")  # of a part of a message's content
 SOURCES = ("path", "url", "image", "image_url")  # fields of a part with an image; the last as OpenAI has it

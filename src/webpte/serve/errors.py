@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ..errors import (
     ClosedError,
@@ -17,7 +17,9 @@ from ..errors import (
     QueueFullError,
     UnsupportedError,
 )
-from .openai.response_types import ErrorBody
+
+if TYPE_CHECKING:  # the process that decodes media does without the types of the API
+    from .openai.response_types import ErrorBody
 
 Wait = Literal["load", "queue", "first token", "total"]
 

@@ -123,6 +123,17 @@ def test_requests_with_and_without_images_have_the_tokens_of_each_alone(llm):
     assert [answer.tokens for answer in together] == alone
 
 
+def test_chat_asks_about_images_and_later_questions_are_about_them_too(llm):
+    chat = llm.chat(max_new_tokens=4)
+    chat.ask("what?", images=[picture(1)]).result()
+    answer = chat.ask("why?")
+    answer.result()
+    assert [type(message["content"]) for message in chat.messages] == [list, str, str, str]
+    assert answer.usage.reused_tokens > 7 * ROWS
+    with raises(InputError, code="wrong_type"):
+        chat.ask("what?", images="cat.jpg")
+
+
 def encoded(seed: int) -> bytes:
     file = io.BytesIO()
     picture(seed).save(file, "PNG")

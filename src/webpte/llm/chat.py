@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, Unpack
 
 from ..errors import InputError
@@ -32,26 +32,38 @@ class Chat:
         self._llm = llm
         self.system = system  #: the system message; None for none
         self._settings = dict(settings)
-        self._turns: list[tuple[str, Generation]] = []  # questions and answers
+        self._turns: list[tuple[Any, Generation]] = []  # contents of questions, and answers
 
     @shows_settings
-    def ask(self, text: str, *, cancel: CancelToken | None = None, **settings: Unpack[GenerateSettings]) -> Generation:
+    def ask(
+        self,
+        text: str,
+        *,
+        images: Sequence[Any] = (),
+        cancel: CancelToken | None = None,
+        **settings: Unpack[GenerateSettings],
+    ) -> Generation:
         """Return the answer to a question. `str(answer)` waits for it; iterating streams it.
 
-        `settings` are added to those of the conversation.
+        If the model sees, the question may be about `images`: paths, bytes, PIL images or arrays of pixels. Questions
+        after it are about them, too. `settings` are added to those of the conversation.
         """
         if not isinstance(text, str) or not text:
             raise InputError(argument="text", expected="a string of at least one character", got=described(text))
-        messages = [*self.messages, {"role": "user", "content": text}]
+        if not isinstance(images, (list, tuple)):
+            raise InputError(argument="images", expected="a list of images", got=described(images), code="wrong_type")
+        parts = [*({"type": "image", "image": image} for image in images), {"type": "text", "text": text}]
+        content = parts if images else text
+        messages = [*self.messages, {"role": "user", "content": content}]
         merged: Any = {**self._settings, **settings}
         answer = self._llm.generate(messages, cancel=cancel, **merged)
-        self._turns = [*self._begun(), (text, answer)]
+        self._turns = [*self._begun(), (content, answer)]
         return answer
 
     @property
-    def messages(self) -> list[dict[str, str]]:
+    def messages(self) -> list[dict[str, Any]]:
         """Return the messages so far, after the system message if there is one."""
-        messages = [{"role": "system", "content": self.system}] if self.system is not None else []
+        messages: list[dict[str, Any]] = [{"role": "system", "content": self.system}] if self.system is not None else []
         for question, answer in self._begun():
             messages.append({"role": "user", "content": question})
             thought = {"reasoning_content": answer.reasoning} if answer.reasoning else {}

@@ -10,12 +10,15 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+from tests.support.harness import markdown_tables
 
 from .compilers.report import KernelReport, ProgramReport, from_json, markdown_table, result_path
 
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+MODELS_PAGE = PAGE.with_name("models.md")
 ISSUE = "issue"  # as `PublishedFigure.fits`: the share of the instruction rate
 TOLERANCE = 0.25  # error of a prediction that counts as right
 
@@ -129,6 +132,47 @@ PUBLISHED = (
 )
 
 
+@dataclass(frozen=True)
+class FamilyModel:
+    """A model as docs/models.md counts it, by its config.json."""
+
+    name: str
+    layer_weights: float
+    head_weights: float  # its table is the embedding's too
+    dispatches_before: int  # of a token, when the engine ran its sequences one at a time (commit 7741edcc)
+    state_bytes: float = 0  # of its recurrent layers, read and written by each token
+
+    @property
+    def dispatches(self) -> int:
+        """Return the dispatches of a token, as docs/models.md has them."""
+        section = markdown_tables.parts(MODELS_PAGE.read_text(encoding="utf-8"), "## State by family")[1]
+        return int(next(row[2] for row in markdown_tables.rows(section) if row[0] == self.name))
+
+    @property
+    def gigabytes(self) -> float:
+        """Return the bytes of a token: layers of 4 bits and an f32 scale for 32 weights, a head of 8 bits."""
+        return (self.layer_weights * 5 / 8 + self.head_weights + self.state_bytes) / 1e9
+
+
+# Widths: a layer's inputs x outputs, for each of its products.
+FAMILY_MODELS = (
+    FamilyModel("Gemma 3 1B", 26 * 1152 * (2 * 1024 + 2 * 256 + 3 * 6912), 262144 * 1152, 1047),
+    FamilyModel(
+        "LFM2 1.2B",
+        16 * 2048 * 3 * 8192 + 10 * 2048 * 4 * 2048 + 6 * 2048 * (2 * 2048 + 2 * 512),
+        65536 * 2048,
+        232,
+    ),
+    FamilyModel(
+        "Qwen3.5 0.8B",
+        24 * 1024 * 3 * 3584 + 18 * 1024 * (6144 + 2 * 2048 + 2 * 16) + 6 * 1024 * (4096 + 2 * 512 + 2048),
+        248320 * 1024,
+        1674,
+        18 * 16 * 128 * 128 * 4 * 2,
+    ),
+)
+
+
 def predict(work: Work, card: Card, parameters: Parameters) -> float:
     """Return the seconds of a step."""
     reading = work.gigabytes / (card.gigabytes_per_second * parameters.bandwidth)
@@ -224,6 +268,31 @@ def programs_table(parameters: Parameters) -> str:
     return markdown_table(head, rows)
 
 
+def family_models_table() -> str:
+    rows = [
+        (model.name, str(model.dispatches_before), str(model.dispatches), f"{model.gigabytes:.2f}")
+        for model in FAMILY_MODELS
+    ]
+    return markdown_table(("model", "dispatches before", "dispatches now", "GB per token"), rows)
+
+
+def families_table(parameters: Parameters) -> str:
+    """Return the predicted decode speed of models of other families, with the dispatches before and now."""
+    report = from_json(result_path("llama-3.2-1b").read_text(encoding="utf-8"))
+    rows = []
+    for card in CARDS.values():
+        if card.api == "Vulkan from PyTorch":
+            continue
+        cells = []
+        for model in FAMILY_MODELS:
+            weights = model.layer_weights + model.head_weights
+            now = replace(decode_work(report, weights, model.gigabytes, card.compiler), dispatches=model.dispatches)
+            before = replace(now, dispatches=model.dispatches_before)
+            cells += [f"{1 / predict(work, card, parameters):,.0f}" for work in (before, now)]
+        rows.append((card.name, *cells))
+    return markdown_table(("GPU", *(f"{m.name}{when}" for m in FAMILY_MODELS for when in (", before", ""))), rows)
+
+
 def _bound(work: Work, card: Card, parameters: Parameters) -> str:
     parts = {
         "dispatches": work.dispatches * parameters.dispatch_seconds[card.api],
@@ -241,6 +310,8 @@ def tables() -> dict[str, str]:
         "parameters": parameters_table(parameters),
         "published": published_table(parameters),
         "programs": programs_table(parameters),
+        "family models": family_models_table(),
+        "families": families_table(parameters),
     }
 
 

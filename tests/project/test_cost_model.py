@@ -9,6 +9,7 @@ import pytest
 from bench.compilers.drivers import DEVICES
 from bench.cost_model import (
     CARDS,
+    FAMILY_MODELS,
     PAGE,
     PUBLISHED,
     TOLERANCE,
@@ -68,4 +69,11 @@ def test_cost_model_cards_name_known_compilers():
 
 def test_page_has_the_current_tables():
     page = PAGE.read_text(encoding="utf-8")
-    assert page == filled(page)
+    assert page == filled(page), "run python -m bench.cost_model --write"
+
+
+def test_family_models_have_their_published_sizes_and_dispatches():
+    """Gemma 3 1B has 1.0 billion parameters, LFM2 1.2B 1.17, Qwen3.5 0.8B 0.75 in its language model."""
+    sizes = {model.name: round((model.layer_weights + model.head_weights) / 1e9, 2) for model in FAMILY_MODELS}
+    assert sizes == {"Gemma 3 1B": 1.0, "LFM2 1.2B": 1.17, "Qwen3.5 0.8B": 0.75}
+    assert all(0 < model.dispatches <= model.dispatches_before / 2 for model in FAMILY_MODELS)

@@ -24,7 +24,7 @@ from ..graph import (
     ValueList,
     parse_program,
 )
-from ..graph.names import ELEMENTWISE, INT8_CONVOLUTION, INT8_LINEAR, LINEAR_Q4, MATMUL
+from ..graph.names import ELEMENTWISE, INT8_CONVOLUTION, INT8_LINEAR, MATMUL
 from ..lowering.dim_rules import Dims
 from .dims import SymbolicDims
 from .elementwise import MAX_STORAGE_BUFFERS, BoundProgram, FusibleCalls, FusionGroup
@@ -40,7 +40,7 @@ LINEAR, CONVOLUTION = "webpte.linear", "webpte.convolution"
 CLAMP, BOUNDS = "aten.clamp.default", ("output_min", "output_max")  # of a convolution with limits
 PATTERN = {
     "linear": ("aten.linear.default",),
-    "quantized": (*(name for role in LAYERS for name in LINEARS[role]), LINEAR_Q4),
+    "quantized": tuple(name for role in LAYERS for name in LINEARS[role]),
     "matrices": ("aten.mm.default",),
     "matrices and more": ("aten.addmm.default",),
     "batches": ("aten.bmm.default",),

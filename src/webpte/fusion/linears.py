@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from ..graph import (
     numel,
 )
 from ..graph.names import INT4, INT4_HIGH_FIRST, INT8, LINEAR_Q4
+from .pieces import Pieces, piece
 from .rewriter import Rewriter, roles
 
 PATTERN = {
@@ -32,6 +32,7 @@ PATTERN = {
     "rows and groups": ("et_vk.linear_dq8ca_q4gsw.default",),
     "channels": ("et_vk.linear_qcs4w.default",),
     "bytes": ("aten._weight_int8pack_mm.default",),
+    "fused": (LINEAR_Q4,),
     "qparams": ("torchao.choose_qparams_affine.default",),
 }
 ROLES = roles(PATTERN)
@@ -41,27 +42,21 @@ WORD_BYTES = 4
 SCALE_BYTES = 4  # of an offset, an f32
 PIECE_BYTES = 1 << 16  # of scales that are read at once
 
-
-class LayerArguments(NamedTuple):
-    """The names that an op of layers with 4-bit or 8-bit weights has for its arguments."""
-
-    x: str
-    codes: str
-    scales: str
-    group: str | None = None  # without one, a row of the weight is one group
-    bias: str | None = None
-    qparams: tuple[str, ...] = ()
-    format: str = INT4
-
-
+# The calls that are layers, with the names of QuantizedLinear for their arguments. Without a group, a row is one group.
+GROUPED = {"weights": "codes", "weight_scales": "scales", "group_size": "group", "bias": "bias"}
+OWN_NAMES = ("x", "x_scales", "x_zeros", "group", "bias", "format", "offsets")
+ADDED = dict.fromkeys(("norm", "row_eps", "program"), Null())  # by later passes: such a layer is more than its weights
 LAYERS = {
-    "groups": LayerArguments("self", "weights", "weight_scales", "group_size", "bias"),
-    "rows and groups": LayerArguments(
-        "input", "weights", "weight_scales", "group_size", "bias", ("input_scales", "input_zp")
-    ),
-    "channels": LayerArguments("self", "weight", "scales", format=INT4_HIGH_FIRST),
-    "bytes": LayerArguments("self", "mat2", "scales", format=INT8),
+    "groups": piece("groups", self="x", **GROUPED),
+    "rows and groups": piece("rows and groups", input="x", input_scales="x_scales", input_zp="x_zeros", **GROUPED),
+    "channels": piece("channels", self="x", weight="codes", scales="scales"),
+    "bytes": piece("bytes", self="x", mat2="codes", scales="scales"),
+    "fused": piece("fused", codes=("codes",), scales=("scales",), **{name: name for name in OWN_NAMES}, **ADDED),
 }
+FORMATS = {"groups": INT4, "rows and groups": INT4, "channels": INT4_HIGH_FIRST, "bytes": INT8}
+# A choice of scales and zeros of rows in int8, within these limits.
+CHOICE = piece("qparams", input="x", block_size="rows", mapping_type=String("ASYMMETRIC"), eps="eps")
+LIMITS = ((Int(-128), Int(127)), (Null(), Null()))
 
 
 @dataclass(frozen=True)
@@ -102,56 +97,37 @@ def quantized_linears(rewriter: Rewriter) -> list[QuantizedLinear]:
 def quantized_linear(rewriter: Rewriter, index: int) -> QuantizedLinear | None:
     """Return the layer at a step, if its call may be moved."""
     call = rewriter.call(index)
-    if call is None or len(call.outs) != 1:
+    role = "" if call is None else ROLES.get(call.name, "")
+    if call is None or role not in LAYERS or len(call.outs) != 1:
         return None
-    linear = _fused(rewriter, index, call) if call.name == LINEAR_Q4 else _layer(rewriter, index, call)
-    movable = linear is not None and all(map(rewriter.is_immutable, (*linear.sources, linear.out)))
-    return linear if movable else None
-
-
-def _layer(rewriter: Rewriter, index: int, call: Call) -> QuantizedLinear | None:
-    names = LAYERS.get(ROLES.get(call.name, ""))
-    if names is None:
+    ids = Pieces(rewriter, ROLES).matched(call.outs[0], LAYERS[role])
+    if ids is None:
         return None
-    ids = rewriter.arguments(call)
-    x = rewriter.values[ids[names.x]]
-    inner = x.dims[-1] if isinstance(x, TensorSpec) and x.dims else 0
-    bias = None if names.bias is None or isinstance(rewriter.values[ids[names.bias]], Null) else ids[names.bias]
-    return QuantizedLinear(
-        index=index,
-        call=call,
-        x=ids[names.x],
-        qparams=tuple(ids[name] for name in names.qparams),
-        codes=ids[names.codes],
-        scales=ids[names.scales],
-        group=Int(inner) if names.group is None else rewriter.values[ids[names.group]],
-        bias=bias,
-        format=names.format,
-    )
-
-
-def _fused(rewriter: Rewriter, index: int, call: Call) -> QuantizedLinear | None:
-    """Return a layer that an earlier pass or the graph has written; None if a later pass has added to it."""
-    values = rewriter.values
-    ids = rewriter.arguments(call)
-    codes, scales = values[ids["codes"]], values[ids["scales"]]
-    code_format = values[ids["format"]]
-    assert isinstance(codes, ValueList) and isinstance(scales, ValueList) and isinstance(code_format, String)
-    present = {name: value_id for name, value_id in ids.items() if not isinstance(values[value_id], Null)}
-    if len(codes.ids) != 1 or not present.keys().isdisjoint(("norm", "row_eps", "program")):
-        return None
-    return QuantizedLinear(
+    present = {name: value_id for name, value_id in ids.items() if not isinstance(rewriter.values[value_id], Null)}
+    values = {name: rewriter.values[value_id] for name, value_id in present.items()}
+    x, code_format = values["x"], values.get("format")
+    assert code_format is None or isinstance(code_format, String)
+    linear = QuantizedLinear(
         index=index,
         call=call,
         x=ids["x"],
         qparams=tuple(present[name] for name in ("x_scales", "x_zeros") if name in present),
-        codes=codes.ids[0],
-        scales=scales.ids[0],
-        group=values[ids["group"]],
+        codes=ids["codes"],
+        scales=ids["scales"],
+        group=values.get("group", Int(x.dims[-1] if isinstance(x, TensorSpec) and x.dims else 0)),
         bias=present.get("bias"),
-        format=code_format.value,
+        format=FORMATS[role] if code_format is None else code_format.value,
         offsets=present.get("offsets"),
     )
+    return linear if all(map(rewriter.is_immutable, (*linear.sources, linear.out))) else None
+
+
+def fused_at(rewriter: Rewriter, index: int) -> Call | None:
+    """Return the fused call of the layers at a step; None if another call is there."""
+    linear, call = quantized_linear(rewriter, index), rewriter.call(index)
+    if linear is not None:
+        return fused_call(rewriter, [linear], linear.call.outs)
+    return call if call is not None and call.name == LINEAR_Q4 else None
 
 
 def fused_call(
@@ -341,17 +317,15 @@ def choose_in_linears(graph: Graph) -> Graph:
     rewriter = Rewriter(graph)
     if not rewriter.is_straight_line:
         return graph
-    plain = {linear.index: linear for linear in quantized_linears(rewriter)}
     for index in range(len(graph.steps)):
         choice = rewriter.call(index)
         eps = None if choice is None else _row_eps(rewriter, choice)
         if choice is None or eps is None:
             continue
-        readers = {at for out in choice.outs for at in rewriter.users[out]}
-        layers = [(at, _with_row_eps(rewriter, at, plain, choice, eps)) for at in sorted(readers)]
-        fused = [(at, layer) for at, layer in layers if layer is not None]
-        if len(fused) == len(layers):
-            for at, layer in fused:
+        readers = sorted({at for out in choice.outs for at in rewriter.users[out]})
+        layers = [_with_row_eps(rewriter, at, choice, eps) for at in readers]
+        if None not in layers:
+            for at, layer in zip(readers, filter(None, layers), strict=True):
                 rewriter.replace([at], layer, at)
             rewriter.drop(index)
     return rewriter.result()
@@ -359,32 +333,27 @@ def choose_in_linears(graph: Graph) -> Graph:
 
 def _row_eps(rewriter: Rewriter, call: Call) -> Double | None:
     """Return the smallest scale, if a call chooses scales in f32 and zeros in int8 of rows; else None."""
-    if ROLES.get(call.name) != "qparams" or not rewriter.outputs.isdisjoint(call.outs):
+    ids = Pieces(rewriter, ROLES).matched(call.outs[0], CHOICE) if len(call.outs) == 2 else None
+    if ids is None:
         return None
-    ids = rewriter.arguments(call)
-    options = {name: rewriter.values[value_id] for name, value_id in ids.items()}
-    x, scale, eps = options["input"], rewriter.values[call.outs[0]], options["eps"]
+    x, scale, eps = (rewriter.values[value_id] for value_id in (ids["x"], call.outs[0], ids["eps"]))
     if not isinstance(x, TensorSpec) or not isinstance(scale, TensorSpec) or scale.dtype is not DType.FLOAT32:
         return None
-    rows = IntList((*(1 for _ in x.dims[:-1]), *x.dims[-1:]))
-    limits = (options["quant_min"], options["quant_max"]) in ((Int(-128), Int(127)), (Null(), Null()))
-    asymmetric = options["mapping_type"] == String("ASYMMETRIC")
-    immutable = all(map(rewriter.is_immutable, (ids["input"], *call.outs)))
-    if not (options["block_size"] == rows and limits and asymmetric and immutable):
+    options = rewriter.arguments(call)
+    limits = tuple(rewriter.values[options[name]] for name in ("quant_min", "quant_max"))
+    by_rows = rewriter.values[ids["rows"]] == IntList((*(1 for _ in x.dims[:-1]), *x.dims[-1:]))
+    immutable = all(map(rewriter.is_immutable, (ids["x"], *call.outs))) and rewriter.outputs.isdisjoint(call.outs)
+    if limits not in LIMITS or not by_rows or not immutable:
         return None
     if isinstance(eps, Null):  # torchao's default
         return Double(float(np.finfo(np.float16 if x.host_dtype is DType.FLOAT16 else np.float32).smallest_normal))
     return eps if isinstance(eps, Double) else None
 
 
-def _with_row_eps(
-    rewriter: Rewriter, at: int, plain: Mapping[int, QuantizedLinear], choice: Call, eps: Double
-) -> Call | None:
+def _with_row_eps(rewriter: Rewriter, at: int, choice: Call, eps: Double) -> Call | None:
     """Return the layer at a step with the smallest scale instead of scales and zeros; None if another call is there."""
-    call, linear = rewriter.call(at), plain.get(at)
-    if linear is not None:
-        call = fused_call(rewriter, [linear], linear.call.outs)
-    if call is None or call.name != LINEAR_Q4:
+    call = fused_at(rewriter, at)
+    if call is None:
         return None
     arguments = rewriter.arguments(call)
     source = rewriter.arguments(choice)["input"]
@@ -397,29 +366,27 @@ def _with_row_eps(
 # -- scales in f16 -----------------------------------------------------------------------------------------------------
 
 
+# The scales of 4-bit weights, by ops.
+GROUP_SCALES = {
+    **dict.fromkeys((*PATTERN["groups"], *PATTERN["rows and groups"]), "weight_scales"),
+    **dict.fromkeys((*PATTERN["channels"], *PATTERN["fused"]), "scales"),
+}
+
+
 def narrow_scales(graph: Graph) -> Graph:
     """Store the scales of 4-bit layers as f16 where that changes no bit: 4.5 bits for a weight instead of 5."""
     rewriter = Rewriter(graph)
-    for index in range(len(graph.steps)):
-        scales = _four_bit_scales(rewriter, index)
-        if scales and all(
-            rewriter.users[value_id] == [index] and _are_halves(rewriter, value_id) for value_id in scales
-        ):
+    for index in range(len(rewriter.steps)):
+        call = rewriter.call(index)
+        if call is None or call.name not in GROUP_SCALES:
+            continue
+        ids = rewriter.arguments(call)
+        scales = rewriter.flatten([ids[GROUP_SCALES[call.name]]])
+        has_four_bits = "format" not in ids or rewriter.values[ids["format"]] != String(INT8)
+        if has_four_bits and all(rewriter.users[v] == [index] and _are_halves(rewriter, v) for v in scales):
             for value_id in scales:
                 rewriter.values[value_id] = replace(tensor_spec(rewriter, value_id), dtype=DType.FLOAT16)
     return rewriter.result()
-
-
-def _four_bit_scales(rewriter: Rewriter, index: int) -> tuple[int, ...]:
-    call = rewriter.call(index)
-    if call is None or (call.name != LINEAR_Q4 and ROLES.get(call.name) not in LAYERS):
-        return ()
-    ids = rewriter.arguments(call)
-    if call.name != LINEAR_Q4:
-        names = LAYERS[ROLES[call.name]]
-        return (ids[names.scales],) if names.format != INT8 else ()
-    scales = rewriter.values[ids["scales"]]
-    return scales.ids if isinstance(scales, ValueList) and rewriter.values[ids["format"]] != String(INT8) else ()
 
 
 def _are_halves(rewriter: Rewriter, value_id: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..graph import Call, Double, Graph, Int, Null, TensorSpec
 from ..graph.names import LINEAR_Q4
 from .dims import SymbolicDims
-from .linears import fused_call, quantized_linears, same_spec
+from .linears import fused_at, same_spec
 from .rewriter import Rewriter, roles
 
 MAX_BUFFERS = 8  # of a call: every device can bind them
@@ -55,7 +55,6 @@ def normalize_in_linears(graph: Graph) -> Graph:
     rewriter = Rewriter(graph)
     if not rewriter.is_straight_line:
         return graph
-    plain = {linear.index: linear for linear in quantized_linears(rewriter)}
     for index in range(len(rewriter.steps)):
         norm = rewriter.call(index)
         if norm is None or ROLES.get(norm.name) != "norm":
@@ -65,10 +64,8 @@ def normalize_in_linears(graph: Graph) -> Graph:
         immutable = all(map(rewriter.is_immutable, (options["x"], options["weight"], norm.outs[0])))
         if user is None or not immutable or not same_spec(rewriter, options["x"], norm.outs[0]):
             continue
-        at, call = user
-        if at in plain:
-            call = fused_call(rewriter, [plain[at]], call.outs)
-        if call.name != LINEAR_Q4:
+        at = user[0]
+        if (call := fused_at(rewriter, at)) is None:
             continue
         arguments = rewriter.arguments(call)
         tensors = [i for i in rewriter.flatten(call.args) if isinstance(rewriter.values[i], TensorSpec)]

@@ -95,6 +95,15 @@ class Pieces:
             value_id = source
         return value_id
 
+    def matched(self, value_id: int, pattern: Pattern) -> dict[str, int] | None:
+        """Return the values that a pattern names; None if other calls compute the value."""
+        names: dict[str, int] = {}
+        try:
+            self.match(value_id, pattern, names)
+        except MismatchError:
+            return None
+        return names
+
     def match(self, value_id: int, pattern: Pattern, names: dict[str, int]) -> None:
         """Compare what computes a value with a pattern, and add the values that the pattern names to `names`."""
         seen: set[tuple[int, int]] = set()  # a pattern repeats the parts that a value is computed from several times

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.harness.errors import raises
 from webpte.errors import GraphError
-from webpte.ops.weight_formats import format_named
+from webpte.ops.weight_formats import format_named, numpy_scales
 
 NUMBERS = {  # of the bytes 0x00, 0x21, 0x8f and 0xf7
     "int4": [-8, -8, -7, -6, 7, 0, -1, 7],
@@ -26,3 +26,8 @@ def test_numbers_of_codes(name):
 def test_format_that_does_not_exist_is_refused_with_those_that_do():
     with raises(GraphError, "int4, int4_high_first, int8", "int5", code="weight_format"):
         format_named("int5")
+
+
+def test_scales_in_bytes_are_powers_of_two():
+    scales = np.array([0, 1, 127, 128, 254], np.uint8)
+    assert numpy_scales(scales).tolist() == [0.0, 2.0**-126, 1.0, 2.0, 2.0**127]

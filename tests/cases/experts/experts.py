@@ -2,29 +2,31 @@
 
 from typing import Any
 
-from tests.cases.q4.linear_q4 import LOOSE, scales
+from tests.cases.q4.linear_q4 import LOOSE, exponents, scales
 from tests.support.harness.cases import Case, T, case
 
 
-def stack(experts: int, rows: int, columns: int, group: int) -> tuple[T, T | None]:
+def stack(experts: int, rows: int, columns: int, group: int, form: str) -> tuple[T, T | None]:
     """Return the weights of experts and their scales: in f32 without a group."""
     if not group:
         return T(experts, rows, columns, constant=True, low=-0.5, high=0.5), None
     packed = T(experts, rows, columns // 2, dtype="u8", low=0, high=255, constant=True)
-    return packed, scales(experts, rows, columns // group)
+    return packed, (exponents if form == "mxfp4" else scales)(experts, rows, columns // group)
 
 
 def mixture(sizes: tuple[int, int, int, int], group: int = 32, **more: Any) -> Case:
     """`sizes`: experts, those chosen, the width of a row and of an expert."""
     experts, chosen, width, hidden = sizes
-    rows = more.pop("rows", ("n",))
+    rows, form = more.pop("rows", ("n",)), more.pop("format", "int4")
     bias = T(experts, constant=True) if more.pop("biased", False) else None
-    gate, up, down = (stack(experts, *shape, group) for shape in ((hidden, width), (hidden, width), (width, hidden)))
+    gate, up, down = (
+        stack(experts, *shape, group, form) for shape in ((hidden, width), (hidden, width), (width, hidden))
+    )
     scoring, normalized = more.pop("scoring", "softmax"), more.pop("normalized", True)
     numbers = (group, group, chosen, scoring, normalized, more.pop("eps", 0.0), more.pop("factor", 1.0))
     activation = more.pop("activation", "silu")
     x, logits = T(*rows, width), T(*rows, experts)
-    return case("webpte.experts", x, logits, bias, *gate, *up, *down, *numbers, activation, **LOOSE, **more)
+    return case("webpte.experts", x, logits, bias, *gate, *up, *down, *numbers, activation, form, **LOOSE, **more)
 
 
 CASES = [

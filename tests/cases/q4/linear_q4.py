@@ -14,6 +14,11 @@ def scales(*dims, **options):
     return T(*dims, low=0.005, high=0.05, **{"constant": True} | options)
 
 
+def exponents(*dims):
+    """Return scales in bytes, 2^-7 to 2^-4."""
+    return T(*dims, dtype="u8", low=120, high=123, constant=True)
+
+
 def bias(size):
     return T(size, constant=True)
 
@@ -100,6 +105,7 @@ HALVES = [
     case(Q4, half(T("n", 64)), codes(24, 32), half(scales(2, 24)), 32, half(bias(24)), n=(11, 4, 1), **HALF),
     case(Q4, half(T("n", 64)), codes(29, 32), scales(2, 32), 32, None, n=(5, 1), **HALF),
     case(Q4, T("n", 48), codes(7, 24), half(scales(3, 8)), 16, None, n=(5, 1)),
+    case(Q4, T("n", 64), codes(29, 32), exponents(2, 29), 32, bias(29), n=(11, 4, 1)),
     case(Q4, half(T("n", 12)), codes(5, 8), half(scales(1, 8)), 12, half(bias(8)), n=(5, 1), **HALF),
 ]
 

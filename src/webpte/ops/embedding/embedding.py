@@ -16,7 +16,7 @@ from ...lowering.traits import OpTraits, rows_of
 from ...wgsl import Uniforms, u32
 from ..create.fill import numpy_dtype
 from ..indexing.indexing import take_along
-from ..weight_formats import CodeFormat, format_named
+from ..weight_formats import CodeFormat, format_named, scale_type
 
 
 @op(
@@ -188,7 +188,7 @@ def look_up_q4(
             words=words,
             loader=code_format.loader,
             type=load_type(out, 4 if words else 1),
-            scale_type=scales.wgsl,
+            scale_type=scale_type(scales),
             zero_type=zeros.dtype.short if zeros is not None else "",
         )
 

@@ -3,10 +3,10 @@
 {$ include "choice.wgsl" $}
 {$ include "loads.wgsl" $}
 {$ from "loads.wgsl" import array_of, storable $}
-{$ from "packed.wgsl" import fetched, stored $}
+{$ from "packed.wgsl" import fetched, scale_of, stored $}
 
 var<storage> table: array<u32>;  // (V, E / 2) bytes, a code in each half
-var<storage> scales: array<{{ scale_type }}>;  // (V, E / group)
+var<storage> scales: array<{{ stored(scale_type) }}>;  // (V, E / group)
 var<storage> indices: array<i32>;
 $$ if zero_type
 var<storage> zeros: array<{{ stored(zero_type) }}>;
@@ -26,7 +26,7 @@ $$ call per_thread()
 $$ if words
     let word = table[at];
     let s = row * p.row_groups + step * 8u / p.group;
-    let scale = f32(scales[s]);
+    let scale = {{ scale_of("scales", "s", scale_type) }};
     let zero = {{ fetched("zeros", "s", zero_type) if zero_type else "0.0" }};
     let low = (codes(word) - zero) * scale;
     let high = (codes(word >> 16u) - zero) * scale;
@@ -37,7 +37,7 @@ $$ else
 $$ for half in range(2)
     let s{{ half }} = row * p.row_groups + (step * 2u + {{ half }}u) / p.group;
     let zero{{ half }} = {{ fetched("zeros", "s" ~ half, zero_type) if zero_type else "0.0" }};
-    let value{{ half }} = (pair.{{ "xy"[half] }} - zero{{ half }}) * f32(scales[s{{ half }}]);
+    let value{{ half }} = (pair.{{ "xy"[half] }} - zero{{ half }}) * {{ scale_of("scales", "s%d" % half, scale_type) }};
     y[2u * i + {{ half }}u] = {{ storable("value" ~ half, type) }};
 $$ endfor
 $$ endif

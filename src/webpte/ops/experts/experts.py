@@ -18,16 +18,15 @@ from ...lowering.context import Context, Tensor
 from ...lowering.registry import op
 from ...lowering.traits import CallSizes, Dims, OpTraits
 from ...wgsl import Uniforms, f32, u32
-from ..weight_formats import format_named
+from ..weight_formats import CodeFormat, format_named, scale_type
 
 SOFTMAX, SIGMOID = "softmax", "sigmoid"  # of the router's logits
 SILU, GELU_TANH = "silu", "gelu_tanh"  # of gates
 TILE_PAIRS = 8  # a pair is a row and one of its experts: pairs of one expert that read its weights together
 PAIRS_PER_EXPERT = 2  # on average, from which pairs are sorted by expert
 CPU_LANES, GPU_LANES = 1, 8  # invocations that share a sum
-INT4 = format_named("int4")
-WORD_CODES = INT4.word_codes
-LOAD_CODES = 4 * WORD_CODES  # of a load of four words
+WORD_CODES, LOAD_CODES = 8, 32  # of a word, and of a load of four words
+SCALE_TYPES = (DType.FLOAT32, DType.UINT8)
 MAX_EXPERTS = 1024
 
 
@@ -66,6 +65,7 @@ class _Weight(NamedTuple):
     values: Tensor
     scales: Tensor | None
     group: int
+    format: CodeFormat  # of codes, which have 4 bits
 
     @property
     def columns(self) -> int:
@@ -77,9 +77,9 @@ class _Weight(NamedTuple):
         if self.scales is not None:
             expected: Dims = (experts, columns or self.values.dims[1], inner // 2)
             group = self.group
-            fits = fits and group > 0 and group % WORD_CODES == 0 and inner % group == 0
+            fits = fits and self.format.bits == 4 and group > 0 and group % WORD_CODES == 0 and inner % group == 0
             fits = fits and self.scales.dims == (*expected[:2], inner // max(1, group))
-            fits = fits and self.values.dtype is DType.UINT8 and self.scales.dtype is DType.FLOAT32
+            fits = fits and self.values.dtype is DType.UINT8 and self.scales.dtype in SCALE_TYPES
         else:
             expected = (experts, columns or self.values.dims[1], inner)
             fits = fits and self.values.dtype is DType.FLOAT32
@@ -136,6 +136,7 @@ def experts(
     eps: float,
     factor: float,
     activation: str,
+    format: str = "int4",
     *,
     out: Tensor,
 ) -> None:
@@ -144,12 +145,14 @@ def experts(
     `logits` (..., E) are those of the router. Their softmax or sigmoid are scores. The experts of the highest scores
     are chosen, with `bias` (E,) added for the choice only. The score of an expert is its weight, which with
     `normalized` is divided by the sum of those chosen plus `eps`. Weights are multiplied by `factor`. An expert
-    computes down(activation(gate(x)) * up(x)); group sizes are 0 for weights in f32.
+    computes down(activation(gate(x)) * up(x)); group sizes are 0 for weights in f32. Other weights are codes
+    of a `format` in ops/weight_formats. Their scales are f32, or bytes: exponents of powers of two.
     """
+    coded = format_named(format)
     inputs, hidden, outputs = (
-        _Weight(gate, gate_scales, gate_group),
-        _Weight(up, up_scales, gate_group),
-        _Weight(down, down_scales, down_group),
+        _Weight(gate, gate_scales, gate_group, coded),
+        _Weight(up, up_scales, gate_group, coded),
+        _Weight(down, down_scales, down_group, coded),
     )
     inner, count = x.dims[-1] if x.dims else 0, logits.dims[-1] if logits.dims else 0
     _check_numbers(scoring, activation, chosen, count)
@@ -161,7 +164,7 @@ def experts(
         )
     inputs.check("gate", count, None, inner)
     hidden.check("up", count, inputs.columns, inner)
-    if (inputs.scales is None) != (hidden.scales is None):
+    if _type_of(inputs.scales) != _type_of(hidden.scales):
         raise ShapeError("experts: gate and up must have one format", code="operand_mismatch")
     outputs.check("down", count, inner, inputs.columns)
     out.dims = x.dims
@@ -189,6 +192,10 @@ def experts(
         threads=rows * inner // 4,
         normalized=normalized,
     )
+
+
+def _type_of(scales: Tensor | None) -> DType | None:
+    return None if scales is None else scales.dtype
 
 
 def _check_numbers(scoring: str, activation: str, chosen: int, count: int) -> None:
@@ -271,7 +278,8 @@ def _products(
         words=words if quantized else 0,
         tile=pairs.tile,
         lanes=lanes,
-        loader=INT4.loader if quantized else "",
+        loader=first.format.loader if quantized else "",
+        scale_type=scale_type(first.scales) if first.scales is not None else "",
         activation=activation,
     )
 
@@ -295,6 +303,7 @@ def _(
     eps: float,
     factor: float,
     activation: str,
+    format: str,
 ) -> Any:
     wide = logits.astype(np.float64).reshape(-1, logits.shape[-1])
     if scoring == SOFTMAX:
@@ -308,7 +317,8 @@ def _(
     if normalized:
         weights = weights / (weights.sum(-1, keepdims=True) + eps)
     inputs, hidden, outputs = (
-        numpy_experts(values, scales) for values, scales in ((gate, gate_scales), (up, up_scales), (down, down_scales))
+        numpy_experts(values, scales, format)
+        for values, scales in ((gate, gate_scales), (up, up_scales), (down, down_scales))
     )
     rows = x.astype(np.float64).reshape(-1, x.shape[-1])
     result = np.zeros_like(rows)
@@ -325,8 +335,8 @@ def _activated(gate: Any, activation: str) -> Any:
     return gate * np.exp(-np.logaddexp(0, -gate))
 
 
-def numpy_experts(values: Any, scales: Any) -> Any:
+def numpy_experts(values: Any, scales: Any, format: str) -> Any:
     """Return the matrices of experts in float64."""
     if scales is None:
         return values.astype(np.float64)
-    return INT4.numpy_rows(values, scales)
+    return format_named(format).numpy_rows(values, scales)

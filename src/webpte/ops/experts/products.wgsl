@@ -1,5 +1,6 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_workgroup $}
+{$ from "packed.wgsl" import scale_of, stored $}
 {# words: of a load of 4-bit codes; tile: pairs of an invocation, which are sorted if there are several; lanes: neighbors
    that share a sum. #}
 {$ set w_type = "vec4<f32>" if not loader else "u32" if words == 1 else "vec4<u32>" $}
@@ -10,7 +11,7 @@ var<storage> weight{{ v }}: array<{{ w_type }}>;  // (E, N, K)
 $$ endfor
 $$ if loader
 $$ for v in range(weights)
-var<storage> scales{{ v }}: array<f32>;  // (E, N, K / group)
+var<storage> scales{{ v }}: array<{{ stored(scale_type) }}>;  // (E, N, K / group)
 $$ endfor
 $$ endif
 var<storage> y: array<f32>;  // a row for each pair
@@ -95,7 +96,7 @@ $$ endfor
 $$ endfor
         }
 $$ for v in range(weights)
-        let scale{{ v }} = scales{{ v }}[own + g];
+        let scale{{ v }} = {{ scale_of("scales%d" % v, "own + g", scale_type) }};
 $$ for r in range(tile)
         sum{{ v }}_{{ r }} += scale{{ v }} * part{{ v }}_{{ r }};
 $$ endfor

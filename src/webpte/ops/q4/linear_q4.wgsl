@@ -1,5 +1,6 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_workgroup $}
+{$ from "packed.wgsl" import scale_of $}
 {$ from "tiles.wgsl" import clamped_columns, each_result, put_results $}
 {$ from "q4/linear_q4_offsets.wgsl" import offset_of with context $}
 {# words: how many a load has, all of one group; single: a group is one load; tile and columns: what an invocation owns,
@@ -139,7 +140,7 @@ $$ endif
 $$ if aligned
         let factor{{ v }}_{{ c }} = scale{{ v }}_{{ c - c % wide }}[{{ c % wide }}];
 $$ else
-        let factor{{ v }}_{{ c }} = f32(scales{{ v }}[s + n{{ c }}]);
+        let factor{{ v }}_{{ c }} = {{ scale_of("scales%d" % v, "s + n%d" % c, scale_type) }};
 $$ endif
 $$ if offset
 {{ offset_of(v, c, wide, "first") }}

@@ -1,5 +1,6 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_thread $}
+{$ from "packed.wgsl" import scale_of $}
 {$ set x_type = type $}
 {$ set w_type = "u32" $}
 {$ set s_type = scale_type $}
@@ -29,7 +30,7 @@ $$ if offset
             x_sum += f32(x[row * p.inner + k]);
 $$ endif
         }
-        sum += f32(scales{{ v }}[g * p.scale_stride + p.first + n]) * part;
+        sum += {{ scale_of("scales%d" % v, "g * p.scale_stride + p.first + n", scale_type) }} * part;
 $$ if offset
         sum += offset * x_sum;
 $$ endif

@@ -1,10 +1,11 @@
 {# The bindings of every kernel of a 4-bit or 8-bit layer, and the store of its results. Set x_type, w_type, s_type and, for
    offsets, row_groups: the groups of a row of the weight. #}
+{$ from "packed.wgsl" import stored $}
 var<storage> x: array<{{ x_type }}>;  // (M, K)
 $$ for v in range(weights)
 // {{ "(N, K / 2) bytes, a code in each half" if bits == 4 else "(N, K) bytes" }}
 var<storage> weight{{ v }}: array<{{ w_type }}>;
-var<storage> scales{{ v }}: array<{{ s_type }}>;  // (K / group, at least N)
+var<storage> scales{{ v }}: array<{{ stored(s_type) }}>;  // (K / group, at least N)
 $$ endfor
 $$ if biased
 var<storage> bias: array<{{ bias_type }}>;  // (at least N)

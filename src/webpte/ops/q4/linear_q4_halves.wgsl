@@ -1,5 +1,6 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_workgroup $}
+{$ from "packed.wgsl" import scale_of $}
 {$ from "tiles.wgsl" import quad_sums $}
 {$ from loader import places $}
 {# As linear_q4_shared.wgsl, with operands in f16: the products of 4 * quads numbers along K are added in f16, which is half an
@@ -52,7 +53,7 @@ $$ endfor
             let right_pair = (word{{ 4 * q + 2 }} & 0xffffu) | (word{{ 4 * q + 3 }} << 16u);
             let scale = vec4<f32>(
 $$ for c in range(4 * q, 4 * q + 4)
-                f32(scales{{ c // each }}[{{ group ~ " * p.scale_stride + " if group_words }}p.first + n{{ c }}]),
+                {{ scale_of("scales%d" % (c // each), (group ~ " * p.scale_stride + " if group_words else "") ~ "p.first + n%d" % c, scale_type) }},
 $$ endfor
             );
 $$ if offset

@@ -20,7 +20,7 @@ from ...wgsl import AMD, ARM, FEW_REGISTERS, INTEL, Caps, Uniforms, f32, u32
 from ..matmul.epilogue import STORED, CompiledEpilogue
 from ..matmul.product import LARGE, MAX_FEW_ROWS, SMALL, ProductShape, WorkgroupTile, preferred_tiles, tile_variants
 from ..norm.norm import normalize_rows
-from ..weight_formats import CodeFormat, format_named
+from ..weight_formats import E8M0, CodeFormat, format_named, scale_type
 from .quantize_rows import RmsNorm, halve_rows, quantize_rows, quantize_rows_by
 
 MAX_BROADCAST_LANES = 8  # maximum invocations that share their loads
@@ -58,6 +58,10 @@ class PackedWeight(NamedTuple):
     @property
     def scale_stride(self) -> int:
         return self.scales.dims[-1]
+
+    def has_aligned_scales(self, first: int, count: int) -> bool:
+        """Return whether the scales of `count` neighboring columns from `first` can be read at once."""
+        return scale_type(self.scales) != E8M0 and self.scale_stride % count == 0 and first % count == 0
 
     def words_per_load(self, inner: int) -> int:
         """Return how many words of one group can be read at once; 0 if groups or rows do not start at words."""
@@ -266,7 +270,7 @@ def _lanes(
         "packed": packed,
         "decode": decode,
         "subgroups": caps.subgroup > 0,
-        "aligned": columns > 1 and weight.scale_stride % columns == 0 and bound["first"] % columns == 0,
+        "aligned": columns > 1 and weight.has_aligned_scales(bound["first"], columns),
         "words": words,
         "group_loads": weight.group // (words * weight.format.word_codes) if weight.group < layer.inner else 0,
         "tile": tile,
@@ -285,7 +289,6 @@ def _tiles(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, broadc
     words = min(words, weight.words_per_load(layer.inner))
     columns //= len(layer.weights)
     together = min(columns, 4)  # scales that are read at once
-    aligned = weight.scale_stride % together == 0 and bound["first"] % together == 0
     workgroup = caps.workgroup(8)
     flags = {
         **_coding(layer),
@@ -293,7 +296,7 @@ def _tiles(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, broadc
         "columns": columns,
         "words": words,
         "single": weight.group == words * weight.format.word_codes,
-        "aligned": aligned,
+        "aligned": weight.has_aligned_scales(bound["first"], together),
         "lanes": min(caps.subgroup, MAX_BROADCAST_LANES, workgroup) if broadcast else 0,
     }
     across = -(-bound["columns"] // (columns * workgroup))
@@ -436,7 +439,7 @@ def project_q4(cx: Context, layer: LinearQ4Operands) -> None:
             params=layer.epilogue.extend(config.params),
             threads=config.threads,
             workgroup=config.workgroup,
-            scale_type=layer.weights[0].scales.wgsl,
+            scale_type=scale_type(layer.weights[0].scales),
             bias_type=layer.bias.wgsl if layer.bias is not None else "",
             out_type=layer.outs[0].wgsl,
             weights=len(layer.weights),

@@ -1,5 +1,6 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_workgroup $}
+{$ from "packed.wgsl" import scale_of $}
 {$ from "tiles.wgsl" import clamped_columns, each_result $}
 {$ from "q4/linear_q4_offsets.wgsl" import offset_of with context $}
 {# words, tile, columns, aligned: as in linear_q4.wgsl; packed: x is int8, see linear_q4_pack.wgsl; subgroups: sums are
@@ -87,7 +88,7 @@ $$ if aligned
 $$ endif
 $$ for c in range(columns)
         let q{{ v }}_{{ c }} = weight{{ v }}[n{{ c }} * p.row_loads + load];
-        let scale{{ v }}_{{ c }} = {{ "scales%d_here[%d]" % (v, c) if aligned else "%sf32(scales%d[s + n%d])" % (unit, v, c) }};
+        let scale{{ v }}_{{ c }} = {{ "scales%d_here[%d]" % (v, c) if aligned else unit ~ scale_of("scales%d" % v, "s + n%d" % c, scale_type) }};
 $$ if packed
         var total{{ v }}_{{ c }} = {{ -64 * words }};
 $$ endif

@@ -1,5 +1,6 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_workgroup $}
+{$ from "packed.wgsl" import scale_of $}
 {# The product of int8 and 4-bit codes for many rows: as linear_q4_shared.wgsl, but four codes are multiplied at once. Every
    step of 32 lies in one group. x: see linear_q4_pack.wgsl. #}
 {$ set x_type = "vec2<u32>" $}
@@ -52,7 +53,7 @@ $$ for v in range(weights)
                 vec2<u32>(signed(q & 0x0f0f0f0fu), signed((q >> 4u) & 0x0f0f0f0fu));
             if (word == 0u) {
                 w_scales[c / {{ side }}u{{ " + %du" % (v * each) if v }}][c % {{ side }}u] =
-                    f32(scales{{ v }}[{{ "start / %du * p.scale_stride + " % group_words if group_words }}p.first + n]);
+                    {{ scale_of("scales%d" % v, ("start / %du * p.scale_stride + " % group_words if group_words else "") ~ "p.first + n", scale_type) }};
             }
         }
 $$ endfor

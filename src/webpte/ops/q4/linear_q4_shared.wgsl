@@ -1,5 +1,6 @@
 {$ include "kernel.wgsl" $}
 {$ from "main.wgsl" import per_workgroup $}
+{$ from "packed.wgsl" import scale_of $}
 {$ from "tiles.wgsl" import add_quads, quad_sums, quad_tile $}
 {# A workgroup owns `size` by `size` results, and an invocation `own` by `own` of them, 4 or 8. Of two weights each has half
    of the columns, so that a pair needs no more registers and memory than one. quads: vectors along K in workgroup memory.
@@ -59,7 +60,7 @@ $$ if offset
 $$ endif
             if (at < p.row_words) {
                 q = weight{{ v }}[n * p.row_words + at];
-                scale = f32(scales{{ v }}[{{ "at / %du * p.scale_stride + " % group_words if group_words }}p.first + n]);
+                scale = {{ scale_of("scales%d" % v, ("at / %du * p.scale_stride + " % group_words if group_words else "") ~ "p.first + n", scale_type) }};
 $$ if offset
                 offset = offset_codes({{ v }}u, {{ "at / %du" % group_words if group_words else "0u" }}, p.first + n).x * offset_scale({{ v }}u, p.first + n);
 $$ endif

@@ -15,6 +15,10 @@ from typing import Any
 import numpy as np
 
 from ...errors import GraphError
+from ...graph import DType
+from ...lowering.context import Tensor
+
+E8M0 = "e8m0"  # the type of scales that are bytes: exponents of powers of two
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class CodeFormat:
     def numpy_weight(self, codes: Any, scales: Any, group: int) -> Any:
         """Return the weight (N, columns) in float64. Columns after the last group are zero."""
         numbers = self.numbers(codes).astype(np.float64)
-        grouped = scales.reshape(-1, scales.shape[-1])[:, : len(codes)].astype(np.float64)  # (groups, N)
+        grouped = numpy_scales(scales).reshape(-1, scales.shape[-1])[:, : len(codes)]  # (groups, N)
         factors = np.repeat(grouped.T, group, axis=1)[:, : numbers.shape[1]]
         return numbers * np.pad(factors, ((0, 0), (0, numbers.shape[1] - factors.shape[1])))
 
@@ -46,7 +50,7 @@ class CodeFormat:
         """Return rows (..., columns) in float64; scales and zeros are (..., groups)."""
         numbers = self.numbers(codes).astype(np.float64)
         grouped = numbers.reshape(*scales.shape, -1)
-        return ((grouped - np.asarray(zeros)[..., None]) * scales[..., None].astype(np.float64)).reshape(numbers.shape)
+        return ((grouped - np.asarray(zeros)[..., None]) * numpy_scales(scales)[..., None]).reshape(numbers.shape)
 
 
 @cache
@@ -60,6 +64,17 @@ def format_named(name: str) -> CodeFormat:
     if name not in _formats():
         raise GraphError(argument="format", expected=", ".join(sorted(_formats())), got=name, code="weight_format")
     return _formats()[name]
+
+
+def scale_type(scales: Tensor) -> str:
+    """Return the name that packed.wgsl has for the type of scales."""
+    return E8M0 if scales.dtype is DType.UINT8 else scales.wgsl
+
+
+def numpy_scales(scales: Any) -> Any:
+    """Return scales in float64."""
+    numbers = (scales.astype(np.uint32) << 23).view(np.float32) if scales.dtype == np.uint8 else scales
+    return numbers.astype(np.float64)
 
 
 def nibbles(codes: Any, high_first: bool = False) -> Any:

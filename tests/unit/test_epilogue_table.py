@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.test_fusion_linears import RANDOM, Builder, check
 from webpte.fusion import PASSES
-from webpte.graph import Double, Graph, String
+from webpte.graph import Double, Graph, IntList, String
 from webpte.plan import make_planner
 from webpte.wgsl import Caps
 
@@ -44,6 +44,15 @@ class TableBuilder(Builder):
     def bytes(self, x: int) -> int:
         return self.int8(x, ROWS)
 
+    def mxfp4(self, x: int) -> int:
+        out, none = self.tensor(1, ROWS), self.null()
+        codes = self.list(self.constant(RANDOM.integers(0, 256, (ROWS, 16)).astype(np.uint8)))
+        scales = self.list(self.constant(RANDOM.integers(120, 124, (1, ROWS)).astype(np.uint8)))
+        columns, name = self.add(IntList((ROWS,))), self.add(String("mxfp4"))
+        weight = (codes, scales, self.number(32), columns, none, name)
+        self.call("webpte.linear_q4", (x, none, none, *weight, *[none] * 8), out)
+        return out
+
     def gelu(self, x: int, approximate: str = "none") -> int:
         out = self.tensor(1, ROWS)
         self.call("aten.gelu.default", (x, self.add(String(approximate))), out)
@@ -69,6 +78,7 @@ FORMATS: dict[str, Layer] = {
     "4 bits in groups with offsets": TableBuilder.groups_with_offsets,
     "4 bits by channel": TableBuilder.channels,
     "int8 by channel": TableBuilder.bytes,
+    "MXFP4": TableBuilder.mxfp4,
 }
 ACTIVATIONS: dict[str, Layer] = {
     "gelu": TableBuilder.gelu,

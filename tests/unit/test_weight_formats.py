@@ -9,9 +9,10 @@ from tests.support.harness.errors import raises
 from webpte.errors import GraphError
 from webpte.ops.weight_formats import format_named, numpy_scales
 
-NUMBERS = {  # of the bytes 0x00, 0x21, 0x8f and 0xf7
+NUMBERS: dict[str, list[float]] = {  # of the bytes 0x00, 0x21, 0x8f and 0xf7
     "int4": [-8, -8, -7, -6, 7, 0, -1, 7],
     "int4_high_first": [-8, -8, -6, -7, 0, 7, 7, -1],
+    "mxfp4": [0.0, 0.0, 0.5, 1.0, -6.0, -0.0, 6.0, -6.0],
     "int8": [0, 33, -113, -9],
 }
 
@@ -24,7 +25,7 @@ def test_numbers_of_codes(name):
 
 
 def test_format_that_does_not_exist_is_refused_with_those_that_do():
-    with raises(GraphError, "int4, int4_high_first, int8", "int5", code="weight_format"):
+    with raises(GraphError, "int4, int4_high_first, int8, mxfp4", "int5", code="weight_format"):
         format_named("int5")
 
 

@@ -37,4 +37,6 @@ CASES = [
     mixture((4, 3, 32, 64), scoring="sigmoid", biased=True, n=(67, 31, 1)),
     mixture((3, 2, 32, 32), biased=True, activation="gelu_tanh", n=(5, 2)),
     mixture((128, 8, 32, 32), group=0, n=(37, 3, 1)),
+    mixture((4, 2, 64, 32), format="mxfp4", n=(11, 3, 1)),
+    mixture((3, 2, 32, 32), format="mxfp4", group=8, biased=True, n=(5, 2)),
 ]

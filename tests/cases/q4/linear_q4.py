@@ -160,6 +160,8 @@ def packed(columns, inner, group, format):
     """Codes and scales of a weight."""
     if format == "int8":
         return int8(columns, inner), scales(columns)
+    if format == "mxfp4":
+        return codes(columns, inner // 2), exponents(inner // group, columns)
     return codes(columns, inner // 2), scales(inner // group, columns)
 
 
@@ -434,4 +436,26 @@ WHOLE += [
     gated(T("n", 29, low=-0.1, high=0.1), 5, group=29, format="int8", n=(7, 1), **LOOSE),
 ]
 
-CASES = GROUPS + TAILS + RANKS + VALUES + HALVES + CHANNELS + DYNAMIC + AROUND + ROWS + VARIANTS + WHOLE
+MXFP4 = {"format": "mxfp4"}
+MICROSCALED = [
+    joined(T("n", 64), (29,), biased=True, n=(19, 3, 1), **MXFP4),
+    joined(T("n", 96), (33, 7, 5), normed=True, n=(19, 1), **MXFP4),
+    joined(T("n", 36), (13,), group=12, activation="silu", n=(7, 1), **MXFP4),  # groups that do not begin at words
+    gated(T("n", 64), 20, residual=T("n", 20), n=(19, 3, 1), **MXFP4),
+    joined(T("n", 64, make=one_sided), (12,), row_eps=EPS, n=(7, 1), **MXFP4),
+    joined(half(T("n", 64)), (13,), n=(7, 1), **MXFP4, **HALF),
+    *(
+        layer
+        for variant in ("broadcast", "tile", "lanes", "shared", "shared-64", "shared-wide")
+        for layer in (
+            joined(T("n", 224), (33, 7, 4), n=(67, 9, 1), variant=variant, **MXFP4, **LOOSE),
+            gated(T("n", 64), 37, normed=True, n=(67, 9, 1), variant=variant, **MXFP4, **LOOSE),
+        )
+    ),
+    *(
+        joined(T("n", 96), (37,), n=(67, 9, 1), variant=variant, atol=2e-2, **MXFP4)
+        for variant in ("shared-f16", "shared-64-f16", "shared-wide-f16")
+    ),
+]
+
+CASES = GROUPS + TAILS + RANKS + VALUES + HALVES + CHANNELS + DYNAMIC + AROUND + ROWS + VARIANTS + WHOLE + MICROSCALED

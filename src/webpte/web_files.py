@@ -13,6 +13,7 @@ BORROWED_FILES = {
     "server": (
         "language/index.html",
         "language/conversations.js",
+        "language/images.js",
         "language/markdown.js",
         "language/page.css",
         "language/page.js",

@@ -25,7 +25,7 @@ from webpte.llm import LLM
 
 from .fake_pages import POLICY, WATCH, is_ready
 
-MAX_PAGE_BYTES = 64_000  # bytes of page, player, tokenizer, template engine and manifest that a visitor loads to chat
+MAX_PAGE_BYTES = 68_000  # bytes of page, player, tokenizer, template engine and manifest that a visitor loads to chat
 pytestmark = pytest.mark.timeout(1200)  # with a cold cache a test exports what it runs
 
 

@@ -15,8 +15,8 @@ from ..web_files import page_files
 
 # The files of the page, which contain no secrets. `tests/web/test_page_files.py` compares them with the folder.
 PAGE_FILES = (
-    "index.html", "page.css", "page.js", "conversations.js", "markdown.js", "server.js", "shared.css", "shared.js",
-    "shared.main.js", "shared.svg",
+    "index.html", "page.css", "page.js", "conversations.js", "images.js", "markdown.js", "server.js", "shared.css",
+    "shared.js", "shared.main.js", "shared.svg",
 )  # fmt: skip
 PAGE_PATHS = tuple(f"/{name}" for name in PAGE_FILES)
 MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}

@@ -30,7 +30,7 @@ export class Conversations {
   get others() {
     return this.#list
       .filter((each) => each !== this.#current)
-      .map(({ id, messages }) => ({ id, title: messages[0].content.slice(0, MAX_TITLE) }));
+      .map(({ id, messages }) => ({ id, title: messages[0].content.slice(0, MAX_TITLE) || "Image" }));
   }
 
   /** Store the messages of the current conversation. */

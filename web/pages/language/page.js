@@ -1,16 +1,23 @@
 /** A chat with the bundled language model. */
 
 import { Conversations } from "./conversations.js";
+import { Attachments, previews } from "./images.js";
 import { renderMarkdown } from "./markdown.js";
 import { announce, loadModel, make, parts, plural, showError } from "./shared.js";
+
+/** Return the content of a message with images. */
+const contentParts = (text, images) => [
+  ...images.map(({ url }) => ({ type: "image_url", image_url: { url } })),
+  ...(text ? [{ type: "text", text }] : []),
+];
 
 /** Return a request with the settings of the page. */
 function request(part, messages) {
   const sent = messages
-    .filter(({ content }) => content)
-    .map(({ role, content, reasoning_content }) => ({
+    .filter(({ content, images }) => content || images)
+    .map(({ role, content, images, reasoning_content }) => ({
       role,
-      content,
+      content: images ? contentParts(content, images) : content,
       ...(reasoning_content && { reasoning_content }),
     }));
   const fields = { messages: sent, stream: true, stream_options: { include_usage: true } };
@@ -71,6 +78,12 @@ class Bubble {
     this.text = this.#text;
   }
 
+  /** Show images above the text. */
+  set images(images) {
+    this.#body.before(previews(images));
+    this.#scroll(true);
+  }
+
   draw() {
     this.#drawn = true;
     if (this.#folded) {
@@ -106,12 +119,14 @@ class Chat {
   /** Of the user and the model; `note` of an answer is shown below it. */
   #messages = [];
   #conversations;
+  #attachments;
   #abort = null;
   #bubble = null;
 
   constructor(root) {
     this.#root = root;
     this.#part = parts(root);
+    this.#attachments = new Attachments(root);
     const { composer, message, stop, regenerate, newChat, deleteChat, earlier, schema, settings } = this.#part;
     composer.addEventListener("submit", (event) => {
       event.preventDefault();
@@ -137,6 +152,7 @@ class Chat {
 
   ready(model) {
     this.#model = model;
+    this.#attachments.allow(Boolean(model.info.language.images));
     this.#showDefaults();
     this.#showContext();
     this.#part.message.focus();
@@ -199,8 +215,9 @@ class Chat {
     this.#messages = [...this.#conversations.messages];
     this.#bubble = null;
     this.#part.log.replaceChildren(...(this.#messages.length ? [] : [this.#part.hint]));
-    for (const { role, content, note, reasoning_content } of this.#messages) {
+    for (const { role, content, images, note, reasoning_content } of this.#messages) {
       const bubble = new Bubble(this.#part.log, role);
+      if (images) bubble.images = images;
       if (reasoning_content) bubble.think(reasoning_content);
       bubble.text = content;
       bubble.draw();
@@ -214,11 +231,13 @@ class Chat {
 
   async #send() {
     const content = this.#part.message.value.trim();
-    if (!content || this.#abort || !this.#validate()) return;
+    if (this.#abort || !(content || this.#attachments.any) || !this.#validate()) return;
     this.#part.message.value = "";
-    this.#messages.push({ role: "user", content });
+    const images = this.#attachments.take();
+    this.#messages.push({ role: "user", content, ...(images.length && { images }) });
     this.#part.hint.remove();
     const bubble = new Bubble(this.#part.log, "user");
+    if (images.length) bubble.images = images;
     bubble.text = content;
     this.#conversations.save(this.#messages);
     await this.#answer();

@@ -26,6 +26,15 @@ VISION = {
         "image_size": 28,
         "patch_size": 14,
     },
+    "gemma4": {
+        "model_type": "gemma4_vision",
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+    },
     "mistral3": {
         "model_type": "pixtral",
         "hidden_size": 16,
@@ -45,7 +54,7 @@ VISION = {
         "num_position_embeddings": 16,
     },
 }
-TEXT = {"gemma3": ("gemma3", 0), "mistral3": ("ministral3", 0), "qwen3_5": ("qwen3_5", 0)}
+TEXT = {"gemma3": ("gemma3", 0), "gemma4": ("gemma4", 0), "mistral3": ("ministral3", 0), "qwen3_5": ("qwen3_5", 0)}
 
 
 @pytest.mark.parametrize("kind", VISION)
@@ -56,7 +65,7 @@ def test_text_part_logits_equal_transformers(kind, tmp_path, caplog):
     tiny = list(tinies()[family].values())[number]
     text = {**COMMON, **tiny.fields, "model_type": tiny.model_type}
     own = {"mm_tokens_per_image": 1} if kind == "gemma3" else {}
-    tie = {"tie_word_embeddings": bool(tiny.fields.get("tie_word_embeddings", kind == "gemma3"))}
+    tie = {"tie_word_embeddings": bool(tiny.fields.get("tie_word_embeddings", kind.startswith("gemma")))}
     config = AutoConfig.for_model(kind, text_config=text, vision_config=VISION[kind], **own, **tie)
     torch.manual_seed(3)
     model = AutoModelForImageTextToText.from_config(config, attn_implementation="eager").eval()

@@ -12,7 +12,7 @@ from tests.support.harness.errors import raises
 from tests.unit.test_build_program import SIZES, checkpoint  # noqa: F401 - a fixture
 from webpte import CancelToken
 from webpte.builder import build_program
-from webpte.builder.blocks import FLOATS, BlockPrograms, embedded
+from webpte.builder.blocks import FLOATS, BlockPrograms
 from webpte.builder.context import choose_sizes
 from webpte.builder.recipe import ProgramWeights
 from webpte.checkpoints.checkpoint import read_checkpoint
@@ -47,15 +47,15 @@ def test_calibration_reduces_the_error_of_logits(checkpoint: Path, tmp_path: Pat
 def test_calibration_blocks_equal_whole_program(checkpoint: Path, tmp_path: Path) -> None:  # noqa: F811
     source = read_checkpoint(checkpoint)
     tokens = np.arange(5, 22)
-    (hidden,) = embedded(source, [list(tokens)])
     with BlockPrograms(source, choose_sizes(source, **SIZES)) as blocks:
+        (piece,) = blocks.pieces([list(tokens)], FLOATS, ProgramWeights(source))
         for number in range(2):
-            method, units = blocks.float_block(number)
-            hidden, *inputs = method(hidden, np.zeros(1, np.int64))
+            block, units = blocks.float_block(number)
+            piece.hidden, *inputs = block(piece)
             assert blocks.units(number) == units
             assert [len(unit) for unit in units] == [3, 1, 2, 1]
             assert [np.shape(rows)[1] for rows in inputs] == [17] * 4
-        rows = blocks.logits(blocks.head(FLOATS, ProgramWeights(source)), hidden)
+        rows = blocks.logits(blocks.head(FLOATS, ProgramWeights(source)), piece.hidden)
     expected = logits(build_program(checkpoint, tmp_path / "m.pte", quantize=None, **SIZES), tokens[None])
     np.testing.assert_allclose(rows[-1], expected.reshape(-1), rtol=1e-4, atol=1e-4)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 import webpte
@@ -143,6 +144,30 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "query_pre_attn_scalar": 224,
         "rope_theta": 10000.0,
         "sliding_window": 4096,
+    },
+    "gemma4": {
+        "architectures": ["Gemma4ForCausalLM"],
+        "model_type": "gemma4_text",
+        "attention_k_eq_v": False,
+        "enable_moe_block": False,
+        "expert_intermediate_size": None,
+        "final_logit_softcapping": 30.0,
+        "global_head_dim": 512,
+        "head_dim": 256,
+        "hidden_act": None,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "hidden_size_per_layer_input": 256,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "num_global_key_value_heads": None,
+        "num_kv_shared_layers": 2,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "proportional", "rope_theta": 1000000.0, "partial_rotary_factor": 0.25},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+        },
+        "sliding_window": 512,
+        "tie_word_embeddings": True,
+        "use_double_wide_mlp": True,
+        "vocab_size_per_layer_input": 32000,
     },
     "gemma3": {
         "model_type": "gemma3_text",
@@ -302,7 +327,7 @@ def test_family_distinguishing_fields_are_read():
     assert phi.amplitude == pytest.approx(1.1902380714238083)
     granite = read("granite")
     assert (granite.attention_scale, granite.embedding_factor, granite.residual_factor) == (0.015625, 12.0, 0.22)
-    assert (granite.query_factor, granite.logits_factor) == (0.125, 0.125)
+    assert (granite.query_factor(0), granite.logits_factor) == (0.125, 0.125)
 
 
 def test_family_norms_and_feed_forwards_are_read():
@@ -338,6 +363,27 @@ def test_family_windows_equal_layers():
     assert [layer.window for layer in read("gemma2").layers] == [4096, None] * 2
     assert [layer.window for layer in read("gemma3").layers] == [512, None] * 2
     assert [layer.window for layer in read("gemma3", sliding_window_pattern=None).layers] == [512] * 4
+
+
+def test_gemma_4_layers_share_keys_and_differ_in_width():
+    model = read("gemma4")
+    assert [layer.shares for layer in model.layers] == [None, None, 0, 1]
+    assert [model.head_width(number) for number in range(4)] == [256, 512, 256, 512]
+    assert [model.hidden_width(number) for number in range(4)] == [8192, 8192, 16384, 16384]
+    assert [layer.rows for layer in model.with_rows(1024, 256).layers] == [512 + 254, 1024] * 2
+    assert model.cache_bytes(1024) == 1024 * 8 * (256 + 512) * 2 * 4  # only the layers with caches of their own
+    assert (model.query_factor(0), model.query_factor(1)) == (16.0, 512**0.5)
+    cosines, sines = model.rotary_table("full_attention", 8)
+    assert cosines.shape == (8, 256) and (cosines[:, 64:] == 1).all() and (sines[:, 64:] == 0).all()
+    np.testing.assert_allclose(sines[3, 63], np.sin(3 * 1e6 ** (-126 / 512)), rtol=1e-5)
+    assert read("gemma4", num_kv_shared_layers=0).layers[3].shares is None
+    assert read("gemma4", hidden_size_per_layer_input=0).per_layer_dim == 0
+
+
+def test_gemma_4_newer_files_list_layers_of_another_width():
+    listed = {"1": {"head_dim": 64}, "3": {"head_dim": 64}}
+    model = read("gemma4", per_layer_config=listed)
+    assert [model.head_width(number) for number in range(4)] == [256, 64, 256, 64]
 
 
 def test_family_window_cache_has_rows_for_window_and_call():
@@ -431,6 +477,12 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("gemma3", {"use_bidirectional_attention": True}),
     ("gemma3", {"hidden_size_per_layer_input": 256}),
     ("gemma3", {"num_kv_shared_layers": 10}),
+    ("gemma4", {"enable_moe_block": True}),
+    ("gemma4", {"attention_k_eq_v": True}),
+    ("gemma4", {"use_bidirectional_attention": "all"}),
+    ("gemma4", {"vocab_size_per_layer_input": 16000}),
+    ("gemma4", {"per_layer_config": {"1": {"num_key_value_heads": 4}}}),
+    ("gemma4", {"per_layer_config": {"1": {"head_dim": 64}}}),  # of two layers with one RoPE
 ]
 
 
@@ -460,6 +512,8 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("gemma3", {"sliding_window": "512"}, 'sliding_window is "512"'),
     ("gemma3", {"sliding_window_pattern": 0}, "sliding_window_pattern is 0"),
     ("gemma3", {"layer_types": ["full_attention"]}, 'layer_types is ["full_attention"]'),
+    ("gemma4", {"num_kv_shared_layers": 4}, "num_kv_shared_layers is 4"),
+    ("gemma4", {"num_kv_shared_layers": 3}, "num_kv_shared_layers is 3"),  # no full layer is left to share
     ("granite", {"logits_scaling": float("inf")}, "logits_scaling is Infinity"),
 ]
 SHORT = {"type": "longrope", "short_factor": factors(1.0, 5), "long_factor": factors(2.0, 5)}
@@ -481,7 +535,7 @@ def test_family_invalid_config_is_refused(family, change, problem):
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [("gpt_oss", "sinks"), ("deepseek_v3", "experts"), ("gemma3", "gemma3_text"), ("falcon_h1", "Mamba-2"),
-     ("lfm3", "gate for each head"), ("gemma3n", "caches"), ("gemma4_text", "wider"),
+     ("lfm3", "gate for each head"), ("gemma3n", "caches"), ("gemma4_unified_text", "without encoders"),
      ("ernie4_5_moe", "mixture of experts")],
 )  # fmt: skip
 def test_family_refusal_states_reason(kind, reason):

@@ -17,7 +17,7 @@ from ..errors import InputError
 from ..measure.evaluation import kl, log_softmax
 from ..progress import OnProgress, Progress, ignore
 from ..typing import Array
-from .blocks import FLOATS, BlockPrograms, Unit, embedded
+from .blocks import FLOATS, BlockPrograms, Unit
 from .context import ProgramSizes
 from .recipe import ProgramWeights
 
@@ -94,19 +94,19 @@ def unit_losses(
     with BlockPrograms(source, sizes, keep=count + 1) as model, BlockPrograms(source, sizes) as changed:
         blocks = [model.block(number, FLOATS, floats) for number in range(count)]
         head = model.head(FLOATS, floats)
-        inputs = embedded(source, [piece])
+        inputs = model.pieces([piece], FLOATS, floats)
         for block in blocks:
             inputs.append(model.run(block, inputs[-1]))
-        reference = log_softmax(model.logits(head, inputs[-1]))  # (S, V)
+        reference = log_softmax(model.logits(head, inputs[-1].hidden))  # (S, V)
         for number in range(count):
             for unit in model.units(number):
                 if any(recipe.linears.get(name, UNQUANTIZED).bits != 4 for name in unit):
                     continue
                 rounded = _RoundedWeights(source, Recipe(_of(recipe.linears, unit)))
-                hidden = model.run(changed.block(number, FLOATS, rounded), inputs[number])
+                state = model.run(changed.block(number, FLOATS, rounded), inputs[number])
                 for block in blocks[number + 1 :]:
-                    hidden = model.run(block, hidden)
-                losses[unit] = _divergence(reference, model.logits(head, hidden))
+                    state = model.run(block, state)
+                losses[unit] = _divergence(reference, model.logits(head, state.hidden))
             progress(Progress("choose", number + 1, count, "blocks"))
     return losses
 

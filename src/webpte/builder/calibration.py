@@ -14,7 +14,7 @@ from ..checkpoints.family import Checkpoint
 from ..checkpoints.recipe import HEAD, UNQUANTIZED, Recipe, WeightFormat
 from ..progress import OnProgress, ignore
 from ..typing import Array
-from .blocks import BlockPrograms, TokenProgress, Unit, embedded
+from .blocks import FLOATS, BlockPrograms, PieceStates, TokenProgress, Unit
 from .compensation import InputMoments, compensated
 from .context import ProgramSizes
 from .exact import exact_codes
@@ -67,26 +67,27 @@ def calibrated_weights(
 ) -> CalibratedWeights:
     """Return the weights of a checkpoint, rounded for the inputs that layers have in pieces of a text."""
     weights = CalibratedWeights(source)
-    hidden = embedded(source, pieces)
     count = source.architecture.n_layers
     steps = TokenProgress(progress, "calibrate", 2 * count * sum(map(len, pieces)))
     with BlockPrograms(source, sizes) as blocks:
+        states = blocks.pieces(pieces, FLOATS, ProgramWeights(source))
         for number in range(count):
             moments: dict[Unit, Array] = {}
-            method, units = blocks.float_block(number)
-            for piece in hidden:
-                for unit, rows in zip(units, method(piece, np.zeros(1, np.int64))[1:], strict=True):
-                    flat = rows.reshape(piece.shape[1], -1)  # (S, K)
+            block, units = blocks.float_block(number)
+            for piece in states:
+                tokens = piece.hidden.shape[1]
+                for unit, rows in zip(units, block(piece)[-len(units) :], strict=True):
+                    flat = rows.reshape(tokens, -1)  # (S, K)
                     moments[unit] = moments.get(unit, 0) + flat.T @ flat
-                steps.add(piece.shape[1])
+                steps.add(tokens)
             for unit, total in moments.items():
                 _calibrate_unit(weights, recipe, unit, total)
-            method = blocks.block(number, recipe, weights)
-            for i, piece in enumerate(hidden):
-                hidden[i] = blocks.run(method, piece)
-                steps.add(piece.shape[1])
+            block = blocks.block(number, recipe, weights)
+            for i, piece in enumerate(states):
+                states[i] = blocks.run(block, piece)
+                steps.add(piece.hidden.shape[1])
     if recipe.linears.get(HEAD, UNQUANTIZED).bits == 4:  # with 8 bits the gain is small, and the head has many rows
-        _calibrate_unit(weights, recipe, (HEAD,), _head_moments(source, hidden))
+        _calibrate_unit(weights, recipe, (HEAD,), _head_moments(source, states))
     return weights
 
 
@@ -99,9 +100,9 @@ def _calibrate_unit(weights: CalibratedWeights, recipe: Recipe, unit: Unit, mome
         weights.calibrate([name for name in kinds if kinds[name] == kind], kind, damped)
 
 
-def _head_moments(source: Checkpoint, hidden: Sequence[Array]) -> Array:
+def _head_moments(source: Checkpoint, pieces: Sequence[PieceStates]) -> Array:
     """Return the moments of the head's inputs, after the last norm."""
-    rows = np.concatenate([piece[0] for piece in hidden])  # (tokens, N)
+    rows = np.concatenate([piece.hidden[0] for piece in pieces])  # (tokens, N)
     squares = (rows * rows).mean(-1, keepdims=True)
     rows = rows / np.sqrt(squares + np.float32(source.architecture.norm_eps)) * source.weights.read("norm.weight")
     result: Array = rows.T @ rows

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..checkpoints.architecture import Architecture, LayerSpec
-from ..checkpoints.recipe import EMBEDDING, INT8
+from ..checkpoints.recipe import EMBEDDING, INT8, PER_LAYER_EMBEDDING
 from ..container import DType
 from .layers import LayerTrace
 from .ops import constant, zeros
 from .recurrent import RecurrentTrace
 from .trace import TracedInt, TracedTensor
 
+KeysAndValues = tuple[TracedTensor, TracedTensor]  # of the tokens of a call, (1, S, K, D)
 HIDDEN = 1e30  # subtracted from scores once for each position beyond the window: the weight becomes 0
 
 
@@ -39,6 +40,7 @@ class TokenPositions:
     rings: dict[tuple[int, int | None], RingRows] = field(default_factory=dict)  # by rows and window
     start: TracedInt | None = None
     recurrent: RecurrentTrace | None = None  # of layers with a recurrent state
+    per_layer: TracedTensor | None = None  # the embeddings of layers, (1, S, L, P)
     wide_turns: dict[str, tuple[TracedTensor, TracedTensor]] = field(default_factory=dict)  # (1, S, 1, D / 2)
 
 
@@ -50,6 +52,8 @@ class DecoderTrace:
         self.model = model.with_rows(max_context, max_tokens)
         self.max_context, self.max_tokens = max_context, max_tokens
         self._assignments: list[tuple[TracedTensor, TracedTensor]] = []  # states and their new values
+        self.new_rows: dict[int, KeysAndValues] = {}  # of layers with rings, rotated
+        self._written: dict[int, list[TracedTensor]] = {}  # the rings of a layer with its new rows, (1, K, R, D)
 
     def logits(self) -> TracedTensor:
         """Record the whole decoder; return the logits of the last token, (1, V)."""
@@ -62,6 +66,8 @@ class DecoderTrace:
         else:
             positions = self.positions(tokens, first)
             x = g.embedding(tokens)
+        if model.per_layer_dim:
+            positions.per_layer = self.per_layer(x, g.embedding(tokens, PER_LAYER_EMBEDDING))
         for number in range(model.n_layers):
             x = self.block(x, number, positions)
         logits = self.head(g.select(x, 1, -1))
@@ -85,7 +91,19 @@ class DecoderTrace:
         out = self._fed_forward(normed, number)
         if model.post_norms:
             out = g.norm(out, f"{name}.post_ffn_norm", model.norm_eps)
-        return g.add(x, out)
+        x = g.add(x, out)
+        if positions.per_layer is not None:
+            gate = self._activation(g.linear(x, f"{name}.per_layer_gate"))
+            out = g.linear(g.mul(gate, g.select(positions.per_layer, 2, number)), f"{name}.per_layer_out")
+            x = g.add(x, g.norm(out, f"{name}.per_layer_out_norm", model.norm_eps))
+        return g.mul(x, g.packed(g.parameter(f"{name}.scale.weight"))) if model.layer_scales else x
+
+    def per_layer(self, x: TracedTensor, rows: TracedTensor) -> TracedTensor:
+        """Record what layers add for tokens, (1, S, L, P): rows of a table, and a projection of the embeddings."""
+        g, model = self.g, self.model
+        dims = (*x.dims[:2], model.n_layers, model.per_layer_dim)
+        projected = g.view(g.linear(x, "per_layer_projection"), dims)
+        return g.add(g.norm(projected, "per_layer_norm", model.norm_eps), g.view(rows, dims))
 
     def _fed_forward(self, x: TracedTensor, number: int) -> TracedTensor:
         """Record the feed-forward of a layer, its experts, or the sum of both."""
@@ -111,11 +129,14 @@ class DecoderTrace:
         if self.model.activation == "xielu":
             slopes = [g.packed(g.parameter(f"{name}.{part}")) for part in ("alpha_p", "alpha_n")]
             return g.linear(g.xielu(g.linear(x, f"{name}.w3"), *slopes), f"{name}.w2")
-        activation = {"silu": g.silu, "gelu_tanh": g.gelu_tanh, "relu2": g.relu2}[self.model.activation]
         if not self.model.gated_mlp:
-            return g.linear(activation(g.linear(x, f"{name}.w3")), f"{name}.w2")
-        gate = activation(g.linear(x, f"{name}.w1"))
+            return g.linear(self._activation(g.linear(x, f"{name}.w3")), f"{name}.w2")
+        gate = self._activation(g.linear(x, f"{name}.w1"))
         return g.linear(g.mul(gate, g.linear(x, f"{name}.w3")), f"{name}.w2")
+
+    def _activation(self, x: TracedTensor) -> TracedTensor:
+        g = self.g
+        return {"silu": g.silu, "gelu_tanh": g.gelu_tanh, "relu2": g.relu2}[self.model.activation](x)
 
     def _mixed(self, x: TracedTensor, number: int, positions: TokenPositions) -> TracedTensor:
         """Record what the layer has in the place of attention."""
@@ -130,34 +151,42 @@ class DecoderTrace:
         """Record grouped heads over a cache. In models with linear attention, each head has a query and a gate."""
         g, model, name = self.g, self.model, f"layers.{number}.attention"
         q = g.linear(x, f"{name}.wq", model.n_heads)  # (1, S, H, D), or (1, S, H, 2 D)
-        width, gate = model.head_dim, None
+        width, gate = model.head_width(number), None
         if any(layer.delta is not None for layer in model.layers):
             q, gate = g.slice(q, 3, 0, width, width), g.slice(q, 3, width, 2 * width, width)
-        k, v = (g.linear(x, f"{name}.{part}", model.n_kv_heads) for part in ("wk", "wv"))
-        mixed = self.mix(q, k, v, number, positions)
+        rows = None
+        if model.layers[number].shares is None:
+            k, v = (g.linear(x, f"{name}.{part}", model.n_kv_heads) for part in ("wk", "wv"))
+            rows = k, self._normed_value(v) if model.value_norm else v
+        mixed = self.mix(q, rows, number, positions)
         return g.linear(mixed if gate is None else g.mul(mixed, g.unary("sigmoid", gate)), f"{name}.wo")
 
-    def mix(
-        self, q: TracedTensor, k: TracedTensor, v: TracedTensor, number: int, positions: TokenPositions
-    ) -> TracedTensor:
-        """Record the attention of each query, (1, S, H, D)."""
+    def mix(self, q: TracedTensor, rows: KeysAndValues | None, number: int, positions: TokenPositions) -> TracedTensor:
+        """Record the attention of each query, (1, S, H, D), to new rows and earlier ones; None: to another layer's."""
         g, model, name = self.g, self.model, f"layers.{number}.attention"
         layer = model.layers[number]
         if model.qk_norm and not model.qk_norm_rotated:
-            q, k = self._normed(q, f"{name}.q_norm"), self._normed(k, f"{name}.k_norm")
-        if layer.rows is not None:
-            return self._ring_attention(q, k, v, layer, positions)
+            q = self._normed(q, f"{name}.q_norm")
+            rows = None if rows is None else (self._normed(rows[0], f"{name}.k_norm"), rows[1])
+        if layer.rows is not None or rows is None:
+            return self._ring_attention(q, rows, number, positions)
+        k, v = rows
         if layer.rope is not None:
             q, k = g.call_several(
                 "et_vk.apply_rotary_emb.default", q, k, *positions.turns[layer.rope], dims=(q.dims, k.dims)
             )
         if model.qk_norm_rotated:
             q, k = self._normed(q, f"{name}.q_norm"), self._normed(k, f"{name}.k_norm")
-        size = (1, self.max_context, model.n_kv_heads, model.head_dim)
+        size = (1, self.max_context, model.n_kv_heads, model.head_width(number))
         caches = [zeros(size) for _ in range(2)]
         start = self._start(positions)
         # The mask, dropout, causality and scale of the op; the integer before them is not used.
         return g.call("sdpa_with_kv_cache.default", q, k, v, *caches, start, 1, None, 0, True, None, dims=q.dims)
+
+    def _normed_value(self, x: TracedTensor) -> TracedTensor:
+        """Record the norm of values, (1, S, H, D), which has no weights."""
+        (*_, width) = x.bounds
+        return self.g.rms_norm(x, constant(f"{width} ones", np.ones(width, "<f4")), self.model.norm_eps)
 
     def _normed(self, x: TracedTensor, name: str) -> TracedTensor:
         """Record the norm of queries or keys, (1, S, H, D): of each head, or of all heads together."""
@@ -198,7 +227,7 @@ class DecoderTrace:
         return TokenPositions(first, count, turns, rings)
 
     def _rotary_constants(self, name: str) -> tuple[TracedTensor, TracedTensor]:
-        cosines, sines = self.model.ropes[name].tables(self.max_context, self.model.head_dim)
+        cosines, sines = self.model.rotary_table(name, self.max_context)
         return constant(f"{name}_cos", cosines), constant(f"{name}_sin", sines)
 
     def _start(self, positions: TokenPositions) -> TracedInt:
@@ -235,30 +264,39 @@ class DecoderTrace:
         return ring.mask
 
     def _ring_attention(
-        self, q: TracedTensor, k: TracedTensor, v: TracedTensor, layer: LayerSpec, positions: TokenPositions
+        self, q: TracedTensor, rows: KeysAndValues | None, number: int, positions: TokenPositions
     ) -> TracedTensor:
         """Record attention to the rows of the window by plain ops, over a ring of keys and values, heads first."""
-        g, model = self.g, self.model
-        count, rows = positions.count, layer.rows or 0
-        ring = positions.rings[rows, layer.window]
+        g, model, layer = self.g, self.model, self.model.layers[number]
+        ring = positions.rings[layer.rows or 0, layer.window]
         if layer.rope is not None:
-            q, k = (self._rotated(each, layer.rope, positions) for each in (q, k))
-        heads, keys, width = model.n_heads, model.n_kv_heads, model.head_dim
+            q = self._rotated(q, layer.rope, positions)
+            rows = None if rows is None else (self._rotated(rows[0], layer.rope, positions), rows[1])
+        if rows is not None:
+            self.write(rows, number, positions)
+        caches = self._written[number if layer.shares is None else layer.shares]
+        heads, keys, width = model.n_heads, model.n_kv_heads, model.head_width(number)
+        count, held = positions.count, layer.rows or 0
         queries = g.permute(q, (0, 2, 1, 3))  # (1, H, S, D)
-        fresh = [g.permute(each, (0, 2, 1, 3)) for each in (k, v)]  # (1, K, S, D)
-        caches = []
-        for new in fresh:
-            state = TracedTensor(DType.FLOAT32, (1, keys, rows, width), state=True)
-            caches.append(g.index_put(state, ring.index, 2, new))
-            self._assignments.append((state, caches[-1]))
         mask = self._mask(ring)
         together = count if heads == keys else g.times(heads // keys, count)
         k_rows, v_rows = (g.select(cache, 0, 0) for cache in caches)  # (K, R, D)
         scores = g.bmm(g.view(queries, (keys, together, width)), g.permute(k_rows, (0, 2, 1)))  # (K, H / K * S, R)
         scores = g.capped(g.scaled(scores, 1 / math.sqrt(width)), model.attention_cap)
-        weights = g.softmax(g.add(g.view(scores, (heads, count, rows)), mask))
-        mixed = g.bmm(g.view(weights, (keys, together, rows)), v_rows)
+        weights = g.softmax(g.add(g.view(scores, (heads, count, held)), mask))
+        mixed = g.bmm(g.view(weights, (keys, together, held)), v_rows)
         return g.permute(g.view(mixed, (1, heads, count, width)), (0, 2, 1, 3))  # (1, S, H, D)
+
+    def write(self, rows: KeysAndValues, number: int, positions: TokenPositions) -> None:
+        """Record the write of new keys and values (1, S, K, D) into the rings of a layer."""
+        g, caches, layer = self.g, [], self.model.layers[number]
+        ring = positions.rings[layer.rows or 0, layer.window]
+        for new in [g.permute(each, (0, 2, 1, 3)) for each in rows]:  # (1, K, S, D)
+            _, heads, _, width = new.bounds
+            state = TracedTensor(DType.FLOAT32, (1, heads, layer.rows or 0, width), state=True)
+            caches.append(g.index_put(state, ring.index, 2, new))
+            self._assignments.append((state, caches[-1]))
+        self.new_rows[number], self._written[number] = rows, caches
 
     def _rotated(self, x: TracedTensor, rope: str, positions: TokenPositions) -> TracedTensor:
         """Record the rotation of pairs of neighbors, (1, S, H, D)."""

@@ -166,20 +166,20 @@ class LayerTrace(OpTrace):
         parts: list[Part] = [("codes", DType.UINT8, (count, rows, columns // 2))]
         return [*_constants(stack, quantized, [*parts, ("scales", DType.FLOAT32, (count, rows, groups))])]
 
-    def embedding(self, tokens: TracedTensor) -> TracedTensor:
+    def embedding(self, tokens: TracedTensor, name: str = EMBEDDING) -> TracedTensor:
         """Return the rows (1, S, N) of tokens (1, S)."""
-        rows, columns = self.shapes[f"{EMBEDDING}.weight"]
+        rows, columns = self.shapes[f"{name}.weight"]
         dims = (*tokens.dims, columns)
-        kind = self.format(EMBEDDING)
+        kind = self.format(name)
         if kind == UNQUANTIZED:
-            table = self.parameter(f"{EMBEDDING}.weight")
+            table = self.parameter(f"{name}.weight")
             return self.call("aten.embedding.default", table, tokens, -1, False, False, dims=dims)
         if kind.name == "8w":
-            codes, scales = self._codes(EMBEDDING, kind, (rows, columns), DType.INT8, (rows,))
+            codes, scales = self._codes(name, kind, (rows, columns), DType.INT8, (rows,))
             out = TracedTensor(DType.FLOAT32, dims)
             op = "quantized_decomposed::embedding_byte.dtype_out"
             return self.kernel(op, codes, scales, None, -128, 127, tokens, _FLOAT32, out=out)
-        codes, scales = self._codes(EMBEDDING, kind, (rows, columns // 2), DType.UINT8, (rows, columns // kind.group))
+        codes, scales = self._codes(name, kind, (rows, columns // 2), DType.UINT8, (rows, columns // kind.group))
         # The last argument says that the first of two codes is in the lower half of a byte, as in linear layers.
         return self.call("et_vk.embedding_q4gsw.default", codes, scales, kind.group, tokens, True, dims=dims)
 

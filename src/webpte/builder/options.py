@@ -29,7 +29,7 @@ from ..checkpoints.weights import EMBEDDING, WeightSource
 from ..errors import InputError
 from ..text import size
 from .context import ProgramSizes, check_sizes, choose_sizes
-from .recipe import default_recipe, linear_shapes
+from .recipe import default_recipe, linear_shapes, with_per_layer_embedding
 
 PathLike = str | os.PathLike[str]
 
@@ -89,7 +89,7 @@ class LLMOptions:
         if self.quantize is None:
             return Recipe({}, self.embedding_kind())
         recipe = linear_recipe(linear_shapes(source), self.mode, self.group_size, self.lm_head or "8")
-        return replace(recipe, embedding=self.embedding_kind())
+        return replace(with_per_layer_embedding(recipe, source), embedding=self.embedding_kind())
 
 
 def weight_bytes(source: Checkpoint, recipe: Recipe) -> int:

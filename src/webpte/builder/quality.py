@@ -6,7 +6,6 @@ Both models read the text beside each other. Each has one block in memory at a t
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,12 @@ import numpy as np
 
 from ..checkpoints.checkpoint import write_tokenizer_files
 from ..checkpoints.family import Checkpoint
-from ..checkpoints.recipe import EMBEDDING, UNQUANTIZED, Recipe
+from ..checkpoints.recipe import Recipe
 from ..errors import Error
 from ..measure.evaluation.measures import ModelComparison, TextTokens, TextWindow, rolling_windows
 from ..measure.evaluation.texts import evaluation_text
 from ..progress import OnProgress, ignore
-from ..typing import Array
-from .blocks import FLOATS, BlockPrograms, TokenProgress, embedded, split_pieces
+from .blocks import FLOATS, BlockPrograms, TokenProgress
 from .context import ProgramSizes
 from .recipe import ProgramWeights
 
@@ -46,14 +44,14 @@ def measure_quality(
     pieces = [window.tokens[:-1] for window in windows]
     floats = ProgramWeights(source)
     models = [(FLOATS, floats), (recipe, weights)]
-    hidden = [embedded(source, pieces), _embedded_codes(recipe, weights, pieces)]
     steps = TokenProgress(progress, "quality", (source.architecture.n_layers + 1) * sum(map(len, pieces)))
     with BlockPrograms(source, sizes, keep=2) as blocks:
+        texts = [blocks.pieces(pieces, *model) for model in models]
         for number in range(source.architecture.n_layers):
-            methods = [blocks.block(number, *model) for model in models]
+            opened = [blocks.block(number, *model) for model in models]
             for i, piece in enumerate(pieces):
-                for method, states in zip(methods, hidden, strict=True):
-                    states[i] = blocks.run(method, states[i])
+                for block, states in zip(opened, texts, strict=True):
+                    states[i] = blocks.run(block, states[i])
                 steps.add(len(piece))
         heads = [blocks.head(*model) for model in models]
         comparison = ModelComparison()
@@ -61,7 +59,7 @@ def measure_quality(
             for at in range(window.first - 1, len(pieces[i]), ROWS_AT_ONCE):
                 rows = slice(at, min(at + ROWS_AT_ONCE, len(pieces[i])))
                 expected, predicted = (
-                    blocks.logits(head, states[i][:, rows]) for head, states in zip(heads, hidden, strict=True)
+                    blocks.logits(head, states[i].hidden[:, rows]) for head, states in zip(heads, texts, strict=True)
                 )
                 comparison.add(expected, predicted, np.array(window.tokens[rows.start + 1 : rows.stop + 1]))
             steps.add(len(pieces[i]))
@@ -89,12 +87,3 @@ def _text_tokens(source: Checkpoint, text: str) -> TextTokens:
         target = Path(folder) / "model.pte"
         write_tokenizer_files(source, target)
         return tokens_beside(target, text, source.bos_id, source.eos_ids)
-
-
-def _embedded_codes(recipe: Recipe, weights: ProgramWeights, pieces: Sequence[Sequence[int]]) -> list[Array]:
-    """Return the hidden states of pieces before the first block, by the embedding of the program."""
-    kind = recipe.embedding
-    if kind == UNQUANTIZED:
-        return embedded(weights.source, pieces)
-    tokens = np.concatenate([np.asarray(piece) for piece in pieces])
-    return split_pieces(weights.quantized(EMBEDDING, kind).rows(tokens).values(), pieces)

@@ -8,7 +8,17 @@ import numpy as np
 
 from ..checkpoints.family import Checkpoint
 from ..checkpoints.ggml import GROUP, TensorType
-from ..checkpoints.recipe import EMBEDDING, EXPERT, FLOAT_LAYERS, INT8, Recipe, Shape, WeightFormat, linear_recipe
+from ..checkpoints.recipe import (
+    EMBEDDING,
+    EXPERT,
+    FLOAT_LAYERS,
+    INT8,
+    PER_LAYER_EMBEDDING,
+    Recipe,
+    Shape,
+    WeightFormat,
+    linear_recipe,
+)
 from ..checkpoints.weights import CheckpointWeights
 from ..typing import Array
 from .exact import exact_codes
@@ -24,6 +34,7 @@ from .quantize import (
     part_rows,
 )
 
+EMBEDDINGS = (EMBEDDING, PER_LAYER_EMBEDDING)
 ZERO = 8  # the code of zero in a layer with 4 bits
 # Layers of a checkpoint in floats that lose the most in 4 bits: of SmolLM2's KL divergence, 75 % are theirs, with 40 %
 # of the weights. Layers of one input have one format, so that they are computed together.
@@ -41,8 +52,21 @@ def default_recipe(source: Checkpoint) -> Recipe:
     for name, kind in recipe.linears.items():
         if kind == FOUR_BITS and EXPERT not in name:
             recipe.linears[name] = layer_format(source.weights.stored_type(f"{name}.weight"), name)
-    width = source.architecture.dim
-    return replace(recipe, embedding=INT8 if width % GROUP or width == GROUP else FOUR_BITS)
+    embedding = FOUR_BITS if takes_embedding(source.architecture.dim) else INT8
+    return replace(with_per_layer_embedding(recipe, source), embedding=embedding)
+
+
+def with_per_layer_embedding(recipe: Recipe, source: Checkpoint) -> Recipe:
+    """Return the recipe with 4 bits for the embeddings of layers, which are larger than the layers."""
+    weight = source.weights.sources.get(f"{PER_LAYER_EMBEDDING}.weight")
+    if weight is None or not takes_embedding(weight.shape[1]):
+        return recipe
+    return replace(recipe, linears={**recipe.linears, PER_LAYER_EMBEDDING: FOUR_BITS})
+
+
+def takes_embedding(width: int) -> bool:
+    """Return whether rows of an embedding have several groups of 4-bit codes."""
+    return width % GROUP == 0 and width > GROUP
 
 
 def linear_shapes(source: Checkpoint) -> dict[str, Shape]:
@@ -51,7 +75,7 @@ def linear_shapes(source: Checkpoint) -> dict[str, Shape]:
     return {
         name: shape
         for name, shape in shapes.items()
-        if len(shape) == 2 and name != EMBEDDING and not name.endswith(FLOAT_LAYERS)
+        if len(shape) == 2 and name not in EMBEDDINGS and not name.endswith(FLOAT_LAYERS)
     }
 
 
@@ -73,7 +97,7 @@ def packed(name: str, weight: Grouped, kind: WeightFormat) -> tuple[Array, Array
     """Return the codes and scales of a layer or of the embedding, in the layout of its op."""
     if kind.bits == 8:
         return pack_rows(weight)
-    return pack_embedding(weight) if name == EMBEDDING else pack_linear(weight)
+    return pack_embedding(weight) if name in EMBEDDINGS else pack_linear(weight)
 
 
 def nearest_codes(parameter: str, weight: Array, bits: int, group: int) -> Grouped:

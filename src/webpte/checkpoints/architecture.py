@@ -101,6 +101,9 @@ class LayerSpec:
     rows: int | None = (
         None  # of its cache if attention is computed by plain ops; None: fused attention over the whole context
     )
+    head_dim: int | None = None  # None: the model's
+    hidden_dim: int | None = None  # of the feed-forward; None: the model's
+    shares: int | None = None  # the number of an earlier layer whose keys and values it attends to; None: its own
     taps: int = 0  # kernel size of the convolution that replaces attention; 0: attention
     delta: Delta | None = None  # linear attention
     experts: Experts | None = None  # in place of the feed-forward, or beside it
@@ -126,6 +129,7 @@ class Architecture:
     qk_norm: bool = False  # queries and keys are normalized
     qk_norm_by_head: bool = True  # each head alone; otherwise all heads together
     qk_norm_rotated: bool = False  # after the rotation; otherwise before it
+    value_norm: bool = False  # the value of each head is normalized, without weights
     pre_norms: bool = True  # the inputs of attention and feed-forward are normalized
     post_norms: bool = False  # the outputs of attention and feed-forward are normalized
     norm_offset: float = 0.0  # added to the weights of all norms
@@ -138,28 +142,47 @@ class Architecture:
     embedding_factor: float = 1.0
     residual_factor: float = 1.0  # of the outputs of attention and feed-forward
     logits_factor: float = 1.0
+    per_layer_dim: int = 0  # of the embedding that each layer adds to its result for a token; 0: layers add none
+    layer_scales: bool = False  # the result of each layer is multiplied by a number of its own
     max_positions: int | None = None  # later positions need operations that are not supported; None: no limit
 
     @property
     def n_layers(self) -> int:
         return len(self.layers)
 
-    @property
-    def query_factor(self) -> float:
-        """Return the factor of queries for attention that divides scores by sqrt(head_dim)."""
-        return 1.0 if self.attention_scale is None else self.attention_scale * math.sqrt(self.head_dim)
+    def head_width(self, number: int) -> int:
+        """Return the width of the heads of a layer."""
+        return self.layers[number].head_dim or self.head_dim
+
+    def hidden_width(self, number: int) -> int:
+        """Return the width of the feed-forward of a layer."""
+        return self.layers[number].hidden_dim or self.hidden_dim
+
+    def rotary_table(self, name: str, context: int) -> tuple[Array, Array]:
+        """Return the cosines and sines of a rope for the heads that it rotates."""
+        return self.ropes[name].tables(context, self._rotated_width(name))
+
+    def _rotated_width(self, name: str) -> int:
+        """Return the width of the heads that a rope rotates, which is the same in all its layers."""
+        widths = (self.head_width(number) for number, layer in enumerate(self.layers) if layer.rope == name)
+        return next(widths, self.head_dim)
+
+    def query_factor(self, number: int) -> float:
+        """Return the factor of a layer's queries for attention that divides scores by the root of the heads' width."""
+        return 1.0 if self.attention_scale is None else self.attention_scale * math.sqrt(self.head_width(number))
 
     def with_rows(self, max_context: int, max_tokens: int) -> Architecture:
         """Return the architecture with the rows of each layer's cache.
 
         A layer with a window needs the rows that the first token of a call attends to, and one for each further token.
-        A call has fewer than `max_tokens` tokens.
+        A call has fewer than `max_tokens` tokens. Caches that several layers read are outside delegates, as rings are.
         """
+        plain = self.attention_cap is not None or any(layer.shares is not None for layer in self.layers)
 
         def rows(layer: LayerSpec) -> int | None:
             if layer.window is not None and layer.window < max_context:
                 return min(max_context, layer.window + max_tokens - 2)
-            return max_context if self.attention_cap is not None else None
+            return max_context if plain else None
 
         return replace(self, layers=tuple(replace(layer, rows=rows(layer)) for layer in self.layers))
 
@@ -176,8 +199,13 @@ class Architecture:
 
     def cache_bytes(self, max_context: int) -> int:
         """Return the bytes of the KV caches of one sequence, as f32. The engine keeps every position of attention."""
-        rows = max_context * sum(not layer.taps and layer.delta is None for layer in self.layers)
-        return rows * self.n_kv_heads * self.head_dim * 2 * 4  # keys and values
+        cached = [
+            number
+            for number, layer in enumerate(self.layers)
+            if not layer.taps and layer.delta is None and layer.shares is None
+        ]
+        widths = sum(self.head_width(number) for number in cached)
+        return max_context * self.n_kv_heads * widths * 2 * 4  # keys and values
 
     @property
     def has_recurrent_state(self) -> bool:
@@ -189,8 +217,9 @@ class Architecture:
         deltas = [layer.delta for layer in self.layers if layer.delta is not None]
         products = {
             "vocab_size": self.vocab_size,
-            "the width of the feed-forward": self.hidden_dim,
-            "heads times their width": self.n_heads * self.head_dim,
+            "the width of the feed-forward": max(map(self.hidden_width, range(self.n_layers))),
+            "heads times their width": self.n_heads * max(map(self.head_width, range(self.n_layers))),
+            "the embeddings of layers": self.n_layers * self.per_layer_dim,
             "the size of a convolution": max((layer.taps for layer in self.layers), default=0) * self.dim,
             "a state of linear attention": max((d.value_heads * d.key_dim * d.value_dim for d in deltas), default=0),
             "the convolution of linear attention": max(
@@ -211,14 +240,15 @@ class Architecture:
                 got=self.n_heads,
                 code="head_count",
             )
-        if self.head_dim % 2 or any(rope.width % 2 or rope.width > self.head_dim for rope in self.ropes.values()):
-            widths = ", ".join(str(rope.width) for rope in self.ropes.values())
-            raise UnsupportedError(
-                argument=f"{where}: head_dim and rotary width",
-                expected="even numbers, the second at most the first",
-                got=f"{self.head_dim} and {widths}",
-                code="odd_width",
-            )
+        for name, rope in self.ropes.items():
+            width = self._rotated_width(name)
+            if width % 2 or rope.width % 2 or rope.width > width:
+                raise UnsupportedError(
+                    argument=f"{where}: head_dim and rotary width",
+                    expected="even numbers, the second at most the first",
+                    got=f"{width} and {rope.width}",
+                    code="odd_width",
+                )
         for name, rope in self.ropes.items():
             for divisors in (rope.divisors, rope.long_divisors):
                 if divisors is not None and len(divisors) != rope.width // 2:

@@ -19,7 +19,7 @@ from .shapes import parameter_shapes
 from .text_part import is_wrapper, text_config, text_tensors
 from .towers import tower_kind
 from .vision_tower import read_vision
-from .weights import EMBEDDING, HEAD, CheckpointWeights, check_layers, check_tensors, map_weights
+from .weights import EMBEDDING, HEAD, CheckpointWeights, check_layers, check_tensors, map_weights, unread_names
 
 # The reason why fields have no effect -> the fields.
 _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
@@ -156,7 +156,7 @@ def read_folder(folder: Path) -> Checkpoint:
     sources = map_weights(parameter_shapes(model), model, names)
     head = names.stored_name(HEAD)
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
-    check_tensors(str(folder), family.name, shapes, sources, {head} & {*tensors})
+    check_tensors(str(folder), family.name, shapes, sources, {head, *unread_names(model, names)} & {*tensors})
     embedding = sources[EMBEDDING].stored_name
     if model.tied and head in tensors and not np.array_equal(tensors[head].read(), tensors[embedding].read()):
         raise FormatError(

@@ -14,6 +14,7 @@ AUTO = "auto"  # 4w, and 8w where a bits_per_weight allows; of language models, 
 FROM_CHECKPOINT = "checkpoint"  # formats that suit those of the checkpoint
 HEADS = ("4", "8", "none")
 EMBEDDING = "tok_embeddings"
+PER_LAYER_EMBEDDING = "per_layer_embeddings"  # those of all layers in a row
 HEAD = "output"
 EXPERT = ".experts."  # in the names of an expert's layers
 EXPERT_GROUP, WORD_CODES = 32, 8
@@ -47,7 +48,7 @@ INT8 = WeightFormat("8w")
 class Recipe:
     """The format of each linear layer, by name, and of the embedding, with notes for the report."""
 
-    linears: dict[str, WeightFormat]
+    linears: dict[str, WeightFormat]  # and of the embeddings of layers
     embedding: WeightFormat = UNQUANTIZED
     notes: list[str] = field(default_factory=list)
 

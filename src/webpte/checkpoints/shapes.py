@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .architecture import Architecture, Experts
+from .recipe import PER_LAYER_EMBEDDING
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -19,15 +20,15 @@ def parameter_shapes(model: Architecture) -> Shapes:
         elif layer.delta is not None:
             block = _delta(model, number)
         else:
-            block = _attention(model, gated)
+            block = _attention(model, number, gated)
         if layer.experts is not None:
             block |= _experts(model, layer.experts)
-        dense = layer.experts is None or layer.experts.shared
+        dense, hidden_dim = layer.experts is None or layer.experts.shared, model.hidden_width(number)
         if dense and model.gated_mlp:
-            block |= _linear("feed_forward.w1", model.hidden_dim, model.dim, model.mlp_bias)
+            block |= _linear("feed_forward.w1", hidden_dim, model.dim, model.mlp_bias)
         if dense:
-            block |= _linear("feed_forward.w2", model.dim, model.hidden_dim, model.mlp_bias)
-            block |= _linear("feed_forward.w3", model.hidden_dim, model.dim, model.mlp_bias)
+            block |= _linear("feed_forward.w2", model.dim, hidden_dim, model.mlp_bias)
+            block |= _linear("feed_forward.w3", hidden_dim, model.dim, model.mlp_bias)
         if model.activation == "xielu":
             block |= {"feed_forward.alpha_p": (1,), "feed_forward.alpha_n": (1,)}
         norms = ["attention_norm", "ffn_norm"] * model.pre_norms + [
@@ -35,19 +36,36 @@ def parameter_shapes(model: Architecture) -> Shapes:
             "post_ffn_norm",
         ] * model.post_norms
         block |= {f"{norm}.weight": (model.dim,) for norm in norms}
+        if model.per_layer_dim:
+            block |= _linear("per_layer_gate", model.per_layer_dim, model.dim, False)
+            block |= _linear("per_layer_out", model.dim, model.per_layer_dim, False)
+            block["per_layer_out_norm.weight"] = (model.dim,)
+        if model.layer_scales:
+            block["scale.weight"] = (1,)
         shapes |= {f"layers.{number}.{name}": shape for name, shape in block.items()}
+    if model.per_layer_dim:
+        columns = model.n_layers * model.per_layer_dim
+        shapes |= {
+            f"{PER_LAYER_EMBEDDING}.weight": (model.vocab_size, columns),
+            "per_layer_projection.weight": (columns, model.dim),
+            "per_layer_norm.weight": (model.per_layer_dim,),
+        }
     return shapes | {"norm.weight": (model.dim,), "output.weight": (model.vocab_size, model.dim)}
 
 
-def _attention(model: Architecture, gated: bool) -> Shapes:
-    wide, narrow = model.n_heads * model.head_dim, model.n_kv_heads * model.head_dim
+def _attention(model: Architecture, number: int, gated: bool) -> Shapes:
+    width = model.head_width(number)
+    wide, narrow = model.n_heads * width, model.n_kv_heads * width
     shapes = _linear("attention.wq", wide * 2 if gated else wide, model.dim, model.qkv_bias)
-    shapes |= _linear("attention.wk", narrow, model.dim, model.qkv_bias)
-    shapes |= _linear("attention.wv", narrow, model.dim, model.qkv_bias)
+    own = model.layers[number].shares is None  # keys and values
+    if own:
+        shapes |= _linear("attention.wk", narrow, model.dim, model.qkv_bias)
+        shapes |= _linear("attention.wv", narrow, model.dim, model.qkv_bias)
     shapes |= _linear("attention.wo", model.dim, wide, model.out_bias)
     if model.qk_norm:
-        sizes = (model.head_dim, model.head_dim) if model.qk_norm_by_head else (wide, narrow)
-        shapes |= {f"attention.{part}.weight": (size,) for part, size in zip(("q_norm", "k_norm"), sizes, strict=True)}
+        shapes["attention.q_norm.weight"] = (width if model.qk_norm_by_head else wide,)
+        if own:
+            shapes["attention.k_norm.weight"] = (width if model.qk_norm_by_head else narrow,)
     return shapes
 
 

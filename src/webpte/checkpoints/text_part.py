@@ -23,12 +23,14 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "rms_norm_eps": 1e-6,
         "max_position_embeddings": 131072,
     },
+    "gemma4": {"model_type": "gemma4_text"},
     "mistral3": {"model_type": "mistral"},
     "qwen3_5": {"model_type": "qwen3_5_text"},
     "qwen3_5_moe": {"model_type": "qwen3_5_moe_text"},
 }
 _CLASSES = (
     "Gemma3ForConditionalGeneration",
+    "Gemma4ForConditionalGeneration",
     "Mistral3ForConditionalGeneration",
     "Qwen3_5ForConditionalGeneration",
     "Qwen3_5MoeForConditionalGeneration",
@@ -42,7 +44,8 @@ _PREFIXES = {
     "language_model.lm_head": "lm_head",
 }
 _LEFT_OUT = {
-    r"(model\.)?(vision_tower|multi_modal_projector|visual)\.": "image encoder",
+    r"(model\.)?(vision_tower|multi_modal_projector|visual|embed_vision)\.": "image encoder",
+    r"(model\.)?(audio_tower|embed_audio)\.": "audio encoder",
     r"mtp\.": "heads that draft further tokens",
 }
 

@@ -199,7 +199,8 @@ _NORMS = (
 def _conversion(name: str, model: Architecture, names: TensorNames) -> dict[str, Any]:
     """Return the conversion of a parameter: rows that rotate are reordered, and multipliers go into the weights."""
     part = pattern(name).removeprefix("layers.{}.")
-    delta = model.layers[int(name.split(".")[1])].delta if name.startswith("layers.") else None
+    number = int(name.split(".")[1]) if name.startswith("layers.") else 0
+    delta = model.layers[number].delta if name.startswith("layers.") else None
     if names.tiled and delta is not None and part.startswith("attention") and not part.endswith("_norm"):
         return _tiled(name, delta)
     if part.endswith(".conv"):
@@ -213,19 +214,31 @@ def _conversion(name: str, model: Architecture, names: TensorNames) -> dict[str,
         "attention.k_norm": 1 if model.qk_norm_by_head else model.n_kv_heads,
     }.get(part)
     factor = {
-        "attention.q_norm" if model.qk_norm else "attention.wq": model.query_factor,
+        "attention.q_norm" if model.qk_norm else "attention.wq": model.query_factor(number),
         "attention.wo": model.residual_factor,
         "feed_forward.w2": model.residual_factor,
         "experts.{}.w2": model.residual_factor,
         "tok_embeddings": model.embedding_factor,
         "output": model.logits_factor,
+        **_per_layer_factors(model),
     }.get(part, 1.0)
     offset = model.norm_offset if part in _NORMS else 0.0
     conversion = {"factor": factor, "offset": offset * factor}
     if heads is None or not names.halves:
         return conversion
-    rope = model.layers[int(name.split(".")[1])].rope
+    rope = model.layers[number].rope
     return conversion | {"heads": heads, "rotary_width": model.ropes[rope].width if rope is not None else 0}
+
+
+def _per_layer_factors(model: Architecture) -> dict[str, float]:
+    """Return the factors of the embeddings of layers: the mean of a table's row and a projection, but for a root."""
+    if not model.per_layer_dim:
+        return {}
+    return {
+        "per_layer_embeddings": math.sqrt(model.per_layer_dim / 2),
+        "per_layer_projection": model.dim**-0.5,
+        "per_layer_norm": 0.5**0.5,
+    }
 
 
 def _tiled(name: str, sizes: Delta) -> dict[str, Any]:
@@ -237,6 +250,13 @@ def _tiled(name: str, sizes: Delta) -> dict[str, Any]:
     if sizes.key_heads == sizes.value_heads:
         return conversion
     return {**conversion, "tiles": (first, sizes.key_heads, size), "tiled_columns": part == "out"}
+
+
+def unread_names(model: Architecture, names: TensorNames) -> set[str]:
+    """Return the names of the keys and values of layers that have those of others, which some files store."""
+    parts = [part for part in ("wk", "wv", "k_norm") if f"layers.{{}}.attention.{part}" in names.parts]
+    numbers = [number for number, layer in enumerate(model.layers) if layer.shares is not None]
+    return {names.stored_name(f"layers.{number}.attention.{part}.weight") for number in numbers for part in parts}
 
 
 class StoredWeight(Protocol):

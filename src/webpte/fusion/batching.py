@@ -188,6 +188,7 @@ class _SlotRewrite:
         self.position_offset = rewriter.add(SymInt())
         self.num_decode = rewriter.add(SymInt())
         self.pools: set[int] = set()
+        self.normed: set[int] = set()  # queries and keys whose norms are part of the attention
         self.tables: dict[tuple[int, int], _SlotTable] = {}
 
     def result(self) -> SlottedGraph:
@@ -247,10 +248,12 @@ class _SlotRewrite:
                     f"the int8 caches of {call.origin} contain other codes than those of its keys and values",
                     "coded_cache",
                 )
-            if call is None or (call.name != ROTARY_ATTENTION and role_of(call, ROLES) != "attention"):
+            if call is None or not self._is_attention(index):
                 continue
             replaced += 1
             rewriter.replace([index], self._slot_attention(call), index)
+        for value_id in self.normed - {value_id for value_id, users in rewriter.users.items() if users}:
+            rewriter.drop(rewriter.producers[value_id][0])
         if self.rewriter.mutated - self.pools:
             raise self.refuse("it has state other than the caches of its attention", "extra_state")
         if not replaced:
@@ -286,6 +289,10 @@ class _SlotRewrite:
             norm_eps=None if norms is None else norms.eps,
         )
 
+    def _is_attention(self, index: int) -> bool:
+        call = self.rewriter.call(index)
+        return call is not None and (call.name == ROTARY_ATTENTION or role_of(call, ROLES) == "attention")
+
     def _check_attention(self, call: Call, arguments: dict[str, int]) -> None:
         values = self.rewriter.values
         mask = arguments.get("attn_mask")
@@ -302,7 +309,9 @@ class _SlotRewrite:
         return producer[1].args[0] == self.position  # it has one element
 
     def _pool(self, cache: int, call: Call) -> int:
-        """Enlarge the cache of one sequence to all slots, and return its id."""
+        """Enlarge the cache of one sequence to all slots, and return its id. Several attentions may have one cache."""
+        if cache in self.pools:
+            return cache
         spec = self.rewriter.values[cache]
         if not isinstance(spec, TensorSpec) or len(spec.dims) != 4 or spec.dims[0] != 1:
             raise self.refuse(f"expected caches of shape (1, C, H, D), got {spec}", "cache_shape")
@@ -314,7 +323,9 @@ class _SlotRewrite:
     def _enlarge(self, state: int, dims: tuple[int, ...], reader: object, dtype: DType | None = None) -> None:
         """Let the state of one sequence have these dims, for all slots."""
         spec = self.rewriter.values[state]
-        if not isinstance(spec, TensorSpec) or not spec.stored or len(self.rewriter.users[state]) != 1:
+        users = self.rewriter.users[state]
+        shared = len(users) > 1 and not all(map(self._is_attention, users))
+        if not isinstance(spec, TensorSpec) or not spec.stored or not users or shared:
             raise self.refuse(f"the state of {reader} is shared with other calls", "shared_cache")
         self.rewriter.values[state] = replace(
             spec,
@@ -342,7 +353,7 @@ class _SlotRewrite:
         rewriter, options, weights = self.rewriter, [], []
         for value_id in (query, key):
             producer = rewriter.producer(value_id)
-            if producer is None or role_of(producer[1], ROLES) != "norm" or rewriter.only_user(value_id) is None:
+            if producer is None or role_of(producer[1], ROLES) != "norm" or value_id in rewriter.outputs:
                 return None
             options.append(rewriter.arguments(producer[1]))
             weight = self._constant(options[-1]["weight"])
@@ -354,8 +365,7 @@ class _SlotRewrite:
             return None
         row = table.add(*weights)
         rewriter.values[table.value] = table.spec()
-        for value_id in (query, key):
-            rewriter.drop(rewriter.producers[value_id][0])
+        self.normed |= {query, key}
         return _HeadNorms(options[0]["x"], options[1]["x"], row, eps[0])
 
     def _constant(self, value_id: int) -> TensorSpec | None:
@@ -419,10 +429,9 @@ class _SlotRewrite:
                 assert isinstance(step, Call)
                 for out in step.outs:
                     values[out] = self._gathered_spec(graph.tensor(out), axes.axis[out])
+                step = replace(step, args=tuple(gathered if a == head.source else a for a in step.args))
                 if index == head.last:
-                    step = _reshaped(values, gathered, count, step.outs[0], step.origin)
-                else:
-                    step = replace(step, args=tuple(gathered if a == head.source else a for a in step.args))
+                    step = _reshaped(values, step.args[0], count, step.outs[0], step.origin)
             steps.append(step)
         logits = graph.outputs[0]
         spec = values[logits]

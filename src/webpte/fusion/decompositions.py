@@ -322,7 +322,11 @@ def _rotate(rewriter: Rewriter, index: int) -> None:
     if query is None or key is None or (query.role, query.tables) != (key.role, key.tables):
         return
     steps = [rewriter.producers[value_id][0] for value_id in rotated]
-    if any(user <= max(steps) for value_id in rotated for user in rewriter.users[value_id]):
+    readers = rewriter.users[rotated[1]]
+    if len(readers) > 1 and all(role_of(rewriter.call(user), ROLES) == "attention" for user in readers):
+        rotated = _with_own_key(rewriter, index, rotated, key.source)
+        steps = steps[:1]
+    if rotated is None or any(user <= max(steps) for value_id in rotated for user in rewriter.users[value_id]):
         return
     sources = [_shaped(rewriter, rotation, out) for rotation, out in zip((query, key), rotated, strict=True)]
     cosine, sine = query.tables
@@ -331,6 +335,18 @@ def _rotate(rewriter: Rewriter, index: int) -> None:
     rewriter.replace(
         steps, rewriter.make(name, rotated, call.origin, xq=sources[0], xk=sources[1], **tables), max(steps)
     )
+
+
+def _with_own_key(rewriter: Rewriter, index: int, rotated: tuple[int, int], source: int) -> tuple[int, int] | None:
+    """Return the query, and in place of a key that attentions over one cache share, one for the attention at a step."""
+    query, key = rotated
+    before = rewriter.producer(source)
+    if before is None or before[0] > rewriter.producers[query][0] or _dims(rewriter, source) != _dims(rewriter, key):
+        return None
+    call, own = rewriter.call(index), rewriter.add(rewriter.values[key])
+    assert call is not None
+    rewriter.replace([index], replace(call, args=tuple(own if a == key else a for a in call.args)), index)
+    return query, own
 
 
 def _query_and_key(rewriter: Rewriter, index: int) -> tuple[int, int] | None:

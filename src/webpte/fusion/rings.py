@@ -7,13 +7,14 @@ shortened and extended by several tokens, as every other slot.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from ..graph import Bool, Double, Graph, Int, IntList, Null, SymInt, ValueList
+from ..graph import Bool, Double, Graph, Int, IntList, Null, SymInt, TensorSpec, ValueList
 from ..graph.names import UPDATE
 from .decompositions import ATTENTION, SYMINT
 from .pieces import MismatchError, Pieces, require
@@ -63,8 +64,11 @@ def unroll_rings(graph: Graph) -> UnrolledRings:
     rewriter = Rewriter(graph)
     limits: dict[int, ScoreLimits] = {}
     if rewriter.is_straight_line:
-        for index in range(len(graph.steps)):
-            _unroll(rewriter, index, limits)
+        matched = [attention for index in range(len(graph.steps)) if (attention := _match(rewriter, index)) is not None]
+        starts: dict[int, int] = {}  # by the ring of keys
+        for attention in _only_readers(rewriter, matched):
+            _unroll(rewriter, attention, starts)
+            limits[attention.out] = attention.limits
         rewriter.drop_unread(ROLES)
     return UnrolledRings(rewriter.result(), limits)
 
@@ -73,54 +77,73 @@ class _Write(NamedTuple):
     """How the new rows of keys or values enter a ring."""
 
     ring: int
+    written: int  # the ring with the new rows
     new: int  # (1, S, H, D)
     places: int  # the positions of the tokens, (S,)
     steps: tuple[int, int]
 
 
-def _unroll(rewriter: Rewriter, index: int, limits: dict[int, ScoreLimits]) -> None:
-    """Replace the attention whose result step `index` computes, if it is over a ring."""
+def _match(rewriter: Rewriter, index: int) -> _RingAttention | None:
+    """Return the attention over a ring whose result step `index` computes."""
     call = rewriter.call(index)
     if call is None or role_of(call, ROLES) != "permute":
-        return
-    pieces = Pieces(rewriter, ROLES)
+        return None
     try:
-        attention = _RingAttention(pieces, call.outs[0])
+        return _RingAttention(Pieces(rewriter, ROLES), call.outs[0], index)
     except MismatchError:
-        return
-    key, value, first = attention.key, attention.value, attention.first
-    for write in (key, value):
-        spec = pieces.tensor(write.ring)
-        _, heads, _, width = spec.dims
-        dims = (1, attention.context, heads, width)
-        rewriter.values[write.ring] = replace(spec, dims=dims, constant=None, mutable=True, shared=None)
-        for step in write.steps:
-            rewriter.drop(step)
-    start = rewriter.make(SYMINT, (attention.start,), call.origin, x=first, dim=Int(0), index=Int(0))
-    rewriter.replace([], start, key.steps[0])
+        return None
+
+
+def _only_readers(rewriter: Rewriter, matched: Sequence[_RingAttention]) -> list[_RingAttention]:
+    """Return the attentions over rings that no other call reads."""
+    readers = Counter(tuple(write.written for write in each.writes) for each in matched)
+
+    def is_whole(each: _RingAttention) -> bool:
+        count = readers[tuple(write.written for write in each.writes)]
+        return all(len(rewriter.users[write.written]) == count + 1 for write in each.writes)  # and the assignment
+
+    return [each for each in matched if is_whole(each)]
+
+
+def _unroll(rewriter: Rewriter, attention: _RingAttention, starts: dict[int, int]) -> None:
+    """Replace an attention over rings. The first that reads a ring removes the write into it."""
+    key, value = attention.writes
+    origin = rewriter.graph.steps[attention.step].origin
+    if key.ring not in starts:
+        for write in attention.writes:
+            spec = rewriter.values[write.ring]
+            assert isinstance(spec, TensorSpec)
+            _, heads, _, width = spec.dims
+            dims = (1, attention.context, heads, width)
+            rewriter.values[write.ring] = replace(spec, dims=dims, constant=None, mutable=True, shared=None)
+            for step in write.steps:
+                rewriter.drop(step)
+        starts[key.ring] = rewriter.add(SymInt())
+        start = rewriter.make(SYMINT, (starts[key.ring],), origin, x=attention.first, dim=Int(0), index=Int(0))
+        rewriter.replace([], start, key.steps[0])
     joined = rewriter.make(
         ATTENTION,
-        call.outs,
-        call.origin,
+        (attention.out,),
+        origin,
         query=attention.query,
         key=key.new,
         value=value.new,
         key_cache=key.ring,
         value_cache=value.ring,
-        start_pos=attention.start,
+        start_pos=starts[key.ring],
         drpout_p=Double(0.0),
         is_causal=Bool(True),
         scale=Double(attention.scale),
     )
-    rewriter.replace([index], joined, index)
-    limits[call.outs[0]] = attention.limits
+    rewriter.replace([attention.step], joined, attention.step)
 
 
 class _RingAttention:
     """The parts of an attention over a ring, from its result backwards."""
 
-    def __init__(self, pieces: Pieces, out: int) -> None:
+    def __init__(self, pieces: Pieces, out: int, step: int) -> None:
         self._pieces = pieces
+        self.out, self.step = out, step
         weighted = pieces.of(pieces.unviewed(pieces.permuted(out, BY_HEADS)), "bmm")
         softmax = pieces.of(pieces.unviewed(weighted["self"]), "softmax")
         require(pieces.rewriter.values[softmax["dim"]] == Int(-1))
@@ -134,7 +157,10 @@ class _RingAttention:
         self.context, window = self._window(mask)
         self.limits = ScoreLimits(None if window >= self.context else window, cap)
         self.first = self._first()
-        self.start = pieces.rewriter.add(SymInt())
+
+    @property
+    def writes(self) -> tuple[_Write, _Write]:
+        return self.key, self.value
 
     def _uncapped(self, scores: int) -> tuple[int, float | None]:
         """Return scores before their cap, and the cap."""
@@ -169,7 +195,7 @@ class _RingAttention:
         require(len(assigns) == 1 and rewriter.producers[ring] == assigns and set(users) == {at, *assigns})
         places, positions = pieces.rows(indices.ids[2], "gather")
         require(np.array_equal(places, np.arange(len(places)) % pieces.tensor(ring).dims[2]))
-        return _Write(ring, pieces.permuted(put["values"], BY_HEADS), positions, (at, assigns[0]))
+        return _Write(ring, written, pieces.permuted(put["values"], BY_HEADS), positions, (at, assigns[0]))
 
     def _window(self, mask: int) -> tuple[int, int]:
         """Return the positions that there are, and how many of them a token attends to."""

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from webpte.checkpoints.architecture import Architecture, LayerSpec
 
-from .experts import FedBlock
+from .experts import ACTIVATIONS, FedBlock
 
 HIDDEN = 1e30  # subtracted from scores once for each position beyond the window: the weight becomes 0
 
@@ -71,6 +71,10 @@ class RingCache(nn.Module):
         """Return attention of queries (1, S, H, D) with new keys and values (1, S, K, D)."""
         self.k_cache.index_copy_(2, seen.index, k.transpose(1, 2))
         self.v_cache.index_copy_(2, seen.index, v.transpose(1, 2))
+        return self.read(q, seen)
+
+    def read(self, q: Tensor, seen: CacheRows) -> Tensor:
+        """Return attention of queries (1, S, H, D) to the rows that are there."""
         _, keys, rows, width = self.k_cache.shape
         count, heads = q.shape[1], q.shape[2]
         together = q.transpose(1, 2).reshape(keys, heads // keys * count, width)  # (K, H / K * S, D)
@@ -91,6 +95,8 @@ class Position(NamedTuple):
     start: int  # of the first
     turns: Turns
     seen: Mapping[str, CacheRows]  # of ring caches, by their kind
+    written: dict[int, RingCache]  # by the layer
+    per_layer: Tensor | None  # the embeddings of layers, (1, S, L, P)
     begun: Tensor  # (1,): 0 at the start of a text, where the state of another text must not be used; otherwise 1
 
 
@@ -109,13 +115,19 @@ class Decoder(nn.Module):
         self.generate_full_logits = False  # of every token, (1, S, V)
         self.tok_embeddings = nn.Embedding(model.vocab_size, model.dim)
         self.seen = nn.ModuleDict(_kinds_of_rows(model, max_context))
+        self.per_layer_dims = (model.n_layers, model.per_layer_dim)
+        if model.per_layer_dim:
+            columns = model.n_layers * model.per_layer_dim
+            self.per_layer_embeddings = nn.Embedding(model.vocab_size, columns)
+            self.per_layer_projection = nn.Linear(model.dim, columns, bias=False)
+            self.per_layer_norm = RMSNorm(model.per_layer_dim, model.norm_eps)
         layers = [(block or DecoderBlock)(model, number, max_context) for number in range(model.n_layers)]
         self.layers = nn.ModuleList(layers)
         self.norm = RMSNorm(model.dim, model.norm_eps)
         self.output = nn.Linear(model.dim, model.vocab_size, bias=False)
         self.ropes = tuple(model.ropes)
-        for name, rope in model.ropes.items():
-            cosines, sines = map(torch.from_numpy, rope.tables(max_context, model.head_dim))
+        for name in model.ropes:
+            cosines, sines = map(torch.from_numpy, model.rotary_table(name, max_context))
             self.register_buffer(f"{name}_cos", cosines, persistent=False)
             self.register_buffer(f"{name}_sin", sines, persistent=False)
 
@@ -123,8 +135,10 @@ class Decoder(nn.Module):
         start = attn_options["input_pos"][0].item()
         torch._check(start >= 0)
         torch._check(start < self.max_context)
-        position = self._position(start, attn_options["input_pos"], tokens.shape[1])
         x = self.tok_embeddings(tokens)  # (1, S) -> (1, S, N)
+        position = self._position(start, attn_options["input_pos"], tokens.shape[1])
+        if self.per_layer_dims[1]:
+            position = position._replace(per_layer=self._per_layer(tokens, x))
         for layer in self.layers:
             x = layer(x, position)
         if not self.generate_full_logits:
@@ -132,14 +146,19 @@ class Decoder(nn.Module):
         logits: Tensor = self.output(self.norm(x))
         return logits if self.logits_cap is None else torch.tanh(logits / self.logits_cap) * self.logits_cap
 
+    def _per_layer(self, tokens: Tensor, x: Tensor) -> Tensor:
+        dims = (*x.shape[:2], *self.per_layer_dims)
+        rows: Tensor = self.per_layer_embeddings(tokens).view(dims)
+        return rows + self.per_layer_norm(self.per_layer_projection(x).view(dims))
+
     def _position(self, start: int, first: Tensor, count: int) -> Position:
         begun = first.clamp(max=1).to(torch.float32)
         if not self.seen:
-            return Position(start, self._turns(lambda table: table.narrow(0, start, count)), {}, begun)
+            return Position(start, self._turns(lambda table: table.narrow(0, start, count)), {}, {}, None, begun)
         # Ring caches are written outside delegates, and the exporter cannot slice by a number in several delegates.
         positions = first + torch.arange(count)  # (S,)
         seen = {kind: rows(positions) for kind, rows in self.seen.items()}
-        return Position(start, self._turns(lambda table: table.index_select(0, positions)), seen, begun)
+        return Position(start, self._turns(lambda table: table.index_select(0, positions)), seen, {}, None, begun)
 
     def _turns(self, rows: Callable[[Tensor], Tensor]) -> Turns:
         tables = ((name, getattr(self, f"{name}_cos"), getattr(self, f"{name}_sin")) for name in self.ropes)
@@ -156,11 +175,21 @@ class DecoderBlock(FedBlock):
         self.ffn_norm = RMSNorm(model.dim, model.norm_eps) if model.pre_norms else nn.Identity()
         self.post_attention_norm = RMSNorm(model.dim, model.norm_eps) if model.post_norms else nn.Identity()
         self.post_ffn_norm = RMSNorm(model.dim, model.norm_eps) if model.post_norms else nn.Identity()
+        self.number, self.per_layer_dim = number, model.per_layer_dim
+        if model.per_layer_dim:
+            self.activation = ACTIVATIONS[model.activation]
+            self.per_layer_gate = nn.Linear(model.dim, model.per_layer_dim, bias=False)
+            self.per_layer_out = nn.Linear(model.per_layer_dim, model.dim, bias=False)
+            self.per_layer_out_norm = RMSNorm(model.dim, model.norm_eps)
+        self.scale = RMSNorm(1) if model.layer_scales else None  # for its weight
 
     def forward(self, x: Tensor, position: Position) -> Tensor:
         x = x + self.post_attention_norm(self.attention(self.attention_norm(x), position))
         out: Tensor = x + self.post_ffn_norm(self.fed_forward(self.ffn_norm(x)))
-        return out
+        if position.per_layer is not None:
+            own = self.activation(self.per_layer_gate(out)) * position.per_layer[:, :, self.number]
+            out = out + self.per_layer_out_norm(self.per_layer_out(own))
+        return out if self.scale is None else out * self.scale.weight
 
 
 class DecoderAttention(nn.Module):
@@ -169,26 +198,44 @@ class DecoderAttention(nn.Module):
     def __init__(self, model: Architecture, number: int, max_context: int) -> None:
         super().__init__()
         self.rope = model.layers[number].rope
-        self.head_dim = model.head_dim
-        wide, narrow = model.n_heads * model.head_dim, model.n_kv_heads * model.head_dim
+        self.number, self.shares = number, model.layers[number].shares
+        self.head_dim = width = model.head_width(number)
+        wide, narrow = model.n_heads * width, model.n_kv_heads * width
         self.wq = nn.Linear(model.dim, wide, bias=model.qkv_bias)
-        self.wk = nn.Linear(model.dim, narrow, bias=model.qkv_bias)
-        self.wv = nn.Linear(model.dim, narrow, bias=model.qkv_bias)
+        if self.shares is None:
+            self.wk = nn.Linear(model.dim, narrow, bias=model.qkv_bias)
+            self.wv = nn.Linear(model.dim, narrow, bias=model.qkv_bias)
         self.wo = nn.Linear(wide, model.dim, bias=model.out_bias)
         by_head, self.norms_rotated = model.qk_norm_by_head, model.qk_norm_rotated
-        self.q_norm = RMSNorm(model.head_dim if by_head else wide, model.norm_eps) if model.qk_norm else None
-        self.k_norm = RMSNorm(model.head_dim if by_head else narrow, model.norm_eps) if model.qk_norm else None
+        self.q_norm = RMSNorm(width if by_head else wide, model.norm_eps) if model.qk_norm else None
+        own = model.qk_norm and self.shares is None
+        self.k_norm = RMSNorm(width if by_head else narrow, model.norm_eps) if own else None
+        self.value_eps = model.norm_eps if model.value_norm else None
         self.norms_by_head = by_head
         self.rotate = RotaryEmbedding()
         self.seen = _kind_of_rows(model.layers[number])
-        rows, sizes = model.layers[number].rows, (model.n_kv_heads, model.head_dim)
+        rows, sizes = model.layers[number].rows, (model.n_kv_heads, width)
         self.kv_cache = Cache(max_context, *sizes) if rows is None else RingCache(rows, *sizes, model.attention_cap)
 
     def forward(self, x: Tensor, position: Position) -> Tensor:
-        q, k, v = (self._heads(linear(x)) for linear in (self.wq, self.wk, self.wv))  # (1, S, H, D)
-        mixed = self.mix(q, k, v, position)
+        q = self._heads(self.wq(x))  # (1, S, H, D)
+        if self.shares is not None:
+            return self._out(x, self._shared(q, position))
+        k, v = (self._heads(linear(x)) for linear in (self.wk, self.wv))
+        if self.value_eps is not None:
+            v = v * torch.rsqrt(v.square().mean(-1, keepdim=True) + self.value_eps)
+        return self._out(x, self.mix(q, k, v, position))
+
+    def _out(self, x: Tensor, mixed: Tensor) -> Tensor:
         out: Tensor = self.wo(mixed.reshape(*x.shape[:2], -1))  # (1, S, H, D) -> (1, S, N)
         return out
+
+    def _shared(self, q: Tensor, position: Position) -> Tensor:
+        """Return the attention output of each query to the keys and values of another layer."""
+        assert self.shares is not None and self.rope is not None and self.seen is not None
+        q = self._normed(q, self.q_norm)
+        q, _ = self.rotate(q, q, *position.turns[self.rope])
+        return position.written[self.shares].read(q, position.seen[self.seen])
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, position: Position) -> Tensor:
         """Return the attention output of each query, (1, S, H, D)."""
@@ -198,6 +245,7 @@ class DecoderAttention(nn.Module):
             q, k = self.rotate(q, k, *position.turns[self.rope])
         if self.norms_rotated:
             q, k = self._normed(q, self.q_norm), self._normed(k, self.k_norm)
+        position.written[self.number] = self.kv_cache
         mixed: Tensor = self.kv_cache(q, k, v, position.start if self.seen is None else position.seen[self.seen])
         return mixed
 

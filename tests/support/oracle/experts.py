@@ -21,14 +21,14 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 class FeedForward(nn.Module):
     """A feed-forward, with a gate or without one."""
 
-    def __init__(self, model: Architecture) -> None:
+    def __init__(self, model: Architecture, hidden_dim: int) -> None:
         super().__init__()
         self.activation = ACTIVATIONS.get(model.activation, self.xielu)
         if model.activation == "xielu":
             self.alpha_p, self.alpha_n = (nn.Parameter(torch.zeros(1, device="cpu")) for _ in range(2))
-        self.w1 = nn.Linear(model.dim, model.hidden_dim, bias=model.mlp_bias) if model.gated_mlp else None
-        self.w2 = nn.Linear(model.hidden_dim, model.dim, bias=model.mlp_bias)
-        self.w3 = nn.Linear(model.dim, model.hidden_dim, bias=model.mlp_bias)
+        self.w1 = nn.Linear(model.dim, hidden_dim, bias=model.mlp_bias) if model.gated_mlp else None
+        self.w2 = nn.Linear(hidden_dim, model.dim, bias=model.mlp_bias)
+        self.w3 = nn.Linear(model.dim, hidden_dim, bias=model.mlp_bias)
 
     def xielu(self, x: Tensor) -> Tensor:
         out: Tensor = torch.where(x > 0, self.alpha_p * x * x, (torch.expm1(x) - x) * self.alpha_n) + 0.5 * x
@@ -80,7 +80,8 @@ class FedBlock(nn.Module):
     def __init__(self, model: Architecture, number: int) -> None:
         super().__init__()
         mixture = model.layers[number].experts
-        self.feed_forward = FeedForward(model) if mixture is None or mixture.shared else None
+        dense = mixture is None or mixture.shared
+        self.feed_forward = FeedForward(model, model.hidden_width(number)) if dense else None
         self.router = None if mixture is None else Router(model, mixture)
         count, hidden_dim = (0, 0) if mixture is None else (mixture.count, mixture.hidden_dim)
         self.experts = nn.ModuleList(Expert(model, hidden_dim) for _ in range(count))

@@ -12,6 +12,7 @@ import torch
 from webpte.builder.context import ProgramSizes
 from webpte.builder.llm import decoder_metadata
 from webpte.builder.quantize import Grouped
+from webpte.builder.recipe import EMBEDDINGS
 from webpte.checkpoints.checkpoint import read_checkpoint
 from webpte.checkpoints.family import Checkpoint
 from webpte.checkpoints.recipe import EMBEDDING, WeightFormat
@@ -108,7 +109,7 @@ def _unpacked(
         return Grouped(codes.view(np.int8).reshape(shape).copy(), scales.reshape(rows, 1).copy()), WeightFormat("8w")
     pairs = codes.reshape(rows, -1)
     values = np.stack([pairs & 15, pairs >> 4], axis=-1).astype(np.int8).reshape(shape) - np.int8(8)
-    if name != EMBEDDING:  # (G, N), N padded to a multiple of 4
+    if name not in EMBEDDINGS:  # (G, N), N padded to a multiple of 4
         scales = scales.reshape(-1, -(-rows // 4) * 4)[:, :rows].T
     scales = np.ascontiguousarray(scales.reshape(rows, -1))
     return Grouped(values, scales), WeightFormat("8da4w" if by_token else "4w", columns // scales.shape[1])

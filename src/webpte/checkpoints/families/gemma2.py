@@ -83,15 +83,15 @@ def as_gemma(fields: Fields, model: Architecture) -> Architecture:
     )
 
 
-def windows_of(fields: Fields, sliding: list[bool]) -> list[int | None]:
-    """Return the window of each layer; `sliding` is the default of `layer_types`."""
+def windows_of(fields: Fields, sliding: list[bool], default: int = _WINDOW) -> list[int | None]:
+    """Return the window of each layer; `sliding` is the default of `layer_types`, `default` of the window."""
     names = {True: "sliding_attention", False: "full_attention"}
     kinds = fields.get("layer_types", [names[slides] for slides in sliding])
     if not isinstance(kinds, list) or len(kinds) != len(sliding):
         raise fields.invalid("layer_types", kinds, f"a list of {len(sliding)} names")
     if any(kind not in names.values() for kind in kinds):
         fields.refuse("layer_types", "layers other than full_attention and sliding_attention")
-    window = fields.integer("sliding_window", _WINDOW)
+    window = fields.integer("sliding_window", default)
     return [window if kind == names[True] else None for kind in kinds]
 
 

@@ -66,10 +66,11 @@ def ropes_of_kinds(fields: Fields, size: int, bases: tuple[float, float], local_
         parameters = {}
     old = {kinds[0]: {"rope_theta": base, "rope_scaling": scaling}, kinds[1]: {"rope_theta": local}}
     defaults = dict(zip(kinds, bases, strict=True))
-    return {kind: _rope(fields, kind, parameters.get(kind), old[kind], size, defaults[kind]) for kind in kinds}
+    return {kind: kind_of_rope(fields, kind, parameters.get(kind), old[kind], size, defaults[kind]) for kind in kinds}
 
 
-def _rope(fields: Fields, kind: str, new: Any, old: Mapping[str, Any], size: int, theta: float) -> Rope:
+def kind_of_rope(fields: Fields, kind: str, new: Any, old: Mapping[str, Any], size: int, theta: float) -> Rope:
+    """Return the RoPE of a kind of layers from its settings in newer files, or from `old` fields."""
     settings = {**old, "rope_parameters": new, "max_position_embeddings": fields.get("max_position_embeddings")}
     inner = Fields(f"{fields.where}: {kind}", settings)
     rope = read_rope(inner, size, theta=theta)

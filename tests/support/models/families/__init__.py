@@ -63,6 +63,9 @@ class Tiny:
                     weight.add_(torch.rand(weight.shape, generator=random) - 0.5)
                 else:
                     weight.copy_(torch.randn(weight.shape, generator=random) * weight.shape[-1] ** -0.5)
+            for name, scale in model.named_buffers():
+                if name.endswith("layer_scalar"):
+                    scale.add_(torch.rand(scale.shape, generator=random) - 0.5)
         return model
 
     def save(self, folder: Path) -> torch.nn.Module:

@@ -106,6 +106,10 @@ CASES = [
             slotted(1, 1, 64, decoding, cap=1.5, cache="i8", num_decode=7, variant=variant, n=(7, 1), **CODES),
         )
     ),
+    *(  # Gemma 4
+        slotted(8, 1, 512, reading(4), rotated="neighbours", normed=True, variant=variant, n=(5, 1))
+        for variant in ("broadcast", "lanes split")
+    ),
     # Tiles: more rows than 16, in one slot and in several, with 1 to 8 query heads per key head.
     *(
         slotted(*heads, slot_mapping, variant="tile", n=(67, 29, 17), capacity=capacity, slots=4, **more)
@@ -119,6 +123,7 @@ CASES = [
             ((5, 1, 20), pieces(0, 1, 2), 71, {"advance": 2}),
             ((4, 1, 256), reading(97), 167, {"rotated": "neighbours", "cache": "f16", **HALF}),
             ((4, 1, 256), pieces(0, 61), 131, {"rotated": 256, "num_decode": 0}),  # Gemma 3
+            ((8, 1, 512), pieces(0, 61), 131, {"rotated": "neighbours", "normed": True}),
             ((6, 2, 8), pieces(0, 40), 79, {"num_decode": 0}),
             ((3, 1, 64), reading(41), 113, {"rotated": "neighbours", "window": 37, "cap": 2.0}),
             ((4, 1, 256), pieces(0, 161), 241, {"rotated": "neighbours", "window": 100}),

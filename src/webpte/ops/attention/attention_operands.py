@@ -88,14 +88,22 @@ class AttentionOperands:
                 f"heads, {self.key_heads}",
                 code="head_count",
             )
-        if not 0 < row_width(v) <= MAX_WIDTH:
+        if not 0 < row_width(v) <= self.max_width:
             raise ShapeError(
-                argument="value", expected=f"heads of 1 to {MAX_WIDTH} elements", got=row_width(v), code="head_size"
+                argument="value",
+                expected=f"heads of 1 to {self.max_width} elements",
+                got=row_width(v),
+                code="head_size",
             )
         if k.dtype is not v.dtype:
             raise GraphError(
                 f"key and value: expected the same dtype, got {k.dtype.short} and {v.dtype.short}", code="dtype"
             )
+
+    @property
+    def max_width(self) -> int:
+        """Return the largest number of elements of a head that the kernels take."""
+        return MAX_WIDTH
 
     @property
     def _batches_fit(self) -> bool:

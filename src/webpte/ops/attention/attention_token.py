@@ -12,6 +12,7 @@ from ...wgsl import FEW_REGISTERS, Live, LiveInt, Uniforms, u32
 from .attention_operands import FIRST, AttentionOperands, AttentionParams, VisibleKeys
 
 MAX_HEADS = 4  # query heads that share the loads of keys: the width of a vector
+MAX_VALUE_STEPS = 64  # loads of a row of values: shared memory holds the sums of half as many heads if there are more
 MAX_SPLITS = 32
 SHORT_KEYS = 256  # of a row: a GPU reads them in less time than the dispatch of a merge takes
 MIN_CPU_WORKGROUPS = 8  # fewer do not keep a CPU's cores busy
@@ -237,7 +238,7 @@ def token_config(cx: Context, operands: AttentionOperands) -> TokenConfig:
 
 def _head_parts(operands: AttentionOperands) -> int:
     """Return the number of workgroups for the query heads of a key head."""
-    return -(-operands.group // MAX_HEADS)
+    return -(-operands.group // (MAX_HEADS if operands.value_steps <= MAX_VALUE_STEPS else MAX_HEADS // 2))
 
 
 def _heads(operands: AttentionOperands) -> int:

@@ -43,6 +43,7 @@ from .attention_token import (
 )
 from .rotary import rotated_halves, rotated_neighbours
 
+MAX_SLOT_WIDTH = 512  # of a head
 MAX_SHARED_STEPS = 32  # loads of a key: drivers take seconds to compile the kernel for wider heads
 
 # How the rows after the single ones run: each like a single one or, with a configuration, in tiles.
@@ -92,6 +93,10 @@ class SlotOperands(AttentionOperands):
     num_decode: int = 0  # the first rows, each the only one of its slot
     window: int | None = None  # the latest keys that a row sees, its own included; None: all
     cap: float | None = None  # scores x become cap * tanh(x / cap)
+
+    @property
+    def max_width(self) -> int:
+        return MAX_SLOT_WIDTH
 
     @property
     def _batches_fit(self) -> bool:

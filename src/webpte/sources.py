@@ -90,6 +90,18 @@ def snapshot_folders(program: Path) -> list[Path]:
     return folders[:1]
 
 
+def beside(program: Path, name: str) -> Path | None:
+    """Return `model.tokenizer.json`, or else `tokenizer.json`, in the folder of `model.pte`; None without either.
+
+    In a hub's cache, the folders above it up to that of the repository follow.
+    """
+    for folder in snapshot_folders(program):
+        for candidate in (folder / f"{program.stem}.{name}", folder / name):
+            if candidate.exists():
+                return candidate
+    return None
+
+
 def is_in_snapshot(program: Any) -> bool:
     """Return whether a program is in a hub's cache."""
     return isinstance(program, str | os.PathLike) and any(

@@ -93,7 +93,7 @@ def test_worker_of_the_server_has_the_scores_of_python(program):
     sent: list[FromWorker] = []
     worker = load_model(ModelFile("ranker", str(program)), WorkerOptions(), 8, lambda event: None, sent.append)
     assert (worker.info.kind, worker.info.dimensions, worker.info.context) == ("reranker", 1, CONTEXT)
-    worker.submit(Embed(1, "ranker", tuple(map(tuple, rows))))
+    worker.submit(Embed(1, tuple(map(tuple, rows))))
     until(lambda: len(sent) == 2, "the batches of the request")
     assert [part.rows for part in sent if isinstance(part, Vectors)] == [(0, 1, 2, 3), (4,)]
     assert worker.stats.tokens == len(rows)

@@ -81,7 +81,7 @@ class Running:
     def __init__(self) -> None:
         self.model, self.messages = SlowCompiler(), Messages()
         worker = Worker(self.messages, lambda *_: self.model)
-        self.send(Start((ModelFile("m", "m.pte"),), WorkerOptions(), 8))
+        self.send(Start(ModelFile("m", "m.pte"), WorkerOptions(), 8))
         threading.Thread(target=worker.run, daemon=True).start()
         assert isinstance(self.receive(), Ready)
 
@@ -100,7 +100,7 @@ def worker() -> Iterator[Running]:
 
 
 def request(id: int, constraint: Constraint | None = None) -> Generate:
-    return Generate(id, "m", (1, 2), SamplingParams(constraint=constraint))
+    return Generate(id, (1, 2), SamplingParams(constraint=constraint))
 
 
 SLOW = Constraint("regex", "a+")

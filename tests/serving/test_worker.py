@@ -14,7 +14,7 @@ from tests.support.models.task_checkpoints import TEXTS, exported
 from tests.support.models.tiny_llm import write_tiny_llm
 from webpte.embed import Embedder
 from webpte.errors import InputError
-from webpte.serve.messages import ModelFile, WorkerOptions
+from webpte.serve.messages import ModelFile, ModelInfo, WorkerOptions
 from webpte.serve.supervisor import Supervisor
 
 
@@ -26,17 +26,15 @@ def paths(tmp_path_factory):
 
 @pytest.mark.slow
 def test_vectors_outlive_their_worker(paths):
-    language, encoder = paths
+    _, encoder = paths
     with Embedder.load(encoder) as embedder:
         rows, expected = embedder.tokenizer.encode(TEXTS), embedder(TEXTS)
 
     async def test() -> None:
-        models = [ModelFile("m", language), ModelFile("e", encoder)]
-        server = Supervisor(models, WorkerOptions(max_sequences=4))
+        server = Supervisor(ModelFile("e", encoder))
         async with asyncio.timeout(400):
             try:
                 await server.start()
-                described(server)
                 assert np.array_equal(await server.embed("e", rows), expected)
                 with raises(InputError, "row 1", "0 tokens"):
                     await server.embed("e", [rows[0], []])
@@ -54,11 +52,24 @@ def test_vectors_outlive_their_worker(paths):
     asyncio.run(test())
 
 
-def described(server: Supervisor) -> None:
-    """What a worker shows of its models is enough to make tokens elsewhere."""
-    language, encoder = server.models["m"], server.models["e"]
-    assert (language.kind, language.context, language.vocabulary, language.max_batch) == ("language", 64, 128, 4)
-    assert language.text is not None and os.path.exists(language.text.tokenizer)
-    assert language.text.template and language.text.eos_ids == (2, 3)
-    assert (encoder.kind, encoder.context, encoder.dimensions, encoder.text) == ("encoder", 20, 48, None)
-    assert len(language.fingerprint) >= 32 and language.created > 0
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["language", "encoder"])
+def test_description_of_a_model_is_enough_to_make_tokens_elsewhere(paths, kind):
+    async def described() -> ModelInfo:
+        server = Supervisor(ModelFile("m", paths[kind == "encoder"]), WorkerOptions(max_sequences=4))
+        async with asyncio.timeout(400):
+            try:
+                await server.start()
+                assert server.info is not None
+                return server.info
+            finally:
+                await server.stop(0.0)
+
+    info = asyncio.run(described())
+    if kind == "language":
+        assert (info.kind, info.context, info.vocabulary, info.max_batch) == ("language", 64, 128, 4)
+        assert info.text is not None and os.path.exists(info.text.tokenizer)
+        assert info.text.template and info.text.eos_ids == (2, 3)
+        assert len(info.fingerprint) >= 32 and info.created > 0
+    else:
+        assert (info.kind, info.context, info.dimensions, info.text) == ("encoder", 20, 48, None)

@@ -53,7 +53,7 @@ class Worker:
 
     def __init__(self, machine: Machine, file: ModelFile, memory: int | None) -> None:
         self.machine, self.file, self.name, self.memory = machine, file, file.name, memory
-        self.models: dict[str, ModelInfo] = {}
+        self.info: ModelInfo | None = None
         self.used = 0
         self.steps = 0
         self.crashed: asyncio.Future[Error] = asyncio.get_running_loop().create_future()
@@ -75,7 +75,7 @@ class Worker:
         self.used = size
         machine.most = max(machine.most, machine.used)
         machine.log.append(f"load {self.name}")
-        self.models = {self.name: ModelInfo(self.name, "", "language", 64, 128, 0, 4, "f", 0)}
+        self.info = ModelInfo(self.name, "", "language", 64, 128, 0, 4, "f", 0)
 
     async def stop(self, grace: float) -> None:
         if self.used:
@@ -147,6 +147,16 @@ def test_only_model_is_loaded_at_the_start_and_kept(tmp_path):
         assert machine.log == ["load a"] and fleet.statuses["a"].expires is None
 
     fleet_test(test, tmp_path, "a")
+
+
+def test_files_say_which_models_read_images_before_their_first_load(tmp_path):
+    async def test(fleet: Fleet, machine: Machine) -> None:
+        assert [status.reads_images for status in fleet.statuses.values()] == [False, True, False]
+        await use(fleet, "b")  # whose program has no encoder
+        assert not any(status.reads_images for status in fleet.statuses.values())
+
+    (tmp_path / "b.preprocessor_config.json").write_text("{}")
+    fleet_test(test, tmp_path)
 
 
 def test_models_are_loaded_for_their_first_request(tmp_path):

@@ -43,20 +43,16 @@ PARAMS = sampling_params_from(
     {"stop": ["\u4e00", "\n"], "logit_bias": {3: 2}, "temperature": 1, "regex": "a+", "speculate": False, "seed": 5}
 )
 TO_WORKER: list[ToWorker] = [
-    Start((ModelFile("a", "a.pte"),), WorkerOptions(max_sequences=3, memory=None), 9),
-    Generate(1, "a", (1, 2), PARAMS, (7,)),
-    Generate(4, "a", (1,), SamplingParams()),
-    Embed(2, "e", ((1, 2), (3,))),
+    Start(ModelFile("a", "a.pte"), WorkerOptions(max_sequences=3, memory=None), 9),
+    Generate(1, (1, 2), PARAMS, (7,)),
+    Generate(4, (1,), SamplingParams()),
+    Embed(2, ((1, 2), (3,))),
     Cancel(3),
     Ping(),
 ]
 FROM_WORKER: list[FromWorker] = [
-    Ready(
-        (
-            ModelInfo("a", "a.pte", "language", 64, 128, 0, 4, "f", 5, TEXT),
-            ModelInfo("e", "", "encoder", 1, 0, 2, 3, "", 0),
-        )
-    ),
+    Ready(ModelInfo("a", "a.pte", "language", 64, 128, 0, 4, "f", 5, TEXT), 7),
+    Ready(ModelInfo("e", "", "encoder", 1, 0, 2, 3, "", 0)),
     LoadFailed("FormatError", "no"),
     StepOutput(
         (
@@ -105,10 +101,10 @@ def test_incomplete_line_is_the_end(cut):
         b'{"type": "cancel", "id": true}',
         b'{"type": "cancel", "id": 1.0}',
         b'{"type": "cancel", "id": -1}',
-        b'{"type": "embed", "id": 1, "model": "e", "rows": [[1, "2"]]}',
-        b'{"type": "embed", "id": 1, "model": "e", "rows": [[-1]]}',
-        b'{"type": "generate", "id": 1, "model": "a", "tokens": [1], "params": {"seed": "1"}}',
-        b'{"type": "start", "models": [], "options": {"kv_cache": "f8"}, "max_queue_size": 1}',
+        b'{"type": "embed", "id": 1, "rows": [[1, "2"]]}',
+        b'{"type": "embed", "id": 1, "rows": [[-1]]}',
+        b'{"type": "generate", "id": 1, "tokens": [1], "params": {"seed": "1"}}',
+        b'{"type": "start", "model": {"name": "a", "path": "a"}, "options": {"kv_cache": "f8"}, "max_queue_size": 1}',
     ],
 )
 def test_invalid_message_is_refused(line):
@@ -137,7 +133,7 @@ def test_messages_of_other_side_are_refused():
 def test_size_is_bounded(monkeypatch):
     monkeypatch.setattr(messages, "MAX_MESSAGE_BYTES", 100)
     with raises(InputError, "generate", "limit is 100", code="message_too_large"):
-        encode(Generate(1, "a", tuple(range(100)), PARAMS))
+        encode(Generate(1, tuple(range(100)), PARAMS))
 
 
 @pytest.mark.parametrize(

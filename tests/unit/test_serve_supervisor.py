@@ -58,10 +58,10 @@ class RecordingManager:
 
 def supervised(test: Callable[[Supervisor, RecordingManager], Awaitable[None]], **limits: Any) -> None:
     async def run() -> None:
-        supervisor = Supervisor([ModelFile("a", "a.pte")], WorkerOptions(), Limits(**limits))
+        supervisor = Supervisor(ModelFile("a", "a.pte"), WorkerOptions(), Limits(**limits))
         manager = RecordingManager()
         setattr(supervisor, "_manager", manager)  # noqa: B010
-        supervisor.on_ready([MODEL])
+        supervisor.on_ready(MODEL)
         await test(supervisor, manager)
 
     asyncio.run(run())
@@ -77,7 +77,7 @@ def test_replaced_model_fails_requests_that_have_tokens():
         supervisor.on_message(token(started.id, 0))
         supervisor.on_exit("exited")
         manager.sent.clear()
-        supervisor.on_ready([replace(MODEL, fingerprint="another")])
+        supervisor.on_ready(replace(MODEL, fingerprint="another"))
         assert manager.generating == [waiting.id]
         with raises(WorkerUnavailable, "a.pte", code="model_replaced"):
             async for _ in started:
@@ -92,8 +92,8 @@ def test_same_model_continues_requests_with_their_tokens():
         supervisor.on_message(token(generation.id, 0))
         supervisor.on_exit("exited")
         manager.sent.clear()
-        supervisor.on_ready([MODEL])
-        assert manager.sent == [Generate(generation.id, "a", (1,), PARAMS, (7,))]
+        supervisor.on_ready(MODEL)
+        assert manager.sent == [Generate(generation.id, (1,), PARAMS, (7,))]
 
     supervised(test)
 
@@ -103,7 +103,7 @@ def test_quarantined_requests_are_sent_one_at_a_time():
         first, second, third = (supervisor.generate("a", (1,), PARAMS) for _ in range(3))
         supervisor.on_exit("exited")
         manager.sent.clear()
-        supervisor.on_ready([MODEL])
+        supervisor.on_ready(MODEL)
         assert manager.generating == [first.id]
         supervisor.on_message(StepOutput(()))  # of other requests
         assert manager.generating == [first.id]
@@ -114,7 +114,7 @@ def test_quarantined_requests_are_sent_one_at_a_time():
             async for _ in second:
                 pass
         manager.sent.clear()
-        supervisor.on_ready([MODEL])
+        supervisor.on_ready(MODEL)
         assert manager.generating == [first.id], "its crash count began again with its token"
         assert not first.done and not third.done
 
@@ -128,7 +128,7 @@ def test_cached_tokens_are_counted_once_over_restarts(exits):
         supervisor.on_message(token(generation.id, 3))
         for _ in range(exits):
             supervisor.on_exit("exited")
-            supervisor.on_ready([MODEL])
+            supervisor.on_ready(MODEL)
             supervisor.on_message(token(generation.id, 4))
         stats = supervisor.stats()
         assert (stats.prompt_tokens, stats.cached_tokens, stats.cache_hits) == (4, 3, 1)
@@ -214,7 +214,7 @@ def test_waiting_request_that_is_cancelled_is_unknown_to_the_worker():
         many = [supervisor.generate("a", (1,), PARAMS) for _ in range(6)]
         await many[4].cancel()
         await many[0].cancel()
-        assert manager.sent[4:] == [Cancel(many[0].id), Generate(many[5].id, "a", (1,), PARAMS)]
+        assert manager.sent[4:] == [Cancel(many[0].id), Generate(many[5].id, (1,), PARAMS)]
         assert supervisor.stats().queued == 4
 
     supervised(test)
@@ -225,7 +225,7 @@ def test_waiting_requests_are_not_sent_to_a_new_worker_before_their_turn():
         ids = requests(supervisor, "a", 6)
         supervisor.on_exit("exited")
         manager.sent.clear()
-        supervisor.on_ready([replace(MODEL, max_batch=5)])
+        supervisor.on_ready(replace(MODEL, max_batch=5))
         assert manager.generating == ids[:5]
 
     supervised(test)
@@ -233,7 +233,7 @@ def test_waiting_requests_are_not_sent_to_a_new_worker_before_their_turn():
 
 def test_embeddings_of_a_client_with_many_are_overtaken():
     async def test(supervisor: Supervisor, manager: RecordingManager) -> None:
-        supervisor.on_ready([ENCODER])
+        supervisor.on_ready(ENCODER)
         tasks = [asyncio.create_task(supervisor.embed("e", [[1]], client="many")) for _ in range(20)]
         await asyncio.sleep(0)
         tasks.append(asyncio.create_task(supervisor.embed("e", [[2]], client="single")))

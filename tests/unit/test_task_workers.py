@@ -26,7 +26,7 @@ def test_transcription_whose_file_is_gone_fails_alone(tmp_path):
     path = tmp_path / "samples"
     np.zeros(6, "<f4").tofile(path)
     for number, file in ((1, tmp_path / "removed"), (2, path)):
-        worker.submit(Transcribe(number, "speech", str(file), None, "transcribe", False))
+        worker.submit(Transcribe(number, str(file), None, "transcribe", False))
     failed, answered = sent.get(timeout=WAIT), sent.get(timeout=WAIT)
     assert isinstance(failed, Failed) and (failed.id, failed.error, failed.reason) == (1, "InputError", "unreadable")
     assert answered == Transcribed(2, "6", "en", 1.5, ())

@@ -16,9 +16,10 @@ from typing import Any, Literal, TypedDict, cast
 from ..container.files import similar_paths
 from ..errors import FormatError, InputError
 from ..llm.defaults import FILTERS, PENALTIES
-from ..llm.metadata import TOKENIZERS, beside
+from ..llm.metadata import TOKENIZERS
 from ..llm.settings import DEFAULTS, sampling_params_from
 from ..runtime.checks import check_bool, check_choice, check_str, did_you_mean, wrong_argument
+from ..sources import beside
 from ..task_file import task_path
 
 Task = Literal["embed", "generate", "classify"]

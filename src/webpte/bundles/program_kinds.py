@@ -24,12 +24,13 @@ from ..fusion.recurrences import state_reach
 from ..graph import DType, Graph, TensorSpec
 from ..llm.engine.encoder import pool_blocks
 from ..llm.image_processor import read_image_processor
-from ..llm.metadata import ModelMetadata, beside, context, context_limit, language_methods, read_program_metadata
+from ..llm.metadata import ModelMetadata, context, context_limit, language_methods, read_program_metadata
 from ..llm.tokenizer_formats import as_tokenizer_json
 from ..plan import Planner
 from ..progress import OnProgress
 from ..runtime import Program
 from ..runtime.manifest import VISION_ENCODER
+from ..sources import beside
 from ..wgsl import Caps
 from .methods import Call, MethodWriter, Shapes, for_any_data, planned, zeros
 from .page_support import check_template, check_tokenizer

@@ -10,9 +10,10 @@ from typing import Annotated, Any, TypedDict
 
 from ..graph import Graph, TensorSpec
 from ..llm.defaults import read_generation_config
-from ..llm.metadata import LENGTH_METHODS, beside, tokenizer_beside
+from ..llm.metadata import LENGTH_METHODS, tokenizer_beside
 from ..plan import Plan
 from ..runtime import describe, describe_all
+from ..sources import beside
 from ..typing import PathLike
 from .parsed_method import ParsedMethod, delegate_io, dynamic_dims, parse_methods
 

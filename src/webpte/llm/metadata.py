@@ -16,7 +16,7 @@ from ..graph import DType, Graph, TensorSpec
 from ..plan import Plan
 from ..runtime import Bundle, Method, Program
 from ..runtime.manifest import Language
-from ..sources import snapshot_folders
+from ..sources import beside
 from ..task_file import LANGUAGE_RERANKING, task_of, task_path
 from ..text import plural, shell_word
 from .context import LIMIT_METHOD, ContextLimit, limit_from_json, limit_from_numbers
@@ -228,15 +228,3 @@ TOKENIZERS = ("tokenizer.json", "tokenizer.model")  # the second is SentencePiec
 def tokenizer_beside(program: Path) -> Path | None:
     """Return the tokenizer of a program, in the first of TOKENIZERS that is there."""
     return next((file for name in TOKENIZERS if (file := beside(program, name)) is not None), None)
-
-
-def beside(program: Path, name: str) -> Path | None:
-    """Return `model.tokenizer.json`, or else `tokenizer.json`, in the folder of `model.pte`; None without either.
-
-    In a hub's cache, the folders above it up to that of the repository follow.
-    """
-    for folder in snapshot_folders(program):
-        for candidate in (folder / f"{program.stem}.{name}", folder / name):
-            if candidate.exists():
-                return candidate
-    return None

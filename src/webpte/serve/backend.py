@@ -84,6 +84,14 @@ class ModelStatus:
     expires: float | None = None  # seconds until it is unloaded if nothing requests it; None if it is kept
     reason: str = ""  # the code of the error of a failed load
     adapter: str | None = None  # that requests for the model have
+    has_image_processor: bool = False  # beside its program
+
+    @property
+    def reads_images(self) -> bool:
+        """Return whether it reads images. Before the first load, its files say whether it may."""
+        if self.info is None:
+            return self.has_image_processor
+        return self.info.text is not None and self.info.text.images is not None
 
     @property
     def name(self) -> str:

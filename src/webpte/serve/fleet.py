@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..errors import Error, OutOfMemory
 from ..llm.settings import SamplingParams
+from ..sources import beside
 from .backend import EngineClient, ModelStatus, OnText, State, Stats, Stream, Timeouts, ignore_text
 from .errors import DeadlineExceeded, ModelUnavailable, QueueFull, WorkerUnavailable
 from .messages import ModelFile, ModelInfo, ModelState, PromptItem, SpeechTask, Transcribed
@@ -51,7 +52,7 @@ class ModelBackend(EngineClient, Protocol):
     async def limit_memory(self, nbytes: int) -> int: ...
 
     @property
-    def models(self) -> Mapping[str, ModelInfo]: ...
+    def info(self) -> ModelInfo | None: ...
 
     @property
     def worker_pid(self) -> int | None: ...
@@ -63,6 +64,8 @@ class _Model:
     def __init__(self, file: ModelFile) -> None:
         self.file = file
         self.kind = kind_of(file.path)
+        processor = beside(Path(file.path), "preprocessor_config.json")
+        self.has_image_processor = self.kind == "language" and processor is not None
         self.state: ModelState = "unloaded"
         self.worker: ModelBackend | None = None
         self.watching: asyncio.Task[None] | None = None
@@ -156,8 +159,11 @@ class Fleet:
         if model.state == "loaded" and keep < math.inf:
             idle = 0.0 if model.users else asyncio.get_running_loop().time() - model.last_used
             expires = max(0.0, keep - idle)
-        info = model.worker.models.get(model.file.name) if model.worker is not None else None
-        return ModelStatus(model.file, model.kind, model.state, info or model.info, memory, expires, reason)
+        info = model.worker.info if model.worker is not None else None
+        return ModelStatus(
+            model.file, model.kind, model.state, info or model.info, memory, expires, reason,
+            has_image_processor=model.has_image_processor,
+        )  # fmt: skip
 
     @property
     def worker_pids(self) -> list[int]:
@@ -386,7 +392,7 @@ class Fleet:
             model.worker = None
             await self._stop(worker)
             raise
-        model.info, model.memory = worker.models[model.file.name], worker.stats().memory
+        model.info, model.memory = worker.info, worker.stats().memory
         model.state, model.error, model.failures = "loaded", None, 0
         model.last_used = asyncio.get_running_loop().time()
         model.watching = asyncio.create_task(self._watch(model, worker.failed()))
@@ -450,5 +456,5 @@ class Fleet:
         """Count a request that uses a loaded model, and return the model."""
         model.users += 1
         model.last_used = asyncio.get_running_loop().time()
-        assert model.worker is not None
-        return model.worker.models[model.file.name]
+        assert model.worker is not None and model.worker.info is not None
+        return model.worker.info

@@ -25,7 +25,7 @@ class ResponseStream:
 
     def __init__(self, request: Generate, client: str, detach: Callable[[ResponseStream], None]) -> None:
         """Store the request. `detach` is called when the response ends here before the worker ends it."""
-        self.id, self.model, self.client = request.id, request.model, client
+        self.id, self.client = request.id, client
         self.waiting = True  # in the queue of the server
         self.admitted = False  # by any worker: it has a slot
         self.sent = False  # to the current worker
@@ -133,9 +133,8 @@ class ResponseStream:
 class PendingResult(Generic[Result]):
     """A request whose result arrives as a whole."""
 
-    def __init__(self, id: int, model: str, client: str) -> None:
-        self.id = id
-        self.model, self.client = model, client
+    def __init__(self, id: int, client: str) -> None:
+        self.id, self.client = id, client
         self.waiting = True  # in the queue of the server
         self.sent = False
         self.done = False
@@ -159,16 +158,16 @@ class PendingResult(Generic[Result]):
 class PendingVectors(PendingResult[Array]):
     """Rows of tokens whose vectors arrive batch by batch, in any order."""
 
-    def __init__(self, id: int, model: str, rows: Sequence[Sequence[int]], dimensions: int, client: str) -> None:
+    def __init__(self, id: int, rows: Sequence[Sequence[int]], dimensions: int, client: str) -> None:
         import numpy as np
 
-        super().__init__(id, model, client)
+        super().__init__(id, client)
         self._rows = tuple(tuple(row) for row in rows)
         self._missing = set(range(len(rows)))
         self._vectors = np.empty((len(rows), dimensions), np.float32)
 
     def message(self) -> Embed:
-        return Embed(self.id, self.model, self._rows)
+        return Embed(self.id, self._rows)
 
     def add(self, vectors: Vectors) -> None:
         import numpy as np
@@ -185,7 +184,7 @@ class PendingTranscript(PendingResult[Transcribed]):
     """Samples that are turned into text."""
 
     def __init__(self, request: Transcribe, client: str, on_text: OnText) -> None:
-        super().__init__(request.id, request.model, client)
+        super().__init__(request.id, client)
         self._request = request
         self.on_text = on_text
 

@@ -38,11 +38,11 @@ class ModelFile:
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """How models are loaded. Most fields are those of `LLM.load`."""
+    """How a model is loaded. Most fields are those of `LLM.load`."""
 
     max_sequences: Annotated[int, Field(ge=1)] = EngineOptions.max_sequences
     kv_cache: KvCache = EngineOptions.kv_cache
-    memory: int | None = None  # bytes on the device, for all models together
+    memory: int | None = None  # bytes on the device
     prefix_cache: Count = EngineOptions.prefix_cache  # bytes for prefixes of finished requests, beyond the slots
     warmup: bool = False  # warm up before the first request: see `LLM.warmup`
 
@@ -137,9 +137,9 @@ def prompt_length(items: Sequence[PromptItem]) -> int:
 
 @dataclass(frozen=True)
 class Start:
-    """The first message: load these models."""
+    """The first message: load this model."""
 
-    models: tuple[ModelFile, ...]
+    model: ModelFile
     options: WorkerOptions
     max_queue_size: Count
     type: Literal["start"] = field(default="start", kw_only=True)
@@ -150,7 +150,6 @@ class Generate:
     """Generate a response, or its rest: `resumed` are the tokens that an earlier worker has already produced."""
 
     id: Id
-    model: str
     tokens: tuple[PromptItem, ...]
     params: SamplingParams
     resumed: tuple[Count, ...] = ()
@@ -162,7 +161,6 @@ class Embed:
     """Compute a vector for each row of tokens."""
 
     id: Id
-    model: str
     rows: tuple[tuple[Count, ...], ...]
     type: Literal["embed"] = field(default="embed", kw_only=True)
 
@@ -172,7 +170,6 @@ class Transcribe:
     """Turn the samples in a file, little-endian f32 at the model's rate, into text."""
 
     id: Id
-    model: str
     samples: str  # a path; the server removes the file when the request ends
     language: str | None
     task: SpeechTask
@@ -190,8 +187,8 @@ class Cancel:
 
 @dataclass(frozen=True)
 class LimitMemory:
-    """Let all models of the worker take this many bytes on the device, or what they take now if that is more. The
-    worker answers with `MemoryUsed`."""
+    """Let the model take this many bytes on the device, or what it takes now if that is more. The worker answers with
+    `MemoryUsed`."""
 
     nbytes: Count
     type: Literal["limit_memory"] = field(default="limit_memory", kw_only=True)
@@ -209,9 +206,9 @@ class Ping:
 
 @dataclass(frozen=True)
 class Ready:
-    """All models are loaded."""
+    """The model is loaded."""
 
-    models: tuple[ModelInfo, ...]
+    model: ModelInfo
     memory: Count = 0  # bytes on the device
     type: Literal["ready"] = field(default="ready", kw_only=True)
 

@@ -107,7 +107,7 @@ def backend_for(config: Config) -> Fleet:
     limits = worker_limits(config)
 
     def worker(file: ModelFile, memory: int | None) -> Supervisor:
-        return Supervisor([file], replace(options, memory=memory), limits)
+        return Supervisor(file, replace(options, memory=memory), limits)
 
     loading = FleetLimits(
         config.memory_bytes or None,

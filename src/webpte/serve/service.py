@@ -61,9 +61,8 @@ class Service:
 
     @property
     def reads_images(self) -> bool:
-        """Return whether a model reads images, or may do so: that is not known before its first load."""
-        infos = (model.info for model in self.backend.statuses.values())
-        return any(info is None or (info.text is not None and info.text.images is not None) for info in infos)
+        """Return whether a model reads images."""
+        return any(model.reads_images for model in self.backend.statuses.values())
 
     @property
     def models(self) -> dict[str, ModelStatus]:

@@ -12,11 +12,11 @@ import itertools
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..errors import Error, InputError, error_of
+from ..errors import Error, error_of
 from ..llm.settings import SamplingParams
 from .backend import OnText, State, Stats, Timeouts, ignore_text
 from .clients import FairQueue
@@ -59,7 +59,7 @@ logger = logging.getLogger(__name__)
 class Limits:
     """Bounds of the queue, of waiting times, and of restarts."""
 
-    max_queue: int = 64  # requests per model beyond those that are computed
+    max_queue: int = 64  # requests beyond those that are computed
     max_client_slots: int = 0  # requests of one client that are computed at once; 0 for 7 of 8 slots
     timeouts: Timeouts = field(default_factory=Timeouts)
     restarts: RestartPolicy = field(default_factory=RestartPolicy)
@@ -67,29 +67,27 @@ class Limits:
 
 
 class Supervisor:
-    """The requests of one worker process, which is replaced if it exits."""
+    """The requests for a model and its worker process, which is replaced if it exits."""
 
     def __init__(
         self,
-        models: Sequence[ModelFile],
+        file: ModelFile,
         options: WorkerOptions | None = None,
         limits: Limits | None = None,
         command: Sequence[str] = WORKER_COMMAND,
     ) -> None:
-        names = [file.name for file in models]
-        if not models or len(set(names)) != len(names):
-            raise InputError(f"models: expected at least one, each with its own name, got {names}")
         self.limits = limits or Limits()
+        self._file = file
         load = options or WorkerOptions()
-        start = Start(tuple(models), load, self.limits.max_queue + load.max_sequences)
+        start = Start(file, load, self.limits.max_queue + load.max_sequences)
         self._manager = WorkerManager(tuple(command), start, self.limits.restarts, self)
         self._running: asyncio.Task[None] | None = None
         self._stopping = False
-        self._models: dict[str, ModelInfo] = {}
+        self._info: ModelInfo | None = None  # None until it is loaded
         self._ids = itertools.count(1)
         self._streams: dict[int, ResponseStream] = {}
         self._pending: dict[int, PendingVectors | PendingTranscript] = {}
-        self._queues: dict[str, FairQueue[InFlight]] = {}  # of the models
+        self._queue: FairQueue[InFlight] = FairQueue(0, 0)
         self._started = asyncio.Event()  # ready for the first time, or failed
         self._failed = asyncio.Event()
         self._idle = asyncio.Event()
@@ -143,8 +141,9 @@ class Supervisor:
             await asyncio.wait([self._running])
 
     @property
-    def models(self) -> Mapping[str, ModelInfo]:
-        return self._models
+    def info(self) -> ModelInfo | None:
+        """Return the model; None until it is loaded."""
+        return self._info
 
     @property
     def worker_pid(self) -> int | None:
@@ -160,19 +159,19 @@ class Supervisor:
         timeouts: Timeouts | None = None,
         client: str = "",
     ) -> ResponseStream:
-        self._model(model, Generate)
-        stream = ResponseStream(Generate(next(self._ids), model, tokens, params), client, self._detach)
+        self._loaded(Generate)
+        stream = ResponseStream(Generate(next(self._ids), tokens, params), client, self._detach)
         self._enqueue(stream)
         self._streams[stream.id] = stream
         stream.start_timers(timeouts or self.limits.timeouts)
-        self._dispatch(model)
+        self._dispatch()
         return stream
 
     async def embed(
         self, model: str, rows: Sequence[Sequence[int]], timeout: float | None = None, client: str = ""
     ) -> NDArray[np.float32]:
-        info = self._model(model, Embed)
-        pending = PendingVectors(next(self._ids), model, rows, info.dimensions, client)
+        info = self._loaded(Embed)
+        pending = PendingVectors(next(self._ids), rows, info.dimensions, client)
         return await self._computed(pending, pending.result, timeout)
 
     async def transcribe(
@@ -186,8 +185,8 @@ class Supervisor:
         client: str = "",
         on_text: OnText = ignore_text,
     ) -> Transcribed:
-        self._model(model, Transcribe)
-        request = Transcribe(next(self._ids), model, samples, language, task, timestamps)
+        self._loaded(Transcribe)
+        request = Transcribe(next(self._ids), samples, language, task, timestamps)
         pending = PendingTranscript(request, client, on_text)
         return await self._computed(pending, pending.result, timeout)
 
@@ -199,7 +198,7 @@ class Supervisor:
         self._pending[pending.id] = pending
         seconds = self.limits.timeouts.total if timeout is None else timeout
         try:
-            self._dispatch(pending.model)
+            self._dispatch()
             return await asyncio.wait_for(result, seconds)
         except TimeoutError:
             raise DeadlineExceeded(f"the result was not computed within {seconds:g} seconds. Request less.") from None
@@ -241,43 +240,35 @@ class Supervisor:
             memory=worker.memory,
         )
 
-    def _model(self, name: str, computation: type[Computation]) -> ModelInfo:
+    def _loaded(self, computation: type[Computation]) -> ModelInfo:
+        """Return the model, which must be loaded and of the kind that computes this."""
         if self._state in ("draining", "stopped"):
             raise WorkerUnavailable("the server is shutting down and accepts no more requests", code="stopping")
         if self._failure is not None:
             raise WorkerUnavailable(f"no worker is running: {self._failure}", code="no_worker")
-        if not self._models:
-            raise WorkerUnavailable("the models are still loading. Try again later.", code="loading")
-        if name not in self._models:
-            known = ", ".join(self._models)
-            raise InputError(f"model: expected one of {known}, got {name!r}", code="unknown_model")
-        check_computation(self._models[name], computation)
-        return self._models[name]
+        if self._info is None:
+            raise WorkerUnavailable("the model is still loading. Try again later.", code="loading")
+        check_computation(self._info, computation)
+        return self._info
 
     # -- WorkerListener ----------------------------------------------------------------------------------------------
 
-    def on_ready(self, models: Sequence[ModelInfo]) -> None:
+    def on_ready(self, model: ModelInfo) -> None:
         """Send the new worker all requests that are not done, in their order of arrival."""
-        before, self._models = self._models, {model.name: model for model in models}
-        for stream in list(self._streams.values()):
-            name = stream.model
-            changed = name in before and before[name].fingerprint != self._models[name].fingerprint
-            if stream.usage.completion_tokens and changed:
-                self._fail(
-                    stream,
-                    WorkerUnavailable(
-                        f"{before[name].path} was replaced by another model during the request", code="model_replaced"
-                    ),
-                )
+        before, self._info = self._info, model
+        if before is not None and before.fingerprint != model.fingerprint:
+            replaced = f"{before.path} was replaced by another model during the request"
+            for stream in list(self._streams.values()):
+                if stream.usage.completion_tokens:
+                    self._fail(stream, WorkerUnavailable(replaced, code="model_replaced"))
         for request in self._in_flight:
             if not request.waiting and not self._is_quarantined(request):
                 request.sent = self._manager.send(request.message())
         self._send_quarantined()
-        for model in models:
-            queue = self._queues.setdefault(model.name, FairQueue(0, 0))
-            queue.slots = KINDS[model.kind].max_requests or model.max_batch
-            queue.max_per_client = self.limits.max_client_slots or math.ceil(queue.slots * DEFAULT_CLIENT_SHARE)
-            self._dispatch(model.name)
+        queue = self._queue
+        queue.slots = KINDS[model.kind].max_requests or model.max_batch
+        queue.max_per_client = self.limits.max_client_slots or math.ceil(queue.slots * DEFAULT_CLIENT_SHARE)
+        self._dispatch()
         if self._state != "draining":
             self._state = "ready"
         self._started.set()
@@ -346,13 +337,13 @@ class Supervisor:
     def _enqueue(self, request: InFlight) -> None:
         """Let a request wait for a slot. If the queue is full, the client with the most waiting requests loses its last
         one; raise QueueFull if that would be this request."""
-        queue = self._queues[request.model]
+        queue = self._queue
         if len(queue) >= self.limits.max_queue and not queue.has_slot(request.client):
             after = self._mean_seconds * (len(queue) + 1) / queue.slots
             after = min(max(1.0, after), MAX_RETRY_AFTER_SECONDS)
             full = QueueFull(
-                f"the queue of {request.model} is full: {len(queue)} requests wait and {queue.num_held} are computed. "
-                f"Retry in {after:.0f} seconds.",
+                f"the queue of {self._file.name} is full: {len(queue)} requests wait and {queue.num_held} are "
+                f"computed. Retry in {after:.0f} seconds.",
                 after,
             )
             displaced = queue.to_displace(request.client)
@@ -361,12 +352,12 @@ class Supervisor:
             self._fail(displaced, full)
         queue.push(request.client, request)
 
-    def _dispatch(self, model: str) -> None:
+    def _dispatch(self) -> None:
         """Send the worker as many waiting requests as it has slots. The others wait here, where the request of a client
         that comes later can still overtake those of a client that has sent many."""
         if self._state in ("stopped", "failed"):
             return
-        while (request := self._queues[model].pop()) is not None:
+        while (request := self._queue.pop()) is not None:
             request.waiting = False
             try:
                 request.sent = self._manager.send(request.message())
@@ -403,12 +394,11 @@ class Supervisor:
         requests: dict[int, Any] = self._streams if isinstance(request, ResponseStream) else self._pending
         if requests.pop(request.id, None) is None:
             return
-        queue = self._queues[request.model]
         if request.waiting:
-            queue.remove(request.client, request)
+            self._queue.remove(request.client, request)
         else:
-            queue.release(request.client)
-            self._dispatch(request.model)
+            self._queue.release(request.client)
+            self._dispatch()
         self._update_idle()
 
     def _update_idle(self) -> None:

@@ -1,7 +1,7 @@
 """The worker process, which owns the device: `python -m webpte.serve.worker`, started by `WorkerManager`.
 
 Messages arrive on stdin and leave on stdout; what libraries print goes to stderr. One thread reads messages, so that
-pings are answered while models load and compute. Each model computes in a thread of its own: the engine's thread of a
+pings are answered while the model loads and computes. It computes in a thread of its own: the engine's thread of a
 language model, or that of a model in `task_workers`. Another thread compiles the constraints of requests, so that the
 requests after them need not wait. The process exits when its input ends, for then its server is gone.
 """
@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -325,17 +326,17 @@ LoadModel = Callable[[ModelFile, WorkerOptions, int, OnProgress, Send], ModelWor
 
 
 class Worker:
-    """All models of the process."""
+    """The model of the process."""
 
     def __init__(self, pipe: Pipe, load: LoadModel = load_model) -> None:
         self._pipe = pipe
         self._load = load
         self._loading_progress: float | None = None  # None when loading is complete
         self._constrained = ConstrainedRequests(self._submit, self._cancel)
-        self.models: dict[str, ModelWorker] = {}
+        self._model: ModelWorker | None = None  # None until it is loaded; requests arrive after that
 
     def run(self) -> int:
-        """Load the models and compute until the input ends, which exits the process. Return 1 if loading fails."""
+        """Load the model and compute until the input ends, which exits the process. Return 1 if loading fails."""
         start = self._pipe.receive()
         if not isinstance(start, Start):
             raise FormatError("the first message: expected start")
@@ -345,15 +346,12 @@ class Worker:
         reader = threading.Thread(target=self._read_messages, daemon=True, name="webpte messages")
         reader.start()
         try:
-            for file in start.models:
-                self.models[file.name] = self._load(
-                    file, start.options, start.max_queue_size, self._on_progress, self._pipe.send
-                )
+            model = self._load(start.model, start.options, start.max_queue_size, self._on_progress, self._pipe.send)
         except Error as error:
             self._pipe.send(LoadFailed(type(error).__name__, str(error), error.reason))
             return 1
-        self._loading_progress = None
-        self._pipe.send(Ready(tuple(model.info for model in self.models.values()), allocated_bytes()))
+        self._model, self._loading_progress = model, None
+        self._pipe.send(Ready(model.info, allocated_bytes()))
         reader.join()
         return INTERNAL_ERROR  # not reached: the reader exits the process
 
@@ -388,7 +386,8 @@ class Worker:
 
     def _submit(self, message: Computation) -> None:
         try:
-            self._model(message.model).submit(message)
+            assert self._model is not None  # requests are sent after Ready
+            self._model.submit(message)
         except Error as error:
             self._pipe.send(failed(message.id, error))
         except Exception as error:  # such as a schema too deep for a library: it fails its own request only
@@ -399,13 +398,8 @@ class Worker:
             self._pipe.send(failed(message.id, refused))
 
     def _cancel(self, id: int) -> None:
-        for model in list(self.models.values()):
-            model.cancel(id)
-
-    def _model(self, name: str) -> ModelWorker:
-        if name not in self.models:
-            raise InputError(f"model: expected one of {', '.join(self.models)}, got {name!r}")
-        return self.models[name]
+        if self._model is not None:
+            self._model.cancel(id)
 
     def _busy_seconds(self) -> float:
         """Return the longest time that a busy thread has been without progress."""
@@ -413,19 +407,13 @@ class Worker:
         times: Iterable[float | None] = (
             self._loading_progress,
             self._constrained.last_progress,
-            *(model.last_progress for model in list(self.models.values())),
+            self._model.last_progress if self._model is not None else None,
         )
         return now - min((moment for moment in times if moment is not None), default=now)
 
     def _stats(self) -> WorkerStats:
-        each = [model.stats for model in list(self.models.values())]
-        return WorkerStats(
-            sum(stats.slots for stats in each),
-            sum(stats.steps for stats in each),
-            sum(stats.tokens for stats in each),
-            sum(stats.device_losses for stats in each),
-            allocated_bytes(),
-        )
+        stats = self._model.stats if self._model is not None else WorkerStats()
+        return replace(stats, memory=allocated_bytes())
 
 
 def own_pipe() -> Pipe:

@@ -224,8 +224,8 @@ class WorkerProcess:
 class WorkerListener(Protocol):
     """What `WorkerManager` reports to."""
 
-    def on_ready(self, models: Sequence[ModelInfo]) -> None:
-        """Handle a worker that has loaded its models. It has no requests yet."""
+    def on_ready(self, model: ModelInfo) -> None:
+        """Handle a worker that has loaded its model. It has no requests yet."""
 
     def on_message(self, message: Computed) -> None: ...
 
@@ -327,7 +327,7 @@ class WorkerManager:
             self._process, self.ready = None, False
             self._exited_at = time.monotonic()
         if self._load_error is not None:
-            return WorkerExit(f"could not load its models: {self._load_error.code}", f": {self._load_error}")
+            return WorkerExit(f"could not load its model: {self._load_error.code}", f": {self._load_error}")
         return exit
 
     def _on_message(self, message: FromWorker) -> None:
@@ -341,7 +341,7 @@ class WorkerManager:
             if self._exited_at < math.inf:
                 self.recovery_seconds = time.monotonic() - self._exited_at
                 logger.warning("a new worker was ready after %.2f seconds", self.recovery_seconds)
-            self._listener.on_ready(message.models)
+            self._listener.on_ready(message.model)
         elif isinstance(message, LoadFailed):
             self._load_error = error_of(message.error, message.message, message.reason)
         elif isinstance(message, MemoryUsed):

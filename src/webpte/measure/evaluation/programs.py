@@ -8,11 +8,12 @@ from pathlib import Path
 
 from ...errors import InputError
 from ...llm import LLM, Tokenizer
-from ...llm.metadata import beside, tokenizer_beside
+from ...llm.metadata import tokenizer_beside
 from ...llm.prompts import SpecialTokens, encode_prompt, read_special_tokens
 from ...llm.settings import LARGEST, integer
 from ...progress import CancelToken, OnProgress, Progress, cancellable, ignore
 from ...runtime.checks import wrong_argument
+from ...sources import beside
 from .measures import (
     MAX_WINDOW_TOKENS,
     Estimate,

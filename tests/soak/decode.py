@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import multiprocessing
 import sys
 import tempfile
 import time
@@ -105,7 +106,17 @@ def report(looks: Sequence[Look]) -> bool:
 def model_path(options: argparse.Namespace, folder: Path) -> str:
     if options.model:
         return str(options.model)
-    return str(built(first(options.family), folder) if options.family else write_tiny_llm(folder) / "tiny.pte")
+    if options.family is None:
+        return str(write_tiny_llm(folder) / "tiny.pte")
+    # In a process of its own: torch, which writes the checkpoint, would stay in memory that is measured here.
+    child = multiprocessing.get_context("spawn").Process(target=build_tiny, args=(options.family, folder))
+    child.start()
+    child.join()
+    return str(folder / "model.pte")
+
+
+def build_tiny(family: str, folder: Path) -> None:
+    built(first(family), folder)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

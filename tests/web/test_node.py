@@ -109,9 +109,14 @@ def tiny(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["lfm2", "qwen3_5"])
-def test_recurrent_model_turns_in_node_equal_python(family, installed, tmp_path):
-    """The second prompt continues the first, the third parts from it before its end."""
+@pytest.mark.parametrize(
+    ("family", "reused"), [("gemma3", [0, 20, 11]), ("lfm2", [0, 20, 11]), ("qwen3_5", [0, 19, 0])]
+)
+def test_model_with_other_states_turns_in_node_equal_python(family, reused, installed, tmp_path):
+    """The second prompt continues the first, the third parts from it before its end.
+
+    LFM2 keeps inputs of 64 tokens; Qwen3.5 has a checkpoint before the last token of the first prompt.
+    """
     from tests.families.measuring import measured
     from tests.support.models.families import first
 
@@ -124,8 +129,7 @@ def test_recurrent_model_turns_in_node_equal_python(family, installed, tmp_path)
         expected = [(answer.result(), answer.tokens)[1] for answer in answers]
     results = run_script(installed, TURNS, str(tmp_path / "site"), json.dumps(prompts))
     assert [tokens for tokens, _ in results] == expected
-    # LFM2 keeps inputs of 64 tokens; Qwen3.5 has a checkpoint before the last token of the first prompt.
-    assert [cached for _, cached in results] == ([0, 20, 11] if family == "lfm2" else [0, 19, 0])
+    assert [cached for _, cached in results] == reused
 
 
 def test_server_of_the_documentation_streams_and_refuses(installed, tiny):

@@ -93,6 +93,7 @@ def test_compensation_lowers_the_error_of_results(bits, group):
     moments = InputMoments(inputs.T @ inputs)
     rounded, again = (compensated(weight, group, bits, moments) for _ in range(2))
     assert np.array_equal(rounded.codes, again.codes) and np.array_equal(rounded.scales, again.scales)
+    assert bits == 8 or np.array_equal(rounded.scales, rounded.scales.astype(np.float16))
     plain = moments.error(weight, grouped(weight, bits, group))
     assert moments.error(weight, rounded).sum() < 0.7 * plain.sum()
 

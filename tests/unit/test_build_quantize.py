@@ -30,6 +30,21 @@ def test_grouped_error_is_below_that_of_scaling_by_the_maximum(weight, bits, gro
     assert error(weight, result) < ((weight - plain) ** 2).sum()
 
 
+def test_grouped_scales_of_four_bits_are_numbers_of_f16(weight):
+    rounded, rows = grouped(weight), grouped(weight, 8, 96)
+    assert rounded.scales.dtype == rows.scales.dtype == np.float32
+    assert np.array_equal(rounded.scales, rounded.scales.astype(np.float16))
+    assert not np.array_equal(rows.scales, rows.scales.astype(np.float16))
+
+
+@pytest.mark.parametrize("factor", [1e-6, 1e8])
+def test_grouped_scales_beyond_normal_numbers_of_f16_keep_their_precision(weight, factor):
+    outside = grouped(weight * np.float32(factor))
+    largest, sizes = np.finfo(np.float16).max, np.abs(outside.scales)
+    assert sizes.min() > largest or sizes.max() < np.finfo(np.float16).smallest_normal
+    assert error(weight, Grouped(outside.codes, outside.scales / factor)) <= 1.001 * error(weight, grouped(weight))
+
+
 def test_grouped_of_zeros_is_zero():
     result = grouped(np.zeros((4, 64), np.float32))
     assert not result.codes.any() and np.isfinite(result.scales).all()

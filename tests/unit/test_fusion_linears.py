@@ -553,6 +553,16 @@ def test_narrow_scales_only_where_no_bit_changes(b, passes):
     assert scale_dtypes(make_planner(graph, Caps(), ()).plan.graph) == [single] * 6
 
 
+@pytest.mark.parametrize(("factor", "dtype"), [(1.0, DType.FLOAT16), (2.0**-13, DType.FLOAT32)])
+def test_narrow_scales_below_normal_numbers_of_f16_stay(b, factor, dtype):
+    x, scales = b.tensor(5, 32), np.full((1, 8), 0.25 * factor, np.float32)
+    layer = b.tensor(5, 8)
+    codes = b.constant(RANDOM.integers(0, 256, (8, 16)).astype(np.uint8))
+    b.call(Q4, (x, codes, b.constant(scales), b.number(32), b.null()), layer)
+    assert np.array_equal(scales, scales.astype(np.float16))
+    assert scale_dtypes(narrow_scales(b.graph([x], [layer]))) == [dtype]
+
+
 # -- norms -------------------------------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .quantize import Grouped, extremes, grouped
+from .quantize import Grouped, extremes, grouped, rounded_scales
 
 Array = np.ndarray[Any, Any]
 DAMPING = 0.01  # of the mean of H's diagonal, added to the diagonal
@@ -44,7 +44,7 @@ def compensated(weight: Array, group: int, bits: int, moments: InputMoments) -> 
     plain = grouped(weight, bits, group, moments.matrix.diagonal())
     best = Grouped(_round_in_order(weight, plain.scales, bits, moments), plain.scales)
     for _ in range(SWEEPS):
-        best = Grouped(best.codes, _refitted(weight, best, moments.matrix))
+        best = Grouped(best.codes, rounded_scales(_refitted(weight, best, moments.matrix), bits))
         best = Grouped(_descend(weight, best, bits, moments.matrix), best.scales)
     worse = moments.error(weight, best) > moments.error(weight, plain)  # (N,)
     best.codes[worse], best.scales[worse] = plain.codes[worse], plain.scales[worse]

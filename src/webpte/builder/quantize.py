@@ -87,13 +87,27 @@ def grouped(weight: Array, bits: int = 4, group: int = 32, importance: Array | N
     """
 
     def fit(rows: Array) -> Grouped:
-        scales = _Fit(rows, group, bits, importance).scales()
+        scales = rounded_scales(_Fit(rows, group, bits, importance).scales(), bits)
         return Grouped(_nearest(rows, scales, bits), scales)
 
     count = part_rows(weight.shape[1])
     parts = [weight[start : start + count].astype(np.float32, copy=False) for start in range(0, len(weight), count)]
     fitted = _map(fit, parts)
     return Grouped(np.concatenate([part.codes for part in fitted]), np.concatenate([part.scales for part in fitted]))
+
+
+def rounded_scales(scales: Array, bits: int) -> Array:
+    """Return the scales of 4-bit codes as the nearest f16 numbers, in f32: 4.5 bits for a weight on devices with f16.
+
+    Scales that are not normal numbers in f16 stay, because a device may take those for 0.
+    """
+    if bits != 4:
+        return scales
+    with np.errstate(over="ignore"):
+        halves = scales.astype(np.float16)
+    normal = np.isfinite(halves) & (np.abs(halves) >= np.finfo(np.float16).smallest_normal)
+    result: Array = np.where(normal, halves.astype(np.float32), scales)
+    return result
 
 
 def part_rows(columns: int) -> int:

@@ -1,5 +1,5 @@
 // A user's program: its types are checked, and the result runs in a page.
-import { load, WebpteError, type ChatCompletionChunk, type Model, type ProgressEvent, type Tensor } from "webpte";
+import { load, WebpteError, type ChatCompletionChunk, type ChatMessage, type ContentPart, type Model, type ProgressEvent, type Tensor } from "webpte";
 
 async function talk(model: Model, signal: AbortSignal): Promise<string> {
   let text = "";
@@ -10,7 +10,9 @@ async function talk(model: Model, signal: AbortSignal): Promise<string> {
     signal,
   });
   for await (const chunk of chunks satisfies AsyncIterable<ChatCompletionChunk>) text += chunk.choices[0]?.delta.content ?? "";
-  const answer = await model.chat.completions.create({ messages: [{ role: "user", content: "Hello" }] });
+  const image: ContentPart = { type: "image", image: new ImageData(1, 1) };
+  const question: ChatMessage = { role: "user", content: [image, { type: "text", text: "What is it?" }] };
+  const answer = await model.chat.completions.create({ messages: [question] });
   return text + answer.choices[0].message.content + answer.usage?.total_tokens;
 }
 

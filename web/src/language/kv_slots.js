@@ -56,9 +56,12 @@ export class KvSlots {
   /** @param {AbortSignal | null} [signal] */
   async open(signal) {
     const { images } = this.#language;
-    const encoder = images ? this.#program.method("vision_encoder", null, signal) : null;
-    this.#method = await this.#program.method("forward", 1, signal);
-    if (images) this.#embeddings = this.#poolOf(await encoder, images.max_rows);
+    const [method, encoder] = await Promise.all([
+      this.#program.method("forward", 1, signal),
+      images ? this.#program.method("vision_encoder", null, signal) : null,
+    ]);
+    this.#method = method;
+    if (images) this.#embeddings = this.#poolOf(encoder, images.max_rows);
     this.#add(1);
     this.#recoveries = this.#program.recoveries;
     if (this.#language.state_reach) this.#checkpoints = this.#method.recurrentStates[0].rows - 1;

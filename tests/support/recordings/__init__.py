@@ -1,1 +1,1 @@
-"""Requests that clients send, recorded from their packages by `record.py` and `record_programs.py`."""
+"""Requests that clients send, recorded from their packages by the `record` modules."""

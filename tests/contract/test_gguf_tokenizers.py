@@ -93,6 +93,32 @@ def test_gguf_tokenizer_unknown_kind_is_refused(vocabulary, model, kind):
         rebuild_tokenizer(fields, Path("x.gguf"))
 
 
+def test_gemma_4_tokens_equal_transformers(tmp_path):
+    """Its merges are of characters, spaces are tokens, and what has no token is bytes."""
+    from tokenizers import Tokenizer, models, normalizers, trainers
+    from transformers import GemmaTokenizer
+
+    special = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "<|turn>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    learned = Tokenizer(models.BPE())
+    learned.normalizer = normalizers.Replace(" ", "\u2581")
+    trainer = trainers.BpeTrainer(vocab_size=420, special_tokens=special, limit_alphabet=60, show_progress=False)
+    learned.train_from_iterator(TEXTS * 3, trainer)
+    model = json.loads(learned.to_str())["model"]
+    pairs = [tuple(merge.split(" ")) if isinstance(merge, str) else tuple(merge) for merge in model["merges"]]
+    theirs = GemmaTokenizer(vocab=model["vocab"], merges=pairs, additional_special_tokens=["<|turn>"])
+    tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
+    kinds = [3] * 6 + [6] * 256 + [1] * (len(tokens) - 262)
+    keys = {"model": "gemma4", "tokens": tokens, "merges": [" ".join(pair) for pair in pairs], "token_type": kinds}
+    fields = Fields(
+        "x.gguf", {f"tokenizer.ggml.{key}": value for key, value in {**keys, "unknown_token_id": 3}.items()}
+    )
+    ours = Tokenizer.from_str(rebuild_tokenizer(fields, Path("x.gguf")))
+    for text in (*TEXTS, "<|turn>user says  hi", "\U0001f642 and"):
+        encoded = ours.encode(text, add_special_tokens=False).ids
+        assert encoded == theirs.encode(text, add_special_tokens=False), text
+        assert ours.decode(encoded, skip_special_tokens=False) == text
+
+
 # ---------------------------------------------------------------- SentencePiece
 
 

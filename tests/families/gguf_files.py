@@ -45,6 +45,8 @@ def wide(family: str) -> Tiny:
         values = {"shared_intermediate_size": 2 * BLOCK}
     if "moe_intermediate_size" in tiny.fields:
         values = {"moe_intermediate_size": BLOCK}
+    if "hidden_size_per_layer_input" in tiny.fields:
+        values = {"hidden_size_per_layer_input": BLOCK}
     sizes = {**values, "hidden_size": BLOCK, "intermediate_size": 2 * BLOCK, "num_attention_heads": heads}
     return replace(tiny, fields={**tiny.fields, **sizes})
 

@@ -563,6 +563,43 @@ def read_gguf(architecture: str, **changes: Any) -> Architecture:
     return read_keys(family_of_gguf("a file", architecture), Fields("a file", values), architecture)
 
 
+GEMMA_4_KEYS = {
+    "block_count": 4,
+    "feed_forward_length": [8192, 8192, 16384, 16384],
+    "attention.key_length": 512,
+    "attention.value_length": 512,
+    "attention.key_length_swa": 256,
+    "attention.value_length_swa": 256,
+    "attention.shared_kv_layers": 2,
+    "attention.sliding_window": 512,
+    "attention.sliding_window_pattern": [True, False, True, False],
+    "embedding_length_per_layer_input": 256,
+    "rope.dimension_count": 512,
+    "rope.dimension_count_swa": 256,
+    "rope.freq_base": 1000000.0,
+    "rope.freq_base_swa": 10000.0,
+}
+
+
+def test_gguf_gemma_4_has_the_layers_of_its_config():
+    model, other = read_gguf("gemma4", **GEMMA_4_KEYS), read("gemma4")
+    assert [(layer.shares, layer.window, layer.head_dim, layer.rope) for layer in model.layers] == [
+        (layer.shares, layer.window, layer.head_dim, layer.rope) for layer in other.layers
+    ]
+    assert [model.hidden_width(number) for number in range(4)] == [8192, 8192, 16384, 16384]
+    assert (model.per_layer_dim, model.attention_scale) == (256, 1.0)
+    assert read_gguf("gemma4", **{**GEMMA_4_KEYS, "embedding_length_per_layer_input": 0}).per_layer_dim == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("feed_forward_length", [8192]), ("feed_forward_length", [0] * 4), ("attention.shared_kv_layers", 3)],
+)
+def test_gguf_gemma_4_invalid_key_is_refused(key, value):
+    with raises(webpte.FormatError, f"gemma4.{key}", code="invalid_field"):
+        read_gguf("gemma4", **{**GEMMA_4_KEYS, key: value})
+
+
 def test_gguf_layers_without_key_heads_are_convolutions():
     model = read_gguf("lfm2", **{"attention.head_count_kv": [0, 2, 0], "shortconv.l_cache": 3})
     assert model.n_kv_heads == 2 and [layer.taps for layer in model.layers] == [3, 0, 3]

@@ -21,7 +21,7 @@ from .architecture import MAX_LAYERS, Architecture, LayerSpec, Rope
 MAX_DIM_SIZE = 1 << 20  # of hidden sizes, layers and vocabularies
 MAX_CONTEXT_TOKENS = 1 << 40  # used in formulas only: no memory is allocated for it
 MAX_TOKEN_ID = (1 << 31) - 1
-MIN_NUMBER, MAX_NUMBER = 1e-30, 1e30  # limits of factors: products of larger ones would not be finite
+MIN_NUMBER, MAX_NUMBER = 1e-30, 1.001e30  # limits of factors: products of larger ones would not be finite
 
 
 class FieldRule(NamedTuple):
@@ -413,10 +413,12 @@ def attention_windows(fields: Fields, count: int, sliding: list[bool], default: 
     return [window if kind == "sliding_attention" else None for kind in kinds]
 
 
-def decoder_gguf(fields: Fields, *, theta: float = 10000.0, kv_heads: int | None = None) -> Architecture:
+def decoder_gguf(
+    fields: Fields, *, theta: float = 10000.0, kv_heads: int | None = None, hidden_dim: int | None = None
+) -> Architecture:
     """Return the architecture of a Llama from the keys of a GGUF file, which begin with the architecture's name.
 
-    `kv_heads` replaces attention.head_count_kv.
+    `kv_heads` replaces attention.head_count_kv, `hidden_dim` feed_forward_length.
     """
     eps = "attention.layer_norm_rms_epsilon"
     fields.require("embedding_length", "block_count", "attention.head_count", "feed_forward_length", eps)
@@ -430,7 +432,7 @@ def decoder_gguf(fields: Fields, *, theta: float = 10000.0, kv_heads: int | None
         n_heads=heads,
         n_kv_heads=kv_heads or fields.integer("attention.head_count_kv", heads),
         head_dim=size,
-        hidden_dim=fields.integer("feed_forward_length"),
+        hidden_dim=hidden_dim or fields.integer("feed_forward_length"),
         vocab_size=len(fields.with_prefix("").list_of("tokenizer.ggml.tokens", str)),
         norm_eps=fields.number(eps),
         layers=(LayerSpec(window=_gguf_window(fields)),) * fields.integer("block_count", maximum=MAX_LAYERS),

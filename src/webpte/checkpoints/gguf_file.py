@@ -16,7 +16,7 @@ from .family import Checkpoint, Family, end_ids
 from .gguf_reader import StoredTensor, read_header
 from .gguf_tokenizer import rebuild_tokenizer, special_tokens
 from .shapes import parameter_shapes
-from .weights import HEAD, CheckpointWeights, check_layers, check_tensors, map_weights
+from .weights import HEAD, CheckpointWeights, check_layers, check_tensors, map_weights, unread_names
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +98,8 @@ def read_gguf(path: Path) -> Checkpoint:
         }
     check_layers(fields.where, model.n_layers, len(tensors))
     sources = map_weights(parameter_shapes(model), model, family.gguf_names)
-    check_tensors(fields.where, family.name, {name: stored.shape for name, stored in tensors.items()}, sources, ())
+    shapes, unread = {name: stored.shape for name, stored in tensors.items()}, unread_names(model, family.gguf_names)
+    check_tensors(fields.where, family.name, shapes, sources, unread)
     keys = fields.with_prefix("tokenizer.ggml.")
     ends = [keys.token_id(f"{kind}_token_id") for kind in ("eos", "eot", "eom")]  # end of text, of turn, of message
     tokenizer = rebuild_tokenizer(fields, path)

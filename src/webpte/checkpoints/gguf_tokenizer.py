@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from ..errors import FormatError, UnsupportedError
 from ..llm.tokenizer_formats import CONTRACTIONS, CONTROL, LLAMA3_WORDS, USER_DEFINED, WHITESPACE, sentencepiece_bpe
 from .config import Fields, as_json
 
+SPACE = "\u2581"  # in place of spaces, in the tokens of Gemma 4
 _TOKENIZER_HINT = "Export from the safetensors checkpoint, which has a tokenizer.json."
 
 
@@ -87,6 +88,8 @@ _WORDS = {
 
 def rebuild_tokenizer(fields: Fields, path: Path) -> str:
     """Return the contents of a tokenizer.json."""
+    if fields.string("tokenizer.ggml.model") == "gemma4":
+        return _with_spaces(fields)
     return rebuild_sentencepiece(fields) if is_sentencepiece(fields) else _byte_level(fields, path)
 
 
@@ -96,7 +99,7 @@ def is_sentencepiece(fields: Fields) -> bool:
 
 def _byte_level(fields: Fields, path: Path) -> str:
     """Return a byte-level BPE tokenizer, from the vocabulary and the merges."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     keys = fields.with_prefix("tokenizer.ggml.")
     kind, cut = keys.string("model"), keys.string("pre") or "default"
@@ -104,7 +107,7 @@ def _byte_level(fields: Fields, path: Path) -> str:
         raise UnsupportedError(
             items=["tokenizer.ggml.model" if kind != "gpt2" else "tokenizer.ggml.pre"],
             argument=f"{path}: tokenizer",
-            expected=f"model = llama, or model = gpt2 with pre = {', '.join(_KINDS)}",
+            expected=f"model = llama or gemma4, or model = gpt2 with pre = {', '.join(_KINDS)}",
             got=f"tokenizer.ggml.model = {kind}, tokenizer.ggml.pre = {cut}",
             code="tokenizer",
             hint=_TOKENIZER_HINT,
@@ -120,9 +123,33 @@ def _byte_level(fields: Fields, path: Path) -> str:
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(_splitters(cut))
     tokenizer.decoder = decoders.ByteLevel()
     kinds = keys.list_of("token_type", int)
+    _add_special(tokenizer, tokens, kinds)
+    return str(tokenizer.to_str())
+
+
+def _with_spaces(fields: Fields) -> str:
+    """Return the BPE tokenizer of Gemma 4: the merges are of characters, and unknown ones are bytes."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    keys = fields.with_prefix("tokenizer.ggml.")
+    keys.require("tokens", "merges", "token_type")
+    tokens, unknown = keys.list_of("tokens", str), keys.token_id("unknown_token_id")
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    merges = [_pair(fields.where, merge, vocabulary) for merge in keys.list_of("merges", str)]
+    unk = tokens[unknown] if unknown is not None and unknown < len(tokens) else None
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token=unk, fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Replace(" ", SPACE)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    tokenizer.decoder = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()])
+    _add_special(tokenizer, tokens, keys.list_of("token_type", int))
+    return str(tokenizer.to_str())
+
+
+def _add_special(tokenizer: Any, tokens: Sequence[str], kinds: Sequence[int]) -> None:
+    from tokenizers import AddedToken
+
     special = [t for t, kind in zip(tokens, kinds, strict=False) if kind in (CONTROL, USER_DEFINED)]
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
-    return str(tokenizer.to_str())
 
 
 def _pair(where: str, merge: str, vocabulary: Mapping[str, int]) -> tuple[str, str]:

@@ -27,6 +27,7 @@ IN_PAIRS = (
 ARCHITECTURES = {
     "mistral": "llama",
     "gemma3_text": "gemma3",
+    "gemma4_text": "gemma4",
     "hunyuan_v1_dense": "hunyuan-dense",
     "olmo3": "olmo2",
     "ministral3": "mistral3",
@@ -58,6 +59,7 @@ VARIANTS = {
     "gemma": ("heads of another size",),
     "gemma2": ("as GGUF can say it",),
     "gemma3": ("as GGUF can say it",),
+    "gemma4": ("shared keys, wide feed-forwards",),
     "qwen3_5": ("shared keys", "tied"),
     "qwen3_moe": ("experts in all layers",),
     "lfm2_moe": ("a bias of the choice",),
@@ -176,6 +178,7 @@ def tensor_names(config: Mapping[str, Any]) -> Callable[[str], str]:
 
     def named(name: str) -> str:
         name = name.replace(".dt_bias", ".dt_proj.bias").replace(".expert_bias", ".expert_bias.bias")
+        name = f"{name}.weight" if name.endswith("layer_scalar") else name
         theirs = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert theirs is not None, name
         return str(theirs)
@@ -185,7 +188,8 @@ def tensor_names(config: Mapping[str, Any]) -> Callable[[str], str]:
 
 def norm_offset(name: str, config: Mapping[str, Any]) -> np.float32:
     """Return what converters add to the norms of Gemma and Qwen3.5, so that readers do not."""
-    around_one = config["model_type"].startswith(("gemma", "qwen3_5")) and "linear_attn.norm" not in name
+    kinds = ("gemma", "gemma2", "gemma3_text", "qwen3_5_text")
+    around_one = config["model_type"] in kinds and "linear_attn.norm" not in name
     return np.float32("norm" in name and around_one)
 
 
@@ -270,6 +274,8 @@ def own_keys(config: Mapping[str, Any]) -> dict[str, Any]:
         caps = ("attn_logit_softcapping", "final_logit_softcapping")
         limits = {key: float(config[key]) for key in caps if config.get(key) is not None}
         return {**limits, "attention.sliding_window": config["sliding_window"]}
+    if config["model_type"] == "gemma4_text":
+        return gemma_4_keys(config)
     if config["model_type"] != "phi3":
         return {}
     original = config["original_max_position_embeddings"]
@@ -279,6 +285,29 @@ def own_keys(config: Mapping[str, Any]) -> dict[str, Any]:
         loud = math.sqrt(1 + math.log(grown) / math.log(original)) if grown > 1 else 1.0
         return metadata | {"rope.scaling.attn_factor": loud}
     return metadata
+
+
+def gemma_4_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+    """With the width of heads of layers without a window, as of all others in transformers."""
+    sliding = [kind == "sliding_attention" for kind in config["layer_types"]]
+    own = len(sliding) - config["num_kv_shared_layers"]
+    wide, narrow = config["per_layer_config"][str(sliding.index(False))]["head_dim"], config["head_dim"]
+    hidden = [config["intermediate_size"] * (1 + (number >= own)) for number in range(len(sliding))]
+    return {
+        "attention.key_length": wide,
+        "attention.value_length": wide,
+        "attention.key_length_swa": narrow,
+        "attention.value_length_swa": narrow,
+        "attention.shared_kv_layers": config["num_kv_shared_layers"],
+        "attention.sliding_window": config["sliding_window"],
+        "attention.sliding_window_pattern": sliding,
+        "embedding_length_per_layer_input": config["hidden_size_per_layer_input"],
+        "feed_forward_length": hidden if config["use_double_wide_mlp"] else config["intermediate_size"],
+        "final_logit_softcapping": float(config["final_logit_softcapping"]),
+        "rope.dimension_count": wide,
+        "rope.dimension_count_swa": narrow,
+        "rope.freq_base_swa": float(config["rope_parameters"]["sliding_attention"]["rope_theta"]),
+    }
 
 
 def granite_4_keys(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -302,6 +331,10 @@ def rotary_tensors(config: Mapping[str, Any]) -> dict[str, np.ndarray]:
     rope = rope.get("full_attention", rope)
     if rope["rope_type"] == "longrope":
         return {f"rope_factors_{name}.weight": np.array(rope[f"{name}_factor"]) for name in ("long", "short")}
+    if rope["rope_type"] == "proportional":
+        half = config["per_layer_config"][max(config["per_layer_config"])]["head_dim"] // 2
+        turning = int(half * rope["partial_rotary_factor"])
+        return {"rope_freqs.weight": np.array([1.0] * turning + [1e30] * (half - turning))}
     if rope["rope_type"] != "llama3":
         return {}
     size = head_dim(config)

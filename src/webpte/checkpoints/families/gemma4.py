@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from ..architecture import Architecture, LayerSpec, Rope
-from ..config import FieldRule, Fields, decoder_config
+from ..config import FieldRule, Fields, decoder_config, decoder_gguf
 from ..family import Family
 from ..weights import TensorNames
+from .gemma2 import GGUF_NAMES as GEMMA_2_GGUF_NAMES
 from .gemma2 import NAMES as GEMMA_2_NAMES
-from .gemma2 import cap, embedding_scale, windows_of
+from .gemma2 import cap, embedding_scale, gguf_embedding_scale, windows_of, windows_of_gguf
 from .gemma3 import kind_of_rope
 
 _HEAD_DIM, _FULL_HEAD_DIM, _PER_LAYER, _PATTERN, _WINDOW = 256, 512, 256, 6, 512  # defaults of transformers
@@ -30,6 +31,18 @@ NAMES = TensorNames(
         "layers.{}.scale.weight": "model.layers.{}.layer_scalar",
     }
 )
+GGUF_NAMES = TensorNames(
+    {
+        **GEMMA_2_GGUF_NAMES.parts,
+        "per_layer_embeddings": "per_layer_token_embd",
+        "per_layer_projection": "per_layer_model_proj",
+        "per_layer_norm": "per_layer_proj_norm",
+        "layers.{}.per_layer_gate": "blk.{}.inp_gate",
+        "layers.{}.per_layer_out": "blk.{}.proj",
+        "layers.{}.per_layer_out_norm": "blk.{}.post_norm",
+        "layers.{}.scale": "blk.{}.layer_output_scale",
+    }
+)
 
 
 def read_config(fields: Fields) -> Architecture:
@@ -44,17 +57,78 @@ def read_config(fields: Fields) -> Architecture:
     windows = windows_of(fields, [(number + 1) % _PATTERN != 0 for number in range(model.n_layers)], _WINDOW)
     windows[-1] = None  # transformers does the same
     widths = _head_widths(fields, model.head_dim, windows)
+    wide = 2 if fields.boolean("use_double_wide_mlp") else 1
+    own = _own_layers(fields, "num_kv_shared_layers", windows)
+    hidden_dims = [model.hidden_dim * (wide if number >= own else 1) for number in range(model.n_layers)]
+    return replace(
+        _as_gemma_4(model, windows, widths, hidden_dims, own),
+        ropes=_ropes(fields, model.head_dim, widths[-1]),
+        embedding_factor=embedding_scale(fields, model),
+        logits_cap=cap(fields, "final_logit_softcapping", None),
+        per_layer_dim=_per_layer_dim(fields, model),
+    )
+
+
+def read_gguf(fields: Fields) -> Architecture:
+    hidden_dims = fields.get("feed_forward_length")
+    listed = hidden_dims if isinstance(hidden_dims, list) else None
+    if listed is not None and (len(listed) != fields.get("block_count") or not all(map(_is_width, listed))):
+        raise fields.invalid("feed_forward_length", hidden_dims, "a width, or one for each layer")
+    if fields.get("expert_count"):
+        fields.refuse("expert_count", "a mixture of experts beside the feed-forward")
+    model = decoder_gguf(fields, theta=_GLOBAL, hidden_dim=None if listed is None else listed[0])
+    width = fields.integer("attention.key_length_swa", model.head_dim)
+    if fields.integer("attention.value_length_swa", width) != width:
+        fields.refuse("attention.value_length_swa", f"values of another size than keys, {width}")
+    window = fields.integer("attention.sliding_window", _WINDOW)
+    usual = [(number + 1) % _PATTERN != 0 for number in range(model.n_layers)]
+    windows = windows_of_gguf(fields, window, usual)
+    name = "embedding_length_per_layer_input"
+    local = Rope(fields.number("rope.freq_base_swa", _LOCAL), fields.integer("rope.dimension_count_swa", width))
+    return replace(
+        _as_gemma_4(
+            model,
+            windows,
+            [model.head_dim if each is None else width for each in windows],
+            listed or [model.hidden_dim] * model.n_layers,
+            _own_layers(fields, "attention.shared_kv_layers", windows),
+        ),
+        ropes={"full_attention": model.ropes["rope"], "sliding_attention": local},
+        activation="gelu_tanh",
+        embedding_factor=gguf_embedding_scale(model),
+        logits_cap=cap(fields, "final_logit_softcapping", None),
+        per_layer_dim=fields.integer(name) if fields.get(name) else 0,
+    )
+
+
+def _is_width(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _as_gemma_4(
+    model: Architecture, windows: Sequence[int | None], widths: Sequence[int], hidden_dims: Sequence[int], own: int
+) -> Architecture:
+    """Return the model with its layers, of which those after the first `own` have the keys and values of others.
+
+    Those are of the last layer before them of their kind.
+    """
+    layers = tuple(
+        LayerSpec(
+            "full_attention" if window is None else "sliding_attention",
+            window,
+            head_dim=widths[number],
+            hidden_dim=hidden_dims[number],
+            shares=own - 1 - windows[:own][::-1].index(window) if number >= own else None,
+        )
+        for number, window in enumerate(windows)
+    )
     return replace(
         model,
-        layers=_layers(fields, model, windows, widths),
-        ropes=_ropes(fields, model.head_dim, widths[-1]),
+        layers=layers,
         qk_norm=True,
         value_norm=True,
         post_norms=True,
         attention_scale=1.0,
-        embedding_factor=embedding_scale(fields, model),
-        logits_cap=cap(fields, "final_logit_softcapping", None),
-        per_layer_dim=_per_layer_dim(fields, model),
         layer_scales=True,
     )
 
@@ -77,26 +151,14 @@ def _head_widths(fields: Fields, width: int, windows: Sequence[int | None]) -> l
     return widths
 
 
-def _layers(
-    fields: Fields, model: Architecture, windows: Sequence[int | None], widths: Sequence[int]
-) -> tuple[LayerSpec, ...]:
-    """Return the layers. The last ones have the keys and values of the last layer before them of their kind."""
-    shared = fields.get("num_kv_shared_layers", 0)
-    own = model.n_layers - shared if isinstance(shared, int) and not isinstance(shared, bool) else 0
-    if not 1 <= own <= model.n_layers or any(window not in windows[:own] for window in windows[own:]):
+def _own_layers(fields: Fields, name: str, windows: Sequence[int | None]) -> int:
+    """Return the number of layers with keys and values of their own. The field has the number of those without."""
+    shared, count = fields.get(name, 0), len(windows)
+    own = count - shared if isinstance(shared, int) and not isinstance(shared, bool) else 0
+    if not 1 <= own <= count or any(window not in windows[:own] for window in windows[own:]):
         expected = "the number of layers at the end that share, with layers of their kinds before them"
-        raise fields.invalid("num_kv_shared_layers", shared, expected)
-    wide = fields.boolean("use_double_wide_mlp")
-    return tuple(
-        LayerSpec(
-            "full_attention" if window is None else "sliding_attention",
-            window,
-            head_dim=widths[number],
-            hidden_dim=2 * model.hidden_dim if wide and number >= own else None,
-            shares=own - 1 - windows[:own][::-1].index(window) if number >= own else None,
-        )
-        for number, window in enumerate(windows)
-    )
+        raise fields.invalid(name, shared, expected)
+    return own
 
 
 def _ropes(fields: Fields, width: int, full_width: int) -> Mapping[str, Rope]:
@@ -152,7 +214,10 @@ FAMILY = Family(
     model_types=("gemma4_text",),
     classes=("Gemma4ForCausalLM",),
     config=read_config,
+    gguf_types=("gemma4",),
+    gguf=read_gguf,
     rules={"use_bidirectional_attention": FieldRule((False, "vision"), "attention is not causal")},
     names=NAMES,
+    gguf_names=GGUF_NAMES,
     end_tokens=("<turn|>",),
 )

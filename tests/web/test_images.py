@@ -19,6 +19,7 @@ from tests.support.harness.node import ask_node, node_page
 from tests.support.harness.site_server import serving
 from tests.support.models import example_models, tiny_lfm2_vl, tiny_vlm
 from tests.support.models.tiny_vlm import picture
+from webpte.builder import build_program
 from webpte.llm import LLM
 from webpte.llm.image_processor import FILTERS, ImageProcessor, image_processor
 
@@ -211,3 +212,27 @@ def test_image_that_cannot_be_read_is_refused(chat, part):
     content = [text("see"), {"type": "image", **part}]
     answer = chat.evaluate(ASK, [[{"role": "user", "content": content}], SETTINGS])
     assert answer["code"] == "input" and "messages[0].content[1]" in answer["message"]
+
+
+@pytest.mark.slow
+def test_patches_of_images_have_the_tokens_of_python(node_modules, tmp_path):
+    """LFM2-VL has a schedule for each number of patches, and recurrent states beside its embeddings."""
+    pytest.importorskip("transformers")
+    tiny_lfm2_vl.write_lfm2_vl(tmp_path)
+    program = build_program(tmp_path, tmp_path / "vlm.pte", quantize=None, max_context=200, max_tokens=24)
+    with webpte.load(program) as loaded:
+        webpte.bundle(loaded, tmp_path / "site", sequences=1)
+    images = [picture(1, 24, 30), picture(2, 40, 56), picture(3, 9, 20)]
+    conversations = [
+        [{"role": "user", "content": [*({"type": "image", "image": each} for each in some), text("what is it?")]}]
+        for some in (images[:1], images[1:], images[:1])
+    ]
+    expected = []
+    for path in (program, tmp_path / "site"):
+        with LLM.load(path, max_sequences=1) as llm:
+            expected.append([natively(llm, messages)[0] for messages in conversations])
+    assert expected[0] == expected[1]
+    with serving({"site": tmp_path / "site"}) as server, node_page() as node:
+        load(node, f"{server.origin}/site/")
+        answers = [node.evaluate(ASK, [for_player(messages), SETTINGS]) for messages in conversations]
+    assert [each.get("tokens", each) for each in answers] == expected[0]

@@ -15,10 +15,14 @@ from tests.cases.experts.experts import mixture
 from tests.support.harness.cases import OneOp
 from tests.support.harness.errors import raises
 from tests.support.models.families import tinies
+from tests.support.models.gguf_families import write_gguf
+from webpte.builder import build_program
+from webpte.builder.recipe import default_recipe
 from webpte.checkpoints.checkpoint import read_checkpoint
-from webpte.checkpoints.recipe import UNQUANTIZED, WeightFormat, linear_recipe
+from webpte.checkpoints.recipe import MXFP4, UNQUANTIZED, Recipe, WeightFormat, linear_recipe
 from webpte.graph import Origin, names
 from webpte.graph.delegate import refuse_own
+from webpte.llm import LLM
 from webpte.lowering import registered
 
 SHAPES = {"layers.0.experts.0.w1": (32, 64), "layers.0.experts.0.w2": (64, 32), "layers.0.attention.wo": (64, 96)}
@@ -67,6 +71,23 @@ def test_stacked_experts_equal_single_ones(tmp_path):
     other = read_checkpoint(stacked)
     assert len(before) == 3 * count * single.architecture.n_layers
     assert all(np.array_equal(other.weights.read(name), weight) for name, weight in before.items())
+
+
+@pytest.mark.slow
+def test_program_with_experts_in_mxfp4_answers_as_the_one_in_floats(tmp_path, monkeypatch):
+    """Of a GGUF file of Qwen3 with experts; the other layers are in floats in both programs."""
+    tiny = tinies()["qwen3_moe"]["experts in all layers"]
+    replace(tiny, fields={**tiny.fields, "hidden_size": 64, "intermediate_size": 64}).save(tmp_path)
+    file, logits = write_gguf(tmp_path, tmp_path / "model.gguf", "MXFP4"), []
+    chosen = default_recipe(read_checkpoint(file))
+    experts = {name: kind for name, kind in chosen.linears.items() if ".experts." in name}
+    assert set(experts.values()) == {MXFP4}
+    monkeypatch.setattr("webpte.builder.options.default_recipe", lambda source: Recipe(experts))
+    for quantize in ("checkpoint", None):
+        path = build_program(file, tmp_path / f"{quantize}.pte", quantize=quantize, max_context=64, max_tokens=16)
+        with LLM.load(path) as llm:
+            logits.append(llm.sequence().logits([5, 17, 3, 60, 8, 41, 9]))
+    assert np.abs(logits[0] - logits[1]).max() <= 1e-4 * np.abs(logits[1]).max()
 
 
 def test_cost_of_a_row_counts_only_chosen_experts():

@@ -8,37 +8,43 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.harness.errors import raises
 from webpte.builder.quantize import FOUR_BITS_WITH_OFFSETS
 from webpte.builder.recipe import ProgramWeights, default_recipe, layer_format
-from webpte.checkpoints.architecture import Architecture, LayerSpec, Rope
+from webpte.checkpoints.architecture import Architecture, Experts, LayerSpec, Rope
 from webpte.checkpoints.families import families
 from webpte.checkpoints.family import Checkpoint
 from webpte.checkpoints.ggml import TYPES, TensorType
 from webpte.checkpoints.gguf_reader import StoredTensor
-from webpte.checkpoints.recipe import INT8, WeightFormat
+from webpte.checkpoints.mixtures import GGUF_EXPERT_NAMES, with_experts
+from webpte.checkpoints.recipe import INT8, MXFP4, WeightFormat
 from webpte.checkpoints.shapes import parameter_shapes
-from webpte.checkpoints.weights import GGUF_IN_PAIRS, CheckpointWeights, WeightSource, map_weights
+from webpte.checkpoints.weights import GGUF_IN_PAIRS, CheckpointWeights, TensorNames, WeightSource, map_weights
 from webpte.container import MappedFile, Span
+from webpte.errors import UnsupportedError
+from webpte.ops.weight_formats import format_named
 
 MODEL = Architecture(64, 2, 1, 32, 128, 96, 1e-5, (LayerSpec(),) * 2, {"rope": Rope(1e4, 32)}, tied=True)
+MIXED = with_experts(MODEL, Experts(4, 2, 96))
+NAMES = TensorNames({**GGUF_IN_PAIRS.parts, **GGUF_EXPERT_NAMES}, halves=False)
 FOUR = WeightFormat("4w", 32)
 SENSITIVE = {"wq", "wk", "wv", "w2"}
 # Types of values that are not weights of a model, or that nothing decodes.
 UNDOCUMENTED = {"F64", "I8", "I16", "I32", "I64", "Q8_1", "Q8_K", "Q1_0"}
 
 
-def checkpoint(**formats: str) -> Checkpoint:
+def checkpoint(model: Architecture = MODEL, **formats: str) -> Checkpoint:
     """Return a random model with layers in these formats by their last name, and others in f32."""
     numbers, kinds = np.random.default_rng(3), {kind.name: kind for kind in TYPES.values()}
-    sources = map_weights(parameter_shapes(MODEL), MODEL, GGUF_IN_PAIRS)
+    sources = map_weights(parameter_shapes(model), model, NAMES)
     tensors = {}
     for name, source in sources.items():
         kind = kinds[formats.get(name.split(".")[-2], "F32")]
-        count = int(np.prod(source.shape)) // kind.weights
+        count = int(np.prod(source.stored_shape)) // kind.weights
         data = numbers.integers(0, 60, (count, kind.bytes), dtype=np.uint8)  # all numbers are finite
         span = Span(MappedFile.from_bytes(name, data.tobytes()), 0, data.size)
-        tensors[source.stored_name] = StoredTensor(name, kind, source.shape, span)
-    return Checkpoint(families()["llama"], MODEL, CheckpointWeights(sources, tensors), "{}", None, None, ())
+        tensors[source.stored_name] = StoredTensor(name, kind, source.stored_shape, span)
+    return Checkpoint(families()["llama"], model, CheckpointWeights(sources, tensors), "{}", None, None, ())
 
 
 def formats_of(source: Checkpoint) -> dict[str, WeightFormat]:
@@ -49,6 +55,32 @@ def test_sensitive_layers_of_a_float_checkpoint_have_8_bits():
     formats = formats_of(checkpoint())
     assert {name for name, kind in formats.items() if kind == INT8} == SENSITIVE | {"output"}
     assert {name for name, kind in formats.items() if kind == FOUR} == {"wo", "w1", "w3"}
+
+
+def test_experts_in_mxfp4_keep_their_codes_and_scales():
+    source = checkpoint(MIXED, w1="MXFP4", w2="MXFP4", w3="MXFP4")
+    kinds = {name: kind for name, kind in default_recipe(source).linears.items() if ".experts." in name}
+    assert len(kinds) == 2 * 4 * 3 and set(kinds.values()) == {MXFP4}
+    assert MXFP4.bits_per_weight(64) == 4.25
+    weights = ProgramWeights(source)
+    for name in kinds:
+        codes, scales = weights.codes(name, MXFP4)
+        values = format_named("mxfp4").numpy_rows(codes, np.ascontiguousarray(scales.T))
+        assert np.allclose(values, source.weights.read(f"{name}.weight"), rtol=0, atol=2.0**-124), name  # a scale of 0
+        assert weights.errors[name] == 0
+
+
+@pytest.mark.parametrize("formats", [{"w1": "MXFP4", "w3": "MXFP4"}, {"w1": "Q4_0", "w2": "MXFP4", "w3": "MXFP4"}])
+def test_experts_of_two_formats_are_quantized(formats):
+    recipe = default_recipe(checkpoint(MIXED, **formats))
+    assert {kind for name, kind in recipe.linears.items() if ".experts." in name} == {FOUR}
+
+
+def test_mxfp4_scale_that_is_no_number_is_refused(monkeypatch):
+    weights, name = ProgramWeights(checkpoint(MIXED, w1="MXFP4")), "layers.0.experts.0.w1"
+    monkeypatch.setattr(CheckpointWeights, "codes", lambda *_: (np.zeros((1, 16), np.uint8), np.full((1, 1), 255)))
+    with raises(UnsupportedError, name, code="weight_range"):
+        weights.codes(name, MXFP4)
 
 
 def test_layers_in_q4_0_keep_their_values():

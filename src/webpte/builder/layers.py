@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..checkpoints.architecture import Experts
-from ..checkpoints.recipe import EMBEDDING, UNQUANTIZED, WeightFormat
+from ..checkpoints.recipe import EMBEDDING, MXFP4, UNQUANTIZED, WeightFormat
 from ..checkpoints.weights import WeightSource
 from ..container import DType, Span
 from ..errors import UnsupportedError
@@ -137,7 +137,8 @@ class LayerTrace(OpTrace):
             weights += self._expert_weights(name, part, experts.count)
         groups = [self.format(f"{name}.experts.0.{part}").group for part in ("w1", "w2")]
         numbers = (experts.chosen, experts.scoring, experts.normalized, float(experts.eps), float(experts.factor))
-        return self.call("webpte.experts", x, logits, bias, *weights, *groups, *numbers, activation, dims=x.dims)
+        options = (activation, "mxfp4" if self.format(f"{name}.experts.0.w1") == MXFP4 else "int4")
+        return self.call("webpte.experts", x, logits, bias, *weights, *groups, *numbers, *options, dims=x.dims)
 
     def _expert_weights(self, name: str, part: str, count: int) -> list[TracedTensor | None]:
         """Return a matrix of all experts as constants, (E, N, K) or codes (E, N, K / 2) and scales (E, N, K / group).
@@ -153,18 +154,18 @@ class LayerTrace(OpTrace):
                 return (np.stack([self._weights.read(f"{layer}.weight") for layer in layers]),)
 
             return [*_constants(stack, floats, [("weight", DType.FLOAT32, (count, rows, columns))]), None]
-        groups = columns // kind.group
+        groups, scale_type = columns // kind.group, DType.UINT8 if kind == MXFP4 else DType.FLOAT32
 
         def quantized() -> tuple[Array, ...]:
             codes = np.empty((count, rows, columns // 2), np.uint8)
-            scales = np.empty((count, rows, groups), np.float32)
+            scales = np.empty((count, rows, groups), scale_type.numpy)
             for number, layer in enumerate(layers):
                 codes[number], by_group = self._weights.codes(layer, kind)
                 scales[number] = by_group.T[:rows]
             return codes, scales
 
         parts: list[Part] = [("codes", DType.UINT8, (count, rows, columns // 2))]
-        return [*_constants(stack, quantized, [*parts, ("scales", DType.FLOAT32, (count, rows, groups))])]
+        return [*_constants(stack, quantized, [*parts, ("scales", scale_type, (count, rows, groups))])]
 
     def embedding(self, tokens: TracedTensor, name: str = EMBEDDING) -> TracedTensor:
         """Return the rows (1, S, N) of tokens (1, S)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from ..checkpoints.recipe import (
     EXPERT,
     FLOAT_LAYERS,
     INT8,
+    MXFP4,
     PER_LAYER_EMBEDDING,
     Recipe,
     Shape,
@@ -46,12 +48,19 @@ def default_recipe(source: Checkpoint) -> Recipe:
 
     Layers that the checkpoint has in 4 bits keep their codes and scales, and their offsets in 8 bits if the type has
     offsets. Layers with more bits in the checkpoint have 8. Of those in floats, sensitive layers have 8 bits, the rest
-    4. The embedding has 4 bits, the head 8.
+    4. The embedding has 4 bits, the head 8. Experts that are in MXFP4 in the checkpoint stay so.
     """
     recipe = linear_recipe(linear_shapes(source), "4w", GROUP, "8")
     for name, kind in recipe.linears.items():
         if kind == FOUR_BITS and EXPERT not in name:
             recipe.linears[name] = layer_format(source.weights.stored_type(f"{name}.weight"), name)
+    mixtures: dict[str, list[str]] = defaultdict(list)
+    for name in recipe.linears:
+        if EXPERT in name:
+            mixtures[name.partition(EXPERT)[0]].append(name)
+    for names in mixtures.values():  # a call has one format
+        if all(source.weights.has_codes(f"{name}.weight") for name in names):
+            recipe.linears.update(dict.fromkeys(names, MXFP4))
     embedding = FOUR_BITS if takes_embedding(source.architecture.dim) else INT8
     return replace(with_per_layer_embedding(recipe, source), embedding=embedding)
 
@@ -131,6 +140,11 @@ class QuantizedWeights:
 
     def codes(self, name: str, kind: WeightFormat) -> tuple[Array, Array]:
         """Return the codes and scales of a layer or of the embedding, in the layout of its op."""
+        if kind == MXFP4:
+            self.errors[name] = 0.0
+            codes, scales = self._weights.codes(f"{name}.weight")
+            check_range(name, np.exp2(scales - 127.0))
+            return codes, np.ascontiguousarray(scales.T)
         return packed(name, self.quantized(name, kind), kind)
 
     def quantized(self, name: str, kind: WeightFormat) -> Grouped:
@@ -167,7 +181,7 @@ class QuantizedWeights:
         """Return whether the format holds the codes and scales that the checkpoint has."""
         stored = self._weights.stored_type(f"{name}.weight")
         symmetric = stored is not None and stored.name == "Q4_0"
-        return kind == FOUR_BITS_WITH_OFFSETS or (holds_q4_0(kind) and symmetric)
+        return kind in (FOUR_BITS_WITH_OFFSETS, MXFP4) or (holds_q4_0(kind) and symmetric)
 
 
 class ProgramWeights(QuantizedWeights):

@@ -36,6 +36,8 @@ class TensorType(NamedTuple):
     decode: Callable[[Array], Array] | None = None  # (blocks, bytes) u8 -> (blocks, weights) f32
     affine: Callable[[Array], Affine] | None = None  # the same without a rounding, if its groups have 32 weights
     bits: int = 32  # of a code
+    # The codes and scales of a format in ops/weight_formats, (blocks, bytes) each.
+    codes: Callable[[Array], tuple[Array, Array]] | None = None
 
 
 def _halves(data: Array) -> Array:
@@ -109,6 +111,11 @@ def _q8_0(data: Array) -> Array:
     return _halves(data[:, :2]) * np.ascontiguousarray(data[:, 2:]).view(np.int8)
 
 
+def _mxfp4(data: Array) -> tuple[Array, Array]:
+    codes = _nibbles(data[:, 1:])
+    return codes[:, 0::2] | codes[:, 1::2] << 4, data[:, :1]
+
+
 # ---------------------------------------------------------------- 256 weights in groups
 
 
@@ -179,3 +186,5 @@ _OTHERS = {
     41: ("Q1_0", 128, 18),
 }  # fmt: skip
 TYPES |= {number: TensorType(*sizes, bits=sizes[2] * 8 // sizes[1]) for number, sizes in _OTHERS.items()}
+MXFP4 = 39
+TYPES[MXFP4] = TYPES[MXFP4]._replace(codes=_mxfp4)

@@ -59,6 +59,12 @@ class StoredTensor(NamedTuple):
         rows = self.shape[0]
         return Affine(codes.reshape(rows, -1, GROUP), steps.reshape(rows, -1), offsets.reshape(rows, -1))
 
+    def codes(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Return the codes (N, K / 2) and scales (N, K / 32) of a matrix in a format of two codes to a byte."""
+        assert self.type.codes is not None, self.name
+        codes, scales = self.type.codes(self._blocks())
+        return codes.reshape(self.shape[0], -1), scales.reshape(self.shape[0], -1)
+
     def _blocks(self) -> np.ndarray[Any, Any]:
         return np.frombuffer(self.span.view(), np.uint8).reshape(-1, self.type.bytes)
 

@@ -23,9 +23,9 @@ Shape = tuple[int, ...]  # rows, columns
 
 
 class WeightFormat(NamedTuple):
-    """The format of a weight. Scales are f32, one for every `group` columns of a row, or one per row."""
+    """The format of a weight. Scales, f32 or in MXFP4 bytes, stand for `group` columns of a row, or for all."""
 
-    name: str  # "4w", "8w", "8da4w" or "f32"
+    name: str  # "4w", "8w", "8da4w", "mxfp4" or "f32"
     group: int = 0
 
     @property
@@ -34,7 +34,8 @@ class WeightFormat(NamedTuple):
 
     def bits_per_weight(self, columns: int) -> float:
         """Return the bits per weight, including scales."""
-        return self.bits if self.name == "f32" else self.bits + 32 / (self.group or columns)
+        scale_bits = {"f32": 0, MXFP4.name: 8}.get(self.name, 32)
+        return self.bits + scale_bits / (self.group or columns)
 
     def __str__(self) -> str:
         return f"{self.name} in groups of {self.group}" if self.group else self.name
@@ -42,6 +43,7 @@ class WeightFormat(NamedTuple):
 
 UNQUANTIZED = WeightFormat("f32")
 INT8 = WeightFormat("8w")
+MXFP4 = WeightFormat("mxfp4", 32)  # of experts that the checkpoint has in it
 
 
 @dataclass

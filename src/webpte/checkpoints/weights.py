@@ -326,13 +326,30 @@ class CheckpointWeights:
         types = ((name, self.stored_type(name)) for name in self.sources)
         return {name: kind.name for name, kind in types if kind is not None}
 
+    def has_codes(self, name: str) -> bool:
+        """Return whether a parameter is stored in codes that a program can hold as they are."""
+        source, kind = self.sources[name], self.stored_type(name)
+        changed = source.conv_dims or source.tiles is not None or (source.factor, source.offset) != (1.0, 0.0)
+        return kind is not None and kind.codes is not None and not changed
+
+    def codes(self, name: str) -> tuple[Array, Array]:
+        """Return the codes (N, K / 2) and scales (N, K / 32) of such a parameter."""
+        tensor, rows = self._stored_matrix(self.sources[name])
+        assert isinstance(tensor, StoredTensor)
+        codes, scales = tensor.codes()
+        return codes[rows], scales[rows]
+
+    def _stored_matrix(self, source: WeightSource) -> tuple[StoredWeight, Array | slice]:
+        """Return the tensor that holds a parameter, with its own matrix only if it has several, and the rows of it."""
+        tensor, rows = self.tensors[source.stored_name], source.rows()
+        if source.stack and isinstance(rows, slice):
+            return as_matrix(tensor).part(rows.start, rows.stop), slice(None)
+        return tensor, rows
+
     def affine(self, name: str) -> Affine | None:
         """Return the exact codes, steps and offsets of a parameter that is stored in groups of 32."""
         source = self.sources[name]
-        tensor = self.tensors[source.stored_name]
-        rows = source.rows()
-        if source.stack and isinstance(tensor, StoredTensor) and isinstance(rows, slice):
-            tensor, rows = as_matrix(tensor).part(rows.start, rows.stop), slice(None)
+        tensor, rows = self._stored_matrix(source)
         stored = tensor.affine() if isinstance(tensor, StoredTensor) else None
         if stored is None or source.conv_dims or source.offset or self.stored_type(name) is None:
             return None

@@ -10,8 +10,8 @@ import pytest
 import webpte
 from tests.support.harness.errors import raises
 from tests.support.models.tiny_lfm2_vl import BLOCK, PATCH, PROCESSOR, SPECIAL, write_lfm2_vl
-from tests.support.models.tiny_vlm import CHARACTERS, TEMPLATE, picture
-from tests.support.oracle.conversations import TOLERANCE, check_conversation, image, text
+from tests.support.models.tiny_vlm import picture
+from tests.support.oracle.conversations import TOLERANCE, character_ids, check_conversation, image, rendered, text
 from webpte.builder import build_program
 from webpte.errors import FormatError, InputError
 from webpte.llm import LLM
@@ -62,26 +62,16 @@ def raster(pixels: Any) -> tuple[Any, tuple[int, int]]:
 
 def transformers_inputs(messages: list[Any]) -> dict[str, Any]:
     """Return the inputs of transformers' model. Each tile has an image token for each of its rows."""
-    from jinja2 import Template
-
-    special = {name: len(CHARACTERS) + number for number, name in enumerate(SPECIAL)}
     processor = image_processor("here", PROCESSOR)
-    parts = [m["content"] if isinstance(m["content"], list) else [text(m["content"])] for m in messages]
-    listed = [{**message, "content": content} for message, content in zip(messages, parts, strict=True)]
-    prompt = Template(TEMPLATE).render(messages=listed)
-    tiles = [processor(part["image"]) for content in parts for part in content if part["type"] == "image"]
+    prompt, images = rendered(messages, "<image>")
+    tiles = [processor(each) for each in images]
     for each in tiles:
         prompt = prompt.replace("<image>", processor.text(each).replace("<image>", "\0"), 1)
     pixels = [pixels for each in tiles for pixels in each.pixels]
     for part in pixels:
         rows = part.shape[1] * part.shape[2] // (PATCH * BLOCK) ** 2
         prompt = prompt.replace("\0", "<image>" * rows, 1)
-    tokens = []
-    while prompt:
-        name = next((name for name in special if prompt.startswith(name)), prompt[0])
-        tokens.append(special[name] if name in special else CHARACTERS.index(name))
-        prompt = prompt.removeprefix(name)
-    inputs = {"input_ids": torch.tensor([tokens])}
+    inputs = {"input_ids": torch.tensor([character_ids(prompt, SPECIAL)])}
     if not pixels:
         return inputs
     patches, shapes = zip(*map(raster, pixels), strict=True)

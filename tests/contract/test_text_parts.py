@@ -44,17 +44,8 @@ VISION = {
         "image_size": 28,
         "patch_size": 14,
     },
-    "qwen3_5": {
-        "depth": 1,
-        "hidden_size": 16,
-        "intermediate_size": 32,
-        "num_heads": 2,
-        "out_hidden_size": 64,
-        "patch_size": 14,
-        "num_position_embeddings": 16,
-    },
 }
-TEXT = {"gemma3": ("gemma3", 0), "gemma4": ("gemma4", 0), "mistral3": ("ministral3", 0), "qwen3_5": ("qwen3_5", 0)}
+TEXT = {"gemma3": ("gemma3", 0), "gemma4": ("gemma4", 0), "mistral3": ("ministral3", 0)}
 
 
 @pytest.mark.parametrize("kind", VISION)

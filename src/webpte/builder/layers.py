@@ -57,9 +57,14 @@ class LayerTrace(OpTrace):
         """Return the format of a layer."""
         return self._formats.get(name, UNQUANTIZED)
 
-    def parameter(self, name: str, change: Callable[[Array], Array] = lambda values: values) -> TracedTensor:
-        """Return a parameter as f32, changed before it is written."""
-        name, shape = self._first[name], self.shapes[name]
+    def parameter(
+        self,
+        name: str,
+        change: Callable[[Array], Array] = lambda values: values,
+        shape: tuple[int, ...] | None = None,
+    ) -> TracedTensor:
+        """Return a parameter as f32, changed before it is written. `shape` is that of the result if it differs."""
+        name, shape = self._first[name], self.shapes[name] if shape is None else shape
         read = self._weights.read
         span = Span.computed(name, 4 * math.prod(shape), lambda: _bytes(change(read(name).astype("<f4", copy=False))))
         return TracedTensor(DType.FLOAT32, shape, name, span)

@@ -39,6 +39,7 @@ from ..container import (
 from ..errors import UnsupportedError
 from ..llm.adapters import MODULES
 from ..llm.context import LIMIT_METHOD
+from ..llm.image_processor import SECTIONS_METHOD
 from ..partial_files import output_file
 from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
 from .calibration_texts import calibration_pieces
@@ -241,6 +242,8 @@ def decoder_metadata(source: Checkpoint, sizes: ProgramSizes) -> dict[str, Any]:
         metadata["get_bos_id"] = source.bos_id
     if source.eos_ids:
         metadata["get_eos_ids"] = list(source.eos_ids)
+    if source.vision is not None and source.vision.tower.rope_sections is not None:
+        metadata[SECTIONS_METHOD] = list(source.vision.tower.rope_sections)
     return metadata
 
 

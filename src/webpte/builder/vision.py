@@ -19,6 +19,7 @@ def trace_encoder(vision: Vision, recipe: Recipe) -> TracedMethod:
     """Return the method of an image to rows (1, R, N). Layers have 8 bits if some of the decoder's do.
 
     Its input is the pixels (1, 3, H, W), or the patches of R blocks (R, B) and the weights of their positions (R, W).
+    If queries and keys rotate, the cosines and sines of the patches (R, T) follow.
     """
     formats = vision_formats(vision, recipe)
     layers = LayerTrace(vision.weights.sources, formats, QuantizedWeights(vision.weights))
@@ -41,6 +42,7 @@ class VisionTrace:
     def __init__(self, layers: LayerTrace, tower: VisionTower) -> None:
         self.g = layers
         self.tower = tower
+        self._turns: list[TracedTensor] = []  # cosines and sines of each patch, (P, D)
 
     def rows(self) -> TracedTensor:
         """Record the encoder and its connector; return the rows of the decoder's input, (1, R, N)."""
@@ -73,14 +75,25 @@ class VisionTrace:
         rows = TracedInt(tower.max_rows)
         blocks = g.input("patches", DType.FLOAT32, (rows, tower.block * tower.patch_columns))
         weights = g.input("positions", DType.FLOAT32, (rows, tower.block * tower.positions))
+        width = tower.block * tower.head_dim
+        turns = [g.input(name, DType.FLOAT32, (rows, width)) for name in ("cosines", "sines") if tower.rotates]
         rows = g.size(blocks, 0)
         count = g.times(rows, tower.block)
+        self._turns = [g.view(each, (count, tower.head_dim)) for each in turns]
         flat = g.view(blocks, (count, tower.patch_columns))
-        features = self._features(flat, g.parameter("vision.patches.weight"), count)
+        features = self._features(flat, self._patch_weights(), count)
         table = g.packed(g.parameter("vision.positions.weight"))
         by_patch = g.view(weights, (count, tower.positions))
         positions = g.call("aten.mm.default", by_patch, table, dims=(count, tower.dim))
         return rows, g.view(g.add(features, positions), (1, count, tower.dim))
+
+    def _patch_weights(self) -> TracedTensor:
+        """Return the weights of a patch's colors (C, B). The frames of an image are equal, so theirs are summed."""
+        tower, name = self.tower, "vision.patches.weight"
+        if tower.frames == 1:
+            return self.g.parameter(name)
+        shape = (tower.dim, tower.patch_columns)
+        return self.g.parameter(name, lambda values: values.sum(axis=2).reshape(shape), shape)
 
     def _features(self, flat: TracedTensor, kernel: TracedTensor, count: Dim) -> TracedTensor:
         bias = self.g.parameter("vision.patches.bias")
@@ -89,10 +102,10 @@ class VisionTrace:
     def _layer(self, x: TracedTensor, name: str) -> TracedTensor:
         g, tower = self.g, self.tower
         normed = self._norm(x, f"{name}.norm1", tower.norm_eps)
-        heads = (
-            g.permute(g.linear(normed, f"{name}.{part}", tower.n_heads), (0, 2, 1, 3)) for part in ("wq", "wk", "wv")
-        )
-        mixed = g.permute(g.attention(*heads), (0, 2, 1, 3))  # (1, P, H, D)
+        q, k, v = (g.linear(normed, f"{name}.{part}", tower.n_heads) for part in ("wq", "wk", "wv"))
+        if self._turns:
+            q, k = g.call_several("et_vk.apply_rotary_emb_hf.default", q, k, *self._turns, 0, dims=(q.dims, k.dims))
+        mixed = g.permute(g.attention(*(g.permute(each, (0, 2, 1, 3)) for each in (q, k, v))), (0, 2, 1, 3))
         x = g.add(x, g.linear(g.view(mixed, x.dims), f"{name}.wo"))
         hidden = g.gelu_tanh(g.linear(self._norm(x, f"{name}.norm2", tower.norm_eps), f"{name}.w1"))
         return g.add(x, g.linear(hidden, f"{name}.w2"))

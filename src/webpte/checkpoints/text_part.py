@@ -25,14 +25,12 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "gemma4": {"model_type": "gemma4_text"},
     "mistral3": {"model_type": "mistral"},
-    "qwen3_5": {"model_type": "qwen3_5_text"},
     "qwen3_5_moe": {"model_type": "qwen3_5_moe_text"},
 }
 _CLASSES = (
     "Gemma3ForConditionalGeneration",
     "Gemma4ForConditionalGeneration",
     "Mistral3ForConditionalGeneration",
-    "Qwen3_5ForConditionalGeneration",
     "Qwen3_5MoeForConditionalGeneration",
 )
 # Fields of the wrapper that hold for its language model.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import UnsupportedError
@@ -51,7 +51,8 @@ class VisionTower:
     """An encoder of images, and its connector. Sizes are in pixels, or elements of a patch's features.
 
     The input of a tower with an `image_side` is the pixels of a square. Otherwise it is the patches of an image of any
-    size, in blocks, and the weights of each patch's position: the table of positions is resized to the image.
+    size, in blocks, and the weights of each patch's position: the table of positions is resized to the image. Queries
+    and keys may rotate too, one half of a head's pairs by the row of a patch and the other by its column.
     """
 
     patch_side: int
@@ -65,6 +66,13 @@ class VisionTower:
     connector: Connector
     max_rows: int  # of an image in the decoder's input
     image_side: int | None = None
+    frames: int = 1  # of a video in a patch; an image is as many equal ones
+    rotates: bool = False
+    rope_sections: tuple[int, int, int] | None = None  # of the decoder: see `with_rope_axes`
+
+    @property
+    def head_dim(self) -> int:
+        return self.dim // self.n_heads
 
     @property
     def patch_columns(self) -> int:
@@ -101,7 +109,9 @@ class VisionTower:
     def shapes(self) -> Shapes:
         """Return the shapes of the parameters by name."""
         squares = self.image_side is not None  # as a convolution, whose weights have the colors first
-        kernel = (3, self.patch_side, self.patch_side) if squares else (self.patch_columns,)
+        frames = () if self.frames == 1 else (self.frames,)
+        convolution = squares or frames
+        kernel = (3, *frames, self.patch_side, self.patch_side) if convolution else (self.patch_columns,)
         shapes: Shapes = {
             "vision.patches.weight": (self.dim, *kernel),
             "vision.patches.bias": (self.dim,),
@@ -190,11 +200,26 @@ def read_vision(
     tower = kind.config(Fields(where, config), vision, Fields(f"{where}: the image processor", processor))
     vision.refuse_unread(_IGNORED.__contains__, _RULES)
     tower.check(where)
-    sources = {name: WeightSource(_stored_name(kind, name), shape) for name, shape in tower.shapes().items()}
+    sources = _sources(kind, tower.shapes())
     own = {_renamed(kind, name): tensor for name, tensor in tensors.items() if re.match(kind.tensors, name)}
     own = {name: tensor for name, tensor in own.items() if not re.match(kind.unused_tensors, name)}
     check_tensors(where, "image encoder", {name: tensor.shape for name, tensor in own.items()}, sources, ())
     return Vision(tower, CheckpointWeights(sources, own), processor)
+
+
+def _sources(kind: TowerKind, shapes: Shapes) -> dict[str, WeightSource]:
+    """Return the source of each parameter. Those of one name are rows of one tensor, in their order."""
+    sharing: dict[str, list[str]] = {}
+    for name in shapes:
+        sharing.setdefault(_stored_name(kind, name), []).append(name)
+    sources = {}
+    for stored, together in sharing.items():
+        first, total = 0, sum(shapes[name][0] for name in together)
+        for name in together:
+            source = WeightSource(stored, shapes[name])
+            sources[name] = source if len(together) == 1 else replace(source, first_row=first, stored_rows=total)
+            first += shapes[name][0]
+    return sources
 
 
 def _renamed(kind: TowerKind, name: str) -> str:

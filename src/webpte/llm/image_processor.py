@@ -30,6 +30,8 @@ Size = tuple[int, int]  # height, width
 MAX_SIDE_PIXELS = 4096  # of an image before it is split, as in transformers
 MAX_CONFIG_BYTES = 1 << 20
 FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # in the order of PIL's numbers
+# Of a program whose rows of images have positions of three axes: returns the pairs of a head that rotate by each.
+SECTIONS_METHOD = "get_rope_sections"
 _SUFFIXES = ("Fast", "Pil")  # of the same processors in other implementations
 
 
@@ -74,6 +76,10 @@ class ImageProcessor(ABC):
     def rows(self, pixels: Array, max_rows: int) -> int:
         """Return the rows of a tile in the decoder's input, of at most `max_rows`."""
         return max_rows
+
+    def columns(self, pixels: Array) -> int:
+        """Return the columns of the grid that the rows of a tile are; 0 if their positions have one axis."""
+        return 0
 
     def min_rows(self, max_rows: int) -> int:
         """Return the fewest rows of an image, whose tiles have at most `max_rows`."""

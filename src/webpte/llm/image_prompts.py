@@ -162,7 +162,8 @@ class ImagePrompts:
 
     def input(self, pixels: Array, digest: bytes, rows: int) -> EncoderInput:
         """Return the encoder's input for a tile."""
-        return EncoderInput(digest, rows, functools.partial(self.processor.arguments, pixels))
+        arguments = functools.partial(self.processor.arguments, pixels)
+        return EncoderInput(digest, rows, arguments, columns=self.processor.columns(pixels))
 
     def expanded(self, text: str, images: Sequence[PreparedImage]) -> str:
         """Return a rendered chat with the text of each image in the place of its token."""

@@ -93,9 +93,11 @@ def load_images(
     if isinstance(program, Bundle):
         graph = program.plan(VISION_ENCODER).graph
     else:
-        encoder = language_methods(program).encoder
-        assert encoder is not None
-        graph = program.graph(encoder)
+        model = language_methods(program)
+        if model.sections is not None and runner.batching_unsupported_reason is not None:
+            return None  # one sequence at a time has positions of one axis
+        assert model.encoder is not None
+        graph = program.graph(model.encoder)
     inputs = tuple(tuple(graph.tensor(value_id).dims) for value_id in graph.inputs)
     return ImagePrompts(ImageEncoder(str(metadata.image_processor), inputs, runner.embedding_rows), tokenizer)
 

@@ -12,6 +12,7 @@ from ..errors import FormatError, InputError
 from ..fusion.batching import embedding_pool
 from ..fusion.joined import joined
 from ..fusion.llm_rewrites import LOGITS, keeps_every_position
+from ..fusion.rope_axes import AXES
 from ..graph import DType, Graph, TensorSpec
 from ..plan import Plan
 from ..runtime import Bundle, Method, Program
@@ -23,6 +24,7 @@ from .context import LIMIT_METHOD, ContextLimit, limit_from_json, limit_from_num
 from .defaults import OWN_DEFAULTS, check_defaults, read_generation_config
 from .engine.encoder import FORWARD, LanguageMethods
 from .engine.kv_slots import LAST_TOKEN_ONLY, CacheWindow
+from .image_processor import SECTIONS_METHOD
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,11 @@ def language_methods(program: Program) -> LanguageMethods:
     if TOKEN_EMBEDDING in names and TEXT_DECODER in names:
         embedding = program.graph(TOKEN_EMBEDDING)
         return LanguageMethods(TEXT_DECODER, lambda decoder, rows: joined(embedding, decoder, rows), encoder)
-    return replace(FORWARD, encoder=encoder)
+    sections = numbers(metadata(program, SECTIONS_METHOD, ()))
+    axes = None
+    if len(sections) == AXES:
+        axes = sections[0], sections[1], sections[2]
+    return replace(FORWARD, encoder=encoder, sections=axes)
 
 
 def _computes_logits(graph: Graph) -> bool:

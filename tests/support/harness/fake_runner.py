@@ -79,7 +79,7 @@ class FakeRunner:
         assert 0 < len(rows) <= self.max_batch_tokens and len(picks) <= self.max_samples
         self._check_order(rows)
         self.passes.append(list(rows))
-        for token, slot, position, _ in rows:
+        for token, slot, position, *_ in rows:
             assert -self.embedding_blocks * self.embedding_rows <= token < VOCABULARY
             self.cache[slot, position] = token if token >= 0 else self.embeddings[-1 - token]
         return [self._chosen(rows[pick.row], pick.params) for pick in picks]

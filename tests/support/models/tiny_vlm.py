@@ -56,8 +56,13 @@ def write_vlm(folder: Path, **changes: Any) -> PreTrainedModel:
     return write_checkpoint(folder, SmolVLMForConditionalGeneration, config, SPECIAL, PROCESSOR)
 
 
-def write_checkpoint(folder: Path, kind: Any, config: Any, special: list[str], processor: dict[str, Any]) -> Any:
-    """Write a model of a config with random weights, its tokenizer and its image processor; return the model."""
+def write_checkpoint(
+    folder: Path, kind: Any, config: Any, special: list[str], processor: dict[str, Any], shown: str = "<image>"
+) -> Any:
+    """Write a model of a config with random weights, its tokenizer and its image processor; return the model.
+
+    Its chat template renders `shown` for an image.
+    """
     import torch
 
     with torch.random.fork_rng(devices=[]):
@@ -71,7 +76,7 @@ def write_checkpoint(folder: Path, kind: Any, config: Any, special: list[str], p
                 weight.copy_(torch.randn(weight.shape, generator=random) * weight[0].numel() ** -0.5)
     model.generation_config.eos_token_id = None
     model.save_pretrained(folder)
-    write_files(folder, special, processor)
+    write_files(folder, special, processor, shown)
     return model
 
 
@@ -82,7 +87,7 @@ def build_vlm(folder: Path, program: Path) -> Path:
     return build_program(folder, program, quantize=None, max_context=CONTEXT, max_tokens=24)
 
 
-def write_files(folder: Path, special: list[str], processor: dict[str, Any]) -> None:
+def write_files(folder: Path, special: list[str], processor: dict[str, Any], shown: str = "<image>") -> None:
     """Write the tokenizer, the chat template and the image processor."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 
@@ -92,5 +97,5 @@ def write_files(folder: Path, special: list[str], processor: dict[str, Any]) -> 
     tokenizer.decoder = decoders.Fuse()
     tokenizer.add_special_tokens([AddedToken(text, special=True) for text in special])
     tokenizer.save(str(folder / "tokenizer.json"))
-    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    (folder / "chat_template.jinja").write_text(TEMPLATE.replace("<image>", shown))
     (folder / "preprocessor_config.json").write_text(json.dumps(processor))

@@ -112,7 +112,7 @@ def _layer_types(fields: Fields, count: int) -> list[str]:
 
 FAMILY = Family(
     name="Qwen3.5",
-    models="Qwen3.5, without its image encoder",
+    models="Qwen3.5",
     special="linear attention in three of four layers, gated attention in the others",
     model_types=("qwen3_5_text",),
     classes=("Qwen3_5ForCausalLM",),

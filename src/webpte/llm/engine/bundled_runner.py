@@ -154,7 +154,7 @@ def _padded(tokens: Sequence[BatchToken], size: int) -> list[BatchToken]:
 
 
 def _table(tokens: Sequence[BatchToken]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    table = np.array(tokens, np.int64)  # (R, 4)
+    table = np.array(tokens, np.int64)  # (R, 7)
     return table[None, :, 0], table[:, 1:3].astype(np.int32)
 
 

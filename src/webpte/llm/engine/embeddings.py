@@ -7,7 +7,7 @@ the prefix cache compares tokens and content with one comparison, and a chunk of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ...errors import InputError
@@ -24,6 +24,8 @@ class EncoderInput:
     digest: bytes  # of the content, DIGEST_BYTES
     rows: int
     arguments: Callable[[], tuple[Any, ...]]  # of the encoder, computed when it runs
+    # Of the grid that the rows are, row by row; 0: positions have one axis.
+    columns: int = field(default=0, kw_only=True)
 
     @property
     def ids(self) -> list[int]:
@@ -56,6 +58,37 @@ def is_token(number: int) -> bool:
 
 def _content(number: int) -> int:
     return number >> _ROW_BITS
+
+
+def _row(number: int) -> int:
+    return number & ((1 << _ROW_BITS) - 1)
+
+
+Offsets = tuple[int, int, int]  # added to a position to get those along three axes: time, row, column
+
+
+class AxisOffsets:
+    """The offsets of a prompt's positions along the axes. A grid of h by w rows takes up the positions of max(h, w)
+    tokens: at the first of them, each row of it has its own row and column.
+    """
+
+    def __init__(self, ids: Sequence[int], inputs: EncoderInputs) -> None:
+        self._offsets: list[Offsets] = []  # by position
+        self._after = 0  # of all axes, after the prompt
+        for number in ids:
+            each = None if is_token(number) else inputs[_content(number)]
+            if each is None or not each.columns:
+                self._offsets.append((self._after,) * 3)
+                continue
+            row = _row(number)
+            first = self._after - row
+            self._offsets.append((first, first + row // each.columns, first + row % each.columns))
+            if row == each.rows - 1:
+                self._after += max(each.rows // each.columns, each.columns) - each.rows
+
+    def at(self, position: int) -> Offsets:
+        """Return the offsets of a position."""
+        return self._offsets[position] if position < len(self._offsets) else (self._after,) * 3
 
 
 class EncoderBackend(Protocol):
@@ -123,8 +156,7 @@ class EmbeddingPool:
         """Return the number of an id in a batch: that of the token, or below 0 of a row that the device holds."""
         if is_token(number):
             return number
-        row = number & ((1 << _ROW_BITS) - 1)
-        return -1 - (self._blocks[_content(number)] * self._backend.embedding_rows + row)
+        return -1 - (self._blocks[_content(number)] * self._backend.embedding_rows + _row(number))
 
 
 def check_encoder_inputs(inputs: EncoderInputs, backend: EncoderBackend) -> None:

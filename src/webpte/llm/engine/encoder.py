@@ -8,6 +8,7 @@ from typing import Any
 
 from ...fusion.batching import embedding_pool
 from ...fusion.llm_rewrites import with_stored_output
+from ...fusion.rope_axes import RopeSections
 from ...graph import Graph
 from ...progress import OnProgress
 from ...runtime import Method, Program
@@ -22,6 +23,7 @@ class LanguageMethods:
     name: str
     joined: Callable[[Graph, int], Graph]  # its graph, rows of embeddings -> that of tokens and positions
     encoder: str | None = None  # the method whose outputs (1, rows, N) can replace embeddings
+    sections: RopeSections | None = None  # of a model that rotates rows of images by three axes
 
 
 FORWARD = LanguageMethods("forward", lambda graph, rows: graph)

@@ -131,7 +131,10 @@ class BatchExecutor:
 
     def _batch_tokens(self, part: ScheduledTokens) -> list[BatchToken]:
         slot, number_of, adapter = part.slot, self._embeddings.token, part.request.adapter
-        return [BatchToken(number_of(t), slot.number, n, adapter) for n, t in enumerate(part.tokens, len(slot.tokens))]
+        numbered, offsets = enumerate(part.tokens, len(slot.tokens)), part.request.axis_offsets
+        if offsets is None:
+            return [BatchToken(number_of(t), slot.number, n, adapter) for n, t in numbered]
+        return [BatchToken(number_of(t), slot.number, n, adapter, *offsets.at(n)) for n, t in numbered]
 
     def _record(self, num_tokens: int, steps: int, seconds: float) -> None:
         self.steps += steps

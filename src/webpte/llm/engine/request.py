@@ -17,7 +17,7 @@ from ...fusion.llm_rewrites import MAX_LOGIT_ADJUSTMENTS
 from ...progress import CancelToken
 from ..sampling import LogitsProcessor, RowSamplingParams, SampledToken, logits_error
 from ..settings import SamplingParams
-from .embeddings import EncoderInputs, is_token
+from .embeddings import AxisOffsets, EncoderInputs, is_token
 from .kv_slots import Slot, common_prefix
 from .output import (
     Admitted,
@@ -129,6 +129,8 @@ class Request:
         self.encoder_inputs = sequence.encoder_inputs if encoder_inputs is None else encoder_inputs
         self.adapter = sequence.adapter if adapter is None else adapter  # its number, 0 for none
         self.num_prompt_tokens = len(self.tokens)
+        grids = any(each.columns for each in self.encoder_inputs.values())
+        self.axis_offsets = AxisOffsets(self.tokens, self.encoder_inputs) if grids else None
         self.sink = sink if sink is not None else OutputQueue()
         self.arrival = 0  # number in the order of arrival
         self.status = RequestStatus.WAITING

@@ -24,6 +24,7 @@ from ...fusion.batching import (
 )
 from ...fusion.llm_rewrites import LOGITS, MAX_LOGIT_ADJUSTMENTS, mask_words
 from ...fusion.recurrences import state_reach
+from ...fusion.rope_axes import with_rope_axes
 from ...graph import Graph
 from ...progress import OnProgress, ignore
 from ...runtime import Extent, Method, MethodSource, Program
@@ -45,6 +46,10 @@ class BatchToken(NamedTuple):
     slot: int
     position: int
     adapter: int = 0  # its number, 0 for none
+    # Added to the position for the rotation, by axis: see `axis_offsets`.
+    time_offset: int = 0
+    row_offset: int = 0
+    column_offset: int = 0
 
 
 class SampleRow(NamedTuple):
@@ -317,7 +322,8 @@ class BatchedRunner(SlotPool):
 
     def rewritten(self, graph: Graph, num_slots: int) -> Graph:
         rows = self.pool_rows if embedding_pool(graph) is None else 0
-        return with_sampled_slots(graph, num_slots, self._caches, rows)
+        slotted = with_sampled_slots(graph, num_slots, self._caches, rows)
+        return slotted if self._model.sections is None else with_rope_axes(slotted, self._model.sections)
 
     def state_reach(self) -> tuple[int, int] | None:
         return state_reach(self.method.plan.graph)
@@ -350,7 +356,7 @@ class BatchedRunner(SlotPool):
                 f"{len(tokens)} and {len(samples)}"
             )
         self.check_positions(tokens, steps)
-        table = np.array(tokens, np.int64)  # (R, 4)
+        table = np.array(tokens, np.int64)  # (R, 7)
         num_decode = _num_decode(tokens)
         if idle := self._num_idle(len(tokens), num_decode):
             table = np.concatenate([table, np.tile(IDLE, (idle, 1))])
@@ -358,8 +364,11 @@ class BatchedRunner(SlotPool):
         return self.inputs(table, num_decode, picked, pack([sample.params for sample in samples]))
 
     def inputs(self, table: Array, num_decode: int, picked: Array, packed: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the inputs of a step. `table` has the tokens (R, 4)."""
-        return (table[None, :, 0], table[:, 1:3].astype(np.int32), num_decode, picked, 0, *packed)
+        """Return the inputs of a step. `table` has the tokens (R, 7)."""
+        inputs = (table[None, :, 0], table[:, 1:3].astype(np.int32), num_decode, picked, 0, *packed)
+        if self._model.sections is None:
+            return inputs
+        return (*inputs, (table[:, 2:3] + table[:, 4:7]).astype(np.int32))
 
     def warm_up(self, num_tokens: int, num_samples: int, constrained: bool) -> None:
         table = np.tile(IDLE, (num_tokens, 1))

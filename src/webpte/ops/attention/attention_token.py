@@ -52,6 +52,7 @@ class RotaryTables:
     cosine: Tensor
     sine: Tensor | None  # None where they follow the cosines in one tensor of (2, P, W)
     row: LiveInt = FIRST
+    first_row: int | None = None  # row r of a batch takes row first_row + r; None: the row of its position
 
     @property
     def width(self) -> int:
@@ -71,6 +72,11 @@ class RotaryTables:
     def rotated(self) -> int:
         """Return the loads of a row that rotate, where halves pair up."""
         return self.width // 4
+
+    @property
+    def flags(self) -> dict[str, Any]:
+        flags = {"rotary": self.pairs, "table": self.kind}
+        return flags if self.first_row is None else {**flags, "angle_row": self.first_row}
 
     def fits(self, x: Tensor) -> bool:
         """Return whether the tables fit rows of `x` and these can be rotated four elements at a time."""
@@ -322,8 +328,7 @@ def token_flags(operands: AttentionOperands, new_tokens: NewTokens | None, confi
     return {
         "type": operands.load_types[0],
         "cache": operands.load_types[1],
-        "rotary": rotary.pairs if rotary is not None else "",
-        "table": rotary.kind if rotary is not None else "",
+        **({"rotary": "", "table": ""} if rotary is None else rotary.flags),
         "key_steps": operands.key_steps,  # sizes shared memory
         "value_steps": operands.value_steps,
         "lanes": config.lanes,

@@ -17,7 +17,9 @@
 {# The token's own key and value are added after the cached ones. `new_tokens`: they are `cached` by this dispatch,
    or `before`, by another one. With `slots`, `slot_mapping` has the slot and position of each row of the queries. #}
 {$ set codes = new_tokens == "cached" and cache == "i8x4" $}
-{$ set position = "cached" if slots else "u32(live(p.table_row))" $}
+{# With `angle_row`, rotary tables have a row for each row of the batch from there on. #}
+{$ set of_batch = "min(batch, p.rows - 1u) + " ~ angle_row ~ "u" if angle_row is defined else "cached" $}
+{$ set position = of_batch if slots else "u32(live(p.table_row))" $}
 {# A number that the end needs: with `parts` in shared memory, because registers are scarce while it goes over keys. #}
 {$ set kept = ["first_head", "last_head", "row_of_keys", "split", "busy"] $}
 {# The sums of slices and the products of keys share memory, if these are vectors of four or nearly. #}

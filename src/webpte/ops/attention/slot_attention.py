@@ -156,6 +156,7 @@ def slot_attention(
     cap: float | None,
     norm_row: int | None,
     norm_eps: float | None,
+    angle_row: int | None,
     *,
     out: Tensor,
 ) -> None:
@@ -168,9 +169,11 @@ def slot_attention(
     The first `num_decode` rows are the only ones of their slots. After them the rows of a slot are neighbors, in the
     order of their positions. `table` is (2, P, W): the cosines and sines that rotate queries and keys at each position.
     With `norm_row`, each head's query and key are normalized before. The D weights are the rows from there on: of the
-    cosines for queries, of the sines for keys.
+    cosines for queries, of the sines for keys. With `angle_row`, the tables are those of the batch: row r rotates by
+    their row angle_row + r.
     """
-    rotary = None if table is None else RotaryTables("halves" if halves else "neighbours", table, None)
+    pairs = "halves" if halves else "neighbours"
+    rotary = None if table is None else RotaryTables(pairs, table, None, first_row=angle_row)
     caches = tokens.caches
     operands = SlotOperands(tokens.query, *caches, window=window, cap=cap)
     config = token_config(cx, operands)
@@ -322,11 +325,15 @@ def _check(operands: SlotOperands, new_tokens: NewTokens, slot_mapping: Tensor) 
             got=norms.row,
             code="operand_mismatch",
         )
-    if rotary is not None and rotary.cosine.dims[1] < operands.capacity:
-        raise ShapeError(
-            f"rotary tables of {rotary.cosine.dims[1]} rows do not cover a cache of {operands.capacity} positions",
-            code="operand_mismatch",
-        )
+    if rotary is not None:
+        first, needed = rotary.first_row, operands.capacity
+        rows = needed if first is None else first + operands.batch
+        if rotary.cosine.dims[1] < rows:
+            raise ShapeError(
+                f"rotary tables of {rotary.cosine.dims[1]} rows do not cover "
+                + (f"a cache of {rows} positions" if first is None else f"a batch of {operands.batch} rows"),
+                code="operand_mismatch",
+            )
     if slot_mapping.dims != (operands.batch, 2) or slot_mapping.dtype is not DType.INT32:
         raise ShapeError(
             f"slot_mapping: expected i32 with a slot and a position for each of {operands.batch} rows, got "
@@ -368,8 +375,7 @@ def _fill(
         threads=rows * (2 * key_heads + heads) * (width // 4),
         type=load_type(new_tokens.key, 4),
         cache=cache_type(caches[0], 4),
-        rotary=rotary.pairs if rotary is not None else "",
-        table=rotary.kind if rotary is not None else "",
+        **({"rotary": "", "table": ""} if rotary is None else rotary.flags),
         queries=rotated is not None,
         **(norms.flags if norms is not None else {}),
     )
@@ -401,6 +407,7 @@ def _(
     cap: float | None,
     norm_row: int | None,
     norm_eps: float | None,
+    angle_row: int | None,
 ) -> Any:
     """Write into the caches, as the op does. The result of idle rows is undefined; here it is zero."""
     query, key, value, caches = tokens.query, tokens.key, tokens.value, tokens.caches
@@ -415,7 +422,7 @@ def _(
             weights = table[:, norm_row:].reshape(2, -1)[:, : q.shape[-1]]
             q, k = (normalized(x, weight, norm_eps).astype(x.dtype) for x, weight in zip((q, k), weights, strict=True))
         if table is not None:
-            cos, sin = (angles[at, None, None, :] for angles in table)
+            cos, sin = (angles[at if angle_row is None else angle_row + row, None, None, :] for angles in table)
             q, k = by(q, cos, sin), by(k, cos, sin)
         for cache, rows in zip(caches, (k[0, 0], value[0, row]), strict=True):
             cache[slot, at] = with_scales(rows) if cache.dtype == np.int8 else rows

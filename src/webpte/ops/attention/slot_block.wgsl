@@ -14,6 +14,10 @@
 {$ set own_query = "queries[lane]" $}
 {$ set pieces = (key_steps + lanes - 1) // lanes $}
 {$ set sine = "cosine[p.table_loads + entry]" $}
+{# With `angle_row`, rotary tables have a row for each token of the batch from there on. #}
+{$ macro angle_of(token, position) -$}
+{{ token ~ " + " ~ angle_row ~ "u" if angle_row is defined else "u32(max(" ~ position ~ ", 0))" }}
+{$- endmacro $}
 
 var<storage> q: {{ array_of(type) }};
 var<storage> k: {{ array_of(type) }};
@@ -83,13 +87,13 @@ $$ endif
         let other = min(block * {{ rows }}u + i / KEY_STEPS, last_row);
         let other_token = p.first_row + other / p.group;
         let other_row = other_token * p.heads + key_head * p.group + other % p.group;
-{{ angles(rotary, table, "u32(max(position_of(other_token), 0))", sine) }}
+{{ angles(rotary, table, angle_of("other_token", "position_of(other_token)"), sine) }}
         queries[i / KEY_STEPS][d] = ({{ rotated(rotary, "q", "other_row", type, query_norm) }}){{ " * factors[i / KEY_STEPS]" if norm_eps }} * p.scale;
     }
     workgroupBarrier();
     var own_score = 0.0;
     for (var d = 0u; d < p.key_steps; d++) {
-{{ angles(rotary, table, "u32(max(own_position, 0))", sine) }}
+{{ angles(rotary, table, angle_of("token", "own_position"), sine) }}
 $$ if norm_eps
         let own_key = ({{ rotated(rotary, "k", "(token * p.key_heads + key_head)", type, key_norm) }}) * own_factor;
 $$ else

@@ -7,6 +7,8 @@
 {$ set norm_eps = norm_eps | default("") $}
 {$ set normed = ["q", "k"] if queries else ["k"] $}
 {$ set query_norm, key_norm = ("p.norms", "p.table_loads + p.norms") if norm_eps else ("", "") $}
+{# The row of the tables: with `angle_row`, they have one for each row of the batch from there on. #}
+{$ set angle = "row + " ~ angle_row ~ "u" if angle_row is defined else "u32(position)" $}
 {# Load d of the key of a head. #}
 {$ macro rotated_key() -$}
 {{ rotated(rotary, "k", "(row * p.key_heads + head)", type, key_norm) }}
@@ -46,7 +48,7 @@ $$ call per_thread()
         return;  // an idle row: as u32, negative numbers exceed the bounds too
     }
     let target_row = u32(place.x) * p.capacity + u32(position);
-{{ angles(rotary, table, "u32(position)", "cosine[p.table_loads + entry]") }}
+{{ angles(rotary, table, angle, "cosine[p.table_loads + entry]") }}
     if (head < p.key_heads) {
 $$ if norm_eps
         let factor = key_factor(row * p.key_heads + head);
@@ -56,7 +58,7 @@ $$ if cache == "i8x4"
         var top = 0.0;
         for (var step = 0u; step < p.key_steps; step++) {
             let d = step;
-{{ angles(rotary, table, "u32(position)", "cosine[p.table_loads + entry]") }}
+{{ angles(rotary, table, angle, "cosine[p.table_loads + entry]") }}
             top = max(top, largest({{ own_key() }}));
         }
         let stored = (target_row * p.key_heads + head) * (p.key_steps + 1u);

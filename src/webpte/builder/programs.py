@@ -18,6 +18,7 @@ from typing import Any
 
 from ..cache import cache_folder
 from ..checkpoints.checkpoint import check_source, model_kind
+from ..checkpoints.gguf_vision import encoder_files
 from ..checkpoints.hub import fetch
 from ..checkpoints.hugging_face import validate_folder
 from ..container import IntValue, MappedFile, parse_program
@@ -177,6 +178,8 @@ def _key(checkpoint: Path, options: Mapping[str, Any], progress: OnProgress) -> 
             for file in checkpoint.iterdir()
             if file.suffix in (".json", ".safetensors") or file.name in _TOKENIZER_FILES
         )
+    elif checkpoint.suffix == ".gguf":
+        files += encoder_files(checkpoint)
     parts = [__version__, _code_hash(), dict(options), [(file.name, _digest(file, progress)) for file in files]]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -15,6 +15,7 @@ from .families import family_of_gguf
 from .family import Checkpoint, Family, end_ids
 from .gguf_reader import StoredTensor, read_header
 from .gguf_tokenizer import rebuild_tokenizer, special_tokens
+from .gguf_vision import read_vision_beside
 from .shapes import parameter_shapes
 from .weights import HEAD, CheckpointWeights, check_layers, check_tensors, map_weights, unread_names
 
@@ -103,6 +104,7 @@ def read_gguf(path: Path) -> Checkpoint:
     keys = fields.with_prefix("tokenizer.ggml.")
     ends = [keys.token_id(f"{kind}_token_id") for kind in ("eos", "eot", "eom")]  # end of text, of turn, of message
     tokenizer = rebuild_tokenizer(fields, path)
+    vision = read_vision_beside(path, model.dim, frozenset(keys.list_of("tokens", str)))
     return Checkpoint(
         family=family,
         architecture=model,
@@ -112,6 +114,7 @@ def read_gguf(path: Path) -> Checkpoint:
         bos_id=keys.token_id("bos_token_id"),
         eos_ids=end_ids(str(path), [end for end in ends if end is not None], family.end_tokens, tokenizer),
         special_tokens=special_tokens(fields),
+        vision=vision,
         context=fields.with_prefix(f"{architecture}.").context("context_length"),
     )
 

@@ -148,6 +148,32 @@ def siglip_names(tower: str, connector: Mapping[str, str]) -> Mapping[str, str]:
     }
 
 
+GGUF_SIGLIP_NAMES = {
+    "vision.patches": "v.patch_embd",
+    "vision.positions": "v.position_embd",
+    "vision.layers.{}.wq": "v.blk.{}.attn_q",
+    "vision.layers.{}.wk": "v.blk.{}.attn_k",
+    "vision.layers.{}.wv": "v.blk.{}.attn_v",
+    "vision.layers.{}.wo": "v.blk.{}.attn_out",
+    "vision.layers.{}.w1": "v.blk.{}.ffn_up",
+    "vision.layers.{}.w2": "v.blk.{}.ffn_down",
+    "vision.layers.{}.norm1": "v.blk.{}.ln1",
+    "vision.layers.{}.norm2": "v.blk.{}.ln2",
+    "vision.norm": "v.post_ln",
+}
+
+
+@dataclass(frozen=True)
+class GgufTower:
+    """How a tower is read from a GGUF file of its own, whose keys begin with `clip.`."""
+
+    projector: str  # the value of clip.projector_type
+    image_token: str  # of the language models that it belongs to
+    config: Callable[[Fields], VisionTower]
+    processor: Callable[[Fields], dict[str, Any]]  # the keys -> preprocessor_config.json
+    names: Mapping[str, str]  # in VisionTower.shapes -> in the file
+
+
 @dataclass(frozen=True)
 class TowerKind:
     """How the towers of some models are read, and the language models beside them."""
@@ -165,6 +191,7 @@ class TowerKind:
     text_defaults: Mapping[str, Any] = field(default_factory=dict)
     # Fields of text_config with the values that have no effect; None: any value.
     text_unused: Mapping[str, tuple[Any, ...] | None] = field(default_factory=dict)
+    gguf: GgufTower | None = None  # None: no GGUF file of such a tower is read
 
 
 @dataclass(frozen=True)
@@ -200,18 +227,18 @@ def read_vision(
     tower = kind.config(Fields(where, config), vision, Fields(f"{where}: the image processor", processor))
     vision.refuse_unread(_IGNORED.__contains__, _RULES)
     tower.check(where)
-    sources = _sources(kind, tower.shapes())
+    sources = tower_sources(kind.names, tower.shapes())
     own = {_renamed(kind, name): tensor for name, tensor in tensors.items() if re.match(kind.tensors, name)}
     own = {name: tensor for name, tensor in own.items() if not re.match(kind.unused_tensors, name)}
     check_tensors(where, "image encoder", {name: tensor.shape for name, tensor in own.items()}, sources, ())
     return Vision(tower, CheckpointWeights(sources, own), processor)
 
 
-def _sources(kind: TowerKind, shapes: Shapes) -> dict[str, WeightSource]:
+def tower_sources(names: Mapping[str, str], shapes: Shapes) -> dict[str, WeightSource]:
     """Return the source of each parameter. Those of one name are rows of one tensor, in their order."""
     sharing: dict[str, list[str]] = {}
     for name in shapes:
-        sharing.setdefault(_stored_name(kind, name), []).append(name)
+        sharing.setdefault(_stored_name(names, name), []).append(name)
     sources = {}
     for stored, together in sharing.items():
         first, total = 0, sum(shapes[name][0] for name in together)
@@ -228,7 +255,7 @@ def _renamed(kind: TowerKind, name: str) -> str:
     return name
 
 
-def _stored_name(kind: TowerKind, name: str) -> str:
+def _stored_name(names: Mapping[str, str], name: str) -> str:
     part, _, parameter = name.rpartition(".")
     number = re.findall(r"\d+", part.removeprefix("vision."))[:1] if "layers." in part else []
-    return f"{kind.names[re.sub(r'layers.[0-9]+', 'layers.{}', part)].format(*number)}.{parameter}"
+    return f"{names[re.sub(r'layers.[0-9]+', 'layers.{}', part)].format(*number)}.{parameter}"

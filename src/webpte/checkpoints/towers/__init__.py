@@ -8,7 +8,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
-from ..vision_tower import TowerKind
+from ..vision_tower import GgufTower, TowerKind
 
 
 @cache
@@ -20,3 +20,9 @@ def towers() -> dict[str, TowerKind]:
 def tower_kind(config: Mapping[str, Any]) -> TowerKind | None:
     """Return the kind of the tower of a model by its config.json; None for a model that is read without."""
     return next((kind for kind in towers().values() if config.get("model_type") in kind.model_types), None)
+
+
+def gguf_tower(projector: object) -> GgufTower | None:
+    """Return how a GGUF file with this clip.projector_type is read; None if it is not."""
+    declared = (kind.gguf for kind in towers().values() if kind.gguf is not None)
+    return next((tower for tower in declared if tower.projector == projector), None)

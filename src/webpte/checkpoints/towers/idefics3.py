@@ -2,30 +2,67 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..config import Fields
-from ..vision_tower import Connector, TowerKind, VisionTower, siglip_names
+from ..vision_tower import GGUF_SIGLIP_NAMES, Connector, GgufTower, TowerKind, VisionTower, siglip_names
+
+_LANCZOS = 1  # the number of the filter that all published image processors name
 
 
 def read_tower(model: Fields, vision: Fields, processor: Fields) -> VisionTower:
-    image, patch, block = (
+    return _tower(
         vision.integer("image_size", 224),
         vision.integer("patch_size", 32),
         model.integer("scale_factor", 2),
-    )
-    side = image // patch
-    output_dim = Fields(model.where, model.get("text_config", {})).integer("hidden_size")
-    return VisionTower(
-        patch_side=patch,
+        Fields(model.where, model.get("text_config", {})).integer("hidden_size"),
         dim=vision.integer("hidden_size", 1152),
         hidden_dim=vision.integer("intermediate_size", 3072),
         n_heads=vision.integer("num_attention_heads", 16),
         n_layers=vision.integer("num_hidden_layers", 12),
         norm_eps=vision.number("layer_norm_eps", 1e-6),
+    )
+
+
+def read_gguf(keys: Fields) -> VisionTower:
+    vision = keys.with_prefix("clip.vision.")
+    return _tower(
+        vision.integer("image_size"),
+        vision.integer("patch_size"),
+        vision.integer("projector.scale_factor"),
+        vision.integer("projection_dim"),
+        dim=vision.integer("embedding_length"),
+        hidden_dim=vision.integer("feed_forward_length"),
+        n_heads=vision.integer("attention.head_count"),
+        n_layers=vision.integer("block_count"),
+        norm_eps=vision.number("attention.layer_norm_epsilon"),
+    )
+
+
+def gguf_processor(keys: Fields) -> dict[str, Any]:
+    """Return the image processor of the keys. Older files have no size of the whole image: it is one tile."""
+    vision = keys.with_prefix("clip.vision.")
+    side = vision.integer("image_size")
+    return {
+        "image_processor_type": "Idefics3ImageProcessor",
+        "size": {"longest_edge": vision.integer("preproc_image_size", side)},
+        "max_image_size": {"longest_edge": side},
+        "resample": _LANCZOS,
+        "image_mean": [*vision.numbers("image_mean")],
+        "image_std": [*vision.numbers("image_std")],
+    }
+
+
+def _tower(image: int, patch: int, block: int, output_dim: int, **sizes: Any) -> VisionTower:
+    side = image // patch
+    return VisionTower(
+        patch_side=patch,
         position_side=side,
         block_side=block,
         connector=Connector(output_dim),
         max_rows=side**2 // block**2,
         image_side=image,
+        **sizes,
     )
 
 
@@ -45,4 +82,11 @@ TOWER = TowerKind(
         "qk_layer_norms": (False,),
         "use_resampler": (False,),
     },
+    gguf=GgufTower(
+        projector="idefics3",
+        image_token="<image>",
+        config=read_gguf,
+        processor=gguf_processor,
+        names={**GGUF_SIGLIP_NAMES, "vision.connector": "mm.model.fc"},
+    ),
 )

@@ -1,0 +1,113 @@
+"""The image encoder beside a GGUF model gives the program of the checkpoint that both files were converted from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.harness.errors import raises
+from tests.support.models import example_models
+from tests.support.models.gguf_vlm import write_encoder, write_model
+from tests.support.models.tiny_vlm import SIDE, build_vlm, picture
+from tests.support.oracle.conversations import image, text
+from webpte.checkpoints.checkpoint import read_checkpoint
+from webpte.checkpoints.vision_tower import Vision
+from webpte.errors import FormatError, InputError, UnsupportedError
+from webpte.llm import LLM
+from webpte.llm.image_processor import image_processor
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("gguf")
+
+MESSAGES = [{"role": "user", "content": [image(1), text("what is it?")]}]
+
+
+@pytest.fixture(scope="module")
+def checkpoint():
+    return example_models.vlm() / "checkpoint"
+
+
+@pytest.fixture
+def model(checkpoint, tmp_path):
+    return write_model(checkpoint, tmp_path / "smolvlm.gguf")
+
+
+def vision(path: Path) -> Vision:
+    read = read_checkpoint(path).vision
+    assert read is not None
+    return read
+
+
+def logits(program: Path) -> tuple[tuple[int, ...], np.ndarray]:
+    """Return the tokens of the prompt with an image, and the logits after it and after each of some tokens."""
+    with LLM.load(program) as llm:
+        llm.stop_tokens = frozenset()
+        talk = llm.sequence()
+        answer = talk.generate(MESSAGES, max_new_tokens=1)
+        answer.result()
+        return answer.prompt, np.array(talk.logits([40, 41, 42], every=True))
+
+
+def test_program_of_gguf_files_has_the_logits_of_the_folder(checkpoint, model, tmp_path):
+    write_encoder(checkpoint, tmp_path / "mmproj-smolvlm-f32.gguf")
+    tokens, ours = logits(build_vlm(model, tmp_path / "vlm.pte"))
+    expected_tokens, expected = logits(checkpoint.parent / "vlm.pte")
+    assert tokens == expected_tokens
+    assert np.abs(ours - expected).max() <= 1e-5
+    assert np.ptp(expected) > 1
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_encoder_has_the_weights_and_the_processor_of_the_folder(checkpoint, model, tmp_path, older):
+    write_encoder(checkpoint, tmp_path / "SmolVLM.MMPROJ-F32.gguf", older=older)
+    ours, expected = vision(model), vision(checkpoint)
+    assert image_processor("ours", ours.processor) == image_processor("expected", expected.processor)
+    for name in expected.weights.sources:
+        np.testing.assert_array_equal(ours.weights.read(name), expected.weights.read(name), name)
+    assert ours.weights.sources.keys() == expected.weights.sources.keys()
+
+
+def test_encoder_without_a_size_of_the_whole_image_has_one_tile(checkpoint, model, tmp_path):
+    write_encoder(checkpoint, tmp_path / "mmproj.gguf", {"clip.vision.preproc_image_size": None})
+    processor = image_processor("ours", vision(model).processor)
+    assert [tile.shape for tile in processor(picture(1)).pixels] == [(3, SIDE, SIDE)]
+
+
+def test_encoder_files_several_of_the_model_are_refused_by_name(checkpoint, model, tmp_path):
+    for name in ("mmproj-f16.gguf", "mmproj-f32.gguf"):
+        write_encoder(checkpoint, tmp_path / name)
+    with raises(InputError, "mmproj-f16.gguf", "mmproj-f32.gguf", code="ambiguous_file"):
+        read_checkpoint(model)
+
+
+def test_encoder_of_another_model_is_left_out(checkpoint, tmp_path, caplog):
+    plain = write_model(checkpoint, tmp_path / "plain.gguf", [f"<{number}>" for number in range(12)])
+    write_encoder(checkpoint, tmp_path / "mmproj-smolvlm.gguf")
+    write_encoder(checkpoint, tmp_path / "mmproj-wide.gguf", {"clip.vision.projection_dim": 65})
+    assert read_checkpoint(plain).vision is None
+    assert "mmproj-smolvlm.gguf, mmproj-wide.gguf" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "kind", "code"),
+    [
+        ("clip.projector_type", "gemma3", UnsupportedError, "projector"),
+        ("clip.projector_type", None, UnsupportedError, "projector"),
+        ("clip.use_gelu", None, FormatError, "invalid_field"),
+        ("clip.use_silu", True, UnsupportedError, "unsupported_field"),
+        ("clip.has_audio_encoder", True, UnsupportedError, "unsupported_field"),
+        ("clip.vision.feature_layer", 1, UnsupportedError, "unsupported_field"),
+        ("clip.vision.image_mean", None, FormatError, "invalid_field"),
+        ("clip.vision.patch_size", 3, UnsupportedError, "vision_size"),
+        ("clip.vision.block_count", 1, UnsupportedError, "unknown_tensor"),
+        ("clip.vision.block_count", 1 << 20, FormatError, "layers"),
+        ("clip.vision.feed_forward_length", 40, FormatError, "tensors"),
+    ],
+)
+def test_encoder_of_another_kind_is_refused(checkpoint, model, tmp_path, key, value, kind, code):
+    path = write_encoder(checkpoint, tmp_path / "mmproj.gguf", {key: value})
+    with raises(kind, path.name, code=code):
+        read_checkpoint(model)

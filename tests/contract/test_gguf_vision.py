@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,11 @@ import pytest
 from tests.support.harness.errors import raises
 from tests.support.models import example_models
 from tests.support.models.gguf_vlm import write_encoder, write_model
+from tests.support.models.tiny_lfm2_vl import BLOCK, PATCH, write_lfm2_vl
 from tests.support.models.tiny_vlm import SIDE, build_vlm, picture
 from tests.support.oracle.conversations import image, text
 from webpte.checkpoints.checkpoint import read_checkpoint
+from webpte.checkpoints.gguf_vision import read_vision_beside
 from webpte.checkpoints.vision_tower import Vision
 from webpte.errors import FormatError, InputError, UnsupportedError
 from webpte.llm import LLM
@@ -68,6 +71,23 @@ def test_encoder_has_the_weights_and_the_processor_of_the_folder(checkpoint, mod
     for name in expected.weights.sources:
         np.testing.assert_array_equal(ours.weights.read(name), expected.weights.read(name), name)
     assert ours.weights.sources.keys() == expected.weights.sources.keys()
+
+
+def test_encoder_of_lfm2_vl_has_the_weights_of_the_folder_and_published_tiles(tmp_path):
+    write_lfm2_vl(tmp_path)
+    write_encoder(tmp_path, tmp_path / "mmproj.gguf")
+    ours, expected = read_vision_beside(tmp_path / "lfm2.gguf", 64, ["<image>"]), vision(tmp_path)
+    assert ours is not None
+    assert ours.tower.norm_eps == pytest.approx(expected.tower.norm_eps, rel=1e-7)  # f32 in the file
+    sizes = replace(ours.tower, max_rows=expected.tower.max_rows, norm_eps=expected.tower.norm_eps)
+    assert sizes == expected.tower
+    for name in expected.weights.sources:
+        np.testing.assert_array_equal(ours.weights.read(name), expected.weights.read(name), name)
+    processor = image_processor("ours", ours.processor)
+    fields = {"encoder_patch_size": PATCH, "downsample_factor": BLOCK, "min_image_tokens": 64, "max_image_tokens": 256}
+    fields |= {"tile_size": 512, "min_tiles": 2, "max_tiles": 10, "resample": 2}
+    assert processor == image_processor("expected", {"image_processor_type": "Lfm2VlImageProcessor", **fields})
+    assert ours.tower.max_rows == (512 // (PATCH * BLOCK)) ** 2
 
 
 def test_encoder_without_a_size_of_the_whole_image_has_one_tile(checkpoint, model, tmp_path):

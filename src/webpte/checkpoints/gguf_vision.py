@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from ..errors import InputError, UnsupportedError
@@ -17,6 +18,7 @@ from .weights import CheckpointWeights, check_layers, check_tensors
 logger = logging.getLogger(__name__)
 
 _ARCHITECTURE = "clip"  # of all these files, whatever their encoder
+_PATCHES = "vision.patches.weight"
 _HINT = "Move it to another folder to read the language model alone."
 _RULES = {
     "clip.has_vision_encoder": FieldRule((True,), "the file has no image encoder"),
@@ -84,12 +86,15 @@ def _read(path: Path, header: Header) -> Vision:
     keys.get("projector_type")
     if not keys.boolean("use_gelu"):  # without it, readers of the format take another activation
         raise keys.invalid("use_gelu", keys.get("use_gelu"), "true")
-    tower, processor = declared.config(fields), declared.processor(fields)
+    shapes = {name: tensor.shape for name, tensor in header.tensors.items()}
+    tower, processor = declared.config(fields, shapes), declared.processor(fields)
     fields.refuse_unread(lambda name: name not in _RULES and name.startswith(_WITHOUT_EFFECT), _RULES, _HINT)
     tower.check(fields.where)
     tensors = _renamed(header.tensors, tower)
     check_layers(fields.where, tower.n_layers, len(tensors))
     sources = tower_sources(declared.names, tower.shapes())
+    if tower.image_side is None:
+        sources[_PATCHES] = replace(sources[_PATCHES], patch_side=tower.patch_side)
     check_tensors(fields.where, "image encoder", {name: tensor.shape for name, tensor in tensors.items()}, sources, ())
     return Vision(tower, CheckpointWeights(sources, tensors), processor)
 

@@ -169,9 +169,27 @@ class GgufTower:
 
     projector: str  # the value of clip.projector_type
     image_token: str  # of the language models that it belongs to
-    config: Callable[[Fields], VisionTower]
+    config: Callable[[Fields, Shapes], VisionTower]  # of the keys, and the shapes of the tensors
     processor: Callable[[Fields], dict[str, Any]]  # the keys -> preprocessor_config.json
     names: Mapping[str, str]  # in VisionTower.shapes -> in the file
+
+
+def gguf_sizes(vision: Fields) -> dict[str, Any]:
+    """Return the fields of a VisionTower that have a key of their own."""
+    return {
+        "patch_side": vision.integer("patch_size"),
+        "block_side": vision.integer("projector.scale_factor"),
+        "dim": vision.integer("embedding_length"),
+        "hidden_dim": vision.integer("feed_forward_length"),
+        "n_heads": vision.integer("attention.head_count"),
+        "n_layers": vision.integer("block_count"),
+        "norm_eps": vision.number("attention.layer_norm_epsilon"),
+    }
+
+
+def gguf_pixel_steps(vision: Fields) -> dict[str, Any]:
+    """Return how pixels are normalized, as in preprocessor_config.json."""
+    return {name: [*vision.numbers(name)] for name in ("image_mean", "image_std")}
 
 
 @dataclass(frozen=True)

@@ -42,12 +42,15 @@ class WeightSource:
     rates: bool = False  # stored is -exp(x)
     tiles: tuple[int, int, int] | None = None  # of rows, channels or columns: see `grouped_order`
     tiled_columns: bool = False
+    patch_side: int = 0  # of patches that are rows of pixels (N, S * S * 3); stored as a convolution (N, 3, S, S)
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
         if self.conv_dims:
             taps, _, channels = self.shape
             return (channels, 1, taps) if self.conv_dims == 3 else (channels, taps)
+        if self.patch_side:
+            return (self.shape[0], 3, self.patch_side, self.patch_side)
         if self.stored_rows is None:
             return self.shape
         if self.stack:
@@ -59,6 +62,8 @@ class WeightSource:
         if self.conv_dims:
             channels = slice(None) if self.tiles is None else self.grouped_order(self.shape[-1])
             return np.ascontiguousarray(tensor.reshape(self.shape[::-1])[channels].transpose(2, 1, 0))
+        if self.patch_side:
+            return tensor.transpose(0, 2, 3, 1).reshape(self.shape)
         tensor = tensor[self.rows()]
         if self.tiled_columns:
             tensor = tensor[:, self.grouped_order(self.shape[1])]
@@ -329,7 +334,12 @@ class CheckpointWeights:
     def has_codes(self, name: str) -> bool:
         """Return whether a parameter is stored in codes that a program can hold as they are."""
         source, kind = self.sources[name], self.stored_type(name)
-        changed = source.conv_dims or source.tiles is not None or (source.factor, source.offset) != (1.0, 0.0)
+        changed = (
+            source.conv_dims
+            or source.patch_side
+            or source.tiles is not None
+            or (source.factor, source.offset) != (1.0, 0.0)
+        )
         return kind is not None and kind.codes is not None and not changed
 
     def codes(self, name: str) -> tuple[Array, Array]:
@@ -351,7 +361,7 @@ class CheckpointWeights:
         source = self.sources[name]
         tensor, rows = self._stored_matrix(source)
         stored = tensor.affine() if isinstance(tensor, StoredTensor) else None
-        if stored is None or source.conv_dims or source.offset or self.stored_type(name) is None:
+        if stored is None or source.conv_dims or source.patch_side or source.offset or self.stored_type(name) is None:
             return None
         factor = np.float32(source.factor)
         codes, steps, offsets = stored.codes[rows], stored.steps[rows] * factor, stored.offsets[rows] * factor

@@ -1,4 +1,4 @@
-"""The tiny SmolVLM as two GGUF files, with the keys, names and order of rows that converters write."""
+"""The tiny SmolVLM as two GGUF files, and the encoder of the tiny LFM2-VL, as converters write them."""
 
 from __future__ import annotations
 
@@ -47,11 +47,20 @@ def write_encoder(checkpoint: Path, path: Path, changes: Mapping[str, Any] | Non
 
     config = json.loads((checkpoint / "config.json").read_text())
     tower, text = config["vision_config"], config["text_config"]
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MMPROJ, tower["num_hidden_layers"])
+    lfm2 = config["model_type"] == "lfm2_vl"
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MMPROJ, tower["num_hidden_layers"] + 1)
     tensors = {}
     for name, weight in weights(checkpoint).items():
-        theirs = names.get_name(name, try_suffixes=(".weight", ".bias"))
-        if "vision_model" in name or "connector" in name:
+        if any(part in name for part in ("vision_model", "vision_tower", "connector", "multi_modal_projector")):
+            if ".head." in name:  # which published files do not have
+                continue
+            if lfm2:
+                name = name.replace("vision_tower.vision_model.", "vision_tower.").removeprefix("model.")
+                name = name.replace("vision_tower.", "vision_tower.vision_model.")
+                if name.endswith("patch_embedding.weight"):
+                    side = tower["patch_size"]
+                    weight = weight.reshape(-1, side, side, 3).transpose(0, 3, 1, 2)
+            theirs = names.get_name(name, try_suffixes=(".weight", ".bias"))
             assert theirs is not None, name
             if older:
                 theirs = theirs.replace("ffn_up", "x").replace("ffn_down", "ffn_up").replace("x", "ffn_down")
@@ -61,9 +70,9 @@ def write_encoder(checkpoint: Path, path: Path, changes: Mapping[str, Any] | Non
         "general.type": "mmproj",
         "general.file_type": 0,
         gguf.Keys.Clip.HAS_VISION_ENCODER: True,
-        gguf.Keys.Clip.PROJECTOR_TYPE: gguf.VisionProjectorType.IDEFICS3,
+        gguf.Keys.Clip.PROJECTOR_TYPE: gguf.VisionProjectorType.LFM2 if lfm2 else gguf.VisionProjectorType.IDEFICS3,
         vision.PROJECTION_DIM: text["hidden_size"],
-        vision.IMAGE_SIZE: tower["image_size"],
+        vision.IMAGE_SIZE: tower.get("image_size", 256),
         vision.PATCH_SIZE: tower["patch_size"],
         vision.EMBEDDING_LENGTH: tower["hidden_size"],
         vision.FEED_FORWARD_LENGTH: tower["intermediate_size"],
@@ -72,9 +81,9 @@ def write_encoder(checkpoint: Path, path: Path, changes: Mapping[str, Any] | Non
         vision.Attention.LAYERNORM_EPS: float(tower["layer_norm_eps"]),
         vision.IMAGE_MEAN: PROCESSOR["image_mean"],
         vision.IMAGE_STD: PROCESSOR["image_std"],
-        vision.Projector.SCALE_FACTOR: config["scale_factor"],
+        vision.Projector.SCALE_FACTOR: config["downsample_factor" if lfm2 else "scale_factor"],
         vision.USE_GELU: True,
-        vision.PREPROC_IMAGE_SIZE: 2 * SIDE,
+        vision.PREPROC_IMAGE_SIZE: None if lfm2 else 2 * SIDE,
     }
     return write(path, "clip", metadata | dict(changes or {}), tensors)
 

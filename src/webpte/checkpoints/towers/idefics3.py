@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from ..config import Fields
-from ..vision_tower import GGUF_SIGLIP_NAMES, Connector, GgufTower, TowerKind, VisionTower, siglip_names
+from ..shapes import Shapes
+from ..vision_tower import (
+    GGUF_SIGLIP_NAMES,
+    Connector,
+    GgufTower,
+    TowerKind,
+    VisionTower,
+    gguf_pixel_steps,
+    gguf_sizes,
+    siglip_names,
+)
 
 _LANCZOS = 1  # the number of the filter that all published image processors name
 
@@ -13,9 +23,9 @@ _LANCZOS = 1  # the number of the filter that all published image processors nam
 def read_tower(model: Fields, vision: Fields, processor: Fields) -> VisionTower:
     return _tower(
         vision.integer("image_size", 224),
-        vision.integer("patch_size", 32),
-        model.integer("scale_factor", 2),
         Fields(model.where, model.get("text_config", {})).integer("hidden_size"),
+        patch_side=vision.integer("patch_size", 32),
+        block_side=model.integer("scale_factor", 2),
         dim=vision.integer("hidden_size", 1152),
         hidden_dim=vision.integer("intermediate_size", 3072),
         n_heads=vision.integer("num_attention_heads", 16),
@@ -24,19 +34,9 @@ def read_tower(model: Fields, vision: Fields, processor: Fields) -> VisionTower:
     )
 
 
-def read_gguf(keys: Fields) -> VisionTower:
+def read_gguf(keys: Fields, shapes: Shapes) -> VisionTower:
     vision = keys.with_prefix("clip.vision.")
-    return _tower(
-        vision.integer("image_size"),
-        vision.integer("patch_size"),
-        vision.integer("projector.scale_factor"),
-        vision.integer("projection_dim"),
-        dim=vision.integer("embedding_length"),
-        hidden_dim=vision.integer("feed_forward_length"),
-        n_heads=vision.integer("attention.head_count"),
-        n_layers=vision.integer("block_count"),
-        norm_eps=vision.number("attention.layer_norm_epsilon"),
-    )
+    return _tower(vision.integer("image_size"), vision.integer("projection_dim"), **gguf_sizes(vision))
 
 
 def gguf_processor(keys: Fields) -> dict[str, Any]:
@@ -48,19 +48,18 @@ def gguf_processor(keys: Fields) -> dict[str, Any]:
         "size": {"longest_edge": vision.integer("preproc_image_size", side)},
         "max_image_size": {"longest_edge": side},
         "resample": _LANCZOS,
-        "image_mean": [*vision.numbers("image_mean")],
-        "image_std": [*vision.numbers("image_std")],
+        **gguf_pixel_steps(vision),
     }
 
 
-def _tower(image: int, patch: int, block: int, output_dim: int, **sizes: Any) -> VisionTower:
-    side = image // patch
+def _tower(image: int, output_dim: int, patch_side: int, block_side: int, **sizes: Any) -> VisionTower:
+    side = image // patch_side
     return VisionTower(
-        patch_side=patch,
+        patch_side=patch_side,
+        block_side=block_side,
         position_side=side,
-        block_side=block,
         connector=Connector(output_dim),
-        max_rows=side**2 // block**2,
+        max_rows=side**2 // block_side**2,
         image_side=image,
         **sizes,
     )

@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from ..config import Fields
-from ..vision_tower import Connector, TowerKind, VisionTower, siglip_names
+from ..shapes import Shapes
+from ..vision_tower import (
+    GGUF_SIGLIP_NAMES,
+    Connector,
+    GgufTower,
+    TowerKind,
+    VisionTower,
+    gguf_pixel_steps,
+    gguf_sizes,
+    siglip_names,
+)
+
+_NORM_EPS = 1e-5  # of the connector
+# Of the published image processors, and the defaults of transformers. GGUF files do not state them.
+_MAX_BLOCKS, _TILE_SIDE = 256, 512
 
 
 def read_tower(model: Fields, vision: Fields, processor: Fields) -> VisionTower:
@@ -19,7 +34,7 @@ def read_tower(model: Fields, vision: Fields, processor: Fields) -> VisionTower:
         raise vision.invalid("num_patches", positions, "a square number")
     if model.get("projector_hidden_act", "gelu") != "gelu":
         raise model.invalid("projector_hidden_act", model.get("projector_hidden_act"), "gelu")
-    tile = processor.integer("tile_size", 512) // (patch * block)
+    tile = processor.integer("tile_size", _TILE_SIDE) // (patch * block)
     split = processor.boolean("do_image_splitting", True)
     return VisionTower(
         patch_side=patch,
@@ -34,10 +49,40 @@ def read_tower(model: Fields, vision: Fields, processor: Fields) -> VisionTower:
             Fields(model.where, model.get("text_config", {})).integer("hidden_size"),
             hidden_dim=model.integer("projector_hidden_size", 2560),
             bias=model.boolean("projector_bias", True),
-            norm_eps=1e-5 if model.boolean("projector_use_layernorm", True) else None,
+            norm_eps=_NORM_EPS if model.boolean("projector_use_layernorm", True) else None,
         ),
-        max_rows=max(processor.integer("max_image_tokens", 256), tile**2 if split else 0),
+        max_rows=max(processor.integer("max_image_tokens", _MAX_BLOCKS), tile**2 if split else 0),
     )
+
+
+def read_gguf(keys: Fields, shapes: Shapes) -> VisionTower:
+    """Return the tower. The table of positions and the connector are as large as their tensors."""
+    vision = keys.with_prefix("clip.vision.")
+    vision.get("image_size")  # images have any size; the key is that of a size in training
+    sizes, projector = gguf_sizes(vision), shapes.get("mm.1.weight", (1,))
+    return VisionTower(
+        position_side=math.isqrt(shapes.get("v.position_embd.weight", (1,))[0]),
+        connector=Connector(
+            vision.integer("projection_dim"),
+            hidden_dim=projector[0],
+            bias="mm.1.bias" in shapes,
+            norm_eps=_NORM_EPS if "mm.input_norm.weight" in shapes else None,
+        ),
+        max_rows=max(_MAX_BLOCKS, (_TILE_SIDE // (sizes["patch_side"] * sizes["block_side"])) ** 2),
+        **sizes,
+    )
+
+
+def gguf_processor(keys: Fields) -> dict[str, Any]:
+    vision = keys.with_prefix("clip.vision.")
+    return {
+        "image_processor_type": "Lfm2VlImageProcessorFast",
+        "encoder_patch_size": vision.integer("patch_size"),
+        "downsample_factor": vision.integer("projector.scale_factor"),
+        "max_image_tokens": _MAX_BLOCKS,
+        "tile_size": _TILE_SIDE,
+        **gguf_pixel_steps(vision),
+    }
 
 
 _PROJECTOR = "model.multi_modal_projector"
@@ -58,4 +103,16 @@ TOWER = TowerKind(
     renamed={"vision_tower.vision_model.": "vision_tower."},
     unused_tensors=r"model\.vision_tower\.head\.",  # pools patches, which the language model does not
     text_defaults={"model_type": "lfm2"},
+    gguf=GgufTower(
+        projector="lfm2",
+        image_token="<image>",
+        config=read_gguf,
+        processor=gguf_processor,
+        names={
+            **GGUF_SIGLIP_NAMES,
+            "vision.connector.norm": "mm.input_norm",
+            "vision.connector.w1": "mm.1",
+            "vision.connector.w2": "mm.2",
+        },
+    ),
 )

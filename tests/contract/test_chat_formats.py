@@ -38,6 +38,7 @@ TALK = {
         "<seed:tool_call>\n<function=now>\n<parameter=zone>UTC</parameter>\n</function>\n</seed:tool_call>",
     ),
     "olmo3": ("<function_calls>", '<function_calls>now(zone="UTC")</function_calls>'),
+    "gemma4": ("<|tool_call>call:", '<|tool_call>call:now{zone:<|"|>UTC<|"|>}<tool_call|>'),
     "lfm2": ("<|tool_list_start|>", '<|tool_call_start|>[now(zone="UTC")]<|tool_call_end|>'),
 }
 
@@ -48,6 +49,23 @@ def test_tool_format_parses_call_of_family(family):
     result = tool_format(families()[family].tool_formats, f"{{% if tools %}}{sign}{{% endif %}}")
     assert result is not None
     assert parse_tool_calls(said, result).calls == (ToolCall("now", {"zone": "UTC"}),)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{a:<|"|><|"|>}',
+        '{a:<|"|>{b:1},[\n"c\\d"<|"|>,b:[]}',
+        '{a:[1,-2.5e3,true,null,{b:false,c:<|"|>d<|"|>}],e:{f:{}}}',
+    ],
+)
+def test_calls_of_gemma_4_equal_transformers(arguments):
+    parsers = pytest.importorskip("transformers.utils.chat_parsing.content_parsers")
+    dialect = {"unquoted_keys": True, "string_delims": [['<|"|>', '<|"|>']]}  # of its server, for Gemma 4
+    (format,) = families()["gemma4"].tool_formats.values()
+    assert format is not None
+    (call,) = parse_tool_calls(f"<|tool_call>call:now{arguments}<tool_call|>", format).calls
+    assert call.arguments == parsers.parse_content(arguments, "json", dialect)
 
 
 def test_families_name_end_tokens():

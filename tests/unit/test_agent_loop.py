@@ -127,6 +127,7 @@ def _written(call: ToolCall, format: ToolFormat) -> str:
         "parameters": f'\n<function={call.name}>\n<parameter={name}>"{value}"</parameter>\n</function>\n',
         "keyed": json.dumps({call.name: call.arguments}),
         "named": f"{call.name}{format.arguments}{arguments}",
+        "unquoted": f'call:{call.name}{{{name}:<|"|>{value}<|"|>}}',
     }.get(format.shape, json.dumps({format.name: call.name, format.arguments: call.arguments}))
 
 
@@ -297,10 +298,11 @@ CASES = [
     ("anthropic", False, "<|tools_prefix|>keyed"),
     ("ollama", True, "<tool_call>object"),
     ("ollama", False, "<function_calls>lines"),
+    ("anthropic", True, "<|tool_call>unquoted"),
 ]
 
 
-@pytest.mark.parametrize(("package", "stream", "format"), slow_rows_but([*CASES[:2], *CASES[-3:]], CASES))
+@pytest.mark.parametrize(("package", "stream", "format"), slow_rows_but([*CASES[:2], *CASES[-4:]], CASES))
 def test_agent_answers_twenty_tasks(tmp_path, monkeypatch, package, stream, format):
     monkeypatch.setattr("webpte.serve.served_models.SchemaCompiler", NoCompiler)
     files = tmp_path / "files"

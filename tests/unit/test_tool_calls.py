@@ -20,7 +20,8 @@ CODER = ToolFormat("parameters", "<tool_call>", "</tool_call>")
 MINISTRAL = ToolFormat("named", "[TOOL_CALLS]", arguments="[ARGS]")
 APERTUS = ToolFormat("keyed", "<|tools_prefix|>", "<|tools_suffix|>")
 OLMO = ToolFormat("lines", "<function_calls>", "</function_calls>")
-FORMATS = (HERMES, LLAMA, MISTRAL, PHI, LIQUID, CODER, MINISTRAL, APERTUS, OLMO)
+GEMMA = ToolFormat("unquoted", "<|tool_call>", "<tool_call|>")
+FORMATS = (HERMES, LLAMA, MISTRAL, PHI, LIQUID, CODER, MINISTRAL, APERTUS, OLMO, GEMMA)
 
 CALLS = (
     ToolCall("weather", {"city": 'Zürich "Nord"', "days": 3, "wind": True}),
@@ -36,11 +37,22 @@ def written(call, format):
         texts = ((n, v if isinstance(v, str) else json.dumps(v)) for n, v in call.arguments.items())
         inside = "".join(f"<parameter={name}>\n{text}\n</parameter>\n" for name, text in texts)
         return f"\n<function={call.name}>\n{inside}</function>\n"
+    if format.shape == "unquoted":
+        return f"call:{call.name}{unquoted(call.arguments)}"
     if format.shape == "named":
         return f"{call.name}{format.arguments}{json.dumps(call.arguments, ensure_ascii=False)}"
     if format.shape == "keyed":
         return json.dumps({call.name: call.arguments}, ensure_ascii=False)
     return json.dumps({format.name: call.name, format.arguments: call.arguments}, ensure_ascii=False)
+
+
+def unquoted(value):
+    """Return a value as Gemma 4's template writes it."""
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{key}:{unquoted(value[key])}' for key in sorted(value))}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(unquoted, value))}]"
+    return f'<|"|>{value}<|"|>' if isinstance(value, str) else json.dumps(value)
 
 
 def answer(calls, format):
@@ -97,6 +109,18 @@ def test_tool_calls_object_without_mark_where_format_allows():
         ("<function_calls>now() then()</function_calls>", OLMO),
         ("<function_calls>time = now()</function_calls>", OLMO),
         ("<function_calls>now()", OLMO),
+        ("<|tool_call>now{}<tool_call|>", GEMMA),
+        ("<|tool_call>call:now{} <|tool_call>", GEMMA),
+        ("<|tool_call>call:now{}then{}<tool_call|>", GEMMA),
+        ("<|tool_call>call:now{a:UTC}<tool_call|>", GEMMA),
+        ("<|tool_call>call:now{a:1,}<tool_call|>", GEMMA),
+        ("<|tool_call>call:now{a:1 b:2}<tool_call|>", GEMMA),
+        ("<|tool_call>call:now{a 1}<tool_call|>", GEMMA),
+        ("<|tool_call>call:now{a:[1,2}<tool_call|>", GEMMA),
+        ("<|tool_call>call:now{a:01}<tool_call|>", GEMMA),
+        ('<|tool_call>call:now{a:<|"|>b}<tool_call|>', GEMMA),
+        ("<|tool_call>call:now[1]<tool_call|>", GEMMA),
+        ("<|tool_call>call:now{a:" + "[" * 100_000 + "<tool_call|>", GEMMA),
         ("<tool_call><function=now>stray</function></tool_call>", CODER),
         ("<tool_call>" + "[" * 100_000 + "</tool_call>", HERMES),
         ("<|tool_call_start|>" + "[" * 100_000 + "<|tool_call_end|>", LIQUID),
@@ -110,6 +134,25 @@ def test_tool_calls_in_lines_take_values_of_json_and_strings_with_line_breaks():
     text = '<function_calls>\nadd(a=true, b=null, c={"d": [1, -2]})\nsay(text="one\\ntwo")\n</function_calls>'
     calls = (ToolCall("add", {"a": True, "b": None, "c": {"d": [1, -2]}}), ToolCall("say", {"text": "one\ntwo"}))
     assert parse_tool_calls(text, OLMO) == ("", calls)
+
+
+@pytest.mark.parametrize(
+    ("inside", "arguments"),
+    [
+        ("{}", {}),
+        ('{a:<|"|><|"|>}', {"a": ""}),
+        ('{a:<|"|>{b:1},[\n"c\\d"<|"|>}', {"a": '{b:1},[\n"c\\d"'}),
+        (
+            "{a:-1.5e3,b:7,c:[true,false,null,None,[]],d:{e:{}}}",
+            {"a": -1500.0, "b": 7, "c": [True, False, None, None, []], "d": {"e": {}}},
+        ),
+        ('{ a : [ 1 , 2 ] , <|"|>b c<|"|> : null }', {"a": [1, 2], "b c": None}),
+        ('{file-name.x:<|"|>Zürich<|"|>,$ref:1}', {"file-name.x": "Zürich", "$ref": 1}),
+    ],
+)
+def test_tool_calls_with_unquoted_keys(inside, arguments):
+    text = f"<|tool_call>call:fs.read-all{inside}<tool_call|>"
+    assert parse_tool_calls(text, GEMMA) == ("", (ToolCall("fs.read-all", arguments),))
 
 
 def test_tool_calls_invalid_ones_stay_text():

@@ -14,8 +14,10 @@ from ..errors import FormatError, InputError
 # object: JSON objects, one after the other; list: a JSON list of objects; keyed: a JSON list of {name: arguments};
 # named: one call as its name, the string `arguments`, and a JSON object; python: a list of Python calls;
 # lines: Python calls, one per line; parameters: one call as <function=name> with a <parameter=name> element for each
-# argument.
-Shape = Literal["object", "list", "keyed", "named", "python", "lines", "parameters"]
+# argument; unquoted: one call as call:name{key:value}, where strings are in QUOTE.
+Shape = Literal["object", "list", "keyed", "named", "python", "lines", "parameters", "unquoted"]
+QUOTE = '<|"|>'
+UNQUOTED_KEY = re.compile(r"[^\s:,{}\[\]<>\"]+")
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,8 @@ def _calls(inside: str, format: ToolFormat) -> list[ToolCall] | None:
             return _python_calls([_expression(line) for line in ast.parse(inside.strip()).body])
         if format.shape == "parameters":
             return _parameter_calls(inside)
+        if format.shape == "unquoted":
+            return [_unquoted_call(inside)]
         if format.shape == "named":
             return [_named_call(inside, format)]
         entries = _objects(inside) if format.shape == "object" else json.loads(inside)
@@ -232,3 +236,72 @@ def _read(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
+
+
+_SPACE = re.compile(r"\s*")
+_UNQUOTED_CALL = re.compile(r"\s*call:([^\s{]+)(?=\{)")
+
+
+def _unquoted_call(inside: str) -> ToolCall:
+    """Parse `call:name{key:value,...}`."""
+    match = _UNQUOTED_CALL.match(inside)
+    if match is None:
+        raise ValueError("not a call")
+    arguments, at = _unquoted_value(inside, match.end())
+    if inside[at:].strip():
+        raise ValueError("not a call")
+    return _checked_call(match[1], arguments)
+
+
+def _unquoted_value(text: str, at: int) -> tuple[Any, int]:
+    """Return the value at a position, and the position after it."""
+    at = _after_space(text, at)
+    if text.startswith(QUOTE, at):
+        begin = at + len(QUOTE)
+        end = text.index(QUOTE, begin)
+        return text[begin:end], end + len(QUOTE)
+    if text.startswith("None", at):  # in conversations, templates of before July 2026 write null so
+        return None, at + len("None")
+    if text[at : at + 1] not in ("{", "["):
+        return json.JSONDecoder().raw_decode(text, at)
+    return _unquoted_object(text, at + 1) if text[at] == "{" else _unquoted_list(text, at + 1)
+
+
+def _unquoted_object(text: str, at: int) -> tuple[dict[str, Any], int]:
+    members: dict[str, Any] = {}
+    while text[(at := _after_space(text, at)) : at + 1] != "}":
+        at = _after(",", text, at) if members else at
+        key, at = _unquoted_key(text, _after_space(text, at))
+        members[key], at = _unquoted_value(text, _after(":", text, at))
+    return members, at + 1
+
+
+def _unquoted_list(text: str, at: int) -> tuple[list[Any], int]:
+    items: list[Any] = []
+    while text[(at := _after_space(text, at)) : at + 1] != "]":
+        item, at = _unquoted_value(text, _after(",", text, at) if items else at)
+        items.append(item)
+    return items, at + 1
+
+
+def _unquoted_key(text: str, at: int) -> tuple[str, int]:
+    """Return a key, and the position after it. A key may be in QUOTE, as transformers allows."""
+    if text.startswith(QUOTE, at):
+        return _unquoted_value(text, at)
+    match = UNQUOTED_KEY.match(text, at)
+    if match is None:
+        raise ValueError("not a key")
+    return match[0], match.end()
+
+
+def _after(mark: str, text: str, at: int) -> int:
+    at = _after_space(text, at)
+    if not text.startswith(mark, at):
+        raise ValueError(f"not {mark!r}")
+    return at + len(mark)
+
+
+def _after_space(text: str, at: int) -> int:
+    match = _SPACE.match(text, at)
+    assert match is not None  # it may be empty
+    return match.end()

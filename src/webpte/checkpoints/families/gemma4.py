@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ...llm.tools import ToolFormat
 from ..architecture import Architecture, LayerSpec, Rope
 from ..config import FieldRule, Fields, decoder_config, decoder_gguf
 from ..family import Family
@@ -219,5 +220,6 @@ FAMILY = Family(
     rules={"use_bidirectional_attention": FieldRule((False, "vision"), "attention is not causal")},
     names=NAMES,
     gguf_names=GGUF_NAMES,
-    end_tokens=("<turn|>",),
+    end_tokens=("<turn|>", "<|tool_response>"),  # the second one follows calls
+    tool_formats={"<|tool_call>call:": ToolFormat("unquoted", "<|tool_call>", "<tool_call|>")},
 )

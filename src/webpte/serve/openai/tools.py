@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...llm.constraints import EXACT, LAYOUT, without_excluded_integers
 from ...llm.engine.output import Piece
 from ...llm.engine.stop_strings import StopStringBuffer, StopStrings
 from ...llm.prompts import TemplateFunction, TemplateTool
@@ -22,6 +20,7 @@ from ...typing import JsonObject
 from ..bodies import shown
 from ..config import Config
 from ..errors import ApiError
+from .call_values import escaped, json_value, marker, unquoted_value
 from .requests import (
     ChatRequest,
     ChatTool,
@@ -144,9 +143,9 @@ def grammar(
     `content` is a JSON schema for a response without calls. In a response that no token limit cuts short, every call is
     valid against the schema of its tool.
     """
-    rules = [f"call_{at}: {_body(tool, format, tokenizer)}" for at, tool in enumerate(tools.callable)]
+    rules = [f"call_{at}: {_body(tool, format, tokenizer, f'call_{at}')}" for at, tool in enumerate(tools.callable)]
     any_call = " | ".join(f"call_{at}" for at in range(len(rules)))
-    begin, end = _marker(format.begin, tokenizer), _marker(format.end, tokenizer)
+    begin, end = marker(format.begin, tokenizer), marker(format.end, tokenizer)
     rules += [f"inside: {_inside(format, any_call, tools.parallel)}", f"block: {begin} inside {end}".rstrip()]
     again = tools.parallel and (format.shape == "named" or (format.end and format.shape not in LISTS))
     rules.append(f"calls: block{{1,{MAX_CALLS}}}" if again else "calls: block")
@@ -157,7 +156,7 @@ def grammar(
     if tools.choice == "required":
         return _lark(f"start: {alone}", rules)
     if content is not None:
-        return _lark(f"start: {alone} | {_json(content)}", rules)
+        return _lark(f"start: {alone} | {json_value(content)}", rules)
     return _lark(f"start: {_free(format, begin, end, bool(again), rules)}" + (" | bare" if format.bare else ""), rules)
 
 
@@ -167,10 +166,10 @@ def _free(format: ToolFormat, begin: str, end: str, again: bool, rules: list[str
     if begin.startswith("<["):  # a special token, which no text holds
         rules.append(f"TEXT: /(.|\\n)+/{not_bare}")
         return "TEXT? calls?"
-    marker = re.sub(r"([][(){}.*+?|^$/\\])", r"\\\1", format.begin)
+    marked = escaped(format.begin)
     rules += [
-        f"upto[lazy]: /(.|\\n)*{marker}/",
-        f"TEXT: /(.|\\n)+/ & ~/(.|\\n)*{marker}(.|\\n)*/{not_bare}",
+        f"upto[lazy]: /(.|\\n)*{marked}/",
+        f"TEXT: /(.|\\n)+/ & ~/(.|\\n)*{marked}(.|\\n)*/{not_bare}",
     ]
     repeated = f" block{{0,{MAX_CALLS - 1}}}" if again else ""
     return f"TEXT? | upto inside {end}{repeated}"
@@ -180,23 +179,13 @@ def _lark(start: str, rules: Sequence[str]) -> str:
     return "\n".join((start, *rules)) + "\n"
 
 
-def _marker(text: str, tokenizer: Tokenizer) -> str:
-    """Return a marker: a special token if it is one, else a literal."""
-    if not text:
-        return ""
-    number = tokenizer.token_id(text)
-    if number is not None and number in tokenizer.special_ids:
-        return f"<[{number}]>"
-    return json.dumps(text, ensure_ascii=False)
-
-
 def _inside(format: ToolFormat, any_call: str, parallel: bool) -> str:
     """Return the rule between the markers."""
     if format.shape == "object":
         return f'"\\n"? ({any_call}) "\\n"?'
     if format.shape == "parameters":
         return f'"\\n" ({any_call}) "\\n"'
-    if format.shape == "named":
+    if format.shape in ("named", "unquoted"):
         return f"({any_call})"
     separator = "\n" if format.shape == "lines" else ", "
     several = f" ({json.dumps(separator)} ({any_call})){{0,{MAX_CALLS - 1}}}" if parallel else ""
@@ -205,10 +194,13 @@ def _inside(format: ToolFormat, any_call: str, parallel: bool) -> str:
     return f'"[" ({any_call}){several} "]"'
 
 
-def _body(tool: Function, format: ToolFormat, tokenizer: Tokenizer) -> str:
-    """Return the rule of one call of one tool."""
+def _body(tool: Function, format: ToolFormat, tokenizer: Tokenizer, rule: str) -> str:
+    """Return the body of the rule of one call of one tool, and the rules that it needs, whose names begin with its."""
+    if format.shape == "unquoted":
+        opening = json.dumps(f"call:{tool.name}")
+        return f"{opening} {unquoted_value(_parameters_schema(tool), rule, format.end, tokenizer)}"
     if format.shape == "named":
-        return f"{json.dumps(tool.name)} {_marker(format.arguments, tokenizer)} {_arguments(tool)}"
+        return f"{json.dumps(tool.name)} {marker(format.arguments, tokenizer)} {_arguments(tool)}"
     if format.shape == "keyed":
         return f"{json.dumps(f'{{{json.dumps(tool.name)}: ')} {_arguments(tool)} {json.dumps('}')}"
     if format.shape in ("object", "list"):
@@ -218,7 +210,7 @@ def _body(tool: Function, format: ToolFormat, tokenizer: Tokenizer) -> str:
 
 
 def _arguments(tool: Function) -> str:
-    return _json(_closed(_parameters_schema(tool)))
+    return json_value(_closed(_parameters_schema(tool)))
 
 
 def _closed(schema: JsonObject) -> JsonObject:
@@ -263,15 +255,8 @@ def _properties(tool: Function) -> list[tuple[str, str]]:
     for name, schema in dict(tool.parameters.get("properties", {})).items():
         if not name.isidentifier():
             raise ApiError(400, f"tools: the model cannot write an argument named {name!r}", param="tools")
-        properties.append((name, _json({**shared, **schema} if isinstance(schema, dict) else schema)))
+        properties.append((name, json_value({**shared, **schema} if isinstance(schema, dict) else schema)))
     return properties
-
-
-def _json(schema: Any) -> str:
-    """Return a JSON schema inside a grammar, with the white space of `json.dumps`."""
-    exact = without_excluded_integers(schema)
-    laid_out = {"x-guidance": {**LAYOUT, **EXACT}, **exact} if isinstance(exact, dict) else exact
-    return f"%json {json.dumps(laid_out, ensure_ascii=True)}"
 
 
 # -- responses -------------------------------------------------------------------------------------------------------

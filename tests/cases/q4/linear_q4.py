@@ -328,6 +328,8 @@ ROWS = [
         for packed in ("packed", "packed-32", "packed-64")
     ),
     gated(T("n", 608), 7, variant="packed", n=(11, 1), **NORMED_ROWS),
+    *(joined(T("n", k), (5,), group=k, row_eps=EPS, variant="packed", n=(3, 1), **LOOSE) for k in (8, 24)),
+    joined(T("n", 24), (5,), group=24, row=rounded("n"), variant="packed", n=(3, 1)),
 ]
 
 

@@ -60,7 +60,7 @@ def _by_ranges(
     lanes = lanes_per_any_row(cx, "quantized rows" if norm is None else RMS_NORM, columns)
     wide = 4 if columns % 4 == 0 else 1
     rows = numel(x.dims[:-1])
-    out = _scratch(cx, x, packed or bool(form))
+    out = cx.scratch(DType.FLOAT32, x.dims)  # room for any form: more or fewer rows may ask for another
     lowest, highest = INT8_LIMITS
     cx.dispatch(
         "q4/quantize_rows.wgsl",
@@ -93,7 +93,7 @@ def quantize_rows_by(cx: Context, x: Tensor, qparams: tuple[Tensor, Tensor], pac
     scale, zero = qparams
     if not packed:
         return fake_quantize(cx, x, scale, zero)
-    codes = _scratch(cx, x, packed)
+    codes = cx.scratch(DType.FLOAT32, x.dims)  # as for numbers: more or fewer rows may ask for these
     pairs = x.dims[-1] // WORD_CODES + 1
     cx.dispatch(
         "q4/linear_q4_pack.wgsl",
@@ -106,13 +106,3 @@ def quantize_rows_by(cx: Context, x: Tensor, qparams: tuple[Tensor, Tensor], pac
         zero_type=zero.dtype.short,
     )
     return codes
-
-
-def _scratch(cx: Context, x: Tensor, packed: bool) -> Tensor:
-    """Return a buffer for numbers, or for codes or numbers in f16 if they are `packed`.
-
-    Both have one size, because more or fewer rows may ask for the other, and scratch cannot grow.
-    """
-    if not packed:
-        return cx.scratch(DType.FLOAT32, x.dims)
-    return cx.scratch(DType.FLOAT32, (numel(x.dims[:-1]), max(x.dims[-1], 4 * WORD_CODES)))

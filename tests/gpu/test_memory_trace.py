@@ -222,7 +222,7 @@ FAULTS = {
 def matmul():
     """Return the text of the kernel for products of many rows, and the arguments of a product of 64 x 64 matrices."""
     kernels = (kernel for _, kernels in planned_cases("matmul") for kernel in kernels)
-    flags = {"type": "f32", "by_rows": False, "clamped": False, "added": False, "size": 32, "a_width": 4}
+    flags = {"type": "f32", "by_rows": False, "added": False, "size": 32, "a_width": 4}
     kernel = next(
         k for k in kernels if k.label.startswith("matmul_shared[") and flags.items() <= dict(k.flags).items()
         and (k.reads, k.params) == (2, ProductParams.wgsl)

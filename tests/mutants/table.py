@@ -445,8 +445,8 @@ MUTANTS = (
     Mutant(
         "a replaced model continues with the tokens of another",
         "serve/supervisor.py",
-        "before[name].fingerprint != self._models[name].fingerprint",
-        "before[name].fingerprint == ''",
+        "before.fingerprint != model.fingerprint",
+        "before.fingerprint == ''",
         "tests/unit/test_serve_supervisor.py",
     ),
     Mutant(
@@ -655,8 +655,8 @@ MUTANTS = (
     Mutant(
         "a rotation moves after a reader of its query",
         "fusion/decompositions.py",
-        "if any(user <= max(steps) for value_id in rotated for user in rewriter.users[value_id]):",
-        "if not steps:",
+        "if rotated is None or any(user <= max(steps) for value_id in rotated for user in rewriter.users[value_id]):",
+        "if rotated is None:",
         "tests/unit/test_fusion_decompositions.py",
     ),
     Mutant(

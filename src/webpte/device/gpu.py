@@ -423,12 +423,12 @@ def use_adapter(number: int) -> None:
 
 @defer_interrupts
 def acquire(limits: Mapping[str, int]) -> Gpu:
-    """Return a device with at least these limits. Call `release` when done."""
+    """Return the newest device with at least these limits, or a new one. Call `release` when done."""
     with _LOCK:
         for gpu in [gpu for gpu in _OPEN if not gpu.alive()]:
             _OPEN.remove(gpu)
             chosen_adapter.cache_clear()  # it may be lost with its device
-        for gpu in _OPEN:
+        for gpu in reversed(_OPEN):
             if gpu.satisfies(limits):
                 gpu.users += 1
                 return gpu

@@ -6,7 +6,7 @@ position and the cache slot of each row. The selection of the last row becomes a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -293,6 +293,14 @@ class _SlotRewrite:
         call = self.rewriter.call(index)
         return call is not None and (call.name == ROTARY_ATTENTION or role_of(call, ROLES) == "attention")
 
+    def _same_rows(self, steps: Sequence[int]) -> bool:
+        """Return whether all these are attentions that write the same keys and values."""
+        if not all(map(self._is_attention, steps)):
+            return False
+        calls = [call for call in map(self.rewriter.call, steps) if call is not None]
+        arguments = [self.rewriter.arguments(call) for call in calls]
+        return len({(each["key"], each["value"]) for each in arguments}) == 1
+
     def _check_attention(self, call: Call, arguments: dict[str, int]) -> None:
         values = self.rewriter.values
         mask = arguments.get("attn_mask")
@@ -324,7 +332,7 @@ class _SlotRewrite:
         """Let the state of one sequence have these dims, for all slots."""
         spec = self.rewriter.values[state]
         users = self.rewriter.users[state]
-        shared = len(users) > 1 and not all(map(self._is_attention, users))
+        shared = len(users) > 1 and not self._same_rows(users)
         if not isinstance(spec, TensorSpec) or not spec.stored or not users or shared:
             raise self.refuse(f"the state of {reader} is shared with other calls", "shared_cache")
         self.rewriter.values[state] = replace(

@@ -24,7 +24,7 @@ from ..graph import (
     ValueList,
     parse_program,
 )
-from ..graph.names import ELEMENTWISE, INT8_CONVOLUTION, INT8_LINEAR, MATMUL
+from ..graph.names import CLAMP, ELEMENTWISE, INT8_CONVOLUTION, INT8_LINEAR, MATMUL
 from ..lowering.dim_rules import Dims
 from .dims import SymbolicDims
 from .elementwise import MAX_STORAGE_BUFFERS, BoundProgram, FusibleCalls, FusionGroup
@@ -37,7 +37,7 @@ MAX_NUMBERS = 16  # the remaining parameter block
 
 # aten.linear and aten.convolution whose results go through a program, as its x0.
 LINEAR, CONVOLUTION = "webpte.linear", "webpte.convolution"
-CLAMP, BOUNDS = "aten.clamp.default", ("output_min", "output_max")  # of a convolution with limits
+BOUNDS = ("output_min", "output_max")  # of a convolution with limits
 PATTERN = {
     "linear": ("aten.linear.default",),
     "quantized": tuple(name for role in LAYERS for name in LINEARS[role]),

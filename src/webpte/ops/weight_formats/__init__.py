@@ -1,6 +1,6 @@
 """Formats of quantized weights: what codes stand for before they are multiplied by scales, in NumPy and in WGSL.
 
-Each file declares one as FORMAT, and `<name>.wgsl` beside it decodes a word of codes: see int4.wgsl.
+Each file declares one as FORMAT, with a template beside it that decodes a word of codes: see int4.wgsl.
 """
 
 from __future__ import annotations
@@ -26,14 +26,11 @@ class CodeFormat:
     """A format of the codes of a weight, which files and passes name in calls."""
 
     name: str
+    loader: str  # the template that decodes a word of codes
     bits: int  # of a code
     numbers: Callable[[Any], Any]  # of codes: (..., bytes) to (..., columns)
     decodes: frozenset[str] = frozenset()  # ways of its loader besides `codes`: see int4.wgsl
     packs: bool = False  # its codes, as integers, can be multiplied with those of rows in int8
-
-    @property
-    def loader(self) -> str:
-        return f"weight_formats/{self.name}.wgsl"
 
     @property
     def word_codes(self) -> int:

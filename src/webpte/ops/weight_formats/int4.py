@@ -3,4 +3,4 @@
 from . import CodeFormat, nibbles
 
 WAYS = frozenset({"halves", "bytes", "pairs"})
-FORMAT = CodeFormat("int4", 4, lambda codes: nibbles(codes) - 8, decodes=WAYS, packs=True)
+FORMAT = CodeFormat("int4", "weight_formats/int4.wgsl", 4, lambda codes: nibbles(codes) - 8, decodes=WAYS, packs=True)

@@ -3,4 +3,10 @@
 from . import CodeFormat, nibbles
 from .int4 import WAYS
 
-FORMAT = CodeFormat("int4_high_first", 4, lambda codes: nibbles(codes, high_first=True) - 8, decodes=WAYS)
+FORMAT = CodeFormat(
+    "int4_high_first",
+    "weight_formats/int4_high_first.wgsl",
+    4,
+    lambda codes: nibbles(codes, high_first=True) - 8,
+    decodes=WAYS,
+)

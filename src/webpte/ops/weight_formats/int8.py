@@ -2,4 +2,4 @@
 
 from . import CodeFormat
 
-FORMAT = CodeFormat("int8", 8, lambda codes: codes.view("i1"))
+FORMAT = CodeFormat("int8", "weight_formats/int8.wgsl", 8, lambda codes: codes.view("i1"))

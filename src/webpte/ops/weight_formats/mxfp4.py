@@ -9,4 +9,6 @@ from . import CodeFormat, nibbles
 
 SIZES = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
 NUMBERS = np.array([*SIZES, *(-size for size in SIZES)])
-FORMAT = CodeFormat("mxfp4", 4, lambda codes: NUMBERS[nibbles(codes)], decodes=frozenset({"pairs"}))
+FORMAT = CodeFormat(
+    "mxfp4", "weight_formats/mxfp4.wgsl", 4, lambda codes: NUMBERS[nibbles(codes)], decodes=frozenset({"pairs"})
+)

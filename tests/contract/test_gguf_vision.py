@@ -14,12 +14,14 @@ from tests.support.models.gguf_vlm import write_encoder, write_model
 from tests.support.models.tiny_lfm2_vl import BLOCK, PATCH, write_lfm2_vl
 from tests.support.models.tiny_vlm import SIDE, build_vlm, picture
 from tests.support.oracle.conversations import image, text
+from webpte.builder.programs import cached_program
 from webpte.checkpoints.checkpoint import read_checkpoint
 from webpte.checkpoints.gguf_vision import read_vision_beside
 from webpte.checkpoints.vision_tower import Vision
 from webpte.errors import FormatError, InputError, UnsupportedError
 from webpte.llm import LLM
 from webpte.llm.image_processor import image_processor
+from webpte.sources import beside
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -94,6 +96,16 @@ def test_encoder_without_a_size_of_the_whole_image_has_one_tile(checkpoint, mode
     write_encoder(checkpoint, tmp_path / "mmproj.gguf", {"clip.vision.preproc_image_size": None})
     processor = image_processor("ours", vision(model).processor)
     assert [tile.shape for tile in processor(picture(1)).pixels] == [(3, SIDE, SIDE)]
+
+
+def test_cached_program_is_another_when_an_encoder_is_beside_the_model(checkpoint, model, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    alone = cached_program(model)
+    write_encoder(checkpoint, tmp_path / "mmproj.gguf")
+    together = cached_program(model)
+    assert together != alone and together == cached_program(model)
+    has_processor = {path: beside(path, "preprocessor_config.json") is not None for path in (alone, together)}
+    assert has_processor == {alone: False, together: True}
 
 
 def test_encoder_files_several_of_the_model_are_refused_by_name(checkpoint, model, tmp_path):

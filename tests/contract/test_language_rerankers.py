@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from webpte.serve.served_models import kind_of
 from webpte.serve.worker import load_model
 
 CONTEXT = 512
+MODULES = {"base.modules.transformer.Transformer": "", "cross_encoder.modules.logit_score.LogitScore": "1_LogitScore"}
 QUERY = "What is a panda?"
 DOCUMENTS = ["A bear of China.", "", "A city in Italy, north of Rome.", "A bear of China. " * 20]
 
@@ -113,6 +115,28 @@ def test_checkpoint_without_the_prompt_is_refused(checkpoint, tmp_path):
     with raises(InputError, "max_context", 64, code="max_context"):
         export_checkpoint(checkpoint, tmp_path / "short.pte", task="reranking", max_context=64)
     assert not (tmp_path / "short.pte").exists()
+
+
+def test_folder_of_sentence_transformers_needs_no_task(checkpoint, program, tmp_path):
+    folder = shutil.copytree(checkpoint, tmp_path / "listed")
+    (folder / "1_LogitScore").mkdir()
+    modules = [{"type": f"sentence_transformers.{name}", "path": path} for name, path in MODULES.items()]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    answers = json.loads(program.with_name("model.task.json").read_text())
+    tokens = {"true_token_id": answers["yes"], "false_token_id": answers["no"]}
+    (folder / "1_LogitScore" / "config.json").write_text(json.dumps(tokens))
+    with raises(UnsupportedError, "chat template", code="reranker_prompt"):
+        export_checkpoint(folder, tmp_path / "model.pte")
+    (folder / "chat_template.jinja").write_text(PREFIX + "{{ messages }}")
+    export_checkpoint(folder, tmp_path / "model.pte")
+    assert json.loads((tmp_path / "model.task.json").read_text()) == answers
+    (folder / "1_LogitScore" / "config.json").write_text(json.dumps(tokens | {"true_token_id": 7}))
+    with raises(UnsupportedError, "LogitScore", 7, code="reranker_tokens"):
+        export_checkpoint(folder, tmp_path / "model.pte")
+    (folder / "1_LogitScore" / "config.json").write_text('{"true_token_id": 7}')  # ranks by one logit
+    for task in (None, "reranking"):
+        with raises(UnsupportedError, "false_token_id", code="reranker_tokens"):
+            export_checkpoint(folder, tmp_path / "model.pte", task=task)
 
 
 def test_task_file_of_another_export_is_refused(program):

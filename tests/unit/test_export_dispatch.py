@@ -33,8 +33,13 @@ def test_model_kind_follows_other_files(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     assert model_kind(tmp_path) == "language"  # whose family is asked for next
     (tmp_path / "config.json").write_text(json.dumps({"architectures": ["Qwen3ForCausalLM"]}))
-    (tmp_path / "modules.json").write_text("[]")
+    modules = [{"type": "x.Transformer", "path": ""}, {"type": "x.Pooling", "path": "1_Pooling"}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
     assert model_kind(tmp_path) == "encoder"
+    (tmp_path / "modules.json").write_text(json.dumps([modules[0], {"type": "x.LogitScore", "path": "1_LogitScore"}]))
+    (tmp_path / "1_LogitScore").mkdir()
+    (tmp_path / "1_LogitScore" / "config.json").write_text(json.dumps({"true_token_id": 9693, "false_token_id": 2152}))
+    assert model_kind(tmp_path) == "language reranker"
     (tmp_path / "x.gguf").write_bytes(b"GGUF" + bytes(60))
     assert model_kind(tmp_path / "x.gguf") == "language"
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..checkpoints.checkpoint import check_source, read_checkpoint
+from ..checkpoints.hugging_face import read_chat_template
+from ..checkpoints.sentence_transformers import read_answer_tokens
 from ..errors import InputError, UnsupportedError
 from ..llm.tokenizer import Tokenizer
 from ..llm.tokenizer_file import read_tokenizer
@@ -14,13 +16,24 @@ from .llm import export_llm
 from .options import LLMOptions, PathLike
 
 # What Qwen3-Reranker was trained with.
-PREFIX = (
-    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
-    'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
-)
+_TASK = "Judge whether the Document meets the requirements based on the Query and the Instruct provided."
+PREFIX = f'<|im_start|>system\n{_TASK} Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
 SUFFIX = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
 INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 FAMILIES = ("Qwen3",)  # whose rerankers have this prompt
+
+
+def check_prompt(folder: Path) -> None:
+    """Raise UnsupportedError unless the chat template of a reranker has the prompt of Qwen3-Reranker."""
+    if _TASK not in (read_chat_template(folder) or ""):
+        raise UnsupportedError(
+            items=["chat_template"],
+            argument=f"{folder}: its chat template",
+            expected=f"the prompt of Qwen3-Reranker, {_TASK!r}",
+            got="none or another",
+            code="reranker_prompt",
+            hint="If the model was trained on this prompt, export it with the task reranking.",
+        )
 
 
 def export_language_reranker(
@@ -56,6 +69,15 @@ def export_language_reranker(
         )
     words = Tokenizer(read_tokenizer(f"{source}: its tokenizer.json", model.tokenizer.encode()))
     answers = {word: words.token_id(word) for word in ("yes", "no")}
+    listed = None if source.suffix == ".gguf" else read_answer_tokens(source if source.is_dir() else source.parent)
+    if listed not in (None, tuple(answers.values())):
+        raise UnsupportedError(
+            items=["LogitScore"],
+            argument=f"{source}: its LogitScore",
+            expected=f"the tokens of yes and no, {', '.join(map(str, answers.values()))}",
+            got=", ".join(map(str, listed or ())),
+            code="reranker_tokens",
+        )
     if missing := [word for word, number in answers.items() if number is None]:
         raise UnsupportedError(
             items=missing,

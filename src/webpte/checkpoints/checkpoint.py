@@ -74,14 +74,16 @@ def _folder_of(path: Path, kind: ForeignFile | None = None) -> Path:
 
 
 def model_kind(source: str | os.PathLike[str]) -> str:
-    """Return "language", "encoder", "reranker", "image classifier", "detector" or "speech"."""
+    """Return "language", "encoder", "reranker", "language reranker", "image classifier", "detector" or "speech"."""
     path = Path(source)
     check_source(path)
     if path.suffix == ".gguf":
         return "language"
     folder = path if path.is_dir() else path.parent
     if (folder / "modules.json").exists():  # of sentence-transformers: their transformer may be a language model
-        return "encoder"
+        from .sentence_transformers import read_answer_tokens
+
+        return "encoder" if read_answer_tokens(folder) is None else "language reranker"
     from .hugging_face import read_json
 
     names = read_json(folder / "config.json").get("architectures")

@@ -170,7 +170,7 @@ def read_folder(folder: Path) -> Checkpoint:
         architecture=model,
         weights=CheckpointWeights(sources, tensors),
         tokenizer=tokenizer,
-        chat_template=_chat_template(folder),
+        chat_template=read_chat_template(folder),
         bos_id=fields.token_id("bos_token_id"),
         eos_ids=end_ids(str(folder), ends, family.end_tokens, tokenizer),
         special_tokens=_special_tokens(folder),
@@ -306,7 +306,7 @@ def _read_text(path: Path) -> str:
         raise FormatError(f"{path} cannot be read: {error}", code="unreadable") from error
 
 
-def _chat_template(folder: Path) -> str | None:
+def read_chat_template(folder: Path) -> str | None:
     beside = folder / "chat_template.jinja"
     if beside.exists():
         return _read_text(beside)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError, UnsupportedError
+from .config import is_token_id
 from .hugging_face import read_json
 
 # Fields of 1_Pooling/config.json -> names here. Other modes, such as weightedmean, are refused if enabled.
@@ -85,6 +86,27 @@ def read_modules(folder: Path) -> list[tuple[str, str]]:
             argument=str(path), expected="names of folders beside it", got=repr(paths[0]), code="file_name"
         )
     return modules
+
+
+def read_answer_tokens(folder: Path) -> tuple[int, int] | None:
+    """Return the tokens that say yes and no, if modules.json ranks by the logits of a language model; else None."""
+    if not (folder / "modules.json").exists():
+        return None
+    modules = read_modules(folder)
+    if [kind for kind, _ in modules] != ["Transformer", "LogitScore"]:
+        return None
+    path = folder / modules[1][1] / "config.json"
+    config = read_json(path)
+    yes, no = config.get("true_token_id"), config.get("false_token_id")
+    if modules[0][1] or not is_token_id(yes) or not is_token_id(no):
+        raise UnsupportedError(
+            items=["LogitScore"],
+            argument=str(path),
+            expected="true_token_id and false_token_id, beside a transformer without a folder of its own",
+            got=f"{yes!r}, {no!r} and the folder {modules[0][1]!r}",
+            code="reranker_tokens",
+        )
+    return config["true_token_id"], config["false_token_id"]
 
 
 def _pooling(path: Path, prompts: bool) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 from ..builder import export_llm
 from ..builder.options import check_target
 from ..builder.report import quality_path
-from ..builder.reranker import export_language_reranker
+from ..builder.reranker import check_prompt, export_language_reranker
 from ..builder.speech import export_speech
 from ..checkpoints.checkpoint import model_kind
 from ..checkpoints.hub import HubCheckpoint, fetch
@@ -153,8 +153,9 @@ def export_checkpoint(
 
     `source` is a folder with config.json and safetensors, a .gguf file, or the name of either on a hub:
     `hf:org/name[@revision]`, `hf:org/name/file.gguf[@revision]`. With the `task` "reranking", a language model becomes
-    a reranker. `jobs` is the number of torch's threads, by default one for each core. All files appear together at the
-    end. An export that fails or is stopped leaves none.
+    a reranker; folders of sentence-transformers that list a LogitScore need none. `jobs` is the number of torch's
+    threads, by default one for each core. All files appear together at the end. An export that fails or is stopped
+    leaves none.
     """
     target = Path(path)
     check_target(target)
@@ -206,9 +207,12 @@ def _kind(source: PathLike, task: str | None) -> str:
     if task not in (None, "reranking"):
         raise InputError(argument="task", expected="'reranking' or None", got=repr(task), code="task")
     kind = model_kind(source)
+    if kind == "language reranker" and task is None:
+        check_prompt(Path(source) if Path(source).is_dir() else Path(source).parent)
     if task is None or kind == "reranker":
         return kind
-    if kind not in ("language", "encoder"):  # an encoder may be a language model with a list of modules
+    # An encoder may be a language model with a list of modules.
+    if kind not in ("language", "language reranker", "encoder"):
         raise InputError(
             argument="task", expected=f"None for {os.fspath(source)}, of kind {kind!r}", got=repr(task), code="task"
         )

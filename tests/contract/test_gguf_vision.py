@@ -120,14 +120,19 @@ def test_encoder_of_another_model_is_left_out(checkpoint, tmp_path, caplog):
     write_encoder(checkpoint, tmp_path / "mmproj-smolvlm.gguf")
     write_encoder(checkpoint, tmp_path / "mmproj-wide.gguf", {"clip.vision.projection_dim": 65})
     assert read_checkpoint(plain).vision is None
-    assert "mmproj-smolvlm.gguf, mmproj-wide.gguf" in caplog.text
+    assert "mmproj-smolvlm.gguf (idefics3), mmproj-wide.gguf (idefics3)" in caplog.text
+
+
+@pytest.mark.parametrize(("projector", "shown"), [("gemma3", "gemma3"), (None, "no projector")])
+def test_encoder_of_another_kind_is_left_out(checkpoint, model, tmp_path, caplog, projector, shown):
+    write_encoder(checkpoint, tmp_path / "mmproj.gguf", {"clip.projector_type": projector})
+    assert read_checkpoint(model).vision is None
+    assert f"mmproj.gguf ({shown})" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("key", "value", "kind", "code"),
     [
-        ("clip.projector_type", "gemma3", UnsupportedError, "projector"),
-        ("clip.projector_type", None, UnsupportedError, "projector"),
         ("clip.use_gelu", None, FormatError, "invalid_field"),
         ("clip.use_silu", True, UnsupportedError, "unsupported_field"),
         ("clip.has_audio_encoder", True, UnsupportedError, "unsupported_field"),
@@ -139,7 +144,7 @@ def test_encoder_of_another_model_is_left_out(checkpoint, tmp_path, caplog):
         ("clip.vision.feed_forward_length", 40, FormatError, "tensors"),
     ],
 )
-def test_encoder_of_another_kind_is_refused(checkpoint, model, tmp_path, key, value, kind, code):
+def test_encoder_with_other_fields_is_refused(checkpoint, model, tmp_path, key, value, kind, code):
     path = write_encoder(checkpoint, tmp_path / "mmproj.gguf", {key: value})
     with raises(kind, path.name, code=code):
         read_checkpoint(model)

@@ -8,11 +8,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import InputError, UnsupportedError
+from ..errors import InputError
 from .config import FieldRule, Fields
 from .gguf_reader import Header, StoredTensor, read_header
-from .towers import gguf_tower, towers
-from .vision_tower import GgufTower, Vision, VisionTower, tower_sources
+from .towers import gguf_tower
+from .vision_tower import Vision, VisionTower, tower_sources
 from .weights import CheckpointWeights, check_layers, check_tensors
 
 logger = logging.getLogger(__name__)
@@ -52,36 +52,27 @@ def read_vision_beside(model: Path, dim: int, tokens: Collection[str]) -> Vision
             code="ambiguous_file",
             hint="Move the others to another folder.",
         )
-    if left_out := [file.name for file in files if file not in fitting]:
-        logger.warning("%s: left out, as encoders of other models: %s", model, ", ".join(left_out))
+    left_out = [
+        f"{file.name} ({header.values.get('clip.projector_type', 'no projector')})"
+        for file, header in headers.items()
+        if file not in fitting
+    ]
+    if left_out:
+        logger.warning("%s: left out, as encoders of other models or other kinds: %s", model, ", ".join(left_out))
     return next((_read(file, header) for file, header in fitting.items()), None)
 
 
 def _fits(header: Header, dim: int, tokens: Collection[str]) -> bool:
-    """Return whether an encoder may be that of a language model."""
-    values, tower = header.values, _declared(header)
+    """Return whether an encoder may be that of a language model, and is of a kind that can be read."""
+    values, tower = header.values, gguf_tower(header.values.get("clip.projector_type"))
     widths = [values.get(f"clip.{kind}.projection_dim") for kind in ("vision", "audio")]
     known = values.get("general.architecture") == _ARCHITECTURE and dim in widths
-    return known and (tower is None or tower.image_token in tokens)
-
-
-def _declared(header: Header) -> GgufTower | None:
-    return gguf_tower(header.values.get("clip.projector_type"))
+    return known and tower is not None and tower.image_token in tokens
 
 
 def _read(path: Path, header: Header) -> Vision:
-    fields, declared = Fields(str(path), header.values), _declared(header)
-    if declared is None:
-        names = ("projector_type", "vision.projector_type", "audio.projector_type")
-        kinds = [header.values[f"clip.{name}"] for name in names if f"clip.{name}" in header.values]
-        raise UnsupportedError(
-            items=["clip.projector_type"],
-            argument=f"{path}: clip.projector_type",
-            expected=", ".join(kind.gguf.projector for kind in towers().values() if kind.gguf is not None),
-            got=", ".join(map(str, kinds)) or "none",
-            code="projector",
-            hint=_HINT,
-        )
+    fields, declared = Fields(str(path), header.values), gguf_tower(header.values["clip.projector_type"])
+    assert declared is not None
     keys = fields.with_prefix("clip.")
     keys.get("projector_type")
     if not keys.boolean("use_gelu"):  # without it, readers of the format take another activation

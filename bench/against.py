@@ -1,8 +1,9 @@
-"""Is this checkout slower than another? `python -m bench.against ../old model.pte… [--turns 15] [--json]`
+"""Compare the times of this checkout and another: `python -m bench.against ../old model.pte… [--turns 15] [--json]`
 
-Both checkouts run the same language models, taking turns, in a new process each time: load, a prompt of 32 tokens, one
-token after it, and `LLM.generate` where a tokenizer lies beside the program. Shown are the medians of all turns
-and the median of the ratios within a turn, so that a disturbance that lasts meets both.
+Both checkouts run the same programs, taking turns, in a new process each time. A language model is measured by its
+load, a prompt of 32 tokens, one token after it, and `LLM.generate` where a tokenizer lies beside the program; any other
+program by its load and a call with inputs at their bounds. Shown are the medians of all turns and the median of the
+ratios within a turn, so that a disturbance that lasts meets both.
 """
 
 from __future__ import annotations
@@ -20,19 +21,23 @@ from typing import Any
 
 from .workers import REPOSITORY, shader_cache
 
-MEASURES = ("load", "prefill", "decode", "generate")
+MEASURES = ("load", "call", "prefill", "decode", "generate")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.against", description=__doc__)
     parser.add_argument("checkout", type=Path, help="the other checkout: a folder with src/webpte")
-    parser.add_argument("programs", type=Path, nargs="+", help="language models with a cache: (tokens, position)")
+    parser.add_argument("programs", type=Path, nargs="+", help="a language model has a cache: (tokens, position)")
     parser.add_argument("--turns", type=int, default=15)
+    parser.add_argument(
+        "--clock", choices=["wall", "cpu"], default="wall", help="cpu: time of all threads, on a busy machine"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     rows: dict[str, Any] = {}
     for program in options.programs:
-        rows |= compare(program.resolve(), {"old": options.checkout.resolve(), "new": REPOSITORY}, options.turns)
+        checkouts = {"old": options.checkout.resolve(), "new": REPOSITORY}
+        rows |= compare(program.resolve(), checkouts, options.turns, options.clock)
     if options.json:
         print(json.dumps(rows, indent=1))
         return 0
@@ -45,9 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 class Child:
     """A checkout with a program loaded; it stops when the questions do."""
 
-    def __init__(self, checkout: Path, program: Path) -> None:
+    def __init__(self, checkout: Path, program: Path, clock: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("against_child.py")), str(program)],
+            [sys.executable, str(Path(__file__).with_name("against_child.py")), str(program), clock],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -70,11 +75,11 @@ class Child:
         return float(line) if line.strip() else None
 
 
-def compare(program: Path, checkouts: Mapping[str, Path], turns: int) -> dict[str, Any]:
+def compare(program: Path, checkouts: Mapping[str, Path], turns: int, clock: str) -> dict[str, Any]:
     """Milliseconds by measure, of both checkouts."""
     taken: dict[str, list[dict[str, float]]] = {}
     for turn in range(turns):
-        results = {name: measure(checkouts[name], program) for name in turned(checkouts, turn)}
+        results = {name: measure(checkouts[name], program, clock) for name in turned(checkouts, turn)}
         for name in MEASURES:
             numbers = {checkout: value for checkout, row in results.items() if (value := row[name]) is not None}
             if len(numbers) == len(checkouts):
@@ -82,14 +87,14 @@ def compare(program: Path, checkouts: Mapping[str, Path], turns: int) -> dict[st
     return {f"{program.stem} {name}": summary(rows) for name, rows in taken.items()}
 
 
-def measure(checkout: Path, program: Path) -> dict[str, float | None]:
+def measure(checkout: Path, program: Path, clock: str) -> dict[str, float | None]:
     """In a process of its own each time: where its memory lies makes more difference than most changes do."""
-    with Child(checkout, program) as child:
+    with Child(checkout, program, clock) as child:
         return {name: child.ask(name) for name in MEASURES}
 
 
 def turned(names: Mapping[str, object], turn: int) -> list[str]:
-    """Who goes first takes turns too."""
+    """Return the names in an order that alternates with the turn."""
     return list(names)[:: -1 if turn % 2 else 1]
 
 

@@ -22,7 +22,7 @@ def spend(seconds):
     now += seconds
 
 class Method:
-    inputs = (SimpleNamespace(bound=(1, 31)),)
+    inputs = {inputs}
     def run(self, args):
         assert args[0].shape in ((1, 1), (1, 31))
         spend({seconds} * (3 if args[0].size > 1 else 1))
@@ -31,6 +31,8 @@ def load(path):
     spend({seconds})
     return SimpleNamespace(method=lambda name: Method())
 """
+CACHED = '(SimpleNamespace(bound=(1, 31), dtype="i64"), SimpleNamespace(bound=(1,), dtype="i64"))'
+PLAIN = '(SimpleNamespace(bound=(1, 31), dtype="f32"),)'
 NO_TOKENIZER = """
 from webpte import Error
 class LLM:
@@ -41,10 +43,10 @@ class LLM:
 
 @pytest.fixture
 def checkout(tmp_path):
-    def make(name, seconds):
+    def make(name, seconds, inputs=CACHED):
         package = tmp_path / name / "src" / "webpte"
         package.mkdir(parents=True)
-        (package / "__init__.py").write_text(PACKAGE.format(seconds=seconds))
+        (package / "__init__.py").write_text(PACKAGE.format(seconds=seconds, inputs=inputs))
         (package / "llm.py").write_text(NO_TOKENIZER)
         return tmp_path / name
 
@@ -60,6 +62,15 @@ def test_against_slower_checkout_shows_ratio(checkout, tmp_path, monkeypatch, ca
     assert rows["model decode"]["turns"] == 3
     assert [row["ratio"] for row in rows.values()] == pytest.approx([2, 2, 2])
     assert rows["model prefill"]["old"] == pytest.approx(3 * rows["model decode"]["old"])
+
+
+def test_against_program_without_cache_measures_call(checkout, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(against, "REPOSITORY", checkout("new", 0.01, PLAIN))
+    old = checkout("old", 0.02, PLAIN)
+    assert against.main([str(old), str(tmp_path / "model.pte"), "--turns", "3", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert set(rows) == {"model load", "model call"}
+    assert rows["model call"]["ratio"] == pytest.approx(0.5)
 
 
 def test_against_failing_checkout_is_named(checkout, tmp_path, monkeypatch):

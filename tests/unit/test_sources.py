@@ -115,6 +115,8 @@ def test_resolve_program_short_name_finds_copied_checkpoint(builder, monkeypatch
     file = programs.models_folder() / "SmolLM2-135M-Instruct.Q4_1.gguf"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"GGUF\x03\0\0\0" + bytes(100))
+    for encoder in ("SmolLM2-135M-Instruct-mmproj.gguf", "SmolLM2-135M-Instruct.MMPROJ-F16.gguf"):  # sorted first
+        file.with_name(encoder).write_bytes(file.read_bytes())
     assert resolve_program("smollm2").read_bytes() == b"program of SmolLM2-135M-Instruct.Q4_1.gguf"
 
 

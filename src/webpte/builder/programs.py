@@ -18,7 +18,7 @@ from typing import Any
 
 from ..cache import cache_folder
 from ..checkpoints.checkpoint import check_source, model_kind
-from ..checkpoints.gguf_vision import encoder_files
+from ..checkpoints.gguf_vision import encoder_files, is_encoder_file
 from ..checkpoints.hub import fetch
 from ..checkpoints.hugging_face import validate_folder
 from ..container import IntValue, MappedFile, parse_program
@@ -140,7 +140,7 @@ def _validate(folder: Path) -> None:
 def _downloaded(hub_name: str) -> Path | None:
     """Return a checkpoint in the models folder: a GGUF file whose name begins as the repository's, or such a folder."""
     stem = hub_name.rpartition("/")[2]
-    files = sorted(models_folder().glob(f"{stem}*.gguf"))
+    files = sorted(file for file in models_folder().glob(f"{stem}*.gguf") if not is_encoder_file(file))
     folder = models_folder() / stem
     return files[0] if files else folder if (folder / "config.json").exists() else None
 

@@ -32,11 +32,16 @@ _RULES = {
 _WITHOUT_EFFECT = ("general.", "quantize.", "mradermacher.", "split.tensors.count")
 
 
+def is_encoder_file(file: Path) -> bool:
+    """Return whether a GGUF file has an encoder of images or sound, by its name."""
+    return "mmproj" in file.name.lower()
+
+
 def encoder_files(model: Path) -> list[Path]:
     """Return the files beside a GGUF model that have encoders of images or sound."""
-    if "mmproj" in model.name.lower():
+    if is_encoder_file(model):
         return []
-    return sorted(file for file in model.parent.glob("*.gguf") if "mmproj" in file.name.lower())
+    return sorted(file for file in model.parent.glob("*.gguf") if is_encoder_file(file))
 
 
 def read_vision_beside(model: Path, dim: int, tokens: Collection[str]) -> Vision | None:
